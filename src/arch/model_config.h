@@ -1,0 +1,120 @@
+// arch/model_config.h: what a model is, read from config.json: the only description of an
+// architecture that the rest of Danlu sees.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/json.h"
+
+namespace danlu::arch {
+
+enum class RopeScaling { kNone, kLinear, kDynamic, kLlama3, kYarn };
+
+struct RopeConfig {
+  bool enabled = true;      ///< false: no rotary embedding (ALiBi models)
+  double theta = 10000.0;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1.0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;     ///< llama3
+  int64_t original_max_positions = 0;                       ///< llama3, yarn, dynamic
+  double beta_fast = 32.0, beta_slow = 1.0;                 ///< yarn
+  std::optional<double> attention_factor;                   ///< yarn; default 0.1 ln(factor) + 1
+  std::optional<double> mscale, mscale_all_dim;             ///< yarn (deepseek)
+};
+
+/// How the query, key and value weights lie on disk (and in Danlu's parameters, which keep HF names).
+enum class QkvLayout {
+  kSeparate,     ///< three matrices
+  kThirds,       ///< one matrix, rows q | k | v (Baichuan W_pack)
+  kInterleaved,  ///< one matrix, per KV group: its query heads, its key, its value (InternLM2 wqkv)
+};
+
+struct ModelConfig {
+  std::string family;        ///< registry name: "llama", "qwen2", "qwen3", "mistral", "baichuan", "internlm2"
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t ffn_size = 0;
+  int64_t max_positions = 0;  ///< 0: unlimited by the config
+  double norm_eps = 1e-6;
+  RopeConfig rope;
+  QkvLayout qkv_layout = QkvLayout::kSeparate;
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool qk_norm = false;         ///< RMSNorm per head on q and k, before rotary
+  bool alibi = false;
+  bool norm_head = false;       ///< head rows are L2-normalised in every forward
+  bool tie_embeddings = false;
+  double z_loss_weight = 0.0;
+  /// Window of each layer in tokens, 0 = full; size num_layers.
+  std::vector<int64_t> sliding_window;
+  double initializer_range = 0.02;
+  DType dtype = DType::kF32;    ///< torch_dtype of the files
+  std::vector<int64_t> eos_ids; ///< config.json / generation_config.json
+  std::optional<int64_t> bos_id, pad_id;
+  Json raw = Json::object();    ///< config.json as read; carried over when saving
+
+  /// Errors: ModelError naming the impossible combination with both numbers.
+  void validate() const;
+};
+
+/// Which part of the model a parameter is; layers are built by asking for (role, layer).
+enum class Role {
+  kEmbedding, kFinalNorm, kHead,
+  kAttentionNorm, kQ, kK, kV, kQkv, kO, kQNorm, kKNorm,
+  kMlpNorm, kGate, kUp, kDown,
+};
+
+/// How a parameter is cut over tensor-parallel ranks.
+enum class Split {
+  kReplicated,
+  kRows,        ///< dim 0, equal blocks (vocabulary: padded)
+  kColumns,     ///< dim 1, equal blocks
+  kKvGroups,    ///< dim 0, by KV group (q: group's query heads; fused: see QkvLayout)
+};
+
+/// One named global tensor.
+struct ParamSpec {
+  std::string name;             ///< HF name, e.g. "model.layers.0.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;
+  Role role;
+  int64_t layer = -1;           ///< -1: not in a layer
+  bool is_bias = false;
+  Split split = Split::kReplicated;
+  /// Sources may lack it (tied head): then it aliases this parameter.
+  std::string tied_to = {};
+};
+
+/// A model family, as data. One file per family; registry.cpp lists them.
+struct Family {
+  std::string name;                        ///< "llama"
+  std::vector<std::string> model_types;    ///< values of config.json's model_type
+  std::vector<std::string> architectures;  ///< class names, e.g. "LlamaForCausalLM"
+  ModelConfig (*parse)(const Json& config_json);
+  /// Every parameter, in model order, with HF names.
+  std::vector<ParamSpec> (*parameters)(const ModelConfig& config);
+  /// Names in files that are to be ignored (old rotary buffers): ECMAScript regexes.
+  std::vector<std::string> ignored_names;
+  std::string default_template;            ///< name in text/templates.json for models that ship none
+};
+
+const std::vector<Family>& families();
+/// Errors: ModelError "unsupported architecture …" listing what is supported and the nearest name.
+const Family& family_of(const Json& config_json);
+const Family& family_named(const std::string& name);
+
+/// config.json of a directory (or the file itself), validated; generation_config.json adds eos ids.
+/// Errors: IoError, DataError (bad JSON), ModelError (missing key: names it).
+ModelConfig load_model_config(const std::filesystem::path& path);
+
+std::vector<ParamSpec> parameters_of(const ModelConfig& config);
+/// Total elements of all untied parameters.
+int64_t parameter_count(const ModelConfig& config);
+
+}  // namespace danlu::arch

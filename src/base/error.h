@@ -1,0 +1,64 @@
+// base/error.h: the errors Danlu reports, each with the exit code its kind has.
+#pragma once
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace danlu {
+
+/// Process exit codes. Values are part of the command line's contract: never renumber.
+enum class ExitCode : int {
+  kSuccess = 0,
+  kInternal = 1,    ///< a bug in Danlu
+  kUsage = 2,       ///< flags or configuration
+  kData = 3,        ///< a data set: unreadable, malformed, nothing usable in it
+  kModel = 4,       ///< model, tokenizer or template
+  kDevice = 5,      ///< device missing, driver mismatch
+  kMemory = 6,      ///< out of memory, planned or met
+  kComm = 7,        ///< communication, peer lost
+  kIo = 8,          ///< disk, checkpoint
+  kNumeric = 9,     ///< non-finite or diverged training
+  kTerminated = 143,
+  kInterrupted = 130,
+};
+
+/// What the user can do about an error; shown on its own line. `zh` may be empty.
+struct Hint {
+  std::string en;
+  std::string zh;
+};
+
+/// Base of every error Danlu throws on purpose. what() is one line: "[where] rule, got".
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message, Hint hint = {})
+      : std::runtime_error(message), code_(code), hint_(std::move(hint)) {}
+  ExitCode code() const { return code_; }
+  const Hint& hint() const { return hint_; }
+
+ private:
+  ExitCode code_;
+  Hint hint_;
+};
+
+template <ExitCode kCode>
+class ErrorOf : public Error {
+ public:
+  explicit ErrorOf(const std::string& message, Hint hint = {})
+      : Error(kCode, message, std::move(hint)) {}
+};
+
+using InternalError = ErrorOf<ExitCode::kInternal>;
+using UsageError = ErrorOf<ExitCode::kUsage>;
+using DataError = ErrorOf<ExitCode::kData>;
+using ModelError = ErrorOf<ExitCode::kModel>;
+using DeviceError = ErrorOf<ExitCode::kDevice>;
+using MemoryError = ErrorOf<ExitCode::kMemory>;
+using CommError = ErrorOf<ExitCode::kComm>;
+using IoError = ErrorOf<ExitCode::kIo>;
+using NumericError = ErrorOf<ExitCode::kNumeric>;
+/// Thrown once state is saved after SIGTERM/SIGINT.
+using TerminatedError = ErrorOf<ExitCode::kTerminated>;
+using InterruptedError = ErrorOf<ExitCode::kInterrupted>;
+
+}  // namespace danlu

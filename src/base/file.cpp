@@ -1,0 +1,238 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace danlu {
+namespace {
+
+constexpr size_t kBufferBytes = 1 << 20;
+
+[[noreturn]] void fail(const fs::path& path, std::string_view doing) {
+  const int code = errno;
+  Hint hint;
+  if (code == ENOSPC || code == EDQUOT) {
+    hint = {"free disk space or choose another directory; files written before are intact",
+            "请清理磁盘空间或更换目录；之前写入的文件完好无损"};
+  }
+  throw IoError(fmt::format("{}: cannot {}: {}", path.string(), doing, std::strerror(code)), hint);
+}
+
+fs::path temporary_sibling(const fs::path& path) {
+  static std::atomic<unsigned> counter{0};
+  fs::path name = path;
+  while (!name.has_filename() && name.has_parent_path()) name = name.parent_path();
+  return name.parent_path() /
+         fmt::format(".{}.tmp-{}-{}", name.filename().string(), ::getpid(), counter.fetch_add(1));
+}
+
+void sync_directory(const fs::path& directory) {
+  const int fd = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(path, "open");
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) {
+    ::close(fd);
+    fail(path, "stat");
+  }
+  if (!S_ISREG(info.st_mode)) {
+    ::close(fd);
+    throw IoError(fmt::format("{}: not a regular file", path.string()));
+  }
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ > 0) {
+    void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (address == MAP_FAILED) {
+      ::close(fd);
+      fail(path, "map");
+    }
+    data_ = static_cast<const std::byte*>(address);
+  }
+  ::close(fd);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+std::string read_file(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(path, "open");
+  std::string content;
+  char chunk[1 << 16];
+  for (;;) {
+    const ssize_t got = ::read(fd, chunk, sizeof chunk);
+    if (got == 0) break;
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      ::close(fd);
+      fail(path, "read");
+    }
+    content.append(chunk, static_cast<size_t>(got));
+  }
+  ::close(fd);
+  return content;
+}
+
+void write_file_atomic(const fs::path& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temporary_(temporary_sibling(path_)) {
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail(path_, "create");
+  buffer_.reserve(kBufferBytes);
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      fd_(std::exchange(other.fd_, -1)),
+      written_(other.written_),
+      buffer_(std::move(other.buffer_)) {}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::flush_buffer() {
+  const char* from = buffer_.data();
+  size_t left = buffer_.size();
+  while (left > 0) {
+    const ssize_t put = ::write(fd_, from, left);
+    if (put < 0) {
+      if (errno == EINTR) continue;
+      fail(path_, "write");
+    }
+    from += put;
+    left -= static_cast<size_t>(put);
+  }
+  buffer_.clear();
+}
+
+void AtomicFile::write(const void* data, size_t size_bytes) {
+  const char* from = static_cast<const char*>(data);
+  written_ += size_bytes;
+  while (size_bytes > 0) {
+    const size_t take = std::min(size_bytes, kBufferBytes - buffer_.size());
+    buffer_.insert(buffer_.end(), from, from + take);
+    from += take;
+    size_bytes -= take;
+    if (buffer_.size() == kBufferBytes) flush_buffer();
+  }
+}
+
+void AtomicFile::commit() {
+  flush_buffer();
+  if (::fsync(fd_) != 0) fail(path_, "sync");
+  const int closed = ::close(std::exchange(fd_, -1));
+  if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int code = errno;
+    ::unlink(temporary_.c_str());
+    errno = code;
+    fail(path_, "write");
+  }
+  sync_directory(path_.parent_path());
+}
+
+void write_directory_atomic(const fs::path& target, const std::function<void(const fs::path&)>& fill) {
+  const fs::path temporary = temporary_sibling(target);
+  std::error_code ignored;
+  fs::remove_all(temporary, ignored);
+  try {
+    std::error_code made;
+    fs::create_directories(temporary, made);
+    if (made) throw IoError(fmt::format("{}: cannot create: {}", target.string(), made.message()));
+    fill(temporary);
+    sync_directory(temporary);
+    if (fs::exists(target)) {
+      // Two renames instead of delete-then-rename: a crash between them leaves the old content
+      // under the .old name rather than nothing.
+      const fs::path old = temporary.string() + ".old";
+      fs::rename(target, old);
+      fs::rename(temporary, target);
+      fs::remove_all(old, ignored);
+    } else {
+      fs::rename(temporary, target);
+    }
+    sync_directory(target.parent_path());
+  } catch (const fs::filesystem_error& e) {
+    fs::remove_all(temporary, ignored);
+    throw IoError(fmt::format("{}: cannot write: {}", target.string(), e.code().message()));
+  } catch (...) {
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+}
+
+uint64_t free_space_bytes(const fs::path& path) {
+  fs::path probe = fs::absolute(path);
+  while (!fs::exists(probe) && probe.has_relative_path()) probe = probe.parent_path();
+  struct statvfs info {};
+  if (::statvfs(probe.c_str(), &info) != 0) fail(probe, "ask for free space");
+  return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+}
+
+void require_free_space(const fs::path& path, uint64_t needed_bytes, std::string_view what) {
+  const uint64_t free_bytes = free_space_bytes(path);
+  if (free_bytes >= needed_bytes) return;
+  throw IoError(fmt::format("{}: {} needs {:.2f} GB, {:.2f} GB are free", path.string(), what,
+                            needed_bytes / 1e9, free_bytes / 1e9),
+                {"free disk space or choose another directory", "请清理磁盘空间或更换目录"});
+}
+
+void require_writable_directory(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error || !fs::is_directory(path)) {
+    throw IoError(fmt::format("{}: cannot create directory: {}", path.string(),
+                              error ? error.message() : "a file is in the way"));
+  }
+  const fs::path probe = path / fmt::format(".danlu-write-test-{}", ::getpid());
+  const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) fail(path, "write into");
+  ::close(fd);
+  ::unlink(probe.c_str());
+}
+
+uint64_t hash_bytes(std::string_view bytes, uint64_t seed) {
+  uint64_t hash = seed;
+  for (const char c : bytes) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 0x100000001b3ull;
+  }
+  return hash;
+}
+
+}  // namespace danlu

@@ -1,0 +1,86 @@
+// base/file.h: files: mapped reading, and writing that never leaves half a file behind.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace danlu {
+
+namespace fs = std::filesystem;
+
+/// A read-only memory map of a whole file. Movable; unmapped on destruction. Thread-safe to read.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  /// Errors: IoError naming the path (missing, a directory, no permission).
+  explicit MappedFile(const fs::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  size_t size() const { return size_; }
+  const fs::path& path() const { return path_; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  fs::path path_;
+};
+
+/// The whole file as a string. Errors: IoError.
+std::string read_file(const fs::path& path);
+
+/// Writes to a temporary sibling, syncs, renames: readers see the old content or the new, never a
+/// part. Errors: IoError (disk full, not writable); the old file is then intact.
+void write_file_atomic(const fs::path& path, std::string_view content);
+
+/// A file being written, published under its name by commit(); removed if destroyed before that.
+class AtomicFile {
+ public:
+  explicit AtomicFile(fs::path path);
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+  /// Appends. Errors: IoError.
+  void write(const void* data, size_t size_bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  uint64_t bytes_written() const { return written_; }
+  /// fsync, close, rename. Errors: IoError.
+  void commit();
+
+ private:
+  void flush_buffer();
+  fs::path path_, temporary_;
+  int fd_ = -1;
+  uint64_t written_ = 0;
+  std::vector<char> buffer_;
+};
+
+/// Fills a temporary sibling directory by `fill`, then renames it to `target`; an existing `target`
+/// is replaced only after `fill` succeeded. On an error nothing of the attempt remains.
+void write_directory_atomic(const fs::path& target, const std::function<void(const fs::path&)>& fill);
+
+/// Bytes free for this user on the file system that holds (or would hold) `path`.
+uint64_t free_space_bytes(const fs::path& path);
+
+/// Errors: IoError saying both numbers if fewer than `needed_bytes` are free at `path`.
+void require_free_space(const fs::path& path, uint64_t needed_bytes, std::string_view what);
+
+/// Creates `path` (and parents) if missing and checks that files can be made in it. Errors: IoError.
+void require_writable_directory(const fs::path& path);
+
+/// 64-bit FNV-1a of `bytes`, continuing from `seed`: content keys for caches, not security.
+uint64_t hash_bytes(std::string_view bytes, uint64_t seed = 0xcbf29ce484222325ull);
+
+}  // namespace danlu

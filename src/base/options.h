@@ -1,0 +1,105 @@
+// base/options.h: the option table: one description of a flag for the command line, YAML files, the
+// environment, profiles and help.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace danlu {
+
+enum class OptionType { kString, kInt, kFloat, kBool, kList, kJson };
+
+/// One option. Names are written with underscores; dash and underscore are the same to users.
+struct OptionSpec {
+  std::string name;                       ///< canonical, e.g. "learning_rate"
+  OptionType type = OptionType::kString;
+  std::string default_text;               ///< shown in help; "" means not set
+  std::string help;                       ///< one line, units included
+  std::vector<std::string> aliases = {};  ///< other systems' names, and one-letter flags ("j")
+  std::vector<std::string> choices = {};  ///< empty: anything
+  std::string group = {};                 ///< heading in --help
+  std::string environment = {};           ///< variable read when neither flag nor file gives a value
+  bool required = false;
+  /// Accepted for compatibility, has no effect here; the text says why and is printed as a notice.
+  std::string ignored_because = {};
+};
+
+enum class OptionSource { kDefault, kProfile, kEnvironment, kFile, kFlag };
+
+/// Parsed options: typed access to values that are known to be valid for their spec.
+class Options {
+ public:
+  bool is_set(std::string_view name) const;       ///< given by flag, file, environment or profile
+  bool has_value(std::string_view name) const;    ///< set, or has a non-empty default
+  OptionSource source(std::string_view name) const;
+  /// Errors of the getters: InternalError if the name is not in the table or of another type;
+  /// UsageError if there is no value.
+  std::string get_string(std::string_view name) const;
+  int64_t get_int(std::string_view name) const;
+  double get_float(std::string_view name) const;
+  bool get_bool(std::string_view name) const;
+  std::vector<std::string> get_list(std::string_view name) const;
+  Json get_json(std::string_view name) const;
+  std::string get_string_or(std::string_view name, std::string fallback) const;
+  int64_t get_int_or(std::string_view name, int64_t fallback) const;
+  double get_float_or(std::string_view name, double fallback) const;
+  bool get_bool_or(std::string_view name, bool fallback) const;
+  /// Words that are neither flags nor flag values, in order.
+  const std::vector<std::string>& positional() const { return positional_; }
+  /// Overrides a value (for derived defaults); the source stays what it was unless given.
+  void set(std::string_view name, std::string text, OptionSource source = OptionSource::kProfile);
+  /// Every option with its value, in table order: what config.yaml and --print_config show.
+  Json to_json() const;
+  std::string print_config() const;
+
+ private:
+  friend class OptionTable;
+  struct Value {
+    const OptionSpec* spec = nullptr;
+    std::optional<std::string> text;   ///< lists: one JSON array as text
+    OptionSource source = OptionSource::kDefault;
+  };
+  const Value& find(std::string_view name, OptionType type) const;
+  std::vector<std::string> order_;
+  std::map<std::string, Value, std::less<>> values_;
+  std::vector<std::string> positional_;
+};
+
+/// The options of one command.
+class OptionTable {
+ public:
+  OptionTable(std::string command, std::string summary, std::string usage,
+              std::vector<OptionSpec> specs);
+
+  /// Reads `--x v`, `--x=v`, `--x true`, bare `--flag`, `--no-flag`, short `-x v`, positional words; a
+  /// positional that ends in .yaml/.yml/.json and `accepts_config` is read as a configuration file
+  /// (keys = names or aliases, unknown keys are errors, `include:`, `${VAR}`, an `ENV:` map).
+  /// Precedence: flag > file > environment > profile > default.
+  /// Integers may be written 2e8; booleans as yes/true/t/y/1/on and no/false/f/n/0/off, any case.
+  /// A list flag takes all words up to the next flag, and may be repeated; commas split too.
+  /// Errors: UsageError naming the flag, with the nearest valid name as hint; a flag given twice
+  /// under different names with different values.
+  Options parse(const std::vector<std::string>& arguments, bool accepts_config = false) const;
+
+  /// Help text grouped by OptionSpec::group; stable, so that tests can hold it.
+  std::string help() const;
+  const std::vector<OptionSpec>& specs() const { return specs_; }
+  /// Profiles: name -> (option -> value); chosen by `--profile NAME`.
+  void add_profile(std::string name, std::map<std::string, std::string> values);
+
+ private:
+  std::string command_, summary_, usage_;
+  std::vector<OptionSpec> specs_;
+  std::map<std::string, std::map<std::string, std::string>> profiles_;
+};
+
+/// The candidate with the smallest edit distance to `word`, if it is near enough to be meant.
+std::optional<std::string> nearest_name(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace danlu

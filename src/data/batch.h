@@ -1,0 +1,31 @@
+// data/batch.h: what a training step eats: token ids without padding, cut into segments.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace danlu::data {
+
+/// A packed micro-batch. Tokens of all samples lie one after the other; no padding exists.
+/// Attention never crosses a segment border.
+struct Batch {
+  std::vector<int64_t> ids;            ///< [N]
+  std::vector<int64_t> targets;        ///< [N]; target of position i, already shifted; -100 = no loss
+  std::vector<int64_t> positions;      ///< [N]; restart at 0 in every segment
+  std::vector<int32_t> segment_starts; ///< [S+1]; 0 … N
+  int64_t num_targets = 0;             ///< targets != -100
+  int64_t num_samples = 0;             ///< rows of the data set in this batch
+};
+
+/// A tokenised sample before batching: labels are NOT shifted (labels[i] belongs to ids[i]).
+/// `segments` holds the start of each sub-sample when the sample is itself packed ({0} otherwise).
+struct Sample {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> labels;
+  std::vector<int32_t> segments{0};
+};
+
+/// Concatenates samples into a batch: shifts labels inside each segment (the last position of a
+/// segment has no target), restarts positions.
+Batch make_batch(const std::vector<Sample>& samples);
+
+}  // namespace danlu::data

@@ -1,0 +1,128 @@
+// models/causal_lm.h: a decoder-only language model assembled from an arch::ModelConfig.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "ops/segments.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::models {
+
+enum class Recompute { kNone, kSelective, kFull };
+
+/// Low-rank adapters on linear layers (PEFT's LoRA, rsLoRA, DoRA).
+struct LoraConfig {
+  int64_t rank = 8;
+  double alpha = 32;
+  double dropout = 0.0;
+  bool rslora = false, dora = false;
+  /// "all-linear", or names matched as PEFT does (equal to the module name or its end after a dot), or one regex.
+  std::vector<std::string> targets{"all-linear"};
+  std::map<std::string, int64_t> rank_pattern;
+  std::map<std::string, double> alpha_pattern;
+  std::vector<std::string> modules_to_save;
+};
+
+struct NamedTensor {
+  std::string name;   ///< HF name; adapters: PEFT name ("base_model.model.….lora_A.weight")
+  at::Tensor tensor;  ///< the live parameter (a leaf)
+  bool trainable = true;
+};
+
+/// Keys and values of earlier positions, one entry per sequence of a batch.
+/// Owned by infer; the model only appends to it. See infer/kv_cache.h for the implementation.
+class KvCache {
+ public:
+  virtual ~KvCache() = default;
+  /// Appends k_NKD, v_NKD of `layer` for the current queries and returns all keys and values of the
+  /// batch's sequences, packed in segment order: [M, num_kv_heads, head_dim] each.
+  virtual std::pair<at::Tensor, at::Tensor> append(int64_t layer, const at::Tensor& k_NKD, const at::Tensor& v_NKD) = 0;
+};
+
+struct ForwardInput {
+  at::Tensor ids_N;        ///< int64 [N]
+  at::Tensor positions_N;  ///< int64 [N]
+  ops::Segments segments;
+  KvCache* cache = nullptr;  ///< nullptr: keys are the queries' own
+  /// Called with (0, embeddings), (i, output of layer i), (num_layers, after the final norm): HF's hidden_states.
+  std::function<void(int64_t index, const at::Tensor& hidden_NH)> on_hidden = {};
+};
+
+/// Loss as sum and count: never a mean of means.
+struct LossSum {
+  at::Tensor sum;          ///< f32 scalar with grad: summed token losses (+ z-loss where the config asks)
+  int64_t num_targets = 0;
+  int64_t num_correct = 0; ///< argmax equals target (token accuracy); -1 if not computed
+};
+
+class CausalLM {
+ public:
+  /// Allocates parameters of `dtype` on `device`, uninitialised. Errors: ModelError from config.validate().
+  CausalLM(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
+  ~CausalLM();
+  CausalLM(const CausalLM&) = delete;
+  CausalLM& operator=(const CausalLM&) = delete;
+
+  const arch::ModelConfig& config() const;
+  at::ScalarType dtype() const;
+  at::Device device() const;
+
+  /// Fills every parameter from `source` (any floating dtype; cast). Non-finite values are an error.
+  /// Errors: ModelError naming the missing, unknown or wrongly shaped tensor with both shapes.
+  void load(const weights::TensorSource& source);
+  /// Normal(0, initializer_range) for matrices, ones for norms, zeros for biases, from `seed`
+  /// (each tensor's stream depends on its name only).
+  void initialize(uint64_t seed);
+
+  /// Base parameters under HF names, in model order; tied ones once.
+  std::vector<NamedTensor> parameters() const;
+  /// Adapter tensors under PEFT names (empty without adapters).
+  std::vector<NamedTensor> adapter_parameters() const;
+  /// parameters() and adapter_parameters() with trainable == true.
+  std::vector<NamedTensor> trainable_parameters() const;
+  /// Marks parameters trainable or frozen by regular expressions on their names.
+  void freeze(const std::vector<std::string>& patterns);
+  void set_recompute(Recompute mode);
+  /// Dropout on (adapters) or off.
+  void set_training(bool training);
+
+  /// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.
+  /// Errors: UsageError if a target matches nothing (lists module names).
+  void add_lora(const LoraConfig& lora, uint64_t seed);
+  const std::optional<LoraConfig>& lora() const;
+  /// Adds adapters as an adapter_config.json + adapter_model file of PEFT describe and loads them.
+  void load_adapter(const std::filesystem::path& directory);
+  /// Writes adapter_config.json and adapter_model.safetensors as PEFT does.
+  void save_adapter(const std::filesystem::path& directory, const std::string& base_model_path) const;
+  /// Adds scale·B·A (computed in fp32) into the base weights and drops the adapters.
+  void merge_adapter();
+
+  /// Writes model weights in `dtype` with config.json (sizes, torch_dtype updated); carries over
+  /// tokenizer and other files from `carry_from` if not empty.
+  void save(const std::filesystem::path& directory, DType dtype, const std::filesystem::path& carry_from) const;
+
+  /// Final hidden states [N, hidden].
+  at::Tensor forward_hidden(const ForwardInput& input) const;
+  /// Logits [n, vocab] of hidden states [n, hidden], f32.
+  at::Tensor logits(const at::Tensor& hidden_nH) const;
+  /// forward_hidden + head + cross-entropy over targets != -100 (int64 [N], already shifted).
+  LossSum loss(const ForwardInput& input, const at::Tensor& targets_N) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Config, weights (dtype as asked, or the files' when empty) and, if given, adapters.
+std::unique_ptr<CausalLM> load_model(const std::filesystem::path& directory, std::optional<at::ScalarType> dtype,
+                                     const at::Device& device, const std::filesystem::path& adapter = {});
+
+}  // namespace danlu::models

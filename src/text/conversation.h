@@ -1,0 +1,65 @@
+// text/conversation.h: a conversation, and how it becomes token ids with a training mask.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "text/tokenizer.h"
+
+namespace danlu::text {
+
+/// One message. role: "system", "user", "assistant", "tool" (others are passed to templates as they are).
+struct Message {
+  std::string role;
+  std::string content;
+  Json extra = Json::object();  ///< tool_calls, name, reasoning_content, …: further keys of the message
+  bool train = true;            ///< false: this assistant message gets no loss
+};
+
+struct Conversation {
+  std::vector<Message> messages;
+  Json tools;  ///< null or an array, as OpenAI's `tools`
+};
+
+/// Token ids of a conversation; labels[i] is ids[i] where loss is taken (as target), else -100.
+/// Not shifted: the model's loss shifts.
+struct EncodedConversation {
+  std::vector<TokenId> ids;
+  std::vector<TokenId> labels;
+};
+inline constexpr TokenId kIgnoreLabel = -100;
+
+/// Turns conversations into ids for one model. Thread-safe.
+class ChatEncoder {
+ public:
+  virtual ~ChatEncoder() = default;
+
+  /// name: "" or "auto" (the tokenizer's own template; for models known to ship none, the built-in
+  /// for them; else ModelError listing names), "hf" (force the tokenizer's own), a name from
+  /// text/templates.json, or a name from `templates_file` (same format), which is searched first.
+  /// A *.jinja path is read as a Jinja template.
+  static std::shared_ptr<const ChatEncoder> create(std::shared_ptr<const Tokenizer> tokenizer,
+                                                   const std::string& name,
+                                                   const std::filesystem::path& templates_file = {});
+  /// Names accepted by create.
+  static std::vector<std::string> names(const std::filesystem::path& templates_file = {});
+
+  /// The whole conversation, for training. Every assistant message (with train == true) is a target,
+  /// its end-of-turn token included, the template's text around it not.
+  /// Errors: DataError (roles out of order, no assistant message, a template that cannot render it).
+  virtual EncodedConversation encode(const Conversation& conversation) const = 0;
+  /// Ids up to where the assistant's answer begins. The last message must not be the assistant's.
+  virtual std::vector<TokenId> encode_prompt(const Conversation& conversation) const = 0;
+  /// The same as text, for people to read; exactly what the Jinja engine printed where one is used.
+  virtual std::string render(const Conversation& conversation, bool add_generation_prompt) const = 0;
+  /// Ids that end an answer (eos of the tokenizer and the template's stop words).
+  virtual std::vector<TokenId> stop_ids() const = 0;
+  /// What was chosen, e.g. "tokenizer_config.json (jinja)" or "qwen"; shown in banners, part of cache keys.
+  virtual std::string description() const = 0;
+  virtual uint64_t content_hash() const = 0;
+};
+
+}  // namespace danlu::text

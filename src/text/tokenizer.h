@@ -1,0 +1,102 @@
+// text/tokenizer.h: text <-> token ids, for every tokenizer file format Danlu reads.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace danlu::text {
+
+using TokenId = int32_t;
+
+/// Special tokens as tokenizer_config.json / special_tokens_map.json / the model file name them.
+struct SpecialTokens {
+  std::optional<std::string> bos, eos, pad, unk;
+  std::vector<std::string> additional;
+};
+
+/// Immutable after loading; every method is thread-safe.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  /// Loads from a HF model directory (tokenizer.json, else tokenizer.model, else vocab.json+merges.txt)
+  /// or from one such file. tokenizer_config.json, special_tokens_map.json, added_tokens.json,
+  /// generation_config.json beside it are read when present.
+  /// Errors: ModelError naming file and the unsupported or broken part; IoError if nothing is there.
+  static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& path);
+
+  /// Ids of `text`. Special and added tokens written in the text are recognised, as HF does by default.
+  /// add_special: apply the post-processor (BOS/EOS and the like).
+  /// Invalid UTF-8: each offending byte sequence becomes U+FFFD first (WHATWG maximal-subpart rule).
+  std::vector<TokenId> encode(std::string_view text, bool add_special = true) const {
+    std::vector<TokenId> ids;
+    encode_append(text, add_special, ids);
+    return ids;
+  }
+  virtual void encode_append(std::string_view text, bool add_special, std::vector<TokenId>& ids) const = 0;
+
+  /// Text of `ids`. skip_special drops special tokens. Incomplete UTF-8 becomes U+FFFD.
+  /// Errors: ModelError for an id outside [0, size()).
+  virtual std::string decode(std::span<const TokenId> ids, bool skip_special = false) const = 0;
+
+  /// Base vocabulary plus added tokens: largest id + 1.
+  virtual size_t size() const = 0;
+  virtual std::optional<TokenId> token_to_id(std::string_view token) const = 0;
+  /// The token as written in the vocabulary ("Ġthe", "<0x0A>"); empty optional for a hole.
+  virtual std::optional<std::string> id_to_token(TokenId id) const = 0;
+  /// True for tokens flagged special (control tokens), false for added but ordinary ones.
+  virtual bool is_special(TokenId id) const = 0;
+
+  const SpecialTokens& special_tokens() const { return special_; }
+  std::optional<TokenId> bos_id() const { return id_of(special_.bos); }
+  std::optional<TokenId> eos_id() const { return id_of(special_.eos); }
+  std::optional<TokenId> pad_id() const { return id_of(special_.pad); }
+  std::optional<TokenId> unk_id() const { return id_of(special_.unk); }
+  /// The chat template the files carry ("" if none): chat_template.jinja, else tokenizer_config.json
+  /// (a list of named ones: "default", others by name).
+  const std::string& chat_template() const { return chat_template_; }
+  /// tokenizer_config.json as read (empty object if absent).
+  const Json& config() const { return config_; }
+  /// Files that belong to this tokenizer and are to be copied beside a saved model.
+  const std::vector<std::filesystem::path>& files() const { return files_; }
+  /// Hash of the vocabulary-defining files: part of cache keys.
+  uint64_t content_hash() const { return content_hash_; }
+
+ protected:
+  SpecialTokens special_;
+  std::string chat_template_;
+  Json config_ = Json::object();
+  std::vector<std::filesystem::path> files_;
+  uint64_t content_hash_ = 0;
+
+ private:
+  std::optional<TokenId> id_of(const std::optional<std::string>& token) const {
+    return token ? token_to_id(*token) : std::nullopt;
+  }
+};
+
+/// Decodes a growing sequence piece by piece. Concatenating all results equals Tokenizer::decode of
+/// the whole; no result ever ends inside a UTF-8 character. Not thread-safe.
+class DecodeStream {
+ public:
+  explicit DecodeStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special = true);
+  /// Text that became final with this id; empty while a character is incomplete.
+  std::string push(TokenId id);
+  /// Whatever is left (incomplete bytes as U+FFFD); the stream is then empty again.
+  std::string finish();
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  bool skip_special_;
+  std::vector<TokenId> ids_;
+  size_t prefix_begin_ = 0, read_end_ = 0;
+};
+
+}  // namespace danlu::text
