@@ -7,7 +7,21 @@
 namespace danlu {
 
 /// Values are stored in no file; add at the end.
-enum class DType : uint8_t { kF32, kF64, kF16, kBF16, kI8, kU8, kI16, kI32, kI64, kBool, kU16, kU32, kU64 };
+enum class DType : uint8_t {
+  kF32,
+  kF64,
+  kF16,
+  kBF16,
+  kI8,
+  kU8,
+  kI16,
+  kI32,
+  kI64,
+  kBool,
+  kU16,
+  kU32,
+  kU64
+};
 
 size_t dtype_size_bytes(DType dtype);
 /// safetensors' spelling: "F32", "BF16", "I64", …

@@ -9,15 +9,15 @@ namespace danlu {
 /// Process exit codes. Values are part of the command line's contract: never renumber.
 enum class ExitCode : int {
   kSuccess = 0,
-  kInternal = 1,    ///< a bug in Danlu
-  kUsage = 2,       ///< flags or configuration
-  kData = 3,        ///< a data set: unreadable, malformed, nothing usable in it
-  kModel = 4,       ///< model, tokenizer or template
-  kDevice = 5,      ///< device missing, driver mismatch
-  kMemory = 6,      ///< out of memory, planned or met
-  kComm = 7,        ///< communication, peer lost
-  kIo = 8,          ///< disk, checkpoint
-  kNumeric = 9,     ///< non-finite or diverged training
+  kInternal = 1,  ///< a bug in Danlu
+  kUsage = 2,     ///< flags or configuration
+  kData = 3,      ///< a data set: unreadable, malformed, nothing usable in it
+  kModel = 4,     ///< model, tokenizer or template
+  kDevice = 5,    ///< device missing, driver mismatch
+  kMemory = 6,    ///< out of memory, planned or met
+  kComm = 7,      ///< communication, peer lost
+  kIo = 8,        ///< disk, checkpoint
+  kNumeric = 9,   ///< non-finite or diverged training
   kTerminated = 143,
   kInterrupted = 130,
 };

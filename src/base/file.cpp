@@ -48,7 +48,7 @@ void sync_directory(const fs::path& directory) {
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail(path, "open");
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0) {
     ::close(fd);
     fail(path, "stat");
@@ -107,7 +107,8 @@ void write_file_atomic(const fs::path& path, std::string_view content) {
   file.commit();
 }
 
-AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temporary_(temporary_sibling(path_)) {
+AtomicFile::AtomicFile(fs::path path)
+    : path_(std::move(path)), temporary_(temporary_sibling(path_)) {
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd_ < 0) fail(path_, "create");
   buffer_.reserve(kBufferBytes);
@@ -166,7 +167,8 @@ void AtomicFile::commit() {
   sync_directory(path_.parent_path());
 }
 
-void write_directory_atomic(const fs::path& target, const std::function<void(const fs::path&)>& fill) {
+void write_directory_atomic(const fs::path& target,
+                            const std::function<void(const fs::path&)>& fill) {
   const fs::path temporary = temporary_sibling(target);
   std::error_code ignored;
   fs::remove_all(temporary, ignored);
@@ -199,7 +201,7 @@ void write_directory_atomic(const fs::path& target, const std::function<void(con
 uint64_t free_space_bytes(const fs::path& path) {
   fs::path probe = fs::absolute(path);
   while (!fs::exists(probe) && probe.has_relative_path()) probe = probe.parent_path();
-  struct statvfs info {};
+  struct statvfs info{};
   if (::statvfs(probe.c_str(), &info) != 0) fail(probe, "ask for free space");
   return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
 }

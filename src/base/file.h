@@ -69,7 +69,8 @@ class AtomicFile {
 
 /// Fills a temporary sibling directory by `fill`, then renames it to `target`; an existing `target`
 /// is replaced only after `fill` succeeded. On an error nothing of the attempt remains.
-void write_directory_atomic(const fs::path& target, const std::function<void(const fs::path&)>& fill);
+void write_directory_atomic(const fs::path& target,
+                            const std::function<void(const fs::path&)>& fill);
 
 /// Bytes free for this user on the file system that holds (or would hold) `path`.
 uint64_t free_space_bytes(const fs::path& path);
@@ -77,7 +78,8 @@ uint64_t free_space_bytes(const fs::path& path);
 /// Errors: IoError saying both numbers if fewer than `needed_bytes` are free at `path`.
 void require_free_space(const fs::path& path, uint64_t needed_bytes, std::string_view what);
 
-/// Creates `path` (and parents) if missing and checks that files can be made in it. Errors: IoError.
+/// Creates `path` (and parents) if missing and checks that files can be made in it. Errors:
+/// IoError.
 void require_writable_directory(const fs::path& path);
 
 /// 64-bit FNV-1a of `bytes`, continuing from `seed`: content keys for caches, not security.

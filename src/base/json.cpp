@@ -24,7 +24,8 @@ Json parse_json(std::string_view text, const std::string& origin) {
     }
     // The library's text repeats position and id; keep the part that says what is wrong.
     std::string what = e.what();
-    if (auto at = what.find(": ", what.find("column")); at != std::string::npos) what = what.substr(at + 2);
+    if (auto at = what.find(": ", what.find("column")); at != std::string::npos)
+      what = what.substr(at + 2);
     throw DataError(fmt::format("{}:{}:{}: not valid JSON: {}", origin, line, column, what));
   }
 }

@@ -37,7 +37,8 @@ void set_level(Level level) { current_level() = level; }
 Level level() { return current_level(); }
 
 bool speaks_chinese() {
-  if (const char* own = std::getenv("DANLU_LANG")) return std::string_view(own).substr(0, 2) == "zh";
+  if (const char* own = std::getenv("DANLU_LANG"))
+    return std::string_view(own).substr(0, 2) == "zh";
   for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG"}) {
     const char* value = std::getenv(name);
     if (value && *value) return std::string_view(value).substr(0, 2) == "zh";
@@ -48,7 +49,8 @@ bool speaks_chinese() {
 void write(Level at, std::string_view message) {
   const std::lock_guard<std::mutex> lock(output_mutex());
   const char* prefix = at == Level::kWarning ? "warning: " : at == Level::kError ? "error: " : "";
-  if (at >= level()) std::fprintf(stderr, "%s%.*s\n", prefix, static_cast<int>(message.size()), message.data());
+  if (at >= level())
+    std::fprintf(stderr, "%s%.*s\n", prefix, static_cast<int>(message.size()), message.data());
   if (tee) {
     std::fprintf(tee, "%s%.*s\n", prefix, static_cast<int>(message.size()), message.data());
     std::fflush(tee);

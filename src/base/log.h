@@ -12,7 +12,8 @@ enum class Level { kDebug, kInfo, kWarning, kError, kOff };
 void set_level(Level level);
 Level level();
 
-/// True if hints are to be shown in Chinese: DANLU_LANG=zh, else LC_ALL / LC_MESSAGES / LANG begin with zh.
+/// True if hints are to be shown in Chinese: DANLU_LANG=zh, else LC_ALL / LC_MESSAGES / LANG begin
+/// with zh.
 bool speaks_chinese();
 
 /// Writes one line. Thread-safe. Warnings and errors carry the prefix "warning: " / "error: ".

@@ -13,18 +13,20 @@
 
 namespace danlu {
 
+struct OptionFileEntry;
+
 enum class OptionType { kString, kInt, kFloat, kBool, kList, kJson };
 
 /// One option. Names are written with underscores; dash and underscore are the same to users.
 struct OptionSpec {
-  std::string name;                       ///< canonical, e.g. "learning_rate"
+  std::string name;  ///< canonical, e.g. "learning_rate"
   OptionType type = OptionType::kString;
-  std::string default_text;               ///< shown in help; "" means not set
-  std::string help;                       ///< one line, units included
+  std::string default_text = {};          ///< shown in help; "" means not set
+  std::string help = {};                  ///< one line, units included
   std::vector<std::string> aliases = {};  ///< other systems' names, and one-letter flags ("j")
   std::vector<std::string> choices = {};  ///< empty: anything
   std::string group = {};                 ///< heading in --help
-  std::string environment = {};           ///< variable read when neither flag nor file gives a value
+  std::string environment = {};  ///< variable read when neither flag nor file gives a value
   bool required = false;
   /// Accepted for compatibility, has no effect here; the text says why and is printed as a notice.
   std::string ignored_because = {};
@@ -35,11 +37,11 @@ enum class OptionSource { kDefault, kProfile, kEnvironment, kFile, kFlag };
 /// Parsed options: typed access to values that are known to be valid for their spec.
 class Options {
  public:
-  bool is_set(std::string_view name) const;       ///< given by flag, file, environment or profile
-  bool has_value(std::string_view name) const;    ///< set, or has a non-empty default
+  bool is_set(std::string_view name) const;     ///< given by flag, file, environment or profile
+  bool has_value(std::string_view name) const;  ///< set, or has a non-empty default
   OptionSource source(std::string_view name) const;
   /// Errors of the getters: InternalError if the name is not in the table or of another type;
-  /// UsageError if there is no value.
+  /// UsageError if there is no value (a list without one is empty instead).
   std::string get_string(std::string_view name) const;
   int64_t get_int(std::string_view name) const;
   double get_float(std::string_view name) const;
@@ -52,7 +54,8 @@ class Options {
   bool get_bool_or(std::string_view name, bool fallback) const;
   /// Words that are neither flags nor flag values, in order.
   const std::vector<std::string>& positional() const { return positional_; }
-  /// Overrides a value (for derived defaults); the source stays what it was unless given.
+  /// Overrides a value (for derived defaults). Errors: UsageError if `text` does not fit the
+  /// option.
   void set(std::string_view name, std::string text, OptionSource source = OptionSource::kProfile);
   /// Every option with its value, in table order: what config.yaml and --print_config show.
   Json to_json() const;
@@ -61,11 +64,13 @@ class Options {
  private:
   friend class OptionTable;
   struct Value {
-    const OptionSpec* spec = nullptr;
-    std::optional<std::string> text;   ///< lists: one JSON array as text
+    OptionSpec spec;                  ///< a copy: options outlive their table
+    std::optional<std::string> text;  ///< canonical; lists: one JSON array as text
     OptionSource source = OptionSource::kDefault;
+    std::string origin;  ///< "run.yaml:3", "$NAME", a profile's name
   };
-  const Value& find(std::string_view name, OptionType type) const;
+  const Value& find(std::string_view name) const;
+  const std::string& text_of(std::string_view name, OptionType type) const;
   std::vector<std::string> order_;
   std::map<std::string, Value, std::less<>> values_;
   std::vector<std::string> positional_;
@@ -77,29 +82,45 @@ class OptionTable {
   OptionTable(std::string command, std::string summary, std::string usage,
               std::vector<OptionSpec> specs);
 
-  /// Reads `--x v`, `--x=v`, `--x true`, bare `--flag`, `--no-flag`, short `-x v`, positional words; a
-  /// positional that ends in .yaml/.yml/.json and `accepts_config` is read as a configuration file
-  /// (keys = names or aliases, unknown keys are errors, `include:`, `${VAR}`, an `ENV:` map).
-  /// Precedence: flag > file > environment > profile > default.
-  /// Integers may be written 2e8; booleans as yes/true/t/y/1/on and no/false/f/n/0/off, any case.
-  /// A list flag takes all words up to the next flag, and may be repeated; commas split too.
-  /// Errors: UsageError naming the flag, with the nearest valid name as hint; a flag given twice
-  /// under different names with different values.
+  /// Reads `--x v`, `--x=v`, `--x true`, bare `--flag`, `--no-flag`, short `-x v`, positional
+  /// words; a positional that ends in .yaml/.yml/.json and `accepts_config` is read as a
+  /// configuration file (keys = names or aliases, unknown keys are errors, `include:`, `${VAR}`, an
+  /// `ENV:` map); so is
+  /// `--config FILE` unless the command has such an option itself, and `name=value` words are
+  /// flags. Precedence: flag > file > environment > profile > default. Integers may be written 2e8;
+  /// booleans as yes/true/t/y/1/on and no/false/f/n/0/off, any case. A list flag takes all words up
+  /// to the next flag, and may be repeated; commas split too, except inside {} or []. A JSON option
+  /// takes JSON text or the path of a .json file. Words after `--` are positional. The same flag
+  /// twice: the last one wins. Errors: UsageError naming the flag, with the nearest valid name as
+  /// hint; a flag given twice under different names with different values.
   Options parse(const std::vector<std::string>& arguments, bool accepts_config = false) const;
 
   /// Help text grouped by OptionSpec::group; stable, so that tests can hold it.
   std::string help() const;
   const std::vector<OptionSpec>& specs() const { return specs_; }
+  const std::string& command() const { return command_; }
   /// Profiles: name -> (option -> value); chosen by `--profile NAME`.
   void add_profile(std::string name, std::map<std::string, std::string> values);
+  /// The option that `name` (any spelling, an alias too) means, or nullptr.
+  const OptionSpec* find_spec(std::string_view name) const;
 
  private:
+  const std::map<std::string, std::string>& profile(const std::string& name) const;
+  bool is_group(const std::string& key) const;
+  Options defaults() const;
+  void apply_profile(const std::string& name, Options& options) const;
+  void apply_environment(Options& options) const;
+  void apply_files(const std::vector<OptionFileEntry>& entries, Options& options) const;
+  void check_required(const Options& options) const;
+  [[noreturn]] void refuse_unknown_key(const std::string& key, const std::string& origin) const;
   std::string command_, summary_, usage_;
   std::vector<OptionSpec> specs_;
+  std::map<std::string, size_t, std::less<>> index_;  ///< normalised name or alias -> specs_
   std::map<std::string, std::map<std::string, std::string>> profiles_;
 };
 
 /// The candidate with the smallest edit distance to `word`, if it is near enough to be meant.
-std::optional<std::string> nearest_name(std::string_view word, const std::vector<std::string>& candidates);
+std::optional<std::string> nearest_name(std::string_view word,
+                                        const std::vector<std::string>& candidates);
 
 }  // namespace danlu

@@ -1,4 +1,5 @@
-// base/progress.h: one progress line: a bar that redraws itself on a terminal, plain lines elsewhere.
+// base/progress.h: one progress line: a bar that redraws itself on a terminal, plain lines
+// elsewhere.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,8 +17,8 @@ std::string format_count(uint64_t value);
 /// "12.3 MB" (powers of 1000).
 std::string format_bytes(uint64_t size_bytes);
 
-/// Progress of `total` units on stderr. On a terminal at most ten redraws a second; on a pipe one line
-/// each `plain_interval_s`. total == 0: unknown, no percentage or ETA. Thread-safe.
+/// Progress of `total` units on stderr. On a terminal at most ten redraws a second; on a pipe one
+/// line each `plain_interval_s`. total == 0: unknown, no percentage or ETA. Thread-safe.
 class ProgressBar {
  public:
   ProgressBar(std::string title, uint64_t total, std::string unit, double plain_interval_s = 10.0);

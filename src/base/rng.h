@@ -30,7 +30,8 @@ class NumpyRandomState {
   int position_ = 624;
 };
 
-/// SplitMix64: one 64-bit value per (seed, index); our own streams (init, dropout seeds, order) use it.
+/// SplitMix64: one 64-bit value per (seed, index); our own streams (init, dropout seeds, order) use
+/// it.
 uint64_t mix64(uint64_t seed, uint64_t index);
 
 }  // namespace danlu

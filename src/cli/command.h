@@ -1,5 +1,6 @@
 // cli/command.h: what a verb is, and the line between the program and the tensor engine.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -7,13 +8,15 @@
 
 namespace danlu::cli {
 
-/// One verb of `danlu <verb>`. Its option table is torch-free, so help and flag errors cost nothing.
+/// One verb of `danlu <verb>`. Its option table is torch-free, so help and flag errors cost
+/// nothing.
 struct Command {
   std::string name;
-  std::string summary;                 ///< one line for `danlu --help`
-  std::string group;                   ///< "Data", "Train", "Use", "Weights", "Tools"
+  std::string summary;  ///< one line for `danlu --help`
+  std::string group;    ///< "Data", "Train", "Use", "Weights", "Tools"
   OptionTable (*options)();
-  bool accepts_config = false;         ///< a positional .yaml/.json is a configuration file
+  bool accepts_config = false;  ///< a positional .yaml/.json is a configuration file
+  size_t max_positional = 0;    ///< words that are neither flags nor values; more are an error
   /// Torch-free verbs: runs and returns an exit code. nullptr: the engine library runs it.
   int (*run)(const Options& options) = nullptr;
   std::vector<std::string> aliases = {};
@@ -22,8 +25,25 @@ struct Command {
 /// The explicit list, in help order (src/cli/registry.cpp).
 const std::vector<Command>& commands();
 
+/// The command of that name or alias (dash and underscore are the same), or nullptr.
+const Command* find_command(const std::string& name);
+
 /// Exported by the engine library as `danlu_engine_run`; opened by main only when needed.
 /// Throws danlu::Error like every other code; main turns errors into text and exit codes.
 using EngineRun = int (*)(const char* command, const Options* options);
+
+/// Runs `command` with parsed options: its own function, or the engine library's.
+/// Errors: DeviceError if the library is missing or cannot be loaded, saying why.
+int run_command(const Command& command, const Options& options);
+
+/// Prints `error: …` and `hint: …` for the exception being handled and returns its exit code.
+/// REQUIRES: called inside a catch block.
+int report_current_error();
+
+/// `danlu --help`: every verb with its line, by group.
+std::string overview();
+
+/// Shell code that completes verbs and flags, for `danlu completion bash|zsh`.
+std::string completion_script(const std::string& shell);
 
 }  // namespace danlu::cli

@@ -5,15 +5,19 @@
 
 namespace danlu::data {
 
+/// A target (or label) that carries no loss.
+inline constexpr int32_t kIgnoredTarget = -100;
+
 /// A packed micro-batch. Tokens of all samples lie one after the other; no padding exists.
 /// Attention never crosses a segment border.
 struct Batch {
-  std::vector<int64_t> ids;            ///< [N]
-  std::vector<int64_t> targets;        ///< [N]; target of position i, already shifted; -100 = no loss
-  std::vector<int64_t> positions;      ///< [N]; restart at 0 in every segment
-  std::vector<int32_t> segment_starts; ///< [S+1]; 0 … N
-  int64_t num_targets = 0;             ///< targets != -100
-  int64_t num_samples = 0;             ///< rows of the data set in this batch
+  std::vector<int64_t> ids;      ///< [N]
+  std::vector<int64_t> targets;  ///< [N]; target of position i, already shifted; -100 = no loss
+  /// [N]; restart at 0 in every segment, or where Sample::position_starts says.
+  std::vector<int64_t> positions;
+  std::vector<int32_t> segment_starts;  ///< [S+1]; 0 … N
+  int64_t num_targets = 0;              ///< targets != -100
+  int64_t num_samples = 0;              ///< rows of the data set in this batch
 };
 
 /// A tokenised sample before batching: labels are NOT shifted (labels[i] belongs to ids[i]).
@@ -22,10 +26,16 @@ struct Sample {
   std::vector<int32_t> ids;
   std::vector<int32_t> labels;
   std::vector<int32_t> segments{0};
+  /// labels[i] is already the target of ids[i] (windows cut from a running text, where the last
+  /// position has a target too, and targets cross segment borders).
+  bool labels_are_targets = false;
+  /// Where positions restart, if not at `segments`. Empty: at `segments`.
+  std::vector<int32_t> position_starts;
 };
 
 /// Concatenates samples into a batch: shifts labels inside each segment (the last position of a
-/// segment has no target), restarts positions.
+/// segment has no target), restarts positions. Empty samples count but leave no segment.
+/// Errors: InternalError if a sample's arrays do not fit together.
 Batch make_batch(const std::vector<Sample>& samples);
 
 }  // namespace danlu::data

@@ -1,11 +1,11 @@
-// data/sample_source.h: random access to tokenised samples, and the order in which training sees them.
+// data/sample_source.h: random access to tokenised samples.
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "data/batch.h"
+#include "data/sample_order.h"
 
 namespace danlu::data {
 
@@ -22,19 +22,38 @@ class SampleSource {
   virtual uint64_t content_hash() const = 0;
 };
 
-/// The order of samples as a pure function of the global sample index, so that resuming needs only a
-/// number. Epoch e is a permutation drawn from (seed, e), or file order.
-class SampleOrder {
+/// Samples held in memory.
+class VectorSource : public SampleSource {
  public:
-  SampleOrder(int64_t num_samples, uint64_t seed, bool shuffle);
-  /// Sample to use at position `global_index` of the endless stream of epochs.
-  int64_t at(int64_t global_index) const;
+  explicit VectorSource(std::vector<Sample> samples) : samples_(std::move(samples)) {}
+  int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
+  Sample get(int64_t index) const override { return samples_.at(static_cast<size_t>(index)); }
+  int64_t length(int64_t index) const override {
+    return static_cast<int64_t>(samples_.at(static_cast<size_t>(index)).ids.size());
+  }
+  uint64_t content_hash() const override;
 
  private:
-  int64_t num_samples_;
-  uint64_t seed_;
-  bool shuffle_;
-  mutable std::shared_ptr<const std::pair<int64_t, std::vector<int64_t>>> epoch_;
+  std::vector<Sample> samples_;
+};
+
+/// Sample i is sample ids[i] of another source: subsets, repetitions and prescribed orders.
+class SelectedSource : public SampleSource {
+ public:
+  /// Errors: InternalError if an id is not in [0, base->size()).
+  SelectedSource(std::shared_ptr<const SampleSource> base, std::vector<int64_t> ids);
+  int64_t size() const override { return static_cast<int64_t>(ids_.size()); }
+  Sample get(int64_t index) const override {
+    return base_->get(ids_.at(static_cast<size_t>(index)));
+  }
+  int64_t length(int64_t index) const override {
+    return base_->length(ids_.at(static_cast<size_t>(index)));
+  }
+  uint64_t content_hash() const override;
+
+ private:
+  std::shared_ptr<const SampleSource> base_;
+  std::vector<int64_t> ids_;
 };
 
 }  // namespace danlu::data

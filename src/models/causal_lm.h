@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -28,7 +29,10 @@ struct LoraConfig {
   std::vector<std::string> targets{"all-linear"};
   std::map<std::string, int64_t> rank_pattern;
   std::map<std::string, double> alpha_pattern;
+  /// Modules trained whole beside the adapters (their own copy; a tied pair is thereby untied).
   std::vector<std::string> modules_to_save;
+  std::vector<std::string> exclude = {};           ///< module names left out, matched like targets
+  std::vector<int64_t> layers_to_transform = {};   ///< only these layers; empty: all
 };
 
 struct NamedTensor {
@@ -88,11 +92,17 @@ class CausalLM {
   std::vector<NamedTensor> adapter_parameters() const;
   /// parameters() and adapter_parameters() with trainable == true.
   std::vector<NamedTensor> trainable_parameters() const;
-  /// Marks parameters trainable or frozen by regular expressions on their names.
+  /// Freezes base parameters whose HF name a regular expression (searched, ECMAScript) matches; one that
+  /// starts with '!' makes its matches trainable again. Later patterns win.
+  /// Errors: UsageError for a pattern that matches nothing or is no regular expression.
   void freeze(const std::vector<std::string>& patterns);
   void set_recompute(Recompute mode);
   /// Dropout on (adapters) or off.
   void set_training(bool training);
+  /// From here on dropout masks are a function of `seed` and the number of forward passes since this call
+  /// (call it with (seed, step) before every micro-batch and a resumed run repeats them). Without it each
+  /// pass draws its seed from libtorch's default CPU generator.
+  void set_dropout_seed(uint64_t seed);
 
   /// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.
   /// Errors: UsageError if a target matches nothing (lists module names).
@@ -114,7 +124,10 @@ class CausalLM {
   /// Logits [n, vocab] of hidden states [n, hidden], f32.
   at::Tensor logits(const at::Tensor& hidden_nH) const;
   /// forward_hidden + head + cross-entropy over targets != -100 (int64 [N], already shifted).
-  LossSum loss(const ForwardInput& input, const at::Tensor& targets_N) const;
+  /// Logits are made for target tokens only, a chunk at a time, and their gradients with them.
+  /// grad_scale: the factor that will be put on `sum` before backward (loss scale / global targets); gradients are
+  /// right for any factor, and made without a further pass for this one.
+  LossSum loss(const ForwardInput& input, const at::Tensor& targets_N, double grad_scale = 1.0) const;
 
  private:
   struct Impl;

@@ -1,0 +1,69 @@
+# The front door. `make demo` and `make test` are each complete in themselves on a fresh Debian 12.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BUILD := build
+JOBS ?= $(shell nproc)
+SOURCES = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'bench/*.h' 'fuzz/*.cpp' 'fuzz/*.h')
+
+.PHONY: help demo test test-slow build deps check format tidy asan bench fuzz docs help-texts hooks clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: build ## train, tune, merge and talk to a small model, in minutes
+	tools/demo.sh
+
+test: build ## build and run every test
+	tools/test.sh $(BUILD)
+
+test-slow: build ## every test, the long ones too
+	DANLU_SLOW=1 tools/test.sh $(BUILD)
+
+build: deps ## build the program: build/danlu
+	cmake --preset release
+	cmake --build --preset release -j $(JOBS)
+
+deps: ## install what is missing (apt and npm); says what it installs
+	tools/deps.sh
+
+check: ## formatting, then the rules of the house (rooms, seams, lengths, docs)
+	tools/deps.sh --tools
+	clang-format-19 --dry-run -Werror $(SOURCES)
+	cmake --preset release && cmake --build --preset release -j $(JOBS) --target test_house
+	$(BUILD)/test_house
+
+format: ## format every source file in place
+	tools/deps.sh --tools
+	clang-format-19 -i $(SOURCES)
+
+tidy: ## clang-tidy over the rooms without torch (all of them: make tidy TIDY=src)
+	tools/deps.sh --tools
+	tools/tidy.sh $(TIDY)
+
+asan: deps ## every test under address and undefined-behaviour sanitizers
+	cmake --preset asan
+	cmake --build --preset asan -j $(JOBS)
+	ASAN_OPTIONS=detect_leaks=0 tools/test.sh build-asan
+
+bench: deps ## build and run the benchmarks
+	cmake --preset bench
+	cmake --build --preset bench -j $(JOBS)
+	tools/bench.sh $(BUILD)
+
+fuzz: ## run every fuzz target for 60 seconds (FUZZ_SECONDS=…)
+	tools/deps.sh --tools
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS)
+	tools/fuzz.sh build-fuzz
+
+docs: build ## run the commands that README and docs show
+	$(BUILD)/test_house --gtest_filter='Docs*:Features*'
+
+help-texts: build ## rewrite the golden help texts in tests/cli/help
+	DANLU_UPDATE_HELP=1 $(BUILD)/test_cli --gtest_filter='Help*'
+
+hooks: ## format check before every commit
+	git config core.hooksPath tools/hooks
+
+clean: ## remove everything that was built (.deps stays)
+	rm -rf build build-asan build-fuzz

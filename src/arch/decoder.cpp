@@ -1,0 +1,196 @@
+#include "arch/decoder.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace danlu::arch {
+namespace {
+
+void refuse_what_changes_the_maths(const ConfigReader& config) {
+  const std::string activation = config.text("hidden_act").value_or("silu");
+  if (activation != "silu" && activation != "swish") {
+    throw ModelError(fmt::format("[config.json] hidden_act must be silu, got \"{}\"", activation));
+  }
+  if (const Json* quantisation = config.value("quantization_config")) {
+    const auto method = ConfigReader(*quantisation, "quantization_config.").text("quant_method");
+    throw ModelError(
+        fmt::format("[config.json] quantised weights ({}) are not supported", method.value_or("?")),
+        {"use the unquantised release of the model", "请使用未量化的模型权重"});
+  }
+  if (const double rotary = config.number_or("partial_rotary_factor", 1.0); rotary != 1.0) {
+    throw ModelError(fmt::format("[config.json] partial_rotary_factor must be 1, got {}", rotary));
+  }
+}
+
+DType parse_dtype(const ConfigReader& config) {
+  const auto name = config.text(config.has("dtype") ? "dtype" : "torch_dtype");
+  if (!name) return DType::kF32;
+  try {
+    return dtype_from_name(*name);
+  } catch (const ModelError&) {
+    throw ModelError(
+        fmt::format("[config.json] torch_dtype \"{}\" is not a known element type", *name));
+  }
+}
+
+/// Negative ids are how some exporters write "none".
+std::optional<int64_t> parse_id(const ConfigReader& config, std::string_view key) {
+  const auto ids = config.integers(key);
+  if (ids.empty() || ids.front() < 0) return std::nullopt;
+  return ids.front();
+}
+
+}  // namespace
+
+ModelConfig parse_decoder(const Json& config_json, std::string family,
+                          const DecoderDefaults& defaults) {
+  const ConfigReader config(config_json);
+  refuse_what_changes_the_maths(config);
+  ModelConfig model;
+  model.family = std::move(family);
+  model.raw = config_json;
+  model.vocab_size = config.required_size("vocab_size", kMaxVocab);
+  model.hidden_size = config.required_size("hidden_size", kMaxWidth);
+  model.num_layers = config.required_size("num_hidden_layers", kMaxLayers);
+  model.num_heads = config.required_size("num_attention_heads", kMaxHeads);
+  model.ffn_size = config.required_size("intermediate_size", kMaxFfn);
+  model.num_kv_heads = config.size_or("num_key_value_heads", model.num_heads, kMaxHeads);
+  model.head_dim = config.size_or("head_dim", defaults.head_dim, kMaxWidth);
+  if (model.head_dim == 0) {
+    if (model.hidden_size % model.num_heads != 0) {
+      throw ModelError(
+          fmt::format("[config.json] num_attention_heads={} must divide hidden_size={} where "
+                      "head_dim is not given",
+                      model.num_heads, model.hidden_size));
+    }
+    model.head_dim = model.hidden_size / model.num_heads;
+  }
+  model.max_positions =
+      config.size_or("max_position_embeddings", defaults.max_positions, kMaxPositions);
+  model.norm_eps = config.number_or("rms_norm_eps", defaults.norm_eps);
+  model.rope = parse_rope(config, defaults.rope_theta, model.max_positions);
+  model.tie_embeddings = config.boolean_or("tie_word_embeddings", defaults.tie_embeddings);
+  model.initializer_range = config.number_or("initializer_range", 0.02);
+  model.dtype = parse_dtype(config);
+  for (const int64_t id : config.integers("eos_token_id")) {
+    if (id >= 0) model.eos_ids.push_back(id);
+  }
+  model.bos_id = parse_id(config, "bos_token_id");
+  model.pad_id = parse_id(config, "pad_token_id");
+  model.sliding_window.assign(static_cast<size_t>(model.num_layers), 0);
+  return model;
+}
+
+std::vector<int64_t> window_per_layer(const ConfigReader& config, int64_t num_layers,
+                                      int64_t window, int64_t first_layer) {
+  std::vector<int64_t> windows(static_cast<size_t>(num_layers), 0);
+  const auto kinds = config.texts("layer_types");
+  if (!kinds) {
+    for (int64_t layer = std::max<int64_t>(first_layer, 0); layer < num_layers; ++layer)
+      windows[layer] = window;
+    return windows;
+  }
+  if (static_cast<int64_t>(kinds->size()) != num_layers) {
+    throw ModelError(
+        fmt::format("[config.json] layer_types must have one entry per layer ({}), got {}",
+                    num_layers, kinds->size()));
+  }
+  for (size_t layer = 0; layer < kinds->size(); ++layer) {
+    const std::string& kind = (*kinds)[layer];
+    if (kind == "full_attention") continue;
+    if (kind != "sliding_attention") {
+      throw ModelError(fmt::format(
+          "[config.json] layer_types[{}] must be full_attention or sliding_attention, got \"{}\"",
+          layer, kind));
+    }
+    if (window == 0) {
+      throw ModelError(fmt::format(
+          "[config.json] layer_types[{}] is sliding_attention, but sliding_window is off", layer));
+    }
+    windows[layer] = window;
+  }
+  return windows;
+}
+
+std::vector<int64_t> qwen_windows(const ConfigReader& config, int64_t num_layers) {
+  // The key sliding_window alone means nothing: published files carry it switched off.
+  const bool slides = config.boolean_or("use_sliding_window", false);
+  const bool is_null = config.mentions("sliding_window") && !config.has("sliding_window");
+  const int64_t window =
+      slides && !is_null ? config.size_or("sliding_window", 4096, kMaxPositions) : 0;
+  return window_per_layer(config, num_layers, window,
+                          config.integer("max_window_layers").value_or(28));
+}
+
+namespace {
+
+/// Appends parameters in order; knows the naming, not the architecture.
+class ParameterList {
+ public:
+  ParameterList(std::string prefix, int64_t layer, std::vector<ParamSpec>& out)
+      : prefix_(std::move(prefix)), layer_(layer), out_(out) {}
+
+  void weight(Role role, const std::string& name, std::vector<int64_t> shape, Split split) {
+    out_.push_back({prefix_ + name + ".weight", std::move(shape), role, layer_, false, split, {}});
+  }
+  void bias(Role role, const std::string& name, int64_t size, Split split) {
+    out_.push_back({prefix_ + name + ".bias", {size}, role, layer_, true, split, {}});
+  }
+  /// weight [rows, columns] and, if `has_bias`, bias [rows].
+  void linear(Role role, const std::string& name, int64_t rows, int64_t columns, Split split,
+              bool has_bias) {
+    weight(role, name, {rows, columns}, split);
+    // A column-split product is summed over ranks: its bias is added once, by all alike.
+    if (has_bias) bias(role, name, rows, split == Split::kColumns ? Split::kReplicated : split);
+  }
+
+ private:
+  std::string prefix_;
+  int64_t layer_;
+  std::vector<ParamSpec>& out_;
+};
+
+void add_attention(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
+  const int64_t q_rows = c.num_heads * c.head_dim, kv_rows = c.num_kv_heads * c.head_dim;
+  if (c.qkv_layout == QkvLayout::kSeparate) {
+    list.linear(Role::kQ, names.q, q_rows, c.hidden_size, Split::kKvGroups, c.qkv_bias);
+    list.linear(Role::kK, names.k, kv_rows, c.hidden_size, Split::kKvGroups, c.qkv_bias);
+    list.linear(Role::kV, names.v, kv_rows, c.hidden_size, Split::kKvGroups, c.qkv_bias);
+  } else {
+    list.linear(Role::kQkv, names.qkv, q_rows + 2 * kv_rows, c.hidden_size, Split::kKvGroups,
+                c.qkv_bias);
+  }
+  list.linear(Role::kO, names.o, c.hidden_size, q_rows, Split::kColumns, c.o_bias);
+  if (c.qk_norm) {
+    list.weight(Role::kQNorm, names.q_norm, {c.head_dim}, Split::kReplicated);
+    list.weight(Role::kKNorm, names.k_norm, {c.head_dim}, Split::kReplicated);
+  }
+}
+
+}  // namespace
+
+std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNames& names) {
+  std::vector<ParamSpec> all;
+  ParameterList outside("", -1, all);
+  outside.weight(Role::kEmbedding, names.embedding, {c.vocab_size, c.hidden_size}, Split::kRows);
+  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+    ParameterList list(names.layer + std::to_string(layer) + ".", layer, all);
+    list.weight(Role::kAttentionNorm, names.attention_norm, {c.hidden_size}, Split::kReplicated);
+    add_attention(c, names, list);
+    list.weight(Role::kMlpNorm, names.mlp_norm, {c.hidden_size}, Split::kReplicated);
+    list.linear(Role::kGate, names.gate, c.ffn_size, c.hidden_size, Split::kRows, c.mlp_bias);
+    list.linear(Role::kUp, names.up, c.ffn_size, c.hidden_size, Split::kRows, c.mlp_bias);
+    list.linear(Role::kDown, names.down, c.hidden_size, c.ffn_size, Split::kColumns, c.mlp_bias);
+  }
+  outside.weight(Role::kFinalNorm, names.final_norm, {c.hidden_size}, Split::kReplicated);
+  outside.weight(Role::kHead, names.head, {c.vocab_size, c.hidden_size}, Split::kRows);
+  if (c.tie_embeddings) all.back().tied_to = all.front().name;
+  return all;
+}
+
+std::vector<std::string> rotary_buffer_names() {
+  return {R"((model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached))"};
+}
+
+}  // namespace danlu::arch

@@ -1,0 +1,59 @@
+// arch/decoder.h: what the decoder-only families share: the common keys of config.json and the list
+// of parameters. A family file states only what is its own.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "arch/config_reader.h"
+#include "arch/model_config.h"
+
+namespace danlu::arch {
+
+/// What a family assumes where config.json is silent.
+struct DecoderDefaults {
+  double norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  int64_t max_positions = 0;
+  int64_t head_dim = 0;  ///< 0: hidden_size / num_attention_heads
+  bool tie_embeddings = false;
+};
+
+/// Sizes, rotary embedding, dtype and special ids. Family quirks (biases, windows, fused weights)
+/// are left at their defaults; sliding_window is all zero. Errors: ModelError naming a missing or
+/// impossible key; an activation other than SiLU; quantised weights.
+ModelConfig parse_decoder(const Json& config_json, std::string family,
+                          const DecoderDefaults& defaults);
+
+/// rope_theta, rope_scaling (keys `type` or `rope_type`) and transformers v5's rope_parameters.
+RopeConfig parse_rope(const ConfigReader& config, double default_theta, int64_t max_positions);
+
+/// Window per layer from `layer_types` if present (transformers ≥ 4.53), else from the rule that
+/// layers with index ≥ first_layer slide. `window` 0: every layer is full.
+std::vector<int64_t> window_per_layer(const ConfigReader& config, int64_t num_layers,
+                                      int64_t window, int64_t first_layer);
+
+/// Qwen's rule: `use_sliding_window` switches `sliding_window` on for layers ≥ `max_window_layers`.
+std::vector<int64_t> qwen_windows(const ConfigReader& config, int64_t num_layers);
+
+/// Names of a family's parameters in files, without ".weight"/".bias"; empty: the family has none.
+struct DecoderNames {
+  std::string embedding = "model.embed_tokens";
+  std::string layer = "model.layers.";  ///< followed by "<index>."
+  std::string attention_norm = "input_layernorm";
+  std::string q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
+  std::string qkv = {};  ///< fused families: in place of q, k, v
+  std::string o = "self_attn.o_proj";
+  std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
+  std::string mlp_norm = "post_attention_layernorm";
+  std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
+  std::string final_norm = "model.norm";
+  std::string head = "lm_head";
+};
+
+/// Every parameter of a decoder with these names, in model order.
+std::vector<ParamSpec> decoder_parameters(const ModelConfig& config, const DecoderNames& names);
+
+/// Buffers that old files carry and nobody needs.
+std::vector<std::string> rotary_buffer_names();
+
+}  // namespace danlu::arch

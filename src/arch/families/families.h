@@ -1,0 +1,14 @@
+// arch/families/families.h: one factory per model family; registry.cpp calls them, nobody else.
+#pragma once
+#include "arch/model_config.h"
+
+namespace danlu::arch {
+
+Family llama_family();
+Family qwen2_family();
+Family qwen3_family();
+Family mistral_family();
+Family baichuan_family();
+Family internlm2_family();
+
+}  // namespace danlu::arch

@@ -1,0 +1,93 @@
+#include "arch/model_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "arch/config_reader.h"
+#include "base/error.h"
+#include "base/file.h"
+
+namespace danlu::arch {
+namespace {
+
+void require_positive(std::string_view name, int64_t size) {
+  if (size > 0) return;
+  throw ModelError(fmt::format("[model config] {} must be at least 1, got {}", name, size));
+}
+
+}  // namespace
+
+void ModelConfig::validate() const {
+  require_positive("vocab_size", vocab_size);
+  require_positive("hidden_size", hidden_size);
+  require_positive("num_hidden_layers", num_layers);
+  require_positive("num_attention_heads", num_heads);
+  require_positive("num_key_value_heads", num_kv_heads);
+  require_positive("head_dim", head_dim);
+  require_positive("intermediate_size", ffn_size);
+  if (num_heads % num_kv_heads != 0) {
+    throw ModelError(
+        fmt::format("[model config] num_key_value_heads={} must divide num_attention_heads={}",
+                    num_kv_heads, num_heads));
+  }
+  if (num_heads * head_dim > (int64_t{1} << 24)) {
+    throw ModelError(
+        fmt::format("[model config] num_attention_heads={} times head_dim={} is beyond {}",
+                    num_heads, head_dim, int64_t{1} << 24));
+  }
+  if (rope.enabled && head_dim % 2 != 0) {
+    throw ModelError(
+        fmt::format("[model config] rotary embedding needs an even head_dim, got {}", head_dim));
+  }
+  if (rope.enabled && alibi) {
+    throw ModelError("[model config] a model has rotary embedding or ALiBi, not both");
+  }
+  if (qkv_layout == QkvLayout::kThirds && num_kv_heads != num_heads) {
+    throw ModelError(
+        fmt::format("[model config] W_pack is three equal parts, so num_key_value_heads={} must "
+                    "equal num_attention_heads={}",
+                    num_kv_heads, num_heads));
+  }
+  if (!(norm_eps >= 0) || norm_eps >= 1) {
+    throw ModelError(
+        fmt::format("[model config] rms_norm_eps must be in [0, 1), got {}", norm_eps));
+  }
+  if (!(initializer_range >= 0)) {
+    throw ModelError(fmt::format("[model config] initializer_range must not be negative, got {}",
+                                 initializer_range));
+  }
+  if (static_cast<int64_t>(sliding_window.size()) != num_layers) {
+    throw ModelError(fmt::format("[model config] sliding_window has {} entries for {} layers",
+                                 sliding_window.size(), num_layers));
+  }
+}
+
+ModelConfig load_model_config(const std::filesystem::path& path) {
+  const bool is_directory = std::filesystem::is_directory(path);
+  const std::filesystem::path file = is_directory ? path / "config.json" : path;
+  if (is_directory && !std::filesystem::exists(file)) {
+    throw IoError(fmt::format("{}: no config.json in this directory", path.string()),
+                  {"give the directory of a Hugging Face model", "请给出 Hugging Face 模型目录"});
+  }
+  const Json config_json = read_json_file(file);
+  ModelConfig config;
+  try {
+    config = family_of(config_json).parse(config_json);
+    const std::filesystem::path generation = file.parent_path() / "generation_config.json";
+    if (std::filesystem::exists(generation)) {
+      const Json generation_json = read_json_file(generation);
+      for (const int64_t id : ConfigReader(generation_json).integers("eos_token_id")) {
+        const auto& known = config.eos_ids;
+        if (id >= 0 && std::find(known.begin(), known.end(), id) == known.end())
+          config.eos_ids.push_back(id);
+      }
+    }
+    config.validate();
+  } catch (const ModelError& e) {
+    throw ModelError(fmt::format("{}: {}", file.string(), e.what()), e.hint());
+  }
+  return config;
+}
+
+}  // namespace danlu::arch

@@ -1,0 +1,91 @@
+// The explicit list of model families, and how config.json picks one.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "arch/config_reader.h"
+#include "arch/families/families.h"
+#include "base/error.h"
+#include "base/options.h"
+
+namespace danlu::arch {
+namespace {
+
+[[noreturn]] void unsupported(const std::string& what, const std::vector<std::string>& supported) {
+  const auto nearest = nearest_name(what, supported);
+  Hint hint;
+  if (nearest) {
+    hint = {fmt::format("the nearest supported one is {}; its arithmetic may differ", *nearest),
+            fmt::format("最接近的受支持架构是 {}，但其计算可能不同", *nearest)};
+  }
+  throw ModelError(fmt::format("[config.json] unsupported architecture \"{}\"; supported: {}", what,
+                               fmt::join(supported, ", ")),
+                   hint);
+}
+
+std::vector<std::string> all_model_types() {
+  std::vector<std::string> types;
+  for (const Family& family : families()) {
+    types.insert(types.end(), family.model_types.begin(), family.model_types.end());
+  }
+  return types;
+}
+
+bool holds(const std::vector<std::string>& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+}  // namespace
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> list = {llama_family(),   qwen2_family(),    qwen3_family(),
+                                           mistral_family(), baichuan_family(), internlm2_family()};
+  return list;
+}
+
+const Family& family_of(const Json& config_json) {
+  const ConfigReader config(config_json);
+  const auto model_type = config.text("model_type");
+  const auto classes = config.texts("architectures").value_or(std::vector<std::string>{});
+  if (!model_type && classes.empty()) {
+    throw ModelError("[config.json] required key model_type is missing");
+  }
+  for (const Family& family : families()) {
+    if (model_type && !holds(family.model_types, *model_type)) continue;
+    // A reward or classification head over a known body is another model: do not load it as this
+    // one.
+    if (classes.empty() || holds(family.architectures, classes.front())) return family;
+    if (model_type) unsupported(classes.front(), family.architectures);
+  }
+  if (model_type) unsupported(*model_type, all_model_types());
+  std::vector<std::string> known;
+  for (const Family& family : families()) {
+    known.insert(known.end(), family.architectures.begin(), family.architectures.end());
+  }
+  unsupported(classes.front(), known);
+}
+
+const Family& family_named(const std::string& name) {
+  for (const Family& family : families()) {
+    if (family.name == name) return family;
+  }
+  unsupported(name, all_model_types());
+}
+
+std::vector<ParamSpec> parameters_of(const ModelConfig& config) {
+  return family_named(config.family).parameters(config);
+}
+
+int64_t parameter_count(const ModelConfig& config) {
+  int64_t count = 0;
+  for (const ParamSpec& spec : parameters_of(config)) {
+    if (!spec.tied_to.empty()) continue;
+    int64_t elements = 1;
+    for (const int64_t size : spec.shape) elements *= size;
+    count += elements;
+  }
+  return count;
+}
+
+}  // namespace danlu::arch

@@ -1,0 +1,36 @@
+#include "base/interrupt.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+
+namespace danlu {
+namespace {
+
+std::atomic<int> pending{0};
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not take a lock");
+
+void on_signal(int signal_number) {
+  if (pending.exchange(signal_number) != 0) ::_exit(128 + signal_number);
+}
+
+}  // namespace
+
+void watch_interrupts() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction action{};
+    action.sa_handler = on_signal;
+    ::sigemptyset(&action.sa_mask);
+    // No SA_RESTART: a blocked read (the chat prompt) returns, so that its loop sees the flag.
+    ::sigaction(SIGINT, &action, nullptr);
+    ::sigaction(SIGTERM, &action, nullptr);
+  });
+}
+
+int pending_interrupt() { return pending.load(); }
+void clear_interrupt() { pending.store(0); }
+
+}  // namespace danlu

@@ -1,0 +1,63 @@
+#include <algorithm>
+#include <cctype>
+
+#include "base/options.h"
+
+namespace danlu {
+namespace {
+
+/// What users see as the same name: case and the kind of dash do not count.
+std::string folded(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return out;
+}
+
+/// Insertions, deletions, substitutions and swaps of neighbours, each at cost 1.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        cost[i][j] = i + j;
+        continue;
+      }
+      const size_t substitution = cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, substitution});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return cost[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::optional<std::string> nearest_name(std::string_view word,
+                                        const std::vector<std::string>& candidates) {
+  const std::string wanted = folded(word);
+  if (wanted.empty() || wanted.size() > 200) return std::nullopt;
+  const size_t limit = std::max<size_t>(1, wanted.size() / 3);
+  std::optional<std::string> best;
+  size_t best_distance = limit + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(wanted, folded(candidate));
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  if (best) return best;
+  // "--batch" for "--batch_size": an unfinished name that fits exactly one candidate.
+  for (const std::string& candidate : candidates) {
+    if (wanted.size() < 3 || !folded(candidate).starts_with(wanted)) continue;
+    if (best) return std::nullopt;
+    best = candidate;
+  }
+  return best;
+}
+
+}  // namespace danlu

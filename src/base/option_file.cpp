@@ -1,0 +1,235 @@
+#include "base/option_file.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/option_text.h"
+
+namespace danlu {
+namespace {
+
+constexpr size_t kMaxIncludeDepth = 16;
+constexpr int kMaxNesting = 64;
+
+/// Plain YAML scalars have the types of YAML's core schema; quoted ones are strings.
+Json typed_scalar(const YAML::Node& node, const std::string& text) {
+  if (node.Tag() == "!") return text;
+  if (text == "true" || text == "True" || text == "TRUE") return true;
+  if (text == "false" || text == "False" || text == "FALSE") return false;
+  if (text == "null" || text == "~" || text == "Null" || text.empty()) return nullptr;
+  int64_t integer = 0;
+  const char* end = text.data() + text.size();
+  if (auto got = std::from_chars(text.data(), end, integer);
+      got.ec == std::errc() && got.ptr == end) {
+    return integer;
+  }
+  double number = 0;
+  const bool digits_only = text.find_first_not_of("0123456789+-.eE") == std::string::npos;
+  if (auto got = std::from_chars(text.data(), end, number);
+      digits_only && got.ec == std::errc() && got.ptr == end) {
+    return number;
+  }
+  return text;
+}
+
+class FileReader {
+ public:
+  explicit FileReader(const std::function<bool(const std::string&)>& is_group)
+      : is_group_(is_group) {}
+
+  void read_text(std::string_view text, const fs::path& path) {
+    if (open_files_.size() >= kMaxIncludeDepth) {
+      throw UsageError(fmt::format("{}: more than {} files include one another", path.string(),
+                                   kMaxIncludeDepth));
+    }
+    for (const fs::path& open : open_files_) {
+      if (open == path) {
+        throw UsageError(fmt::format("{}: includes itself by way of {}", path.string(),
+                                     open_files_.back().string()));
+      }
+    }
+    open_files_.push_back(path);
+    read_root(parse(text, path));
+    open_files_.pop_back();
+  }
+
+  std::vector<OptionFileEntry> take() { return std::move(entries_); }
+
+ private:
+  static YAML::Node parse(std::string_view text, const fs::path& path) {
+    // JSON is not quite YAML (tabs, surrogate pairs): check and rewrite it through the JSON reader.
+    std::string content(text);
+    if (path.extension() == ".json") content = parse_json(text, path.string()).dump(1);
+    try {
+      return YAML::Load(content);
+    } catch (const YAML::Exception& e) {
+      throw UsageError(fmt::format("{}:{}:{}: not valid YAML: {}", path.string(), e.mark.line + 1,
+                                   e.mark.column + 1, e.msg));
+    }
+  }
+
+  std::string where(const YAML::Node& node) const {
+    const fs::path& file = open_files_.back();
+    const bool json = file.extension() == ".json";  // rewritten: its lines are not the user's
+    return json || node.Mark().is_null()
+               ? file.string()
+               : fmt::format("{}:{}", file.string(), node.Mark().line + 1);
+  }
+
+  void read_root(const YAML::Node& root) {
+    if (!root.IsDefined() || root.IsNull()) return;
+    if (!root.IsMap()) {
+      throw UsageError(fmt::format("{}: expected `name: value` lines", where(root)));
+    }
+    // Included files first, wherever the key stands: the including file overrides them.
+    for (const auto& pair : root) {
+      if (key_of(pair.first) == "include") read_includes(pair.second);
+    }
+    for (const auto& pair : root) {
+      const std::string key = key_of(pair.first);
+      if (key == "ENV" || key == "env") set_environment(pair.second);
+    }
+    for (const auto& pair : root) read_entry(key_of(pair.first), pair.first, pair.second, true);
+  }
+
+  std::string key_of(const YAML::Node& key) const {
+    if (!key.IsScalar()) throw UsageError(fmt::format("{}: a key must be a word", where(key)));
+    return key.Scalar();
+  }
+
+  void read_includes(const YAML::Node& value) {
+    std::vector<std::string> names;
+    if (value.IsScalar()) names.push_back(value.Scalar());
+    if (value.IsSequence()) {
+      for (const YAML::Node& name : value) {
+        if (name.IsScalar()) names.push_back(name.Scalar());
+      }
+    }
+    if (names.empty()) {
+      throw UsageError(
+          fmt::format("{}: include: expected a file or a list of files", where(value)));
+    }
+    for (const std::string& name : names) {
+      const fs::path path = open_files_.back().parent_path() / expand_variables(name, where(value));
+      read_text(read_file(path), path.lexically_normal());
+    }
+  }
+
+  void set_environment(const YAML::Node& value) {
+    if (!value.IsMap()) {
+      throw UsageError(fmt::format("{}: ENV: expected a map of variables", where(value)));
+    }
+    for (const auto& pair : value) {
+      const std::string name = key_of(pair.first);
+      if (!pair.second.IsScalar() || name.empty() || name.find('=') != std::string::npos) {
+        throw UsageError(fmt::format("{}: ENV: expected `NAME: value`", where(pair.first)));
+      }
+      ::setenv(name.c_str(), expand_variables(pair.second.Scalar(), where(pair.second)).c_str(), 1);
+    }
+  }
+
+  void read_entry(const std::string& key, const YAML::Node& at, const YAML::Node& value, bool top) {
+    if (top && (key == "include" || key == "ENV" || key == "env")) return;
+    if (!value.IsDefined() || value.IsNull()) return;
+    if (top && value.IsMap() && is_group_(key)) {
+      for (const auto& pair : value) {
+        read_entry(key_of(pair.first), pair.first, pair.second, false);
+      }
+      return;
+    }
+    OptionFileEntry entry;
+    entry.key = key;
+    entry.origin = where(at);
+    entry.json = to_json(value, 0).dump();
+    if (value.IsScalar()) {
+      entry.text = expand_variables(value.Scalar(), where(value));
+    } else if (value.IsSequence()) {
+      entry.kind = OptionFileEntry::Kind::kList;
+      entry.text = option_text::list_text(texts_of(value));
+    } else {
+      entry.kind = OptionFileEntry::Kind::kMap;
+      entry.text = entry.json;
+    }
+    entries_.push_back(std::move(entry));
+  }
+
+  std::vector<std::string> texts_of(const YAML::Node& sequence) const {
+    std::vector<std::string> out;
+    for (const YAML::Node& element : sequence) {
+      out.push_back(element.IsScalar() ? expand_variables(element.Scalar(), where(element))
+                                       : to_json(element, 0).dump());
+    }
+    return out;
+  }
+
+  Json to_json(const YAML::Node& node, int depth) const {
+    if (depth > kMaxNesting) throw UsageError(fmt::format("{}: nested too deeply", where(node)));
+    if (node.IsScalar()) return typed_scalar(node, expand_variables(node.Scalar(), where(node)));
+    if (node.IsSequence()) {
+      Json out = Json::array();
+      for (const YAML::Node& element : node) out.push_back(to_json(element, depth + 1));
+      return out;
+    }
+    if (node.IsMap()) {
+      Json out = Json::object();
+      for (const auto& pair : node) out[key_of(pair.first)] = to_json(pair.second, depth + 1);
+      return out;
+    }
+    return nullptr;
+  }
+
+  const std::function<bool(const std::string&)>& is_group_;
+  std::vector<fs::path> open_files_;
+  std::vector<OptionFileEntry> entries_;
+};
+
+}  // namespace
+
+std::string expand_variables(std::string_view text, const std::string& where) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t open = text.find("${", at);
+    const size_t close = open == text.npos ? text.npos : text.find('}', open);
+    if (close == text.npos) {
+      out += text.substr(at);
+      break;
+    }
+    out += text.substr(at, open - at);
+    const std::string_view inside = text.substr(open + 2, close - open - 2);
+    const size_t fallback = inside.find(":-");
+    const std::string name(inside.substr(0, fallback));
+    const char* value = std::getenv(name.c_str());
+    if (value && (*value || fallback == inside.npos)) {
+      out += value;
+    } else if (fallback != inside.npos) {
+      out += inside.substr(fallback + 2);
+    } else {
+      throw UsageError(fmt::format("{}: environment variable {} is not set", where, name),
+                       {fmt::format("set it, or write ${{{}:-default}}", name),
+                        fmt::format("请设置该变量，或写成 ${{{}:-默认值}}", name)});
+    }
+    at = close + 1;
+  }
+  return out;
+}
+
+std::vector<OptionFileEntry> read_option_text(
+    std::string_view text, const fs::path& origin,
+    const std::function<bool(const std::string&)>& is_group) {
+  FileReader reader(is_group);
+  reader.read_text(text, origin.lexically_normal());
+  return reader.take();
+}
+
+std::vector<OptionFileEntry> read_option_file(
+    const fs::path& path, const std::function<bool(const std::string&)>& is_group) {
+  return read_option_text(read_file(path), path, is_group);
+}
+
+}  // namespace danlu

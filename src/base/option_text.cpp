@@ -1,0 +1,194 @@
+#include "base/option_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace danlu::option_text {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) {
+    text.remove_prefix(1);
+  }
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) {
+    text.remove_suffix(1);
+  }
+  return text;
+}
+
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+[[noreturn]] void refuse(const std::string& where, std::string_view rule, std::string_view text) {
+  throw UsageError(fmt::format("{}: expected {}, got '{}'", where, rule, text));
+}
+
+std::string canonical_int(const std::string& text, const std::string& where) {
+  const std::string_view word = trim(text);
+  if (const auto exact = parse_number<int64_t>(word)) return std::to_string(*exact);
+  // 2e8 and 1.0: integral, and small enough that a double holds it exactly.
+  const auto wide = parse_number<double>(word);
+  if (!wide || std::trunc(*wide) != *wide || std::abs(*wide) > 9007199254740992.0) {
+    refuse(where, "an integer", text);
+  }
+  return std::to_string(static_cast<int64_t>(*wide));
+}
+
+std::string canonical_float(const std::string& text, const std::string& where) {
+  const std::string_view word = trim(text);
+  const auto value = parse_number<double>(word);
+  if (!value || std::isnan(*value)) refuse(where, "a number", text);
+  return std::string(word);
+}
+
+std::string canonical_choice(const OptionSpec& spec, const std::string& text,
+                             const std::string& where) {
+  if (spec.choices.empty()) return text;
+  for (const std::string& choice : spec.choices) {
+    if (lower(choice) == lower(text)) return choice;
+  }
+  Hint hint;
+  if (const auto near = nearest_name(text, spec.choices)) {
+    hint = {fmt::format("did you mean '{}'?", *near), fmt::format("是否想写 '{}'？", *near)};
+  }
+  throw UsageError(
+      fmt::format("{}: expected one of {}, got '{}'", where, fmt::join(spec.choices, " | "), text),
+      hint);
+}
+
+std::string canonical_json(const std::string& text, const std::string& where) {
+  const std::string_view word = trim(text);
+  if (word.ends_with(".json")) return read_json_file(std::string(word)).dump();
+  try {
+    return parse_json(word, where).dump();
+  } catch (const DataError& e) {
+    throw UsageError(fmt::format("{}; expected JSON or the path of a .json file", e.what()));
+  }
+}
+
+}  // namespace
+
+std::string normalise_name(std::string_view spelled) {
+  while (spelled.starts_with('-')) spelled.remove_prefix(1);
+  std::string out(spelled);
+  for (char& c : out) {
+    if (c == '-') c = '_';
+  }
+  return out;
+}
+
+std::optional<bool> parse_bool(std::string_view word) {
+  static constexpr std::array<std::string_view, 6> kYes{"yes", "true", "t", "y", "1", "on"};
+  static constexpr std::array<std::string_view, 6> kNo{"no", "false", "f", "n", "0", "off"};
+  const std::string wanted = lower(trim(word));
+  for (const std::string_view yes : kYes) {
+    if (wanted == yes) return true;
+  }
+  for (const std::string_view no : kNo) {
+    if (wanted == no) return false;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> split_list(std::string_view text) {
+  text = trim(text);
+  if (text.starts_with('[') && text.ends_with(']')) {
+    const Json parsed = Json::parse(text.begin(), text.end(), nullptr, false);
+    if (parsed.is_array()) {
+      std::vector<std::string> out;
+      for (const Json& element : parsed) {
+        out.push_back(element.is_string() ? element.get<std::string>() : element.dump());
+      }
+      return out;
+    }
+  }
+  std::vector<std::string> out;
+  std::string element;
+  int depth = 0;
+  const auto close = [&] {
+    if (const std::string_view kept = trim(element); !kept.empty()) out.emplace_back(kept);
+    element.clear();
+  };
+  for (const char c : text) {
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (c == ',' && depth <= 0) {
+      close();
+    } else {
+      element += c;
+    }
+  }
+  close();
+  return out;
+}
+
+std::string list_text(const std::vector<std::string>& elements) {
+  return Json(elements).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string canonical(const OptionSpec& spec, const std::string& text, const std::string& where) {
+  if (!spec.ignored_because.empty()) return text;
+  switch (spec.type) {
+    case OptionType::kString:
+      return canonical_choice(spec, text, where);
+    case OptionType::kInt:
+      return canonical_choice(spec, canonical_int(text, where), where);
+    case OptionType::kFloat:
+      return canonical_float(text, where);
+    case OptionType::kBool: {
+      const auto value = parse_bool(text);
+      if (!value) refuse(where, "true or false", text);
+      return *value ? "true" : "false";
+    }
+    case OptionType::kList: {
+      std::vector<std::string> elements = split_list(text);
+      for (std::string& element : elements) element = canonical_choice(spec, element, where);
+      return list_text(elements);
+    }
+    case OptionType::kJson:
+      return canonical_json(text, where);
+  }
+  throw InternalError(fmt::format("[options] {} has no type", spec.name));
+}
+
+Json typed_value(const OptionSpec& spec, const std::string& text) {
+  if (!spec.ignored_because.empty()) return text;
+  switch (spec.type) {
+    case OptionType::kString:
+      return text;
+    case OptionType::kInt:
+      return *parse_number<int64_t>(text);
+    case OptionType::kFloat: {
+      const double value = *parse_number<double>(text);
+      if (std::isinf(value)) return text;  // JSON has no infinity; the text reads back as one
+      return value;
+    }
+    case OptionType::kBool:
+      return text == "true";
+    case OptionType::kList:
+    case OptionType::kJson:
+      return Json::parse(text);
+  }
+  throw InternalError(fmt::format("[options] {} has no type", spec.name));
+}
+
+}  // namespace danlu::option_text

@@ -1,0 +1,32 @@
+// base/option_text.h: how the text of one option value is read; shared by flags, files and
+// profiles.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/options.h"
+
+namespace danlu::option_text {
+
+/// Leading dashes removed, '-' turned into '_'.
+std::string normalise_name(std::string_view spelled);
+
+/// true/false for yes/true/t/y/1/on and no/false/f/n/0/off in any case; nothing for other words.
+std::optional<bool> parse_bool(std::string_view word);
+
+/// "a,b" -> {a, b}; commas inside {} or [] do not split; a JSON array is taken as one.
+std::vector<std::string> split_list(std::string_view text);
+/// The canonical text of a list: a JSON array of strings.
+std::string list_text(const std::vector<std::string>& elements);
+
+/// The canonical form of `text` for `spec`: 2e8 -> 200000000, Yes -> true, a choice in its own
+/// case, a list as a JSON array. Lists are given as list_text or as words with commas. Errors:
+/// UsageError "<where>: <rule>, got <text>".
+std::string canonical(const OptionSpec& spec, const std::string& text, const std::string& where);
+
+/// A canonical text as a JSON value of the option's type.
+Json typed_value(const OptionSpec& spec, const std::string& canonical_text);
+
+}  // namespace danlu::option_text

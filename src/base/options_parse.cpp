@@ -1,0 +1,386 @@
+// From words, files, variables and profiles to options.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/option_file.h"
+#include "base/option_text.h"
+#include "base/options.h"
+
+namespace danlu {
+namespace {
+
+using option_text::normalise_name;
+
+bool is_config_path(std::string_view word) {
+  return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json");
+}
+
+/// "--name", "--name=…" or "-x"; not "-", "--", "-3", "-.5" nor prose that begins with dashes.
+bool looks_like_flag(std::string_view word) {
+  if (word.size() < 2 || word[0] != '-' || word == "--") return false;
+  std::string_view name = word.substr(word[1] == '-' ? 2 : 1);
+  name = name.substr(0, name.find('='));
+  if (name.empty() || !(std::isalpha(static_cast<unsigned char>(name[0])) || name[0] == '_')) {
+    return false;
+  }
+  return std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '-' || c == '.';
+  });
+}
+
+Hint hint_for(const OptionTable& table, const std::string& spelled, std::string_view dashes) {
+  std::vector<std::string> known;
+  for (const OptionSpec& spec : table.specs()) {
+    known.push_back(spec.name);
+    for (const std::string& alias : spec.aliases) {
+      if (alias.size() > 1) known.push_back(alias);
+    }
+  }
+  if (const auto near = nearest_name(normalise_name(spelled), known)) {
+    return {fmt::format("did you mean {}{}?", dashes, *near),
+            fmt::format("是否想写 {}{}？", dashes, *near)};
+  }
+  return {fmt::format("danlu {} --help lists the names", table.command()),
+          fmt::format("danlu {} --help 列出全部名称", table.command())};
+}
+
+/// What the command line said about one option.
+struct Given {
+  std::string spelled;
+  std::string text;
+};
+
+/// The words of one command line, sorted into flags, files and the rest.
+class WordReader {
+ public:
+  WordReader(const OptionTable& table, const std::vector<std::string>& words, bool accepts_config)
+      : table_(table), words_(words), accepts_config_(accepts_config) {}
+
+  void read() {
+    while (at_ < words_.size()) {
+      const std::string& word = words_[at_++];
+      if (word == "--") {
+        positional.insert(positional.end(), words_.begin() + static_cast<ptrdiff_t>(at_),
+                          words_.end());
+        return;
+      }
+      if (looks_like_flag(word)) {
+        read_flag(word);
+      } else {
+        read_word(word);
+      }
+    }
+  }
+
+  std::map<std::string, Given> flags;
+  std::vector<std::string> config_paths, positional;
+  std::string profile;
+
+ private:
+  void read_word(const std::string& word) {
+    if (accepts_config_ && is_config_path(word)) {
+      config_paths.push_back(word);
+      return;
+    }
+    const size_t equals = word.find('=');
+    if (accepts_config_ && equals != word.npos && equals > 0) {
+      if (const OptionSpec* spec = table_.find_spec(word.substr(0, equals))) {
+        store(*spec, word.substr(0, equals), word.substr(equals + 1));
+        return;
+      }
+    }
+    positional.push_back(word);
+  }
+
+  void read_flag(const std::string& word) {
+    const size_t equals = word.find('=');
+    const std::string spelled = word.substr(0, equals);
+    std::optional<std::string> attached;
+    if (equals != word.npos) attached = word.substr(equals + 1);
+    if (const OptionSpec* spec = table_.find_spec(spelled))
+      return read_value(*spec, spelled, attached);
+    const std::string name = normalise_name(spelled);
+    if (name.starts_with("no_")) {
+      const OptionSpec* spec = table_.find_spec(name.substr(3));
+      if (spec && spec->type == OptionType::kBool) return read_negation(*spec, spelled, attached);
+    }
+    if (accepts_config_ && name == "config") {
+      config_paths.push_back(attached ? *attached : next_value(spelled));
+      return;
+    }
+    if (name == "profile") {
+      profile = attached ? *attached : next_value(spelled);
+      return;
+    }
+    refuse_unknown(spelled);
+  }
+
+  void read_value(const OptionSpec& spec, const std::string& spelled,
+                  const std::optional<std::string>& attached) {
+    if (attached) return store(spec, spelled, *attached);
+    const bool has_next = at_ < words_.size() && !looks_like_flag(words_[at_]);
+    if (spec.type == OptionType::kBool) {
+      const bool takes_next = has_next && option_text::parse_bool(words_[at_]);
+      return store(spec, spelled, takes_next ? words_[at_++] : "true");
+    }
+    if (spec.type == OptionType::kList) return read_list(spec, spelled);
+    if (!spec.ignored_because.empty() && !has_next) return store(spec, spelled, "");
+    store(spec, spelled, next_value(spelled));
+  }
+
+  void read_list(const OptionSpec& spec, const std::string& spelled) {
+    std::vector<std::string> elements;
+    bool any = false;
+    while (at_ < words_.size() && words_[at_] != "--" && !looks_like_flag(words_[at_])) {
+      any = true;
+      for (std::string& element : option_text::split_list(words_[at_++])) {
+        elements.push_back(std::move(element));
+      }
+    }
+    if (!any) refuse_missing(spelled);
+    store(spec, spelled, option_text::list_text(elements));
+  }
+
+  void read_negation(const OptionSpec& spec, const std::string& spelled,
+                     const std::optional<std::string>& attached) {
+    bool negated = true;
+    if (attached) {
+      const auto value = option_text::parse_bool(*attached);
+      if (!value) {
+        throw UsageError(
+            fmt::format("{}{}: expected true or false, got '{}'", prefix(), spelled, *attached));
+      }
+      negated = *value;
+    } else if (at_ < words_.size()) {
+      if (const auto value = option_text::parse_bool(words_[at_])) {
+        negated = *value;
+        ++at_;
+      }
+    }
+    store(spec, spelled, negated ? "false" : "true");
+  }
+
+  std::string next_value(const std::string& spelled) {
+    if (at_ >= words_.size() || words_[at_] == "--" || looks_like_flag(words_[at_])) {
+      refuse_missing(spelled);
+    }
+    return words_[at_++];
+  }
+
+  [[noreturn]] void refuse_missing(const std::string& spelled) const {
+    throw UsageError(fmt::format("{}{}: a value is missing", prefix(), spelled),
+                     {fmt::format("a value that begins with a dash is written {}=VALUE", spelled),
+                      fmt::format("以减号开头的值请写成 {}=值", spelled)});
+  }
+
+  void store(const OptionSpec& spec, const std::string& spelled, const std::string& raw) {
+    const std::string where = fmt::format("{}{}", prefix(), spelled);
+    std::string text = option_text::canonical(spec, raw, where);
+    const auto earlier = flags.find(spec.name);
+    if (earlier == flags.end()) {
+      flags[spec.name] = {spelled, std::move(text)};
+      return;
+    }
+    if (spec.type == OptionType::kList && spec.ignored_because.empty()) {
+      std::vector<std::string> all = option_text::split_list(earlier->second.text);
+      for (std::string& element : option_text::split_list(text)) all.push_back(std::move(element));
+      earlier->second.text = option_text::list_text(all);
+      return;
+    }
+    if (normalise_name(earlier->second.spelled) != normalise_name(spelled) &&
+        earlier->second.text != text) {
+      throw UsageError(
+          fmt::format("{}{} and {} are the same option with different values: '{}', '{}'", prefix(),
+                      earlier->second.spelled, spelled, earlier->second.text, text),
+          {"give it once", "请只写一次"});
+    }
+    earlier->second = {spelled, std::move(text)};
+  }
+
+  [[noreturn]] void refuse_unknown(const std::string& spelled) const {
+    throw UsageError(fmt::format("{}unknown flag {}", prefix(), spelled),
+                     hint_for(table_, spelled, "--"));
+  }
+
+  std::string prefix() const { return fmt::format("[{}] ", table_.command()); }
+
+  const OptionTable& table_;
+  const std::vector<std::string>& words_;
+  const bool accepts_config_;
+  size_t at_ = 0;
+};
+
+std::string group_key(std::string_view heading) {
+  std::string out = normalise_name(heading);
+  for (char& c : out)
+    c = c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+/// The text a file gives to `spec`, canonical.
+std::string file_text(const OptionSpec& spec, const OptionFileEntry& entry) {
+  const std::string where = fmt::format("{}: {}", entry.origin, entry.key);
+  if (!spec.ignored_because.empty()) return entry.text;
+  const bool scalar = entry.kind == OptionFileEntry::Kind::kScalar;
+  if (spec.type == OptionType::kJson && !scalar) return entry.json;
+  const bool list_to_list =
+      spec.type == OptionType::kList && entry.kind == OptionFileEntry::Kind::kList;
+  if (!scalar && !list_to_list) {
+    throw UsageError(fmt::format("{}: expected one value, got {}", where, entry.text));
+  }
+  return option_text::canonical(spec, entry.text, where);
+}
+
+}  // namespace
+
+OptionTable::OptionTable(std::string command, std::string summary, std::string usage,
+                         std::vector<OptionSpec> specs)
+    : command_(std::move(command)),
+      summary_(std::move(summary)),
+      usage_(std::move(usage)),
+      specs_(std::move(specs)) {
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    std::vector<std::string> names = specs_[i].aliases;
+    names.push_back(specs_[i].name);
+    for (const std::string& name : names) {
+      const auto [at, fresh] = index_.emplace(normalise_name(name), i);
+      if (!fresh && at->second != i) {
+        throw InternalError(fmt::format("[{}] '{}' names two options: {} and {}", command_, name,
+                                        specs_[at->second].name, specs_[i].name));
+      }
+    }
+  }
+}
+
+const OptionSpec* OptionTable::find_spec(std::string_view name) const {
+  const auto at = index_.find(normalise_name(name));
+  return at == index_.end() ? nullptr : &specs_[at->second];
+}
+
+void OptionTable::add_profile(std::string name, std::map<std::string, std::string> values) {
+  for (const auto& [option, text] : values) {
+    if (!find_spec(option)) {
+      throw InternalError(
+          fmt::format("[{}] profile {} sets unknown option {}", command_, name, option));
+    }
+  }
+  profiles_[std::move(name)] = std::move(values);
+}
+
+const std::map<std::string, std::string>& OptionTable::profile(const std::string& name) const {
+  const auto at = profiles_.find(name);
+  if (at != profiles_.end()) return at->second;
+  std::vector<std::string> names;
+  std::string listed;
+  for (const auto& [known, values] : profiles_) {
+    names.push_back(known);
+    listed += (listed.empty() ? "" : ", ") + known;
+  }
+  if (names.empty()) throw UsageError(fmt::format("[{}] has no profiles", command_));
+  Hint hint{"profiles: " + listed, "可用配置：" + listed};
+  if (const auto near = nearest_name(name, names))
+    hint = {"did you mean " + *near + "?", "是否想写 " + *near + "？"};
+  throw UsageError(fmt::format("[{}] --profile: unknown profile '{}'", command_, name), hint);
+}
+
+void OptionTable::refuse_unknown_key(const std::string& key, const std::string& origin) const {
+  throw UsageError(fmt::format("{}: unknown name '{}' for danlu {}", origin, key, command_),
+                   hint_for(*this, key, ""));
+}
+
+void OptionTable::check_required(const Options& options) const {
+  for (const OptionSpec& spec : specs_) {
+    if (!spec.required || options.has_value(spec.name)) continue;
+    throw UsageError(fmt::format("[{}] --{} is required: {}", command_, spec.name, spec.help),
+                     {"usage: " + usage_, "用法：" + usage_});
+  }
+}
+
+bool OptionTable::is_group(const std::string& key) const {
+  if (find_spec(key)) return false;
+  return std::any_of(specs_.begin(), specs_.end(), [&](const OptionSpec& spec) {
+    return !spec.group.empty() && group_key(spec.group) == group_key(key);
+  });
+}
+
+Options OptionTable::defaults() const {
+  Options options;
+  for (const OptionSpec& spec : specs_) {
+    Options::Value value;
+    value.spec = spec;
+    if (!spec.default_text.empty()) {
+      value.text = option_text::canonical(spec, spec.default_text, "default of --" + spec.name);
+    }
+    options.order_.push_back(spec.name);
+    options.values_[spec.name] = std::move(value);
+  }
+  return options;
+}
+
+void OptionTable::apply_profile(const std::string& name, Options& options) const {
+  for (const auto& [option, text] : profile(name)) {
+    const OptionSpec& spec = *find_spec(option);
+    options.values_[spec.name] = {spec, option_text::canonical(spec, text, "profile " + name),
+                                  OptionSource::kProfile, name};
+  }
+}
+
+void OptionTable::apply_environment(Options& options) const {
+  for (const OptionSpec& spec : specs_) {
+    const char* text = spec.environment.empty() ? nullptr : std::getenv(spec.environment.c_str());
+    if (!text || !*text) continue;
+    const std::string origin = "$" + spec.environment;
+    options.values_[spec.name] = {spec, option_text::canonical(spec, text, origin),
+                                  OptionSource::kEnvironment, origin};
+  }
+}
+
+void OptionTable::apply_files(const std::vector<OptionFileEntry>& entries, Options& options) const {
+  for (const OptionFileEntry& entry : entries) {
+    const OptionSpec* spec = find_spec(entry.key);
+    if (!spec && normalise_name(entry.key) == "profile") continue;  // read before the others
+    if (!spec) refuse_unknown_key(entry.key, entry.origin);
+    options.values_[spec->name] = {*spec, file_text(*spec, entry), OptionSource::kFile,
+                                   entry.origin};
+  }
+}
+
+Options OptionTable::parse(const std::vector<std::string>& arguments, bool accepts_config) const {
+  WordReader words(*this, arguments, accepts_config);
+  words.read();
+  std::vector<OptionFileEntry> entries;
+  for (const std::string& path : words.config_paths) {
+    auto more = read_option_file(path, [this](const std::string& key) { return is_group(key); });
+    entries.insert(entries.end(), more.begin(), more.end());
+  }
+  std::string profile_name = words.profile;
+  for (const OptionFileEntry& entry : entries) {
+    const bool names_one = normalise_name(entry.key) == "profile" && !find_spec("profile");
+    if (names_one && words.profile.empty()) profile_name = entry.text;
+  }
+
+  // From the weakest source to the strongest: each overwrites what the earlier ones gave.
+  Options options = defaults();
+  options.positional_ = std::move(words.positional);
+  if (!profile_name.empty()) apply_profile(profile_name, options);
+  apply_environment(options);
+  apply_files(entries, options);
+  for (const auto& [name, given] : words.flags) {
+    options.values_[name] = {*find_spec(name), given.text, OptionSource::kFlag, given.spelled};
+  }
+
+  for (const OptionSpec& spec : specs_) {
+    if (!spec.ignored_because.empty() && options.is_set(spec.name)) {
+      log::info("notice: --{} has no effect here: {}", spec.name, spec.ignored_because);
+    }
+  }
+  check_required(options);
+  return options;
+}
+
+}  // namespace danlu

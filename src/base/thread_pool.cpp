@@ -1,0 +1,106 @@
+#include "base/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace danlu {
+
+size_t default_thread_count() {
+  if (const char* set = std::getenv("OMP_NUM_THREADS")) {
+    const long count = std::strtol(set, nullptr, 10);
+    if (count > 0) return static_cast<size_t>(count);
+  }
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+    return std::max(1, CPU_COUNT(&allowed));
+  }
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+struct ThreadPool::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::packaged_task<void()>> waiting;
+  bool closing = false;
+  std::vector<std::thread> threads;
+
+  void work() {
+    for (;;) {
+      std::packaged_task<void()> task;
+      {
+        std::unique_lock<std::mutex> lock(mutex);
+        changed.wait(lock, [this] { return closing || !waiting.empty(); });
+        if (waiting.empty()) return;
+        task = std::move(waiting.front());
+        waiting.pop_front();
+      }
+      task();
+    }
+  }
+};
+
+ThreadPool::ThreadPool(size_t num_threads) : state_(std::make_unique<State>()) {
+  for (size_t i = 0; i < std::max<size_t>(1, num_threads); ++i) {
+    state_->threads.emplace_back([state = state_.get()] { state->work(); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->closing = true;
+  }
+  state_->changed.notify_all();
+  for (std::thread& thread : state_->threads) thread.join();
+}
+
+std::future<void> ThreadPool::submit(std::function<void()> task) {
+  std::packaged_task<void()> packaged(std::move(task));
+  std::future<void> result = packaged.get_future();
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->waiting.push_back(std::move(packaged));
+  }
+  state_->changed.notify_one();
+  return result;
+}
+
+size_t ThreadPool::size() const { return state_->threads.size(); }
+
+void parallel_for(size_t count, size_t num_threads, const std::function<void(size_t)>& body) {
+  const size_t workers = std::min(count, std::max<size_t>(1, num_threads));
+  if (workers <= 1) {
+    for (size_t i = 0; i < count; ++i) body(i);
+    return;
+  }
+  std::atomic<size_t> next{0};
+  std::mutex failure_mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < count;) {
+      try {
+        body(i);
+      } catch (...) {
+        const std::lock_guard<std::mutex> lock(failure_mutex);
+        if (!failure) failure = std::current_exception();
+        next = count;  // the rest would be wasted work
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < workers; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace danlu

@@ -1,0 +1,73 @@
+// checkpoint/checkpoint.h: a training state on disk: written whole or not at all, found again,
+// resumed.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "optim/adamw.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::checkpoint {
+
+/// Layout of RUN/checkpoint-<step>/:
+///   model or adapter files, tokenizer files   written by the caller (HF or PEFT layout)
+///   optim/state.safetensors                   exp_avg.*, exp_avg_sq.*, master.*
+///   args.json, trainer_state.json, data_state.json
+///   DONE                                      last: lists every file with its size
+struct SaveRequest {
+  std::filesystem::path run_dir;
+  int64_t step = 0;
+  /// Writes model or adapter, tokenizer and generation_config into the directory.
+  std::function<void(const std::filesystem::path&)> write_model;
+  uint64_t model_bytes = 0;                 ///< estimate for the free-space check
+  const optim::AdamW* optimizer = nullptr;  ///< nullptr: model only, cannot be resumed
+  /// Also weights of f32 parameters: needed where the model files hold another type.
+  bool exact_weights = false;
+  Json args, trainer_state, data_state;
+};
+
+/// Writes the checkpoint under a temporary name, syncs, renames; returns its directory.
+/// Errors: IoError (space, permission); what was there before is then intact.
+std::filesystem::path save(const SaveRequest& request);
+
+/// A complete checkpoint of a run directory.
+struct Found {
+  std::filesystem::path directory;
+  int64_t step = 0;
+  bool resumable = false;  ///< holds optimizer state
+};
+
+/// Complete checkpoints of `run_dir`, oldest step first; incomplete ones are left out.
+std::vector<Found> list(const std::filesystem::path& run_dir);
+/// Removes what interrupted writers left behind in `run_dir`. Call only while no writer is active.
+void remove_leftovers(const std::filesystem::path& run_dir);
+/// Deletes the oldest checkpoints until at most `limit` are left, never `keep`. limit <= 0: no
+/// limit.
+void rotate(const std::filesystem::path& run_dir, int64_t limit,
+            const std::vector<std::filesystem::path>& keep);
+/// Makes run_dir/<name> a relative symbolic link to `directory`, atomically.
+void point_link(const std::filesystem::path& run_dir, const std::string& name,
+                const std::filesystem::path& directory);
+
+/// A checkpoint opened for resuming.
+struct Loaded {
+  std::filesystem::path directory;
+  Json args, trainer_state, data_state;
+  std::shared_ptr<const weights::TensorSource> optimizer;  ///< nullptr if it was saved model-only
+};
+
+/// Errors: IoError if the directory is missing or incomplete (no DONE, a file of another size:
+/// names it).
+Loaded open(const std::filesystem::path& directory);
+
+/// Fills `optimizer` (state and weights) from an opened checkpoint.
+/// Errors: IoError for a model-only checkpoint; ModelError for a missing or wrongly shaped tensor.
+void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer);
+
+}  // namespace danlu::checkpoint

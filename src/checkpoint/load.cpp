@@ -1,0 +1,129 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+
+namespace danlu::checkpoint {
+namespace load_detail {
+
+std::optional<int64_t> step_of_name(const std::string& name) {
+  constexpr std::string_view kPrefix = "checkpoint-";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (error != std::errc() || at != end) return std::nullopt;
+  return step;
+}
+
+/// What is wrong with a checkpoint directory; empty if nothing is.
+std::string damage_of(const fs::path& directory, Json& done) {
+  if (!fs::exists(directory / "DONE")) return "it was never finished (no DONE file)";
+  try {
+    done = read_json_file(directory / "DONE");
+    for (const auto& [name, size] : done.at("files").items()) {
+      std::error_code error;
+      const uintmax_t got = fs::file_size(directory / name, error);
+      if (error) return fmt::format("file {} is missing", name);
+      if (got != size.get<uintmax_t>()) {
+        return fmt::format("file {} has {} bytes, {} were written", name, got,
+                           size.get<uintmax_t>());
+      }
+    }
+  } catch (const DataError& error) {
+    return fmt::format("its DONE file is damaged: {}", error.what());
+  } catch (const Json::exception& error) {
+    return fmt::format("its DONE file is damaged: {}", error.what());
+  }
+  return "";
+}
+
+}  // namespace load_detail
+
+std::vector<Found> list(const fs::path& run_dir) {
+  std::vector<Found> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
+    const auto step = load_detail::step_of_name(entry.path().filename().string());
+    Json done;
+    if (!step || !entry.is_directory() || !load_detail::damage_of(entry.path(), done).empty())
+      continue;
+    found.push_back({entry.path(), *step, done.value("resumable", false)});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Found& a, const Found& b) { return a.step < b.step; });
+  return found;
+}
+
+void remove_leftovers(const fs::path& run_dir) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
+    const std::string name = entry.path().filename().string();
+    const size_t mark = name.find(".tmp-");
+    if (!entry.is_directory() || !name.starts_with(".checkpoint-") || mark == std::string::npos)
+      continue;
+    // A writer that died between its two renames left the previous content under the .old name.
+    const fs::path target = run_dir / name.substr(1, mark - 1);
+    if (name.ends_with(".old") && !fs::exists(target)) {
+      fs::rename(entry.path(), target, error);
+    } else {
+      fs::remove_all(entry.path(), error);
+    }
+  }
+}
+
+Loaded open(const fs::path& directory) {
+  if (!fs::is_directory(directory))
+    throw IoError(fmt::format("{}: no such checkpoint directory", directory.string()));
+  Json done;
+  const std::string damage = load_detail::damage_of(directory, done);
+  if (!damage.empty()) {
+    throw IoError(fmt::format("{}: not a complete checkpoint: {}", directory.string(), damage),
+                  {"resume from an older checkpoint, or start anew with --resume none",
+                   "请从更早的检查点恢复，或用 --resume none 重新开始"});
+  }
+  Loaded loaded;
+  loaded.directory = directory;
+  loaded.args = read_json_file(directory / "args.json");
+  loaded.trainer_state = read_json_file(directory / "trainer_state.json");
+  loaded.data_state = read_json_file(directory / "data_state.json");
+  if (done.value("resumable", false))
+    loaded.optimizer = weights::open_safetensors(directory / "optim" / "state.safetensors");
+  return loaded;
+}
+
+void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
+  if (!checkpoint.optimizer) {
+    throw IoError(
+        fmt::format("{}: saved without optimizer state (--save_only_model), cannot be resumed",
+                    checkpoint.directory.string()),
+        {"start a new run from it: --model " + checkpoint.directory.string() + " --resume none",
+         ""});
+  }
+  const auto updates = json_get<int64_t>(checkpoint.trainer_state, "optimizer_updates");
+  if (!updates)
+    throw IoError(fmt::format("{}: trainer_state.json lacks optimizer_updates",
+                              checkpoint.directory.string()));
+  optimizer.load_state(
+      [&](const std::string& name) {
+        const weights::TensorInfo* info = checkpoint.optimizer->find(name);
+        if (!info) return at::Tensor();
+        if (info->dtype != DType::kF32) {
+          throw ModelError(fmt::format("{}: optimizer tensor '{}' is {}, not F32",
+                                       checkpoint.directory.string(), name,
+                                       dtype_name(info->dtype)));
+        }
+        at::Tensor tensor = at::empty(info->shape, at::kFloat);
+        checkpoint.optimizer->read(name,
+                                   {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
+        return tensor;
+      },
+      *updates);
+}
+
+}  // namespace danlu::checkpoint

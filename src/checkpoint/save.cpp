@@ -1,0 +1,108 @@
+#include <ATen/ATen.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+
+namespace danlu::checkpoint {
+namespace save_detail {
+
+// Small files, headers and directory blocks on top of the tensors.
+constexpr uint64_t kSlackBytes = 16'000'000;
+
+void write_optimizer(const optim::StateTensors& state, const fs::path& directory) {
+  fs::create_directories(directory);
+  std::vector<weights::TensorInfo> infos;
+  for (const auto& [name, tensor] : state)
+    infos.push_back({name, DType::kF32, tensor.sizes().vec()});
+  at::Tensor held;  // keeps a host copy alive while its bytes are written
+  weights::save_safetensors(directory, infos,
+                            [&](size_t i) {
+                              held = state[i].second.detach().to(at::kCPU).contiguous();
+                              return std::span<const std::byte>(
+                                  static_cast<const std::byte*>(held.data_ptr()), held.nbytes());
+                            },
+                            {.max_shard_bytes = UINT64_MAX, .base_name = "state"});
+}
+
+/// Flushes a file or directory another writer made: a rename may not overtake its content.
+void sync_path(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  const bool synced = ::fsync(fd) == 0;
+  const int code = errno;
+  ::close(fd);
+  if (!synced && code != EINVAL)
+    throw IoError(fmt::format("{}: cannot sync: {}", path.string(), ::strerror(code)));
+}
+
+void write_done(const fs::path& directory, int64_t step, bool resumable) {
+  std::map<std::string, uint64_t> sizes;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    if (entry.is_regular_file()) {
+      sizes[fs::relative(entry.path(), directory).string()] = entry.file_size();
+      sync_path(entry.path());
+    } else if (entry.is_directory()) {
+      sync_path(entry.path());
+    }
+  }
+  write_json_file(directory / "DONE", {{"step", step}, {"resumable", resumable}, {"files", sizes}});
+}
+
+}  // namespace save_detail
+
+fs::path save(const SaveRequest& request) {
+  const fs::path target = request.run_dir / fmt::format("checkpoint-{}", request.step);
+  uint64_t bytes = request.model_bytes + save_detail::kSlackBytes;
+  optim::StateTensors state;
+  if (request.optimizer) {
+    state = request.optimizer->state(request.exact_weights);
+    for (const auto& [name, tensor] : state) bytes += tensor.nbytes();
+  }
+  require_free_space(request.run_dir, bytes, fmt::format("checkpoint-{}", request.step));
+  write_directory_atomic(target, [&](const fs::path& directory) {
+    request.write_model(directory);
+    if (request.optimizer) save_detail::write_optimizer(state, directory / "optim");
+    write_json_file(directory / "args.json", request.args);
+    write_json_file(directory / "trainer_state.json", request.trainer_state);
+    write_json_file(directory / "data_state.json", request.data_state);
+    save_detail::write_done(directory, request.step, request.optimizer != nullptr);
+  });
+  return target;
+}
+
+void rotate(const fs::path& run_dir, int64_t limit, const std::vector<fs::path>& keep) {
+  if (limit <= 0) return;
+  std::vector<Found> found = list(run_dir);
+  int64_t count = static_cast<int64_t>(found.size());
+  for (const Found& checkpoint : found) {
+    if (count <= limit) return;
+    const bool kept = std::any_of(keep.begin(), keep.end(), [&](const fs::path& path) {
+      std::error_code ignored;
+      return fs::equivalent(path, checkpoint.directory, ignored);
+    });
+    if (kept) continue;
+    // The marker goes first: a half-deleted checkpoint must not look complete.
+    fs::remove(checkpoint.directory / "DONE");
+    fs::remove_all(checkpoint.directory);
+    --count;
+  }
+}
+
+void point_link(const fs::path& run_dir, const std::string& name, const fs::path& directory) {
+  const fs::path temporary = run_dir / fmt::format(".{}.link-{}", name, ::getpid());
+  std::error_code error;
+  fs::remove(temporary, error);
+  fs::create_directory_symlink(directory.filename(), temporary, error);
+  if (!error) fs::rename(temporary, run_dir / name, error);
+  if (error)
+    throw IoError(fmt::format("{}: cannot link: {}", (run_dir / name).string(), error.message()));
+}
+
+}  // namespace danlu::checkpoint

@@ -1,0 +1,23 @@
+#include "cli/commands/commands.h"
+#include "cli/commands/inference_options.h"
+
+namespace danlu::cli {
+
+OptionTable chat_options() {
+  return OptionTable("chat", "Talk to a model at the terminal",
+                     "danlu chat --model DIR [--adapters DIR]",
+                     joined({model_options(),
+                             sampling_options(),
+                             {{.name = "history_turns",
+                               .type = OptionType::kInt,
+                               .default_text = "0",
+                               .help = "turns to remember (0 = as many as fit the model's window)",
+                               .group = "Chat"},
+                              {.name = "stream",
+                               .type = OptionType::kBool,
+                               .default_text = "true",
+                               .help = "print answers while they are made",
+                               .group = "Chat"}}}));
+}
+
+}  // namespace danlu::cli

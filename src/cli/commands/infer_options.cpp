@@ -1,0 +1,75 @@
+#include "cli/commands/commands.h"
+#include "cli/commands/inference_options.h"
+
+namespace danlu::cli {
+
+OptionTable infer_options() {
+  return OptionTable(
+      "infer", "Answer prompts, files or data sets with a model",
+      "danlu infer --model DIR [--adapters DIR] (--prompt TEXT | --dataset FILE)   without either: "
+      "chat",
+      joined(
+          {model_options(),
+           {{.name = "prompt",
+             .type = OptionType::kString,
+             .help = "one prompt",
+             .aliases = {"p", "query"},
+             .group = "Input"},
+            {.name = "dataset",
+             .type = OptionType::kList,
+             .help = "data sets to answer (any format that training reads), or text files with one "
+                     "prompt per line, - for standard input",
+             .aliases = {"val_dataset", "input", "input_file", "eval_dataset"},
+             .group = "Input"},
+            {.name = "load_dataset_config",
+             .type = OptionType::kBool,
+             .default_text = "false",
+             .help = "answer the validation rows that the checkpoint's run held out",
+             .aliases = {"load_data_args"},
+             .group = "Input"},
+            {.name = "max_samples",
+             .type = OptionType::kInt,
+             .default_text = "0",
+             .help = "answer only the first n rows (0 = all)",
+             .aliases = {"val_dataset_sample", "limit"},
+             .group = "Input"},
+            {.name = "columns",
+             .type = OptionType::kJson,
+             .help = "column names of the data set",
+             .aliases = {"map_keys"},
+             .group = "Input"},
+            {.name = "handler_name", .help = "row format (default: detected)", .group = "Input"},
+            {.name = "raw",
+             .type = OptionType::kBool,
+             .default_text = "false",
+             .help = "complete the text itself, without a chat template",
+             .aliases = {"no_chat_template"},
+             .group = "Input"},
+            {.name = "output",
+             .help = "write answers to this .jsonl file",
+             .aliases = {"result_path", "output_file"},
+             .group = "Output"},
+            {.name = "batch_size",
+             .type = OptionType::kInt,
+             .default_text = "8",
+             .help = "requests answered at a time",
+             .aliases = {"max_batch_size", "per_device_eval_batch_size"},
+             .group = "Output"},
+            {.name = "stream",
+             .type = OptionType::kBool,
+             .default_text = "true",
+             .help = "print a single answer while it is made",
+             .group = "Output"},
+            {.name = "task",
+             .help = "MindSpeed's names of decoding modes",
+             .choices = {"greedy", "do_sample", "beam_search", "beam_search_with_sampling", "chat"},
+             .group = "Generation"},
+            {.name = "history_turns",
+             .type = OptionType::kInt,
+             .default_text = "0",
+             .help = "chat: turns to remember (0 = as many as fit)",
+             .group = "Generation"}},
+           sampling_options()}));
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,100 @@
+#include "cli/commands/inference_options.h"
+
+#include <utility>
+
+namespace danlu::cli {
+
+std::vector<OptionSpec> model_options() {
+  return {
+      {.name = "model",
+       .help = "HF model directory",
+       .aliases = {"model_name_or_path", "model_id_or_path", "load_dir", "m"},
+       .group = "Model"},
+      {.name = "adapters",
+       .help = "adapter or checkpoint directory (PEFT layout, or a full checkpoint)",
+       .aliases = {"ckpt_dir", "adapter_name_or_path", "adapter_path", "lora_load"},
+       .group = "Model"},
+      {.name = "dtype",
+       .help = "type to compute in (default: the files' own)",
+       .aliases = {"torch_dtype", "params_dtype"},
+       .choices = {"fp32", "bf16", "fp16"},
+       .group = "Model"},
+      {.name = "device",
+       .default_text = "auto",
+       .help = "cpu, cuda, cuda:1, … (auto: the first accelerator, else the CPU)",
+       .group = "Model"},
+      {.name = "prompt_type",
+       .help = "template name or .jinja file (default: the model's own)",
+       .aliases = {"template", "template_type"},
+       .group = "Template"},
+      {.name = "prompt_type_path",
+       .help = "file with further templates",
+       .aliases = {"template_file"},
+       .group = "Template"},
+      {.name = "chat_template_kwargs",
+       .type = OptionType::kJson,
+       .help = "variables for the template, e.g. '{\"enable_thinking\": false}'",
+       .group = "Template"},
+      {.name = "system",
+       .help = "system message",
+       .aliases = {"default_system", "system_prompt"},
+       .group = "Template"},
+  };
+}
+
+std::vector<OptionSpec> sampling_options() {
+  return {
+      {.name = "max_new_tokens",
+       .type = OptionType::kInt,
+       .help = "longest answer, in tokens (default: generation_config.json, else 512)",
+       .group = "Generation"},
+      {.name = "do_sample",
+       .type = OptionType::kBool,
+       .help = "draw tokens instead of taking the likeliest",
+       .group = "Generation"},
+      {.name = "temperature",
+       .type = OptionType::kFloat,
+       .help = "softmax temperature; giving it (or top_k, top_p, min_p) turns sampling on, 0 turns "
+               "it off",
+       .group = "Generation"},
+      {.name = "top_k",
+       .type = OptionType::kInt,
+       .help = "keep the k likeliest tokens (0 = all)",
+       .group = "Generation"},
+      {.name = "top_p",
+       .type = OptionType::kFloat,
+       .help = "keep the smallest set of tokens with this probability (1 = all)",
+       .group = "Generation"},
+      {.name = "min_p",
+       .type = OptionType::kFloat,
+       .help = "drop tokens below min_p times the likeliest (0 = none)",
+       .group = "Generation"},
+      {.name = "repetition_penalty",
+       .type = OptionType::kFloat,
+       .help = "> 1 makes tokens seen before less likely",
+       .group = "Generation"},
+      {.name = "num_beams",
+       .type = OptionType::kInt,
+       .help = "beams (1 = no beam search)",
+       .group = "Generation"},
+      {.name = "length_penalty",
+       .type = OptionType::kFloat,
+       .help = "beam scores are divided by length^this",
+       .group = "Generation"},
+      {.name = "seed",
+       .type = OptionType::kInt,
+       .default_text = "0",
+       .help = "seed of all random draws",
+       .group = "Generation"},
+  };
+}
+
+std::vector<OptionSpec> joined(std::vector<std::vector<OptionSpec>> groups) {
+  std::vector<OptionSpec> all;
+  for (std::vector<OptionSpec>& group : groups) {
+    for (OptionSpec& spec : group) all.push_back(std::move(spec));
+  }
+  return all;
+}
+
+}  // namespace danlu::cli

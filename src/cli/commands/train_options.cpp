@@ -1,0 +1,48 @@
+// The training verbs: one table, four names.
+#include "cli/commands/train_options.h"
+
+#include <utility>
+
+#include "cli/commands/commands.h"
+#include "cli/commands/train_profiles.h"
+
+namespace danlu::cli {
+namespace {
+
+OptionTable training_table(const std::string& verb, const std::string& summary,
+                           const std::string& usage) {
+  std::vector<OptionSpec> all;
+  for (auto* group : {train_model_options, train_data_options, train_optimizer_options,
+                      train_run_options, train_parallel_options, train_megatron_options}) {
+    for (OptionSpec& spec : group()) all.push_back(std::move(spec));
+  }
+  OptionTable table(verb, summary, usage, std::move(all));
+  for (const auto& [name, values] : train_profiles()) table.add_profile(name, values);
+  return table;
+}
+
+}  // namespace
+
+OptionTable sft_options() {
+  return training_table("sft", "Supervised fine-tuning on conversations or instructions",
+                        "danlu sft [run.yaml] --model DIR --dataset FILE…");
+}
+
+OptionTable pretrain_options() {
+  return training_table(
+      "pretrain", "Pre-training on plain text or Megatron .bin/.idx data",
+      "danlu pretrain [run.yaml] --model DIR --data-path PREFIX|FILE… --seq-length 4096");
+}
+
+OptionTable train_options() {
+  return training_table(
+      "train", "Train by --stage; without one, as Stanford Alpaca's train.py does",
+      "danlu train [run.yaml] --model_name_or_path DIR --data_path FILE --output_dir DIR");
+}
+
+OptionTable posttrain_options() {
+  return training_table("posttrain", "Post-training by --stage, with MindSpeed-LLM's flags",
+                        "danlu posttrain --stage sft --model DIR --data-path FILE…");
+}
+
+}  // namespace danlu::cli

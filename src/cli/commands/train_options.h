@@ -1,0 +1,18 @@
+// cli/commands/train_options.h: the pieces of the option table that all training verbs share.
+#pragma once
+#include <vector>
+
+#include "base/options.h"
+
+namespace danlu::cli {
+
+std::vector<OptionSpec> train_model_options();      ///< model, adapters, tuner
+std::vector<OptionSpec> train_data_options();       ///< data sets, template, lengths
+std::vector<OptionSpec> train_optimizer_options();  ///< batch, schedule, precision
+std::vector<OptionSpec> train_run_options();        ///< output, evaluation, logging, resume
+std::vector<OptionSpec>
+train_parallel_options();  ///< DeepSpeed, FSDP, launchers, Megatron's splits
+std::vector<OptionSpec>
+train_megatron_options();  ///< retyped architecture, switches without meaning here
+
+}  // namespace danlu::cli

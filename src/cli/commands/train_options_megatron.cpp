@@ -1,0 +1,131 @@
+// Megatron's and MindSpeed-LLM's own flags: the retyped architecture is compared with config.json;
+// kernel switches have no meaning here and say so.
+#include "cli/commands/train_options.h"
+
+namespace danlu::cli {
+namespace {
+
+std::vector<OptionSpec> architecture_options() {
+  const std::string group = "Architecture (Megatron; must agree with config.json)";
+  const auto integer = [&](std::string name, std::string help,
+                           std::vector<std::string> aliases = {}) {
+    return OptionSpec{.name = std::move(name),
+                      .type = OptionType::kInt,
+                      .help = std::move(help),
+                      .aliases = std::move(aliases),
+                      .group = group};
+  };
+  const auto number = [&](std::string name, std::string help,
+                          std::vector<std::string> aliases = {}) {
+    return OptionSpec{.name = std::move(name),
+                      .type = OptionType::kFloat,
+                      .help = std::move(help),
+                      .aliases = std::move(aliases),
+                      .group = group};
+  };
+  const auto flag = [&](std::string name, std::string help) {
+    return OptionSpec{.name = std::move(name),
+                      .type = OptionType::kBool,
+                      .help = std::move(help),
+                      .group = group};
+  };
+  return {
+      integer("num_layers", "num_hidden_layers"),
+      integer("hidden_size", "hidden_size"),
+      integer("ffn_hidden_size", "intermediate_size"),
+      integer("num_attention_heads", "num_attention_heads"),
+      flag("group_query_attention", "fewer key-value heads than heads"),
+      integer("num_query_groups", "num_key_value_heads"),
+      integer("kv_channels", "head_dim"),
+      integer("max_position_embeddings", "longest position"),
+      integer("vocab_size", "vocab_size", {"padded_vocab_size"}),
+      integer("rotary_base", "rope_theta", {"rope_theta"}),
+      number("norm_epsilon", "rms_norm_eps", {"layernorm_epsilon"}),
+      {.name = "normalization",
+       .help = "kind of norm",
+       .choices = {"RMSNorm", "LayerNorm"},
+       .group = group},
+      {.name = "position_embedding_type",
+       .help = "kind of positions",
+       .choices = {"rope", "alibi", "learned_absolute"},
+       .group = group},
+      flag("swiglu", "gated feed-forward"),
+      flag("untie_embeddings_and_output_weights", "tie_word_embeddings is false"),
+      flag("disable_bias_linear", "no biases in linear layers"),
+      flag("add_qkv_bias", "biases on q, k, v"),
+      flag("qk_layernorm", "norms on q and k"),
+      number("attention_dropout", "0: models are trained without dropout inside"),
+      number("hidden_dropout", "0: models are trained without dropout inside"),
+  };
+}
+
+}  // namespace
+
+std::vector<OptionSpec> train_megatron_options() {
+  const std::string group = "Megatron (accepted)";
+  const auto accepted = [&](std::string name, std::string why,
+                            std::vector<std::string> aliases = {}) {
+    return OptionSpec{.name = std::move(name),
+                      .type = OptionType::kString,
+                      .help = "accepted",
+                      .aliases = std::move(aliases),
+                      .group = group,
+                      .ignored_because = std::move(why)};
+  };
+  const auto accepted_flag = [&](std::string name, std::string why,
+                                 std::vector<std::string> aliases = {}) {
+    return OptionSpec{.name = std::move(name),
+                      .type = OptionType::kBool,
+                      .help = "accepted",
+                      .aliases = std::move(aliases),
+                      .group = group,
+                      .ignored_because = std::move(why)};
+  };
+  std::vector<OptionSpec> all = architecture_options();
+  std::vector<OptionSpec> rest = {
+      accepted_flag("use_mcore_models", "there is one model implementation",
+                    {"no_masked_softmax_fusion",
+                     "attention_softmax_in_fp32",
+                     "no_gradient_accumulation_fusion",
+                     "no_bias_gelu_fusion",
+                     "no_bias_swiglu_fusion",
+                     "no_bias_dropout_fusion",
+                     "use_fused_rmsnorm",
+                     "use_fused_swiglu",
+                     "use_fused_rotary_pos_emb",
+                     "use_rotary_position_embeddings",
+                     "use_fused_ring_attention_update",
+                     "use_mc2",
+                     "use_ascend_coc",
+                     "jit_compile",
+                     "accumulate_allreduce_grads_in_fp32",
+                     "no_rope_fusion",
+                     "swap_attention",
+                     "use_deter_comp",
+                     "apply_query_key_layer_scaling",
+                     "use_legacy_models",
+                     "sparse_mode"}),
+      accepted("transformer_impl", "there is one implementation",
+               {"distributed_executor", "spec", "manual_gc_interval"}),
+      accepted("tokenizer_type", "the tokenizer's files say what it is", {"model_type_hf"}),
+      accepted_flag("tokenizer_not_use_fast", "there is one tokenizer implementation",
+                    {"no_use_fast"}),
+      accepted("make_vocab_size_divisible_by", "the vocabulary keeps its size"),
+      accepted("init_method_std", "config.json's initializer_range decides"),
+      accepted_flag("load_checkpoint_loosely", "missing or unknown tensors are always errors",
+                    {"no_shared_storage", "exit_on_missing_checkpoint", "use_checkpoint_args",
+                     "use_checkpoint_opt_param_scheduler", "override_opt_param_scheduler"}),
+      accepted_flag("is_pairwise_dataset", "stages that need pairs are not in this version"),
+      accepted("recompute_method", "full recomputation keeps the input of every layer",
+               {"recompute_num_layers", "recompute_activation_function", "recompute_norm"}),
+      accepted("dataloader_type", "order is a function of the sample number",
+               {"dataloader_pin_memory", "remove_unused_columns", "mmap_bin_files"}),
+      accepted_flag("log_params_norm", "the gradient norm is always logged",
+                    {"log_timers_to_tensorboard", "log_memory_to_tensorboard", "timing_log_level",
+                     "log_validation_ppl_to_tensorboard"}),
+  };
+  for (OptionSpec& spec : rest) all.push_back(std::move(spec));
+  return all;
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,96 @@
+// cli/commands/train_profiles.h: the hidden defaults of other training systems, as data.
+// Source: ms-swift 2.x (2024), stanford_alpaca's train.py, LLaMA-Factory's examples.
+#pragma once
+#include <map>
+#include <string>
+
+namespace danlu::cli {
+
+using ProfileValues = std::map<std::string, std::string>;
+
+/// Name -> option -> value. `profile_name` records which one was chosen.
+inline const std::map<std::string, ProfileValues>& train_profiles() {
+  static const std::map<std::string, ProfileValues> profiles = {
+      {"danlu", {{"profile_name", "danlu"}}},
+      {"swift24",
+       {{"profile_name", "swift24"},
+        {"max_length", "2048"},
+        {"truncation", "delete"},
+        {"val_ratio", "0.01"},
+        {"data_seed", "42"},
+        {"lora_rank", "8"},
+        {"lora_alpha", "32"},
+        {"lora_dropout", "0.05"},
+        {"lora_target", "q_proj,k_proj,v_proj,W_pack,wqkv"},
+        {"adam_beta1", "0.9"},
+        {"adam_beta2", "0.999"},
+        {"weight_decay", "0.1"},
+        {"max_grad_norm", "0.5"},
+        {"lr_scheduler", "linear"},
+        {"warmup_ratio", "0.05"},
+        {"batch_size", "1"},
+        {"epochs", "1"},
+        {"recompute", "full"},
+        {"eval_steps", "50"},
+        {"save_steps", "50"},
+        {"save_total_limit", "2"},
+        {"logging_steps", "5"},
+        {"seed", "42"},
+        {"packing", "false"}}},
+      {"alpaca",
+       {{"profile_name", "alpaca"},
+        {"tuner", "full"},
+        {"template", "alpaca"},
+        {"max_length", "512"},
+        {"truncation", "right"},
+        {"val_ratio", "0"},
+        {"epochs", "3"},
+        {"batch_size", "8"},
+        {"eval_batch_size", "8"},
+        {"accum", "1"},
+        {"lr", "5e-5"},
+        {"weight_decay", "0"},
+        {"adam_beta1", "0.9"},
+        {"adam_beta2", "0.999"},
+        {"max_grad_norm", "1.0"},
+        {"lr_scheduler", "linear"},
+        {"warmup_ratio", "0"},
+        {"logging_steps", "500"},
+        {"save_steps", "500"},
+        {"save_total_limit", "0"},
+        {"seed", "42"},
+        {"packing", "false"},
+        {"dtype", "fp32"},
+        {"recompute", "none"},
+        {"version_dir", "false"}}},
+      {"llamafactory",
+       {{"profile_name", "llamafactory"},
+        {"max_length", "2048"},
+        {"truncation", "right"},
+        {"val_ratio", "0"},
+        {"lora_rank", "8"},
+        {"lora_alpha", "16"},
+        {"lora_dropout", "0"},
+        {"lora_target", "all-linear"},
+        {"lr", "5e-5"},
+        {"weight_decay", "0"},
+        {"adam_beta1", "0.9"},
+        {"adam_beta2", "0.999"},
+        {"max_grad_norm", "1.0"},
+        {"lr_scheduler", "linear"},
+        {"warmup_ratio", "0"},
+        {"batch_size", "8"},
+        {"accum", "1"},
+        {"epochs", "3"},
+        {"logging_steps", "500"},
+        {"save_steps", "500"},
+        {"save_total_limit", "0"},
+        {"seed", "42"},
+        {"packing", "false"},
+        {"recompute", "full"},
+        {"version_dir", "false"}}},
+  };
+  return profiles;
+}
+
+}  // namespace danlu::cli

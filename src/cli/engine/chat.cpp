@@ -1,0 +1,58 @@
+#include "cli/engine/chat.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "serve/chat_repl.h"
+
+namespace danlu::cli {
+
+int run_chat_with(const Options& options, InferenceModel& loaded) {
+  if (!loaded.encoder) {
+    throw UsageError(
+        fmt::format("{}: the model carries no chat template", loaded.model_directory.string()),
+        {"name one with --prompt-type (danlu render --help lists them), or complete text with "
+         "danlu infer --raw --prompt",
+         "请用 --prompt-type 指定对话模板，或用 danlu infer --raw --prompt 续写文本"});
+  }
+  serve::ChatSettings settings;
+  settings.sampling = sampling_from(options, loaded.defaults);
+  settings.max_new_tokens = max_new_tokens_from(options, loaded.defaults);
+  settings.max_history_turns = options.get_int_or("history_turns", 0);
+  settings.system = loaded.system;
+  auto session = std::make_shared<infer::Session>(*loaded.model);
+  serve::AnswerFn answer = [session, &loaded](const infer::Request& request,
+                                              const infer::OnToken& on_token,
+                                              infer::GenerationStats* stats) {
+    infer::Request complete = request;
+    complete.stop_ids.insert(complete.stop_ids.end(), loaded.defaults.stop_ids.begin(),
+                             loaded.defaults.stop_ids.end());
+    if (complete.sampling.num_beams < 2) return session->answer(complete, on_token, stats);
+    infer::Answer found = infer::beam_search(*loaded.model, complete, stats);
+    for (const text::TokenId id : found.ids) on_token(0, id);
+    return found;
+  };
+  serve::ChatSession chat(answer, loaded.model->config().max_positions, loaded.tokenizer,
+                          loaded.encoder, settings);
+  serve::ReplSettings repl;
+  repl.show_prompt = is_terminal(STDIN_FILENO) && is_terminal(STDOUT_FILENO);
+  if (repl.show_prompt) {
+    log::info("{}{}, template {}. /help lists commands.", loaded.model_directory.string(),
+              loaded.adapter_directory.empty() ? "" : " + " + loaded.adapter_directory.string(),
+              loaded.encoder->description());
+  }
+  serve::run_chat(chat, repl, std::cin, std::cout);
+  return 0;
+}
+
+int run_chat(const Options& options) {
+  InferenceModel loaded = load_for_inference(options);
+  return run_chat_with(options, loaded);
+}
+
+}  // namespace danlu::cli

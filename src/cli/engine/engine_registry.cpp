@@ -1,0 +1,37 @@
+// The engine's door: the program opens this library and asks for a verb by name.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/engine/engine.h"
+
+namespace danlu::cli {
+namespace {
+
+struct EngineCommand {
+  std::string_view name;
+  int (*run)(const Options& options);
+};
+
+/// The explicit list; names are those of src/cli/registry.cpp.
+const std::vector<EngineCommand>& engine_commands() {
+  static const std::vector<EngineCommand> list = {
+      {"infer", run_infer},
+      {"chat", run_chat},
+  };
+  return list;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int danlu_engine_run(const char* command,
+                                                                       const Options* options) {
+  for (const EngineCommand& known : engine_commands()) {
+    if (known.name == command) return known.run(*options);
+  }
+  throw InternalError(std::string("[engine] no command '") + command + "' in this library");
+}
+
+}  // namespace danlu::cli

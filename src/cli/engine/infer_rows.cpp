@@ -1,0 +1,139 @@
+#include "cli/engine/infer_rows.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "data/formats/row_format.h"
+#include "data/readers/row_reader.h"
+
+namespace danlu::cli {
+namespace {
+
+Question question_of(data::Row row) {
+  Question question;
+  if (auto* text_row = std::get_if<data::TextRow>(&row)) {
+    question.plain = text_row->texts.empty() ? "" : text_row->texts.front();
+  } else if (auto* conversation = std::get_if<text::Conversation>(&row)) {
+    question.conversation = std::move(*conversation);
+    std::vector<text::Message>& messages = question.conversation.messages;
+    if (!messages.empty() && messages.back().role == "assistant") {
+      question.reference = messages.back().content;
+      messages.pop_back();
+    }
+  } else {
+    throw DataError("[infer] rows of token ids have no question to answer",
+                    {"give the data set before preprocessing", "请使用预处理之前的数据集"});
+  }
+  return question;
+}
+
+std::vector<Question> read_dataset(const std::string& name, const data::FormatOptions& format,
+                                   int64_t limit) {
+  const data::Dataset dataset = data::resolve_dataset(name, format);
+  data::RowReader reader(dataset);
+  std::unique_ptr<data::RowHandler> handler;
+  std::vector<Question> questions;
+  std::vector<data::RawRow> block;
+  int64_t dropped = 0;
+  std::string first_problem;
+  while ((limit == 0 || static_cast<int64_t>(questions.size()) < limit) &&
+         reader.next_block(&block)) {
+    if (!handler) {
+      std::vector<Json> first;
+      for (size_t i = 0; i < block.size() && i < 64 && block[i].is_json; ++i)
+        first.push_back(parse_json(block[i].text, name));
+      handler = data::make_row_handler(dataset.format, first, !block.empty() && !block[0].is_json);
+      log::info("{}: {}", name, handler->description());
+    }
+    for (const data::RawRow& raw : block) {
+      if (limit != 0 && static_cast<int64_t>(questions.size()) >= limit) break;
+      const std::string place = data::row_place(dataset, raw.file, raw.index);
+      data::RowResult result =
+          raw.is_json ? handler->read(parse_json(raw.text, place)) : handler->read_text(raw.text);
+      if (auto* problem = std::get_if<data::RowProblem>(&result)) {
+        if (dropped++ == 0)
+          first_problem = fmt::format("{}: {} {}", place, problem->reason, problem->detail);
+        continue;
+      }
+      questions.push_back(question_of(std::move(std::get<data::Row>(result))));
+      questions.back().place = place;
+    }
+    block.clear();
+  }
+  if (dropped > 0)
+    log::warning("{}: {} row(s) cannot be used; the first: {}", name, dropped, first_problem);
+  return questions;
+}
+
+std::vector<Question> read_lines(std::istream& in, int64_t limit) {
+  std::vector<Question> questions;
+  std::string line;
+  for (int64_t number = 1;
+       (limit == 0 || static_cast<int64_t>(questions.size()) < limit) && std::getline(in, line);
+       ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    Question question;
+    question.plain = line;
+    question.place = fmt::format("<stdin>:{}", number);
+    questions.push_back(std::move(question));
+  }
+  return questions;
+}
+
+/// The rows that a run held out lie beside its checkpoints.
+std::string held_out_file(const std::string& checkpoint_directory, const Json& run_args) {
+  const fs::path checkpoint = fs::path(checkpoint_directory);
+  for (const fs::path& candidate : {checkpoint / "val_dataset.jsonl",
+                                    fs::absolute(checkpoint).parent_path() / "val_dataset.jsonl"}) {
+    if (fs::exists(candidate)) return candidate.string();
+  }
+  if (const auto named = json_get<Json>(run_args, "val_dataset");
+      named && named->is_array() && !named->empty())
+    return named->front().get<std::string>();
+  throw DataError(
+      fmt::format("[--load_dataset_config] {}: the run kept no validation rows (val_dataset.jsonl)",
+                  checkpoint_directory),
+      {"name the rows with --dataset FILE", "请用 --dataset 指定数据"});
+}
+
+}  // namespace
+
+std::vector<Question> read_questions(const Options& options, const Json& run_args,
+                                     const std::string& checkpoint_directory) {
+  const int64_t limit = options.get_int_or("max_samples", 0);
+  std::vector<Question> questions;
+  if (options.has_value("prompt")) {
+    questions.emplace_back();
+    questions.back().plain = options.get_string("prompt");
+    questions.back().place = "--prompt";
+  }
+  data::FormatOptions format;
+  if (options.has_value("handler_name")) format.handler_name = options.get_string("handler_name");
+  if (options.has_value("columns")) {
+    // MindSpeed maps roles to columns, ms-swift columns to roles; both mean the same to the reader.
+    const Json columns = options.get_json("columns");
+    (columns.contains("prompt") || columns.contains("tags") || columns.contains("messages")
+         ? format.map_keys
+         : format.columns) = columns;
+  }
+  std::vector<std::string> names;
+  if (options.has_value("dataset")) names = options.get_list("dataset");
+  if (options.get_bool_or("load_dataset_config", false))
+    names.push_back(held_out_file(checkpoint_directory, run_args));
+  for (const std::string& name : names) {
+    std::vector<Question> more =
+        name == "-" ? read_lines(std::cin, limit) : read_dataset(name, format, limit);
+    questions.insert(questions.end(), std::make_move_iterator(more.begin()),
+                     std::make_move_iterator(more.end()));
+  }
+  if (questions.empty() && (!names.empty())) {
+    throw DataError(fmt::format("[--dataset] {}: no usable row", names.front()));
+  }
+  return questions;
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,26 @@
+// cli/engine/infer_rows.h: the questions `danlu infer` answers, from data sets and text files.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "text/conversation.h"
+
+namespace danlu::cli {
+
+/// One thing to answer: a conversation up to the answer, or plain text to complete.
+struct Question {
+  text::Conversation conversation;       ///< empty for plain text
+  std::string plain;                     ///< text to complete, or a one-line question
+  std::optional<std::string> reference;  ///< the data set's own answer
+  std::string place;                     ///< file:line
+};
+
+/// Everything --prompt, --dataset and --load_dataset_config name, in order.
+/// Errors: DataError if nothing usable is found; those of the readers.
+std::vector<Question> read_questions(const Options& options, const Json& run_args,
+                                     const std::string& checkpoint_directory);
+
+}  // namespace danlu::cli

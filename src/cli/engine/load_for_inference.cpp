@@ -1,0 +1,162 @@
+#include "cli/engine/load_for_inference.h"
+
+#include <fmt/format.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "device/select.h"
+
+namespace danlu::cli {
+namespace {
+
+void require_directory(const fs::path& path, const char* flag) {
+  if (fs::is_directory(path)) return;
+  throw IoError(fmt::format("[{}] {}: no such directory", flag, path.string()),
+                {"give a local Hugging Face directory (config.json, weights, tokenizer)",
+                 "请给出本地 Hugging Face 模型目录"});
+}
+
+std::optional<at::ScalarType> dtype_option(const Options& options) {
+  if (!options.has_value("dtype")) return std::nullopt;
+  switch (dtype_from_name(options.get_string("dtype"))) {
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kBF16:
+      return at::kBFloat16;
+    default:
+      return at::kHalf;
+  }
+}
+
+/// The template a run was trained with, if its args.json names one.
+std::string trained_template(const Json& run_args) {
+  for (const char* key : {"prompt_type", "template"}) {
+    const auto value = json_get<Json>(run_args, key);
+    if (value && value->is_string() && !value->get<std::string>().empty())
+      return value->get<std::string>();
+  }
+  return {};
+}
+
+}  // namespace
+
+ModelLocation locate_model(const Options& options) {
+  ModelLocation where;
+  if (options.has_value("model")) where.model = options.get_string("model");
+  if (options.has_value("adapters")) where.adapter = options.get_string("adapters");
+  if (where.model.empty() && !options.positional().empty())
+    where.model = options.positional().front();
+  if (where.model.empty() && where.adapter.empty()) {
+    throw UsageError(
+        "[--model] no model was given",
+        {"danlu infer --model DIR, or --adapters CHECKPOINT", "请用 --model 指定模型目录"});
+  }
+  // One directory may be all that is known: a full checkpoint is a model, an adapter names its
+  // base.
+  if (where.adapter.empty() && fs::exists(where.model / "adapter_config.json") &&
+      !fs::exists(where.model / "config.json")) {
+    std::swap(where.adapter, where.model);
+  }
+  if (!where.adapter.empty()) {
+    require_directory(where.adapter, "--adapters");
+    if (fs::exists(where.adapter / "args.json"))
+      where.run_args = read_json_file(where.adapter / "args.json");
+    if (!fs::exists(where.adapter / "adapter_config.json")) {
+      if (!where.model.empty()) {
+        throw UsageError(
+            fmt::format("[--adapters] {}: no adapter_config.json there", where.adapter.string()),
+            {"a full checkpoint is given as --model alone", "完整检查点请用 --model 指定"});
+      }
+      std::swap(where.adapter, where.model);
+    } else if (where.model.empty()) {
+      where.model = json_get<std::string>(read_json_file(where.adapter / "adapter_config.json"),
+                                          "base_model_name_or_path")
+                        .value_or("");
+      if (where.model.empty()) {
+        throw UsageError(fmt::format("[--adapters] {}: the adapter does not name its base model",
+                                     where.adapter.string()),
+                         {"give it with --model", "请用 --model 指定基座模型"});
+      }
+      log::info("base model: {} (named by the adapter)", where.model.string());
+    }
+  }
+  require_directory(where.model, "--model");
+  if (where.run_args.empty() && fs::exists(where.model / "args.json"))
+    where.run_args = read_json_file(where.model / "args.json");
+  return where;
+}
+
+InferenceModel load_for_inference(const Options& options) {
+  const ModelLocation where = locate_model(options);
+  InferenceModel loaded;
+  loaded.model_directory = where.model;
+  loaded.adapter_directory = where.adapter;
+  loaded.tokenizer = text::Tokenizer::load(where.model);
+  loaded.defaults = infer::load_generation_defaults(where.model);
+  const std::string named = options.has_value("prompt_type") ? options.get_string("prompt_type")
+                                                             : trained_template(where.run_args);
+  const bool raw = options.get_bool_or("raw", false);
+  if (!raw &&
+      (!named.empty() || !loaded.tokenizer->chat_template().empty() ||
+       !arch::family_of(read_json_file(where.model / "config.json")).default_template.empty())) {
+    Json variables = Json::object();
+    if (options.has_value("chat_template_kwargs"))
+      variables = options.get_json("chat_template_kwargs");
+    loaded.encoder = text::ChatEncoder::create(
+        loaded.tokenizer, named,
+        options.has_value("prompt_type_path") ? options.get_string("prompt_type_path") : "",
+        variables);
+  }
+  if (options.has_value("system")) loaded.system = options.get_string("system");
+  loaded.model = models::load_model(where.model, dtype_option(options),
+                                    device::select(options.get_string("device")), where.adapter);
+  if (static_cast<int64_t>(loaded.tokenizer->size()) > loaded.model->config().vocab_size) {
+    throw ModelError(fmt::format("{}: the tokenizer has {} ids, the model's vocabulary only {}",
+                                 where.model.string(), loaded.tokenizer->size(),
+                                 loaded.model->config().vocab_size),
+                     {"the tokenizer files do not belong to this model", "分词器文件与模型不匹配"});
+  }
+  loaded.model->set_training(false);
+  return loaded;
+}
+
+infer::SamplingParams sampling_from(const Options& options,
+                                    const infer::GenerationDefaults& defaults) {
+  infer::SamplingParams params = defaults.sampling;
+  bool asked_to_sample = false;
+  auto take_float = [&](const char* name, double& value) {
+    if (!options.is_set(name)) return false;
+    value = options.get_float(name);
+    return true;
+  };
+  asked_to_sample |= take_float("temperature", params.temperature);
+  asked_to_sample |= take_float("top_p", params.top_p);
+  asked_to_sample |= take_float("min_p", params.min_p);
+  take_float("repetition_penalty", params.repetition_penalty);
+  take_float("length_penalty", params.length_penalty);
+  if (options.is_set("top_k")) {
+    params.top_k = options.get_int("top_k");
+    asked_to_sample = true;
+  }
+  if (options.is_set("num_beams")) params.num_beams = options.get_int("num_beams");
+  if (asked_to_sample) params.do_sample = true;
+  if (options.is_set("do_sample")) params.do_sample = options.get_bool("do_sample");
+  params.seed = static_cast<uint64_t>(options.get_int_or("seed", 0));
+  if (params.temperature == 0) {
+    params.do_sample = false;
+    params.temperature = 1.0;
+  }
+  params.validate();
+  return params;
+}
+
+int64_t max_new_tokens_from(const Options& options, const infer::GenerationDefaults& defaults) {
+  const int64_t value = options.is_set("max_new_tokens") ? options.get_int("max_new_tokens")
+                                                         : defaults.max_new_tokens.value_or(512);
+  if (value <= 0) throw UsageError(fmt::format("[--max-new-tokens] must be > 0, got {}", value));
+  return value;
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,118 @@
+// danlu <command> [file.yaml] [--flag value …]
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/command.h"
+
+namespace {
+
+using namespace danlu;
+using namespace danlu::cli;
+
+bool is_help(const std::string& word) { return word == "--help" || word == "-h"; }
+
+const Command& command_named(const std::string& name) {
+  if (const Command* command = find_command(name)) return *command;
+  std::vector<std::string> names;
+  for (const Command& command : commands()) {
+    names.push_back(command.name);
+    names.insert(names.end(), command.aliases.begin(), command.aliases.end());
+  }
+  Hint hint{"danlu --help lists the commands", "danlu --help 列出全部命令"};
+  if (const auto near = nearest_name(name, names)) {
+    hint = {fmt::format("did you mean danlu {}?", *near),
+            fmt::format("是否想写 danlu {}？", *near)};
+  }
+  const char* kind = name.starts_with('-') ? "flag" : "command";
+  throw UsageError(fmt::format("unknown {} '{}'", kind, name), hint);
+}
+
+/// Removes `--print_config` (any spelling) from the words before `--`; true if it was there.
+bool take_print_config(std::vector<std::string>& words) {
+  for (auto at = words.begin(); at != words.end() && *at != "--"; ++at) {
+    if (*at == "--print_config" || *at == "--print-config") {
+      words.erase(at);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool asks_for_help(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (word == "--") return false;
+    if (is_help(word)) return true;
+  }
+  return false;
+}
+
+void check_positional(const Command& command, const Options& options) {
+  const auto& words = options.positional();
+  if (words.size() <= command.max_positional) return;
+  const std::string& first = words[command.max_positional];
+  throw UsageError(fmt::format("[{}] unexpected word '{}'", command.name, first),
+                   {fmt::format("flags begin with --; see danlu {} --help", command.name),
+                    fmt::format("参数以 -- 开头；见 danlu {} --help", command.name)});
+}
+
+int run_words(const Command& command, std::vector<std::string> words) {
+  const OptionTable table = command.options();
+  if (asks_for_help(words)) {
+    std::fputs(table.help().c_str(), stdout);
+    return 0;
+  }
+  const bool print_config = take_print_config(words);
+  const Options options = table.parse(words, command.accepts_config);
+  check_positional(command, options);
+  if (print_config) {
+    std::fputs(options.print_config().c_str(), stdout);
+    return 0;
+  }
+  return run_command(command, options);
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.empty() || is_help(words[0])) {
+    std::fputs(overview().c_str(), stdout);
+    return 0;
+  }
+  if (words[0] == "--version" || words[0] == "version") {
+    std::puts("danlu " DANLU_VERSION);
+    return 0;
+  }
+  if (words[0] == "help") {
+    std::fputs(
+        words.size() > 1 ? command_named(words[1]).options().help().c_str() : overview().c_str(),
+        stdout);
+    return 0;
+  }
+  return run_words(command_named(words[0]), {words.begin() + 1, words.end()});
+}
+
+/// A full disk shows only when buffered output is flushed; success may not be claimed before that.
+void flush_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+    throw IoError("cannot write the output: the disk is full or the reader is gone");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const char* debug = std::getenv("DANLU_DEBUG");
+  const bool rethrow = debug && *debug && std::string(debug) != "0";
+  try {
+    const int code = run({argv + 1, argv + argc});
+    flush_output();
+    return code;
+  } catch (...) {
+    const int code = report_current_error();
+    if (rethrow) throw;
+    return code;
+  }
+}

@@ -1,0 +1,53 @@
+// Running a verb: directly, or through the engine library, which costs 300 libraries to open.
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "cli/command.h"
+
+namespace danlu::cli {
+namespace {
+
+std::filesystem::path program_directory() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) throw InternalError("[engine] cannot read /proc/self/exe: " + error.message());
+  return program.parent_path();
+}
+
+std::filesystem::path engine_path() {
+  const auto beside = program_directory() / "libdanlu_engine.so";
+  if (std::filesystem::exists(beside)) return beside;
+  const auto installed = program_directory() / ".." / "lib" / "danlu" / "libdanlu_engine.so";
+  return std::filesystem::exists(installed) ? installed : beside;
+}
+
+EngineRun open_engine() {
+  const std::filesystem::path path = engine_path();
+  // Global: libtorch's own libraries look symbols up in one another.
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (!library) {
+    const char* why = ::dlerror();
+    throw DeviceError(
+        fmt::format("[engine] {}: cannot be loaded: {}", path.string(), why ? why : "?"),
+        {"build it with libtorch installed: make deps build",
+         "请先安装 libtorch 再构建：make deps build"});
+  }
+  void* symbol = ::dlsym(library, "danlu_engine_run");
+  if (!symbol) {
+    throw InternalError(fmt::format("[engine] {} does not export danlu_engine_run", path.string()));
+  }
+  return reinterpret_cast<EngineRun>(symbol);
+}
+
+}  // namespace
+
+int run_command(const Command& command, const Options& options) {
+  if (command.run) return command.run(options);
+  return open_engine()(command.name.c_str(), &options);
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,83 @@
+#include "data/batch.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "base/error.h"
+
+namespace danlu::data {
+namespace {
+
+void check_starts(const std::vector<int32_t>& starts, size_t num_tokens, const char* name) {
+  if (starts.empty() || starts[0] != 0) {
+    throw InternalError(fmt::format("[make_batch] {} must begin with 0", name));
+  }
+  for (size_t i = 1; i < starts.size(); ++i) {
+    if (starts[i] <= starts[i - 1] || static_cast<size_t>(starts[i]) >= num_tokens) {
+      throw InternalError(fmt::format("[make_batch] {}[{}] = {} must lie in ({}, {})", name, i,
+                                      starts[i], starts[i - 1], num_tokens));
+    }
+  }
+}
+
+/// Calls visit(begin, end) for each stretch between starts.
+template <typename Visit>
+void for_each_stretch(const std::vector<int32_t>& starts, size_t num_tokens, Visit visit) {
+  for (size_t s = 0; s < starts.size(); ++s) {
+    const auto begin = static_cast<size_t>(starts[s]);
+    visit(begin, s + 1 < starts.size() ? static_cast<size_t>(starts[s + 1]) : num_tokens);
+  }
+}
+
+void append_targets(const Sample& sample, Batch& batch) {
+  const size_t base = batch.targets.size(), count = sample.ids.size();
+  batch.targets.resize(base + count, kIgnoredTarget);
+  if (sample.labels_are_targets) {
+    for (size_t i = 0; i < count; ++i) batch.targets[base + i] = sample.labels[i];
+  } else {
+    for_each_stretch(sample.segments, count, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i + 1 < end; ++i) batch.targets[base + i] = sample.labels[i + 1];
+    });
+  }
+  for (size_t i = base; i < batch.targets.size(); ++i) {
+    batch.num_targets += batch.targets[i] != kIgnoredTarget;
+  }
+}
+
+void append_sample(const Sample& sample, Batch& batch) {
+  const size_t count = sample.ids.size();
+  if (sample.labels.size() != count) {
+    throw InternalError(
+        fmt::format("[make_batch] {} labels for {} tokens", sample.labels.size(), count));
+  }
+  ++batch.num_samples;
+  if (count == 0) return;
+  check_starts(sample.segments, count, "segments");
+  const auto& restarts = sample.position_starts.empty() ? sample.segments : sample.position_starts;
+  check_starts(restarts, count, "position_starts");
+  const size_t base = batch.ids.size();
+  if (base + count > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    throw DataError(fmt::format("[make_batch] a micro-batch of more than {} tokens",
+                                std::numeric_limits<int32_t>::max()));
+  }
+  batch.ids.insert(batch.ids.end(), sample.ids.begin(), sample.ids.end());
+  append_targets(sample, batch);
+  for_each_stretch(restarts, count, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) batch.positions.push_back(static_cast<int64_t>(i - begin));
+  });
+  for_each_stretch(sample.segments, count, [&](size_t, size_t end) {
+    batch.segment_starts.push_back(static_cast<int32_t>(base + end));
+  });
+}
+
+}  // namespace
+
+Batch make_batch(const std::vector<Sample>& samples) {
+  Batch batch;
+  batch.segment_starts.push_back(0);
+  for (const Sample& sample : samples) append_sample(sample, batch);
+  return batch;
+}
+
+}  // namespace danlu::data

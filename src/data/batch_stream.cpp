@@ -1,0 +1,136 @@
+#include "data/batch_stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace danlu::data {
+
+void BatchStreamOptions::validate() const {
+  const auto at_least = [](const char* name, int64_t value, int64_t minimum) {
+    if (value < minimum) {
+      throw UsageError(fmt::format("{} must be at least {}, got {}", name, minimum, value));
+    }
+  };
+  at_least("micro batch size", micro_batch_size, 1);
+  at_least("gradient accumulation steps", accumulation_steps, 1);
+  at_least("data-parallel size", dp_size, 1);
+  at_least("tokens per micro-batch", max_tokens_per_micro_batch, 0);
+  at_least("prefetched steps", prefetch_steps, 0);
+  if (dp_rank < 0 || dp_rank >= dp_size) {
+    throw UsageError(
+        fmt::format("data-parallel rank {} must be below its size {}", dp_rank, dp_size));
+  }
+}
+
+BatchStream::BatchStream(std::shared_ptr<const SampleSource> source, Order order,
+                         const BatchStreamOptions& options, int64_t consumed)
+    : source_(std::move(source)), order_(std::move(order)), options_(options), consumed_(consumed) {
+  options_.validate();
+  if (source_->size() < 1) throw DataError("[batch_stream] the data set has no sample");
+  if (steps_per_epoch() < 1 && options_.last_batch == LastBatch::kDrop) {
+    throw DataError(
+        fmt::format("[batch_stream] {} samples do not fill one global batch of {}", source_->size(),
+                    options_.global_batch_size()),
+        {"lower the batch size or gradient accumulation, or keep the incomplete last batch",
+         "请减小批大小或梯度累积步数，或保留不完整的最后一批"});
+  }
+  if (options_.prefetch_steps > 0) {
+    prefetcher_ = std::make_unique<Prefetcher<StepBatches>>(
+        [this, at = consumed]() mutable {
+          StepBatches step = step_at(at);
+          at = step.next;
+          return step;
+        },
+        static_cast<size_t>(options_.prefetch_steps));
+  }
+}
+
+BatchStream::~BatchStream() = default;
+
+int64_t BatchStream::steps_per_epoch() const {
+  const int64_t size = source_->size(), batch = options_.global_batch_size();
+  return options_.last_batch == LastBatch::kPartial ? (size + batch - 1) / batch : size / batch;
+}
+
+StepBatches BatchStream::next() {
+  StepBatches step;
+  if (prefetcher_) {
+    step = prefetcher_->next(data_wait_s_);
+  } else {
+    const auto begin = std::chrono::steady_clock::now();
+    step = step_at(consumed_);
+    data_wait_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  consumed_ = step.next;
+  return step;
+}
+
+StepBatches BatchStream::step_at(int64_t consumed) const {
+  const int64_t batch = options_.global_batch_size(), size = source_->size();
+  StepBatches step;
+  step.begin = consumed;
+  const auto epoch_end = [&] { return (step.begin / size + 1) * size; };
+  if (options_.last_batch == LastBatch::kDrop && step.begin + batch > epoch_end()) {
+    step.begin = epoch_end();
+  }
+  step.end = step.begin + batch;
+  if (options_.last_batch == LastBatch::kPartial) step.end = std::min(step.end, epoch_end());
+  step.next = step.end;
+  const int64_t stride = options_.micro_batch_size * options_.dp_size;
+  const int64_t budget = options_.max_tokens_per_micro_batch;
+  std::vector<int64_t> samples;
+  int64_t num_tokens = 0;
+  const auto finish_micro_batch = [&] {
+    if (samples.empty()) return;
+    step.micro_batches.push_back(load(samples));
+    step.num_tokens += static_cast<int64_t>(step.micro_batches.back().ids.size());
+    step.num_targets += step.micro_batches.back().num_targets;
+    samples.clear();
+    num_tokens = 0;
+  };
+  for (int64_t first = step.begin + options_.dp_rank * options_.micro_batch_size; first < step.end;
+       first += stride) {
+    const int64_t last = std::min(first + options_.micro_batch_size, step.end);
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t sample = order_(i);
+      const int64_t length = budget > 0 ? source_->length(sample) : 0;
+      if (num_tokens + length > budget) finish_micro_batch();
+      samples.push_back(sample);
+      num_tokens += length;
+    }
+    if (budget == 0) finish_micro_batch();
+  }
+  finish_micro_batch();
+  return step;
+}
+
+Batch BatchStream::load(const std::vector<int64_t>& samples) const {
+  std::vector<Sample> loaded;
+  loaded.reserve(samples.size());
+  for (const int64_t index : samples) {
+    loaded.push_back(source_->get(index));
+    if (options_.vocab_size > 0) check_vocabulary(loaded.back(), index);
+  }
+  return make_batch(loaded);
+}
+
+void BatchStream::check_vocabulary(const Sample& sample, int64_t index) const {
+  const auto require = [&](int32_t token, size_t position, const char* what) {
+    if (token >= 0 && token < options_.vocab_size) return;
+    throw DataError(
+        fmt::format("sample {}: {} {} at position {} is not in the model's vocabulary of {}", index,
+                    what, token, position, options_.vocab_size),
+        {"the data were tokenised for another model; run `danlu preprocess` with this "
+         "model's tokenizer",
+         "数据是用其他模型的分词器生成的；请用本模型的分词器重新运行 `danlu preprocess`"});
+  };
+  for (size_t i = 0; i < sample.ids.size(); ++i) require(sample.ids[i], i, "token");
+  for (size_t i = 0; i < sample.labels.size(); ++i) {
+    if (sample.labels[i] != kIgnoredTarget) require(sample.labels[i], i, "label");
+  }
+}
+
+}  // namespace danlu::data

@@ -1,0 +1,90 @@
+// data/batch_stream.h: the micro-batches of each optimizer step, a pure function of one number.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "data/batch.h"
+#include "data/prefetch.h"
+#include "data/sample_source.h"
+
+namespace danlu::data {
+
+/// What happens when an epoch does not divide into whole steps.
+enum class LastBatch {
+  kPartial,  ///< the epoch's last step is smaller (HF Trainer's default)
+  kDrop,     ///< the rest of the epoch is left out
+  kWrap,     ///< the step goes on into the next epoch (Megatron)
+};
+
+struct BatchStreamOptions {
+  int64_t micro_batch_size = 1;    ///< samples per micro-batch and rank
+  int64_t accumulation_steps = 1;  ///< micro-batches per step and rank
+  int64_t dp_rank = 0;             ///< data-parallel coordinates of this process
+  int64_t dp_size = 1;
+  LastBatch last_batch = LastBatch::kPartial;
+  /// > 0: a rank's samples of a step are regrouped, in order, into micro-batches of at most so many
+  /// tokens (a longer sample stands alone). The samples of a step do not change by it.
+  int64_t max_tokens_per_micro_batch = 0;
+  int64_t vocab_size = 0;      ///< > 0: ids and targets beyond it are an error, not a crash later
+  int64_t prefetch_steps = 2;  ///< steps prepared ahead by a thread; 0: none
+
+  /// Samples of all ranks in one step.
+  int64_t global_batch_size() const { return micro_batch_size * accumulation_steps * dp_size; }
+  /// Errors: UsageError naming the option.
+  void validate() const;
+};
+
+/// One rank's part of an optimizer step.
+struct StepBatches {
+  std::vector<Batch>
+      micro_batches;           ///< a rank's part of a partial step may be empty if dp_size > 1
+  int64_t begin = 0, end = 0;  ///< global sample indices of the step, all ranks
+  int64_t next = 0;            ///< where the following step begins: the state to save
+  int64_t num_tokens = 0, num_targets = 0;  ///< of this rank
+};
+
+/// Endless stream of steps over a source. The state is one number, consumed(): a stream made with
+/// it continues exactly, also with another micro-batch size, accumulation or number of ranks.
+///
+/// Step with samples [begin, end): micro-batch m of rank r takes the micro_batch_size samples from
+/// begin + (m·dp_size + r)·micro_batch_size on.
+class BatchStream {
+ public:
+  using Order = std::function<int64_t(int64_t global_index)>;
+
+  /// Errors: UsageError (options); DataError if the source is empty, or kDrop leaves no step.
+  BatchStream(std::shared_ptr<const SampleSource> source, Order order,
+              const BatchStreamOptions& options, int64_t consumed = 0);
+  ~BatchStream();
+
+  /// Errors: DataError of the source, or naming the sample whose token is beyond the vocabulary.
+  StepBatches next();
+  /// Global sample index at which the step after the last next() begins.
+  int64_t consumed() const { return consumed_; }
+  /// Seconds the last next() waited for data.
+  double data_wait_s() const { return data_wait_s_; }
+
+  /// Steps in an epoch; kWrap: rounded down.
+  int64_t steps_per_epoch() const;
+  /// Epochs seen, e.g. 1.25.
+  double epoch() const {
+    return static_cast<double>(consumed_) / static_cast<double>(source_->size());
+  }
+  /// The step that begins at `consumed`, without moving the stream. Thread-safe.
+  StepBatches step_at(int64_t consumed) const;
+
+ private:
+  Batch load(const std::vector<int64_t>& samples) const;
+  void check_vocabulary(const Sample& sample, int64_t index) const;
+
+  std::shared_ptr<const SampleSource> source_;
+  Order order_;
+  BatchStreamOptions options_;
+  int64_t consumed_;
+  double data_wait_s_ = 0;
+  std::unique_ptr<Prefetcher<StepBatches>> prefetcher_;
+};
+
+}  // namespace danlu::data

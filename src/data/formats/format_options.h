@@ -1,0 +1,31 @@
+// data/formats/format_options.h: what a user may say about the meaning of a data set's columns.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace danlu::data {
+
+/// Everything empty: the format is detected from the first rows.
+struct FormatOptions {
+  /// MindSpeed's handler name ("AlpacaStyleInstructionHandler", …).
+  std::string handler_name;
+  /// MindSpeed's role -> column map, e.g. {"prompt":"instruction","tags":{"role_tag":"from"}}.
+  Json map_keys = Json::object();
+  /// ms-swift's column -> standard name map, e.g. {"question":"query"}: columns are renamed first.
+  Json columns = Json::object();
+  /// Columns that hold pre-training texts; given: every row is plain text.
+  std::vector<std::string> json_keys;
+
+  bool operator==(const FormatOptions&) const = default;
+  /// All of it as JSON: part of cache keys.
+  Json to_json() const {
+    return Json{{"handler_name", handler_name},
+                {"map_keys", map_keys},
+                {"columns", columns},
+                {"json_keys", json_keys}};
+  }
+};
+
+}  // namespace danlu::data

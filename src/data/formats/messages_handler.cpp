@@ -1,0 +1,256 @@
+// Rows that hold a list of messages: ShareGPT, OpenAI, and their relatives.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "data/formats/handlers.h"
+
+namespace danlu::data {
+namespace {
+
+enum class Speaker { kSystem, kUser, kAssistant, kFunctionCall, kTool, kUnknown };
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Speaker usual_speaker(std::string_view role) {
+  if (is_one_of(role, {"user", "human"})) return Speaker::kUser;
+  if (is_one_of(role, {"assistant", "gpt", "bot"})) return Speaker::kAssistant;
+  if (role == "system") return Speaker::kSystem;
+  if (is_one_of(role, {"function_call", "tool_call"})) return Speaker::kFunctionCall;
+  if (is_one_of(role, {"observation", "observations", "function_response", "tool_response", "tool",
+                       "function"})) {
+    return Speaker::kTool;
+  }
+  return Speaker::kUnknown;
+}
+
+/// A function call as ShareGPT writes it ({"name":…,"arguments":…} or a list of them, as text), in
+/// OpenAI's form. Null if it is neither.
+Json tool_calls_of(const std::string& text) {
+  Json parsed = Json::parse(text, nullptr, false);
+  if (parsed.is_object()) parsed = Json::array({parsed});
+  if (!parsed.is_array() || parsed.empty()) return nullptr;
+  Json calls = Json::array();
+  for (const Json& call : parsed) {
+    if (!call.is_object() || !call.contains("name")) return nullptr;
+    calls.push_back({{"type", "function"}, {"function", call}});
+  }
+  return calls;
+}
+
+class MessagesHandler : public RowHandler {
+ public:
+  MessagesHandler(RowFormat format, MessageTags tags) : format_(format), tags_(std::move(tags)) {}
+
+  RowFormat format() const override { return format_; }
+
+  std::string description() const override {
+    return fmt::format("{} ({}: {},{})",
+                       format_ == RowFormat::kShareGpt ? "sharegpt" : "messages", tags_.messages,
+                       tags_.role, tags_.content);
+  }
+
+  RowResult read(const Json& row) const override {
+    if (!row.is_object()) return RowProblem{"row is not an object", "got " + kind_of(row)};
+    const Json* value = find_value(row, tags_.messages);
+    if (!value) return missing_column(tags_.messages);
+    const auto list = parse_if_text(*value);
+    if (!list || !list->is_array()) {
+      return wrong_type(tags_.messages, "a list of messages", list ? *list : *value);
+    }
+    RowProblem problem;
+    text::Conversation conversation;
+    if (!read_tools(row, tags_.tools, &conversation.tools, &problem)) return problem;
+    if (const Json* system = find_value(row, tags_.system); system && system->is_string()) {
+      const std::string& content = system->get_ref<const std::string&>();
+      if (!content.empty()) conversation.messages.push_back({"system", content});
+    }
+    for (const Json& message : *list) {
+      if (!add_message(message, &conversation.messages, &problem)) return problem;
+    }
+    if (is_lone_answer(conversation)) {
+      // ms-swift's way to write a pre-training text.
+      return Row(TextRow{{conversation.messages.back().content}});
+    }
+    if (!check_order(conversation.messages, &problem)) return problem;
+    return Row(std::move(conversation));
+  }
+
+ private:
+  static bool is_lone_answer(const text::Conversation& conversation) {
+    return conversation.messages.size() == 1 && conversation.messages[0].role == "assistant" &&
+           !conversation.messages[0].extra.contains("tool_calls");
+  }
+
+  Speaker speaker_of(const std::string& role) const {
+    if (role == tags_.user) return Speaker::kUser;
+    if (role == tags_.assistant) return Speaker::kAssistant;
+    if (role == tags_.observation) return Speaker::kTool;
+    if (role == tags_.function) return Speaker::kFunctionCall;
+    if (role == tags_.system_role) return Speaker::kSystem;
+    return usual_speaker(role);
+  }
+
+  bool add_message(const Json& message, std::vector<text::Message>* messages,
+                   RowProblem* problem) const {
+    if (!message.is_object()) {
+      *problem = {"a message is not an object", "got " + kind_of(message)};
+      return false;
+    }
+    const Json* role = find_value(message, tags_.role);
+    if (!role) return add_pair(message, messages, problem);
+    if (!role->is_string()) {
+      *problem = wrong_type(tags_.role, "a string", *role);
+      return false;
+    }
+    const Speaker speaker = speaker_of(role->get<std::string>());
+    if (speaker == Speaker::kUnknown) {
+      *problem = {"unknown role", fmt::format("got \"{}\"", role->get<std::string>())};
+      return false;
+    }
+    text::Message result;
+    copy_extra(message, speaker, &result);
+    if (!read_content(message, &result, problem)) return false;
+    if (speaker == Speaker::kFunctionCall && !call_function(&result, problem)) return false;
+    constexpr std::string_view kRoles[] = {"system", "user", "assistant", "assistant", "tool"};
+    result.role = kRoles[static_cast<size_t>(speaker)];
+    messages->push_back(std::move(result));
+    return true;
+  }
+
+  /// {"human": question, "assistant": answer} as one list item.
+  bool add_pair(const Json& message, std::vector<text::Message>* messages,
+                RowProblem* problem) const {
+    std::string question, answer;
+    bool has_question = false, has_answer = false;
+    for (const auto& [key, value] : message.items()) {
+      const Speaker speaker = speaker_of(key);
+      if (!value.is_string()) continue;
+      if (speaker == Speaker::kUser) {
+        question = value.get<std::string>();
+        has_question = true;
+      } else if (speaker == Speaker::kAssistant) {
+        answer = value.get<std::string>();
+        has_answer = true;
+      }
+    }
+    if (!has_question || !has_answer) {
+      *problem = {fmt::format("a message has no \"{}\"", tags_.role), ""};
+      return false;
+    }
+    messages->push_back({"user", std::move(question)});
+    messages->push_back({"assistant", std::move(answer)});
+    return true;
+  }
+
+  void copy_extra(const Json& message, Speaker speaker, text::Message* result) const {
+    if (const Json* loss = find_value(message, "loss"); loss && loss->is_boolean()) {
+      result->train = loss->get<bool>();
+    }
+    if (const Json* weight = find_value(message, "weight"); weight && weight->is_number()) {
+      result->train = weight->get<double>() != 0;
+    }
+    if (format_ == RowFormat::kShareGpt) return;
+    for (const auto& [key, value] : message.items()) {
+      if (key == tags_.role || key == tags_.content || key == "loss" || key == "weight") continue;
+      if (value.is_null() || (key == "tool_calls" && value.empty())) continue;
+      result->extra[key] = value;
+    }
+  }
+
+  bool read_content(const Json& message, text::Message* result, RowProblem* problem) const {
+    const Json* content = find_value(message, tags_.content);
+    if (!content) {
+      if (result->extra.contains("tool_calls")) return true;
+      *problem = {fmt::format("a message has no \"{}\"", tags_.content), ""};
+      return false;
+    }
+    if (content->is_string()) {
+      result->content = content->get<std::string>();
+      return true;
+    }
+    if (!content->is_array()) {
+      *problem = wrong_type(tags_.content, "a string", *content);
+      return false;
+    }
+    for (const Json& block : *content) {
+      const std::string type =
+          block.is_object() ? json_get<std::string>(block, "type").value_or("text") : "";
+      const Json* piece = nullptr;
+      if (type == "text") piece = find_value(block, block.contains("text") ? "text" : "value");
+      if (!piece || !piece->is_string()) {
+        *problem = {"a message holds something other than text",
+                    type.empty() ? "got " + kind_of(block) : fmt::format("got \"{}\"", type)};
+        return false;
+      }
+      result->content += piece->get_ref<const std::string&>();
+    }
+    return true;
+  }
+
+  static bool call_function(text::Message* result, RowProblem* problem) {
+    Json calls = tool_calls_of(result->content);
+    if (calls.is_null()) {
+      *problem = {"a function call is not {\"name\":…, \"arguments\":…}",
+                  "got " + result->content.substr(0, 80)};
+      return false;
+    }
+    result->extra["tool_calls"] = std::move(calls);
+    result->content.clear();
+    return true;
+  }
+
+  /// [system] then questions (or tool results) and answers in turn, an answer last.
+  static bool check_order(const std::vector<text::Message>& messages, RowProblem* problem) {
+    const auto out_of_order = [&](size_t at, const char* rule) {
+      *problem = {"roles out of order",
+                  fmt::format("message {} is \"{}\": {}", at + 1, messages[at].role, rule)};
+      return false;
+    };
+    std::string_view before = "start";
+    for (size_t i = 0; i < messages.size(); ++i) {
+      const std::string& role = messages[i].role;
+      const bool has_calls = messages[i].extra.contains("tool_calls");
+      if (role == "system") {
+        if (i > 0) return out_of_order(i, "a system message stands first");
+        continue;
+      }
+      if (role == "user" && before != "start" && before != "assistant") {
+        return out_of_order(i, "an answer must come before the next question");
+      }
+      if (role == "tool" && before != "assistant" && before != "tool") {
+        return out_of_order(i, "a tool result follows an answer");
+      }
+      if (role == "assistant") {
+        if (before != "user" && before != "tool") {
+          return out_of_order(i, "an answer follows a question or a tool result");
+        }
+        if (messages[i].content.empty() && !has_calls) {
+          *problem = {"empty answer", fmt::format("message {}", i + 1)};
+          return false;
+        }
+      }
+      before = role;
+    }
+    if (before == "assistant") return true;
+    *problem = messages.empty() ? RowProblem{"no messages", ""}
+                                : RowProblem{"the last message is not an answer",
+                                             fmt::format("got \"{}\"", messages.back().role)};
+    return false;
+  }
+
+  RowFormat format_;
+  MessageTags tags_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowHandler> make_messages_handler(RowFormat format, MessageTags tags) {
+  return std::make_unique<MessagesHandler>(format, std::move(tags));
+}
+
+}  // namespace danlu::data

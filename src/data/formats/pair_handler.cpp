@@ -1,0 +1,98 @@
+// Alpaca and query/response rows: one question and answer, with earlier turns in `history`.
+#include <fmt/format.h>
+
+#include "data/formats/handlers.h"
+
+namespace danlu::data {
+namespace {
+
+class PairHandler : public RowHandler {
+ public:
+  PairHandler(RowFormat format, PairColumns columns)
+      : format_(format), columns_(std::move(columns)) {}
+
+  RowFormat format() const override { return format_; }
+
+  std::string description() const override {
+    std::string names;
+    for (const std::string& name : {columns_.prompt, columns_.query, columns_.response,
+                                    columns_.system, columns_.history, columns_.tools}) {
+      if (!name.empty()) names += (names.empty() ? "" : ",") + name;
+    }
+    return fmt::format("{} ({})", format_ == RowFormat::kAlpaca ? "alpaca" : "query/response",
+                       names);
+  }
+
+  RowResult read(const Json& row) const override {
+    if (!row.is_object()) return RowProblem{"row is not an object", "got " + kind_of(row)};
+    RowProblem problem;
+    std::string prompt, query, response, system;
+    if (!text_of(row, columns_.prompt, &prompt, &problem) ||
+        !text_of(row, columns_.query, &query, &problem) ||
+        !text_of(row, columns_.response, &response, &problem) ||
+        !text_of(row, columns_.system, &system, &problem)) {
+      return problem;
+    }
+    if (!find_value(row, columns_.response)) return missing_column(columns_.response);
+    text::Conversation conversation;
+    if (!read_tools(row, columns_.tools, &conversation.tools, &problem)) return problem;
+    auto& messages = conversation.messages;
+    if (!system.empty()) messages.push_back({"system", std::move(system)});
+    if (!add_history(row, &messages, &problem)) return problem;
+    std::string question = std::move(prompt);
+    if (!question.empty() && !query.empty()) question += "\n";
+    question += query;
+    if (question.empty()) return RowProblem{"empty question", ""};
+    if (response.empty()) return RowProblem{"empty answer", ""};
+    messages.push_back({"user", std::move(question)});
+    messages.push_back({"assistant", std::move(response)});
+    return Row(std::move(conversation));
+  }
+
+ private:
+  static bool text_of(const Json& row, const std::string& column, std::string* text,
+                      RowProblem* problem) {
+    const Json* value = column.empty() ? nullptr : find_value(row, column);
+    if (!value) return true;
+    if (!value->is_string()) {
+      *problem = wrong_type(column, "a string", *value);
+      return false;
+    }
+    *text = value->get_ref<const std::string&>();
+    return true;
+  }
+
+  bool add_history(const Json& row, std::vector<text::Message>* messages,
+                   RowProblem* problem) const {
+    const Json* value = columns_.history.empty() ? nullptr : find_value(row, columns_.history);
+    if (!value || (value->is_string() && value->get_ref<const std::string&>().empty())) return true;
+    const auto history = parse_if_text(*value);
+    if (!history || !history->is_array()) {
+      *problem = wrong_type(columns_.history, "a list of [question, answer] pairs",
+                            history ? *history : *value);
+      return false;
+    }
+    for (const Json& turn : *history) {
+      if (!turn.is_array() || turn.size() != 2 || !turn[0].is_string() || !turn[1].is_string()) {
+        *problem = {fmt::format("column \"{}\" is not a list of [question, answer] pairs",
+                                columns_.history),
+                    "got " + turn.dump().substr(0, 80)};
+        return false;
+      }
+      messages->push_back({"user", turn[0].get<std::string>()});
+      messages->push_back({"assistant", turn[1].get<std::string>()});
+    }
+    return true;
+  }
+
+  RowFormat format_;
+  PairColumns columns_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowHandler> make_pair_handler(RowFormat format, PairColumns columns) {
+  return std::make_unique<PairHandler>(format, std::move(columns));
+}
+
+}  // namespace danlu::data

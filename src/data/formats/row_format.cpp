@@ -1,0 +1,322 @@
+#include "data/formats/row_format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "data/formats/handlers.h"
+
+namespace danlu::data {
+namespace {
+
+std::string lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+/// MindSpeed's names, and a short one each. LlamaFactoryInstructionHandler leaves the choice to
+/// dataset_info.json, which was looked at before.
+const std::map<std::string, std::optional<RowFormat>>& available_handlers() {
+  static const std::map<std::string, std::optional<RowFormat>> kHandlers{
+      {"GeneralPretrainHandler", RowFormat::kText},
+      {"AlpacaStyleInstructionHandler", RowFormat::kAlpaca},
+      {"SharegptStyleInstructionHandler", RowFormat::kShareGpt},
+      {"OpenAIInstructionHandler", RowFormat::kMessages},
+      {"LlamaFactoryInstructionHandler", std::nullopt},
+      {"text", RowFormat::kText},
+      {"alpaca", RowFormat::kAlpaca},
+      {"sharegpt", RowFormat::kShareGpt},
+      {"messages", RowFormat::kMessages},
+      {"query_response", RowFormat::kQueryResponse},
+      {"tokens", RowFormat::kTokens}};
+  return kHandlers;
+}
+
+/// Handlers that exist elsewhere and why they are not here.
+const std::map<std::string, std::string>& unavailable_handlers() {
+  static const std::string kPreference = "belongs to preference training, which is not available";
+  static const std::string kOneDataset = "reads one particular data set in a wording of its own; ";
+  static const std::map<std::string, std::string> kHandlers{
+      {"AlpacaStylePairwiseHandler", kPreference},
+      {"SharegptStylePairwiseHandler", kPreference},
+      {"PPOAlpacaStyleInstructionHandler", kPreference},
+      {"R1AlpacaStyleInstructionHandler", kPreference},
+      {"R1SharegptStyleInstructionHandler", kPreference},
+      {"AlpacaStyleProcessRewardHandler", kPreference},
+      {"AlpacaPretrainHandler",
+       kOneDataset + "use GeneralPretrainHandler with --json-keys, or AlpacaStyleInstructionHandler"},
+      {"StackOverflowPythonPretrainHandler", kOneDataset + "use GeneralPretrainHandler with --json-keys"},
+      {"GeneralInstructionHandler",
+       kOneDataset + "use AlpacaStyleInstructionHandler with --prompt-type alpaca"},
+      {"HunyuanInstructionHandler",
+       "is AlpacaStyleInstructionHandler with the tokenizer's own template; use that one without "
+       "--prompt-type"},
+      {"BelleMultiTurnInstructionHandler", kOneDataset + "use SharegptStyleInstructionHandler"},
+      {"MOSSMultiTurnHandler", kOneDataset + "use SharegptStyleInstructionHandler"},
+      {"MOSSInstructionHandler", kOneDataset + "use SharegptStyleInstructionHandler"},
+      {"LeetcodePythonInstructionHandler", kOneDataset + "use AlpacaStyleInstructionHandler"}};
+  return kHandlers;
+}
+
+std::optional<RowFormat> format_by_name(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  std::vector<std::string> names;
+  for (const auto& [known, format] : available_handlers()) {
+    if (lower_case(known) == lower_case(name)) return format;
+    names.push_back(known);
+  }
+  for (const auto& [known, reason] : unavailable_handlers()) {
+    if (lower_case(known) == lower_case(name)) {
+      throw UsageError(fmt::format("[handler_name] {} {}", known, reason));
+    }
+  }
+  Hint hint{"known: " + fmt::format("{}", fmt::join(names, ", ")), ""};
+  if (const auto near = nearest_name(name, names)) {
+    hint = {fmt::format("did you mean {}?", *near), fmt::format("是否想用 {}？", *near)};
+  }
+  throw UsageError(fmt::format("[handler_name] unknown handler \"{}\"", name), hint);
+}
+
+/// What detection looks at: the columns that occur in the first rows.
+struct FirstRows {
+  const std::vector<Json>& rows;
+  ColumnNames names;
+  std::set<std::string> columns;
+
+  FirstRows(const std::vector<Json>& rows, const Json& renames) : rows(rows), names(renames) {
+    for (const Json& row : rows) columns.merge(names.standard_names(row));
+  }
+  bool has(const std::string& column) const { return columns.contains(column); }
+  std::string listed() const { return fmt::format("{}", fmt::join(columns, ", ")); }
+};
+
+std::string mapped(const Json& map_keys, const std::string& role, const std::string& fallback) {
+  const auto found = map_keys.find(role);
+  if (found == map_keys.end()) return fallback;
+  if (found->is_null()) return "";
+  if (!found->is_string()) {
+    throw UsageError(fmt::format("[map_keys] \"{}\" must name a column, got {}", role, kind_of(*found)));
+  }
+  return found->get<std::string>();
+}
+
+void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles, const char* what) {
+  if (!map_keys.is_object()) {
+    throw UsageError(fmt::format("[{}] must be an object, got {}", what, kind_of(map_keys)));
+  }
+  for (const auto& [role, column] : map_keys.items()) {
+    if (role == "chosen" || role == "rejected") {
+      throw UsageError(fmt::format(
+          "[{}] \"{}\" belongs to preference training, which is not available", what, role));
+    }
+    if (std::find(roles.begin(), roles.end(), role) != roles.end()) continue;
+    Hint hint{"known: " + fmt::format("{}", fmt::join(roles, ", ")), ""};
+    if (const auto near = nearest_name(role, roles)) {
+      hint = {fmt::format("did you mean \"{}\"?", *near), fmt::format("是否想用 \"{}\"？", *near)};
+    }
+    throw UsageError(fmt::format("[{}] unknown role \"{}\"", what, role), hint);
+  }
+}
+
+std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const Json& map_keys) {
+  check_map_keys(map_keys, {"prompt", "query", "response", "system", "history", "tools"},
+                 "map_keys");
+  PairColumns columns;
+  const auto set = [&](std::string* column, const char* role, const char* standard, bool needed) {
+    *column = mapped(map_keys, role, first.names.actual(standard));
+    const bool is_there = std::any_of(first.rows.begin(), first.rows.end(), [&](const Json& row) {
+      return row.is_object() && row.contains(*column);
+    });
+    if (is_there || first.rows.empty()) return;
+    if (needed || map_keys.contains(role)) {
+      throw DataError(fmt::format("[map_keys] {}: no row has a column \"{}\"; there are: {}", role,
+                                  *column, first.listed()),
+                      {"name the columns with --map-keys "
+                       "'{\"prompt\":\"…\",\"query\":\"…\",\"response\":\"…\"}'",
+                       "请用 --map-keys 指定列名"});
+    }
+    column->clear();
+  };
+  set(&columns.prompt, "prompt", "instruction", true);
+  set(&columns.query, "query", "input", false);
+  set(&columns.response, "response", "output", true);
+  set(&columns.system, "system", "system", false);
+  set(&columns.history, "history", "history", false);
+  set(&columns.tools, "tools", "tools", false);
+  return make_pair_handler(RowFormat::kAlpaca, columns);
+}
+
+/// The single column of `columns` (any case) that is among `names`; "" if none.
+std::string column_among(const FirstRows& first, const std::vector<std::string>& names,
+                         const char* role) {
+  std::vector<std::string> found;
+  for (const std::string& column : first.columns) {
+    if (std::find(names.begin(), names.end(), lower_case(column)) != names.end()) {
+      found.push_back(column);
+    }
+  }
+  if (found.size() > 1) {
+    throw DataError(
+        fmt::format("[columns] {} could all be the {}", fmt::join(found, ", "), role),
+        {fmt::format("choose with --columns '{{\"{}\":\"{}\"}}'", found[0], role),
+         fmt::format("请用 --columns '{{\"{}\":\"{}\"}}' 指定", found[0], role)});
+  }
+  return found.empty() ? "" : found[0];
+}
+
+std::unique_ptr<RowHandler> query_response_handler(const FirstRows& first, bool required) {
+  // A column named exactly as the role decides, so that --columns can choose between several.
+  const auto choose = [&](const char* role, const std::vector<std::string>& names) {
+    const std::string column = first.has(role) ? role : column_among(first, names, role);
+    return column.empty() ? column : first.names.actual(column);
+  };
+  PairColumns columns;
+  columns.query =
+      choose("query", {"query", "prompt", "input", "instruction", "question", "problem"});
+  columns.response = choose("response", {"response", "answer", "output", "targets", "target",
+                                         "answer_key", "answers", "solution", "text", "completion",
+                                         "content"});
+  if (columns.query.empty() || columns.response.empty()) {
+    if (!required) return nullptr;
+    throw DataError(fmt::format("[handler_name] query_response: no {} column among: {}",
+                                columns.query.empty() ? "query" : "response", first.listed()));
+  }
+  columns.system = choose("system", {"system", "system_prompt"});
+  if (first.has("history")) columns.history = first.names.actual("history");
+  if (first.has("tools")) columns.tools = first.names.actual("tools");
+  return make_pair_handler(RowFormat::kQueryResponse, columns);
+}
+
+/// The first message object found in `column`, to see what its keys are called.
+Json sample_message(const FirstRows& first, const std::string& column) {
+  for (const Json& row : first.rows) {
+    const Json* value = row.is_object() ? find_value(row, column) : nullptr;
+    const auto list = value ? parse_if_text(*value) : std::nullopt;
+    if (list && list->is_array() && !list->empty() && (*list)[0].is_object()) return (*list)[0];
+  }
+  return Json::object();
+}
+
+std::unique_ptr<RowHandler> messages_handler(const FirstRows& first, const Json& map_keys,
+                                             std::optional<RowFormat> wanted) {
+  check_map_keys(map_keys, {"messages", "system", "tools", "tags"}, "map_keys");
+  const Json tags_json = map_keys.value("tags", Json::object());
+  check_map_keys(tags_json,
+                 {"role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag",
+                  "function_tag", "system_tag"},
+                 "map_keys.tags");
+  std::string column;
+  for (const char* standard : {"messages", "conversation", "conversations"}) {
+    if (first.has(standard)) column = first.names.actual(standard);
+  }
+  if (column.empty()) column = wanted == RowFormat::kMessages ? "messages" : "conversations";
+  MessageTags tags;
+  tags.messages = mapped(map_keys, "messages", column);
+  tags.system = mapped(map_keys, "system", first.names.actual("system"));
+  tags.tools = mapped(map_keys, "tools", first.names.actual("tools"));
+  const Json message = sample_message(first, tags.messages);
+  tags.role = mapped(tags_json, "role_tag",
+                     message.contains("role") || (message.empty() && wanted == RowFormat::kMessages)
+                         ? "role"
+                         : "from");
+  tags.content = mapped(tags_json, "content_tag", message.contains("content") ? "content" : "value");
+  tags.user = mapped(tags_json, "user_tag", "");
+  tags.assistant = mapped(tags_json, "assistant_tag", "");
+  tags.observation = mapped(tags_json, "observation_tag", "");
+  tags.function = mapped(tags_json, "function_tag", "");
+  tags.system_role = mapped(tags_json, "system_tag", "");
+  const RowFormat detected = tags.role == "role" ? RowFormat::kMessages : RowFormat::kShareGpt;
+  const bool is_there = std::any_of(first.rows.begin(), first.rows.end(), [&](const Json& row) {
+    return row.is_object() && row.contains(tags.messages);
+  });
+  if (!is_there && !first.rows.empty()) {
+    throw DataError(fmt::format("[map_keys] messages: no row has a column \"{}\"; there are: {}",
+                                tags.messages, first.listed()));
+  }
+  return make_messages_handler(detected, tags);
+}
+
+std::unique_ptr<RowHandler> text_handler(const FirstRows& first, std::vector<std::string> keys) {
+  if (keys.empty()) keys = {"text"};
+  for (std::string& key : keys) {
+    key = first.names.actual(key);
+    const bool is_there = std::any_of(first.rows.begin(), first.rows.end(), [&](const Json& row) {
+      return row.is_string() || (row.is_object() && row.contains(key));
+    });
+    if (!is_there && !first.rows.empty()) {
+      throw DataError(fmt::format("[json_keys] no row has a column \"{}\"; there are: {}", key,
+                                  first.listed()),
+                      {"name the text column with --json-keys", "请用 --json-keys 指定文本列"});
+    }
+  }
+  return make_text_handler(std::move(keys));
+}
+
+void refuse_preference_pairs(const FirstRows& first) {
+  for (const char* column : {"rejected", "rejected_response", "rejected_messages"}) {
+    if (!first.has(column)) continue;
+    throw UsageError(
+        fmt::format("[dataset] column \"{}\": preference pairs belong to preference training, which "
+                    "is not available",
+                    column),
+        {"to train on one side only, map it: --map-keys or --columns",
+         "若只训练其中一侧，请用 --map-keys 或 --columns 指定"});
+  }
+}
+
+std::unique_ptr<RowHandler> detect(const FirstRows& first, const FormatOptions& options) {
+  refuse_preference_pairs(first);
+  if (first.has("input_ids")) return make_token_handler({first.names.actual("input_ids")});
+  if (first.has("messages") || first.has("conversation") || first.has("conversations")) {
+    return messages_handler(first, options.map_keys, std::nullopt);
+  }
+  if (first.has("instruction") && first.has("input")) return alpaca_handler(first, options.map_keys);
+  if (auto handler = query_response_handler(first, false)) return handler;
+  for (const char* column : {"text", "response", "content"}) {
+    if (first.has(column)) return make_text_handler({first.names.actual(column)});
+  }
+  if (!first.rows.empty() && first.rows[0].is_string()) return make_text_handler({"text"});
+  throw DataError(
+      fmt::format("[dataset] no known layout has these columns: {}", first.listed()),
+      {"say what they mean: --handler-name with --map-keys, --columns, or --json-keys for plain text",
+       "请用 --handler-name 与 --map-keys、--columns 或 --json-keys 说明各列含义"});
+}
+
+}  // namespace
+
+std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
+                                             const std::vector<Json>& first_rows, bool plain_text) {
+  std::optional<RowFormat> wanted = format_by_name(options.handler_name);
+  if (!wanted && !options.json_keys.empty()) wanted = RowFormat::kText;
+  if (plain_text) {
+    if (!wanted || wanted == RowFormat::kText) {
+      return make_text_handler({options.json_keys.size() == 1 ? options.json_keys[0] : "text"});
+    }
+    throw UsageError(fmt::format("[handler_name] {}: .txt files hold plain text",
+                                 options.handler_name));
+  }
+  const FirstRows first(first_rows, options.columns);
+  if (!wanted && options.map_keys.contains("messages")) wanted = RowFormat::kShareGpt;
+  if (!wanted && !options.map_keys.empty()) wanted = RowFormat::kAlpaca;
+  if (!wanted) return detect(first, options);
+  switch (*wanted) {
+    case RowFormat::kText:
+      return text_handler(first, options.json_keys);
+    case RowFormat::kAlpaca:
+      return alpaca_handler(first, options.map_keys);
+    case RowFormat::kQueryResponse:
+      return query_response_handler(first, true);
+    case RowFormat::kShareGpt:
+    case RowFormat::kMessages:
+      return messages_handler(first, options.map_keys, wanted);
+    case RowFormat::kTokens:
+      return make_token_handler({first.names.actual("input_ids")});
+  }
+  throw InternalError("a row format without a handler");
+}
+
+}  // namespace danlu::data

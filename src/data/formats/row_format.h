@@ -1,0 +1,44 @@
+// data/formats/row_format.h: recognising the layout of rows, and reading rows of each layout.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/formats/format_options.h"
+#include "data/formats/row.h"
+
+namespace danlu::data {
+
+enum class RowFormat {
+  kText,           ///< plain text columns
+  kAlpaca,         ///< instruction, input, output, system, history
+  kQueryResponse,  ///< query, response, system, history
+  kShareGpt,       ///< conversations of {from, value}
+  kMessages,       ///< messages of {role, content}, tool calls
+  kTokens,         ///< input_ids, labels, attention_mask
+};
+
+/// Reads rows of one layout. Immutable; thread-safe.
+class RowHandler {
+ public:
+  virtual ~RowHandler() = default;
+  virtual RowFormat format() const = 0;
+  /// A row in its meaning, or what is wrong with it. `row` is any JSON value.
+  virtual RowResult read(const Json& row) const = 0;
+  /// A .txt line or document. Default: a problem.
+  virtual RowResult read_text(std::string text) const;
+  /// "alpaca (instruction,input,output)".
+  virtual std::string description() const = 0;
+  /// Output names of kText handlers, e.g. {"text"}; empty for others.
+  virtual std::vector<std::string> text_keys() const { return {}; }
+};
+
+/// The handler for rows that begin with `first_rows` (some tens suffice). `plain_text`: rows come from
+/// .txt files.
+/// Errors: UsageError (unknown handler, with the nearest name; a handler for preference training; a
+/// malformed map); DataError (no layout fits; two columns for one role; a mapped column that no row
+/// has; preference pairs).
+std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
+                                             const std::vector<Json>& first_rows, bool plain_text);
+
+}  // namespace danlu::data

@@ -1,0 +1,60 @@
+// Plain text: pre-training documents.
+#include <fmt/format.h>
+
+#include "data/formats/handlers.h"
+
+namespace danlu::data {
+namespace {
+
+class TextHandler : public RowHandler {
+ public:
+  explicit TextHandler(std::vector<std::string> columns) : columns_(std::move(columns)) {}
+
+  RowFormat format() const override { return RowFormat::kText; }
+  std::vector<std::string> text_keys() const override { return columns_; }
+
+  std::string description() const override {
+    std::string names;
+    for (const std::string& column : columns_) names += (names.empty() ? "" : ",") + column;
+    return fmt::format("text ({})", names);
+  }
+
+  RowResult read(const Json& row) const override {
+    if (row.is_string()) return read_text(row.get<std::string>());
+    if (!row.is_object()) return RowProblem{"row is not an object", "got " + kind_of(row)};
+    TextRow result;
+    bool has_text = false;
+    for (const std::string& column : columns_) {
+      const Json* value = find_value(row, column);
+      if (!value) return missing_column(column);
+      if (!value->is_string()) return wrong_type(column, "a string", *value);
+      result.texts.push_back(value->get<std::string>());
+      has_text |= !result.texts.back().empty();
+    }
+    if (!has_text) return RowProblem{"empty text", ""};
+    return Row(std::move(result));
+  }
+
+  RowResult read_text(std::string text) const override {
+    if (columns_.size() != 1) {
+      return RowProblem{fmt::format("column \"{}\" is missing", columns_.back()), "plain text"};
+    }
+    if (text.empty()) return RowProblem{"empty text", ""};
+    return Row(TextRow{{std::move(text)}});
+  }
+
+ private:
+  std::vector<std::string> columns_;
+};
+
+}  // namespace
+
+RowResult RowHandler::read_text(std::string) const {
+  return RowProblem{"row is plain text", "expected " + description()};
+}
+
+std::unique_ptr<RowHandler> make_text_handler(std::vector<std::string> columns) {
+  return std::make_unique<TextHandler>(std::move(columns));
+}
+
+}  // namespace danlu::data

@@ -1,0 +1,78 @@
+#include "data/megatron/instruction_dataset.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace danlu::data {
+namespace {
+
+void require_same_shape(const IndexedDataset& ids, const IndexedDataset& other) {
+  const std::string name = index_path(other.prefix()).string();
+  if (other.num_sequences() != ids.num_sequences()) {
+    throw DataError(fmt::format("{}: has {} samples, {} has {}", name, other.num_sequences(),
+                                index_path(ids.prefix()).string(), ids.num_sequences()));
+  }
+  for (int64_t i = 0; i < ids.num_sequences(); ++i) {
+    if (other.length(i) == ids.length(i)) continue;
+    throw DataError(fmt::format("{}: sample {} has {} values, {} has {}", name, i, other.length(i),
+                                index_path(ids.prefix()).string(), ids.length(i)));
+  }
+}
+
+}  // namespace
+
+std::string instruction_field_prefix(const std::string& prefix, const std::string& field) {
+  return fmt::format("{}_packed_{}_document", prefix, field);
+}
+
+bool instruction_dataset_exists(const std::string& prefix) {
+  for (const char* field : {"input_ids", "attention_mask", "labels"}) {
+    if (!indexed_dataset_exists(instruction_field_prefix(prefix, field))) return false;
+  }
+  return true;
+}
+
+InstructionDataset::InstructionDataset(const std::string& prefix,
+                                       std::optional<int32_t> segment_end_id)
+    : ids_(instruction_field_prefix(prefix, "input_ids")),
+      mask_(instruction_field_prefix(prefix, "attention_mask")),
+      labels_(instruction_field_prefix(prefix, "labels")),
+      segment_end_id_(segment_end_id) {
+  require_same_shape(ids_, mask_);
+  require_same_shape(ids_, labels_);
+}
+
+Sample InstructionDataset::get(int64_t index) const {
+  const std::vector<int32_t> ids = ids_.tokens(index), mask = mask_.tokens(index),
+                             labels = labels_.tokens(index);
+  Sample sample;
+  int32_t previous_mask = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (mask[i] < 0) {
+      throw DataError(fmt::format("{}: value {} of sample {} is {}, must be >= 0",
+                                  tokens_path(mask_.prefix()).string(), i, index, mask[i]));
+    }
+    if (mask[i] == 0) continue;
+    const bool after_end =
+        segment_end_id_ && !sample.ids.empty() && sample.ids.back() == *segment_end_id_;
+    if (!sample.ids.empty() && (mask[i] != previous_mask || after_end)) {
+      sample.segments.push_back(static_cast<int32_t>(sample.ids.size()));
+    }
+    previous_mask = mask[i];
+    sample.ids.push_back(ids[i]);
+    sample.labels.push_back(labels[i]);
+  }
+  return sample;
+}
+
+uint64_t InstructionDataset::content_hash() const {
+  uint64_t hash = ids_.content_hash();
+  for (const IndexedDataset* part : {&mask_, &labels_}) {
+    const uint64_t one = part->content_hash();
+    hash = hash_bytes({reinterpret_cast<const char*>(&one), sizeof one}, hash);
+  }
+  return hash;
+}
+
+}  // namespace danlu::data

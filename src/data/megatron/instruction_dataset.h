@@ -1,0 +1,43 @@
+// data/megatron/instruction_dataset.h: instruction samples stored as three indexed data sets.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "data/megatron/indexed_dataset.h"
+#include "data/sample_source.h"
+
+namespace danlu::data {
+
+/// Where the fields of an instruction data set lie: "<prefix>_packed_<field>_document".
+std::string instruction_field_prefix(const std::string& prefix, const std::string& field);
+/// True if input_ids, attention_mask and labels of `prefix` all exist.
+bool instruction_dataset_exists(const std::string& prefix);
+
+/// Reads `<prefix>_packed_{input_ids,attention_mask,labels}_document` as MindSpeed-LLM writes them.
+/// One sequence is one sample. Attention mask 0 is padding and left out; each change of a non-zero
+/// mask value starts a segment (1,2,3,… in packed samples). Labels are not shifted, -100 = no loss.
+///
+/// Errors  IoError, DataError as IndexedDataset; DataError naming the file if the three do not
+/// agree
+///         in number or length of samples, or a mask value is negative.
+class InstructionDataset : public SampleSource {
+ public:
+  /// segment_end_id: also start a segment after each of these tokens (samples packed without
+  /// 1,2,3,…).
+  explicit InstructionDataset(const std::string& prefix,
+                              std::optional<int32_t> segment_end_id = std::nullopt);
+
+  int64_t size() const override { return ids_.num_sequences(); }
+  Sample get(int64_t index) const override;
+  /// Stored tokens, padding included.
+  int64_t length(int64_t index) const override { return ids_.length(index); }
+  uint64_t content_hash() const override;
+
+ private:
+  IndexedDataset ids_, mask_, labels_;
+  std::optional<int32_t> segment_end_id_;
+};
+
+}  // namespace danlu::data

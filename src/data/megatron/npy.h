@@ -1,0 +1,51 @@
+// data/megatron/npy.h: numpy's .npy files (version 1.0), as Megatron caches its indices.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include "base/file.h"
+
+namespace danlu::data {
+
+/// Columns 0 means a one-dimensional array.
+struct NpyShape {
+  int64_t rows = 0, columns = 0;
+  int64_t size() const { return columns == 0 ? rows : rows * columns; }
+};
+
+namespace npy_detail {
+void write(const std::filesystem::path& path, char kind, size_t width, NpyShape shape,
+           const void* data);
+}
+
+/// Writes atomically the bytes that numpy.save writes. Errors: IoError.
+/// REQUIRES: values.size() == shape.size().
+template <typename T>
+void write_npy(const std::filesystem::path& path, std::span<const T> values, NpyShape shape) {
+  static_assert(std::is_integral_v<T>);
+  npy_detail::write(path, std::is_signed_v<T> ? 'i' : 'u', sizeof(T), shape, values.data());
+}
+
+/// A mapped .npy file of little-endian integers in C order. Thread-safe to read.
+class NpyFile {
+ public:
+  /// Errors: IoError; DataError naming the file if it is no such array or is too short.
+  explicit NpyFile(const std::filesystem::path& path);
+  NpyShape shape() const { return shape_; }
+  /// "<i4", "<u4", "<i8", …
+  const std::string& descr() const { return descr_; }
+  /// Element in row-major order, widened. REQUIRES: 0 <= index < shape().size().
+  int64_t at(int64_t index) const;
+
+ private:
+  MappedFile file_;
+  NpyShape shape_;
+  std::string descr_;
+  const std::byte* data_ = nullptr;
+};
+
+}  // namespace danlu::data

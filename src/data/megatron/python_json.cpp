@@ -1,0 +1,80 @@
+#include "data/megatron/python_json.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+namespace danlu::data {
+namespace {
+
+void write_text(const std::string& text, std::string& out) {
+  // The JSON library escapes as Python does, except for DEL, which Python leaves as it is.
+  size_t from = 0;
+  out += '"';
+  for (;;) {
+    const size_t del = text.find('\x7f', from);
+    const std::string quoted =
+        Json(text.substr(from, del - from)).dump(-1, ' ', true, Json::error_handler_t::replace);
+    out.append(quoted, 1, quoted.size() - 2);
+    if (del == std::string::npos) break;
+    out += '\x7f';
+    from = del + 1;
+  }
+  out += '"';
+}
+
+void write_value(const Json& value, int depth, std::string& out) {
+  const auto line = [&](int levels) {
+    out += '\n';
+    out.append(static_cast<size_t>(levels) * 4, ' ');
+  };
+  if (value.is_object() || value.is_array()) {
+    const char open = value.is_object() ? '{' : '[', close = value.is_object() ? '}' : ']';
+    out += open;
+    bool first = true;
+    for (const auto& item : value.items()) {
+      if (!first) out += ',';
+      first = false;
+      line(depth + 1);
+      if (value.is_object()) {
+        write_text(item.key(), out);
+        out += ": ";
+      }
+      write_value(item.value(), depth + 1, out);
+    }
+    if (!first) line(depth);
+    out += close;
+  } else if (value.is_string()) {
+    write_text(value.get_ref<const std::string&>(), out);
+  } else if (value.is_number_float()) {
+    out += python_float(value.get<double>());
+  } else {
+    out += value.dump();
+  }
+}
+
+}  // namespace
+
+std::string python_float(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
+  char buffer[64];
+  auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
+  const std::string_view digits(buffer, static_cast<size_t>(end - buffer));
+  const int exponent = std::atoi(std::string(digits.substr(digits.find('e') + 1)).c_str());
+  if (value != 0 && (exponent < -4 || exponent >= 16)) return std::string(digits);
+  end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr;
+  std::string text(buffer, static_cast<size_t>(end - buffer));
+  if (text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string python_json(const Json& value) {
+  std::string out;
+  write_value(value, 0, out);
+  return out;
+}
+
+}  // namespace danlu::data

@@ -1,0 +1,212 @@
+#include "data/preprocess_encode.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/options.h"
+
+namespace danlu::data {
+namespace {
+
+using text::kIgnoreLabel;
+
+/// Targets after the shift: the first token of a sample is never one.
+int64_t count_targets(const std::vector<int32_t>& labels) {
+  if (labels.empty()) return 0;
+  return std::count_if(labels.begin() + 1, labels.end(),
+                       [](int32_t label) { return label != kIgnoreLabel; });
+}
+
+void append_stream(EncodedBatch* batch, size_t stream, const int32_t* tokens, size_t count) {
+  batch->tokens[stream].insert(batch->tokens[stream].end(), tokens, tokens + count);
+  batch->lengths[stream].push_back(static_cast<int32_t>(count));
+}
+
+}  // namespace
+
+Truncation truncation_from_name(const std::string& name) {
+  static const std::vector<std::string> kNames{"delete", "left", "right", "split"};
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<Truncation>(i);
+  }
+  const auto near = nearest_name(name, kNames);
+  throw UsageError(fmt::format("[truncation] must be delete, left, right or split, got \"{}\"", name),
+                   near ? Hint{fmt::format("did you mean {}?", *near), ""} : Hint{});
+}
+
+RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
+    : settings_(std::move(settings)), handler_(handler) {
+  const RowFormat format = handler.format();
+  if (settings_.kind == EncodedKind::kTexts) {
+    if (format != RowFormat::kText) {
+      throw UsageError(fmt::format("[dataset] rows of layout {} are not plain text",
+                                   handler.description()));
+    }
+    num_streams_ = handler.text_keys().size();
+  } else if (format == RowFormat::kText && handler.text_keys().size() != 1) {
+    throw UsageError("[json_keys] several text columns make several data sets; name one");
+  }
+  if (format != RowFormat::kTokens && !settings_.tokenizer) {
+    throw UsageError("[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model");
+  }
+  if (format != RowFormat::kTokens && format != RowFormat::kText && !settings_.chat_encoder) {
+    throw UsageError("[template] rows of layout " + handler.description() +
+                     " need a chat template: --prompt-type, or a tokenizer that carries one");
+  }
+  const bool needs_eod = settings_.append_eod ||
+                         (settings_.append_eod_text && settings_.kind == EncodedKind::kSamples);
+  if (needs_eod && settings_.tokenizer) {
+    const auto eos = settings_.tokenizer->eos_id();
+    if (!eos && settings_.append_eod) {
+      throw ModelError("[append_eod] the tokenizer names no end-of-text token (eos_token)");
+    }
+    eod_ = eos.value_or(-1);
+  }
+}
+
+RowResult RowEncoder::read(const Dataset& dataset, const RawRow& row) const {
+  if (!row.is_json) return handler_.read_text(row.text);
+  Json value = Json::parse(row.text, nullptr, false);
+  if (value.is_discarded()) {
+    // Parse again for the message; the line inside the file is looked up only now.
+    try {
+      (void)parse_json(row.text, "row");
+    } catch (const DataError& error) {
+      throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index), error.what()));
+    }
+  }
+  return handler_.read(value);
+}
+
+void RowEncoder::encode(const Dataset& dataset, const RawRow& row, EncodedBatch* batch) const {
+  batch->tokens.resize(num_streams_);
+  batch->lengths.resize(num_streams_);
+  ++batch->rows;
+  RowEvent event{true, row.file, row.index, "", ""};
+  RowResult result = read(dataset, row);
+  bool kept = false;
+  if (auto* problem = std::get_if<RowProblem>(&result)) {
+    event.reason = std::move(problem->reason);
+    event.detail = std::move(problem->detail);
+  } else if (settings_.kind == EncodedKind::kTexts) {
+    kept = append_texts(std::get<TextRow>(std::get<Row>(result)), batch, &event);
+  } else {
+    kept = append_sample(std::move(std::get<Row>(result)), batch, &event);
+  }
+  if (kept) ++batch->rows_kept;
+  event.dropped = !kept;
+  if (!event.reason.empty()) batch->events.push_back(std::move(event));
+}
+
+bool RowEncoder::append_texts(const TextRow& row, EncodedBatch* batch, RowEvent* event) const {
+  std::vector<std::vector<int32_t>> ids(num_streams_);
+  for (size_t stream = 0; stream < num_streams_; ++stream) {
+    const std::string& text = row.texts[stream];
+    // An empty column adds no document to its stream, as Megatron does.
+    if (text.empty()) continue;
+    settings_.tokenizer->encode_append(text, true, ids[stream]);
+    if (settings_.append_eod) ids[stream].push_back(eod_);
+    if (!cut(&ids[stream], nullptr, event)) return false;
+  }
+  for (size_t stream = 0; stream < num_streams_; ++stream) {
+    if (!ids[stream].empty()) append_stream(batch, stream, ids[stream].data(), ids[stream].size());
+  }
+  return true;
+}
+
+bool RowEncoder::append_sample(Row row, EncodedBatch* batch, RowEvent* event) const {
+  std::vector<int32_t> ids, labels;
+  if (auto* text_row = std::get_if<TextRow>(&row)) {
+    settings_.tokenizer->encode_append(text_row->texts[0], true, ids);
+    if (eod_ >= 0) ids.push_back(eod_);
+    if (settings_.truncation == Truncation::kSplit) {
+      if (append_pieces(ids, batch)) return true;
+      event->reason = "too short: nothing to predict";
+      return false;
+    }
+    labels = ids;
+  } else if (auto* tokens = std::get_if<TokenRow>(&row)) {
+    if (!check_vocabulary(*tokens, event)) return false;
+    ids = std::move(tokens->ids);
+    labels = std::move(tokens->labels);
+  } else {
+    try {
+      auto encoded = settings_.chat_encoder->encode(std::get<text::Conversation>(row));
+      ids = std::move(encoded.ids);
+      labels = std::move(encoded.labels);
+    } catch (const DataError& error) {
+      event->reason = "the chat template cannot render it";
+      event->detail = error.what();
+      return false;
+    }
+    if (settings_.append_eod) {
+      ids.push_back(eod_);
+      labels.push_back(eod_);
+    }
+  }
+  if (count_targets(labels) == 0) {
+    event->reason = "no token carries loss (all labels masked)";
+    return false;
+  }
+  if (!cut(&ids, &labels, event)) return false;
+  const int64_t targets = count_targets(labels);
+  if (targets == 0) {
+    event->reason = "no token carries loss after truncation";
+    return false;
+  }
+  batch->target_tokens += targets;
+  append_stream(batch, 0, ids.data(), ids.size());
+  append_stream(batch, 1, labels.data(), labels.size());
+  return true;
+}
+
+/// False: the row is to be dropped. `labels` may be null.
+bool RowEncoder::cut(std::vector<int32_t>* ids, std::vector<int32_t>* labels,
+                     RowEvent* event) const {
+  const auto limit = static_cast<size_t>(settings_.max_length);
+  if (settings_.max_length <= 0 || ids->size() <= limit) return true;
+  event->reason = fmt::format("longer than {} tokens", limit);
+  event->detail = fmt::format("{} tokens", ids->size());
+  if (settings_.truncation == Truncation::kDelete || settings_.truncation == Truncation::kSplit) {
+    return false;
+  }
+  for (std::vector<int32_t>* values : {ids, labels}) {
+    if (!values) continue;
+    if (settings_.truncation == Truncation::kLeft) {
+      values->erase(values->begin(), values->end() - static_cast<ptrdiff_t>(limit));
+    } else {
+      values->resize(limit);
+    }
+  }
+  return true;
+}
+
+bool RowEncoder::check_vocabulary(const TokenRow& row, RowEvent* event) const {
+  if (!settings_.tokenizer) return true;
+  const auto size = static_cast<int32_t>(settings_.tokenizer->size());
+  const auto outside = std::find_if(row.ids.begin(), row.ids.end(), [&](int32_t id) {
+    return id >= size;
+  });
+  if (outside == row.ids.end()) return true;
+  event->reason = "a token id is outside the vocabulary";
+  event->detail = fmt::format("{} >= {}", *outside, size);
+  return false;
+}
+
+bool RowEncoder::append_pieces(const std::vector<int32_t>& ids, EncodedBatch* batch) const {
+  const size_t limit = settings_.max_length > 0 ? static_cast<size_t>(settings_.max_length)
+                                                : std::max<size_t>(1, ids.size());
+  for (size_t begin = 0; begin < ids.size(); begin += limit) {
+    const size_t count = std::min(limit, ids.size() - begin);
+    // A single token has nothing to predict.
+    if (count < 2) break;
+    append_stream(batch, 0, ids.data() + begin, count);
+    append_stream(batch, 1, ids.data() + begin, count);
+    batch->target_tokens += static_cast<int64_t>(count) - 1;
+  }
+  return ids.size() >= 2;
+}
+
+}  // namespace danlu::data

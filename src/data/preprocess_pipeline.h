@@ -1,0 +1,34 @@
+// data/preprocess_pipeline.h: reading and tokenising on several threads, results in row order.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "data/preprocess_encode.h"
+#include "data/readers/row_reader.h"
+
+namespace danlu::data {
+
+/// One thread reads, `num_workers` threads encode, the caller takes the batches in order. The number
+/// of batches in flight is bounded. The sequence of rows in the results does not depend on the number
+/// of workers (how they are cut into batches is a function of the rows alone).
+class EncodePipeline {
+ public:
+  /// Rows before `skip_rows` are read but not encoded. The arguments must outlive the pipeline.
+  EncodePipeline(const Dataset& dataset, const RowEncoder& encoder, size_t num_workers,
+                 int64_t skip_rows);
+  /// Stops the threads, whatever they are doing.
+  ~EncodePipeline();
+  EncodePipeline(const EncodePipeline&) = delete;
+  EncodePipeline& operator=(const EncodePipeline&) = delete;
+
+  /// The next batch; false at the end. Errors: those of RowReader and RowEncoder.
+  bool next(EncodedBatch* batch);
+  /// Of the files' sizes, how much was read.
+  uint64_t bytes_read() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace danlu::data

@@ -1,0 +1,150 @@
+#include "data/preprocess_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/progress.h"
+#include "text/conversation.h"
+
+namespace danlu::data {
+namespace {
+
+constexpr size_t kMaxShownTokens = 2048;
+
+Json reasons_to_json(const std::vector<ReasonCount>& reasons) {
+  Json list = Json::array();
+  for (const ReasonCount& item : reasons) {
+    list.push_back({{"reason", item.reason}, {"count", item.count}, {"examples", item.examples}});
+  }
+  return list;
+}
+
+std::vector<ReasonCount> reasons_from_json(const Json& list) {
+  std::vector<ReasonCount> reasons;
+  for (const Json& item : list) {
+    reasons.push_back({item.at("reason"), item.at("count"),
+                       item.at("examples").get<std::vector<std::string>>()});
+  }
+  return reasons;
+}
+
+std::string reasons_text(const char* title, const std::vector<ReasonCount>& reasons) {
+  std::string text;
+  for (const ReasonCount& item : reasons) {
+    text += fmt::format("{:<10}{} rows: {}\n", title, format_count(item.count), item.reason);
+    for (const std::string& example : item.examples) text += "            " + example + "\n";
+    if (item.count > static_cast<int64_t>(item.examples.size()) && !item.examples.empty()) {
+      text += "            …\n";
+    }
+  }
+  return text;
+}
+
+std::string decode(const text::Tokenizer* tokenizer, std::span<const int32_t> ids) {
+  if (tokenizer) return tokenizer->decode(ids);
+  return fmt::format("{}", fmt::join(ids, " "));
+}
+
+}  // namespace
+
+void LengthStats::add(int64_t length) {
+  min = count == 0 ? length : std::min(min, length);
+  max = std::max(max, length);
+  ++count;
+  sum += length;
+  sum_of_squares += static_cast<double>(length) * static_cast<double>(length);
+}
+
+double LengthStats::mean() const {
+  return count == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count);
+}
+
+double LengthStats::deviation() const {
+  if (count == 0) return 0;
+  const double variance = sum_of_squares / static_cast<double>(count) - mean() * mean();
+  return std::sqrt(std::max(0.0, variance));
+}
+
+Json PreprocessReport::to_json() const {
+  return Json{{"datasets", datasets},
+              {"rows_read", rows_read},
+              {"rows_kept", rows_kept},
+              {"dropped", reasons_to_json(dropped)},
+              {"truncated", reasons_to_json(truncated)},
+              {"lengths",
+               {{"count", lengths.count},
+                {"sum", lengths.sum},
+                {"min", lengths.min},
+                {"max", lengths.max},
+                {"sum_of_squares", lengths.sum_of_squares}}},
+              {"target_tokens", target_tokens},
+              {"packed_sequences", packed_sequences},
+              {"padding_tokens", padding_tokens},
+              {"sample", sample}};
+}
+
+PreprocessReport PreprocessReport::from_json(const Json& json) {
+  PreprocessReport report;
+  report.datasets = json.at("datasets").get<std::vector<std::string>>();
+  report.rows_read = json.at("rows_read");
+  report.rows_kept = json.at("rows_kept");
+  report.dropped = reasons_from_json(json.at("dropped"));
+  report.truncated = reasons_from_json(json.at("truncated"));
+  const Json& lengths = json.at("lengths");
+  report.lengths = {lengths.at("count"), lengths.at("sum"), lengths.at("min"), lengths.at("max"),
+                    lengths.at("sum_of_squares")};
+  report.target_tokens = json.at("target_tokens");
+  report.packed_sequences = json.at("packed_sequences");
+  report.padding_tokens = json.at("padding_tokens");
+  report.sample = json.at("sample");
+  return report;
+}
+
+std::string PreprocessReport::text() const {
+  std::string text;
+  for (const std::string& dataset : datasets) text += fmt::format("{:<10}{}\n", "data set", dataset);
+  text += fmt::format("{:<10}{} read, {} kept, {} dropped\n", "rows", format_count(rows_read),
+                      format_count(rows_kept), format_count(rows_dropped()));
+  text += reasons_text("dropped", dropped);
+  text += reasons_text("truncated", truncated);
+  text += fmt::format("{:<10}{}", "tokens", format_count(lengths.sum));
+  if (target_tokens > 0) {
+    text += fmt::format(", {} with loss ({:.1f} %)", format_count(target_tokens),
+                        100.0 * static_cast<double>(target_tokens) /
+                            static_cast<double>(std::max<int64_t>(1, lengths.sum)));
+  }
+  text += fmt::format("\n{:<10}{:.1f} ± {:.1f} tokens, min {}, max {}, {} samples\n", "length",
+                      lengths.mean(), lengths.deviation(), lengths.min, lengths.max,
+                      format_count(lengths.count));
+  if (packed_sequences > 0) {
+    text += fmt::format("{:<10}{} sequences, {:.2f} % padding\n", "packed",
+                        format_count(packed_sequences),
+                        100.0 * static_cast<double>(padding_tokens) /
+                            static_cast<double>(std::max<int64_t>(1, padding_tokens + lengths.sum)));
+  }
+  if (!sample.empty()) text += sample;
+  return text;
+}
+
+std::string describe_sample(const text::Tokenizer* tokenizer, std::span<const int32_t> ids,
+                            std::span<const int32_t> labels) {
+  const size_t shown = std::min(ids.size(), kMaxShownTokens);
+  std::string text = "[INPUT]  " + decode(tokenizer, ids.first(shown));
+  if (shown < ids.size()) text += fmt::format(" … ({} more tokens)", ids.size() - shown);
+  text += "\n";
+  if (labels.empty()) return text;
+  text += "[LABELS] ";
+  for (size_t i = 0; i < shown;) {
+    size_t end = i;
+    const bool masked = labels[i] == text::kIgnoreLabel;
+    while (end < shown && (labels[end] == text::kIgnoreLabel) == masked) ++end;
+    text += masked ? fmt::format("[-100 * {}]", end - i)
+                   : decode(tokenizer, labels.subspan(i, end - i));
+    i = end;
+  }
+  return text + "\n";
+}
+
+}  // namespace danlu::data

@@ -1,0 +1,53 @@
+// data/preprocess_report.h: what became of the rows: counts, reasons, lengths, one sample to look at.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "text/tokenizer.h"
+
+namespace danlu::data {
+
+/// Lengths of the samples kept, in tokens.
+struct LengthStats {
+  int64_t count = 0, sum = 0, min = 0, max = 0;
+  double sum_of_squares = 0;
+
+  void add(int64_t length);
+  double mean() const;
+  /// Population standard deviation.
+  double deviation() const;
+};
+
+/// Rows that share a fate, with the first few named.
+struct ReasonCount {
+  std::string reason;
+  int64_t count = 0;
+  std::vector<std::string> examples;  ///< "file:line: detail"
+};
+inline constexpr size_t kMaxReasonExamples = 3;
+
+struct PreprocessReport {
+  std::vector<std::string> datasets;  ///< "alpaca.json: 1 json file, 22.8 MB; detected: alpaca (…)"
+  int64_t rows_read = 0, rows_kept = 0;
+  std::vector<ReasonCount> dropped, truncated;
+  LengthStats lengths;          ///< of the samples kept, before packing
+  int64_t target_tokens = 0;    ///< tokens that carry loss; 0 for plain pre-training texts
+  int64_t packed_sequences = 0; ///< 0: not packed
+  int64_t padding_tokens = 0;
+  std::string sample;           ///< the first sample, decoded, with its mask
+
+  int64_t rows_dropped() const { return rows_read - rows_kept; }
+  Json to_json() const;
+  static PreprocessReport from_json(const Json& json);
+  /// Several lines for people.
+  std::string text() const;
+};
+
+/// Decoded ids and labels as ms-swift shows them: masked runs read [-100 * 27]. labels may be empty.
+std::string describe_sample(const text::Tokenizer* tokenizer, std::span<const int32_t> ids,
+                            std::span<const int32_t> labels);
+
+}  // namespace danlu::data

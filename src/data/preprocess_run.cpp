@@ -1,0 +1,257 @@
+#include "data/preprocess_run.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/progress.h"
+#include "base/rng.h"
+#include "base/thread_pool.h"
+#include "data/preprocess_pipeline.h"
+
+namespace danlu::data {
+namespace {
+
+constexpr size_t kFirstRows = 64;
+/// Raised when the same input would give other tokens than before: old caches are then not taken.
+constexpr int kContentVersion = 1;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::vector<Json> first_rows(const Dataset& dataset) {
+  RowReader reader(dataset);
+  std::vector<RawRow> block;
+  std::vector<Json> rows;
+  while (rows.size() < kFirstRows && reader.next_block(&block)) {
+    for (const RawRow& row : block) {
+      if (rows.size() == kFirstRows) break;
+      Json value = row.is_json ? Json::parse(row.text, nullptr, false) : Json(nullptr);
+      // Faulty rows get their message, with its line, when their turn comes.
+      if (!value.is_discarded()) rows.push_back(std::move(value));
+    }
+    block.clear();
+  }
+  if (rows.empty()) throw DataError(fmt::format("[dataset] {}: holds no row", dataset.name));
+  return rows;
+}
+
+uint64_t hash_file(const fs::path& path) {
+  const MappedFile file(path);
+  const std::string_view bytes = file.text();
+  // Four independent lanes: content keys must not cost more than reading does.
+  uint64_t lanes[4] = {1, 2, 3, 4};
+  size_t at = 0;
+  for (; at + 32 <= bytes.size(); at += 32) {
+    for (size_t lane = 0; lane < 4; ++lane) {
+      uint64_t word;
+      std::memcpy(&word, bytes.data() + at + 8 * lane, 8);
+      lanes[lane] = (lanes[lane] ^ word) * 0x9E3779B97F4A7C15ull;
+      lanes[lane] ^= lanes[lane] >> 29;
+    }
+  }
+  uint64_t hash = hash_bytes(bytes.substr(at), bytes.size());
+  for (const uint64_t lane : lanes) hash = mix64(hash, lane);
+  return hash;
+}
+
+void count_reason(std::vector<ReasonCount>* reasons, const RowEvent& event, const Dataset& dataset) {
+  ReasonCount* entry = nullptr;
+  for (ReasonCount& known : *reasons) {
+    if (known.reason == event.reason) entry = &known;
+  }
+  if (!entry) entry = &reasons->emplace_back(ReasonCount{event.reason, 0, {}});
+  ++entry->count;
+  if (entry->examples.size() >= kMaxReasonExamples) return;
+  std::string example = row_place(dataset, event.file, event.index);
+  if (!event.detail.empty()) example += ": " + event.detail;
+  entry->examples.push_back(std::move(example));
+}
+
+[[noreturn]] void refuse_row(const RowEvent& event, const Dataset& dataset) {
+  throw DataError(
+      fmt::format("{}: {}{}", row_place(dataset, event.file, event.index), event.reason,
+                  event.detail.empty() ? "" : " (" + event.detail + ")"),
+      {"without --strict such rows are dropped and counted", "不加 --strict 时此类行会被丢弃并计数"});
+}
+
+/// The state of a run between two commits.
+class Run {
+ public:
+  Run(const std::vector<PlannedDataset>& plan, const EncodeSettings& settings,
+      const RunSettings& run, TokenStore* store)
+      : plan_(plan), settings_(settings), run_(run), store_(store) {
+    for (const PlannedDataset& item : plan_) {
+      for (const DataFile& file : item.dataset.files) total_bytes_ += file.size_bytes;
+    }
+    if (store->cursor().is_null()) {
+      for (const PlannedDataset& item : plan_) report_.datasets.push_back(item.description);
+      return;
+    }
+    report_ = PreprocessReport::from_json(store->cursor().at("report"));
+    dataset_ = store->cursor().at("dataset");
+    row_ = store->cursor().at("row");
+  }
+
+  PreprocessReport finish() {
+    if (run_.show_progress) {
+      bar_ = std::make_unique<ProgressBar>("tokenise", std::max<uint64_t>(1, total_bytes_ / 1000),
+                                           "kB");
+    }
+    rows_at_start_ = report_.rows_read;
+    tokens_at_start_ = report_.lengths.sum;
+    for (; dataset_ < plan_.size(); ++dataset_, row_ = 0) encode_dataset(plan_[dataset_]);
+    store_->commit(cursor());
+    if (bar_) bar_->finish();
+    check_usable();
+    return report_;
+  }
+
+ private:
+  void encode_dataset(const PlannedDataset& item) {
+    const RowEncoder encoder(settings_, *item.handler);
+    const size_t workers = run_.num_workers ? run_.num_workers : default_thread_count();
+    EncodePipeline pipeline(item.dataset, encoder, workers, row_);
+    EncodedBatch batch;
+    while (pipeline.next(&batch)) {
+      take(batch, item.dataset);
+      show_progress(pipeline.bytes_read());
+      if (const int signal = pending_interrupt()) stop(signal);
+      if (seconds_since(last_commit_) >= run_.commit_interval_s) {
+        store_->commit(cursor());
+        last_commit_ = Clock::now();
+      }
+    }
+    for (const DataFile& file : item.dataset.files) bytes_before_ += file.size_bytes;
+  }
+
+  void take(const EncodedBatch& batch, const Dataset& dataset) {
+    for (const RowEvent& event : batch.events) {
+      if (event.dropped && run_.strict) refuse_row(event, dataset);
+      count_reason(event.dropped ? &report_.dropped : &report_.truncated, event, dataset);
+    }
+    report_.rows_read += batch.rows;
+    report_.rows_kept += batch.rows_kept;
+    report_.target_tokens += batch.target_tokens;
+    row_ += batch.rows;
+    const bool is_text = settings_.kind == EncodedKind::kTexts;
+    for (size_t stream = 0; stream < batch.tokens.size(); ++stream) {
+      store_->append(stream, batch.tokens[stream], batch.lengths[stream]);
+      // Labels are as long as their ids: only one of them is counted.
+      if (stream > 0 && !is_text) continue;
+      for (const int32_t length : batch.lengths[stream]) report_.lengths.add(length);
+    }
+    if (report_.sample.empty() && !batch.lengths.empty() && !batch.lengths[0].empty()) {
+      const auto length = static_cast<size_t>(batch.lengths[0][0]);
+      const auto labels = is_text ? std::span<const int32_t>()
+                                  : std::span(batch.tokens[1]).first(length);
+      report_.sample = describe_sample(settings_.tokenizer.get(),
+                                       std::span(batch.tokens[0]).first(length), labels);
+    }
+  }
+
+  void show_progress(uint64_t bytes_read) {
+    if (!bar_) return;
+    const double seconds = std::max(1e-9, seconds_since(start_));
+    const auto rate = [&](int64_t now, int64_t before) {
+      return format_count(static_cast<uint64_t>(static_cast<double>(now - before) / seconds));
+    };
+    bar_->update((bytes_before_ + bytes_read) / 1000,
+                 fmt::format("{} rows  {} rows/s  {} tokens/s",
+                             format_count(static_cast<uint64_t>(report_.rows_read)),
+                             rate(report_.rows_read, rows_at_start_),
+                             rate(report_.lengths.sum, tokens_at_start_)));
+  }
+
+  Json cursor() const {
+    return Json{{"dataset", dataset_}, {"row", row_}, {"report", report_.to_json()}};
+  }
+
+  [[noreturn]] void stop(int signal) {
+    store_->commit(cursor());
+    const std::string message = fmt::format(
+        "stopped after {} rows; run the same command again to go on from there", report_.rows_read);
+    if (signal == SIGTERM) throw TerminatedError(message);
+    throw InterruptedError(message);
+  }
+
+  void check_usable() const {
+    if (report_.lengths.count > 0) return;
+    std::string why;
+    for (const ReasonCount& reason : report_.dropped) {
+      why += fmt::format("\n  {} rows: {}", reason.count, reason.reason);
+      for (const std::string& example : reason.examples) why += "\n    " + example;
+    }
+    throw DataError(fmt::format("[dataset] no usable row among {}{}", report_.rows_read, why),
+                    {"check the detected layout; --handler-name, --map-keys or --columns change it",
+                     "请检查识别出的数据格式；可用 --handler-name、--map-keys 或 --columns 修改"});
+  }
+
+  const std::vector<PlannedDataset>& plan_;
+  const EncodeSettings& settings_;
+  const RunSettings& run_;
+  TokenStore* store_;
+  PreprocessReport report_;
+  size_t dataset_ = 0;
+  int64_t row_ = 0;  ///< rows of the current data set that are in the store
+  uint64_t total_bytes_ = 0, bytes_before_ = 0;
+  int64_t rows_at_start_ = 0, tokens_at_start_ = 0;
+  Clock::time_point start_ = Clock::now(), last_commit_ = Clock::now();
+  std::unique_ptr<ProgressBar> bar_;
+};
+
+}  // namespace
+
+std::vector<PlannedDataset> plan_datasets(const std::vector<std::string>& names,
+                                          const FormatOptions& format, const fs::path& info_dir,
+                                          bool document_per_file) {
+  if (names.empty()) throw UsageError("[dataset] none given");
+  std::vector<PlannedDataset> plan;
+  for (const std::string& name : names) {
+    PlannedDataset item;
+    item.dataset = resolve_dataset(name, format, info_dir);
+    item.dataset.document_per_file = document_per_file;
+    const bool plain_text = item.dataset.files[0].type == FileType::kText;
+    item.handler = make_row_handler(item.dataset.format, first_rows(item.dataset), plain_text);
+    item.description = fmt::format("{}: {}; detected: {}", name, item.dataset.summary,
+                                   item.handler->description());
+    plan.push_back(std::move(item));
+  }
+  return plan;
+}
+
+std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSettings& settings,
+                        const Json& extra) {
+  Json parts{{"version", kContentVersion}, {"extra", extra}};
+  for (const PlannedDataset& item : plan) {
+    Json dataset{{"handler", item.handler->description()},
+                 {"format", item.dataset.format.to_json()},
+                 {"max_rows", item.dataset.max_rows},
+                 {"document_per_file", item.dataset.document_per_file}};
+    for (const DataFile& file : item.dataset.files) {
+      dataset["files"].push_back({file_type_name(file.type), hash_file(file.path)});
+    }
+    parts["datasets"].push_back(std::move(dataset));
+  }
+  parts["settings"] = {static_cast<int>(settings.kind),       settings.max_length,
+                       static_cast<int>(settings.truncation), settings.append_eod,
+                       settings.append_eod_text};
+  if (settings.tokenizer) parts["tokenizer"] = settings.tokenizer->content_hash();
+  if (settings.chat_encoder) parts["template"] = settings.chat_encoder->content_hash();
+  return fmt::format("{:016x}", hash_bytes(parts.dump()));
+}
+
+PreprocessReport encode_datasets(const std::vector<PlannedDataset>& plan,
+                                 const EncodeSettings& settings, const RunSettings& run,
+                                 TokenStore* store) {
+  return Run(plan, settings, run, store).finish();
+}
+
+}  // namespace danlu::data

@@ -1,0 +1,70 @@
+// data/preprocess_store.h: tokens on their way to their final files, safe against a kill at any
+// moment.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json.h"
+
+namespace danlu::data {
+
+/// Append-only streams of int32 sequences in a directory, with a journal of what is certain.
+/// Whatever was appended after the last commit is gone when the directory is opened again.
+/// Files: <stream>.tokens and <stream>.lengths (int32, little endian), journal.json.
+/// Not thread-safe; one process at a time (see DirectoryLock).
+class TokenStore {
+ public:
+  /// Continues what `directory` holds if its journal carries `key`, else starts anew.
+  /// Errors: IoError.
+  TokenStore(std::filesystem::path directory, std::string key, size_t num_streams);
+  ~TokenStore();
+  TokenStore(const TokenStore&) = delete;
+  TokenStore& operator=(const TokenStore&) = delete;
+
+  /// What the last commit said; null in a new store.
+  const Json& cursor() const { return cursor_; }
+  /// `lengths` cut `tokens` into sequences. Errors: IoError (disk full).
+  void append(size_t stream, std::span<const int32_t> tokens, std::span<const int32_t> lengths);
+  /// Makes everything appended so far certain, together with `cursor`. Errors: IoError.
+  void commit(Json cursor);
+
+  /// The committed sequences of one stream, mapped. The store must not be appended to meanwhile.
+  class Stream {
+   public:
+    std::span<const int32_t> lengths() const;
+    std::span<const int32_t> tokens() const;
+
+   private:
+    friend class TokenStore;
+    MappedFile tokens_, lengths_;
+  };
+  Stream stream(size_t index) const;
+
+ private:
+  struct File;
+  std::filesystem::path directory_;
+  std::string key_;
+  Json cursor_;
+  std::vector<std::unique_ptr<File>> files_;  ///< tokens and lengths of stream 0, of stream 1, …
+};
+
+/// Excludes other processes from work on `path` while it lives (flock on `<path>.lock`). The
+/// constructor waits, and says so once.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::filesystem::path& path);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  int fd_ = -1;
+  std::filesystem::path file_;
+};
+
+}  // namespace danlu::data

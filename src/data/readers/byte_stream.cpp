@@ -1,0 +1,175 @@
+#include "data/readers/byte_stream.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+
+namespace danlu::data {
+namespace {
+
+constexpr size_t kChunkBytes = 1 << 18;
+
+class PlainStream : public ByteStream {
+ public:
+  explicit PlainStream(std::filesystem::path path) : path_(std::move(path)) {
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd_ < 0) fail("open");
+    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
+  }
+  ~PlainStream() override { ::close(fd_); }
+  size_t read(char* to, size_t size) override {
+    for (;;) {
+      const ssize_t got = ::read(fd_, to, size);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail("read");
+      bytes_ += static_cast<uint64_t>(got);
+      return static_cast<size_t>(got);
+    }
+  }
+  uint64_t file_bytes_read() const override { return bytes_; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  [[noreturn]] void fail(const char* doing) const {
+    throw IoError(fmt::format("{}: cannot {}: {}", path_.string(), doing, std::strerror(errno)));
+  }
+  std::filesystem::path path_;
+  int fd_ = -1;
+  uint64_t bytes_ = 0;
+};
+
+class GzipStream : public ByteStream {
+ public:
+  explicit GzipStream(std::filesystem::path path) : file_(std::move(path)), input_(kChunkBytes) {
+    // 15 + 32: largest window, gzip or zlib header found by itself.
+    if (::inflateInit2(&zlib_, 15 + 32) != Z_OK) throw InternalError("zlib cannot start");
+  }
+  ~GzipStream() override { ::inflateEnd(&zlib_); }
+  size_t read(char* to, size_t size) override {
+    zlib_.next_out = reinterpret_cast<Bytef*>(to);
+    zlib_.avail_out = static_cast<uInt>(size);
+    while (zlib_.avail_out == size) {
+      if (zlib_.avail_in == 0 && !output_pending_) {
+        zlib_.avail_in = static_cast<uInt>(file_.read(input_.data(), input_.size()));
+        zlib_.next_in = reinterpret_cast<Bytef*>(input_.data());
+        if (zlib_.avail_in == 0) {
+          if (inside_member_) damaged("ends in the middle");
+          return 0;
+        }
+      }
+      // A gzip file may hold several members one after the other.
+      if (!inside_member_) ::inflateReset(&zlib_);
+      inside_member_ = true;
+      const int code = ::inflate(&zlib_, Z_NO_FLUSH);
+      output_pending_ = zlib_.avail_out == 0;
+      if (code == Z_STREAM_END) {
+        inside_member_ = false;
+      } else if (code != Z_OK && code != Z_BUF_ERROR) {
+        damaged(zlib_.msg ? zlib_.msg : "unknown fault");
+      }
+    }
+    return size - zlib_.avail_out;
+  }
+  uint64_t file_bytes_read() const override { return file_.file_bytes_read(); }
+
+ private:
+  [[noreturn]] void damaged(const char* what) const {
+    throw DataError(fmt::format("{}: damaged gzip data: {}", file_.path().string(), what));
+  }
+  PlainStream file_;
+  std::vector<char> input_;
+  z_stream zlib_{};
+  bool inside_member_ = false;
+  bool output_pending_ = false;  ///< the last call filled `to`: more may come without new input
+};
+
+class ZstdStream : public ByteStream {
+ public:
+  explicit ZstdStream(std::filesystem::path path)
+      : file_(std::move(path)), input_(kChunkBytes), zstd_(::ZSTD_createDStream()) {}
+  ~ZstdStream() override { ::ZSTD_freeDStream(zstd_); }
+  size_t read(char* to, size_t size) override {
+    ZSTD_outBuffer out{to, size, 0};
+    while (out.pos == 0) {
+      if (in_.pos == in_.size && !output_pending_) {
+        in_ = {input_.data(), file_.read(input_.data(), input_.size()), 0};
+        if (in_.size == 0) {
+          if (inside_frame_) damaged("ends in the middle");
+          return 0;
+        }
+      }
+      const size_t code = ::ZSTD_decompressStream(zstd_, &out, &in_);
+      if (::ZSTD_isError(code)) damaged(::ZSTD_getErrorName(code));
+      inside_frame_ = code != 0;
+      output_pending_ = out.pos == size;
+    }
+    return out.pos;
+  }
+  uint64_t file_bytes_read() const override { return file_.file_bytes_read(); }
+
+ private:
+  [[noreturn]] void damaged(const char* what) const {
+    throw DataError(fmt::format("{}: damaged zstd data: {}", file_.path().string(), what));
+  }
+  PlainStream file_;
+  std::vector<char> input_;
+  ZSTD_DStream* zstd_;
+  ZSTD_inBuffer in_{nullptr, 0, 0};
+  bool inside_frame_ = false;
+  bool output_pending_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteStream> ByteStream::open(const std::filesystem::path& path) {
+  if (path.extension() == ".gz") return std::make_unique<GzipStream>(path);
+  if (path.extension() == ".zst") return std::make_unique<ZstdStream>(path);
+  return std::make_unique<PlainStream>(path);
+}
+
+LineReader::LineReader(std::unique_ptr<ByteStream> stream) : stream_(std::move(stream)) {}
+
+bool LineReader::fill() {
+  buffer_.erase(0, at_);
+  at_ = 0;
+  const size_t old_size = buffer_.size();
+  buffer_.resize(old_size + kChunkBytes);
+  const size_t got = stream_->read(buffer_.data() + old_size, kChunkBytes);
+  buffer_.resize(old_size + got);
+  if (first_ && got > 0) {
+    first_ = false;
+    if (buffer_.starts_with("\xEF\xBB\xBF")) at_ = 3;
+  }
+  return got > 0;
+}
+
+bool LineReader::next(std::string* line) {
+  size_t searched = at_;
+  for (;;) {
+    const size_t end = buffer_.find('\n', searched);
+    if (end != std::string::npos) {
+      const size_t stop = end > at_ && buffer_[end - 1] == '\r' ? end - 1 : end;
+      line->assign(buffer_, at_, stop - at_);
+      at_ = end + 1;
+      return true;
+    }
+    const size_t pending = buffer_.size() - at_;
+    if (!fill()) {
+      if (pending == 0) return false;
+      line->assign(buffer_, at_, pending);
+      at_ = buffer_.size();
+      return true;
+    }
+    searched = at_ + pending;
+  }
+}
+
+}  // namespace danlu::data

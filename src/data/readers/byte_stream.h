@@ -1,0 +1,40 @@
+// data/readers/byte_stream.h: a file's bytes in order, decompressed on the way (.gz, .zst).
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+namespace danlu::data {
+
+/// Sequential bytes with bounded memory. Not thread-safe.
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  /// Up to `size` bytes; 0 at the end. Errors: IoError (unreadable); DataError naming the file if
+  /// compressed data are damaged or cut off.
+  virtual size_t read(char* to, size_t size) = 0;
+  /// Bytes of the file consumed so far (compressed ones), for progress.
+  virtual uint64_t file_bytes_read() const = 0;
+
+  /// Chooses by file name: *.gz, *.zst, else plain. Errors: IoError.
+  static std::unique_ptr<ByteStream> open(const std::filesystem::path& path);
+};
+
+/// Lines of a ByteStream without their ending ("\n" or "\r\n"); a last line needs no ending. A UTF-8
+/// byte order mark at the start is skipped.
+class LineReader {
+ public:
+  explicit LineReader(std::unique_ptr<ByteStream> stream);
+  bool next(std::string* line);
+  uint64_t file_bytes_read() const { return stream_->file_bytes_read(); }
+
+ private:
+  bool fill();
+  std::unique_ptr<ByteStream> stream_;
+  std::string buffer_;
+  size_t at_ = 0;
+  bool first_ = true;
+};
+
+}  // namespace danlu::data

@@ -1,0 +1,247 @@
+#include "data/readers/data_files.h"
+
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/progress.h"
+#include "data/readers/dataset_info.h"
+
+namespace danlu::data {
+namespace {
+
+constexpr std::string_view kAccepted = "parquet, json, jsonl, ndjson, csv, tsv, txt (also .gz, .zst)";
+
+std::string lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+/// "data/x.json:train#100" taken apart.
+struct DatasetName {
+  std::string path, split;
+  int64_t max_rows = -1;
+};
+
+DatasetName parse_name(const std::string& text) {
+  DatasetName name{text, "", -1};
+  if (fs::exists(text)) return name;
+  if (const size_t hash = text.rfind('#'); hash != std::string::npos) {
+    const char* begin = text.data() + hash + 1;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(begin, end, name.max_rows);
+    if (error != std::errc() || stop != end || name.max_rows < 1) {
+      throw UsageError(fmt::format("[dataset] {}: what follows # must be a number of rows >= 1, got "
+                                   "\"{}\"",
+                                   text, text.substr(hash + 1)));
+    }
+    name.path = text.substr(0, hash);
+  }
+  if (fs::exists(name.path)) return name;
+  if (const size_t colon = name.path.rfind(':'); colon != std::string::npos && colon > 0) {
+    name.split = name.path.substr(colon + 1);
+    name.path.resize(colon);
+  }
+  return name;
+}
+
+bool is_metadata(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name == "dataset_info.json" || name == "dataset_infos.json" || name == "state.json" ||
+         name == "dataset_dict.json";
+}
+
+DataFile data_file(const fs::path& path) {
+  const auto type = file_type_of(path);
+  if (!type) {
+    throw DataError(fmt::format("{}: not a type of file that holds rows; accepted: {}",
+                                path.string(), kAccepted));
+  }
+  if ((*type == FileType::kParquet) && path.extension() != ".parquet") {
+    throw DataError(fmt::format("{}: parquet files are compressed inside; unpack this one first",
+                                path.string()));
+  }
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
+  if (error) throw IoError(fmt::format("{}: cannot read: {}", path.string(), error.message()));
+  return {path, *type, size};
+}
+
+std::string summarize(const std::vector<DataFile>& files,
+                      const std::map<std::string, size_t>& ignored) {
+  std::map<std::string_view, size_t> counts;
+  uint64_t size_bytes = 0;
+  for (const DataFile& file : files) {
+    ++counts[file_type_name(file.type)];
+    size_bytes += file.size_bytes;
+  }
+  std::string text;
+  for (const auto& [type, count] : counts) {
+    text += fmt::format("{}{} {} file{}", text.empty() ? "" : ", ", count, type,
+                        count == 1 ? "" : "s");
+  }
+  text += ", " + format_bytes(size_bytes);
+  if (ignored.empty()) return text;
+  std::string rest;
+  for (const auto& [extension, count] : ignored) {
+    rest += fmt::format("{}{} {}", rest.empty() ? "" : ", ", count,
+                        extension.empty() ? "without extension" : extension);
+  }
+  return fmt::format("{} (ignored: {})", text, rest);
+}
+
+/// True if a file below `root` belongs to a split as hubs name them: train.json,
+/// train-00000-of-00001.parquet, train/part0.jsonl, data_train.csv.
+bool belongs_to_split(const fs::path& relative, const std::string& split) {
+  for (const fs::path& part : relative) {
+    const std::string name = part.string();
+    for (size_t at = name.find(split); at != std::string::npos; at = name.find(split, at + 1)) {
+      const size_t end = at + split.size();
+      const bool starts = at == 0 || !std::isalnum(static_cast<unsigned char>(name[at - 1]));
+      const bool ends = end == name.size() || !std::isalnum(static_cast<unsigned char>(name[end]));
+      if (starts && ends) return true;
+    }
+  }
+  return false;
+}
+
+void list_directory(const fs::path& root, const std::string& split, Dataset* dataset) {
+  std::vector<fs::path> paths;
+  std::map<std::string, size_t> ignored;
+  auto entry = fs::recursive_directory_iterator(root, fs::directory_options::follow_directory_symlink);
+  for (; entry != fs::recursive_directory_iterator(); ++entry) {
+    const fs::path& path = entry->path();
+    if (path.filename().string().starts_with('.')) {
+      if (entry->is_directory()) entry.disable_recursion_pending();
+      continue;
+    }
+    if (!entry->is_regular_file()) continue;
+    if (!file_type_of(path) || is_metadata(path)) {
+      ++ignored[path.extension().string()];
+    } else {
+      paths.push_back(path);
+    }
+  }
+  std::sort(paths.begin(), paths.end());
+  bool has_train = false, has_other = false;
+  for (const fs::path& path : paths) {
+    const fs::path relative = path.lexically_relative(root);
+    has_train |= belongs_to_split(relative, "train");
+    has_other |= belongs_to_split(relative, "test") || belongs_to_split(relative, "validation");
+    if (split.empty() || belongs_to_split(relative, split)) dataset->files.push_back(data_file(path));
+  }
+  if (dataset->files.empty()) {
+    throw DataError(split.empty()
+                        ? fmt::format("{}: no data file in this directory; accepted: {}",
+                                      root.string(), kAccepted)
+                        : fmt::format("{}: no data file of the split \"{}\" in this directory ({} "
+                                      "files of other names)",
+                                      root.string(), split, paths.size()));
+  }
+  if (split.empty() && has_train && has_other) {
+    log::warning("{}: holds files of several splits and all of them are read; {}:train takes one",
+                 root.string(), root.string());
+  }
+  dataset->summary = summarize(dataset->files, ignored);
+}
+
+bool list_glob(const std::string& pattern, Dataset* dataset) {
+  ::glob_t found{};
+  const int code = ::glob(pattern.c_str(), GLOB_TILDE, nullptr, &found);
+  std::map<std::string, size_t> ignored;
+  for (size_t i = 0; code == 0 && i < found.gl_pathc; ++i) {
+    const fs::path path = found.gl_pathv[i];
+    if (fs::is_directory(path)) continue;
+    if (file_type_of(path)) {
+      dataset->files.push_back(data_file(path));
+    } else {
+      ++ignored[path.extension().string()];
+    }
+  }
+  ::globfree(&found);
+  if (!dataset->files.empty()) dataset->summary = summarize(dataset->files, ignored);
+  return !dataset->files.empty();
+}
+
+FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info) {
+  FormatOptions merged = info;
+  if (!user.handler_name.empty()) merged.handler_name = user.handler_name;
+  if (!user.map_keys.empty()) merged.map_keys = user.map_keys;
+  if (!user.columns.empty()) merged.columns = user.columns;
+  if (!user.json_keys.empty()) merged.json_keys = user.json_keys;
+  return merged;
+}
+
+[[noreturn]] void not_found(const DatasetName& name, const std::string& text) {
+  std::vector<std::string> nearby;
+  const fs::path parent = fs::path(name.path).parent_path();
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(parent.empty() ? "." : parent, ignored)) {
+    nearby.push_back((parent / entry.path().filename()).string());
+  }
+  Hint hint{"a data set is a file, a directory, a glob, or a name in dataset_info.json; names on a "
+            "hub are not fetched",
+            "数据集可以是文件、目录、通配符，或 dataset_info.json 中的名称；不会从网上下载"};
+  if (const auto near = nearest_name(name.path, nearby)) {
+    hint = {fmt::format("did you mean {}?", *near), fmt::format("是否想用 {}？", *near)};
+  }
+  throw DataError(fmt::format("[dataset] {}: no such file or directory", text), hint);
+}
+
+}  // namespace
+
+std::string_view file_type_name(FileType type) {
+  constexpr std::string_view kNames[] = {"parquet", "json", "jsonl", "csv", "tsv", "txt"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+std::optional<FileType> file_type_of(const fs::path& path) {
+  fs::path name = lower_case(path.filename().string());
+  if (name.extension() == ".gz" || name.extension() == ".zst") name = name.stem();
+  static const std::map<std::string, FileType> kTypes{
+      {".parquet", FileType::kParquet}, {".json", FileType::kJson},  {".jsonl", FileType::kJsonLines},
+      {".ndjson", FileType::kJsonLines}, {".csv", FileType::kCsv},   {".tsv", FileType::kTsv},
+      {".txt", FileType::kText}};
+  const auto found = kTypes.find(name.extension().string());
+  return found == kTypes.end() ? std::nullopt : std::optional(found->second);
+}
+
+Dataset resolve_dataset(const std::string& text, const FormatOptions& format,
+                        const fs::path& info_dir) {
+  const DatasetName name = parse_name(text);
+  Dataset dataset;
+  dataset.name = text;
+  dataset.max_rows = name.max_rows;
+  dataset.format = format;
+  DatasetName target = name;
+  if (const auto info = find_dataset_info(name.path, info_dir)) {
+    target.path = info->file.string();
+    if (target.split.empty()) target.split = info->split;
+    if (dataset.max_rows < 0) dataset.max_rows = info->max_rows;
+    dataset.format = merge_formats(format, info->format);
+  }
+  if (fs::is_directory(target.path)) {
+    list_directory(target.path, target.split, &dataset);
+    return dataset;
+  }
+  if (!target.split.empty() && target.split != "train") {
+    if (!fs::exists(target.path)) not_found(name, text);
+    throw DataError(fmt::format("[dataset] {}: a single file has no split \"{}\"", text, target.split));
+  }
+  if (fs::exists(target.path)) {
+    dataset.files = {data_file(target.path)};
+    dataset.summary = summarize(dataset.files, {});
+  } else if (!list_glob(target.path, &dataset)) {
+    not_found(name, text);
+  }
+  return dataset;
+}
+
+}  // namespace danlu::data

@@ -1,0 +1,82 @@
+#include "data/readers/dataset_info.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace danlu::data {
+namespace {
+
+constexpr const char* kInfoFile = "dataset_info.json";
+
+/// dataset_info.json calls roles as MindSpeed's map keys do; only the format's name differs.
+FormatOptions format_of(const Json& entry) {
+  FormatOptions format;
+  const std::string formatting = json_get<std::string>(entry, "formatting").value_or("alpaca");
+  format.map_keys = json_get<Json>(entry, "columns").value_or(Json::object());
+  if (const auto tags = json_get<Json>(entry, "tags")) format.map_keys["tags"] = *tags;
+  if (formatting == "alpaca" && format.map_keys.contains("prompt") &&
+      !format.map_keys.contains("response") && !format.map_keys.contains("query")) {
+    // LLaMA-Factory's way to declare a pre-training text column.
+    format.json_keys = {format.map_keys["prompt"].get<std::string>()};
+    format.map_keys = Json::object();
+  } else if (formatting == "sharegpt" || formatting == "openai") {
+    format.handler_name = formatting == "openai" ? "OpenAIInstructionHandler"
+                                                 : "SharegptStyleInstructionHandler";
+  } else if (!format.map_keys.empty()) {
+    format.handler_name = "AlpacaStyleInstructionHandler";
+  }
+  return format;
+}
+
+DatasetInfo read_entry(const fs::path& info_path, const std::string& name, const Json& entry) {
+  const std::string where = fmt::format("{}: \"{}\"", info_path.string(), name);
+  if (!entry.is_object()) throw DataError(where + ": must be an object");
+  if (json_get<bool>(entry, "ranking").value_or(false)) {
+    throw UsageError(where + ": holds preference pairs (\"ranking\": true), which belong to "
+                             "preference training and are not available here");
+  }
+  const auto file_name = json_get<std::string>(entry, "file_name");
+  if (!file_name) {
+    throw UsageError(where + ": names a data set on a hub, which is not fetched",
+                     {"download it and give the path of its files", "请先下载，再给出文件路径"});
+  }
+  DatasetInfo info;
+  info.file = info_path.parent_path() / *file_name;
+  if (!fs::exists(info.file)) {
+    throw DataError(fmt::format("{}: file_name {} does not exist", where, info.file.string()));
+  }
+  info.split = fs::is_directory(info.file) ? json_get<std::string>(entry, "split").value_or("") : "";
+  info.max_rows = json_get<int64_t>(entry, "num_samples").value_or(-1);
+  info.format = format_of(entry);
+  return info;
+}
+
+}  // namespace
+
+std::optional<DatasetInfo> find_dataset_info(const std::string& name, const fs::path& info_dir) {
+  if (fs::is_regular_file(name)) {
+    const fs::path path = name;
+    const fs::path info_path = path.parent_path() / kInfoFile;
+    if (!fs::exists(info_path) || path.filename() == kInfoFile) return std::nullopt;
+    const Json infos = read_json_file(info_path);
+    for (const auto& [key, entry] : infos.items()) {
+      if (!entry.is_object() || json_get<std::string>(entry, "file_name") != path.filename().string()) continue;
+      return read_entry(info_path, key, entry);
+    }
+    return std::nullopt;
+  }
+  if (fs::exists(name)) return std::nullopt;
+  for (const fs::path& place : {info_dir, fs::path("."), fs::path("data")}) {
+    const fs::path info_path = place / kInfoFile;
+    if (place.empty() || !fs::exists(info_path)) continue;
+    const Json infos = read_json_file(info_path);
+    if (const auto entry = infos.find(name); entry != infos.end()) {
+      return read_entry(info_path, name, *entry);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace danlu::data

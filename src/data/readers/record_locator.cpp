@@ -1,0 +1,173 @@
+#include "data/readers/record_locator.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <iterator>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "data/readers/byte_stream.h"
+
+namespace danlu::data {
+namespace {
+
+/// Follows JSON text far enough to see where records begin and end.
+class RecordScanner {
+ public:
+  /// True if `c` is the first byte of a record.
+  bool starts_record(char c) {
+    if (in_string_) {
+      if (escaped_) {
+        escaped_ = false;
+      } else if (c == '\\') {
+        escaped_ = true;
+      } else if (c == '"') {
+        in_string_ = false;
+      }
+      return false;
+    }
+    const bool is_space = c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    if (!seen_any_ && !is_space) {
+      seen_any_ = true;
+      if (c == '[') {
+        base_depth_ = depth_ = 1;
+        return false;
+      }
+    }
+    const bool starts = depth_ == base_depth_ && !in_scalar_ && !is_space && c != ',' && c != ']';
+    if (c == '"') {
+      in_string_ = true;
+    } else if (c == '{' || c == '[') {
+      ++depth_;
+    } else if (c == '}' || c == ']') {
+      --depth_;
+    } else if (depth_ == base_depth_) {
+      in_scalar_ = !is_space && c != ',';
+    }
+    return starts;
+  }
+
+ private:
+  int base_depth_ = 0, depth_ = 0;
+  bool seen_any_ = false, in_string_ = false, escaped_ = false, in_scalar_ = false;
+};
+
+/// Input iterator over a stream that counts lines and columns, for the parser.
+class CountingInput {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  struct Source {
+    std::unique_ptr<ByteStream> stream;
+    std::vector<char> buffer = std::vector<char>(1 << 18);
+    size_t at = 0, size = 0;
+    int64_t line = 1, column = 1;
+    bool ended = false;
+
+    void load() {
+      size = stream->read(buffer.data(), buffer.size());
+      at = 0;
+      ended = size == 0;
+    }
+    void advance() {
+      if (buffer[at] == '\n') {
+        ++line;
+        column = 1;
+      } else {
+        ++column;
+      }
+      if (++at == size) load();
+    }
+  };
+
+  explicit CountingInput(Source* source) : source_(source) {}
+  const char& operator*() const { return source_->buffer[source_->at]; }
+  CountingInput& operator++() {
+    source_->advance();
+    return *this;
+  }
+  CountingInput operator++(int) {
+    CountingInput old = *this;
+    source_->advance();
+    return old;
+  }
+  bool operator==(const CountingInput& other) const { return is_end() == other.is_end(); }
+  bool operator!=(const CountingInput& other) const { return !(*this == other); }
+
+ private:
+  bool is_end() const { return !source_ || source_->ended; }
+  Source* source_;
+};
+
+/// Accepts every event: only the position of the first fault matters.
+struct FaultFinder : nlohmann::json_sax<nlohmann::json> {
+  std::string what;
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) override {
+    what = e.what();
+    // The library repeats its own id and position first; they count records, not lines.
+    if (const size_t at = what.find(": ", what.find("column")); at != std::string::npos) {
+      what = what.substr(at + 2);
+    }
+    return false;
+  }
+};
+
+}  // namespace
+
+int64_t line_of_json_record(const std::filesystem::path& path, int64_t index) {
+  const auto stream = ByteStream::open(path);
+  std::vector<char> buffer(1 << 18);
+  RecordScanner scanner;
+  int64_t line = 1, record = 0;
+  while (const size_t size = stream->read(buffer.data(), buffer.size())) {
+    for (size_t i = 0; i < size; ++i) {
+      if (scanner.starts_record(buffer[i]) && record++ == index) return line;
+      if (buffer[i] == '\n') ++line;
+    }
+  }
+  return 0;
+}
+
+std::string find_json_fault(const std::filesystem::path& path) {
+  CountingInput::Source source;
+  source.stream = ByteStream::open(path);
+  source.load();
+  const auto skip_space = [&] {
+    while (!source.ended && std::isspace(static_cast<unsigned char>(source.buffer[source.at]))) {
+      source.advance();
+    }
+  };
+  for (skip_space(); !source.ended; skip_space()) {
+    FaultFinder finder;
+    const bool good = nlohmann::json::sax_parse(CountingInput(&source), CountingInput(nullptr),
+                                                &finder, nlohmann::json::input_format_t::json,
+                                                /*strict=*/false);
+    if (!good) {
+      // The parser has taken the offending byte already.
+      const int64_t column = source.column > 1 ? source.column - 1 : 1;
+      return fmt::format("{}:{}:{}: not valid JSON: {}", path.string(), source.line, column,
+                         finder.what);
+    }
+  }
+  return "";
+}
+
+}  // namespace danlu::data

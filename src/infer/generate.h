@@ -1,0 +1,82 @@
+// infer/generate.h: answers from a model: batched, streamed, or by beam search.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "infer/kv_cache.h"
+#include "infer/sampling.h"
+#include "models/causal_lm.h"
+#include "text/tokenizer.h"
+
+namespace danlu::infer {
+
+enum class FinishReason { kStop, kLength, kCancelled };
+
+struct Request {
+  std::vector<text::TokenId> prompt;  ///< not empty
+  SamplingParams sampling;
+  int64_t max_new_tokens = 512;
+  std::vector<text::TokenId> stop_ids;  ///< an answer ends before any of these
+  uint64_t stream = 0;                  ///< separates the random draws of requests with one seed
+};
+
+struct Answer {
+  std::vector<text::TokenId> ids;  ///< without the stop token
+  FinishReason reason = FinishReason::kLength;
+};
+
+/// Called for every new token of request `index`; false cancels that request.
+using OnToken = std::function<bool(size_t index, text::TokenId id)>;
+
+/// Counts of one generate call.
+struct GenerationStats {
+  int64_t prompt_tokens = 0, new_tokens = 0;
+  double prefill_s = 0, decode_s = 0;
+};
+
+/// Answers all requests, at most `batch_size` at a time; a finished one makes room for the next.
+/// The answer to a request does not depend on what else is in the batch, beyond rounding of the
+/// arithmetic. Errors: DataError if a prompt is empty, holds an id outside the vocabulary, or does
+/// not fit the model's window.
+std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
+                             int64_t batch_size, const OnToken& on_token = {},
+                             GenerationStats* stats = nullptr);
+
+/// Beam search over one request (sampling.num_beams >= 2), scored as HF's beam search:
+/// log-probability divided by length^length_penalty. With do_sample, beams are drawn without
+/// replacement instead of taken.
+Answer beam_search(const models::CausalLM& model, const Request& request,
+                   GenerationStats* stats = nullptr);
+
+/// A conversation that keeps its cache: each call reuses the longest common prefix with the call
+/// before.
+class Session {
+ public:
+  explicit Session(const models::CausalLM& model);
+  Answer answer(const Request& request, const OnToken& on_token = {},
+                GenerationStats* stats = nullptr);
+
+ private:
+  const models::CausalLM& model_;
+  SequenceCache cache_;
+  SequenceId sequence_;
+  std::vector<text::TokenId> cached_;
+};
+
+/// Sampling defaults, stop ids and lengths of a model directory's generation_config.json
+/// (config.json's eos otherwise). Unknown keys are ignored, as HF does.
+struct GenerationDefaults {
+  SamplingParams sampling;
+  std::optional<int64_t> max_new_tokens;
+  std::vector<text::TokenId> stop_ids;
+};
+GenerationDefaults load_generation_defaults(const std::filesystem::path& model_directory);
+
+/// Throws what generate() would throw for this prompt. Window: config.max_positions (0 =
+/// unlimited).
+void check_prompt(const arch::ModelConfig& config, const std::vector<text::TokenId>& prompt);
+
+}  // namespace danlu::infer

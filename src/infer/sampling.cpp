@@ -1,0 +1,145 @@
+#include "infer/sampling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+namespace danlu::infer {
+namespace sampling_detail {
+
+constexpr float kRemoved = -std::numeric_limits<float>::infinity();
+
+void penalize_seen(std::span<float> logits_V, std::span<const int32_t> seen, double penalty) {
+  std::vector<int32_t> distinct(seen.begin(), seen.end());
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  for (const int32_t id : distinct) {
+    if (id < 0 || static_cast<size_t>(id) >= logits_V.size()) continue;
+    float& logit = logits_V[static_cast<size_t>(id)];
+    logit = static_cast<float>(logit > 0 ? logit / penalty : logit * penalty);
+  }
+}
+
+void keep_top_k(std::span<float> logits_V, int64_t k) {
+  if (k <= 0 || static_cast<size_t>(k) >= logits_V.size()) return;
+  std::vector<float> sorted(logits_V.begin(), logits_V.end());
+  std::nth_element(sorted.begin(), sorted.begin() + (k - 1), sorted.end(), std::greater<float>());
+  const float threshold = sorted[static_cast<size_t>(k - 1)];
+  for (float& logit : logits_V) {
+    if (logit < threshold) logit = kRemoved;
+  }
+}
+
+/// Indices of the tokens still in play, most likely first; ties by id.
+std::vector<int32_t> candidates_by_likelihood(std::span<const float> logits_V) {
+  std::vector<int32_t> order;
+  for (size_t i = 0; i < logits_V.size(); ++i) {
+    if (logits_V[i] != kRemoved) order.push_back(static_cast<int32_t>(i));
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return logits_V[a] > logits_V[b]; });
+  return order;
+}
+
+std::vector<double> probabilities(std::span<const float> logits_V,
+                                  const std::vector<int32_t>& order) {
+  std::vector<double> p(order.size());
+  if (order.empty()) return p;
+  const double top = logits_V[order[0]];
+  double total = 0;
+  for (size_t i = 0; i < order.size(); ++i) total += p[i] = std::exp(logits_V[order[i]] - top);
+  for (double& value : p) value /= total;
+  return p;
+}
+
+void keep_top_p(std::span<float> logits_V, double top_p) {
+  const std::vector<int32_t> order = candidates_by_likelihood(logits_V);
+  const std::vector<double> p = probabilities(logits_V, order);
+  double before = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    // The token that crosses the border stays; the most likely one always does.
+    if (i > 0 && before >= top_p) logits_V[order[i]] = kRemoved;
+    before += p[i];
+  }
+}
+
+void keep_min_p(std::span<float> logits_V, double min_p) {
+  const float top = *std::max_element(logits_V.begin(), logits_V.end());
+  const float threshold = top + static_cast<float>(std::log(min_p));
+  for (float& logit : logits_V) {
+    if (logit < threshold) logit = kRemoved;
+  }
+}
+
+void require(bool good, const char* name, const char* rule, double value) {
+  if (!good) throw UsageError(fmt::format("[sampling] {} must be {}, got {}", name, rule, value));
+}
+
+}  // namespace sampling_detail
+
+void SamplingParams::validate() const {
+  using sampling_detail::require;
+  require(temperature > 0 && std::isfinite(temperature), "temperature", "> 0", temperature);
+  require(top_k >= 0, "top_k", ">= 0 (0 = off)", static_cast<double>(top_k));
+  require(top_p > 0 && top_p <= 1, "top_p", "in (0, 1]", top_p);
+  require(min_p >= 0 && min_p < 1, "min_p", "in [0, 1)", min_p);
+  require(repetition_penalty > 0, "repetition_penalty", "> 0", repetition_penalty);
+  require(num_beams >= 1 && num_beams <= 64, "num_beams", "in [1, 64]",
+          static_cast<double>(num_beams));
+}
+
+void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
+                    const SamplingParams& params) {
+  using namespace sampling_detail;
+  if (params.repetition_penalty != 1.0) penalize_seen(logits_V, seen, params.repetition_penalty);
+  if (!params.do_sample) return;
+  if (params.temperature != 1.0) {
+    for (float& logit : logits_V) logit = static_cast<float>(logit / params.temperature);
+  }
+  keep_top_k(logits_V, params.top_k);
+  if (params.top_p < 1.0) keep_top_p(logits_V, params.top_p);
+  if (params.min_p > 0.0) keep_min_p(logits_V, params.min_p);
+}
+
+double uniform_at(uint64_t seed, uint64_t stream, uint64_t step) {
+  const uint64_t bits = mix64(mix64(seed, stream), step);
+  return (static_cast<double>(bits >> 11) + 0.5) / 9007199254740992.0;  // 2^53
+}
+
+int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
+                     const SamplingParams& params, uint64_t stream, uint64_t step) {
+  for (const float logit : logits_V) {
+    if (std::isnan(logit)) {
+      throw NumericError("[sampling] the model produced NaN logits",
+                         {"try --dtype fp32, and `danlu verify` on the model",
+                          "请尝试 --dtype fp32，并用 danlu verify 检查模型"});
+    }
+  }
+  process_logits(logits_V, seen, params);
+  if (!params.do_sample) {
+    return static_cast<int32_t>(std::max_element(logits_V.begin(), logits_V.end()) -
+                                logits_V.begin());
+  }
+  // Walk the tokens in id order: no sort is needed when nothing was cut.
+  const float top = *std::max_element(logits_V.begin(), logits_V.end());
+  double total = 0;
+  for (const float logit : logits_V) total += std::exp(static_cast<double>(logit) - top);
+  double left = uniform_at(params.seed, stream, step) * total;
+  int32_t last = 0;
+  for (size_t i = 0; i < logits_V.size(); ++i) {
+    const double weight = std::exp(static_cast<double>(logits_V[i]) - top);
+    if (weight == 0) continue;
+    last = static_cast<int32_t>(i);
+    left -= weight;
+    if (left <= 0) break;
+  }
+  return last;
+}
+
+}  // namespace danlu::infer

@@ -1,0 +1,40 @@
+// infer/sampling.h: from logits to the next token.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace danlu::infer {
+
+/// Off-values: temperature 1, top_k 0, top_p 1, min_p 0, repetition_penalty 1.
+struct SamplingParams {
+  bool do_sample = false;           ///< false: greedy
+  double temperature = 1.0;         ///< > 0
+  int64_t top_k = 0;                ///< keep the k most likely
+  double top_p = 1.0;               ///< keep the smallest set with at least this probability
+  double min_p = 0.0;               ///< keep tokens with p >= min_p * p_max
+  double repetition_penalty = 1.0;  ///< > 1 makes tokens seen before (prompt included) less likely
+  int64_t num_beams = 1;
+  double length_penalty = 1.0;  ///< beams: score = log-probability / length^length_penalty
+  uint64_t seed = 0;
+
+  /// Errors: UsageError naming the parameter, its range and the value.
+  void validate() const;
+};
+
+/// Applies the penalty, then temperature, top-k, top-p, min-p, in the order of HF's `generate`.
+/// logits_V: f32, changed in place; removed tokens become -inf. `seen`: prompt and answer so far.
+void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
+                    const SamplingParams& params);
+
+/// The next token. Greedy: the first largest logit. Sampling: one draw that depends on
+/// (seed, stream, step) only, so a request gives the same answer alone and in a batch.
+int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
+                     const SamplingParams& params, uint64_t stream, uint64_t step);
+
+/// Uniform in (0, 1), a pure function of its arguments.
+double uniform_at(uint64_t seed, uint64_t stream, uint64_t step);
+
+}  // namespace danlu::infer

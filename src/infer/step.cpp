@@ -1,0 +1,35 @@
+#include "infer/step.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+namespace danlu::infer {
+
+at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
+                       const std::vector<StepInput>& inputs) {
+  const c10::InferenceMode no_autograd;
+  std::vector<SequenceCache::Growth> growth;
+  std::vector<int64_t> ids, positions, last;
+  for (const StepInput& input : inputs) {
+    const int64_t start = cache.length(input.sequence);
+    for (size_t i = 0; i < input.ids.size(); ++i) {
+      ids.push_back(input.ids[i]);
+      positions.push_back(start + static_cast<int64_t>(i));
+    }
+    last.push_back(static_cast<int64_t>(ids.size()) - 1);
+    growth.push_back({input.sequence, static_cast<int64_t>(input.ids.size())});
+  }
+  models::ForwardInput forward;
+  const at::TensorOptions options = at::TensorOptions(at::kLong);
+  forward.ids_N = at::tensor(ids, options).to(model.device());
+  forward.positions_N = at::tensor(positions, options).to(model.device());
+  forward.segments = cache.begin(growth);
+  forward.cache = &cache;
+  const at::Tensor hidden_NH = model.forward_hidden(forward);
+  cache.end();
+  const at::Tensor last_BH =
+      hidden_NH.index_select(0, at::tensor(last, options).to(model.device()));
+  return model.logits(last_BH).to(at::kCPU, at::kFloat).contiguous();
+}
+
+}  // namespace danlu::infer

@@ -1,0 +1,38 @@
+// layers/attention.h: grouped-query self-attention with rotary embedding or ALiBi.
+#pragma once
+#include <optional>
+
+#include "layers/linear.h"
+#include "layers/norm.h"
+#include "ops/attention.h"
+
+namespace danlu::layers {
+
+/// How one fused projection's outputs are laid out.
+enum class FusedQkv {
+  kThirds,       ///< q | k | v
+  kInterleaved,  ///< per KV group: its query heads, its key, its value
+};
+
+struct Attention {
+  int64_t layer = 0;  ///< index in the model, for the cache
+  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  Linear q, k, v;  ///< used unless qkv is defined
+  Linear qkv;
+  FusedQkv fused = FusedQkv::kThirds;
+  std::optional<RmsNorm> q_norm, k_norm;  ///< per head, before rotary
+  ops::AttentionOptions options;
+  Linear o;
+
+  /// Shapes  x_NH [N, H]; result [N, H].
+  at::Tensor forward(const at::Tensor& x_NH, const Pass& pass) const;
+  void collect(std::vector<at::Tensor>& tensors) const;
+
+ private:
+  struct Heads {
+    at::Tensor q_NQD, k_NKD, v_NKD;
+  };
+  Heads project(const at::Tensor& x_NH, const Pass& pass) const;
+};
+
+}  // namespace danlu::layers

@@ -1,0 +1,23 @@
+// layers/decoder_layer.h: one pre-norm transformer block.
+#pragma once
+#include <memory>
+
+#include "layers/attention.h"
+#include "layers/mlp.h"
+#include "layers/norm.h"
+
+namespace danlu::layers {
+
+struct DecoderLayer {
+  RmsNorm attention_norm;
+  Attention attention;
+  RmsNorm mlp_norm;
+  Mlp mlp;
+
+  /// h = x + attention(norm x); result h + mlp(norm h). With `recompute` only x is kept for backward.
+  /// The layer must outlive the graph it makes.
+  at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass, bool recompute) const;
+  void collect(std::vector<at::Tensor>& tensors) const;
+};
+
+}  // namespace danlu::layers

@@ -1,0 +1,49 @@
+#include "layers/lora.h"
+
+#include <ATen/ATen.h>
+
+#include "device/dtype.h"
+#include "ops/dropout.h"
+#include "ops/linear.h"
+
+namespace danlu::layers {
+namespace lora_detail {
+
+at::Tensor sum_of(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
+  const at::ScalarType wide = device::wide_type(weight_OI.scalar_type());
+  return weight_OI.to(wide) + at::mm(adapter.b_OR.to(wide), adapter.a_RI.to(wide)) * adapter.scale;
+}
+
+}  // namespace lora_detail
+
+at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
+  return at::norm(lora_detail::sum_of(weight_OI, adapter), 2, {1});
+}
+
+at::Tensor merged_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
+  const at::Tensor sum_OI = lora_detail::sum_of(weight_OI, adapter);
+  if (!adapter.magnitude_O.defined()) return sum_OI;
+  const at::Tensor length_O = at::norm(sum_OI, 2, {1});
+  return sum_OI * (adapter.magnitude_O.to(sum_OI.scalar_type()) / length_O).unsqueeze(1);
+}
+
+at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const LoraAdapter& adapter,
+                          bool dropout, uint64_t dropout_seed) {
+  const bool drops = dropout && adapter.dropout > 0;
+  const at::Tensor base_NO = ops::linear(x_NI, weight_OI);
+  const at::Tensor input_NI = drops ? ops::dropout(x_NI, adapter.dropout, dropout_seed) : x_NI;
+  const at::Tensor low_NO = ops::linear(ops::linear(input_NI, adapter.a_RI), adapter.b_OR) * adapter.scale;
+  if (!adapter.magnitude_O.defined()) return base_NO + low_NO;
+  at::Tensor length_O;
+  {
+    const at::NoGradGuard constant;
+    length_O = row_lengths(weight_OI, adapter);
+  }
+  const at::Tensor stretch_O =
+      (adapter.magnitude_O.to(length_O.scalar_type()) / length_O).to(x_NI.scalar_type());
+  if (!drops) return (base_NO + low_NO) * stretch_O;
+  // Only the change that the adapter makes sees dropped inputs; the base output stays whole.
+  return base_NO + ops::linear(input_NI, weight_OI) * (stretch_O - 1) + low_NO * stretch_O;
+}
+
+}  // namespace danlu::layers

@@ -1,0 +1,29 @@
+// layers/lora.h: a low-rank adapter of one linear layer (LoRA arXiv:2106.09685, DoRA arXiv:2402.09353).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+namespace danlu::layers {
+
+struct LoraAdapter {
+  at::Tensor a_RI, b_OR;
+  at::Tensor magnitude_O;  ///< DoRA's row lengths; undefined: plain LoRA
+  double scale = 1.0;      ///< alpha / rank, or alpha / sqrt(rank)
+  double dropout = 0.0;    ///< on the adapter's input while training
+};
+
+/// W with the adapter added: W + scale B A, DoRA: its rows scaled to `magnitude`. f32 (f64 for f64).
+at::Tensor merged_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter);
+
+/// Row lengths of W + scale B A [O], f32 (f64 for f64): what DoRA's magnitude starts from.
+at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter);
+
+/// Output of the layer with its adapter, bias not added. DoRA: the row lengths are a constant in the
+/// gradient (paper §4.3, as PEFT). dropout_seed: masks are a function of it; unused unless `dropout`.
+/// Shapes  x_NI [N, I]; result [N, O].
+at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const LoraAdapter& adapter,
+                          bool dropout, uint64_t dropout_seed);
+
+}  // namespace danlu::layers

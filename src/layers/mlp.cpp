@@ -1,0 +1,26 @@
+#include "layers/mlp.h"
+
+#include <ATen/ATen.h>
+
+#include "layers/recompute.h"
+#include "ops/swiglu.h"
+
+namespace danlu::layers {
+
+at::Tensor Mlp::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass) const {
+  const std::vector<at::Tensor> inputs{gate.forward(x_NH, *pass), up.forward(x_NH, *pass)};
+  // `down` is part of the body because its weight gradient would keep the product alive otherwise.
+  const Body body = [this, pass](const std::vector<at::Tensor>& gate_up) {
+    return down.forward(ops::swiglu(gate_up[0], gate_up[1]), *pass);
+  };
+  if (!pass->recompute_inner) return body(inputs);
+  std::vector<at::Tensor> parameters;
+  down.collect(parameters);
+  return recomputed(body, inputs, parameters);
+}
+
+void Mlp::collect(std::vector<at::Tensor>& tensors) const {
+  for (const Linear* linear : {&gate, &up, &down}) linear->collect(tensors);
+}
+
+}  // namespace danlu::layers

@@ -1,0 +1,28 @@
+// layers/pass.h: what all layers of one forward pass share.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "ops/rotary.h"
+#include "ops/segments.h"
+#include "parallel/mesh.h"
+
+namespace danlu::layers {
+
+/// Immutable during the pass; recomputation in backward reads it again, so layers keep it alive.
+struct Pass {
+  ops::Segments segments;
+  ops::RotaryTable rotary;  ///< undefined tables: no rotary embedding
+  /// Stores new keys and values of a layer, gives all of them; empty: keys are the queries' own.
+  std::function<std::pair<at::Tensor, at::Tensor>(int64_t layer, const at::Tensor& k_NKD, const at::Tensor& v_NKD)>
+      append_kv;
+  bool dropout = false;
+  uint64_t dropout_seed = 0;     ///< masks are a function of it and the module's name
+  bool recompute_inner = false;  ///< attention core and gated activation are run again in backward
+  const parallel::Mesh* mesh = &parallel::Mesh::single();
+};
+
+}  // namespace danlu::layers

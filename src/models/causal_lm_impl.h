@@ -1,0 +1,36 @@
+// models/causal_lm_impl.h: the state of a CausalLM, shared by its source files. Internal to models.
+#pragma once
+#include <map>
+
+#include "models/causal_lm.h"
+#include "models/network.h"
+
+namespace danlu::models {
+
+/// A whole parameter trained beside the adapters (PEFT's modules_to_save): the layers use `trained`,
+/// the base parameter of the same name keeps the original.
+struct SavedModule {
+  std::string name;  ///< HF name of the parameter
+  at::Tensor trained;
+};
+
+struct CausalLM::Impl {
+  arch::ModelConfig config;
+  at::ScalarType dtype;
+  at::Device device;
+  std::vector<BaseParameter> base;  ///< a tied head is an entry that shares the embedding's tensor
+  Network network;
+  std::optional<LoraConfig> lora;
+  std::vector<SavedModule> saved_modules;
+  Recompute recompute = Recompute::kNone;
+  bool training = false;
+  std::optional<uint64_t> dropout_seed;
+  uint64_t passes = 0;  ///< forward passes since the dropout seed was set
+
+  Impl(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
+  std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input);
+  /// Makes `requires_grad` of every base tensor agree with `trainable`.
+  void apply_trainable();
+};
+
+}  // namespace danlu::models

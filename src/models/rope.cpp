@@ -1,0 +1,125 @@
+#include "models/rope.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace danlu::models {
+namespace rope_detail {
+
+constexpr double kTwoPi = 2 * std::numbers::pi;
+
+int64_t original_positions(const arch::ModelConfig& config) {
+  return config.rope.original_max_positions > 0 ? config.rope.original_max_positions : config.max_positions;
+}
+
+std::vector<double> plain(double theta, int64_t head_dim) {
+  std::vector<double> frequencies;
+  for (int64_t j = 0; j < head_dim / 2; ++j) {
+    frequencies.push_back(std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim)));
+  }
+  return frequencies;
+}
+
+/// Long waves are stretched by `factor`, short ones kept, those between blended by wave length.
+double llama3(double frequency, const arch::RopeConfig& rope, double original) {
+  const double wave_length = kTwoPi / frequency;
+  if (wave_length < original / rope.high_freq_factor) return frequency;
+  if (wave_length > original / rope.low_freq_factor) return frequency / rope.factor;
+  const double smooth =
+      (original / wave_length - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  return (1 - smooth) * frequency / rope.factor + smooth * frequency;
+}
+
+/// Which pair turns `rotations` times over the original context.
+double yarn_pair(double rotations, const arch::ModelConfig& config, double original) {
+  return static_cast<double>(config.head_dim) * std::log(original / (rotations * kTwoPi)) /
+         (2 * std::log(config.rope.theta));
+}
+
+void yarn(std::vector<double>& frequencies, const arch::ModelConfig& config) {
+  const double original = static_cast<double>(original_positions(config));
+  const double low = std::max(std::floor(yarn_pair(config.rope.beta_fast, config, original)), 0.0);
+  double high = std::min(std::ceil(yarn_pair(config.rope.beta_slow, config, original)),
+                         static_cast<double>(config.head_dim - 1));
+  if (low == high) high += 0.001;
+  for (size_t j = 0; j < frequencies.size(); ++j) {
+    const double interpolated = std::clamp((static_cast<double>(j) - low) / (high - low), 0.0, 1.0);
+    frequencies[j] *= (1 - interpolated) + interpolated / config.rope.factor;
+  }
+}
+
+/// NTK-aware theta for a sequence longer than the original context.
+double dynamic_theta(const arch::ModelConfig& config, int64_t sequence_length) {
+  const double original = static_cast<double>(original_positions(config));
+  const double length = std::max(static_cast<double>(sequence_length), original);
+  const double dim = static_cast<double>(config.head_dim);
+  return config.rope.theta *
+         std::pow(config.rope.factor * length / original - (config.rope.factor - 1), dim / (dim - 2));
+}
+
+double yarn_temperature(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1;
+}
+
+at::Tensor as_tensor(const std::vector<double>& frequencies, const at::Device& device) {
+  return at::tensor(frequencies, at::TensorOptions(at::kDouble)).to(device, at::kFloat);
+}
+
+/// One row of frequencies per token: each segment's follow from its own length.
+at::Tensor dynamic_rows(const arch::ModelConfig& config, const at::Tensor& positions_N,
+                        const ops::Segments& segments) {
+  const at::Tensor positions = positions_N.cpu();
+  std::vector<at::Tensor> rows;
+  for (int64_t s = 0; s < segments.count(); ++s) {
+    const int64_t begin = segments.q_starts[s], count = segments.q_starts[s + 1] - begin;
+    if (count == 0) continue;
+    const int64_t length = positions.narrow(0, begin, count).max().item<int64_t>() + 1;
+    const at::Tensor row = as_tensor(rope_frequencies(config, length), positions_N.device());
+    rows.push_back(row.unsqueeze(0).expand({count, row.size(0)}));
+  }
+  return at::cat(rows, 0);
+}
+
+}  // namespace rope_detail
+
+std::vector<double> rope_frequencies(const arch::ModelConfig& config, int64_t sequence_length) {
+  using namespace rope_detail;
+  const arch::RopeConfig& rope = config.rope;
+  const bool dynamic = rope.scaling == arch::RopeScaling::kDynamic;
+  std::vector<double> frequencies =
+      plain(dynamic ? dynamic_theta(config, sequence_length) : rope.theta, config.head_dim);
+  if (rope.scaling == arch::RopeScaling::kLinear) {
+    for (double& frequency : frequencies) frequency /= rope.factor;
+  } else if (rope.scaling == arch::RopeScaling::kLlama3) {
+    const double original = static_cast<double>(original_positions(config));
+    for (double& frequency : frequencies) frequency = llama3(frequency, rope, original);
+  } else if (rope.scaling == arch::RopeScaling::kYarn) {
+    yarn(frequencies, config);
+  }
+  return frequencies;
+}
+
+double rope_attention_factor(const arch::ModelConfig& config) {
+  const arch::RopeConfig& rope = config.rope;
+  if (rope.scaling != arch::RopeScaling::kYarn) return 1.0;
+  if (rope.attention_factor) return *rope.attention_factor;
+  if (rope.mscale && rope.mscale_all_dim) {
+    return rope_detail::yarn_temperature(rope.factor, *rope.mscale) /
+           rope_detail::yarn_temperature(rope.factor, *rope.mscale_all_dim);
+  }
+  return rope_detail::yarn_temperature(rope.factor, 1.0);
+}
+
+ops::RotaryTable rope_table(const arch::ModelConfig& config, const at::Tensor& positions_N,
+                            const ops::Segments& segments) {
+  if (!config.rope.enabled) return {};
+  const at::Tensor frequencies = config.rope.scaling == arch::RopeScaling::kDynamic
+                                     ? rope_detail::dynamic_rows(config, positions_N, segments)
+                                     : rope_detail::as_tensor(rope_frequencies(config), positions_N.device());
+  return ops::rotary_table(positions_N, frequencies, rope_attention_factor(config));
+}
+
+}  // namespace danlu::models

@@ -1,0 +1,26 @@
+// models/rope.h: rotary frequencies of a model, with every scaling its config may ask for.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "ops/rotary.h"
+#include "ops/segments.h"
+
+namespace danlu::models {
+
+/// Frequencies theta^(-2j/D), j < D/2, scaled as config.rope says. `sequence_length` matters to
+/// dynamic scaling only (tokens of the sequence so far).
+/// Source  Hugging Face's rope_utils for the formulas; linear arXiv:2306.15595, yarn
+///         arXiv:2309.00071 §3.2-3.4, llama3 reference/formats §5.1.
+std::vector<double> rope_frequencies(const arch::ModelConfig& config, int64_t sequence_length = 0);
+
+/// Factor on cosine and sine: yarn's attention temperature, else 1.
+double rope_attention_factor(const arch::ModelConfig& config);
+
+/// Table for a packed batch. Dynamic scaling looks at each segment's own length (its largest
+/// position + 1), so that packing changes nothing. Empty table if the model has no rotary embedding.
+ops::RotaryTable rope_table(const arch::ModelConfig& config, const at::Tensor& positions_N,
+                            const ops::Segments& segments);
+
+}  // namespace danlu::models

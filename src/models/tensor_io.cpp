@@ -1,0 +1,128 @@
+#include "models/tensor_io.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "device/dtype.h"
+
+namespace danlu::models {
+namespace tensor_io_detail {
+
+/// Elements looked at and cast in one go.
+constexpr int64_t kPieceElements = int64_t{1} << 22;
+
+std::string shortened(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(names.size(), 5); ++i) text += (i ? ", " : "") + names[i];
+  if (names.size() > 5) text += ", … (" + std::to_string(names.size()) + " in all)";
+  return text;
+}
+
+void refuse_non_finite(const at::Tensor& piece, int64_t begin, const std::string& name, const std::string& what) {
+  // min and max carry NaN and infinity through, in one pass.
+  const auto [low, high] = at::aminmax(piece.to(device::wide_type(piece.scalar_type())));
+  if (std::isfinite(low.item<double>()) && std::isfinite(high.item<double>())) return;
+  const at::Tensor bad = at::nonzero(at::isfinite(piece).logical_not());
+  const int64_t at_element = bad[0][0].item<int64_t>();
+  throw ModelError("[weights] " + name + " holds " + std::to_string(piece[at_element].item<double>()) + " at element " +
+                       std::to_string(begin + at_element) + " " + what,
+                   {"the file is damaged or comes from a diverged run", "文件已损坏，或来自训练发散的模型"});
+}
+
+}  // namespace tensor_io_detail
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+at::Tensor read_tensor(const weights::TensorSource& source, const std::string& name) {
+  const weights::TensorInfo* info = source.find(name);
+  if (!info) throw ModelError("[weights] there is no tensor '" + name + "'");
+  at::Tensor tensor = at::empty(info->shape, at::TensorOptions(device::scalar_type_of(info->dtype)));
+  source.read(name, {static_cast<std::byte*>(tensor.data_ptr()), info->size_bytes()});
+  return tensor;
+}
+
+void read_into(const weights::TensorSource& source, const std::string& name, at::Tensor target) {
+  using namespace tensor_io_detail;
+  const at::NoGradGuard no_grad;
+  const weights::TensorInfo* info = source.find(name);
+  if (!info) throw ModelError("[weights] there is no tensor '" + name + "'");
+  if (at::IntArrayRef(info->shape) != target.sizes()) {
+    throw ModelError("[weights] " + name + " is " + shape_text(info->shape) + " in " + source.file_of(name).string() +
+                     ", but must be " + shape_text(target.sizes().vec()));
+  }
+  const at::Tensor flat = target.view({-1});
+  const int64_t total = flat.numel();
+  const std::string file = "in " + source.file_of(name).string();
+  at::Tensor buffer = at::empty({std::min(total, kPieceElements)},
+                                at::TensorOptions(device::scalar_type_of(info->dtype)));
+  for (int64_t begin = 0; begin < total; begin += kPieceElements) {
+    const int64_t count = std::min(kPieceElements, total - begin);
+    const at::Tensor piece = buffer.narrow(0, 0, count);
+    source.read_range(name, begin, begin + count,
+                      {static_cast<std::byte*>(buffer.data_ptr()), static_cast<size_t>(count) * dtype_size_bytes(info->dtype)});
+    refuse_non_finite(piece, begin, name, file);
+    const at::Tensor part = flat.narrow(0, begin, count);
+    part.copy_(piece);
+    // Only f16 is narrower in range than what files hold.
+    if (target.scalar_type() == at::kHalf && info->dtype != DType::kF16) {
+      refuse_non_finite(part.cpu(), begin, name, "after the cast to fp16 (larger than 65504); use bf16 or fp32");
+    }
+  }
+}
+
+void refuse_tensor_lists(const std::string& where, const std::vector<std::string>& missing,
+                         const std::vector<std::string>& unknown, const std::vector<std::string>& other) {
+  if (missing.empty() && unknown.empty() && other.empty()) return;
+  std::string text = "[" + where + "]";
+  const char* separator = " ";
+  const auto add = [&](const char* title, const std::vector<std::string>& names) {
+    if (names.empty()) return;
+    text += separator + std::string(title) + tensor_io_detail::shortened(names);
+    separator = "; ";
+  };
+  add("missing: ", missing);
+  add("unknown: ", unknown);
+  add("", other);
+  throw ModelError(text, {"check that config.json and the weight files belong together",
+                          "请检查 config.json 与权重文件是否属于同一个模型"});
+}
+
+at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
+  generator.set_current_seed(seed);
+  return at::empty(shape, at::TensorOptions(at::kFloat)).normal_(0.0, deviation, generator);
+}
+
+void write_tensors(const std::filesystem::path& directory, const std::vector<NamedTensor>& tensors, DType dtype,
+                   const std::string& base_name) {
+  const at::NoGradGuard no_grad;
+  std::vector<weights::TensorInfo> infos;
+  for (const NamedTensor& named : tensors) infos.push_back({named.name, dtype, named.tensor.sizes().vec()});
+  at::Tensor held;
+  const auto bytes_of = [&](size_t index) -> std::span<const std::byte> {
+    held = tensors[index].tensor.detach().to(at::kCPU, device::scalar_type_of(dtype)).contiguous();
+    return {static_cast<const std::byte*>(held.data_ptr()), infos[index].size_bytes()};
+  };
+  weights::SaveOptions options;
+  options.base_name = base_name;
+  weights::save_safetensors(directory, infos, bytes_of, options);
+}
+
+std::string torch_dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return "float32";
+    case DType::kF16: return "float16";
+    case DType::kBF16: return "bfloat16";
+    case DType::kF64: return "float64";
+    default: throw UsageError("[weights] models are saved in fp32, bf16, fp16 or fp64, not " + std::string(dtype_name(dtype)));
+  }
+}
+
+}  // namespace danlu::models

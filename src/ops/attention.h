@@ -1,0 +1,29 @@
+// ops/attention.h: causal softmax attention over packed sequences.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "ops/segments.h"
+
+namespace danlu::ops {
+
+struct AttentionOptions {
+  double scale = 1.0;          ///< on q k^T, before bias and softmax; 1/sqrt(D) in every model here
+  int64_t window = 0;          ///< a query sees at most this many keys, itself included; 0: all before it
+  at::Tensor alibi_slopes_Q;   ///< f32 [Q], or undefined; adds slope * (key index - query index)
+};
+
+/// Queries of head h use key/value head h / (Q/K). No key of another segment and no later key is
+/// seen; indices count within the segment, the last query at the last key.
+///
+/// Shapes  q_NQD [N, Q, D]; k_MKD, v_MKD [M, K, D]; K divides Q; result [N, Q, D].
+/// Dtypes  one dtype; scores are softmaxed in f32 (f64 for f64), the weights rounded to it.
+/// Grad    through q, k, v.
+/// Errors  ModelError naming shapes, or segments that do not cover them.
+at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
+                     const Segments& segments, const AttentionOptions& options);
+
+namespace oracle {
+at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
+                     const Segments& segments, const AttentionOptions& options);
+}
+}  // namespace danlu::ops

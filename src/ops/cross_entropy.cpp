@@ -1,0 +1,149 @@
+#include "ops/cross_entropy.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "device/dtype.h"
+#include "device/select.h"
+#include "ops/check.h"
+#include "ops/linear.h"
+
+namespace danlu::ops {
+namespace cross_entropy_detail {
+
+/// Indices of targets that count. Errors: a target outside the vocabulary.
+at::Tensor counted(const at::Tensor& targets_N, int64_t rows, int64_t vocab) {
+  require(targets_N.dim() == 1 && targets_N.size(0) == rows, "cross_entropy", "targets ", targets_N.sizes(),
+          " must be [N] with N = ", rows);
+  const at::Tensor index_n = at::nonzero(targets_N != kIgnoreTarget).squeeze(1);
+  if (index_n.numel() > 0) {
+    const at::Tensor used = targets_N.index_select(0, index_n);
+    const int64_t low = used.min().item<int64_t>(), high = used.max().item<int64_t>();
+    require(low >= 0 && high < vocab, "cross_entropy", "target ", low < 0 ? low : high,
+            " is outside the vocabulary of ", vocab, " (", kIgnoreTarget, " means no target)");
+  }
+  return index_n;
+}
+
+/// Losses of one chunk of logits; turns `logits_CV` (wide) into its gradient in place when asked.
+struct ChunkLoss {
+  at::Tensor sum, correct;
+};
+ChunkLoss chunk_loss(at::Tensor& logits_CV, const at::Tensor& targets_C, double z_weight, bool make_grad) {
+  const at::Tensor column = targets_C.unsqueeze(1);
+  const auto [largest_C1, at_C1] = logits_CV.max(1, true);
+  const at::Tensor target_C1 = logits_CV.gather(1, column);
+  const at::Tensor correct = (target_C1 >= largest_C1).sum();
+  logits_CV.sub_(largest_C1).exp_();
+  const at::Tensor total_C1 = logits_CV.sum(1, true);
+  at::Tensor sum = (total_C1.log() + largest_C1 - target_C1).sum();
+  if (z_weight > 0) sum = sum + largest_C1.square().sum() * z_weight;
+  if (make_grad) {
+    logits_CV.div_(total_C1);
+    logits_CV.scatter_add_(1, column, at::full_like(target_C1, -1.0));
+    if (z_weight > 0) logits_CV.scatter_add_(1, at_C1, largest_C1 * (2 * z_weight));
+  }
+  return {sum, correct};
+}
+
+int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
+  if (options.chunk_tokens > 0) return options.chunk_tokens;
+  return std::clamp<int64_t>((int64_t{32} << 20) / vocab, 64, 8192);
+}
+
+class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
+ public:
+  using List = torch::autograd::variable_list;
+  /// hidden_nH holds the rows that have targets only. Returns {sum, correct}.
+  static List forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden_nH,
+                      const at::Tensor& weight_VH, const at::Tensor& targets_n, double z_weight,
+                      double grad_scale, int64_t chunk_tokens, bool recording) {
+    const bool hidden_grad = recording && hidden_nH.requires_grad();
+    const bool weight_grad = recording && weight_VH.requires_grad();
+    const at::ScalarType dtype = hidden_nH.scalar_type(), wide = device::wide_type(dtype);
+    const at::ScalarType product =
+        device::has_matmul(hidden_nH.device(), dtype) ? dtype : at::ScalarType(at::kFloat);
+    const at::Tensor weight = weight_VH.to(product);
+    at::Tensor d_hidden = hidden_grad ? at::empty_like(hidden_nH) : at::Tensor();
+    at::Tensor d_weight = weight_grad ? at::zeros(weight.sizes(), weight.options().dtype(wide)) : at::Tensor();
+    const at::TensorOptions wide_options = hidden_nH.options().dtype(wide);
+    at::Tensor sum = at::zeros({}, wide_options);
+    at::Tensor correct = at::zeros({}, wide_options.dtype(at::kLong));
+    const int64_t rows = hidden_nH.size(0);
+    for (int64_t begin = 0; begin < rows; begin += chunk_tokens) {
+      const int64_t count = std::min(chunk_tokens, rows - begin);
+      const at::Tensor hidden_CH = hidden_nH.narrow(0, begin, count).to(product);
+      at::Tensor logits_CV = at::mm(hidden_CH, weight.t()).to(dtype).to(wide);
+      const ChunkLoss chunk =
+          chunk_loss(logits_CV, targets_n.narrow(0, begin, count), z_weight, hidden_grad || weight_grad);
+      sum.add_(chunk.sum);
+      correct.add_(chunk.correct);
+      if (!hidden_grad && !weight_grad) continue;
+      if (grad_scale != 1.0) logits_CV.mul_(grad_scale);
+      const at::Tensor d_logits = logits_CV.to(product);
+      if (hidden_grad) d_hidden.narrow(0, begin, count).copy_(at::mm(d_logits, weight));
+      if (!weight_grad) continue;
+      if (product == wide) {
+        d_weight.addmm_(d_logits.t(), hidden_CH);
+      } else {
+        d_weight.add_(at::mm(d_logits.t(), hidden_CH));
+      }
+    }
+    if (weight_grad) d_weight = d_weight.to(weight_VH.scalar_type());
+    ctx->saved_data["d_hidden"] = d_hidden;
+    ctx->saved_data["d_weight"] = d_weight;
+    ctx->saved_data["grad_scale"] = grad_scale;
+    ctx->mark_non_differentiable({correct});
+    return {sum, correct};
+  }
+
+  static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
+    const double factor = grads[0].item<double>() / ctx->saved_data["grad_scale"].toDouble();
+    const auto scaled = [&](const char* name) {
+      const at::Tensor grad = ctx->saved_data[name].toTensor();
+      return !grad.defined() || factor == 1.0 ? grad : grad * factor;
+    };
+    List result{scaled("d_hidden"), scaled("d_weight"), {}, {}, {}, {}, {}};
+    ctx->saved_data.clear();
+    return result;
+  }
+};
+
+}  // namespace cross_entropy_detail
+
+CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N, double z_loss_weight) {
+  const at::Tensor index_n = cross_entropy_detail::counted(targets_N, logits_NV.size(0), logits_NV.size(1));
+  const at::Tensor logits =
+      logits_NV.index_select(0, index_n).to(device::wide_type(logits_NV.scalar_type()));
+  const at::Tensor column = targets_N.index_select(0, index_n).unsqueeze(1);
+  const at::Tensor target = logits.gather(1, column);
+  at::Tensor sum = (at::logsumexp(logits, {1}, true) - target).sum();
+  const at::Tensor largest = at::amax(logits, {1}, true);
+  if (z_loss_weight > 0) sum = sum + largest.square().sum() * z_loss_weight;
+  return {sum, index_n.numel(), (target >= largest).sum().item<int64_t>()};
+}
+
+CrossEntropy oracle::head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
+                                        const at::Tensor& targets_N, const HeadOptions& options) {
+  return cross_entropy(ops::linear(hidden_NH, weight_VH), targets_N, options.z_loss_weight);
+}
+
+CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
+                                const at::Tensor& targets_N, const HeadOptions& options) {
+  using namespace cross_entropy_detail;
+  require(hidden_NH.dim() == 2 && weight_VH.dim() == 2 && hidden_NH.size(1) == weight_VH.size(1) &&
+              hidden_NH.scalar_type() == weight_VH.scalar_type(),
+          "head_cross_entropy", "hidden ", hidden_NH.sizes(), " ", hidden_NH.scalar_type(), " and weight ",
+          weight_VH.sizes(), " ", weight_VH.scalar_type(), " must be [N, H] and [V, H] of one dtype");
+  const at::Tensor index_n = counted(targets_N, hidden_NH.size(0), weight_VH.size(0));
+  const bool all = index_n.numel() == targets_N.numel();
+  const auto result = HeadCrossEntropy::apply(
+      all ? hidden_NH : hidden_NH.index_select(0, index_n), weight_VH,
+      all ? targets_N : targets_N.index_select(0, index_n), options.z_loss_weight, options.grad_scale,
+      chunk_size(options, weight_VH.size(0)), at::GradMode::is_enabled());
+  return {result[0], index_n.numel(), result[1].item<int64_t>()};
+}
+
+}  // namespace danlu::ops

@@ -1,0 +1,46 @@
+// ops/cross_entropy.h: summed cross entropy over target tokens, and the fused head that never holds
+// all logits.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace danlu::ops {
+
+inline constexpr int64_t kIgnoreTarget = -100;
+
+struct CrossEntropy {
+  at::Tensor sum;           ///< f32 (f64 for f64) scalar with grad
+  int64_t num_targets = 0;  ///< targets that are not kIgnoreTarget
+  int64_t num_correct = 0;  ///< of these, how many have the largest logit (ties count)
+};
+
+struct HeadOptions {
+  /// Adds z_loss_weight * (largest logit)^2 per target token (Baichuan2).
+  double z_loss_weight = 0.0;
+  /// The factor the caller is going to put on `sum` before backward (loss scale / global targets):
+  /// gradients are made with it, so f16 ones keep their range and no second pass scales them.
+  /// Any other factor still gives the right gradient.
+  double grad_scale = 1.0;
+  /// Tokens whose logits exist at one time; 0: as many as fit in about 128 MB of f32.
+  int64_t chunk_tokens = 0;
+};
+
+/// sum over targets of logsumexp(logits) - logits[target].
+/// Shapes  logits_NV [N, V]; targets_N int64 [N], kIgnoreTarget skipped. Grad  through logits.
+/// Errors  ModelError for a target outside [0, V).
+CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N, double z_loss_weight = 0.0);
+
+/// cross_entropy(hidden weight^T): logits exist for one chunk of target tokens at a time; gradients
+/// of hidden and weight are made in the forward pass and only scaled in backward.
+/// Shapes  hidden_NH [N, H]; weight_VH [V, H]. Dtypes  logits are rounded to hidden's dtype, then
+///         f32, as Hugging Face does; the weight's gradient is summed over chunks in f32.
+/// Grad    through hidden and weight (once: no double backward). Errors  as cross_entropy.
+CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
+                                const at::Tensor& targets_N, const HeadOptions& options = {});
+
+namespace oracle {
+CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
+                                const at::Tensor& targets_N, const HeadOptions& options = {});
+}
+}  // namespace danlu::ops

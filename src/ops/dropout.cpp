@@ -1,0 +1,18 @@
+#include "ops/dropout.h"
+
+#include <ATen/ATen.h>
+
+#include "ops/check.h"
+
+namespace danlu::ops {
+
+at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed) {
+  require(p >= 0 && p < 1, "dropout", "probability ", p, " must be in [0, 1)");
+  if (p == 0) return x;
+  at::Generator generator = at::globalContext().defaultGenerator(x.device()).clone();
+  generator.set_current_seed(seed);
+  const at::Tensor kept = at::empty(x.sizes(), x.options().requires_grad(false)).bernoulli_(1 - p, generator);
+  return x * kept.div_(1 - p);
+}
+
+}  // namespace danlu::ops

@@ -1,0 +1,20 @@
+// ops/rms_norm.h: root-mean-square normalisation over the last dimension.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace danlu::ops {
+
+/// y = x / sqrt(mean(x^2, -1) + eps) * weight
+///
+/// Shapes  x [..., D]; weight_D [D]; result as x.
+/// Dtypes  f32, bf16, f16, f64; the mean and the division are in f32 (f64 for f64), the quotient is
+///         rounded to x's dtype before the weight is applied, as Hugging Face does.
+/// Units   eps is added to the mean square, before the root.
+/// Grad    through x and weight.
+/// Errors  ModelError if weight_D is not [D].
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps);
+
+namespace oracle {
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps);
+}
+}  // namespace danlu::ops

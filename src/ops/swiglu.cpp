@@ -1,0 +1,22 @@
+#include "ops/swiglu.h"
+
+#include <ATen/ATen.h>
+
+#include "device/select.h"
+#include "ops/check.h"
+
+namespace danlu::ops {
+
+at::Tensor swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) { return oracle::swiglu(gate_NF, up_NF); }
+
+at::Tensor oracle::swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
+  require(gate_NF.sizes() == up_NF.sizes(), "swiglu", "gate ", gate_NF.sizes(), " and up ", up_NF.sizes(),
+          " must have one shape");
+  // at::silu widens inside, but libtorch 1.13 has none for f16 on CPUs.
+  const bool native = device::has_matmul(gate_NF.device(), gate_NF.scalar_type());
+  const at::Tensor gated =
+      native ? at::silu(gate_NF) : at::silu(gate_NF.to(at::kFloat)).to(gate_NF.scalar_type());
+  return gated * up_NF;
+}
+
+}  // namespace danlu::ops

@@ -1,0 +1,65 @@
+#include "optim/loss_scaler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace danlu::optim {
+
+void LossScaleConfig::validate() const {
+  const auto bad = [](const char* field, double got, const char* rule) {
+    throw UsageError(fmt::format("[loss_scale] {} must be {}, got {}", field, rule, got));
+  };
+  if (!(fixed_scale >= 0)) bad("loss_scale", fixed_scale, "0 (dynamic) or positive");
+  if (!(min_scale > 0)) bad("min_loss_scale", min_scale, "positive");
+  if (!(initial_scale >= min_scale)) bad("initial scale", initial_scale, "at least min_loss_scale");
+  if (window < 1) bad("loss_scale_window", static_cast<double>(window), "at least 1");
+  if (hysteresis < 1) bad("hysteresis", static_cast<double>(hysteresis), "at least 1");
+}
+
+LossScaler::LossScaler() = default;
+
+LossScaler::LossScaler(const LossScaleConfig& config) : config_(config) {
+  config_.validate();
+  dynamic_ = config_.fixed_scale == 0;
+  scale_ = dynamic_ ? config_.initial_scale : config_.fixed_scale;
+  hysteresis_left_ = config_.hysteresis;
+}
+
+void LossScaler::update(bool overflow) {
+  if (!dynamic_) return;
+  if (overflow) {
+    steps_since_overflow_ = 0;
+    if (hysteresis_left_ > 1) {
+      --hysteresis_left_;
+    } else {
+      scale_ = std::max(config_.min_scale, scale_ / 2);
+    }
+    return;
+  }
+  if (++steps_since_overflow_ % config_.window != 0) return;
+  hysteresis_left_ = config_.hysteresis;
+  scale_ = std::min(std::max(config_.max_scale, config_.initial_scale), scale_ * 2);
+}
+
+Json LossScaler::state() const {
+  return {{"scale", scale_},
+          {"steps_since_overflow", steps_since_overflow_},
+          {"hysteresis_left", hysteresis_left_}};
+}
+
+void LossScaler::load_state(const Json& state) {
+  const auto scale = json_get<double>(state, "scale");
+  const auto steps = json_get<int64_t>(state, "steps_since_overflow");
+  const auto left = json_get<int64_t>(state, "hysteresis_left");
+  if (!scale || !steps || !left)
+    throw DataError(
+        "[loss_scale] saved state lacks scale, steps_since_overflow or hysteresis_left");
+  scale_ = *scale;
+  steps_since_overflow_ = *steps;
+  hysteresis_left_ = *left;
+}
+
+}  // namespace danlu::optim

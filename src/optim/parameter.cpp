@@ -1,0 +1,56 @@
+#include "optim/parameter.h"
+
+#include <fmt/format.h>
+
+#include <regex>
+
+#include "base/error.h"
+
+namespace danlu::optim {
+namespace {
+
+std::regex compile_group_pattern(const std::string& pattern) {
+  try {
+    return std::regex(pattern, std::regex::ECMAScript | std::regex::optimize);
+  } catch (const std::regex_error& error) {
+    throw UsageError(
+        fmt::format("[param_groups] '{}' is not a regular expression: {}", pattern, error.what()));
+  }
+}
+
+}  // namespace
+
+std::vector<ParameterSettings> settings_of(const std::vector<Parameter>& parameters,
+                                           const GroupConfig& config) {
+  std::vector<ParameterSettings> settings;
+  settings.reserve(parameters.size());
+  for (const Parameter& parameter : parameters) {
+    const bool decays = config.decay_rule == DecayRule::kAll || parameter.tensor.dim() >= 2;
+    settings.push_back({1.0, decays ? config.weight_decay : 0.0});
+  }
+  for (const GroupRule& rule : config.rules) {
+    const std::regex regex = compile_group_pattern(rule.pattern);
+    bool matched = false;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (!std::regex_search(parameters[i].name, regex)) continue;
+      matched = true;
+      settings[i].lr_scale = rule.lr_scale;
+      if (rule.weight_decay >= 0) settings[i].weight_decay = rule.weight_decay;
+    }
+    if (!matched) {
+      throw UsageError(
+          fmt::format("[param_groups] pattern '{}' matches none of the {} trainable parameters",
+                      rule.pattern, parameters.size()),
+          {parameters.empty() ? "" : "names look like " + parameters.front().name, ""});
+    }
+  }
+  return settings;
+}
+
+DecayRule decay_rule_from_name(const std::string& name) {
+  if (name == "all") return DecayRule::kAll;
+  if (name == "matrices") return DecayRule::kMatrices;
+  throw UsageError(fmt::format("[weight_decay_on] must be all or matrices, got '{}'", name));
+}
+
+}  // namespace danlu::optim

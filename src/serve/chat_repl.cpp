@@ -1,0 +1,182 @@
+#include "serve/chat_repl.h"
+
+#include <fmt/format.h>
+
+#include <istream>
+#include <optional>
+#include <ostream>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+
+namespace danlu::serve {
+namespace {
+
+constexpr const char* kHelp =
+    "/clear         forget the conversation\n"
+    "/system TEXT   set the system message (and forget the conversation)\n"
+    "/multi         switch: messages end with a line holding only #\n"
+    "\"\"\"            begins and ends one message of several lines\n"
+    "/exit          leave (also Ctrl-D); Ctrl-C stops an answer\n";
+
+enum class ReplCommand {
+  kNone,
+  kExit,
+  kClear,
+  kSystem,
+  kResetSystem,
+  kMulti,
+  kSingle,
+  kHelp,
+  kUnknown
+};
+
+struct ReplLine {
+  ReplCommand command = ReplCommand::kNone;
+  std::string argument;
+};
+
+ReplLine parse_line(const std::string& line) {
+  static const std::pair<const char*, ReplCommand> kWords[] = {
+      {"/exit", ReplCommand::kExit},
+      {"/quit", ReplCommand::kExit},
+      {"exit", ReplCommand::kExit},
+      {"quit", ReplCommand::kExit},
+      {"q", ReplCommand::kExit},
+      {"/clear", ReplCommand::kClear},
+      {"clear", ReplCommand::kClear},
+      {"new", ReplCommand::kClear},
+      {"/new", ReplCommand::kClear},
+      {"/multi", ReplCommand::kMulti},
+      {"multi-line", ReplCommand::kMulti},
+      {"/single", ReplCommand::kSingle},
+      {"single-line", ReplCommand::kSingle},
+      {"reset-system", ReplCommand::kResetSystem},
+      {"/help", ReplCommand::kHelp},
+  };
+  for (const auto& [word, command] : kWords) {
+    if (line == word) return {command, {}};
+  }
+  if (line == "/system") return {ReplCommand::kResetSystem, {}};
+  if (line.rfind("/system ", 0) == 0) return {ReplCommand::kSystem, line.substr(8)};
+  if (line.rfind('/', 0) == 0 && line.find(' ') == std::string::npos)
+    return {ReplCommand::kUnknown, line};
+  return {};
+}
+
+/// Reads lines up to one equal to `end`; what was typed before the end of input counts.
+std::string read_until(std::istream& in, const std::string& end, std::string text) {
+  std::string line;
+  while (std::getline(in, line) && line != end) text += text.empty() ? line : "\n" + line;
+  return text;
+}
+
+class Repl {
+ public:
+  Repl(ChatSession& session, const ReplSettings& settings, std::istream& in, std::ostream& out)
+      : session_(session), settings_(settings), in_(in), out_(out) {}
+
+  int run() {
+    watch_interrupts();
+    std::string line;
+    while (prompt(), std::getline(in_, line)) {
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      const ReplLine parsed = parse_line(line);
+      if (parsed.command == ReplCommand::kExit) break;
+      if (parsed.command != ReplCommand::kNone) {
+        obey(parsed);
+        continue;
+      }
+      if (line.rfind("\"\"\"", 0) == 0) {
+        line = read_until(in_, "\"\"\"", line.substr(3));
+      } else if (multi_) {
+        line = line == "#" ? "" : read_until(in_, "#", line);
+      }
+      if (line.find_first_not_of(" \t\n") != std::string::npos) answer(line);
+    }
+    return num_answers_;
+  }
+
+ private:
+  void prompt() {
+    if (settings_.show_prompt) out_ << (multi_ ? ">>> (end with #) " : ">>> ") << std::flush;
+  }
+
+  void obey(const ReplLine& line) {
+    switch (line.command) {
+      case ReplCommand::kClear:
+        session_.clear();
+        out_ << "(conversation cleared)\n";
+        break;
+      case ReplCommand::kSystem:
+        session_.set_system(line.argument);
+        out_ << "(system message set, conversation cleared)\n";
+        break;
+      case ReplCommand::kResetSystem:
+        session_.set_system("");
+        out_ << "(the template's own system message)\n";
+        break;
+      case ReplCommand::kMulti:
+        multi_ = !multi_;
+        out_ << (multi_ ? "(several lines; end with #)\n" : "(one line)\n");
+        break;
+      case ReplCommand::kSingle:
+        multi_ = false;
+        out_ << "(one line)\n";
+        break;
+      case ReplCommand::kUnknown:
+        out_ << "unknown command " << line.argument << "\n" << kHelp;
+        break;
+      default:
+        out_ << kHelp;
+        break;
+    }
+  }
+
+  void answer(const std::string& message) {
+    clear_interrupt();
+    const int64_t dropped = session_.dropped_turns();
+    try {
+      session_.ask(message, [&](const std::string& piece) {
+        out_ << piece << std::flush;
+        return pending_interrupt() == 0;
+      });
+    } catch (const Error& e) {
+      log::write(log::Level::kError, e.what());
+      return;
+    }
+    out_ << (pending_interrupt() != 0 ? " [stopped]\n" : "\n");
+    clear_interrupt();
+    ++num_answers_;
+    if (session_.dropped_turns() > dropped) {
+      log::info("(dropped the oldest {} turn(s): the history did not fit the window)",
+                session_.dropped_turns() - dropped);
+    }
+    if (settings_.show_speed) {
+      const infer::GenerationStats& stats = session_.last_stats();
+      const double decode_tokens =
+          static_cast<double>(stats.new_tokens > 1 ? stats.new_tokens - 1 : 0);
+      log::info("({} tokens, {:.1f} tokens/s; prompt {} tokens in {:.2f} s)", stats.new_tokens,
+                stats.decode_s > 0 ? decode_tokens / stats.decode_s : 0.0, stats.prompt_tokens,
+                stats.prefill_s);
+    }
+    out_ << std::flush;
+  }
+
+  ChatSession& session_;
+  const ReplSettings& settings_;
+  std::istream& in_;
+  std::ostream& out_;
+  bool multi_ = false;
+  int num_answers_ = 0;
+};
+
+}  // namespace
+
+int run_chat(ChatSession& session, const ReplSettings& settings, std::istream& in,
+             std::ostream& out) {
+  return Repl(session, settings, in, out).run();
+}
+
+}  // namespace danlu::serve

@@ -1,0 +1,23 @@
+// serve/chat_repl.h: the chat at the terminal: reading lines, commands, streaming to the screen.
+#pragma once
+#include <iosfwd>
+#include <string>
+
+#include "serve/chat_session.h"
+
+namespace danlu::serve {
+
+struct ReplSettings {
+  bool show_prompt = true;  ///< false on a pipe: only answers are printed
+  bool show_speed = true;   ///< a line with tokens/s after each answer
+};
+
+/// Reads until /exit or the end of the input. Commands: /help, /clear, /system TEXT, /multi, /exit;
+/// the words of the systems we replace work too (exit, quit, q, clear, new, multi-line,
+/// single-line, reset-system). A message may span lines between two lines of """, or in /multi mode
+/// up to a line holding only #. Ctrl-C stops one answer. An error in one message (too long, …) is
+/// printed and the conversation goes on. Returns the number of answers.
+int run_chat(ChatSession& session, const ReplSettings& settings, std::istream& in,
+             std::ostream& out);
+
+}  // namespace danlu::serve

@@ -1,0 +1,93 @@
+#include "serve/chat_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace danlu::serve {
+
+ChatSession::ChatSession(AnswerFn answer, int64_t max_positions,
+                         std::shared_ptr<const text::Tokenizer> tokenizer,
+                         std::shared_ptr<const text::ChatEncoder> encoder, ChatSettings settings)
+    : answer_(std::move(answer)),
+      max_positions_(max_positions),
+      tokenizer_(std::move(tokenizer)),
+      encoder_(std::move(encoder)),
+      settings_(std::move(settings)) {}
+
+text::Conversation ChatSession::conversation(const std::string& user) const {
+  text::Conversation result;
+  if (!settings_.system.empty()) result.messages.push_back({"system", settings_.system});
+  result.messages.insert(result.messages.end(), history_.begin(), history_.end());
+  result.messages.push_back({"user", user});
+  return result;
+}
+
+std::vector<text::TokenId> ChatSession::fitting_prompt(const std::string& user) {
+  const std::vector<text::Message> before = history_;
+  auto drop_oldest = [&] { history_.erase(history_.begin(), history_.begin() + 2); };
+  while (settings_.max_history_turns > 0 &&
+         static_cast<int64_t>(num_turns()) > settings_.max_history_turns)
+    drop_oldest();
+  for (;;) {
+    std::vector<text::TokenId> prompt = encoder_->encode_prompt(conversation(user));
+    if (max_positions_ == 0) return prompt;
+    // Leave room for an answer, but never more than half the window: long limits must not erase the
+    // history.
+    const int64_t room = std::min(settings_.max_new_tokens, max_positions_ / 2);
+    const int64_t size = static_cast<int64_t>(prompt.size());
+    if (size + room <= max_positions_ || (history_.empty() && size < max_positions_)) {
+      dropped_turns_ += static_cast<int64_t>(before.size() - history_.size()) / 2;
+      return prompt;
+    }
+    if (history_.empty()) {
+      history_ = before;
+      throw DataError("[chat] this message has " + std::to_string(prompt.size()) +
+                          " tokens, the model's window holds " + std::to_string(max_positions_),
+                      {"send a shorter message", "请缩短消息"});
+    }
+    drop_oldest();
+  }
+}
+
+std::string ChatSession::ask(const std::string& user,
+                             const std::function<bool(const std::string&)>& on_text) {
+  infer::Request request;
+  request.prompt = fitting_prompt(user);
+  request.sampling = settings_.sampling;
+  request.max_new_tokens = settings_.max_new_tokens;
+  request.stop_ids = encoder_->stop_ids();
+  request.stream = num_answers_++;
+  text::DecodeStream stream(tokenizer_);
+  std::string answer;
+  stats_ = {};
+  answer_(
+      request,
+      [&](size_t, text::TokenId id) {
+        const std::string piece = stream.push(id);
+        answer += piece;
+        return on_text(piece);
+      },
+      &stats_);
+  const std::string rest = stream.finish();
+  if (!rest.empty()) {
+    answer += rest;
+    on_text(rest);
+  }
+  history_.push_back({"user", user});
+  history_.push_back({"assistant", answer});
+  return answer;
+}
+
+void ChatSession::clear() {
+  history_.clear();
+  dropped_turns_ = 0;
+}
+
+void ChatSession::set_system(const std::string& system) {
+  settings_.system = system;
+  clear();
+}
+
+}  // namespace danlu::serve

@@ -1,0 +1,60 @@
+// serve/chat_session.h: a conversation with a model: history, templates, streaming.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "infer/generate.h"
+#include "text/conversation.h"
+
+namespace danlu::serve {
+
+struct ChatSettings {
+  infer::SamplingParams sampling;
+  int64_t max_new_tokens = 2048;
+  int64_t max_history_turns = 0;  ///< 0: as many as fit the window
+  std::string system;             ///< "": the template's default
+};
+
+/// Everything an answer needs from the model, so that tests can talk to something smaller.
+using AnswerFn = std::function<infer::Answer(const infer::Request&, const infer::OnToken&,
+                                             infer::GenerationStats*)>;
+
+/// Keeps the messages of one conversation. Not thread-safe.
+class ChatSession {
+ public:
+  /// max_positions: the model's window in tokens, 0 = unlimited.
+  ChatSession(AnswerFn answer, int64_t max_positions,
+              std::shared_ptr<const text::Tokenizer> tokenizer,
+              std::shared_ptr<const text::ChatEncoder> encoder, ChatSettings settings);
+
+  /// Answers `user`; `on_text` receives the answer piece by piece (whole characters) and returns
+  /// false to stop it. What was answered so far enters the history, also when stopped. Oldest turns
+  /// are dropped when the history does not fit; dropped_turns() counts them. Errors: DataError if
+  /// the message alone does not fit (the history is then unchanged).
+  std::string ask(const std::string& user, const std::function<bool(const std::string&)>& on_text);
+
+  void clear();
+  void set_system(const std::string& system);
+  const ChatSettings& settings() const { return settings_; }
+  const infer::GenerationStats& last_stats() const { return stats_; }
+  int64_t dropped_turns() const { return dropped_turns_; }
+  size_t num_turns() const { return history_.size() / 2; }
+
+ private:
+  text::Conversation conversation(const std::string& user) const;
+  std::vector<text::TokenId> fitting_prompt(const std::string& user);
+
+  AnswerFn answer_;
+  int64_t max_positions_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::shared_ptr<const text::ChatEncoder> encoder_;
+  ChatSettings settings_;
+  std::vector<text::Message> history_;  ///< user, assistant, user, assistant, …
+  infer::GenerationStats stats_;
+  int64_t dropped_turns_ = 0;
+  uint64_t num_answers_ = 0;
+};
+
+}  // namespace danlu::serve

@@ -1,0 +1,305 @@
+#include "text/tokenizer/bpe_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+
+#include "base/error.h"
+#include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/utf8.h"
+
+namespace danlu::text {
+
+namespace {
+
+// Up to this many symbols a plain scan for the best pair beats a queue.
+constexpr size_t kFewSymbols = 96;
+
+}  // namespace
+
+void MergeTable::build(std::vector<Merge> merges) {
+  slots_.assign(std::bit_ceil(merges.size() + merges.size() / 2 + 16), Slot());
+  results_.resize(merges.size());
+  const size_t mask = slots_.size() - 1;
+  for (uint32_t rank = 0; rank < merges.size(); ++rank) {
+    const Merge& merge = merges[rank];
+    results_[rank] = merge.result;
+    size_t at = hash(merge.left, merge.right) & mask;
+    while (slots_[at].rank != kNone &&
+           (slots_[at].left != merge.left || slots_[at].right != merge.right)) {
+      at = (at + 1) & mask;
+    }
+    slots_[at] = {merge.left, merge.right, rank};
+  }
+}
+
+BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Pair>& pairs, BpeOptions options,
+                   const std::string& origin)
+    : options_(std::move(options)) {
+  vocabulary_ = std::move(vocabulary);
+  std::vector<MergeTable::Merge> merges;
+  merges.reserve(pairs.size());
+  const size_t prefix_length = options_.continuing_subword_prefix.size();
+  std::string joined;
+  for (const auto& [left, right] : pairs) {
+    joined.assign(left);
+    joined.append(right.substr(std::min(prefix_length, right.size())));
+    const MergeTable::Merge merge{vocabulary_.find(left), vocabulary_.find(right),
+                                  vocabulary_.find(joined)};
+    if (merge.left < 0 || merge.right < 0 || merge.result < 0) {
+      const std::string_view missing =
+          merge.left < 0 ? left : merge.right < 0 ? right : std::string_view(joined);
+      throw ModelError(fmt::format("{}: merge {} (\"{}\" \"{}\") needs the token \"{}\", which the "
+                                   "vocabulary lacks", origin, merges.size(), left, right, missing));
+    }
+    merges.push_back(merge);
+  }
+
+  byte_ids_.resize(256);
+  fallback_ids_.resize(256);
+  for (int b = 0; b < 256; ++b) {
+    byte_ids_[b] = vocabulary_.find(byte_to_utf8()[b]);
+    fallback_ids_[b] = vocabulary_.find(fmt::format("<0x{:02X}>", b));
+  }
+  char_ids_.assign(kCharIds, -1);
+  for (size_t id = 0; id < vocabulary_.size(); ++id) {
+    if (!vocabulary_.has(static_cast<TokenId>(id))) continue;
+    const std::string_view token = vocabulary_.token(static_cast<TokenId>(id));
+    if (token.empty() || token.size() > 4) continue;
+    const CodePoint c = decode_utf8(token, 0);
+    if (c.length == token.size() && c.value < kCharIds) {
+      char_ids_[c.value] = vocabulary_.find(token);
+    }
+  }
+  if (options_.unk_token) unk_id_ = vocabulary_.find(*options_.unk_token);
+  find_joins(merges);
+  merges_.build(std::move(merges));
+  byte_pair_rank_.resize(256 * 256);
+  for (int a = 0; a < 256; ++a) {
+    for (int b = 0; b < 256; ++b) {
+      byte_pair_rank_[a << 8 | b] = byte_ids_[a] < 0 || byte_ids_[b] < 0
+                                        ? MergeTable::kNone
+                                        : merges_.rank(byte_ids_[a], byte_ids_[b]);
+    }
+  }
+}
+
+bool BpeModel::can_use_raw_bytes() const {
+  return options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty() &&
+         std::none_of(byte_ids_.begin(), byte_ids_.end(), [](TokenId id) { return id < 0; });
+}
+
+void BpeModel::find_joins(const std::vector<MergeTable::Merge>& merges) {
+  if (options_.ignore_merges || !options_.continuing_subword_prefix.empty() ||
+      !options_.end_of_word_suffix.empty()) {
+    return;
+  }
+  const auto is_fallback = [&](TokenId id) {
+    return std::find(fallback_ids_.begin(), fallback_ids_.end(), id) != fallback_ids_.end();
+  };
+  // Unknown characters that are fused, or byte tokens that take part in merges, reach over cuts.
+  const bool all_known = options_.byte_fallback && std::none_of(fallback_ids_.begin(),
+                                                                fallback_ids_.end(),
+                                                                [](TokenId id) { return id < 0; });
+  if (!all_known && options_.fuse_unk) return;
+  joins_.assign((size_t{1} << kJoinBits) / 64, 0);
+  for (const MergeTable::Merge& merge : merges) {
+    const std::string_view left = vocabulary_.token(merge.left);
+    const std::string_view right = vocabulary_.token(merge.right);
+    const bool special = left.empty() || right.empty() || merge.left == unk_id_ ||
+                         merge.right == unk_id_ ||
+                         (left.size() == 6 && left[0] == '<' && is_fallback(merge.left)) ||
+                         (right.size() == 6 && right[0] == '<' && is_fallback(merge.right));
+    if (special) {
+      joins_.clear();
+      return;
+    }
+    const size_t bit = join_bit(decode_utf8(left, previous_char(left, left.size())).value,
+                                decode_utf8(right, 0).value);
+    joins_[bit / 64] |= uint64_t{1} << (bit % 64);
+  }
+}
+
+void BpeModel::encode_by_boundaries(std::string_view piece, Scratch& scratch) const {
+  if (raw_bytes_) return encode_word(piece, piece.size(), scratch);
+  size_t begin = 0;
+  CodePoint left = decode_utf8(piece, 0);
+  for (size_t at = left.length; at < piece.size();) {
+    const CodePoint right = decode_utf8(piece, at);
+    const size_t bit = join_bit(left.value, right.value);
+    if (!(joins_[bit / 64] >> (bit % 64) & 1)) {
+      encode_word(piece.substr(begin, at - begin), piece.size() - begin, scratch);
+      begin = at;
+    }
+    at += right.length;
+    left = right;
+  }
+  encode_word(piece.substr(begin), piece.size() - begin, scratch);
+}
+
+void BpeModel::encode_and_remember(std::string_view word, const PieceCache::Key& key,
+                                   PieceCache::Entry& entry, Scratch& scratch) const {
+  const size_t begin = scratch.ids.size();
+  encode_uncached(word, scratch);
+  const size_t count = scratch.ids.size() - begin;
+  if (count > PieceCache::kMaxIds) return;
+  entry.key = key;
+  entry.count = static_cast<int32_t>(count);
+  std::copy_n(scratch.ids.data() + begin, count, entry.ids);
+}
+
+void BpeModel::encode_uncached(std::string_view word, Scratch& scratch) const {
+  if (options_.ignore_merges) {
+    std::string_view token = word;
+    if (raw_bytes_) {
+      scratch.piece.clear();
+      append_byte_level(word, scratch.piece);
+      token = scratch.piece;
+    }
+    if (const TokenId id = vocabulary_.find(token); id >= 0) return scratch.ids.push(id);
+  }
+  scratch.symbols.clear();
+  scratch.ranks.clear();
+  if (raw_bytes_) {
+    symbols_of_bytes(word, scratch);
+  } else {
+    symbols_of_chars(word, scratch);
+  }
+  if (scratch.symbols.empty()) return;
+  if (scratch.symbols.size() <= kFewSymbols) {
+    merge_few(scratch);
+  } else {
+    merge_many(scratch);
+  }
+}
+
+void BpeModel::symbols_of_bytes(std::string_view word, Scratch& scratch) const {
+  const size_t count = word.size();
+  scratch.symbols.resize(count);
+  scratch.ranks.resize(count);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(word.data());
+  for (size_t i = 0; i + 1 < count; ++i) {
+    scratch.symbols[i] = byte_ids_[bytes[i]];
+    scratch.ranks[i] = byte_pair_rank_[bytes[i] << 8 | bytes[i + 1]];
+  }
+  scratch.symbols[count - 1] = byte_ids_[bytes[count - 1]];
+  scratch.ranks[count - 1] = MergeTable::kNone;
+}
+
+TokenId BpeModel::id_of_char(std::string_view c, char32_t value, bool first, bool last,
+                             std::string& storage) const {
+  const bool prefixed = !first && !options_.continuing_subword_prefix.empty();
+  const bool suffixed = last && !options_.end_of_word_suffix.empty();
+  if (!prefixed && !suffixed) {
+    return value < kCharIds ? char_ids_[value] : vocabulary_.find(c);
+  }
+  storage.clear();
+  if (prefixed) storage += options_.continuing_subword_prefix;
+  storage += c;
+  if (suffixed) storage += options_.end_of_word_suffix;
+  return vocabulary_.find(storage);
+}
+
+bool BpeModel::push_byte_tokens(std::string_view c, std::vector<TokenId>& symbols) const {
+  for (const char b : c) {
+    if (fallback_ids_[static_cast<unsigned char>(b)] < 0) return false;
+  }
+  for (const char b : c) symbols.push_back(fallback_ids_[static_cast<unsigned char>(b)]);
+  return true;
+}
+
+void BpeModel::symbols_of_chars(std::string_view word, Scratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  bool pending_unk = false;
+  std::string affixed;
+  for (size_t i = 0; i < word.size();) {
+    const CodePoint c = decode_utf8(word, i);
+    const std::string_view text = word.substr(i, c.length);
+    const bool last = i + c.length == word.size();
+    const TokenId id = id_of_char(text, c.value, i == 0, last, affixed);
+    const bool has_affix = !affixed.empty();
+    i += c.length;
+    if (id >= 0) {
+      if (pending_unk) symbols.push_back(unk_id_);
+      pending_unk = false;
+      symbols.push_back(id);
+    } else if (options_.byte_fallback &&
+               push_byte_tokens(has_affix ? std::string_view(affixed) : text, symbols)) {
+      // An unknown character waiting to be fused stays behind these bytes: HF orders them so.
+    } else if (unk_id_ >= 0) {
+      if (pending_unk && !options_.fuse_unk) symbols.push_back(unk_id_);
+      pending_unk = true;
+    }
+    affixed.clear();
+  }
+  if (pending_unk) symbols.push_back(unk_id_);
+  const size_t count = symbols.size();
+  scratch.ranks.assign(count, MergeTable::kNone);
+  for (size_t i = 0; i + 1 < count; ++i) {
+    scratch.ranks[i] = merges_.rank(symbols[i], symbols[i + 1]);
+  }
+}
+
+void BpeModel::merge_few(Scratch& scratch) const {
+  TokenId* symbols = scratch.symbols.data();
+  uint32_t* ranks = scratch.ranks.data();
+  size_t count = scratch.symbols.size();
+  while (count > 1) {
+    uint32_t best = MergeTable::kNone;
+    for (size_t i = 0; i + 1 < count; ++i) best = std::min(best, ranks[i]);
+    if (best == MergeTable::kNone) break;
+    size_t at = 0;
+    while (ranks[at] != best) ++at;
+    symbols[at] = merges_.result(best);
+    const size_t moved = count - at - 2;
+    std::memmove(symbols + at + 1, symbols + at + 2, moved * sizeof *symbols);
+    // ranks[at] is computed anew; the pair that began at at + 1 now begins at `at`.
+    std::memmove(ranks + at + 1, ranks + at + 2, moved * sizeof *ranks);
+    --count;
+    ranks[at] = at + 1 < count ? merges_.rank(symbols[at], symbols[at + 1]) : MergeTable::kNone;
+    if (at > 0) ranks[at - 1] = merges_.rank(symbols[at - 1], symbols[at]);
+  }
+  scratch.ids.append(symbols, count);
+}
+
+void BpeModel::merge_many(Scratch& scratch) const {
+  auto& [cache, ids, normalized, repaired, piece, symbols, ranks, next, previous, queue] = scratch;
+  const auto count = static_cast<uint32_t>(symbols.size());
+  next.resize(count);
+  previous.resize(count);
+  queue.clear();
+  for (uint32_t i = 0; i < count; ++i) {
+    next[i] = i + 1;
+    previous[i] = i - 1;
+    if (ranks[i] != MergeTable::kNone) queue.push_back(uint64_t{ranks[i]} << 32 | i);
+  }
+  // Lowest rank first, then leftmost.
+  const std::greater<> later;
+  std::make_heap(queue.begin(), queue.end(), later);
+  const auto set_rank = [&](uint32_t at) {
+    ranks[at] = next[at] < count ? merges_.rank(symbols[at], symbols[next[at]]) : MergeTable::kNone;
+    if (ranks[at] == MergeTable::kNone) return;
+    queue.push_back(uint64_t{ranks[at]} << 32 | at);
+    std::push_heap(queue.begin(), queue.end(), later);
+  };
+  while (!queue.empty()) {
+    const uint64_t top = queue.front();
+    std::pop_heap(queue.begin(), queue.end(), later);
+    queue.pop_back();
+    const auto at = static_cast<uint32_t>(top);
+    const auto rank = static_cast<uint32_t>(top >> 32);
+    if (ranks[at] != rank) continue;  // one of the two was merged since
+    const uint32_t gone = next[at];
+    symbols[at] = merges_.result(rank);
+    ranks[gone] = MergeTable::kNone;
+    next[at] = next[gone];
+    if (next[at] < count) previous[next[at]] = at;
+    set_rank(at);
+    if (at > 0) set_rank(previous[at]);
+  }
+  for (uint32_t at = 0; at < count; at = next[at]) ids.push(symbols[at]);
+}
+
+}  // namespace danlu::text

@@ -1,0 +1,120 @@
+// text/tokenizer/bpe_model.h: byte-pair encoding.
+#pragma once
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/tokenizer/model.h"
+
+namespace danlu::text {
+
+/// The merges by the pair they join.
+class MergeTable {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Merge {
+    TokenId left, right, result;
+  };
+  /// merges[rank]; of merges of the same pair the last one counts.
+  void build(std::vector<Merge> merges);
+  /// Rank of the merge of two tokens, or kNone.
+  uint32_t rank(TokenId left, TokenId right) const {
+    const size_t mask = slots_.size() - 1;
+    for (size_t at = hash(left, right) & mask;; at = (at + 1) & mask) {
+      const Slot& slot = slots_[at];
+      if (slot.left == left && slot.right == right) return slot.rank;
+      if (slot.rank == kNone) return kNone;
+    }
+  }
+  TokenId result(uint32_t rank) const { return results_[rank]; }
+
+ private:
+  struct Slot {
+    TokenId left = -1, right = -1;
+    uint32_t rank = kNone;
+  };
+  static size_t hash(TokenId left, TokenId right) {
+    const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 |
+                         static_cast<uint32_t>(right);
+    return (key * 0x9E3779B97F4A7C15ull) >> 24;
+  }
+  std::vector<Slot> slots_;
+  std::vector<TokenId> results_;
+};
+
+/// What a BPE "model" of tokenizer.json says. Dropout is for training and is not kept.
+struct BpeOptions {
+  std::optional<std::string> unk_token;
+  std::string continuing_subword_prefix, end_of_word_suffix;
+  bool fuse_unk = false, byte_fallback = false, ignore_merges = false;
+};
+
+class BpeModel final : public Model {
+ public:
+  using Pair = std::pair<std::string_view, std::string_view>;
+  /// merges: token texts, most important first. origin: for errors.
+  /// Errors: ModelError if a merge names a token that the vocabulary lacks.
+  BpeModel(Vocabulary vocabulary, const std::vector<Pair>& merges, BpeOptions options,
+           const std::string& origin);
+
+  /// True if all 256 characters of the byte-level alphabet are tokens and words carry no affixes: then
+  /// pieces may be given as raw bytes after use_raw_bytes.
+  bool can_use_raw_bytes() const;
+  /// From now on encode_piece takes raw bytes where the vocabulary means the byte-level alphabet.
+  void use_raw_bytes() { raw_bytes_ = true; }
+
+  void encode_piece(std::string_view piece, Scratch& scratch) const override {
+    encode_piece(piece, piece.size(), scratch);
+  }
+  /// `readable`: bytes that may be read from piece.data() (more makes the cache cheaper).
+  void encode_piece(std::string_view piece, size_t readable, Scratch& scratch) const {
+    if (joins_.empty()) {
+      encode_word(piece, readable, scratch);
+    } else {
+      encode_by_boundaries(piece, scratch);
+    }
+  }
+
+ private:
+  void encode_word(std::string_view word, size_t readable, Scratch& scratch) const {
+    if (word.size() > PieceCache::kMaxLength) return encode_uncached(word, scratch);
+    const PieceCache::Key key = PieceCache::make_key(word, readable);
+    PieceCache::Entry& entry = scratch.cache.slot(key);
+    if (entry.key == key) return scratch.ids.append_cached(entry);
+    encode_and_remember(word, key, entry, scratch);
+  }
+  void encode_and_remember(std::string_view word, const PieceCache::Key& key,
+                           PieceCache::Entry& entry, Scratch& scratch) const;
+  void encode_uncached(std::string_view word, Scratch& scratch) const;
+  void encode_by_boundaries(std::string_view piece, Scratch& scratch) const;
+  void find_joins(const std::vector<MergeTable::Merge>& merges);
+
+  void symbols_of_bytes(std::string_view word, Scratch& scratch) const;
+  void symbols_of_chars(std::string_view word, Scratch& scratch) const;
+  TokenId id_of_char(std::string_view c, char32_t value, bool first, bool last,
+                     std::string& storage) const;
+  bool push_byte_tokens(std::string_view c, std::vector<TokenId>& symbols) const;
+  void merge_few(Scratch& scratch) const;
+  void merge_many(Scratch& scratch) const;
+
+  static size_t join_bit(char32_t left, char32_t right) {
+    return ((left * 0x9E3779B1u) ^ (right * 0x85EBCA77u)) >> (32 - kJoinBits);
+  }
+  static constexpr int kJoinBits = 20;
+
+  BpeOptions options_;
+  MergeTable merges_;
+  bool raw_bytes_ = false;
+  TokenId unk_id_ = -1;
+  std::vector<TokenId> byte_ids_;        // [256] characters of the byte-level alphabet; -1: no token
+  std::vector<TokenId> fallback_ids_;    // [256] "<0x00>" …; -1: no token
+  std::vector<TokenId> char_ids_;        // tokens of one character below kCharIds; -1: no token
+  std::vector<uint32_t> byte_pair_rank_; // [256*256] merges of two bytes, raw bytes only
+  // Bit set of (hashed) character pairs over which some merge joins. Between two characters not in
+  // it no merge can ever happen, so that a text may be cut there. Empty: cutting is not sound.
+  std::vector<uint64_t> joins_;
+  static constexpr char32_t kCharIds = 0x20000;
+};
+
+}  // namespace danlu::text

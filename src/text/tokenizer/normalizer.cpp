@@ -1,0 +1,366 @@
+#include "text/tokenizer/normalizer.h"
+
+#include <utf8proc.h>
+
+#include <array>
+#include <vector>
+
+#include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/char_class.h"
+#include "text/tokenizer/json_fields.h"
+#include "text/tokenizer/regex.h"
+#include "text/tokenizer/utf8.h"
+
+namespace danlu::text {
+
+namespace {
+
+utf8proc_option_t options_of(NormalizationForm form) {
+  int options = UTF8PROC_STABLE;
+  if (form == NormalizationForm::kNfc || form == NormalizationForm::kNfkc) {
+    options |= UTF8PROC_COMPOSE;
+  } else {
+    options |= UTF8PROC_DECOMPOSE;
+  }
+  if (form == NormalizationForm::kNfkc || form == NormalizationForm::kNfkd) {
+    options |= UTF8PROC_COMPAT;
+  }
+  return static_cast<utf8proc_option_t>(options);
+}
+
+void append_normalized(NormalizationForm form, std::string_view text, std::string& out) {
+  std::vector<utf8proc_int32_t> buffer(text.size() + 8);
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  const auto options = options_of(form);
+  auto count = utf8proc_decompose(bytes, static_cast<utf8proc_ssize_t>(text.size()), buffer.data(),
+                                  static_cast<utf8proc_ssize_t>(buffer.size()), options);
+  if (count > static_cast<utf8proc_ssize_t>(buffer.size())) {
+    buffer.resize(static_cast<size_t>(count));
+    count = utf8proc_decompose(bytes, static_cast<utf8proc_ssize_t>(text.size()), buffer.data(),
+                               count, options);
+  }
+  if (count < 0) throw InternalError(fmt::format("utf8proc: {}", utf8proc_errmsg(count)));
+  count = utf8proc_normalize_utf32(buffer.data(), count, options);
+  for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(static_cast<char32_t>(buffer[i]), out);
+}
+
+/// First byte at or after `at` whose character NFC may change or join to what stands before it.
+size_t find_nfc_unsafe(std::string_view text, size_t at) {
+  const uint8_t* table = char_class_table();
+  while (at < text.size()) {
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      ++at;
+      continue;
+    }
+    const CodePoint c = decode_utf8(text, at);
+    if (char_class(table, c.value) & kNfcUnsafe) return at;
+    at += c.length;
+  }
+  return text.size();
+}
+
+/// NFC touches only the stretches around unsafe characters: from the safe one before to the next.
+void nfc_in_place(std::string& text) {
+  size_t unsafe = find_nfc_unsafe(text, 0);
+  if (unsafe == text.size()) return;
+  const uint8_t* table = char_class_table();
+  std::string out;
+  out.reserve(text.size());
+  size_t copied = 0;
+  while (unsafe < text.size()) {
+    const size_t begin = unsafe > copied ? previous_char(text, unsafe) : unsafe;
+    size_t end = unsafe;
+    while (end < text.size()) {
+      const CodePoint c = decode_utf8(text, end);
+      if (!(char_class(table, c.value) & kNfcUnsafe)) break;
+      end += c.length;
+    }
+    out.append(text, copied, begin - copied);
+    append_normalized(NormalizationForm::kNfc, std::string_view(text).substr(begin, end - begin),
+                      out);
+    copied = end;
+    unsafe = find_nfc_unsafe(text, end);
+  }
+  out.append(text, copied, std::string::npos);
+  text = std::move(out);
+}
+
+bool is_ascii(std::string_view text) {
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) >= 0x80) return false;
+  }
+  return true;
+}
+
+class FormNormalizer final : public Normalizer {
+ public:
+  explicit FormNormalizer(NormalizationForm form) : form_(form) {}
+  void normalize(std::string& text) const override { apply_normalization_form(form_, text); }
+  bool leaves_unchanged(std::string_view text) const override {
+    if (form_ == NormalizationForm::kNfc) return find_nfc_unsafe(text, 0) == text.size();
+    return is_ascii(text);
+  }
+
+ private:
+  NormalizationForm form_;
+};
+
+class LowercaseNormalizer final : public Normalizer {
+ public:
+  void normalize(std::string& text) const override { apply_lowercase(text); }
+};
+
+class StripNormalizer final : public Normalizer {
+ public:
+  StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
+  void normalize(std::string& text) const override {
+    size_t begin = 0, end = text.size();
+    while (left_ && begin < end) {
+      const CodePoint c = decode_utf8(text, begin);
+      if (!(char_class(c.value) & kSpace)) break;
+      begin += c.length;
+    }
+    while (right_ && end > begin) {
+      const size_t at = previous_char(text, end);
+      if (!(char_class(decode_utf8(text, at).value) & kSpace)) break;
+      end = at;
+    }
+    text = text.substr(begin, end - begin);
+  }
+
+ private:
+  bool left_, right_;
+};
+
+/// Keeps or maps single characters.
+template <typename F>
+void map_chars(std::string& text, F&& map) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size();) {
+    const CodePoint c = decode_utf8(text, i);
+    i += c.length;
+    const int32_t mapped = map(c.value);
+    if (mapped >= 0) append_utf8(static_cast<char32_t>(mapped), out);
+  }
+  text = std::move(out);
+}
+
+class StripAccentsNormalizer final : public Normalizer {
+ public:
+  void normalize(std::string& text) const override {
+    map_chars(text, [](char32_t c) {
+      return char_class(c) & kMark ? int32_t{-1} : static_cast<int32_t>(c);
+    });
+  }
+  bool leaves_unchanged(std::string_view text) const override { return is_ascii(text); }
+};
+
+/// sentencepiece's nmt rules: some controls vanish, odd spaces become spaces.
+class NmtNormalizer final : public Normalizer {
+ public:
+  void normalize(std::string& text) const override {
+    map_chars(text, [](char32_t c) -> int32_t {
+      if ((c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F ||
+          c == 0x8F || c == 0x9F) {
+        return -1;
+      }
+      if (c == 0x09 || c == 0x0A || c == 0x0C || c == 0x0D || c == 0x1680 ||
+          (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
+          c == 0xFEFF || c == 0xFFFD) {
+        return ' ';
+      }
+      return static_cast<int32_t>(c);
+    });
+  }
+};
+
+class PrependNormalizer final : public Normalizer {
+ public:
+  explicit PrependNormalizer(std::string prefix) : prefix_(std::move(prefix)) {}
+  void normalize(std::string& text) const override {
+    if (!text.empty()) text.insert(0, prefix_);
+  }
+
+ private:
+  std::string prefix_;
+};
+
+class ReplaceStringNormalizer final : public Normalizer {
+ public:
+  ReplaceStringNormalizer(std::string from, std::string to)
+      : from_(std::move(from)), to_(std::move(to)) {}
+  void normalize(std::string& text) const override {
+    if (from_.empty()) return;
+    size_t found = text.find(from_);
+    if (found == std::string::npos) return;
+    std::string out;
+    out.reserve(text.size() + text.size() / 4);
+    size_t copied = 0;
+    for (; found != std::string::npos; found = text.find(from_, copied)) {
+      out.append(text, copied, found - copied);
+      out += to_;
+      copied = found + from_.size();
+    }
+    out.append(text, copied, std::string::npos);
+    text = std::move(out);
+  }
+  bool leaves_unchanged(std::string_view text) const override {
+    return from_.empty() || text.find(from_) == std::string_view::npos;
+  }
+
+ private:
+  std::string from_, to_;
+};
+
+class ReplaceRegexNormalizer final : public Normalizer {
+ public:
+  ReplaceRegexNormalizer(const std::string& pattern, std::string to, const std::string& origin)
+      : regex_(pattern, origin), to_(std::move(to)) {}
+  void normalize(std::string& text) const override {
+    std::string out;
+    size_t copied = 0;
+    regex_.find_all(text, [&](size_t begin, size_t end) {
+      out.append(text, copied, begin - copied);
+      out += to_;
+      copied = end;
+    });
+    out.append(text, copied, std::string::npos);
+    text = std::move(out);
+  }
+
+ private:
+  Regex regex_;
+  std::string to_;
+};
+
+class ByteLevelNormalizer final : public Normalizer {
+ public:
+  void normalize(std::string& text) const override {
+    std::string out;
+    append_byte_level(text, out);
+    text = std::move(out);
+  }
+};
+
+class SequenceNormalizer final : public Normalizer {
+ public:
+  explicit SequenceNormalizer(std::vector<std::unique_ptr<Normalizer>> steps)
+      : steps_(std::move(steps)) {}
+  void normalize(std::string& text) const override {
+    for (const auto& step : steps_) step->normalize(text);
+  }
+  bool leaves_unchanged(std::string_view text) const override {
+    for (const auto& step : steps_) {
+      if (!step->leaves_unchanged(text)) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Normalizer>> steps_;
+};
+
+std::string decode_base64(std::string_view text, const std::string& origin) {
+  std::string out;
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    if (c == '=' || c == '\n') continue;
+    uint32_t value;
+    if (c >= 'A' && c <= 'Z') value = c - 'A';
+    else if (c >= 'a' && c <= 'z') value = c - 'a' + 26;
+    else if (c >= '0' && c <= '9') value = c - '0' + 52;
+    else if (c == '+') value = 62;
+    else if (c == '/') value = 63;
+    else throw ModelError(fmt::format("{}: \"precompiled_charsmap\" is not base64", origin));
+    bits = bits << 6 | value;
+    count += 6;
+    if (count >= 8) {
+      count -= 8;
+      out += static_cast<char>(bits >> count & 0xFF);
+    }
+  }
+  return out;
+}
+
+std::unique_ptr<Normalizer> make_replace(const Json& spec, const std::string& origin) {
+  const Json& pattern = member(spec, "pattern", origin);
+  auto content = field<std::string>(spec, "content", origin);
+  if (pattern.is_string()) {
+    return std::make_unique<ReplaceStringNormalizer>(pattern.get<std::string>(), content);
+  }
+  if (pattern.is_object() && pattern.contains("String")) {
+    return std::make_unique<ReplaceStringNormalizer>(field<std::string>(pattern, "String", origin),
+                                                     content);
+  }
+  return std::make_unique<ReplaceRegexNormalizer>(field<std::string>(pattern, "Regex", origin),
+                                                  content, origin);
+}
+
+}  // namespace
+
+void apply_normalization_form(NormalizationForm form, std::string& text) {
+  if (form == NormalizationForm::kNfc) {
+    nfc_in_place(text);
+  } else if (!is_ascii(text)) {
+    std::string out;
+    append_normalized(form, text, out);
+    text = std::move(out);
+  }
+}
+
+void apply_lowercase(std::string& text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size();) {
+    const CodePoint c = decode_utf8(text, i);
+    i += c.length;
+    if (c.value == 0x130) {  // the only lower-case mapping of one character to two
+      out += "i\xCC\x87";
+    } else {
+      append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.value))),
+                  out);
+    }
+  }
+  text = std::move(out);
+}
+
+std::unique_ptr<Normalizer> make_normalizer(const Json& spec, const std::string& origin) {
+  if (spec.is_null()) return nullptr;
+  const std::string type = component_type(spec, "the normalizer", origin);
+  const auto form = [](NormalizationForm f) { return std::make_unique<FormNormalizer>(f); };
+  if (type == "NFC") return form(NormalizationForm::kNfc);
+  if (type == "NFD") return form(NormalizationForm::kNfd);
+  if (type == "NFKC") return form(NormalizationForm::kNfkc);
+  if (type == "NFKD") return form(NormalizationForm::kNfkd);
+  if (type == "Lowercase") return std::make_unique<LowercaseNormalizer>();
+  if (type == "StripAccents") return std::make_unique<StripAccentsNormalizer>();
+  if (type == "Nmt") return std::make_unique<NmtNormalizer>();
+  if (type == "ByteLevel") return std::make_unique<ByteLevelNormalizer>();
+  if (type == "BertNormalizer") return make_bert_normalizer(spec, origin);
+  if (type == "Replace") return make_replace(spec, origin);
+  if (type == "Strip") {
+    return std::make_unique<StripNormalizer>(field_or(spec, "strip_left", true, origin),
+                                             field_or(spec, "strip_right", true, origin));
+  }
+  if (type == "Prepend") {
+    return std::make_unique<PrependNormalizer>(field<std::string>(spec, "prepend", origin));
+  }
+  if (type == "Precompiled") {
+    auto charsmap = field_or<std::string>(spec, "precompiled_charsmap", "", origin);
+    return make_precompiled_normalizer(decode_base64(charsmap, origin), origin);
+  }
+  if (type == "Sequence") {
+    std::vector<std::unique_ptr<Normalizer>> steps;
+    for (const Json& step : member(spec, "normalizers", origin)) {
+      steps.push_back(make_normalizer(step, origin));
+      if (!steps.back()) throw ModelError(origin + ": a normalizer of a Sequence is null");
+    }
+    if (steps.size() == 1) return std::move(steps.front());
+    return std::make_unique<SequenceNormalizer>(std::move(steps));
+  }
+  fail_unknown_type("a normalizer", type, origin);
+}
+
+}  // namespace danlu::text

@@ -1,0 +1,39 @@
+// text/tokenizer/normalizer.h: what is done to text before it is split (tokenizer.json "normalizer").
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+
+namespace danlu::text {
+
+/// Rewrites text. Immutable and thread-safe.
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  /// REQUIRES: text is valid UTF-8; so is the result.
+  virtual void normalize(std::string& text) const = 0;
+  /// True if normalize would surely leave `text` as it is: saves the copy. May say false needlessly.
+  virtual bool leaves_unchanged(std::string_view text) const { return text.empty(); }
+};
+
+/// Builds from the JSON value; null gives nullptr.
+/// Types: NFC NFD NFKC NFKD Lowercase Strip StripAccents Replace Prepend BertNormalizer Nmt
+/// Precompiled ByteLevel Sequence.
+/// Errors: ModelError naming `origin` and the type or key.
+std::unique_ptr<Normalizer> make_normalizer(const Json& spec, const std::string& origin);
+
+/// SentencePiece's precompiled character map, as HF applies it (by grapheme, shortest match).
+/// charsmap: the decoded bytes. Errors: ModelError naming `origin`.
+std::unique_ptr<Normalizer> make_precompiled_normalizer(std::string charsmap,
+                                                        const std::string& origin);
+/// BertNormalizer. strip_accents follows lowercase when the file says null.
+std::unique_ptr<Normalizer> make_bert_normalizer(const Json& spec, const std::string& origin);
+
+/// Text put into a Unicode normalization form in place.
+enum class NormalizationForm { kNfc, kNfd, kNfkc, kNfkd };
+void apply_normalization_form(NormalizationForm form, std::string& text);
+void apply_lowercase(std::string& text);
+
+}  // namespace danlu::text

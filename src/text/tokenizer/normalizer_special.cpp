@@ -1,0 +1,193 @@
+// The two normalizers that are rule sets of their own: BERT's, and SentencePiece's compiled map.
+#include <utf8proc.h>
+
+#include <cstring>
+#include <vector>
+
+#include "text/tokenizer/char_class.h"
+#include "text/tokenizer/json_fields.h"
+#include "text/tokenizer/normalizer.h"
+#include "text/tokenizer/utf8.h"
+
+namespace danlu::text {
+
+namespace {
+
+bool is_cjk_ideograph(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
+         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+class BertNormalizer final : public Normalizer {
+ public:
+  BertNormalizer(bool clean, bool chinese, bool strip_accents, bool lowercase)
+      : clean_(clean), chinese_(chinese), strip_accents_(strip_accents), lowercase_(lowercase) {}
+
+  void normalize(std::string& text) const override {
+    if (clean_ || chinese_) {
+      std::string out;
+      out.reserve(text.size() * 2);
+      for (size_t i = 0; i < text.size();) {
+        const CodePoint c = decode_utf8(text, i);
+        i += c.length;
+        append_cleaned(c.value, out);
+      }
+      text = std::move(out);
+    }
+    if (strip_accents_) {
+      apply_normalization_form(NormalizationForm::kNfd, text);
+      std::string out;
+      for (size_t i = 0; i < text.size();) {
+        const CodePoint c = decode_utf8(text, i);
+        if (utf8proc_category(static_cast<utf8proc_int32_t>(c.value)) != UTF8PROC_CATEGORY_MN) {
+          out.append(text, i, c.length);
+        }
+        i += c.length;
+      }
+      text = std::move(out);
+    }
+    if (lowercase_) apply_lowercase(text);
+  }
+
+ private:
+  void append_cleaned(char32_t c, std::string& out) const {
+    if (clean_) {
+      const bool kept_control = c == '\t' || c == '\n' || c == '\r';
+      const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+      const bool other =
+          category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+          category == UTF8PROC_CATEGORY_CN || category == UTF8PROC_CATEGORY_CO;
+      if (c == 0 || c == 0xFFFD || (other && !kept_control)) return;
+      if (char_class(c) & kSpace) c = ' ';
+    }
+    if (chinese_ && is_cjk_ideograph(c)) {
+      out += ' ';
+      append_utf8(c, out);
+      out += ' ';
+    } else {
+      append_utf8(c, out);
+    }
+  }
+
+  bool clean_, chinese_, strip_accents_, lowercase_;
+};
+
+/// A Darts-clone double array: unit layout as in that library's "darts.h" format description.
+class DoubleArray {
+ public:
+  DoubleArray() = default;
+  explicit DoubleArray(std::string_view bytes) : units_(bytes.size() / 4) {
+    std::memcpy(units_.data(), bytes.data(), units_.size() * 4);
+  }
+  /// Value of the shortest key that begins `text`, or -1.
+  int64_t shortest_prefix(std::string_view text) const {
+    if (units_.empty()) return -1;
+    size_t node = 0;
+    node ^= offset(units_[0]);
+    for (const char c : text) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (byte == 0) return -1;
+      node ^= byte;
+      if (node >= units_.size() || label(units_[node]) != byte) return -1;
+      const uint32_t unit = units_[node];
+      node ^= offset(unit);
+      if (node >= units_.size()) return -1;
+      if (unit >> 8 & 1) return units_[node] & 0x7FFFFFFF;
+    }
+    return -1;
+  }
+
+ private:
+  static uint32_t label(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
+  static size_t offset(uint32_t unit) { return (unit >> 10) << ((unit & 1u << 9) >> 6); }
+  std::vector<uint32_t> units_;
+};
+
+class PrecompiledNormalizer final : public Normalizer {
+ public:
+  PrecompiledNormalizer(DoubleArray trie, std::string replacements)
+      : trie_(std::move(trie)), replacements_(std::move(replacements)) {}
+
+  void normalize(std::string& text) const override {
+    std::string out;
+    out.reserve(text.size());
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = grapheme_end(text, begin);
+      append_grapheme(std::string_view(text).substr(begin, end - begin), out);
+      begin = end;
+    }
+    text = std::move(out);
+  }
+
+ private:
+  static size_t grapheme_end(std::string_view text, size_t begin) {
+    CodePoint left = decode_utf8(text, begin);
+    size_t at = begin + left.length;
+    utf8proc_int32_t state = 0;
+    while (at < text.size()) {
+      const CodePoint right = decode_utf8(text, at);
+      if (utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(left.value),
+                                           static_cast<utf8proc_int32_t>(right.value), &state)) {
+        break;
+      }
+      at += right.length;
+      left = right;
+    }
+    return at;
+  }
+
+  // A whole grapheme is replaced by what its shortest matching prefix maps to: so HF does it.
+  void append_grapheme(std::string_view grapheme, std::string& out) const {
+    if (grapheme.size() < 6 && append_mapped(grapheme, out)) return;
+    for (size_t i = 0; i < grapheme.size();) {
+      const size_t length = decode_utf8(grapheme, i).length;
+      const std::string_view part = grapheme.substr(i, length);
+      if (!append_mapped(part, out)) out += part;
+      i += length;
+    }
+  }
+
+  bool append_mapped(std::string_view chunk, std::string& out) const {
+    const int64_t at = trie_.shortest_prefix(chunk);
+    if (at < 0 || static_cast<size_t>(at) >= replacements_.size()) return false;
+    // A damaged map could point into the middle of a character.
+    if ((static_cast<unsigned char>(replacements_[at]) & 0xC0) == 0x80) return false;
+    out += replacements_.c_str() + at;
+    return true;
+  }
+
+  DoubleArray trie_;
+  std::string replacements_;
+};
+
+}  // namespace
+
+std::unique_ptr<Normalizer> make_bert_normalizer(const Json& spec, const std::string& origin) {
+  const bool lowercase = field_or(spec, "lowercase", true, origin);
+  return std::make_unique<BertNormalizer>(
+      field_or(spec, "clean_text", true, origin), field_or(spec, "handle_chinese_chars", true, origin),
+      field_or(spec, "strip_accents", lowercase, origin), lowercase);
+}
+
+std::unique_ptr<Normalizer> make_precompiled_normalizer(std::string charsmap,
+                                                        const std::string& origin) {
+  if (charsmap.empty()) {
+    return std::make_unique<PrecompiledNormalizer>(DoubleArray(), std::string());
+  }
+  uint32_t trie_bytes = 0;
+  if (charsmap.size() >= 4) std::memcpy(&trie_bytes, charsmap.data(), 4);
+  if (charsmap.size() < 4 || trie_bytes % 4 != 0 || trie_bytes > charsmap.size() - 4) {
+    throw ModelError(fmt::format("{}: the precompiled character map is damaged: it names a trie of "
+                                 "{} bytes and has {}", origin, trie_bytes, charsmap.size()));
+  }
+  std::string replacements = charsmap.substr(4 + trie_bytes);
+  if (!is_valid_utf8(replacements)) {
+    throw ModelError(fmt::format("{}: the precompiled character map is not UTF-8", origin));
+  }
+  return std::make_unique<PrecompiledNormalizer>(
+      DoubleArray(std::string_view(charsmap).substr(4, trie_bytes)), std::move(replacements));
+}
+
+}  // namespace danlu::text

@@ -1,0 +1,224 @@
+#include "text/tokenizer/regex.h"
+
+#include <fmt/format.h>
+
+#include <mutex>
+#include <vector>
+
+#include "base/error.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+namespace danlu::text {
+
+namespace {
+
+// Oniguruma's \w in Unicode: Alphabetic, marks, decimal numbers, connector punctuation.
+constexpr std::string_view kWordItems = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+
+/// Rewrites an Oniguruma pattern so that PCRE2 (UTF, UCP, MULTILINE) matches the same text.
+class Translator {
+ public:
+  Translator(std::string_view pattern, const std::string& origin)
+      : pattern_(pattern), origin_(origin) {}
+
+  std::string run() {
+    while (at_ < pattern_.size()) {
+      const char c = pattern_[at_];
+      if (c == '\\') {
+        escape(false);
+      } else if (c == '[') {
+        bracket();
+      } else if (c == '(' && pattern_.substr(at_, 2) == "(?") {
+        group();
+      } else {
+        out_ += c;
+        ++at_;
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view what) const {
+    throw ModelError(fmt::format("{}: the regular expression \"{}\" uses {} at position {}, which is "
+                                 "not supported", origin_, pattern_, what, at_));
+  }
+
+  void escape(bool in_class) {
+    if (at_ + 1 >= pattern_.size()) fail("a lone backslash");
+    const char c = pattern_[at_ + 1];
+    at_ += 2;
+    switch (c) {
+      // PCRE2 counts U+180E as space even with UCP; White_Space is what Oniguruma means.
+      case 's': out_ += R"(\p{White_Space})"; return;
+      case 'S': out_ += R"(\P{White_Space})"; return;
+      case 'd': out_ += R"(\p{Nd})"; return;
+      case 'D': out_ += R"(\P{Nd})"; return;
+      case 'h': out_ += in_class ? "0-9a-fA-F" : "[0-9a-fA-F]"; return;
+      case 'H':
+        if (in_class) fail("\\H inside a class");
+        out_ += "[^0-9a-fA-F]";
+        return;
+      case 'w':
+        out_ += in_class ? std::string(kWordItems) : fmt::format("[{}]", kWordItems);
+        return;
+      case 'W':
+        if (in_class) fail("\\W inside a class");
+        out_ += fmt::format("[^{}]", kWordItems);
+        return;
+      case 'b':
+        if (in_class) {
+          out_ += "\\x08";
+        } else {
+          out_ += fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWordItems);
+        }
+        return;
+      case 'B':
+        out_ += fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWordItems);
+        return;
+      default:
+        out_ += '\\';
+        out_ += c;
+    }
+  }
+
+  void bracket() {
+    out_ += '[';
+    ++at_;
+    if (at_ < pattern_.size() && pattern_[at_] == '^') {
+      out_ += '^';
+      ++at_;
+    }
+    if (at_ < pattern_.size() && pattern_[at_] == ']') {
+      out_ += "\\]";
+      ++at_;
+    }
+    while (at_ < pattern_.size() && pattern_[at_] != ']') {
+      if (pattern_[at_] == '\\') {
+        escape(true);
+      } else if (pattern_.substr(at_, 2) == "[:") {
+        const size_t end = pattern_.find(":]", at_);
+        if (end == std::string_view::npos) fail("an open POSIX bracket");
+        out_ += pattern_.substr(at_, end + 2 - at_);
+        at_ = end + 2;
+      } else if (pattern_[at_] == '[') {
+        fail("a class inside a class");
+      } else if (pattern_.substr(at_, 2) == "&&") {
+        fail("a class intersection");
+      } else {
+        out_ += pattern_[at_++];
+      }
+    }
+    if (at_ >= pattern_.size()) fail("an open class");
+    out_ += ']';
+    ++at_;
+  }
+
+  /// Inline options: Oniguruma's (?m) is "dot matches newline", which PCRE2 calls (?s).
+  void group() {
+    out_ += "(?";
+    at_ += 2;
+    size_t end = at_;
+    while (end < pattern_.size() && std::string_view("imx-").find(pattern_[end]) != std::string_view::npos) ++end;
+    if (end == at_ || end >= pattern_.size() || (pattern_[end] != ':' && pattern_[end] != ')')) return;
+    for (; at_ < end; ++at_) out_ += pattern_[at_] == 'm' ? 's' : pattern_[at_];
+  }
+
+  std::string_view pattern_;
+  const std::string& origin_;
+  std::string out_;
+  size_t at_ = 0;
+};
+
+struct MatchBuffers {
+  pcre2_match_data* data = nullptr;
+  pcre2_match_context* context = nullptr;
+  pcre2_jit_stack* stack = nullptr;
+};
+
+}  // namespace
+
+struct Regex::State {
+  std::string pattern;
+  pcre2_code* code = nullptr;
+  bool jit = false;
+  std::mutex mutex;
+  std::vector<MatchBuffers> idle;
+
+  MatchBuffers take() {
+    {
+      const std::lock_guard lock(mutex);
+      if (!idle.empty()) {
+        const MatchBuffers buffers = idle.back();
+        idle.pop_back();
+        return buffers;
+      }
+    }
+    MatchBuffers buffers;
+    buffers.data = pcre2_match_data_create(1, nullptr);
+    buffers.context = pcre2_match_context_create(nullptr);
+    // Long runs under a backtracking pattern need more than the 32 kB PCRE2 takes from the stack.
+    buffers.stack = pcre2_jit_stack_create(64 << 10, 64 << 20, nullptr);
+    pcre2_jit_stack_assign(buffers.context, nullptr, buffers.stack);
+    return buffers;
+  }
+  void give(const MatchBuffers& buffers) {
+    const std::lock_guard lock(mutex);
+    idle.push_back(buffers);
+  }
+  ~State() {
+    for (const MatchBuffers& buffers : idle) {
+      pcre2_match_data_free(buffers.data);
+      pcre2_match_context_free(buffers.context);
+      pcre2_jit_stack_free(buffers.stack);
+    }
+    if (code) pcre2_code_free(code);
+  }
+};
+
+Regex::Regex(std::string_view pattern, const std::string& origin)
+    : state_(std::make_unique<State>()) {
+  state_->pattern = pattern;
+  const std::string translated = Translator(pattern, origin).run();
+  int error = 0;
+  PCRE2_SIZE where = 0;
+  state_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                               PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &where, nullptr);
+  if (!state_->code) {
+    PCRE2_UCHAR message[256];
+    pcre2_get_error_message(error, message, sizeof message);
+    throw ModelError(fmt::format("{}: cannot read the regular expression \"{}\": {} at position {}",
+                                 origin, pattern, reinterpret_cast<const char*>(message), where));
+  }
+  state_->jit = pcre2_jit_compile(state_->code, PCRE2_JIT_COMPLETE) == 0;
+}
+
+Regex::~Regex() = default;
+
+bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end) const {
+  const MatchBuffers buffers = state_->take();
+  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data() ? text.data() : "");
+  const int rc = state_->jit
+                     ? pcre2_jit_match(state_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK,
+                                       buffers.data, buffers.context)
+                     : pcre2_match(state_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK,
+                                   buffers.data, buffers.context);
+  if (rc >= 0) {
+    const PCRE2_SIZE* ovector = pcre2_get_ovector_pointer(buffers.data);
+    begin = ovector[0];
+    end = ovector[1];
+  }
+  state_->give(buffers);
+  if (rc >= 0 && begin > end) end = begin;  // \K inside a look-ahead
+  if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
+    PCRE2_UCHAR message[256];
+    pcre2_get_error_message(rc, message, sizeof message);
+    throw ModelError(fmt::format("matching \"{}\" failed: {}", state_->pattern,
+                                 reinterpret_cast<const char*>(message)));
+  }
+  return rc >= 0;
+}
+
+}  // namespace danlu::text

@@ -1,0 +1,84 @@
+// Which weight files a Hugging Face directory holds, and what kind of file a single one is.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <fstream>
+
+#include "base/error.h"
+#include "weights/sharded_source.h"
+
+namespace danlu::weights {
+namespace {
+
+/// In the order of preference of Hugging Face's loaders.
+constexpr std::array kCandidates = {"model.safetensors",         "model.safetensors.index.json",
+                                    "pytorch_model.bin",         "pytorch_model.bin.index.json",
+                                    "adapter_model.safetensors", "adapter_model.bin"};
+
+bool ends_with(const std::string& text, std::string_view ending) {
+  return text.size() >= ending.size() &&
+         std::string_view(text).substr(text.size() - ending.size()) == ending;
+}
+
+std::string first_bytes(const std::filesystem::path& file, size_t count) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw IoError(fmt::format("{}: cannot open", file.string()));
+  std::string bytes(count, '\0');
+  in.read(bytes.data(), static_cast<std::streamsize>(count));
+  bytes.resize(static_cast<size_t>(in.gcount()));
+  return bytes;
+}
+
+[[noreturn]] void no_weights(const std::filesystem::path& directory) {
+  bool loose_shards = false;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    loose_shards |= ends_with(entry.path().filename().string(), ".safetensors") ||
+                    ends_with(entry.path().filename().string(), ".bin");
+  }
+  Hint hint;
+  if (loose_shards) {
+    hint = {
+        "there are weight files under other names: give one of them, or fetch "
+        "model.safetensors.index.json",
+        "目录中有其他名称的权重文件：请直接给出该文件，或补齐 model.safetensors.index.json"};
+  }
+  throw IoError(fmt::format("{}: no weights here; looked for {}", directory.string(),
+                            fmt::join(kCandidates, ", ")),
+                hint);
+}
+
+}  // namespace
+
+std::shared_ptr<const TensorSource> open_weight_file(const std::filesystem::path& file) {
+  const std::string start = first_bytes(file, 9);
+  if (start.size() == 9 && start[8] == '{') return open_safetensors(file);
+  if (start.substr(0, 4) == "PK\x03\x04" || start.substr(0, 1) == "\x80")
+    return open_torch_file(file);
+  if (start.substr(0, 4) == "GGUF") {
+    throw ModelError(fmt::format("{}: GGUF files are not read by this version", file.string()),
+                     {"give the Hugging Face directory the file was made from",
+                      "请给出生成该文件的 Hugging Face 目录"});
+  }
+  if (ends_with(file.string(), ".safetensors")) return open_safetensors(file);
+  throw ModelError(fmt::format("{}: neither a safetensors nor a torch file ({})", file.string(),
+                               start.empty() ? "it is empty" : "its first bytes fit none"),
+                   {"a Git LFS pointer or an HTML error page saved under this name looks like this",
+                    "可能是 Git LFS 指针或保存下来的网页错误"});
+}
+
+std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path))
+    throw IoError(fmt::format("{}: no such file or directory", path.string()));
+  if (!std::filesystem::is_directory(path)) {
+    return ends_with(path.string(), ".index.json") ? open_index(path) : open_weight_file(path);
+  }
+  for (const char* candidate : kCandidates) {
+    const std::filesystem::path file = path / candidate;
+    if (!std::filesystem::exists(file)) continue;
+    return ends_with(candidate, ".index.json") ? open_index(file) : open_weight_file(file);
+  }
+  no_weights(path);
+}
+
+}  // namespace danlu::weights

@@ -1,0 +1,176 @@
+// Saving: plan the shards, write them aside, and only then put them in place.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "weights/safetensors_header.h"
+
+namespace danlu::weights {
+namespace {
+
+struct Shard {
+  std::vector<size_t> tensors;  ///< indices, in the order given by the caller, then in file order
+  uint64_t data_bytes = 0;
+};
+
+/// Cuts in the caller's order, as Hugging Face does: a tensor larger than the limit gets its own
+/// shard.
+std::vector<Shard> plan_shards(const std::vector<TensorInfo>& tensors, uint64_t max_shard_bytes) {
+  std::vector<Shard> shards(1);
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    const uint64_t bytes = tensors[index].size_bytes();
+    if (!shards.back().tensors.empty() && shards.back().data_bytes + bytes > max_shard_bytes)
+      shards.emplace_back();
+    shards.back().tensors.push_back(index);
+    shards.back().data_bytes += bytes;
+  }
+  return shards;
+}
+
+std::string shard_name(const std::string& base, size_t index, size_t count) {
+  if (count == 1) return base + ".safetensors";
+  return fmt::format("{}-{:05}-of-{:05}.safetensors", base, index + 1, count);
+}
+
+void write_shard(const fs::path& file, const std::vector<TensorInfo>& tensors, const Shard& shard,
+                 const TensorBytes& bytes_of) {
+  std::vector<TensorInfo> chosen;
+  for (const size_t index : shard.tensors) chosen.push_back(tensors[index]);
+  const std::vector<size_t> order = safetensors_file_order(chosen);
+  std::vector<TensorInfo> in_order;
+  for (const size_t at : order) in_order.push_back(chosen[at]);
+  AtomicFile out(file);
+  out.write(build_safetensors_header(in_order, {{"format", "pt"}}));
+  for (const size_t at : order) {
+    const std::span<const std::byte> bytes = bytes_of(shard.tensors[at]);
+    if (bytes.size() != chosen[at].size_bytes()) {
+      throw InternalError(fmt::format("[save_safetensors] {} takes {} bytes, {} were given",
+                                      chosen[at].name, chosen[at].size_bytes(), bytes.size()));
+    }
+    out.write(bytes.data(), bytes.size());
+  }
+  out.commit();
+}
+
+void write_index(const fs::path& file, const std::vector<TensorInfo>& tensors,
+                 const std::vector<Shard>& shards, const std::string& base) {
+  uint64_t total_bytes = 0;
+  int64_t total_parameters = 0;
+  std::vector<std::pair<std::string, std::string>> map;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    for (const size_t index : shards[i].tensors) {
+      map.emplace_back(tensors[index].name, shard_name(base, i, shards.size()));
+      total_parameters += tensors[index].num_elements();
+    }
+    total_bytes += shards[i].data_bytes;
+  }
+  std::sort(map.begin(), map.end());
+  Json weight_map = Json::object();
+  for (auto& [tensor, shard] : map) weight_map.push_back({tensor, shard});
+  write_json_file(
+      file, {{"metadata", {{"total_parameters", total_parameters}, {"total_size", total_bytes}}},
+             {"weight_map", weight_map}});
+}
+
+/// "<base>.safetensors", its index, and "<base>-00001-of-00002.safetensors" of an earlier save.
+bool is_weight_file_of(const std::string& file_name, const std::string& base) {
+  if (file_name == base + ".safetensors" || file_name == base + ".safetensors.index.json")
+    return true;
+  if (file_name.rfind(base + "-", 0) != 0) return false;
+  const std::string rest = file_name.substr(base.size());
+  constexpr std::string_view kPattern = "-#####-of-#####.safetensors";
+  if (rest.size() != kPattern.size()) return false;
+  for (size_t i = 0; i < rest.size(); ++i) {
+    if (kPattern[i] == '#' ? !std::isdigit(static_cast<unsigned char>(rest[i]))
+                           : rest[i] != kPattern[i])
+      return false;
+  }
+  return true;
+}
+
+/// A folder beside the files to replace, removed with whatever is left in it.
+class Staging {
+ public:
+  explicit Staging(const fs::path& directory)
+      : path_(directory / fmt::format(".saving-{}", ::getpid())) {
+    std::error_code error;
+    fs::remove_all(path_, error);
+    fs::create_directory(path_, error);
+    if (error)
+      throw IoError(
+          fmt::format("{}: cannot write into it: {}", directory.string(), error.message()));
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+/// Everything is on disk by now: only renames and removals are left.
+void publish(const fs::path& staging, const fs::path& directory,
+             const std::vector<std::string>& names, const std::string& base) {
+  try {
+    for (const std::string& name : names) fs::rename(staging / name, directory / name);
+    // A file of an earlier save with another shard count would be found before, or beside, the new
+    // ones.
+    for (const auto& entry : fs::directory_iterator(directory)) {
+      const std::string name = entry.path().filename().string();
+      if (is_weight_file_of(name, base) &&
+          std::find(names.begin(), names.end(), name) == names.end()) {
+        fs::remove(entry.path());
+      }
+    }
+  } catch (const fs::filesystem_error& e) {
+    throw IoError(fmt::format("{}: cannot put the saved weights in place: {}", directory.string(),
+                              e.code().message()));
+  }
+}
+
+void check_names(const std::vector<TensorInfo>& tensors) {
+  std::unordered_set<std::string> seen;
+  for (const TensorInfo& info : tensors) {
+    if (info.name == "__metadata__" || !seen.insert(info.name).second) {
+      throw InternalError(
+          fmt::format("[save_safetensors] tensor name {} is reserved or given twice", info.name));
+    }
+  }
+}
+
+}  // namespace
+
+void save_safetensors(const std::filesystem::path& directory,
+                      const std::vector<TensorInfo>& tensors, const TensorBytes& bytes_of,
+                      const SaveOptions& options) {
+  check_names(tensors);
+  if (!fs::is_directory(directory))
+    throw IoError(fmt::format("{}: no such directory", directory.string()));
+  const std::vector<Shard> shards = plan_shards(tensors, options.max_shard_bytes);
+  uint64_t total_bytes = 0;
+  for (const Shard& shard : shards) total_bytes += shard.data_bytes;
+  constexpr uint64_t kHeaderBytesPerTensor = 256;
+  require_free_space(directory, total_bytes + tensors.size() * kHeaderBytesPerTensor,
+                     "saving the weights");
+  const Staging staging(directory);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    names.push_back(shard_name(options.base_name, i, shards.size()));
+    write_shard(staging.path() / names.back(), tensors, shards[i], bytes_of);
+  }
+  if (shards.size() > 1) {
+    names.push_back(options.base_name + ".safetensors.index.json");
+    write_index(staging.path() / names.back(), tensors, shards, options.base_name);
+  }
+  publish(staging.path(), directory, names, options.base_name);
+}
+
+}  // namespace danlu::weights

@@ -1,0 +1,56 @@
+// weights/source_base.h: what every TensorSource over files shares: a sorted list, look-up and
+// range checks.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weights/tensor_source.h"
+
+namespace danlu::weights {
+
+/// "[2, 3]"; a scalar is "[]".
+std::string shape_text(const std::vector<int64_t>& shape);
+
+/// Keeps tensors sorted by name beside a record of where each lies; the formats add reading.
+template <typename Location>
+class SourceBase : public TensorSource {
+ public:
+  const std::vector<TensorInfo>& tensors() const override { return infos_; }
+  const Json& metadata() const override { return metadata_; }
+
+ protected:
+  /// REQUIRES: names are distinct.
+  void set_tensors(std::vector<std::pair<TensorInfo, Location>> tensors) {
+    std::sort(tensors.begin(), tensors.end(),
+              [](const auto& a, const auto& b) { return a.first.name < b.first.name; });
+    for (auto& [info, location] : tensors) {
+      infos_.push_back(std::move(info));
+      locations_.push_back(std::move(location));
+    }
+  }
+  /// Index into infos_/locations_. Errors: ModelError if there is no such tensor.
+  size_t index_of(const std::string& name, const std::filesystem::path& file) const;
+
+  std::vector<TensorInfo> infos_;
+  std::vector<Location> locations_;
+  Json metadata_ = Json::object();
+};
+
+/// Errors: ModelError "<file>: no tensor <name>" with the nearest name as hint.
+[[noreturn]] void no_such_tensor(const std::string& name, const std::filesystem::path& file,
+                                 const std::vector<TensorInfo>& tensors);
+
+/// Errors: InternalError unless 0 <= begin <= end <= elements and out_bytes is exactly their size.
+void check_range(const TensorInfo& info, int64_t begin, int64_t end, size_t out_bytes);
+
+template <typename Location>
+size_t SourceBase<Location>::index_of(const std::string& name,
+                                      const std::filesystem::path& file) const {
+  const TensorInfo* info = find(name);
+  if (!info) no_such_tensor(name, file, infos_);
+  return static_cast<size_t>(info - infos_.data());
+}
+
+}  // namespace danlu::weights

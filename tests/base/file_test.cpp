@@ -1,0 +1,171 @@
+#include "base/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/error.h"
+
+namespace danlu {
+namespace {
+
+using testing::HasSubstr;
+
+class FileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::path(testing::TempDir()) / "danlu_file_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    dir_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& entry : fs::directory_iterator(dir_)) out.push_back(entry.path().filename());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+  fs::path dir_;
+};
+
+/// Runs `body` in a child process that cannot write files beyond `limit_bytes`: the same partial
+/// writes and errors as a full disk, without needing one. Returns the child's exit code.
+template <typename Body>
+int with_file_size_limit(rlim_t limit_bytes, Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const struct rlimit limit{limit_bytes, limit_bytes};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::_exit(body());
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(FileTest, MapsTheWholeFile) {
+  write_file_atomic(dir_ / "a", "hello");
+  MappedFile file(dir_ / "a");
+  EXPECT_EQ(file.text(), "hello");
+  MappedFile moved(std::move(file));
+  EXPECT_EQ(moved.text(), "hello");
+  EXPECT_EQ(file.size(), 0u);  // NOLINT(bugprone-use-after-move): moved-from is empty by contract
+}
+
+TEST_F(FileTest, AnEmptyFileMapsToNothing) {
+  write_file_atomic(dir_ / "empty", "");
+  EXPECT_EQ(MappedFile(dir_ / "empty").size(), 0u);
+  EXPECT_EQ(read_file(dir_ / "empty"), "");
+}
+
+TEST_F(FileTest, MissingFilesAndDirectoriesAreErrorsThatNameThePath) {
+  for (const fs::path& path : {dir_ / "nothing", dir_}) {
+    try {
+      MappedFile file(path);
+      FAIL() << path;
+    } catch (const IoError& e) {
+      EXPECT_THAT(e.what(), HasSubstr(path.string()));
+    }
+  }
+  EXPECT_THROW(read_file(dir_ / "nothing"), IoError);
+}
+
+TEST_F(FileTest, AFileAppearsOnlyWithCommit) {
+  {
+    AtomicFile file(dir_ / "a");
+    file.write("half");
+    EXPECT_FALSE(fs::exists(dir_ / "a"));
+  }
+  EXPECT_THAT(names(), testing::IsEmpty()) << "an abandoned file leaves nothing";
+  AtomicFile file(dir_ / "a");
+  file.write("whole");
+  EXPECT_EQ(file.bytes_written(), 5u);
+  file.commit();
+  EXPECT_EQ(read_file(dir_ / "a"), "whole");
+  EXPECT_THAT(names(), testing::ElementsAre("a"));
+}
+
+TEST_F(FileTest, WritesLargerThanTheBufferArriveWhole) {
+  std::string content;
+  for (int i = 0; i < 400000; ++i) content += std::to_string(i);
+  write_file_atomic(dir_ / "big", content);
+  EXPECT_EQ(read_file(dir_ / "big"), content);
+}
+
+TEST_F(FileTest, AFullDiskLeavesTheOldFileIntact) {
+  write_file_atomic(dir_ / "checkpoint", "old");
+  const int code = with_file_size_limit(1 << 20, [&] {
+    try {
+      write_file_atomic(dir_ / "checkpoint", std::string(3 << 20, 'x'));
+    } catch (const IoError& e) {
+      const bool names_it =
+          std::string(e.what()).find("checkpoint: cannot write") != std::string::npos;
+      return names_it ? 42 : 1;
+    }
+    return 0;
+  });
+  EXPECT_EQ(code, 42) << "the write must fail with an IoError that names the file";
+  EXPECT_EQ(read_file(dir_ / "checkpoint"), "old");
+  EXPECT_THAT(names(), testing::ElementsAre("checkpoint"));
+}
+
+TEST_F(FileTest, ADirectoryIsReplacedWholeOrNotAtAll) {
+  const fs::path target = dir_ / "model";
+  write_directory_atomic(target, [](const fs::path& at) { write_file_atomic(at / "one", "1"); });
+  EXPECT_THROW(write_directory_atomic(target,
+                                      [](const fs::path& at) {
+                                        write_file_atomic(at / "two", "2");
+                                        throw DataError("stop");
+                                      }),
+               DataError);
+  EXPECT_EQ(read_file(target / "one"), "1");
+  EXPECT_FALSE(fs::exists(target / "two"));
+  write_directory_atomic(target, [](const fs::path& at) { write_file_atomic(at / "two", "2"); });
+  EXPECT_FALSE(fs::exists(target / "one"));
+  EXPECT_EQ(read_file(target / "two"), "2");
+  EXPECT_THAT(names(), testing::ElementsAre("model"));
+}
+
+TEST_F(FileTest, ADirectoryInAMissingFolderAndWithATrailingSlash) {
+  const fs::path target = dir_ / "new" / "model" / "";
+  write_directory_atomic(target, [](const fs::path& at) { write_file_atomic(at / "a", "1"); });
+  EXPECT_EQ(read_file(dir_ / "new" / "model" / "a"), "1");
+}
+
+TEST_F(FileTest, FreeSpaceIsAskedOfTheNearestExistingFolder) {
+  EXPECT_GT(free_space_bytes(dir_ / "not" / "yet"), 0u);
+  try {
+    require_free_space(dir_, 1ull << 62, "a checkpoint");
+    FAIL();
+  } catch (const IoError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("a checkpoint needs 4611686018.43 GB"));
+  }
+}
+
+TEST_F(FileTest, AnOutputFolderIsMadeOrRefused) {
+  require_writable_directory(dir_ / "a" / "b");
+  EXPECT_TRUE(fs::is_directory(dir_ / "a" / "b"));
+  EXPECT_TRUE(fs::is_empty(dir_ / "a" / "b"));
+  write_file_atomic(dir_ / "file", "x");
+  EXPECT_THROW(require_writable_directory(dir_ / "file"), IoError);
+  EXPECT_THROW(require_writable_directory(dir_ / "file" / "below"), IoError);
+  // /proc refuses new files to everybody, root too.
+  EXPECT_THROW(require_writable_directory("/proc/self"), IoError);
+}
+
+TEST(HashBytes, IsFnv1a) {
+  EXPECT_EQ(hash_bytes(""), 0xcbf29ce484222325ull);
+  EXPECT_EQ(hash_bytes("foobar"), 0x85944171f73967e8ull);  // the algorithm's published vector
+  EXPECT_EQ(hash_bytes("bar", hash_bytes("foo")), hash_bytes("foobar"));
+}
+
+}  // namespace
+}  // namespace danlu

@@ -1,0 +1,64 @@
+#include "base/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace danlu {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string error_of(std::string_view text) {
+  try {
+    parse_json(text, "a.json");
+  } catch (const DataError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(ParseJson, KeepsTheOrderOfKeys) {
+  EXPECT_EQ(parse_json(R"({"b":1,"a":2})", "x").dump(), R"({"b":1,"a":2})");
+}
+
+TEST(ParseJson, TheLastOfTwoEqualKeysWins) {
+  EXPECT_EQ(parse_json(R"({"a":1,"b":2,"a":3})", "x")["a"], 3);
+}
+
+TEST(ParseJson, SkipsAByteOrderMark) { EXPECT_EQ(parse_json("\xEF\xBB\xBF[1]", "x")[0], 1); }
+
+TEST(ParseJson, ErrorsNameFileLineAndColumn) {
+  EXPECT_THAT(error_of("{\n  \"a\": 1,\n  \"b\": oops\n}"),
+              StartsWith("a.json:3:8: not valid JSON"));
+  EXPECT_THAT(error_of("[1, 2"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of(""), StartsWith("a.json:1:1: not valid JSON"));
+  EXPECT_THAT(error_of("[1] x"), StartsWith("a.json:1:5: not valid JSON"));
+}
+
+TEST(ParseJson, DeepNestingIsNoCrash) {
+  const std::string deep(200000, '[');
+  EXPECT_THAT(error_of(deep), HasSubstr("not valid JSON"));
+}
+
+TEST(JsonGet, TakesAbsentAndNullAsNothing) {
+  const Json object = parse_json(R"({"a":null,"b":2})", "x");
+  EXPECT_FALSE(json_get<int>(object, "a").has_value());
+  EXPECT_FALSE(json_get<int>(object, "c").has_value());
+  EXPECT_EQ(json_get<int>(object, "b"), 2);
+}
+
+TEST(JsonFiles, RoundTripWithATrailingNewline) {
+  const fs::path path = fs::path(testing::TempDir()) / "danlu_json_test.json";
+  write_json_file(path, parse_json(R"({"名":"丹炉"})", "x"));
+  EXPECT_EQ(read_file(path), "{\n  \"名\": \"丹炉\"\n}\n");
+  EXPECT_EQ(read_json_file(path)["名"], "丹炉");
+  fs::remove(path);
+  EXPECT_THROW(read_json_file(path), IoError);
+}
+
+}  // namespace
+}  // namespace danlu

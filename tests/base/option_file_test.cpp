@@ -1,0 +1,170 @@
+#include "base/option_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/options.h"
+
+namespace danlu {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class OptionFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::path(testing::TempDir()) / "danlu_options_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    dir_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  std::string file(const std::string& name, const std::string& content) const {
+    write_file_atomic(dir_ / name, content);
+    return (dir_ / name).string();
+  }
+
+  static OptionTable table() {
+    OptionTable out(
+        "sft", "", "",
+        {{.name = "model", .help = "", .aliases = {"model_name_or_path"}, .group = "Model"},
+         {.name = "lr",
+          .type = OptionType::kFloat,
+          .default_text = "1",
+          .help = "",
+          .group = "Optimizer settings",
+          .environment = "DANLU_TEST_LR"},
+         {.name = "steps", .type = OptionType::kInt, .help = "", .group = "Optimizer settings"},
+         {.name = "packing", .type = OptionType::kBool, .default_text = "false", .help = ""},
+         {.name = "dataset", .type = OptionType::kList, .help = ""},
+         {.name = "columns", .type = OptionType::kJson, .help = ""}});
+    out.add_profile("slow", {{"lr", "0.1"}});
+    return out;
+  }
+
+  static Options parse(const std::vector<std::string>& words) { return table().parse(words, true); }
+
+  static std::string error_of(const std::vector<std::string>& words) {
+    try {
+      parse(words);
+    } catch (const UsageError& e) {
+      return std::string(e.what()) + " | " + e.hint().en;
+    }
+    return "no error";
+  }
+
+  fs::path dir_;
+};
+
+TEST_F(OptionFileTest, EveryTypeFromYaml) {
+  const Options options = parse({file("run.yaml",
+                                      "model_name_or_path: dir  # a comment\n"
+                                      "lr: 2e-5\n"
+                                      "steps: 2e3\n"
+                                      "packing: yes\n"
+                                      "dataset: [a, 'b,c']\n"
+                                      "columns:\n  q: query\n  n: 3\n  s: '3'\n")});
+  EXPECT_EQ(options.get_string("model"), "dir");
+  EXPECT_EQ(options.get_float("lr"), 2e-5);
+  EXPECT_EQ(options.get_int("steps"), 2000);
+  EXPECT_TRUE(options.get_bool("packing"));
+  EXPECT_THAT(options.get_list("dataset"), ElementsAre("a", "b,c"));
+  EXPECT_EQ(options.get_json("columns").dump(), R"({"q":"query","n":3,"s":"3"})");
+  EXPECT_EQ(options.source("model"), OptionSource::kFile);
+}
+
+TEST_F(OptionFileTest, JsonWorksToo) {
+  const Options options =
+      parse({file("run.json",
+                  "{\n\t\"lr\": 0.5, \"dataset\": \"a,b\", \"packing\": true,\n\t"
+                  "\"columns\": {\"a\": [1, \"\\ud83d\\ude00\"]}, \"model\": null}")});
+  EXPECT_EQ(options.get_float("lr"), 0.5);
+  EXPECT_THAT(options.get_list("dataset"), ElementsAre("a", "b"));
+  EXPECT_EQ(options.get_json("columns")["a"][1], "😀");
+  EXPECT_FALSE(options.is_set("model"));
+}
+
+TEST_F(OptionFileTest, AFlagBeatsTheFileAndTheFileBeatsTheEnvironment) {
+  const std::string path = file("run.yaml", "lr: 3\nprofile: slow\n");
+  ::setenv("DANLU_TEST_LR", "2", 1);
+  EXPECT_EQ(parse({path}).get_float("lr"), 3.0);
+  EXPECT_EQ(parse({path, "--lr", "4"}).get_float("lr"), 4.0);
+  EXPECT_EQ(parse({"--lr", "4", path}).get_float("lr"), 4.0);
+  EXPECT_EQ(parse({file("none.yaml", "")}).get_float("lr"), 2.0);
+  ::unsetenv("DANLU_TEST_LR");
+  EXPECT_EQ(parse({file("profile.yaml", "profile: slow\n")}).get_float("lr"), 0.1);
+  EXPECT_EQ(parse({"--config", path}).get_float("lr"), 3.0);
+  EXPECT_EQ(parse({path, "lr=5"}).get_float("lr"), 5.0) << "name=value words are flags";
+}
+
+TEST_F(OptionFileTest, UnknownKeysNameFileLineAndTheNearestName) {
+  const std::string path = file("run.yaml", "lr: 1\npaking: true\n");
+  EXPECT_EQ(error_of({path}),
+            path + ":2: unknown name 'paking' for danlu sft | did you mean packing?");
+  const std::string wrong = file("wrong.yaml", "\nsteps: soon\n");
+  EXPECT_THAT(error_of({wrong}), HasSubstr(wrong + ":2: steps: expected an integer, got 'soon'"));
+  EXPECT_THAT(error_of({file("list.yaml", "lr: [1, 2]\n")}), HasSubstr("lr: expected one value"));
+  EXPECT_THAT(error_of({file("bad.yaml", "lr: [1\n")}), HasSubstr("not valid YAML"));
+  EXPECT_THAT(error_of({file("words.yaml", "just words\n")}), HasSubstr("expected `name: value`"));
+  EXPECT_THROW(parse({(dir_ / "missing.yaml").string()}), IoError);
+}
+
+TEST_F(OptionFileTest, IncludedFilesComeFirst) {
+  fs::create_directories(dir_ / "base");
+  file("base/one.yaml", "lr: 1\nsteps: 10\n");
+  file("base/two.yaml", "include: one.yaml\nsteps: 20\n");
+  const Options options =
+      parse({file("run.yaml", "packing: true\ninclude: [base/two.yaml]\nlr: 7\n")});
+  EXPECT_EQ(options.get_float("lr"), 7.0);
+  EXPECT_EQ(options.get_int("steps"), 20);
+  file("loop.yaml", "include: loop2.yaml\n");
+  EXPECT_THAT(error_of({file("loop2.yaml", "include: loop.yaml\n")}), HasSubstr("includes itself"));
+}
+
+TEST_F(OptionFileTest, VariablesAreExpanded) {
+  ::setenv("DANLU_TEST_ROOT", "/data", 1);
+  ::unsetenv("DANLU_TEST_UNSET");
+  const Options options = parse({file("run.yaml",
+                                      "model: ${DANLU_TEST_ROOT}/qwen\n"
+                                      "dataset: ['${DANLU_TEST_ROOT}/a', '$literal', "
+                                      "'${DANLU_TEST_UNSET:-b}']\n")});
+  EXPECT_EQ(options.get_string("model"), "/data/qwen");
+  EXPECT_THAT(options.get_list("dataset"), ElementsAre("/data/a", "$literal", "b"));
+  const std::string path = file("bad.yaml", "model: ${DANLU_TEST_UNSET}\n");
+  EXPECT_EQ(error_of({path}), path +
+                                  ":1: environment variable DANLU_TEST_UNSET is not set | "
+                                  "set it, or write ${DANLU_TEST_UNSET:-default}");
+}
+
+TEST_F(OptionFileTest, AnEnvMapSetsVariablesOfThisProcess) {
+  ::unsetenv("DANLU_TEST_FROM_FILE");
+  parse({file("run.yaml", "ENV:\n  DANLU_TEST_FROM_FILE: 8\n")});
+  EXPECT_STREQ(std::getenv("DANLU_TEST_FROM_FILE"), "8");
+  EXPECT_THAT(error_of({file("bad.yaml", "ENV: 3\n")}), HasSubstr("ENV: expected a map"));
+}
+
+TEST_F(OptionFileTest, MapsUnderAHeadingOfTheHelpAreOpened) {
+  const Options options =
+      parse({file("run.yaml", "optimizer_settings:\n  lr: 9\n  steps: 4\nModel:\n  model: x\n")});
+  EXPECT_EQ(options.get_float("lr"), 9.0);
+  EXPECT_EQ(options.get_int("steps"), 4);
+  EXPECT_THAT(error_of({file("bad.yaml", "tuning:\n  lr: 9\n")}),
+              HasSubstr("unknown name 'tuning'"));
+}
+
+TEST_F(OptionFileTest, PrintedConfigurationReadsBackTheSame) {
+  const std::vector<std::string> words = {"--lr",      "3",          "--dataset", "a,b",     "c",
+                                          "--columns", R"({"q":1})", "--model",   "a: b # c"};
+  const Options first = parse(words);
+  const Options second = parse({file("printed.yaml", first.print_config())});
+  EXPECT_EQ(first.to_json(), second.to_json());
+}
+
+}  // namespace
+}  // namespace danlu

@@ -1,0 +1,270 @@
+#include "base/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace danlu {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+OptionTable table() {
+  return OptionTable(
+      "sft", "fine-tune", "danlu sft --model DIR",
+      {{.name = "model", .help = "model directory", .aliases = {"model_name_or_path", "m"}},
+       {.name = "learning_rate",
+        .type = OptionType::kFloat,
+        .default_text = "1e-4",
+        .help = "peak rate",
+        .aliases = {"lr"}},
+       {.name = "train_tokens", .type = OptionType::kInt, .help = "tokens"},
+       {.name = "packing", .type = OptionType::kBool, .default_text = "true", .help = "pack"},
+       {.name = "bf16", .type = OptionType::kBool, .default_text = "false", .help = "bf16"},
+       {.name = "dataset", .type = OptionType::kList, .help = "files", .aliases = {"data_path"}},
+       {.name = "dtype", .help = "type", .choices = {"bf16", "fp16", "fp32"}},
+       {.name = "columns", .type = OptionType::kJson, .help = "columns"},
+       {.name = "cache",
+        .default_text = "~/.cache",
+        .help = "folder",
+        .environment = "DANLU_TEST_CACHE"},
+       {.name = "ddp_timeout", .help = "", .ignored_because = "one process runs"}});
+}
+
+Options parse(const std::vector<std::string>& words, bool accepts_config = false) {
+  return table().parse(words, accepts_config);
+}
+
+/// The text and the hint of the error that `words` give.
+std::string error_of(const std::vector<std::string>& words, bool accepts_config = false) {
+  try {
+    parse(words, accepts_config);
+  } catch (const UsageError& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    return std::string(e.what()) + " | " + e.hint().en;
+  }
+  return "no error";
+}
+
+TEST(OptionSpelling, EveryWayToGiveAValue) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--learning_rate", "2e-5"},
+                                                {"--learning-rate", "2e-5"},
+                                                {"--learning_rate=2e-5"},
+                                                {"--lr", "2e-5"},
+                                                {"--lr=2e-5"},
+                                                {"--learning-rate=2e-5"}}) {
+    EXPECT_DOUBLE_EQ(parse(words).get_float("learning_rate"), 2e-5) << words[0];
+  }
+  EXPECT_EQ(parse({"-m", "dir"}).get_string("model"), "dir");
+  EXPECT_EQ(parse({"--model-name-or-path", "dir"}).get_string("model"), "dir");
+}
+
+TEST(OptionSpelling, EveryWayToSwitchSomethingOnAndOff) {
+  for (const char* word : {"true", "True", "TRUE", "t", "yes", "Y", "1", "on", "On"}) {
+    EXPECT_TRUE(parse({"--bf16", word}).get_bool("bf16")) << word;
+    EXPECT_TRUE(parse({std::string("--bf16=") + word}).get_bool("bf16")) << word;
+    EXPECT_FALSE(parse({"--no-bf16", word}).get_bool("bf16")) << word;
+  }
+  for (const char* word : {"false", "False", "f", "no", "N", "0", "off"}) {
+    EXPECT_FALSE(parse({"--packing", word}).get_bool("packing")) << word;
+    EXPECT_TRUE(parse({"--no_packing=" + std::string(word)}).get_bool("packing")) << word;
+  }
+  EXPECT_TRUE(parse({"--bf16"}).get_bool("bf16"));
+  EXPECT_FALSE(parse({"--no-packing"}).get_bool("packing"));
+  EXPECT_FALSE(parse({"--no_packing"}).get_bool("packing"));
+}
+
+TEST(OptionSpelling, ABareSwitchLeavesTheNextWordAlone) {
+  const Options options = parse({"--bf16", "words", "--packing", "--lr", "1"});
+  EXPECT_TRUE(options.get_bool("bf16"));
+  EXPECT_THAT(options.positional(), ElementsAre("words"));
+  EXPECT_EQ(options.get_float("learning_rate"), 1.0);
+}
+
+TEST(OptionSpelling, NegativeNumbersAndDashesAreValues) {
+  EXPECT_EQ(parse({"--train_tokens", "-1"}).get_int("train_tokens"), -1);
+  EXPECT_EQ(parse({"--lr", "-.5"}).get_float("learning_rate"), -0.5);
+  EXPECT_EQ(parse({"--model", "-"}).get_string("model"), "-");
+  EXPECT_EQ(parse({"--model", "--not a flag"}).get_string("model"), "--not a flag");
+  EXPECT_EQ(parse({"--model="}).get_string("model"), "");
+  EXPECT_EQ(parse({"--model", ""}).get_string("model"), "");
+  EXPECT_THAT(parse({"--bf16", "--", "--lr", "-x"}).positional(), ElementsAre("--lr", "-x"));
+}
+
+TEST(OptionValues, IntegersMayBeWrittenWithExponents) {
+  EXPECT_EQ(parse({"--train_tokens", "2e8"}).get_int("train_tokens"), 200000000);
+  EXPECT_EQ(parse({"--train_tokens", "1.5e3"}).get_int("train_tokens"), 1500);
+  EXPECT_EQ(parse({"--train_tokens", "+7"}).get_int("train_tokens"), 7);
+  EXPECT_EQ(parse({"--train_tokens", "9223372036854775807"}).get_int("train_tokens"), INT64_MAX);
+  for (const char* wrong : {"1.5", "many", "", "1e30", "0x10", "1 2", "nan"}) {
+    EXPECT_THAT(error_of({"--train_tokens", wrong}),
+                HasSubstr(std::string("[sft] --train_tokens: expected an integer, got '") + wrong))
+        << wrong;
+  }
+}
+
+TEST(OptionValues, NumbersAndChoicesAreChecked) {
+  EXPECT_THAT(error_of({"--lr", "fast"}), HasSubstr("[sft] --lr: expected a number, got 'fast'"));
+  EXPECT_THAT(error_of({"--lr", "nan"}), HasSubstr("expected a number"));
+  EXPECT_EQ(parse({"--dtype", "BF16"}).get_string("dtype"), "bf16");
+  EXPECT_THAT(error_of({"--dtype", "bf61"}),
+              HasSubstr("[sft] --dtype: expected one of bf16 | fp16 | fp32, got 'bf61' | did you "
+                        "mean 'bf16'?"));
+  EXPECT_THAT(error_of({"--bf16=perhaps"}), HasSubstr("expected true or false, got 'perhaps'"));
+}
+
+TEST(OptionValues, ListsTakeAllWordsCommasAndRepetition) {
+  const auto list = [](const std::vector<std::string>& words) {
+    return parse(words).get_list("dataset");
+  };
+  EXPECT_THAT(list({}), IsEmpty());
+  EXPECT_THAT(list({"--dataset", "a", "b", "--bf16"}), ElementsAre("a", "b"));
+  EXPECT_THAT(list({"--dataset", "a,b", "c"}), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(list({"--dataset", "a", "--data-path", "b"}), ElementsAre("a", "b"));
+  EXPECT_THAT(list({"--dataset=a, b"}), ElementsAre("a", "b"));
+  EXPECT_THAT(list({"--dataset", "{x,y}/*.json"}), ElementsAre("{x,y}/*.json"));
+  EXPECT_THAT(list({"--dataset", R"(["a,b","c"])"}), ElementsAre("a,b", "c"));
+  EXPECT_THAT(error_of({"--dataset", "--bf16"}), HasSubstr("--dataset: a value is missing"));
+}
+
+TEST(OptionValues, JsonIsTextOrAFile) {
+  EXPECT_EQ(parse({"--columns", R"({"q": "query"})"}).get_json("columns")["q"], "query");
+  EXPECT_THAT(error_of({"--columns", "{oops"}), HasSubstr("[sft] --columns:1:2: not valid JSON"));
+  EXPECT_THROW(parse({"--columns", "/nowhere.json"}), IoError);
+}
+
+TEST(OptionErrors, AnUnknownFlagNamesTheNearestOne) {
+  EXPECT_EQ(error_of({"--modle", "x"}), "[sft] unknown flag --modle | did you mean --model?");
+  EXPECT_EQ(error_of({"--learning-rat", "1"}),
+            "[sft] unknown flag --learning-rat | did you mean --learning_rate?");
+  EXPECT_EQ(error_of({"--zzzzzz"}),
+            "[sft] unknown flag --zzzzzz | danlu sft --help lists the names");
+  EXPECT_EQ(error_of({"-q"}), "[sft] unknown flag -q | danlu sft --help lists the names");
+  EXPECT_THAT(error_of({"--no-model"}), HasSubstr("unknown flag --no-model"))
+      << "only switches can be negated";
+}
+
+TEST(OptionErrors, AMissingValueIsNotTakenFromTheNextFlag) {
+  EXPECT_THAT(error_of({"--model", "--lr", "1"}), HasSubstr("[sft] --model: a value is missing"));
+  EXPECT_THAT(error_of({"--model"}), HasSubstr("--model=VALUE"));
+}
+
+TEST(OptionErrors, OneOptionUnderTwoNamesWithTwoValues) {
+  EXPECT_THAT(error_of({"--lr", "1e-4", "--learning_rate", "1e-5"}),
+              HasSubstr("[sft] --lr and --learning_rate are the same option with different values: "
+                        "'1e-4', '1e-5'"));
+  EXPECT_EQ(parse({"--lr", "1e-5", "--learning_rate", "1e-5"}).get_float("learning_rate"), 1e-5);
+  EXPECT_EQ(parse({"--lr", "1", "--lr", "2"}).get_float("learning_rate"), 2.0);
+  EXPECT_EQ(parse({"--train-tokens", "1", "--train_tokens", "2"}).get_int("train_tokens"), 2);
+}
+
+TEST(OptionErrors, ARequiredOptionIsNamed) {
+  const OptionTable required("x", "", "danlu x --input FILE",
+                             {{.name = "input", .help = "a file", .required = true}});
+  try {
+    required.parse({});
+    FAIL();
+  } catch (const UsageError& e) {
+    EXPECT_STREQ(e.what(), "[x] --input is required: a file");
+    EXPECT_EQ(e.hint().en, "usage: danlu x --input FILE");
+    EXPECT_EQ(e.hint().zh, "用法：danlu x --input FILE");
+  }
+}
+
+TEST(OptionErrors, WrongGettersAndTablesAreOurFault) {
+  EXPECT_THROW(parse({}).get_int("model"), InternalError);
+  EXPECT_THROW(parse({}).get_int("no_such"), InternalError);
+  EXPECT_THROW(parse({}).get_string("model"), UsageError);
+  EXPECT_THROW(OptionTable("x", "", "", {{.name = "a"}, {.name = "b", .aliases = {"a"}}}),
+               InternalError);
+}
+
+TEST(OptionSources, IgnoredOptionsAreAcceptedWithANotice) {
+  testing::internal::CaptureStderr();
+  parse({"--ddp_timeout", "1800"});
+  parse({"--ddp_timeout=x"});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("notice: --ddp_timeout has no effect here: one process runs"));
+}
+
+TEST(OptionSources, FlagBeatsEnvironmentBeatsProfileBeatsDefault) {
+  OptionTable profiled = table();
+  profiled.add_profile("alpaca", {{"cache", "from-profile"}, {"lr", "2e-5"}});
+  EXPECT_EQ(profiled.parse({}).get_string("cache"), "~/.cache");
+  EXPECT_FALSE(profiled.parse({}).is_set("cache"));
+  EXPECT_TRUE(profiled.parse({}).has_value("cache"));
+
+  const Options profile = profiled.parse({"--profile", "alpaca"});
+  EXPECT_EQ(profile.get_string("cache"), "from-profile");
+  EXPECT_EQ(profile.source("cache"), OptionSource::kProfile);
+  EXPECT_EQ(profile.get_float("learning_rate"), 2e-5);
+
+  ::setenv("DANLU_TEST_CACHE", "from-env", 1);
+  const Options environment = profiled.parse({"--profile=alpaca"});
+  EXPECT_EQ(environment.get_string("cache"), "from-env");
+  EXPECT_EQ(environment.source("cache"), OptionSource::kEnvironment);
+  const Options flag = profiled.parse({"--cache", "from-flag", "--profile", "alpaca"});
+  EXPECT_EQ(flag.get_string("cache"), "from-flag");
+  EXPECT_EQ(flag.source("cache"), OptionSource::kFlag);
+  ::unsetenv("DANLU_TEST_CACHE");
+
+  try {
+    profiled.parse({"--profile", "alpacca"});
+    FAIL();
+  } catch (const UsageError& e) {
+    EXPECT_EQ(e.hint().en, "did you mean alpaca?");
+  }
+  EXPECT_THROW(profiled.add_profile("x", {{"nothing", "1"}}), InternalError);
+}
+
+TEST(OptionSources, SetOverridesAndChecks) {
+  Options options = parse({});
+  options.set("learning_rate", "3");
+  EXPECT_EQ(options.get_float("learning_rate"), 3.0);
+  EXPECT_EQ(options.source("learning_rate"), OptionSource::kProfile);
+  EXPECT_THROW(options.set("learning_rate", "x"), UsageError);
+  EXPECT_THROW(options.set("nothing", "x"), InternalError);
+}
+
+TEST(OptionOutput, OptionsOutliveTheirTable) {
+  const Options options = [] { return table().parse({"--lr", "5"}); }();
+  EXPECT_EQ(options.get_float("learning_rate"), 5.0);
+  EXPECT_EQ(options.to_json()["learning_rate"], 5.0);
+}
+
+TEST(OptionOutput, PrintConfigShowsValuesWithTheirSource) {
+  const std::string text = parse({"--lr", "5", "--dataset", "a", "b"}).print_config();
+  EXPECT_THAT(text, testing::ContainsRegex("learning_rate: 5.0 +# flag --lr\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("packing: true +# default\n"));
+  EXPECT_THAT(text, HasSubstr("dataset: [\"a\",\"b\"]"));
+  EXPECT_THAT(text, HasSubstr("model: null"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("ddp_timeout")));
+}
+
+TEST(OptionHelp, ShowsDefaultsChoicesAliasesAndWhatIsIgnored) {
+  const std::string help = table().help();
+  EXPECT_THAT(help, testing::StartsWith("danlu sft: fine-tune\n\nUsage: danlu sft --model DIR\n"));
+  EXPECT_THAT(help, HasSubstr("[default: 1e-4]"));
+  EXPECT_THAT(help, HasSubstr("(bf16 | fp16 | fp32)"));
+  EXPECT_THAT(help, HasSubstr("Also: --model_name_or_path, -m."));
+  EXPECT_THAT(help, HasSubstr("without effect here\n  --ddp_timeout"));
+  EXPECT_THAT(help, HasSubstr("[env: DANLU_TEST_CACHE]"));
+}
+
+TEST(NearestName, FindsTyposSwapsAndBeginnings) {
+  const std::vector<std::string> names = {"tokenize", "detokenize", "train", "pretrain"};
+  EXPECT_EQ(nearest_name("tokenise", names), "tokenize");
+  EXPECT_EQ(nearest_name("tokneize", names), "tokenize");
+  EXPECT_EQ(nearest_name("Train", names), "train");
+  EXPECT_EQ(nearest_name("detok", names), "detokenize");
+  EXPECT_EQ(nearest_name("xyz", names), std::nullopt);
+  EXPECT_EQ(nearest_name("", names), std::nullopt);
+}
+
+}  // namespace
+}  // namespace danlu

@@ -1,0 +1,65 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <vector>
+
+#include "base/error.h"
+
+namespace danlu {
+namespace {
+
+TEST(ParallelFor, CallsEveryIndexOnce) {
+  for (const size_t num_threads : {0, 1, 3, 64}) {
+    std::vector<std::atomic<int>> calls(50);
+    parallel_for(calls.size(), num_threads, [&](size_t i) { ++calls[i]; });
+    for (const auto& count : calls) EXPECT_EQ(count, 1);
+  }
+  parallel_for(0, 4, [](size_t) { FAIL(); });
+}
+
+TEST(ParallelFor, RethrowsAndStopsHandingOutWork) {
+  std::atomic<int> calls{0};
+  EXPECT_THROW(parallel_for(100000, 2,
+                            [&](size_t i) {
+                              ++calls;
+                              if (i == 3) throw DataError("row 3");
+                            }),
+               DataError);
+  EXPECT_LT(calls, 100000);
+}
+
+TEST(ThreadPool, RunsTasksAndCarriesExceptions) {
+  ThreadPool pool(2);
+  EXPECT_EQ(pool.size(), 2u);
+  std::atomic<int> sum{0};
+  std::vector<std::future<void>> done;
+  for (int i = 0; i < 100; ++i) done.push_back(pool.submit([&sum, i] { sum += i; }));
+  for (auto& future : done) future.get();
+  EXPECT_EQ(sum, 4950);
+  auto failing = pool.submit([] { throw DataError("no"); });
+  EXPECT_THROW(failing.get(), DataError);
+}
+
+TEST(ThreadPool, TheDestructorWaitsForWaitingTasks) {
+  std::atomic<int> ran{0};
+  {
+    ThreadPool pool(1);
+    for (int i = 0; i < 20; ++i) pool.submit([&ran] { ++ran; });
+  }
+  EXPECT_EQ(ran, 20);
+}
+
+TEST(DefaultThreadCount, FollowsOmpNumThreads) {
+  ::setenv("OMP_NUM_THREADS", "3", 1);
+  EXPECT_EQ(default_thread_count(), 3u);
+  ::setenv("OMP_NUM_THREADS", "many", 1);
+  EXPECT_GE(default_thread_count(), 1u);
+  ::unsetenv("OMP_NUM_THREADS");
+  EXPECT_GE(default_thread_count(), 1u);
+}
+
+}  // namespace
+}  // namespace danlu

@@ -1,0 +1,205 @@
+#include "infer/generate.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/rng.h"
+#include "infer/step.h"
+#include "support/shared_data.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::infer {
+namespace generate_test {
+
+std::unique_ptr<models::CausalLM> tiny_model(int64_t vocab, int64_t window = 64) {
+  const Json json = {{"model_type", "llama"},    {"vocab_size", vocab},
+                     {"hidden_size", 32},        {"intermediate_size", 40},
+                     {"num_hidden_layers", 2},   {"num_attention_heads", 4},
+                     {"num_key_value_heads", 2}, {"max_position_embeddings", window},
+                     {"rms_norm_eps", 1e-5},     {"initializer_range", 0.5}};
+  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json), at::kFloat,
+                                                  at::Device(at::kCPU));
+  model->initialize(7);
+  return model;
+}
+
+Request request(std::vector<text::TokenId> prompt, int64_t max_new_tokens) {
+  Request r;
+  r.prompt = std::move(prompt);
+  r.max_new_tokens = max_new_tokens;
+  return r;
+}
+
+/// log p(answer | prompt) without any cache.
+double log_probability(const models::CausalLM& model, const std::vector<text::TokenId>& prompt,
+                       const std::vector<text::TokenId>& answer) {
+  std::vector<int64_t> ids(prompt.begin(), prompt.end()), positions;
+  ids.insert(ids.end(), answer.begin(), answer.end());
+  for (size_t i = 0; i < ids.size(); ++i) positions.push_back(static_cast<int64_t>(i));
+  const int64_t n = static_cast<int64_t>(ids.size());
+  models::ForwardInput input;
+  input.ids_N = at::tensor(ids, at::kLong);
+  input.positions_N = at::tensor(positions, at::kLong);
+  input.segments = {{0, n}, {0, n}};
+  const at::NoGradGuard no_grad;
+  const at::Tensor log_p =
+      at::log_softmax(model.logits(model.forward_hidden(input)).to(at::kDouble), -1);
+  double total = 0;
+  for (size_t i = 0; i < answer.size(); ++i) {
+    total += log_p[static_cast<int64_t>(prompt.size() + i) - 1][answer[i]].item<double>();
+  }
+  return total;
+}
+
+TEST(Generate, GreedyMatchesTheGoldensOfEveryDenseFamily) {
+  DANLU_REQUIRES_SHARED();
+  for (const char* name : {"llama", "llama_sharded_bf16", "qwen2", "qwen3", "baichuan2_7b"}) {
+    SCOPED_TRACE(name);
+    const std::filesystem::path dir = test::shared_dir() / "golden" / name;
+    const auto model = models::load_model(dir, at::kFloat, at::Device(at::kCPU));
+    const auto golden = weights::open_safetensors(dir / "golden.safetensors");
+    auto ids_of = [&](const std::string& tensor) {
+      std::vector<int64_t> wide(static_cast<size_t>(golden->find(tensor)->num_elements()));
+      golden->read(tensor, std::as_writable_bytes(std::span(wide)));
+      return std::vector<text::TokenId>(wide.begin(), wide.end());
+    };
+    const std::vector<text::TokenId> prompt = ids_of("gen_prompt_ids"),
+                                     expected = ids_of("gen_output_ids");
+    const std::vector<Answer> answers = generate(
+        *model, {request(prompt, static_cast<int64_t>(expected.size() - prompt.size()))}, 1);
+    std::vector<text::TokenId> whole = prompt;
+    whole.insert(whole.end(), answers[0].ids.begin(), answers[0].ids.end());
+    EXPECT_EQ(whole, expected);
+  }
+}
+
+TEST(Generate, AnAnswerDoesNotDependOnItsBatch) {
+  const auto model = tiny_model(31);
+  std::vector<Request> requests;
+  for (uint64_t i = 0; i < 7; ++i) {
+    std::vector<text::TokenId> prompt;
+    for (uint64_t t = 0; t < 1 + i % 4; ++t)
+      prompt.push_back(static_cast<text::TokenId>(mix64(i, t) % 31));
+    requests.push_back(request(prompt, 5 + static_cast<int64_t>(i)));
+    requests.back().sampling.do_sample = i % 2 == 1;
+    requests.back().sampling.seed = 11;
+    requests.back().stream = i;
+  }
+  const std::vector<Answer> together = generate(*model, requests, 3);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(generate(*model, {requests[i]}, 1)[0].ids, together[i].ids) << "request " << i;
+  }
+}
+
+TEST(Generate, StopsBeforeAStopIdAndSaysSo) {
+  const auto model = tiny_model(31);
+  const Answer free = generate(*model, {request({3, 4}, 10)}, 1)[0];
+  EXPECT_EQ(free.reason, FinishReason::kLength);
+  Request stopped = request({3, 4}, 10);
+  stopped.stop_ids = {free.ids[4]};
+  const Answer answer = generate(*model, {stopped}, 1)[0];
+  EXPECT_EQ(answer.reason, FinishReason::kStop);
+  const auto first = std::find(free.ids.begin(), free.ids.end(), free.ids[4]);
+  EXPECT_EQ(answer.ids, std::vector<text::TokenId>(free.ids.begin(), first));
+}
+
+TEST(Generate, StopsWhenTheWindowIsFull) {
+  const auto model = tiny_model(31, 12);
+  EXPECT_EQ(generate(*model, {request({1, 2, 3}, 100)}, 1)[0].ids.size(), 9u);
+}
+
+TEST(Generate, RejectsAPromptLongerThanTheWindow) {
+  const auto model = tiny_model(31, 4);
+  try {
+    generate(*model, {request({1, 2, 3, 4, 5}, 1)}, 1);
+    FAIL() << "a prompt of 5 tokens fitted a window of 4";
+  } catch (const DataError& e) {
+    EXPECT_STREQ(e.what(), "[generate] the prompt has 5 tokens, the model's window holds 4");
+  }
+}
+
+TEST(Generate, RejectsAnIdOutsideTheVocabulary) {
+  const auto model = tiny_model(31);
+  EXPECT_THROW(generate(*model, {request({1, 31}, 1)}, 1), DataError);
+}
+
+TEST(Generate, ACallbackCanCancelOneRequest) {
+  const auto model = tiny_model(31);
+  const std::vector<Answer> answers =
+      generate(*model, {request({1}, 8), request({2}, 8)}, 2,
+               [](size_t index, text::TokenId) { return index == 1; });
+  EXPECT_EQ(answers[0].reason, FinishReason::kCancelled);
+  EXPECT_EQ(answers[0].ids.size(), 1u);
+  EXPECT_EQ(answers[1].ids.size(), 8u);
+}
+
+TEST(Session, ReusingTheCacheChangesNothing) {
+  const auto model = tiny_model(31);
+  Session session(*model);
+  std::vector<text::TokenId> prompt{5, 6, 7};
+  for (int turn = 0; turn < 4; ++turn) {
+    const Answer cached = session.answer(request(prompt, 6));
+    EXPECT_EQ(cached.ids, generate(*model, {request(prompt, 6)}, 1)[0].ids) << "turn " << turn;
+    prompt.insert(prompt.end(), cached.ids.begin(), cached.ids.end());
+    prompt.push_back(turn + 1);
+    if (turn == 2) prompt = {5, 6, 9, 9};  // shares only a prefix with what is cached
+  }
+}
+
+TEST(BeamSearch, AWideBeamFindsTheMostLikelyAnswer) {
+  constexpr int kVocab = 6, kLength = 3;
+  const auto model = tiny_model(kVocab);
+  Request r = request({2, 4}, kLength);
+  r.sampling.num_beams = 36;  // as many as there are prefixes of length 2: nothing can be lost
+  std::vector<text::TokenId> best;
+  double best_score = -1e30;
+  for (int code = 0; code < kVocab * kVocab * kVocab; ++code) {
+    const std::vector<text::TokenId> answer{code / 36, code / 6 % 6, code % 6};
+    const double score = log_probability(*model, r.prompt, answer);
+    if (score > best_score) {
+      best_score = score;
+      best = answer;
+    }
+  }
+  EXPECT_EQ(beam_search(*model, r).ids, best);
+}
+
+TEST(BeamSearch, LengthPenaltyDecidesBetweenShortAndLong) {
+  const auto model = tiny_model(6);
+  Request r = request({2, 4}, 4);
+  r.sampling.num_beams = 36;
+  r.stop_ids = {0};
+  r.sampling.length_penalty = -20;  // a negative exponent makes every further token costly
+  const size_t shortest = beam_search(*model, r).ids.size();
+  r.sampling.length_penalty = 20;
+  EXPECT_GT(beam_search(*model, r).ids.size(), shortest);
+}
+
+TEST(GenerationDefaults, ReadsTheFileAndTreatsTemperatureZeroAsGreedy) {
+  const std::filesystem::path dir =
+      std::filesystem::path(testing::TempDir()) / "danlu_generation_defaults";
+  std::filesystem::create_directories(dir);
+  write_json_file(dir / "config.json", {{"model_type", "llama"},
+                                        {"vocab_size", 8},
+                                        {"hidden_size", 8},
+                                        {"intermediate_size", 8},
+                                        {"num_hidden_layers", 1},
+                                        {"num_attention_heads", 2},
+                                        {"max_position_embeddings", 8},
+                                        {"eos_token_id", 2}});
+  write_json_file(
+      dir / "generation_config.json",
+      {{"eos_token_id", {5, 6}}, {"do_sample", true}, {"temperature", 0}, {"top_k", 20}});
+  const GenerationDefaults defaults = load_generation_defaults(dir);
+  EXPECT_FALSE(defaults.sampling.do_sample);
+  EXPECT_EQ(defaults.sampling.top_k, 20);
+  EXPECT_THAT(defaults.stop_ids, testing::IsSupersetOf({5, 6}));
+}
+
+}  // namespace generate_test
+}  // namespace danlu::infer

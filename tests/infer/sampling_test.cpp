@@ -1,0 +1,139 @@
+#include "infer/sampling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+
+namespace danlu::infer {
+namespace sampling_test {
+
+constexpr float kGone = -std::numeric_limits<float>::infinity();
+
+SamplingParams sampling() {
+  SamplingParams params;
+  params.do_sample = true;
+  return params;
+}
+
+std::vector<float> logits_of(const std::vector<double>& probabilities) {
+  std::vector<float> logits;
+  for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p)));
+  return logits;
+}
+
+std::vector<int> kept(std::vector<float> logits, const SamplingParams& params,
+                      std::vector<int32_t> seen = {}) {
+  process_logits(logits, seen, params);
+  std::vector<int> ids;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] != kGone) ids.push_back(static_cast<int>(i));
+  }
+  return ids;
+}
+
+using testing::ElementsAre;
+
+TEST(Sampling, TopKKeepsTheKMostLikely) {
+  SamplingParams params = sampling();
+  params.top_k = 2;
+  EXPECT_THAT(kept({1, 4, 3, 2}, params), ElementsAre(1, 2));
+}
+
+TEST(Sampling, TopPKeepsTheTokenThatCrossesTheBorder) {
+  SamplingParams params = sampling();
+  params.top_p = 0.7;  // 0.5 < 0.7, so 0.3 is still needed; 0.5 + 0.3 >= 0.7, so 0.15 is not
+  EXPECT_THAT(kept(logits_of({0.15, 0.5, 0.05, 0.3}), params), ElementsAre(1, 3));
+}
+
+TEST(Sampling, TopPKeepsTheMostLikelyTokenEvenIfTiny) {
+  SamplingParams params = sampling();
+  params.top_p = 1e-9;
+  EXPECT_THAT(kept(logits_of({0.2, 0.5, 0.3}), params), ElementsAre(1));
+}
+
+TEST(Sampling, MinPIsRelativeToTheMostLikely) {
+  SamplingParams params = sampling();
+  params.min_p = 0.25;  // 0.25 * 0.5 = 0.125
+  EXPECT_THAT(kept(logits_of({0.13, 0.5, 0.12, 0.25}), params), ElementsAre(0, 1, 3));
+}
+
+TEST(Sampling, TemperatureComesBeforeTopP) {
+  SamplingParams params = sampling();
+  params.top_p = 0.75;
+  // At temperature 1 the first token holds 0.8 alone. At 4 the ratio 8:1 becomes 1.68:1, so both
+  // are needed: 1.68 / (1.68 + 1 + 1) = 0.457 < 0.75, + 0.27 = 0.73 < 0.75: all three.
+  EXPECT_THAT(kept(logits_of({0.8, 0.1, 0.1}), params), ElementsAre(0));
+  params.temperature = 4;
+  EXPECT_THAT(kept(logits_of({0.8, 0.1, 0.1}), params), ElementsAre(0, 1, 2));
+}
+
+TEST(Sampling, RepetitionPenaltyDividesPositiveAndMultipliesNegativeLogitsOnce) {
+  SamplingParams params;
+  params.repetition_penalty = 2;
+  std::vector<float> logits{4, -3, 5};
+  const std::vector<int32_t> seen{0, 1, 0, 1};
+  process_logits(logits, seen, params);
+  EXPECT_THAT(logits, ElementsAre(2, -6, 5));
+}
+
+TEST(Sampling, GreedyTakesTheFirstLargestAndIgnoresTemperature) {
+  SamplingParams params;
+  params.temperature = 0.1;
+  std::vector<float> logits{1, 7, 7, 2};
+  EXPECT_EQ(sample_token(logits, {}, params, 0, 0), 1);
+}
+
+TEST(Sampling, DrawsInProportionToTheProbabilities) {
+  const std::vector<double> probabilities{0.1, 0.6, 0.3};
+  std::vector<int> counts(3);
+  constexpr int kDraws = 20000;
+  for (int step = 0; step < kDraws; ++step) {
+    std::vector<float> logits = logits_of(probabilities);
+    ++counts[static_cast<size_t>(
+        sample_token(logits, {}, sampling(), 0, static_cast<uint64_t>(step)))];
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    // Five standard deviations of a binomial count; the seed is fixed.
+    const double expected = probabilities[i] * kDraws;
+    EXPECT_NEAR(counts[i], expected, 5 * std::sqrt(expected * (1 - probabilities[i])));
+  }
+}
+
+TEST(Sampling, NeverDrawsARemovedToken) {
+  SamplingParams params = sampling();
+  params.top_k = 1;
+  for (uint64_t step = 0; step < 200; ++step) {
+    std::vector<float> logits{0.f, 0.1f, 0.f};
+    EXPECT_EQ(sample_token(logits, {}, params, 3, step), 1);
+  }
+}
+
+TEST(Sampling, TheDrawDependsOnSeedStreamAndStepOnly) {
+  EXPECT_EQ(uniform_at(1, 2, 3), uniform_at(1, 2, 3));
+  EXPECT_NE(uniform_at(1, 2, 3), uniform_at(2, 2, 3));
+  EXPECT_NE(uniform_at(1, 2, 3), uniform_at(1, 3, 3));
+  EXPECT_NE(uniform_at(1, 2, 3), uniform_at(1, 2, 4));
+}
+
+TEST(Sampling, NaNLogitsAreAnError) {
+  std::vector<float> logits{1, std::nanf(""), 2};
+  EXPECT_THROW(sample_token(logits, {}, SamplingParams{}, 0, 0), NumericError);
+}
+
+TEST(Sampling, RejectsValuesOutOfRangeAndNamesThem) {
+  SamplingParams params;
+  params.top_p = 1.5;
+  try {
+    params.validate();
+    FAIL() << "top_p 1.5 was accepted";
+  } catch (const UsageError& e) {
+    EXPECT_STREQ(e.what(), "[sampling] top_p must be in (0, 1], got 1.5");
+  }
+}
+
+}  // namespace sampling_test
+}  // namespace danlu::infer

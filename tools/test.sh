@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Runs all tests of a build folder and ends with one summary: passed, failed, skipped and which.
+#   tools/test.sh [BUILD_FOLDER [CTEST_ARGUMENT…]]
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=$(realpath "${1:-build}")
+results=$build/test-results
+rm -rf "$results" && mkdir -p "$results"
+
+GTEST_OUTPUT="xml:$results/" ctest --test-dir "$build" --output-on-failure -j2 "${@:2}"
+code=$?
+
+# GoogleTest's reports: one <testcase …> line each; a skipped one names its reason on the next line.
+find "$results" -name '*.xml' -print0 | sort -z | xargs -0 -r awk '
+  function attribute(name,  at, rest) {
+    at = index($0, " " name "=\"")
+    if (!at) return ""
+    rest = substr($0, at + length(name) + 3)
+    return substr(rest, 1, index(rest, "\"") - 1)
+  }
+  function unescape(text) {
+    gsub(/&quot;/, "\"", text); gsub(/&#x0A;.*/, "", text); gsub(/&apos;/, "\x27", text)
+    gsub(/&lt;/, "<", text); gsub(/&gt;/, ">", text); gsub(/&amp;/, "\\&", text)
+    return text
+  }
+  /<testcase / {
+    test = attribute("classname") "." attribute("name")
+    result = attribute("result")
+    if (result == "skipped") skipped[++num_skipped] = test
+    else if (result == "completed") ++num_run
+  }
+  /<skipped / { reason[num_skipped] = unescape(attribute("message")) }
+  /<failure / { if (!(test in failed)) { failed[test] = 1; ++num_failed } }
+  END {
+    printf "\ntests: %d passed, %d failed, %d skipped\n", num_run - num_failed, num_failed, num_skipped
+    for (test in failed) print "  failed   " test
+    for (i = 1; i <= num_skipped; ++i) {
+      printf "  skipped  %s%s\n", skipped[i], reason[i] == "" ? "" : ": " reason[i]
+    }
+  }'
+exit $code
