@@ -11,7 +11,7 @@ help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build ## train, tune, merge and talk to a small model, in minutes
-	tools/demo.sh
+	tools/demo/run.sh $(BUILD)
 
 test: build ## build and run every test
 	tools/test.sh $(BUILD)
@@ -57,7 +57,7 @@ fuzz: ## run every fuzz target for 60 seconds (FUZZ_SECONDS=…)
 	tools/fuzz.sh build-fuzz
 
 docs: build ## run the commands that README and docs show
-	$(BUILD)/test_house --gtest_filter='Docs*:Features*'
+	$(BUILD)/test_house --gtest_filter='*Docs*:Features*'
 
 help-texts: build ## rewrite the golden help texts in tests/cli/help
 	DANLU_UPDATE_HELP=1 $(BUILD)/test_cli --gtest_filter='Help*'

@@ -25,6 +25,20 @@ function(danlu_room name)
   endif()
 endfunction()
 
+# Builds a text file into a room as `const char* const danlu::<room>::<symbol>`.
+function(danlu_embed room file symbol)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${file})
+  file(READ ${CMAKE_SOURCE_DIR}/${file} content)
+  set(source ${CMAKE_BINARY_DIR}/embedded/${room}_${symbol}.cpp)
+  file(CONFIGURE OUTPUT ${source} @ONLY CONTENT [[
+namespace danlu::@room@ {
+extern const char* const @symbol@;
+const char* const @symbol@ = R"danlu(@content@)danlu";
+}  // namespace danlu::@room@
+]])
+  target_sources(danlu_${room} PRIVATE ${source})
+endfunction()
+
 function(danlu_whole_archive target)
   foreach(room ${ARGN})
     get_target_property(type danlu_${room} TYPE)

@@ -85,7 +85,11 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
     }
     config.validate();
   } catch (const ModelError& e) {
-    throw ModelError(fmt::format("{}: {}", file.string(), e.what()), e.hint());
+    // The parser names the file by its role; here its place is known.
+    constexpr std::string_view kRole = "[config.json] ";
+    std::string_view what = e.what();
+    if (what.substr(0, kRole.size()) == kRole) what.remove_prefix(kRole.size());
+    throw ModelError(fmt::format("{}: {}", file.string(), what), e.hint());
   }
   return config;
 }

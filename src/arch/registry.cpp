@@ -13,7 +13,14 @@ namespace danlu::arch {
 namespace {
 
 [[noreturn]] void unsupported(const std::string& what, const std::vector<std::string>& supported) {
-  const auto nearest = nearest_name(what, supported);
+  auto nearest = nearest_name(what, supported);
+  if (!nearest) {
+    // qwen2_vl, llama4_text, …: what stands before the suffix is the kin.
+    const auto kin = std::find_if(supported.begin(), supported.end(), [&](const std::string& name) {
+      return what.rfind(name, 0) == 0;
+    });
+    if (kin != supported.end()) nearest = *kin;
+  }
   Hint hint;
   if (nearest) {
     hint = {fmt::format("the nearest supported one is {}; its arithmetic may differ", *nearest),

@@ -27,6 +27,9 @@ Json parse_json(std::string_view text, const std::string& origin) {
     if (auto at = what.find(": ", what.find("column")); at != std::string::npos)
       what = what.substr(at + 2);
     throw DataError(fmt::format("{}:{}:{}: not valid JSON: {}", origin, line, column, what));
+  } catch (const nlohmann::json::exception& e) {
+    // A number that no double holds (1e400) is not a syntax error to the library.
+    throw DataError(fmt::format("{}: not valid JSON: {}", origin, e.what()));
   }
 }
 

@@ -17,6 +17,19 @@ namespace {
 constexpr size_t kMaxIncludeDepth = 16;
 constexpr int kMaxNesting = 64;
 
+/// Environment variables may hold any bytes; JSON text may not.
+std::string json_text(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void require_utf8(std::string_view text, const fs::path& path) {
+  try {
+    (void)Json(text).dump();  // the writer checks every byte
+  } catch (const Json::type_error&) {
+    throw UsageError(fmt::format("{}: not UTF-8 text", path.string()));
+  }
+}
+
 /// Plain YAML scalars have the types of YAML's core schema; quoted ones are strings.
 Json typed_scalar(const YAML::Node& node, const std::string& text) {
   if (node.Tag() == "!") return text;
@@ -64,6 +77,7 @@ class FileReader {
  private:
   static YAML::Node parse(std::string_view text, const fs::path& path) {
     // JSON is not quite YAML (tabs, surrogate pairs): check and rewrite it through the JSON reader.
+    require_utf8(text, path);
     std::string content(text);
     if (path.extension() == ".json") content = parse_json(text, path.string()).dump(1);
     try {
@@ -146,7 +160,7 @@ class FileReader {
     OptionFileEntry entry;
     entry.key = key;
     entry.origin = where(at);
-    entry.json = to_json(value, 0).dump();
+    entry.json = json_text(to_json(value, 0));
     if (value.IsScalar()) {
       entry.text = expand_variables(value.Scalar(), where(value));
     } else if (value.IsSequence()) {
@@ -163,7 +177,7 @@ class FileReader {
     std::vector<std::string> out;
     for (const YAML::Node& element : sequence) {
       out.push_back(element.IsScalar() ? expand_variables(element.Scalar(), where(element))
-                                       : to_json(element, 0).dump());
+                                       : json_text(to_json(element, 0)));
     }
     return out;
   }

@@ -72,10 +72,11 @@ std::string describe(const OptionSpec& spec) {
   if (!spec.default_text.empty()) out += fmt::format(" [default: {}]", spec.default_text);
   if (!spec.environment.empty()) out += fmt::format(" [env: {}]", spec.environment);
   if (!spec.aliases.empty()) {
-    out += " Also: ";
-    for (size_t i = 0; i < spec.aliases.size(); ++i)
-      out += (i ? ", " : "") + dashed(spec.aliases[i]);
-    out += ".";
+    out += " (also";
+    for (size_t i = 0; i < spec.aliases.size(); ++i) {
+      out += (i ? ", " : " ") + dashed(spec.aliases[i]);
+    }
+    out += ")";
   }
   return out;
 }

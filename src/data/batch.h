@@ -23,14 +23,14 @@ struct Batch {
 /// A tokenised sample before batching: labels are NOT shifted (labels[i] belongs to ids[i]).
 /// `segments` holds the start of each sub-sample when the sample is itself packed ({0} otherwise).
 struct Sample {
-  std::vector<int32_t> ids;
-  std::vector<int32_t> labels;
+  std::vector<int32_t> ids{};
+  std::vector<int32_t> labels{};
   std::vector<int32_t> segments{0};
   /// labels[i] is already the target of ids[i] (windows cut from a running text, where the last
   /// position has a target too, and targets cross segment borders).
   bool labels_are_targets = false;
   /// Where positions restart, if not at `segments`. Empty: at `segments`.
-  std::vector<int32_t> position_starts;
+  std::vector<int32_t> position_starts{};
 };
 
 /// Concatenates samples into a batch: shifts labels inside each segment (the last position of a

@@ -32,8 +32,9 @@ Truncation truncation_from_name(const std::string& name) {
     if (kNames[i] == name) return static_cast<Truncation>(i);
   }
   const auto near = nearest_name(name, kNames);
-  throw UsageError(fmt::format("[truncation] must be delete, left, right or split, got \"{}\"", name),
-                   near ? Hint{fmt::format("did you mean {}?", *near), ""} : Hint{});
+  throw UsageError(
+      fmt::format("[truncation] must be delete, left, right or split, got \"{}\"", name),
+      near ? Hint{fmt::format("did you mean {}?", *near), ""} : Hint{});
 }
 
 RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
@@ -41,15 +42,16 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
   const RowFormat format = handler.format();
   if (settings_.kind == EncodedKind::kTexts) {
     if (format != RowFormat::kText) {
-      throw UsageError(fmt::format("[dataset] rows of layout {} are not plain text",
-                                   handler.description()));
+      throw UsageError(
+          fmt::format("[dataset] rows of layout {} are not plain text", handler.description()));
     }
     num_streams_ = handler.text_keys().size();
   } else if (format == RowFormat::kText && handler.text_keys().size() != 1) {
     throw UsageError("[json_keys] several text columns make several data sets; name one");
   }
   if (format != RowFormat::kTokens && !settings_.tokenizer) {
-    throw UsageError("[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model");
+    throw UsageError(
+        "[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model");
   }
   if (format != RowFormat::kTokens && format != RowFormat::kText && !settings_.chat_encoder) {
     throw UsageError("[template] rows of layout " + handler.description() +
@@ -186,9 +188,8 @@ bool RowEncoder::cut(std::vector<int32_t>* ids, std::vector<int32_t>* labels,
 bool RowEncoder::check_vocabulary(const TokenRow& row, RowEvent* event) const {
   if (!settings_.tokenizer) return true;
   const auto size = static_cast<int32_t>(settings_.tokenizer->size());
-  const auto outside = std::find_if(row.ids.begin(), row.ids.end(), [&](int32_t id) {
-    return id >= size;
-  });
+  const auto outside =
+      std::find_if(row.ids.begin(), row.ids.end(), [&](int32_t id) { return id >= size; });
   if (outside == row.ids.end()) return true;
   event->reason = "a token id is outside the vocabulary";
   event->detail = fmt::format("{} >= {}", *outside, size);

@@ -24,8 +24,8 @@ Json reasons_to_json(const std::vector<ReasonCount>& reasons) {
 std::vector<ReasonCount> reasons_from_json(const Json& list) {
   std::vector<ReasonCount> reasons;
   for (const Json& item : list) {
-    reasons.push_back({item.at("reason"), item.at("count"),
-                       item.at("examples").get<std::vector<std::string>>()});
+    reasons.push_back(
+        {item.at("reason"), item.at("count"), item.at("examples").get<std::vector<std::string>>()});
   }
   return reasons;
 }
@@ -104,7 +104,8 @@ PreprocessReport PreprocessReport::from_json(const Json& json) {
 
 std::string PreprocessReport::text() const {
   std::string text;
-  for (const std::string& dataset : datasets) text += fmt::format("{:<10}{}\n", "data set", dataset);
+  for (const std::string& dataset : datasets)
+    text += fmt::format("{:<10}{}\n", "data set", dataset);
   text += fmt::format("{:<10}{} read, {} kept, {} dropped\n", "rows", format_count(rows_read),
                       format_count(rows_kept), format_count(rows_dropped()));
   text += reasons_text("dropped", dropped);
@@ -119,10 +120,10 @@ std::string PreprocessReport::text() const {
                       lengths.mean(), lengths.deviation(), lengths.min, lengths.max,
                       format_count(lengths.count));
   if (packed_sequences > 0) {
-    text += fmt::format("{:<10}{} sequences, {:.2f} % padding\n", "packed",
-                        format_count(packed_sequences),
-                        100.0 * static_cast<double>(padding_tokens) /
-                            static_cast<double>(std::max<int64_t>(1, padding_tokens + lengths.sum)));
+    text += fmt::format(
+        "{:<10}{} sequences, {:.2f} % padding\n", "packed", format_count(packed_sequences),
+        100.0 * static_cast<double>(padding_tokens) /
+            static_cast<double>(std::max<int64_t>(1, padding_tokens + lengths.sum)));
   }
   if (!sample.empty()) text += sample;
   return text;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -17,6 +18,7 @@ namespace danlu::data {
 namespace {
 
 constexpr size_t kFirstRows = 64;
+constexpr size_t kHashPieceBytes = 1 << 20;  // a multiple of 32
 /// Raised when the same input would give other tokens than before: old caches are then not taken.
 constexpr int kContentVersion = 1;
 
@@ -43,26 +45,34 @@ std::vector<Json> first_rows(const Dataset& dataset) {
   return rows;
 }
 
+/// Of the bytes as they lie on disk. Read in pieces: a mapped file would count as memory in use.
 uint64_t hash_file(const fs::path& path) {
-  const MappedFile file(path);
-  const std::string_view bytes = file.text();
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw IoError(fmt::format("{}: cannot read", path.string()));
   // Four independent lanes: content keys must not cost more than reading does.
   uint64_t lanes[4] = {1, 2, 3, 4};
-  size_t at = 0;
-  for (; at + 32 <= bytes.size(); at += 32) {
-    for (size_t lane = 0; lane < 4; ++lane) {
-      uint64_t word;
-      std::memcpy(&word, bytes.data() + at + 8 * lane, 8);
-      lanes[lane] = (lanes[lane] ^ word) * 0x9E3779B97F4A7C15ull;
-      lanes[lane] ^= lanes[lane] >> 29;
+  uint64_t size = 0;
+  std::vector<char> piece(kHashPieceBytes);
+  while (file.read(piece.data(), kHashPieceBytes) || file.gcount() > 0) {
+    const auto count = static_cast<size_t>(file.gcount());
+    std::fill(piece.begin() + static_cast<ptrdiff_t>(count), piece.end(), '\0');
+    size += count;
+    for (size_t at = 0; at < count; at += 32) {
+      for (size_t lane = 0; lane < 4; ++lane) {
+        uint64_t word;
+        std::memcpy(&word, piece.data() + at + 8 * lane, 8);
+        lanes[lane] = (lanes[lane] ^ word) * 0x9E3779B97F4A7C15ull;
+        lanes[lane] ^= lanes[lane] >> 29;
+      }
     }
   }
-  uint64_t hash = hash_bytes(bytes.substr(at), bytes.size());
+  uint64_t hash = mix64(size, 0);
   for (const uint64_t lane : lanes) hash = mix64(hash, lane);
   return hash;
 }
 
-void count_reason(std::vector<ReasonCount>* reasons, const RowEvent& event, const Dataset& dataset) {
+void count_reason(std::vector<ReasonCount>* reasons, const RowEvent& event,
+                  const Dataset& dataset) {
   ReasonCount* entry = nullptr;
   for (ReasonCount& known : *reasons) {
     if (known.reason == event.reason) entry = &known;
@@ -76,10 +86,10 @@ void count_reason(std::vector<ReasonCount>* reasons, const RowEvent& event, cons
 }
 
 [[noreturn]] void refuse_row(const RowEvent& event, const Dataset& dataset) {
-  throw DataError(
-      fmt::format("{}: {}{}", row_place(dataset, event.file, event.index), event.reason,
-                  event.detail.empty() ? "" : " (" + event.detail + ")"),
-      {"without --strict such rows are dropped and counted", "不加 --strict 时此类行会被丢弃并计数"});
+  throw DataError(fmt::format("{}: {}{}", row_place(dataset, event.file, event.index), event.reason,
+                              event.detail.empty() ? "" : " (" + event.detail + ")"),
+                  {"without --strict such rows are dropped and counted",
+                   "不加 --strict 时此类行会被丢弃并计数"});
 }
 
 /// The state of a run between two commits.
@@ -150,8 +160,8 @@ class Run {
     }
     if (report_.sample.empty() && !batch.lengths.empty() && !batch.lengths[0].empty()) {
       const auto length = static_cast<size_t>(batch.lengths[0][0]);
-      const auto labels = is_text ? std::span<const int32_t>()
-                                  : std::span(batch.tokens[1]).first(length);
+      const auto labels =
+          is_text ? std::span<const int32_t>() : std::span(batch.tokens[1]).first(length);
       report_.sample = describe_sample(settings_.tokenizer.get(),
                                        std::span(batch.tokens[0]).first(length), labels);
     }
@@ -240,12 +250,13 @@ std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSet
     }
     parts["datasets"].push_back(std::move(dataset));
   }
-  parts["settings"] = {static_cast<int>(settings.kind),       settings.max_length,
+  parts["settings"] = {static_cast<int>(settings.kind), settings.max_length,
                        static_cast<int>(settings.truncation), settings.append_eod,
                        settings.append_eod_text};
   if (settings.tokenizer) parts["tokenizer"] = settings.tokenizer->content_hash();
   if (settings.chat_encoder) parts["template"] = settings.chat_encoder->content_hash();
-  return fmt::format("{:016x}", hash_bytes(parts.dump()));
+  return fmt::format("{:016x}",
+                     hash_bytes(parts.dump(-1, ' ', false, Json::error_handler_t::replace)));
 }
 
 PreprocessReport encode_datasets(const std::vector<PlannedDataset>& plan,

@@ -38,7 +38,8 @@ struct TokenStore::File {
       hint = {"free disk space and run the same command again: finished work is kept",
               "请清理磁盘空间后重新运行同一命令：已完成的部分会保留"};
     }
-    throw IoError(fmt::format("{}: cannot {}: {}", path.string(), doing, std::strerror(code)), hint);
+    throw IoError(fmt::format("{}: cannot {}: {}", path.string(), doing, std::strerror(code)),
+                  hint);
   }
 
   void open(const fs::path& file, uint64_t keep_bytes) {
@@ -124,7 +125,8 @@ void TokenStore::commit(Json cursor) {
   }
   cursor_ = std::move(cursor);
   write_file_atomic(directory_ / kJournal,
-                    Json{{"key", key_}, {"sizes", sizes}, {"cursor", cursor_}}.dump());
+                    Json{{"key", key_}, {"sizes", sizes}, {"cursor", cursor_}}.dump(
+                        -1, ' ', false, Json::error_handler_t::replace));
 }
 
 TokenStore::Stream TokenStore::stream(size_t index) const {
@@ -156,7 +158,7 @@ DirectoryLock::DirectoryLock(const fs::path& path) : file_(path.string() + ".loc
       }
     }
     // The one before us may have removed the file we waited on: lock the one that has the name now.
-    struct stat ours {}, named {};
+    struct stat ours{}, named{};
     if (::fstat(fd_, &ours) == 0 && ::stat(file_.c_str(), &named) == 0 &&
         ours.st_ino == named.st_ino) {
       return;

@@ -11,6 +11,8 @@ at::ScalarType scalar_type_of(DType dtype);
 /// Errors: InternalError for types no file format here has (complex, quantised).
 DType dtype_of(at::ScalarType type);
 /// The type sums, norms and soft-maxima of `type` are computed in: f64 for f64, else f32.
-inline at::ScalarType wide_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
+inline at::ScalarType wide_type(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 }  // namespace danlu::device

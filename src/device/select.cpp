@@ -14,7 +14,8 @@ at::Device select(const std::string& name) {
   if (name == "cpu") return at::Device(at::kCPU);
   if (name == "cuda" || name.rfind("cuda:", 0) == 0) {
     if (!context.hasCUDA()) {
-      throw DeviceError("[device] '" + name + "' asked for, but this libtorch was built without CUDA or sees no card",
+      throw DeviceError("[device] '" + name +
+                            "' asked for, but this libtorch was built without CUDA or sees no card",
                         {"use --device cpu, or build with -DTorch_DIR=<libtorch with CUDA>",
                          "请使用 --device cpu，或用带 CUDA 的 libtorch 编译（-DTorch_DIR）"});
     }
@@ -25,8 +26,9 @@ at::Device select(const std::string& name) {
     }
   }
   if (name == "npu" || name.rfind("npu:", 0) == 0) {
-    throw DeviceError("[device] '" + name + "' asked for, but this build cannot open Ascend devices yet",
-                      {"use --device cpu", "请使用 --device cpu"});
+    throw DeviceError(
+        "[device] '" + name + "' asked for, but this build cannot open Ascend devices yet",
+        {"use --device cpu", "请使用 --device cpu"});
   }
   throw UsageError("[device] '" + name + "' is not a device; known: auto, cpu, cuda[:n], npu[:n]");
 }

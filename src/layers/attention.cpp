@@ -15,12 +15,13 @@ Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) co
   }
   const at::Tensor all = qkv.forward(x_NH, pass);
   if (fused == FusedQkv::kThirds) {
-    const auto parts =
-        all.view({n, num_heads + 2 * num_kv_heads, head_dim}).split_with_sizes({num_heads, num_kv_heads, num_kv_heads}, 1);
+    const auto parts = all.view({n, num_heads + 2 * num_kv_heads, head_dim})
+                           .split_with_sizes({num_heads, num_kv_heads, num_kv_heads}, 1);
     return {parts[0], parts[1], parts[2]};
   }
   const int64_t group = num_heads / num_kv_heads;
-  const auto parts = all.view({n, num_kv_heads, group + 2, head_dim}).split_with_sizes({group, 1, 1}, 2);
+  const auto parts =
+      all.view({n, num_kv_heads, group + 2, head_dim}).split_with_sizes({group, 1, 1}, 2);
   return {parts[0].reshape({n, num_heads, head_dim}), parts[1].squeeze(2), parts[2].squeeze(2)};
 }
 
@@ -33,7 +34,8 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass) const {
     k_NKD = ops::rotary(k_NKD, pass.rotary);
   }
   if (pass.append_kv) std::tie(k_NKD, v_NKD) = pass.append_kv(layer, k_NKD, v_NKD);
-  const Body core = [segments = pass.segments, options = options](const std::vector<at::Tensor>& qkv_tensors) {
+  const Body core = [segments = pass.segments,
+                     options = options](const std::vector<at::Tensor>& qkv_tensors) {
     return ops::attention(qkv_tensors[0], qkv_tensors[1], qkv_tensors[2], segments, options);
   };
   const std::vector<at::Tensor> inputs{q_NQD, k_NKD, v_NKD};

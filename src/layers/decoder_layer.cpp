@@ -9,7 +9,8 @@ namespace danlu::layers {
 at::Tensor DecoderLayer::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
                                  bool recompute) const {
   const Body body = [this, pass](const std::vector<at::Tensor>& inputs) {
-    const at::Tensor middle_NH = inputs[0] + attention.forward(attention_norm.forward(inputs[0]), *pass);
+    const at::Tensor middle_NH =
+        inputs[0] + attention.forward(attention_norm.forward(inputs[0]), *pass);
     return middle_NH + mlp.forward(mlp_norm.forward(middle_NH), pass);
   };
   if (!recompute) return body({x_NH});

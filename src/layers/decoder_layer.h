@@ -14,9 +14,10 @@ struct DecoderLayer {
   RmsNorm mlp_norm;
   Mlp mlp;
 
-  /// h = x + attention(norm x); result h + mlp(norm h). With `recompute` only x is kept for backward.
-  /// The layer must outlive the graph it makes.
-  at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass, bool recompute) const;
+  /// h = x + attention(norm x); result h + mlp(norm h). With `recompute` only x is kept for
+  /// backward. The layer must outlive the graph it makes.
+  at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
+                     bool recompute) const;
   void collect(std::vector<at::Tensor>& tensors) const;
 };
 

@@ -14,7 +14,9 @@ struct Embedding {
 struct Head {
   Parameter weight;         ///< [V, H]; a tied head shares the embedding's tensor
   bool normalised = false;  ///< rows are used at length one
-  at::Tensor effective_weight() const { return normalised ? ops::norm_head(weight.tensor) : weight.tensor; }
+  at::Tensor effective_weight() const {
+    return normalised ? ops::norm_head(weight.tensor) : weight.tensor;
+  }
 };
 
 }  // namespace danlu::layers

@@ -11,10 +11,12 @@ namespace danlu::layers {
 
 at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
   const parallel::Group& tensor_group = pass.mesh->group(parallel::Axis::kTensor);
-  const bool splits_rows = weight.split == parallel::Split::kRows || weight.split == parallel::Split::kKvGroups;
+  const bool splits_rows =
+      weight.split == parallel::Split::kRows || weight.split == parallel::Split::kKvGroups;
   const at::Tensor input_NI = splits_rows ? parallel::copy_to(x_NI, tensor_group) : x_NI;
   if (!adapter) {
-    if (weight.split != parallel::Split::kColumns) return ops::linear(input_NI, weight.tensor, bias.tensor);
+    if (weight.split != parallel::Split::kColumns)
+      return ops::linear(input_NI, weight.tensor, bias.tensor);
     const at::Tensor y_NO = parallel::sum_over(ops::linear(input_NI, weight.tensor), tensor_group);
     return bias.defined() ? y_NO + bias.tensor : y_NO;
   }

@@ -1,4 +1,5 @@
-// layers/lora.h: a low-rank adapter of one linear layer (LoRA arXiv:2106.09685, DoRA arXiv:2402.09353).
+// layers/lora.h: a low-rank adapter of one linear layer (LoRA arXiv:2106.09685, DoRA
+// arXiv:2402.09353).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -14,16 +15,17 @@ struct LoraAdapter {
   double dropout = 0.0;    ///< on the adapter's input while training
 };
 
-/// W with the adapter added: W + scale B A, DoRA: its rows scaled to `magnitude`. f32 (f64 for f64).
+/// W with the adapter added: W + scale B A, DoRA: its rows scaled to `magnitude`. f32 (f64 for
+/// f64).
 at::Tensor merged_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter);
 
 /// Row lengths of W + scale B A [O], f32 (f64 for f64): what DoRA's magnitude starts from.
 at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter);
 
-/// Output of the layer with its adapter, bias not added. DoRA: the row lengths are a constant in the
-/// gradient (paper §4.3, as PEFT). dropout_seed: masks are a function of it; unused unless `dropout`.
-/// Shapes  x_NI [N, I]; result [N, O].
-at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const LoraAdapter& adapter,
-                          bool dropout, uint64_t dropout_seed);
+/// Output of the layer with its adapter, bias not added. DoRA: the row lengths are a constant in
+/// the gradient (paper §4.3, as PEFT). dropout_seed: masks are a function of it; unused unless
+/// `dropout`. Shapes  x_NI [N, I]; result [N, O].
+at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
+                          const LoraAdapter& adapter, bool dropout, uint64_t dropout_seed);
 
 }  // namespace danlu::layers

@@ -17,7 +17,8 @@ struct Pass {
   ops::Segments segments;
   ops::RotaryTable rotary;  ///< undefined tables: no rotary embedding
   /// Stores new keys and values of a layer, gives all of them; empty: keys are the queries' own.
-  std::function<std::pair<at::Tensor, at::Tensor>(int64_t layer, const at::Tensor& k_NKD, const at::Tensor& v_NKD)>
+  std::function<std::pair<at::Tensor, at::Tensor>(int64_t layer, const at::Tensor& k_NKD,
+                                                  const at::Tensor& v_NKD)>
       append_kv;
   bool dropout = false;
   uint64_t dropout_seed = 0;     ///< masks are a function of it and the module's name

@@ -40,12 +40,14 @@ class Rerun : public torch::autograd::Function<Rerun> {
       if (input.requires_grad()) inputs.back().requires_grad_(true);
       want(inputs.back(), 1 + inputs.size() - 1);
     }
-    for (size_t i = 0; i < saved.parameters.size(); ++i) want(saved.parameters[i], 1 + inputs.size() + i);
+    for (size_t i = 0; i < saved.parameters.size(); ++i)
+      want(saved.parameters[i], 1 + inputs.size() + i);
     variable_list result(1 + inputs.size() + saved.parameters.size());
     const at::AutoGradMode recording(true);
     const at::Tensor output = saved.body(inputs);
-    const variable_list found = torch::autograd::grad({output}, wanted, {grads[0]}, /*retain_graph=*/false,
-                                                      /*create_graph=*/false, /*allow_unused=*/true);
+    const variable_list found =
+        torch::autograd::grad({output}, wanted, {grads[0]}, /*retain_graph=*/false,
+                              /*create_graph=*/false, /*allow_unused=*/true);
     for (size_t i = 0; i < found.size(); ++i) result[slot[i]] = found[i];
     return result;
   }

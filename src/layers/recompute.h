@@ -1,5 +1,5 @@
-// layers/recompute.h: trade time for memory: keep the inputs of a piece of the network, run it again
-// in backward.
+// layers/recompute.h: trade time for memory: keep the inputs of a piece of the network, run it
+// again in backward.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -14,7 +14,8 @@
 namespace danlu::models {
 namespace causal_lm_detail {
 
-std::vector<BaseParameter> allocate(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device) {
+std::vector<BaseParameter> allocate(const arch::ModelConfig& config, at::ScalarType dtype,
+                                    const at::Device& device) {
   config.validate();
   std::vector<BaseParameter> result;
   std::map<std::string, at::Tensor> by_name;
@@ -33,7 +34,8 @@ std::vector<BaseParameter> allocate(const arch::ModelConfig& config, at::ScalarT
 
 }  // namespace causal_lm_detail
 
-CausalLM::Impl::Impl(const arch::ModelConfig& model_config, at::ScalarType scalar_type, const at::Device& at_device)
+CausalLM::Impl::Impl(const arch::ModelConfig& model_config, at::ScalarType scalar_type,
+                     const at::Device& at_device)
     : config(model_config),
       dtype(scalar_type),
       device(at_device),
@@ -51,15 +53,18 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   pass->segments = input.segments;
   pass->rotary = rope_table(config, input.positions_N.to(device), input.segments);
   if (input.cache) {
-    pass->append_kv = [cache = input.cache](int64_t layer, const at::Tensor& k_NKD, const at::Tensor& v_NKD) {
+    pass->append_kv = [cache = input.cache](int64_t layer, const at::Tensor& k_NKD,
+                                            const at::Tensor& v_NKD) {
       return cache->append(layer, k_NKD, v_NKD);
     };
   }
   pass->recompute_inner = recompute == Recompute::kSelective;
   pass->dropout = training && lora && lora->dropout > 0;
   if (pass->dropout) {
-    pass->dropout_seed = dropout_seed ? mix64(*dropout_seed, passes++)
-                                      : static_cast<uint64_t>(at::randint(INT64_MAX, {1}, at::kLong).item<int64_t>());
+    pass->dropout_seed =
+        dropout_seed
+            ? mix64(*dropout_seed, passes++)
+            : static_cast<uint64_t>(at::randint(INT64_MAX, {1}, at::kLong).item<int64_t>());
   }
   return pass;
 }
@@ -82,7 +87,8 @@ void CausalLM::set_dropout_seed(uint64_t seed) {
 std::vector<NamedTensor> CausalLM::parameters() const {
   std::vector<NamedTensor> result;
   for (const BaseParameter& parameter : impl_->base) {
-    if (parameter.spec.tied_to.empty()) result.push_back({parameter.spec.name, parameter.tensor, parameter.trainable});
+    if (parameter.spec.tied_to.empty())
+      result.push_back({parameter.spec.name, parameter.tensor, parameter.trainable});
   }
   return result;
 }
@@ -104,7 +110,8 @@ void CausalLM::freeze(const std::vector<std::string>& patterns) {
     try {
       const std::regex expression(thaws ? pattern.substr(1) : pattern);
       for (BaseParameter& parameter : impl_->base) {
-        if (!parameter.spec.tied_to.empty() || !std::regex_search(parameter.spec.name, expression)) continue;
+        if (!parameter.spec.tied_to.empty() || !std::regex_search(parameter.spec.name, expression))
+          continue;
         parameter.trainable = thaws;
         matched = true;
       }
@@ -113,7 +120,8 @@ void CausalLM::freeze(const std::vector<std::string>& patterns) {
     }
     if (!matched) {
       throw UsageError("[freeze] '" + pattern + "' matches no parameter; names look like '" +
-                       impl_->base.front().spec.name + "', '" + impl_->base[impl_->base.size() / 2].spec.name + "'");
+                       impl_->base.front().spec.name + "', '" +
+                       impl_->base[impl_->base.size() / 2].spec.name + "'");
     }
   }
   impl_->apply_trainable();
@@ -123,8 +131,9 @@ at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
   const int64_t n = input.ids_N.size(0);
   if (input.ids_N.dim() != 1 || input.positions_N.dim() != 1 || input.positions_N.size(0) != n ||
       input.segments.q_starts.empty() || input.segments.q_starts.back() != n) {
-    throw InternalError("[model] ids, positions and segments must describe the same tokens; got " + std::to_string(n) +
-                        " ids, " + std::to_string(input.positions_N.numel()) + " positions");
+    throw InternalError("[model] ids, positions and segments must describe the same tokens; got " +
+                        std::to_string(n) + " ids, " + std::to_string(input.positions_N.numel()) +
+                        " positions");
   }
   const std::shared_ptr<const layers::Pass> pass = impl_->pass_for(input);
   const auto report = [&](int64_t index, const at::Tensor& hidden_NH) {
@@ -135,7 +144,8 @@ at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
   report(0, hidden_NH);
   const int64_t num_layers = impl_->config.num_layers;
   for (int64_t i = 0; i < num_layers; ++i) {
-    hidden_NH = impl_->network.layers[i]->forward(hidden_NH, pass, impl_->recompute == Recompute::kFull);
+    hidden_NH =
+        impl_->network.layers[i]->forward(hidden_NH, pass, impl_->recompute == Recompute::kFull);
     if (i + 1 < num_layers) report(i + 1, hidden_NH);
   }
   hidden_NH = impl_->network.final_norm.forward(hidden_NH);
@@ -148,13 +158,14 @@ at::Tensor CausalLM::logits(const at::Tensor& hidden_nH) const {
   return impl_->dtype == at::kDouble ? logits_nV : logits_nV.to(at::kFloat);
 }
 
-LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N, double grad_scale) const {
+LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N,
+                       double grad_scale) const {
   const at::Tensor hidden_NH = forward_hidden(input);
   ops::HeadOptions options;
   options.z_loss_weight = impl_->config.z_loss_weight;
   options.grad_scale = grad_scale;
-  const ops::CrossEntropy result = ops::head_cross_entropy(hidden_NH, impl_->network.head.effective_weight(),
-                                                           targets_N.to(device()), options);
+  const ops::CrossEntropy result = ops::head_cross_entropy(
+      hidden_NH, impl_->network.head.effective_weight(), targets_N.to(device()), options);
   return {result.sum, result.num_targets, result.num_correct};
 }
 

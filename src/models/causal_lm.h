@@ -25,14 +25,15 @@ struct LoraConfig {
   double alpha = 32;
   double dropout = 0.0;
   bool rslora = false, dora = false;
-  /// "all-linear", or names matched as PEFT does (equal to the module name or its end after a dot), or one regex.
+  /// "all-linear", or names matched as PEFT does (equal to the module name or its end after a dot),
+  /// or one regex.
   std::vector<std::string> targets{"all-linear"};
   std::map<std::string, int64_t> rank_pattern;
   std::map<std::string, double> alpha_pattern;
   /// Modules trained whole beside the adapters (their own copy; a tied pair is thereby untied).
   std::vector<std::string> modules_to_save;
-  std::vector<std::string> exclude = {};           ///< module names left out, matched like targets
-  std::vector<int64_t> layers_to_transform = {};   ///< only these layers; empty: all
+  std::vector<std::string> exclude = {};          ///< module names left out, matched like targets
+  std::vector<int64_t> layers_to_transform = {};  ///< only these layers; empty: all
 };
 
 struct NamedTensor {
@@ -48,7 +49,8 @@ class KvCache {
   virtual ~KvCache() = default;
   /// Appends k_NKD, v_NKD of `layer` for the current queries and returns all keys and values of the
   /// batch's sequences, packed in segment order: [M, num_kv_heads, head_dim] each.
-  virtual std::pair<at::Tensor, at::Tensor> append(int64_t layer, const at::Tensor& k_NKD, const at::Tensor& v_NKD) = 0;
+  virtual std::pair<at::Tensor, at::Tensor> append(int64_t layer, const at::Tensor& k_NKD,
+                                                   const at::Tensor& v_NKD) = 0;
 };
 
 struct ForwardInput {
@@ -56,20 +58,22 @@ struct ForwardInput {
   at::Tensor positions_N;  ///< int64 [N]
   ops::Segments segments;
   KvCache* cache = nullptr;  ///< nullptr: keys are the queries' own
-  /// Called with (0, embeddings), (i, output of layer i), (num_layers, after the final norm): HF's hidden_states.
+  /// Called with (0, embeddings), (i, output of layer i), (num_layers, after the final norm): HF's
+  /// hidden_states.
   std::function<void(int64_t index, const at::Tensor& hidden_NH)> on_hidden = {};
 };
 
 /// Loss as sum and count: never a mean of means.
 struct LossSum {
-  at::Tensor sum;          ///< f32 scalar with grad: summed token losses (+ z-loss where the config asks)
+  at::Tensor sum;  ///< f32 scalar with grad: summed token losses (+ z-loss where the config asks)
   int64_t num_targets = 0;
-  int64_t num_correct = 0; ///< argmax equals target (token accuracy); -1 if not computed
+  int64_t num_correct = 0;  ///< argmax equals target (token accuracy); -1 if not computed
 };
 
 class CausalLM {
  public:
-  /// Allocates parameters of `dtype` on `device`, uninitialised. Errors: ModelError from config.validate().
+  /// Allocates parameters of `dtype` on `device`, uninitialised. Errors: ModelError from
+  /// config.validate().
   CausalLM(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
   ~CausalLM();
   CausalLM(const CausalLM&) = delete;
@@ -79,8 +83,9 @@ class CausalLM {
   at::ScalarType dtype() const;
   at::Device device() const;
 
-  /// Fills every parameter from `source` (any floating dtype; cast). Non-finite values are an error.
-  /// Errors: ModelError naming the missing, unknown or wrongly shaped tensor with both shapes.
+  /// Fills every parameter from `source` (any floating dtype; cast). Non-finite values are an
+  /// error. Errors: ModelError naming the missing, unknown or wrongly shaped tensor with both
+  /// shapes.
   void load(const weights::TensorSource& source);
   /// Normal(0, initializer_range) for matrices, ones for norms, zeros for biases, from `seed`
   /// (each tensor's stream depends on its name only).
@@ -92,16 +97,16 @@ class CausalLM {
   std::vector<NamedTensor> adapter_parameters() const;
   /// parameters() and adapter_parameters() with trainable == true.
   std::vector<NamedTensor> trainable_parameters() const;
-  /// Freezes base parameters whose HF name a regular expression (searched, ECMAScript) matches; one that
-  /// starts with '!' makes its matches trainable again. Later patterns win.
-  /// Errors: UsageError for a pattern that matches nothing or is no regular expression.
+  /// Freezes base parameters whose HF name a regular expression (searched, ECMAScript) matches; one
+  /// that starts with '!' makes its matches trainable again. Later patterns win. Errors: UsageError
+  /// for a pattern that matches nothing or is no regular expression.
   void freeze(const std::vector<std::string>& patterns);
   void set_recompute(Recompute mode);
   /// Dropout on (adapters) or off.
   void set_training(bool training);
-  /// From here on dropout masks are a function of `seed` and the number of forward passes since this call
-  /// (call it with (seed, step) before every micro-batch and a resumed run repeats them). Without it each
-  /// pass draws its seed from libtorch's default CPU generator.
+  /// From here on dropout masks are a function of `seed` and the number of forward passes since
+  /// this call (call it with (seed, step) before every micro-batch and a resumed run repeats them).
+  /// Without it each pass draws its seed from libtorch's default CPU generator.
   void set_dropout_seed(uint64_t seed);
 
   /// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.
@@ -111,13 +116,15 @@ class CausalLM {
   /// Adds adapters as an adapter_config.json + adapter_model file of PEFT describe and loads them.
   void load_adapter(const std::filesystem::path& directory);
   /// Writes adapter_config.json and adapter_model.safetensors as PEFT does.
-  void save_adapter(const std::filesystem::path& directory, const std::string& base_model_path) const;
+  void save_adapter(const std::filesystem::path& directory,
+                    const std::string& base_model_path) const;
   /// Adds scale·B·A (computed in fp32) into the base weights and drops the adapters.
   void merge_adapter();
 
   /// Writes model weights in `dtype` with config.json (sizes, torch_dtype updated); carries over
   /// tokenizer and other files from `carry_from` if not empty.
-  void save(const std::filesystem::path& directory, DType dtype, const std::filesystem::path& carry_from) const;
+  void save(const std::filesystem::path& directory, DType dtype,
+            const std::filesystem::path& carry_from) const;
 
   /// Final hidden states [N, hidden].
   at::Tensor forward_hidden(const ForwardInput& input) const;
@@ -125,9 +132,10 @@ class CausalLM {
   at::Tensor logits(const at::Tensor& hidden_nH) const;
   /// forward_hidden + head + cross-entropy over targets != -100 (int64 [N], already shifted).
   /// Logits are made for target tokens only, a chunk at a time, and their gradients with them.
-  /// grad_scale: the factor that will be put on `sum` before backward (loss scale / global targets); gradients are
-  /// right for any factor, and made without a further pass for this one.
-  LossSum loss(const ForwardInput& input, const at::Tensor& targets_N, double grad_scale = 1.0) const;
+  /// grad_scale: the factor that will be put on `sum` before backward (loss scale / global
+  /// targets); gradients are right for any factor, and made without a further pass for this one.
+  LossSum loss(const ForwardInput& input, const at::Tensor& targets_N,
+               double grad_scale = 1.0) const;
 
  private:
   struct Impl;
@@ -135,7 +143,8 @@ class CausalLM {
 };
 
 /// Config, weights (dtype as asked, or the files' when empty) and, if given, adapters.
-std::unique_ptr<CausalLM> load_model(const std::filesystem::path& directory, std::optional<at::ScalarType> dtype,
-                                     const at::Device& device, const std::filesystem::path& adapter = {});
+std::unique_ptr<CausalLM> load_model(const std::filesystem::path& directory,
+                                     std::optional<at::ScalarType> dtype, const at::Device& device,
+                                     const std::filesystem::path& adapter = {});
 
 }  // namespace danlu::models

@@ -4,11 +4,12 @@
 
 #include "models/causal_lm.h"
 #include "models/network.h"
+#include "weights/peft.h"
 
 namespace danlu::models {
 
-/// A whole parameter trained beside the adapters (PEFT's modules_to_save): the layers use `trained`,
-/// the base parameter of the same name keeps the original.
+/// A whole parameter trained beside the adapters (PEFT's modules_to_save): the layers use
+/// `trained`, the base parameter of the same name keeps the original.
 struct SavedModule {
   std::string name;  ///< HF name of the parameter
   at::Tensor trained;
@@ -21,6 +22,8 @@ struct CausalLM::Impl {
   std::vector<BaseParameter> base;  ///< a tied head is an entry that shares the embedding's tensor
   Network network;
   std::optional<LoraConfig> lora;
+  weights::PeftConfig
+      peft;  ///< what `lora` came from, unknown keys included; meaningful with `lora`
   std::vector<SavedModule> saved_modules;
   Recompute recompute = Recompute::kNone;
   bool training = false;
@@ -29,6 +32,7 @@ struct CausalLM::Impl {
 
   Impl(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
   std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input);
+  void add_adapters(const weights::PeftConfig& config, uint64_t seed);
   /// Makes `requires_grad` of every base tensor agree with `trainable`.
   void apply_trainable();
 };

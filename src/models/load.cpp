@@ -27,7 +27,8 @@ bool is_ignored(const std::string& name, const std::vector<std::regex>& ignored)
 void check_names(const weights::TensorSource& source, const std::vector<BaseParameter>& base,
                  const std::string& family) {
   std::vector<std::regex> ignored;
-  for (const std::string& pattern : arch::family_named(family).ignored_names) ignored.emplace_back(pattern);
+  for (const std::string& pattern : arch::family_named(family).ignored_names)
+    ignored.emplace_back(pattern);
   std::set<std::string> expected;
   std::vector<std::string> missing, unknown, reshaped;
   for (const BaseParameter& parameter : base) {
@@ -59,9 +60,13 @@ void CausalLM::load(const weights::TensorSource& source) {
   load_detail::check_names(source, impl_->base, impl_->config.family);
   for (BaseParameter& parameter : impl_->base) {
     if (!parameter.spec.tied_to.empty()) {
-      if (source.find(parameter.spec.name) && !at::equal(read_tensor(source, parameter.spec.name).to(dtype()), parameter.tensor.detach().cpu())) {
-        log::warning("[weights] {} in the file differs from {}, but the config ties them: the latter is used",
-                     parameter.spec.name, parameter.spec.tied_to);
+      if (source.find(parameter.spec.name) &&
+          !at::equal(read_tensor(source, parameter.spec.name).to(dtype()),
+                     parameter.tensor.detach().cpu())) {
+        log::warning(
+            "[weights] {} in the file differs from {}, but the config ties them: the latter is "
+            "used",
+            parameter.spec.name, parameter.spec.tied_to);
       }
       continue;
     }
@@ -99,13 +104,16 @@ void CausalLM::save(const std::filesystem::path& directory, DType dtype,
   if (!carry_from.empty()) weights::carry_over_files(carry_from, directory);
 }
 
-std::unique_ptr<CausalLM> load_model(const std::filesystem::path& directory, std::optional<at::ScalarType> dtype,
-                                     const at::Device& device, const std::filesystem::path& adapter) {
+std::unique_ptr<CausalLM> load_model(const std::filesystem::path& directory,
+                                     std::optional<at::ScalarType> dtype, const at::Device& device,
+                                     const std::filesystem::path& adapter) {
   const arch::ModelConfig config = arch::load_model_config(directory);
   const auto source = weights::open_weights(directory);
   if (!dtype) {
-    const weights::TensorInfo* first = source->tensors().empty() ? nullptr : &source->tensors().front();
-    dtype = device::scalar_type_of(first && is_floating(first->dtype) ? first->dtype : config.dtype);
+    const weights::TensorInfo* first =
+        source->tensors().empty() ? nullptr : &source->tensors().front();
+    dtype =
+        device::scalar_type_of(first && is_floating(first->dtype) ? first->dtype : config.dtype);
   }
   auto model = std::make_unique<CausalLM>(config, *dtype, device);
   model->load(*source);

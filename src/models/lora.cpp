@@ -1,6 +1,7 @@
 // Adapters on a CausalLM: making, naming, loading, saving, merging.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -8,24 +9,108 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "device/dtype.h"
-#include "models/adapter_config.h"
 #include "models/causal_lm_impl.h"
-#include "models/lora_targets.h"
 #include "models/tensor_io.h"
+#include "weights/peft.h"
 
 namespace danlu::models {
 namespace lora_detail {
 
-const std::string kPrefix = "base_model.model.";
+using weights::AdapterPart;
+using weights::PeftConfig;
 
-void check(const LoraConfig& lora) {
-  if (lora.rank <= 0) throw UsageError("[lora] rank must be positive, got " + std::to_string(lora.rank));
-  if (lora.dropout < 0 || lora.dropout >= 1) {
-    throw UsageError("[lora] dropout must be in [0, 1), got " + std::to_string(lora.dropout));
+bool looks_like_regex(const std::string& text) {
+  return text.find_first_of("*+?[](){}|^$\\") != std::string::npos;
+}
+
+PeftConfig peft_of(const LoraConfig& lora) {
+  PeftConfig peft;
+  peft.rank = lora.rank;
+  peft.alpha = lora.alpha;
+  peft.dropout = lora.dropout;
+  peft.rslora = lora.rslora;
+  peft.dora = lora.dora;
+  peft.target_modules = lora.targets;
+  peft.targets_are_pattern = lora.targets.size() == 1 &&
+                             (lora.targets[0] == "all-linear" || looks_like_regex(lora.targets[0]));
+  peft.exclude_modules = lora.exclude;
+  peft.modules_to_save = lora.modules_to_save;
+  peft.layers_to_transform = lora.layers_to_transform;
+  peft.rank_pattern.assign(lora.rank_pattern.begin(), lora.rank_pattern.end());
+  peft.alpha_pattern.assign(lora.alpha_pattern.begin(), lora.alpha_pattern.end());
+  return peft;
+}
+
+LoraConfig lora_of(const PeftConfig& peft) {
+  LoraConfig lora;
+  lora.rank = peft.rank;
+  lora.alpha = peft.alpha;
+  lora.dropout = peft.dropout;
+  lora.rslora = peft.rslora;
+  lora.dora = peft.dora;
+  lora.targets = peft.target_modules;
+  lora.exclude = peft.exclude_modules;
+  lora.modules_to_save = peft.modules_to_save;
+  lora.layers_to_transform = peft.layers_to_transform;
+  lora.rank_pattern.insert(peft.rank_pattern.begin(), peft.rank_pattern.end());
+  lora.alpha_pattern.insert(peft.alpha_pattern.begin(), peft.alpha_pattern.end());
+  return lora;
+}
+
+void check(const PeftConfig& peft) {
+  const auto refuse = [](const std::string& text) { throw UsageError("[lora] " + text); };
+  if (peft.rank <= 0) refuse("rank must be positive, got " + std::to_string(peft.rank));
+  if (!(peft.dropout >= 0 && peft.dropout < 1))
+    refuse("dropout must be in [0, 1), got " + std::to_string(peft.dropout));
+  for (const auto& [pattern, rank] : peft.rank_pattern) {
+    if (rank <= 0)
+      refuse("rank_pattern '" + pattern + "' must be positive, got " + std::to_string(rank));
   }
-  for (const auto& [pattern, rank] : lora.rank_pattern) {
-    if (rank <= 0) throw UsageError("[lora] rank_pattern '" + pattern + "' must be positive, got " + std::to_string(rank));
+  if (peft.target_modules.empty()) refuse("no target modules are named");
+  if (peft.bias != "none") refuse("bias = \"" + peft.bias + "\" is not supported, only \"none\"");
+  if (peft.fan_in_fan_out)
+    refuse("fan_in_fan_out is for transposed (Conv1D) layers; this model has none");
+}
+
+std::string last_name(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+std::string module_of(const std::string& parameter) {
+  return parameter.substr(0, parameter.rfind('.'));
+}
+
+std::vector<std::string> last_names(const std::vector<layers::Linear*>& linears,
+                                    bool adapted_only) {
+  std::set<std::string> names;
+  for (const layers::Linear* linear : linears) {
+    if (!adapted_only || linear->adapter) names.insert(last_name(linear->path));
   }
+  return {names.begin(), names.end()};
+}
+
+/// The linear layers that `peft` chooses. Errors: UsageError for a target that chooses none.
+std::vector<layers::Linear*> targets_of(const PeftConfig& peft,
+                                        const std::vector<layers::Linear*>& linears) {
+  PeftConfig one = peft;
+  one.exclude_modules.clear();
+  one.layers_to_transform.clear();
+  for (const std::string& target : peft.target_modules) {
+    one.target_modules = {target};
+    const bool found = std::any_of(linears.begin(), linears.end(), [&](const auto* linear) {
+      return weights::peft_targets(one, linear->path);
+    });
+    if (found) continue;
+    std::string names;
+    for (const std::string& name : last_names(linears, false))
+      names += (names.empty() ? "" : ", ") + name;
+    throw UsageError("[lora] target '" + target + "' matches no linear layer; there are: " + names,
+                     {"all-linear chooses every one of them", "all-linear 表示全部线性层"});
+  }
+  std::vector<layers::Linear*> chosen;
+  for (layers::Linear* linear : linears) {
+    if (weights::peft_targets(peft, linear->path)) chosen.push_back(linear);
+  }
+  if (chosen.empty())
+    throw UsageError("[lora] targets, exclusions and layers leave no module to adapt");
+  return chosen;
 }
 
 /// A uniform in +-1/sqrt(in): kaiming_uniform with a = sqrt(5), as torch's Linear and PEFT start.
@@ -37,16 +122,19 @@ at::Tensor uniform_a(int64_t rank, int64_t in, uint64_t seed) {
   return at::empty({rank, in}, at::TensorOptions(at::kFloat)).uniform_(-bound, bound, generator);
 }
 
-layers::LoraAdapter make_adapter(const layers::Linear& linear, const LoraConfig& lora, uint64_t seed) {
+layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig& peft,
+                                 uint64_t seed) {
   const at::Tensor& weight = linear.weight.tensor;
   const at::TensorOptions options = weight.options().requires_grad(false);
-  const int64_t rank = rank_of(lora, linear.path);
+  const int64_t rank = peft.rank_of(linear.path);
   layers::LoraAdapter adapter;
-  adapter.a_RI = uniform_a(rank, weight.size(1), mix64(seed, hash_bytes(linear.path))).to(options).requires_grad_(true);
+  adapter.a_RI = uniform_a(rank, weight.size(1), mix64(seed, hash_bytes(linear.path)))
+                     .to(options)
+                     .requires_grad_(true);
   adapter.b_OR = at::zeros({weight.size(0), rank}, options).requires_grad_(true);
-  adapter.scale = scale_of(lora, linear.path);
-  adapter.dropout = lora.dropout;
-  if (lora.dora) {
+  adapter.scale = peft.scale_of(linear.path);
+  adapter.dropout = peft.dropout;
+  if (peft.dora) {
     const at::NoGradGuard no_grad;
     adapter.magnitude_O = layers::row_lengths(weight, adapter).to(options);
     adapter.magnitude_O.requires_grad_(true);
@@ -54,81 +142,86 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const LoraConfig&
   return adapter;
 }
 
-std::vector<std::string> paths_of(const std::vector<layers::Linear*>& linears, bool adapted_only) {
-  std::vector<std::string> paths;
-  for (const layers::Linear* linear : linears) {
-    if (!adapted_only || linear->adapter) paths.push_back(linear->path);
+/// Adapters on head and embedding would need another fused loss; saying so beats "matches nothing".
+void refuse_ends(const PeftConfig& peft, const std::vector<BaseParameter>& base) {
+  for (const BaseParameter& parameter : base) {
+    if (parameter.spec.role != arch::Role::kHead && parameter.spec.role != arch::Role::kEmbedding)
+      continue;
+    const std::string module = module_of(parameter.spec.name);
+    if (!weights::peft_targets(peft, module, false, true)) continue;
+    throw UsageError(
+        "[lora] adapters on '" + module + "' are not supported; it can be trained whole",
+        {"name it in modules_to_save", "请将其写入 modules_to_save"});
   }
-  return paths;
 }
 
-/// LoRA on these would need another fused head; saying so beats "matches nothing".
-void refuse_head_targets(const LoraConfig& lora, const std::vector<BaseParameter>& base) {
-  for (const BaseParameter& parameter : base) {
-    if (parameter.spec.role != arch::Role::kHead && parameter.spec.role != arch::Role::kEmbedding) continue;
-    const std::string path = parameter.spec.name.substr(0, parameter.spec.name.rfind('.'));
-    for (const std::string& target : lora.targets) {
-      if (target == path || target == path.substr(path.rfind('.') + 1)) {
-        throw UsageError("[lora] adapters on '" + path + "' are not supported; it can be trained whole",
-                         {"list it in --modules_to_save", "请将其写入 --modules_to_save"});
-      }
+std::vector<SavedModule> copies_of(const PeftConfig& peft, const std::vector<BaseParameter>& base) {
+  std::vector<SavedModule> saved;
+  for (const std::string& wanted : peft.modules_to_save) {
+    bool matched = false;
+    for (const BaseParameter& parameter : base) {
+      const std::string module = module_of(parameter.spec.name);
+      if (module != wanted && !module.ends_with("." + wanted)) continue;
+      matched = true;
+      saved.push_back(
+          {parameter.spec.name, parameter.tensor.detach().clone().requires_grad_(true)});
     }
+    if (!matched)
+      throw UsageError("[lora] modules_to_save '" + wanted + "' matches no module of the model");
   }
+  return saved;
 }
 
 }  // namespace lora_detail
 
-void CausalLM::add_lora(const LoraConfig& lora, uint64_t seed) {
-  if (impl_->lora) throw UsageError("[lora] the model has adapters already; merge or save them first");
-  lora_detail::check(lora);
-  lora_detail::refuse_head_targets(lora, impl_->base);
-  const std::vector<layers::Linear*> linears = impl_->network.linears();
-  const std::vector<size_t> chosen = match_targets(lora, lora_detail::paths_of(linears, false));
-  // Whole modules first: a name that matches nothing must leave the model as it was.
-  std::vector<SavedModule> saved;
-  for (const std::string& module : lora.modules_to_save) {
-    bool matched = false;
-    for (const BaseParameter& parameter : impl_->base) {
-      const std::string path = parameter.spec.name.substr(0, parameter.spec.name.rfind('.'));
-      if (!matches_end(module, path)) continue;
-      matched = true;
-      saved.push_back({parameter.spec.name, parameter.tensor.detach().clone().requires_grad_(true)});
-    }
-    if (!matched) throw UsageError("[lora] modules_to_save '" + module + "' matches no module of the model");
-  }
+void CausalLM::Impl::add_adapters(const weights::PeftConfig& config, uint64_t seed) {
+  if (lora) throw UsageError("[lora] the model has adapters already; merge them first");
+  lora_detail::check(config);
+  lora_detail::refuse_ends(config, base);
+  // Everything that can be refused is looked at before the model changes.
+  const std::vector<layers::Linear*> chosen = lora_detail::targets_of(config, network.linears());
+  std::vector<SavedModule> saved = lora_detail::copies_of(config, base);
   for (const SavedModule& module : saved) {
-    for (layers::Parameter* slot : impl_->network.slots()) {
+    for (layers::Parameter* slot : network.slots()) {
       if (slot->name == module.name) slot->tensor = module.trained;
     }
   }
-  for (const size_t index : chosen) linears[index]->adapter = lora_detail::make_adapter(*linears[index], lora, seed);
-  for (BaseParameter& parameter : impl_->base) parameter.trainable = false;
-  impl_->apply_trainable();
-  impl_->saved_modules = std::move(saved);
-  impl_->lora = lora;
+  for (layers::Linear* linear : chosen)
+    linear->adapter = lora_detail::make_adapter(*linear, config, seed);
+  for (BaseParameter& parameter : base) parameter.trainable = false;
+  apply_trainable();
+  saved_modules = std::move(saved);
+  peft = config;
+  lora = lora_detail::lora_of(config);
+}
+
+void CausalLM::add_lora(const LoraConfig& lora, uint64_t seed) {
+  impl_->add_adapters(lora_detail::peft_of(lora), seed);
 }
 
 std::vector<NamedTensor> CausalLM::adapter_parameters() const {
+  using lora_detail::AdapterPart;
   std::vector<NamedTensor> result;
   for (const layers::Linear* linear : impl_->network.linears()) {
     if (!linear->adapter) continue;
-    const std::string module = lora_detail::kPrefix + linear->path;
-    result.push_back({module + ".lora_A.weight", linear->adapter->a_RI, true});
-    result.push_back({module + ".lora_B.weight", linear->adapter->b_OR, true});
-    if (linear->adapter->magnitude_O.defined()) {
-      result.push_back({module + ".lora_magnitude_vector", linear->adapter->magnitude_O, true});
-    }
+    const auto add = [&](AdapterPart part, const at::Tensor& tensor) {
+      if (tensor.defined())
+        result.push_back({weights::adapter_tensor_name(linear->path, part), tensor, true});
+    };
+    add(AdapterPart::kLoraA, linear->adapter->a_RI);
+    add(AdapterPart::kLoraB, linear->adapter->b_OR);
+    add(AdapterPart::kMagnitude, linear->adapter->magnitude_O);
   }
   for (const SavedModule& module : impl_->saved_modules) {
-    result.push_back({lora_detail::kPrefix + module.name, module.trained, true});
+    result.push_back({"base_model.model." + module.name, module.trained, true});
   }
   return result;
 }
 
 void CausalLM::load_adapter(const std::filesystem::path& directory) {
-  const LoraConfig lora = read_adapter_config(directory / "adapter_config.json");
+  const weights::PeftConfig config = weights::load_peft_config(directory);
   const auto source = weights::open_weights(directory);
-  add_lora(lora, 0);
+  impl_->add_adapters(config, 0);
   std::set<std::string> expected;
   std::vector<std::string> missing, unknown, reshaped;
   const std::vector<NamedTensor> adapters = adapter_parameters();
@@ -138,8 +231,10 @@ void CausalLM::load_adapter(const std::filesystem::path& directory) {
     if (!info) {
       missing.push_back(adapter.name);
     } else if (at::IntArrayRef(info->shape) != adapter.tensor.sizes()) {
-      reshaped.push_back(adapter.name + " is " + shape_text(info->shape) + " in " + source->file_of(adapter.name).string() +
-                         ", model and adapter_config.json ask for " + shape_text(adapter.tensor.sizes().vec()));
+      reshaped.push_back(adapter.name + " is " + shape_text(info->shape) + " in " +
+                         source->file_of(adapter.name).string() +
+                         ", model and adapter_config.json ask for " +
+                         shape_text(adapter.tensor.sizes().vec()));
     }
   }
   for (const weights::TensorInfo& info : source->tensors()) {
@@ -149,12 +244,19 @@ void CausalLM::load_adapter(const std::filesystem::path& directory) {
   for (const NamedTensor& adapter : adapters) read_into(*source, adapter.name, adapter.tensor);
 }
 
-void CausalLM::save_adapter(const std::filesystem::path& directory, const std::string& base_model_path) const {
+void CausalLM::save_adapter(const std::filesystem::path& directory,
+                            const std::string& base_model_path) const {
   if (!impl_->lora) throw InternalError("[lora] the model has no adapters to save");
   std::filesystem::create_directories(directory);
   write_tensors(directory, adapter_parameters(), device::dtype_of(impl_->dtype), "adapter_model");
-  const std::vector<std::string> modules = lora_detail::paths_of(impl_->network.linears(), true);
-  write_json_file(directory / "adapter_config.json", adapter_config_json(*impl_->lora, modules, base_model_path));
+  weights::PeftConfig config = impl_->peft;
+  config.base_model = base_model_path;
+  if (config.target_modules == std::vector<std::string>{"all-linear"}) {
+    // PEFT spells it out too: the file then means the same on any version.
+    config.target_modules = lora_detail::last_names(impl_->network.linears(), true);
+    config.targets_are_pattern = false;
+  }
+  write_json_file(directory / "adapter_config.json", weights::peft_config_json(config));
 }
 
 void CausalLM::merge_adapter() {
@@ -168,9 +270,11 @@ void CausalLM::merge_adapter() {
   for (const SavedModule& module : impl_->saved_modules) {
     for (BaseParameter& parameter : impl_->base) {
       if (parameter.spec.name != module.name) continue;
-      // A trained end of a tied pair becomes a weight of its own: the other end keeps the old values.
-      const bool was_tied = impl_->config.tie_embeddings &&
-                            (parameter.spec.role == arch::Role::kHead || parameter.spec.role == arch::Role::kEmbedding);
+      // A trained end of a tied pair becomes a weight of its own: the other end keeps the old
+      // values.
+      const bool was_tied =
+          impl_->config.tie_embeddings && (parameter.spec.role == arch::Role::kHead ||
+                                           parameter.spec.role == arch::Role::kEmbedding);
       if (was_tied) {
         impl_->base.back().spec.tied_to.clear();
         impl_->config.tie_embeddings = false;

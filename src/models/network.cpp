@@ -16,10 +16,14 @@ using arch::Role;
 
 parallel::Split split_of(arch::Split split) {
   switch (split) {
-    case arch::Split::kRows: return parallel::Split::kRows;
-    case arch::Split::kColumns: return parallel::Split::kColumns;
-    case arch::Split::kKvGroups: return parallel::Split::kKvGroups;
-    case arch::Split::kReplicated: break;
+    case arch::Split::kRows:
+      return parallel::Split::kRows;
+    case arch::Split::kColumns:
+      return parallel::Split::kColumns;
+    case arch::Split::kKvGroups:
+      return parallel::Split::kKvGroups;
+    case arch::Split::kReplicated:
+      break;
   }
   return parallel::Split::kReplicated;
 }
@@ -29,7 +33,8 @@ class ByRole {
  public:
   explicit ByRole(const std::vector<BaseParameter>& parameters) {
     for (const BaseParameter& p : parameters) {
-      found_[{p.spec.role, p.spec.layer, p.spec.is_bias}] = {p.spec.name, p.tensor, split_of(p.spec.split)};
+      found_[{p.spec.role, p.spec.layer, p.spec.is_bias}] = {p.spec.name, p.tensor,
+                                                             split_of(p.spec.split)};
     }
   }
   layers::Parameter optional(Role role, int64_t layer, bool is_bias) const {
@@ -39,8 +44,9 @@ class ByRole {
   layers::Parameter weight(Role role, int64_t layer = -1) const {
     layers::Parameter parameter = optional(role, layer, false);
     if (!parameter.defined()) {
-      throw InternalError("[network] the family declares no weight for role " + std::to_string(static_cast<int>(role)) +
-                          " of layer " + std::to_string(layer));
+      throw InternalError("[network] the family declares no weight for role " +
+                          std::to_string(static_cast<int>(role)) + " of layer " +
+                          std::to_string(layer));
     }
     return parameter;
   }
@@ -53,12 +59,14 @@ class ByRole {
   }
 
  private:
-  static std::string module_path(const std::string& name) { return name.substr(0, name.rfind('.')); }
+  static std::string module_path(const std::string& name) {
+    return name.substr(0, name.rfind('.'));
+  }
   std::map<std::tuple<Role, int64_t, bool>, layers::Parameter> found_;
 };
 
-layers::Attention attention(const arch::ModelConfig& config, const ByRole& parameters, int64_t layer,
-                            const at::Tensor& alibi_slopes_Q) {
+layers::Attention attention(const arch::ModelConfig& config, const ByRole& parameters,
+                            int64_t layer, const at::Tensor& alibi_slopes_Q) {
   layers::Attention result;
   result.layer = layer;
   result.num_heads = config.num_heads;
@@ -100,7 +108,8 @@ Network::Network(const arch::ModelConfig& config, const std::vector<BaseParamete
     layer->attention_norm = {by_role.weight(Role::kAttentionNorm, i), config.norm_eps};
     layer->attention = network_detail::attention(config, by_role, i, slopes);
     layer->mlp_norm = {by_role.weight(Role::kMlpNorm, i), config.norm_eps};
-    layer->mlp = {by_role.linear(Role::kGate, i), by_role.linear(Role::kUp, i), by_role.linear(Role::kDown, i)};
+    layer->mlp = {by_role.linear(Role::kGate, i), by_role.linear(Role::kUp, i),
+                  by_role.linear(Role::kDown, i)};
     layers.push_back(std::move(layer));
   }
   final_norm = {by_role.weight(Role::kFinalNorm), config.norm_eps};
@@ -111,7 +120,8 @@ std::vector<layers::Linear*> Network::linears() {
   std::vector<layers::Linear*> result;
   for (const auto& layer : layers) {
     layers::Attention& a = layer->attention;
-    for (layers::Linear* linear : {&a.q, &a.k, &a.v, &a.qkv, &a.o, &layer->mlp.gate, &layer->mlp.up, &layer->mlp.down}) {
+    for (layers::Linear* linear :
+         {&a.q, &a.k, &a.v, &a.qkv, &a.o, &layer->mlp.gate, &layer->mlp.up, &layer->mlp.down}) {
       if (linear->defined()) result.push_back(linear);
     }
   }
@@ -127,14 +137,15 @@ std::vector<layers::Parameter*> Network::slots() {
   };
   for (const auto& layer : layers) {
     result.push_back(&layer->attention_norm.weight);
-    for (layers::Linear* linear :
-         {&layer->attention.q, &layer->attention.k, &layer->attention.v, &layer->attention.qkv, &layer->attention.o}) {
+    for (layers::Linear* linear : {&layer->attention.q, &layer->attention.k, &layer->attention.v,
+                                   &layer->attention.qkv, &layer->attention.o}) {
       add_linear(*linear);
     }
     if (layer->attention.q_norm) result.push_back(&layer->attention.q_norm->weight);
     if (layer->attention.k_norm) result.push_back(&layer->attention.k_norm->weight);
     result.push_back(&layer->mlp_norm.weight);
-    for (layers::Linear* linear : {&layer->mlp.gate, &layer->mlp.up, &layer->mlp.down}) add_linear(*linear);
+    for (layers::Linear* linear : {&layer->mlp.gate, &layer->mlp.up, &layer->mlp.down})
+      add_linear(*linear);
   }
   result.push_back(&final_norm.weight);
   result.push_back(&head.weight);

@@ -1,4 +1,5 @@
-// models/network.h: the layers of a decoder, assembled from an arch::ModelConfig. Internal to models.
+// models/network.h: the layers of a decoder, assembled from an arch::ModelConfig. Internal to
+// models.
 #pragma once
 #include <memory>
 #include <string>

@@ -12,13 +12,15 @@ namespace rope_detail {
 constexpr double kTwoPi = 2 * std::numbers::pi;
 
 int64_t original_positions(const arch::ModelConfig& config) {
-  return config.rope.original_max_positions > 0 ? config.rope.original_max_positions : config.max_positions;
+  return config.rope.original_max_positions > 0 ? config.rope.original_max_positions
+                                                : config.max_positions;
 }
 
 std::vector<double> plain(double theta, int64_t head_dim) {
   std::vector<double> frequencies;
   for (int64_t j = 0; j < head_dim / 2; ++j) {
-    frequencies.push_back(std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim)));
+    frequencies.push_back(
+        std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim)));
   }
   return frequencies;
 }
@@ -28,8 +30,8 @@ double llama3(double frequency, const arch::RopeConfig& rope, double original) {
   const double wave_length = kTwoPi / frequency;
   if (wave_length < original / rope.high_freq_factor) return frequency;
   if (wave_length > original / rope.low_freq_factor) return frequency / rope.factor;
-  const double smooth =
-      (original / wave_length - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  const double smooth = (original / wave_length - rope.low_freq_factor) /
+                        (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
@@ -57,7 +59,8 @@ double dynamic_theta(const arch::ModelConfig& config, int64_t sequence_length) {
   const double length = std::max(static_cast<double>(sequence_length), original);
   const double dim = static_cast<double>(config.head_dim);
   return config.rope.theta *
-         std::pow(config.rope.factor * length / original - (config.rope.factor - 1), dim / (dim - 2));
+         std::pow(config.rope.factor * length / original - (config.rope.factor - 1),
+                  dim / (dim - 2));
 }
 
 double yarn_temperature(double factor, double mscale) {
@@ -116,9 +119,10 @@ double rope_attention_factor(const arch::ModelConfig& config) {
 ops::RotaryTable rope_table(const arch::ModelConfig& config, const at::Tensor& positions_N,
                             const ops::Segments& segments) {
   if (!config.rope.enabled) return {};
-  const at::Tensor frequencies = config.rope.scaling == arch::RopeScaling::kDynamic
-                                     ? rope_detail::dynamic_rows(config, positions_N, segments)
-                                     : rope_detail::as_tensor(rope_frequencies(config), positions_N.device());
+  const at::Tensor frequencies =
+      config.rope.scaling == arch::RopeScaling::kDynamic
+          ? rope_detail::dynamic_rows(config, positions_N, segments)
+          : rope_detail::as_tensor(rope_frequencies(config), positions_N.device());
   return ops::rotary_table(positions_N, frequencies, rope_attention_factor(config));
 }
 

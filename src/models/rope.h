@@ -19,7 +19,8 @@ std::vector<double> rope_frequencies(const arch::ModelConfig& config, int64_t se
 double rope_attention_factor(const arch::ModelConfig& config);
 
 /// Table for a packed batch. Dynamic scaling looks at each segment's own length (its largest
-/// position + 1), so that packing changes nothing. Empty table if the model has no rotary embedding.
+/// position + 1), so that packing changes nothing. Empty table if the model has no rotary
+/// embedding.
 ops::RotaryTable rope_table(const arch::ModelConfig& config, const at::Tensor& positions_N,
                             const ops::Segments& segments);
 

@@ -20,15 +20,17 @@ std::string shortened(const std::vector<std::string>& names) {
   return text;
 }
 
-void refuse_non_finite(const at::Tensor& piece, int64_t begin, const std::string& name, const std::string& what) {
+void refuse_non_finite(const at::Tensor& piece, int64_t begin, const std::string& name,
+                       const std::string& what) {
   // min and max carry NaN and infinity through, in one pass.
   const auto [low, high] = at::aminmax(piece.to(device::wide_type(piece.scalar_type())));
   if (std::isfinite(low.item<double>()) && std::isfinite(high.item<double>())) return;
   const at::Tensor bad = at::nonzero(at::isfinite(piece).logical_not());
   const int64_t at_element = bad[0][0].item<int64_t>();
-  throw ModelError("[weights] " + name + " holds " + std::to_string(piece[at_element].item<double>()) + " at element " +
-                       std::to_string(begin + at_element) + " " + what,
-                   {"the file is damaged or comes from a diverged run", "文件已损坏，或来自训练发散的模型"});
+  throw ModelError(
+      "[weights] " + name + " holds " + std::to_string(piece[at_element].item<double>()) +
+          " at element " + std::to_string(begin + at_element) + " " + what,
+      {"the file is damaged or comes from a diverged run", "文件已损坏，或来自训练发散的模型"});
 }
 
 }  // namespace tensor_io_detail
@@ -42,7 +44,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 at::Tensor read_tensor(const weights::TensorSource& source, const std::string& name) {
   const weights::TensorInfo* info = source.find(name);
   if (!info) throw ModelError("[weights] there is no tensor '" + name + "'");
-  at::Tensor tensor = at::empty(info->shape, at::TensorOptions(device::scalar_type_of(info->dtype)));
+  at::Tensor tensor =
+      at::empty(info->shape, at::TensorOptions(device::scalar_type_of(info->dtype)));
   source.read(name, {static_cast<std::byte*>(tensor.data_ptr()), info->size_bytes()});
   return tensor;
 }
@@ -53,8 +56,9 @@ void read_into(const weights::TensorSource& source, const std::string& name, at:
   const weights::TensorInfo* info = source.find(name);
   if (!info) throw ModelError("[weights] there is no tensor '" + name + "'");
   if (at::IntArrayRef(info->shape) != target.sizes()) {
-    throw ModelError("[weights] " + name + " is " + shape_text(info->shape) + " in " + source.file_of(name).string() +
-                     ", but must be " + shape_text(target.sizes().vec()));
+    throw ModelError("[weights] " + name + " is " + shape_text(info->shape) + " in " +
+                     source.file_of(name).string() + ", but must be " +
+                     shape_text(target.sizes().vec()));
   }
   const at::Tensor flat = target.view({-1});
   const int64_t total = flat.numel();
@@ -65,19 +69,22 @@ void read_into(const weights::TensorSource& source, const std::string& name, at:
     const int64_t count = std::min(kPieceElements, total - begin);
     const at::Tensor piece = buffer.narrow(0, 0, count);
     source.read_range(name, begin, begin + count,
-                      {static_cast<std::byte*>(buffer.data_ptr()), static_cast<size_t>(count) * dtype_size_bytes(info->dtype)});
+                      {static_cast<std::byte*>(buffer.data_ptr()),
+                       static_cast<size_t>(count) * dtype_size_bytes(info->dtype)});
     refuse_non_finite(piece, begin, name, file);
     const at::Tensor part = flat.narrow(0, begin, count);
     part.copy_(piece);
     // Only f16 is narrower in range than what files hold.
     if (target.scalar_type() == at::kHalf && info->dtype != DType::kF16) {
-      refuse_non_finite(part.cpu(), begin, name, "after the cast to fp16 (larger than 65504); use bf16 or fp32");
+      refuse_non_finite(part.cpu(), begin, name,
+                        "after the cast to fp16 (larger than 65504); use bf16 or fp32");
     }
   }
 }
 
 void refuse_tensor_lists(const std::string& where, const std::vector<std::string>& missing,
-                         const std::vector<std::string>& unknown, const std::vector<std::string>& other) {
+                         const std::vector<std::string>& unknown,
+                         const std::vector<std::string>& other) {
   if (missing.empty() && unknown.empty() && other.empty()) return;
   std::string text = "[" + where + "]";
   const char* separator = " ";
@@ -100,11 +107,12 @@ at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, ui
   return at::empty(shape, at::TensorOptions(at::kFloat)).normal_(0.0, deviation, generator);
 }
 
-void write_tensors(const std::filesystem::path& directory, const std::vector<NamedTensor>& tensors, DType dtype,
-                   const std::string& base_name) {
+void write_tensors(const std::filesystem::path& directory, const std::vector<NamedTensor>& tensors,
+                   DType dtype, const std::string& base_name) {
   const at::NoGradGuard no_grad;
   std::vector<weights::TensorInfo> infos;
-  for (const NamedTensor& named : tensors) infos.push_back({named.name, dtype, named.tensor.sizes().vec()});
+  for (const NamedTensor& named : tensors)
+    infos.push_back({named.name, dtype, named.tensor.sizes().vec()});
   at::Tensor held;
   const auto bytes_of = [&](size_t index) -> std::span<const std::byte> {
     held = tensors[index].tensor.detach().to(at::kCPU, device::scalar_type_of(dtype)).contiguous();
@@ -117,11 +125,17 @@ void write_tensors(const std::filesystem::path& directory, const std::vector<Nam
 
 std::string torch_dtype_name(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "float32";
-    case DType::kF16: return "float16";
-    case DType::kBF16: return "bfloat16";
-    case DType::kF64: return "float64";
-    default: throw UsageError("[weights] models are saved in fp32, bf16, fp16 or fp64, not " + std::string(dtype_name(dtype)));
+    case DType::kF32:
+      return "float32";
+    case DType::kF16:
+      return "float16";
+    case DType::kBF16:
+      return "bfloat16";
+    case DType::kF64:
+      return "float64";
+    default:
+      throw UsageError("[weights] models are saved in fp32, bf16, fp16 or fp64, not " +
+                       std::string(dtype_name(dtype)));
   }
 }
 

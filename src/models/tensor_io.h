@@ -24,16 +24,18 @@ at::Tensor read_tensor(const weights::TensorSource& source, const std::string& n
 /// the target's dtype; or if the shapes differ.
 void read_into(const weights::TensorSource& source, const std::string& name, at::Tensor target);
 
-/// Errors: ModelError naming the first five of each list, and how many there are; nothing if all are empty.
+/// Errors: ModelError naming the first five of each list, and how many there are; nothing if all
+/// are empty.
 void refuse_tensor_lists(const std::string& where, const std::vector<std::string>& missing,
-                         const std::vector<std::string>& unknown, const std::vector<std::string>& other);
+                         const std::vector<std::string>& unknown,
+                         const std::vector<std::string>& other);
 
 /// Normal(0, deviation) f32 values on the CPU, a function of `seed` alone.
 at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, uint64_t seed);
 
 /// Writes `tensors`, cast to `dtype`, as <base_name>.safetensors (shards when large).
-void write_tensors(const std::filesystem::path& directory, const std::vector<NamedTensor>& tensors, DType dtype,
-                   const std::string& base_name);
+void write_tensors(const std::filesystem::path& directory, const std::vector<NamedTensor>& tensors,
+                   DType dtype, const std::string& base_name);
 
 /// config.json's spelling: "bfloat16". Errors: UsageError for types weights are not stored in.
 std::string torch_dtype_name(DType dtype);

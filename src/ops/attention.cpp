@@ -13,19 +13,20 @@ namespace attention_detail {
 
 void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Segments& segments,
            const AttentionOptions& options) {
-  require(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && q.size(2) == k.size(2) && k.size(1) > 0 &&
-              q.size(1) % k.size(1) == 0,
+  require(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && q.size(2) == k.size(2) &&
+              k.size(1) > 0 && q.size(1) % k.size(1) == 0,
           "attention", "q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
           " must be [N, Q, D], [M, K, D], [M, K, D] with K dividing Q");
-  require(!options.alibi_slopes_Q.defined() || options.alibi_slopes_Q.numel() == q.size(1), "attention",
-          "there must be one ALiBi slope for each of the ", q.size(1), " heads");
+  require(!options.alibi_slopes_Q.defined() || options.alibi_slopes_Q.numel() == q.size(1),
+          "attention", "there must be one ALiBi slope for each of the ", q.size(1), " heads");
   const auto covers = [](const std::vector<int64_t>& starts, int64_t size) {
     if (starts.empty() || starts.front() != 0 || starts.back() != size) return false;
     return std::is_sorted(starts.begin(), starts.end());
   };
-  require(segments.q_starts.size() == segments.k_starts.size() && covers(segments.q_starts, q.size(0)) &&
-              covers(segments.k_starts, k.size(0)),
-          "attention", "segments must cover the ", q.size(0), " queries and ", k.size(0), " keys from 0 on, in order");
+  require(segments.q_starts.size() == segments.k_starts.size() &&
+              covers(segments.q_starts, q.size(0)) && covers(segments.k_starts, k.size(0)),
+          "attention", "segments must cover the ", q.size(0), " queries and ", k.size(0),
+          " keys from 0 on, in order");
 }
 
 std::vector<int64_t> lengths(const std::vector<int64_t>& starts) {
@@ -43,7 +44,8 @@ at::Tensor distances(int64_t n, int64_t m, const at::Device& device) {
 /// One segment. Query heads of a group lie below each other, so that K/V are never repeated.
 at::Tensor one_segment(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                        const AttentionOptions& options) {
-  const int64_t n = q_NQD.size(0), m = k_MKD.size(0), kv_heads = k_MKD.size(1), head_dim = q_NQD.size(2);
+  const int64_t n = q_NQD.size(0), m = k_MKD.size(0), kv_heads = k_MKD.size(1),
+                head_dim = q_NQD.size(2);
   const int64_t group = q_NQD.size(1) / kv_heads;
   require(n <= m, "attention", "a segment has ", n, " queries but only ", m, " keys");
   const at::Tensor q = q_NQD.reshape({n, kv_heads, group, head_dim})
@@ -57,14 +59,16 @@ at::Tensor one_segment(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const a
   if (n > 1 || windowed || options.alibi_slopes_Q.defined()) {
     const at::Tensor distance_NM = distances(n, m, q.device());
     if (options.alibi_slopes_Q.defined()) {
-      const at::Tensor slopes = options.alibi_slopes_Q.to(scores.options()).view({kv_heads, group, 1, 1});
+      const at::Tensor slopes =
+          options.alibi_slopes_Q.to(scores.options()).view({kv_heads, group, 1, 1});
       scores = scores + slopes * distance_NM;
     }
     at::Tensor hidden_NM = distance_NM > 0;
     if (windowed) hidden_NM = hidden_NM.logical_or(distance_NM <= -options.window);
     scores = scores.masked_fill(hidden_NM, -std::numeric_limits<double>::infinity());
   }
-  const at::Tensor weights = at::softmax(scores, -1).to(q.scalar_type()).view({kv_heads, group * n, m});
+  const at::Tensor weights =
+      at::softmax(scores, -1).to(q.scalar_type()).view({kv_heads, group * n, m});
   return batched_product(weights, v_MKD.transpose(0, 1))
       .view({kv_heads, group, n, head_dim})
       .permute({2, 0, 1, 3})
@@ -78,8 +82,9 @@ at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at:
   return oracle::attention(q_NQD, k_MKD, v_MKD, segments, options);
 }
 
-at::Tensor oracle::attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
-                             const Segments& segments, const AttentionOptions& options) {
+at::Tensor oracle::attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                             const at::Tensor& v_MKD, const Segments& segments,
+                             const AttentionOptions& options) {
   using namespace attention_detail;
   check(q_NQD, k_MKD, v_MKD, segments, options);
   if (segments.count() == 1) return one_segment(q_NQD, k_MKD, v_MKD, options);

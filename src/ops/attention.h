@@ -7,9 +7,9 @@
 namespace danlu::ops {
 
 struct AttentionOptions {
-  double scale = 1.0;          ///< on q k^T, before bias and softmax; 1/sqrt(D) in every model here
-  int64_t window = 0;          ///< a query sees at most this many keys, itself included; 0: all before it
-  at::Tensor alibi_slopes_Q;   ///< f32 [Q], or undefined; adds slope * (key index - query index)
+  double scale = 1.0;  ///< on q k^T, before bias and softmax; 1/sqrt(D) in every model here
+  int64_t window = 0;  ///< a query sees at most this many keys, itself included; 0: all before it
+  at::Tensor alibi_slopes_Q;  ///< f32 [Q], or undefined; adds slope * (key index - query index)
 };
 
 /// Queries of head h use key/value head h / (Q/K). No key of another segment and no later key is

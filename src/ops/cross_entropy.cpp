@@ -15,8 +15,8 @@ namespace cross_entropy_detail {
 
 /// Indices of targets that count. Errors: a target outside the vocabulary.
 at::Tensor counted(const at::Tensor& targets_N, int64_t rows, int64_t vocab) {
-  require(targets_N.dim() == 1 && targets_N.size(0) == rows, "cross_entropy", "targets ", targets_N.sizes(),
-          " must be [N] with N = ", rows);
+  require(targets_N.dim() == 1 && targets_N.size(0) == rows, "cross_entropy", "targets ",
+          targets_N.sizes(), " must be [N] with N = ", rows);
   const at::Tensor index_n = at::nonzero(targets_N != kIgnoreTarget).squeeze(1);
   if (index_n.numel() > 0) {
     const at::Tensor used = targets_N.index_select(0, index_n);
@@ -31,7 +31,8 @@ at::Tensor counted(const at::Tensor& targets_N, int64_t rows, int64_t vocab) {
 struct ChunkLoss {
   at::Tensor sum, correct;
 };
-ChunkLoss chunk_loss(at::Tensor& logits_CV, const at::Tensor& targets_C, double z_weight, bool make_grad) {
+ChunkLoss chunk_loss(at::Tensor& logits_CV, const at::Tensor& targets_C, double z_weight,
+                     bool make_grad) {
   const at::Tensor column = targets_C.unsqueeze(1);
   const auto [largest_C1, at_C1] = logits_CV.max(1, true);
   const at::Tensor target_C1 = logits_CV.gather(1, column);
@@ -67,7 +68,8 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
         device::has_matmul(hidden_nH.device(), dtype) ? dtype : at::ScalarType(at::kFloat);
     const at::Tensor weight = weight_VH.to(product);
     at::Tensor d_hidden = hidden_grad ? at::empty_like(hidden_nH) : at::Tensor();
-    at::Tensor d_weight = weight_grad ? at::zeros(weight.sizes(), weight.options().dtype(wide)) : at::Tensor();
+    at::Tensor d_weight =
+        weight_grad ? at::zeros(weight.sizes(), weight.options().dtype(wide)) : at::Tensor();
     const at::TensorOptions wide_options = hidden_nH.options().dtype(wide);
     at::Tensor sum = at::zeros({}, wide_options);
     at::Tensor correct = at::zeros({}, wide_options.dtype(at::kLong));
@@ -76,8 +78,8 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
       const int64_t count = std::min(chunk_tokens, rows - begin);
       const at::Tensor hidden_CH = hidden_nH.narrow(0, begin, count).to(product);
       at::Tensor logits_CV = at::mm(hidden_CH, weight.t()).to(dtype).to(wide);
-      const ChunkLoss chunk =
-          chunk_loss(logits_CV, targets_n.narrow(0, begin, count), z_weight, hidden_grad || weight_grad);
+      const ChunkLoss chunk = chunk_loss(logits_CV, targets_n.narrow(0, begin, count), z_weight,
+                                         hidden_grad || weight_grad);
       sum.add_(chunk.sum);
       correct.add_(chunk.correct);
       if (!hidden_grad && !weight_grad) continue;
@@ -113,8 +115,10 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
 
 }  // namespace cross_entropy_detail
 
-CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N, double z_loss_weight) {
-  const at::Tensor index_n = cross_entropy_detail::counted(targets_N, logits_NV.size(0), logits_NV.size(1));
+CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N,
+                           double z_loss_weight) {
+  const at::Tensor index_n =
+      cross_entropy_detail::counted(targets_N, logits_NV.size(0), logits_NV.size(1));
   const at::Tensor logits =
       logits_NV.index_select(0, index_n).to(device::wide_type(logits_NV.scalar_type()));
   const at::Tensor column = targets_N.index_select(0, index_n).unsqueeze(1);
@@ -135,14 +139,15 @@ CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& w
   using namespace cross_entropy_detail;
   require(hidden_NH.dim() == 2 && weight_VH.dim() == 2 && hidden_NH.size(1) == weight_VH.size(1) &&
               hidden_NH.scalar_type() == weight_VH.scalar_type(),
-          "head_cross_entropy", "hidden ", hidden_NH.sizes(), " ", hidden_NH.scalar_type(), " and weight ",
-          weight_VH.sizes(), " ", weight_VH.scalar_type(), " must be [N, H] and [V, H] of one dtype");
+          "head_cross_entropy", "hidden ", hidden_NH.sizes(), " ", hidden_NH.scalar_type(),
+          " and weight ", weight_VH.sizes(), " ", weight_VH.scalar_type(),
+          " must be [N, H] and [V, H] of one dtype");
   const at::Tensor index_n = counted(targets_N, hidden_NH.size(0), weight_VH.size(0));
   const bool all = index_n.numel() == targets_N.numel();
   const auto result = HeadCrossEntropy::apply(
       all ? hidden_NH : hidden_NH.index_select(0, index_n), weight_VH,
-      all ? targets_N : targets_N.index_select(0, index_n), options.z_loss_weight, options.grad_scale,
-      chunk_size(options, weight_VH.size(0)), at::GradMode::is_enabled());
+      all ? targets_N : targets_N.index_select(0, index_n), options.z_loss_weight,
+      options.grad_scale, chunk_size(options, weight_VH.size(0)), at::GradMode::is_enabled());
   return {result[0], index_n.numel(), result[1].item<int64_t>()};
 }
 

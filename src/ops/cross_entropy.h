@@ -29,7 +29,8 @@ struct HeadOptions {
 /// sum over targets of logsumexp(logits) - logits[target].
 /// Shapes  logits_NV [N, V]; targets_N int64 [N], kIgnoreTarget skipped. Grad  through logits.
 /// Errors  ModelError for a target outside [0, V).
-CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N, double z_loss_weight = 0.0);
+CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N,
+                           double z_loss_weight = 0.0);
 
 /// cross_entropy(hidden weight^T): logits exist for one chunk of target tokens at a time; gradients
 /// of hidden and weight are made in the forward pass and only scaled in backward.

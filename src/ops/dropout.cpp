@@ -11,7 +11,8 @@ at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed) {
   if (p == 0) return x;
   at::Generator generator = at::globalContext().defaultGenerator(x.device()).clone();
   generator.set_current_seed(seed);
-  const at::Tensor kept = at::empty(x.sizes(), x.options().requires_grad(false)).bernoulli_(1 - p, generator);
+  const at::Tensor kept =
+      at::empty(x.sizes(), x.options().requires_grad(false)).bernoulli_(1 - p, generator);
   return x * kept.div_(1 - p);
 }
 

@@ -20,14 +20,16 @@ class Lookup : public torch::autograd::Function<Lookup> {
     return weight_VH.index_select(0, ids_N);
   }
 
-  // index_select's own backward adds repeated rows in the weight's dtype: in bf16 256 + 1 stays 256.
+  // index_select's own backward adds repeated rows in the weight's dtype: in bf16 256 + 1 stays
+  // 256.
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
     const at::Tensor ids_N = ctx->get_saved_variables()[0], grad_NH = grads[0];
     const auto [used_U, slot_N] = at::_unique(ids_N, true, true);
     const at::ScalarType wide = device::wide_type(grad_NH.scalar_type());
     at::Tensor sum_UH = at::zeros({used_U.size(0), grad_NH.size(1)}, grad_NH.options().dtype(wide));
     sum_UH.index_add_(0, slot_N, grad_NH.to(wide));
-    at::Tensor grad_VH = at::zeros({ctx->saved_data["rows"].toInt(), grad_NH.size(1)}, grad_NH.options());
+    at::Tensor grad_VH =
+        at::zeros({ctx->saved_data["rows"].toInt(), grad_NH.size(1)}, grad_NH.options());
     grad_VH.index_copy_(0, used_U, sum_UH.to(grad_NH.scalar_type()));
     return {at::Tensor(), grad_VH};
   }
@@ -40,8 +42,8 @@ at::Tensor embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH) {
 }
 
 at::Tensor oracle::embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH) {
-  require(ids_N.dim() == 1 && weight_VH.dim() == 2, "embedding", "ids ", ids_N.sizes(), " must be [N], the table ",
-          weight_VH.sizes(), " [V, H]");
+  require(ids_N.dim() == 1 && weight_VH.dim() == 2, "embedding", "ids ", ids_N.sizes(),
+          " must be [N], the table ", weight_VH.sizes(), " [V, H]");
   if (ids_N.device().is_cpu() && ids_N.numel() > 0) {
     const int64_t low = ids_N.min().item<int64_t>(), high = ids_N.max().item<int64_t>();
     require(low >= 0 && high < weight_VH.size(0), "embedding", "token id ", low < 0 ? low : high,

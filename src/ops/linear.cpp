@@ -11,13 +11,14 @@ at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at:
   return oracle::linear(x_NI, weight_OI, bias_O);
 }
 
-at::Tensor oracle::linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O) {
+at::Tensor oracle::linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
+                          const at::Tensor& bias_O) {
   require(weight_OI.dim() == 2 && x_NI.size(-1) == weight_OI.size(1), "linear", "x ", x_NI.sizes(),
           " must end in I of the weight [O, I] ", weight_OI.sizes());
   require(!bias_O.defined() || (bias_O.dim() == 1 && bias_O.size(0) == weight_OI.size(0)), "linear",
           "bias must be [O] with O = ", weight_OI.size(0));
-  require(x_NI.scalar_type() == weight_OI.scalar_type(), "linear", "x is ", x_NI.scalar_type(), ", the weight ",
-          weight_OI.scalar_type(), "; they must be equal");
+  require(x_NI.scalar_type() == weight_OI.scalar_type(), "linear", "x is ", x_NI.scalar_type(),
+          ", the weight ", weight_OI.scalar_type(), "; they must be equal");
   if (!device::has_matmul(x_NI.device(), x_NI.scalar_type())) {
     const at::Tensor bias = bias_O.defined() ? bias_O.to(at::kFloat) : bias_O;
     return at::linear(x_NI.to(at::kFloat), weight_OI.to(at::kFloat), bias).to(x_NI.scalar_type());

@@ -12,8 +12,9 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps)
 }
 
 at::Tensor oracle::rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps) {
-  require(weight_D.dim() == 1 && weight_D.size(0) == x.size(-1), "rms_norm", "weight ", weight_D.sizes(),
-          " must be [D] with D = ", x.size(-1), ", the last dim of x ", x.sizes());
+  require(weight_D.dim() == 1 && weight_D.size(0) == x.size(-1), "rms_norm", "weight ",
+          weight_D.sizes(), " must be [D] with D = ", x.size(-1), ", the last dim of x ",
+          x.sizes());
   const at::Tensor wide = x.to(device::wide_type(x.scalar_type()));
   const at::Tensor rstd = at::rsqrt(at::mean(wide.square(), -1, true) + eps);
   return (wide * rstd).to(x.scalar_type()) * weight_D;

@@ -11,7 +11,8 @@ struct RotaryTable {
 
 /// angle = position * inv_freq; both tables are multiplied by `attention_factor` (yarn).
 /// Shapes  positions_N int64 [N]; inv_freq f32 [E], or [N, E] where frequencies differ by token.
-RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq, double attention_factor);
+RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
+                         double attention_factor);
 
 /// y[j] = x[j] cos - x[j+E] sin;  y[j+E] = x[j+E] cos + x[j] sin.
 /// Shapes  x_NQD [N, heads, D]; result as x. Dtypes: computed in f32 (f64 for f64), rounded once.

@@ -7,11 +7,13 @@
 
 namespace danlu::ops {
 
-at::Tensor swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) { return oracle::swiglu(gate_NF, up_NF); }
+at::Tensor swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
+  return oracle::swiglu(gate_NF, up_NF);
+}
 
 at::Tensor oracle::swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
-  require(gate_NF.sizes() == up_NF.sizes(), "swiglu", "gate ", gate_NF.sizes(), " and up ", up_NF.sizes(),
-          " must have one shape");
+  require(gate_NF.sizes() == up_NF.sizes(), "swiglu", "gate ", gate_NF.sizes(), " and up ",
+          up_NF.sizes(), " must have one shape");
   // at::silu widens inside, but libtorch 1.13 has none for f16 on CPUs.
   const bool native = device::has_matmul(gate_NF.device(), gate_NF.scalar_type());
   const at::Tensor gated =

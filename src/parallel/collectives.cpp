@@ -18,7 +18,8 @@ at::Tensor summed(const at::Tensor& x, const Group& group) {
 
 class CopyTo : public torch::autograd::Function<CopyTo> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, int64_t group) {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                            int64_t group) {
     ctx->saved_data["group"] = group;
     return x.view_as(x);
   }

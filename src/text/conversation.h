@@ -15,7 +15,10 @@ namespace danlu::text {
 struct Message {
   std::string role;
   std::string content;
-  Json extra = Json::object();  ///< tool_calls, name, reasoning_content, …: further keys of the message
+  /// tool_calls, name, reasoning_content, …: further keys of the message. A key "content" replaces
+  /// `content` for Jinja templates: null beside tool calls, or a list of parts. An Alpaca row's keys
+  /// "instruction" and "input" on the user message let `stanford_alpaca` choose its prompt.
+  Json extra = Json::object();
   bool train = true;            ///< false: this assistant message gets no loss
 };
 
@@ -41,10 +44,15 @@ class ChatEncoder {
   /// for them; else ModelError listing names), "hf" (force the tokenizer's own), a name from
   /// text/templates.json, or a name from `templates_file` (same format), which is searched first.
   /// A *.jinja path is read as a Jinja template.
+  /// template_arguments: an object of further variables for Jinja templates (enable_thinking, …);
+  /// named templates know enable_thinking alone.
+  /// Errors: ModelError (unknown name, template that does not parse, a token the tokenizer lacks),
+  /// UsageError (arguments that are not an object or not known to a named template).
   static std::shared_ptr<const ChatEncoder> create(std::shared_ptr<const Tokenizer> tokenizer,
                                                    const std::string& name,
-                                                   const std::filesystem::path& templates_file = {});
-  /// Names accepted by create.
+                                                   const std::filesystem::path& templates_file = {},
+                                                   const Json& template_arguments = nullptr);
+  /// Names accepted by create, the file's first.
   static std::vector<std::string> names(const std::filesystem::path& templates_file = {});
 
   /// The whole conversation, for training. Every assistant message (with train == true) is a target,
@@ -61,5 +69,20 @@ class ChatEncoder {
   virtual std::string description() const = 0;
   virtual uint64_t content_hash() const = 0;
 };
+
+/// Source (prompt) and target (answer) of one turn, as ids.
+struct TurnIds {
+  std::vector<TokenId> source;
+  std::vector<TokenId> target;
+};
+
+/// Cuts turns to max_tokens in all, as MindSpeed-LLM and LLaMA-Factory do: each turn gets what the
+/// turns before it left; its target keeps max(1, floor(left * target / (source + target))) tokens and
+/// its source the rest; turns that find nothing left are dropped.
+void truncate_turns(std::vector<TurnIds>& turns, size_t max_tokens);
+
+/// Reads messages as OpenAI writes them: [{"role": …, "content": …, …}], or {"messages": …, "tools": …}.
+/// `origin` begins error texts. Errors: DataError naming the message and what is wrong with it.
+Conversation parse_conversation(const Json& json, const std::string& origin);
 
 }  // namespace danlu::text

@@ -53,6 +53,10 @@ class Tokenizer {
   virtual std::optional<std::string> id_to_token(TokenId id) const = 0;
   /// True for tokens flagged special (control tokens), false for added but ordinary ones.
   virtual bool is_special(TokenId id) const = 0;
+  /// False if ids that follow could still change the text of `id` ("<0xHH>" tokens, decoders that
+  /// treat the end of a text apart): DecodeStream then waits. A half character at the end of decode's
+  /// result is not meant here.
+  virtual bool is_text_final_after([[maybe_unused]] TokenId id) const { return true; }
 
   const SpecialTokens& special_tokens() const { return special_; }
   std::optional<TokenId> bos_id() const { return id_of(special_.bos); }
@@ -93,10 +97,12 @@ class DecodeStream {
   std::string finish();
 
  private:
+  std::string window_text(size_t end) const;
+  std::string take(const std::string& text);
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_;
-  std::vector<TokenId> ids_;
-  size_t prefix_begin_ = 0, read_end_ = 0;
+  std::vector<TokenId> ids_;  ///< the last ids that gave text, then those that have not yet
+  size_t read_end_ = 0;       ///< how many of ids_ gave their text already
 };
 
 }  // namespace danlu::text

@@ -39,6 +39,10 @@ TEST(ParseJson, ErrorsNameFileLineAndColumn) {
   EXPECT_THAT(error_of("[1] x"), StartsWith("a.json:1:5: not valid JSON"));
 }
 
+TEST(ParseJson, ANumberThatIsTooLargeIsAnError) {
+  EXPECT_THAT(error_of("[1e400]"), HasSubstr("number overflow parsing '1e400'"));
+}
+
 TEST(ParseJson, DeepNestingIsNoCrash) {
   const std::string deep(200000, '[');
   EXPECT_THAT(error_of(deep), HasSubstr("not valid JSON"));

@@ -251,7 +251,7 @@ TEST(OptionHelp, ShowsDefaultsChoicesAliasesAndWhatIsIgnored) {
   EXPECT_THAT(help, testing::StartsWith("danlu sft: fine-tune\n\nUsage: danlu sft --model DIR\n"));
   EXPECT_THAT(help, HasSubstr("[default: 1e-4]"));
   EXPECT_THAT(help, HasSubstr("(bf16 | fp16 | fp32)"));
-  EXPECT_THAT(help, HasSubstr("Also: --model_name_or_path, -m."));
+  EXPECT_THAT(help, HasSubstr("(also --model_name_or_path, -m)"));
   EXPECT_THAT(help, HasSubstr("without effect here\n  --ddp_timeout"));
   EXPECT_THAT(help, HasSubstr("[env: DANLU_TEST_CACHE]"));
 }

@@ -50,6 +50,7 @@ TEST(NumpyRandomState, ShufflingNothingOrOneDrawsNothing) {
   std::vector<int> none, one = {5};
   random.shuffle(std::span<int>(none));
   random.shuffle(std::span<int>(one));
+  EXPECT_EQ(random.bounded(0), 0u);
   EXPECT_EQ(random.next_u32(), 822569775u);
 }
 

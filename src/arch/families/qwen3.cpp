@@ -24,7 +24,7 @@ std::vector<ParamSpec> qwen3_parameters(const ModelConfig& config) {
 Family qwen3_family() {
   return {"qwen3",     {"qwen3"},        {"Qwen3ForCausalLM"},
           parse_qwen3, qwen3_parameters, rotary_buffer_names(),
-          "qwen"};
+          "qwen3"};
 }
 
 }  // namespace danlu::arch

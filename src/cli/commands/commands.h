@@ -5,8 +5,21 @@
 
 namespace danlu::cli {
 
+OptionTable render_options();
+int run_render(const Options& options);
+OptionTable preprocess_options();
+int run_preprocess(const Options& options);
+OptionTable sft_options();
+OptionTable pretrain_options();
+OptionTable train_options();
+OptionTable posttrain_options();
 OptionTable infer_options();
 OptionTable chat_options();
+OptionTable inspect_options();
+int run_inspect(const Options& options);
+OptionTable init_options();
+OptionTable merge_options();
+OptionTable verify_options();
 OptionTable completion_options();
 int run_completion(const Options& options);
 

@@ -5,7 +5,14 @@
 
 namespace danlu::cli {
 
+int run_sft(const Options& options);
+int run_pretrain(const Options& options);
+int run_train(const Options& options);
+int run_posttrain(const Options& options);
 int run_infer(const Options& options);
 int run_chat(const Options& options);
+int run_init(const Options& options);
+int run_merge(const Options& options);
+int run_verify(const Options& options);
 
 }  // namespace danlu::cli

@@ -18,8 +18,15 @@ struct EngineCommand {
 /// The explicit list; names are those of src/cli/registry.cpp.
 const std::vector<EngineCommand>& engine_commands() {
   static const std::vector<EngineCommand> list = {
+      {"sft", run_sft},
+      {"pretrain", run_pretrain},
+      {"train", run_train},
+      {"posttrain", run_posttrain},
       {"infer", run_infer},
       {"chat", run_chat},
+      {"init", run_init},
+      {"merge", run_merge},
+      {"verify", run_verify},
   };
   return list;
 }

@@ -13,8 +13,8 @@ ColumnNames::ColumnNames(const Json& renames) {
   }
   for (const auto& [actual, standard] : renames.items()) {
     if (!standard.is_string()) {
-      throw UsageError(fmt::format("[columns] \"{}\" must map to a name, got {}", actual,
-                                   kind_of(standard)));
+      throw UsageError(
+          fmt::format("[columns] \"{}\" must map to a name, got {}", actual, kind_of(standard)));
     }
     actual_to_standard_.emplace_back(actual, standard.get<std::string>());
   }

@@ -49,9 +49,8 @@ class MessagesHandler : public RowHandler {
   RowFormat format() const override { return format_; }
 
   std::string description() const override {
-    return fmt::format("{} ({}: {},{})",
-                       format_ == RowFormat::kShareGpt ? "sharegpt" : "messages", tags_.messages,
-                       tags_.role, tags_.content);
+    return fmt::format("{} ({}: {},{})", format_ == RowFormat::kShareGpt ? "sharegpt" : "messages",
+                       tags_.messages, tags_.role, tags_.content);
   }
 
   RowResult read(const Json& row) const override {
@@ -178,18 +177,33 @@ class MessagesHandler : public RowHandler {
       return false;
     }
     for (const Json& block : *content) {
-      const std::string type =
-          block.is_object() ? json_get<std::string>(block, "type").value_or("text") : "";
-      const Json* piece = nullptr;
-      if (type == "text") piece = find_value(block, block.contains("text") ? "text" : "value");
-      if (!piece || !piece->is_string()) {
-        *problem = {"a message holds something other than text",
-                    type.empty() ? "got " + kind_of(block) : fmt::format("got \"{}\"", type)};
-        return false;
-      }
-      result->content += piece->get_ref<const std::string&>();
+      if (!add_block(block, result, problem)) return false;
     }
     return true;
+  }
+
+  /// One part of a message that is a list: text, reasoning, or a tool call.
+  static bool add_block(const Json& block, text::Message* result, RowProblem* problem) {
+    const std::string type =
+        block.is_object() ? json_get<std::string>(block, "type").value_or("text") : "";
+    const Json* piece =
+        type.empty() ? nullptr : find_value(block, block.contains("value") ? "value" : type);
+    if (type == "text" && piece && piece->is_string()) {
+      result->content += piece->get_ref<const std::string&>();
+      return true;
+    }
+    if (type == "reasoning" && piece && piece->is_string()) {
+      result->extra["reasoning_content"] = *piece;
+      return true;
+    }
+    if ((type == "tool_call" || type == "tool_calls") && piece && piece->is_string()) {
+      const Json calls = tool_calls_of(piece->get_ref<const std::string&>());
+      for (const Json& call : calls) result->extra["tool_calls"].push_back(call);
+      if (!calls.is_null()) return true;
+    }
+    *problem = {"a message holds something other than text",
+                type.empty() ? "got " + kind_of(block) : fmt::format("got \"{}\"", type)};
+    return false;
   }
 
   static bool call_function(text::Message* result, RowProblem* problem) {

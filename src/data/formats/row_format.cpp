@@ -48,8 +48,10 @@ const std::map<std::string, std::string>& unavailable_handlers() {
       {"R1SharegptStyleInstructionHandler", kPreference},
       {"AlpacaStyleProcessRewardHandler", kPreference},
       {"AlpacaPretrainHandler",
-       kOneDataset + "use GeneralPretrainHandler with --json-keys, or AlpacaStyleInstructionHandler"},
-      {"StackOverflowPythonPretrainHandler", kOneDataset + "use GeneralPretrainHandler with --json-keys"},
+       kOneDataset +
+           "use GeneralPretrainHandler with --json-keys, or AlpacaStyleInstructionHandler"},
+      {"StackOverflowPythonPretrainHandler",
+       kOneDataset + "use GeneralPretrainHandler with --json-keys"},
       {"GeneralInstructionHandler",
        kOneDataset + "use AlpacaStyleInstructionHandler with --prompt-type alpaca"},
       {"HunyuanInstructionHandler",
@@ -99,7 +101,8 @@ std::string mapped(const Json& map_keys, const std::string& role, const std::str
   if (found == map_keys.end()) return fallback;
   if (found->is_null()) return "";
   if (!found->is_string()) {
-    throw UsageError(fmt::format("[map_keys] \"{}\" must name a column, got {}", role, kind_of(*found)));
+    throw UsageError(
+        fmt::format("[map_keys] \"{}\" must name a column, got {}", role, kind_of(*found)));
   }
   return found->get<std::string>();
 }
@@ -109,7 +112,7 @@ void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
     throw UsageError(fmt::format("[{}] must be an object, got {}", what, kind_of(map_keys)));
   }
   for (const auto& [role, column] : map_keys.items()) {
-    if (role == "chosen" || role == "rejected") {
+    if (role == "chosen" || role == "rejected" || role == "kto_tag") {
       throw UsageError(fmt::format(
           "[{}] \"{}\" belongs to preference training, which is not available", what, role));
     }
@@ -160,10 +163,9 @@ std::string column_among(const FirstRows& first, const std::vector<std::string>&
     }
   }
   if (found.size() > 1) {
-    throw DataError(
-        fmt::format("[columns] {} could all be the {}", fmt::join(found, ", "), role),
-        {fmt::format("choose with --columns '{{\"{}\":\"{}\"}}'", found[0], role),
-         fmt::format("请用 --columns '{{\"{}\":\"{}\"}}' 指定", found[0], role)});
+    throw DataError(fmt::format("[columns] {} could all be the {}", fmt::join(found, ", "), role),
+                    {fmt::format("choose with --columns '{{\"{}\":\"{}\"}}'", found[0], role),
+                     fmt::format("请用 --columns '{{\"{}\":\"{}\"}}' 指定", found[0], role)});
   }
   return found.empty() ? "" : found[0];
 }
@@ -177,9 +179,9 @@ std::unique_ptr<RowHandler> query_response_handler(const FirstRows& first, bool 
   PairColumns columns;
   columns.query =
       choose("query", {"query", "prompt", "input", "instruction", "question", "problem"});
-  columns.response = choose("response", {"response", "answer", "output", "targets", "target",
-                                         "answer_key", "answers", "solution", "text", "completion",
-                                         "content"});
+  columns.response =
+      choose("response", {"response", "answer", "output", "targets", "target", "answer_key",
+                          "answers", "solution", "text", "completion", "content"});
   if (columns.query.empty() || columns.response.empty()) {
     if (!required) return nullptr;
     throw DataError(fmt::format("[handler_name] query_response: no {} column among: {}",
@@ -223,7 +225,8 @@ std::unique_ptr<RowHandler> messages_handler(const FirstRows& first, const Json&
                      message.contains("role") || (message.empty() && wanted == RowFormat::kMessages)
                          ? "role"
                          : "from");
-  tags.content = mapped(tags_json, "content_tag", message.contains("content") ? "content" : "value");
+  tags.content =
+      mapped(tags_json, "content_tag", message.contains("content") ? "content" : "value");
   tags.user = mapped(tags_json, "user_tag", "");
   tags.assistant = mapped(tags_json, "assistant_tag", "");
   tags.observation = mapped(tags_json, "observation_tag", "");
@@ -248,9 +251,9 @@ std::unique_ptr<RowHandler> text_handler(const FirstRows& first, std::vector<std
       return row.is_string() || (row.is_object() && row.contains(key));
     });
     if (!is_there && !first.rows.empty()) {
-      throw DataError(fmt::format("[json_keys] no row has a column \"{}\"; there are: {}", key,
-                                  first.listed()),
-                      {"name the text column with --json-keys", "请用 --json-keys 指定文本列"});
+      throw DataError(
+          fmt::format("[json_keys] no row has a column \"{}\"; there are: {}", key, first.listed()),
+          {"name the text column with --json-keys", "请用 --json-keys 指定文本列"});
     }
   }
   return make_text_handler(std::move(keys));
@@ -260,9 +263,10 @@ void refuse_preference_pairs(const FirstRows& first) {
   for (const char* column : {"rejected", "rejected_response", "rejected_messages"}) {
     if (!first.has(column)) continue;
     throw UsageError(
-        fmt::format("[dataset] column \"{}\": preference pairs belong to preference training, which "
-                    "is not available",
-                    column),
+        fmt::format(
+            "[dataset] column \"{}\": preference pairs belong to preference training, which "
+            "is not available",
+            column),
         {"to train on one side only, map it: --map-keys or --columns",
          "若只训练其中一侧，请用 --map-keys 或 --columns 指定"});
   }
@@ -274,16 +278,17 @@ std::unique_ptr<RowHandler> detect(const FirstRows& first, const FormatOptions& 
   if (first.has("messages") || first.has("conversation") || first.has("conversations")) {
     return messages_handler(first, options.map_keys, std::nullopt);
   }
-  if (first.has("instruction") && first.has("input")) return alpaca_handler(first, options.map_keys);
+  if (first.has("instruction") && first.has("input"))
+    return alpaca_handler(first, options.map_keys);
   if (auto handler = query_response_handler(first, false)) return handler;
   for (const char* column : {"text", "response", "content"}) {
     if (first.has(column)) return make_text_handler({first.names.actual(column)});
   }
   if (!first.rows.empty() && first.rows[0].is_string()) return make_text_handler({"text"});
-  throw DataError(
-      fmt::format("[dataset] no known layout has these columns: {}", first.listed()),
-      {"say what they mean: --handler-name with --map-keys, --columns, or --json-keys for plain text",
-       "请用 --handler-name 与 --map-keys、--columns 或 --json-keys 说明各列含义"});
+  throw DataError(fmt::format("[dataset] no known layout has these columns: {}", first.listed()),
+                  {"say what they mean: --handler-name with --map-keys, --columns, or --json-keys "
+                   "for plain text",
+                   "请用 --handler-name 与 --map-keys、--columns 或 --json-keys 说明各列含义"});
 }
 
 }  // namespace
@@ -296,8 +301,8 @@ std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
     if (!wanted || wanted == RowFormat::kText) {
       return make_text_handler({options.json_keys.size() == 1 ? options.json_keys[0] : "text"});
     }
-    throw UsageError(fmt::format("[handler_name] {}: .txt files hold plain text",
-                                 options.handler_name));
+    throw UsageError(
+        fmt::format("[handler_name] {}: .txt files hold plain text", options.handler_name));
   }
   const FirstRows first(first_rows, options.columns);
   if (!wanted && options.map_keys.contains("messages")) wanted = RowFormat::kShareGpt;

@@ -33,11 +33,10 @@ class RowHandler {
   virtual std::vector<std::string> text_keys() const { return {}; }
 };
 
-/// The handler for rows that begin with `first_rows` (some tens suffice). `plain_text`: rows come from
-/// .txt files.
-/// Errors: UsageError (unknown handler, with the nearest name; a handler for preference training; a
-/// malformed map); DataError (no layout fits; two columns for one role; a mapped column that no row
-/// has; preference pairs).
+/// The handler for rows that begin with `first_rows` (some tens suffice). `plain_text`: rows come
+/// from .txt files. Errors: UsageError (unknown handler, with the nearest name; a handler for
+/// preference training; a malformed map); DataError (no layout fits; two columns for one role; a
+/// mapped column that no row has; preference pairs).
 std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
                                              const std::vector<Json>& first_rows, bool plain_text);
 

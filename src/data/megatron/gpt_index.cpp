@@ -12,10 +12,6 @@
 namespace danlu::data {
 namespace {
 
-// A last epoch that contributes less than this share of its samples is shuffled on its own, so that
-// its few samples do not mix with full epochs.
-constexpr double kSeparateLastEpochBelow = 0.80;
-
 void append_shuffled_epochs(IdRange exposed, int64_t num_epochs, NumpyRandomState& random,
                             std::vector<int32_t>& documents) {
   const size_t begin = documents.size();
@@ -112,7 +108,8 @@ GptIndices build_gpt_indices(std::span<const int32_t> lengths, IdRange exposed,
     const int64_t from_last = *options.num_samples - samples_before_last;
     const int64_t per_epoch = (epoch_tokens - extra) / length;
     indices.separate_last_epoch =
-        from_last < static_cast<int64_t>(kSeparateLastEpochBelow * static_cast<double>(per_epoch));
+        from_last <
+        static_cast<int64_t>(options.separate_last_epoch_below * static_cast<double>(per_epoch));
   }
 
   NumpyRandomState random(options.seed);

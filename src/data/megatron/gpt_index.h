@@ -16,6 +16,10 @@ struct GptIndexOptions {
   uint32_t seed = 1234;
   bool add_extra_token = true;    ///< samples carry S+1 tokens, the last one only a target
   bool drop_last_partial = true;  ///< false: a shorter last sample is kept (validation)
+  /// A last epoch that contributes less than this share of its samples is shuffled on its own, so
+  /// that its few samples do not mix with full epochs. Megatron: 0.80; Megatron-DeepSpeed
+  /// (BigScience): 0.95.
+  double separate_last_epoch_below = 0.80;
 };
 
 /// A sample i starts where row shuffle[i] of `samples` says and ends where the next row says.

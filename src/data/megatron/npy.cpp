@@ -22,23 +22,19 @@ int64_t widened(const std::byte* data, int64_t index) {
 
 }  // namespace
 
-void npy_detail::write(const fs::path& path, char kind, size_t width, NpyShape shape,
-                       const void* data) {
-  const std::string shape_text = shape.columns == 0
-                                     ? fmt::format("({},)", shape.rows)
-                                     : fmt::format("({}, {})", shape.rows, shape.columns);
+std::string npy_header(char kind, size_t width, NpyShape shape) {
+  const std::string extent = shape.columns == 0
+                                 ? fmt::format("({},)", shape.rows)
+                                 : fmt::format("({}, {})", shape.rows, shape.columns);
   // One-byte numbers have no byte order: numpy marks them with '|'.
-  std::string header = fmt::format("{{'descr': '{}{}{}', 'fortran_order': False, 'shape': {}, }}",
-                                   width == 1 ? '|' : '<', kind, width, shape_text);
-  while ((kPreambleBytes + header.size() + 1) % 64 != 0) header += ' ';
-  header += '\n';
-  const auto header_bytes = static_cast<uint16_t>(header.size());
-  AtomicFile file(path);
-  file.write(kMagic);
-  file.write(&header_bytes, sizeof header_bytes);
-  file.write(header);
-  file.write(data, static_cast<size_t>(shape.size()) * width);
-  file.commit();
+  std::string text = fmt::format("{{'descr': '{}{}{}', 'fortran_order': False, 'shape': {}, }}",
+                                 width == 1 ? '|' : '<', kind, width, extent);
+  while ((kPreambleBytes + text.size() + 1) % 64 != 0) text += ' ';
+  text += '\n';
+  const auto text_bytes = static_cast<uint16_t>(text.size());
+  std::string header(kMagic);
+  header.append(reinterpret_cast<const char*>(&text_bytes), sizeof text_bytes);
+  return header + text;
 }
 
 NpyFile::NpyFile(const fs::path& path) : file_(path) {

@@ -1,6 +1,5 @@
 // data/megatron/npy.h: numpy's .npy files (version 1.0), as Megatron caches its indices.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -17,17 +16,24 @@ struct NpyShape {
   int64_t size() const { return columns == 0 ? rows : rows * columns; }
 };
 
-namespace npy_detail {
-void write(const std::filesystem::path& path, char kind, size_t width, NpyShape shape,
-           const void* data);
+/// Everything before the values, as numpy.save writes it. kind 'i' or 'u', width in bytes.
+std::string npy_header(char kind, size_t width, NpyShape shape);
+
+/// npy_header for elements of type T.
+template <typename T>
+std::string npy_header_of(NpyShape shape) {
+  static_assert(std::is_integral_v<T>);
+  return npy_header(std::is_signed_v<T> ? 'i' : 'u', sizeof(T), shape);
 }
 
 /// Writes atomically the bytes that numpy.save writes. Errors: IoError.
 /// REQUIRES: values.size() == shape.size().
 template <typename T>
 void write_npy(const std::filesystem::path& path, std::span<const T> values, NpyShape shape) {
-  static_assert(std::is_integral_v<T>);
-  npy_detail::write(path, std::is_signed_v<T> ? 'i' : 'u', sizeof(T), shape, values.data());
+  AtomicFile file(path);
+  file.write(npy_header_of<T>(shape));
+  file.write(values.data(), values.size_bytes());
+  file.commit();
 }
 
 /// A mapped .npy file of little-endian integers in C order. Thread-safe to read.

@@ -8,20 +8,8 @@
 namespace danlu::data {
 namespace {
 
-void write_text(const std::string& text, std::string& out) {
-  // The JSON library escapes as Python does, except for DEL, which Python leaves as it is.
-  size_t from = 0;
-  out += '"';
-  for (;;) {
-    const size_t del = text.find('\x7f', from);
-    const std::string quoted =
-        Json(text.substr(from, del - from)).dump(-1, ' ', true, Json::error_handler_t::replace);
-    out.append(quoted, 1, quoted.size() - 2);
-    if (del == std::string::npos) break;
-    out += '\x7f';
-    from = del + 1;
-  }
-  out += '"';
+std::string json_string(const Json& text) {
+  return text.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
 
 void write_value(const Json& value, int depth, std::string& out) {
@@ -38,7 +26,7 @@ void write_value(const Json& value, int depth, std::string& out) {
       first = false;
       line(depth + 1);
       if (value.is_object()) {
-        write_text(item.key(), out);
+        out += json_string(item.key());
         out += ": ";
       }
       write_value(item.value(), depth + 1, out);
@@ -46,7 +34,7 @@ void write_value(const Json& value, int depth, std::string& out) {
     if (!first) line(depth);
     out += close;
   } else if (value.is_string()) {
-    write_text(value.get_ref<const std::string&>(), out);
+    out += json_string(value);
   } else if (value.is_number_float()) {
     out += python_float(value.get<double>());
   } else {

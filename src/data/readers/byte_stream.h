@@ -21,8 +21,8 @@ class ByteStream {
   static std::unique_ptr<ByteStream> open(const std::filesystem::path& path);
 };
 
-/// Lines of a ByteStream without their ending ("\n" or "\r\n"); a last line needs no ending. A UTF-8
-/// byte order mark at the start is skipped.
+/// Lines of a ByteStream without their ending ("\n" or "\r\n"); a last line needs no ending. A
+/// UTF-8 byte order mark at the start is skipped.
 class LineReader {
  public:
   explicit LineReader(std::unique_ptr<ByteStream> stream);

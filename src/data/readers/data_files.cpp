@@ -17,7 +17,8 @@
 namespace danlu::data {
 namespace {
 
-constexpr std::string_view kAccepted = "parquet, json, jsonl, ndjson, csv, tsv, txt (also .gz, .zst)";
+constexpr std::string_view kAccepted =
+    "parquet, json, jsonl, ndjson, csv, tsv, txt (also .gz, .zst)";
 
 std::string lower_case(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -38,9 +39,10 @@ DatasetName parse_name(const std::string& text) {
     const char* end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(begin, end, name.max_rows);
     if (error != std::errc() || stop != end || name.max_rows < 1) {
-      throw UsageError(fmt::format("[dataset] {}: what follows # must be a number of rows >= 1, got "
-                                   "\"{}\"",
-                                   text, text.substr(hash + 1)));
+      throw UsageError(
+          fmt::format("[dataset] {}: what follows # must be a number of rows >= 1, got "
+                      "\"{}\"",
+                      text, text.substr(hash + 1)));
     }
     name.path = text.substr(0, hash);
   }
@@ -84,8 +86,8 @@ std::string summarize(const std::vector<DataFile>& files,
   }
   std::string text;
   for (const auto& [type, count] : counts) {
-    text += fmt::format("{}{} {} file{}", text.empty() ? "" : ", ", count, type,
-                        count == 1 ? "" : "s");
+    text +=
+        fmt::format("{}{} {} file{}", text.empty() ? "" : ", ", count, type, count == 1 ? "" : "s");
   }
   text += ", " + format_bytes(size_bytes);
   if (ignored.empty()) return text;
@@ -115,7 +117,8 @@ bool belongs_to_split(const fs::path& relative, const std::string& split) {
 void list_directory(const fs::path& root, const std::string& split, Dataset* dataset) {
   std::vector<fs::path> paths;
   std::map<std::string, size_t> ignored;
-  auto entry = fs::recursive_directory_iterator(root, fs::directory_options::follow_directory_symlink);
+  auto entry =
+      fs::recursive_directory_iterator(root, fs::directory_options::follow_directory_symlink);
   for (; entry != fs::recursive_directory_iterator(); ++entry) {
     const fs::path& path = entry->path();
     if (path.filename().string().starts_with('.')) {
@@ -135,7 +138,8 @@ void list_directory(const fs::path& root, const std::string& split, Dataset* dat
     const fs::path relative = path.lexically_relative(root);
     has_train |= belongs_to_split(relative, "train");
     has_other |= belongs_to_split(relative, "test") || belongs_to_split(relative, "validation");
-    if (split.empty() || belongs_to_split(relative, split)) dataset->files.push_back(data_file(path));
+    if (split.empty() || belongs_to_split(relative, split))
+      dataset->files.push_back(data_file(path));
   }
   if (dataset->files.empty()) {
     throw DataError(split.empty()
@@ -186,9 +190,10 @@ FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info
   for (const auto& entry : fs::directory_iterator(parent.empty() ? "." : parent, ignored)) {
     nearby.push_back((parent / entry.path().filename()).string());
   }
-  Hint hint{"a data set is a file, a directory, a glob, or a name in dataset_info.json; names on a "
-            "hub are not fetched",
-            "数据集可以是文件、目录、通配符，或 dataset_info.json 中的名称；不会从网上下载"};
+  Hint hint{
+      "a data set is a file, a directory, a glob, or a name in dataset_info.json; names on a "
+      "hub are not fetched",
+      "数据集可以是文件、目录、通配符，或 dataset_info.json 中的名称；不会从网上下载"};
   if (const auto near = nearest_name(name.path, nearby)) {
     hint = {fmt::format("did you mean {}?", *near), fmt::format("是否想用 {}？", *near)};
   }
@@ -206,8 +211,9 @@ std::optional<FileType> file_type_of(const fs::path& path) {
   fs::path name = lower_case(path.filename().string());
   if (name.extension() == ".gz" || name.extension() == ".zst") name = name.stem();
   static const std::map<std::string, FileType> kTypes{
-      {".parquet", FileType::kParquet}, {".json", FileType::kJson},  {".jsonl", FileType::kJsonLines},
-      {".ndjson", FileType::kJsonLines}, {".csv", FileType::kCsv},   {".tsv", FileType::kTsv},
+      {".parquet", FileType::kParquet}, {".json", FileType::kJson},
+      {".jsonl", FileType::kJsonLines}, {".ndjson", FileType::kJsonLines},
+      {".csv", FileType::kCsv},         {".tsv", FileType::kTsv},
       {".txt", FileType::kText}};
   const auto found = kTypes.find(name.extension().string());
   return found == kTypes.end() ? std::nullopt : std::optional(found->second);
@@ -233,7 +239,8 @@ Dataset resolve_dataset(const std::string& text, const FormatOptions& format,
   }
   if (!target.split.empty() && target.split != "train") {
     if (!fs::exists(target.path)) not_found(name, text);
-    throw DataError(fmt::format("[dataset] {}: a single file has no split \"{}\"", text, target.split));
+    throw DataError(
+        fmt::format("[dataset] {}: a single file has no split \"{}\"", text, target.split));
   }
   if (fs::exists(target.path)) {
     dataset.files = {data_file(target.path)};

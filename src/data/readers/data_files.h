@@ -27,7 +27,7 @@ struct DataFile {
 struct Dataset {
   std::string name;  ///< as the user wrote it
   std::vector<DataFile> files;
-  int64_t max_rows = -1;  ///< -1: all
+  int64_t max_rows = -1;           ///< -1: all
   bool document_per_file = false;  ///< text files: one row each, instead of one row a line
   FormatOptions format;
   /// "3 parquet files, 1.2 GB (ignored: 1 .md)".
@@ -36,8 +36,8 @@ struct Dataset {
 
 /// Reads `text` = path[:split][#n]. `path` is a file, a directory (all files of the accepted types
 /// below it), a glob, or a name in a dataset_info.json (LLaMA-Factory's) that lies in the current
-/// directory, in ./data, or in `info_dir`; a path into such a directory takes that file's entry too.
-/// A split chooses the files of a directory named after it ("train", "test-00000-of-…").
+/// directory, in ./data, or in `info_dir`; a path into such a directory takes that file's entry
+/// too. A split chooses the files of a directory named after it ("train", "test-00000-of-…").
 /// `format` wins over what dataset_info.json says.
 /// Errors: DataError (nothing there, no accepted file, unknown split); UsageError (bad "#n", a
 /// preference data set, a data set on a hub).

@@ -22,8 +22,8 @@ FormatOptions format_of(const Json& entry) {
     format.json_keys = {format.map_keys["prompt"].get<std::string>()};
     format.map_keys = Json::object();
   } else if (formatting == "sharegpt" || formatting == "openai") {
-    format.handler_name = formatting == "openai" ? "OpenAIInstructionHandler"
-                                                 : "SharegptStyleInstructionHandler";
+    format.handler_name =
+        formatting == "openai" ? "OpenAIInstructionHandler" : "SharegptStyleInstructionHandler";
   } else if (!format.map_keys.empty()) {
     format.handler_name = "AlpacaStyleInstructionHandler";
   }
@@ -34,8 +34,9 @@ DatasetInfo read_entry(const fs::path& info_path, const std::string& name, const
   const std::string where = fmt::format("{}: \"{}\"", info_path.string(), name);
   if (!entry.is_object()) throw DataError(where + ": must be an object");
   if (json_get<bool>(entry, "ranking").value_or(false)) {
-    throw UsageError(where + ": holds preference pairs (\"ranking\": true), which belong to "
-                             "preference training and are not available here");
+    throw UsageError(where +
+                     ": holds preference pairs (\"ranking\": true), which belong to "
+                     "preference training and are not available here");
   }
   const auto file_name = json_get<std::string>(entry, "file_name");
   if (!file_name) {
@@ -47,7 +48,8 @@ DatasetInfo read_entry(const fs::path& info_path, const std::string& name, const
   if (!fs::exists(info.file)) {
     throw DataError(fmt::format("{}: file_name {} does not exist", where, info.file.string()));
   }
-  info.split = fs::is_directory(info.file) ? json_get<std::string>(entry, "split").value_or("") : "";
+  info.split =
+      fs::is_directory(info.file) ? json_get<std::string>(entry, "split").value_or("") : "";
   info.max_rows = json_get<int64_t>(entry, "num_samples").value_or(-1);
   info.format = format_of(entry);
   return info;
@@ -62,7 +64,9 @@ std::optional<DatasetInfo> find_dataset_info(const std::string& name, const fs::
     if (!fs::exists(info_path) || path.filename() == kInfoFile) return std::nullopt;
     const Json infos = read_json_file(info_path);
     for (const auto& [key, entry] : infos.items()) {
-      if (!entry.is_object() || json_get<std::string>(entry, "file_name") != path.filename().string()) continue;
+      if (!entry.is_object() ||
+          json_get<std::string>(entry, "file_name") != path.filename().string())
+        continue;
       return read_entry(info_path, key, entry);
     }
     return std::nullopt;

@@ -7,8 +7,9 @@
 
 namespace danlu::data {
 
-/// The line (from 1) on which record `index` (from 0) of a JSON file begins; the file is an array of
-/// records or records one after the other. Reads the file up to there. 0 if there are fewer records.
+/// The line (from 1) on which record `index` (from 0) of a JSON file begins; the file is an array
+/// of records or records one after the other. Reads the file up to there. 0 if there are fewer
+/// records.
 int64_t line_of_json_record(const std::filesystem::path& path, int64_t index);
 
 /// Parses a whole JSON file (either form) to find its first fault.

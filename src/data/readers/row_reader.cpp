@@ -15,7 +15,8 @@ namespace danlu::data {
 namespace {
 
 constexpr size_t kTextBlockBytes = 1 << 18;
-// DuckDB sets aside twice this for each thread, so the large sizes are for the files that need them.
+// DuckDB sets aside twice this for each thread, so the large sizes are for the files that need
+// them.
 constexpr int64_t kObjectSizes[] = {16 << 20, 256 << 20, 1900 << 20};
 
 /// The rows of one file.
@@ -31,7 +32,8 @@ class TextLines : public FileRows {
   explicit TextLines(const DataFile& file) : lines_(ByteStream::open(file.path)) {}
   bool next_block(std::vector<std::string>* texts) override {
     std::string line;
-    for (size_t bytes = 0; bytes < kTextBlockBytes && lines_.next(&line); bytes += line.size() + 1) {
+    for (size_t bytes = 0; bytes < kTextBlockBytes && lines_.next(&line);
+         bytes += line.size() + 1) {
       texts->push_back(line);
     }
     return !texts->empty();
@@ -66,8 +68,8 @@ class TextDocument : public FileRows {
   bool done_ = false;
 };
 
-/// Every row as one JSON text. JSON files keep the text of the record itself: no schema is inferred,
-/// so that rows may differ in keys and types.
+/// Every row as one JSON text. JSON files keep the text of the record itself: no schema is
+/// inferred, so that rows may differ in keys and types.
 std::string query_for(const DataFile& file, int64_t max_object_size) {
   const std::string path = sql_path(file.path.string());
   switch (file.type) {

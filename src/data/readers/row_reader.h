@@ -11,10 +11,10 @@ namespace danlu::data {
 
 /// A row before it has a meaning. Rows of tables become JSON objects, null columns left in as null.
 struct RawRow {
-  std::string text;    ///< one JSON value, or the plain text of a .txt line or document
+  std::string text;  ///< one JSON value, or the plain text of a .txt line or document
   bool is_json = true;
-  uint32_t file = 0;   ///< index into Dataset::files
-  int64_t index = 0;   ///< from 0, within the file: record, line or row
+  uint32_t file = 0;  ///< index into Dataset::files
+  int64_t index = 0;  ///< from 0, within the file: record, line or row
 };
 
 /// Streams rows with bounded memory, in file order. Not thread-safe.

@@ -15,10 +15,7 @@ Interpreter::~Interpreter() {
   // Empty every mutable object while all of them are still held, then let go: no cycle and no long chain survives.
   root_.clear();
   scopes_.clear();
-  for (Object* object : adopted_) {
-    if (auto* space = dynamic_cast<NamespaceObject*>(object)) space->attributes.clear();
-    if (auto* loop = dynamic_cast<LoopObject*>(object)) loop->last_changed.clear();
-  }
+  for (Object* object : adopted_) object->release_contents();
   for (Object* object : adopted_) {
     if (--object->references == 0) delete object;
   }

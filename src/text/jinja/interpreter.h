@@ -106,7 +106,6 @@ class Interpreter {
   int line_ = 0;
   int depth_ = 0;
   int capture_depth_ = 0;
-  int loop_depth_ = 0;
   std::time_t now_;
   std::vector<Value> root_;  ///< by symbol
   std::vector<char> root_set_;

@@ -19,6 +19,9 @@ struct Extent {
   int64_t printed_bytes = 2;
 };
 
+/// Grows `total`, the extent of a container, by one child. Errors: EvalError beyond kMaxNesting or kMaxPrintedBytes.
+void include(Extent& total, const Value& child);
+
 struct ListObject final : Object {
   ValueList items;
   Extent extent;
@@ -31,6 +34,7 @@ struct DictObject final : Object {
 
 /// namespace(): the only value whose attributes templates may set.
 struct NamespaceObject final : Object {
+  void release_contents() override { attributes.clear(); }
   std::vector<std::pair<std::string, Value>> attributes;
   Value* find(std::string_view name);
   void set(std::string_view name, Value value);
@@ -38,9 +42,9 @@ struct NamespaceObject final : Object {
 
 /// `loop` inside a for block.
 struct LoopObject final : Object {
+  void release_contents() override { last_changed.clear(); }
   const ValueList* items = nullptr;  ///< null once the loop has ended
   size_t index0 = 0;
-  int depth0 = 0;
   ValueList last_changed;            ///< arguments of the latest loop.changed()
   bool has_changed = false;
 };
@@ -53,8 +57,11 @@ struct Arguments {
 
 /// Anything that can be called.
 struct CallableObject : Object {
+  Extent extent;  ///< of the values it holds
   virtual Value call(Interpreter& interpreter, const Arguments& arguments) = 0;
   virtual std::string name() const = 0;
+  /// Undefined if there is none of this name.
+  virtual Value attribute(const Value& name) { return Value::undefined(name, Kind::kCallable); }
 };
 
 /// Reads call arguments by name and place, as a Python signature does.

@@ -27,7 +27,7 @@ class Parser : public ExpressionParser {
   Block parse_block(Names ends) {
     if (++block_depth_ > kMaxBlockDepth) fail("blocks are nested too deeply");
     Block block;
-    const int opened_at = current().line;
+    const int opened_at = position_ > 0 ? tokens_[position_ - 1].line : 1;
     while (current().kind != TokenKind::kEnd) {
       const int line = current().line;
       if (current().kind == TokenKind::kData) {

@@ -146,18 +146,14 @@ Interpreter::Flow Interpreter::run_for(const ForStmt& stmt) {
 
 Interpreter::Flow Interpreter::run_loop(const ForStmt& stmt, const ValueList& items) {
   if (items.empty()) return run_block(stmt.otherwise);
+  charge(1024);  // loop objects live until the render ends
   auto* loop = adopt(std::make_unique<LoopObject>());
   loop->items = &items;
-  loop->depth0 = loop_depth_++;
   const Value loop_value = Value::of(Kind::kLoop, loop);
   struct Ending {
-    ~Ending() {
-      loop->items = nullptr;
-      --depth;
-    }
+    ~Ending() { loop->items = nullptr; }
     LoopObject* loop;
-    int& depth;
-  } const ending{loop, loop_depth_};
+  } const ending{loop};
   const ScopeGuard scope(*this);
   for (size_t i = 0; i < items.size(); ++i) {
     step();

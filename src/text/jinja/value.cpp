@@ -15,17 +15,9 @@ namespace {
 Extent extent_of(const Value& v) {
   if (v.is_sequence()) return static_cast<ListObject*>(v.object())->extent;
   if (v.is_dict()) return static_cast<DictObject*>(v.object())->extent;
+  if (v.kind() == Kind::kCallable) return static_cast<CallableObject*>(v.object())->extent;
   if (v.is_string()) return {0, static_cast<int64_t>(v.as_string().size()) + 1};
   return {0, 8};
-}
-
-/// Grows `total`, the extent of a container, by one child.
-void include(Extent& total, const Value& child) {
-  const Extent extent = extent_of(child);
-  total.nesting = std::max(total.nesting, extent.nesting + 1);
-  total.printed_bytes += extent.printed_bytes;
-  if (total.nesting > kMaxNesting) throw EvalError(fmt::format("values are nested deeper than {} levels", kMaxNesting));
-  if (total.printed_bytes > kMaxPrintedBytes) throw EvalError("a value grew too large");
 }
 
 Value sequence(Kind kind, ValueList items) {
@@ -70,6 +62,14 @@ Value json_at_depth(const Json& json, int depth) {
 }
 
 }  // namespace
+
+void include(Extent& total, const Value& child) {
+  const Extent extent = extent_of(child);
+  total.nesting = std::max(total.nesting, extent.nesting + 1);
+  total.printed_bytes += extent.printed_bytes;
+  if (total.nesting > kMaxNesting) throw EvalError(fmt::format("values are nested deeper than {} levels", kMaxNesting));
+  if (total.printed_bytes > kMaxPrintedBytes) throw EvalError("a value grew too large");
+}
 
 Value Value::none() {
   Value v;

@@ -38,6 +38,8 @@ struct Object {
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
   virtual ~Object() = default;
+  /// Lets go of held values: breaks cycles among mutable objects.
+  virtual void release_contents() {}
 };
 
 class Value;

@@ -15,7 +15,7 @@ namespace danlu::weights::torch_file {
 namespace {
 
 constexpr int kMaxDepth = 64;
-constexpr size_t kMaxVisits = 20'000'000;
+constexpr size_t kMaxVisits = 8'000'000;
 constexpr size_t kMaxNameBytes = 4096;
 
 /// Keys below which training scripts keep objects of their own classes.

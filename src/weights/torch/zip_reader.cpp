@@ -144,7 +144,11 @@ void ZipReader::check_name(const std::string& name) const {
     climbs |= name.compare(begin, end - begin, "..") == 0;
     begin = end + 1;
   }
-  if (unsafe || climbs) fail(fmt::format("entry name \"{}\" is not a plain relative path", name));
+  if (unsafe || climbs) {
+    std::string shown = name;
+    std::replace_if(shown.begin(), shown.end(), [](unsigned char c) { return c < 0x20; }, '?');
+    fail(fmt::format("entry name \"{}\" is not a plain relative path", shown));
+  }
 }
 
 void ZipReader::check_overlaps(uint64_t directory_offset) {

@@ -1,0 +1,236 @@
+// `danlu preprocess`: raw rows to Megatron's .bin/.idx, with MindSpeed's flag names.
+#include "data/preprocess.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/progress.h"
+#include "cli/commands/commands.h"
+
+namespace danlu::cli {
+namespace {
+
+std::vector<OptionSpec> input_options() {
+  const std::string group = "Input";
+  return {
+      {.name = "input",
+       .type = OptionType::kList,
+       .help = "files, directories, globs or names in dataset_info.json: path[:split][#n]",
+       .aliases = {"i", "dataset", "data_path"},
+       .group = group,
+       .required = true},
+      {.name = "handler_name",
+       .help = "row layout by MindSpeed's handler name (default: detected and printed)",
+       .group = group},
+      {.name = "json_keys",
+       .type = OptionType::kList,
+       .help = "columns of plain text; each makes a data set of its own (default: text)",
+       .group = group},
+      {.name = "map_keys",
+       .type = OptionType::kJson,
+       .help = "role -> column, e.g. '{\"prompt\":\"instruction\",\"response\":\"output\"}'",
+       .group = group},
+      {.name = "columns",
+       .type = OptionType::kJson,
+       .help = "column -> standard name, e.g. '{\"question\":\"query\"}'",
+       .group = group},
+      {.name = "document_per_file",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = ".txt files: one document each, instead of one a line",
+       .group = group},
+      {.name = "strict",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "a row that cannot be used is an error, instead of dropped and counted",
+       .group = group},
+  };
+}
+
+std::vector<OptionSpec> text_options() {
+  const std::string group = "Tokens";
+  return {
+      {.name = "tokenizer_name_or_path",
+       .help = "model directory or tokenizer file (rows of input_ids need none)",
+       .aliases = {"m", "model", "tokenizer", "tokenizer_model", "model_name_or_path"},
+       .group = group},
+      {.name = "prompt_type",
+       .help = "chat template by name or *.jinja file (default: the tokenizer's own)",
+       .aliases = {"template", "template_type"},
+       .group = group},
+      {.name = "prompt_type_path", .help = "file of further named templates", .group = group},
+      {.name = "append_eod",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "end every text or sample with the end-of-text token",
+       .group = group},
+      {.name = "seq_length",
+       .type = OptionType::kInt,
+       .help = "samples of this many tokens or more are dropped; with --pack the sequence length",
+       .aliases = {"max_length", "cutoff_len"},
+       .group = group},
+      {.name = "pack",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "fill sequences of --seq-length with several samples, padded",
+       .aliases = {"packing"},
+       .group = group},
+      {.name = "neat_pack",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "--pack with sample numbers in the attention mask; long samples are cut",
+       .aliases = {"neat_packing"},
+       .group = group},
+  };
+}
+
+std::vector<OptionSpec> output_options() {
+  const std::string group = "Output and work";
+  return {
+      {.name = "output_prefix",
+       .help = "files are named <prefix>_text_document or <prefix>_packed_…_document",
+       .aliases = {"o"},
+       .group = group,
+       .required = true},
+      {.name = "workers",
+       .type = OptionType::kInt,
+       .default_text = "0",
+       .help = "threads that tokenise; 0: every CPU; the files do not depend on it",
+       .aliases = {"num_workers", "dataset_num_proc"},
+       .group = group},
+      {.name = "cache_dir",
+       .help = "directory for unfinished work (default: hidden, beside the output)",
+       .group = group},
+      {.name = "overwrite_cache",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "do the work again although nothing changed",
+       .aliases = {"overwrite"},
+       .group = group},
+      {.name = "merge_group_keys",
+       .type = OptionType::kList,
+       .help =
+           "merge the .bin/.idx in the directory --input, by key in their names; no rows are read",
+       .group = group},
+  };
+}
+
+/// Flags of preprocess_data.py that need nothing done here.
+std::vector<OptionSpec> compatible_options() {
+  const auto ignored = [](std::string name, OptionType type, std::string why) {
+    return OptionSpec{.name = std::move(name),
+                      .type = type,
+                      .help = "accepted; " + why,
+                      .group = "Accepted for compatibility",
+                      .ignored_because = why};
+  };
+  const std::string by_content = "the tokenizer's kind is read from its files";
+  return {
+      ignored("tokenizer_type", OptionType::kString, by_content),
+      ignored("tokenizer_not_use_fast", OptionType::kBool, by_content),
+      ignored("n_subs", OptionType::kInt,
+              "work is saved as it goes and a killed run continues, without parts"),
+      ignored("log_interval", OptionType::kInt, "progress is shown by time"),
+      ignored("streaming", OptionType::kBool, "rows are always streamed"),
+      ignored("make_vocab_size_divisible_by", OptionType::kInt, "vocabularies are not padded"),
+      ignored("pad_vocab_size_to", OptionType::kInt, "vocabularies are not padded"),
+      ignored("seed", OptionType::kInt, "nothing here is drawn at random"),
+  };
+}
+
+data::PreprocessSpec spec_from(const Options& options) {
+  data::PreprocessSpec spec;
+  spec.inputs = options.get_list("input");
+  spec.output_prefix = options.get_string("output_prefix");
+  spec.format.handler_name = options.get_string_or("handler_name", "");
+  if (options.has_value("json_keys")) spec.format.json_keys = options.get_list("json_keys");
+  if (options.has_value("map_keys")) spec.format.map_keys = options.get_json("map_keys");
+  if (options.has_value("columns")) spec.format.columns = options.get_json("columns");
+  spec.append_eod = options.get_bool("append_eod");
+  spec.seq_length = options.get_int_or("seq_length", 0);
+  if (options.get_bool("pack")) spec.pack = data::PackMode::kPack;
+  if (options.get_bool("neat_pack")) spec.pack = data::PackMode::kNeat;
+  spec.document_per_file = options.get_bool("document_per_file");
+  const int64_t workers = options.get_int("workers");
+  if (workers < 0) throw UsageError(fmt::format("[workers] must be 0 or more, got {}", workers));
+  spec.num_workers = static_cast<size_t>(workers);
+  spec.strict = options.get_bool("strict");
+  spec.overwrite = options.get_bool("overwrite_cache");
+  spec.work_dir = options.get_string_or("cache_dir", "");
+  return spec;
+}
+
+data::PreprocessText text_from(const Options& options) {
+  data::PreprocessText text;
+  if (options.has_value("tokenizer_name_or_path")) {
+    text.load_tokenizer = [path = options.get_string("tokenizer_name_or_path")] {
+      return text::Tokenizer::load(path);
+    };
+  }
+  text.make_chat_encoder = [name = options.get_string_or("prompt_type", ""),
+                            file = options.get_string_or("prompt_type_path", "")](
+                               std::shared_ptr<const text::Tokenizer> tokenizer) {
+    return text::ChatEncoder::create(std::move(tokenizer), name, file);
+  };
+  return text;
+}
+
+void print_result(const data::PreprocessResult& result, const std::string& prefix, double seconds) {
+  std::fputs(result.report.text().c_str(), stdout);
+  for (const auto& output : result.outputs) fmt::print("written   {}.bin, .idx\n", output.string());
+  const auto rows = static_cast<double>(result.report.rows_read);
+  fmt::print("time      {}: {} rows/s, {:.1f} MB/s, {} tokens/s\n", format_duration(seconds),
+             format_count(static_cast<uint64_t>(rows / seconds)),
+             static_cast<double>(result.input_bytes) / 1e6 / seconds,
+             format_count(
+                 static_cast<uint64_t>(static_cast<double>(result.report.lengths.sum) / seconds)));
+  const bool is_text = result.report.target_tokens == 0;
+  fmt::print("next      danlu {} --model DIR --data-path {}\n", is_text ? "pretrain" : "sft",
+             is_text ? result.outputs[0].string() : prefix);
+}
+
+}  // namespace
+
+OptionTable preprocess_options() {
+  std::vector<OptionSpec> specs;
+  for (auto group : {input_options(), text_options(), output_options(), compatible_options()}) {
+    specs.insert(specs.end(), group.begin(), group.end());
+  }
+  return OptionTable("preprocess", "Tokenise data sets into Megatron's .bin/.idx files",
+                     "danlu preprocess --input FILE --tokenizer-name-or-path DIR --output-prefix "
+                     "out/name [--handler-name NAME]",
+                     std::move(specs));
+}
+
+int run_preprocess(const Options& options) {
+  if (options.has_value("merge_group_keys")) {
+    const std::vector<std::string> inputs = options.get_list("input");
+    if (inputs.size() != 1) throw UsageError("[input] merging takes one directory");
+    for (const std::string& key : options.get_list("merge_group_keys")) {
+      const auto output =
+          data::merge_preprocessed(inputs[0], key, options.get_string("output_prefix"));
+      fmt::print("written   {}.bin, .idx\n", output.string());
+    }
+    return 0;
+  }
+  watch_interrupts();
+  const auto start = std::chrono::steady_clock::now();
+  const data::PreprocessSpec spec = spec_from(options);
+  const data::PreprocessResult result = data::preprocess(spec, text_from(options));
+  if (result.up_to_date) {
+    fmt::print(
+        "up to date, nothing to do: {} rows are in {}_* from the same content "
+        "(--overwrite-cache does the work again)\n",
+        format_count(static_cast<uint64_t>(result.report.rows_kept)), spec.output_prefix.string());
+    return 0;
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  print_result(result, spec.output_prefix.string(), seconds.count());
+  return 0;
+}
+
+}  // namespace danlu::cli

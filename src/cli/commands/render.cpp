@@ -1,0 +1,158 @@
+// `danlu render`: messages to the text, ids and training mask that a model's template makes of them.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/commands/commands.h"
+#include "text/conversation.h"
+#include "text/tokenizer.h"
+
+namespace danlu::cli {
+namespace {
+
+/// What is shown: text, its ids, and labels where an answer is trained on (empty for a prompt).
+struct Rendering {
+  std::string text;
+  std::vector<text::TokenId> ids;
+  std::vector<text::TokenId> labels;
+};
+
+std::string read_input(const std::string& path) {
+  if (path != "-") return read_file(path);
+  return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+}
+
+text::Conversation read_conversation(const Options& options) {
+  const std::string input = options.get_string("input");
+  const std::string origin = input == "-" ? "standard input" : input;
+  text::Conversation conversation =
+      text::parse_conversation(parse_json(read_input(input), origin), origin);
+  if (conversation.messages.empty()) throw DataError(origin + ": there are no messages");
+  if (options.has_value("tools")) conversation.tools = read_json_file(options.get_string("tools"));
+  if (!conversation.tools.is_null() && !conversation.tools.is_array()) {
+    throw DataError(fmt::format("tools must be a list, got {}", conversation.tools.type_name()));
+  }
+  return conversation;
+}
+
+Rendering render(const text::ChatEncoder& encoder, const text::Tokenizer& tokenizer,
+                 const text::Conversation& conversation, bool add_generation_prompt) {
+  Rendering result;
+  result.text = encoder.render(conversation, add_generation_prompt);
+  const bool answered = conversation.messages.back().role == "assistant";
+  if (answered && !add_generation_prompt) {
+    text::EncodedConversation encoded = encoder.encode(conversation);
+    result.ids = std::move(encoded.ids);
+    result.labels = std::move(encoded.labels);
+  } else if (add_generation_prompt && !answered) {
+    result.ids = encoder.encode_prompt(conversation);
+  } else {
+    result.ids = tokenizer.encode(result.text, false);
+  }
+  return result;
+}
+
+/// Runs of masked tokens as "[-100 * 27]", the others by `shown`.
+template <typename Shown>
+std::string with_masked_runs(const std::vector<text::TokenId>& labels, const Shown& shown) {
+  std::string out;
+  for (size_t i = 0; i < labels.size();) {
+    size_t end = i;
+    const bool masked = labels[i] == text::kIgnoreLabel;
+    while (end < labels.size() && (labels[end] == text::kIgnoreLabel) == masked) ++end;
+    out += masked ? fmt::format("[-100 * {}]", end - i) : shown(std::span(labels).subspan(i, end - i));
+    i = end;
+  }
+  return out;
+}
+
+void print_readable(const Rendering& r, const text::ChatEncoder& encoder,
+                    const text::Tokenizer& tokenizer) {
+  std::string out = fmt::format("[TEMPLATE] {}\n[INPUT] {}\n[INPUT_IDS] {}\n", encoder.description(),
+                                r.text, r.ids);
+  size_t targets = 0;
+  if (!r.labels.empty()) {
+    for (const text::TokenId label : r.labels) targets += label != text::kIgnoreLabel;
+    out += fmt::format(
+        "[LABELS] {}\n[LABELS_IDS] {}\n",
+        with_masked_runs(r.labels, [&](auto run) { return tokenizer.decode(run, false); }),
+        with_masked_runs(r.labels, [](auto run) { return fmt::format("{}", run); }));
+    out += fmt::format("[TOKENS] {}, of which {} are targets\n", r.ids.size(), targets);
+  } else {
+    out += fmt::format("[TOKENS] {}\n", r.ids.size());
+  }
+  std::fputs(out.c_str(), stdout);
+}
+
+void print_json(const Rendering& r, const text::ChatEncoder& encoder) {
+  Json json = {{"template", encoder.description()}, {"text", r.text}, {"input_ids", r.ids}};
+  if (!r.labels.empty()) json["labels"] = r.labels;
+  json["stop_ids"] = encoder.stop_ids();
+  std::fputs((json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n").c_str(), stdout);
+}
+
+}  // namespace
+
+OptionTable render_options() {
+  const std::string input = "Input", chosen = "Template", output = "Output";
+  return OptionTable(
+      "render", "show the text, ids and training mask a template makes of messages",
+      "danlu render --model DIR [--input messages.json|-] [flags]",
+      {
+          {.name = "model",
+           .help = "model directory or tokenizer file",
+           .aliases = {"model_name_or_path", "tokenizer_name_or_path", "m"},
+           .group = input,
+           .required = true},
+          {.name = "input",
+           .default_text = "-",
+           .help = "JSON: a list of messages, or {\"messages\": …, \"tools\": …}; - reads standard input",
+           .aliases = {"i"},
+           .group = input},
+          {.name = "tools", .help = "JSON file: list of tools, as OpenAI's `tools`", .group = input},
+          {.name = "prompt_type",
+           .default_text = "auto",
+           .help = "auto or hf (the model's own), a template's name, or a .jinja file",
+           .aliases = {"template", "template_type"},
+           .group = chosen},
+          {.name = "prompt_type_path",
+           .help = "file of further named templates",
+           .aliases = {"template_file"},
+           .group = chosen},
+          {.name = "chat_template_kwargs",
+           .type = OptionType::kJson,
+           .help = "JSON object of further template variables, such as {\"enable_thinking\": false}",
+           .group = chosen},
+          {.name = "add_generation_prompt",
+           .type = OptionType::kBool,
+           .help = "end where the assistant's answer begins; default: true unless the last message is the "
+                   "assistant's",
+           .group = output},
+          {.name = "json",
+           .type = OptionType::kBool,
+           .default_text = "false",
+           .help = "print one JSON object: template, text, input_ids, labels, stop_ids",
+           .group = output},
+      });
+}
+
+int run_render(const Options& options) {
+  const auto tokenizer = text::Tokenizer::load(options.get_string("model"));
+  const auto encoder = text::ChatEncoder::create(
+      tokenizer, options.get_string("prompt_type"), options.get_string_or("prompt_type_path", ""),
+      options.has_value("chat_template_kwargs") ? options.get_json("chat_template_kwargs") : Json());
+  const text::Conversation conversation = read_conversation(options);
+  const bool answered = conversation.messages.back().role == "assistant";
+  const Rendering rendering = render(*encoder, *tokenizer, conversation,
+                                     options.get_bool_or("add_generation_prompt", !answered));
+  options.get_bool("json") ? print_json(rendering, *encoder)
+                           : print_readable(rendering, *encoder, *tokenizer);
+  return 0;
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,45 @@
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/engine/engine.h"
+#include "cli/engine/new_directory.h"
+#include "models/causal_lm.h"
+#include "text/tokenizer.h"
+
+namespace danlu::cli {
+namespace init_detail {
+
+void check_vocabulary(const arch::ModelConfig& config, const fs::path& directory) {
+  const auto tokenizer = text::Tokenizer::load(directory);
+  if (static_cast<int64_t>(tokenizer->size()) <= config.vocab_size) return;
+  throw ModelError(
+      fmt::format("[init] the tokenizer of {} has {} ids, but vocab_size is {}: ids from {} on "
+                  "would have no row",
+                  directory.string(), tokenizer->size(), config.vocab_size, config.vocab_size),
+      {fmt::format("set vocab_size to {} or more in the config", tokenizer->size()),
+       fmt::format("请将 config 中的 vocab_size 设为至少 {}", tokenizer->size())});
+}
+
+}  // namespace init_detail
+
+int run_init(const Options& options) {
+  const arch::ModelConfig config = arch::load_model_config(options.get_string("config"));
+  const DType dtype =
+      options.has_value("dtype") ? dtype_from_name(options.get_string("dtype")) : config.dtype;
+  const fs::path output = options.get_string("output"),
+                 tokenizer = options.get_string_or("tokenizer", "");
+  if (!tokenizer.empty()) init_detail::check_vocabulary(config, tokenizer);
+  require_new_directory(output, options.get_bool("overwrite"));
+  models::CausalLM model(config, at::kFloat, at::Device(at::kCPU));
+  model.initialize(static_cast<uint64_t>(options.get_int("seed")));
+  write_directory_atomic(
+      output, [&](const fs::path& directory) { model.save(directory, dtype, tokenizer); });
+  log::info("wrote {}: {}, {} parameters, {}, seed {}", output.string(), config.family,
+            arch::parameter_count(config), dtype_name(dtype), options.get_int("seed"));
+  return 0;
+}
+
+}  // namespace danlu::cli

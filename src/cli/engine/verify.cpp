@@ -1,0 +1,68 @@
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/engine/engine.h"
+#include "device/dtype.h"
+#include "device/select.h"
+#include "models/golden.h"
+
+namespace danlu::cli {
+namespace verify_detail {
+
+fs::path model_of(const Options& options) {
+  if (options.has_value("model")) return options.get_string("model");
+  if (!options.positional().empty()) return options.positional().front();
+  throw UsageError("[--model] no model was given",
+                   {"danlu verify MODEL --golden FILE", "请给出模型目录"});
+}
+
+void print(const models::GoldenReport& report, double tolerance, int64_t rows) {
+  size_t width = 6;
+  for (const auto& d : report.differences) width = std::max(width, d.name.size());
+  fmt::print("{:<{}}  {:>10}  {:>10}\n", "tensor", width, "max abs", "relative");
+  const size_t shown = rows > 0
+                           ? std::min<size_t>(report.differences.size(), static_cast<size_t>(rows))
+                           : report.differences.size();
+  for (size_t i = 0; i < shown; ++i) {
+    const auto& d = report.differences[i];
+    fmt::print("{:<{}}  {:>10.3g}  {:>10.3g}{}\n", d.name, width, d.max_abs, d.max_rel,
+               d.within ? "" : "  above tolerance");
+  }
+  if (shown < report.differences.size())
+    fmt::print("… and {} more, none worse (--rows 0 prints all)\n",
+               report.differences.size() - shown);
+  if (!report.not_compared.empty()) {
+    fmt::print("not compared: {} tensors that mean nothing here ({}{})\n",
+               report.not_compared.size(), report.not_compared.front(),
+               report.not_compared.size() > 1 ? ", …" : "");
+  }
+  const auto bad = std::count_if(report.differences.begin(), report.differences.end(),
+                                 [](const auto& d) { return !d.within; });
+  if (report.passed) {
+    fmt::print("verified: {} tensors within {:g}\n", report.differences.size(), tolerance);
+  } else {
+    fmt::print("differs: {} of {} tensors above {:g}\n", bad, report.differences.size(), tolerance);
+    if (!report.first_deviation.empty())
+      fmt::print("first deviation: {}\n", report.first_deviation);
+  }
+}
+
+}  // namespace verify_detail
+
+int run_verify(const Options& options) {
+  const DType dtype = dtype_from_name(options.get_string("dtype"));
+  const double tolerance =
+      options.get_float_or("tolerance", dtype == DType::kBF16 || dtype == DType::kF16 ? 0.1 : 1e-4);
+  const auto golden = weights::open_safetensors(options.get_string("golden"));
+  const auto model = models::load_model(
+      verify_detail::model_of(options), device::scalar_type_of(dtype),
+      device::select(options.get_string("device")), options.get_string_or("adapters", ""));
+  const models::GoldenReport report = models::compare_with_golden(*model, *golden, tolerance);
+  verify_detail::print(report, tolerance, options.get_int("rows"));
+  return report.passed ? 0 : 1;
+}
+
+}  // namespace danlu::cli

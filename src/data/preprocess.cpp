@@ -1,0 +1,213 @@
+#include "data/preprocess.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "data/megatron/indexed_writer.h"
+#include "data/megatron/instruction_dataset.h"
+#include "data/preprocess_run.h"
+
+namespace danlu::data {
+namespace {
+
+bool is_text(const PlannedDataset& item) { return item.handler->format() == RowFormat::kText; }
+
+/// Texts or samples: all data sets must agree.
+EncodedKind kind_of_all(const std::vector<PlannedDataset>& plan) {
+  for (const PlannedDataset& item : plan) {
+    if (is_text(item) != is_text(plan[0]) ||
+        item.handler->text_keys() != plan[0].handler->text_keys()) {
+      throw UsageError(fmt::format("[input] {} and {} do not fit into the same files",
+                                   plan[0].description, item.description),
+                       {"preprocess them under different --output-prefix", "请分别处理"});
+    }
+  }
+  return is_text(plan[0]) ? EncodedKind::kTexts : EncodedKind::kSamples;
+}
+
+void check_spec(const PreprocessSpec& spec) {
+  if (spec.output_prefix.empty() || !spec.output_prefix.has_filename()) {
+    throw UsageError("[output_prefix] must end in a name, such as out/alpaca");
+  }
+  if (spec.seq_length != 0 && spec.seq_length < 2) {
+    throw UsageError(fmt::format("[seq_length] must be at least 2, got {}", spec.seq_length));
+  }
+  if (spec.pack != PackMode::kNone && spec.seq_length == 0) {
+    throw UsageError("[pack] needs --seq-length: the length of the sequences to fill");
+  }
+}
+
+EncodeSettings settings_for(const PreprocessSpec& spec, const PreprocessText& text,
+                            const std::vector<PlannedDataset>& plan) {
+  EncodeSettings settings;
+  settings.kind = kind_of_all(plan);
+  settings.append_eod = spec.append_eod;
+  settings.max_length = spec.seq_length > 0 ? spec.seq_length - 1 : 0;
+  settings.truncation = spec.pack == PackMode::kNeat ? Truncation::kRight : Truncation::kDelete;
+  if (text.load_tokenizer) settings.tokenizer = text.load_tokenizer();
+  const bool has_conversations = std::any_of(plan.begin(), plan.end(), [](const auto& item) {
+    return !is_text(item) && item.handler->format() != RowFormat::kTokens;
+  });
+  if (has_conversations && settings.tokenizer && text.make_chat_encoder) {
+    settings.chat_encoder = text.make_chat_encoder(settings.tokenizer);
+    log::info("template: {}", settings.chat_encoder->description());
+  }
+  return settings;
+}
+
+/// Padding as MindSpeed pads: the tokenizer's pad token, eos where it has none.
+int32_t pad_id(const text::Tokenizer* tokenizer) {
+  if (!tokenizer) return 0;
+  return tokenizer->pad_id().value_or(tokenizer->eos_id().value_or(0));
+}
+
+std::vector<fs::path> output_prefixes(const PreprocessSpec& spec,
+                                      const std::vector<PlannedDataset>& plan) {
+  std::vector<fs::path> prefixes;
+  for (const std::string& key : plan[0].handler->text_keys()) {
+    prefixes.emplace_back(fmt::format("{}_{}_document", spec.output_prefix.string(), key));
+  }
+  if (!prefixes.empty()) return prefixes;
+  for (const char* field : {"input_ids", "attention_mask", "labels"}) {
+    prefixes.emplace_back(instruction_field_prefix(spec.output_prefix.string(), field));
+  }
+  return prefixes;
+}
+
+/// Name and size of every file written.
+Json file_sizes(const std::vector<fs::path>& prefixes) {
+  Json sizes = Json::object();
+  for (const fs::path& prefix : prefixes) {
+    for (const fs::path& file : {tokens_path(prefix), index_path(prefix)}) {
+      std::error_code missing;
+      const uint64_t size = fs::file_size(file, missing);
+      sizes[file.filename().string()] = missing ? Json(nullptr) : Json(size);
+    }
+  }
+  return sizes;
+}
+
+/// The report of an earlier run whose files are still there, made from the same content.
+std::optional<PreprocessReport> earlier_report(const fs::path& manifest_path,
+                                               const std::string& key,
+                                               const std::vector<fs::path>& prefixes) {
+  if (!fs::exists(manifest_path)) return std::nullopt;
+  try {
+    const Json manifest = read_json_file(manifest_path);
+    if (manifest.at("key") != key || manifest.at("files") != file_sizes(prefixes)) {
+      return std::nullopt;
+    }
+    return PreprocessReport::from_json(manifest.at("report"));
+  } catch (const std::exception&) {
+    return std::nullopt;  // a damaged manifest only means that the work is done again
+  }
+}
+
+/// Where unfinished work on a prefix lies; removes what other settings left there.
+fs::path work_directory(const PreprocessSpec& spec, const std::string& key) {
+  const fs::path parent = spec.work_dir.empty() ? fs::absolute(spec.output_prefix).parent_path()
+                                                : fs::absolute(spec.work_dir);
+  const std::string stem = fmt::format(".danlu-{}-", spec.output_prefix.filename().string());
+  require_writable_directory(parent);
+  constexpr size_t kKeyLength = 16;
+  for (const auto& entry : fs::directory_iterator(parent)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(stem) && name.size() == stem.size() + kKeyLength && name != stem + key) {
+      std::error_code ignored;
+      fs::remove_all(entry.path(), ignored);
+    }
+  }
+  return parent / (stem + key);
+}
+
+}  // namespace
+
+PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& text) {
+  check_spec(spec);
+  const fs::path parent = fs::absolute(spec.output_prefix).parent_path();
+  require_writable_directory(parent);
+  const auto plan = plan_datasets(spec.inputs, spec.format, {}, spec.document_per_file);
+  for (const PlannedDataset& item : plan) log::info("{}", item.description);
+  const EncodeSettings settings = settings_for(spec, text, plan);
+  if (settings.kind == EncodedKind::kTexts && spec.pack != PackMode::kNone) {
+    throw UsageError("[pack] plain texts are not packed: pre-training joins them itself",
+                     {"leave out --pack", "请去掉 --pack"});
+  }
+  const Json pack{static_cast<int>(spec.pack), spec.seq_length};
+  const std::string key = content_key(plan, settings, pack);
+
+  PreprocessResult result;
+  result.outputs = output_prefixes(spec, plan);
+  for (const PlannedDataset& item : plan) {
+    for (const DataFile& file : item.dataset.files) result.input_bytes += file.size_bytes;
+  }
+  const fs::path manifest = spec.output_prefix.string() + "_preprocess.json";
+  const DirectoryLock lock(parent /
+                           fmt::format(".danlu-{}", spec.output_prefix.filename().string()));
+  if (!spec.overwrite) {
+    if (auto report = earlier_report(manifest, key, result.outputs)) {
+      result.up_to_date = true;
+      result.report = std::move(*report);
+      return result;
+    }
+  }
+  const fs::path work = work_directory(spec, key);
+  std::error_code ignored;
+  if (spec.overwrite) fs::remove_all(work, ignored);
+  try {
+    TokenStore store(work, key, settings.kind == EncodedKind::kTexts ? result.outputs.size() : 2);
+    const RunSettings run{spec.num_workers, spec.strict, spec.show_progress,
+                          spec.commit_interval_s};
+    result.report = encode_datasets(plan, settings, run, &store);
+    // From here on the files are neither the old nor the new ones until the manifest says so.
+    fs::remove(manifest, ignored);
+    if (settings.kind == EncodedKind::kTexts) {
+      write_text_datasets(store, spec.output_prefix, plan[0].handler->text_keys());
+    } else {
+      write_instruction_datasets(store, spec.output_prefix,
+                                 {spec.pack, spec.seq_length, pad_id(settings.tokenizer.get())},
+                                 &result.report);
+    }
+  } catch (const DataError&) {
+    // Repaired data have another key: this work can never be continued.
+    fs::remove_all(work, ignored);
+    throw;
+  }
+  write_json_file(manifest, Json{{"key", key},
+                                 {"files", file_sizes(result.outputs)},
+                                 {"report", result.report.to_json()}});
+  fs::remove_all(work, ignored);
+  return result;
+}
+
+fs::path merge_preprocessed(const fs::path& directory, const std::string& key,
+                            const fs::path& output_prefix) {
+  if (!fs::is_directory(directory)) {
+    throw DataError(fmt::format("[input] {}: merging needs a directory of .bin/.idx files",
+                                directory.string()));
+  }
+  const fs::path output = fmt::format("{}_{}", output_prefix.string(), key);
+  std::vector<fs::path> prefixes;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const fs::path path = entry.path();
+    const fs::path prefix = path.parent_path() / path.stem();
+    if (path.extension() != ".idx" || path.stem().string().find(key) == std::string::npos ||
+        fs::absolute(prefix) == fs::absolute(output)) {
+      continue;
+    }
+    prefixes.push_back(prefix);
+  }
+  if (prefixes.empty()) {
+    throw DataError(fmt::format("[merge_group_keys] {}: no .idx file whose name contains \"{}\"",
+                                directory.string(), key));
+  }
+  std::sort(prefixes.begin(), prefixes.end());
+  require_writable_directory(fs::absolute(output).parent_path());
+  merge_indexed_datasets(prefixes, output);
+  return output;
+}
+
+}  // namespace danlu::data

@@ -1,0 +1,62 @@
+// data/preprocess.h: `danlu preprocess`: data sets to Megatron files under a prefix.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/formats/format_options.h"
+#include "data/preprocess_output.h"
+#include "data/preprocess_report.h"
+#include "text/conversation.h"
+#include "text/tokenizer.h"
+
+namespace danlu::data {
+
+struct PreprocessSpec {
+  std::vector<std::string> inputs;       ///< path[:split][#n], see resolve_dataset
+  std::filesystem::path output_prefix;   ///< its directory is made if missing
+  FormatOptions format;
+  bool append_eod = false;
+  PackMode pack = PackMode::kNone;
+  int64_t seq_length = 0;  ///< 0: no limit; else samples of seq_length tokens or more are dropped
+                           ///< (kNeat: cut to seq_length - 1), as MindSpeed-LLM does
+  bool document_per_file = false;
+  size_t num_workers = 0;  ///< 0: every CPU; the result does not depend on it
+  bool strict = false;
+  bool overwrite = false;  ///< do the work again although nothing changed
+  bool show_progress = true;
+  double commit_interval_s = 5;
+  std::filesystem::path work_dir = {};  ///< unfinished work; "": hidden, beside the output
+};
+
+/// Loaded when the rows turn out to need them. Either function may be empty.
+struct PreprocessText {
+  std::function<std::shared_ptr<const text::Tokenizer>()> load_tokenizer;
+  std::function<std::shared_ptr<const text::ChatEncoder>(std::shared_ptr<const text::Tokenizer>)>
+      make_chat_encoder;
+};
+
+struct PreprocessResult {
+  bool up_to_date = false;  ///< nothing was done: the files were there, from the same content
+  std::vector<std::filesystem::path> outputs;  ///< prefixes of the data sets written
+  uint64_t input_bytes = 0;
+  PreprocessReport report;
+};
+
+/// Plain text becomes `<prefix>_<key>_document`, everything else
+/// `<prefix>_packed_{input_ids,attention_mask,labels}_document`; `<prefix>_preprocess.json` holds the
+/// report and what the files were made from. Killed work is continued by the same call.
+/// Errors: UsageError (packing without seq_length, packing of texts, texts mixed with
+/// conversations), and those of plan_datasets, encode_datasets and the writers. On an error the files
+/// of an earlier run stay as they are.
+PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& text);
+
+/// Merges the data sets in `directory` whose names contain `key`, in the order of their names, into
+/// `<output_prefix>_<key>`; returns its prefix. Errors: DataError if there is none.
+std::filesystem::path merge_preprocessed(const std::filesystem::path& directory,
+                                         const std::string& key,
+                                         const std::filesystem::path& output_prefix);
+
+}  // namespace danlu::data

@@ -1,0 +1,34 @@
+// data/preprocess_output.h: a finished token store into Megatron's files.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/preprocess_report.h"
+#include "data/preprocess_store.h"
+
+namespace danlu::data {
+
+enum class PackMode {
+  kNone,  ///< one document per sample
+  kPack,  ///< --pack: greedy, padded to seq_length, mask 1 everywhere
+  kNeat,  ///< --neat-pack: the same, mask 1, 2, 3, … per sample and 0 on padding
+};
+
+/// `<prefix>_<key>_document`, int32, one document per text. Stream i of `store` holds keys[i].
+void write_text_datasets(const TokenStore& store, const std::filesystem::path& prefix,
+                         const std::vector<std::string>& keys);
+
+struct PackSettings {
+  PackMode mode = PackMode::kNone;
+  int64_t seq_length = 0;   ///< REQUIRES: > every sample, when packing
+  int32_t pad_id = 0;
+};
+
+/// `<prefix>_packed_{input_ids,attention_mask,labels}_document`, int32, from streams 0 (ids) and 1
+/// (labels). Sets report->packed_sequences and padding_tokens.
+/// Source  MindSpeed-LLM: groups hold at most seq_length - 1 tokens of samples.
+void write_instruction_datasets(const TokenStore& store, const std::filesystem::path& prefix,
+                                const PackSettings& settings, PreprocessReport* report);
+
+}  // namespace danlu::data

@@ -1,0 +1,215 @@
+#include "data/tokenized_dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "data/megatron/indexed_dataset.h"
+#include "data/megatron/instruction_dataset.h"
+#include "data/preprocess_output.h"
+#include "data/preprocess_run.h"
+#include "data/sample_cache.h"
+
+namespace danlu::data {
+namespace {
+
+constexpr const char* kManifest = "manifest.json";
+
+fs::path cache_root(const SampleSpec& spec) {
+  return spec.cache_dir.empty() ? default_cache_dir() : spec.cache_dir;
+}
+
+EncodeSettings encode_settings(const SampleSpec& spec, EncodedKind kind) {
+  EncodeSettings settings;
+  settings.kind = kind;
+  settings.tokenizer = spec.tokenizer;
+  settings.chat_encoder = spec.chat_encoder;
+  settings.append_eod = kind == EncodedKind::kTexts ? spec.append_eod_text : spec.append_eod;
+  if (kind == EncodedKind::kTexts) return settings;
+  settings.max_length = spec.max_length;
+  settings.truncation = spec.truncation;
+  settings.append_eod_text = spec.append_eod_text;
+  return settings;
+}
+
+/// A finished cache entry: its files' prefix and report.
+struct CacheEntry {
+  fs::path prefix;
+  PreprocessReport report;
+};
+
+/// Finds or builds `<root>/<kind>/<key>/data_…`. `publish` writes the final files from the store.
+template <typename Publish>
+CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDataset>& plan,
+                         const EncodeSettings& settings, const char* kind, size_t num_streams,
+                         Publish publish) {
+  const std::string key = content_key(plan, settings, kind);
+  const fs::path entry = cache_root(spec) / kind / key;
+  const fs::path building = entry.string() + ".building";
+  const DirectoryLock lock(entry);
+  std::error_code ignored;
+  if (spec.overwrite_cache) {
+    fs::remove_all(entry, ignored);
+    fs::remove_all(building, ignored);
+  }
+  if (fs::exists(entry / kManifest)) {
+    log::info("tokens from the cache: {}", entry.string());
+    const Json manifest = read_json_file(entry / kManifest);
+    return {entry / "data", PreprocessReport::from_json(manifest.at("report"))};
+  }
+  CacheEntry result;
+  {
+    TokenStore store(building, key, num_streams);
+    RunSettings run;
+    run.num_workers = spec.num_workers;
+    run.strict = spec.strict;
+    result.report = encode_datasets(plan, settings, run, &store);
+    write_directory_atomic(entry, [&](const fs::path& directory) {
+      publish(store, directory / "data", &result.report);
+      write_json_file(directory / kManifest, Json{{"report", result.report.to_json()}});
+    });
+  }
+  fs::remove_all(building, ignored);
+  result.prefix = entry / "data";
+  return result;
+}
+
+/// Rows and prefixes of one side (training or validation), one after the other.
+std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
+                                              const std::vector<std::string>& names,
+                                              PreprocessReport* report) {
+  std::vector<std::shared_ptr<const SampleSource>> parts;
+  std::vector<std::string> raw;
+  for (const std::string& name : names) {
+    if (!instruction_dataset_exists(name)) {
+      raw.push_back(name);
+      continue;
+    }
+    parts.push_back(std::make_shared<InstructionDataset>(name));
+    report->datasets.push_back(
+        fmt::format("{}: preprocessed, {} samples", name, parts.back()->size()));
+    log::info("{}", report->datasets.back());
+    for (int64_t i = 0; i < parts.back()->size(); ++i) report->lengths.add(parts.back()->length(i));
+  }
+  if (!raw.empty()) {
+    const auto plan = plan_datasets(raw, spec.format, spec.dataset_info_dir);
+    for (const PlannedDataset& item : plan) log::info("{}", item.description);
+    const CacheEntry entry = open_or_build(
+        spec, plan, encode_settings(spec, EncodedKind::kSamples), "samples", 2,
+        [](const TokenStore& store, const fs::path& prefix, PreprocessReport* of_entry) {
+          write_instruction_datasets(store, prefix, PackSettings{}, of_entry);
+        });
+    parts.push_back(std::make_shared<InstructionDataset>(entry.prefix.string()));
+    const std::vector<std::string> before = report->datasets;
+    const LengthStats lengths = report->lengths;
+    *report = entry.report;
+    report->datasets.insert(report->datasets.begin(), before.begin(), before.end());
+    if (lengths.count > 0) {
+      report->lengths.min = std::min(report->lengths.min, lengths.min);
+      report->lengths.max = std::max(report->lengths.max, lengths.max);
+      report->lengths.count += lengths.count;
+      report->lengths.sum += lengths.sum;
+      report->lengths.sum_of_squares += lengths.sum_of_squares;
+    }
+  }
+  return joined(std::move(parts));
+}
+
+/// Which samples go to validation: a permutation drawn by `seed`, its first share, in file order.
+std::pair<std::vector<int64_t>, std::vector<int64_t>> split_samples(int64_t size, double val_ratio,
+                                                                    uint64_t seed) {
+  const auto num_val =
+      std::clamp<int64_t>(std::llround(val_ratio * static_cast<double>(size)), 1, size - 1);
+  std::vector<int64_t> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), 0);
+  NumpyRandomState random(static_cast<uint32_t>(mix64(seed, 1)));
+  random.shuffle(std::span(order));
+  std::vector<int64_t> val(order.begin(), order.begin() + num_val);
+  std::vector<int64_t> train(order.begin() + num_val, order.end());
+  std::sort(val.begin(), val.end());
+  std::sort(train.begin(), train.end());
+  return {std::move(train), std::move(val)};
+}
+
+std::shared_ptr<const SampleSource> pack(std::shared_ptr<const SampleSource> base,
+                                         const SampleSpec& spec, PreprocessReport* report) {
+  std::vector<int32_t> lengths;
+  lengths.reserve(static_cast<size_t>(base->size()));
+  for (int64_t i = 0; i < base->size(); ++i) {
+    // A preprocessed sample may be longer than max_length: it then has a sequence of its own.
+    lengths.push_back(static_cast<int32_t>(std::min(base->length(i), spec.max_length)));
+  }
+  Packs packs = pack_best_fit(lengths, spec.max_length, spec.seed);
+  report->packed_sequences = packs.size();
+  return packs_of(std::move(base), std::move(packs));
+}
+
+}  // namespace
+
+fs::path default_cache_dir() {
+  if (const char* set = std::getenv("DANLU_CACHE"); set && *set) return set;
+  if (const char* home = std::getenv("HOME"); home && *home) {
+    return fs::path(home) / ".cache" / "danlu";
+  }
+  return fs::temp_directory_path() / "danlu-cache";
+}
+
+TrainValSamples open_or_build_samples(const SampleSpec& spec) {
+  if (spec.datasets.empty()) throw UsageError("[dataset] none given");
+  if (spec.val_ratio < 0 || spec.val_ratio >= 1) {
+    throw UsageError(fmt::format("[val_ratio] must be in [0, 1), got {}", spec.val_ratio));
+  }
+  if (spec.packing && spec.max_length <= 0) {
+    throw UsageError("[packing] needs --max_length: the length of the sequences to fill");
+  }
+  TrainValSamples result;
+  result.train = open_side(spec, spec.datasets, &result.report);
+  if (!spec.val_datasets.empty()) {
+    PreprocessReport of_val;
+    result.val = open_side(spec, spec.val_datasets, &of_val);
+  } else if (spec.val_ratio > 0 && result.train->size() > 1) {
+    auto [train, val] = split_samples(result.train->size(), spec.val_ratio, spec.seed);
+    result.val = std::make_shared<SelectedSource>(result.train, std::move(val));
+    result.train = std::make_shared<SelectedSource>(result.train, std::move(train));
+  }
+  result.num_train_rows = result.train->size();
+  result.num_val_rows = result.val ? result.val->size() : 0;
+  if (spec.packing) result.train = pack(result.train, spec, &result.report);
+  return result;
+}
+
+std::vector<fs::path> open_or_build_texts(const SampleSpec& spec, PreprocessReport* report) {
+  if (spec.datasets.empty()) throw UsageError("[dataset] none given");
+  std::vector<fs::path> prefixes;
+  for (const std::string& name : spec.datasets) {
+    if (indexed_dataset_exists(name)) {
+      prefixes.emplace_back(name);
+      continue;
+    }
+    const auto plan = plan_datasets({name}, spec.format, spec.dataset_info_dir);
+    log::info("{}", plan[0].description);
+    const std::vector<std::string> keys = plan[0].handler->text_keys();
+    if (keys.size() != 1) {
+      throw UsageError(fmt::format("[dataset] {}: pre-training reads one text column; detected: {}",
+                                   name, plan[0].handler->description()),
+                       {"name the text column with --json-keys", "请用 --json-keys 指定文本列"});
+    }
+    const CacheEntry entry =
+        open_or_build(spec, plan, encode_settings(spec, EncodedKind::kTexts), "texts", 1,
+                      [](const TokenStore& store, const fs::path& prefix, PreprocessReport*) {
+                        write_text_datasets(store, prefix, {"text"});
+                      });
+    prefixes.push_back(entry.prefix.string() + "_text_document");
+    *report = entry.report;
+  }
+  return prefixes;
+}
+
+}  // namespace danlu::data

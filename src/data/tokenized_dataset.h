@@ -1,0 +1,61 @@
+// data/tokenized_dataset.h: what training reads: raw rows tokenised once into a cache, or files that
+// were preprocessed before.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/preprocess_encode.h"
+#include "data/preprocess_report.h"
+#include "data/sample_source.h"
+
+namespace danlu::data {
+
+struct SampleSpec {
+  /// Each: path[:split][#n] (see resolve_dataset), or the prefix of preprocessed samples.
+  std::vector<std::string> datasets;
+  /// The same for validation; empty: val_ratio splits it off `datasets`.
+  std::vector<std::string> val_datasets;
+  std::shared_ptr<const text::Tokenizer> tokenizer;       ///< null: only tokenised rows or prefixes
+  std::shared_ptr<const text::ChatEncoder> chat_encoder;  ///< null: only texts and tokenised rows
+  FormatOptions format;
+  int64_t max_length = 2048;  ///< tokens of a sample, and of a pack; 0: any (then no packing)
+  Truncation truncation = Truncation::kDelete;
+  bool append_eod_text = true;  ///< end plain texts with the tokenizer's eos
+  bool append_eod = false;      ///< end every sample with it
+  bool packing = false;         ///< fill sequences of max_length with several samples, segments kept
+  double val_ratio = 0;         ///< share of samples split off for validation, drawn by `seed`
+  uint64_t seed = 42;
+  bool strict = false;          ///< bad rows are errors
+  std::filesystem::path cache_dir = {};  ///< "": default_cache_dir()
+  bool overwrite_cache = false;
+  size_t num_workers = 0;       ///< 0: every CPU
+  std::filesystem::path dataset_info_dir = {};
+};
+
+struct TrainValSamples {
+  std::shared_ptr<const SampleSource> train;  ///< packed if asked for
+  std::shared_ptr<const SampleSource> val;    ///< never packed; null if there is none
+  int64_t num_train_rows = 0, num_val_rows = 0;  ///< samples before packing
+  PreprocessReport report;      ///< of all training data sets
+};
+
+/// DANLU_CACHE, else ~/.cache/danlu.
+std::filesystem::path default_cache_dir();
+
+/// Opens or builds the samples of a run. A cache entry is found by the content of files, tokenizer,
+/// template and settings; work that was killed is continued; several processes may ask at once.
+/// Logs the layout detected and what was taken from the cache.
+/// Errors: UsageError, DataError, IoError, ModelError as the parts below say.
+TrainValSamples open_or_build_samples(const SampleSpec& spec);
+
+/// Plain texts as a Megatron data set for pre-training (`<result>.bin`, `<result>.idx`), from rows
+/// (cached as above; eod after each text if spec.append_eod_text) or from a prefix that exists.
+/// Uses: datasets, tokenizer, format, seed, cache_dir, overwrite_cache, num_workers, strict.
+/// One prefix for each data set, so that they can be blended.
+std::vector<std::filesystem::path> open_or_build_texts(const SampleSpec& spec,
+                                                       PreprocessReport* report);
+
+}  // namespace danlu::data

@@ -1,0 +1,217 @@
+#include "device/peak.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+
+namespace danlu::device {
+namespace peak_detail {
+
+// Independent chains: more than latency (4 cycles) x units (2) of any current core.
+constexpr int kChains = 12;
+constexpr int kRounds = 2048;
+constexpr double kSliceSeconds = 0.002;
+constexpr int kSlices = 8;
+constexpr double kDeadlineSeconds = 0.03;  // on a machine that is busy with other work
+
+// Kernels return a part of their sums so that no compiler can drop the work: each lane does the
+// same.
+using Kernel = float (*)(float);
+struct Counted {
+  Kernel run;
+  double flops;  ///< of one call
+};
+
+#if defined(__x86_64__)
+
+[[gnu::target("avx512f,avx512bw,avx512bf16")]] float chain_bf16_512(float seed) {
+  __m512 sums[kChains];
+  for (auto& sum : sums) sum = _mm512_set1_ps(seed);
+  const __m512bh a = (__m512bh)_mm512_set1_epi32(0x3f803f80),
+                 b = (__m512bh)_mm512_set1_epi32(0x3a833a83);
+  for (int round = 0; round < kRounds; ++round) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) sums[i] = _mm512_dpbf16_ps(sums[i], a, b);
+  }
+  __m512 all = sums[0];
+  for (int i = 1; i < kChains; ++i) all = _mm512_add_ps(all, sums[i]);
+  float lanes[16];
+  _mm512_storeu_ps(lanes, all);
+  return lanes[0] + lanes[15];
+}
+
+[[gnu::target("avx512f")]] float chain_fp32_512(float seed) {
+  __m512 sums[kChains];
+  for (auto& sum : sums) sum = _mm512_set1_ps(seed);
+  const __m512 a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(0.001f);
+  for (int round = 0; round < kRounds; ++round) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) sums[i] = _mm512_fmadd_ps(sums[i], a, b);
+  }
+  __m512 all = sums[0];
+  for (int i = 1; i < kChains; ++i) all = _mm512_add_ps(all, sums[i]);
+  float lanes[16];
+  _mm512_storeu_ps(lanes, all);
+  return lanes[0] + lanes[15];
+}
+
+[[gnu::target("avx2,fma")]] float chain_fp32_256(float seed) {
+  __m256 sums[kChains];
+  for (auto& sum : sums) sum = _mm256_set1_ps(seed);
+  const __m256 a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.001f);
+  for (int round = 0; round < kRounds; ++round) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) sums[i] = _mm256_fmadd_ps(sums[i], a, b);
+  }
+  __m256 all = sums[0];
+  for (int i = 1; i < kChains; ++i) all = _mm256_add_ps(all, sums[i]);
+  float lanes[8];
+  _mm256_storeu_ps(lanes, all);
+  return lanes[0] + lanes[7];
+}
+
+float chain_fp32_128(float seed) {
+  __m128 sums[kChains];
+  for (auto& sum : sums) sum = _mm_set1_ps(seed);
+  const __m128 a = _mm_set1_ps(0.999f), b = _mm_set1_ps(0.001f);
+  for (int round = 0; round < kRounds; ++round) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) sums[i] = _mm_add_ps(_mm_mul_ps(sums[i], a), b);
+  }
+  __m128 all = sums[0];
+  for (int i = 1; i < kChains; ++i) all = _mm_add_ps(all, sums[i]);
+  return _mm_cvtss_f32(all);
+}
+
+Counted choose(PeakKind kind) {
+  constexpr double kSteps = static_cast<double>(kChains) * kRounds * 2;
+  if (kind == PeakKind::kBf16 && __builtin_cpu_supports("avx512bf16"))
+    return {chain_bf16_512, kSteps * 32};
+  if (__builtin_cpu_supports("avx512f")) return {chain_fp32_512, kSteps * 16};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return {chain_fp32_256, kSteps * 8};
+  return {chain_fp32_128, kSteps * 4};
+}
+
+#elif defined(__aarch64__)
+
+float chain_fp32_neon(float seed) {
+  float32x4_t sums[kChains];
+  for (auto& sum : sums) sum = vdupq_n_f32(seed);
+  const float32x4_t a = vdupq_n_f32(0.999f), b = vdupq_n_f32(0.001f);
+  for (int round = 0; round < kRounds; ++round) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) sums[i] = vfmaq_f32(b, sums[i], a);
+  }
+  float total = 0;
+  for (auto& sum : sums) total += vaddvq_f32(sum);
+  return total;
+}
+
+Counted choose(PeakKind) {
+  return {chain_fp32_neon, static_cast<double>(kChains) * kRounds * 2 * 4};
+}
+
+#else
+
+float chain_fp32_plain(float seed) {
+  float sums[kChains];
+  for (auto& sum : sums) sum = seed;
+  for (int round = 0; round < kRounds; ++round) {
+    for (int i = 0; i < kChains; ++i) sums[i] = sums[i] * 0.999f + 0.001f;
+  }
+  float total = 0;
+  for (auto& sum : sums) total += sum;
+  return total;
+}
+
+Counted choose(PeakKind) { return {chain_fp32_plain, static_cast<double>(kChains) * kRounds * 2}; }
+
+#endif
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Best rate of one thread: slower slices were shared with another process.
+double best_rate(const Counted& kernel) {
+  volatile float sink = 0;
+  double best = 0;
+  const double start = now_s();
+  for (int slice = 0; slice < kSlices && now_s() - start < kDeadlineSeconds; ++slice) {
+    const double begin = now_s();
+    double now = begin;
+    int calls = 0;
+    do {
+      sink = sink + kernel.run(static_cast<float>(calls));
+      ++calls;
+      now = now_s();
+    } while (now - begin < kSliceSeconds);
+    best = std::max(best, calls * kernel.flops / (now - begin));
+  }
+  return best;
+}
+
+}  // namespace peak_detail
+
+double measure_peak_flops(PeakKind kind) {
+  const peak_detail::Counted kernel = peak_detail::choose(kind);
+  std::vector<double> rates(default_thread_count(), 0);
+  std::vector<std::thread> threads;
+  // All at once: cores that share a power budget slow each other down, as they do in training.
+  std::atomic<size_t> waiting{rates.size()};
+  for (double& rate : rates) {
+    threads.emplace_back([&kernel, &rate, &waiting] {
+      --waiting;
+      while (waiting > 0) std::this_thread::yield();
+      rate = peak_detail::best_rate(kernel);
+    });
+  }
+  double total = 0;
+  for (size_t i = 0; i < threads.size(); ++i) {
+    threads[i].join();
+    total += rates[i];
+  }
+  return total;
+}
+
+double peak_flops(PeakKind kind) {
+  if (const char* set = std::getenv("DEVICE_TFLOPS"); set && *set) {
+    const std::string_view text = set;
+    double tflops = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tflops);
+    if (error != std::errc() || end != text.data() + text.size() || !(tflops > 0) ||
+        !std::isfinite(tflops)) {
+      throw UsageError(
+          fmt::format("DEVICE_TFLOPS must be a number above 0 (TFLOP/s), got \"{}\"", text));
+    }
+    return tflops * 1e12;
+  }
+  static std::mutex mutex;
+  static double measured[2] = {0, 0};
+  const std::lock_guard lock(mutex);
+  double& known = measured[static_cast<size_t>(kind)];
+  if (known == 0) known = measure_peak_flops(kind);
+  return known;
+}
+
+}  // namespace danlu::device

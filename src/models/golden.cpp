@@ -1,0 +1,210 @@
+#include "models/golden.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "models/batch.h"
+#include "models/tensor_io.h"
+
+namespace danlu::models {
+namespace golden_detail {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+class Comparison {
+ public:
+  Comparison(CausalLM& model, const weights::TensorSource& golden, double tolerance)
+      : model_(model), golden_(golden), tolerance_(tolerance) {}
+
+  GoldenReport run() {
+    if (has("input_ids")) compare_batch();
+    if (has("long_input_ids") && has("long_logits"))
+      compare_logits("long_input_ids", "", "long_logits");
+    if (has("gen_prompt_ids") && has("gen_output_ids")) compare_greedy();
+    if (has("input_ids") && has("logits_merged") && model_.lora()) {
+      model_.merge_adapter();
+      compare_logits("input_ids", "attention_mask", "logits_merged");
+    }
+    return finish();
+  }
+
+ private:
+  bool has(const std::string& name) const { return golden_.find(name) != nullptr; }
+  at::Tensor take(const std::string& name) {
+    if (name.empty() || !has(name)) return {};
+    used_.insert(name);
+    return read_tensor(golden_, name);
+  }
+
+  void judge(const std::string& name, const at::Tensor& ours, const at::Tensor& theirs,
+             bool relative = false) {
+    if (ours.sizes() != theirs.sizes()) {
+      throw ModelError("[golden] " + name + " is " + shape_text(theirs.sizes().vec()) +
+                       " in the file, the model gives " + shape_text(ours.sizes().vec()));
+    }
+    if (theirs.numel() == 0) return;
+    const at::Tensor expected = theirs.to(at::kDouble);
+    const double largest = expected.abs().max().item<double>();
+    TensorDifference difference;
+    difference.name = name;
+    difference.max_abs =
+        (ours.detach().cpu().to(at::kDouble) - expected).abs().max().item<double>();
+    difference.max_rel =
+        largest > 0 ? difference.max_abs / largest : (difference.max_abs > 0 ? kInfinity : 0);
+    difference.judged = relative ? difference.max_rel : difference.max_abs;
+    // Written this way round so that NaN is outside.
+    difference.within = difference.judged <= tolerance_;
+    differences_.push_back(difference);
+  }
+
+  /// Rows of a [B, T, X] tensor that were packed.
+  static at::Tensor packed_rows(const at::Tensor& full_BTX, const PaddedBatch& batch) {
+    if (full_BTX.dim() != 3)
+      throw ModelError("[golden] expected a [B, T, X] tensor, got " +
+                       shape_text(full_BTX.sizes().vec()));
+    return full_BTX.reshape({-1, full_BTX.size(2)}).index_select(0, batch.index_N);
+  }
+
+  void compare_batch() {
+    PaddedBatch batch = pack_padded(take("input_ids"), take("attention_mask"), take("labels"));
+    batch.input.on_hidden = [&](int64_t index, const at::Tensor& hidden_NH) {
+      const std::string name = "hidden_states." + std::to_string(index);
+      if (has(name)) judge(name, hidden_NH, packed_rows(take(name), batch));
+    };
+    {
+      const at::NoGradGuard no_grad;
+      const at::Tensor hidden_NH = model_.forward_hidden(batch.input);
+      if (has("logits"))
+        judge("logits", model_.logits(hidden_NH), packed_rows(take("logits"), batch));
+    }
+    batch.input.on_hidden = {};
+    if (batch.targets_N.defined()) compare_loss(batch);
+  }
+
+  void compare_loss(const PaddedBatch& batch) {
+    const std::vector<NamedTensor> wanted = parameters_with_gradients();
+    const LossSum loss = model_.loss(batch.input, batch.targets_N);
+    if (loss.num_targets == 0) throw ModelError("[golden] labels hold no target");
+    const at::Tensor mean = loss.sum / static_cast<double>(loss.num_targets);
+    if (has("loss")) judge("loss", mean.reshape({1}), take("loss").reshape({1}));
+    if (wanted.empty()) return;
+    std::vector<at::Tensor> leaves;
+    for (const NamedTensor& parameter : wanted) leaves.push_back(parameter.tensor);
+    const auto grads = torch::autograd::grad({mean}, leaves);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const std::string name = "grad." + wanted[i].name;
+      judge(name, grads[i], take(name), /*relative=*/true);
+    }
+  }
+
+  std::vector<NamedTensor> parameters_with_gradients() {
+    std::map<std::string, NamedTensor> known;
+    for (const auto& list : {model_.parameters(), model_.adapter_parameters()}) {
+      for (const NamedTensor& parameter : list) known[parameter.name] = parameter;
+    }
+    std::vector<NamedTensor> wanted;
+    for (const weights::TensorInfo& info : golden_.tensors()) {
+      if (info.name.rfind("grad.", 0) != 0) continue;
+      const auto it = known.find(info.name.substr(5));
+      if (it == known.end()) {
+        throw ModelError("[golden] " + info.name + " names no parameter of this model",
+                         {"give --adapters if the file is about adapters",
+                          "若文件涉及 LoRA，请给出 --adapters"});
+      }
+      it->second.tensor.requires_grad_(true);
+      wanted.push_back(it->second);
+    }
+    return wanted;
+  }
+
+  void compare_logits(const std::string& ids, const std::string& mask, const std::string& logits) {
+    const at::NoGradGuard no_grad;
+    const PaddedBatch batch = pack_padded(take(ids), take(mask));
+    judge(logits, model_.logits(model_.forward_hidden(batch.input)),
+          packed_rows(take(logits), batch));
+  }
+
+  void compare_greedy() {
+    const at::Tensor prompts = take("gen_prompt_ids"), outputs = take("gen_output_ids");
+    int64_t wrong = 0;
+    for (int64_t row = 0; row < prompts.size(0); ++row) {
+      const at::Tensor ours =
+          greedy_tokens(model_, prompts[row], outputs.size(1) - prompts.size(1));
+      wrong += (ours != outputs[row]).sum().item<int64_t>();
+    }
+    TensorDifference difference{"gen_output_ids", static_cast<double>(wrong), 0,
+                                wrong ? kInfinity : 0, wrong == 0};
+    difference.max_rel = static_cast<double>(wrong) / static_cast<double>(outputs.numel());
+    differences_.push_back(difference);
+  }
+
+  GoldenReport finish() {
+    GoldenReport report;
+    for (const weights::TensorInfo& info : golden_.tensors()) {
+      if (!used_.count(info.name)) report.not_compared.push_back(info.name);
+    }
+    if (differences_.empty()) {
+      throw ModelError(
+          "[golden] the file holds nothing to compare: it needs input_ids and at least one of "
+          "logits, loss, "
+          "grad.<parameter>, hidden_states.<k>");
+    }
+    report.first_deviation = first_deviation();
+    report.passed = std::all_of(differences_.begin(), differences_.end(),
+                                [](const auto& d) { return d.within; });
+    std::stable_sort(differences_.begin(), differences_.end(), [](const auto& a, const auto& b) {
+      return !std::isnan(b.judged) && (std::isnan(a.judged) || a.judged > b.judged);
+    });
+    report.differences = std::move(differences_);
+    return report;
+  }
+
+  std::string first_deviation() const {
+    const auto outside = [&](const std::string& name) {
+      return std::any_of(differences_.begin(), differences_.end(),
+                         [&](const auto& d) { return d.name == name && !d.within; });
+    };
+    const int64_t num_layers = model_.config().num_layers;
+    for (int64_t k = 0; k <= num_layers; ++k) {
+      if (!outside("hidden_states." + std::to_string(k))) continue;
+      if (k == 0) return "embeddings";
+      // HF keeps no output of the last layer alone: its entry is after the final norm.
+      if (k == num_layers) return "layer " + std::to_string(k - 1) + " or the final norm";
+      return "layer " + std::to_string(k - 1);
+    }
+    return has("hidden_states.0") && outside("logits") ? "head" : "";
+  }
+
+  CausalLM& model_;
+  const weights::TensorSource& golden_;
+  double tolerance_;
+  std::set<std::string> used_;
+  std::vector<TensorDifference> differences_;
+};
+
+}  // namespace golden_detail
+
+GoldenReport compare_with_golden(CausalLM& model, const weights::TensorSource& golden,
+                                 double tolerance) {
+  return golden_detail::Comparison(model, golden, tolerance).run();
+}
+
+at::Tensor greedy_tokens(const CausalLM& model, const at::Tensor& prompt_P, int64_t new_tokens) {
+  const at::NoGradGuard no_grad;
+  at::Tensor ids = prompt_P.to(at::kLong);
+  for (int64_t i = 0; i < new_tokens; ++i) {
+    const PaddedBatch batch = pack_padded(ids.unsqueeze(0));
+    const at::Tensor hidden_NH = model.forward_hidden(batch.input);
+    const at::Tensor next = model.logits(hidden_NH.narrow(0, hidden_NH.size(0) - 1, 1)).argmax(-1);
+    ids = at::cat({ids, next.cpu()});
+  }
+  return ids;
+}
+
+}  // namespace danlu::models

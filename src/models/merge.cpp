@@ -1,0 +1,65 @@
+#include "models/merge.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "device/dtype.h"
+#include "models/batch.h"
+
+namespace danlu::models {
+
+at::Tensor probe_logits(const CausalLM& model, uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  const int64_t limit = model.config().max_positions > 0 ? model.config().max_positions : 32;
+  const int64_t rows = 4, columns = std::min<int64_t>(32, limit);
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    ids.push_back(static_cast<int64_t>(mix64(seed, static_cast<uint64_t>(i)) %
+                                       static_cast<uint64_t>(model.config().vocab_size)));
+  }
+  const at::Tensor ids_BT = at::tensor(ids, at::TensorOptions(at::kLong)).view({rows, columns});
+  return model.logits(model.forward_hidden(pack_padded(ids_BT).input));
+}
+
+MergeReport merge_checked(CausalLM& model, double tolerance) {
+  if (!model.lora() || model.dtype() != at::kFloat)
+    throw InternalError("[merge] needs an f32 model with adapters");
+  const at::Tensor adapted = probe_logits(model);
+  model.merge_adapter();
+  const at::Tensor merged = probe_logits(model);
+  MergeReport report;
+  report.max_abs = (merged - adapted).abs().max().item<double>();
+  report.largest_logit = adapted.abs().max().item<double>();
+  // Written this way round so that NaN is refused.
+  if (!(report.relative() <= tolerance)) {
+    throw ModelError(
+        fmt::format("[merge] merged logits differ from the adapted model's by {:.3g} (largest "
+                    "logit {:.3g}): relative "
+                    "{:.3g} is above the tolerance {:g}",
+                    report.max_abs, report.largest_logit, report.relative(), tolerance),
+        {"nothing was written; raise --tolerance only if you know why they differ",
+         "未写出任何文件；确认原因后才可放宽 --tolerance"});
+  }
+  return report;
+}
+
+RoundingReport round_parameters(CausalLM& model, DType dtype) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor exact = probe_logits(model);
+  for (const NamedTensor& parameter : model.parameters()) {
+    at::Tensor values = parameter.tensor;
+    values.copy_(values.to(device::scalar_type_of(dtype)));
+  }
+  const at::Tensor rounded = probe_logits(model);
+  RoundingReport report;
+  report.max_abs = (exact - rounded).abs().max().item<double>();
+  report.same_argmax =
+      (exact.argmax(-1) == rounded.argmax(-1)).to(at::kDouble).mean().item<double>();
+  return report;
+}
+
+}  // namespace danlu::models

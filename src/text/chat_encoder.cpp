@@ -1,0 +1,115 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/options.h"
+#include "text/conversation.h"
+#include "text/jinja_encoder.h"
+#include "text/template_encoder.h"
+#include "text/template_file.h"
+
+namespace danlu::text {
+
+namespace {
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+/// The built-in for models that are known to ship no template.
+std::optional<std::string> builtin_for(const Tokenizer& tokenizer) {
+  const std::string tokenizer_class = tokenizer.config().value("tokenizer_class", std::string());
+  const bool has_markers = tokenizer.token_to_id("<reserved_106>") == 195 && tokenizer.token_to_id("<reserved_107>") == 196;
+  if (has_markers && (tokenizer_class.empty() || tokenizer_class == "BaichuanTokenizer")) return "baichuan2";
+  return std::nullopt;
+}
+
+std::string own_template_origin(const Tokenizer& tokenizer) {
+  for (const auto& file : tokenizer.files()) {
+    if (file.filename() == "chat_template.jinja") return "chat_template.jinja";
+  }
+  return "tokenizer_config.json";
+}
+
+}  // namespace
+
+std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tokenizer> tokenizer, const std::string& name,
+                                                       const std::filesystem::path& templates_file,
+                                                       const Json& template_arguments) {
+  if (!template_arguments.is_null() && !template_arguments.is_object()) {
+    throw UsageError(fmt::format("template arguments must be a JSON object, got {}", template_arguments.type_name()));
+  }
+  std::string chosen = name == "auto" ? "" : name;
+  if (chosen.ends_with(".jinja")) return make_jinja_encoder(std::move(tokenizer), read_file(chosen), chosen, template_arguments);
+  if (chosen.empty() || chosen == "hf") {
+    if (!tokenizer->chat_template().empty()) {
+      const std::string origin = own_template_origin(*tokenizer);
+      const std::string source = tokenizer->chat_template();
+      return make_jinja_encoder(std::move(tokenizer), source, origin, template_arguments);
+    }
+    const auto builtin = chosen == "hf" ? std::nullopt : builtin_for(*tokenizer);
+    if (!builtin) {
+      throw ModelError(fmt::format("this model ships no chat template; choose one with --prompt-type: {}", joined(names(templates_file))),
+                       {"for a base model, 'default', 'alpaca' or 'chatml' are common choices",
+                        "基座模型可选用 default、alpaca 或 chatml"});
+    }
+    chosen = *builtin;
+  }
+  auto found = find_template(chosen, templates_file);
+  if (!found) {
+    const std::vector<std::string> known = names(templates_file);
+    const auto nearest = nearest_name(chosen, known);
+    throw ModelError(fmt::format("unknown template '{}'{}; known: {}", chosen,
+                                 nearest ? fmt::format(" (did you mean '{}'?)", *nearest) : "", joined(known)));
+  }
+  return make_template_encoder(std::move(tokenizer), std::move(*found), chosen, template_arguments);
+}
+
+std::vector<std::string> ChatEncoder::names(const std::filesystem::path& templates_file) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::vector<NamedTemplate>& templates) {
+    for (const NamedTemplate& t : templates) {
+      if (std::find(names.begin(), names.end(), t.name) == names.end()) names.push_back(t.name);
+    }
+  };
+  if (!templates_file.empty()) add(parse_templates(read_json_file(templates_file), templates_file.string()));
+  add(builtin_templates());
+  return names;
+}
+
+Conversation parse_conversation(const Json& json, const std::string& origin) {
+  const bool wrapped = json.is_object();
+  const Json& list = wrapped ? json.value("messages", Json()) : json;
+  Conversation conversation;
+  if (wrapped) conversation.tools = json.value("tools", Json());
+  if (!list.is_array()) throw DataError(fmt::format("{}: expected a list of messages, or an object with \"messages\"", origin));
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json& entry = list[i];
+    const auto fail = [&](const std::string& what) { throw DataError(fmt::format("{}: message {}: {}", origin, i + 1, what)); };
+    if (!entry.is_object()) fail(fmt::format("expected an object, got {}", entry.type_name()));
+    Message message;
+    if (!entry.contains("role") || !entry["role"].is_string()) fail("\"role\" must be a string");
+    message.role = entry["role"].get<std::string>();
+    for (const auto& [key, value] : entry.items()) {
+      if (key == "role") continue;
+      if (key == "content" && value.is_string()) {
+        message.content = value.get<std::string>();
+      } else if (key == "train" && value.is_boolean()) {
+        message.train = value.get<bool>();
+      } else if (key == "content" && !value.is_null() && !value.is_array()) {
+        fail(fmt::format("\"content\" must be a string, got {}", value.type_name()));
+      } else {
+        message.extra[key] = value;
+      }
+    }
+    if (!entry.contains("content") && !entry.contains("tool_calls")) fail("\"content\" is missing");
+    conversation.messages.push_back(std::move(message));
+  }
+  return conversation;
+}
+
+}  // namespace danlu::text

@@ -1,0 +1,42 @@
+#include "text/jinja/template.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "text/jinja/parser.h"
+
+namespace danlu::text::jinja {
+
+Template::Template(std::string_view source, std::string name) : ast_(std::make_unique<const Ast>(parse(source, name))) {}
+Template::~Template() = default;
+Template::Template(Template&&) noexcept = default;
+
+bool Template::mentions(std::string_view variable) const {
+  return std::find(ast_->symbols.begin(), ast_->symbols.end(), variable) != ast_->symbols.end();
+}
+
+bool Template::has_generation_blocks() const { return ast_->has_generation; }
+
+Rendered Template::render(const Bindings& bindings, const Limits& limits) const {
+  Interpreter interpreter(*ast_, limits);
+  for (const auto& [name, value] : bindings.values()) {
+    const auto symbol = std::find(ast_->symbols.begin(), ast_->symbols.end(), name);
+    if (symbol != ast_->symbols.end()) {
+      interpreter.set_variable(static_cast<Symbol>(symbol - ast_->symbols.begin()), value);
+    }
+  }
+  const auto located = [&](const std::exception& error) {
+    return fmt::format("{}:{}: {}", ast_->name, interpreter.line(), error.what());
+  };
+  try {
+    interpreter.run();
+  } catch (const RaisedError& error) {
+    throw TemplateRefusal(located(error));
+  } catch (const EvalError& error) {
+    throw TemplateError(located(error));
+  }
+  return {std::move(interpreter.output), std::move(interpreter.generations)};
+}
+
+}  // namespace danlu::text::jinja

@@ -1,0 +1,190 @@
+#include "text/jinja_encoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "text/chat_spans.h"
+#include "text/jinja/template.h"
+
+namespace danlu::text {
+
+namespace {
+
+using jinja::Bindings;
+using jinja::Value;
+using jinja::ValueList;
+
+class JinjaEncoder final : public ChatEncoder {
+ public:
+  JinjaEncoder(std::shared_ptr<const Tokenizer> tokenizer, std::string source, std::string origin, Json arguments)
+      : tokenizer_(std::move(tokenizer)), template_(source, origin), origin_(std::move(origin)),
+        arguments_(std::move(arguments)), special_(*tokenizer_), eos_text_(tokenizer_->special_tokens().eos.value_or("")) {
+    hash_ = hash_bytes(arguments_.is_null() ? "" : arguments_.dump(-1, ' ', false, Json::error_handler_t::replace),
+                       hash_bytes(source));
+    find_stop_ids();
+  }
+
+  EncodedConversation encode(const Conversation& conversation) const override {
+    Session session(*this, conversation);
+    if (std::none_of(conversation.messages.begin(), conversation.messages.end(),
+                     [](const Message& m) { return m.role == "assistant"; })) {
+      throw DataError("the conversation has no message of the assistant");
+    }
+    const jinja::Rendered full = session.render(session.messages, false);
+    const std::vector<ByteSpan> spans = answer_spans(session, conversation, full);
+    EncodedConversation result;
+    tokenizer_->encode_append(full.text, false, result.ids);
+    result.labels = mask_labels(*tokenizer_, special_, full.text, result.ids, spans);
+    return result;
+  }
+
+  std::vector<TokenId> encode_prompt(const Conversation& conversation) const override {
+    if (!conversation.messages.empty() && conversation.messages.back().role == "assistant") {
+      throw DataError("a prompt must not end with a message of the assistant");
+    }
+    return tokenizer_->encode(render(conversation, true), false);
+  }
+
+  std::string render(const Conversation& conversation, bool add_generation_prompt) const override {
+    Session session(*this, conversation);
+    return session.render(session.messages, add_generation_prompt).text;
+  }
+
+  std::vector<TokenId> stop_ids() const override { return stop_ids_; }
+  std::string description() const override { return origin_ + " (jinja)"; }
+  uint64_t content_hash() const override { return hash_; }
+
+ private:
+  /// One conversation as template values; its values belong to the calling thread.
+  struct Session {
+    Session(const JinjaEncoder& e, const Conversation& conversation) : encoder(e) {
+      messages.reserve(conversation.messages.size());
+      for (const Message& message : conversation.messages) messages.push_back(message_value(message, nullptr));
+      tools = conversation.tools.is_array() && !conversation.tools.empty() ? Value::from_json(conversation.tools) : Value::none();
+    }
+
+    jinja::Rendered render(ValueList shown, bool add_generation_prompt) const {
+      Bindings bindings = encoder.fixed_bindings();
+      bindings.set("messages", Value::list(std::move(shown)));
+      bindings.set("tools", tools);
+      bindings.set("add_generation_prompt", Value::boolean(add_generation_prompt));
+      try {
+        return encoder.template_.render(bindings);
+      } catch (const jinja::TemplateError& error) {
+        throw DataError(fmt::format("the chat template cannot write this conversation: {}", error.what()));
+      }
+    }
+
+    static Value message_value(const Message& message, const std::string* content) {
+      jinja::DictEntries entries;
+      entries.reserve(2 + message.extra.size());
+      entries.emplace_back(Value::string("role"), Value::string(message.role));
+      entries.emplace_back(Value::string("content"), Value::string(content ? *content : message.content));
+      for (const auto& [key, value] : message.extra.items()) {
+        if (content && key == "content") continue;
+        if (message.role == "user" && (key == "instruction" || key == "input")) continue;
+        entries.emplace_back(Value::string(key), Value::from_json(value));
+      }
+      return Value::dict(std::move(entries));
+    }
+
+    const JinjaEncoder& encoder;
+    ValueList messages;
+    Value tools;
+  };
+
+  std::vector<ByteSpan> answer_spans(const Session& session, const Conversation& conversation,
+                                     const jinja::Rendered& full) const {
+    if (template_.has_generation_blocks() && !full.generations.empty()) return marked_spans(conversation, full);
+    ChatRenderer renderer;
+    renderer.render = [&](size_t count, bool prompt) {
+      const auto end = session.messages.begin() + static_cast<ptrdiff_t>(count);
+      return session.render(ValueList(session.messages.begin(), end), prompt).text;
+    };
+    renderer.render_with_content = [&](size_t message, const std::string& content) {
+      ValueList messages = session.messages;
+      messages[message] = Session::message_value(conversation.messages[message], &content);
+      return session.render(std::move(messages), false).text;
+    };
+    return find_answer_spans(renderer, conversation.messages, full.text, special_, eos_text_);
+  }
+
+  /// {% generation %} blocks say themselves what the targets are; one block per answer lets `train` choose.
+  static std::vector<ByteSpan> marked_spans(const Conversation& conversation, const jinja::Rendered& full) {
+    std::vector<const Message*> answers;
+    bool all_train = true;
+    for (const Message& message : conversation.messages) {
+      if (message.role != "assistant") continue;
+      answers.push_back(&message);
+      all_train = all_train && message.train;
+    }
+    if (!all_train && answers.size() != full.generations.size()) {
+      throw DataError("the chat template marks answers in a way that cannot leave out single ones (train: false)");
+    }
+    std::vector<ByteSpan> spans;
+    for (size_t i = 0; i < full.generations.size(); ++i) {
+      if (all_train || answers[i]->train) spans.push_back({full.generations[i].first, full.generations[i].second});
+    }
+    return spans;
+  }
+
+  Bindings fixed_bindings() const {
+    Bindings bindings;
+    const SpecialTokens& special = tokenizer_->special_tokens();
+    const std::pair<const char*, const std::optional<std::string>*> named[] = {
+        {"bos_token", &special.bos}, {"eos_token", &special.eos}, {"pad_token", &special.pad}, {"unk_token", &special.unk}};
+    for (const auto& [name, text] : named) {
+      if (*text && template_.mentions(name)) bindings.set(name, **text);
+    }
+    if (template_.mentions("documents")) bindings.set("documents", Value::none());
+    if (arguments_.is_object()) {
+      for (const auto& [key, value] : arguments_.items()) bindings.set(key, Value::from_json(value));
+    }
+    return bindings;
+  }
+
+  /// EOS, and the special token the template puts after an answer.
+  void find_stop_ids() {
+    if (const auto eos = tokenizer_->eos_id()) stop_ids_.push_back(*eos);
+    static const std::string kAnswer = "danlu-probe-7f3a9c";
+    Conversation probe;
+    probe.messages = {{.role = "user", .content = "a"}, {.role = "assistant", .content = kAnswer}};
+    std::string text;
+    try {
+      text = render(probe, false);
+    } catch (const DataError&) {
+      return;  // a template that wants more than two plain messages tells nothing here
+    }
+    const size_t at = text.find(kAnswer);
+    if (at == std::string::npos) return;
+    const size_t end = end_of_turn(text, at + kAnswer.size(), special_, eos_text_);
+    if (end == std::string::npos) return;
+    const size_t begin = special_.find(text, at + kAnswer.size());
+    const auto id = tokenizer_->token_to_id(text.substr(begin, special_.length_at(text, begin)));
+    if (id && std::find(stop_ids_.begin(), stop_ids_.end(), *id) == stop_ids_.end() &&
+        begin + special_.length_at(text, begin) == end) {
+      stop_ids_.push_back(*id);
+    }
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  jinja::Template template_;
+  std::string origin_;
+  Json arguments_;
+  SpecialIndex special_;
+  std::string eos_text_;
+  uint64_t hash_ = 0;
+  std::vector<TokenId> stop_ids_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ChatEncoder> make_jinja_encoder(std::shared_ptr<const Tokenizer> tokenizer, std::string source,
+                                                      std::string origin, const Json& arguments) {
+  return std::make_shared<JinjaEncoder>(std::move(tokenizer), std::move(source), std::move(origin), arguments);
+}
+
+}  // namespace danlu::text

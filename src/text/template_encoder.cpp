@@ -1,0 +1,350 @@
+#include "text/template_encoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "text/template_tools.h"
+
+namespace danlu::text {
+
+namespace {
+
+/// What a format becomes for one message: texts and ids in order.
+struct Element {
+  std::string text;            ///< tokenised by itself
+  std::optional<TokenId> id;   ///< or one token
+};
+using Elements = std::vector<Element>;
+
+struct Replacement {
+  std::string_view placeholder, value;
+};
+
+/// Each placeholder is replaced once, and never inside a value put in before.
+std::string filled(const std::string& text, std::initializer_list<Replacement> replacements) {
+  std::string out;
+  size_t position = 0;
+  std::vector<Replacement> open(replacements);
+  while (true) {
+    size_t first = std::string::npos, which = 0;
+    for (size_t i = 0; i < open.size(); ++i) {
+      const size_t at = text.find(open[i].placeholder, position);
+      if (at < first) {
+        first = at;
+        which = i;
+      }
+    }
+    if (first == std::string::npos) break;
+    out.append(text, position, first - position);
+    out += open[which].value;
+    position = first + open[which].placeholder.size();
+    open.erase(open.begin() + static_cast<ptrdiff_t>(which));
+  }
+  return out.append(text, position);
+}
+
+class TemplateEncoder final : public ChatEncoder {
+ public:
+  TemplateEncoder(std::shared_ptr<const Tokenizer> tokenizer, NamedTemplate named, std::string origin, const Json& arguments)
+      : tokenizer_(std::move(tokenizer)), named_(std::move(named)), origin_(std::move(origin)) {
+    read_arguments(arguments);
+    find_eos();
+    for (const TemplateSlots* slots : {&named_.prefix, &named_.system, &named_.user, &named_.assistant,
+                                       &named_.function, &named_.observation, &named_.separator}) {
+      for (const TemplateSlot& slot : *slots) {
+        if (slot.kind == TemplateSlot::Kind::kToken) required_id(slot.text, "uses");
+        if (slot.kind == TemplateSlot::Kind::kEos && !eos_) require_eos();
+      }
+    }
+    if (named_.efficient_eos) require_eos();
+  }
+
+  EncodedConversation encode(const Conversation& conversation) const override {
+    EncodedConversation result;
+    const std::vector<Turn> turns = split_turns(conversation, true);
+    std::vector<TokenId> source, target;
+    for (size_t t = 0; t < turns.size(); ++t) {
+      source.clear();
+      target.clear();
+      append_ids(source_elements(turns[t], t, conversation), source);
+      append_ids(target_elements(turns[t]), target);
+      move_empty_thought(turns[t], source, target);
+      const size_t begin = result.ids.size();
+      result.ids.insert(result.ids.end(), source.begin(), source.end());
+      result.labels.resize(result.ids.size(), kIgnoreLabel);
+      if (named_.efficient_eos && t > 0 && turns[t - 1].answer->train && !source.empty()) result.labels[begin] = *eos_;
+      result.ids.insert(result.ids.end(), target.begin(), target.end());
+      const bool trains = turns[t].answer->train;
+      result.labels.insert(result.labels.end(), target.begin(), target.end());
+      if (!trains) std::fill(result.labels.end() - static_cast<ptrdiff_t>(target.size()), result.labels.end(), kIgnoreLabel);
+    }
+    if (named_.efficient_eos) {
+      result.ids.push_back(*eos_);
+      result.labels.push_back(turns.back().answer->train ? *eos_ : kIgnoreLabel);
+    }
+    return result;
+  }
+
+  std::vector<TokenId> encode_prompt(const Conversation& conversation) const override {
+    std::vector<TokenId> ids;
+    for_each_element(conversation, true, [&](const Element& element) { append_id(element, ids); });
+    return ids;
+  }
+
+  std::string render(const Conversation& conversation, bool add_generation_prompt) const override {
+    std::string text;
+    const auto append = [&](const Element& element) {
+      text += element.id ? tokenizer_->id_to_token(*element.id).value_or("") : element.text;
+    };
+    for_each_element(conversation, add_generation_prompt, append);
+    if (!add_generation_prompt && named_.efficient_eos) append({"", eos_});
+    return text;
+  }
+
+  std::vector<TokenId> stop_ids() const override {
+    std::vector<TokenId> ids;
+    if (eos_) ids.push_back(*eos_);
+    for (const std::string& word : named_.stop_words) {
+      const auto id = tokenizer_->token_to_id(word);
+      if (id && std::find(ids.begin(), ids.end(), *id) == ids.end()) ids.push_back(*id);
+    }
+    return ids;
+  }
+
+  std::string description() const override { return origin_; }
+
+  uint64_t content_hash() const override {
+    std::string content = named_.name + named_.default_system + named_.tool_format;
+    for (const TemplateSlots* slots : {&named_.prefix, &named_.system, &named_.user, &named_.assistant,
+                                       &named_.function, &named_.observation, &named_.separator}) {
+      for (const TemplateSlot& slot : *slots) content += fmt::format("\x1f{}{}", static_cast<int>(slot.kind), slot.text);
+      content += '\x1e';
+    }
+    content += fmt::format("{}{}{}{}", named_.efficient_eos, named_.replace_eos, static_cast<int>(named_.style),
+                           enable_thinking_ ? (*enable_thinking_ ? 1 : 0) : 2);
+    return hash_bytes(content);
+  }
+
+ private:
+  /// A user (or tool) message and the answer to it.
+  struct Turn {
+    const Message* question = nullptr;
+    const Message* answer = nullptr;  ///< null for the open turn of a prompt
+  };
+
+  [[noreturn]] void fail(const std::string& what, Hint hint = {}) const {
+    throw ModelError(fmt::format("template '{}' {}", named_.name, what), std::move(hint));
+  }
+
+  TokenId required_id(const std::string& token, std::string_view use) const {
+    const auto id = tokenizer_->token_to_id(token);
+    if (!id) {
+      fail(fmt::format("{} the token {}, which this tokenizer does not have", use, token),
+           {"choose a template made for this model (--prompt-type), or add the token to the tokenizer",
+            "请选择适合该模型的模板（--prompt-type），或先把该词元加入分词器"});
+    }
+    return *id;
+  }
+
+  void find_eos() {
+    eos_ = named_.replace_eos ? required_id(named_.stop_words.front(), "ends answers with") : tokenizer_->eos_id();
+    if (!eos_) eos_ = tokenizer_->token_to_id("<|endoftext|>");
+  }
+
+  void require_eos() const {
+    if (!eos_) fail("ends answers with EOS, and this tokenizer names no EOS token");
+  }
+
+  void read_arguments(const Json& arguments) {
+    if (arguments.is_null()) return;
+    for (const auto& [key, value] : arguments.items()) {
+      if (key != "enable_thinking" || named_.style != TemplateStyle::kReasoning || !value.is_boolean()) {
+        throw UsageError(fmt::format("template '{}' knows no argument {}={}", named_.name, key, value.dump()));
+      }
+      enable_thinking_ = value.get<bool>();
+    }
+  }
+
+  TokenId slot_id(const TemplateSlot& slot) const {
+    return slot.kind == TemplateSlot::Kind::kEos ? *eos_ : *tokenizer_->token_to_id(slot.text);
+  }
+
+  void add(const TemplateSlots& slots, std::initializer_list<Replacement> replacements, Elements& out) const {
+    for (const TemplateSlot& slot : slots) {
+      if (slot.kind == TemplateSlot::Kind::kText) {
+        out.push_back({filled(slot.text, replacements), std::nullopt});
+      } else if (slot.kind != TemplateSlot::Kind::kBos) {
+        out.push_back({"", slot_id(slot)});
+      } else if (const auto bos = tokenizer_->bos_id()) {
+        out.push_back({"", bos});
+      }
+    }
+  }
+
+  void append_id(const Element& element, std::vector<TokenId>& ids) const {
+    if (element.id) {
+      ids.push_back(*element.id);
+    } else if (!element.text.empty()) {
+      tokenizer_->encode_append(element.text, false, ids);
+    }
+  }
+  void append_ids(const Elements& elements, std::vector<TokenId>& ids) const {
+    for (const Element& element : elements) append_id(element, ids);
+  }
+
+  static bool is_question(const Message& m) {
+    return m.role == "user" || m.role == "tool" || m.role == "observation";
+  }
+  static bool is_answer(const Message& m) { return m.role == "assistant" || m.role == "function"; }
+
+  std::vector<Turn> split_turns(const Conversation& conversation, bool complete) const {
+    std::vector<Turn> turns;
+    const auto& messages = conversation.messages;
+    for (size_t i = !messages.empty() && messages[0].role == "system" ? 1 : 0; i < messages.size(); ++i) {
+      const bool expects_question = turns.empty() || turns.back().answer;
+      if (expects_question ? !is_question(messages[i]) : !is_answer(messages[i])) {
+        throw DataError(fmt::format("message {}: expected role {}, got '{}' (template '{}' needs turns in order)", i + 1,
+                                    expects_question ? "user or tool" : "assistant", messages[i].role, named_.name));
+      }
+      if (expects_question) {
+        turns.push_back({&messages[i], nullptr});
+      } else {
+        turns.back().answer = &messages[i];
+      }
+    }
+    if (turns.empty()) throw DataError("the conversation has no user message");
+    if (complete && !turns.back().answer) throw DataError("the conversation ends without an answer of the assistant");
+    return turns;
+  }
+
+  std::string system_text(const Conversation& conversation) const {
+    const auto& messages = conversation.messages;
+    const bool given = !messages.empty() && messages[0].role == "system" && !messages[0].content.empty();
+    return (given ? messages[0].content : named_.default_system) + tools_text(conversation.tools, named_.tool_format);
+  }
+
+  Elements source_elements(const Turn& turn, size_t index, const Conversation& conversation) const {
+    Elements out;
+    std::string content = turn.question->content;
+    if (index == 0) {
+      add(named_.prefix, {}, out);
+      const std::string system = system_text(conversation);
+      if (!system.empty() && named_.style == TemplateStyle::kLlama2) {
+        Elements inside;
+        add(named_.system, {{"{{content}}", system}}, inside);
+        std::string text;
+        for (const Element& element : inside) text += element.text;
+        content = text + content;
+      } else if (!system.empty()) {
+        add(named_.system, {{"{{content}}", system}}, out);
+      }
+    } else {
+      add(named_.separator, {}, out);
+    }
+    const bool is_user = turn.question->role == "user";
+    const std::string number = std::to_string(index);
+    add(is_user ? named_.user : named_.observation, {{"{{content}}", content}, {"{{idx}}", number}}, out);
+    return out;
+  }
+
+  Elements target_elements(const Turn& turn) const {
+    Elements out;
+    const auto calls = turn.answer->extra.find("tool_calls");
+    if (calls != turn.answer->extra.end() && calls->is_array() && !calls->empty()) {
+      add_tool_calls(*turn.answer, read_tool_calls(*calls), out);
+    } else {
+      add(named_.assistant, {{"{{content}}", answer_text(*turn.answer)}}, out);
+    }
+    return out;
+  }
+
+  std::string answer_text(const Message& answer) const {
+    const bool drops_thoughts = named_.style == TemplateStyle::kReasoning && enable_thinking_ == false;
+    return drops_thoughts ? without_thought(answer.content) : answer.content;
+  }
+
+  void add_tool_calls(const Message& answer, const std::vector<ToolCall>& calls, Elements& out) const {
+    if (named_.tool_format == "qwen") {
+      std::string content = answer_text(answer);
+      if (!content.empty()) content += '\n';
+      add(named_.function, {{"{{content}}", content + qwen_tool_calls_text(calls)}}, out);
+      return;
+    }
+    if (calls.size() != 1) {
+      throw DataError(fmt::format("template '{}' can write one tool call per message, got {}", named_.name, calls.size()));
+    }
+    add(named_.function, {{"{{name}}", calls[0].name}, {"{{arguments}}", calls[0].arguments}}, out);
+  }
+
+  /// Reasoning models see an empty thought where an answer has none: as part of the prompt, or of the
+  /// answer when enable_thinking is true.
+  void move_empty_thought(const Turn& turn, std::vector<TokenId>& source, std::vector<TokenId>& target) const {
+    if (named_.style != TemplateStyle::kReasoning || has_thought(answer_text(*turn.answer))) return;
+    std::vector<TokenId> thought = tokenizer_->encode(kEmptyThought, false);
+    if (enable_thinking_ == true) {
+      target.insert(target.begin(), thought.begin(), thought.end());
+    } else {
+      source.insert(source.end(), thought.begin(), thought.end());
+    }
+  }
+
+  template <typename Sink>
+  void for_each_element(const Conversation& conversation, bool prompt, const Sink& sink) const {
+    const std::vector<Turn> turns = split_turns(conversation, !prompt);
+    if (prompt && turns.back().answer) throw DataError("a prompt must not end with a message of the assistant");
+    const bool reasoning = named_.style == TemplateStyle::kReasoning;
+    for (size_t t = 0; t < turns.size(); ++t) {
+      for (const Element& element : source_elements(turns[t], t, conversation)) sink(element);
+      if (turns[t].answer) {
+        // Training shows every thought; a prompt shows none of the earlier ones.
+        Turn turn = turns[t];
+        Message stripped;
+        if (reasoning && prompt) {
+          stripped = *turn.answer;
+          stripped.content = without_thought(stripped.content);
+          turn.answer = &stripped;
+        } else if (reasoning && !has_thought(answer_text(*turn.answer))) {
+          sink(Element{std::string(kEmptyThought), std::nullopt});
+        }
+        for (const Element& element : target_elements(turn)) sink(element);
+      } else if (reasoning && enable_thinking_ == false) {
+        sink(Element{std::string(kEmptyThought), std::nullopt});
+      }
+    }
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  NamedTemplate named_;
+  std::string origin_;
+  std::optional<TokenId> eos_;
+  std::optional<bool> enable_thinking_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ChatEncoder> make_template_encoder(std::shared_ptr<const Tokenizer> tokenizer, NamedTemplate named,
+                                                         std::string origin, const Json& template_arguments) {
+  if (named.style == TemplateStyle::kStanfordAlpaca) return make_stanford_alpaca_encoder(std::move(tokenizer));
+  return std::make_shared<TemplateEncoder>(std::move(tokenizer), std::move(named), std::move(origin), template_arguments);
+}
+
+void truncate_turns(std::vector<TurnIds>& turns, size_t max_tokens) {
+  size_t used = 0, kept = 0;
+  for (; kept < turns.size() && used < max_tokens; ++kept) {
+    auto& [source, target] = turns[kept];
+    const size_t left = max_tokens - used, both = source.size() + target.size();
+    // The share is taken in double, as the originals do: near ties must fall the same way.
+    const double share = both == 0 ? 0.0 : static_cast<double>(target.size()) / static_cast<double>(both);
+    const size_t max_target = std::max<size_t>(static_cast<size_t>(static_cast<double>(left) * share), 1);
+    const size_t max_source = left - std::min({max_target, target.size(), left});
+    source.resize(std::min(source.size(), max_source));
+    target.resize(std::min(target.size(), max_target));
+    used += source.size() + target.size();
+  }
+  turns.resize(kept);
+}
+
+}  // namespace danlu::text

@@ -1,0 +1,193 @@
+#include "text/template_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace danlu::text {
+
+namespace {
+
+class TemplateReader {
+ public:
+  TemplateReader(const Json& json, const std::string& origin) : json_(json), origin_(origin) {}
+
+  NamedTemplate read() {
+    static const std::vector<std::string> kKeys = {
+        "name",        "format_prefix", "format_system",     "format_user",  "format_assistant", "format_function",
+        "format_tools", "format_observation", "format_separator", "default_system", "stop_words", "efficient_eos",
+        "replace_eos", "force_system",  "template_class"};
+    if (!json_.is_object()) throw ModelError(fmt::format("{}: every template must be an object", origin_));
+    result_.name = string("name", "");
+    if (result_.name.empty()) throw ModelError(fmt::format("{}: a template has no name", origin_));
+    for (const auto& [key, value] : json_.items()) {
+      if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) fail(fmt::format("unknown key '{}'", key));
+    }
+    result_.efficient_eos = boolean("efficient_eos");
+    result_.replace_eos = boolean("replace_eos");
+    result_.force_system = boolean("force_system");
+    read_style();
+    read_formats();
+    read_stop_words();
+    return std::move(result_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw ModelError(fmt::format("{}: template '{}': {}", origin_, result_.name, what));
+  }
+
+  std::string string(const char* key, std::string fallback) const {
+    const auto it = json_.find(key);
+    if (it == json_.end() || it->is_null()) return fallback;
+    if (it->is_array() && std::all_of(it->begin(), it->end(), [](const Json& part) { return part.is_string(); })) {
+      std::string joined;  // a long text may be written as a list of its parts
+      for (const Json& part : *it) joined += part.get<std::string>();
+      return joined;
+    }
+    if (!it->is_string()) fail(fmt::format("'{}' must be a string, got {}", key, it->type_name()));
+    return it->get<std::string>();
+  }
+
+  bool boolean(const char* key) const {
+    const auto it = json_.find(key);
+    if (it == json_.end() || it->is_null()) return false;
+    if (!it->is_boolean()) fail(fmt::format("'{}' must be true or false, got {}", key, it->type_name()));
+    return it->get<bool>();
+  }
+
+  void read_style() {
+    const std::string name = string("template_class", "");
+    if (name == "Llama2Template") {
+      result_.style = TemplateStyle::kLlama2;
+    } else if (name == "ReasoningTemplate") {
+      result_.style = TemplateStyle::kReasoning;
+    } else if (name == "StanfordAlpacaTemplate") {
+      result_.style = TemplateStyle::kStanfordAlpaca;
+    } else if (!name.empty() && name != "Template") {
+      fail(fmt::format("unknown template_class '{}'; known: Template, Llama2Template, ReasoningTemplate, "
+                       "StanfordAlpacaTemplate", name));
+    }
+  }
+
+  TemplateSlot slot(const char* key, const Json& json) const {
+    using Kind = TemplateSlot::Kind;
+    if (json.is_string()) return {Kind::kText, json.get<std::string>()};
+    if (json.is_array() && json.size() == 1 && json[0] == "bos_token") return {Kind::kBos, ""};
+    if (json.is_array() && json.size() == 1 && json[0] == "eos_token") return {Kind::kEos, ""};
+    if (json.is_object() && json.size() == 1 && json.contains("token") && json["token"].is_string()) {
+      return {Kind::kToken, json["token"].get<std::string>()};
+    }
+    fail(fmt::format("'{}': a slot must be a string, [\"bos_token\"], [\"eos_token\"] or {{\"token\": …}}, got {}", key,
+                     json.dump()));
+  }
+
+  /// {"slots": […]} or just […].
+  TemplateSlots slots(const char* key, TemplateSlots fallback) const {
+    const auto it = json_.find(key);
+    if (it == json_.end() || it->is_null()) return fallback;
+    const Json* list = &*it;
+    if (it->is_object()) {
+      const auto inner = it->find("slots");
+      if (inner == it->end() || inner->is_null()) return fallback;
+      list = &*inner;
+    }
+    if (!list->is_array()) fail(fmt::format("'{}' must hold a list of slots, got {}", key, list->type_name()));
+    TemplateSlots result;
+    for (const Json& json : *list) result.push_back(slot(key, json));
+    return result;
+  }
+
+  bool has_placeholder(const TemplateSlots& slots, std::string_view placeholder) const {
+    return std::any_of(slots.begin(), slots.end(), [&](const TemplateSlot& s) {
+      return s.kind == TemplateSlot::Kind::kText && s.text.find(placeholder) != std::string::npos;
+    });
+  }
+
+  void require_content(const char* key, const TemplateSlots& slots) const {
+    if (!has_placeholder(slots, "{{content}}")) fail(fmt::format("'{}' must contain {{{{content}}}}", key));
+  }
+
+  void read_formats() {
+    const TemplateSlots content = {{TemplateSlot::Kind::kText, "{{content}}"}};
+    TemplateSlots answer = content;
+    TemplateSlots call = {{TemplateSlot::Kind::kText, "Action: {{name}}\nAction Input: {{arguments}}"}};
+    if (!result_.efficient_eos) {
+      answer.push_back({TemplateSlot::Kind::kEos, ""});
+      call.push_back({TemplateSlot::Kind::kEos, ""});
+    }
+    result_.user = slots("format_user", content);
+    result_.assistant = slots("format_assistant", answer);
+    result_.system = slots("format_system", content);
+    result_.function = slots("format_function", call);
+    result_.observation = slots("format_observation", result_.user);
+    result_.separator = slots("format_separator", {});
+    result_.prefix = slots("format_prefix", {});
+    require_content("format_user", result_.user);
+    require_content("format_assistant", result_.assistant);
+    require_content("format_system", result_.system);
+    require_content("format_observation", result_.observation);
+    const bool whole = has_placeholder(result_.function, "{{content}}");
+    if (!whole && !(has_placeholder(result_.function, "{{name}}") && has_placeholder(result_.function, "{{arguments}}"))) {
+      fail("'format_function' must contain {{content}}, or {{name}} and {{arguments}}");
+    }
+    result_.default_system = string("default_system", "");
+    if (const auto tools = json_.find("format_tools"); tools != json_.end() && tools->is_object()) {
+      result_.tool_format = tools->value("tool_format", "default");
+    }
+  }
+
+  void read_stop_words() {
+    const auto it = json_.find("stop_words");
+    if (it != json_.end() && !it->is_null()) {
+      if (!it->is_array()) fail("'stop_words' must be a list of strings");
+      for (const Json& word : *it) {
+        if (!word.is_string()) fail("'stop_words' must be a list of strings");
+        result_.stop_words.push_back(word.get<std::string>());
+      }
+    }
+    if (result_.replace_eos && result_.stop_words.empty()) fail("'replace_eos' needs a stop word to become EOS");
+  }
+
+  const Json& json_;
+  const std::string& origin_;
+  NamedTemplate result_;
+};
+
+}  // namespace
+
+std::vector<NamedTemplate> parse_templates(const Json& json, const std::string& origin) {
+  if (!json.is_array()) throw ModelError(fmt::format("{}: expected a list of templates, got {}", origin, json.type_name()));
+  std::vector<NamedTemplate> templates;
+  for (const Json& entry : json) {
+    templates.push_back(TemplateReader(entry, origin).read());
+    const auto same = [&](const NamedTemplate& t) { return t.name == templates.back().name; };
+    if (std::any_of(templates.begin(), templates.end() - 1, same)) {
+      throw ModelError(fmt::format("{}: template '{}' appears twice", origin, templates.back().name));
+    }
+  }
+  return templates;
+}
+
+const std::vector<NamedTemplate>& builtin_templates() {
+  static const auto* const templates =
+      new std::vector<NamedTemplate>(parse_templates(parse_json(kBuiltinTemplatesJson, "templates.json"), "templates.json"));
+  return *templates;
+}
+
+std::optional<NamedTemplate> find_template(const std::string& name, const std::filesystem::path& templates_file) {
+  const auto search = [&](const std::vector<NamedTemplate>& templates) -> std::optional<NamedTemplate> {
+    for (const NamedTemplate& t : templates) {
+      if (t.name == name) return t;
+    }
+    return std::nullopt;
+  };
+  if (!templates_file.empty()) {
+    if (auto found = search(parse_templates(read_json_file(templates_file), templates_file.string()))) return found;
+  }
+  return search(builtin_templates());
+}
+
+}  // namespace danlu::text

@@ -1,0 +1,49 @@
+// text/template_file.h: named prompt templates as data (text/templates.json and users' files).
+// The format is MindSpeed-LLM's; docs/formats/templates.md describes it.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace danlu::text {
+
+/// One element of a format: text with placeholders, or a token.
+struct TemplateSlot {
+  enum class Kind { kText, kToken, kBos, kEos } kind = Kind::kText;
+  std::string text;  ///< the text, or the token as the vocabulary writes it
+};
+using TemplateSlots = std::vector<TemplateSlot>;
+
+enum class TemplateStyle {
+  kPlain,
+  kLlama2,          ///< the system text goes inside the first user message
+  kReasoning,       ///< <think> blocks: an empty one is added where an answer has none
+  kStanfordAlpaca,  ///< one turn; prompt chosen by whether there is an input
+};
+
+struct NamedTemplate {
+  std::string name;
+  TemplateStyle style = TemplateStyle::kPlain;
+  TemplateSlots prefix, system, user, assistant, function, observation, separator;
+  std::string tool_format = "default";  ///< "default", "qwen"; others are refused when tools are used
+  std::string default_system;
+  std::vector<std::string> stop_words;
+  bool efficient_eos = false;  ///< EOS between turns instead of after each answer
+  bool replace_eos = false;    ///< the first stop word is the tokenizer's EOS
+  bool force_system = false;   ///< read for compatibility; MindSpeed-LLM never uses it either
+};
+
+/// Templates of one JSON text. Errors: ModelError "<origin>: template 'x': …".
+std::vector<NamedTemplate> parse_templates(const Json& json, const std::string& origin);
+/// The built-in ones, parsed once.
+const std::vector<NamedTemplate>& builtin_templates();
+/// src/text/templates.json as built in (generated source).
+extern const char* const kBuiltinTemplatesJson;
+
+/// By name, the file's first (an empty path means none). Errors: as parse_templates, IoError.
+std::optional<NamedTemplate> find_template(const std::string& name, const std::filesystem::path& templates_file);
+
+}  // namespace danlu::text

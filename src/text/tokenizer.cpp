@@ -1,0 +1,84 @@
+#include "text/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "text/tokenizer/pipeline_tokenizer.h"
+
+namespace danlu::text {
+
+namespace {
+
+[[noreturn]] void fail_missing(const fs::path& path) {
+  if (!fs::exists(path)) throw IoError(fmt::format("{}: no such file or directory", path.string()));
+  if (fs::is_directory(path)) {
+    for (const auto& entry : fs::directory_iterator(path)) {
+      if (entry.path().extension() != ".tiktoken") continue;
+      throw ModelError(fmt::format("{}: tiktoken vocabularies are not read", entry.path().string()),
+                       {"take tokenizer.json from a newer release of the model",
+                        "请使用该模型较新版本中的 tokenizer.json"});
+    }
+  }
+  throw IoError(fmt::format("{}: no tokenizer here: tokenizer.json, tokenizer.model or vocab.json + "
+                            "merges.txt is needed", path.string()),
+                {"copy the tokenizer files of the model into this directory",
+                 "请将模型的分词器文件复制到该目录"});
+}
+
+std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (name == "vocab.json" || name == "merges.txt") {
+    const fs::path directory = path.parent_path();
+    return load_vocab_and_merges(directory / "vocab.json", directory / "merges.txt");
+  }
+  if (path.extension() == ".json") return load_tokenizer_json(path);
+  return load_sentencepiece(path);
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> Tokenizer::load(const fs::path& path) {
+  if (fs::is_regular_file(path)) return load_file(path);
+  if (fs::is_regular_file(path / "tokenizer.json")) return load_file(path / "tokenizer.json");
+  if (fs::is_regular_file(path / "tokenizer.model")) return load_file(path / "tokenizer.model");
+  if (fs::is_regular_file(path / "vocab.json") && fs::is_regular_file(path / "merges.txt")) {
+    return load_file(path / "vocab.json");
+  }
+  fail_missing(path);
+}
+
+DecodeStream::DecodeStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special)
+    : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}
+
+// The window ids_[prefix_begin_..] begins with ids whose text was given out already: decoding them
+// together with the new ones keeps spaces and joints as they are in the whole.
+std::string DecodeStream::push(TokenId id) {
+  ids_.push_back(id);
+  if (!tokenizer_->is_text_final_after(id)) return {};
+  const std::string text = window_text(ids_.size());
+  if (text.ends_with("\xEF\xBF\xBD")) return {};  // most likely the beginning of a character
+  return take(text);
+}
+
+std::string DecodeStream::finish() {
+  std::string rest = take(window_text(ids_.size()));
+  ids_.clear();
+  read_end_ = 0;
+  return rest;
+}
+
+std::string DecodeStream::window_text(size_t end) const {
+  return tokenizer_->decode(std::span(ids_).first(end), skip_special_);
+}
+
+std::string DecodeStream::take(const std::string& text) {
+  const size_t given = window_text(read_end_).size();
+  if (text.size() <= given) return {};
+  // Keep only the newest ids that gave text: they are the next window's context.
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(read_end_));
+  read_end_ = ids_.size();
+  return text.substr(given);
+}
+
+}  // namespace danlu::text

@@ -1,0 +1,259 @@
+#include "text/tokenizer/simple_models.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "base/error.h"
+#include "text/tokenizer/utf8.h"
+
+namespace danlu::text {
+
+namespace {
+
+/// Keys by byte, children of a node in one contiguous, sorted range.
+class PrefixTree {
+ public:
+  explicit PrefixTree(const Vocabulary& vocabulary) {
+    std::vector<TokenId> ids;
+    for (size_t id = 0; id < vocabulary.size(); ++id) {
+      const auto token_id = static_cast<TokenId>(id);
+      // Of two ids with one text the lookup's answer counts.
+      if (vocabulary.has(token_id) && vocabulary.find(vocabulary.token(token_id)) == token_id) {
+        ids.push_back(token_id);
+      }
+    }
+    std::sort(ids.begin(), ids.end(),
+              [&](TokenId a, TokenId b) { return vocabulary.token(a) < vocabulary.token(b); });
+    nodes_.push_back({});
+    std::vector<Work> work = {{0, ids.data(), ids.data() + ids.size(), 0}};
+    while (!work.empty()) {  // not recursive: a token may be very long
+      const Work item = work.back();
+      work.pop_back();
+      add_children(item, vocabulary, work);
+    }
+  }
+
+  /// Calls on_match(length, id) for every key that begins text at `at`, shortest first.
+  template <typename F>
+  void each_prefix(std::string_view text, size_t at, F&& on_match) const {
+    uint32_t node = 0;
+    for (size_t i = at; i < text.size(); ++i) {
+      const Node& parent = nodes_[node];
+      const auto byte = static_cast<unsigned char>(text[i]);
+      const auto begin = nodes_.begin() + parent.first_child;
+      const auto end = begin + parent.num_children;
+      const auto child = std::lower_bound(
+          begin, end, byte, [](const Node& n, unsigned char b) { return n.byte < b; });
+      if (child == end || child->byte != byte) return;
+      node = static_cast<uint32_t>(child - nodes_.begin());
+      if (child->id >= 0) on_match(i + 1 - at, child->id);
+    }
+  }
+
+ private:
+  struct Node {
+    uint32_t first_child = 0;
+    uint16_t num_children = 0;
+    unsigned char byte = 0;
+    TokenId id = -1;
+  };
+
+  /// The keys [begin, end) share their first `depth` bytes, which lead to `node`.
+  struct Work {
+    uint32_t node;
+    const TokenId *begin, *end;
+    size_t depth;
+  };
+
+  void add_children(const Work& item, const Vocabulary& vocabulary, std::vector<Work>& work) {
+    const TokenId* begin = item.begin;
+    if (begin < item.end && vocabulary.token(*begin).size() == item.depth) {
+      nodes_[item.node].id = *begin++;
+    }
+    const auto first = static_cast<uint32_t>(nodes_.size());
+    while (begin < item.end) {
+      const char byte = vocabulary.token(*begin)[item.depth];
+      const TokenId* last = begin;
+      while (last < item.end && vocabulary.token(*last)[item.depth] == byte) ++last;
+      work.push_back({static_cast<uint32_t>(nodes_.size()), begin, last, item.depth + 1});
+      Node child;
+      child.byte = static_cast<unsigned char>(byte);
+      nodes_.push_back(child);
+      begin = last;
+    }
+    nodes_[item.node].first_child = first;
+    nodes_[item.node].num_children = static_cast<uint16_t>(nodes_.size() - first);
+  }
+  std::vector<Node> nodes_;
+};
+
+class UnigramModel final : public Model {
+ public:
+  UnigramModel(Vocabulary vocabulary, std::vector<double> scores, UnigramOptions options)
+      : scores_(std::move(scores)), options_(options), tree_(vocabulary) {
+    vocabulary_ = std::move(vocabulary);
+    double lowest = std::numeric_limits<double>::infinity();
+    for (const double score : scores_) lowest = std::min(lowest, score);
+    unk_score_ = lowest - 10.0;  // sentencepiece's penalty for an unknown character
+    for (int b = 0; b < 256; ++b) byte_ids_[b] = vocabulary_.find(fmt::format("<0x{:02X}>", b));
+  }
+
+  void encode_piece(std::string_view piece, Scratch& scratch) const override {
+    std::vector<Node> best(piece.size() + 1);
+    search(piece, best);
+    std::vector<std::pair<size_t, size_t>> spans;
+    size_t end = piece.size();
+    size_t unknown_end = 0;  // end of a run of unknown characters, which become one token
+    while (end > 0) {
+      const Node& node = best[end];
+      if (node.id == options_.unk_id) {
+        if (!unknown_end) unknown_end = end;
+      } else {
+        if (unknown_end) spans.emplace_back(end, unknown_end);
+        unknown_end = 0;
+        spans.emplace_back(node.begin, end);
+      }
+      end = node.begin;
+    }
+    if (unknown_end) spans.emplace_back(0, unknown_end);
+    for (auto span = spans.rbegin(); span != spans.rend(); ++span) {
+      push_span(piece.substr(span->first, span->second - span->first), scratch);
+    }
+  }
+
+ private:
+  struct Node {
+    double score = 0;
+    size_t begin = SIZE_MAX;
+    std::optional<TokenId> id;
+  };
+
+  void search(std::string_view piece, std::vector<Node>& best) const {
+    const auto offer = [&](size_t begin, size_t end, double score, std::optional<TokenId> id) {
+      Node& node = best[end];
+      if (node.begin == SIZE_MAX || score > node.score) node = {score, begin, id};
+    };
+    for (size_t begin = 0; begin < piece.size();) {
+      const double here = best[begin].score;
+      const size_t char_length = decode_utf8(piece, begin).length;
+      bool has_single = false;
+      tree_.each_prefix(piece, begin, [&](size_t length, TokenId id) {
+        offer(begin, begin + length, scores_[id] + here, id);
+        if (length == char_length) has_single = true;
+      });
+      if (!has_single) {
+        if (!options_.unk_id) {
+          throw ModelError(fmt::format("the Unigram model has no unknown token for \"{}\"",
+                                       piece.substr(begin, char_length)));
+        }
+        offer(begin, begin + char_length, unk_score_ + here, options_.unk_id);
+      }
+      begin += char_length;
+    }
+  }
+
+  void push_span(std::string_view text, Scratch& scratch) const {
+    if (const TokenId id = vocabulary_.find(text); id >= 0) return scratch.ids.push(id);
+    if (options_.byte_fallback &&
+        std::all_of(text.begin(), text.end(),
+                    [&](char b) { return byte_ids_[static_cast<unsigned char>(b)] >= 0; })) {
+      for (const char b : text) scratch.ids.push(byte_ids_[static_cast<unsigned char>(b)]);
+      return;
+    }
+    scratch.ids.push(*options_.unk_id);
+  }
+
+  std::vector<double> scores_;
+  UnigramOptions options_;
+  PrefixTree tree_;
+  double unk_score_ = 0;
+  std::array<TokenId, 256> byte_ids_{};
+};
+
+class WordPieceModel final : public Model {
+ public:
+  WordPieceModel(Vocabulary vocabulary, WordPieceOptions options, std::string origin)
+      : options_(std::move(options)), origin_(std::move(origin)) {
+    vocabulary_ = std::move(vocabulary);
+    unk_id_ = vocabulary_.find(options_.unk_token);
+  }
+
+  void encode_piece(std::string_view piece, Scratch& scratch) const override {
+    size_t chars = 0;
+    for (size_t i = 0; i < piece.size(); i += decode_utf8(piece, i).length) ++chars;
+    if (chars > options_.max_input_chars_per_word) return push_unknown(scratch);
+    std::vector<TokenId> found;
+    std::string candidate;
+    for (size_t begin = 0; begin < piece.size();) {
+      size_t end = piece.size();
+      TokenId id = -1;
+      while (end > begin) {
+        candidate.assign(begin > 0 ? options_.continuing_subword_prefix : "");
+        candidate.append(piece.substr(begin, end - begin));
+        id = vocabulary_.find(candidate);
+        if (id >= 0) break;
+        end = previous_char(piece, end);
+      }
+      if (id < 0) return push_unknown(scratch);
+      found.push_back(id);
+      begin = end;
+    }
+    scratch.ids.append(found.data(), found.size());
+  }
+
+ private:
+  void push_unknown(Scratch& scratch) const {
+    if (unk_id_ < 0) {
+      throw ModelError(fmt::format("{}: the unknown token \"{}\" is not in the vocabulary", origin_,
+                                   options_.unk_token));
+    }
+    scratch.ids.push(unk_id_);
+  }
+  WordPieceOptions options_;
+  std::string origin_;
+  TokenId unk_id_ = -1;
+};
+
+class WordLevelModel final : public Model {
+ public:
+  WordLevelModel(Vocabulary vocabulary, const std::string& unk_token) {
+    vocabulary_ = std::move(vocabulary);
+    unk_id_ = vocabulary_.find(unk_token);
+  }
+  void encode_piece(std::string_view piece, Scratch& scratch) const override {
+    const TokenId id = vocabulary_.find(piece);
+    if (id >= 0) {
+      scratch.ids.push(id);
+    } else if (unk_id_ >= 0) {
+      scratch.ids.push(unk_id_);
+    }
+  }
+
+ private:
+  TokenId unk_id_ = -1;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_unigram_model(Vocabulary vocabulary, std::vector<double> scores,
+                                          UnigramOptions options, const std::string& origin) {
+  if (options.unk_id && !vocabulary.has(*options.unk_id)) {
+    throw ModelError(fmt::format("{}: \"unk_id\" {} is not in the vocabulary of {} tokens", origin,
+                                 *options.unk_id, vocabulary.size()));
+  }
+  return std::make_unique<UnigramModel>(std::move(vocabulary), std::move(scores), options);
+}
+
+std::unique_ptr<Model> make_wordpiece_model(Vocabulary vocabulary, WordPieceOptions options,
+                                            const std::string& origin) {
+  return std::make_unique<WordPieceModel>(std::move(vocabulary), std::move(options), origin);
+}
+
+std::unique_ptr<Model> make_wordlevel_model(Vocabulary vocabulary, const std::string& unk_token) {
+  return std::make_unique<WordLevelModel>(std::move(vocabulary), unk_token);
+}
+
+}  // namespace danlu::text

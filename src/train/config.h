@@ -1,0 +1,127 @@
+// train/config.h: everything a training run is told, as one plain struct; parsed from options,
+// checked before anything heavy is loaded, saved with every checkpoint.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "base/json.h"
+#include "models/causal_lm.h"
+#include "optim/adamw.h"
+#include "optim/loss_scaler.h"
+#include "optim/schedule.h"
+
+namespace danlu::train {
+
+enum class Stage { kPretrain, kSft };
+enum class Tuner { kFull, kLora, kFreeze };
+enum class Precision { kF32, kBF16, kF16 };
+enum class Interval { kNo, kSteps, kEpoch };
+
+std::string stage_name(Stage stage);
+std::string tuner_name(Tuner tuner);
+std::string precision_name(Precision precision);
+
+struct ModelSource {
+  std::filesystem::path directory;  ///< HF directory
+  std::filesystem::path tokenizer;  ///< directory or file; the model's unless given
+  std::filesystem::path adapter;    ///< PEFT directory to go on from; may be empty
+  bool from_scratch = false;        ///< random weights from the seed
+};
+
+struct DataConfig {
+  std::vector<std::string> train;       ///< as the user wrote them
+  std::vector<std::string> validation;  ///< empty: held out of `train`
+  double validation_ratio = 0;          ///< [0, 1)
+  std::string megatron_split;           ///< "949,50,1"; only with .bin/.idx prefixes
+  int64_t max_length = 0;               ///< tokens; > 0
+  std::string truncation = "delete";    ///< delete | right | left
+  bool packing =
+      true;  ///< samples of a step share passes of at most max_length × batch_size tokens
+  bool pack_sequences = false;  ///< packs of max_length tokens are what batch sizes count
+  bool shuffle = true;
+  uint64_t seed = 42;
+  int64_t max_rows = -1;  ///< -1: all
+  bool strict = false;
+  int64_t workers = 0;  ///< 0: all CPUs
+  std::filesystem::path cache_dir, dataset_dir;
+  bool overwrite_cache = false;
+  bool append_eod = true, eod_mask_loss = false, reset_position_ids = false,
+       reset_attention_mask = false;
+  std::string handler_name;
+  Json columns, map_keys;  ///< null: not given
+  std::vector<std::string> json_keys;
+  std::string template_name = "auto";
+  std::filesystem::path templates_file;
+  std::string system;
+};
+
+struct BatchConfig {
+  int64_t micro_batch_size = 1;
+  int64_t eval_batch_size = 0;    ///< 0: micro_batch_size
+  int64_t accumulation = 0;       ///< 0: from global_batch_size
+  int64_t global_batch_size = 0;  ///< 0: from accumulation, else the smallest multiple with ≥ 16
+  double epochs = 1;
+  int64_t max_steps = -1;     ///< > 0 overrides epochs
+  int64_t train_samples = 0;  ///< > 0: instead of max_steps
+};
+
+struct ScheduleChoice {
+  optim::ScheduleConfig
+      shape;  ///< warmup_steps, total_steps and decay_steps are filled by the plan
+  double warmup_ratio = 0.05;
+  std::optional<int64_t> warmup_steps, decay_total_steps, wsd_decay_steps;
+};
+
+struct OutputConfig {
+  std::filesystem::path directory;  ///< of this run, complete
+  bool versioned = false;  ///< directory is <output_dir>/<model>/vN-date, never resumed into
+  bool overwrite = false;
+  std::string resume = "auto";  ///< auto | none | a checkpoint directory
+  Interval save = Interval::kSteps, evaluate = Interval::kSteps;
+  int64_t save_steps = 500, eval_steps = 0;  ///< eval_steps 0: save_steps
+  int64_t save_total_limit = 2;              ///< 0: all
+  bool save_only_model = false, load_best_at_end = false;
+  int64_t eval_batches = 0;  ///< 0: all
+  int64_t logging_steps = 5;
+  bool log_first_step = true, hf_log_format = false, tensorboard = true, plot_loss = true;
+  double device_tflops = 0;          ///< 0: measured
+  std::optional<DType> final_dtype;  ///< of the weights written at the end
+};
+
+struct TrainConfig {
+  std::string verb = "sft";
+  std::string profile = "danlu";
+  Stage stage = Stage::kSft;
+  Tuner tuner = Tuner::kLora;
+  Precision precision = Precision::kBF16;
+  models::Recompute recompute = models::Recompute::kNone;
+  std::string device = "auto";
+  uint64_t seed = 42;
+  bool dry_run = false;
+
+  ModelSource model;
+  models::LoraConfig lora;
+  std::vector<std::string> freeze;
+  DataConfig data;
+  BatchConfig batch;
+  ScheduleChoice schedule;
+  optim::AdamWConfig adamw;
+  optim::LossScaleConfig loss_scale;
+  double max_grad_norm = 1.0;  ///< 0: no clipping
+  int64_t max_bad_steps = 5;   ///< skipped steps in a row that end the run
+  OutputConfig output;
+
+  Json args = Json::object();  ///< every option with its value, as args.json holds it
+
+  /// Rules between fields. Errors: UsageError naming flag, value and rule.
+  void validate() const;
+  /// What must be equal for a checkpoint to be continued bit for bit; differences are shown key by
+  /// key.
+  Json identity() const;
+};
+
+}  // namespace danlu::train

@@ -1,0 +1,68 @@
+#include "train/evaluate.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "data/batch_stream.h"
+#include "train/step.h"
+
+namespace danlu::train {
+namespace evaluate_detail {
+
+/// Evaluation mode for the length of a scope, also when it is left by an exception.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(models::CausalLM& model) : model_(model) { model_.set_training(false); }
+  ~EvaluationMode() { model_.set_training(true); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  models::CausalLM& model_;
+};
+
+}  // namespace evaluate_detail
+
+Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleSource> samples,
+                    const EvaluationSettings& settings) {
+  const auto begin = std::chrono::steady_clock::now();
+  const evaluate_detail::EvaluationMode mode(model);
+  at::NoGradGuard no_grad;
+  data::BatchStreamOptions options;
+  options.micro_batch_size = settings.batch_size;
+  options.max_tokens_per_micro_batch = settings.max_tokens;
+  options.vocab_size = model.config().vocab_size;
+  data::BatchStream stream(std::move(samples), [](int64_t index) { return index; }, options);
+  int64_t batches = stream.steps_per_epoch();
+  if (settings.max_batches > 0) batches = std::min(batches, settings.max_batches);
+
+  Evaluation result;
+  double sum = 0;
+  int64_t correct = 0;
+  bool counts_correct = true;
+  for (int64_t i = 0; i < batches; ++i) {
+    const data::StepBatches step = stream.next();
+    for (const data::Batch& batch : step.micro_batches) {
+      result.num_samples += batch.num_samples;
+      if (batch.num_targets == 0) continue;
+      const models::LossSum loss =
+          model.loss(forward_input(batch, model.device()), target_tensor(batch, model.device()));
+      sum += loss.sum.item<double>();
+      counts_correct = counts_correct && loss.num_correct >= 0;
+      correct += std::max<int64_t>(0, loss.num_correct);
+      result.num_targets += batch.num_targets;
+    }
+  }
+  if (result.num_targets == 0)
+    throw DataError("[evaluate] no token of the held-out data is a target");
+  result.loss = sum / static_cast<double>(result.num_targets);
+  if (counts_correct)
+    result.token_accuracy = static_cast<double>(correct) / static_cast<double>(result.num_targets);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,29 @@
+// train/evaluate.h: loss and token accuracy over held-out data.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "data/sample_source.h"
+#include "models/causal_lm.h"
+
+namespace danlu::train {
+
+struct EvaluationSettings {
+  int64_t batch_size = 1;   ///< samples of a batch
+  int64_t max_tokens = 0;   ///< > 0: regroup samples into batches of at most so many tokens
+  int64_t max_batches = 0;  ///< 0: all
+};
+
+struct Evaluation {
+  double loss = 0;  ///< summed token losses / targets over everything
+  double token_accuracy = -1;
+  int64_t num_samples = 0, num_targets = 0;
+  double seconds = 0;
+};
+
+/// No gradients, no dropout; the model is in training mode again afterwards. Deterministic.
+/// Errors: DataError if no token is a target.
+Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleSource> samples,
+                    const EvaluationSettings& settings);
+
+}  // namespace danlu::train

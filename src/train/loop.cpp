@@ -1,0 +1,182 @@
+#include "train/loop.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "train/evaluate.h"
+
+namespace danlu::train {
+namespace loop_detail {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+uint64_t peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+/// Sums since the last record.
+struct Window {
+  int64_t steps = 0, counted = 0, tokens = 0, samples = 0;
+  double loss = 0, accuracy = 0, seconds = 0, wait_s = 0;
+  bool has_accuracy = true;
+
+  void add(const StepResult& result, double step_s, double data_wait_s) {
+    ++steps;
+    tokens += result.num_tokens;
+    samples += result.num_samples;
+    seconds += step_s;
+    wait_s += data_wait_s;
+    if (result.skipped) return;
+    ++counted;
+    loss += result.loss;
+    accuracy += result.token_accuracy;
+    has_accuracy = has_accuracy && result.token_accuracy >= 0;
+  }
+};
+
+StepRecord record_of(const Run& run, const Window& window, const StepResult& last, double session_s,
+                     int64_t session_steps) {
+  StepRecord record;
+  record.step = run.state.step;
+  record.total_steps = run.plan.total_steps;
+  record.epoch = run.stream.epoch();
+  record.loss = window.counted > 0 ? window.loss / static_cast<double>(window.counted) : last.loss;
+  if (window.has_accuracy && window.counted > 0)
+    record.token_accuracy = window.accuracy / static_cast<double>(window.counted);
+  record.grad_norm = last.grad_norm;
+  record.lr = last.lr;
+  record.loss_scale = last.loss_scale;
+  record.elapsed_s = session_s;
+  record.step_s = window.seconds / static_cast<double>(std::max<int64_t>(1, window.steps));
+  record.remaining_s = session_s / static_cast<double>(session_steps) *
+                       static_cast<double>(run.plan.total_steps - run.state.step);
+  record.tokens_per_s =
+      window.seconds > 0 ? static_cast<double>(window.tokens) / window.seconds : 0;
+  record.samples_per_s =
+      window.seconds > 0 ? static_cast<double>(window.samples) / window.seconds : 0;
+  record.data_wait = window.seconds > 0 ? window.wait_s / window.seconds : 0;
+  record.memory_bytes = peak_memory_bytes();
+  record.skipped_steps = run.state.skipped_steps;
+  return record;
+}
+
+void report_bad_step(const Run& run, const StepResult& result) {
+  const std::string where =
+      result.bad_parameters.empty()
+          ? ""
+          : fmt::format(" (first in {})", fmt::join(result.bad_parameters, ", "));
+  if (run.state.loss_scaler.dynamic()) {
+    log::info("step {}: overflow at loss scale {:g}, skipped; the scale is now {:g}",
+              run.state.step, result.loss_scale, run.state.loss_scaler.scale());
+  } else {
+    log::warning("step {}: loss {} or gradient norm {} is not finite{}: step skipped",
+                 run.state.step, result.loss, result.grad_norm, where);
+  }
+  // A dynamic loss scale starts high on purpose: halvings on the way down are not yet trouble.
+  const bool searching = run.state.loss_scaler.dynamic() && run.state.loss_scaler.scale() > 1.0;
+  const int64_t limit = run.config.max_bad_steps + (searching ? 32 : 0);
+  if (run.state.bad_steps_in_row < limit) return;
+  throw NumericError(
+      fmt::format("[train] {} steps in a row were not finite, the last at step {}{}",
+                  run.state.bad_steps_in_row, run.state.step, where),
+      {"lower --lr, raise --warmup_ratio, or use --dtype bf16 or fp32; the last checkpoint is "
+       "intact",
+       "请降低 --lr、提高 --warmup_ratio，或改用 --dtype bf16/fp32；上一个检查点完好"});
+}
+
+bool due(const Run& run, Interval interval, int64_t every) {
+  if (interval == Interval::kNo) return false;
+  if (interval == Interval::kSteps) return run.state.step % every == 0;
+  return run.state.step % std::max<int64_t>(1, run.plan.steps_per_epoch) == 0;
+}
+
+/// Evaluates; true if this is the best so far.
+bool evaluate_now(Run& run) {
+  EvaluationSettings settings;
+  settings.batch_size = run.config.batch.eval_batch_size > 0 ? run.config.batch.eval_batch_size
+                                                             : run.config.batch.micro_batch_size;
+  settings.max_tokens =
+      run.config.data.packing ? run.config.data.max_length * settings.batch_size : 0;
+  settings.max_batches = run.config.output.eval_batches;
+  const Evaluation evaluation = evaluate(*run.state.model, run.data.validation, settings);
+  run.progress.log_history.push_back(run.observer.on_evaluation(
+      evaluation, run.state.step, run.plan.total_steps, run.stream.epoch()));
+  if (!(evaluation.loss < run.progress.best_loss)) return false;
+  run.progress.best_loss = evaluation.loss;
+  run.progress.best_step = run.state.step;
+  return true;
+}
+
+void evaluate_and_save(Run& run, bool last_step) {
+  const OutputConfig& output = run.config.output;
+  const int64_t eval_steps = output.eval_steps > 0 ? output.eval_steps : output.save_steps;
+  bool best = false;
+  if (run.data.validation && output.evaluate != Interval::kNo &&
+      (due(run, output.evaluate, eval_steps) || last_step)) {
+    best = evaluate_now(run);
+  }
+  const bool wanted =
+      due(run, output.save, output.save_steps) || (best && output.save != Interval::kNo);
+  if (wanted || (last_step && output.save != Interval::kNo)) save_checkpoint(run);
+}
+
+void stop_on_signal(Run& run) {
+  const int signal = pending_interrupt();
+  if (signal == 0) return;
+  if (run.last_saved_step != run.state.step) save_checkpoint(run);
+  const std::string message =
+      fmt::format("[train] stopped by {} after step {}; checkpoint-{} is complete",
+                  signal == SIGTERM ? "SIGTERM" : "SIGINT", run.state.step, run.state.step);
+  const Hint hint{"run the same command again to continue", "再次运行同一命令即可继续"};
+  if (signal == SIGTERM) throw TerminatedError(message, hint);
+  throw InterruptedError(message, hint);
+}
+
+}  // namespace loop_detail
+
+void run_loop(Run& run) {
+  using namespace loop_detail;
+  run.state.model->set_training(true);
+  Window window;
+  double session_s = 0;
+  int64_t session_steps = 0;
+  while (run.state.step < run.plan.total_steps) {
+    const double begin = now_s();
+    const data::StepBatches batches = run.stream.next();
+    const StepResult result = run_step(run.state, batches, run.config, run.plan.schedule);
+    const double step_s = now_s() - begin;
+    session_s += step_s;
+    ++session_steps;
+    run.progress.train_seconds += step_s;
+    window.add(result, step_s, run.stream.data_wait_s());
+    if (result.skipped) {
+      report_bad_step(run, result);
+    } else {
+      run.progress.loss_sum += result.loss;
+      ++run.progress.loss_steps;
+    }
+    const bool last_step = run.state.step == run.plan.total_steps;
+    const bool first = run.state.step == 1 && run.config.output.log_first_step;
+    if (first || last_step || run.state.step % run.config.output.logging_steps == 0) {
+      run.progress.log_history.push_back(
+          run.observer.on_step(record_of(run, window, result, session_s, session_steps)));
+      window = Window();
+    }
+    evaluate_and_save(run, last_step);
+    if (!last_step) stop_on_signal(run);
+  }
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,36 @@
+// train/loop.h: step after step: logging, evaluating, saving, stopping.
+#pragma once
+#include <memory>
+
+#include "data/batch_stream.h"
+#include "train/config.h"
+#include "train/observer.h"
+#include "train/plan.h"
+#include "train/prepare_data.h"
+#include "train/progress.h"
+#include "train/step.h"
+
+namespace danlu::train {
+
+/// Everything a running job is made of.
+struct Run {
+  const TrainConfig& config;
+  const RunPlan& plan;
+  const PreparedData& data;
+  TrainState& state;
+  RunProgress& progress;
+  data::BatchStream& stream;
+  RunObserver& observer;
+  int64_t last_saved_step = 0;  ///< 0: none
+};
+
+/// Trains until plan.total_steps.
+/// Errors: NumericError after max_bad_steps bad steps in a row (a checkpoint is not written);
+/// TerminatedError, InterruptedError after a signal, once a checkpoint is complete; IoError while
+/// saving.
+void run_loop(Run& run);
+
+/// Writes checkpoint-<step>, points `last` at it, deletes superfluous ones.
+void save_checkpoint(Run& run);
+
+}  // namespace danlu::train

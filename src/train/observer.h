@@ -1,0 +1,40 @@
+// train/observer.h: what a run tells about itself: to the terminal, to files, to plots.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/json.h"
+#include "train/config.h"
+#include "train/evaluate.h"
+#include "train/plan.h"
+#include "train/report/step_record.h"
+
+namespace danlu::train {
+
+struct RunSummary {
+  int64_t steps = 0, samples = 0, tokens = 0, skipped_steps = 0;
+  double train_seconds = 0, mean_loss = 0, first_loss = 0, last_loss = 0;
+  double best_eval_loss = 0;
+  int64_t best_step = 0;
+  std::filesystem::path model_directory, best_checkpoint, last_checkpoint;
+  std::string next_command;
+};
+
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  /// Returns the record as logging.jsonl holds it (for log_history).
+  virtual Json on_step(const StepRecord& record) = 0;
+  virtual Json on_evaluation(const Evaluation& evaluation, int64_t step, int64_t total_steps,
+                             double epoch) = 0;
+  virtual void on_finish(const RunSummary& summary) = 0;
+};
+
+/// Terminal, logging.jsonl, TensorBoard, pictures, model card: whatever the configuration asks for.
+/// start_step > 0: an earlier session's files are continued.
+std::unique_ptr<RunObserver> make_observer(const TrainConfig& config, const RunPlan& plan,
+                                           int64_t start_step);
+
+}  // namespace danlu::train

@@ -1,0 +1,55 @@
+#include "train/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace danlu::train {
+namespace plan_detail {
+
+constexpr int64_t kDefaultGlobalBatch = 16;
+
+int64_t total_steps(const BatchConfig& batch, int64_t global, int64_t steps_per_epoch) {
+  if (batch.max_steps > 0) return batch.max_steps;
+  if (batch.train_samples > 0) return std::max<int64_t>(1, batch.train_samples / global);
+  return std::max<int64_t>(
+      1,
+      static_cast<int64_t>(std::ceil(batch.epochs * static_cast<double>(steps_per_epoch) - 1e-9)));
+}
+
+}  // namespace plan_detail
+
+int64_t accumulation_of(const BatchConfig& batch) {
+  if (batch.global_batch_size > 0) return batch.global_batch_size / batch.micro_batch_size;
+  if (batch.accumulation > 0) return batch.accumulation;
+  return (plan_detail::kDefaultGlobalBatch + batch.micro_batch_size - 1) / batch.micro_batch_size;
+}
+
+RunPlan plan_run(const TrainConfig& config, int64_t num_samples, int64_t steps_per_epoch) {
+  RunPlan plan;
+  plan.micro_batch_size = config.batch.micro_batch_size;
+  plan.accumulation = accumulation_of(config.batch);
+  plan.global_batch_size = plan.micro_batch_size * plan.accumulation;
+  plan.num_samples = num_samples;
+  plan.steps_per_epoch = steps_per_epoch;
+  plan.total_steps =
+      plan_detail::total_steps(config.batch, plan.global_batch_size, steps_per_epoch);
+  plan.batch_arithmetic = fmt::format(
+      "{} sample{} × {} accumulation × 1 process = {} samples a step", plan.micro_batch_size,
+      plan.micro_batch_size == 1 ? "" : "s", plan.accumulation, plan.global_batch_size);
+
+  plan.schedule = config.schedule.shape;
+  plan.schedule.total_steps = config.schedule.decay_total_steps.value_or(plan.total_steps);
+  // transformers rounds the warm-up up.
+  plan.schedule.warmup_steps = config.schedule.warmup_steps.value_or(static_cast<int64_t>(
+      std::ceil(config.schedule.warmup_ratio * static_cast<double>(plan.total_steps) - 1e-9)));
+  if (plan.schedule.kind == optim::ScheduleKind::kWarmupStableDecay) {
+    plan.schedule.decay_steps =
+        config.schedule.wsd_decay_steps.value_or(plan.schedule.total_steps / 10);
+  }
+  plan.schedule.validate();
+  return plan;
+}
+
+}  // namespace danlu::train

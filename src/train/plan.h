@@ -1,0 +1,26 @@
+// train/plan.h: the arithmetic of a run: how many samples make a step, how many steps the run has.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "train/config.h"
+
+namespace danlu::train {
+
+struct RunPlan {
+  int64_t micro_batch_size = 1, accumulation = 1, global_batch_size = 1;
+  int64_t num_samples = 0;  ///< of one epoch
+  int64_t steps_per_epoch = 0;
+  int64_t total_steps = 0;
+  bool partial_last_step = true;  ///< an epoch's last step may hold fewer samples
+  optim::ScheduleConfig schedule;
+  std::string batch_arithmetic;  ///< "1 sample × 16 accumulation × 1 process = 16 samples a step"
+};
+
+/// Micro-batches of a step: as asked, else so many that a step has at least 16 samples.
+int64_t accumulation_of(const BatchConfig& batch);
+
+/// Errors: UsageError if the schedule does not fit.
+RunPlan plan_run(const TrainConfig& config, int64_t num_samples, int64_t steps_per_epoch);
+
+}  // namespace danlu::train

@@ -1,0 +1,187 @@
+#include "train/prepare_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/progress.h"
+#include "data/megatron/gpt_splits.h"
+#include "data/tokenized_dataset.h"
+#include "train/default_system.h"
+
+namespace danlu::train {
+namespace prepare_data_detail {
+
+bool is_megatron_prefix(const std::string& item) {
+  std::error_code error;
+  return fs::exists(item + ".idx", error);
+}
+
+/// Data sets with the row limit of --max_samples, where they have none of their own.
+std::vector<std::string> limited(const std::vector<std::string>& datasets, int64_t max_rows) {
+  std::vector<std::string> result = datasets;
+  if (max_rows < 0) return result;
+  for (std::string& dataset : result) {
+    if (dataset.find('#') == std::string::npos && !is_megatron_prefix(dataset))
+      dataset += fmt::format("#{}", max_rows);
+  }
+  return result;
+}
+
+data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text) {
+  data::SampleSpec spec;
+  spec.datasets = limited(config.data.train, config.data.max_rows);
+  spec.val_datasets = config.data.validation;
+  spec.tokenizer = text.tokenizer;
+  spec.chat_encoder = text.encoder;
+  spec.format.handler_name = config.data.handler_name;
+  if (!config.data.columns.is_null()) spec.format.columns = config.data.columns;
+  if (!config.data.map_keys.is_null()) spec.format.map_keys = config.data.map_keys;
+  spec.format.json_keys = config.data.json_keys;
+  spec.max_length = config.data.max_length;
+  spec.truncation = data::truncation_from_name(config.data.truncation);
+  spec.append_eod_text = config.data.append_eod;
+  spec.packing = config.data.pack_sequences;
+  spec.val_ratio = config.data.validation.empty() ? config.data.validation_ratio : 0;
+  spec.seed = config.data.seed;
+  spec.strict = config.data.strict;
+  spec.cache_dir = config.data.cache_dir;
+  spec.overwrite_cache = config.data.overwrite_cache;
+  spec.num_workers = static_cast<size_t>(std::max<int64_t>(0, config.data.workers));
+  spec.dataset_info_dir = config.data.dataset_dir;
+  return spec;
+}
+
+PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
+  const data::TrainValSamples samples = data::open_or_build_samples(sample_spec(config, text));
+  PreparedData prepared;
+  prepared.train = samples.train;
+  prepared.validation = samples.val;
+  prepared.report = samples.report;
+  prepared.last_batch = data::LastBatch::kPartial;
+  auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
+                                                   config.data.shuffle);
+  prepared.order = [order](int64_t index) { return order->at(index); };
+  prepared.description = fmt::format("{} training samples, {} held out",
+                                     format_count(static_cast<uint64_t>(samples.num_train_rows)),
+                                     format_count(static_cast<uint64_t>(samples.num_val_rows)));
+  return prepared;
+}
+
+/// Prefixes as given, or made from raw text.
+std::vector<std::string> text_prefixes(const TrainConfig& config, const PreparedText& text,
+                                       const std::vector<std::string>& items,
+                                       data::PreprocessReport* report) {
+  if (std::any_of(items.begin(), items.end(), is_megatron_prefix)) return items;
+  data::SampleSpec spec = sample_spec(config, text);
+  spec.datasets = limited(items, config.data.max_rows);
+  std::vector<std::string> prefixes;
+  for (const fs::path& prefix : data::open_or_build_texts(spec, report))
+    prefixes.push_back(prefix.string());
+  return prefixes;
+}
+
+data::GptOptions gpt_options(const TrainConfig& config, const PreparedText& text) {
+  data::GptOptions options;
+  options.sequence_length = config.data.max_length;
+  options.seed = static_cast<uint32_t>(config.data.seed);
+  options.eod_mask_loss = config.data.eod_mask_loss;
+  options.reset_position_ids = config.data.reset_position_ids;
+  options.reset_attention_mask = config.data.reset_attention_mask;
+  options.cache_dir =
+      config.data.cache_dir.empty() ? fs::path() : config.data.cache_dir / "gpt_indices";
+  if (text.tokenizer && text.tokenizer->eos_id()) options.eod_id = *text.tokenizer->eos_id();
+  options.tokenizer = {{"class", "HuggingFaceTokenizer"},
+                       {"tokenizer_path", Json::array({config.model.tokenizer.string()})}};
+  return options;
+}
+
+PreparedData prepare_pretrain(const TrainConfig& config, const PreparedText& text,
+                              int64_t global_batch_size) {
+  PreparedData prepared;
+  data::GptDataPaths paths;
+  data::GptOptions options = gpt_options(config, text);
+  const std::vector<std::string> train =
+      text_prefixes(config, text, config.data.train, &prepared.report);
+  if (config.data.validation.empty()) {
+    paths.all = train;
+    const double held_out = 100.0 * config.data.validation_ratio;
+    options.split_text = config.data.megatron_split.empty()
+                             ? fmt::format("{},{},0", 100.0 - held_out, held_out)
+                             : config.data.megatron_split;
+  } else {
+    if (!config.data.megatron_split.empty()) {
+      throw UsageError(
+          "[train] --split and --val_dataset both say what is held out; give one of them");
+    }
+    data::PreprocessReport ignored;
+    paths.per_split[0] = train;
+    paths.per_split[1] = text_prefixes(config, text, config.data.validation, &ignored);
+  }
+  data::SplitSizes sizes;
+  if (config.batch.max_steps > 0) sizes[0] = config.batch.max_steps * global_batch_size;
+  if (config.batch.train_samples > 0) sizes[0] = config.batch.train_samples;
+  const auto splits = data::open_gpt_splits(paths, sizes, options);
+  prepared.train = splits[0];
+  prepared.validation = splits[1];
+  // The index holds the shuffled order already, as Megatron's sequential loader expects.
+  prepared.order = [size = prepared.train->size()](int64_t index) { return index % size; };
+  prepared.last_batch = data::LastBatch::kWrap;
+  prepared.description = fmt::format(
+      "{} training samples of {} tokens, {} held out",
+      format_count(static_cast<uint64_t>(prepared.train->size())), config.data.max_length,
+      format_count(prepared.validation ? static_cast<uint64_t>(prepared.validation->size()) : 0));
+  return prepared;
+}
+
+// Above this many samples the statistics come from evenly spaced ones: reading lengths is not free.
+constexpr int64_t kMaxSamplesForLengths = 1'000'000;
+
+data::LengthStats length_stats(const data::SampleSource& samples) {
+  data::LengthStats stats;
+  const int64_t stride = std::max<int64_t>(1, samples.size() / kMaxSamplesForLengths);
+  for (int64_t i = 0; i < samples.size(); i += stride) stats.add(samples.length(i));
+  return stats;
+}
+
+}  // namespace prepare_data_detail
+
+PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& model) {
+  PreparedText text;
+  text.tokenizer = text::Tokenizer::load(config.model.tokenizer);
+  if (static_cast<int64_t>(text.tokenizer->size()) > model.vocab_size) {
+    throw ModelError(
+        fmt::format("[train] the tokenizer {} has {} ids, the model's vocab_size is {}",
+                    config.model.tokenizer.string(), text.tokenizer->size(), model.vocab_size),
+        {"use the tokenizer that came with the model", "请使用与模型配套的分词器"});
+  }
+  if (config.stage == Stage::kPretrain) return text;
+  try {
+    text.encoder =
+        with_default_system(text::ChatEncoder::create(text.tokenizer, config.data.template_name,
+                                                      config.data.templates_file),
+                            config.data.system);
+  } catch (const ModelError&) {
+    // Only conversations need a template; whether there are any is known when rows are read.
+    if (config.data.template_name != "auto" && !config.data.template_name.empty()) throw;
+  }
+  return text;
+}
+
+PreparedData prepare_data(const TrainConfig& config, const PreparedText& text,
+                          int64_t global_batch_size) {
+  PreparedData prepared =
+      config.stage == Stage::kPretrain
+          ? prepare_data_detail::prepare_pretrain(config, text, global_batch_size)
+          : prepare_data_detail::prepare_sft(config, text);
+  if (!prepared.train || prepared.train->size() == 0)
+    throw DataError("[train] no usable training sample");
+  if (prepared.validation && prepared.validation->size() == 0) prepared.validation.reset();
+  prepared.lengths = prepare_data_detail::length_stats(*prepared.train);
+  prepared.content_hash = prepared.train->content_hash();
+  return prepared;
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,40 @@
+// train/prepare_data.h: from the data sets of a configuration to samples and their order.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "arch/model_config.h"
+#include "data/batch_stream.h"
+#include "data/preprocess_report.h"
+#include "data/sample_source.h"
+#include "text/conversation.h"
+#include "text/tokenizer.h"
+#include "train/config.h"
+
+namespace danlu::train {
+
+struct PreparedText {
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const text::ChatEncoder> encoder;  ///< nullptr: no template (plain text only)
+};
+
+/// Errors: ModelError if the tokenizer has ids beyond the model's vocabulary.
+PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& model);
+
+struct PreparedData {
+  std::shared_ptr<const data::SampleSource> train, validation;  ///< validation may be nullptr
+  data::BatchStream::Order order;
+  data::LastBatch last_batch = data::LastBatch::kPartial;
+  data::PreprocessReport report;  ///< of raw rows; empty for preprocessed files
+  data::LengthStats lengths;      ///< of the training samples
+  std::string description;        ///< one line: what was read
+  uint64_t content_hash = 0;
+};
+
+/// Errors: DataError (nothing usable), UsageError (Megatron flags that do not fit).
+PreparedData prepare_data(const TrainConfig& config, const PreparedText& text,
+                          int64_t global_batch_size);
+
+}  // namespace danlu::train

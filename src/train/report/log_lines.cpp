@@ -1,0 +1,132 @@
+#include "train/report/log_lines.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/progress.h"
+
+namespace danlu::train {
+namespace log_lines_detail {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+double rounded(double value, int decimals) {
+  const double scale = std::pow(10.0, decimals);
+  return std::isfinite(value) && std::abs(value) < 1e9 ? std::round(value * scale) / scale : value;
+}
+
+double percent_done(const StepRecord& r) {
+  return r.total_steps > 0
+             ? 100.0 * static_cast<double>(r.step) / static_cast<double>(r.total_steps)
+             : 0;
+}
+
+std::string fraction(int64_t step, int64_t total) { return fmt::format("{}/{}", step, total); }
+
+}  // namespace log_lines_detail
+
+std::string spelled_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  const int64_t days = whole / 86400, hours = whole / 3600 % 24, minutes = whole / 60 % 60;
+  std::string text;
+  if (days > 0) text += fmt::format("{}d ", days);
+  if (days > 0 || hours > 0) text += fmt::format("{}h ", hours);
+  if (days > 0 || hours > 0 || minutes > 0) text += fmt::format("{}m ", minutes);
+  return text + fmt::format("{}s", whole % 60);
+}
+
+Json step_json(const StepRecord& r) {
+  using log_lines_detail::rounded;
+  Json json;
+  json["loss"] = rounded(r.loss, 8);
+  if (r.token_accuracy >= 0) {
+    json["token_acc"] = rounded(r.token_accuracy, 8);
+    json["acc"] = rounded(r.token_accuracy, 8);
+  }
+  json["grad_norm"] = rounded(r.grad_norm, 8);
+  json["learning_rate"] = r.lr;
+  json["epoch"] = rounded(r.epoch, 8);
+  json["global_step"] = r.step;
+  json["global_step/max_steps"] = log_lines_detail::fraction(r.step, r.total_steps);
+  json["percentage"] = fmt::format("{:.2f}%", log_lines_detail::percent_done(r));
+  json["elapsed_time"] = spelled_duration(r.elapsed_s);
+  json["remaining_time"] = spelled_duration(r.remaining_s);
+  json["memory(GiB)"] = rounded(static_cast<double>(r.memory_bytes) / log_lines_detail::kGiB, 2);
+  json["train_speed(s/it)"] = rounded(r.step_s, 6);
+  json["train_speed(iter/s)"] = r.step_s > 0 ? rounded(1.0 / r.step_s, 6) : 0.0;
+  json["tokens_per_second"] = rounded(r.tokens_per_s, 2);
+  json["samples_per_second"] = rounded(r.samples_per_s, 4);
+  if (r.mfu >= 0) json["mfu"] = rounded(r.mfu, 6);
+  json["data_wait"] = rounded(r.data_wait, 6);
+  if (r.loss_scale != 1) json["loss_scale"] = r.loss_scale;
+  if (r.skipped_steps > 0) json["skipped_steps"] = r.skipped_steps;
+  return json;
+}
+
+Json hf_step_json(const StepRecord& r) {
+  using log_lines_detail::rounded;
+  return {{"loss", rounded(r.loss, 4)},
+          {"grad_norm", r.grad_norm},
+          {"learning_rate", r.lr},
+          {"epoch", rounded(r.epoch, 2)}};
+}
+
+Json eval_json(const EvalRecord& r) {
+  using log_lines_detail::rounded;
+  Json json;
+  json["eval_loss"] = rounded(r.loss, 8);
+  if (r.token_accuracy >= 0) {
+    json["eval_token_acc"] = rounded(r.token_accuracy, 8);
+    json["eval_acc"] = rounded(r.token_accuracy, 8);
+  }
+  json["eval_runtime"] = rounded(r.seconds, 4);
+  if (r.num_samples > 0 && r.seconds > 0) {
+    json["eval_samples_per_second"] = rounded(static_cast<double>(r.num_samples) / r.seconds, 4);
+  }
+  if (r.num_batches > 0 && r.seconds > 0) {
+    json["eval_steps_per_second"] = rounded(static_cast<double>(r.num_batches) / r.seconds, 4);
+  }
+  json["epoch"] = rounded(r.epoch, 8);
+  json["global_step"] = r.step;
+  json["global_step/max_steps"] = log_lines_detail::fraction(r.step, r.total_steps);
+  return json;
+}
+
+std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t num_devices) {
+  using log_lines_detail::kGiB;
+  std::string line = fmt::format("step {}  {:.2f}%  loss {:.4f}",
+                                 log_lines_detail::fraction(r.step, r.total_steps),
+                                 log_lines_detail::percent_done(r), r.loss);
+  if (r.token_accuracy >= 0) line += fmt::format("  acc {:.3f}", r.token_accuracy);
+  line += fmt::format("  gnorm {:.3f}  lr {:.3g}", r.grad_norm, r.lr);
+  if (r.loss_scale != 1) line += fmt::format("  scale {:g}", r.loss_scale);
+  line += fmt::format("  mem {:.1f}", static_cast<double>(r.memory_bytes) / kGiB);
+  if (memory_limit_bytes > 0)
+    line += fmt::format("/{:.1f}", static_cast<double>(memory_limit_bytes) / kGiB);
+  line += fmt::format("GiB  {} tok/s",
+                      format_count(static_cast<uint64_t>(std::max(0.0, r.tokens_per_s) + 0.5)));
+  if (num_devices > 1) {
+    line += fmt::format(
+        " ({}/dev)", format_count(static_cast<uint64_t>(
+                         std::max(0.0, r.tokens_per_s) / static_cast<double>(num_devices) + 0.5)));
+  }
+  if (r.mfu >= 0) line += fmt::format("  mfu {:.1f}%", 100 * r.mfu);
+  line += fmt::format("  data {:.1f}%  {}<{}", 100 * r.data_wait, format_duration(r.elapsed_s),
+                      format_duration(r.remaining_s));
+  if (r.skipped_steps > 0) line += fmt::format("  skipped {}", r.skipped_steps);
+  return line;
+}
+
+std::string eval_line(const EvalRecord& r) {
+  std::string line = fmt::format("eval {}  loss {:.4f}",
+                                 log_lines_detail::fraction(r.step, r.total_steps), r.loss);
+  if (r.token_accuracy >= 0) line += fmt::format("  acc {:.3f}", r.token_accuracy);
+  if (std::isfinite(r.loss) && r.loss < 20) line += fmt::format("  ppl {:.3f}", std::exp(r.loss));
+  if (r.num_samples > 0)
+    line += fmt::format("  {} samples", format_count(static_cast<uint64_t>(r.num_samples)));
+  return line + "  " + format_duration(r.seconds);
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,21 @@
+// train/report/step_record.h: the figures of one logged step, as every report shows them.
+#pragma once
+#include <cstdint>
+
+namespace danlu::train {
+
+/// Means over the steps since the last record.
+struct StepRecord {
+  int64_t step = 0, total_steps = 0;
+  double epoch = 0;
+  double loss = 0, token_accuracy = -1, grad_norm = 0, lr = 0, loss_scale = 1;
+  double elapsed_s = 0, remaining_s = 0;  ///< of this session
+  double step_s = 0;                      ///< seconds a step
+  double tokens_per_s = 0, samples_per_s = 0;
+  double mfu = -1;            ///< -1: peak unknown
+  double data_wait = 0;       ///< part of the time spent waiting for data
+  uint64_t memory_bytes = 0;  ///< peak resident
+  int64_t skipped_steps = 0;
+};
+
+}  // namespace danlu::train

@@ -1,0 +1,203 @@
+#include "train/run.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/thread_pool.h"
+#include "checkpoint/checkpoint.h"
+#include "device/dtype.h"
+#include "device/select.h"
+#include "train/banner.h"
+#include "train/loop.h"
+#include "train/resume.h"
+#include "train/run_dir.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::train {
+namespace run_detail {
+
+at::ScalarType scalar_type(Precision precision) {
+  return precision == Precision::kF32    ? at::kFloat
+         : precision == Precision::kBF16 ? at::kBFloat16
+                                         : at::kHalf;
+}
+
+/// What can be wrong with the model is found here, before data are tokenised: its config and
+/// headers.
+arch::ModelConfig check_model(const TrainConfig& config) {
+  const arch::ModelConfig model = arch::load_model_config(config.model.directory);
+  if (!config.model.from_scratch) weights::open_weights(config.model.directory);
+  if (model.max_positions > 0 && config.data.max_length > model.max_positions) {
+    throw UsageError(fmt::format("[train] --max_length {} exceeds the model's {} positions",
+                                 config.data.max_length, model.max_positions));
+  }
+  return model;
+}
+
+data::BatchStreamOptions stream_options(const TrainConfig& config, const RunPlan& plan,
+                                        const PreparedData& data, int64_t vocab_size) {
+  data::BatchStreamOptions options;
+  options.micro_batch_size = plan.micro_batch_size;
+  options.accumulation_steps = plan.accumulation;
+  options.last_batch = data.last_batch;
+  options.max_tokens_per_micro_batch =
+      config.data.packing ? config.data.max_length * plan.micro_batch_size : 0;
+  options.vocab_size = vocab_size;
+  return options;
+}
+
+std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
+                                             const arch::ModelConfig& architecture,
+                                             const at::Device& device,
+                                             const std::optional<checkpoint::Loaded>& checkpoint) {
+  const at::ScalarType dtype = scalar_type(config.precision);
+  const bool lora = config.tuner == Tuner::kLora;
+  std::unique_ptr<models::CausalLM> model;
+  if (config.model.from_scratch && !checkpoint) {
+    model = std::make_unique<models::CausalLM>(architecture, dtype, device);
+    model->initialize(config.seed);
+  } else {
+    // A full checkpoint holds the model; adapters go on top of the base.
+    const fs::path from = checkpoint && !lora ? checkpoint->directory : config.model.directory;
+    model = models::load_model(from, dtype, device);
+  }
+  if (lora) {
+    const fs::path adapter = checkpoint ? checkpoint->directory : config.model.adapter;
+    if (adapter.empty()) {
+      model->add_lora(config.lora, config.seed);
+    } else {
+      model->load_adapter(adapter);
+    }
+  }
+  if (!config.freeze.empty()) model->freeze(config.freeze);
+  model->set_recompute(config.recompute);
+  return model;
+}
+
+TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalLM> model) {
+  TrainState state;
+  state.model = std::move(model);
+  std::vector<optim::Parameter> parameters;
+  for (const models::NamedTensor& parameter : state.model->trainable_parameters())
+    parameters.push_back({parameter.name, parameter.tensor});
+  if (parameters.empty()) throw UsageError("[train] every parameter is frozen: nothing to train");
+  state.gradients = std::make_unique<optim::GradBuffer>(parameters);
+  state.optimizer = std::make_unique<optim::AdamW>(parameters, config.adamw);
+  if (config.precision == Precision::kF16) state.loss_scaler = optim::LossScaler(config.loss_scale);
+  return state;
+}
+
+std::string next_command(const TrainConfig& config) {
+  const std::string run = config.output.directory.string();
+  if (config.stage == Stage::kPretrain)
+    return "danlu infer --model " + run + " --raw --prompt \"…\"";
+  if (config.tuner == Tuner::kLora)
+    return "danlu chat --model " + config.model.directory.string() + " --adapters " + run;
+  return "danlu chat --model " + run;
+}
+
+/// The finished model in the run directory itself.
+void publish(Run& run) {
+  const OutputConfig& output = run.config.output;
+  const bool best = output.load_best_at_end && run.progress.best_step > 0;
+  const fs::path checkpoint =
+      output.directory /
+      fmt::format("checkpoint-{}", best ? run.progress.best_step : run.state.step);
+  const DType trained = device::dtype_of(run.state.model->dtype());
+  const bool as_saved =
+      !output.final_dtype || *output.final_dtype == trained || run.config.tuner == Tuner::kLora;
+  if (as_saved && fs::exists(checkpoint / "DONE"))
+    return publish_model(checkpoint, output.directory);
+  write_model_files(*run.state.model, run.config, output.final_dtype.value_or(trained),
+                    output.directory);
+}
+
+RunSummary summarise(const Run& run) {
+  RunSummary summary;
+  summary.steps = run.state.step;
+  summary.samples = run.stream.consumed();
+  summary.tokens = run.state.tokens_seen;
+  summary.skipped_steps = run.state.skipped_steps;
+  summary.train_seconds = run.progress.train_seconds;
+  summary.mean_loss = run.progress.loss_steps > 0
+                          ? run.progress.loss_sum / static_cast<double>(run.progress.loss_steps)
+                          : 0;
+  summary.best_eval_loss = run.progress.best_loss;
+  summary.best_step = run.progress.best_step;
+  summary.model_directory = run.config.output.directory;
+  const auto at_step = [&](int64_t step) {
+    return run.config.output.directory / fmt::format("checkpoint-{}", step);
+  };
+  if (fs::exists(at_step(run.state.step))) summary.last_checkpoint = at_step(run.state.step);
+  if (run.progress.best_step > 0) summary.best_checkpoint = at_step(run.progress.best_step);
+  summary.next_command = next_command(run.config);
+  return summary;
+}
+
+/// Steps of an epoch, asked of a stream that prepares nothing.
+int64_t steps_per_epoch(const TrainConfig& config, const PreparedData& data) {
+  RunPlan plan;
+  plan.micro_batch_size = config.batch.micro_batch_size;
+  plan.accumulation = accumulation_of(config.batch);
+  data::BatchStreamOptions options = stream_options(config, plan, data, 0);
+  options.prefetch_steps = 0;
+  return data::BatchStream(data.train, data.order, options).steps_per_epoch();
+}
+
+}  // namespace run_detail
+
+int run(const TrainConfig& config) {
+  using namespace run_detail;
+  config.validate();
+  const at::Device device = device::select(config.device);
+  at::set_num_threads(static_cast<int>(default_thread_count()));
+  const arch::ModelConfig architecture = check_model(config);
+  require_writable_directory(config.output.directory);
+  const std::optional<checkpoint::Loaded> checkpoint = find_checkpoint(config);
+  const PreparedText text = prepare_text(config, architecture);
+  const PreparedData data =
+      prepare_data(config, text, config.batch.micro_batch_size * accumulation_of(config.batch));
+  const RunPlan plan = plan_run(config, data.train->size(), steps_per_epoch(config, data));
+  if (checkpoint) check_resumable(*checkpoint, config, plan, data.content_hash);
+  log::info("{}", data_banner(config, architecture, text, data, plan));
+  if (config.dry_run) return 0;
+
+  watch_interrupts();
+  checkpoint::remove_leftovers(config.output.directory);
+  if (config.output.overwrite && !checkpoint) {
+    for (const auto& old : checkpoint::list(config.output.directory)) fs::remove_all(old.directory);
+  }
+  write_json_file(config.output.directory / "args.json", config.args);
+  TrainState state = make_state(config, make_model(config, architecture, device, checkpoint));
+  RunProgress progress;
+  int64_t consumed = 0;
+  if (checkpoint) {
+    checkpoint::load_optimizer(*checkpoint, *state.optimizer);
+    restore_progress(checkpoint->trainer_state, progress, state);
+    consumed = checkpoint->data_state.at("consumed_samples").get<int64_t>();
+    log::info("resuming from {} at step {}", checkpoint->directory.string(), state.step);
+  }
+  log::info("{}", parameter_line(*state.model));
+  if (state.step >= plan.total_steps) {
+    log::info(
+        "this run is complete: {} of {} steps. Raise --epochs or --max_steps, with --resume DIR, "
+        "to train on.",
+        state.step, plan.total_steps);
+    return 0;
+  }
+  data::BatchStream stream(data.train, data.order,
+                           stream_options(config, plan, data, architecture.vocab_size), consumed);
+  const auto observer = make_observer(config, plan, state.step);
+  Run job{config, plan, data, state, progress, stream, *observer, checkpoint ? state.step : 0};
+  run_loop(job);
+  publish(job);
+  observer->on_finish(summarise(job));
+  return 0;
+}
+
+}  // namespace danlu::train

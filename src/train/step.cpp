@@ -1,0 +1,100 @@
+#include "train/step.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+namespace danlu::train {
+namespace step_detail {
+
+at::Tensor to_tensor(const std::vector<int64_t>& values, const at::Device& device) {
+  // A view of the batch's memory: the caller keeps the batch until the pass is over.
+  at::Tensor host = at::from_blob(const_cast<int64_t*>(values.data()),
+                                  {static_cast<int64_t>(values.size())}, at::kLong);
+  return device.is_cpu() ? host : host.to(device);
+}
+
+struct PassSums {
+  double loss = 0;
+  int64_t correct = 0;
+  bool counts_correct = true;
+};
+
+void forward_backward(TrainState& state, const data::Batch& batch, double scale, PassSums& sums) {
+  const at::Device device = state.model->device();
+  const models::ForwardInput input = forward_input(batch, device);
+  const models::LossSum loss = state.model->loss(input, target_tensor(batch, device), scale);
+  (loss.sum * scale).backward();
+  state.gradients->collect();
+  sums.loss += loss.sum.item<double>();
+  sums.correct += std::max<int64_t>(0, loss.num_correct);
+  sums.counts_correct = sums.counts_correct && loss.num_correct >= 0;
+}
+
+}  // namespace step_detail
+
+models::ForwardInput forward_input(const data::Batch& batch, const at::Device& device) {
+  models::ForwardInput input;
+  input.ids_N = step_detail::to_tensor(batch.ids, device);
+  input.positions_N = step_detail::to_tensor(batch.positions, device);
+  input.segments.q_starts.assign(batch.segment_starts.begin(), batch.segment_starts.end());
+  input.segments.k_starts = input.segments.q_starts;
+  return input;
+}
+
+at::Tensor target_tensor(const data::Batch& batch, const at::Device& device) {
+  return step_detail::to_tensor(batch.targets, device);
+}
+
+StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
+                    const optim::ScheduleConfig& schedule) {
+  if (batches.num_targets == 0) {
+    throw DataError(fmt::format("[train] step {}: none of its {} tokens is a target",
+                                state.step + 1, batches.num_tokens),
+                    {"check the masks: the banner shows a decoded example",
+                     "请检查标签掩码：启动信息中有一条解码示例"});
+  }
+  StepResult result;
+  result.loss_scale = state.loss_scaler.scale();
+  result.num_tokens = batches.num_tokens;
+  result.num_targets = batches.num_targets;
+  result.lr = optim::learning_rate_at(schedule, state.optimizer->updates());
+
+  const double targets = static_cast<double>(batches.num_targets);
+  step_detail::PassSums sums;
+  state.gradients->zero();
+  state.model->set_dropout_seed(mix64(config.seed, static_cast<uint64_t>(state.step)));
+  for (const data::Batch& batch : batches.micro_batches) {
+    result.num_samples += batch.num_samples;
+    if (batch.num_targets > 0)
+      step_detail::forward_backward(state, batch, result.loss_scale / targets, sums);
+  }
+  result.loss = sums.loss / targets;
+  if (sums.counts_correct) result.token_accuracy = static_cast<double>(sums.correct) / targets;
+
+  result.grad_norm = state.gradients->norm(1.0 / result.loss_scale);
+  result.skipped = !std::isfinite(result.grad_norm) || !std::isfinite(result.loss);
+  state.loss_scaler.update(result.skipped);
+  if (result.skipped) {
+    result.bad_parameters = state.gradients->non_finite(3);
+    ++state.bad_steps_in_row;
+    ++state.skipped_steps;
+  } else {
+    // The same 1e-6 as torch's clip_grad_norm_.
+    const double clip = config.max_grad_norm > 0
+                            ? std::min(1.0, config.max_grad_norm / (result.grad_norm + 1e-6))
+                            : 1.0;
+    state.optimizer->step(*state.gradients, result.lr, clip / result.loss_scale);
+    state.bad_steps_in_row = 0;
+  }
+  ++state.step;
+  state.tokens_seen += batches.num_tokens;
+  return result;
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,51 @@
+// train/step.h: one optimizer step: forward and backward of every micro-batch, clipping, update.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "data/batch_stream.h"
+#include "models/causal_lm.h"
+#include "optim/adamw.h"
+#include "optim/grad_buffer.h"
+#include "optim/loss_scaler.h"
+#include "train/config.h"
+
+namespace danlu::train {
+
+/// What changes while training.
+struct TrainState {
+  std::unique_ptr<models::CausalLM> model;
+  std::unique_ptr<optim::GradBuffer> gradients;
+  std::unique_ptr<optim::AdamW> optimizer;
+  optim::LossScaler loss_scaler;
+  int64_t step = 0;  ///< finished steps, skipped ones included
+  int64_t bad_steps_in_row = 0;
+  int64_t skipped_steps = 0;
+  int64_t tokens_seen = 0;
+};
+
+struct StepResult {
+  double loss = 0;             ///< summed token losses / targets of the whole step
+  double token_accuracy = -1;  ///< -1: not computed
+  double grad_norm = 0;        ///< before clipping
+  double lr = 0;
+  double loss_scale = 1;
+  int64_t num_tokens = 0, num_targets = 0, num_samples = 0;
+  bool skipped = false;                     ///< not finite: parameters and moments are untouched
+  std::vector<std::string> bad_parameters;  ///< some whose gradient was not finite
+};
+
+/// Tensors of a micro-batch, on the model's device.
+models::ForwardInput forward_input(const data::Batch& batch, const at::Device& device);
+at::Tensor target_tensor(const data::Batch& batch, const at::Device& device);
+
+/// The gradient is that of (summed token losses) / (targets of the step), whatever the cut into
+/// micro-batches; sums over micro-batches are kept in f32. Dropout follows from (seed, step,
+/// micro-batch). Errors: DataError if no token of the step is a target; what the model throws.
+StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
+                    const optim::ScheduleConfig& schedule);
+
+}  // namespace danlu::train

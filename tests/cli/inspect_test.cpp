@@ -1,0 +1,190 @@
+// `danlu inspect`: each kind of thing is recognised and described, unsupported ones too.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "cli/run_program.h"
+#include "support/shared_data.h"
+
+namespace danlu::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+namespace fs = std::filesystem;
+
+/// A folder of its own for each test, removed at the end.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (fs::temp_directory_path() / "danlu-inspect-XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+void write(const fs::path& file, const std::string& content) {
+  fs::create_directories(file.parent_path());
+  std::ofstream(file, std::ios::binary) << content;
+}
+
+/// config.json of a two-layer Qwen2 with these values for the keys that tests change.
+std::string config_json(const std::string& model_type = "qwen2", int layers = 2,
+                        int vocabulary = 97) {
+  return R"({"model_type": ")" + model_type +
+         R"(", "hidden_size": 32, "intermediate_size": 56, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 128, "num_hidden_layers": )" +
+         std::to_string(layers) + R"(, "vocab_size": )" + std::to_string(vocabulary) + "}";
+}
+
+/// model.safetensors with all-zero F32 tensors of that model, byte by byte as the format says.
+void write_weights(const fs::path& file) {
+  std::map<std::string, std::vector<int>> shapes = {{"model.embed_tokens.weight", {97, 32}},
+                                                    {"model.norm.weight", {32}},
+                                                    {"lm_head.weight", {97, 32}}};
+  for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
+    for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
+      shapes[std::string(layer) + norm + ".weight"] = {32};
+    for (const auto& [name, rows, columns] :
+         std::initializer_list<std::tuple<const char*, int, int>>{{"self_attn.q_proj", 32, 32},
+                                                                  {"self_attn.k_proj", 16, 32},
+                                                                  {"self_attn.v_proj", 16, 32},
+                                                                  {"self_attn.o_proj", 32, 32},
+                                                                  {"mlp.gate_proj", 56, 32},
+                                                                  {"mlp.up_proj", 56, 32},
+                                                                  {"mlp.down_proj", 32, 56}}) {
+      shapes[std::string(layer) + name + ".weight"] = {rows, columns};
+      const bool has_bias = std::string(name).find("self_attn") == 0 &&
+                            std::string(name).find("o_proj") == std::string::npos;
+      if (has_bias) shapes[std::string(layer) + name + ".bias"] = {rows};
+    }
+  }
+  std::string header;
+  size_t position = 0;
+  for (const auto& [name, shape] : shapes) {
+    const size_t end = position + 4u * static_cast<size_t>(shape[0]) *
+                                      (shape.size() > 1 ? static_cast<size_t>(shape[1]) : 1);
+    header += (header.empty() ? "{\"" : ",\"") + name + R"(":{"dtype":"F32","shape":[)" +
+              std::to_string(shape[0]) + (shape.size() > 1 ? "," + std::to_string(shape[1]) : "") +
+              R"(],"data_offsets":[)" + std::to_string(position) + "," + std::to_string(end) + "]}";
+    position = end;
+  }
+  header += "}";
+  std::string length;
+  for (int i = 0; i < 8; ++i) length.push_back(static_cast<char>(header.size() >> (8 * i) & 0xff));
+  write(file, length + header + std::string(position, '\0'));
+}
+
+void write_model(const fs::path& directory, const std::string& config = config_json()) {
+  write(directory / "config.json", config);
+  write_weights(directory / "model.safetensors");
+}
+
+std::string inspect(std::vector<std::string> arguments, int exit_code = 0) {
+  arguments.insert(arguments.begin(), "inspect");
+  const ProgramResult result = run_danlu(arguments);
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  return result.out + result.err;
+}
+
+TEST(Inspect, AModelDirectory) {
+  const Folder directory;
+  write_model(directory / "m");
+  const std::string text = inspect({(directory / "m").string()});
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr("Hugging Face model directory"), HasSubstr("qwen2 (Qwen2ForCausalLM)"),
+            HasSubstr(
+                "2 layers, width 32, 4 heads of 8 (2 KV), FFN 56, vocabulary 97, positions 128"),
+            HasSubstr("q/k/v bias"), HasSubstr("names and shapes fit config.json"),
+            HasSubstr("2 x  F32  [56, 32]             model.layers.*.mlp.gate_proj.weight"),
+            HasSubstr("tokenizer   none here")));
+  EXPECT_THAT(inspect({(directory / "m").string(), "--tensors"}),
+              HasSubstr("model.layers.1.mlp.gate_proj.weight  (model.safetensors)"));
+}
+
+TEST(Inspect, WeightsThatDoNotFitTheConfigAreNamed) {
+  const Folder directory;
+  write_model(directory / "m", config_json("qwen2", 1, 98));
+  EXPECT_THAT(
+      inspect({(directory / "m").string()}),
+      AllOf(HasSubstr(
+                "wrong shape: model.embed_tokens.weight is [97, 32], config.json says [98, 32]"),
+            HasSubstr("unknown: model.layers.1.input_layernorm.weight [32]")));
+}
+
+TEST(Inspect, AnUnsupportedModelIsStillDescribed) {
+  const Folder directory;
+  write_model(directory / "m", config_json("mixtral"));
+  EXPECT_THAT(inspect({(directory / "m").string()}),
+              AllOf(HasSubstr("unsupported architecture \"mixtral\""),
+                    HasSubstr("model.embed_tokens.weight")));
+}
+
+TEST(Inspect, ASingleFileAndAConfigAlone) {
+  const Folder directory;
+  write_model(directory / "m");
+  EXPECT_THAT(inspect({(directory / "m" / "model.safetensors").string()}),
+              HasSubstr("weight file"));
+  EXPECT_THAT(inspect({(directory / "m" / "config.json").string()}),
+              HasSubstr("model configuration"));
+}
+
+TEST(Inspect, ARunAndItsCheckpoints) {
+  const Folder directory;
+  for (const char* name : {"checkpoint-9", "checkpoint-10"})
+    std::filesystem::create_directories(directory / name / "optim");
+  write(directory / "checkpoint-9" / "DONE", "{}");
+  write(directory / "logging.jsonl", "{\"loss\": 2}\n{\"loss\": 1}\n");
+  std::filesystem::create_directory_symlink("checkpoint-9", directory / "best");
+  const std::string text = inspect({directory.path().string()});
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("training run"), HasSubstr("checkpoint-9: complete, can be resumed"),
+                    HasSubstr("checkpoint-10: incomplete"), HasSubstr("best        checkpoint-9"),
+                    HasSubstr("log ends    {\"loss\": 1}\n")));
+  EXPECT_LT(text.find("checkpoint-9"), text.find("checkpoint-10"));
+}
+
+TEST(Inspect, AnAdapter) {
+  DANLU_REQUIRES_SHARED();
+  const std::string text = inspect({(shared_dir() / "golden" / "lora_llama").string()});
+  EXPECT_THAT(text, AllOf(HasSubstr("PEFT adapter directory"), HasSubstr("LoRA, rank 8, alpha 16"),
+                          HasSubstr("21,696 parameters in 42 tensors")));
+}
+
+TEST(Inspect, ADataSetAndOneOfItsSequences) {
+  DANLU_REQUIRES_SHARED();
+  const std::string prefix =
+      (shared_dir() / "data/megatron_indexed/dailiuyao/my-gpt2_text_document").string();
+  for (const char* ending : {"", ".idx", ".bin"}) {
+    EXPECT_THAT(inspect({prefix + ending}),
+                HasSubstr("sequences: 35, documents: 35, tokens: 215743"));
+  }
+  EXPECT_THAT(
+      inspect({prefix, "--sample", "1", "--model", (unpacked("tokenizers") / "gpt2").string()}),
+      HasSubstr("Albedo (; ) is the measure of the diffuse reflection"));
+}
+
+TEST(Inspect, WhatItCannotTell) {
+  const Folder directory;
+  EXPECT_THAT(inspect({}, 2), HasSubstr("[inspect] name a path"));
+  EXPECT_THAT(inspect({(directory / "none").string()}, 8),
+              HasSubstr("no such file, directory or data set prefix"));
+  EXPECT_THAT(inspect({directory.path().string()}, 8), HasSubstr("no weights here"));
+  write(directory / "text.bin", "hello");
+  EXPECT_THAT(inspect({(directory / "text.bin").string()}, 4),
+              HasSubstr("neither a safetensors nor a torch file"));
+}
+
+}  // namespace
+}  // namespace danlu::test

@@ -1,0 +1,77 @@
+// What the program does with words it knows and words it does not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/run_program.h"
+
+namespace danlu::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(Program, PrintsItsVersion) {
+  EXPECT_THAT(run_danlu({"--version"}).out,
+              testing::MatchesRegex("danlu [0-9]+[.][0-9]+[.][0-9]+\n"));
+}
+
+TEST(Program, AnUnknownCommandNamesTheNearestAndExitsWith2) {
+  const ProgramResult result = run_danlu({"chta"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err, "error: unknown command 'chta'\nhint: did you mean danlu chat?\n");
+  EXPECT_EQ(run_danlu({"help", "chta"}).exit_code, 2);
+  EXPECT_THAT(run_danlu({"--versoin"}).err, StartsWith("error: unknown flag '--versoin'"));
+}
+
+TEST(Program, AnUnknownFlagNamesTheNearestAndExitsWith2) {
+  const ProgramResult result = run_danlu({"infer", "--modle", "x"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.err, "error: [infer] unknown flag --modle\nhint: did you mean --model?\n");
+}
+
+TEST(Program, HintsSpeakTheUsersLanguage) {
+  for (const auto& [name, value] : std::map<std::string, std::string>{
+           {"DANLU_LANG", "zh"}, {"LANG", "zh_CN.UTF-8"}, {"LC_ALL", "zh_CN.UTF-8"}}) {
+    EXPECT_THAT(run_danlu({"infer", "--modle", "x"}, {.environment = {{name, value}}}).err,
+                HasSubstr("hint: 是否想写 --model？"))
+        << name;
+  }
+  EXPECT_THAT(run_danlu({"infer", "--modle"},
+                        {.environment = {{"DANLU_LANG", "en"}, {"LANG", "zh_CN.UTF-8"}}})
+                  .err,
+              HasSubstr("did you mean"));
+}
+
+TEST(Program, AWordThatIsNoFlagIsRefused) {
+  const ProgramResult result = run_danlu({"completion", "bash", "stray"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("unexpected word 'stray'"));
+}
+
+TEST(Program, PrintConfigShowsValuesAndSourcesAndRunsNothing) {
+  const ProgramResult result = run_danlu({"infer", "--model", "nowhere", "--print_config"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, testing::ContainsRegex("model: \"nowhere\" +# flag --model\n"));
+  EXPECT_EQ(run_danlu({"infer", "--print-config", "--model=nowhere"}).exit_code, 0);
+}
+
+TEST(Program, OutputThatCannotBeWrittenIsAnError) {
+  const std::string command = danlu_path() + " --help >/dev/full 2>/dev/null";
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 8);
+}
+
+TEST(Program, CompletionScriptsAreValidShellAndKnowTheVerbs) {
+  const ProgramResult script = run_danlu({"completion", "bash"});
+  EXPECT_EQ(script.exit_code, 0);
+  const std::string check = "bash -c 'source <(" + danlu_path() +
+                            " completion bash); COMP_WORDS=(danlu cha); COMP_CWORD=1; _danlu; "
+                            "[ \"${COMPREPLY[*]}\" = chat ]'";
+  EXPECT_EQ(std::system(check.c_str()), 0);
+  EXPECT_THAT(run_danlu({"completion", "zsh"}).out, HasSubstr("bashcompinit"));
+  EXPECT_EQ(run_danlu({"completion", "fish"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace danlu::test

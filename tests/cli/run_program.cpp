@@ -1,0 +1,78 @@
+#include "cli/run_program.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace danlu::test {
+namespace {
+
+std::string content_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+/// In the child: files as stdin, stdout and stderr, then the program. Never returns.
+[[noreturn]] void become_program(const std::vector<std::string>& arguments,
+                                 const ProgramSettings& settings, const std::string& files) {
+  const auto redirect = [&](const char* name, int flags, int target) {
+    const int fd = ::open((files + "/" + name).c_str(), flags, 0600);
+    if (fd < 0 || ::dup2(fd, target) < 0) ::_exit(125);
+  };
+  redirect("in", O_RDONLY, STDIN_FILENO);
+  redirect("out", O_WRONLY | O_CREAT, STDOUT_FILENO);
+  redirect("err", O_WRONLY | O_CREAT, STDERR_FILENO);
+  for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG", "LOG_LEVEL", "DANLU_LANG"}) {
+    ::unsetenv(name);
+  }
+  for (const auto& [name, value] : settings.environment) ::setenv(name.c_str(), value.c_str(), 1);
+  if (!settings.directory.empty() && ::chdir(settings.directory.c_str()) != 0) ::_exit(125);
+  ::alarm(static_cast<unsigned>(settings.timeout_s));
+  std::vector<char*> argv = {const_cast<char*>("danlu")};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  ::execv(danlu_path().c_str(), argv.data());
+  ::_exit(126);
+}
+
+}  // namespace
+
+std::string danlu_path() { return std::string(DANLU_BUILD_DIR) + "/danlu"; }
+
+ProgramResult run_danlu(const std::vector<std::string>& arguments,
+                        const ProgramSettings& settings) {
+  const char* temporary = std::getenv("TMPDIR");
+  std::string files = std::string(temporary ? temporary : "/tmp") + "/danlu_run_XXXXXX";
+  if (!::mkdtemp(files.data())) return {};
+  std::ofstream(files + "/in", std::ios::binary) << settings.input;
+  const pid_t child = ::fork();
+  if (child == 0) become_program(arguments, settings, files);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ProgramResult result;
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.out = content_of(files + "/out");
+  result.err = content_of(files + "/err");
+  for (const char* name : {"/in", "/out", "/err"}) ::unlink((files + name).c_str());
+  ::rmdir(files.c_str());
+  return result;
+}
+
+std::vector<std::string> listed_commands() {
+  std::vector<std::string> names;
+  std::istringstream lines(run_danlu({"--help"}).out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("  ") && line.size() > 2 && line[2] != ' ') {
+      names.push_back(line.substr(2, line.find(' ', 2) - 2));
+    }
+  }
+  return names;
+}
+
+}  // namespace danlu::test

@@ -1,0 +1,32 @@
+// tests/cli/run_program.h: runs the built program and keeps what it printed.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+namespace danlu::test {
+
+struct ProgramResult {
+  int exit_code = -1;  ///< 128 + signal if one ended it
+  std::string out, err;
+};
+
+struct ProgramSettings {
+  std::map<std::string, std::string> environment = {};  ///< added to a copy of ours
+  std::string input = {};                               ///< what stdin holds
+  std::string directory = {};                           ///< where it runs; empty: here
+  int timeout_s = 120;                                  ///< then it is killed
+};
+
+/// `danlu ARGUMENTS…` of the build under test. LOG_LEVEL, DANLU_LANG and the locale are set to what
+/// a test expects (info, English) unless `settings` says otherwise.
+ProgramResult run_danlu(const std::vector<std::string>& arguments,
+                        const ProgramSettings& settings = {});
+
+/// The build's `danlu`.
+std::string danlu_path();
+
+/// The verbs that `danlu --help` lists.
+std::vector<std::string> listed_commands();
+
+}  // namespace danlu::test

@@ -1,0 +1,65 @@
+#include "data/batch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace danlu::data {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(MakeBatch, ShiftsLabelsInsideASampleAndRestartsPositions) {
+  const Batch batch =
+      make_batch({{.ids = {1, 2, 3}, .labels = {-100, 2, 3}}, {.ids = {4, 5}, .labels = {4, 5}}});
+  EXPECT_THAT(batch.ids, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(batch.targets, ElementsAre(2, 3, -100, 5, -100));
+  EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 0, 1));
+  EXPECT_THAT(batch.segment_starts, ElementsAre(0, 3, 5));
+  EXPECT_EQ(batch.num_targets, 3);
+  EXPECT_EQ(batch.num_samples, 2);
+}
+
+TEST(MakeBatch, NoTargetCrossesASegmentOfAPackedSample) {
+  const Batch batch =
+      make_batch({{.ids = {1, 2, 3, 4}, .labels = {1, 2, 3, 4}, .segments = {0, 1, 3}}});
+  EXPECT_THAT(batch.targets, ElementsAre(-100, 3, -100, -100));
+  EXPECT_THAT(batch.positions, ElementsAre(0, 0, 1, 0));
+  EXPECT_THAT(batch.segment_starts, ElementsAre(0, 1, 3, 4));
+}
+
+TEST(MakeBatch, PackedAndUnpackedSamplesMakeTheSameBatch) {
+  const Batch packed =
+      make_batch({{.ids = {1, 2, 3, 4, 5}, .labels = {-100, 2, -100, 4, 5}, .segments = {0, 2}}});
+  const Batch unpacked = make_batch(
+      {{.ids = {1, 2}, .labels = {-100, 2}}, {.ids = {3, 4, 5}, .labels = {-100, 4, 5}}});
+  EXPECT_EQ(packed.ids, unpacked.ids);
+  EXPECT_EQ(packed.targets, unpacked.targets);
+  EXPECT_EQ(packed.positions, unpacked.positions);
+  EXPECT_EQ(packed.segment_starts, unpacked.segment_starts);
+}
+
+TEST(MakeBatch, ReadyTargetsAreNotShifted) {
+  const Batch batch = make_batch({{.ids = {1, 2}, .labels = {2, 3}, .labels_are_targets = true}});
+  EXPECT_THAT(batch.targets, ElementsAre(2, 3));
+  EXPECT_EQ(batch.num_targets, 2);
+}
+
+TEST(MakeBatch, EmptySamplesCountButLeaveNoSegment) {
+  const Batch batch = make_batch({{}, {.ids = {1}, .labels = {1}}, {}});
+  EXPECT_THAT(batch.segment_starts, ElementsAre(0, 1));
+  EXPECT_EQ(batch.num_samples, 3);
+  EXPECT_EQ(batch.num_targets, 0);
+}
+
+TEST(MakeBatch, RefusesArraysThatDoNotFit) {
+  EXPECT_THROW(make_batch({{.ids = {1, 2}, .labels = {1}}}), InternalError);
+  EXPECT_THROW(make_batch({{.ids = {1, 2}, .labels = {1, 2}, .segments = {1}}}), InternalError);
+  EXPECT_THROW(make_batch({{.ids = {1, 2}, .labels = {1, 2}, .segments = {0, 2}}}), InternalError);
+  EXPECT_THROW(make_batch({{.ids = {1, 2, 3}, .labels = {1, 2, 3}, .segments = {0, 2, 1}}}),
+               InternalError);
+}
+
+}  // namespace
+}  // namespace danlu::data

@@ -1,0 +1,236 @@
+// Recognising layouts, and the meaning of a row in each.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/formats/row_format.h"
+#include "preprocess_fakes.h"
+
+namespace danlu::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Json json(const char* text) { return parse_json(text, "test"); }
+
+std::unique_ptr<RowHandler> handler_for(const char* row, FormatOptions options = {}) {
+  return make_row_handler(options, {json(row)}, false);
+}
+
+/// "role:content|…" of a conversation row, or "reason (detail)" of a problem.
+std::string told(const RowHandler& handler, const char* row) {
+  const RowResult result = handler.read(json(row));
+  if (const auto* problem = std::get_if<RowProblem>(&result)) {
+    return problem->reason + (problem->detail.empty() ? "" : " (" + problem->detail + ")");
+  }
+  const Row& meaning = std::get<Row>(result);
+  if (const auto* text = std::get_if<TextRow>(&meaning)) return "text:" + text->texts[0];
+  std::string all;
+  for (const auto& message : std::get<text::Conversation>(meaning).messages) {
+    all += (all.empty() ? "" : "|") + message.role + ":" + message.content;
+    if (message.extra.contains("tool_calls")) all += message.extra["tool_calls"].dump();
+    if (!message.train) all += "(no loss)";
+  }
+  return all;
+}
+
+std::string told(const char* row, FormatOptions options = {}) {
+  return told(*handler_for(row, std::move(options)), row);
+}
+
+TEST(Detection, GoesByColumnsInTheDocumentedOrder) {
+  EXPECT_EQ(handler_for(R"({"input_ids":[1],"text":"x"})")->format(), RowFormat::kTokens);
+  EXPECT_EQ(handler_for(R"({"conversations":[{"from":"human","value":"x"}],"instruction":""})")
+                ->description(),
+            "sharegpt (conversations: from,value)");
+  EXPECT_EQ(handler_for(R"({"messages":[{"role":"user","content":"x"}]})")->description(),
+            "messages (messages: role,content)");
+  EXPECT_EQ(
+      handler_for(R"({"instruction":"a","input":"","output":"b","history":[]})")->description(),
+      "alpaca (instruction,input,output,history)");
+  EXPECT_EQ(handler_for(R"({"Question":"a","answer":"b","id":3})")->description(),
+            "query/response (Question,answer)");
+  EXPECT_EQ(handler_for(R"({"instruction":"a","output":"b"})")->description(),
+            "query/response (instruction,output)");
+  EXPECT_EQ(handler_for(R"({"text":"a","meta":{}})")->description(), "text (text)");
+}
+
+TEST(Detection, RefusesWhatItCannotDecide) {
+  EXPECT_THAT(error_text<DataError>([] { handler_for(R"({"a":1,"b":2})"); }),
+              HasSubstr("no known layout has these columns: a, b"));
+  EXPECT_THAT(
+      error_text<DataError>([] { handler_for(R"({"prompt":"","problem":"","answer":""})"); }),
+      HasSubstr("problem, prompt could all be the query"));
+  EXPECT_THAT(error_text<UsageError>([] {
+                handler_for(R"({"instruction":"","input":"","chosen":"","rejected":""})");
+              }),
+              HasSubstr("preference"));
+}
+
+TEST(Detection, ColumnsRenameBeforeItLooks) {
+  FormatOptions options;
+  options.columns = {{"problem", "query"}};
+  EXPECT_EQ(told(R"({"prompt":"not this","problem":"p","answer":"a"})", options),
+            "user:p|assistant:a");
+}
+
+TEST(HandlerNames, AreMindSpeeds) {
+  const char* row = R"({"instruction":"a","input":"b","output":"c"})";
+  EXPECT_EQ(handler_for(row, {.handler_name = "AlpacaStyleInstructionHandler"})->format(),
+            RowFormat::kAlpaca);
+  EXPECT_THAT(error_text<UsageError>(
+                  [&] { handler_for(row, {.handler_name = "AlpacaStylePairwiseHandler"}); }),
+              HasSubstr("belongs to preference training"));
+  try {
+    handler_for(row, {.handler_name = "AlpacaStyleInstructHandler"});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.hint().en, HasSubstr("AlpacaStyleInstructionHandler"));
+  }
+}
+
+TEST(HandlerNames, GeneralPretrainHandlerReadsTheJsonKeys) {
+  FormatOptions options;
+  options.handler_name = "GeneralPretrainHandler";
+  options.json_keys = {"content"};
+  EXPECT_EQ(told(R"({"content":"c","text":"t"})", options), "text:c");
+  options.json_keys = {"body"};
+  EXPECT_THAT(error_text<DataError>([&] { handler_for(R"({"content":"c"})", options); }),
+              HasSubstr("no row has a column \"body\"; there are: content"));
+}
+
+TEST(Alpaca, JoinsInstructionAndInputByANewline) {
+  EXPECT_EQ(told(R"({"instruction":"a","input":"b","output":"c"})"), "user:a\nb|assistant:c");
+  EXPECT_EQ(told(R"({"instruction":"a","input":"","output":"c"})"), "user:a|assistant:c");
+  EXPECT_EQ(told(R"({"instruction":"","input":"b","output":"c"})"), "user:b|assistant:c");
+}
+
+TEST(Alpaca, PutsSystemAndHistoryFirst) {
+  EXPECT_EQ(told(R"({"instruction":"a","input":"","output":"c","system":"s",
+                     "history":[["q1","a1"],["q2","a2"]]})"),
+            "system:s|user:q1|assistant:a1|user:q2|assistant:a2|user:a|assistant:c");
+}
+
+TEST(Alpaca, SaysWhatIsWrongWithARow) {
+  const auto handler = handler_for(R"({"instruction":"a","input":"","output":"c","history":[]})");
+  EXPECT_EQ(told(*handler, R"({"instruction":"a","input":"","output":3})"),
+            "column \"output\" is not a string (got a number)");
+  EXPECT_EQ(told(*handler, R"({"instruction":"a","input":""})"), "column \"output\" is missing");
+  EXPECT_EQ(told(*handler, R"({"instruction":"a","input":"","output":""})"), "empty answer");
+  EXPECT_EQ(told(*handler, R"({"instruction":"","input":null,"output":"x"})"), "empty question");
+  EXPECT_THAT(told(*handler, R"({"instruction":"a","output":"x","history":[["q"]]})"),
+              HasSubstr("is not a list of [question, answer] pairs"));
+  EXPECT_EQ(told(*handler, "[1]"), "row is not an object (got a list)");
+}
+
+TEST(Alpaca, MapKeysNameOtherColumns) {
+  FormatOptions options;
+  options.handler_name = "AlpacaStyleInstructionHandler";
+  options.map_keys = {{"prompt", "q"}, {"query", ""}, {"response", "r"}};
+  EXPECT_EQ(told(R"({"q":"a","r":"b","input":"unused"})", options), "user:a|assistant:b");
+  options.map_keys = {{"promt", "q"}};
+  EXPECT_THAT(error_text<UsageError>([&] { handler_for(R"({"q":"a"})", options); }),
+              HasSubstr("unknown role \"promt\""));
+  options.map_keys = {{"prompt", "q"}, {"response", "nowhere"}};
+  EXPECT_THAT(error_text<DataError>([&] { handler_for(R"({"q":"a"})", options); }),
+              HasSubstr("response: no row has a column \"nowhere\""));
+}
+
+TEST(ShareGpt, MapsRolesAndFunctionCalls) {
+  EXPECT_EQ(told(R"({"system":"s","conversations":[
+      {"from":"human","value":"q"},
+      {"from":"function_call","value":"{\"name\":\"f\",\"arguments\":{\"x\":1}}"},
+      {"from":"observation","value":"42"},{"from":"gpt","value":"a"}]})"),
+            "system:s|user:q|assistant:[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+            "\"arguments\":{\"x\":1}}}]|tool:42|assistant:a");
+}
+
+TEST(ShareGpt, PartialTagsKeepTheOtherDefaults) {
+  FormatOptions options;
+  options.handler_name = "SharegptStyleInstructionHandler";
+  options.map_keys = {{"messages", "talk"}, {"tags", {{"user_tag", "me"}}}};
+  EXPECT_EQ(told(R"({"talk":[{"from":"me","value":"q"},{"from":"gpt","value":"a"}]})", options),
+            "user:q|assistant:a");
+}
+
+TEST(ShareGpt, DropsConversationsWhoseRolesAreOutOfOrder) {
+  const auto handler = handler_for(R"({"conversations":[{"from":"human","value":"q"}]})");
+  EXPECT_THAT(told(*handler, R"({"conversations":[{"from":"gpt","value":"a"},
+                                {"from":"human","value":"q"},{"from":"gpt","value":"b"}]})"),
+              HasSubstr("roles out of order (message 1 is \"assistant\""));
+  EXPECT_THAT(told(*handler, R"({"conversations":[{"from":"human","value":"a"},
+                                {"from":"human","value":"q"}]})"),
+              HasSubstr("roles out of order (message 2 is \"user\""));
+  EXPECT_EQ(told(*handler, R"({"conversations":[{"from":"human","value":"q"}]})"),
+            "the last message is not an answer (got \"user\")");
+  EXPECT_EQ(told(*handler, R"({"conversations":[]})"), "no messages");
+  EXPECT_EQ(told(*handler, R"({"conversations":[{"from":"human","value":"q"},
+                              {"from":"gpt","value":""}]})"),
+            "empty answer (message 2)");
+  EXPECT_EQ(told(*handler, R"({"conversations":[{"from":"alien","value":"q"}]})"),
+            "unknown role (got \"alien\")");
+}
+
+TEST(ShareGpt, ReadsPairsAndListsKeptAsText) {
+  EXPECT_EQ(
+      told(R"({"conversation":[{"human":"q","assistant":"a"},{"human":"p","assistant":"b"}]})"),
+      "user:q|assistant:a|user:p|assistant:b");
+  EXPECT_EQ(
+      told(
+          R"({"conversations":"[{\"from\":\"human\",\"value\":\"q\"},{\"from\":\"gpt\",\"value\":\"a\"}]"})"),
+      "user:q|assistant:a");
+}
+
+TEST(Messages, KeepToolCallsAndLossMarks) {
+  EXPECT_EQ(told(R"({"messages":[{"role":"user","content":"q"},
+      {"role":"assistant","content":null,"tool_calls":[{"id":"1"}]},
+      {"role":"tool","content":"r","tool_call_id":"1"},
+      {"role":"assistant","content":"a","loss":false},
+      {"role":"user","content":[{"type":"text","text":"x"},{"type":"text","text":"y"}]},
+      {"role":"assistant","content":"b","weight":0}]})"),
+            "user:q|assistant:[{\"id\":\"1\"}]|tool:r|assistant:a(no loss)|user:xy|assistant:b(no "
+            "loss)");
+}
+
+TEST(Messages, RefuseContentThatIsNotText) {
+  EXPECT_EQ(
+      told(R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]})"),
+      "a message holds something other than text (got \"image_url\")");
+}
+
+TEST(Messages, ALoneAnswerIsPlainText) {
+  EXPECT_EQ(told(R"({"messages":[{"role":"assistant","content":"once upon"}]})"), "text:once upon");
+}
+
+TEST(Messages, ToolsMayBeAListOrText) {
+  for (const char* row :
+       {R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}],
+                             "tools":"[{\"name\":\"f\"}]"})",
+        R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}],
+                             "tools":[{"name":"f"}]})"}) {
+    const RowResult result = handler_for(row)->read(json(row));
+    EXPECT_EQ(std::get<text::Conversation>(std::get<Row>(result)).tools[0]["name"], "f");
+  }
+}
+
+TEST(Tokens, LabelsDefaultToIdsAndPaddingGoes) {
+  const auto handler = handler_for(R"({"input_ids":[1]})");
+  RowResult result = handler->read(json(R"({"input_ids":[5,6,0],"attention_mask":[1,1,0]})"));
+  EXPECT_THAT(std::get<TokenRow>(std::get<Row>(result)).ids, ElementsAre(5, 6));
+  EXPECT_THAT(std::get<TokenRow>(std::get<Row>(result)).labels, ElementsAre(5, 6));
+  result = handler->read(json(R"({"input_ids":"[5,6]","labels":[-100,6]})"));
+  EXPECT_THAT(std::get<TokenRow>(std::get<Row>(result)).labels, ElementsAre(-100, 6));
+}
+
+TEST(Tokens, SayWhatIsWrong) {
+  const auto handler = handler_for(R"({"input_ids":[1]})");
+  EXPECT_EQ(told(*handler, R"({"input_ids":[1,2],"labels":[1]})"),
+            "column \"labels\" is not as long as \"input_ids\" (1 and 2)");
+  EXPECT_EQ(told(*handler, R"({"input_ids":[1.5]})"),
+            "column \"input_ids\" is not a list of integers (got 1.5)");
+  EXPECT_EQ(told(*handler, R"({"input_ids":[-3]})"), "negative token id (got -3)");
+  EXPECT_EQ(told(*handler, R"({"input_ids":[]})"), "no tokens");
+}
+
+}  // namespace
+}  // namespace danlu::data

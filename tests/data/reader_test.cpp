@@ -1,0 +1,256 @@
+// From what a user names to rows in order, whatever the file type.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "data/readers/byte_stream.h"
+#include "data/readers/data_files.h"
+#include "data/readers/duckdb_api.h"
+#include "data/readers/record_locator.h"
+#include "data/readers/row_reader.h"
+#include "preprocess_fakes.h"
+#include "support/shared_data.h"
+
+namespace danlu::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::vector<std::string> texts_of(const Dataset& dataset) {
+  RowReader reader(dataset);
+  std::vector<RawRow> rows;
+  while (reader.next_block(&rows)) {
+  }
+  std::vector<std::string> texts;
+  for (const RawRow& row : rows) texts.push_back(row.text);
+  return texts;
+}
+
+std::string gzip(const std::string& text) {
+  std::string packed(text.size() + 100, '\0');
+  z_stream zlib{};
+  deflateInit2(&zlib, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  zlib.avail_in = static_cast<uInt>(text.size());
+  zlib.next_out = reinterpret_cast<Bytef*>(packed.data());
+  zlib.avail_out = static_cast<uInt>(packed.size());
+  deflate(&zlib, Z_FINISH);
+  packed.resize(zlib.total_out);
+  deflateEnd(&zlib);
+  return packed;
+}
+
+std::string zstd(const std::string& text) {
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
+  return packed;
+}
+
+void copy_to_parquet(const std::string& select, const std::string& path) {
+  DuckDb database;
+  database.stream("COPY (" + select + ") TO " + sql_quote(path) + " (FORMAT parquet)")
+      ->next_block([](std::string_view) {});
+}
+
+TEST(RowReader, KeepsTheTextOfRecordsInArraysAndLines) {
+  const TestDirectory directory;
+  directory.write("a.json", "[ {\"b\": 1, \"a\": null},\n {\"a\": [1,\"x\"]} ]");
+  directory.write("b.jsonl", "{\"b\": 1.0}\n\n{\"a\": {\"c\": true}}");
+  EXPECT_THAT(texts_of(resolve_dataset(directory / "a.json")),
+              ElementsAre("{\"b\": 1, \"a\": null}", "{\"a\": [1,\"x\"]}"));
+  EXPECT_THAT(texts_of(resolve_dataset(directory / "b.jsonl")),
+              ElementsAre("{\"b\": 1.0}", "{\"a\": {\"c\": true}}"));
+}
+
+TEST(RowReader, ReadsTheSameRowsFromEveryFileType) {
+  const TestDirectory directory;
+  const std::string lines =
+      "{\"q\":\"a,\\\"b\\\"\",\"r\":\"c\"}\n{\"q\":\"汉\\n字\",\"r\":\"d\"}\n";
+  directory.write("a.jsonl", lines);
+  directory.write("b.jsonl.gz", gzip(lines));
+  directory.write("c.jsonl.zst", zstd(lines));
+  directory.write("d.csv", "q,r\n\"a,\"\"b\"\"\",c\n\"汉\n字\",d\n");
+  directory.write("e.tsv", "q\tr\n\"a,\"\"b\"\"\"\tc\n\"汉\n字\"\td\n");
+  copy_to_parquet("SELECT * FROM read_json(" + sql_quote(directory / "a.jsonl") + ")",
+                  directory / "f.parquet");
+  for (const char* name : {"a.jsonl", "b.jsonl.gz", "c.jsonl.zst", "d.csv", "e.tsv", "f.parquet"}) {
+    const auto texts = texts_of(resolve_dataset(directory / name));
+    ASSERT_EQ(texts.size(), 2u) << name;
+    EXPECT_EQ(parse_json(texts[0], name), (Json{{"q", "a,\"b\""}, {"r", "c"}})) << name;
+    EXPECT_EQ(parse_json(texts[1], name), (Json{{"q", "汉\n字"}, {"r", "d"}})) << name;
+  }
+}
+
+TEST(RowReader, TurnsNestedColumnsOfParquetIntoJson) {
+  const TestDirectory directory;
+  copy_to_parquet("SELECT [{'from':'human','value':'x'}] AS conversations, NULL AS n, 2 AS k",
+                  directory / "a.parquet");
+  const auto texts = texts_of(resolve_dataset(directory / "a.parquet"));
+  ASSERT_EQ(texts.size(), 1u);
+  const Json row = parse_json(texts[0], "row");
+  EXPECT_EQ(row["conversations"][0]["value"], "x");
+  EXPECT_EQ(row["k"], 2);
+}
+
+TEST(RowReader, SplitsTextFilesAtLinesOrTakesThemWhole) {
+  const TestDirectory directory;
+  directory.write("a.txt", "\xEF\xBB\xBFone\r\n\ntwo");
+  Dataset dataset = resolve_dataset(directory / "a.txt");
+  EXPECT_THAT(texts_of(dataset), ElementsAre("one", "", "two"));
+  dataset.document_per_file = true;
+  EXPECT_THAT(texts_of(dataset), ElementsAre("one\r\n\ntwo"));
+}
+
+TEST(RowReader, StopsAtTheLimitAcrossFiles) {
+  const TestDirectory directory;
+  directory.write("d/a.txt", "1\n2\n");
+  directory.write("d/b.txt", "3\n4\n");
+  EXPECT_THAT(texts_of(resolve_dataset(directory / "d#3")), ElementsAre("1", "2", "3"));
+}
+
+TEST(RowReader, ReadsARecordLargerThanTheUsualBuffer) {
+  const TestDirectory directory;
+  const std::string big(20 << 20, 'x');
+  directory.write("a.jsonl", "{\"text\":\"1\"}\n{\"text\":\"" + big + "\"}\n");
+  const auto texts = texts_of(resolve_dataset(directory / "a.jsonl"));
+  ASSERT_EQ(texts.size(), 2u);
+  EXPECT_EQ(texts[1].size(), big.size() + 11);
+}
+
+TEST(RowReader, FileNamesAreNotTakenForGlobs) {
+  const TestDirectory directory;
+  directory.write("a[1]*'.jsonl", "{\"text\":\"right\"}\n");
+  directory.write("a1x'.jsonl", "{\"text\":\"wrong\"}\n");
+  EXPECT_THAT(texts_of(resolve_dataset(directory / "a[1]*'.jsonl")),
+              ElementsAre("{\"text\":\"right\"}"));
+}
+
+TEST(RowReader, SaysWhereJsonIsMalformed) {
+  const TestDirectory directory;
+  directory.write("a.json", "[\n {\"a\": 1},\n {\"a\": }\n]");
+  directory.write("b.jsonl", "{\"a\": 1}\n{\"a\" 2}\n");
+  directory.write("c.jsonl", "{\"a\": 1}\n{\"a\": \"cut o");
+  EXPECT_THAT(error_text<DataError>([&] { texts_of(resolve_dataset(directory / "a.json")); }),
+              HasSubstr("a.json:3:8: not valid JSON"));
+  EXPECT_THAT(error_text<DataError>([&] { texts_of(resolve_dataset(directory / "b.jsonl")); }),
+              HasSubstr("b.jsonl:2:"));
+  EXPECT_THAT(error_text<DataError>([&] { texts_of(resolve_dataset(directory / "c.jsonl")); }),
+              HasSubstr("c.jsonl:2:"));
+}
+
+TEST(RowReader, NamesTheFileOfDamagedTables) {
+  const TestDirectory directory;
+  directory.write("a.parquet", "PAR1 not really PAR1");
+  directory.write("b.txt.gz", gzip("some text that is long enough to be cut").substr(0, 30));
+  directory.write("c.jsonl", "");
+  for (const char* name : {"a.parquet", "b.txt.gz", "c.jsonl"}) {
+    EXPECT_THAT(error_text<DataError>([&] { texts_of(resolve_dataset(directory / name)); }),
+                HasSubstr(name));
+  }
+}
+
+TEST(RowReader, FindsTheFaultInARealMalformedFile) {
+  DANLU_REQUIRES_SHARED();
+  const auto file =
+      test::unpacked("instruct") / "alpaca_zh" / "BROKEN_alpaca_data-9407-12345.zh.json";
+  // The last record is followed by a comma (line 14006); the parser meets "]" on the next line.
+  EXPECT_THAT(error_text<DataError>([&] { texts_of(resolve_dataset(file.string())); }),
+              HasSubstr(".json:14007:1: not valid JSON"));
+}
+
+TEST(RowPlace, CountsLinesOfRecordsNotRecords) {
+  const TestDirectory directory;
+  directory.write("a.json",
+                  "[\n {\"a\": \"]{\\\"\",\n  \"b\": [1,\n 2]},\n\n {\"a\": 1}, {\"c\": 2}]");
+  directory.write("b.jsonl", "{\"a\": 1}\n\n\n{\"a\": 2}\n");
+  EXPECT_EQ(line_of_json_record(directory / "a.json", 0), 2);
+  EXPECT_EQ(line_of_json_record(directory / "a.json", 1), 6);
+  EXPECT_EQ(line_of_json_record(directory / "a.json", 2), 6);
+  EXPECT_EQ(line_of_json_record(directory / "a.json", 3), 0);
+  EXPECT_THAT(row_place(resolve_dataset(directory / "b.jsonl"), 0, 1), EndsWith("b.jsonl:4"));
+}
+
+TEST(ByteStream, JoinsGzipMembersAndReadsInPiecesOfAnySize) {
+  const TestDirectory directory;
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += std::to_string(i) + "\n";
+  directory.write("a.txt.gz", gzip(text) + gzip("end"));
+  directory.write("b.txt.zst", zstd(text) + zstd("end"));
+  for (const char* name : {"a.txt.gz", "b.txt.zst"}) {
+    for (const size_t piece : {size_t{7}, size_t{1} << 20}) {
+      const auto stream = ByteStream::open(directory / name);
+      std::string all, buffer(piece, '\0');
+      while (const size_t got = stream->read(buffer.data(), piece)) all.append(buffer, 0, got);
+      EXPECT_EQ(all, text + "end") << name << " in pieces of " << piece;
+    }
+  }
+}
+
+TEST(ResolveDataset, CountsTypesOfADirectoryAndNamesWhatItIgnores) {
+  const TestDirectory directory;
+  directory.write("d/b.jsonl", "{}");
+  directory.write("d/sub/a.csv", "x\n1\n");
+  directory.write("d/README.md", "#");
+  directory.write("d/.hidden.json", "[]");
+  directory.write("d/dataset_info.json", "{}");
+  const Dataset dataset = resolve_dataset(directory / "d");
+  EXPECT_EQ(dataset.files.size(), 2u);
+  EXPECT_THAT(dataset.summary, StartsWith("1 csv file, 1 jsonl file, "));
+  EXPECT_THAT(dataset.summary, HasSubstr("(ignored: 1 .json, 1 .md)"));
+}
+
+TEST(ResolveDataset, TakesTheFilesOfASplit) {
+  const TestDirectory directory;
+  directory.write("d/train-00000-of-00001.jsonl", "{}");
+  directory.write("d/test-00000-of-00001.jsonl", "{}");
+  directory.write("d/strain.jsonl", "{}");
+  const Dataset dataset = resolve_dataset(directory / "d:train#5");
+  ASSERT_EQ(dataset.files.size(), 1u);
+  EXPECT_THAT(dataset.files[0].path.string(), HasSubstr("train-00000"));
+  EXPECT_EQ(dataset.max_rows, 5);
+  EXPECT_THAT(error_text<DataError>([&] { resolve_dataset(directory / "d:valid"); }),
+              HasSubstr("no data file of the split \"valid\""));
+}
+
+TEST(ResolveDataset, ReadsLlamaFactorysDatasetInfo) {
+  const TestDirectory directory;
+  directory.write("mine.json", "[]");
+  directory.write("dataset_info.json", R"({
+    "mine": {"file_name": "mine.json", "formatting": "sharegpt", "num_samples": 7,
+             "columns": {"messages": "talk"}, "tags": {"role_tag": "who"}},
+    "pairs": {"file_name": "mine.json", "ranking": true},
+    "far": {"hf_hub_url": "a/b"}})");
+  for (const std::string& name : {std::string("mine"), directory / "mine.json"}) {
+    const Dataset dataset = resolve_dataset(name, {}, directory.path());
+    EXPECT_EQ(dataset.max_rows, 7);
+    EXPECT_EQ(dataset.format.handler_name, "SharegptStyleInstructionHandler");
+    EXPECT_EQ(dataset.format.map_keys["messages"], "talk");
+    EXPECT_EQ(dataset.format.map_keys["tags"]["role_tag"], "who");
+  }
+  EXPECT_THAT(error_text<UsageError>([&] { resolve_dataset("pairs", {}, directory.path()); }),
+              HasSubstr("preference"));
+  EXPECT_THAT(error_text<UsageError>([&] { resolve_dataset("far", {}, directory.path()); }),
+              HasSubstr("hub"));
+}
+
+TEST(ResolveDataset, ErrorsNameTheNearestFile) {
+  const TestDirectory directory;
+  directory.write("alpaca_data.json", "[]");
+  try {
+    resolve_dataset(directory / "alpaca_date.json");
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.hint().en, HasSubstr("alpaca_data.json"));
+  }
+  EXPECT_THAT(error_text<UsageError>([&] { resolve_dataset("x.json#many"); }), HasSubstr("#"));
+  directory.write("a.doc", "x");
+  EXPECT_THAT(error_text<DataError>([&] { resolve_dataset(directory / "a.doc"); }),
+              HasSubstr("accepted: parquet, json"));
+}
+
+}  // namespace
+}  // namespace danlu::data

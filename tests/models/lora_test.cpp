@@ -1,0 +1,294 @@
+// Adapters: what PEFT writes, reads and computes.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "models/batch.h"
+#include "models/merge.h"
+#include "models/tensor_io.h"
+#include "support/throws.h"
+#include "support/tiny_model.h"
+
+namespace danlu::models {
+namespace lora_test {
+
+using test::error_of;
+using testing::HasSubstr;
+
+std::unique_ptr<CausalLM> tiny(const std::string& family = "llama",
+                               const Json& changes = Json::object()) {
+  const test::TemporaryDirectory directory;
+  Json config = test::tiny_config(family);
+  config.update(changes);
+  test::write_tiny_model(directory.path(), config);
+  return load_model(directory.path(), at::kFloat, at::kCPU);
+}
+
+/// Random adapters: B and DoRA magnitudes off their starting values.
+void shake(const CausalLM& model) {
+  const at::NoGradGuard no_grad;
+  uint64_t seed = 1;
+  for (const NamedTensor& p : model.adapter_parameters()) {
+    at::Tensor tensor = p.tensor;
+    tensor.add_(normal_values(tensor.sizes().vec(), 0.1, seed++));
+  }
+}
+
+at::Tensor weight_of(const std::vector<NamedTensor>& list, const std::string& name) {
+  for (const NamedTensor& p : list) {
+    if (p.name == name) return p.tensor.detach();
+  }
+  ADD_FAILURE() << "no " << name;
+  return {};
+}
+
+std::vector<std::string> names(const std::vector<NamedTensor>& list) {
+  std::vector<std::string> result;
+  for (const NamedTensor& p : list) result.push_back(p.name);
+  return result;
+}
+
+LoraConfig config(std::vector<std::string> targets = {"all-linear"}) {
+  LoraConfig lora;
+  lora.rank = 4;
+  lora.alpha = 6;
+  lora.targets = std::move(targets);
+  return lora;
+}
+
+TEST(Lora, StartsAsTheIdentityAndFreezesTheBase) {
+  for (const bool dora : {false, true}) {
+    const auto model = tiny();
+    const at::Tensor before = probe_logits(*model);
+    LoraConfig lora = config();
+    lora.dora = dora;
+    model->add_lora(lora, 3);
+    EXPECT_LT((probe_logits(*model) - before).abs().max().item<double>(), 2e-5);
+    EXPECT_EQ(model->trainable_parameters().size(), model->adapter_parameters().size());
+    EXPECT_EQ(model->adapter_parameters().size(), 2u * 7 * (dora ? 3 : 2));
+    for (const NamedTensor& p : model->parameters())
+      EXPECT_FALSE(p.tensor.requires_grad()) << p.name;
+  }
+}
+
+TEST(Lora, AddsScaleTimesBTimesA) {
+  // alpha 6, rank 4: scale 1.5; rsLoRA 6/sqrt(4) = 3.
+  for (const bool rslora : {false, true}) {
+    const auto model = tiny(), plain = tiny();
+    LoraConfig lora = config({"q_proj"});
+    lora.rslora = rslora;
+    model->add_lora(lora, 3);
+    shake(*model);
+    const at::NoGradGuard no_grad;
+    for (const std::string i : {"0", "1"}) {
+      const std::string module = "model.layers." + i + ".self_attn.q_proj";
+      const auto adapters = model->adapter_parameters();
+      const at::Tensor delta =
+          at::mm(weight_of(adapters, "base_model.model." + module + ".lora_B.weight"),
+                 weight_of(adapters, "base_model.model." + module + ".lora_A.weight"));
+      weight_of(plain->parameters(), module + ".weight").add_(delta, rslora ? 3.0 : 1.5);
+    }
+    EXPECT_LT((probe_logits(*model) - probe_logits(*plain)).abs().max().item<double>(), 1e-5);
+  }
+}
+
+TEST(Lora, DoraScalesRowsToItsMagnitude) {
+  const auto model = tiny(), plain = tiny();
+  LoraConfig lora = config({"down_proj"});
+  lora.dora = true;
+  model->add_lora(lora, 3);
+  shake(*model);
+  const at::NoGradGuard no_grad;
+  for (const std::string i : {"0", "1"}) {
+    const std::string module = "model.layers." + i + ".mlp.down_proj",
+                      prefix = "base_model.model." + module;
+    const auto adapters = model->adapter_parameters();
+    at::Tensor weight = weight_of(plain->parameters(), module + ".weight");
+    const at::Tensor sum = weight + 1.5 * at::mm(weight_of(adapters, prefix + ".lora_B.weight"),
+                                                 weight_of(adapters, prefix + ".lora_A.weight"));
+    weight.copy_(sum / sum.square().sum(1, true).sqrt() *
+                 weight_of(adapters, prefix + ".lora_magnitude_vector").unsqueeze(1));
+  }
+  EXPECT_LT((probe_logits(*model) - probe_logits(*plain)).abs().max().item<double>(), 1e-5);
+}
+
+TEST(Lora, PatternsChangeRankAndScaleOfTheirModules) {
+  const auto model = tiny();
+  LoraConfig lora = config({"q_proj", "v_proj"});
+  lora.rank_pattern = {{"layers.1.self_attn.q_proj", 2}};
+  model->add_lora(lora, 3);
+  const auto adapters = model->adapter_parameters();
+  EXPECT_EQ(
+      weight_of(adapters, "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight").size(0),
+      2);
+  EXPECT_EQ(
+      weight_of(adapters, "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight").size(0),
+      4);
+}
+
+TEST(Lora, TargetsAreNamesRegularExpressionsOrAllLinear) {
+  const auto count = [](std::vector<std::string> targets) {
+    const auto model = tiny();
+    model->add_lora(config(std::move(targets)), 1);
+    return model->adapter_parameters().size() / 2;
+  };
+  EXPECT_EQ(count({"q_proj", "mlp.up_proj"}), 4u);
+  EXPECT_EQ(count({".*layers\\.1\\.mlp\\..*"}), 3u);
+  EXPECT_EQ(count({"all-linear"}), 14u);
+}
+
+TEST(Lora, FusedProjectionsTakeAdaptersToo) {
+  for (const char* family : {"baichuan", "internlm2"}) {
+    const auto model = tiny(family);
+    model->add_lora(config(), 1);
+    EXPECT_EQ(model->adapter_parameters().size(), 2u * 2 * 5) << family;
+    shake(*model);
+    EXPECT_LE(merge_checked(*model, 1e-5).relative(), 1e-5);
+  }
+}
+
+TEST(Lora, TargetsThatMatchNothingAreNamedWithWhatThereIs) {
+  const auto model = tiny();
+  const std::string text =
+      error_of<UsageError>([&] { model->add_lora(config({"q_proj", "W_pack"}), 1); });
+  EXPECT_THAT(text, HasSubstr("'W_pack' matches no linear layer"));
+  EXPECT_THAT(text, HasSubstr("down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"));
+  EXPECT_THAT(error_of<UsageError>([&] { model->add_lora(config({"lm_head"}), 1); }),
+              HasSubstr("modules_to_save"));
+  EXPECT_FALSE(model->lora().has_value());
+  for (const NamedTensor& p : model->parameters()) EXPECT_TRUE(p.trainable);
+}
+
+TEST(Lora, SavedFilesLoadBackToTheSameModel) {
+  for (const bool dora : {false, true}) {
+    const test::TemporaryDirectory directory;
+    const auto model = tiny();
+    LoraConfig lora = config();
+    lora.dora = dora;
+    lora.rslora = dora;
+    lora.dropout = 0.1;
+    lora.modules_to_save = {"lm_head"};
+    model->add_lora(lora, 3);
+    shake(*model);
+    model->save_adapter(directory.path(), "base/model");
+    const Json json = read_json_file(directory / "adapter_config.json");
+    EXPECT_EQ(json["peft_type"], "LORA");
+    EXPECT_EQ(json["base_model_name_or_path"], "base/model");
+    EXPECT_EQ(json["target_modules"],
+              Json({"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"}));
+    const auto again = tiny();
+    again->load_adapter(directory.path());
+    EXPECT_EQ(names(again->adapter_parameters()), names(model->adapter_parameters()));
+    EXPECT_TRUE(at::equal(probe_logits(*again), probe_logits(*model)));
+    EXPECT_EQ(again->lora()->dora, dora);
+    EXPECT_EQ(again->lora()->dropout, 0.1);
+  }
+}
+
+TEST(Lora, AdapterFilesThatDoNotFitAreRefusedByTensor) {
+  const test::TemporaryDirectory directory;
+  const auto model = tiny();
+  model->add_lora(config({"q_proj"}), 3);
+  model->save_adapter(directory.path(), "base");
+  Json json = read_json_file(directory / "adapter_config.json");
+  json["target_modules"] = {"q_proj", "v_proj"};
+  write_json_file(directory / "adapter_config.json", json);
+  EXPECT_THAT(error_of<ModelError>([&] { tiny()->load_adapter(directory.path()); }),
+              HasSubstr("missing: base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight"));
+  json["target_modules"] = {"q_proj"};
+  json["layers_to_transform"] = {0};
+  write_json_file(directory / "adapter_config.json", json);
+  EXPECT_THAT(error_of<ModelError>([&] { tiny()->load_adapter(directory.path()); }),
+              HasSubstr("unknown: base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight"));
+  json["layers_to_transform"] = nullptr;
+  json["r"] = 5;
+  write_json_file(directory / "adapter_config.json", json);
+  const std::string text = error_of<ModelError>([&] { tiny()->load_adapter(directory.path()); });
+  EXPECT_THAT(text, HasSubstr("[4, 32]"));
+  EXPECT_THAT(text, HasSubstr("[5, 32]"));
+}
+
+TEST(Lora, DropoutActsOnlyInTrainingAndFollowsItsSeed) {
+  const auto model = tiny();
+  LoraConfig lora = config();
+  lora.dropout = 0.5;
+  model->add_lora(lora, 3);
+  shake(*model);
+  const at::Tensor quiet = probe_logits(*model);
+  model->set_training(true);
+  model->set_dropout_seed(1);
+  const at::Tensor first = probe_logits(*model), second = probe_logits(*model);
+  EXPECT_FALSE(at::equal(first, quiet));
+  EXPECT_FALSE(at::equal(first, second));
+  model->set_dropout_seed(1);
+  EXPECT_TRUE(at::equal(probe_logits(*model), first));
+  model->set_training(false);
+  EXPECT_TRUE(at::equal(probe_logits(*model), quiet));
+}
+
+TEST(Lora, DropoutIsUnbiasedForDoraToo) {
+  const auto model = tiny();
+  LoraConfig lora = config({"down_proj"});
+  lora.dropout = 0.2;
+  lora.dora = true;
+  model->add_lora(lora, 3);
+  shake(*model);
+  const at::Tensor quiet = probe_logits(*model);
+  model->set_training(true);
+  model->set_dropout_seed(1);
+  at::Tensor mean = at::zeros_like(quiet);
+  for (int i = 0; i < 400; ++i) mean.add_(probe_logits(*model), 1.0 / 400);
+  const double spread = (mean - quiet).abs().mean().item<double>();
+  model->set_dropout_seed(1);
+  EXPECT_LT(spread, 0.25 * (probe_logits(*model) - quiet).abs().mean().item<double>());
+}
+
+TEST(Merge, KeepsTheLogitsForEveryKindOfAdapter) {
+  for (const bool dora : {false, true}) {
+    const auto model = tiny("qwen2", {{"tie_word_embeddings", true}});
+    LoraConfig lora = config();
+    lora.dora = dora;
+    lora.modules_to_save = {"input_layernorm"};
+    model->add_lora(lora, 3);
+    shake(*model);
+    const MergeReport report = merge_checked(*model, 1e-5);
+    EXPECT_GT(report.largest_logit, 0);
+    EXPECT_FALSE(model->lora().has_value());
+    EXPECT_TRUE(model->adapter_parameters().empty());
+  }
+}
+
+TEST(Merge, UntiesAnEmbeddingThatWasTrainedAlone) {
+  const test::TemporaryDirectory directory;
+  const auto model = tiny("qwen2", {{"tie_word_embeddings", true}});
+  LoraConfig lora = config();
+  lora.modules_to_save = {"embed_tokens"};
+  model->add_lora(lora, 3);
+  shake(*model);
+  const at::Tensor adapted = probe_logits(*model);
+  merge_checked(*model, 1e-5);
+  model->save(directory.path(), DType::kF32, {});
+  const auto again = load_model(directory.path(), at::kFloat, at::kCPU);
+  EXPECT_FALSE(again->config().tie_embeddings);
+  EXPECT_LT((probe_logits(*again) - adapted).abs().max().item<double>(), 1e-5);
+}
+
+TEST(Merge, RefusesAboveTheTolerance) {
+  const auto model = tiny();
+  model->add_lora(config(), 3);
+  shake(*model);
+  EXPECT_THAT(error_of<ModelError>([&] { merge_checked(*model, 1e-12); }),
+              HasSubstr("above the tolerance 1e-12"));
+}
+
+TEST(Merge, TellsWhatRoundingCosts) {
+  const auto model = tiny();
+  const RoundingReport rounding = round_parameters(*model, DType::kBF16);
+  EXPECT_GT(rounding.max_abs, 0);
+  EXPECT_GT(rounding.same_argmax, 0.8);
+  EXPECT_EQ(round_parameters(*model, DType::kBF16).max_abs, 0);
+}
+
+}  // namespace lora_test
+}  // namespace danlu::models

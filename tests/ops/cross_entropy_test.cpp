@@ -1,0 +1,134 @@
+#include "ops/cross_entropy.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "base/error.h"
+#include "finite_differences.h"
+
+namespace danlu::ops {
+namespace {
+
+using test::expect_gradients;
+using test::random_f64;
+
+const std::vector<int64_t> kTargets{3, -100, 0, 6, -100, 6, 2};
+
+at::Tensor targets() { return at::tensor(kTargets, at::TensorOptions(at::kLong)); }
+
+TEST(CrossEntropy, IsMinusTheLogOfTheTargetsSoftmax) {
+  // softmax of (0, ln 3) is (1/4, 3/4): -ln 3/4 for target 1.
+  const at::Tensor logits = at::tensor({0.0, std::log(3.0)}, at::kDouble).view({1, 2});
+  const CrossEntropy result = cross_entropy(logits, at::tensor({1}, at::kLong));
+  EXPECT_NEAR(result.sum.item<double>(), std::log(4.0 / 3.0), 1e-12);
+  EXPECT_EQ(result.num_targets, 1);
+  EXPECT_EQ(result.num_correct, 1);
+}
+
+TEST(CrossEntropy, GradientMatchesFiniteDifferencesWithAndWithoutZLoss) {
+  for (const double z : {0.0, 0.3}) {
+    expect_gradients([&](const auto& in) { return cross_entropy(in[0], targets(), z).sum; },
+                     {random_f64({7, 9}, 4)}, 1e-6);
+  }
+}
+
+class HeadCrossEntropy : public testing::TestWithParam<int64_t> {};
+
+TEST_P(HeadCrossEntropy, LossCountsAndGradientsEqualTheOracle) {
+  for (const double z : {0.0, 0.01}) {
+    const at::Tensor hidden = random_f64({7, 5}, 1).requires_grad_(true),
+                     weight = random_f64({11, 5}, 2).requires_grad_(true);
+    HeadOptions options;
+    options.chunk_tokens = GetParam();
+    options.z_loss_weight = z;
+    const CrossEntropy fused = head_cross_entropy(hidden, weight, targets(), options);
+    const CrossEntropy plain = oracle::head_cross_entropy(hidden, weight, targets(), options);
+    EXPECT_NEAR(fused.sum.item<double>(), plain.sum.item<double>(), 1e-12);
+    EXPECT_EQ(fused.num_targets, 5);
+    EXPECT_EQ(fused.num_correct, plain.num_correct);
+    const auto ours = torch::autograd::grad({fused.sum / 5}, {hidden, weight});
+    const auto theirs = torch::autograd::grad({plain.sum / 5}, {hidden, weight});
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::allclose(ours[i], theirs[i], 1e-10, 1e-12));
+  }
+}
+
+TEST_P(HeadCrossEntropy, GradientMatchesFiniteDifferences) {
+  HeadOptions options;
+  options.chunk_tokens = GetParam();
+  options.z_loss_weight = 0.1;
+  expect_gradients(
+      [&](const auto& in) { return head_cross_entropy(in[0], in[1], targets(), options).sum; },
+      {random_f64({7, 3}, 5), random_f64({8, 3}, 6)}, 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Chunks, HeadCrossEntropy, testing::Values(0, 1, 2, 5, 7, 64));
+
+TEST(HeadCrossEntropyScale, AnyFactorAfterwardsGivesTheRightGradient) {
+  const at::Tensor hidden = random_f64({7, 5}, 1).requires_grad_(true),
+                   weight = random_f64({11, 5}, 2).requires_grad_(true);
+  const auto plain = torch::autograd::grad(
+      {head_cross_entropy(hidden, weight, targets()).sum * 3.0}, {hidden, weight});
+  for (const double announced : {3.0, 1024.0}) {
+    HeadOptions options;
+    options.grad_scale = announced;
+    const auto scaled = torch::autograd::grad(
+        {head_cross_entropy(hidden, weight, targets(), options).sum * 3.0}, {hidden, weight});
+    for (int i = 0; i < 2; ++i)
+      EXPECT_TRUE(at::allclose(scaled[i], plain[i], 1e-10, 1e-12)) << announced;
+  }
+}
+
+TEST(HeadCrossEntropyEdges, NoTargetGivesZeroLossAndZeroGradients) {
+  const at::Tensor hidden = random_f64({2, 5}, 1).requires_grad_(true),
+                   weight = random_f64({11, 5}, 2).requires_grad_(true);
+  const CrossEntropy result = head_cross_entropy(hidden, weight, at::full({2}, -100, at::kLong));
+  EXPECT_EQ(result.num_targets, 0);
+  EXPECT_EQ(result.sum.item<double>(), 0);
+  const auto grads = torch::autograd::grad({result.sum}, {hidden, weight});
+  EXPECT_EQ(grads[0].abs().sum().item<double>() + grads[1].abs().sum().item<double>(), 0);
+}
+
+TEST(HeadCrossEntropyEdges, FrozenWeightOrNoGradModeStillGiveTheLoss) {
+  const at::Tensor hidden = random_f64({7, 5}, 1).requires_grad_(true),
+                   weight = random_f64({11, 5}, 2);
+  const CrossEntropy frozen = head_cross_entropy(hidden, weight, targets());
+  EXPECT_TRUE(torch::autograd::grad({frozen.sum}, {hidden})[0].defined());
+  const at::NoGradGuard no_grad;
+  const CrossEntropy quiet = head_cross_entropy(hidden, weight, targets());
+  EXPECT_FALSE(quiet.sum.requires_grad());
+  EXPECT_EQ(quiet.sum.item<double>(), frozen.sum.item<double>());
+}
+
+TEST(HeadCrossEntropyEdges, NamesATargetOutsideTheVocabulary) {
+  try {
+    head_cross_entropy(random_f64({1, 5}, 1), random_f64({11, 5}, 2), at::tensor({11}, at::kLong));
+    FAIL();
+  } catch (const ModelError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("target 11 is outside the vocabulary of 11"));
+  }
+}
+
+TEST(HeadCrossEntropyDtypes, LowPrecisionStaysNearFullPrecision) {
+  const at::Tensor hidden = random_f64({7, 16}, 1) * 0.5, weight = random_f64({11, 16}, 2) * 0.5;
+  const at::Tensor h64 = hidden.clone().requires_grad_(true),
+                   w64 = weight.clone().requires_grad_(true);
+  const auto exact =
+      torch::autograd::grad({head_cross_entropy(h64, w64, targets()).sum}, {h64, w64});
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor h = hidden.to(type).requires_grad_(true),
+                     w = weight.to(type).requires_grad_(true);
+    const CrossEntropy result = head_cross_entropy(h, w, targets(), {0.0, 1.0, 2});
+    EXPECT_EQ(result.sum.scalar_type(), at::kFloat);
+    const auto grads = torch::autograd::grad({result.sum}, {h, w});
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(grads[i].scalar_type(), type);
+      EXPECT_TRUE(at::allclose(grads[i].to(at::kDouble), exact[i], 0.05, 0.05))
+          << c10::toString(type);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace danlu::ops

@@ -1,0 +1,180 @@
+// Norms, rotary embedding, activation, linear layers, embedding, dropout.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "finite_differences.h"
+#include "ops/dropout.h"
+#include "ops/embedding.h"
+#include "ops/linear.h"
+#include "ops/norm_head.h"
+#include "ops/rms_norm.h"
+#include "ops/rotary.h"
+#include "ops/swiglu.h"
+
+namespace danlu::ops {
+namespace {
+
+using test::expect_gradients;
+using test::random_f64;
+using testing::HasSubstr;
+
+at::Tensor f64(std::vector<double> values) {
+  return at::tensor(values, at::TensorOptions(at::kDouble));
+}
+
+template <typename Action>
+std::string message_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+TEST(RmsNorm, AddsEpsInsideTheRoot) {
+  // mean square of (3,4) is 12.5; + eps 12.5 = 25, root 5
+  EXPECT_TRUE(at::allclose(rms_norm(f64({3, 4}), f64({1, 2}), 12.5), f64({0.6, 1.6}), 0, 1e-12));
+}
+
+TEST(RmsNorm, GradientOfEveryInputMatchesFiniteDifferences) {
+  expect_gradients([](const auto& in) { return rms_norm(in[0], in[1], 1e-3); },
+                   {random_f64({3, 2, 5}, 1), random_f64({5}, 2)});
+}
+
+TEST(RmsNorm, RoundsTheQuotientBeforeTheWeight) {
+  // Two roundings, as Hugging Face: the quotient to bf16, then the product.
+  const at::Tensor x = at::tensor({1.0f, 1.004f}).to(at::kBFloat16);
+  const at::Tensor weight = at::tensor({3.0f, 5.0f}).to(at::kBFloat16);
+  const at::Tensor wide = x.to(at::kFloat);
+  const at::Tensor expected =
+      (wide / (wide.square().mean() + 1e-6).sqrt()).to(at::kBFloat16) * weight;
+  EXPECT_TRUE(at::equal(rms_norm(x, weight, 1e-6), expected));
+}
+
+TEST(RmsNorm, RejectsAWeightOfTheWrongWidthAndNamesBothShapes) {
+  const std::string text =
+      message_of([] { rms_norm(random_f64({2, 4}, 1), random_f64({5}, 2), 1e-6); });
+  EXPECT_THAT(text, HasSubstr("[5]"));
+  EXPECT_THAT(text, HasSubstr("[2, 4]"));
+}
+
+TEST(Rotary, TurnsPairsHalfAHeadApart) {
+  // D = 4, inv_freq {1, 0.1}, position 2: pair (0,2) turns by 2 rad, pair (1,3) by 0.2 rad.
+  const RotaryTable table = rotary_table(at::tensor({2}, at::kLong), at::tensor({1.0f, 0.1f}), 1.0);
+  const at::Tensor y = rotary(f64({1, 0, 0, 1}).view({1, 1, 4}), table).view({-1});
+  EXPECT_NEAR(y[0].item<double>(), std::cos(2.0), 1e-6);
+  EXPECT_NEAR(y[2].item<double>(), std::sin(2.0), 1e-6);
+  EXPECT_NEAR(y[1].item<double>(), -std::sin(0.2), 1e-6);
+  EXPECT_NEAR(y[3].item<double>(), std::cos(0.2), 1e-6);
+}
+
+TEST(Rotary, ProductsDependOnDistanceOnly) {
+  const at::Tensor inv_freq = at::tensor({1.0f, 0.3f, 0.01f});
+  const at::Tensor q = random_f64({1, 2, 6}, 1), k = random_f64({1, 2, 6}, 2);
+  const auto product = [&](int64_t q_position, int64_t k_position) {
+    const at::Tensor a =
+        rotary(q, rotary_table(at::tensor({q_position}, at::kLong), inv_freq, 1.0));
+    const at::Tensor b =
+        rotary(k, rotary_table(at::tensor({k_position}, at::kLong), inv_freq, 1.0));
+    return (a * b).sum(-1);
+  };
+  EXPECT_TRUE(at::allclose(product(9, 4), product(25, 20), 1e-5, 1e-5));
+  EXPECT_FALSE(at::allclose(product(9, 4), product(9, 5), 1e-3, 1e-3));
+}
+
+TEST(Rotary, AttentionFactorScalesTheResult) {
+  const at::Tensor x = random_f64({2, 1, 4}, 3), at = at::arange(2),
+                   inv_freq = at::tensor({1.0f, 0.5f});
+  EXPECT_TRUE(at::allclose(rotary(x, rotary_table(at, inv_freq, 1.25)),
+                           rotary(x, rotary_table(at, inv_freq, 1.0)) * 1.25, 1e-6, 1e-6));
+}
+
+TEST(Rotary, GradientMatchesFiniteDifferences) {
+  const RotaryTable table = rotary_table(at::arange(3), at::tensor({1.0f, 0.2f, 0.05f}), 1.1);
+  expect_gradients([&](const auto& in) { return rotary(in[0], table); },
+                   {random_f64({3, 2, 6}, 1)});
+}
+
+TEST(Rotary, RejectsATableOfAnotherSize) {
+  const RotaryTable table = rotary_table(at::arange(3), at::tensor({1.0f, 0.2f}), 1.0);
+  EXPECT_THAT(message_of([&] { rotary(random_f64({3, 1, 6}, 1), table); }), HasSubstr("[3, 2]"));
+}
+
+TEST(Swiglu, IsSiluOfTheGateTimesUp) {
+  // silu(1) = 1/(1+e^-1) = 0.7310585786
+  EXPECT_NEAR(swiglu(f64({1}), f64({2})).item<double>(), 2 * 0.7310585786300049, 1e-12);
+  expect_gradients([](const auto& in) { return swiglu(in[0], in[1]); },
+                   {random_f64({3, 7}, 1), random_f64({3, 7}, 2)});
+  EXPECT_THAT(message_of([] { swiglu(f64({1}), f64({1, 2})); }), HasSubstr("one shape"));
+}
+
+TEST(Linear, IsXTimesTransposedWeightPlusBias) {
+  const at::Tensor y =
+      ops::linear(f64({1, 2}).view({1, 2}), f64({3, 4, 5, 6}).view({2, 2}), f64({10, 20}));
+  EXPECT_TRUE(at::equal(y, f64({21, 37}).view({1, 2})));
+  expect_gradients([](const auto& in) { return ops::linear(in[0], in[1], in[2]); },
+                   {random_f64({3, 5}, 1), random_f64({2, 5}, 2), random_f64({2}, 3)});
+}
+
+TEST(Linear, WorksInEveryModelDtype) {
+  const at::Tensor x = random_f64({3, 5}, 1), w = random_f64({4, 5}, 2), b = random_f64({4}, 3);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor y = ops::linear(x.to(type), w.to(type), b.to(type));
+    EXPECT_EQ(y.scalar_type(), type);
+    EXPECT_TRUE(at::allclose(y.to(at::kDouble), ops::linear(x, w, b), 0.05, 0.05))
+        << c10::toString(type);
+  }
+}
+
+TEST(Linear, NamesShapesAndDtypesThatDoNotFit) {
+  EXPECT_THAT(message_of([] { ops::linear(random_f64({3, 5}, 1), random_f64({2, 4}, 2)); }),
+              HasSubstr("[2, 4]"));
+  EXPECT_THAT(
+      message_of([] { ops::linear(random_f64({3, 5}, 1), random_f64({2, 5}, 2).to(at::kFloat)); }),
+      HasSubstr("Float"));
+}
+
+TEST(Embedding, GradientOfRepeatedIdsIsSummedBeforeRounding) {
+  // 300 times 1 is 300 in bf16; added one by one in bf16 it would stop at 256.
+  const at::Tensor weight = at::zeros({3, 2}, at::kBFloat16).requires_grad_(true);
+  const at::Tensor rows = ops::embedding(at::ones({300}, at::kLong), weight);
+  const at::Tensor grad = torch::autograd::grad({rows.sum()}, {weight})[0];
+  EXPECT_EQ(grad[1][0].item<double>(), 300);
+  EXPECT_EQ(grad[0][0].item<double>(), 0);
+  EXPECT_EQ(grad[2][1].item<double>(), 0);
+}
+
+TEST(Embedding, LooksRowsUpAndItsGradientMatchesFiniteDifferences) {
+  const at::Tensor ids = at::tensor({2, 0, 2}, at::kLong), table = random_f64({3, 4}, 1);
+  EXPECT_TRUE(at::equal(ops::embedding(ids, table)[1], table[0]));
+  expect_gradients([&](const auto& in) { return ops::embedding(ids, in[0]); }, {table});
+}
+
+TEST(Embedding, NamesAnIdOutsideTheVocabulary) {
+  const std::string text =
+      message_of([] { ops::embedding(at::tensor({1, 7}, at::kLong), random_f64({5, 2}, 1)); });
+  EXPECT_THAT(text, HasSubstr("token id 7 is outside the vocabulary of 5 rows"));
+}
+
+TEST(NormHead, RowsHaveLengthOneAndTheGradientGoesThroughIt) {
+  EXPECT_TRUE(
+      at::allclose(norm_head(f64({3, 4, 0, 2}).view({2, 2})), f64({0.6, 0.8, 0, 1}).view({2, 2})));
+  expect_gradients([](const auto& in) { return norm_head(in[0]); }, {random_f64({4, 3}, 1)});
+  EXPECT_TRUE(at::isfinite(norm_head(at::zeros({2, 3}))).all().item<bool>());
+}
+
+TEST(Dropout, MaskIsAFunctionOfTheSeedAndKeepsTheMean) {
+  const at::Tensor x = at::ones({100, 100});
+  const at::Tensor y = ops::dropout(x, 0.25, 7);
+  EXPECT_TRUE(at::equal(y, ops::dropout(x, 0.25, 7)));
+  EXPECT_FALSE(at::equal(y, ops::dropout(x, 0.25, 8)));
+  EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.03);
+  EXPECT_NEAR((y == 0).to(at::kFloat).mean().item<double>(), 0.25, 0.02);
+  EXPECT_THAT(message_of([&] { ops::dropout(x, 1.0, 1); }), HasSubstr("[0, 1)"));
+}
+
+}  // namespace
+}  // namespace danlu::ops

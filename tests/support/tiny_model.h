@@ -1,0 +1,108 @@
+// tests/support/tiny_model.h: writes small Hugging Face model directories with random weights.
+#pragma once
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::test {
+
+/// A directory of this process under the system's temporary folder, removed at the end of the
+/// scope.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "danlu-test-XXXXXX").string();
+    if (!::mkdtemp(pattern.data())) throw std::runtime_error("cannot make " + pattern);
+    path_ = pattern;
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// config.json of a small model of any family ("llama", "qwen2", "qwen3", "mistral", "baichuan",
+/// "internlm2"): 2 layers, width 32, 4 heads, 2 KV heads where the family has them, vocabulary 97.
+/// Change keys before writing as a test needs.
+inline Json tiny_config(const std::string& model_type = "qwen2") {
+  const arch::Family& family = arch::family_named(model_type);
+  Json config = {{"architectures", {family.architectures.front()}},
+                 {"model_type", model_type},
+                 {"hidden_act", "silu"},
+                 {"hidden_size", 32},
+                 {"intermediate_size", 56},
+                 {"num_hidden_layers", 2},
+                 {"num_attention_heads", 4},
+                 {"max_position_embeddings", 128},
+                 {"rms_norm_eps", 1e-6},
+                 {"initializer_range", 0.02},
+                 {"bos_token_id", 1},
+                 {"eos_token_id", 2},
+                 {"tie_word_embeddings", false},
+                 {"torch_dtype", "float32"},
+                 {"vocab_size", 97}};
+  if (model_type != "baichuan") config["num_key_value_heads"] = 2;
+  if (model_type == "qwen3") config["head_dim"] = 12;
+  if (model_type == "internlm2") config["bias"] = false;
+  return config;
+}
+
+/// Standard normal number `index` of stream `seed`.
+inline float tiny_normal(uint64_t seed, uint64_t index) {
+  const double u = (static_cast<double>(mix64(seed, 2 * index) >> 11) + 0.5) * 0x1p-53;
+  const double v = static_cast<double>(mix64(seed, 2 * index + 1) >> 11) * 0x1p-53;
+  return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v));
+}
+
+/// Writes config.json and weights: matrices N(0, 0.2²), norm weights 1 + N(0, 0.1²), biases N(0,
+/// 0.1²), each from (seed, position in model order), in `dtype` (F32 or BF16). Returns the parsed
+/// config.
+inline arch::ModelConfig write_tiny_model(const std::filesystem::path& directory,
+                                          const Json& config_json = tiny_config(),
+                                          uint64_t seed = 1, DType dtype = DType::kF32,
+                                          const weights::SaveOptions& save = {}) {
+  std::filesystem::create_directories(directory);
+  write_json_file(directory / "config.json", config_json);
+  const arch::ModelConfig config = arch::load_model_config(directory);
+  std::vector<weights::TensorInfo> infos;
+  std::vector<arch::ParamSpec> specs;
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    if (!spec.tied_to.empty()) continue;
+    infos.push_back({spec.name, dtype, spec.shape});
+    specs.push_back(spec);
+  }
+  std::vector<std::byte> bytes;
+  const auto bytes_of = [&](size_t index) -> std::span<const std::byte> {
+    const auto count = static_cast<size_t>(infos[index].num_elements());
+    std::vector<float> values(count);
+    const bool is_norm = infos[index].shape.size() == 1 && !specs[index].is_bias;
+    for (size_t i = 0; i < count; ++i) {
+      const float normal = tiny_normal(seed + 1000 * index, i);
+      values[i] = is_norm                ? 1 + 0.1f * normal
+                  : specs[index].is_bias ? 0.1f * normal
+                                         : 0.2f * normal;
+    }
+    bytes.resize(infos[index].size_bytes());
+    cast_elements(values.data(), DType::kF32, bytes.data(), dtype, count);
+    return bytes;
+  };
+  weights::save_safetensors(directory, infos, bytes_of, save);
+  return config;
+}
+
+}  // namespace danlu::test

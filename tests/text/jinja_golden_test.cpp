@@ -1,0 +1,89 @@
+// Jinja against @huggingface/jinja and Python's Jinja2 (tools/template_goldens): snippets for every feature,
+// and real chat templates over conversations of our own.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "support/shared_data.h"
+#include "text/jinja/template.h"
+
+namespace danlu::text::jinja {
+namespace {
+
+const std::filesystem::path kGoldens = std::filesystem::path(DANLU_SOURCE_DIR) / "tests/text/golden_templates";
+
+/// What is expected: Python's result where the JavaScript one differs from it.
+const Json& expected(const Json& golden) { return golden.contains("python") ? golden["python"] : golden; }
+
+Bindings bindings_of(const Json& variables) {
+  Bindings bindings;
+  for (const auto& [name, value] : variables.items()) bindings.set(name, Value::from_json(value));
+  return bindings;
+}
+
+void expect_renders(const std::string& source, const Bindings& bindings, const Json& golden, const std::string& label) {
+  const Json& wanted = expected(golden);
+  std::string got;
+  try {
+    got = Template(source, "t").render(bindings).text;
+  } catch (const TemplateError& error) {
+    EXPECT_TRUE(wanted.contains("error")) << label << "\nfailed: " << error.what() << "\nexpected: " << wanted["text"];
+    return;
+  }
+  if (wanted.contains("error")) {
+    ADD_FAILURE() << label << "\nprinted: " << got << "\nexpected the error: " << wanted["error"];
+  } else {
+    EXPECT_EQ(got, wanted["text"].get<std::string>()) << label;
+  }
+}
+
+TEST(JinjaGolden, PrintsEverySnippetAsPythonDoes) {
+  for (const Json& snippet : read_json_file(kGoldens / "snippets.json")) {
+    const std::string source = snippet["template"];
+    expect_renders(source, bindings_of(snippet.value("variables", Json::object())), snippet,
+                   snippet["name"].get<std::string>() + "\ntemplate: " + source);
+  }
+}
+
+std::string template_source(const std::string& name) {
+  const std::string chat = "chat_templates/", tokenizers = "tokenizers/";
+  if (name.starts_with(chat)) return read_file(test::shared_dir() / "data" / name);
+  const auto config = test::unpacked("tokenizers") / name.substr(tokenizers.size()) / "tokenizer_config.json";
+  return read_json_file(config)["chat_template"].get<std::string>();
+}
+
+TEST(JinjaGolden, PrintsRealChatTemplatesAsHuggingFaceDoes) {
+  DANLU_REQUIRES_SHARED();
+  std::map<std::string, Json> conversations;
+  for (const Json& c : read_json_file(kGoldens / "conversations.json")) conversations[c["name"]] = c;
+  int cases = 0;
+  for (const Json& golden : read_json_file(kGoldens / "chat.json")) {
+    const std::string name = golden["template"];
+    const std::string source = template_source(name);
+    ASSERT_EQ(fmt::format("{:016x}", hash_bytes(source)), golden["hash"].get<std::string>()) << name;
+    for (const Json& c : golden["cases"]) {
+      const Json& conversation = conversations.at(c["conversation"]);
+      Json variables = {{"messages", conversation["messages"]},
+                        {"tools", conversation.value("tools", Json())},
+                        {"documents", nullptr},
+                        {"add_generation_prompt", c["add_generation_prompt"]},
+                        {"bos_token", "<s>"},
+                        {"eos_token", "</s>"},
+                        {"functions", "[]"},
+                        {"datetime", "Monday"}};
+      variables.update(conversation.value("arguments", Json::object()));
+      expect_renders(source, bindings_of(variables), c,
+                     name + ", " + c["conversation"].get<std::string>() + ", " + c["add_generation_prompt"].dump());
+      ++cases;
+    }
+  }
+  EXPECT_GT(cases, 400);
+}
+
+}  // namespace
+}  // namespace danlu::text::jinja

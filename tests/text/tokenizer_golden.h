@@ -1,0 +1,150 @@
+// tests/text/tokenizer_golden.h: the texts and hashes that tools/tokenizer_goldens writes goldens of.
+#pragma once
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "support/shared_data.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer/utf8.h"
+
+namespace danlu::test {
+
+inline std::filesystem::path golden_dir() {
+  return std::filesystem::path(DANLU_SOURCE_DIR) / "tests" / "text" / "golden_tokenizers";
+}
+
+/// The running hash of hash.mjs.
+class StreamHash {
+ public:
+  void add(int32_t value) {
+    low_ = (low_ ^ static_cast<uint32_t>(value)) * 0x01000193u;
+    low_ ^= low_ >> 15;
+    high_ = (high_ ^ static_cast<uint32_t>(value)) * 0x5bd1e995u;
+    high_ ^= high_ >> 13;
+  }
+  void add_ids(const std::vector<text::TokenId>& ids) {
+    for (const text::TokenId id : ids) add(id);
+    add(-1);
+    count_ += ids.size();
+  }
+  void add_text(std::string_view text) {
+    for (const char c : text) add(static_cast<unsigned char>(c));
+    add(-1);
+    count_ += text.size();
+  }
+  size_t count() const { return count_; }
+  std::string hex() const {
+    char buffer[17];
+    std::snprintf(buffer, sizeof buffer, "%08x%08x", high_, low_);
+    return buffer;
+  }
+
+ private:
+  uint32_t low_ = 0x811c9dc5u, high_ = 0x27220a95u;
+  size_t count_ = 0;
+};
+
+/// nasty.txt: (name, bytes as they are, ill-formed ones included).
+inline std::vector<std::pair<std::string, std::string>> nasty_texts() {
+  std::vector<std::pair<std::string, std::string>> texts;
+  std::ifstream file(golden_dir() / "nasty.txt");
+  for (std::string line; std::getline(file, line);) {
+    const size_t tab = line.find('\t');
+    std::string bytes;
+    for (size_t i = tab + 1; i < line.size(); ++i) {
+      if (line[i] == '%') {
+        bytes += static_cast<char>(std::stoi(line.substr(i + 1, 2), nullptr, 16));
+        i += 2;
+      } else {
+        bytes += line[i];
+      }
+    }
+    texts.emplace_back(line.substr(0, tab), bytes);
+  }
+  return texts;
+}
+
+inline std::string repaired(const std::string& bytes) {
+  std::string storage;
+  return std::string(text::sanitize_utf8(bytes, storage));
+}
+
+/// The texts of codePointRanges in texts.mjs.
+inline std::vector<std::string> code_point_texts() {
+  std::vector<std::string> texts;
+  const std::pair<char32_t, char32_t> ranges[] = {
+      {0, 0x32000}, {0xE0000, 0xE0200}, {0x10FF00, 0x110000}};
+  for (const auto& [begin, end] : ranges) {
+    for (char32_t value = begin; value < end; ++value) {
+      if (value >= 0xD800 && value < 0xE000) continue;
+      std::string c;
+      text::append_utf8(value, c);
+      texts.push_back("a" + c + "b " + c + "1" + c + c + " !" + c);
+    }
+  }
+  return texts;
+}
+
+inline std::vector<std::string> read_lines(const std::filesystem::path& path) {
+  std::vector<std::string> lines;
+  const std::string text = repaired(read_file(path));
+  size_t begin = 0;
+  while (begin < text.size()) {
+    size_t end = text.find('\n', begin);
+    if (end == std::string::npos) end = text.size();
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+inline void collect_strings(const Json& value, std::vector<std::string>& out) {
+  if (value.is_string()) {
+    out.push_back(value.get<std::string>());
+  } else if (value.is_structured()) {
+    for (const Json& item : value) collect_strings(item, out);
+  }
+}
+
+/// .json: its strings; .jsonl: the strings of every line; what does not parse: its lines.
+inline std::vector<std::string> read_strings(const std::filesystem::path& path) {
+  std::vector<std::string> strings;
+  try {
+    if (path.extension() == ".jsonl") {
+      for (const std::string& line : read_lines(path)) {
+        if (!line.empty()) collect_strings(Json::parse(line), strings);
+      }
+    } else {
+      collect_strings(Json::parse(repaired(read_file(path))), strings);
+    }
+  } catch (const nlohmann::json::exception&) {
+    return read_lines(path);
+  }
+  return strings;
+}
+
+/// The texts a golden's key names: nasty, codepoints, lines:F, whole:F, strings:F.
+inline std::vector<std::string> texts_of(const std::string& key) {
+  std::vector<std::string> texts;
+  if (key == "nasty") {
+    for (const auto& [name, bytes] : nasty_texts()) texts.push_back(bytes);
+    return texts;
+  }
+  if (key == "codepoints") return code_point_texts();
+  const std::string kind = key.substr(0, key.find(':'));
+  const std::string name = key.substr(key.find(':') + 1);
+  const std::string group = name.substr(0, name.find('/'));
+  const std::filesystem::path path = unpacked(group) / name.substr(group.size() + 1);
+  if (kind == "lines") return read_lines(path);
+  if (kind == "strings") return read_strings(path);
+  return {read_file(path)};
+}
+
+}  // namespace danlu::test

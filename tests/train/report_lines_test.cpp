@@ -1,0 +1,118 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "train/report/console.h"
+#include "train/report/log_lines.h"
+#include "train/report/sparkline.h"
+
+namespace danlu::train::report_lines_test {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+StepRecord a_record() {
+  return {.step = 600,
+          .total_steps = 22156,
+          .epoch = 0.2,
+          .loss = 0.10014,
+          .token_accuracy = 0.98613,
+          .grad_norm = 0.17811,
+          .lr = 5.4e-5,
+          .elapsed_s = 3 * 3600 + 14 * 60 + 25,
+          .remaining_s = 4 * 86400 + 20 * 3600,
+          .step_s = 2.5,
+          .tokens_per_s = 3120,
+          .samples_per_s = 4,
+          .mfu = 0.314,
+          .data_wait = 0.003,
+          .memory_bytes = 45204930560};  // 42.1 GiB
+}
+
+TEST(StepLine, ShowsWhatAPersonWatches) {
+  EXPECT_EQ(
+      step_line(a_record(), 64ull << 30, 3),
+      "step 600/22156  2.71%  loss 0.1001  acc 0.986  gnorm 0.178  lr 5.4e-05  mem 42.1/64.0GiB  "
+      "3,120 tok/s (1,040/dev)  mfu 31.4%  data 0.3%  3h14m<4d20h");
+}
+
+TEST(StepLine, LeavesOutWhatIsNotKnown) {
+  StepRecord record = a_record();
+  record.token_accuracy = record.mfu = -1;
+  const std::string line = step_line(record);
+  EXPECT_THAT(line, Not(HasSubstr("acc")));
+  EXPECT_THAT(line, Not(HasSubstr("mfu")));
+  EXPECT_THAT(line, Not(HasSubstr("/dev")));
+  EXPECT_THAT(line, HasSubstr("mem 42.1GiB"));
+  EXPECT_FALSE(step_json(record).contains("token_acc"));
+  EXPECT_FALSE(step_json(record).contains("mfu"));
+}
+
+TEST(StepLine, CountsSkippedSteps) {
+  StepRecord record = a_record();
+  record.skipped_steps = 2;
+  record.loss_scale = 1024;
+  EXPECT_THAT(step_line(record), HasSubstr("  scale 1024  "));
+  EXPECT_THAT(step_line(record), HasSubstr("  skipped 2"));
+}
+
+// Keys of ms-swift 2.x and 3.x, and ours.
+TEST(StepJson, HoldsTheKeysThatPlottersKnow) {
+  EXPECT_EQ(
+      step_json(a_record()).dump(),
+      R"j({"loss":0.10014,"token_acc":0.98613,"acc":0.98613,"grad_norm":0.17811,"learning_rate":5.4e-05,)j"
+      R"j("epoch":0.2,"global_step":600,"global_step/max_steps":"600/22156","percentage":"2.71%",)j"
+      R"j("elapsed_time":"3h 14m 25s","remaining_time":"4d 20h 0m 0s","memory(GiB)":42.1,)j"
+      R"j("train_speed(s/it)":2.5,"train_speed(iter/s)":0.4,"tokens_per_second":3120.0,)j"
+      R"j("samples_per_second":4.0,"mfu":0.314,"data_wait":0.003})j");
+}
+
+TEST(StepJson, HfFormatHasOnlyHfKeys) {
+  EXPECT_EQ(hf_step_json(a_record()).dump(),
+            R"j({"loss":0.1001,"grad_norm":0.17811,"learning_rate":5.4e-05,"epoch":0.2})j");
+}
+
+TEST(EvalJson, DividesByTheSecondsItTook) {
+  const EvalRecord record{.step = 50,
+                          .total_steps = 100,
+                          .epoch = 0.5,
+                          .loss = 1.25,
+                          .token_accuracy = 0.5,
+                          .num_samples = 80,
+                          .num_batches = 10,
+                          .seconds = 4};
+  EXPECT_EQ(
+      eval_json(record).dump(),
+      R"j({"eval_loss":1.25,"eval_token_acc":0.5,"eval_acc":0.5,"eval_runtime":4.0,)j"
+      R"j("eval_samples_per_second":20.0,"eval_steps_per_second":2.5,"epoch":0.5,"global_step":50,)j"
+      R"j("global_step/max_steps":"50/100"})j");
+  EXPECT_EQ(eval_line(record), "eval 50/100  loss 1.2500  acc 0.500  ppl 3.490  80 samples  4.0s");
+}
+
+TEST(SpelledDuration, NamesUnitsFromTheLargest) {
+  EXPECT_EQ(spelled_duration(0), "0s");
+  EXPECT_EQ(spelled_duration(59.6), "1m 0s");
+  EXPECT_EQ(spelled_duration(90061), "1d 1h 1m 1s");
+  EXPECT_EQ(spelled_duration(std::nan("")), "?");
+}
+
+TEST(Sparkline, DrawsEightHeights) {
+  EXPECT_EQ(sparkline(std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7}), "▁▂▃▄▅▆▇█");
+  EXPECT_EQ(sparkline(std::vector<double>{3, 3}), "▅▅");
+  EXPECT_EQ(sparkline(std::vector<double>{}), "");
+}
+
+TEST(Sparkline, TakesMeansOfStretchesAndSkipsGaps) {
+  EXPECT_EQ(sparkline(std::vector<double>{0, 2, 10, 12}, 2), "▁█");
+  EXPECT_EQ(sparkline(std::vector<double>{0, std::nan(""), 1}, 3), "▁ █");
+}
+
+TEST(ProgressBarText, FillsInEighths) {
+  // 44 columns less 12 before and 19 behind leave 13; 13 · 5/8 = 8 1/8
+  EXPECT_EQ(progress_bar_text(5, 8, 62, 37, 44), "Train:  62%|████████▏    | 5/8 [1m02s<37.0s]");
+  EXPECT_EQ(progress_bar_text(0, 0, 0, 0, 30), "Train:   0%| | 0/0 [0.0s<0.0s]");
+  EXPECT_EQ(progress_bar_text(8, 8, 62, 0, 34), "Train: 100%|████| 8/8 [1m02s<0.0s]");
+}
+
+}  // namespace danlu::train::report_lines_test

@@ -1,0 +1,65 @@
+// The texts that goldens are taken over, by name. tests/text/tokenizer_golden.h reads them alike.
+import fs from 'node:fs';
+import path from 'node:path';
+import { nastyTexts, toText } from './nasty.mjs';
+
+/** Every string of a JSON value, in order of appearance. */
+function collectStrings(value, out) {
+  if (typeof value === 'string') out.push(value);
+  else if (value && typeof value === 'object') for (const item of Object.values(value)) collectStrings(item, out);
+}
+
+export function readLines(file) {
+  const lines = toText(fs.readFileSync(file)).split('\n');
+  if (lines[lines.length - 1] === '') lines.pop();
+  return lines;
+}
+
+/** .json: its strings; .jsonl: the strings of every line; what does not parse: its lines. */
+function readStrings(file) {
+  const text = toText(fs.readFileSync(file));
+  const documents = file.endsWith('.jsonl') ? text.split('\n').filter((line) => line !== '') : [text];
+  const strings = [];
+  try {
+    for (const document of documents) collectStrings(JSON.parse(document), strings);
+  } catch {
+    return readLines(file);
+  }
+  return strings;
+}
+
+function filesUnder(root, folder) {
+  return fs.readdirSync(path.join(root, folder), { recursive: true })
+    .map((name) => path.posix.join(folder, name.split(path.sep).join('/')))
+    .filter((name) => fs.statSync(path.join(root, name)).isFile())
+    .sort();
+}
+
+/** Code points in contexts where their class, case and composition matter. */
+export function codePointTexts(begin, end) {
+  const texts = [];
+  for (let value = begin; value < end; ++value) {
+    if (value >= 0xd800 && value < 0xe000) continue;
+    const c = String.fromCodePoint(value);
+    texts.push(`a${c}b ${c}1${c}${c} !${c}`);
+  }
+  return texts;
+}
+
+export const codePointRanges = [[0, 0x32000], [0xe0000, 0xe0200], [0x10ff00, 0x110000]];
+
+/** Map from key to a function that gives the texts. */
+export function textSources(root) {
+  const sources = new Map();
+  sources.set('nasty', () => nastyTexts().map(([, bytes]) => toText(bytes)));
+  sources.set('codepoints', () => codePointRanges.flatMap(([begin, end]) => codePointTexts(begin, end)));
+  for (const file of filesUnder(root, 'corpora')) {
+    sources.set(`lines:${file}`, () => readLines(path.join(root, file)));
+    sources.set(`whole:${file}`, () => [toText(fs.readFileSync(path.join(root, file)))]);
+  }
+  for (const file of filesUnder(root, 'instruct')) {
+    const isJson = file.endsWith('.json') || file.endsWith('.jsonl');
+    sources.set(`${isJson ? 'strings' : 'lines'}:${file}`, () => (isJson ? readStrings : readLines)(path.join(root, file)));
+  }
+  return sources;
+}
