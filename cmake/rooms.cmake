@@ -4,6 +4,7 @@
 function(danlu_room name)
   cmake_parse_arguments(ARG "TORCH" "" "DEPS;LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/plugin/")
   if(NOT sources)
     add_library(danlu_${name} INTERFACE)
     foreach(dep ${ARG_DEPS})
@@ -37,6 +38,17 @@ const char* const @symbol@ = R"danlu(@content@)danlu";
 }  // namespace danlu::@room@
 ]])
   target_sources(danlu_${room} PRIVATE ${source})
+endfunction()
+
+# src/<room>/<library>/plugin/*.cpp -> libdanlu_<library>.so, which the room opens at run time: for
+# libraries whose symbols must stay out of the process.
+function(danlu_plugin room library)
+  cmake_parse_arguments(ARG "" "" "LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/${library}/plugin/*.cpp)
+  add_library(danlu_${library} MODULE ${sources})
+  target_include_directories(danlu_${library} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(danlu_${library} PRIVATE ${ARG_LIBS})
+  add_dependencies(danlu_${room} danlu_${library})
 endfunction()
 
 function(danlu_whole_archive target)

@@ -32,8 +32,8 @@ bool has_tool_calls(const Message& message) {
 class SpanFinder {
  public:
   SpanFinder(const ChatRenderer& renderer, const std::vector<Message>& messages, const std::string& full,
-             const SpecialIndex& special, std::string_view eos_text)
-      : renderer_(renderer), messages_(messages), full_(full), special_(special), eos_text_(eos_text) {}
+             const SpecialIndex& special, const std::vector<std::string>& closers)
+      : renderer_(renderer), messages_(messages), full_(full), special_(special), closers_(closers) {}
 
   ByteSpan find(size_t message, size_t not_before) {
     prompt_ = renderer_.render(message, true);
@@ -108,13 +108,17 @@ class SpanFinder {
   size_t find_end(size_t message, size_t begin) {
     if (has_tool_calls(messages_[message])) return end_of_tool_calls(message, begin);
     const size_t content_end = find_content_end(messages_[message].content, begin);
-    const size_t end = end_of_turn(full_, content_end, special_, eos_text_);
+    const size_t end = end_of_turn(full_, content_end, special_, closers_);
     if (end != kNone) return end;
     // Not directly after the content: the next special token closes the turn, in this message's text.
-    const size_t limit = text_end(message);
+    const auto limit = text_end(message);
     const size_t next = special_.find(full_, content_end);
-    if (next < limit) return end_of_turn(full_, next, special_, eos_text_);
-    return std::max(content_end, begin + jinja::strip(std::string_view(full_).substr(begin, limit - begin), false, true).size());
+    if (next < limit.value_or(full_.size())) return end_of_turn(full_, next, special_, closers_);
+    return limit ? std::max(content_end, trimmed_end(begin, *limit)) : content_end;
+  }
+
+  size_t trimmed_end(size_t begin, size_t end) const {
+    return begin + jinja::strip(std::string_view(full_).substr(begin, end - begin), false, true).size();
   }
 
   /// Where the content, as the template printed it, ends; `begin` if it cannot be seen.
@@ -133,60 +137,69 @@ class SpanFinder {
     return begin;
   }
 
-  /// Where the text of the messages up to this one ends in the final text.
-  size_t text_end(size_t message) const {
+  /// Where the text of the messages up to this one ends in the final text; nothing if the template
+  /// prints them differently once more messages follow.
+  std::optional<size_t> text_end(size_t message) const {
     if (message + 1 == messages_.size()) return full_.size();
-    return common_prefix(renderer_.render(message + 1, false), full_);
+    try {
+      const std::string alone = renderer_.render(message + 1, false);
+      if (full_.starts_with(alone)) return alone.size();
+    } catch (const DataError&) {
+      // The template refuses the shortened conversation.
+    }
+    return std::nullopt;
   }
 
-  /// Tool calls may hold special tokens of their own: the last end-of-turn token counts.
+  /// Calls may hold special tokens of their own, so the last closer of the turn's text counts; where that
+  /// text is not known to end, the first one.
   size_t end_of_tool_calls(size_t message, size_t begin) const {
-    size_t limit = text_end(message);
-    if (limit <= begin) limit = next_answer_or_end(message);
-    const std::string_view text = std::string_view(full_).substr(0, limit);
-    if (!eos_text_.empty()) {
-      const size_t eos = text.rfind(eos_text_);
-      if (eos != kNone && eos >= begin) return eos + eos_text_.size();
+    const auto limit = text_end(message);
+    const std::string_view text = std::string_view(full_).substr(0, limit.value_or(full_.size()));
+    size_t end = kNone;
+    for (const std::string& closer : closers_) {
+      const size_t at = limit ? text.rfind(closer) : text.find(closer, begin);
+      if (at == kNone || at < begin) continue;
+      const size_t after = at + closer.size();
+      end = end == kNone ? after : limit ? std::max(end, after) : std::min(end, after);
     }
-    size_t end = begin;
+    if (end != kNone) return end;
+    if (!limit) return find_content_end(messages_[message].content, begin);
+    end = begin;
     for (size_t at = special_.find(text, begin); at != kNone; at = special_.find(text, at)) {
       at += special_.length_at(text, at);
       end = at;
     }
-    return end > begin ? end : begin + jinja::strip(text.substr(begin), false, true).size();
-  }
-
-  /// Rewritten history: the turn ends at the first eos after it begins, or with the text.
-  size_t next_answer_or_end(size_t message) const {
-    const size_t begin = std::min(prompt_.size(), full_.size());
-    const size_t eos = eos_text_.empty() ? kNone : full_.find(eos_text_, begin);
-    return eos == kNone ? full_.size() : eos + eos_text_.size();
+    return end > begin ? end : trimmed_end(begin, text.size());
   }
 
   const ChatRenderer& renderer_;
   const std::vector<Message>& messages_;
   const std::string& full_;
   const SpecialIndex& special_;
-  std::string_view eos_text_;
+  const std::vector<std::string>& closers_;
   std::string prompt_;
 };
 
 }  // namespace
 
-size_t end_of_turn(std::string_view text, size_t position, const SpecialIndex& special, std::string_view eos_text) {
+size_t end_of_turn(std::string_view text, size_t position, const SpecialIndex& special,
+                   const std::vector<std::string>& closers) {
   size_t at = position;
   while (at < text.size() && (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r')) ++at;
   const size_t length = special.length_at(text, at);
   if (length == 0) return kNone;
-  const bool is_eos = text.substr(at, length) == eos_text;
+  const auto is_closer = [&](std::string_view token) { return std::find(closers.begin(), closers.end(), token) != closers.end(); };
+  const bool closed = is_closer(text.substr(at, length));
   at += length;
-  if (!is_eos && !eos_text.empty() && text.substr(at).starts_with(eos_text)) at += eos_text.size();
+  const size_t next = special.length_at(text, at);
+  if (!closed && next > 0 && is_closer(text.substr(at, next))) at += next;
   return at;
 }
 
 std::vector<ByteSpan> find_answer_spans(const ChatRenderer& renderer, const std::vector<Message>& messages,
-                                        const std::string& full, const SpecialIndex& special, std::string_view eos_text) {
-  SpanFinder finder(renderer, messages, full, special, eos_text);
+                                        const std::string& full, const SpecialIndex& special,
+                                        const std::vector<std::string>& closers) {
+  SpanFinder finder(renderer, messages, full, special, closers);
   std::vector<ByteSpan> spans;
   size_t not_before = 0;
   for (size_t i = 0; i < messages.size(); ++i) {

@@ -21,7 +21,7 @@ class JinjaEncoder final : public ChatEncoder {
  public:
   JinjaEncoder(std::shared_ptr<const Tokenizer> tokenizer, std::string source, std::string origin, Json arguments)
       : tokenizer_(std::move(tokenizer)), template_(source, origin), origin_(std::move(origin)),
-        arguments_(std::move(arguments)), special_(*tokenizer_), eos_text_(tokenizer_->special_tokens().eos.value_or("")) {
+        arguments_(std::move(arguments)), special_(*tokenizer_) {
     hash_ = hash_bytes(arguments_.is_null() ? "" : arguments_.dump(-1, ' ', false, Json::error_handler_t::replace),
                        hash_bytes(source));
     find_stop_ids();
@@ -109,7 +109,7 @@ class JinjaEncoder final : public ChatEncoder {
       messages[message] = Session::message_value(conversation.messages[message], &content);
       return session.render(std::move(messages), false).text;
     };
-    return find_answer_spans(renderer, conversation.messages, full.text, special_, eos_text_);
+    return find_answer_spans(renderer, conversation.messages, full.text, special_, closers_);
   }
 
   /// {% generation %} blocks say themselves what the targets are; one block per answer lets `train` choose.
@@ -146,28 +146,31 @@ class JinjaEncoder final : public ChatEncoder {
     return bindings;
   }
 
-  /// EOS, and the special token the template puts after an answer.
+  void add_stop(std::optional<TokenId> id) {
+    if (!id || std::find(stop_ids_.begin(), stop_ids_.end(), *id) != stop_ids_.end()) return;
+    stop_ids_.push_back(*id);
+    if (auto text = tokenizer_->id_to_token(*id)) closers_.push_back(std::move(*text));
+  }
+
+  /// EOS, and the special token that a plain answer ends with.
   void find_stop_ids() {
-    if (const auto eos = tokenizer_->eos_id()) stop_ids_.push_back(*eos);
-    static const std::string kAnswer = "danlu-probe-7f3a9c";
+    add_stop(tokenizer_->eos_id());
+    const std::string answer = "danlu-probe-7f3a9c";
     Conversation probe;
-    probe.messages = {{.role = "user", .content = "a"}, {.role = "assistant", .content = kAnswer}};
+    probe.messages = {{.role = "user", .content = "a"}, {.role = "assistant", .content = answer}};
     std::string text;
     try {
       text = render(probe, false);
     } catch (const DataError&) {
       return;  // a template that wants more than two plain messages tells nothing here
     }
-    const size_t at = text.find(kAnswer);
+    size_t at = text.find(answer);
     if (at == std::string::npos) return;
-    const size_t end = end_of_turn(text, at + kAnswer.size(), special_, eos_text_);
-    if (end == std::string::npos) return;
-    const size_t begin = special_.find(text, at + kAnswer.size());
-    const auto id = tokenizer_->token_to_id(text.substr(begin, special_.length_at(text, begin)));
-    if (id && std::find(stop_ids_.begin(), stop_ids_.end(), *id) == stop_ids_.end() &&
-        begin + special_.length_at(text, begin) == end) {
-      stop_ids_.push_back(*id);
-    }
+    at += answer.size();
+    const size_t end = end_of_turn(text, at, special_, closers_);
+    const size_t begin = special_.find(text, at);
+    if (end == std::string::npos || begin + special_.length_at(text, begin) != end) return;
+    add_stop(tokenizer_->token_to_id(text.substr(begin, end - begin)));
   }
 
   std::shared_ptr<const Tokenizer> tokenizer_;
@@ -175,9 +178,9 @@ class JinjaEncoder final : public ChatEncoder {
   std::string origin_;
   Json arguments_;
   SpecialIndex special_;
-  std::string eos_text_;
   uint64_t hash_ = 0;
   std::vector<TokenId> stop_ids_;
+  std::vector<std::string> closers_;  ///< texts of stop_ids_
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // tests/data/preprocess_fakes.h: a tokenizer and a template whose results can be worked out by
 // hand.
 #pragma once
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <filesystem>

@@ -1,6 +1,7 @@
 // `danlu preprocess` as a function: rows to Megatron files, restarts, caches, refusals.
 #include "data/preprocess.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -115,8 +116,8 @@ TEST(Preprocess, DropsSamplesOfSeqLengthOrMore) {
   EXPECT_EQ(result.report.lengths.max, 19);
   ASSERT_EQ(result.report.dropped.size(), 1u);
   EXPECT_EQ(result.report.dropped[0].reason, "longer than 19 tokens");
-  // Row 3: 1 + 21 letters, "uq3" and "a", </s>: 27 tokens.
-  EXPECT_THAT(result.report.dropped[0].examples[0], HasSubstr("a.jsonl:4: 27 tokens"));
+  // The third row: "uq2", "a", 1 + 14 letters, </s>: 20 tokens.
+  EXPECT_THAT(result.report.dropped[0].examples[0], HasSubstr("a.jsonl:3: 20 tokens"));
   EXPECT_EQ(result.report.rows_kept + result.report.dropped[0].count, 40);
 }
 

@@ -137,7 +137,7 @@ TEST(RowReader, SaysWhereJsonIsMalformed) {
   EXPECT_THAT(error_text<DataError>([&] { texts_of(resolve_dataset(directory / "a.json")); }),
               HasSubstr("a.json:3:8: not valid JSON"));
   EXPECT_THAT(error_text<DataError>([&] { texts_of(resolve_dataset(directory / "b.jsonl")); }),
-              HasSubstr("b.jsonl:2:"));
+              HasSubstr("b.jsonl:2:6: not valid JSON"));
   EXPECT_THAT(error_text<DataError>([&] { texts_of(resolve_dataset(directory / "c.jsonl")); }),
               HasSubstr("c.jsonl:2:"));
 }

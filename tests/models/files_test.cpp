@@ -90,6 +90,8 @@ class Both : public weights::TensorSource {
       : dump_(std::move(dump)), ids_BT_(std::move(ids_BT)) {
     infos_.push_back({"input_ids", DType::kI64, ids_BT_.sizes().vec()});
     if (dump_) infos_.insert(infos_.begin(), dump_->tensors().begin(), dump_->tensors().end());
+    std::sort(infos_.begin(), infos_.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
   }
   const std::vector<weights::TensorInfo>& tensors() const override { return infos_; }
   void read(const std::string& name, std::span<std::byte> out) const override {

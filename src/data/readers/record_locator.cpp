@@ -130,6 +130,22 @@ struct FaultFinder : nlohmann::json_sax<nlohmann::json> {
   }
 };
 
+std::string find_fault_in_lines(const std::filesystem::path& path) {
+  LineReader lines(ByteStream::open(path));
+  std::string text;
+  for (int64_t line = 1; lines.next(&text); ++line) {
+    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (nlohmann::json::accept(text)) continue;
+    try {
+      (void)parse_json(text, "");
+    } catch (const DataError& error) {
+      // parse_json says ":1:column: what".
+      return fmt::format("{}:{}{}", path.string(), line, std::string(error.what()).substr(2));
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 int64_t line_of_json_record(const std::filesystem::path& path, int64_t index) {
@@ -146,7 +162,8 @@ int64_t line_of_json_record(const std::filesystem::path& path, int64_t index) {
   return 0;
 }
 
-std::string find_json_fault(const std::filesystem::path& path) {
+std::string find_json_fault(const std::filesystem::path& path, bool one_record_a_line) {
+  if (one_record_a_line) return find_fault_in_lines(path);
   CountingInput::Source source;
   source.stream = ByteStream::open(path);
   source.load();

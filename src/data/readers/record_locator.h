@@ -12,8 +12,9 @@ namespace danlu::data {
 /// records.
 int64_t line_of_json_record(const std::filesystem::path& path, int64_t index);
 
-/// Parses a whole JSON file (either form) to find its first fault.
+/// Parses a JSON file to find its first fault. `one_record_a_line`: a record ends with its line, so
+/// that the fault is not reported on a later one.
 /// Result: "file:line:column: what is wrong", or "" if none is found.
-std::string find_json_fault(const std::filesystem::path& path);
+std::string find_json_fault(const std::filesystem::path& path, bool one_record_a_line);
 
 }  // namespace danlu::data

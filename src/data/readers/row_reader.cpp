@@ -151,9 +151,9 @@ class DuckDbRows : public FileRows {
 
   [[noreturn]] void fail(const std::string& message) const {
     if (file_.type == FileType::kJson || file_.type == FileType::kJsonLines) {
-      if (const std::string fault = find_json_fault(file_.path); !fault.empty()) {
-        throw DataError(fault);
-      }
+      const bool is_lines = file_.type == FileType::kJsonLines;
+      const std::string fault = find_json_fault(file_.path, is_lines);
+      if (!fault.empty()) throw DataError(fault);
     }
     std::string first_line = message.substr(0, message.find('\n'));
     throw DataError(fmt::format("{}: cannot read the rows: {}", file_.path.string(), first_line));

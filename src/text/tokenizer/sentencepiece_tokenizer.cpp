@@ -1,12 +1,12 @@
 // tokenizer.model: SentencePiece's own library, with added tokens handled as transformers' slow
 // LlamaTokenizer does: they are cut out first, and each stretch between is encoded by itself.
 #include <fmt/format.h>
-#include <sentencepiece_processor.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "text/sentencepiece/model.h"
 #include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/companions.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
@@ -29,9 +29,10 @@ class SentencePieceTokenizer final : public Tokenizer {
     modern_ = companions.flag("legacy") == std::optional(false);
     std::string model(file.text());
     if (modern_) model += kNoDummyPrefix;
-    const auto status = model_.LoadFromSerializedProto(model);
-    if (!status.ok()) fail_load(path, file.text(), status.ToString());
-    num_pieces_ = static_cast<size_t>(model_.GetPieceSize());
+    std::string why;
+    model_ = open_sentencepiece(model, &why);
+    if (!model_) fail_load(path, file.text(), why);
+    num_pieces_ = static_cast<size_t>(model_->size());
     read_special(companions);
     add_companion_tokens(
         companions, [&](const std::string& content) { return find_piece(content); }, added_);
@@ -68,8 +69,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     const auto end_run = [&] {
       if (run.empty()) return;
       std::string text;
-      const auto status = model_.Decode(run, &text);
-      if (!status.ok()) throw ModelError(fmt::format("sentencepiece: {}", status.ToString()));
+      const std::string why = model_->decode(run, &text);
+      if (!why.empty()) throw ModelError(fmt::format("sentencepiece: {}", why));
       out += text;
       run.clear();
     };
@@ -82,9 +83,9 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (const AddedToken* token = added_.by_id(id)) {
         end_run();
         out += token->content;
-      } else if (is_piece(id) && model_.IsControl(id)) {
+      } else if (is_piece(id) && model_->is_control(id)) {
         end_run();
-        out += model_.IdToPiece(id);
+        out += model_->piece(id);
       } else if (is_piece(id)) {
         run.push_back(id);
       }
@@ -102,12 +103,12 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<std::string> id_to_token(TokenId id) const override {
     if (const AddedToken* added = added_.by_id(id)) return added->content;
     if (!is_piece(id)) return std::nullopt;
-    return model_.IdToPiece(id);
+    return model_->piece(id);
   }
   bool is_special(TokenId id) const override {
-    return added_.is_special(id) || (is_piece(id) && model_.IsControl(id));
+    return added_.is_special(id) || (is_piece(id) && model_->is_control(id));
   }
-  bool is_text_final_after(TokenId id) const override { return !is_piece(id) || !model_.IsByte(id); }
+  bool is_text_final_after(TokenId id) const override { return !is_piece(id) || !model_->is_byte(id); }
 
  private:
   [[noreturn]] static void fail_load(const fs::path& path, std::string_view text,
@@ -129,20 +130,20 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   bool is_piece(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < num_pieces_; }
   TokenId find_piece(std::string_view piece) const {
-    const int id = model_.PieceToId(piece);
-    return is_piece(id) && model_.IdToPiece(id) == piece ? id : -1;
+    const int id = model_->id_of(piece);
+    return is_piece(id) && model_->piece(id) == piece ? id : -1;
   }
 
   /// The model's own bos, eos, unk and pad stand in where no file names any.
   void read_special(Companions& companions) {
     const auto fill = [&](std::optional<std::string>& slot, int id) {
-      if (!slot && is_piece(id)) slot = model_.IdToPiece(id);
+      if (!slot && is_piece(id)) slot = model_->piece(id);
     };
     const auto named = [&](const char* key) { return companions.config.contains(key); };
-    if (!named("bos_token")) fill(companions.special.bos, model_.bos_id());
-    if (!named("eos_token")) fill(companions.special.eos, model_.eos_id());
-    if (!named("unk_token")) fill(companions.special.unk, model_.unk_id());
-    if (!named("pad_token")) fill(companions.special.pad, model_.pad_id());
+    if (!named("bos_token")) fill(companions.special.bos, model_->bos_id());
+    if (!named("eos_token")) fill(companions.special.eos, model_->eos_id());
+    if (!named("unk_token")) fill(companions.special.unk, model_->unk_id());
+    if (!named("pad_token")) fill(companions.special.pad, model_->pad_id());
     special_ = companions.special;
   }
 
@@ -170,12 +171,12 @@ class SentencePieceTokenizer final : public Tokenizer {
       prefixed += text;
       text = prefixed;
     }
-    const auto status = model_.Encode(text, &found);
-    if (!status.ok()) throw ModelError(fmt::format("sentencepiece: {}", status.ToString()));
+    const std::string why = model_->encode(text, &found);
+    if (!why.empty()) throw ModelError(fmt::format("sentencepiece: {}", why));
     ids.insert(ids.end(), found.begin(), found.end());
   }
 
-  sentencepiece::SentencePieceProcessor model_;
+  std::unique_ptr<const SentencePieceModel> model_;
   AddedTokens added_;
   std::vector<TokenId> prefix_, suffix_;
   size_t num_pieces_ = 0, size_ = 0;

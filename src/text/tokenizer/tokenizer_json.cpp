@@ -157,7 +157,9 @@ std::unique_ptr<Model> make_model(ModelSource& source, const std::string& origin
   fail_unknown_type("a model", type, origin);
 }
 
-AddedToken read_added_token(const Json& spec, const Vocabulary& vocabulary,
+/// Ids are given out as HF does on loading, whatever the file says: the vocabulary's own for a token
+/// it knows, else the next one after the vocabulary and the tokens added so far.
+AddedToken read_added_token(const Json& spec, const Vocabulary& vocabulary, TokenId& next_id,
                             const std::string& origin) {
   if (!spec.is_object()) throw ModelError(origin + ": an entry of \"added_tokens\" is no object");
   AddedToken token;
@@ -167,8 +169,8 @@ AddedToken read_added_token(const Json& spec, const Vocabulary& vocabulary,
     throw ModelError(fmt::format("{}: added token \"{}\" has the id {}; it must be between 0 and {}",
                                  origin, token.content, id, Vocabulary::kMaxId));
   }
-  const TokenId in_vocabulary = vocabulary.find(token.content);
-  token.id = in_vocabulary >= 0 ? in_vocabulary : static_cast<TokenId>(id);
+  token.id = vocabulary.find(token.content);
+  if (token.id < 0) token.id = next_id++;
   token.single_word = field_or(spec, "single_word", false, origin);
   token.lstrip = field_or(spec, "lstrip", false, origin);
   token.rstrip = field_or(spec, "rstrip", false, origin);
@@ -192,8 +194,10 @@ Pipeline assemble(ModelSource& source, const Json& parts, const std::string& ori
   pipeline.normalizer = make_normalizer(part("normalizer"), origin);
   pipeline.decoder = make_decoder(part("decoder"), origin);
   pipeline.post_processor = make_post_processor(part("post_processor"), origin);
+  const Vocabulary& vocabulary = pipeline.model->vocabulary();
+  auto next_id = static_cast<TokenId>(vocabulary.count());
   for (const Json& token : part("added_tokens")) {
-    pipeline.added.add(read_added_token(token, pipeline.model->vocabulary(), origin));
+    pipeline.added.add(read_added_token(token, vocabulary, next_id, origin));
   }
   return pipeline;
 }

@@ -1,0 +1,53 @@
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "text/sentencepiece/model.h"
+
+namespace danlu::text {
+namespace {
+
+using Factory = SentencePieceModel* (*)(const char*, size_t, std::string*);
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr int kOwnSymbols = 0;  // the sanitizer's runtime refuses RTLD_DEEPBIND
+#else
+constexpr int kOwnSymbols = RTLD_DEEPBIND;
+#endif
+
+/// The plug-in lies beside the library or program this code is part of.
+fs::path plugin_path() {
+  Dl_info info{};
+  const auto here = reinterpret_cast<void*>(&open_sentencepiece);
+  std::error_code ignored;
+  const fs::path home = ::dladdr(here, &info) && info.dli_fname
+                            ? fs::weakly_canonical(info.dli_fname, ignored).parent_path()
+                            : fs::path();
+  return home / "libdanlu_sentencepiece.so";
+}
+
+Factory open_plugin() {
+  const fs::path path = plugin_path();
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | kOwnSymbols);
+  void* factory = library ? ::dlsym(library, "danlu_sentencepiece_model") : nullptr;
+  if (!factory) {
+    const char* why = ::dlerror();
+    throw ModelError(
+        fmt::format("[sentencepiece] cannot open {}: {}", path.string(), why ? why : "unknown"),
+        {"`make deps build` installs libsentencepiece and builds the plug-in",
+         "请运行 make deps build"});
+  }
+  return reinterpret_cast<Factory>(factory);
+}
+
+}  // namespace
+
+std::unique_ptr<const SentencePieceModel> open_sentencepiece(std::string_view serialized,
+                                                             std::string* error) {
+  static const Factory factory = open_plugin();
+  return std::unique_ptr<const SentencePieceModel>(
+      factory(serialized.data(), serialized.size(), error));
+}
+
+}  // namespace danlu::text

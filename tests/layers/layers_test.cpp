@@ -1,0 +1,191 @@
+// Adapters, recomputation and layouts of single layers.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "../ops/finite_differences.h"
+#include "layers/attention.h"
+#include "layers/mlp.h"
+#include "layers/recompute.h"
+
+namespace danlu::layers {
+namespace {
+
+using test::expect_gradients;
+using test::random_f64;
+
+LoraAdapter adapter(const std::vector<at::Tensor>& in, bool dora) {
+  LoraAdapter result;
+  result.a_RI = in[0];
+  result.b_OR = in[1];
+  if (dora) result.magnitude_O = in[2];
+  result.scale = 1.7;
+  return result;
+}
+
+TEST(AdaptedLinear, EqualsTheMergedWeight) {
+  const at::Tensor x = random_f64({4, 5}, 1), weight = random_f64({3, 5}, 2);
+  for (const bool dora : {false, true}) {
+    const LoraAdapter lora =
+        adapter({random_f64({2, 5}, 3), random_f64({3, 2}, 4), random_f64({3}, 5)}, dora);
+    const at::Tensor expected = at::mm(x, merged_weight(weight, lora).t());
+    EXPECT_TRUE(at::allclose(adapted_linear(x, weight, lora, false, 0), expected, 1e-10, 1e-12))
+        << dora;
+  }
+}
+
+TEST(AdaptedLinear, DorasRowsGetTheLengthOfTheMagnitude) {
+  const LoraAdapter lora = adapter(
+      {random_f64({2, 5}, 3), random_f64({3, 2}, 4), at::tensor({1.0, 2.0, 3.0}, at::kDouble)},
+      true);
+  const at::Tensor merged = merged_weight(random_f64({3, 5}, 2), lora);
+  EXPECT_TRUE(at::allclose(at::norm(merged, 2, {1}), lora.magnitude_O));
+}
+
+TEST(AdaptedLinear, GradientsMatchFiniteDifferences) {
+  const at::Tensor weight = random_f64({3, 5}, 2);
+  expect_gradients(
+      [&](const auto& in) {
+        return adapted_linear(in[2], weight, adapter({in[0], in[1]}, false), false, 0);
+      },
+      {random_f64({2, 5}, 3), random_f64({3, 2}, 4), random_f64({4, 5}, 1)});
+  // DoRA's gradients of A and B treat the row length as a constant, so only x and the magnitude are
+  // plain derivatives.
+  const at::Tensor a = random_f64({2, 5}, 3), b = random_f64({3, 2}, 4);
+  expect_gradients(
+      [&](const auto& in) {
+        return adapted_linear(in[0], weight, adapter({a, b, in[1]}, true), false, 0);
+      },
+      {random_f64({4, 5}, 1), random_f64({3}, 5)});
+}
+
+TEST(AdaptedLinear, DoraTakesTheRowLengthAsConstant) {
+  const at::Tensor x = random_f64({4, 5}, 1), weight = random_f64({3, 5}, 2),
+                   magnitude = random_f64({3}, 5);
+  const at::Tensor a = random_f64({2, 5}, 3), b = random_f64({3, 2}, 4);
+  const at::Tensor length = row_lengths(weight, adapter({a, b}, false));
+  const at::Tensor leaf_a = a.clone().requires_grad_(true), leaf_b = b.clone().requires_grad_(true);
+  const auto ours = torch::autograd::grad(
+      {adapted_linear(x, weight, adapter({leaf_a, leaf_b, magnitude}, true), false, 0)
+           .square()
+           .sum()},
+      {leaf_a, leaf_b});
+  const at::Tensor written =
+      (at::mm(x, weight.t()) + 1.7 * at::mm(at::mm(x, leaf_a.t()), leaf_b.t())) *
+      (magnitude / length);
+  const auto expected = torch::autograd::grad({written.square().sum()}, {leaf_a, leaf_b});
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::allclose(ours[i], expected[i], 1e-9, 1e-10));
+}
+
+TEST(Recompute, GivesTheGradientsOfThePlainBody) {
+  const at::Tensor weight = random_f64({3, 3}, 1).requires_grad_(true);
+  const Body body = [&](const std::vector<at::Tensor>& in) {
+    return at::tanh(at::mm(in[0], weight)) * in[1];
+  };
+  const at::Tensor x = random_f64({2, 3}, 2).requires_grad_(true),
+                   y = random_f64({2, 3}, 3).requires_grad_(true);
+  const auto plain = torch::autograd::grad({body({x, y}).sum()}, {x, y, weight});
+  const auto again =
+      torch::autograd::grad({recomputed(body, {x, y}, {weight}).sum()}, {x, y, weight});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(plain[i], again[i])) << i;
+}
+
+TEST(Recompute, RunsTheBodyAgainAndOnlyInBackward) {
+  int runs = 0;
+  const at::Tensor x = random_f64({2}, 1).requires_grad_(true), frozen = random_f64({2}, 2);
+  const Body body = [&](const std::vector<at::Tensor>& in) {
+    ++runs;
+    return in[0] * in[0] * in[1];
+  };
+  const at::Tensor out = recomputed(body, {x, frozen}, {});
+  EXPECT_EQ(runs, 1);
+  EXPECT_TRUE(torch::autograd::grad({out.sum()}, {x})[0].defined());
+  EXPECT_EQ(runs, 2);
+  const at::NoGradGuard no_grad;
+  EXPECT_FALSE(recomputed(body, {x, frozen}, {}).requires_grad());
+  EXPECT_EQ(runs, 3);
+}
+
+/// Rank 0 of two; the other rank's part of every sum is known.
+class KnownPeer : public parallel::Group {
+ public:
+  explicit KnownPeer(at::Tensor part) : part_(std::move(part)) {}
+  int64_t rank() const override { return 0; }
+  int64_t size() const override { return 2; }
+  void all_reduce_sum(at::Tensor& tensor) const override { tensor.add_(part_); }
+  at::Tensor all_gather(const at::Tensor& tensor, int64_t) const override { return tensor; }
+  at::Tensor reduce_scatter_sum(const at::Tensor& tensor, int64_t) const override { return tensor; }
+  void broadcast(at::Tensor&, int64_t) const override {}
+  void barrier() const override {}
+
+ private:
+  at::Tensor part_;
+};
+
+TEST(Linear, ColumnsSplitOverTwoRanksSumToTheWholeAndAddTheBiasOnce) {
+  const at::Tensor x = random_f64({4, 6}, 1), weight = random_f64({3, 6}, 2),
+                   bias = random_f64({3}, 3);
+  const KnownPeer peer(at::mm(x.narrow(1, 3, 3), weight.narrow(1, 3, 3).t()));
+  const parallel::Group& alone = parallel::Group::alone();
+  const parallel::Mesh mesh({&peer, &alone, &alone, &alone, &alone});
+  Pass pass;
+  pass.mesh = &mesh;
+  Linear half;
+  half.weight = {"w", weight.narrow(1, 0, 3), parallel::Split::kColumns};
+  half.bias = {"b", bias, parallel::Split::kReplicated};
+  EXPECT_TRUE(at::allclose(half.forward(x.narrow(1, 0, 3), pass), at::mm(x, weight.t()) + bias));
+}
+
+TEST(Linear, RowsSplitOverTwoRanksSumTheInputsGradient) {
+  const at::Tensor x = random_f64({4, 6}, 1).requires_grad_(true), weight = random_f64({4, 6}, 2);
+  const KnownPeer peer(at::mm(at::ones({4, 2}, at::kDouble), weight.narrow(0, 2, 2)));
+  const parallel::Group& alone = parallel::Group::alone();
+  const parallel::Mesh mesh({&peer, &alone, &alone, &alone, &alone});
+  Pass pass;
+  pass.mesh = &mesh;
+  Linear half;
+  half.weight = {"w", weight.narrow(0, 0, 2), parallel::Split::kRows};
+  const at::Tensor grad = torch::autograd::grad({half.forward(x, pass).sum()}, {x})[0];
+  EXPECT_TRUE(at::allclose(grad, at::mm(at::ones({4, 4}, at::kDouble), weight)));
+}
+
+Linear plain_linear(const at::Tensor& weight) {
+  Linear linear;
+  linear.weight = {"w", weight, parallel::Split::kReplicated};
+  return linear;
+}
+
+TEST(Attention, FusedLayoutsEqualSeparateProjections) {
+  // 4 heads of width 2 in 2 groups, hidden 8.
+  const at::Tensor q = random_f64({8, 8}, 1), k = random_f64({4, 8}, 2), v = random_f64({4, 8}, 3),
+                   o = random_f64({8, 8}, 4);
+  const at::Tensor x = random_f64({5, 8}, 5);
+  Pass pass;
+  pass.segments = {{0, 2, 5}, {0, 2, 5}};
+  const auto make = [&] {
+    Attention attention;
+    attention.num_heads = 4;
+    attention.num_kv_heads = 2;
+    attention.head_dim = 2;
+    attention.options.scale = 0.5;
+    attention.o = plain_linear(o);
+    return attention;
+  };
+  Attention separate = make(), thirds = make(), interleaved = make();
+  separate.q = plain_linear(q);
+  separate.k = plain_linear(k);
+  separate.v = plain_linear(v);
+  thirds.qkv = plain_linear(at::cat({q, k, v}));
+  const auto rows = [](const at::Tensor& w, int64_t begin, int64_t count) {
+    return w.narrow(0, begin, count);
+  };
+  interleaved.qkv = plain_linear(at::cat(
+      {rows(q, 0, 4), rows(k, 0, 2), rows(v, 0, 2), rows(q, 4, 4), rows(k, 2, 2), rows(v, 2, 2)}));
+  interleaved.fused = FusedQkv::kInterleaved;
+  const at::Tensor expected = separate.forward(x, pass);
+  EXPECT_TRUE(at::allclose(thirds.forward(x, pass), expected, 1e-10, 1e-12));
+  EXPECT_TRUE(at::allclose(interleaved.forward(x, pass), expected, 1e-10, 1e-12));
+}
+
+}  // namespace
+}  // namespace danlu::layers
