@@ -15,18 +15,19 @@ namespace danlu::arch {
 enum class RopeScaling { kNone, kLinear, kDynamic, kLlama3, kYarn };
 
 struct RopeConfig {
-  bool enabled = true;      ///< false: no rotary embedding (ALiBi models)
+  bool enabled = true;  ///< false: no rotary embedding (ALiBi models)
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1.0;
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;     ///< llama3
-  int64_t original_max_positions = 0;                       ///< llama3, yarn, dynamic
-  double beta_fast = 32.0, beta_slow = 1.0;                 ///< yarn
-  std::optional<double> attention_factor;                   ///< yarn; default 0.1 ln(factor) + 1
-  std::optional<double> mscale, mscale_all_dim;             ///< yarn (deepseek)
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  ///< llama3
+  int64_t original_max_positions = 0;                    ///< llama3, yarn, dynamic
+  double beta_fast = 32.0, beta_slow = 1.0;              ///< yarn
+  std::optional<double> attention_factor;                ///< yarn; default 0.1 ln(factor) + 1
+  std::optional<double> mscale, mscale_all_dim;          ///< yarn (deepseek)
 };
 
-/// How the query, key and value weights lie on disk (and in Danlu's parameters, which keep HF names).
+/// How the query, key and value weights lie on disk (and in Danlu's parameters, which keep HF
+/// names).
 enum class QkvLayout {
   kSeparate,     ///< three matrices
   kThirds,       ///< one matrix, rows q | k | v (Baichuan W_pack)
@@ -34,7 +35,8 @@ enum class QkvLayout {
 };
 
 struct ModelConfig {
-  std::string family;        ///< registry name: "llama", "qwen2", "qwen3", "mistral", "baichuan", "internlm2"
+  std::string
+      family;  ///< registry name: "llama", "qwen2", "qwen3", "mistral", "baichuan", "internlm2"
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t num_layers = 0;
@@ -47,18 +49,19 @@ struct ModelConfig {
   RopeConfig rope;
   QkvLayout qkv_layout = QkvLayout::kSeparate;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool qk_norm = false;         ///< RMSNorm per head on q and k, before rotary
+  bool qk_norm = false;  ///< RMSNorm per head on q and k, before rotary
   bool alibi = false;
-  bool norm_head = false;       ///< head rows are L2-normalised in every forward
+  bool norm_head = false;  ///< head rows are L2-normalised in every forward
   bool tie_embeddings = false;
   double z_loss_weight = 0.0;
-  /// Window of each layer in tokens, 0 = full; size num_layers.
+  /// Window of each layer in tokens (a position sees itself and the window - 1 before it), 0 =
+  /// full; size num_layers.
   std::vector<int64_t> sliding_window;
   double initializer_range = 0.02;
-  DType dtype = DType::kF32;    ///< torch_dtype of the files
-  std::vector<int64_t> eos_ids; ///< config.json / generation_config.json
+  DType dtype = DType::kF32;     ///< torch_dtype of the files
+  std::vector<int64_t> eos_ids;  ///< config.json / generation_config.json
   std::optional<int64_t> bos_id, pad_id;
-  Json raw = Json::object();    ///< config.json as read; carried over when saving
+  Json raw = Json::object();  ///< config.json as read; carried over when saving
 
   /// Errors: ModelError naming the impossible combination with both numbers.
   void validate() const;
@@ -66,25 +69,37 @@ struct ModelConfig {
 
 /// Which part of the model a parameter is; layers are built by asking for (role, layer).
 enum class Role {
-  kEmbedding, kFinalNorm, kHead,
-  kAttentionNorm, kQ, kK, kV, kQkv, kO, kQNorm, kKNorm,
-  kMlpNorm, kGate, kUp, kDown,
+  kEmbedding,
+  kFinalNorm,
+  kHead,
+  kAttentionNorm,
+  kQ,
+  kK,
+  kV,
+  kQkv,
+  kO,
+  kQNorm,
+  kKNorm,
+  kMlpNorm,
+  kGate,
+  kUp,
+  kDown,
 };
 
 /// How a parameter is cut over tensor-parallel ranks.
 enum class Split {
   kReplicated,
-  kRows,        ///< dim 0, equal blocks (vocabulary: padded)
-  kColumns,     ///< dim 1, equal blocks
-  kKvGroups,    ///< dim 0, by KV group (q: group's query heads; fused: see QkvLayout)
+  kRows,      ///< dim 0, equal blocks (vocabulary: padded)
+  kColumns,   ///< dim 1, equal blocks
+  kKvGroups,  ///< dim 0, by KV group (q: group's query heads; fused: see QkvLayout)
 };
 
 /// One named global tensor.
 struct ParamSpec {
-  std::string name;             ///< HF name, e.g. "model.layers.0.self_attn.q_proj.weight"
+  std::string name;  ///< HF name, e.g. "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;
   Role role;
-  int64_t layer = -1;           ///< -1: not in a layer
+  int64_t layer = -1;  ///< -1: not in a layer
   bool is_bias = false;
   Split split = Split::kReplicated;
   /// Sources may lack it (tied head): then it aliases this parameter.
@@ -101,7 +116,7 @@ struct Family {
   std::vector<ParamSpec> (*parameters)(const ModelConfig& config);
   /// Names in files that are to be ignored (old rotary buffers): ECMAScript regexes.
   std::vector<std::string> ignored_names;
-  std::string default_template;            ///< name in text/templates.json for models that ship none
+  std::string default_template;  ///< name in text/templates.json for models that ship none
 };
 
 const std::vector<Family>& families();

@@ -118,7 +118,9 @@ class Run {
     rows_at_start_ = report_.rows_read;
     tokens_at_start_ = report_.lengths.sum;
     for (; dataset_ < plan_.size(); ++dataset_, row_ = 0) encode_dataset(plan_[dataset_]);
-    store_->commit(cursor());
+    // Not committed: the final files follow at once, and a sync takes longer than the last seconds'
+    // rows would.
+    store_->flush();
     if (bar_) bar_->finish();
     check_usable();
     return report_;

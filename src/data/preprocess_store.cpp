@@ -116,6 +116,10 @@ void TokenStore::append(size_t stream, std::span<const int32_t> tokens,
   files_.at(2 * stream + 1)->write(lengths.data(), lengths.size_bytes());
 }
 
+void TokenStore::flush() {
+  for (const auto& file : files_) file->flush();
+}
+
 void TokenStore::commit(Json cursor) {
   Json sizes = Json::array();
   for (const auto& file : files_) {

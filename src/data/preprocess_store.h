@@ -30,10 +30,13 @@ class TokenStore {
   const Json& cursor() const { return cursor_; }
   /// `lengths` cut `tokens` into sequences. Errors: IoError (disk full).
   void append(size_t stream, std::span<const int32_t> tokens, std::span<const int32_t> lengths);
+  /// Makes what was appended visible to stream(), but not certain.
+  void flush();
   /// Makes everything appended so far certain, together with `cursor`. Errors: IoError.
   void commit(Json cursor);
 
-  /// The committed sequences of one stream, mapped. The store must not be appended to meanwhile.
+  /// The flushed or committed sequences of one stream, mapped. The store must not be appended to
+  /// meanwhile.
   class Stream {
    public:
     std::span<const int32_t> lengths() const;

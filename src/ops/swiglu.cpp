@@ -4,16 +4,28 @@
 
 #include "device/select.h"
 #include "ops/check.h"
+#include "ops/fused_cpu.h"
+#include "ops/kernels.h"
 
 namespace danlu::ops {
+namespace swiglu_detail {
+
+void check(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
+  require(gate_NF.sizes() == up_NF.sizes(), "swiglu", "gate ", gate_NF.sizes(), " and up ",
+          up_NF.sizes(), " must have one shape");
+}
+
+}  // namespace swiglu_detail
 
 at::Tensor swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
+  swiglu_detail::check(gate_NF, up_NF);
+  if (fused_on_cpu(gate_NF) && gate_NF.scalar_type() == up_NF.scalar_type())
+    return cpu::swiglu(gate_NF, up_NF);
   return oracle::swiglu(gate_NF, up_NF);
 }
 
 at::Tensor oracle::swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
-  require(gate_NF.sizes() == up_NF.sizes(), "swiglu", "gate ", gate_NF.sizes(), " and up ",
-          up_NF.sizes(), " must have one shape");
+  swiglu_detail::check(gate_NF, up_NF);
   // at::silu widens inside, but libtorch 1.13 has none for f16 on CPUs.
   const bool native = device::has_matmul(gate_NF.device(), gate_NF.scalar_type());
   const at::Tensor gated =

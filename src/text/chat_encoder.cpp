@@ -23,8 +23,10 @@ std::string joined(const std::vector<std::string>& names) {
 /// The built-in for models that are known to ship no template.
 std::optional<std::string> builtin_for(const Tokenizer& tokenizer) {
   const std::string tokenizer_class = tokenizer.config().value("tokenizer_class", std::string());
-  const bool has_markers = tokenizer.token_to_id("<reserved_106>") == 195 && tokenizer.token_to_id("<reserved_107>") == 196;
-  if (has_markers && (tokenizer_class.empty() || tokenizer_class == "BaichuanTokenizer")) return "baichuan2";
+  const bool has_markers = tokenizer.token_to_id("<reserved_106>") == 195 &&
+                           tokenizer.token_to_id("<reserved_107>") == 196;
+  if (has_markers && (tokenizer_class.empty() || tokenizer_class == "BaichuanTokenizer"))
+    return "baichuan2";
   return std::nullopt;
 }
 
@@ -37,14 +39,17 @@ std::string own_template_origin(const Tokenizer& tokenizer) {
 
 }  // namespace
 
-std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tokenizer> tokenizer, const std::string& name,
+std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tokenizer> tokenizer,
+                                                       const std::string& name,
                                                        const std::filesystem::path& templates_file,
                                                        const Json& template_arguments) {
   if (!template_arguments.is_null() && !template_arguments.is_object()) {
-    throw UsageError(fmt::format("template arguments must be a JSON object, got {}", template_arguments.type_name()));
+    throw UsageError(fmt::format("template arguments must be a JSON object, got {}",
+                                 template_arguments.type_name()));
   }
   std::string chosen = name == "auto" ? "" : name;
-  if (chosen.ends_with(".jinja")) return make_jinja_encoder(std::move(tokenizer), read_file(chosen), chosen, template_arguments);
+  if (chosen.ends_with(".jinja"))
+    return make_jinja_encoder(std::move(tokenizer), read_file(chosen), chosen, template_arguments);
   if (chosen.empty() || chosen == "hf") {
     if (!tokenizer->chat_template().empty()) {
       const std::string origin = own_template_origin(*tokenizer);
@@ -53,9 +58,11 @@ std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tok
     }
     const auto builtin = chosen == "hf" ? std::nullopt : builtin_for(*tokenizer);
     if (!builtin) {
-      throw ModelError(fmt::format("this model ships no chat template; choose one with --prompt-type: {}", joined(names(templates_file))),
-                       {"for a base model, 'default', 'alpaca' or 'chatml' are common choices",
-                        "基座模型可选用 default、alpaca 或 chatml"});
+      throw ModelError(
+          fmt::format("this model ships no chat template; choose one with --prompt-type: {}",
+                      joined(names(templates_file))),
+          {"for a base model, 'default', 'alpaca' or 'chatml' are common choices",
+           "基座模型可选用 default、alpaca 或 chatml"});
     }
     chosen = *builtin;
   }
@@ -64,7 +71,8 @@ std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tok
     const std::vector<std::string> known = names(templates_file);
     const auto nearest = nearest_name(chosen, known);
     throw ModelError(fmt::format("unknown template '{}'{}; known: {}", chosen,
-                                 nearest ? fmt::format(" (did you mean '{}'?)", *nearest) : "", joined(known)));
+                                 nearest ? fmt::format(" (did you mean '{}'?)", *nearest) : "",
+                                 joined(known)));
   }
   return make_template_encoder(std::move(tokenizer), std::move(*found), chosen, template_arguments);
 }
@@ -76,7 +84,8 @@ std::vector<std::string> ChatEncoder::names(const std::filesystem::path& templat
       if (std::find(names.begin(), names.end(), t.name) == names.end()) names.push_back(t.name);
     }
   };
-  if (!templates_file.empty()) add(parse_templates(read_json_file(templates_file), templates_file.string()));
+  if (!templates_file.empty())
+    add(parse_templates(read_json_file(templates_file), templates_file.string()));
   add(builtin_templates());
   return names;
 }
@@ -86,10 +95,14 @@ Conversation parse_conversation(const Json& json, const std::string& origin) {
   const Json& list = wrapped ? json.value("messages", Json()) : json;
   Conversation conversation;
   if (wrapped) conversation.tools = json.value("tools", Json());
-  if (!list.is_array()) throw DataError(fmt::format("{}: expected a list of messages, or an object with \"messages\"", origin));
+  if (!list.is_array())
+    throw DataError(
+        fmt::format("{}: expected a list of messages, or an object with \"messages\"", origin));
   for (size_t i = 0; i < list.size(); ++i) {
     const Json& entry = list[i];
-    const auto fail = [&](const std::string& what) { throw DataError(fmt::format("{}: message {}: {}", origin, i + 1, what)); };
+    const auto fail = [&](const std::string& what) {
+      throw DataError(fmt::format("{}: message {}: {}", origin, i + 1, what));
+    };
     if (!entry.is_object()) fail(fmt::format("expected an object, got {}", entry.type_name()));
     Message message;
     if (!entry.contains("role") || !entry["role"].is_string()) fail("\"role\" must be a string");

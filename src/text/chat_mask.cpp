@@ -22,7 +22,8 @@ class BorderFinder {
     if (!split_at_special_tokens(special)) segments_ = {{0, text.size(), 0, ids.size()}};
   }
 
-  /// The first token that begins at or after byte `border`. Borders must not decrease between calls.
+  /// The first token that begins at or after byte `border`. Borders must not decrease between
+  /// calls.
   size_t first_token_at(size_t border) {
     while (current_ < segments_.size() && border >= segments_[current_].text_end) ++current_;
     if (current_ == segments_.size()) return ids_.size();
@@ -44,18 +45,22 @@ class BorderFinder {
       id_at = i + 1;
       segments_.push_back({found, text_at, i, id_at});
     }
-    if (text_at < text_.size() || id_at < ids_.size()) segments_.push_back({text_at, text_.size(), id_at, ids_.size()});
+    if (text_at < text_.size() || id_at < ids_.size())
+      segments_.push_back({text_at, text_.size(), id_at, ids_.size()});
     return true;
   }
 
   bool is_prefix(const std::vector<TokenId>& head, size_t at) const {
-    return head.size() <= ids_.size() - at && std::equal(head.begin(), head.end(), ids_.begin() + static_cast<ptrdiff_t>(at));
+    return head.size() <= ids_.size() - at &&
+           std::equal(head.begin(), head.end(), ids_.begin() + static_cast<ptrdiff_t>(at));
   }
 
   size_t first_token_inside(const Segment& segment, size_t border) {
     head_.clear();
-    tokenizer_.encode_append(text_.substr(segment.text_begin, border - segment.text_begin), false, head_);
-    if (!head_.empty() && is_prefix(head_, segment.id_begin)) return segment.id_begin + head_.size();
+    tokenizer_.encode_append(text_.substr(segment.text_begin, border - segment.text_begin), false,
+                             head_);
+    if (!head_.empty() && is_prefix(head_, segment.id_begin))
+      return segment.id_begin + head_.size();
     // Tokenizers that treat the beginning of a text in a way of their own: try from there.
     head_.clear();
     tokenizer_.encode_append(text_.substr(0, border), false, head_);
@@ -63,10 +68,13 @@ class BorderFinder {
     return first_token_by_decoding(segment, border);
   }
 
-  /// Bytes of text that ids [segment.id_begin, k) cover for certain: the decoded part that agrees with it.
+  /// Bytes of text that ids [segment.id_begin, k) cover for certain: the decoded part that agrees
+  /// with it.
   size_t covered_end(const Segment& segment, size_t k) const {
-    const std::string decoded = tokenizer_.decode(ids_.subspan(segment.id_begin, k - segment.id_begin), false);
-    const std::string_view text = text_.substr(segment.text_begin, segment.text_end - segment.text_begin);
+    const std::string decoded =
+        tokenizer_.decode(ids_.subspan(segment.id_begin, k - segment.id_begin), false);
+    const std::string_view text =
+        text_.substr(segment.text_begin, segment.text_end - segment.text_begin);
     // Decoders may add or drop one blank at the very beginning.
     std::string_view piece = decoded;
     size_t skipped = 0;
@@ -102,8 +110,9 @@ class BorderFinder {
 
 }  // namespace
 
-std::vector<TokenId> mask_labels(const Tokenizer& tokenizer, const SpecialIndex& special, std::string_view text,
-                                 std::span<const TokenId> ids, std::span<const ByteSpan> spans) {
+std::vector<TokenId> mask_labels(const Tokenizer& tokenizer, const SpecialIndex& special,
+                                 std::string_view text, std::span<const TokenId> ids,
+                                 std::span<const ByteSpan> spans) {
   std::vector<TokenId> labels(ids.size(), kIgnoreLabel);
   BorderFinder borders(tokenizer, special, text, ids);
   for (const ByteSpan& span : spans) {

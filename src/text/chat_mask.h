@@ -18,11 +18,13 @@ struct ByteSpan {
 /// labels[i] = ids[i] where token i begins inside one of `spans`, else kIgnoreLabel.
 /// A token that straddles the beginning of a span begins before it and is no target.
 ///
-/// REQUIRES ids == tokenizer.encode(text, false); spans sorted and disjoint, at character boundaries.
-/// The tokenizer has no offsets, so borders are found by exact means, cheapest first: special tokens
-/// split the text (each occurrence in ids is one in text); between two of them the ids of the text up to
-/// the border are a prefix of the ids there; where a token straddles the border, decoding tells lengths.
-std::vector<TokenId> mask_labels(const Tokenizer& tokenizer, const SpecialIndex& special, std::string_view text,
-                                 std::span<const TokenId> ids, std::span<const ByteSpan> spans);
+/// REQUIRES ids == tokenizer.encode(text, false); spans sorted and disjoint, at character
+/// boundaries. The tokenizer has no offsets, so borders are found by exact means, cheapest first:
+/// special tokens split the text (each occurrence in ids is one in text); between two of them the
+/// ids of the text up to the border are a prefix of the ids there; where a token straddles the
+/// border, decoding tells lengths.
+std::vector<TokenId> mask_labels(const Tokenizer& tokenizer, const SpecialIndex& special,
+                                 std::string_view text, std::span<const TokenId> ids,
+                                 std::span<const ByteSpan> spans);
 
 }  // namespace danlu::text

@@ -17,11 +17,13 @@ constexpr size_t kNone = std::string_view::npos;
 constexpr char kProbe[] = "danlu-probe-7f3a9c";
 
 size_t common_prefix(std::string_view a, std::string_view b) {
-  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+                             a.begin());
 }
 
 size_t common_suffix(std::string_view a, std::string_view b) {
-  return static_cast<size_t>(std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first - a.rbegin());
+  return static_cast<size_t>(std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first -
+                             a.rbegin());
 }
 
 bool has_tool_calls(const Message& message) {
@@ -31,9 +33,14 @@ bool has_tool_calls(const Message& message) {
 
 class SpanFinder {
  public:
-  SpanFinder(const ChatRenderer& renderer, const std::vector<Message>& messages, const std::string& full,
-             const SpecialIndex& special, const std::vector<std::string>& closers)
-      : renderer_(renderer), messages_(messages), full_(full), special_(special), closers_(closers) {}
+  SpanFinder(const ChatRenderer& renderer, const std::vector<Message>& messages,
+             const std::string& full, const SpecialIndex& special,
+             const std::vector<std::string>& closers)
+      : renderer_(renderer),
+        messages_(messages),
+        full_(full),
+        special_(special),
+        closers_(closers) {}
 
   ByteSpan find(size_t message, size_t not_before) {
     prompt_ = renderer_.render(message, true);
@@ -43,8 +50,10 @@ class SpanFinder {
     } else if (const auto begin = begin_in_rewritten_history(message, not_before)) {
       span.begin = *begin;
     } else {
-      throw DataError(fmt::format("message {}: the chat template prints this answer in a way that cannot be told from the "
-                                  "rest of the text, so it cannot be a training target", message + 1));
+      throw DataError(fmt::format(
+          "message {}: the chat template prints this answer in a way that cannot be told from the "
+          "rest of the text, so it cannot be a training target",
+          message + 1));
     }
     span.end = find_end(message, span.begin);
     return span;
@@ -69,7 +78,8 @@ class SpanFinder {
     const size_t begin = probed.find(kProbe);
     if (begin == kNone || begin < not_before || begin > full_.size()) return std::nullopt;
     const std::string_view after = std::string_view(probed).substr(begin + sizeof kProbe - 1);
-    const bool same = full_.compare(0, begin, probed, 0, begin) == 0 && full_.size() >= begin + after.size() &&
+    const bool same = full_.compare(0, begin, probed, 0, begin) == 0 &&
+                      full_.size() >= begin + after.size() &&
                       std::string_view(full_).ends_with(after);
     return same ? std::optional(begin) : std::nullopt;
   }
@@ -77,7 +87,8 @@ class SpanFinder {
   /// The text the answer adds to the messages before it, found where its surroundings agree best.
   std::optional<size_t> begin_by_difference(size_t message, size_t not_before) {
     const std::string with_answer = renderer_.render(message + 1, false);
-    if (!with_answer.starts_with(prompt_) || with_answer.size() == prompt_.size()) return std::nullopt;
+    if (!with_answer.starts_with(prompt_) || with_answer.size() == prompt_.size())
+      return std::nullopt;
     const std::string_view answer = std::string_view(with_answer).substr(prompt_.size());
     std::optional<size_t> best;
     size_t best_context = 0;
@@ -91,7 +102,8 @@ class SpanFinder {
     return best;
   }
 
-  /// The prompt and the final text part somewhere in the answer's header: begin after its last special token.
+  /// The prompt and the final text part somewhere in the answer's header: begin after its last
+  /// special token.
   std::optional<size_t> begin_after_shared_header(size_t message, size_t not_before) {
     const size_t before = renderer_.render(message, false).size();
     const size_t shared = common_prefix(prompt_, full_);
@@ -110,7 +122,8 @@ class SpanFinder {
     const size_t content_end = find_content_end(messages_[message].content, begin);
     const size_t end = end_of_turn(full_, content_end, special_, closers_);
     if (end != kNone) return end;
-    // Not directly after the content: the next special token closes the turn, in this message's text.
+    // Not directly after the content: the next special token closes the turn, in this message's
+    // text.
     const auto limit = text_end(message);
     const size_t next = special_.find(full_, content_end);
     if (next < limit.value_or(full_.size())) return end_of_turn(full_, next, special_, closers_);
@@ -118,7 +131,8 @@ class SpanFinder {
   }
 
   size_t trimmed_end(size_t begin, size_t end) const {
-    return begin + jinja::strip(std::string_view(full_).substr(begin, end - begin), false, true).size();
+    return begin +
+           jinja::strip(std::string_view(full_).substr(begin, end - begin), false, true).size();
   }
 
   /// Where the content, as the template printed it, ends; `begin` if it cannot be seen.
@@ -132,7 +146,8 @@ class SpanFinder {
       if (text.substr(begin).starts_with(candidate)) return begin + candidate.size();
     }
     for (const std::string_view candidate : candidates) {
-      if (const size_t at = candidate.empty() ? kNone : text.find(candidate, begin); at != kNone) return at + candidate.size();
+      if (const size_t at = candidate.empty() ? kNone : text.find(candidate, begin); at != kNone)
+        return at + candidate.size();
     }
     return begin;
   }
@@ -150,8 +165,8 @@ class SpanFinder {
     return std::nullopt;
   }
 
-  /// Calls may hold special tokens of their own, so the last closer of the turn's text counts; where that
-  /// text is not known to end, the first one.
+  /// Calls may hold special tokens of their own, so the last closer of the turn's text counts;
+  /// where that text is not known to end, the first one.
   size_t end_of_tool_calls(size_t message, size_t begin) const {
     const auto limit = text_end(message);
     const std::string_view text = std::string_view(full_).substr(0, limit.value_or(full_.size()));
@@ -185,10 +200,14 @@ class SpanFinder {
 size_t end_of_turn(std::string_view text, size_t position, const SpecialIndex& special,
                    const std::vector<std::string>& closers) {
   size_t at = position;
-  while (at < text.size() && (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r')) ++at;
+  while (at < text.size() &&
+         (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r'))
+    ++at;
   const size_t length = special.length_at(text, at);
   if (length == 0) return kNone;
-  const auto is_closer = [&](std::string_view token) { return std::find(closers.begin(), closers.end(), token) != closers.end(); };
+  const auto is_closer = [&](std::string_view token) {
+    return std::find(closers.begin(), closers.end(), token) != closers.end();
+  };
   const bool closed = is_closer(text.substr(at, length));
   at += length;
   const size_t next = special.length_at(text, at);
@@ -196,7 +215,8 @@ size_t end_of_turn(std::string_view text, size_t position, const SpecialIndex& s
   return at;
 }
 
-std::vector<ByteSpan> find_answer_spans(const ChatRenderer& renderer, const std::vector<Message>& messages,
+std::vector<ByteSpan> find_answer_spans(const ChatRenderer& renderer,
+                                        const std::vector<Message>& messages,
                                         const std::string& full, const SpecialIndex& special,
                                         const std::vector<std::string>& closers) {
   SpanFinder finder(renderer, messages, full, special, closers);

@@ -12,7 +12,8 @@ SpecialIndex::SpecialIndex(const Tokenizer& tokenizer) : texts_(tokenizer.size()
     texts_[static_cast<size_t>(id)] = *text;
     set_.insert(*text);
     auto& lengths = lengths_by_first_byte_[static_cast<unsigned char>(text->front())];
-    if (std::find(lengths.begin(), lengths.end(), text->size()) == lengths.end()) lengths.push_back(text->size());
+    if (std::find(lengths.begin(), lengths.end(), text->size()) == lengths.end())
+      lengths.push_back(text->size());
   }
   for (auto& lengths : lengths_by_first_byte_) std::sort(lengths.rbegin(), lengths.rend());
 }
@@ -20,7 +21,8 @@ SpecialIndex::SpecialIndex(const Tokenizer& tokenizer) : texts_(tokenizer.size()
 size_t SpecialIndex::length_at(std::string_view text, size_t position) const {
   if (position >= text.size()) return 0;
   for (const size_t length : lengths_by_first_byte_[static_cast<unsigned char>(text[position])]) {
-    if (position + length <= text.size() && set_.contains(text.substr(position, length))) return length;
+    if (position + length <= text.size() && set_.contains(text.substr(position, length)))
+      return length;
   }
   return 0;
 }

@@ -11,15 +11,16 @@
 
 namespace danlu::text {
 
-/// One message. role: "system", "user", "assistant", "tool" (others are passed to templates as they are).
+/// One message. role: "system", "user", "assistant", "tool" (others are passed to templates as they
+/// are).
 struct Message {
   std::string role;
   std::string content;
   /// tool_calls, name, reasoning_content, …: further keys of the message. A key "content" replaces
-  /// `content` for Jinja templates: null beside tool calls, or a list of parts. An Alpaca row's keys
-  /// "instruction" and "input" on the user message let `stanford_alpaca` choose its prompt.
+  /// `content` for Jinja templates: null beside tool calls, or a list of parts. An Alpaca row's
+  /// keys "instruction" and "input" on the user message let `stanford_alpaca` choose its prompt.
   Json extra = Json::object();
-  bool train = true;            ///< false: this assistant message gets no loss
+  bool train = true;  ///< false: this assistant message gets no loss
 };
 
 struct Conversation {
@@ -55,17 +56,19 @@ class ChatEncoder {
   /// Names accepted by create, the file's first.
   static std::vector<std::string> names(const std::filesystem::path& templates_file = {});
 
-  /// The whole conversation, for training. Every assistant message (with train == true) is a target,
-  /// its end-of-turn token included, the template's text around it not.
-  /// Errors: DataError (roles out of order, no assistant message, a template that cannot render it).
+  /// The whole conversation, for training. Every assistant message (with train == true) is a
+  /// target, its end-of-turn token included, the template's text around it not. Errors: DataError
+  /// (roles out of order, no assistant message, a template that cannot render it).
   virtual EncodedConversation encode(const Conversation& conversation) const = 0;
   /// Ids up to where the assistant's answer begins. The last message must not be the assistant's.
   virtual std::vector<TokenId> encode_prompt(const Conversation& conversation) const = 0;
   /// The same as text, for people to read; exactly what the Jinja engine printed where one is used.
-  virtual std::string render(const Conversation& conversation, bool add_generation_prompt) const = 0;
+  virtual std::string render(const Conversation& conversation,
+                             bool add_generation_prompt) const = 0;
   /// Ids that end an answer (eos of the tokenizer and the template's stop words).
   virtual std::vector<TokenId> stop_ids() const = 0;
-  /// What was chosen, e.g. "tokenizer_config.json (jinja)" or "qwen"; shown in banners, part of cache keys.
+  /// What was chosen, e.g. "tokenizer_config.json (jinja)" or "qwen"; shown in banners, part of
+  /// cache keys.
   virtual std::string description() const = 0;
   virtual uint64_t content_hash() const = 0;
 };
@@ -77,12 +80,13 @@ struct TurnIds {
 };
 
 /// Cuts turns to max_tokens in all, as MindSpeed-LLM and LLaMA-Factory do: each turn gets what the
-/// turns before it left; its target keeps max(1, floor(left * target / (source + target))) tokens and
-/// its source the rest; turns that find nothing left are dropped.
+/// turns before it left; its target keeps max(1, floor(left * target / (source + target))) tokens
+/// and its source the rest; turns that find nothing left are dropped.
 void truncate_turns(std::vector<TurnIds>& turns, size_t max_tokens);
 
-/// Reads messages as OpenAI writes them: [{"role": …, "content": …, …}], or {"messages": …, "tools": …}.
-/// `origin` begins error texts. Errors: DataError naming the message and what is wrong with it.
+/// Reads messages as OpenAI writes them: [{"role": …, "content": …, …}], or {"messages": …,
+/// "tools": …}. `origin` begins error texts. Errors: DataError naming the message and what is wrong
+/// with it.
 Conversation parse_conversation(const Json& json, const std::string& origin);
 
 }  // namespace danlu::text

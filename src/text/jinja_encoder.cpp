@@ -19,11 +19,16 @@ using jinja::ValueList;
 
 class JinjaEncoder final : public ChatEncoder {
  public:
-  JinjaEncoder(std::shared_ptr<const Tokenizer> tokenizer, std::string source, std::string origin, Json arguments)
-      : tokenizer_(std::move(tokenizer)), template_(source, origin), origin_(std::move(origin)),
-        arguments_(std::move(arguments)), special_(*tokenizer_) {
-    hash_ = hash_bytes(arguments_.is_null() ? "" : arguments_.dump(-1, ' ', false, Json::error_handler_t::replace),
-                       hash_bytes(source));
+  JinjaEncoder(std::shared_ptr<const Tokenizer> tokenizer, std::string source, std::string origin,
+               Json arguments)
+      : tokenizer_(std::move(tokenizer)),
+        template_(source, origin),
+        origin_(std::move(origin)),
+        arguments_(std::move(arguments)),
+        special_(*tokenizer_) {
+    hash_ = hash_bytes(
+        arguments_.is_null() ? "" : arguments_.dump(-1, ' ', false, Json::error_handler_t::replace),
+        hash_bytes(source));
     find_stop_ids();
   }
 
@@ -62,8 +67,11 @@ class JinjaEncoder final : public ChatEncoder {
   struct Session {
     Session(const JinjaEncoder& e, const Conversation& conversation) : encoder(e) {
       messages.reserve(conversation.messages.size());
-      for (const Message& message : conversation.messages) messages.push_back(message_value(message, nullptr));
-      tools = conversation.tools.is_array() && !conversation.tools.empty() ? Value::from_json(conversation.tools) : Value::none();
+      for (const Message& message : conversation.messages)
+        messages.push_back(message_value(message, nullptr));
+      tools = conversation.tools.is_array() && !conversation.tools.empty()
+                  ? Value::from_json(conversation.tools)
+                  : Value::none();
     }
 
     jinja::Rendered render(ValueList shown, bool add_generation_prompt) const {
@@ -74,7 +82,8 @@ class JinjaEncoder final : public ChatEncoder {
       try {
         return encoder.template_.render(bindings);
       } catch (const jinja::TemplateError& error) {
-        throw DataError(fmt::format("the chat template cannot write this conversation: {}", error.what()));
+        throw DataError(
+            fmt::format("the chat template cannot write this conversation: {}", error.what()));
       }
     }
 
@@ -82,7 +91,8 @@ class JinjaEncoder final : public ChatEncoder {
       jinja::DictEntries entries;
       entries.reserve(2 + message.extra.size());
       entries.emplace_back(Value::string("role"), Value::string(message.role));
-      entries.emplace_back(Value::string("content"), Value::string(content ? *content : message.content));
+      entries.emplace_back(Value::string("content"),
+                           Value::string(content ? *content : message.content));
       for (const auto& [key, value] : message.extra.items()) {
         if (content && key == "content") continue;
         if (message.role == "user" && (key == "instruction" || key == "input")) continue;
@@ -98,7 +108,8 @@ class JinjaEncoder final : public ChatEncoder {
 
   std::vector<ByteSpan> answer_spans(const Session& session, const Conversation& conversation,
                                      const jinja::Rendered& full) const {
-    if (template_.has_generation_blocks() && !full.generations.empty()) return marked_spans(conversation, full);
+    if (template_.has_generation_blocks() && !full.generations.empty())
+      return marked_spans(conversation, full);
     ChatRenderer renderer;
     renderer.render = [&](size_t count, bool prompt) {
       const auto end = session.messages.begin() + static_cast<ptrdiff_t>(count);
@@ -112,8 +123,10 @@ class JinjaEncoder final : public ChatEncoder {
     return find_answer_spans(renderer, conversation.messages, full.text, special_, closers_);
   }
 
-  /// {% generation %} blocks say themselves what the targets are; one block per answer lets `train` choose.
-  static std::vector<ByteSpan> marked_spans(const Conversation& conversation, const jinja::Rendered& full) {
+  /// {% generation %} blocks say themselves what the targets are; one block per answer lets `train`
+  /// choose.
+  static std::vector<ByteSpan> marked_spans(const Conversation& conversation,
+                                            const jinja::Rendered& full) {
     std::vector<const Message*> answers;
     bool all_train = true;
     for (const Message& message : conversation.messages) {
@@ -122,11 +135,14 @@ class JinjaEncoder final : public ChatEncoder {
       all_train = all_train && message.train;
     }
     if (!all_train && answers.size() != full.generations.size()) {
-      throw DataError("the chat template marks answers in a way that cannot leave out single ones (train: false)");
+      throw DataError(
+          "the chat template marks answers in a way that cannot leave out single ones (train: "
+          "false)");
     }
     std::vector<ByteSpan> spans;
     for (size_t i = 0; i < full.generations.size(); ++i) {
-      if (all_train || answers[i]->train) spans.push_back({full.generations[i].first, full.generations[i].second});
+      if (all_train || answers[i]->train)
+        spans.push_back({full.generations[i].first, full.generations[i].second});
     }
     return spans;
   }
@@ -135,13 +151,17 @@ class JinjaEncoder final : public ChatEncoder {
     Bindings bindings;
     const SpecialTokens& special = tokenizer_->special_tokens();
     const std::pair<const char*, const std::optional<std::string>*> named[] = {
-        {"bos_token", &special.bos}, {"eos_token", &special.eos}, {"pad_token", &special.pad}, {"unk_token", &special.unk}};
+        {"bos_token", &special.bos},
+        {"eos_token", &special.eos},
+        {"pad_token", &special.pad},
+        {"unk_token", &special.unk}};
     for (const auto& [name, text] : named) {
       if (*text && template_.mentions(name)) bindings.set(name, **text);
     }
     if (template_.mentions("documents")) bindings.set("documents", Value::none());
     if (arguments_.is_object()) {
-      for (const auto& [key, value] : arguments_.items()) bindings.set(key, Value::from_json(value));
+      for (const auto& [key, value] : arguments_.items())
+        bindings.set(key, Value::from_json(value));
     }
     return bindings;
   }
@@ -185,9 +205,11 @@ class JinjaEncoder final : public ChatEncoder {
 
 }  // namespace
 
-std::shared_ptr<const ChatEncoder> make_jinja_encoder(std::shared_ptr<const Tokenizer> tokenizer, std::string source,
-                                                      std::string origin, const Json& arguments) {
-  return std::make_shared<JinjaEncoder>(std::move(tokenizer), std::move(source), std::move(origin), arguments);
+std::shared_ptr<const ChatEncoder> make_jinja_encoder(std::shared_ptr<const Tokenizer> tokenizer,
+                                                      std::string source, std::string origin,
+                                                      const Json& arguments) {
+  return std::make_shared<JinjaEncoder>(std::move(tokenizer), std::move(source), std::move(origin),
+                                        arguments);
 }
 
 }  // namespace danlu::text

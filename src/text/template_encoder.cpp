@@ -14,8 +14,8 @@ namespace {
 
 /// What a format becomes for one message: texts and ids in order.
 struct Element {
-  std::string text;            ///< tokenised by itself
-  std::optional<TokenId> id;   ///< or one token
+  std::string text;           ///< tokenised by itself
+  std::optional<TokenId> id;  ///< or one token
 };
 using Elements = std::vector<Element>;
 
@@ -48,12 +48,14 @@ std::string filled(const std::string& text, std::initializer_list<Replacement> r
 
 class TemplateEncoder final : public ChatEncoder {
  public:
-  TemplateEncoder(std::shared_ptr<const Tokenizer> tokenizer, NamedTemplate named, std::string origin, const Json& arguments)
+  TemplateEncoder(std::shared_ptr<const Tokenizer> tokenizer, NamedTemplate named,
+                  std::string origin, const Json& arguments)
       : tokenizer_(std::move(tokenizer)), named_(std::move(named)), origin_(std::move(origin)) {
     read_arguments(arguments);
     find_eos();
-    for (const TemplateSlots* slots : {&named_.prefix, &named_.system, &named_.user, &named_.assistant,
-                                       &named_.function, &named_.observation, &named_.separator}) {
+    for (const TemplateSlots* slots :
+         {&named_.prefix, &named_.system, &named_.user, &named_.assistant, &named_.function,
+          &named_.observation, &named_.separator}) {
       for (const TemplateSlot& slot : *slots) {
         if (slot.kind == TemplateSlot::Kind::kToken) required_id(slot.text, "uses");
         if (slot.kind == TemplateSlot::Kind::kEos && !eos_) require_eos();
@@ -75,11 +77,14 @@ class TemplateEncoder final : public ChatEncoder {
       const size_t begin = result.ids.size();
       result.ids.insert(result.ids.end(), source.begin(), source.end());
       result.labels.resize(result.ids.size(), kIgnoreLabel);
-      if (named_.efficient_eos && t > 0 && turns[t - 1].answer->train && !source.empty()) result.labels[begin] = *eos_;
+      if (named_.efficient_eos && t > 0 && turns[t - 1].answer->train && !source.empty())
+        result.labels[begin] = *eos_;
       result.ids.insert(result.ids.end(), target.begin(), target.end());
       const bool trains = turns[t].answer->train;
       result.labels.insert(result.labels.end(), target.begin(), target.end());
-      if (!trains) std::fill(result.labels.end() - static_cast<ptrdiff_t>(target.size()), result.labels.end(), kIgnoreLabel);
+      if (!trains)
+        std::fill(result.labels.end() - static_cast<ptrdiff_t>(target.size()), result.labels.end(),
+                  kIgnoreLabel);
     }
     if (named_.efficient_eos) {
       result.ids.push_back(*eos_);
@@ -118,12 +123,15 @@ class TemplateEncoder final : public ChatEncoder {
 
   uint64_t content_hash() const override {
     std::string content = named_.name + named_.default_system + named_.tool_format;
-    for (const TemplateSlots* slots : {&named_.prefix, &named_.system, &named_.user, &named_.assistant,
-                                       &named_.function, &named_.observation, &named_.separator}) {
-      for (const TemplateSlot& slot : *slots) content += fmt::format("\x1f{}{}", static_cast<int>(slot.kind), slot.text);
+    for (const TemplateSlots* slots :
+         {&named_.prefix, &named_.system, &named_.user, &named_.assistant, &named_.function,
+          &named_.observation, &named_.separator}) {
+      for (const TemplateSlot& slot : *slots)
+        content += fmt::format("\x1f{}{}", static_cast<int>(slot.kind), slot.text);
       content += '\x1e';
     }
-    content += fmt::format("{}{}{}{}", named_.efficient_eos, named_.replace_eos, static_cast<int>(named_.style),
+    content += fmt::format("{}{}{}{}", named_.efficient_eos, named_.replace_eos,
+                           static_cast<int>(named_.style),
                            enable_thinking_ ? (*enable_thinking_ ? 1 : 0) : 2);
     return hash_bytes(content);
   }
@@ -143,14 +151,16 @@ class TemplateEncoder final : public ChatEncoder {
     const auto id = tokenizer_->token_to_id(token);
     if (!id) {
       fail(fmt::format("{} the token {}, which this tokenizer does not have", use, token),
-           {"choose a template made for this model (--prompt-type), or add the token to the tokenizer",
+           {"choose a template made for this model (--prompt-type), or add the token to the "
+            "tokenizer",
             "请选择适合该模型的模板（--prompt-type），或先把该词元加入分词器"});
     }
     return *id;
   }
 
   void find_eos() {
-    eos_ = named_.replace_eos ? required_id(named_.stop_words.front(), "ends answers with") : tokenizer_->eos_id();
+    eos_ = named_.replace_eos ? required_id(named_.stop_words.front(), "ends answers with")
+                              : tokenizer_->eos_id();
     if (!eos_) eos_ = tokenizer_->token_to_id("<|endoftext|>");
   }
 
@@ -161,8 +171,10 @@ class TemplateEncoder final : public ChatEncoder {
   void read_arguments(const Json& arguments) {
     if (arguments.is_null()) return;
     for (const auto& [key, value] : arguments.items()) {
-      if (key != "enable_thinking" || named_.style != TemplateStyle::kReasoning || !value.is_boolean()) {
-        throw UsageError(fmt::format("template '{}' knows no argument {}={}", named_.name, key, value.dump()));
+      if (key != "enable_thinking" || named_.style != TemplateStyle::kReasoning ||
+          !value.is_boolean()) {
+        throw UsageError(
+            fmt::format("template '{}' knows no argument {}={}", named_.name, key, value.dump()));
       }
       enable_thinking_ = value.get<bool>();
     }
@@ -172,7 +184,8 @@ class TemplateEncoder final : public ChatEncoder {
     return slot.kind == TemplateSlot::Kind::kEos ? *eos_ : *tokenizer_->token_to_id(slot.text);
   }
 
-  void add(const TemplateSlots& slots, std::initializer_list<Replacement> replacements, Elements& out) const {
+  void add(const TemplateSlots& slots, std::initializer_list<Replacement> replacements,
+           Elements& out) const {
     for (const TemplateSlot& slot : slots) {
       if (slot.kind == TemplateSlot::Kind::kText) {
         out.push_back({filled(slot.text, replacements), std::nullopt});
@@ -203,11 +216,13 @@ class TemplateEncoder final : public ChatEncoder {
   std::vector<Turn> split_turns(const Conversation& conversation, bool complete) const {
     std::vector<Turn> turns;
     const auto& messages = conversation.messages;
-    for (size_t i = !messages.empty() && messages[0].role == "system" ? 1 : 0; i < messages.size(); ++i) {
+    for (size_t i = !messages.empty() && messages[0].role == "system" ? 1 : 0; i < messages.size();
+         ++i) {
       const bool expects_question = turns.empty() || turns.back().answer;
       if (expects_question ? !is_question(messages[i]) : !is_answer(messages[i])) {
-        throw DataError(fmt::format("message {}: expected role {}, got '{}' (template '{}' needs turns in order)", i + 1,
-                                    expects_question ? "user or tool" : "assistant", messages[i].role, named_.name));
+        throw DataError(fmt::format(
+            "message {}: expected role {}, got '{}' (template '{}' needs turns in order)", i + 1,
+            expects_question ? "user or tool" : "assistant", messages[i].role, named_.name));
       }
       if (expects_question) {
         turns.push_back({&messages[i], nullptr});
@@ -216,14 +231,17 @@ class TemplateEncoder final : public ChatEncoder {
       }
     }
     if (turns.empty()) throw DataError("the conversation has no user message");
-    if (complete && !turns.back().answer) throw DataError("the conversation ends without an answer of the assistant");
+    if (complete && !turns.back().answer)
+      throw DataError("the conversation ends without an answer of the assistant");
     return turns;
   }
 
   std::string system_text(const Conversation& conversation) const {
     const auto& messages = conversation.messages;
-    const bool given = !messages.empty() && messages[0].role == "system" && !messages[0].content.empty();
-    return (given ? messages[0].content : named_.default_system) + tools_text(conversation.tools, named_.tool_format);
+    const bool given =
+        !messages.empty() && messages[0].role == "system" && !messages[0].content.empty();
+    return (given ? messages[0].content : named_.default_system) +
+           tools_text(conversation.tools, named_.tool_format);
   }
 
   Elements source_elements(const Turn& turn, size_t index, const Conversation& conversation) const {
@@ -246,7 +264,8 @@ class TemplateEncoder final : public ChatEncoder {
     }
     const bool is_user = turn.question->role == "user";
     const std::string number = std::to_string(index);
-    add(is_user ? named_.user : named_.observation, {{"{{content}}", content}, {"{{idx}}", number}}, out);
+    add(is_user ? named_.user : named_.observation, {{"{{content}}", content}, {"{{idx}}", number}},
+        out);
     return out;
   }
 
@@ -262,11 +281,13 @@ class TemplateEncoder final : public ChatEncoder {
   }
 
   std::string answer_text(const Message& answer) const {
-    const bool drops_thoughts = named_.style == TemplateStyle::kReasoning && enable_thinking_ == false;
+    const bool drops_thoughts =
+        named_.style == TemplateStyle::kReasoning && enable_thinking_ == false;
     return drops_thoughts ? without_thought(answer.content) : answer.content;
   }
 
-  void add_tool_calls(const Message& answer, const std::vector<ToolCall>& calls, Elements& out) const {
+  void add_tool_calls(const Message& answer, const std::vector<ToolCall>& calls,
+                      Elements& out) const {
     if (named_.tool_format == "qwen") {
       std::string content = answer_text(answer);
       if (!content.empty()) content += '\n';
@@ -274,14 +295,16 @@ class TemplateEncoder final : public ChatEncoder {
       return;
     }
     if (calls.size() != 1) {
-      throw DataError(fmt::format("template '{}' can write one tool call per message, got {}", named_.name, calls.size()));
+      throw DataError(fmt::format("template '{}' can write one tool call per message, got {}",
+                                  named_.name, calls.size()));
     }
     add(named_.function, {{"{{name}}", calls[0].name}, {"{{arguments}}", calls[0].arguments}}, out);
   }
 
-  /// Reasoning models see an empty thought where an answer has none: as part of the prompt, or of the
-  /// answer when enable_thinking is true.
-  void move_empty_thought(const Turn& turn, std::vector<TokenId>& source, std::vector<TokenId>& target) const {
+  /// Reasoning models see an empty thought where an answer has none: as part of the prompt, or of
+  /// the answer when enable_thinking is true.
+  void move_empty_thought(const Turn& turn, std::vector<TokenId>& source,
+                          std::vector<TokenId>& target) const {
     if (named_.style != TemplateStyle::kReasoning || has_thought(answer_text(*turn.answer))) return;
     std::vector<TokenId> thought = tokenizer_->encode(kEmptyThought, false);
     if (enable_thinking_ == true) {
@@ -294,7 +317,8 @@ class TemplateEncoder final : public ChatEncoder {
   template <typename Sink>
   void for_each_element(const Conversation& conversation, bool prompt, const Sink& sink) const {
     const std::vector<Turn> turns = split_turns(conversation, !prompt);
-    if (prompt && turns.back().answer) throw DataError("a prompt must not end with a message of the assistant");
+    if (prompt && turns.back().answer)
+      throw DataError("a prompt must not end with a message of the assistant");
     const bool reasoning = named_.style == TemplateStyle::kReasoning;
     for (size_t t = 0; t < turns.size(); ++t) {
       for (const Element& element : source_elements(turns[t], t, conversation)) sink(element);
@@ -325,10 +349,13 @@ class TemplateEncoder final : public ChatEncoder {
 
 }  // namespace
 
-std::shared_ptr<const ChatEncoder> make_template_encoder(std::shared_ptr<const Tokenizer> tokenizer, NamedTemplate named,
-                                                         std::string origin, const Json& template_arguments) {
-  if (named.style == TemplateStyle::kStanfordAlpaca) return make_stanford_alpaca_encoder(std::move(tokenizer));
-  return std::make_shared<TemplateEncoder>(std::move(tokenizer), std::move(named), std::move(origin), template_arguments);
+std::shared_ptr<const ChatEncoder> make_template_encoder(std::shared_ptr<const Tokenizer> tokenizer,
+                                                         NamedTemplate named, std::string origin,
+                                                         const Json& template_arguments) {
+  if (named.style == TemplateStyle::kStanfordAlpaca)
+    return make_stanford_alpaca_encoder(std::move(tokenizer));
+  return std::make_shared<TemplateEncoder>(std::move(tokenizer), std::move(named),
+                                           std::move(origin), template_arguments);
 }
 
 void truncate_turns(std::vector<TurnIds>& turns, size_t max_tokens) {
@@ -337,8 +364,10 @@ void truncate_turns(std::vector<TurnIds>& turns, size_t max_tokens) {
     auto& [source, target] = turns[kept];
     const size_t left = max_tokens - used, both = source.size() + target.size();
     // The share is taken in double, as the originals do: near ties must fall the same way.
-    const double share = both == 0 ? 0.0 : static_cast<double>(target.size()) / static_cast<double>(both);
-    const size_t max_target = std::max<size_t>(static_cast<size_t>(static_cast<double>(left) * share), 1);
+    const double share =
+        both == 0 ? 0.0 : static_cast<double>(target.size()) / static_cast<double>(both);
+    const size_t max_target =
+        std::max<size_t>(static_cast<size_t>(static_cast<double>(left) * share), 1);
     const size_t max_source = left - std::min({max_target, target.size(), left});
     source.resize(std::min(source.size(), max_source));
     target.resize(std::min(target.size(), max_target));

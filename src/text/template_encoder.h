@@ -15,6 +15,7 @@ std::shared_ptr<const ChatEncoder> make_template_encoder(std::shared_ptr<const T
                                                          const Json& template_arguments);
 
 /// Stanford Alpaca's PROMPT_DICT: one turn, source and target tokenised as one text.
-std::shared_ptr<const ChatEncoder> make_stanford_alpaca_encoder(std::shared_ptr<const Tokenizer> tokenizer);
+std::shared_ptr<const ChatEncoder> make_stanford_alpaca_encoder(
+    std::shared_ptr<const Tokenizer> tokenizer);
 
 }  // namespace danlu::text

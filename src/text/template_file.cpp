@@ -16,14 +16,18 @@ class TemplateReader {
 
   NamedTemplate read() {
     static const std::vector<std::string> kKeys = {
-        "name",        "format_prefix", "format_system",     "format_user",  "format_assistant", "format_function",
-        "format_tools", "format_observation", "format_separator", "default_system", "stop_words", "efficient_eos",
-        "replace_eos", "force_system",  "template_class"};
-    if (!json_.is_object()) throw ModelError(fmt::format("{}: every template must be an object", origin_));
+        "name",           "format_prefix",      "format_system",
+        "format_user",    "format_assistant",   "format_function",
+        "format_tools",   "format_observation", "format_separator",
+        "default_system", "stop_words",         "efficient_eos",
+        "replace_eos",    "force_system",       "template_class"};
+    if (!json_.is_object())
+      throw ModelError(fmt::format("{}: every template must be an object", origin_));
     result_.name = string("name", "");
     if (result_.name.empty()) throw ModelError(fmt::format("{}: a template has no name", origin_));
     for (const auto& [key, value] : json_.items()) {
-      if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) fail(fmt::format("unknown key '{}'", key));
+      if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end())
+        fail(fmt::format("unknown key '{}'", key));
     }
     result_.efficient_eos = boolean("efficient_eos");
     result_.replace_eos = boolean("replace_eos");
@@ -42,7 +46,8 @@ class TemplateReader {
   std::string string(const char* key, std::string fallback) const {
     const auto it = json_.find(key);
     if (it == json_.end() || it->is_null()) return fallback;
-    if (it->is_array() && std::all_of(it->begin(), it->end(), [](const Json& part) { return part.is_string(); })) {
+    if (it->is_array() &&
+        std::all_of(it->begin(), it->end(), [](const Json& part) { return part.is_string(); })) {
       std::string joined;  // a long text may be written as a list of its parts
       for (const Json& part : *it) joined += part.get<std::string>();
       return joined;
@@ -54,7 +59,8 @@ class TemplateReader {
   bool boolean(const char* key) const {
     const auto it = json_.find(key);
     if (it == json_.end() || it->is_null()) return false;
-    if (!it->is_boolean()) fail(fmt::format("'{}' must be true or false, got {}", key, it->type_name()));
+    if (!it->is_boolean())
+      fail(fmt::format("'{}' must be true or false, got {}", key, it->type_name()));
     return it->get<bool>();
   }
 
@@ -67,8 +73,10 @@ class TemplateReader {
     } else if (name == "StanfordAlpacaTemplate") {
       result_.style = TemplateStyle::kStanfordAlpaca;
     } else if (!name.empty() && name != "Template") {
-      fail(fmt::format("unknown template_class '{}'; known: Template, Llama2Template, ReasoningTemplate, "
-                       "StanfordAlpacaTemplate", name));
+      fail(fmt::format(
+          "unknown template_class '{}'; known: Template, Llama2Template, ReasoningTemplate, "
+          "StanfordAlpacaTemplate",
+          name));
     }
   }
 
@@ -77,11 +85,14 @@ class TemplateReader {
     if (json.is_string()) return {Kind::kText, json.get<std::string>()};
     if (json.is_array() && json.size() == 1 && json[0] == "bos_token") return {Kind::kBos, ""};
     if (json.is_array() && json.size() == 1 && json[0] == "eos_token") return {Kind::kEos, ""};
-    if (json.is_object() && json.size() == 1 && json.contains("token") && json["token"].is_string()) {
+    if (json.is_object() && json.size() == 1 && json.contains("token") &&
+        json["token"].is_string()) {
       return {Kind::kToken, json["token"].get<std::string>()};
     }
-    fail(fmt::format("'{}': a slot must be a string, [\"bos_token\"], [\"eos_token\"] or {{\"token\": …}}, got {}", key,
-                     json.dump()));
+    fail(
+        fmt::format("'{}': a slot must be a string, [\"bos_token\"], [\"eos_token\"] or "
+                    "{{\"token\": …}}, got {}",
+                    key, json.dump()));
   }
 
   /// {"slots": […]} or just […].
@@ -94,7 +105,8 @@ class TemplateReader {
       if (inner == it->end() || inner->is_null()) return fallback;
       list = &*inner;
     }
-    if (!list->is_array()) fail(fmt::format("'{}' must hold a list of slots, got {}", key, list->type_name()));
+    if (!list->is_array())
+      fail(fmt::format("'{}' must hold a list of slots, got {}", key, list->type_name()));
     TemplateSlots result;
     for (const Json& json : *list) result.push_back(slot(key, json));
     return result;
@@ -107,13 +119,15 @@ class TemplateReader {
   }
 
   void require_content(const char* key, const TemplateSlots& slots) const {
-    if (!has_placeholder(slots, "{{content}}")) fail(fmt::format("'{}' must contain {{{{content}}}}", key));
+    if (!has_placeholder(slots, "{{content}}"))
+      fail(fmt::format("'{}' must contain {{{{content}}}}", key));
   }
 
   void read_formats() {
     const TemplateSlots content = {{TemplateSlot::Kind::kText, "{{content}}"}};
     TemplateSlots answer = content;
-    TemplateSlots call = {{TemplateSlot::Kind::kText, "Action: {{name}}\nAction Input: {{arguments}}"}};
+    TemplateSlots call = {
+        {TemplateSlot::Kind::kText, "Action: {{name}}\nAction Input: {{arguments}}"}};
     if (!result_.efficient_eos) {
       answer.push_back({TemplateSlot::Kind::kEos, ""});
       call.push_back({TemplateSlot::Kind::kEos, ""});
@@ -130,7 +144,8 @@ class TemplateReader {
     require_content("format_system", result_.system);
     require_content("format_observation", result_.observation);
     const bool whole = has_placeholder(result_.function, "{{content}}");
-    if (!whole && !(has_placeholder(result_.function, "{{name}}") && has_placeholder(result_.function, "{{arguments}}"))) {
+    if (!whole && !(has_placeholder(result_.function, "{{name}}") &&
+                    has_placeholder(result_.function, "{{arguments}}"))) {
       fail("'format_function' must contain {{content}}, or {{name}} and {{arguments}}");
     }
     result_.default_system = string("default_system", "");
@@ -148,7 +163,8 @@ class TemplateReader {
         result_.stop_words.push_back(word.get<std::string>());
       }
     }
-    if (result_.replace_eos && result_.stop_words.empty()) fail("'replace_eos' needs a stop word to become EOS");
+    if (result_.replace_eos && result_.stop_words.empty())
+      fail("'replace_eos' needs a stop word to become EOS");
   }
 
   const Json& json_;
@@ -159,33 +175,40 @@ class TemplateReader {
 }  // namespace
 
 std::vector<NamedTemplate> parse_templates(const Json& json, const std::string& origin) {
-  if (!json.is_array()) throw ModelError(fmt::format("{}: expected a list of templates, got {}", origin, json.type_name()));
+  if (!json.is_array())
+    throw ModelError(
+        fmt::format("{}: expected a list of templates, got {}", origin, json.type_name()));
   std::vector<NamedTemplate> templates;
   for (const Json& entry : json) {
     templates.push_back(TemplateReader(entry, origin).read());
     const auto same = [&](const NamedTemplate& t) { return t.name == templates.back().name; };
     if (std::any_of(templates.begin(), templates.end() - 1, same)) {
-      throw ModelError(fmt::format("{}: template '{}' appears twice", origin, templates.back().name));
+      throw ModelError(
+          fmt::format("{}: template '{}' appears twice", origin, templates.back().name));
     }
   }
   return templates;
 }
 
 const std::vector<NamedTemplate>& builtin_templates() {
-  static const auto* const templates =
-      new std::vector<NamedTemplate>(parse_templates(parse_json(kBuiltinTemplatesJson, "templates.json"), "templates.json"));
+  static const auto* const templates = new std::vector<NamedTemplate>(
+      parse_templates(parse_json(kBuiltinTemplatesJson, "templates.json"), "templates.json"));
   return *templates;
 }
 
-std::optional<NamedTemplate> find_template(const std::string& name, const std::filesystem::path& templates_file) {
-  const auto search = [&](const std::vector<NamedTemplate>& templates) -> std::optional<NamedTemplate> {
+std::optional<NamedTemplate> find_template(const std::string& name,
+                                           const std::filesystem::path& templates_file) {
+  const auto search =
+      [&](const std::vector<NamedTemplate>& templates) -> std::optional<NamedTemplate> {
     for (const NamedTemplate& t : templates) {
       if (t.name == name) return t;
     }
     return std::nullopt;
   };
   if (!templates_file.empty()) {
-    if (auto found = search(parse_templates(read_json_file(templates_file), templates_file.string()))) return found;
+    if (auto found =
+            search(parse_templates(read_json_file(templates_file), templates_file.string())))
+      return found;
   }
   return search(builtin_templates());
 }

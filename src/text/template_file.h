@@ -28,7 +28,8 @@ struct NamedTemplate {
   std::string name;
   TemplateStyle style = TemplateStyle::kPlain;
   TemplateSlots prefix, system, user, assistant, function, observation, separator;
-  std::string tool_format = "default";  ///< "default", "qwen"; others are refused when tools are used
+  std::string tool_format =
+      "default";  ///< "default", "qwen"; others are refused when tools are used
   std::string default_system;
   std::vector<std::string> stop_words;
   bool efficient_eos = false;  ///< EOS between turns instead of after each answer
@@ -44,6 +45,7 @@ const std::vector<NamedTemplate>& builtin_templates();
 extern const char* const kBuiltinTemplatesJson;
 
 /// By name, the file's first (an empty path means none). Errors: as parse_templates, IoError.
-std::optional<NamedTemplate> find_template(const std::string& name, const std::filesystem::path& templates_file);
+std::optional<NamedTemplate> find_template(const std::string& name,
+                                           const std::filesystem::path& templates_file);
 
 }  // namespace danlu::text

@@ -150,7 +150,13 @@ data::LengthStats length_stats(const data::SampleSource& samples) {
 
 PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& model) {
   PreparedText text;
-  text.tokenizer = text::Tokenizer::load(config.model.tokenizer);
+  try {
+    text.tokenizer = text::Tokenizer::load(config.model.tokenizer);
+  } catch (const IoError&) {
+    // Rows that are tokenised already need none; a tokenizer that was named must be there.
+    if (config.model.tokenizer != config.model.directory) throw;
+    return text;
+  }
   if (static_cast<int64_t>(text.tokenizer->size()) > model.vocab_size) {
     throw ModelError(
         fmt::format("[train] the tokenizer {} has {} ids, the model's vocab_size is {}",

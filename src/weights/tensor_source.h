@@ -19,7 +19,9 @@ struct TensorInfo {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   int64_t num_elements() const;
-  size_t size_bytes() const { return static_cast<size_t>(num_elements()) * dtype_size_bytes(dtype); }
+  size_t size_bytes() const {
+    return static_cast<size_t>(num_elements()) * dtype_size_bytes(dtype);
+  }
 };
 
 /// Named tensors of a checkpoint. Opening reads headers only; data is mapped. Thread-safe.
@@ -30,12 +32,14 @@ class TensorSource {
   virtual const std::vector<TensorInfo>& tensors() const = 0;
   /// nullptr if there is no such tensor.
   const TensorInfo* find(const std::string& name) const;
-  /// Copies the tensor, row-major contiguous, into `out` (exactly size_bytes()), in the file's dtype.
-  /// Errors: ModelError (no such tensor), IoError, InternalError (wrong size of `out`).
+  /// Copies the tensor, row-major contiguous, into `out` (exactly size_bytes()), in the file's
+  /// dtype. Errors: ModelError (no such tensor), IoError, InternalError (wrong size of `out`).
   virtual void read(const std::string& name, std::span<std::byte> out) const = 0;
   /// Elements [begin, end) of the flattened row-major tensor.
-  virtual void read_range(const std::string& name, int64_t begin, int64_t end, std::span<std::byte> out) const = 0;
-  /// The mapped bytes where they lie contiguous in a file; empty span where they do not.
+  virtual void read_range(const std::string& name, int64_t begin, int64_t end,
+                          std::span<std::byte> out) const = 0;
+  /// The mapped bytes where they lie contiguous in a file; empty span where they do not. Their
+  /// address is not aligned to the element size: formats do not promise it.
   virtual std::span<const std::byte> mapped(const std::string& name) const = 0;
   /// File that holds the tensor, for messages.
   virtual std::filesystem::path file_of(const std::string& name) const = 0;
@@ -43,14 +47,15 @@ class TensorSource {
   virtual const Json& metadata() const = 0;
 };
 
-/// One *.safetensors file. Errors: ModelError per reference format page (docs/formats/safetensors.md).
+/// One *.safetensors file. Errors: ModelError per reference format page
+/// (docs/formats/safetensors.md).
 std::shared_ptr<const TensorSource> open_safetensors(const std::filesystem::path& file);
-/// One torch zip or legacy `.pt`/`.bin` file; tensors found at any depth of dicts, keys joined by '.'.
-/// Nothing in the file is executed (docs/formats/torch_pickle.md).
+/// One torch zip or legacy `.pt`/`.bin` file; tensors found at any depth of dicts, keys joined by
+/// '.'. Nothing in the file is executed (docs/formats/torch_pickle.md).
 std::shared_ptr<const TensorSource> open_torch_file(const std::filesystem::path& file);
-/// A HF directory or a single weight file: model.safetensors, its index, pytorch_model.bin, its index,
-/// adapter_model.safetensors / .bin, in this order.
-/// Errors: IoError if there is none; ModelError naming a missing shard or a tensor listed but absent.
+/// A HF directory or a single weight file: model.safetensors, its index, pytorch_model.bin, its
+/// index, adapter_model.safetensors / .bin, in this order. Errors: IoError if there is none;
+/// ModelError naming a missing shard or a tensor listed but absent.
 std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path);
 
 /// Writes safetensors, one tensor after the other, into one file or shards, atomically.
@@ -58,15 +63,19 @@ struct SaveOptions {
   uint64_t max_shard_bytes = 5'000'000'000;
   std::string base_name = "model";  ///< model.safetensors, model-00001-of-0000N.safetensors
 };
-/// Gives the bytes of tensor `index` (contiguous, in the declared dtype); called once per tensor, in file order.
+/// Gives the bytes of tensor `index` (contiguous, in the declared dtype); called once per tensor,
+/// in file order.
 using TensorBytes = std::function<std::span<const std::byte>(size_t index)>;
-/// Into an existing directory; index.json when there is more than one shard. Checks free space first.
-void save_safetensors(const std::filesystem::path& directory, const std::vector<TensorInfo>& tensors,
-                      const TensorBytes& bytes_of, const SaveOptions& options = {});
+/// Into an existing directory; index.json when there is more than one shard. Checks free space
+/// first.
+void save_safetensors(const std::filesystem::path& directory,
+                      const std::vector<TensorInfo>& tensors, const TensorBytes& bytes_of,
+                      const SaveOptions& options = {});
 
-/// Copies config.json-like and tokenizer files (config, generation_config, tokenizer*, special_tokens_map,
-/// vocab, merges, chat_template*, *.model, added_tokens) from one HF directory to another; weights and
-/// code stay. Files already in `to` are kept.
+/// Copies config.json-like and tokenizer files (config, generation_config, tokenizer*,
+/// special_tokens_map, vocab, merges, chat_template*, *.model, added_tokens) from one HF directory
+/// to another; weights stay, and code too unless a config's auto_map needs it. Files already in
+/// `to` are kept.
 void carry_over_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace danlu::weights

@@ -1,5 +1,5 @@
-// Conversations to ids and labels with Jinja templates: masks worked out by hand on a small tokenizer,
-// and their invariants on real tokenizers and templates.
+// Conversations to ids and labels with Jinja templates: masks worked out by hand on a small
+// tokenizer, and their invariants on real tokenizers and templates.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,19 +14,22 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kChatMl[] =
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + "
+    "'\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 std::shared_ptr<FakeTokenizer> chatml_tokenizer(const std::string& chat_template = kChatMl,
                                                 std::vector<std::string> merges = {}) {
-  return std::make_shared<FakeTokenizer>(std::vector<std::string>{"<|im_start|>", "<|im_end|>", "</s>"}, std::move(merges),
-                                         chat_template, "<|im_end|>");
+  return std::make_shared<FakeTokenizer>(
+      std::vector<std::string>{"<|im_start|>", "<|im_end|>", "</s>"}, std::move(merges),
+      chat_template, "<|im_end|>");
 }
 
 Conversation talk(std::initializer_list<const char*> contents) {
   Conversation c;
   for (const char* content : contents) {
-    c.messages.push_back({.role = c.messages.size() % 2 ? "assistant" : "user", .content = content});
+    c.messages.push_back(
+        {.role = c.messages.size() % 2 ? "assistant" : "user", .content = content});
   }
   return c;
 }
@@ -45,9 +48,11 @@ std::string marked(const Tokenizer& tokenizer, const EncodedConversation& encode
   return inside ? out + ']' : out;
 }
 
-std::string marked(const std::shared_ptr<FakeTokenizer>& tokenizer, const Conversation& conversation,
-                   const std::string& name = "", const Json& arguments = nullptr) {
-  return marked(*tokenizer, ChatEncoder::create(tokenizer, name, {}, arguments)->encode(conversation));
+std::string marked(const std::shared_ptr<FakeTokenizer>& tokenizer,
+                   const Conversation& conversation, const std::string& name = "",
+                   const Json& arguments = nullptr) {
+  return marked(*tokenizer,
+                ChatEncoder::create(tokenizer, name, {}, arguments)->encode(conversation));
 }
 
 std::string error_of(const std::function<void()>& body) {
@@ -79,9 +84,10 @@ TEST(ChatEncoder, AnEmptyAnswerStillTeachesToStop) {
 }
 
 TEST(ChatEncoder, SpecialTokensWrittenInAnAnswerBelongToIt) {
-  EXPECT_EQ(marked(chatml_tokenizer(), talk({"hi", "say <|im_end|> twice", "ok", "y"})),
-            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n[say <|im_end|> twice<|im_end|>]\n"
-            "<|im_start|>user\nok<|im_end|>\n<|im_start|>assistant\n[y<|im_end|>]\n");
+  EXPECT_EQ(
+      marked(chatml_tokenizer(), talk({"hi", "say <|im_end|> twice", "ok", "y"})),
+      "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n[say <|im_end|> twice<|im_end|>]\n"
+      "<|im_start|>user\nok<|im_end|>\n<|im_start|>assistant\n[y<|im_end|>]\n");
 }
 
 TEST(ChatEncoder, ATokenThatStraddlesTheBorderIsNoTarget) {
@@ -101,41 +107,52 @@ TEST(ChatEncoder, IdsAreThoseOfTheWholeText) {
 TEST(ChatEncoder, HistoryThatIsRewrittenKeepsItsOwnSpans) {
   // Like Qwen3: the last answer is printed with a thought, earlier ones without.
   const std::string t =
-      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}<think></think>"
-      "{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>{% endif %}";
-  EXPECT_EQ(marked(chatml_tokenizer(t), talk({"hi", "yo", "hi", "so"})),
-            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n[yo<|im_end|>]\n"
-            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>[</think>so<|im_end|>]\n");
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last "
+      "%}<think></think>"
+      "{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt "
+      "%}<|im_start|>assistant\n<think>{% endif %}";
+  EXPECT_EQ(
+      marked(chatml_tokenizer(t), talk({"hi", "yo", "hi", "so"})),
+      "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n[yo<|im_end|>]\n"
+      "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>[</think>so<|im_end|>]\n");
 }
 
 TEST(ChatEncoder, SystemTextMovedToTheLastTurnDoesNotConfuseEarlierSpans) {
   // Like Mistral-Nemo.
   const std::string t =
-      "{% for m in messages %}{% if m.role == 'user' %}[INST]{% if loop.index >= messages|length - 1 %}SYS {% endif %}"
+      "{% for m in messages %}{% if m.role == 'user' %}[INST]{% if loop.index >= messages|length - "
+      "1 %}SYS {% endif %}"
       "{{ m.content }}[/INST]{% else %}{{ m.content }}</s>{% endif %}{% endfor %}";
-  EXPECT_EQ(marked(chatml_tokenizer(t), talk({"1", "1", "1", "1"})), "[INST]1[/INST][1</s>][INST]SYS 1[/INST][1</s>]");
+  EXPECT_EQ(marked(chatml_tokenizer(t), talk({"1", "1", "1", "1"})),
+            "[INST]1[/INST][1</s>][INST]SYS 1[/INST][1</s>]");
 }
 
 TEST(ChatEncoder, GenerationBlocksDecide) {
   const std::string t =
-      "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}{{ m.content }}!{% endgeneration %}"
+      "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}{{ "
+      "m.content }}!{% endgeneration %}"
       "{% else %}{{ m.content }}{% endif %};{% endfor %}";
-  EXPECT_EQ(marked(chatml_tokenizer(t), talk({"a", "b", "c", "d"})), "user: a;assistant: [b!];user: c;assistant: [d!];");
+  EXPECT_EQ(marked(chatml_tokenizer(t), talk({"a", "b", "c", "d"})),
+            "user: a;assistant: [b!];user: c;assistant: [d!];");
 }
 
 TEST(ChatEncoder, TemplatesThatAlwaysAskForAnAnswerEndUntrained) {
   // Like the first Llama 3 template.
   const std::string t =
-      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content|trim }}<|im_end|>{% endfor %}{{ '<|im_start|>assistant\n' }}";
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content|trim }}<|im_end|>{% endfor "
+      "%}{{ '<|im_start|>assistant\n' }}";
   EXPECT_EQ(marked(chatml_tokenizer(t), talk({"a", " b ", "c", "d"})),
-            "<|im_start|>user\na<|im_end|><|im_start|>assistant\n[b<|im_end|>]<|im_start|>user\nc<|im_end|>"
+            "<|im_start|>user\na<|im_end|><|im_start|>assistant\n[b<|im_end|>]<|im_start|>user\nc<|"
+            "im_end|>"
             "<|im_start|>assistant\n[d<|im_end|>]<|im_start|>assistant\n");
 }
 
 TEST(ChatEncoder, ToolCallsAreTargetsUpToTheEndOfTurn) {
   const std::string t =
-      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls %}<call>{{ c.function.name }}"
-      "</call>{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls "
+      "%}<call>{{ c.function.name }}"
+      "</call>{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt "
+      "%}<|im_start|>assistant\n{% endif %}";
   Conversation c = talk({"q", "", "r", "done"});
   c.messages[1].extra["tool_calls"] = {{{"function", {{"name", "f"}}}}};
   c.messages[2].role = "tool";
@@ -147,7 +164,8 @@ TEST(ChatEncoder, ToolCallsAreTargetsUpToTheEndOfTurn) {
 TEST(ChatEncoder, PromptEndsWhereTheAnswerBegins) {
   const auto tokenizer = chatml_tokenizer();
   const auto encoder = ChatEncoder::create(tokenizer, "auto");
-  EXPECT_EQ(tokenizer->decode(encoder->encode_prompt(talk({"hi"})), false), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(tokenizer->decode(encoder->encode_prompt(talk({"hi"})), false),
+            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(encoder->stop_ids(), std::vector<TokenId>{257});
   EXPECT_EQ(encoder->description(), "tokenizer_config.json (jinja)");
 }
@@ -159,47 +177,62 @@ TEST(ChatEncoder, TemplateArgumentsReachTheTemplateAndTheHash) {
   const auto fast = ChatEncoder::create(tokenizer, "", {}, {{"mode", "fast:"}});
   EXPECT_EQ(fast->render(talk({"q"}), false), "fast:q<|im_end|>");
   EXPECT_NE(plain->content_hash(), fast->content_hash());
-  EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, "", {}, Json::array()); }), HasSubstr("must be a JSON object, got array"));
+  EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, "", {}, Json::array()); }),
+              HasSubstr("must be a JSON object, got array"));
 }
 
 TEST(ChatEncoder, BadConversationsSayWhy) {
-  const auto encoder = ChatEncoder::create(chatml_tokenizer("{{ raise_exception('roles must alternate') }}"), "");
+  const auto encoder =
+      ChatEncoder::create(chatml_tokenizer("{{ raise_exception('roles must alternate') }}"), "");
   EXPECT_EQ(error_of([&] { encoder->encode(talk({"a", "b"})); }),
-            "the chat template cannot write this conversation: tokenizer_config.json:1: roles must alternate");
-  EXPECT_EQ(error_of([&] { encoder->encode(talk({"a"})); }), "the conversation has no message of the assistant");
-  EXPECT_EQ(error_of([&] { encoder->encode_prompt(talk({"a", "b"})); }), "a prompt must not end with a message of the assistant");
+            "the chat template cannot write this conversation: tokenizer_config.json:1: roles must "
+            "alternate");
+  EXPECT_EQ(error_of([&] { encoder->encode(talk({"a"})); }),
+            "the conversation has no message of the assistant");
+  EXPECT_EQ(error_of([&] { encoder->encode_prompt(talk({"a", "b"})); }),
+            "a prompt must not end with a message of the assistant");
   EXPECT_THROW(ChatEncoder::create(chatml_tokenizer("{% if %}"), ""), ModelError);
 }
 
 TEST(ChatEncoder, ModelsWithoutTemplateNeedAName) {
   const auto tokenizer = chatml_tokenizer("");
-  EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, ""); }), HasSubstr("ships no chat template; choose one with --prompt-type: default, empty"));
-  EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, "hf"); }), HasSubstr("ships no chat template"));
-  EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, "lama2"); }), HasSubstr("unknown template 'lama2' (did you mean 'llama2'?)"));
+  EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, ""); }),
+              HasSubstr("ships no chat template; choose one with --prompt-type: default, empty"));
+  EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, "hf"); }),
+              HasSubstr("ships no chat template"));
+  EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, "lama2"); }),
+              HasSubstr("unknown template 'lama2' (did you mean 'llama2'?)"));
 }
 
 TEST(ParseConversation, ReadsMessagesAndNamesWhatIsWrong) {
-  const Conversation c = parse_conversation(
-      Json::parse(R"({"messages": [{"role": "user", "content": "a"},
-                   {"role": "assistant", "content": null, "tool_calls": [1], "train": false}], "tools": [2]})"), "m.json");
+  const Conversation c =
+      parse_conversation(Json::parse(R"({"messages": [{"role": "user", "content": "a"},
+                   {"role": "assistant", "content": null, "tool_calls": [1], "train": false}], "tools": [2]})"),
+                         "m.json");
   ASSERT_EQ(c.messages.size(), 2u);
   EXPECT_TRUE(c.messages[1].extra.at("content").is_null());
   EXPECT_FALSE(c.messages[1].train);
   EXPECT_EQ(c.tools, Json::array({2}));
-  const auto error = [](const char* text) { return error_of([&] { parse_conversation(Json::parse(text), "m.json"); }); };
-  EXPECT_EQ(error(R"([{"role": "user", "content": "a"}, {"content": "b"}])"), "m.json: message 2: \"role\" must be a string");
-  EXPECT_EQ(error(R"([{"role": "user", "content": 5}])"), "m.json: message 1: \"content\" must be a string, got number");
+  const auto error = [](const char* text) {
+    return error_of([&] { parse_conversation(Json::parse(text), "m.json"); });
+  };
+  EXPECT_EQ(error(R"([{"role": "user", "content": "a"}, {"content": "b"}])"),
+            "m.json: message 2: \"role\" must be a string");
+  EXPECT_EQ(error(R"([{"role": "user", "content": 5}])"),
+            "m.json: message 1: \"content\" must be a string, got number");
   EXPECT_EQ(error(R"([{"role": "user"}])"), "m.json: message 1: \"content\" is missing");
   EXPECT_THAT(error("3"), HasSubstr("expected a list of messages"));
 }
 
-/// Every real template with every conversation it accepts: ids are those of the text, and each target run is
-/// an answer with its end.
+/// Every real template with every conversation it accepts: ids are those of the text, and each
+/// target run is an answer with its end.
 TEST(ChatEncoder, RealTokenizersKeepTheInvariants) {
   DANLU_REQUIRES_SHARED();
-  const Json conversations = read_json_file(std::filesystem::path(DANLU_SOURCE_DIR) / "tests/text/golden_templates/conversations.json");
+  const Json conversations = read_json_file(std::filesystem::path(DANLU_SOURCE_DIR) /
+                                            "tests/text/golden_templates/conversations.json");
   for (const char* name : {"qwen1_5", "qwen2_5", "qwen3", "llama3", "internlm2"}) {
-    const std::shared_ptr<const Tokenizer> tokenizer = Tokenizer::load(test::unpacked("tokenizers") / name);
+    const std::shared_ptr<const Tokenizer> tokenizer =
+        Tokenizer::load(test::unpacked("tokenizers") / name);
     const auto encoder = ChatEncoder::create(tokenizer, "");
     const std::string eot = std::string(name) == "llama3" ? "<|eot_id|>" : "<|im_end|>";
     int encoded_count = 0;
@@ -219,7 +252,8 @@ TEST(ChatEncoder, RealTokenizersKeepTheInvariants) {
         continue;
       }
       ++encoded_count;
-      EXPECT_EQ(encoded.ids, tokenizer->encode(encoder->render(conversation, false), false)) << label;
+      EXPECT_EQ(encoded.ids, tokenizer->encode(encoder->render(conversation, false), false))
+          << label;
       std::vector<std::string> runs;
       for (size_t i = 0; i < encoded.ids.size(); ++i) {
         if (encoded.labels[i] == kIgnoreLabel) continue;
@@ -232,8 +266,11 @@ TEST(ChatEncoder, RealTokenizersKeepTheInvariants) {
       for (size_t i = 0; i < runs.size(); ++i) {
         EXPECT_TRUE(runs[i].ends_with(eot)) << label << ": " << runs[i];
         EXPECT_EQ(runs[i].find(eot), runs[i].size() - eot.size()) << label << ": " << runs[i];
-        if (answers[i].find("think") == std::string::npos && answers[i].find_first_of(" \n\t") != 0) {
-          EXPECT_THAT(runs[i], HasSubstr(answers[i].substr(0, answers[i].find_last_not_of(" \n\t") + 1))) << label;
+        if (answers[i].find("think") == std::string::npos &&
+            answers[i].find_first_of(" \n\t") != 0) {
+          EXPECT_THAT(runs[i],
+                      HasSubstr(answers[i].substr(0, answers[i].find_last_not_of(" \n\t") + 1)))
+              << label;
         }
       }
     }

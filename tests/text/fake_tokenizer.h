@@ -1,5 +1,5 @@
-// tests/text/fake_tokenizer.h: a tokenizer small enough to think through: one id per byte, and words
-// and special tokens as given.
+// tests/text/fake_tokenizer.h: a tokenizer small enough to think through: one id per byte, and
+// words and special tokens as given.
 #pragma once
 #include <algorithm>
 
@@ -8,12 +8,12 @@
 
 namespace danlu::text {
 
-/// Ids 0..255 are bytes; then `special` tokens, then `merges` (matched greedily, longest first, never
-/// across a special token).
+/// Ids 0..255 are bytes; then `special` tokens, then `merges` (matched greedily, longest first,
+/// never across a special token).
 class FakeTokenizer : public Tokenizer {
  public:
-  FakeTokenizer(std::vector<std::string> special, std::vector<std::string> merges, std::string chat_template = "",
-                std::string eos = "")
+  FakeTokenizer(std::vector<std::string> special, std::vector<std::string> merges,
+                std::string chat_template = "", std::string eos = "")
       : specials_(std::move(special)), merges_(std::move(merges)) {
     chat_template_ = std::move(chat_template);
     if (!eos.empty()) special_.eos = eos;
@@ -53,7 +53,8 @@ class FakeTokenizer : public Tokenizer {
   }
 
  private:
-  static void match(const std::vector<std::string>& words, size_t first, std::string_view text, size_t& length, TokenId& id) {
+  static void match(const std::vector<std::string>& words, size_t first, std::string_view text,
+                    size_t& length, TokenId& id) {
     for (size_t i = 0; i < words.size(); ++i) {
       if (text.starts_with(words[i]) && words[i].size() > length) {
         length = words[i].size();

@@ -1,8 +1,7 @@
-// Jinja against @huggingface/jinja and Python's Jinja2 (tools/template_goldens): snippets for every feature,
-// and real chat templates over conversations of our own.
-#include <gtest/gtest.h>
-
+// Jinja against @huggingface/jinja and Python's Jinja2 (tools/template_goldens): snippets for every
+// feature, and real chat templates over conversations of our own.
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <map>
 
@@ -15,10 +14,13 @@
 namespace danlu::text::jinja {
 namespace {
 
-const std::filesystem::path kGoldens = std::filesystem::path(DANLU_SOURCE_DIR) / "tests/text/golden_templates";
+const std::filesystem::path kGoldens =
+    std::filesystem::path(DANLU_SOURCE_DIR) / "tests/text/golden_templates";
 
 /// What is expected: Python's result where the JavaScript one differs from it.
-const Json& expected(const Json& golden) { return golden.contains("python") ? golden["python"] : golden; }
+const Json& expected(const Json& golden) {
+  return golden.contains("python") ? golden["python"] : golden;
+}
 
 Bindings bindings_of(const Json& variables) {
   Bindings bindings;
@@ -26,13 +28,15 @@ Bindings bindings_of(const Json& variables) {
   return bindings;
 }
 
-void expect_renders(const std::string& source, const Bindings& bindings, const Json& golden, const std::string& label) {
+void expect_renders(const std::string& source, const Bindings& bindings, const Json& golden,
+                    const std::string& label) {
   const Json& wanted = expected(golden);
   std::string got;
   try {
     got = Template(source, "t").render(bindings).text;
   } catch (const TemplateError& error) {
-    EXPECT_TRUE(wanted.contains("error")) << label << "\nfailed: " << error.what() << "\nexpected: " << wanted["text"];
+    EXPECT_TRUE(wanted.contains("error"))
+        << label << "\nfailed: " << error.what() << "\nexpected: " << wanted["text"];
     return;
   }
   if (wanted.contains("error")) {
@@ -53,19 +57,22 @@ TEST(JinjaGolden, PrintsEverySnippetAsPythonDoes) {
 std::string template_source(const std::string& name) {
   const std::string chat = "chat_templates/", tokenizers = "tokenizers/";
   if (name.starts_with(chat)) return read_file(test::shared_dir() / "data" / name);
-  const auto config = test::unpacked("tokenizers") / name.substr(tokenizers.size()) / "tokenizer_config.json";
+  const auto config =
+      test::unpacked("tokenizers") / name.substr(tokenizers.size()) / "tokenizer_config.json";
   return read_json_file(config)["chat_template"].get<std::string>();
 }
 
 TEST(JinjaGolden, PrintsRealChatTemplatesAsHuggingFaceDoes) {
   DANLU_REQUIRES_SHARED();
   std::map<std::string, Json> conversations;
-  for (const Json& c : read_json_file(kGoldens / "conversations.json")) conversations[c["name"]] = c;
+  for (const Json& c : read_json_file(kGoldens / "conversations.json"))
+    conversations[c["name"]] = c;
   int cases = 0;
   for (const Json& golden : read_json_file(kGoldens / "chat.json")) {
     const std::string name = golden["template"];
     const std::string source = template_source(name);
-    ASSERT_EQ(fmt::format("{:016x}", hash_bytes(source)), golden["hash"].get<std::string>()) << name;
+    ASSERT_EQ(fmt::format("{:016x}", hash_bytes(source)), golden["hash"].get<std::string>())
+        << name;
     for (const Json& c : golden["cases"]) {
       const Json& conversation = conversations.at(c["conversation"]);
       Json variables = {{"messages", conversation["messages"]},
@@ -78,7 +85,8 @@ TEST(JinjaGolden, PrintsRealChatTemplatesAsHuggingFaceDoes) {
                         {"datetime", "Monday"}};
       variables.update(conversation.value("arguments", Json::object()));
       expect_renders(source, bindings_of(variables), c,
-                     name + ", " + c["conversation"].get<std::string>() + ", " + c["add_generation_prompt"].dump());
+                     name + ", " + c["conversation"].get<std::string>() + ", " +
+                         c["add_generation_prompt"].dump());
       ++cases;
     }
   }

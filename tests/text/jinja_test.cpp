@@ -12,13 +12,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string render(const std::string& source, const Json& variables = Json::object(), const Limits& limits = {}) {
+std::string render(const std::string& source, const Json& variables = Json::object(),
+                   const Limits& limits = {}) {
   Bindings bindings;
   for (const auto& [name, value] : variables.items()) bindings.set(name, Value::from_json(value));
   return Template(source, "chat.jinja").render(bindings, limits).text;
 }
 
-std::string error_of(const std::string& source, const Json& variables = Json::object(), const Limits& limits = {}) {
+std::string error_of(const std::string& source, const Json& variables = Json::object(),
+                     const Limits& limits = {}) {
   try {
     return "printed: " + render(source, variables, limits);
   } catch (const TemplateError& error) {
@@ -29,15 +31,20 @@ std::string error_of(const std::string& source, const Json& variables = Json::ob
 
 TEST(JinjaErrors, SayTemplateLineAndWhat) {
   EXPECT_EQ(error_of("a\nb\n{{ 1 + }}"), "chat.jinja:3: expected an expression, got '}}'");
-  EXPECT_EQ(error_of("{% if x %}\n\n"), "chat.jinja:1: the block is never closed: expected {% endif %}");
+  EXPECT_EQ(error_of("{% if x %}\n\n"),
+            "chat.jinja:1: the block is never closed: expected {% endif %}");
   EXPECT_EQ(error_of("\n{% nosuch %}"), "chat.jinja:2: unknown tag 'nosuch'");
-  EXPECT_EQ(error_of("{% include 'x' %}"), "chat.jinja:1: 'include' is not available in chat templates");
+  EXPECT_EQ(error_of("{% include 'x' %}"),
+            "chat.jinja:1: 'include' is not available in chat templates");
   EXPECT_EQ(error_of("x\n{{ 1|nosuch }}"), "chat.jinja:2: there is no filter 'nosuch'");
   EXPECT_EQ(error_of("x\n\n{{ foo.bar }}"), "chat.jinja:3: 'foo' is undefined");
-  EXPECT_EQ(error_of("{{ d.a.b }}", {{"d", Json::object()}}), "chat.jinja:1: 'dict object' has no attribute 'a'");
-  EXPECT_EQ(error_of("{{ 'a' + 1 }}"), "chat.jinja:1: can only concatenate str (not \"int\") to str");
+  EXPECT_EQ(error_of("{{ d.a.b }}", {{"d", Json::object()}}),
+            "chat.jinja:1: 'dict object' has no attribute 'a'");
+  EXPECT_EQ(error_of("{{ 'a' + 1 }}"),
+            "chat.jinja:1: can only concatenate str (not \"int\") to str");
   EXPECT_EQ(error_of("{{ 'a\n' }}{{ [1].append(2) }}"),
-            "chat.jinja:2: a list cannot be changed (Hugging Face's sandbox refuses this too); make a new one with + or "
+            "chat.jinja:2: a list cannot be changed (Hugging Face's sandbox refuses this too); "
+            "make a new one with + or "
             "use namespace()");
 }
 
@@ -51,24 +58,32 @@ TEST(JinjaErrors, AnUnknownFilterInABranchNotTakenIsNoError) {
 }
 
 TEST(JinjaLimits, EndAHostileTemplateWithAnError) {
-  EXPECT_THAT(error_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("nested too deeply"));
+  EXPECT_THAT(error_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
+              HasSubstr("nested too deeply"));
   EXPECT_THAT(error_of("{{ 'x' * 100000000000 }}"), HasSubstr("limit"));
-  EXPECT_THAT(error_of("{% for a in range(100000) %}{% for b in range(100000) %}{{ a }}{% endfor %}{% endfor %}"), HasSubstr("limit"));
-  EXPECT_THAT(error_of("{{ range(100000000) }}"), HasSubstr("too long"));
-  EXPECT_THAT(error_of("{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(64) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"),
+  EXPECT_THAT(error_of("{% for a in range(100000) %}{% for b in range(100000) %}{{ a }}{% endfor "
+                       "%}{% endfor %}"),
               HasSubstr("limit"));
-  EXPECT_THAT(error_of("{% set ns = namespace(x=[]) %}{% for i in range(50000) %}{% set ns.x = [ns.x] %}{% endfor %}"),
+  EXPECT_THAT(error_of("{{ range(100000000) }}"), HasSubstr("too long"));
+  EXPECT_THAT(error_of("{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(64) %}{% set ns.x "
+                       "= ns.x + ns.x %}{% endfor %}"),
+              HasSubstr("limit"));
+  EXPECT_THAT(error_of("{% set ns = namespace(x=[]) %}{% for i in range(50000) %}{% set ns.x = "
+                       "[ns.x] %}{% endfor %}"),
               HasSubstr("nested deeper"));
-  EXPECT_THAT(error_of("{% set ns = namespace(x=[1]) %}{% for i in range(90) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"),
+  EXPECT_THAT(error_of("{% set ns = namespace(x=[1]) %}{% for i in range(90) %}{% set ns.x = "
+                       "[ns.x, ns.x] %}{% endfor %}{{ ns.x }}"),
               HasSubstr("too large"));
-  EXPECT_THAT(error_of("{% set ns = namespace(x=1) %}{% for i in range(5000) %}{% set ns.x = cycler(ns.x) %}{% endfor %}"),
+  EXPECT_THAT(error_of("{% set ns = namespace(x=1) %}{% for i in range(5000) %}{% set ns.x = "
+                       "cycler(ns.x) %}{% endfor %}"),
               HasSubstr("nested deeper"));
   EXPECT_THAT(error_of("{{ 2 ** 64 }}"), HasSubstr("64 bits"));
   EXPECT_THAT(error_of("{{ '%999999s' % 'x' }}"), HasSubstr("too large"));
 }
 
 TEST(JinjaLimits, DeepNestingOfSourceIsRefused) {
-  EXPECT_THAT(error_of("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"), HasSubstr("nested too deeply"));
+  EXPECT_THAT(error_of("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
+              HasSubstr("nested too deeply"));
   EXPECT_THAT(error_of("{{ " + std::string(5000, '-') + "1 }}"), HasSubstr("nested too deeply"));
   std::string blocks;
   for (int i = 0; i < 5000; ++i) blocks += "{% if 1 %}";
@@ -79,12 +94,17 @@ TEST(JinjaLimits, DeepNestingOfSourceIsRefused) {
 }
 
 TEST(JinjaLimits, CyclesThroughNamespacesAreFreed) {  // leaks show under the address sanitizer
-  EXPECT_EQ(render("{% set a = namespace() %}{% set a.self = a %}{% set a.list = [a] %}{{ a.self.self.list|length }}"), "1");
-  EXPECT_EQ(render("{% set ns = namespace(x=none) %}{% for i in range(20000) %}{% set ns.x = namespace(p=ns.x) %}{% endfor %}ok"), "ok");
+  EXPECT_EQ(render("{% set a = namespace() %}{% set a.self = a %}{% set a.list = [a] %}{{ "
+                   "a.self.self.list|length }}"),
+            "1");
+  EXPECT_EQ(render("{% set ns = namespace(x=none) %}{% for i in range(20000) %}{% set ns.x = "
+                   "namespace(p=ns.x) %}{% endfor %}ok"),
+            "ok");
 }
 
 TEST(JinjaGeneration, MarksTheBytesOfItsBlocks) {
-  const Template t("{% for m in messages %}[{% generation %}{{ m }}{% endgeneration %}]{% endfor %}", "t");
+  const Template t(
+      "{% for m in messages %}[{% generation %}{{ m }}{% endgeneration %}]{% endfor %}", "t");
   Bindings bindings;
   bindings.set("messages", Value::from_json({"ab", "北"}));
   const Rendered rendered = t.render(bindings);
@@ -93,7 +113,10 @@ TEST(JinjaGeneration, MarksTheBytesOfItsBlocks) {
 }
 
 TEST(JinjaThreads, OneTemplateRendersInManyThreads) {
-  const Template t("{% set s = 'shared ' %}{% for i in range(50) %}{{ s + 'x' }}{{ {'a': s}['a']|upper }}{% endfor %}", "t");
+  const Template t(
+      "{% set s = 'shared ' %}{% for i in range(50) %}{{ s + 'x' }}{{ {'a': s}['a']|upper }}{% "
+      "endfor %}",
+      "t");
   const std::string wanted = t.render({}).text;
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -105,9 +128,17 @@ TEST(JinjaThreads, OneTemplateRendersInManyThreads) {
 }
 
 TEST(PythonText, FloatsPrintAsReprDoes) {
-  const std::pair<double, const char*> cases[] = {{1.0, "1.0"},      {0.1, "0.1"},     {1e16, "1e+16"},   {1e15, "1000000000000000.0"},
-                                                  {1e-4, "0.0001"},  {1e-5, "1e-05"},  {-2.5, "-2.5"},    {1.0 / 3, "0.3333333333333333"},
-                                                  {1e300, "1e+300"}, {5e-324, "5e-324"}, {123456.789, "123456.789"}};
+  const std::pair<double, const char*> cases[] = {{1.0, "1.0"},
+                                                  {0.1, "0.1"},
+                                                  {1e16, "1e+16"},
+                                                  {1e15, "1000000000000000.0"},
+                                                  {1e-4, "0.0001"},
+                                                  {1e-5, "1e-05"},
+                                                  {-2.5, "-2.5"},
+                                                  {1.0 / 3, "0.3333333333333333"},
+                                                  {1e300, "1e+300"},
+                                                  {5e-324, "5e-324"},
+                                                  {123456.789, "123456.789"}};
   for (const auto& [value, text] : cases) EXPECT_EQ(float_repr(value), text);
 }
 

@@ -116,6 +116,21 @@ TEST(TorchSecurity, TheHandMadeFileItselfIsRead) {
   EXPECT_EQ(tensors[0].storage.size(), 16u);
 }
 
+TEST(TorchSecurity, IntegersOfEveryWidthKeepTheirSign) {
+  // As keys of a dict they become names: 2-byte LONG1, BININT, BININT1, BININT2, 8-byte LONG1.
+  for (const auto& [bytes, name] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"\x8a\x02\xd4\xfe", "-300"},
+           {std::string("\x8a\x02\xd4\x00", 4), "212"},
+           {"J\xff\xff\xff\xff", "-1"},
+           {"K\xff", "255"},
+           {"M\xff\xff", "65535"},
+           {integer(~uint64_t{0}), "-1"}}) {
+    const auto tensors = contents(zip(entries_with(program("}(" + bytes + tensor() + "u"))));
+    ASSERT_EQ(tensors.size(), 1u);
+    EXPECT_EQ(tensors[0].info.name, name);
+  }
+}
+
 TEST(TorchSecurity, NamesThatRunProgramsAreRefusedEvenUnused) {
   for (const auto& [module, name] :
        std::initializer_list<std::pair<const char*, const char*>>{{"os", "system"},

@@ -1,4 +1,5 @@
-// `danlu render`: messages to the text, ids and training mask that a model's template makes of them.
+// `danlu render`: messages to the text, ids and training mask that a model's template makes of
+// them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -65,7 +66,8 @@ std::string with_masked_runs(const std::vector<text::TokenId>& labels, const Sho
     size_t end = i;
     const bool masked = labels[i] == text::kIgnoreLabel;
     while (end < labels.size() && (labels[end] == text::kIgnoreLabel) == masked) ++end;
-    out += masked ? fmt::format("[-100 * {}]", end - i) : shown(std::span(labels).subspan(i, end - i));
+    out +=
+        masked ? fmt::format("[-100 * {}]", end - i) : shown(std::span(labels).subspan(i, end - i));
     i = end;
   }
   return out;
@@ -73,8 +75,8 @@ std::string with_masked_runs(const std::vector<text::TokenId>& labels, const Sho
 
 void print_readable(const Rendering& r, const text::ChatEncoder& encoder,
                     const text::Tokenizer& tokenizer) {
-  std::string out = fmt::format("[TEMPLATE] {}\n[INPUT] {}\n[INPUT_IDS] {}\n", encoder.description(),
-                                r.text, r.ids);
+  std::string out = fmt::format("[TEMPLATE] {}\n[INPUT] {}\n[INPUT_IDS] {}\n",
+                                encoder.description(), r.text, r.ids);
   size_t targets = 0;
   if (!r.labels.empty()) {
     for (const text::TokenId label : r.labels) targets += label != text::kIgnoreLabel;
@@ -111,10 +113,13 @@ OptionTable render_options() {
            .required = true},
           {.name = "input",
            .default_text = "-",
-           .help = "JSON: a list of messages, or {\"messages\": …, \"tools\": …}; - reads standard input",
+           .help = "JSON: a list of messages, or {\"messages\": …, \"tools\": …}; - reads standard "
+                   "input",
            .aliases = {"i"},
            .group = input},
-          {.name = "tools", .help = "JSON file: list of tools, as OpenAI's `tools`", .group = input},
+          {.name = "tools",
+           .help = "JSON file: list of tools, as OpenAI's `tools`",
+           .group = input},
           {.name = "prompt_type",
            .default_text = "auto",
            .help = "auto or hf (the model's own), a template's name, or a .jinja file",
@@ -126,11 +131,13 @@ OptionTable render_options() {
            .group = chosen},
           {.name = "chat_template_kwargs",
            .type = OptionType::kJson,
-           .help = "JSON object of further template variables, such as {\"enable_thinking\": false}",
+           .help =
+               "JSON object of further template variables, such as {\"enable_thinking\": false}",
            .group = chosen},
           {.name = "add_generation_prompt",
            .type = OptionType::kBool,
-           .help = "end where the assistant's answer begins; default: true unless the last message is the "
+           .help = "end where the assistant's answer begins; default: true unless the last message "
+                   "is the "
                    "assistant's",
            .group = output},
           {.name = "json",
@@ -145,7 +152,8 @@ int run_render(const Options& options) {
   const auto tokenizer = text::Tokenizer::load(options.get_string("model"));
   const auto encoder = text::ChatEncoder::create(
       tokenizer, options.get_string("prompt_type"), options.get_string_or("prompt_type_path", ""),
-      options.has_value("chat_template_kwargs") ? options.get_json("chat_template_kwargs") : Json());
+      options.has_value("chat_template_kwargs") ? options.get_json("chat_template_kwargs")
+                                                : Json());
   const text::Conversation conversation = read_conversation(options);
   const bool answered = conversation.messages.back().role == "assistant";
   const Rendering rendering = render(*encoder, *tokenizer, conversation,

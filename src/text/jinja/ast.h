@@ -19,12 +19,47 @@ inline constexpr Symbol kLoopSymbol = 0, kCallerSymbol = 1, kVarargsSymbol = 2, 
 using FilterFunction = Value (*)(Interpreter&, const Value& input, const Arguments&);
 using TestFunction = bool (*)(Interpreter&, const Value& input, const Arguments&);
 
-enum class BinaryOp : uint8_t { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower, kConcat };
-enum class CompareOp : uint8_t { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn };
+enum class BinaryOp : uint8_t {
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
+  kModulo,
+  kPower,
+  kConcat
+};
+enum class CompareOp : uint8_t {
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kIn,
+  kNotIn
+};
 
 enum class ExprKind : uint8_t {
-  kConstant, kName, kList, kTuple, kDict, kAttribute, kSubscript, kSlice, kCall, kFilter, kTest,
-  kNot, kNegate, kPositive, kBinary, kCompare, kAnd, kOr, kConditional
+  kConstant,
+  kName,
+  kList,
+  kTuple,
+  kDict,
+  kAttribute,
+  kSubscript,
+  kSlice,
+  kCall,
+  kFilter,
+  kTest,
+  kNot,
+  kNegate,
+  kPositive,
+  kBinary,
+  kCompare,
+  kAnd,
+  kOr,
+  kConditional
 };
 
 struct Expr {
@@ -54,12 +89,14 @@ struct DictExpr final : Expr {
   std::vector<std::pair<ExprPtr, ExprPtr>> entries;
 };
 struct AttributeExpr final : Expr {
-  AttributeExpr(ExprPtr o, Value n, int l) : Expr(ExprKind::kAttribute, l), object(std::move(o)), name(std::move(n)) {}
+  AttributeExpr(ExprPtr o, Value n, int l)
+      : Expr(ExprKind::kAttribute, l), object(std::move(o)), name(std::move(n)) {}
   ExprPtr object;
   Value name;
 };
 struct SubscriptExpr final : Expr {
-  SubscriptExpr(ExprPtr o, ExprPtr i, int l) : Expr(ExprKind::kSubscript, l), object(std::move(o)), index(std::move(i)) {}
+  SubscriptExpr(ExprPtr o, ExprPtr i, int l)
+      : Expr(ExprKind::kSubscript, l), object(std::move(o)), index(std::move(i)) {}
   ExprPtr object, index;
 };
 struct SliceExpr final : Expr {
@@ -111,7 +148,19 @@ struct ConditionalExpr final : Expr {
 };
 
 enum class StmtKind : uint8_t {
-  kText, kOutput, kIf, kFor, kSet, kSetBlock, kMacro, kCallBlock, kFilterBlock, kWith, kGeneration, kBreak, kContinue
+  kText,
+  kOutput,
+  kIf,
+  kFor,
+  kSet,
+  kSetBlock,
+  kMacro,
+  kCallBlock,
+  kFilterBlock,
+  kWith,
+  kGeneration,
+  kBreak,
+  kContinue
 };
 
 struct Stmt {

@@ -14,14 +14,17 @@ namespace danlu::text::jinja {
 
 struct ExpressionParser::NestingGuard {
   explicit NestingGuard(ExpressionParser& p) : parser(p) {
-    if (++parser.nesting_ > kMaxExpressionDepth / 4) parser.fail("the expression is nested too deeply");
+    if (++parser.nesting_ > kMaxExpressionDepth / 4)
+      parser.fail("the expression is nested too deeply");
   }
   ~NestingGuard() { --parser.nesting_; }
   ExpressionParser& parser;
 };
 
-ExpressionParser::ExpressionParser(std::vector<Token> tokens, Ast& ast) : tokens_(std::move(tokens)), ast_(ast) {
-  for (const char* name : {"loop", "caller", "varargs", "kwargs"}) symbol_of(name);  // kLoopSymbol and on
+ExpressionParser::ExpressionParser(std::vector<Token> tokens, Ast& ast)
+    : tokens_(std::move(tokens)), ast_(ast) {
+  for (const char* name : {"loop", "caller", "varargs", "kwargs"})
+    symbol_of(name);  // kLoopSymbol and on
 }
 
 void ExpressionParser::fail_at(int line, const std::string& what) const {
@@ -30,11 +33,16 @@ void ExpressionParser::fail_at(int line, const std::string& what) const {
 
 std::string ExpressionParser::describe(const Token& token) {
   switch (token.kind) {
-    case TokenKind::kEnd: return "the end of the template";
-    case TokenKind::kBlockEnd: return "'%}'";
-    case TokenKind::kVariableEnd: return "'}}'";
-    case TokenKind::kString: return "a string";
-    default: return fmt::format("'{}'", token.text);
+    case TokenKind::kEnd:
+      return "the end of the template";
+    case TokenKind::kBlockEnd:
+      return "'%}'";
+    case TokenKind::kVariableEnd:
+      return "'}}'";
+    case TokenKind::kString:
+      return "a string";
+    default:
+      return fmt::format("'{}'", token.text);
   }
 }
 
@@ -55,7 +63,8 @@ void ExpressionParser::expect_operator(std::string_view op) {
 }
 
 std::string ExpressionParser::expect_name(std::string_view what) {
-  if (current().kind != TokenKind::kName) fail(fmt::format("expected {}, got {}", what, describe(current())));
+  if (current().kind != TokenKind::kName)
+    fail(fmt::format("expected {}, got {}", what, describe(current())));
   return take().text;
 }
 
@@ -74,7 +83,8 @@ Value ExpressionParser::constant_string(std::string text) {
 
 ExprPtr ExpressionParser::grown(ExprPtr expr, int deepest_child) {
   expr->depth = deepest_child + 1;
-  if (expr->depth > kMaxExpressionDepth) fail_at(expr->line, "the expression is too long or nested too deeply");
+  if (expr->depth > kMaxExpressionDepth)
+    fail_at(expr->line, "the expression is too long or nested too deeply");
   return expr;
 }
 
@@ -90,8 +100,8 @@ ExprPtr ExpressionParser::binary(ExprKind kind, BinaryOp op, ExprPtr left, ExprP
 ExprPtr ExpressionParser::parse_tuple(bool with_condition, bool explicit_parentheses) {
   const int line = current().line;
   const auto at_end = [&] {
-    return at_operator(")") || current().kind == TokenKind::kBlockEnd || current().kind == TokenKind::kVariableEnd ||
-           at_name("in") || at_name("recursive");
+    return at_operator(")") || current().kind == TokenKind::kBlockEnd ||
+           current().kind == TokenKind::kVariableEnd || at_name("in") || at_name("recursive");
   };
   auto tuple = std::make_unique<SequenceExpr>(ExprKind::kTuple, line);
   int deepest = 0;
@@ -128,13 +138,15 @@ ExprPtr ExpressionParser::parse_expression(bool with_condition) {
 
 ExprPtr ExpressionParser::parse_or() {
   ExprPtr left = parse_and();
-  while (skip_name("or")) left = binary(ExprKind::kOr, BinaryOp::kAdd, std::move(left), parse_and());
+  while (skip_name("or"))
+    left = binary(ExprKind::kOr, BinaryOp::kAdd, std::move(left), parse_and());
   return left;
 }
 
 ExprPtr ExpressionParser::parse_and() {
   ExprPtr left = parse_not();
-  while (skip_name("and")) left = binary(ExprKind::kAnd, BinaryOp::kAdd, std::move(left), parse_not());
+  while (skip_name("and"))
+    left = binary(ExprKind::kAnd, BinaryOp::kAdd, std::move(left), parse_not());
   return left;
 }
 
@@ -149,13 +161,14 @@ ExprPtr ExpressionParser::parse_not() {
 
 ExprPtr ExpressionParser::parse_compare() {
   static constexpr std::pair<std::string_view, CompareOp> kOps[] = {
-      {"==", CompareOp::kEqual},     {"!=", CompareOp::kNotEqual}, {"<=", CompareOp::kLessEqual},
-      {">=", CompareOp::kGreaterEqual}, {"<", CompareOp::kLess},   {">", CompareOp::kGreater}};
+      {"==", CompareOp::kEqual},        {"!=", CompareOp::kNotEqual}, {"<=", CompareOp::kLessEqual},
+      {">=", CompareOp::kGreaterEqual}, {"<", CompareOp::kLess},      {">", CompareOp::kGreater}};
   ExprPtr first = parse_sum();
   std::unique_ptr<CompareExpr> compare;
   int deepest = first->depth;
   while (true) {
-    const auto op = std::find_if(std::begin(kOps), std::end(kOps), [&](const auto& o) { return at_operator(o.first); });
+    const auto op = std::find_if(std::begin(kOps), std::end(kOps),
+                                 [&](const auto& o) { return at_operator(o.first); });
     CompareOp kind;
     if (op != std::end(kOps)) {
       kind = op->second;
@@ -188,7 +201,8 @@ ExprPtr ExpressionParser::parse_sum() {
 
 ExprPtr ExpressionParser::parse_concat() {
   ExprPtr left = parse_product();
-  while (skip_operator("~")) left = binary(ExprKind::kBinary, BinaryOp::kConcat, std::move(left), parse_product());
+  while (skip_operator("~"))
+    left = binary(ExprKind::kBinary, BinaryOp::kConcat, std::move(left), parse_product());
   return left;
 }
 
@@ -207,7 +221,8 @@ ExprPtr ExpressionParser::parse_product() {
 
 ExprPtr ExpressionParser::parse_power() {
   ExprPtr left = parse_unary();
-  while (skip_operator("**")) left = binary(ExprKind::kBinary, BinaryOp::kPower, std::move(left), parse_unary());
+  while (skip_operator("**"))
+    left = binary(ExprKind::kBinary, BinaryOp::kPower, std::move(left), parse_unary());
   return left;
 }
 
@@ -216,7 +231,8 @@ ExprPtr ExpressionParser::parse_unary(bool with_filters) {
   if (at_operator("-") || at_operator("+")) {
     const NestingGuard guard(*this);
     const Token sign = take();
-    auto unary = std::make_unique<UnaryExpr>(sign.text == "-" ? ExprKind::kNegate : ExprKind::kPositive, sign.line);
+    auto unary = std::make_unique<UnaryExpr>(
+        sign.text == "-" ? ExprKind::kNegate : ExprKind::kPositive, sign.line);
     unary->operand = parse_unary(false);
     const int depth = unary->operand->depth;
     expr = grown(std::move(unary), depth);
@@ -230,16 +246,20 @@ ExprPtr ExpressionParser::parse_unary(bool with_filters) {
 ExprPtr ExpressionParser::parse_primary() {
   const int line = current().line;
   switch (current().kind) {
-    case TokenKind::kName: return parse_name_or_literal();
+    case TokenKind::kName:
+      return parse_name_or_literal();
     case TokenKind::kString: {
       std::string text = take().text;
       while (current().kind == TokenKind::kString) text += take().text;
       return std::make_unique<ConstantExpr>(constant_string(std::move(text)), line);
     }
-    case TokenKind::kInteger: return parse_integer();
+    case TokenKind::kInteger:
+      return parse_integer();
     case TokenKind::kFloat:
-      return std::make_unique<ConstantExpr>(Value::real(std::strtod(take().text.c_str(), nullptr)), line);
-    default: break;
+      return std::make_unique<ConstantExpr>(Value::real(std::strtod(take().text.c_str(), nullptr)),
+                                            line);
+    default:
+      break;
   }
   if (skip_operator("(")) {
     ExprPtr expr = parse_tuple(true, true);
@@ -254,8 +274,10 @@ ExprPtr ExpressionParser::parse_primary() {
 ExprPtr ExpressionParser::parse_name_or_literal() {
   const int line = current().line;
   std::string name = take().text;
-  if (name == "true" || name == "True") return std::make_unique<ConstantExpr>(Value::boolean(true), line);
-  if (name == "false" || name == "False") return std::make_unique<ConstantExpr>(Value::boolean(false), line);
+  if (name == "true" || name == "True")
+    return std::make_unique<ConstantExpr>(Value::boolean(true), line);
+  if (name == "false" || name == "False")
+    return std::make_unique<ConstantExpr>(Value::boolean(false), line);
   if (name == "none" || name == "None") return std::make_unique<ConstantExpr>(Value::none(), line);
   const Symbol symbol = symbol_of(name);
   ast_.uses_varargs |= symbol == kVarargsSymbol;
@@ -272,7 +294,8 @@ ExprPtr ExpressionParser::parse_integer() {
     digits.remove_prefix(2);
   }
   int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
   if (error != std::errc() || end != digits.data() + digits.size()) {
     fail_at(token.line, fmt::format("'{}' is not a 64-bit integer", token.text));
   }
@@ -312,10 +335,12 @@ ExprPtr ExpressionParser::parse_postfix(ExprPtr expr) {
     const int depth = expr->depth;
     if (skip_operator(".")) {
       if (current().kind == TokenKind::kInteger) {
-        expr = grown(std::make_unique<SubscriptExpr>(std::move(expr), parse_integer(), line), depth);
+        expr =
+            grown(std::make_unique<SubscriptExpr>(std::move(expr), parse_integer(), line), depth);
       } else {
         Value name = constant_string(expect_name("an attribute name"));
-        expr = grown(std::make_unique<AttributeExpr>(std::move(expr), std::move(name), line), depth);
+        expr =
+            grown(std::make_unique<AttributeExpr>(std::move(expr), std::move(name), line), depth);
       }
     } else if (at_operator("[")) {
       expr = parse_subscript(std::move(expr));
@@ -416,10 +441,10 @@ ExprPtr ExpressionParser::parse_test(ExprPtr input) {
   int depth = input->depth;
   test->input = std::move(input);
   const TokenKind kind = current().kind;
-  const bool starts_value = kind == TokenKind::kString || kind == TokenKind::kInteger || kind == TokenKind::kFloat ||
-                            at_operator("[") || at_operator("{");
-  const bool is_keyword = at_name("else") || at_name("or") || at_name("and") || at_name("if") || at_name("in") ||
-                          at_name("not");
+  const bool starts_value = kind == TokenKind::kString || kind == TokenKind::kInteger ||
+                            kind == TokenKind::kFloat || at_operator("[") || at_operator("{");
+  const bool is_keyword = at_name("else") || at_name("or") || at_name("and") || at_name("if") ||
+                          at_name("in") || at_name("not");
   if (at_operator("(")) {
     test->arguments = parse_arguments(depth);
   } else if (starts_value || (kind == TokenKind::kName && !is_keyword)) {

@@ -61,13 +61,15 @@ Value join(Interpreter& in, Input v, const Arguments& a) {
 }
 
 Value first(Interpreter&, Input v, const Arguments&) {
-  if (v.is_sequence()) return v.items().empty() ? Value::undefined(Value::string("first item")) : v.items().front();
+  if (v.is_sequence())
+    return v.items().empty() ? Value::undefined(Value::string("first item")) : v.items().front();
   const ValueList items = iterate(v);
   return items.empty() ? Value::undefined(Value::string("first item")) : items.front();
 }
 
 Value last(Interpreter&, Input v, const Arguments&) {
-  if (v.is_sequence()) return v.items().empty() ? Value::undefined(Value::string("last item")) : v.items().back();
+  if (v.is_sequence())
+    return v.items().empty() ? Value::undefined(Value::string("last item")) : v.items().back();
   const ValueList items = iterate(v);
   return items.empty() ? Value::undefined(Value::string("last item")) : items.back();
 }
@@ -131,15 +133,20 @@ Value extreme(Interpreter& in, Input v, const Arguments& a, std::string_view nam
   return best ? best->second : Value::undefined(Value::string("item of an empty sequence"));
 }
 
-Value min_filter(Interpreter& in, Input v, const Arguments& a) { return extreme(in, v, a, "min", false); }
-Value max_filter(Interpreter& in, Input v, const Arguments& a) { return extreme(in, v, a, "max", true); }
+Value min_filter(Interpreter& in, Input v, const Arguments& a) {
+  return extreme(in, v, a, "min", false);
+}
+Value max_filter(Interpreter& in, Input v, const Arguments& a) {
+  return extreme(in, v, a, "max", true);
+}
 
 Value sum(Interpreter& in, Input v, const Arguments& a) {
   const Signature s("sum", a, {"attribute", "start"});
   const Value attribute = s.get(0, Value::none());
   Value total = s.get(1, Value::integer(0));
   for (const Value& item : items_of(in, v)) {
-    total = binary_operation(in, BinaryOp::kAdd, std::move(total), attribute.is_none() ? item : walk(item, attribute));
+    total = binary_operation(in, BinaryOp::kAdd, std::move(total),
+                             attribute.is_none() ? item : walk(item, attribute));
   }
   return total;
 }
@@ -157,7 +164,8 @@ Value dictsort(Interpreter& in, Input v, const Arguments& a) {
   const Signature s("dictsort", a, {"case_sensitive", "by", "reverse"});
   const bool ignore_case = !s.boolean(0, false), descending = s.boolean(2, false);
   const std::string by = s.text(1, "key");
-  if (by != "key" && by != "value") throw EvalError("You can only sort by either \"key\" or \"value\"");
+  if (by != "key" && by != "value")
+    throw EvalError("You can only sort by either \"key\" or \"value\"");
   if (!v.is_dict()) throw EvalError(fmt::format("dictsort needs a mapping, got {}", type_name(v)));
   ValueList pairs = items(in, v, {}).items();
   const Value place = Value::integer(by == "key" ? 0 : 1);
@@ -194,7 +202,8 @@ Value map(Interpreter& in, Input v, const Arguments& a) {
 }
 
 /// select/reject and their attr forms: keeps items whose test result equals `wanted`.
-Value select_items(Interpreter& in, Input v, Arguments a, std::string_view filter, bool by_attribute, bool wanted) {
+Value select_items(Interpreter& in, Input v, Arguments a, std::string_view filter,
+                   bool by_attribute, bool wanted) {
   Value attribute = Value::none();
   if (by_attribute) {
     if (a.positional.empty()) throw EvalError(fmt::format("{}() needs an attribute name", filter));
@@ -217,10 +226,18 @@ Value select_items(Interpreter& in, Input v, Arguments a, std::string_view filte
   return Value::list(std::move(kept));
 }
 
-Value select(Interpreter& in, Input v, const Arguments& a) { return select_items(in, v, a, "select", false, true); }
-Value reject(Interpreter& in, Input v, const Arguments& a) { return select_items(in, v, a, "reject", false, false); }
-Value selectattr(Interpreter& in, Input v, const Arguments& a) { return select_items(in, v, a, "selectattr", true, true); }
-Value rejectattr(Interpreter& in, Input v, const Arguments& a) { return select_items(in, v, a, "rejectattr", true, false); }
+Value select(Interpreter& in, Input v, const Arguments& a) {
+  return select_items(in, v, a, "select", false, true);
+}
+Value reject(Interpreter& in, Input v, const Arguments& a) {
+  return select_items(in, v, a, "reject", false, false);
+}
+Value selectattr(Interpreter& in, Input v, const Arguments& a) {
+  return select_items(in, v, a, "selectattr", true, true);
+}
+Value rejectattr(Interpreter& in, Input v, const Arguments& a) {
+  return select_items(in, v, a, "rejectattr", true, false);
+}
 
 Value batch(Interpreter& in, Input v, const Arguments& a) {
   const Signature s("batch", a, {"linecount", "fill_with"});
@@ -230,7 +247,8 @@ Value batch(Interpreter& in, Input v, const Arguments& a) {
   ValueList rows, row;
   for (Value& item : items_of(in, v)) {
     row.push_back(std::move(item));
-    if (static_cast<int64_t>(row.size()) == size) rows.push_back(Value::list(std::exchange(row, {})));
+    if (static_cast<int64_t>(row.size()) == size)
+      rows.push_back(Value::list(std::exchange(row, {})));
   }
   if (!row.empty()) {
     while (!fill.is_none() && static_cast<int64_t>(row.size()) < size) {
@@ -245,10 +263,12 @@ Value batch(Interpreter& in, Input v, const Arguments& a) {
 Value slice(Interpreter& in, Input v, const Arguments& a) {
   const Signature s("slice", a, {"slices", "fill_with"});
   const int64_t columns = s.integer(0, 0);
-  if (columns < 1 || columns > 100'000) throw EvalError("slice() needs between 1 and 100000 slices");
+  if (columns < 1 || columns > 100'000)
+    throw EvalError("slice() needs between 1 and 100000 slices");
   const Value fill = s.get(1, Value::none());
   const ValueList all = items_of(in, v);
-  const int64_t size = static_cast<int64_t>(all.size()), per_column = size / columns, longer = size % columns;
+  const int64_t size = static_cast<int64_t>(all.size()), per_column = size / columns,
+                longer = size % columns;
   in.charge(static_cast<size_t>(columns) * 64);
   ValueList result;
   auto next = all.begin();
@@ -281,7 +301,8 @@ Value groupby(Interpreter& in, Input v, const Arguments& a) {
   for (size_t i = 0; i < keys.size();) {
     ValueList members;
     const size_t begin = i;
-    for (; i < keys.size() && equals(keys[i].first, keys[begin].first); ++i) members.push_back(keys[i].second);
+    for (; i < keys.size() && equals(keys[i].first, keys[begin].first); ++i)
+      members.push_back(keys[i].second);
     const Value& member = members.front();
     Value label = walk(member, attribute);
     if (label.is_undefined()) label = s.get(1, label);
@@ -299,12 +320,29 @@ Value attr(Interpreter&, Input v, const Arguments& a) {
 
 FilterFunction find_sequence_filter(std::string_view name) {
   static constexpr std::pair<std::string_view, FilterFunction> kTable[] = {
-      {"length", length},   {"count", length},     {"list", list},         {"join", join},
-      {"first", first},     {"last", last},        {"reverse", reverse},   {"sort", sort},
-      {"unique", unique},   {"min", min_filter},   {"max", max_filter},    {"sum", sum},
-      {"items", items},     {"dictsort", dictsort}, {"map", map},          {"select", select},
-      {"reject", reject},   {"selectattr", selectattr}, {"rejectattr", rejectattr}, {"batch", batch},
-      {"slice", slice},     {"groupby", groupby},  {"attr", attr},
+      {"length", length},
+      {"count", length},
+      {"list", list},
+      {"join", join},
+      {"first", first},
+      {"last", last},
+      {"reverse", reverse},
+      {"sort", sort},
+      {"unique", unique},
+      {"min", min_filter},
+      {"max", max_filter},
+      {"sum", sum},
+      {"items", items},
+      {"dictsort", dictsort},
+      {"map", map},
+      {"select", select},
+      {"reject", reject},
+      {"selectattr", selectattr},
+      {"rejectattr", rejectattr},
+      {"batch", batch},
+      {"slice", slice},
+      {"groupby", groupby},
+      {"attr", attr},
   };
   for (const auto& [known, function] : kTable) {
     if (known == name) return function;

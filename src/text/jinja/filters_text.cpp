@@ -26,37 +26,58 @@ Value trim(Interpreter& in, Input v, const Arguments& a) {
   const Signature s("trim", a, {"chars"});
   const std::string text = to_text(v);
   const Value chars = s.get(0, Value::none());
-  return made(in, std::string(chars.is_none() ? strip(text) : strip(text, s.text(0, ""), true, true)));
+  return made(in,
+              std::string(chars.is_none() ? strip(text) : strip(text, s.text(0, ""), true, true)));
 }
 
 Value upper(Interpreter& in, Input v, const Arguments&) { return made(in, to_upper(to_text(v))); }
 Value lower(Interpreter& in, Input v, const Arguments&) { return made(in, to_lower(to_text(v))); }
-Value title(Interpreter& in, Input v, const Arguments&) { return made(in, jinja_title(to_text(v))); }
-Value capitalize(Interpreter& in, Input v, const Arguments&) { return made(in, to_capitalized(to_text(v))); }
+Value title(Interpreter& in, Input v, const Arguments&) {
+  return made(in, jinja_title(to_text(v)));
+}
+Value capitalize(Interpreter& in, Input v, const Arguments&) {
+  return made(in, to_capitalized(to_text(v)));
+}
 
 Value replace(Interpreter& in, Input v, const Arguments& a) {
   const Signature s("replace", a, {"old", "new", "count"});
-  return made(in, replace_all(to_text(v), to_text(s.required(0)), to_text(s.required(1)), s.integer(2, -1)));
+  return made(in, replace_all(to_text(v), to_text(s.required(0)), to_text(s.required(1)),
+                              s.integer(2, -1)));
 }
 
 Value escape(Interpreter& in, Input v, const Arguments&) {
   std::string out;
   for (const char c : to_text(v)) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '\'': out += "&#39;"; break;
-      case '"': out += "&#34;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      default:
+        out += c;
     }
   }
   return made(in, std::move(out));
 }
 
 /// Automatic escaping is off for chat templates, so that text is as safe as it is.
-Value safe(Interpreter& in, Input v, const Arguments&) { return v.is_string() ? v : made(in, to_text(v)); }
-Value string(Interpreter& in, Input v, const Arguments&) { return v.is_string() ? v : made(in, to_text(v)); }
+Value safe(Interpreter& in, Input v, const Arguments&) {
+  return v.is_string() ? v : made(in, to_text(v));
+}
+Value string(Interpreter& in, Input v, const Arguments&) {
+  return v.is_string() ? v : made(in, to_text(v));
+}
 
 Value indent(Interpreter& in, Input v, const Arguments& a) {
   const Signature s("indent", a, {"width", "first", "blank"});
@@ -81,21 +102,26 @@ Value indent(Interpreter& in, Input v, const Arguments& a) {
 }
 
 Value center(Interpreter& in, Input v, const Arguments& a) {
-  const int64_t width = std::min<int64_t>(Signature("center", a, {"width"}).integer(0, 80), 100'000);
+  const int64_t width =
+      std::min<int64_t>(Signature("center", a, {"width"}).integer(0, 80), 100'000);
   const std::string text = to_text(v);
   const int64_t missing = width - static_cast<int64_t>(code_point_count(text));
   if (missing <= 0) return made(in, text);
   // Python puts the odd blank on the left exactly when the width is odd.
   const int64_t left = missing / 2 + (missing & width & 1);
-  return made(in, std::string(static_cast<size_t>(left), ' ') + text + std::string(static_cast<size_t>(missing - left), ' '));
+  return made(in, std::string(static_cast<size_t>(left), ' ') + text +
+                      std::string(static_cast<size_t>(missing - left), ' '));
 }
 
 Value format(Interpreter& in, Input v, const Arguments& a) {
-  if (!a.named.empty() && !a.positional.empty()) throw EvalError("can't handle positional and keyword arguments at the same time");
+  if (!a.named.empty() && !a.positional.empty())
+    throw EvalError("can't handle positional and keyword arguments at the same time");
   DictEntries entries;
-  for (const auto& [name, value] : a.named) entries.emplace_back(Value::string(std::string(name)), value);
+  for (const auto& [name, value] : a.named)
+    entries.emplace_back(Value::string(std::string(name)), value);
   const Value mapping = Value::dict(std::move(entries));
-  return made(in, printf_format(to_text(v), ValueList(a.positional.begin(), a.positional.end()), a.named.empty() ? nullptr : &mapping));
+  return made(in, printf_format(to_text(v), ValueList(a.positional.begin(), a.positional.end()),
+                                a.named.empty() ? nullptr : &mapping));
 }
 
 Value truncate(Interpreter& in, Input v, const Arguments& a) {
@@ -103,7 +129,8 @@ Value truncate(Interpreter& in, Input v, const Arguments& a) {
   const std::string text = to_text(v), end = s.text(2, "...");
   const int64_t length = s.integer(0, 255), leeway = s.integer(3, 5);
   const int64_t end_length = static_cast<int64_t>(code_point_count(end));
-  if (length < end_length) throw EvalError(fmt::format("expected length >= {}, got {}", end_length, length));
+  if (length < end_length)
+    throw EvalError(fmt::format("expected length >= {}, got {}", end_length, length));
   const auto offsets = code_point_offsets(text);
   if (static_cast<int64_t>(offsets.size()) - 1 <= length + leeway) return made(in, text);
   std::string cut = text.substr(0, offsets[static_cast<size_t>(length - end_length)]);
@@ -117,7 +144,9 @@ Value wordcount(Interpreter&, Input v, const Arguments&) {
   bool inside = false;
   for (size_t i = 0; i < text.size();) {
     const char32_t c = next_code_point(text, i);
-    const auto word = [&] { return c == U'_' || c >= 0x80 ? !is_python_space(c) : std::isalnum(static_cast<int>(c)) != 0; };
+    const auto word = [&] {
+      return c == U'_' || c >= 0x80 ? !is_python_space(c) : std::isalnum(static_cast<int>(c)) != 0;
+    };
     const bool now = word();
     count += now && !inside;
     inside = now;
@@ -129,7 +158,8 @@ Value wordcount(Interpreter&, Input v, const Arguments&) {
 void append_url_quoted(std::string_view text, bool in_query, std::string& out) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) || std::string_view("_.-~").find(c) != std::string_view::npos || (c == '/' && !in_query)) {
+    if (std::isalnum(byte) || std::string_view("_.-~").find(c) != std::string_view::npos ||
+        (c == '/' && !in_query)) {
       out += c;
     } else if (c == ' ' && in_query) {
       out += '+';
@@ -169,12 +199,14 @@ Value tojson(Interpreter& in, Input v, const Arguments& a) {
   const bool first_is_indent = first.kind() == Kind::kInt;
   const int64_t width = first_is_indent ? first.as_int() : s.integer(1, -1);
   std::string item_separator, key_separator = ": ";
-  if (const Value separators = s.get(2, Value::none()); separators.is_sequence() && separators.items().size() == 2) {
+  if (const Value separators = s.get(2, Value::none());
+      separators.is_sequence() && separators.items().size() == 2) {
     item_separator = to_text(separators.items()[0]);
     key_separator = to_text(separators.items()[1]);
   }
-  return made(in, to_json_text(v, static_cast<int>(std::clamp<int64_t>(width, -1, 64)), !first_is_indent && truthy(first),
-                               s.boolean(3, false), item_separator, key_separator));
+  return made(in, to_json_text(v, static_cast<int>(std::clamp<int64_t>(width, -1, 64)),
+                               !first_is_indent && truthy(first), s.boolean(3, false),
+                               item_separator, key_separator));
 }
 
 Value int_filter(Interpreter&, Input v, const Arguments& a) {
@@ -183,7 +215,8 @@ Value int_filter(Interpreter&, Input v, const Arguments& a) {
   if (v.is_integral()) return Value::integer(v.as_int());
   if (v.kind() == Kind::kFloat) {
     const double d = std::trunc(v.as_double());
-    return std::isfinite(d) && std::abs(d) < 9.2e18 ? Value::integer(static_cast<int64_t>(d)) : fallback;
+    return std::isfinite(d) && std::abs(d) < 9.2e18 ? Value::integer(static_cast<int64_t>(d))
+                                                    : fallback;
   }
   if (!v.is_string()) return fallback;
   std::string text(strip(v.as_string()));
@@ -192,9 +225,11 @@ Value int_filter(Interpreter&, Input v, const Arguments& a) {
   if (digits.starts_with("+")) digits.remove_prefix(1);
   const int64_t base = s.integer(1, 10);
   if (base < 2 || base > 36) throw EvalError("int() base must be >= 2 and <= 36");
-  if ((base == 16 && (digits.starts_with("0x") || digits.starts_with("0X")))) digits.remove_prefix(2);
+  if ((base == 16 && (digits.starts_with("0x") || digits.starts_with("0X"))))
+    digits.remove_prefix(2);
   int64_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number, static_cast<int>(base));
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), number, static_cast<int>(base));
   if (error == std::errc() && end == digits.data() + digits.size()) return Value::integer(number);
   char* stop = nullptr;
   const double d = std::strtod(text.c_str(), &stop);
@@ -225,9 +260,11 @@ Value round_filter(Interpreter&, Input v, const Arguments& a) {
       return v.is_integral() ? Value::integer(static_cast<int64_t>(d)) : Value::real(d);
     }
     // Correct rounding of the decimal expansion, ties to even, as Python's round().
-    return Value::real(std::strtod(fmt::format("{:.{}f}", v.as_double(), precision).c_str(), nullptr));
+    return Value::real(
+        std::strtod(fmt::format("{:.{}f}", v.as_double(), precision).c_str(), nullptr));
   }
-  if (method != "ceil" && method != "floor") throw EvalError("method must be common, ceil or floor");
+  if (method != "ceil" && method != "floor")
+    throw EvalError("method must be common, ceil or floor");
   const double scale = std::pow(10.0, static_cast<double>(precision));
   const double scaled = v.as_double() * scale;
   return Value::real((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
@@ -252,12 +289,30 @@ Value default_filter(Interpreter&, Input v, const Arguments& a) {
 
 FilterFunction find_text_filter(std::string_view name) {
   static constexpr std::pair<std::string_view, FilterFunction> kTable[] = {
-      {"trim", trim},           {"upper", upper},         {"lower", lower},     {"title", title},
-      {"capitalize", capitalize}, {"replace", replace},   {"escape", escape},   {"e", escape},
-      {"forceescape", escape},  {"safe", safe},           {"string", string},   {"indent", indent},
-      {"center", center},       {"format", format},       {"truncate", truncate}, {"wordcount", wordcount},
-      {"urlencode", urlencode}, {"tojson", tojson},       {"int", int_filter},  {"float", float_filter},
-      {"round", round_filter},  {"abs", abs_filter},      {"default", default_filter}, {"d", default_filter},
+      {"trim", trim},
+      {"upper", upper},
+      {"lower", lower},
+      {"title", title},
+      {"capitalize", capitalize},
+      {"replace", replace},
+      {"escape", escape},
+      {"e", escape},
+      {"forceescape", escape},
+      {"safe", safe},
+      {"string", string},
+      {"indent", indent},
+      {"center", center},
+      {"format", format},
+      {"truncate", truncate},
+      {"wordcount", wordcount},
+      {"urlencode", urlencode},
+      {"tojson", tojson},
+      {"int", int_filter},
+      {"float", float_filter},
+      {"round", round_filter},
+      {"abs", abs_filter},
+      {"default", default_filter},
+      {"d", default_filter},
   };
   for (const auto& [known, function] : kTable) {
     if (known == name) return function;

@@ -17,10 +17,13 @@ using GlobalFunction = Value (*)(Interpreter&, const Arguments&);
 
 class BuiltinFunction final : public CallableObject {
  public:
-  BuiltinFunction(std::string_view name, GlobalFunction function) : name_(name), function_(function) {
+  BuiltinFunction(std::string_view name, GlobalFunction function)
+      : name_(name), function_(function) {
     references = kShared;
   }
-  Value call(Interpreter& interpreter, const Arguments& arguments) override { return function_(interpreter, arguments); }
+  Value call(Interpreter& interpreter, const Arguments& arguments) override {
+    return function_(interpreter, arguments);
+  }
   std::string name() const override { return std::string(name_); }
 
  private:
@@ -32,7 +35,9 @@ Value range(Interpreter& interpreter, const Arguments& arguments) {
   const Signature s("range", arguments, {"start", "stop", "step"});
   const auto whole = [&](size_t i) {
     const Value& v = s.required(i);
-    if (!v.is_integral()) throw EvalError(fmt::format("range(): '{}' object cannot be interpreted as an integer", type_name(v)));
+    if (!v.is_integral())
+      throw EvalError(
+          fmt::format("range(): '{}' object cannot be interpreted as an integer", type_name(v)));
     return v.as_int();
   };
   const int64_t start = s.has(1) ? whole(0) : 0;
@@ -53,10 +58,12 @@ Value range(Interpreter& interpreter, const Arguments& arguments) {
 Value make_namespace(Interpreter& interpreter, const Arguments& arguments) {
   interpreter.charge(256);
   auto* space = interpreter.adopt(std::make_unique<NamespaceObject>());
-  if (arguments.positional.size() > 1) throw EvalError("namespace() takes at most one dict beside named values");
+  if (arguments.positional.size() > 1)
+    throw EvalError("namespace() takes at most one dict beside named values");
   if (!arguments.positional.empty()) {
     const Value& from = arguments.positional[0];
-    if (!from.is_dict()) throw EvalError(fmt::format("namespace(): expected a dict, got {}", type_name(from)));
+    if (!from.is_dict())
+      throw EvalError(fmt::format("namespace(): expected a dict, got {}", type_name(from)));
     for (const auto& [key, value] : from.entries()) space->set(to_text(key), value);
   }
   for (const auto& [name, value] : arguments.named) space->set(name, value);
@@ -65,19 +72,22 @@ Value make_namespace(Interpreter& interpreter, const Arguments& arguments) {
 
 Value make_dict(Interpreter& interpreter, const Arguments& arguments) {
   DictEntries entries;
-  if (arguments.positional.size() > 1) throw EvalError("dict() takes at most one value beside named ones");
+  if (arguments.positional.size() > 1)
+    throw EvalError("dict() takes at most one value beside named ones");
   if (!arguments.positional.empty()) {
     const Value& from = arguments.positional[0];
     if (from.is_dict()) {
       entries = from.entries();
     } else {
       for (const Value& pair : iterate(from)) {
-        if (!pair.is_sequence() || pair.items().size() != 2) throw EvalError("dict() needs pairs of key and value");
+        if (!pair.is_sequence() || pair.items().size() != 2)
+          throw EvalError("dict() needs pairs of key and value");
         entries.emplace_back(pair.items()[0], pair.items()[1]);
       }
     }
   }
-  for (const auto& [name, value] : arguments.named) entries.emplace_back(Value::string(std::string(name)), value);
+  for (const auto& [name, value] : arguments.named)
+    entries.emplace_back(Value::string(std::string(name)), value);
   interpreter.charge(entries.size() * 2 * sizeof(Value));
   return Value::dict(std::move(entries));
 }
@@ -117,7 +127,8 @@ class Joiner final : public CallableObject {
 };
 
 Value make_joiner(Interpreter&, const Arguments& arguments) {
-  return Value::of(Kind::kCallable, new Joiner(Signature("joiner", arguments, {"sep"}).text(0, ", ")));
+  return Value::of(Kind::kCallable,
+                   new Joiner(Signature("joiner", arguments, {"sep"}).text(0, ", ")));
 }
 
 /// cycler(a, b, …): next() walks round, current looks, reset() starts over.
@@ -126,7 +137,9 @@ class Cycler final : public CallableObject {
   explicit Cycler(ValueList items) : items_(std::move(items)) {
     for (const Value& item : items_) include(extent, item);
   }
-  Value call(Interpreter&, const Arguments&) override { throw EvalError("'Cycler' object is not callable; use next()"); }
+  Value call(Interpreter&, const Arguments&) override {
+    throw EvalError("'Cycler' object is not callable; use next()");
+  }
   std::string name() const override { return "cycler"; }
   Value attribute(const Value& name) override;
 
@@ -160,24 +173,30 @@ Value Cycler::attribute(const Value& name) {
 Value make_cycler(Interpreter& interpreter, const Arguments& arguments) {
   if (arguments.positional.empty()) throw EvalError("cycler() needs at least one item");
   interpreter.charge(arguments.positional.size() * sizeof(Value));
-  return Value::of(Kind::kCallable, new Cycler(ValueList(arguments.positional.begin(), arguments.positional.end())));
+  return Value::of(Kind::kCallable,
+                   new Cycler(ValueList(arguments.positional.begin(), arguments.positional.end())));
 }
 
 struct NamedGlobal {
   std::string_view name;
   BuiltinFunction function;
   Value value;
-  NamedGlobal(std::string_view n, GlobalFunction f) : name(n), function(n, f), value(Value::of(Kind::kCallable, &function)) {}
+  NamedGlobal(std::string_view n, GlobalFunction f)
+      : name(n), function(n, f), value(Value::of(Kind::kCallable, &function)) {}
 };
 
 }  // namespace
 
 const Value* find_global(std::string_view name) {
   // Built on first use and never freed: templates of other threads may still hold them at exit.
-  static auto* const globals = new std::array<NamedGlobal, 7>{
-      NamedGlobal{"range", range},           NamedGlobal{"namespace", make_namespace},
-      NamedGlobal{"dict", make_dict},        NamedGlobal{"raise_exception", raise_exception},
-      NamedGlobal{"strftime_now", strftime_now}, NamedGlobal{"joiner", make_joiner},    NamedGlobal{"cycler", make_cycler}};
+  static auto* const globals =
+      new std::array<NamedGlobal, 7>{NamedGlobal{"range", range},
+                                     NamedGlobal{"namespace", make_namespace},
+                                     NamedGlobal{"dict", make_dict},
+                                     NamedGlobal{"raise_exception", raise_exception},
+                                     NamedGlobal{"strftime_now", strftime_now},
+                                     NamedGlobal{"joiner", make_joiner},
+                                     NamedGlobal{"cycler", make_cycler}};
   for (const NamedGlobal& global : *globals) {
     if (global.name == name) return &global.value;
   }

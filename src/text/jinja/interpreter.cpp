@@ -9,10 +9,15 @@
 namespace danlu::text::jinja {
 
 Interpreter::Interpreter(const Ast& ast, const Limits& limits)
-    : ast_(ast), limits_(limits), now_(std::time(nullptr)), root_(ast.symbols.size()), root_set_(ast.symbols.size()) {}
+    : ast_(ast),
+      limits_(limits),
+      now_(std::time(nullptr)),
+      root_(ast.symbols.size()),
+      root_set_(ast.symbols.size()) {}
 
 Interpreter::~Interpreter() {
-  // Empty every mutable object while all of them are still held, then let go: no cycle and no long chain survives.
+  // Empty every mutable object while all of them are still held, then let go: no cycle and no long
+  // chain survives.
   root_.clear();
   scopes_.clear();
   for (Object* object : adopted_) object->release_contents();
@@ -34,7 +39,8 @@ void Interpreter::charge(size_t bytes) {
 }
 
 void Interpreter::step() {
-  if (--limits_.steps < 0) throw EvalError("the template runs too long; its limit of steps is reached");
+  if (--limits_.steps < 0)
+    throw EvalError("the template runs too long; its limit of steps is reached");
 }
 
 Interpreter::Scope* Interpreter::new_scope() {
@@ -80,13 +86,19 @@ Value Interpreter::evaluate(const Expr& expr) {
   const DepthGuard guard(*this);
   step();
   switch (expr.kind) {
-    case ExprKind::kConstant: return static_cast<const ConstantExpr&>(expr).value;
-    case ExprKind::kName: return evaluate_name(static_cast<const NameExpr&>(expr));
-    default: line_ = expr.line;
+    case ExprKind::kConstant:
+      return static_cast<const ConstantExpr&>(expr).value;
+    case ExprKind::kName:
+      return evaluate_name(static_cast<const NameExpr&>(expr));
+    default:
+      line_ = expr.line;
   }
   switch (expr.kind) {
-    case ExprKind::kList: case ExprKind::kTuple: return evaluate_sequence(static_cast<const SequenceExpr&>(expr));
-    case ExprKind::kDict: return evaluate_dict(static_cast<const DictExpr&>(expr));
+    case ExprKind::kList:
+    case ExprKind::kTuple:
+      return evaluate_sequence(static_cast<const SequenceExpr&>(expr));
+    case ExprKind::kDict:
+      return evaluate_dict(static_cast<const DictExpr&>(expr));
     case ExprKind::kAttribute: {
       const auto& attribute = static_cast<const AttributeExpr&>(expr);
       return get_attribute(evaluate(*attribute.object), attribute.name);
@@ -96,21 +108,33 @@ Value Interpreter::evaluate(const Expr& expr) {
       const Value object = evaluate(*subscript.object);
       return get_item(object, evaluate(*subscript.index));
     }
-    case ExprKind::kSlice: return evaluate_slice(static_cast<const SliceExpr&>(expr));
-    case ExprKind::kCall: return evaluate_call(static_cast<const CallExpr&>(expr));
-    case ExprKind::kFilter: return evaluate_filter(static_cast<const FilterExpr&>(expr), nullptr);
-    case ExprKind::kTest: return evaluate_test(static_cast<const TestExpr&>(expr));
-    case ExprKind::kNot: return Value::boolean(!truthy(evaluate(*static_cast<const UnaryExpr&>(expr).operand)));
-    case ExprKind::kNegate: case ExprKind::kPositive: return evaluate_negation(static_cast<const UnaryExpr&>(expr));
+    case ExprKind::kSlice:
+      return evaluate_slice(static_cast<const SliceExpr&>(expr));
+    case ExprKind::kCall:
+      return evaluate_call(static_cast<const CallExpr&>(expr));
+    case ExprKind::kFilter:
+      return evaluate_filter(static_cast<const FilterExpr&>(expr), nullptr);
+    case ExprKind::kTest:
+      return evaluate_test(static_cast<const TestExpr&>(expr));
+    case ExprKind::kNot:
+      return Value::boolean(!truthy(evaluate(*static_cast<const UnaryExpr&>(expr).operand)));
+    case ExprKind::kNegate:
+    case ExprKind::kPositive:
+      return evaluate_negation(static_cast<const UnaryExpr&>(expr));
     case ExprKind::kBinary: {
       const auto& binary = static_cast<const BinaryExpr&>(expr);
       Value left = evaluate(*binary.left);
       return binary_operation(*this, binary.op, std::move(left), evaluate(*binary.right));
     }
-    case ExprKind::kCompare: return evaluate_compare(static_cast<const CompareExpr&>(expr));
-    case ExprKind::kAnd: case ExprKind::kOr: return evaluate_logic(static_cast<const BinaryExpr&>(expr));
-    case ExprKind::kConditional: return evaluate_conditional(static_cast<const ConditionalExpr&>(expr));
-    default: return {};
+    case ExprKind::kCompare:
+      return evaluate_compare(static_cast<const CompareExpr&>(expr));
+    case ExprKind::kAnd:
+    case ExprKind::kOr:
+      return evaluate_logic(static_cast<const BinaryExpr&>(expr));
+    case ExprKind::kConditional:
+      return evaluate_conditional(static_cast<const ConditionalExpr&>(expr));
+    default:
+      return {};
   }
 }
 
@@ -125,7 +149,8 @@ Value Interpreter::evaluate_sequence(const SequenceExpr& expr) {
   items.reserve(expr.items.size());
   charge(expr.items.size() * sizeof(Value));
   for (const ExprPtr& item : expr.items) items.push_back(evaluate(*item));
-  return expr.kind == ExprKind::kList ? Value::list(std::move(items)) : Value::tuple(std::move(items));
+  return expr.kind == ExprKind::kList ? Value::list(std::move(items))
+                                      : Value::tuple(std::move(items));
 }
 
 Value Interpreter::evaluate_dict(const DictExpr& expr) {
@@ -134,7 +159,8 @@ Value Interpreter::evaluate_dict(const DictExpr& expr) {
   charge(expr.entries.size() * 2 * sizeof(Value));
   for (const auto& [key, value] : expr.entries) {
     Value k = evaluate(*key);
-    if (k.kind() == Kind::kList || k.is_dict()) throw EvalError(fmt::format("unhashable type: '{}'", type_name(k)));
+    if (k.kind() == Kind::kList || k.is_dict())
+      throw EvalError(fmt::format("unhashable type: '{}'", type_name(k)));
     entries.emplace_back(std::move(k), evaluate(*value));
   }
   return Value::dict(std::move(entries));
@@ -211,9 +237,11 @@ Value Interpreter::evaluate_test(const TestExpr& expr) {
 Value Interpreter::evaluate_negation(const UnaryExpr& expr) {
   const Value operand = evaluate(*expr.operand);
   if (operand.is_undefined()) throw EvalError(operand.undefined_message());
-  if (!operand.is_number()) throw EvalError(fmt::format("bad operand type for unary -: '{}'", type_name(operand)));
+  if (!operand.is_number())
+    throw EvalError(fmt::format("bad operand type for unary -: '{}'", type_name(operand)));
   const bool negate = expr.kind == ExprKind::kNegate;
-  if (operand.kind() == Kind::kFloat) return Value::real(negate ? -operand.as_double() : operand.as_double());
+  if (operand.kind() == Kind::kFloat)
+    return Value::real(negate ? -operand.as_double() : operand.as_double());
   return negate ? binary_operation(*this, BinaryOp::kSubtract, Value::integer(0), operand)
                 : Value::integer(operand.as_int());
 }

@@ -1,4 +1,5 @@
-// text/jinja/interpreter.h: runs a parsed template once. One interpreter per render; not thread-safe.
+// text/jinja/interpreter.h: runs a parsed template once. One interpreter per render; not
+// thread-safe.
 #pragma once
 #include <ctime>
 #include <memory>
@@ -39,7 +40,8 @@ class Interpreter {
   void charge(size_t bytes);
   void step();
   Value call(const Value& callee, const Arguments& arguments);
-  /// Mutable objects could form cycles of references, so the interpreter keeps them and empties them at the end.
+  /// Mutable objects could form cycles of references, so the interpreter keeps them and empties
+  /// them at the end.
   template <typename T>
   T* adopt(std::unique_ptr<T> object) {
     object->references = 1;

@@ -1,4 +1,5 @@
-// text/jinja/interpreter_scopes.h: guards and the macro object shared by the interpreter's two sources.
+// text/jinja/interpreter_scopes.h: guards and the macro object shared by the interpreter's two
+// sources.
 #pragma once
 #include "text/jinja/interpreter.h"
 

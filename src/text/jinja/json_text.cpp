@@ -13,24 +13,42 @@ namespace {
 /// json.dumps with its two layouts.
 class Writer {
  public:
-  Writer(int indent, bool ascii, bool sort_keys, std::string_view item_separator, std::string_view key_separator)
-      : indent_(indent), ascii_(ascii), sort_keys_(sort_keys), item_separator_(item_separator),
+  Writer(int indent, bool ascii, bool sort_keys, std::string_view item_separator,
+         std::string_view key_separator)
+      : indent_(indent),
+        ascii_(ascii),
+        sort_keys_(sort_keys),
+        item_separator_(item_separator),
         key_separator_(key_separator) {}
 
   void write(const Value& v, int depth) {
     switch (v.kind()) {
-      case Kind::kNone: out += "null"; return;
-      case Kind::kBool: out += v.as_bool() ? "true" : "false"; return;
-      case Kind::kInt: fmt::format_to(std::back_inserter(out), "{}", v.as_int()); return;
-      case Kind::kFloat: out += number(v.as_double()); return;
-      case Kind::kString: quote(v.as_string()); return;
-      case Kind::kList: case Kind::kTuple: {
+      case Kind::kNone:
+        out += "null";
+        return;
+      case Kind::kBool:
+        out += v.as_bool() ? "true" : "false";
+        return;
+      case Kind::kInt:
+        fmt::format_to(std::back_inserter(out), "{}", v.as_int());
+        return;
+      case Kind::kFloat:
+        out += number(v.as_double());
+        return;
+      case Kind::kString:
+        quote(v.as_string());
+        return;
+      case Kind::kList:
+      case Kind::kTuple: {
         const auto& items = v.items();
         write_all('[', ']', items.size(), depth, [&](size_t i) { write(items[i], depth + 1); });
         return;
       }
-      case Kind::kDict: write_dict(v, depth); return;
-      default: throw EvalError(fmt::format("Object of type {} is not JSON serializable", type_name(v)));
+      case Kind::kDict:
+        write_dict(v, depth);
+        return;
+      default:
+        throw EvalError(fmt::format("Object of type {} is not JSON serializable", type_name(v)));
     }
   }
 
@@ -65,7 +83,8 @@ class Writer {
     std::vector<std::pair<std::string, const Value*>> entries;
     for (const auto& [key, value] : v.entries()) entries.emplace_back(key_text(key), &value);
     if (sort_keys_) {
-      std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      std::stable_sort(entries.begin(), entries.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
     }
     write_all('{', '}', entries.size(), depth, [&](size_t i) {
       quote(entries[i].first);
@@ -76,12 +95,19 @@ class Writer {
 
   static std::string key_text(const Value& key) {
     switch (key.kind()) {
-      case Kind::kString: return key.as_string();
-      case Kind::kNone: return "null";
-      case Kind::kBool: return key.as_bool() ? "true" : "false";
-      case Kind::kInt: return fmt::format("{}", key.as_int());
-      case Kind::kFloat: return number(key.as_double());
-      default: throw EvalError(fmt::format("keys must be str, int, float, bool or None, not {}", type_name(key)));
+      case Kind::kString:
+        return key.as_string();
+      case Kind::kNone:
+        return "null";
+      case Kind::kBool:
+        return key.as_bool() ? "true" : "false";
+      case Kind::kInt:
+        return fmt::format("{}", key.as_int());
+      case Kind::kFloat:
+        return number(key.as_double());
+      default:
+        throw EvalError(
+            fmt::format("keys must be str, int, float, bool or None, not {}", type_name(key)));
     }
   }
 
@@ -91,13 +117,27 @@ class Writer {
       const size_t start = i;
       const char32_t c = next_code_point(text, i);
       switch (c) {
-        case U'"': out += "\\\""; break;
-        case U'\\': out += "\\\\"; break;
-        case U'\n': out += "\\n"; break;
-        case U'\r': out += "\\r"; break;
-        case U'\t': out += "\\t"; break;
-        case U'\b': out += "\\b"; break;
-        case U'\f': out += "\\f"; break;
+        case U'"':
+          out += "\\\"";
+          break;
+        case U'\\':
+          out += "\\\\";
+          break;
+        case U'\n':
+          out += "\\n";
+          break;
+        case U'\r':
+          out += "\\r";
+          break;
+        case U'\t':
+          out += "\\t";
+          break;
+        case U'\b':
+          out += "\\b";
+          break;
+        case U'\f':
+          out += "\\f";
+          break;
         default:
           if (c < 0x20 || (ascii_ && c >= 0x7f)) {
             escape(c);
@@ -128,8 +168,8 @@ class Writer {
 
 }  // namespace
 
-std::string to_json_text(const Value& value, int indent, bool ascii, bool sort_keys, std::string_view item_separator,
-                         std::string_view key_separator) {
+std::string to_json_text(const Value& value, int indent, bool ascii, bool sort_keys,
+                         std::string_view item_separator, std::string_view key_separator) {
   if (item_separator.empty()) item_separator = indent < 0 ? ", " : ",";
   Writer writer(indent, ascii, sort_keys, item_separator, key_separator);
   writer.write(value, 0);

@@ -10,7 +10,8 @@ namespace {
 
 bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
 bool starts_name(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         static_cast<unsigned char>(c) >= 0x80;
 }
 
 /// \r\n and \r become \n; one newline at the very end is dropped.
@@ -31,7 +32,8 @@ std::string normalize_newlines(std::string_view source) {
 
 class Lexer {
  public:
-  Lexer(std::string_view source, const std::string& name) : source_(normalize_newlines(source)), name_(name) {}
+  Lexer(std::string_view source, const std::string& name)
+      : source_(normalize_newlines(source)), name_(name) {}
 
   std::vector<Token> run() {
     while (position_ < source_.size()) lex_data();
@@ -44,7 +46,9 @@ class Lexer {
     throw TemplateError(fmt::format("{}:{}: {}", name_, line, what));
   }
   void add(TokenKind kind, std::string text) { tokens_.push_back({kind, line_, std::move(text)}); }
-  bool at(std::string_view text) const { return std::string_view(source_).substr(position_).starts_with(text); }
+  bool at(std::string_view text) const {
+    return std::string_view(source_).substr(position_).starts_with(text);
+  }
   char peek(size_t offset = 0) const {
     return position_ + offset < source_.size() ? source_[position_ + offset] : '\0';
   }
@@ -60,7 +64,8 @@ class Lexer {
 
   /// Where the next {{, {% or {# is.
   size_t find_tag() const {
-    for (size_t i = source_.find('{', position_); i != std::string::npos; i = source_.find('{', i + 1)) {
+    for (size_t i = source_.find('{', position_); i != std::string::npos;
+         i = source_.find('{', i + 1)) {
       if (i + 1 >= source_.size()) break;
       const char c = source_[i + 1];
       if (c == '{' || c == '%' || c == '#') return i;
@@ -74,7 +79,8 @@ class Lexer {
     if (sign == '-') return strip(text, false, true);
     if (sign == '+' || kind == '{') return text;
     const size_t line_start = text.rfind('\n') + 1;  // npos + 1 == 0
-    if ((line_start > 0 || line_starting_) && strip(text.substr(line_start)).empty()) return text.substr(0, line_start);
+    if ((line_start > 0 || line_starting_) && strip(text.substr(line_start)).empty())
+      return text.substr(0, line_start);
     return text;
   }
 
@@ -128,7 +134,9 @@ class Lexer {
   /// Matches `raw %}` after "{%"; then everything up to endraw is text.
   bool lex_raw(int start_line) {
     size_t i = position_;
-    const auto skip = [&] { while (i < source_.size() && is_python_space(static_cast<unsigned char>(source_[i]))) ++i; };
+    const auto skip = [&] {
+      while (i < source_.size() && is_python_space(static_cast<unsigned char>(source_[i]))) ++i;
+    };
     skip();
     if (source_.compare(i, 3, "raw") != 0) return false;
     i += 3;
@@ -138,14 +146,17 @@ class Lexer {
     advance(i + (strips ? 3 : 2) - position_);
     if (strips) skip_space();
     line_starting_ = source_[position_ - 1] == '\n';
-    for (size_t tag = source_.find("{%", position_); tag != std::string::npos; tag = source_.find("{%", tag + 2)) {
+    for (size_t tag = source_.find("{%", position_); tag != std::string::npos;
+         tag = source_.find("{%", tag + 2)) {
       i = tag + 2;
-      const char sign = i < source_.size() && (source_[i] == '-' || source_[i] == '+') ? source_[i++] : '\0';
+      const char sign =
+          i < source_.size() && (source_[i] == '-' || source_[i] == '+') ? source_[i++] : '\0';
       skip();
       if (source_.compare(i, 6, "endraw") != 0) continue;
       i += 6;
       skip();
-      const char end_sign = i < source_.size() && (source_[i] == '-' || source_[i] == '+') ? source_[i++] : '\0';
+      const char end_sign =
+          i < source_.size() && (source_[i] == '-' || source_[i] == '+') ? source_[i++] : '\0';
       if (source_.compare(i, 2, "%}") != 0) continue;
       emit_data(text_before_tag(tag, '%', sign));
       advance(i + 2 - position_);
@@ -155,13 +166,15 @@ class Lexer {
     fail("{% raw %} has no {% endraw %}", start_line);
   }
 
-  /// Tokens up to the end of the tag. Inside brackets the end marker is not looked for: {{ {'a': {}} }}.
+  /// Tokens up to the end of the tag. Inside brackets the end marker is not looked for: {{ {'a':
+  /// {}} }}.
   void lex_tag(char end, int start_line) {
     const std::string closing = {end, '}'};
     std::string brackets;
     while (true) {
       skip_space();
-      if (position_ >= source_.size()) fail(end == '%' ? "{% is never closed" : "{{ is never closed", start_line);
+      if (position_ >= source_.size())
+        fail(end == '%' ? "{% is never closed" : "{{ is never closed", start_line);
       if (brackets.empty()) {
         const char sign = peek();
         const bool has_sign = (sign == '-' || (sign == '+' && end == '%')) &&
@@ -194,14 +207,15 @@ class Lexer {
   }
 
   void lex_operator(std::string& brackets) {
-    static constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~",
-                                                      "<",  ">",  "=",  ".",  ",",  ":", "|", "(", ")", "[", "]", "{",
-                                                      "}",  ";"};
+    static constexpr std::string_view kOperators[] = {
+        "//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "<",
+        ">",  "=",  ".",  ",",  ":",  "|",  "(", ")", "[", "]", "{", "}", ";"};
     for (const std::string_view op : kOperators) {
       if (!at(op)) continue;
       if (op == "(" || op == "[" || op == "{") brackets += op == "(" ? ')' : op == "[" ? ']' : '}';
       if (op == ")" || op == "]" || op == "}") {
-        if (brackets.empty() || brackets.back() != op[0]) fail(fmt::format("unexpected '{}'", op), line_);
+        if (brackets.empty() || brackets.back() != op[0])
+          fail(fmt::format("unexpected '{}'", op), line_);
         brackets.pop_back();
       }
       add(TokenKind::kOperator, std::string(op));
@@ -211,13 +225,16 @@ class Lexer {
     fail(fmt::format("unexpected character '{}'", peek()), line_);
   }
 
-  /// 1, 1_000, 0x1f, 0o17, 0b11, 1.5, 1e3, 1.5e-3; a dot needs a digit after it, so 1.x stays an access.
+  /// 1, 1_000, 0x1f, 0o17, 0b11, 1.5, 1e3, 1.5e-3; a dot needs a digit after it, so 1.x stays an
+  /// access.
   void lex_number() {
     size_t length = 0;
     const auto digits = [&](auto&& accepts) {
       while (accepts(peek(length)) || (peek(length) == '_' && accepts(peek(length + 1)))) ++length;
     };
-    const auto is_hex = [](char c) { return is_ascii_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); };
+    const auto is_hex = [](char c) {
+      return is_ascii_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+    };
     const char base = static_cast<char>(peek(1) | 0x20);
     bool is_float = false;
     if (peek() == '0' && (base == 'x' || base == 'o' || base == 'b') && is_hex(peek(2))) {
@@ -297,7 +314,8 @@ class Lexer {
       }
       code = code * 16 + static_cast<char32_t>(is_ascii_digit(c) ? c - '0' : lower - 'a' + 10);
     }
-    if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("an escape names no character", line_);
+    if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+      fail("an escape names no character", line_);
     append_utf8(code, value);
   }
 
@@ -311,6 +329,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> lex(std::string_view source, const std::string& name) { return Lexer(source, name).run(); }
+std::vector<Token> lex(std::string_view source, const std::string& name) {
+  return Lexer(source, name).run();
+}
 
 }  // namespace danlu::text::jinja

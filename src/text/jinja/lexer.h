@@ -20,13 +20,13 @@ enum class TokenKind : uint8_t {
   kData,           ///< text to print as it is
   kVariableBegin,  ///< {{
   kVariableEnd,
-  kBlockBegin,     ///< {%
+  kBlockBegin,  ///< {%
   kBlockEnd,
   kName,
-  kString,         ///< text holds the value, escapes resolved
+  kString,  ///< text holds the value, escapes resolved
   kInteger,
   kFloat,
-  kOperator,       ///< text holds it: + == [ …
+  kOperator,  ///< text holds it: + == [ …
   kEnd
 };
 

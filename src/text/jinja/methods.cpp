@@ -19,7 +19,8 @@ Value text_value(Interpreter& interpreter, std::string_view text) {
   return Value::string(std::string(text));
 }
 
-Value strip_method(Interpreter& in, Self self, const Arguments& a, std::string_view name, bool left, bool right) {
+Value strip_method(Interpreter& in, Self self, const Arguments& a, std::string_view name, bool left,
+                   bool right) {
   const Signature s(name, a, {"chars"});
   const Value chars = s.get(0, Value::none());
   if (chars.is_none()) return text_value(in, strip(self.as_string(), left, right));
@@ -33,10 +34,12 @@ bool matches_affix(Self self, const Arguments& a, std::string_view name, bool at
   const std::string_view text = self.as_string();
   const auto matches = [&](const Value& v) {
     if (v.is_undefined()) throw EvalError(v.undefined_message());
-    if (!v.is_string()) throw EvalError(fmt::format("{}() needs a string, got {}", name, type_name(v)));
+    if (!v.is_string())
+      throw EvalError(fmt::format("{}() needs a string, got {}", name, type_name(v)));
     return at_start ? text.starts_with(v.as_string()) : text.ends_with(v.as_string());
   };
-  if (affix.kind() == Kind::kTuple) return std::any_of(affix.items().begin(), affix.items().end(), matches);
+  if (affix.kind() == Kind::kTuple)
+    return std::any_of(affix.items().begin(), affix.items().end(), matches);
   return matches(affix);
 }
 
@@ -58,14 +61,16 @@ ValueList split_space(Interpreter& in, std::string_view text, int64_t limit, boo
       if (!from_right) break;
     }
     parts.push_back(text_value(in, from_right ? text.substr(cut) : text.substr(0, cut)));
-    text = from_right ? strip(text.substr(0, cut), false, true) : strip(text.substr(cut), true, false);
+    text =
+        from_right ? strip(text.substr(0, cut), false, true) : strip(text.substr(cut), true, false);
     --limit;
   }
   if (from_right) std::reverse(parts.begin(), parts.end());
   return parts;
 }
 
-ValueList split_at(Interpreter& in, std::string_view text, std::string_view separator, int64_t limit, bool from_right) {
+ValueList split_at(Interpreter& in, std::string_view text, std::string_view separator,
+                   int64_t limit, bool from_right) {
   if (separator.empty()) throw EvalError("empty separator");
   ValueList parts;
   while (limit != 0) {
@@ -85,8 +90,9 @@ Value split_method(Interpreter& in, Self self, const Arguments& a, bool from_rig
   const Signature s(from_right ? "rsplit" : "split", a, {"sep", "maxsplit"});
   const int64_t limit = s.integer(1, -1);
   const Value separator = s.get(0, Value::none());
-  return Value::list(separator.is_none() ? split_space(in, self.as_string(), limit, from_right)
-                                         : split_at(in, self.as_string(), s.text(0, ""), limit, from_right));
+  return Value::list(separator.is_none()
+                         ? split_space(in, self.as_string(), limit, from_right)
+                         : split_at(in, self.as_string(), s.text(0, ""), limit, from_right));
 }
 
 Value splitlines_method(Interpreter& in, Self self, const Arguments& a) {
@@ -97,10 +103,12 @@ Value splitlines_method(Interpreter& in, Self self, const Arguments& a) {
   for (size_t i = 0; i < text.size();) {
     const size_t start = i;
     const char32_t c = next_code_point(text, i);
-    const bool breaks = (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    const bool breaks = (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 ||
+                        c == 0x2028 || c == 0x2029;
     if (!breaks) continue;
     if (c == U'\r' && i < text.size() && text[i] == '\n') ++i;
-    lines.push_back(text_value(in, std::string_view(text).substr(begin, (keep ? i : start) - begin)));
+    lines.push_back(
+        text_value(in, std::string_view(text).substr(begin, (keep ? i : start) - begin)));
     begin = i;
   }
   if (begin < text.size()) lines.push_back(text_value(in, std::string_view(text).substr(begin)));
@@ -116,7 +124,8 @@ Value replace_method(Interpreter& in, Self self, const Arguments& a) {
   return Value::string(std::move(text));
 }
 
-Value find_text(Self self, const Arguments& a, std::string_view name, bool from_right, bool must_exist) {
+Value find_text(Self self, const Arguments& a, std::string_view name, bool from_right,
+                bool must_exist) {
   const Signature s(name, a, {"sub"});
   s.required(0);
   const std::string& text = self.as_string();
@@ -126,7 +135,8 @@ Value find_text(Self self, const Arguments& a, std::string_view name, bool from_
     if (must_exist) throw EvalError("substring not found");
     return Value::integer(-1);
   }
-  return Value::integer(static_cast<int64_t>(code_point_count(std::string_view(text).substr(0, hit))));
+  return Value::integer(
+      static_cast<int64_t>(code_point_count(std::string_view(text).substr(0, hit))));
 }
 
 Value count_text(Interpreter&, Self self, const Arguments& a) {
@@ -136,7 +146,9 @@ Value count_text(Interpreter&, Self self, const Arguments& a) {
   const std::string& text = self.as_string();
   if (wanted.empty()) return Value::integer(static_cast<int64_t>(code_point_count(text)) + 1);
   int64_t count = 0;
-  for (size_t at = text.find(wanted); at != std::string::npos; at = text.find(wanted, at + wanted.size())) ++count;
+  for (size_t at = text.find(wanted); at != std::string::npos;
+       at = text.find(wanted, at + wanted.size()))
+    ++count;
   return Value::integer(count);
 }
 
@@ -145,7 +157,8 @@ Value join_text(Interpreter& in, Self self, const Arguments& a) {
   std::string text;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].is_string()) {
-      throw EvalError(fmt::format("sequence item {}: expected str instance, {} found", i, type_name(items[i])));
+      throw EvalError(
+          fmt::format("sequence item {}: expected str instance, {} found", i, type_name(items[i])));
     }
     if (i > 0) text += self.as_string();
     text += items[i].as_string();
@@ -172,13 +185,19 @@ Value format_method(Interpreter& in, Self self, const Arguments& a) {
       if (end == std::string_view::npos) throw EvalError("Single '{' encountered in format string");
       const std::string_view field = text.substr(i + 1, end - i - 1);
       const Value* value = nullptr;
-      if (field.empty() || std::all_of(field.begin(), field.end(), [](char d) { return d >= '0' && d <= '9'; })) {
-        const size_t place = field.empty() ? next++ : field.size() > 4 ? a.positional.size() : std::stoul(std::string(field));
-        if (place >= a.positional.size()) throw EvalError("Replacement index out of range in format string");
+      if (field.empty() ||
+          std::all_of(field.begin(), field.end(), [](char d) { return d >= '0' && d <= '9'; })) {
+        const size_t place = field.empty()      ? next++
+                             : field.size() > 4 ? a.positional.size()
+                                                : std::stoul(std::string(field));
+        if (place >= a.positional.size())
+          throw EvalError("Replacement index out of range in format string");
         value = &a.positional[place];
       } else {
         for (const auto& [name, v] : a.named) value = name == field ? &v : value;
-        if (!value) throw EvalError(fmt::format("format field '{{{}}}' is not supported or has no value", field));
+        if (!value)
+          throw EvalError(
+              fmt::format("format field '{{{}}}' is not supported or has no value", field));
       }
       append_text(*value, out);
       i = end;
@@ -191,7 +210,8 @@ Value format_method(Interpreter& in, Self self, const Arguments& a) {
   return Value::string(std::move(out));
 }
 
-Value remove_affix(Interpreter& in, Self self, const Arguments& a, std::string_view name, bool prefix) {
+Value remove_affix(Interpreter& in, Self self, const Arguments& a, std::string_view name,
+                   bool prefix) {
   const Signature s(name, a, {"affix"});
   s.required(0);
   const std::string affix = s.text(0, "");
@@ -233,19 +253,23 @@ Value copy_method(Interpreter&, Self self, const Arguments&) { return self; }
 
 Value count_items(Interpreter&, Self self, const Arguments& a) {
   const Value& wanted = Signature("count", a, {"value"}).required(0);
-  return Value::integer(std::count_if(self.items().begin(), self.items().end(), [&](const Value& v) { return equals(v, wanted); }));
+  return Value::integer(std::count_if(self.items().begin(), self.items().end(),
+                                      [&](const Value& v) { return equals(v, wanted); }));
 }
 
 Value index_of_item(Interpreter&, Self self, const Arguments& a) {
   const Value& wanted = Signature("index", a, {"value"}).required(0);
-  const auto found = std::find_if(self.items().begin(), self.items().end(), [&](const Value& v) { return equals(v, wanted); });
+  const auto found = std::find_if(self.items().begin(), self.items().end(),
+                                  [&](const Value& v) { return equals(v, wanted); });
   if (found == self.items().end()) throw EvalError("value is not in list");
   return Value::integer(found - self.items().begin());
 }
 
 Value refuse_change(Interpreter&, Self self, const Arguments&) {
-  throw EvalError(fmt::format("a {} cannot be changed (Hugging Face's sandbox refuses this too); "
-                              "make a new one with + or use namespace()", type_name(self)));
+  throw EvalError(
+      fmt::format("a {} cannot be changed (Hugging Face's sandbox refuses this too); "
+                  "make a new one with + or use namespace()",
+                  type_name(self)));
 }
 
 Value loop_cycle(Interpreter&, Self self, const Arguments& a) {
@@ -255,8 +279,9 @@ Value loop_cycle(Interpreter&, Self self, const Arguments& a) {
 
 Value loop_changed(Interpreter&, Self self, const Arguments& a) {
   auto* loop = static_cast<LoopObject*>(self.object());
-  const bool same = loop->has_changed && std::equal(a.positional.begin(), a.positional.end(), loop->last_changed.begin(),
-                                                    loop->last_changed.end(), equals);
+  const bool same =
+      loop->has_changed && std::equal(a.positional.begin(), a.positional.end(),
+                                      loop->last_changed.begin(), loop->last_changed.end(), equals);
   loop->has_changed = true;
   loop->last_changed.assign(a.positional.begin(), a.positional.end());
   return Value::boolean(!same);
@@ -267,7 +292,12 @@ struct NamedMethod {
   MethodFunction function;
 };
 
-#define DANLU_METHOD(body) +[](Interpreter & in, Self self, const Arguments& a) -> Value { (void)in; (void)a; return body; }
+#define DANLU_METHOD(body)                                       \
+  +[](Interpreter& in, Self self, const Arguments& a) -> Value { \
+    (void)in;                                                    \
+    (void)a;                                                     \
+    return body;                                                 \
+  }
 
 constexpr NamedMethod kStringMethods[] = {
     {"strip", DANLU_METHOD(strip_method(in, self, a, "strip", true, true))},
@@ -295,19 +325,23 @@ constexpr NamedMethod kStringMethods[] = {
     {"isalpha", DANLU_METHOD(Value::boolean(is_alpha(self.as_string())))},
     {"isupper", DANLU_METHOD(Value::boolean(is_upper(self.as_string())))},
     {"islower", DANLU_METHOD(Value::boolean(is_lower(self.as_string())))},
-    {"isspace", DANLU_METHOD(Value::boolean(!self.as_string().empty() && strip(self.as_string()).empty()))},
+    {"isspace",
+     DANLU_METHOD(Value::boolean(!self.as_string().empty() && strip(self.as_string()).empty()))},
 };
 
 constexpr NamedMethod kListMethods[] = {
-    {"count", count_items},    {"index", index_of_item},  {"copy", copy_method},    {"append", refuse_change},
-    {"extend", refuse_change}, {"insert", refuse_change}, {"pop", refuse_change},   {"remove", refuse_change},
-    {"clear", refuse_change},  {"sort", refuse_change},   {"reverse", refuse_change},
+    {"count", count_items},    {"index", index_of_item},   {"copy", copy_method},
+    {"append", refuse_change}, {"extend", refuse_change},  {"insert", refuse_change},
+    {"pop", refuse_change},    {"remove", refuse_change},  {"clear", refuse_change},
+    {"sort", refuse_change},   {"reverse", refuse_change},
 };
 
 constexpr NamedMethod kDictMethods[] = {
-    {"get", dict_get},         {"items", dict_items},   {"keys", dict_keys},          {"values", dict_values},
-    {"copy", copy_method},     {"update", refuse_change}, {"pop", refuse_change},     {"popitem", refuse_change},
-    {"clear", refuse_change},  {"setdefault", refuse_change},
+    {"get", dict_get},        {"items", dict_items},
+    {"keys", dict_keys},      {"values", dict_values},
+    {"copy", copy_method},    {"update", refuse_change},
+    {"pop", refuse_change},   {"popitem", refuse_change},
+    {"clear", refuse_change}, {"setdefault", refuse_change},
 };
 
 constexpr NamedMethod kLoopMethods[] = {{"cycle", loop_cycle}, {"changed", loop_changed}};
@@ -341,11 +375,17 @@ class BoundMethod final : public CallableObject {
 
 MethodFunction find_method(Kind kind, std::string_view name) {
   switch (kind) {
-    case Kind::kString: return find_in(kStringMethods, name);
-    case Kind::kList: case Kind::kTuple: return find_in(kListMethods, name);
-    case Kind::kDict: return find_in(kDictMethods, name);
-    case Kind::kLoop: return find_in(kLoopMethods, name);
-    default: return nullptr;
+    case Kind::kString:
+      return find_in(kStringMethods, name);
+    case Kind::kList:
+    case Kind::kTuple:
+      return find_in(kListMethods, name);
+    case Kind::kDict:
+      return find_in(kDictMethods, name);
+    case Kind::kLoop:
+      return find_in(kLoopMethods, name);
+    default:
+      return nullptr;
   }
 }
 

@@ -12,14 +12,15 @@ namespace danlu::text::jinja {
 
 class Interpreter;
 
-/// How deep a container goes and about how long its text is, with shared parts counted each time they
-/// appear: x = [x, x] doubles it, so that printing and comparing stay bounded.
+/// How deep a container goes and about how long its text is, with shared parts counted each time
+/// they appear: x = [x, x] doubles it, so that printing and comparing stay bounded.
 struct Extent {
   int nesting = 1;
   int64_t printed_bytes = 2;
 };
 
-/// Grows `total`, the extent of a container, by one child. Errors: EvalError beyond kMaxNesting or kMaxPrintedBytes.
+/// Grows `total`, the extent of a container, by one child. Errors: EvalError beyond kMaxNesting or
+/// kMaxPrintedBytes.
 void include(Extent& total, const Value& child);
 
 struct ListObject final : Object {
@@ -45,7 +46,7 @@ struct LoopObject final : Object {
   void release_contents() override { last_changed.clear(); }
   const ValueList* items = nullptr;  ///< null once the loop has ended
   size_t index0 = 0;
-  ValueList last_changed;            ///< arguments of the latest loop.changed()
+  ValueList last_changed;  ///< arguments of the latest loop.changed()
   bool has_changed = false;
 };
 
@@ -68,11 +69,14 @@ struct CallableObject : Object {
 /// Errors: EvalError for unknown or repeated names and for too many values.
 class Signature {
  public:
-  Signature(std::string_view function, const Arguments& arguments, std::initializer_list<std::string_view> names);
+  Signature(std::string_view function, const Arguments& arguments,
+            std::initializer_list<std::string_view> names);
   bool has(size_t i) const { return values_[i] != nullptr; }
   /// Errors: EvalError if the argument is missing.
   const Value& required(size_t i) const;
-  const Value& get(size_t i, const Value& fallback) const { return values_[i] ? *values_[i] : fallback; }
+  const Value& get(size_t i, const Value& fallback) const {
+    return values_[i] ? *values_[i] : fallback;
+  }
   int64_t integer(size_t i, int64_t fallback) const;
   bool boolean(size_t i, bool fallback) const;
   std::string text(size_t i, std::string_view fallback) const;

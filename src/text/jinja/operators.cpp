@@ -38,7 +38,8 @@ int64_t floor_divide(int64_t a, int64_t b) {
 }
 
 Value integer_power(int64_t base, int64_t exponent) {
-  if (exponent < 0) return Value::real(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  if (exponent < 0)
+    return Value::real(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
   int64_t result = 1;
   while (exponent > 0) {
     if ((exponent & 1) && __builtin_mul_overflow(result, base, &result)) overflow();
@@ -63,9 +64,12 @@ Value integer_operation(BinaryOp op, int64_t a, int64_t b) {
     case BinaryOp::kPower:
       if (a == 0 && b < 0) throw EvalError("0.0 cannot be raised to a negative power");
       return integer_power(a, b);
-    default: break;
+    default:
+      break;
   }
-  if (b == 0) throw EvalError(op == BinaryOp::kDivide ? "division by zero" : "integer division or modulo by zero");
+  if (b == 0)
+    throw EvalError(op == BinaryOp::kDivide ? "division by zero"
+                                            : "integer division or modulo by zero");
   if (op == BinaryOp::kDivide) return Value::real(static_cast<double>(a) / static_cast<double>(b));
   const int64_t quotient = floor_divide(a, b);
   return Value::integer(op == BinaryOp::kFloorDivide ? quotient : b == -1 ? 0 : a - quotient * b);
@@ -73,23 +77,31 @@ Value integer_operation(BinaryOp op, int64_t a, int64_t b) {
 
 Value real_operation(BinaryOp op, double a, double b) {
   switch (op) {
-    case BinaryOp::kAdd: return Value::real(a + b);
-    case BinaryOp::kSubtract: return Value::real(a - b);
-    case BinaryOp::kMultiply: return Value::real(a * b);
-    case BinaryOp::kPower: return Value::real(std::pow(a, b));
-    default: break;
+    case BinaryOp::kAdd:
+      return Value::real(a + b);
+    case BinaryOp::kSubtract:
+      return Value::real(a - b);
+    case BinaryOp::kMultiply:
+      return Value::real(a * b);
+    case BinaryOp::kPower:
+      return Value::real(std::pow(a, b));
+    default:
+      break;
   }
   if (b == 0) throw EvalError("float division by zero");
   if (op == BinaryOp::kDivide) return Value::real(a / b);
   double remainder = std::fmod(a, b);
   if (remainder != 0 && (remainder < 0) != (b < 0)) remainder += b;
-  return op == BinaryOp::kModulo ? Value::real(remainder) : Value::real(std::floor((a - remainder) / b + 0.5));
+  return op == BinaryOp::kModulo ? Value::real(remainder)
+                                 : Value::real(std::floor((a - remainder) / b + 0.5));
 }
 
 Value repeat(Interpreter& interpreter, const Value& what, int64_t count) {
   count = std::max<int64_t>(count, 0);
-  const size_t size = what.is_string() ? what.as_string().size() : what.items().size() * sizeof(Value);
-  if (count > 0 && size > (size_t{1} << 40) / static_cast<size_t>(count)) throw EvalError("a repetition is too long");
+  const size_t size =
+      what.is_string() ? what.as_string().size() : what.items().size() * sizeof(Value);
+  if (count > 0 && size > (size_t{1} << 40) / static_cast<size_t>(count))
+    throw EvalError("a repetition is too long");
   interpreter.charge(size * static_cast<size_t>(count));
   if (what.is_string()) {
     std::string text;
@@ -99,8 +111,10 @@ Value repeat(Interpreter& interpreter, const Value& what, int64_t count) {
   }
   ValueList items;
   if (what.items().empty()) count = 0;
-  for (int64_t i = 0; i < count; ++i) items.insert(items.end(), what.items().begin(), what.items().end());
-  return what.kind() == Kind::kList ? Value::list(std::move(items)) : Value::tuple(std::move(items));
+  for (int64_t i = 0; i < count; ++i)
+    items.insert(items.end(), what.items().begin(), what.items().end());
+  return what.kind() == Kind::kList ? Value::list(std::move(items))
+                                    : Value::tuple(std::move(items));
 }
 
 Value append(Interpreter& interpreter, Value left, const std::string& right) {
@@ -111,7 +125,8 @@ Value append(Interpreter& interpreter, Value left, const std::string& right) {
   }
   std::string text;
   interpreter.charge(left.as_string().size() + right.size());
-  text.reserve((left.as_string().size() + right.size()) * 3 / 2 + 64);  // chains of + keep appending
+  text.reserve((left.as_string().size() + right.size()) * 3 / 2 +
+               64);  // chains of + keep appending
   text += left.as_string();
   text += right;
   return Value::string(std::move(text));
@@ -121,7 +136,8 @@ Value join_lists(Interpreter& interpreter, const Value& left, const Value& right
   interpreter.charge((left.items().size() + right.items().size()) * sizeof(Value));
   ValueList items = left.items();
   items.insert(items.end(), right.items().begin(), right.items().end());
-  return left.kind() == Kind::kList ? Value::list(std::move(items)) : Value::tuple(std::move(items));
+  return left.kind() == Kind::kList ? Value::list(std::move(items))
+                                    : Value::tuple(std::move(items));
 }
 
 }  // namespace
@@ -129,18 +145,24 @@ Value join_lists(Interpreter& interpreter, const Value& left, const Value& right
 Value binary_operation(Interpreter& interpreter, BinaryOp op, Value left, const Value& right) {
   if (op == BinaryOp::kConcat) {
     if (!left.is_string()) left = Value::string(to_text(left));
-    return append(interpreter, std::move(left), right.is_string() ? right.as_string() : to_text(right));
+    return append(interpreter, std::move(left),
+                  right.is_string() ? right.as_string() : to_text(right));
   }
   if (left.is_number() && right.is_number()) {
-    if (left.is_integral() && right.is_integral()) return integer_operation(op, left.as_int(), right.as_int());
+    if (left.is_integral() && right.is_integral())
+      return integer_operation(op, left.as_int(), right.as_int());
     return real_operation(op, left.as_double(), right.as_double());
   }
   if (op == BinaryOp::kAdd) {
-    if (left.is_string() && right.is_string()) return append(interpreter, std::move(left), right.as_string());
-    if (left.is_sequence() && left.kind() == right.kind()) return join_lists(interpreter, left, right);
+    if (left.is_string() && right.is_string())
+      return append(interpreter, std::move(left), right.as_string());
+    if (left.is_sequence() && left.kind() == right.kind())
+      return join_lists(interpreter, left, right);
   } else if (op == BinaryOp::kMultiply) {
-    if ((left.is_string() || left.is_sequence()) && right.is_integral()) return repeat(interpreter, left, right.as_int());
-    if ((right.is_string() || right.is_sequence()) && left.is_integral()) return repeat(interpreter, right, left.as_int());
+    if ((left.is_string() || left.is_sequence()) && right.is_integral())
+      return repeat(interpreter, left, right.as_int());
+    if ((right.is_string() || right.is_sequence()) && left.is_integral())
+      return repeat(interpreter, right, left.as_int());
   } else if (op == BinaryOp::kModulo && left.is_string()) {
     const Value* mapping = right.is_dict() ? &right : nullptr;
     const ValueList values = right.kind() == Kind::kTuple ? right.items() : ValueList{right};
@@ -156,27 +178,41 @@ bool contains(const Value& haystack, const Value& needle) {
     case Kind::kString:
       if (needle.is_undefined()) throw EvalError(needle.undefined_message());
       if (!needle.is_string()) {
-        throw EvalError(fmt::format("'in <string>' requires string as left operand, not {}", type_name(needle)));
+        throw EvalError(fmt::format("'in <string>' requires string as left operand, not {}",
+                                    type_name(needle)));
       }
       return haystack.as_string().find(needle.as_string()) != std::string::npos;
-    case Kind::kList: case Kind::kTuple:
-      return std::any_of(haystack.items().begin(), haystack.items().end(), [&](const Value& v) { return equals(v, needle); });
-    case Kind::kDict: return dict_find(haystack, needle) != nullptr;
-    case Kind::kUndefined: return false;
-    default: throw EvalError(fmt::format("argument of type '{}' is not iterable", type_name(haystack)));
+    case Kind::kList:
+    case Kind::kTuple:
+      return std::any_of(haystack.items().begin(), haystack.items().end(),
+                         [&](const Value& v) { return equals(v, needle); });
+    case Kind::kDict:
+      return dict_find(haystack, needle) != nullptr;
+    case Kind::kUndefined:
+      return false;
+    default:
+      throw EvalError(fmt::format("argument of type '{}' is not iterable", type_name(haystack)));
   }
 }
 
 bool compare(CompareOp op, const Value& left, const Value& right) {
   switch (op) {
-    case CompareOp::kEqual: return equals(left, right);
-    case CompareOp::kNotEqual: return !equals(left, right);
-    case CompareOp::kLess: return less_than(left, right);
-    case CompareOp::kGreater: return less_than(right, left);
-    case CompareOp::kLessEqual: return equals(left, right) || less_than(left, right);
-    case CompareOp::kGreaterEqual: return equals(left, right) || less_than(right, left);
-    case CompareOp::kIn: return contains(right, left);
-    case CompareOp::kNotIn: return !contains(right, left);
+    case CompareOp::kEqual:
+      return equals(left, right);
+    case CompareOp::kNotEqual:
+      return !equals(left, right);
+    case CompareOp::kLess:
+      return less_than(left, right);
+    case CompareOp::kGreater:
+      return less_than(right, left);
+    case CompareOp::kLessEqual:
+      return equals(left, right) || less_than(left, right);
+    case CompareOp::kGreaterEqual:
+      return equals(left, right) || less_than(right, left);
+    case CompareOp::kIn:
+      return contains(right, left);
+    case CompareOp::kNotIn:
+      return !contains(right, left);
   }
   return false;
 }
@@ -186,16 +222,21 @@ namespace {
 Value loop_attribute(const LoopObject& loop, const Value& name) {
   const std::string& key = name.as_string();
   const size_t size = loop.items ? loop.items->size() : 0;
-  const auto item_at = [&](size_t i) { return i < size ? (*loop.items)[i] : Value::undefined(name, Kind::kLoop); };
+  const auto item_at = [&](size_t i) {
+    return i < size ? (*loop.items)[i] : Value::undefined(name, Kind::kLoop);
+  };
   const auto number = [](size_t n) { return Value::integer(static_cast<int64_t>(n)); };
   if (key == "index0") return number(loop.index0);
   if (key == "index") return number(loop.index0 + 1);
   if (key == "first") return Value::boolean(loop.index0 == 0);
   if (key == "last") return Value::boolean(loop.index0 + 1 >= size);
   if (key == "length") return number(size);
-  if (key == "revindex") return Value::integer(static_cast<int64_t>(size) - static_cast<int64_t>(loop.index0));
-  if (key == "revindex0") return Value::integer(static_cast<int64_t>(size) - static_cast<int64_t>(loop.index0) - 1);
-  if (key == "previtem") return loop.index0 == 0 ? Value::undefined(name, Kind::kLoop) : item_at(loop.index0 - 1);
+  if (key == "revindex")
+    return Value::integer(static_cast<int64_t>(size) - static_cast<int64_t>(loop.index0));
+  if (key == "revindex0")
+    return Value::integer(static_cast<int64_t>(size) - static_cast<int64_t>(loop.index0) - 1);
+  if (key == "previtem")
+    return loop.index0 == 0 ? Value::undefined(name, Kind::kLoop) : item_at(loop.index0 - 1);
   if (key == "nextitem") return item_at(loop.index0 + 1);
   // Jinja2 counts recursive loops only, and there are none here.
   if (key == "depth") return Value::integer(1);
@@ -215,7 +256,8 @@ Value attribute_without_items(const Value& object, const Value& name) {
   if (object.kind() == Kind::kCallable) {
     return static_cast<CallableObject*>(object.object())->attribute(name);
   }
-  if (const MethodFunction method = find_method(object.kind(), name.as_string())) return bind_method(method, object, name);
+  if (const MethodFunction method = find_method(object.kind(), name.as_string()))
+    return bind_method(method, object, name);
   return Value::undefined(name, object.kind());
 }
 
@@ -231,8 +273,9 @@ Value item_at(const Value& object, const Value& key) {
   }
   const int64_t size = static_cast<int64_t>(object.items().size());
   if (index < 0) index += size;
-  return index < 0 || index >= size ? Value::undefined(Value::string(fmt::format("{}", key.as_int())), object.kind())
-                                    : object.items()[static_cast<size_t>(index)];
+  return index < 0 || index >= size
+             ? Value::undefined(Value::string(fmt::format("{}", key.as_int())), object.kind())
+             : object.items()[static_cast<size_t>(index)];
 }
 
 }  // namespace
@@ -240,7 +283,8 @@ Value item_at(const Value& object, const Value& key) {
 Value get_attribute(const Value& object, const Value& name) {
   if (object.is_undefined()) throw EvalError(object.undefined_message());
   if (object.is_dict()) {
-    if (const MethodFunction method = find_method(Kind::kDict, name.as_string())) return bind_method(method, object, name);
+    if (const MethodFunction method = find_method(Kind::kDict, name.as_string()))
+      return bind_method(method, object, name);
     const Value* found = dict_find(object, std::string_view(name.as_string()));
     return found ? *found : Value::undefined(name, Kind::kDict);
   }
@@ -254,12 +298,14 @@ Value get_item(const Value& object, const Value& key) {
   } else if (key.is_integral() && (object.is_sequence() || object.is_string())) {
     return item_at(object, key);
   }
-  return key.is_string() ? attribute_without_items(object, key) : Value::undefined(Value::string(to_text(key)), object.kind());
+  return key.is_string() ? attribute_without_items(object, key)
+                         : Value::undefined(Value::string(to_text(key)), object.kind());
 }
 
 namespace {
 /// Python's slice.indices(): start and stop clipped to the sequence, for either direction.
-std::pair<int64_t, int64_t> slice_bounds(const Value& start, const Value& stop, int64_t by, int64_t size) {
+std::pair<int64_t, int64_t> slice_bounds(const Value& start, const Value& stop, int64_t by,
+                                         int64_t size) {
   const auto bound = [&](const Value& v, int64_t if_none) {
     if (v.is_none()) return if_none;
     if (!v.is_integral()) throw EvalError("slice indices must be integers or None");
@@ -275,16 +321,21 @@ Value get_slice(const Value& object, const Value& start, const Value& stop, cons
   if (!object.is_string() && !object.is_sequence()) {
     throw EvalError(fmt::format("'{}' object cannot be sliced", type_name(object)));
   }
-  if (!step.is_none() && !step.is_integral()) throw EvalError("slice indices must be integers or None");
+  if (!step.is_none() && !step.is_integral())
+    throw EvalError("slice indices must be integers or None");
   // A stride beyond any sequence behaves as that of one element and cannot overflow below.
-  const int64_t by = step.is_none() ? 1 : std::clamp<int64_t>(step.as_int(), -(int64_t{1} << 40), int64_t{1} << 40);
+  const int64_t by =
+      step.is_none() ? 1
+                     : std::clamp<int64_t>(step.as_int(), -(int64_t{1} << 40), int64_t{1} << 40);
   if (by == 0) throw EvalError("slice step cannot be zero");
   if (object.is_sequence()) {
     const ValueList& items = object.items();
     const auto [from, to] = slice_bounds(start, stop, by, static_cast<int64_t>(items.size()));
     ValueList result;
-    for (int64_t i = from; by > 0 ? i < to : i > to; i += by) result.push_back(items[static_cast<size_t>(i)]);
-    return object.kind() == Kind::kList ? Value::list(std::move(result)) : Value::tuple(std::move(result));
+    for (int64_t i = from; by > 0 ? i < to : i > to; i += by)
+      result.push_back(items[static_cast<size_t>(i)]);
+    return object.kind() == Kind::kList ? Value::list(std::move(result))
+                                        : Value::tuple(std::move(result));
   }
   const std::string& text = object.as_string();
   const std::vector<size_t> offsets = code_point_offsets(text);

@@ -19,7 +19,8 @@ Value get_item(const Value& object, const Value& key);
 /// object[start:stop:step], each none for the default.
 Value get_slice(const Value& object, const Value& start, const Value& stop, const Value& step);
 
-/// text % values, as str.__mod__: %s %r %d %i %f %e %g %x %X %o %c %%, with flags, width, precision.
+/// text % values, as str.__mod__: %s %r %d %i %f %e %g %x %X %o %c %%, with flags, width,
+/// precision.
 std::string printf_format(std::string_view text, const ValueList& values, const Value* mapping);
 
 }  // namespace danlu::text::jinja

@@ -22,8 +22,8 @@ class Parser : public ExpressionParser {
  private:
   using Names = std::initializer_list<std::string_view>;
 
-  /// Statements up to a tag that begins with one of `ends` (left as the current token, at its name), or
-  /// to the end of the template if `ends` is empty.
+  /// Statements up to a tag that begins with one of `ends` (left as the current token, at its
+  /// name), or to the end of the template if `ends` is empty.
   Block parse_block(Names ends) {
     if (++block_depth_ > kMaxBlockDepth) fail("blocks are nested too deeply");
     Block block;
@@ -35,7 +35,8 @@ class Parser : public ExpressionParser {
       } else if (current().kind == TokenKind::kVariableBegin) {
         ++position_;
         block.push_back(std::make_unique<OutputStmt>(parse_tuple(true), line));
-        if (current().kind != TokenKind::kVariableEnd) fail(fmt::format("expected '}}}}', got {}", describe(current())));
+        if (current().kind != TokenKind::kVariableEnd)
+          fail(fmt::format("expected '}}}}', got {}", describe(current())));
         ++position_;
       } else {
         ++position_;  // block begin
@@ -50,14 +51,16 @@ class Parser : public ExpressionParser {
       }
     }
     if (ends.size() > 0) {
-      fail_at(opened_at, fmt::format("the block is never closed: expected {{% {} %}}", *(ends.end() - 1)));
+      fail_at(opened_at,
+              fmt::format("the block is never closed: expected {{% {} %}}", *(ends.end() - 1)));
     }
     --block_depth_;
     return block;
   }
 
   void end_tag() {
-    if (current().kind != TokenKind::kBlockEnd) fail(fmt::format("expected '%}}', got {}", describe(current())));
+    if (current().kind != TokenKind::kBlockEnd)
+      fail(fmt::format("expected '%}}', got {}", describe(current())));
     ++position_;
   }
 
@@ -82,10 +85,13 @@ class Parser : public ExpressionParser {
     if (name == "generation") return parse_generation(line);
     if (name == "break" || name == "continue") {
       if (loop_depth_ == 0) fail_at(line, fmt::format("'{}' outside a for block", name));
-      return std::make_unique<FlowStmt>(name == "break" ? StmtKind::kBreak : StmtKind::kContinue, line);
+      return std::make_unique<FlowStmt>(name == "break" ? StmtKind::kBreak : StmtKind::kContinue,
+                                        line);
     }
-    for (const std::string_view known : {"include", "import", "from", "extends", "block", "do", "autoescape", "trans"}) {
-      if (name == known) fail_at(line, fmt::format("'{}' is not available in chat templates", name));
+    for (const std::string_view known :
+         {"include", "import", "from", "extends", "block", "do", "autoescape", "trans"}) {
+      if (name == known)
+        fail_at(line, fmt::format("'{}' is not available in chat templates", name));
     }
     fail_at(line, fmt::format("unknown tag '{}'", name));
   }
@@ -112,7 +118,8 @@ class Parser : public ExpressionParser {
     if (!skip_name("in")) fail(fmt::format("expected 'in', got {}", describe(current())));
     stmt->iterable = parse_tuple(false);
     if (skip_name("if")) stmt->filter = parse_expression();
-    if (at_name("recursive")) fail("recursive loops are not supported; use a macro that calls itself");
+    if (at_name("recursive"))
+      fail("recursive loops are not supported; use a macro that calls itself");
     end_tag();
     ++loop_depth_;
     stmt->body = parse_block({"else", "endfor"});
@@ -181,7 +188,8 @@ class Parser : public ExpressionParser {
       const std::string name = expect_name("a parameter name");
       macro.parameters.emplace_back(symbol_of(name), name);
       macro.defaults.push_back(skip_operator("=") ? parse_expression() : nullptr);
-      if (!macro.defaults.back() && macro.defaults.size() > 1 && macro.defaults[macro.defaults.size() - 2]) {
+      if (!macro.defaults.back() && macro.defaults.size() > 1 &&
+          macro.defaults[macro.defaults.size() - 2]) {
         fail("a parameter without default follows one with a default");
       }
       if (!skip_operator(",")) break;
@@ -210,7 +218,8 @@ class Parser : public ExpressionParser {
     caller->name = "caller";
     if (at_operator("(")) parse_signature(*caller);
     stmt->call = parse_expression();
-    if (stmt->call->kind != ExprKind::kCall) fail_at(line, "{% call %} needs a call, such as {% call name() %}");
+    if (stmt->call->kind != ExprKind::kCall)
+      fail_at(line, "{% call %} needs a call, such as {% call name() %}");
     parse_macro_body(*caller, "endcall");
     stmt->caller = caller.get();
     stmt->caller_owner = std::move(caller);

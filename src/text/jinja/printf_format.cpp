@@ -27,38 +27,62 @@ struct Conversion {
 
 std::string convert_number(const Conversion& c, const Value& value) {
   if (!value.is_number()) {
-    throw EvalError(fmt::format("%{} format: a real number is required, not {}", c.kind, type_name(value)));
+    throw EvalError(
+        fmt::format("%{} format: a real number is required, not {}", c.kind, type_name(value)));
   }
   std::string spec = "%" + c.flags + "*";
   char buffer[512];
   int length;
-  const bool integral = c.kind == 'd' || c.kind == 'i' || c.kind == 'u' || c.kind == 'x' || c.kind == 'X' || c.kind == 'o';
+  const bool integral = c.kind == 'd' || c.kind == 'i' || c.kind == 'u' || c.kind == 'x' ||
+                        c.kind == 'X' || c.kind == 'o';
   if (integral) {
-    const long long number = value.is_integral() ? value.as_int() : static_cast<long long>(value.as_double());
+    const long long number =
+        value.is_integral() ? value.as_int() : static_cast<long long>(value.as_double());
     const bool based = c.kind == 'x' || c.kind == 'X' || c.kind == 'o';
     spec += std::string(".*ll") + (based ? c.kind : 'd');
     length = std::snprintf(buffer, sizeof buffer, spec.c_str(), c.width, c.precision, number);
   } else {
     spec += std::string(".*") + c.kind;
-    length = std::snprintf(buffer, sizeof buffer, spec.c_str(), c.width, c.precision < 0 ? 6 : c.precision, value.as_double());
+    length = std::snprintf(buffer, sizeof buffer, spec.c_str(), c.width,
+                           c.precision < 0 ? 6 : c.precision, value.as_double());
   }
-  if (length < 0 || length >= static_cast<int>(sizeof buffer)) throw EvalError("a formatted number is too long");
+  if (length < 0 || length >= static_cast<int>(sizeof buffer))
+    throw EvalError("a formatted number is too long");
   return buffer;
 }
 
 std::string convert(const Conversion& c, const Value& value) {
   std::string text;
   switch (c.kind) {
-    case 's': text = to_text(value); break;
-    case 'r': append_repr(value, text); break;
-    case 'c': text = to_text(value); break;
-    case 'd': case 'i': case 'u': case 'x': case 'X': case 'o':
-    case 'f': case 'F': case 'e': case 'E': case 'g': case 'G': return convert_number(c, value);
-    default: throw EvalError(fmt::format("unsupported format character '{}'", c.kind));
+    case 's':
+      text = to_text(value);
+      break;
+    case 'r':
+      append_repr(value, text);
+      break;
+    case 'c':
+      text = to_text(value);
+      break;
+    case 'd':
+    case 'i':
+    case 'u':
+    case 'x':
+    case 'X':
+    case 'o':
+    case 'f':
+    case 'F':
+    case 'e':
+    case 'E':
+    case 'g':
+    case 'G':
+      return convert_number(c, value);
+    default:
+      throw EvalError(fmt::format("unsupported format character '{}'", c.kind));
   }
   if (c.precision >= 0) {
     const auto offsets = code_point_offsets(text);
-    if (static_cast<size_t>(c.precision) + 1 < offsets.size()) text.resize(offsets[static_cast<size_t>(c.precision)]);
+    if (static_cast<size_t>(c.precision) + 1 < offsets.size())
+      text.resize(offsets[static_cast<size_t>(c.precision)]);
   }
   return padded(std::move(text), c.width, c.flags.find('-') != std::string::npos);
 }
@@ -89,11 +113,13 @@ std::string printf_format(std::string_view text, const ValueList& values, const 
       const size_t end = text.find(')', i);
       if (end == std::string_view::npos || !mapping) throw EvalError("format requires a mapping");
       named = dict_find(*mapping, text.substr(i + 1, end - i - 1));
-      if (!named) throw EvalError(fmt::format("format needs the key '{}'", text.substr(i + 1, end - i - 1)));
+      if (!named)
+        throw EvalError(fmt::format("format needs the key '{}'", text.substr(i + 1, end - i - 1)));
       i = end + 1;
     }
     Conversion c;
-    while (i < text.size() && std::string_view("-+ #0").find(text[i]) != std::string_view::npos) c.flags += text[i++];
+    while (i < text.size() && std::string_view("-+ #0").find(text[i]) != std::string_view::npos)
+      c.flags += text[i++];
     if (c.flags.size() > 8) throw EvalError("too many format flags");
     c.width = read_number(text, i);
     if (i < text.size() && text[i] == '.') c.precision = read_number(text, ++i);
@@ -106,7 +132,8 @@ std::string printf_format(std::string_view text, const ValueList& values, const 
     if (!named && used >= values.size()) throw EvalError("not enough arguments for format string");
     out += convert(c, named ? *named : values[used++]);
   }
-  if (used < values.size() && !mapping) throw EvalError("not all arguments converted during string formatting");
+  if (used < values.size() && !mapping)
+    throw EvalError("not all arguments converted during string formatting");
   return out;
 }
 

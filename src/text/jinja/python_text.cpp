@@ -23,8 +23,12 @@ bool is_letter(char32_t c) {
 
 bool is_printable(char32_t c) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_CN: case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS: case UTF8PROC_CATEGORY_CO: case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
       return false;
     case UTF8PROC_CATEGORY_ZS:
@@ -56,7 +60,8 @@ bool contains_code_point(std::string_view set, char32_t wanted) {
 
 size_t previous_start(std::string_view text, size_t end) {
   size_t start = end - 1;
-  while (start > 0 && end - start < 4 && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
+  while (start > 0 && end - start < 4 && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80)
+    --start;
   return start;
 }
 
@@ -84,12 +89,14 @@ std::string float_repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char buffer[40];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
   std::string scientific(buffer, end);
   const size_t e = scientific.find('e');
   const int exponent = std::atoi(scientific.c_str() + e + 1);
   if (exponent < -4 || exponent >= 16) return scientific;
-  const auto fixed_end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr;
+  const auto fixed_end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr;
   std::string fixed(buffer, fixed_end);
   if (fixed.find('.') == std::string::npos) fixed += ".0";
   return fixed;
@@ -117,7 +124,10 @@ void append_string_repr(std::string_view text, std::string& out) {
       out += text.substr(start, i - start);
     } else {
       char escape[12];
-      std::snprintf(escape, sizeof escape, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x",
+      std::snprintf(escape, sizeof escape,
+                    c < 0x100     ? "\\x%02x"
+                    : c < 0x10000 ? "\\u%04x"
+                                  : "\\U%08x",
                     static_cast<unsigned>(c));
       out += escape;
     }
@@ -133,8 +143,9 @@ char32_t next_code_point(std::string_view text, size_t& position) {
     return first;
   }
   utf8proc_int32_t c = -1;
-  const auto used = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + position),
-                                     static_cast<utf8proc_ssize_t>(text.size() - position), &c);
+  const auto used =
+      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + position),
+                       static_cast<utf8proc_ssize_t>(text.size() - position), &c);
   if (used <= 0) {
     ++position;
     return 0xFFFD;
@@ -184,7 +195,8 @@ std::string_view strip(std::string_view text, bool left, bool right) {
 }
 
 std::string_view strip(std::string_view text, std::string_view characters, bool left, bool right) {
-  return strip_if(text, left, right, [&](char32_t c) { return contains_code_point(characters, c); });
+  return strip_if(text, left, right,
+                  [&](char32_t c) { return contains_code_point(characters, c); });
 }
 
 std::string to_upper(std::string_view text) {
@@ -264,7 +276,8 @@ bool is_digit(std::string_view text) {
   return !text.empty();
 }
 
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to, int64_t limit) {
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to,
+                        int64_t limit) {
   std::string out;
   if (from.empty()) {  // Python puts `to` before every code point and at the end
     size_t i = 0;

@@ -1,4 +1,5 @@
-// text/jinja/python_text.h: Python's rules for text: code points, white space, case, float and str repr.
+// text/jinja/python_text.h: Python's rules for text: code points, white space, case, float and str
+// repr.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -26,8 +27,9 @@ std::string_view strip(std::string_view text, std::string_view characters, bool 
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-std::string to_title(std::string_view text);       ///< str.title()
-std::string jinja_title(std::string_view text);    ///< the `title` filter, which only splits at -({[< and space
+std::string to_title(std::string_view text);  ///< str.title()
+std::string jinja_title(
+    std::string_view text);  ///< the `title` filter, which only splits at -({[< and space
 std::string to_capitalized(std::string_view text);
 /// All cased characters are upper (lower) and there is at least one.
 bool is_upper(std::string_view text);
@@ -35,9 +37,11 @@ bool is_lower(std::string_view text);
 bool is_alpha(std::string_view text);
 bool is_digit(std::string_view text);
 
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to, int64_t limit = -1);
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to,
+                        int64_t limit = -1);
 
-/// Decodes the code point at `position` and moves past it; a broken byte gives U+FFFD and moves by one.
+/// Decodes the code point at `position` and moves past it; a broken byte gives U+FFFD and moves by
+/// one.
 char32_t next_code_point(std::string_view text, size_t& position);
 void append_utf8(char32_t c, std::string& out);
 

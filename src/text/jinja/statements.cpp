@@ -24,9 +24,13 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& stmt) {
       charge(static_cast<const TextStmt&>(stmt).text.size());
       *out_ += static_cast<const TextStmt&>(stmt).text;
       break;
-    case StmtKind::kOutput: print(evaluate(*static_cast<const OutputStmt&>(stmt).value)); break;
-    case StmtKind::kIf: return run_if(static_cast<const IfStmt&>(stmt));
-    case StmtKind::kFor: return run_for(static_cast<const ForStmt&>(stmt));
+    case StmtKind::kOutput:
+      print(evaluate(*static_cast<const OutputStmt&>(stmt).value));
+      break;
+    case StmtKind::kIf:
+      return run_if(static_cast<const IfStmt&>(stmt));
+    case StmtKind::kFor:
+      return run_for(static_cast<const ForStmt&>(stmt));
     case StmtKind::kSet: {
       const auto& set = static_cast<const SetStmt&>(stmt);
       assign(set.target, evaluate(*set.value));
@@ -44,7 +48,9 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& stmt) {
       define(macro.symbol, make_macro(macro));
       break;
     }
-    case StmtKind::kCallBlock: run_call_block(static_cast<const CallBlockStmt&>(stmt)); break;
+    case StmtKind::kCallBlock:
+      run_call_block(static_cast<const CallBlockStmt&>(stmt));
+      break;
     case StmtKind::kFilterBlock: {
       const auto& block = static_cast<const FilterBlockStmt&>(stmt);
       const Value text = Value::string(capture(block.body, flow));
@@ -56,12 +62,17 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& stmt) {
       ValueList values;  // all evaluated outside the new scope
       for (const auto& binding : with.bindings) values.push_back(evaluate(*binding.second));
       const ScopeGuard scope(*this);
-      for (size_t i = 0; i < values.size(); ++i) assign(with.bindings[i].first, std::move(values[i]));
+      for (size_t i = 0; i < values.size(); ++i)
+        assign(with.bindings[i].first, std::move(values[i]));
       return run_block(with.body);
     }
-    case StmtKind::kGeneration: run_generation(static_cast<const GenerationStmt&>(stmt)); break;
-    case StmtKind::kBreak: return Flow::kBreak;
-    case StmtKind::kContinue: return Flow::kContinue;
+    case StmtKind::kGeneration:
+      run_generation(static_cast<const GenerationStmt&>(stmt));
+      break;
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
   }
   return flow;
 }
@@ -111,14 +122,16 @@ void Interpreter::assign(const Target& target, Value value) {
   } else if (target.kind == Target::Kind::kAttribute) {
     const Value* holder = find_variable(target.symbol);
     if (!holder || holder->kind() != Kind::kNamespace) {
-      throw EvalError(fmt::format("cannot assign to '{}.{}': only namespaces have attributes that can be set",
-                                  ast_.symbols[target.symbol], target.attribute));
+      throw EvalError(
+          fmt::format("cannot assign to '{}.{}': only namespaces have attributes that can be set",
+                      ast_.symbols[target.symbol], target.attribute));
     }
     static_cast<NamespaceObject*>(holder->object())->set(target.attribute, std::move(value));
   } else {
     const ValueList items = iterate(value);
     if (items.size() != target.parts.size()) {
-      throw EvalError(fmt::format("cannot unpack {} values into {} names", items.size(), target.parts.size()));
+      throw EvalError(
+          fmt::format("cannot unpack {} values into {} names", items.size(), target.parts.size()));
     }
     for (size_t i = 0; i < items.size(); ++i) assign(target.parts[i], items[i]);
   }
@@ -138,7 +151,8 @@ ValueList Interpreter::filtered(const ForStmt& stmt, ValueList items) {
 Interpreter::Flow Interpreter::run_for(const ForStmt& stmt) {
   const Value iterable = evaluate(*stmt.iterable);
   if (stmt.filter) return run_loop(stmt, filtered(stmt, iterate(iterable)));
-  if (iterable.is_sequence()) return run_loop(stmt, iterable.items());  // `iterable` keeps them alive
+  if (iterable.is_sequence())
+    return run_loop(stmt, iterable.items());  // `iterable` keeps them alive
   const ValueList items = iterate(iterable);
   charge(items.size() * sizeof(Value));
   return run_loop(stmt, items);
@@ -167,7 +181,8 @@ Interpreter::Flow Interpreter::run_loop(const ForStmt& stmt, const ValueList& it
 }
 
 Value Interpreter::make_macro(const MacroStmt& macro) {
-  for (Scope* scope = scope_; scope && !scope->captured; scope = scope->parent) scope->captured = true;
+  for (Scope* scope = scope_; scope && !scope->captured; scope = scope->parent)
+    scope->captured = true;
   return Value::of(Kind::kCallable, adopt(std::make_unique<MacroObject>(macro, scope_)));
 }
 
@@ -179,7 +194,8 @@ void Interpreter::run_call_block(const CallBlockStmt& stmt) {
   print(call(callee, arguments.view()));
 }
 
-void Interpreter::bind_parameters(const MacroStmt& macro, const Arguments& arguments, Scope& scope) {
+void Interpreter::bind_parameters(const MacroStmt& macro, const Arguments& arguments,
+                                  Scope& scope) {
   const auto fail = [&](const std::string& what) {
     throw EvalError(fmt::format("macro '{}' {}", macro.name, what));
   };
@@ -200,7 +216,8 @@ void Interpreter::bind_parameters(const MacroStmt& macro, const Arguments& argum
     const auto found = std::find_if(macro.parameters.begin(), macro.parameters.end(),
                                     [&, n = name](const auto& p) { return p.second == n; });
     if (found != macro.parameters.end()) {
-      if (static_cast<size_t>(found - macro.parameters.begin()) < bound) fail(fmt::format("got '{}' twice", name));
+      if (static_cast<size_t>(found - macro.parameters.begin()) < bound)
+        fail(fmt::format("got '{}' twice", name));
       scope.variables.emplace_back(found->first, value);
     } else if (name == "caller") {
       scope.variables.emplace_back(kCallerSymbol, value);
@@ -210,8 +227,10 @@ void Interpreter::bind_parameters(const MacroStmt& macro, const Arguments& argum
       fail(fmt::format("takes no argument '{}'", name));
     }
   }
-  if (ast_.uses_varargs) scope.variables.emplace_back(kVarargsSymbol, Value::tuple(std::move(extra)));
-  if (ast_.uses_kwargs) scope.variables.emplace_back(kKwargsSymbol, Value::dict(std::move(extra_named)));
+  if (ast_.uses_varargs)
+    scope.variables.emplace_back(kVarargsSymbol, Value::tuple(std::move(extra)));
+  if (ast_.uses_kwargs)
+    scope.variables.emplace_back(kKwargsSymbol, Value::dict(std::move(extra_named)));
 }
 
 Value Interpreter::call_macro(const MacroStmt& macro, Scope* closure, const Arguments& arguments) {
@@ -221,7 +240,9 @@ Value Interpreter::call_macro(const MacroStmt& macro, Scope* closure, const Argu
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const Symbol symbol = macro.parameters[i].first;
     const auto& variables = scope.scope().variables;
-    if (std::any_of(variables.begin(), variables.end(), [&](const auto& v) { return v.first == symbol; })) continue;
+    if (std::any_of(variables.begin(), variables.end(),
+                    [&](const auto& v) { return v.first == symbol; }))
+      continue;
     Value value = macro.defaults[i] ? evaluate(*macro.defaults[i])
                                     : Value::undefined(Value::string(macro.parameters[i].second));
     define(symbol, std::move(value));

@@ -22,8 +22,12 @@ class TemplateRefusal : public TemplateError {
 /// What a template is rendered with. Names the template never mentions cost nothing.
 class Bindings {
  public:
-  void set(std::string name, Value value) { values_.emplace_back(std::move(name), std::move(value)); }
-  void set(std::string name, std::string text) { set(std::move(name), Value::string(std::move(text))); }
+  void set(std::string name, Value value) {
+    values_.emplace_back(std::move(name), std::move(value));
+  }
+  void set(std::string name, std::string text) {
+    set(std::move(name), Value::string(std::move(text)));
+  }
   const std::vector<std::pair<std::string, Value>>& values() const { return values_; }
 
  private:
@@ -36,8 +40,8 @@ struct Rendered {
   std::vector<std::pair<size_t, size_t>> generations;
 };
 
-/// A parsed template. Immutable and thread-safe. Data, not code: it can reach nothing but its bindings,
-/// and steps, text and depth are limited.
+/// A parsed template. Immutable and thread-safe. Data, not code: it can reach nothing but its
+/// bindings, and steps, text and depth are limited.
 class Template {
  public:
   /// `name` begins error messages. Errors: TemplateError "name:line: what".

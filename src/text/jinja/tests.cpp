@@ -13,13 +13,15 @@ namespace {
 using Input = const Value&;
 
 const Value& other(std::string_view name, const Arguments& a) {
-  if (a.positional.size() != 1 || !a.named.empty()) throw EvalError(fmt::format("test '{}' needs one argument", name));
+  if (a.positional.size() != 1 || !a.named.empty())
+    throw EvalError(fmt::format("test '{}' needs one argument", name));
   return a.positional[0];
 }
 
 int64_t integer_of(Input v, std::string_view test) {
   if (v.is_undefined()) throw EvalError(v.undefined_message());
-  if (!v.is_integral()) throw EvalError(fmt::format("test '{}' needs an integer, got {}", test, type_name(v)));
+  if (!v.is_integral())
+    throw EvalError(fmt::format("test '{}' needs an integer, got {}", test, type_name(v)));
   return v.as_int();
 }
 
@@ -38,7 +40,12 @@ bool is_iterable(Input v) {
   return v.is_undefined() || v.is_string() || v.is_sequence() || v.is_dict();
 }
 
-#define DANLU_TEST(body) +[](Interpreter&, Input v, const Arguments& a) -> bool { (void)v; (void)a; return body; }
+#define DANLU_TEST(body)                                   \
+  +[](Interpreter&, Input v, const Arguments& a) -> bool { \
+    (void)v;                                               \
+    (void)a;                                               \
+    return body;                                           \
+  }
 
 constexpr std::pair<std::string_view, TestFunction> kTable[] = {
     {"defined", DANLU_TEST(!v.is_undefined())},

@@ -30,10 +30,13 @@ Value sequence(Kind kind, ValueList items) {
 }
 
 Value json_at_depth(const Json& json, int depth) {
-  if (depth > kMaxNesting) throw EvalError(fmt::format("values are nested deeper than {} levels", kMaxNesting));
+  if (depth > kMaxNesting)
+    throw EvalError(fmt::format("values are nested deeper than {} levels", kMaxNesting));
   switch (json.type()) {
-    case Json::value_t::boolean: return Value::boolean(json.get<bool>());
-    case Json::value_t::number_integer: return Value::integer(json.get<int64_t>());
+    case Json::value_t::boolean:
+      return Value::boolean(json.get<bool>());
+    case Json::value_t::number_integer:
+      return Value::integer(json.get<int64_t>());
     case Json::value_t::number_unsigned: {
       const auto number = json.get<uint64_t>();
       if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -41,8 +44,10 @@ Value json_at_depth(const Json& json, int depth) {
       }
       return Value::integer(static_cast<int64_t>(number));
     }
-    case Json::value_t::number_float: return Value::real(json.get<double>());
-    case Json::value_t::string: return Value::string(json.get_ref<const std::string&>());
+    case Json::value_t::number_float:
+      return Value::real(json.get<double>());
+    case Json::value_t::string:
+      return Value::string(json.get_ref<const std::string&>());
     case Json::value_t::array: {
       ValueList items;
       items.reserve(json.size());
@@ -57,7 +62,8 @@ Value json_at_depth(const Json& json, int depth) {
       }
       return Value::dict(std::move(entries));
     }
-    default: return Value::none();
+    default:
+      return Value::none();
   }
 }
 
@@ -67,7 +73,8 @@ void include(Extent& total, const Value& child) {
   const Extent extent = extent_of(child);
   total.nesting = std::max(total.nesting, extent.nesting + 1);
   total.printed_bytes += extent.printed_bytes;
-  if (total.nesting > kMaxNesting) throw EvalError(fmt::format("values are nested deeper than {} levels", kMaxNesting));
+  if (total.nesting > kMaxNesting)
+    throw EvalError(fmt::format("values are nested deeper than {} levels", kMaxNesting));
   if (total.printed_bytes > kMaxPrintedBytes) throw EvalError("a value grew too large");
 }
 
@@ -106,7 +113,9 @@ Value Value::of(Kind kind, Object* object) {
   return v;
 }
 
-Value Value::string(std::string text) { return of(Kind::kString, new StringObject(std::move(text))); }
+Value Value::string(std::string text) {
+  return of(Kind::kString, new StringObject(std::move(text)));
+}
 
 Value Value::list(ValueList items) { return sequence(Kind::kList, std::move(items)); }
 Value Value::tuple(ValueList items) { return sequence(Kind::kTuple, std::move(items)); }
@@ -178,14 +187,24 @@ const Value* dict_find(const Value& dict, const Value& key) {
 
 bool truthy(const Value& v) {
   switch (v.kind()) {
-    case Kind::kUndefined: case Kind::kNone: return false;
-    case Kind::kBool: return v.as_bool();
-    case Kind::kInt: return v.as_int() != 0;
-    case Kind::kFloat: return v.as_double() != 0;
-    case Kind::kString: return !v.as_string().empty();
-    case Kind::kList: case Kind::kTuple: return !v.items().empty();
-    case Kind::kDict: return !v.entries().empty();
-    default: return true;
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return false;
+    case Kind::kBool:
+      return v.as_bool();
+    case Kind::kInt:
+      return v.as_int() != 0;
+    case Kind::kFloat:
+      return v.as_double() != 0;
+    case Kind::kString:
+      return !v.as_string().empty();
+    case Kind::kList:
+    case Kind::kTuple:
+      return !v.items().empty();
+    case Kind::kDict:
+      return !v.entries().empty();
+    default:
+      return true;
   }
 }
 
@@ -196,11 +215,15 @@ bool equals(const Value& a, const Value& b) {
   }
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
-    case Kind::kUndefined: case Kind::kNone: return true;
-    case Kind::kString: return a.as_string() == b.as_string();
-    case Kind::kList: case Kind::kTuple:
-      return a.object() == b.object() ||
-             std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), equals);
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return true;
+    case Kind::kString:
+      return a.as_string() == b.as_string();
+    case Kind::kList:
+    case Kind::kTuple:
+      return a.object() == b.object() || std::equal(a.items().begin(), a.items().end(),
+                                                    b.items().begin(), b.items().end(), equals);
     case Kind::kDict: {
       if (a.object() == b.object()) return true;
       if (a.entries().size() != b.entries().size()) return false;
@@ -210,7 +233,8 @@ bool equals(const Value& a, const Value& b) {
       }
       return true;
     }
-    default: return a.object() == b.object();
+    default:
+      return a.object() == b.object();
   }
 }
 
@@ -223,25 +247,39 @@ bool less_than(const Value& a, const Value& b) {
   if (b.is_undefined()) throw EvalError(b.undefined_message());
   if (a.kind() == b.kind() && a.is_string()) return a.as_string() < b.as_string();
   if (a.kind() == b.kind() && a.is_sequence()) {
-    return std::lexicographical_compare(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), less_than);
+    return std::lexicographical_compare(a.items().begin(), a.items().end(), b.items().begin(),
+                                        b.items().end(), less_than);
   }
-  throw EvalError(fmt::format("'<' not supported between instances of '{}' and '{}'", type_name(a), type_name(b)));
+  throw EvalError(fmt::format("'<' not supported between instances of '{}' and '{}'", type_name(a),
+                              type_name(b)));
 }
 
 std::string_view type_name(const Value& v) {
   switch (v.kind()) {
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "NoneType";
-    case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kString: return "str";
-    case Kind::kList: return "list";
-    case Kind::kTuple: return "tuple";
-    case Kind::kDict: return "dict";
-    case Kind::kNamespace: return "Namespace";
-    case Kind::kLoop: return "LoopContext";
-    case Kind::kCallable: return "function";
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "NoneType";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return "str";
+    case Kind::kList:
+      return "list";
+    case Kind::kTuple:
+      return "tuple";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kNamespace:
+      return "Namespace";
+    case Kind::kLoop:
+      return "LoopContext";
+    case Kind::kCallable:
+      return "function";
   }
   return "object";
 }
@@ -289,22 +327,43 @@ void append_dict_repr(const Value& v, std::string& out) {
 
 void append_repr(const Value& v, std::string& out) {
   switch (v.kind()) {
-    case Kind::kUndefined: out += "Undefined"; return;
-    case Kind::kNone: out += "None"; return;
-    case Kind::kBool: out += v.as_bool() ? "True" : "False"; return;
-    case Kind::kInt: fmt::format_to(std::back_inserter(out), "{}", v.as_int()); return;
-    case Kind::kFloat: out += float_repr(v.as_double()); return;
-    case Kind::kString: append_string_repr(v.as_string(), out); return;
-    case Kind::kList: case Kind::kTuple: append_items_repr(v, out); return;
-    case Kind::kDict: append_dict_repr(v, out); return;
-    case Kind::kNamespace: out += "<Namespace>"; return;
+    case Kind::kUndefined:
+      out += "Undefined";
+      return;
+    case Kind::kNone:
+      out += "None";
+      return;
+    case Kind::kBool:
+      out += v.as_bool() ? "True" : "False";
+      return;
+    case Kind::kInt:
+      fmt::format_to(std::back_inserter(out), "{}", v.as_int());
+      return;
+    case Kind::kFloat:
+      out += float_repr(v.as_double());
+      return;
+    case Kind::kString:
+      append_string_repr(v.as_string(), out);
+      return;
+    case Kind::kList:
+    case Kind::kTuple:
+      append_items_repr(v, out);
+      return;
+    case Kind::kDict:
+      append_dict_repr(v, out);
+      return;
+    case Kind::kNamespace:
+      out += "<Namespace>";
+      return;
     case Kind::kLoop: {
       const auto* loop = static_cast<const LoopObject*>(v.object());
-      fmt::format_to(std::back_inserter(out), "<LoopContext {}/{}>", loop->index0 + 1, loop->items ? loop->items->size() : 0);
+      fmt::format_to(std::back_inserter(out), "<LoopContext {}/{}>", loop->index0 + 1,
+                     loop->items ? loop->items->size() : 0);
       return;
     }
     case Kind::kCallable:
-      fmt::format_to(std::back_inserter(out), "<function {}>", static_cast<const CallableObject*>(v.object())->name());
+      fmt::format_to(std::back_inserter(out), "<function {}>",
+                     static_cast<const CallableObject*>(v.object())->name());
       return;
   }
 }
@@ -312,8 +371,11 @@ void append_repr(const Value& v, std::string& out) {
 ValueList iterate(const Value& v) {
   ValueList items;
   switch (v.kind()) {
-    case Kind::kUndefined: return items;
-    case Kind::kList: case Kind::kTuple: return v.items();
+    case Kind::kUndefined:
+      return items;
+    case Kind::kList:
+    case Kind::kTuple:
+      return v.items();
     case Kind::kDict:
       items.reserve(v.entries().size());
       for (const auto& entry : v.entries()) items.push_back(entry.first);
@@ -327,17 +389,24 @@ ValueList iterate(const Value& v) {
       }
       return items;
     }
-    default: throw EvalError(fmt::format("'{}' object is not iterable", type_name(v)));
+    default:
+      throw EvalError(fmt::format("'{}' object is not iterable", type_name(v)));
   }
 }
 
 int64_t length_of(const Value& v) {
   switch (v.kind()) {
-    case Kind::kUndefined: return 0;
-    case Kind::kString: return static_cast<int64_t>(code_point_count(v.as_string()));
-    case Kind::kList: case Kind::kTuple: return static_cast<int64_t>(v.items().size());
-    case Kind::kDict: return static_cast<int64_t>(v.entries().size());
-    default: throw EvalError(fmt::format("object of type '{}' has no len()", type_name(v)));
+    case Kind::kUndefined:
+      return 0;
+    case Kind::kString:
+      return static_cast<int64_t>(code_point_count(v.as_string()));
+    case Kind::kList:
+    case Kind::kTuple:
+      return static_cast<int64_t>(v.items().size());
+    case Kind::kDict:
+      return static_cast<int64_t>(v.entries().size());
+    default:
+      throw EvalError(fmt::format("object of type '{}' has no len()", type_name(v)));
   }
 }
 

@@ -27,10 +27,22 @@ class RaisedError : public EvalError {
 };
 
 enum class Kind : uint8_t {
-  kUndefined, kNone, kBool, kInt, kFloat, kString, kList, kTuple, kDict, kNamespace, kLoop, kCallable
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kList,
+  kTuple,
+  kDict,
+  kNamespace,
+  kLoop,
+  kCallable
 };
 
-/// Base of everything on the heap. kShared objects are constants: never counted, never freed by values.
+/// Base of everything on the heap. kShared objects are constants: never counted, never freed by
+/// values.
 struct Object {
   static constexpr int32_t kShared = -1;
   int32_t references = 0;
@@ -76,7 +88,8 @@ class Value {
   static Value tuple(ValueList items);
   /// Later duplicates of a key win, at the place of the first.
   static Value dict(DictEntries entries);
-  /// `name`: what was looked up, for messages; origin: what it was looked up in (kUndefined: a variable).
+  /// `name`: what was looked up, for messages; origin: what it was looked up in (kUndefined: a
+  /// variable).
   static Value undefined(const Value& name, Kind origin = Kind::kUndefined);
   /// Takes part in counting (REQUIRES: object matches kind).
   static Value of(Kind kind, Object* object);
@@ -96,7 +109,9 @@ class Value {
 
   bool as_bool() const { return u_.boolean; }
   int64_t as_int() const { return kind_ == Kind::kBool ? (u_.boolean ? 1 : 0) : u_.integer; }
-  double as_double() const { return kind_ == Kind::kFloat ? u_.real : static_cast<double>(as_int()); }
+  double as_double() const {
+    return kind_ == Kind::kFloat ? u_.real : static_cast<double>(as_int());
+  }
   const std::string& as_string() const { return static_cast<StringObject*>(u_.object)->text; }
   const ValueList& items() const;      ///< REQUIRES is_sequence()
   const DictEntries& entries() const;  ///< REQUIRES is_dict()
@@ -151,8 +166,8 @@ void append_text(const Value& v, std::string& out);
 /// repr(v): strings quoted as Python would.
 void append_repr(const Value& v, std::string& out);
 
-/// The elements `for` would see: list and tuple items, dict keys, characters, nothing for undefined.
-/// Errors: EvalError "'int' object is not iterable".
+/// The elements `for` would see: list and tuple items, dict keys, characters, nothing for
+/// undefined. Errors: EvalError "'int' object is not iterable".
 ValueList iterate(const Value& v);
 /// len(v). Errors: EvalError for kinds without length.
 int64_t length_of(const Value& v);

@@ -157,9 +157,8 @@ std::unique_ptr<Model> make_model(ModelSource& source, const std::string& origin
   fail_unknown_type("a model", type, origin);
 }
 
-/// Ids are given out as HF does on loading, whatever the file says: the vocabulary's own for a token
-/// it knows, else the next one after the vocabulary and the tokens added so far.
-AddedToken read_added_token(const Json& spec, const Vocabulary& vocabulary, TokenId& next_id,
+/// The id is the vocabulary's own for a token it knows, else -1.
+AddedToken read_added_token(const Json& spec, const Vocabulary& vocabulary,
                             const std::string& origin) {
   if (!spec.is_object()) throw ModelError(origin + ": an entry of \"added_tokens\" is no object");
   AddedToken token;
@@ -170,7 +169,6 @@ AddedToken read_added_token(const Json& spec, const Vocabulary& vocabulary, Toke
                                  origin, token.content, id, Vocabulary::kMaxId));
   }
   token.id = vocabulary.find(token.content);
-  if (token.id < 0) token.id = next_id++;
   token.single_word = field_or(spec, "single_word", false, origin);
   token.lstrip = field_or(spec, "lstrip", false, origin);
   token.rstrip = field_or(spec, "rstrip", false, origin);
@@ -195,9 +193,14 @@ Pipeline assemble(ModelSource& source, const Json& parts, const std::string& ori
   pipeline.decoder = make_decoder(part("decoder"), origin);
   pipeline.post_processor = make_post_processor(part("post_processor"), origin);
   const Vocabulary& vocabulary = pipeline.model->vocabulary();
+  // Ids are given out as HF does on loading, whatever the file says: the next one after the vocabulary
+  // and the tokens added so far.
   auto next_id = static_cast<TokenId>(vocabulary.count());
   for (const Json& token : part("added_tokens")) {
-    pipeline.added.add(read_added_token(token, vocabulary, next_id, origin));
+    AddedToken added = read_added_token(token, vocabulary, origin);
+    const AddedToken* same = pipeline.added.by_content(added.content);
+    if (added.id < 0) added.id = same ? same->id : next_id++;
+    pipeline.added.add(std::move(added));
   }
   return pipeline;
 }

@@ -188,6 +188,7 @@ class Machine {
   }
 
   void step(uint8_t opcode);
+  bool step_text(uint8_t opcode);
   bool step_scalar(uint8_t opcode);
   bool step_container(uint8_t opcode);
 
@@ -201,6 +202,37 @@ class Machine {
   std::vector<size_t> marks_;
   std::unordered_map<uint64_t, ValueId> memo_;
 };
+
+bool Machine::step_text(uint8_t opcode) {
+  switch (opcode) {
+    case 'X':
+      push_new({.kind = Kind::kString, .text = text(unsigned_int(4))});
+      return true;
+    case 0x8c:
+      push_new({.kind = Kind::kString, .text = text(unsigned_int(1))});
+      return true;
+    case 0x8d:
+      push_new({.kind = Kind::kString, .text = text(unsigned_int(8))});
+      return true;
+    case 'U':
+      push_new({.kind = Kind::kString, .text = text(unsigned_int(1))});
+      return true;
+    case 'T':
+      push_new({.kind = Kind::kString, .text = text(unsigned_int(4))});
+      return true;
+    case 'C':
+      push_new({.kind = Kind::kBytes, .text = text(unsigned_int(1))});
+      return true;
+    case 'B':
+      push_new({.kind = Kind::kBytes, .text = text(unsigned_int(4))});
+      return true;
+    case 0x8e:
+      push_new({.kind = Kind::kBytes, .text = text(unsigned_int(8))});
+      return true;
+    default:
+      return false;
+  }
+}
 
 bool Machine::step_scalar(uint8_t opcode) {
   switch (opcode) {
@@ -235,30 +267,6 @@ bool Machine::step_scalar(uint8_t opcode) {
       push_new({.kind = Kind::kFloat, .real = std::bit_cast<double>(bits)});
       return true;
     }
-    case 'X':
-      push_new({.kind = Kind::kString, .text = text(unsigned_int(4))});
-      return true;
-    case 0x8c:
-      push_new({.kind = Kind::kString, .text = text(unsigned_int(1))});
-      return true;
-    case 0x8d:
-      push_new({.kind = Kind::kString, .text = text(unsigned_int(8))});
-      return true;
-    case 'U':
-      push_new({.kind = Kind::kString, .text = text(unsigned_int(1))});
-      return true;
-    case 'T':
-      push_new({.kind = Kind::kString, .text = text(unsigned_int(4))});
-      return true;
-    case 'C':
-      push_new({.kind = Kind::kBytes, .text = text(unsigned_int(1))});
-      return true;
-    case 'B':
-      push_new({.kind = Kind::kBytes, .text = text(unsigned_int(4))});
-      return true;
-    case 0x8e:
-      push_new({.kind = Kind::kBytes, .text = text(unsigned_int(8))});
-      return true;
     default:
       return false;
   }
@@ -323,7 +331,7 @@ bool Machine::step_container(uint8_t opcode) {
 
 void Machine::step(uint8_t opcode) {
   if (marks_.size() > limits_.max_stack) fail("too many marks");
-  if (step_scalar(opcode) || step_container(opcode)) return;
+  if (step_scalar(opcode) || step_text(opcode) || step_container(opcode)) return;
   switch (opcode) {
     case 0x80:
       if (const uint64_t protocol = unsigned_int(1); protocol < 2 || protocol > 5) {

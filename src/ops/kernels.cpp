@@ -1,0 +1,38 @@
+#include "ops/kernels.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "ops/row_kernels_cpu.h"
+
+namespace danlu::ops {
+namespace kernels_detail {
+
+Kernels start_value() {
+  const char* text = std::getenv("DANLU_KERNELS");
+  const std::string name = text ? text : "fused";
+  if (name != "fused" && name != "composite")
+    throw UsageError("[kernels] DANLU_KERNELS must be 'fused' or 'composite', got '" + name + "'");
+  log::debug("ops: {} kernels; CPU vectors: {}", name, cpu::vector_target());
+  return name == "fused" ? Kernels::kFused : Kernels::kComposite;
+}
+
+std::atomic<Kernels>& chosen() {
+  static std::atomic<Kernels> value{start_value()};
+  return value;
+}
+
+}  // namespace kernels_detail
+
+Kernels kernels() { return kernels_detail::chosen().load(std::memory_order_relaxed); }
+void set_kernels(Kernels kernels) { kernels_detail::chosen().store(kernels); }
+
+bool fused_on_cpu(const at::Tensor& x) {
+  const bool covered = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
+  return covered && x.device().is_cpu() && kernels() == Kernels::kFused;
+}
+
+}  // namespace danlu::ops

@@ -1,0 +1,21 @@
+// ops/kernels.h: which implementation of an op runs: the fused one of the device, or the composite
+// of ATen calls that defines it (the oracle).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace danlu::ops {
+
+enum class Kernels {
+  kFused,      ///< where one exists for the tensors' device and dtype; the composite elsewhere
+  kComposite,  ///< always the composite
+};
+
+/// DANLU_KERNELS=composite|fused sets the start value (fused without it); it holds for the whole
+/// process. Errors: UsageError if the variable has another value.
+Kernels kernels();
+void set_kernels(Kernels kernels);
+
+/// True if a fused CPU kernel may take `x`: f32 or bf16, on the CPU, and kernels() is kFused.
+bool fused_on_cpu(const at::Tensor& x);
+
+}  // namespace danlu::ops

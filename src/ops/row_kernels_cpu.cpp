@@ -1,0 +1,503 @@
+#include "ops/row_kernels_cpu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+// This file is compiled once per instruction set by Highway (github.com/google/highway).
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/row_kernels_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "hwy/contrib/math/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace danlu::ops::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Tag = hn::ScalableTag<float>;
+using Vector = hn::Vec<Tag>;
+using Bf16 = uint16_t;
+using Bf16Tag = hn::Rebind<uint16_t, Tag>;
+
+// --- f32 and bf16 arrays as vectors of f32 ---------------------------------------------------
+
+HWY_INLINE size_t lanes() { return hn::Lanes(Tag()); }
+
+HWY_INLINE Vector load_whole(const float* from) { return hn::LoadU(Tag(), from); }
+HWY_INLINE Vector load_whole(const Bf16* from) {
+  const hn::RebindToUnsigned<Tag> as_bits;
+  const auto bits = hn::PromoteTo(as_bits, hn::LoadU(Bf16Tag(), from));
+  return hn::BitCast(Tag(), hn::ShiftLeft<16>(bits));
+}
+
+/// Rounds to the nearest bf16, ties to even; a NaN stays one. As f32.
+HWY_INLINE Vector to_bf16_grid(Vector value) {
+  const hn::RebindToUnsigned<Tag> as_bits;
+  const auto bits = hn::BitCast(as_bits, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(as_bits, 1));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(as_bits, 0x7fff)));
+  const auto kept = hn::And(rounded, hn::Set(as_bits, 0xffff0000u));
+  return hn::IfThenElse(hn::IsNaN(value), hn::Or(value, hn::BitCast(Tag(), hn::Set(as_bits, 0x7fc00000u))),
+                        hn::BitCast(Tag(), kept));
+}
+
+HWY_INLINE void store_whole(Vector value, float* to) { hn::StoreU(value, Tag(), to); }
+HWY_INLINE void store_whole(Vector value, Bf16* to) {
+  const hn::RebindToSigned<Tag> as_signed;
+  const hn::RebindToUnsigned<Tag> as_bits;
+  const auto high = hn::ShiftRight<16>(hn::BitCast(as_bits, to_bf16_grid(value)));
+  hn::StoreU(hn::DemoteTo(Bf16Tag(), hn::BitCast(as_signed, high)), Bf16Tag(), to);
+}
+
+/// What an element of type T holds of `value`.
+template <typename T>
+HWY_INLINE Vector rounded(Vector value) {
+  if constexpr (sizeof(T) == sizeof(Bf16)) return to_bf16_grid(value);
+  return value;
+}
+
+/// The last, incomplete vector of an array; missing lanes are zero.
+template <typename T>
+HWY_NOINLINE Vector load_part(const T* from, size_t left) {
+  HWY_ALIGN T padded[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::memcpy(padded, from, left * sizeof(T));
+  return load_whole(padded);
+}
+template <typename T>
+HWY_NOINLINE void store_part(Vector value, T* to, size_t left) {
+  HWY_ALIGN T padded[HWY_MAX_BYTES / sizeof(float)];
+  store_whole(value, padded);
+  std::memcpy(to, padded, left * sizeof(T));
+}
+template <typename T>
+HWY_INLINE Vector load(const T* from, size_t left) {
+  return HWY_LIKELY(left >= lanes()) ? load_whole(from) : load_part(from, left);
+}
+template <typename T>
+HWY_INLINE void store(Vector value, T* to, size_t left) {
+  HWY_LIKELY(left >= lanes()) ? store_whole(value, to) : store_part(value, to, left);
+}
+HWY_INLINE float sum_of(Vector value) { return hn::GetLane(hn::SumOfLanes(Tag(), value)); }
+HWY_INLINE Vector set(float value) { return hn::Set(Tag(), value); }
+HWY_INLINE Vector exp_of(Vector value) { return hn::Exp(Tag(), value); }
+HWY_INLINE Vector sigmoid(Vector value) {
+  return hn::Div(set(1.0f), hn::Add(set(1.0f), exp_of(hn::Neg(value))));
+}
+
+// --- norms ------------------------------------------------------------------------------------
+
+template <typename T>
+void norm_forward(const NormShape& shape, const T* x, const T* weight, T* y, float* rstd) {
+  for (size_t row = 0; row < shape.rows; ++row, x += shape.width, y += shape.width) {
+    Vector squares = set(0);
+    for (size_t i = 0; i < shape.width; i += lanes()) {
+      const Vector value = load(x + i, shape.width - i);
+      squares = hn::MulAdd(value, value, squares);
+    }
+    const float mean = sum_of(squares) / static_cast<float>(shape.width);
+    rstd[row] = 1.0f / std::sqrt(mean + static_cast<float>(shape.eps));
+    const Vector factor = set(rstd[row]);
+    for (size_t i = 0; i < shape.width; i += lanes()) {
+      const size_t left = shape.width - i;
+      const Vector quotient = rounded<T>(hn::Mul(load(x + i, left), factor));
+      store(hn::Mul(quotient, load(weight + i, left)), y + i, left);
+    }
+  }
+}
+
+template <typename T>
+void norm_backward(const NormShape& shape, const T* x, const T* weight, const float* rstd,
+                   const T* dy, T* dx, float* d_weight) {
+  for (size_t row = 0; row < shape.rows; ++row, x += shape.width, dy += shape.width) {
+    const Vector factor = set(rstd[row]);
+    Vector products = set(0);
+    for (size_t i = 0; i < shape.width; i += lanes()) {
+      const size_t left = shape.width - i;
+      const Vector quotient = hn::Mul(load(x + i, left), factor), grad = load(dy + i, left);
+      products = hn::MulAdd(hn::Mul(grad, load(weight + i, left)), quotient, products);
+      if (d_weight)
+        store(hn::MulAdd(grad, rounded<T>(quotient), load(d_weight + i, left)), d_weight + i, left);
+    }
+    if (!dx) continue;
+    const Vector mean = set(sum_of(products) / static_cast<float>(shape.width));
+    for (size_t i = 0; i < shape.width; i += lanes()) {
+      const size_t left = shape.width - i;
+      const Vector quotient = hn::Mul(load(x + i, left), factor);
+      const Vector d_quotient = hn::Mul(load(dy + i, left), load(weight + i, left));
+      store(hn::Mul(factor, hn::NegMulAdd(quotient, mean, d_quotient)), dx + i, left);
+    }
+    dx += shape.width;
+  }
+}
+
+// --- rotary and swiglu ------------------------------------------------------------------------
+
+template <typename T>
+void rotate_heads(size_t heads, size_t half, bool inverse, const T* x, const float* cos,
+                  const float* sin, T* y) {
+  for (size_t head = 0; head < heads; ++head, x += 2 * half, y += 2 * half) {
+    for (size_t i = 0; i < half; i += lanes()) {
+      const size_t left = half - i;
+      const Vector a = load(x + i, left), b = load(x + half + i, left), c = load(cos + i, left);
+      const Vector turn = load(sin + i, left), s = inverse ? hn::Neg(turn) : turn;
+      store(hn::NegMulAdd(b, s, hn::Mul(a, c)), y + i, left);
+      store(hn::MulAdd(a, s, hn::Mul(b, c)), y + half + i, left);
+    }
+  }
+}
+
+template <typename T>
+void gate_forward(size_t count, const T* gate, const T* up, T* y) {
+  for (size_t i = 0; i < count; i += lanes()) {
+    const size_t left = count - i;
+    const Vector g = load(gate + i, left);
+    store(hn::Mul(rounded<T>(hn::Mul(g, sigmoid(g))), load(up + i, left)), y + i, left);
+  }
+}
+
+template <typename T>
+void gate_backward(size_t count, const T* gate, const T* up, const T* dy, T* d_gate, T* d_up) {
+  for (size_t i = 0; i < count; i += lanes()) {
+    const size_t left = count - i;
+    const Vector g = load(gate + i, left), grad = load(dy + i, left), s = sigmoid(g);
+    const Vector silu = rounded<T>(hn::Mul(g, s));
+    store(hn::Mul(grad, silu), d_up + i, left);
+    // silu' = s (1 + g (1 - s))
+    const Vector slope = hn::Mul(s, hn::MulAdd(g, hn::Sub(set(1.0f), s), set(1.0f)));
+    store(hn::Mul(hn::Mul(grad, load(up + i, left)), slope), d_gate + i, left);
+  }
+}
+
+// --- cross entropy ----------------------------------------------------------------------------
+
+HWY_INLINE float to_f32(float value) { return value; }
+HWY_INLINE float to_f32(Bf16 value) {
+  const uint32_t bits = static_cast<uint32_t>(value) << 16;
+  float result;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
+/// Last vectors are taken at the end of the row, so that no lane is made up: needs width >= lanes.
+template <typename T>
+float largest_of(const T* row, size_t width) {
+  float largest = -HUGE_VALF;
+  size_t i = 0;
+  if (width >= lanes()) {
+    Vector best = load_whole(row);
+    for (; i + lanes() <= width; i += lanes()) best = hn::Max(best, load_whole(row + i));
+    largest = hn::GetLane(hn::MaxOfLanes(Tag(), best));
+  }
+  for (; i < width; ++i) largest = std::max(largest, to_f32(row[i]));
+  return largest;
+}
+
+template <typename T>
+void set_logit(T* at, float value) {
+  store_part(set(value), at, 1);
+}
+
+template <typename T>
+RowLoss loss_of_row(T* row, size_t width, size_t target, float z_weight, float grad_scale,
+                    bool make_grad) {
+  const float largest = largest_of(row, width), target_logit = to_f32(row[target]);
+  const Vector top = set(largest);
+  Vector sums = set(0);
+  size_t i = 0;
+  for (; i + lanes() <= width; i += lanes())
+    sums = hn::Add(sums, exp_of(hn::Sub(load_whole(row + i), top)));
+  float total = sum_of(sums);
+  for (; i < width; ++i) total += std::exp(to_f32(row[i]) - largest);
+  const float z = z_weight > 0 ? z_weight * largest * largest : 0.0f;
+  const RowLoss result{std::log(total) + largest - target_logit + z, target_logit >= largest};
+  if (!make_grad) return result;
+  const float factor = grad_scale / total;
+  size_t at_largest = 0;
+  if (z_weight > 0)
+    while (to_f32(row[at_largest]) < largest) ++at_largest;
+  for (i = 0; i < width; i += lanes()) {
+    const size_t left = width - i;
+    store(hn::Mul(exp_of(hn::Sub(load(row + i, left), top)), set(factor)), row + i, left);
+  }
+  float at_target = std::exp(target_logit - largest) / total - 1.0f;
+  const float pull = 2 * z_weight * largest;
+  if (z_weight > 0 && at_largest == target) {
+    at_target += pull;
+  } else if (z_weight > 0) {
+    set_logit(row + at_largest, (1.0f / total + pull) * grad_scale);
+  }
+  set_logit(row + target, at_target * grad_scale);
+  return result;
+}
+
+// --- attention --------------------------------------------------------------------------------
+
+/// scale * score + slope * (key - query) of the vector that starts at key i.
+HWY_INLINE Vector biased(Vector score, size_t i, float scale, float slope, float query) {
+  const Vector key = hn::Add(hn::Iota(Tag(), 0.0f), set(static_cast<float>(i) - query));
+  return hn::MulAdd(score, set(scale), hn::Mul(set(slope), key));
+}
+
+float softmax_row(float* scores, size_t count, float scale, float slope, float query) {
+  const auto score_at = [&](size_t i) {
+    return scores[i] * scale + slope * (static_cast<float>(i) - query);
+  };
+  Vector best = set(-HUGE_VALF);
+  size_t i = 0;
+  for (; i + lanes() <= count; i += lanes())
+    best = hn::Max(best, biased(load_whole(scores + i), i, scale, slope, query));
+  float largest = hn::GetLane(hn::MaxOfLanes(Tag(), best));
+  for (; i < count; ++i) largest = std::max(largest, score_at(i));
+  const Vector top = set(largest);
+  Vector sums = set(0);
+  for (i = 0; i + lanes() <= count; i += lanes()) {
+    const Vector e = exp_of(hn::Sub(biased(load_whole(scores + i), i, scale, slope, query), top));
+    hn::StoreU(e, Tag(), scores + i);
+    sums = hn::Add(sums, e);
+  }
+  float total = sum_of(sums);
+  for (; i < count; ++i) total += scores[i] = std::exp(score_at(i) - largest);
+  const Vector factor = set(1.0f / total);
+  for (i = 0; i < count; i += lanes())
+    store(hn::Mul(load(scores + i, count - i), factor), scores + i, count - i);
+  return std::log(total) + largest;
+}
+
+void softmax_again(float* scores, size_t count, float scale, float slope, float query, float lse) {
+  for (size_t i = 0; i < count; i += lanes()) {
+    const Vector score = biased(load(scores + i, count - i), i, scale, slope, query);
+    store(exp_of(hn::Sub(score, set(lse))), scores + i, count - i);
+  }
+}
+
+void softmax_backward(const float* weights, float* d_weights, size_t count, float scale,
+                      float delta) {
+  for (size_t i = 0; i < count; i += lanes()) {
+    const size_t left = count - i;
+    const Vector change = hn::Sub(load(d_weights + i, left), set(delta));
+    store(hn::Mul(hn::Mul(load(weights + i, left), set(scale)), change), d_weights + i, left);
+  }
+}
+
+template <typename T>
+float dot_of(const T* a, const T* b, size_t count) {
+  Vector sums = set(0);
+  for (size_t i = 0; i < count; i += lanes())
+    sums = hn::MulAdd(load(a + i, count - i), load(b + i, count - i), sums);
+  return sum_of(sums);
+}
+
+template <typename From, typename To>
+void copy_rows(size_t rows, size_t width, const From* from, size_t from_stride, To* to,
+               size_t to_stride) {
+  for (size_t row = 0; row < rows; ++row, from += from_stride, to += to_stride) {
+    for (size_t i = 0; i < width; i += lanes()) store(load(from + i, width - i), to + i, width - i);
+  }
+}
+
+// --- small matrix products --------------------------------------------------------------------
+
+/// kRows x (kVectors * lanes) of C, kept in registers over all of k.
+template <size_t kRows, size_t kVectors>
+HWY_INLINE void multiply_block(const Product& p, size_t row, size_t column) {
+  const float* a = p.a + row * p.a_row;
+  const float* b = p.b + column;
+  float* c = p.c + row * p.c_row + column;
+  Vector sums[kRows][kVectors];
+  for (size_t r = 0; r < kRows; ++r)
+    for (size_t v = 0; v < kVectors; ++v)
+      sums[r][v] = p.add ? load_whole(c + r * p.c_row + v * lanes()) : set(0);
+  for (size_t k = 0; k < p.k; ++k, a += p.a_column, b += p.b_row) {
+    Vector right[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) right[v] = load_whole(b + v * lanes());
+    for (size_t r = 0; r < kRows; ++r) {
+      const Vector left = set(a[r * p.a_row]);
+      for (size_t v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(left, right[v], sums[r][v]);
+    }
+  }
+  for (size_t r = 0; r < kRows; ++r)
+    for (size_t v = 0; v < kVectors; ++v)
+      store_whole(sums[r][v], c + r * p.c_row + v * lanes());
+}
+
+/// One row, columns that fill no whole vector.
+void multiply_tail(const Product& p, size_t row, size_t column) {
+  const size_t left = p.n - column;
+  float* c = p.c + row * p.c_row + column;
+  Vector sum = p.add ? load_part(c, left) : set(0);
+  for (size_t k = 0; k < p.k; ++k) {
+    const Vector right = load_part(p.b + k * p.b_row + column, left);
+    sum = hn::MulAdd(set(p.a[row * p.a_row + k * p.a_column]), right, sum);
+  }
+  store_part(sum, c, left);
+}
+
+template <size_t kVectors>
+void multiply_columns(const Product& p, size_t column) {
+  constexpr size_t kRows = 6;
+  size_t row = 0;
+  for (; row + kRows <= p.m; row += kRows) multiply_block<kRows, kVectors>(p, row, column);
+  for (; row < p.m; ++row) multiply_block<1, kVectors>(p, row, column);
+}
+
+void multiply_all(const Product& p) {
+  // Six rows of four vectors fill the 32 registers of AVX-512 and NEON; two fit in 16.
+  constexpr size_t kVectors = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;
+  size_t column = 0;
+  for (; column + kVectors * lanes() <= p.n; column += kVectors * lanes())
+    multiply_columns<kVectors>(p, column);
+  for (; column + lanes() <= p.n; column += lanes()) multiply_columns<1>(p, column);
+  if (column < p.n)
+    for (size_t row = 0; row < p.m; ++row) multiply_tail(p, row, column);
+}
+
+// --- element types as arguments ---------------------------------------------------------------
+
+/// Calls body with a value of the element's storage type.
+template <typename Body>
+HWY_INLINE auto with_type(Element element, const Body& body) {
+  return element == Element::kF32 ? body(float()) : body(Bf16());
+}
+
+void NormForward(const NormShape& shape, const void* x, const void* weight, void* y, float* rstd) {
+  with_type(shape.element, [&]<typename T>(T) {
+    norm_forward(shape, static_cast<const T*>(x), static_cast<const T*>(weight),
+                 static_cast<T*>(y), rstd);
+  });
+}
+void NormBackward(const NormShape& shape, const void* x, const void* weight, const float* rstd,
+                  const void* dy, void* dx, float* d_weight) {
+  with_type(shape.element, [&]<typename T>(T) {
+    norm_backward(shape, static_cast<const T*>(x), static_cast<const T*>(weight), rstd,
+                  static_cast<const T*>(dy), static_cast<T*>(dx), d_weight);
+  });
+}
+void Rotate(Element element, size_t heads, size_t half, bool inverse, const void* x,
+            const float* cos, const float* sin, void* y) {
+  with_type(element, [&]<typename T>(T) {
+    rotate_heads(heads, half, inverse, static_cast<const T*>(x), cos, sin, static_cast<T*>(y));
+  });
+}
+void GateForward(Element element, size_t count, const void* gate, const void* up, void* y) {
+  with_type(element, [&]<typename T>(T) {
+    gate_forward(count, static_cast<const T*>(gate), static_cast<const T*>(up),
+                 static_cast<T*>(y));
+  });
+}
+void GateBackward(Element element, size_t count, const void* gate, const void* up, const void* dy,
+                  void* d_gate, void* d_up) {
+  with_type(element, [&]<typename T>(T) {
+    gate_backward(count, static_cast<const T*>(gate), static_cast<const T*>(up),
+                  static_cast<const T*>(dy), static_cast<T*>(d_gate), static_cast<T*>(d_up));
+  });
+}
+RowLoss LossOfRow(Element element, void* logits, size_t width, int64_t target, float z_weight,
+                  float grad_scale, bool make_grad) {
+  return with_type(element, [&]<typename T>(T) {
+    return loss_of_row(static_cast<T*>(logits), width, static_cast<size_t>(target), z_weight,
+                       grad_scale, make_grad);
+  });
+}
+float SoftmaxRow(float* scores, size_t count, float scale, float slope, float query) {
+  return softmax_row(scores, count, scale, slope, query);
+}
+void SoftmaxAgain(float* scores, size_t count, float scale, float slope, float query, float lse) {
+  softmax_again(scores, count, scale, slope, query, lse);
+}
+void SoftmaxBackward(const float* weights, float* d_weights, size_t count, float scale,
+                     float delta) {
+  softmax_backward(weights, d_weights, count, scale, delta);
+}
+float Dot(Element element, const void* a, const void* b, size_t count) {
+  return with_type(element, [&]<typename T>(T) {
+    return dot_of(static_cast<const T*>(a), static_cast<const T*>(b), count);
+  });
+}
+void Widen(Element element, size_t rows, size_t width, const void* from, size_t from_stride,
+           float* to, size_t to_stride) {
+  with_type(element, [&]<typename T>(T) {
+    copy_rows(rows, width, static_cast<const T*>(from), from_stride, to, to_stride);
+  });
+}
+void Narrow(Element element, size_t rows, size_t width, const float* from, size_t from_stride,
+            void* to, size_t to_stride) {
+  with_type(element, [&]<typename T>(T) {
+    copy_rows(rows, width, from, from_stride, static_cast<T*>(to), to_stride);
+  });
+}
+void Multiply(const Product& product) { multiply_all(product); }
+const char* VectorTarget() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace danlu::ops::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace danlu::ops::cpu {
+
+HWY_EXPORT(NormForward);
+HWY_EXPORT(NormBackward);
+HWY_EXPORT(Rotate);
+HWY_EXPORT(GateForward);
+HWY_EXPORT(GateBackward);
+HWY_EXPORT(LossOfRow);
+HWY_EXPORT(SoftmaxRow);
+HWY_EXPORT(SoftmaxAgain);
+HWY_EXPORT(SoftmaxBackward);
+HWY_EXPORT(Dot);
+HWY_EXPORT(Widen);
+HWY_EXPORT(Narrow);
+HWY_EXPORT(Multiply);
+HWY_EXPORT(VectorTarget);
+
+const char* vector_target() { return HWY_DYNAMIC_DISPATCH(VectorTarget)(); }
+void rms_norm_forward(const NormShape& shape, const void* x, const void* weight, void* y,
+                      float* rstd) {
+  HWY_DYNAMIC_DISPATCH(NormForward)(shape, x, weight, y, rstd);
+}
+void rms_norm_backward(const NormShape& shape, const void* x, const void* weight,
+                       const float* rstd, const void* dy, void* dx, float* d_weight) {
+  HWY_DYNAMIC_DISPATCH(NormBackward)(shape, x, weight, rstd, dy, dx, d_weight);
+}
+void rotate(Element element, size_t heads, size_t half, bool inverse, const void* x,
+            const float* cos, const float* sin, void* y) {
+  HWY_DYNAMIC_DISPATCH(Rotate)(element, heads, half, inverse, x, cos, sin, y);
+}
+void swiglu_forward(Element element, size_t count, const void* gate, const void* up, void* y) {
+  HWY_DYNAMIC_DISPATCH(GateForward)(element, count, gate, up, y);
+}
+void swiglu_backward(Element element, size_t count, const void* gate, const void* up,
+                     const void* dy, void* d_gate, void* d_up) {
+  HWY_DYNAMIC_DISPATCH(GateBackward)(element, count, gate, up, dy, d_gate, d_up);
+}
+RowLoss cross_entropy_row(Element element, void* logits, size_t width, int64_t target,
+                          float z_weight, float grad_scale, bool make_grad) {
+  return HWY_DYNAMIC_DISPATCH(LossOfRow)(element, logits, width, target, z_weight, grad_scale,
+                                         make_grad);
+}
+float softmax_row(float* scores, size_t count, float scale, float slope, float query) {
+  return HWY_DYNAMIC_DISPATCH(SoftmaxRow)(scores, count, scale, slope, query);
+}
+void softmax_again(float* scores, size_t count, float scale, float slope, float query, float lse) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxAgain)(scores, count, scale, slope, query, lse);
+}
+void softmax_backward(const float* weights, float* d_weights, size_t count, float scale,
+                      float delta) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxBackward)(weights, d_weights, count, scale, delta);
+}
+float dot(Element element, const void* a, const void* b, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(Dot)(element, a, b, count);
+}
+void widen(Element element, size_t rows, size_t width, const void* from, size_t from_stride,
+           float* to, size_t to_stride) {
+  HWY_DYNAMIC_DISPATCH(Widen)(element, rows, width, from, from_stride, to, to_stride);
+}
+void narrow(Element element, size_t rows, size_t width, const float* from, size_t from_stride,
+            void* to, size_t to_stride) {
+  HWY_DYNAMIC_DISPATCH(Narrow)(element, rows, width, from, from_stride, to, to_stride);
+}
+void multiply(const Product& product) { HWY_DYNAMIC_DISPATCH(Multiply)(product); }
+
+}  // namespace danlu::ops::cpu
+#endif

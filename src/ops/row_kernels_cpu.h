@@ -1,0 +1,75 @@
+// ops/row_kernels_cpu.h: vectorised inner loops over plain arrays, for one thread each. The
+// instruction set is chosen when the program runs. Internal to ops.
+//
+// Arrays of Element type are f32 or bf16; arithmetic is f32 and each stored value is rounded once
+// unless said otherwise. Sums have an order that depends on the vector width only.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace danlu::ops::cpu {
+
+enum class Element { kF32, kBF16 };
+
+/// The instruction set in use ("AVX3_ZEN4", "NEON", …).
+const char* vector_target();
+
+struct NormShape {
+  Element element;
+  size_t rows, width;
+  double eps;
+};
+/// y = round(x * rstd) * weight; rstd [rows] is an output.
+void rms_norm_forward(const NormShape& shape, const void* x, const void* weight, void* y,
+                      float* rstd);
+/// dx [rows, width]; adds this block's weight gradient to d_weight f32 [width]. Either may be null.
+void rms_norm_backward(const NormShape& shape, const void* x, const void* weight, const float* rstd,
+                       const void* dy, void* dx, float* d_weight);
+
+/// One token: `heads` rows of 2*half; turns by the angles of cos/sin [half], or back if `inverse`.
+void rotate(Element element, size_t heads, size_t half, bool inverse, const void* x,
+            const float* cos, const float* sin, void* y);
+
+/// y = round(silu(gate)) * up, and its gradients.
+void swiglu_forward(Element element, size_t count, const void* gate, const void* up, void* y);
+void swiglu_backward(Element element, size_t count, const void* gate, const void* up,
+                     const void* dy, void* d_gate, void* d_up);
+
+struct RowLoss {
+  float loss;     ///< logsumexp - logit of the target + z_weight * largest^2
+  bool correct;   ///< the target's logit is the largest
+};
+/// Cross entropy of one row of logits. make_grad: turns the row into grad_scale * its gradient.
+RowLoss cross_entropy_row(Element element, void* logits, size_t width, int64_t target,
+                          float z_weight, float grad_scale, bool make_grad);
+
+/// scores = softmax(scale * scores + slope * (key - query)) over `count` keys in place; `query`
+/// counts from the first of them. Returns the log of the sum of exponentials.
+float softmax_row(float* scores, size_t count, float scale, float slope, float query);
+/// scores -> probabilities, given the logsumexp that softmax_row returned.
+void softmax_again(float* scores, size_t count, float scale, float slope, float query, float lse);
+/// d_scores = scale * weights * (d_weights - delta), in place in d_weights.
+void softmax_backward(const float* weights, float* d_weights, size_t count, float scale,
+                      float delta);
+float dot(Element element, const void* a, const void* b, size_t count);
+
+/// to f32 and back, `rows` rows of `width` with the given distances in elements.
+void widen(Element element, size_t rows, size_t width, const void* from, size_t from_stride,
+           float* to, size_t to_stride);
+void narrow(Element element, size_t rows, size_t width, const float* from, size_t from_stride,
+            void* to, size_t to_stride);
+
+/// C[m, n] (+)= A[m, k] B[k, n] in f32. A may have any two strides, rows of B and C are contiguous.
+struct Product {
+  size_t m, n, k;
+  const float* a;
+  size_t a_row, a_column;
+  const float* b;
+  size_t b_row;
+  float* c;
+  size_t c_row;
+  bool add;
+};
+void multiply(const Product& product);
+
+}  // namespace danlu::ops::cpu

@@ -1,0 +1,141 @@
+#include "checkpoint/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace danlu::checkpoint {
+namespace checkpoint_test {
+
+class Checkpoints : public testing::Test {
+ protected:
+  void SetUp() override {
+    run_dir_ = fs::path(DANLU_BUILD_DIR) / "checkpoint-test" /
+               (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) +
+                std::to_string(::getpid()));
+    fs::remove_all(run_dir_);
+    fs::create_directories(run_dir_);
+    parameters_ = {{"w", at::ones({3, 5}).requires_grad_(true)},
+                   {"b", at::ones({7}, at::kBFloat16).requires_grad_(true)}};
+    optimizer_ = std::make_unique<optim::AdamW>(parameters_, optim::AdamWConfig{});
+  }
+  void TearDown() override { fs::remove_all(run_dir_); }
+
+  fs::path save_step(int64_t step, bool with_optimizer = true) {
+    SaveRequest request;
+    request.run_dir = run_dir_;
+    request.step = step;
+    request.write_model = [](const fs::path& directory) {
+      std::ofstream(directory / "model.txt") << "weights";
+    };
+    request.optimizer = with_optimizer ? optimizer_.get() : nullptr;
+    request.args = {{"lr", 0.1}};
+    request.trainer_state = {{"global_step", step}, {"optimizer_updates", step}};
+    request.data_state = {{"consumed_samples", 16 * step}};
+    return save(request);
+  }
+
+  std::vector<int64_t> steps() const {
+    std::vector<int64_t> found;
+    for (const Found& checkpoint : list(run_dir_)) found.push_back(checkpoint.step);
+    return found;
+  }
+
+  fs::path run_dir_;
+  std::vector<optim::Parameter> parameters_;
+  std::unique_ptr<optim::AdamW> optimizer_;
+};
+
+TEST_F(Checkpoints, OptimizerStateComesBackBitForBit) {
+  optim::GradBuffer gradients(parameters_);
+  at::Tensor(gradients.flat()).fill_(0.3);
+  optimizer_->step(gradients, 0.01, 1.0);
+  const Loaded loaded = open(save_step(1));
+  std::vector<optim::Parameter> fresh = {{"w", at::zeros({3, 5}).requires_grad_(true)},
+                                         {"b", at::zeros({7}, at::kBFloat16).requires_grad_(true)}};
+  fresh[0].tensor.detach().copy_(
+      parameters_[0].tensor.detach());  // f32 weights live in the model files
+  optim::AdamW restored(fresh, optim::AdamWConfig{});
+  load_optimizer(loaded, restored);
+  EXPECT_EQ(restored.updates(), 1);
+  const auto want = optimizer_->state(true), got = restored.state(true);
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_TRUE(at::equal(want[i].second, got[i].second)) << want[i].first;
+  EXPECT_TRUE(at::equal(fresh[1].tensor.detach(), parameters_[1].tensor.detach()));
+  EXPECT_EQ(loaded.data_state.at("consumed_samples"), 16);
+}
+
+TEST_F(Checkpoints, AreListedByStepNotByName) {
+  for (const int64_t step : {100, 20, 3}) save_step(step);
+  EXPECT_EQ(steps(), (std::vector<int64_t>{3, 20, 100}));
+}
+
+TEST_F(Checkpoints, WithoutMarkerIsNotListedAndNotOpened) {
+  const fs::path directory = save_step(4);
+  fs::remove(directory / "DONE");
+  EXPECT_TRUE(list(run_dir_).empty());
+  EXPECT_THROW(open(directory), IoError);
+}
+
+TEST_F(Checkpoints, ATruncatedFileIsNamed) {
+  const fs::path directory = save_step(4);
+  fs::resize_file(directory / "optim" / "state.safetensors", 100);
+  EXPECT_TRUE(list(run_dir_).empty());
+  try {
+    open(directory);
+    FAIL() << "must throw";
+  } catch (const IoError& error) {
+    EXPECT_NE(std::string(error.what()).find("file optim/state.safetensors has 100 bytes"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(Checkpoints, RotationKeepsTheNewestAndTheBest) {
+  for (const int64_t step : {1, 2, 3, 4, 5}) save_step(step);
+  rotate(run_dir_, 2, {run_dir_ / "checkpoint-5", run_dir_ / "checkpoint-2"});
+  EXPECT_EQ(steps(), (std::vector<int64_t>{2, 5}));
+  rotate(run_dir_, 0, {});
+  EXPECT_EQ(steps().size(), 2u);
+}
+
+TEST_F(Checkpoints, AFailedWriterLeavesTheOldOneAndNoDebris) {
+  save_step(1);
+  SaveRequest request;
+  request.run_dir = run_dir_;
+  request.step = 1;
+  request.write_model = [](const fs::path&) { throw IoError("no space left"); };
+  EXPECT_THROW(save(request), IoError);
+  EXPECT_EQ(steps(), std::vector<int64_t>{1});
+  EXPECT_EQ(std::distance(fs::directory_iterator(run_dir_), fs::directory_iterator()), 1);
+}
+
+TEST_F(Checkpoints, LeftoversOfAKilledWriterAreRemovedAndAReplacedOneRestored) {
+  const fs::path directory = save_step(7);
+  fs::create_directories(run_dir_ / ".checkpoint-9.tmp-1-0");
+  fs::rename(directory, run_dir_ / ".checkpoint-7.tmp-1-0.old");
+  remove_leftovers(run_dir_);
+  EXPECT_EQ(steps(), std::vector<int64_t>{7});
+  EXPECT_EQ(std::distance(fs::directory_iterator(run_dir_), fs::directory_iterator()), 1);
+}
+
+TEST_F(Checkpoints, ModelOnlyOnesCannotBeResumed) {
+  const Loaded loaded = open(save_step(2, false));
+  EXPECT_FALSE(list(run_dir_).back().resumable);
+  EXPECT_THROW(load_optimizer(loaded, *optimizer_), IoError);
+}
+
+TEST_F(Checkpoints, LinksPointInsideTheRunDirectory) {
+  point_link(run_dir_, "last", save_step(2));
+  point_link(run_dir_, "last", save_step(3));
+  EXPECT_EQ(fs::read_symlink(run_dir_ / "last"), "checkpoint-3");
+  EXPECT_TRUE(fs::exists(run_dir_ / "last" / "DONE"));
+}
+
+}  // namespace checkpoint_test
+}  // namespace danlu::checkpoint

@@ -1,0 +1,190 @@
+// Ids of whole tokenizers against HF's tokenizers library, spm_encode and llama.cpp's vectors, over all
+// reference texts (golden_tokenizers/*.json, made by tools/tokenizer_goldens).
+#include <gmock/gmock.h>
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+
+#include "base/thread_pool.h"
+#include "text/tokenizer/pipeline_tokenizer.h"
+#include "tokenizer_golden.h"
+
+namespace danlu::text {
+namespace {
+
+namespace fs = std::filesystem;
+using test::StreamHash;
+
+constexpr size_t kChunk = 2048;
+
+/// The texts of a key, read once for all tokenizers. Thread-safe.
+std::shared_ptr<const std::vector<std::string>> shared_texts(const std::string& key) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<const std::vector<std::string>>> cache;
+  const std::lock_guard lock(mutex);
+  auto& slot = cache[key];
+  if (!slot) slot = std::make_shared<const std::vector<std::string>>(test::texts_of(key));
+  return slot;
+}
+
+using Encode = std::function<std::vector<TokenId>(const std::string&)>;
+
+/// Compares chunk by chunk; one message for each chunk that differs.
+void compare(const Json& golden, const Encode& encode,
+             const std::function<bool(const std::string&)>& is_used,
+             std::vector<std::string>& differences, size_t& num_ids) {
+  const std::string name = golden["tokenizer"];
+  for (const auto& [key, chunks] : golden["texts"].items()) {
+    const auto texts = shared_texts(key);
+    size_t at = 0;
+    for (size_t c = 0; c < chunks.size(); ++c) {
+      StreamHash hash;
+      size_t used = 0;
+      for (; at < texts->size() && used < kChunk; ++at) {
+        if (!is_used((*texts)[at])) continue;
+        hash.add_ids(encode((*texts)[at]));
+        ++used;
+      }
+      num_ids += hash.count();
+      if (used != chunks[c][0].get<size_t>() || hash.hex() != chunks[c][2].get<std::string>()) {
+        differences.push_back(fmt::format("{} {} chunk {}: {} ids of {} texts, expected {} of {}",
+                                          name, key, c, hash.count(), used,
+                                          chunks[c][1].get<size_t>(), chunks[c][0].get<size_t>()));
+      }
+    }
+    while (at < texts->size() && !is_used((*texts)[at])) ++at;
+    if (at != texts->size()) differences.push_back(name + " " + key + ": texts left over");
+  }
+}
+
+TEST(TokenizerParity, IdsEqualHuggingFaceOverAllTexts) {
+  DANLU_REQUIRES_SHARED();
+  const std::vector<std::string> names = {"qwen2_5", "qwen3",   "qwen1_5",   "llama3",
+                                          "gpt2",    "internlm2", "yi",      "mistral_v1"};
+  const fs::path root = test::unpacked("tokenizers");
+  test::unpacked("corpora");
+  test::unpacked("instruct");
+  std::vector<std::string> differences;
+  size_t total = 0;
+  std::mutex mutex;
+  parallel_for(names.size(), default_thread_count(), [&](size_t i) {
+    const Json golden = read_json_file(test::golden_dir() / (names[i] + ".json"));
+    // tokenizer.json alone: the companion files are no part of what the oracle was given.
+    const std::string file = (root / names[i] / "tokenizer.json").string();
+    const auto tokenizer = parse_tokenizer_json(read_file(file), file);
+    std::vector<std::string> found;
+    size_t num_ids = 0;
+    compare(golden, [&](const std::string& text) { return tokenizer->encode(text); },
+            [](const std::string&) { return true; }, found, num_ids);
+    const std::lock_guard lock(mutex);
+    differences.insert(differences.end(), found.begin(), found.end());
+    total += num_ids;
+  });
+  EXPECT_THAT(differences, testing::IsEmpty());
+  EXPECT_GT(total, 50'000'000u);
+}
+
+TEST(TokenizerParity, DecodedTextEqualsHuggingFace) {
+  DANLU_REQUIRES_SHARED();
+  const fs::path root = test::unpacked("tokenizers");
+  for (const char* name :
+       {"qwen2_5", "qwen3", "qwen1_5", "llama3", "gpt2", "internlm2", "yi", "mistral_v1"}) {
+    const Json golden = read_json_file(test::golden_dir() / (std::string(name) + ".json"))["decode"];
+    const std::string file = (root / name / "tokenizer.json").string();
+    const auto tokenizer = parse_tokenizer_json(read_file(file), file);
+    const auto size = golden["size"].get<uint32_t>();
+    EXPECT_EQ(size, tokenizer->size()) << name;
+    StreamHash keep, skip;
+    uint32_t state = 12345;
+    for (size_t i = 0; i < golden["lists"].get<size_t>(); ++i) {
+      std::vector<TokenId> ids;
+      for (size_t k = 0; k <= i % 23; ++k) {
+        state = state * 1103515245u + 12345u;
+        ids.push_back(static_cast<TokenId>((state >> 8) % (i % 3 == 0 ? std::min(300u, size) : size)));
+      }
+      keep.add_text(tokenizer->decode(ids, false));
+      skip.add_text(tokenizer->decode(ids, true));
+    }
+    EXPECT_EQ(golden["keep_special"].get<std::string>(), keep.hex()) << name;
+    EXPECT_EQ(golden["skip_special"].get<std::string>(), skip.hex()) << name;
+  }
+}
+
+TEST(TokenizerParity, SentencePieceModelsEqualSpmEncode) {
+  DANLU_REQUIRES_SHARED();
+  const fs::path root = test::unpacked("tokenizers");
+  test::unpacked("corpora");
+  for (const char* name : {"llama2", "baichuan2", "internlm2"}) {
+    const Json golden = read_json_file(test::golden_dir() / (std::string(name) + ".model.json"));
+    const auto tokenizer = Tokenizer::load(root / name / "tokenizer.model");
+    std::vector<std::string> differences;
+    size_t num_ids = 0;
+    compare(golden,
+            [&](const std::string& text) {
+              // spm_encode knows no added tokens; the generator did the same to its input.
+              std::string plain = text;
+              std::replace(plain.begin(), plain.end(), '<', '(');
+              return tokenizer->encode(plain, false);
+            },
+            [](const std::string& text) {
+              return text.find('\n') == std::string::npos && text.find('\0') == std::string::npos;
+            },
+            differences, num_ids);
+    EXPECT_THAT(differences, testing::IsEmpty());
+  }
+}
+
+TEST(TokenizerParity, VocabJsonAndMergesTxtGiveTheIdsOfTokenizerJson) {
+  DANLU_REQUIRES_SHARED();
+  const fs::path root = test::unpacked("tokenizers");
+  test::unpacked("instruct");
+  const auto parts = Tokenizer::load(root / "qwen2_vocab_merges");
+  const auto whole = Tokenizer::load(root / "qwen1_5");
+  for (const std::string& text : *shared_texts("strings:instruct/alpaca_zh_demo.json")) {
+    ASSERT_EQ(whole->encode(text), parts->encode(text)) << text;
+  }
+  for (const auto& [name, text] : test::nasty_texts()) {
+    ASSERT_EQ(whole->encode(text), parts->encode(text)) << name;
+  }
+}
+
+std::vector<std::string> vector_inputs(const fs::path& path) {
+  const std::string separator = "\n__ggml_vocab_test__\n";
+  std::string text = read_file(path);
+  std::vector<std::string> inputs;
+  for (size_t at; (at = text.find(separator)) != std::string::npos;) {
+    inputs.push_back(text.substr(0, at));
+    text.erase(0, at + separator.size());
+  }
+  return inputs;
+}
+
+TEST(TokenizerParity, LlamaCppVectors) {
+  DANLU_REQUIRES_SHARED();
+  const fs::path root = test::unpacked("tokenizers");
+  const std::pair<const char*, const char*> pairs[] = {
+      {"qwen2", "qwen2_5"}, {"qwen2", "qwen2_vocab_merges"}, {"llama-bpe", "llama3"},
+      {"gpt-2", "gpt2"},    {"llama-spm", "llama2"}};
+  for (const auto& [vectors, name] : pairs) {
+    const auto tokenizer = Tokenizer::load(root / name);
+    const fs::path stem = root / "llamacpp_vectors" / (std::string("ggml-vocab-") + vectors);
+    const auto inputs = vector_inputs(stem.string() + ".gguf.inp");
+    std::ifstream expected(stem.string() + ".gguf.out");
+    size_t compared = 0;
+    for (const std::string& input : inputs) {
+      std::string line;
+      ASSERT_TRUE(std::getline(expected, line)) << vectors;
+      std::istringstream numbers(line);
+      std::vector<TokenId> ids;
+      for (TokenId id; numbers >> id;) ids.push_back(id);
+      EXPECT_EQ(ids, tokenizer->encode(input, false)) << vectors << ": " << input;
+      ++compared;
+    }
+    EXPECT_GT(compared, 40u);
+  }
+}
+
+}  // namespace
+}  // namespace danlu::text

@@ -1,0 +1,112 @@
+// Twenty steps against Hugging Face and torch.optim.AdamW (shared/golden/train_*, lora_llama).
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "train/support.h"
+
+namespace danlu::train {
+namespace golden_test {
+
+using test::read_tensor;
+
+/// Rows of step `step`, padding left out (attention_mask 0).
+std::shared_ptr<data::VectorSource> rows_of(const weights::TensorSource& golden,
+                                            const std::string& prefix, int64_t step) {
+  const at::Tensor ids = read_tensor(golden, prefix + "input_ids")[step];
+  const at::Tensor mask = read_tensor(golden, prefix + "attention_mask")[step];
+  const at::Tensor labels = read_tensor(golden, prefix + "labels")[step];
+  std::vector<data::Sample> samples;
+  for (int64_t row = 0; row < ids.size(0); ++row) {
+    data::Sample sample;
+    for (int64_t t = 0; t < ids.size(1); ++t) {
+      if (mask[row][t].item<int64_t>() == 0) continue;
+      sample.ids.push_back(static_cast<int32_t>(ids[row][t].item<int64_t>()));
+      sample.labels.push_back(static_cast<int32_t>(labels[row][t].item<int64_t>()));
+    }
+    samples.push_back(std::move(sample));
+  }
+  return std::make_shared<data::VectorSource>(std::move(samples));
+}
+
+TrainConfig recipe(double lr) {
+  TrainConfig config;
+  config.adamw = {0.9, 0.95, 1e-8, {0.1, optim::DecayRule::kAll, {}}};
+  config.max_grad_norm = 1.0;
+  config.schedule.shape.kind = optim::ScheduleKind::kConstant;
+  config.schedule.shape.lr = lr;
+  config.schedule.shape.total_steps = 20;
+  return config;
+}
+
+void expect_curve(TrainState& state, const TrainConfig& config, const weights::TensorSource& golden,
+                  const std::string& prefix, double loss_tolerance) {
+  const at::Tensor losses = read_tensor(golden, prefix + "losses"),
+                   norms = read_tensor(golden, prefix + "grad_norms");
+  for (int64_t step = 0; step < losses.numel(); ++step) {
+    const StepResult result = run_step(state, test::step_of(rows_of(golden, prefix, step), 3, 1, 0),
+                                       config, config.schedule.shape);
+    EXPECT_NEAR(result.loss, losses[step].item<float>(), loss_tolerance) << "step " << step;
+    EXPECT_NEAR(result.grad_norm, norms[step].item<float>(), 1e-3) << "step " << step;
+    EXPECT_FALSE(result.skipped);
+  }
+}
+
+class FullTraining : public testing::TestWithParam<const char*> {};
+
+TEST_P(FullTraining, TwentyStepsEqualTorch) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden_dir = danlu::test::shared_dir() / "golden";
+  const auto golden = weights::open_safetensors(golden_dir / (std::string("train_") + GetParam()) /
+                                                "golden.safetensors");
+  const TrainConfig config = recipe(1e-3);
+  TrainState state = test::make_state(
+      models::load_model(golden_dir / GetParam(), at::kFloat, at::Device(at::kCPU)), config);
+  expect_curve(state, config, *golden, "", 1e-4);
+  const auto final_model = weights::open_safetensors(
+      golden_dir / (std::string("train_") + GetParam()) / "final_model.safetensors");
+  for (const auto& parameter : state.model->parameters()) {
+    const double difference =
+        (parameter.tensor.detach() - read_tensor(*final_model, parameter.name))
+            .abs()
+            .max()
+            .item<double>();
+    EXPECT_LT(difference, 1e-3) << parameter.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, FullTraining, testing::Values("llama", "qwen2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(LoraTraining, TenStepsEqualPeft) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden_dir = danlu::test::shared_dir() / "golden";
+  const auto golden = weights::open_safetensors(golden_dir / "lora_llama" / "golden.safetensors");
+  // PEFT's own layout: adapter_config.json beside the initial adapter under the name PEFT uses.
+  const auto start = std::filesystem::path(DANLU_BUILD_DIR) / "lora-start";
+  std::filesystem::create_directories(start);
+  const auto overwrite = std::filesystem::copy_options::overwrite_existing;
+  std::filesystem::copy_file(golden_dir / "lora_llama" / "adapter_config.json",
+                             start / "adapter_config.json", overwrite);
+  std::filesystem::copy_file(golden_dir / "lora_llama" / "adapter_init.safetensors",
+                             start / "adapter_model.safetensors", overwrite);
+  const TrainConfig config = recipe(2e-3);
+  TrainState state = test::make_state(
+      models::load_model(golden_dir / "llama", at::kFloat, at::Device(at::kCPU), start), config);
+  expect_curve(state, config, *golden, "train.", 2e-5);
+  const auto final_adapter =
+      weights::open_safetensors(golden_dir / "lora_llama" / "adapter_final.safetensors");
+  int64_t compared = 0;
+  for (const auto& parameter : state.model->adapter_parameters()) {
+    EXPECT_LT((parameter.tensor.detach() - read_tensor(*final_adapter, parameter.name))
+                  .abs()
+                  .max()
+                  .item<double>(),
+              1e-3)
+        << parameter.name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, static_cast<int64_t>(final_adapter->tensors().size()));
+}
+
+}  // namespace golden_test
+}  // namespace danlu::train

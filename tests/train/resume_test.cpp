@@ -1,0 +1,268 @@
+// Interrupted runs, as real processes: killed, terminated, out of disk; then continued.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "checkpoint/checkpoint.h"
+#include "models/causal_lm.h"
+#include "train/report/metrics_log.h"
+#include "train/run.h"
+#include "train/support.h"
+
+namespace danlu::train {
+namespace resume_test {
+
+constexpr const char* kChildVariable = "DANLU_TRAIN_TEST_CHILD";
+
+/// What a child is told, and what every run of a test shares.
+struct Job {
+  fs::path directory;  ///< holds model/, data.jsonl and the runs
+  std::string output = "run";
+  bool lora = false, packing = false;
+  int64_t steps = 40, save_steps = 5;
+  uint64_t file_limit_bytes = 0;  ///< > 0: no file may grow beyond (a full disk)
+  std::string resume = "auto";
+  double lr = 1e-2;
+};
+
+Json to_json(const Job& job) {
+  return {{"directory", job.directory.string()},
+          {"output", job.output},
+          {"lora", job.lora},
+          {"packing", job.packing},
+          {"steps", job.steps},
+          {"save_steps", job.save_steps},
+          {"file_limit_bytes", job.file_limit_bytes},
+          {"resume", job.resume},
+          {"lr", job.lr}};
+}
+
+TrainConfig config_of(const Json& job) {
+  const fs::path directory = job.at("directory").get<std::string>();
+  TrainConfig config;
+  config.tuner = job.at("lora").get<bool>() ? Tuner::kLora : Tuner::kFull;
+  config.precision = Precision::kBF16;
+  config.device = "cpu";
+  config.lora.dropout = 0.1;
+  config.model.directory = config.model.tokenizer = directory / "model";
+  config.data.train = {(directory / "data.jsonl").string()};
+  config.data.validation_ratio = 0.1;
+  config.data.cache_dir = directory / "cache";
+  config.data.max_length = 64;
+  config.data.packing = job.at("packing").get<bool>();
+  config.batch.micro_batch_size = 2;
+  config.batch.accumulation = 4;
+  config.batch.max_steps = job.at("steps").get<int64_t>();
+  config.schedule.shape.kind = optim::ScheduleKind::kCosine;
+  config.schedule.shape.lr = job.at("lr").get<double>();
+  config.output.directory = directory / job.at("output").get<std::string>();
+  config.output.save_steps = job.at("save_steps").get<int64_t>();
+  config.output.logging_steps = 1;
+  config.output.plot_loss = false;
+  config.output.resume = job.at("resume").get<std::string>();
+  return config;
+}
+
+/// The body of a child process; run by start() through this program itself.
+TEST(ResumeChild, DISABLED_Run) {
+  const char* text = std::getenv(kChildVariable);
+  ASSERT_NE(text, nullptr);
+  const Json job = Json::parse(text);
+  if (const auto limit = job.at("file_limit_bytes").get<uint64_t>(); limit > 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit bound{limit, limit};
+    setrlimit(RLIMIT_FSIZE, &bound);
+  }
+  int code = 0;
+  try {
+    code = run(config_of(job));
+  } catch (const Error& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    code = static_cast<int>(error.code());
+  }
+  std::fflush(nullptr);
+  ::_exit(code);
+}
+
+pid_t start(const Job& job) {
+  // Everything the child needs is made before the fork: afterwards only exec is safe.
+  const std::string program = fs::read_symlink("/proc/self/exe").string();
+  const std::string variable = std::string(kChildVariable) + "=" + to_json(job).dump();
+  const std::string log = (job.directory / (job.output + ".log")).string();
+  std::vector<std::string> environment_text = {variable, "OMP_NUM_THREADS=2"};
+  for (char** entry = environ; *entry; ++entry) {
+    if (std::string(*entry).rfind("OMP_NUM_THREADS=", 0) != 0) environment_text.push_back(*entry);
+  }
+  std::vector<char*> environment;
+  for (std::string& entry : environment_text) environment.push_back(entry.data());
+  environment.push_back(nullptr);
+  std::vector<std::string> words = {program, "--gtest_also_run_disabled_tests",
+                                    "--gtest_filter=ResumeChild.DISABLED_Run"};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  ::dup2(fd, 1);
+  ::dup2(fd, 2);
+  ::execve(program.c_str(), arguments.data(), environment.data());
+  ::_exit(127);
+}
+
+/// Exit code, or 128 + signal.
+int wait_for(pid_t child) {
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int run_to_end(const Job& job) { return wait_for(start(job)); }
+
+/// Sends `signal` once `step` is logged; the child's code as wait_for.
+int stop_at(const Job& job, int64_t step, int signal) {
+  const pid_t child = start(job);
+  const std::string mark = "\"global_step/max_steps\":\"" + std::to_string(step) + "/";
+  for (int waited_ms = 0; waited_ms < 120000; ++waited_ms) {
+    std::ifstream file(job.directory / job.output / "logging.jsonl");
+    const std::string content((std::istreambuf_iterator<char>(file)), {});
+    if (content.find(mark) != std::string::npos) break;
+    int status = 0;
+    if (::waitpid(child, &status, WNOHANG) == child)
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ::kill(child, signal);
+  return wait_for(child);
+}
+
+std::vector<std::pair<int64_t, double>> losses(const Job& job) {
+  return read_metrics(job.directory / job.output / "logging.jsonl")["loss"];
+}
+
+std::string log_of(const Job& job) { return read_file(job.directory / (job.output + ".log")); }
+
+class Resume : public testing::Test {
+ protected:
+  void SetUp() override {
+    job_.directory = fs::path(DANLU_BUILD_DIR) / "resume-test" /
+                     (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) +
+                      std::to_string(::getpid()));
+    fs::create_directories(job_.directory / "model");
+    models::CausalLM model(test::tiny_config(), at::kBFloat16, at::Device(at::kCPU));
+    model.initialize(3);
+    model.save(job_.directory / "model", DType::kBF16, {});
+    std::ofstream rows(job_.directory / "data.jsonl");
+    for (const data::Sample& sample : test::toy_samples(120))
+      rows << Json{{"input_ids", sample.ids}, {"labels", sample.labels}}.dump() << '\n';
+  }
+  void TearDown() override {
+    if (!HasFailure()) fs::remove_all(job_.directory);
+  }
+
+  void expect_killed_run_continues_bit_for_bit() {
+    Job whole = job_, killed = job_;
+    whole.output = "whole";
+    killed.output = "killed";
+    ASSERT_EQ(run_to_end(whole), 0) << log_of(whole);
+    ASSERT_EQ(stop_at(killed, 17, SIGKILL), 128 + SIGKILL) << log_of(killed);
+    ASSERT_EQ(run_to_end(killed), 0) << log_of(killed);
+    EXPECT_NE(log_of(killed).find("resuming from"), std::string::npos) << log_of(killed);
+    const auto reference = losses(whole);
+    EXPECT_EQ(reference.size(), 40u);
+    EXPECT_EQ(losses(killed), reference);
+    const char* weights = job_.lora ? "adapter_model.safetensors" : "model.safetensors";
+    EXPECT_EQ(read_file(job_.directory / "whole" / weights),
+              read_file(job_.directory / "killed" / weights));
+    EXPECT_EQ(read_file(job_.directory / "whole/last/optim/state.safetensors"),
+              read_file(job_.directory / "killed/last/optim/state.safetensors"));
+  }
+
+  Job job_;
+};
+
+TEST_F(Resume, FullUnpackedAfterKillIsBitExact) { expect_killed_run_continues_bit_for_bit(); }
+
+TEST_F(Resume, FullPackedAfterKillIsBitExact) {
+  job_.packing = true;
+  expect_killed_run_continues_bit_for_bit();
+}
+
+TEST_F(Resume, LoraUnpackedAfterKillIsBitExact) {
+  job_.lora = true;
+  expect_killed_run_continues_bit_for_bit();
+}
+
+TEST_F(Resume, LoraPackedAfterKillIsBitExact) {
+  job_.lora = true;
+  job_.packing = true;
+  expect_killed_run_continues_bit_for_bit();
+}
+
+TEST_F(Resume, SigtermSavesACompleteCheckpointAndExitsWith143) {
+  ASSERT_EQ(stop_at(job_, 12, SIGTERM), 143) << log_of(job_);
+  const auto found = checkpoint::list(job_.directory / "run");
+  ASSERT_FALSE(found.empty());
+  EXPECT_GE(found.back().step, 12);
+  EXPECT_TRUE(found.back().resumable);
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  EXPECT_EQ(losses(job_).size(), 40u);
+}
+
+TEST_F(Resume, SigintExitsWith130) { ASSERT_EQ(stop_at(job_, 12, SIGINT), 130) << log_of(job_); }
+
+TEST_F(Resume, AFullDiskKeepsTheOldCheckpointAndExitsWith8) {
+  job_.steps = 20;
+  ASSERT_EQ(stop_at(job_, 12, SIGTERM), 143) << log_of(job_);
+  const auto before = checkpoint::list(job_.directory / "run");
+  // The state file needs more than 100 kB; logs stay below.
+  job_.file_limit_bytes = 100'000;
+  ASSERT_EQ(run_to_end(job_), 8) << log_of(job_);
+  const auto after = checkpoint::list(job_.directory / "run");
+  ASSERT_EQ(after.size(), before.size());
+  EXPECT_EQ(after.back().step, before.back().step);
+  for (const auto& entry : fs::directory_iterator(job_.directory / "run")) {
+    EXPECT_EQ(entry.path().filename().string().find(".tmp-"), std::string::npos) << entry.path();
+  }
+  job_.file_limit_bytes = 0;
+  EXPECT_EQ(run_to_end(job_), 0) << log_of(job_);
+}
+
+TEST_F(Resume, ChangedSettingsAreRefusedNamingBothValues) {
+  job_.steps = 10;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  job_.lr = 0.5;
+  EXPECT_EQ(run_to_end(job_), 2);
+  EXPECT_NE(log_of(job_).find("lr: 0.01 then, 0.5 now"), std::string::npos) << log_of(job_);
+}
+
+TEST_F(Resume, ChangedDataAreRefused) {
+  job_.steps = 10;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  std::ofstream(job_.directory / "data.jsonl", std::ios::app)
+      << R"({"input_ids":[5,6,7],"labels":[5,6,7]})" << '\n';
+  EXPECT_EQ(run_to_end(job_), 2);
+  EXPECT_NE(log_of(job_).find("training data: content"), std::string::npos) << log_of(job_);
+}
+
+TEST_F(Resume, ACompleteRunIsNotRepeated) {
+  job_.steps = 10;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  const auto before = fs::last_write_time(job_.directory / "run" / "model.safetensors");
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  EXPECT_NE(log_of(job_).find("this run is complete"), std::string::npos);
+  EXPECT_EQ(fs::last_write_time(job_.directory / "run" / "model.safetensors"), before);
+}
+
+}  // namespace resume_test
+}  // namespace danlu::train

@@ -1,0 +1,162 @@
+// What a step promises: the numbers do not depend on how it is cut, and never on luck.
+#include "train/step.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "train/evaluate.h"
+#include "train/support.h"
+
+namespace danlu::train {
+namespace step_test {
+
+TrainConfig quick(double lr = 1e-2) {
+  TrainConfig config;
+  config.schedule.shape.kind = optim::ScheduleKind::kConstant;
+  config.schedule.shape.lr = lr;
+  config.adamw.groups.weight_decay = 0.1;
+  return config;
+}
+
+std::shared_ptr<data::VectorSource> toys(int64_t count) {
+  return std::make_shared<data::VectorSource>(test::toy_samples(count));
+}
+
+/// Losses of `steps` steps over the toy samples, cut as asked.
+std::vector<double> losses_of(TrainState& state, const TrainConfig& config, int64_t steps,
+                              int64_t micro, int64_t accumulation, int64_t max_tokens) {
+  const auto source = toys(64);
+  std::vector<double> losses;
+  for (int64_t step = 0; step < steps; ++step) {
+    const auto batches =
+        test::step_of(source, micro, accumulation, max_tokens, step * micro * accumulation);
+    losses.push_back(run_step(state, batches, config, config.schedule.shape).loss);
+  }
+  return losses;
+}
+
+void expect_same_parameters(const TrainState& a, const TrainState& b, double tolerance) {
+  const auto left = a.model->parameters(), right = b.model->parameters();
+  for (size_t i = 0; i < left.size(); ++i) {
+    EXPECT_LE((left[i].tensor - right[i].tensor).abs().max().item<double>(), tolerance)
+        << left[i].name;
+  }
+}
+
+TEST(Step, AnyAccumulationSplitGivesTheSameUpdate) {
+  const TrainConfig config = quick();
+  TrainState whole = test::tiny_state(config), quarters = test::tiny_state(config),
+             singles = test::tiny_state(config);
+  const auto reference = losses_of(whole, config, 4, 16, 1, 0);
+  const auto by_four = losses_of(quarters, config, 4, 4, 4, 0),
+             by_one = losses_of(singles, config, 4, 1, 16, 0);
+  for (size_t i = 0; i < reference.size(); ++i) {
+    EXPECT_NEAR(by_four[i], reference[i], 2e-5) << i;
+    EXPECT_NEAR(by_one[i], reference[i], 2e-5) << i;
+  }
+  // Micro-batches have 4 to 28 targets: a mean of means would differ in the second digit.
+  expect_same_parameters(whole, quarters, 2e-4);
+  expect_same_parameters(whole, singles, 2e-4);
+}
+
+TEST(Step, PackedLossEqualsUnpackedLoss) {
+  const TrainConfig config = quick();
+  TrainState packed = test::tiny_state(config), single = test::tiny_state(config);
+  const auto in_packs = losses_of(packed, config, 4, 1, 16, 128),
+             alone = losses_of(single, config, 4, 1, 16, 0);
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(in_packs[i], alone[i], 2e-5) << i;
+  expect_same_parameters(packed, single, 2e-4);
+}
+
+TEST(Step, SameSeedSameBits) {
+  const TrainConfig config = quick();
+  TrainState a = test::tiny_state(config), b = test::tiny_state(config);
+  EXPECT_EQ(losses_of(a, config, 6, 4, 2, 64), losses_of(b, config, 6, 4, 2, 64));
+  expect_same_parameters(a, b, 0.0);
+}
+
+TEST(Step, DropoutFollowsFromSeedAndStep) {
+  TrainConfig config = quick();
+  const auto with_dropout = [&](uint64_t seed) {
+    config.seed = seed;
+    auto model =
+        std::make_unique<models::CausalLM>(test::tiny_config(), at::kFloat, at::Device(at::kCPU));
+    model->initialize(7);
+    models::LoraConfig lora;
+    lora.dropout = 0.3;
+    model->add_lora(lora, 5);
+    TrainState state = test::make_state(std::move(model), config);
+    return losses_of(state, config, 5, 4, 1, 0);
+  };
+  const auto first = with_dropout(1);
+  EXPECT_EQ(first, with_dropout(1));
+  EXPECT_NE(first, with_dropout(2));
+}
+
+TEST(Step, RecomputationChangesNoBit) {
+  const TrainConfig config = quick();
+  TrainState plain = test::tiny_state(config);
+  const auto reference = losses_of(plain, config, 3, 4, 1, 0);
+  for (const auto mode : {models::Recompute::kSelective, models::Recompute::kFull}) {
+    TrainState state = test::tiny_state(config);
+    state.model->set_recompute(mode);
+    EXPECT_EQ(losses_of(state, config, 3, 4, 1, 0), reference);
+    expect_same_parameters(plain, state, 0.0);
+  }
+}
+
+TEST(Step, LossFallsInEveryPrecision) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const TrainConfig config = quick();
+    TrainState state = test::tiny_state(config, dtype);
+    if (dtype == at::kHalf) state.loss_scaler = optim::LossScaler(optim::LossScaleConfig{});
+    const auto losses = losses_of(state, config, 30, 8, 1, 0);
+    EXPECT_LT(losses.back(), 0.6 * losses.front()) << at::toString(dtype);
+  }
+}
+
+TEST(Step, ANonFiniteStepLeavesEverythingAsItWas) {
+  const TrainConfig config = quick();
+  TrainState state = test::tiny_state(config), untouched = test::tiny_state(config);
+  for (auto& parameter : state.model->parameters()) {
+    if (parameter.name != "model.norm.weight") continue;
+    at::NoGradGuard no_grad;
+    parameter.tensor.fill_(std::numeric_limits<float>::infinity());
+  }
+  const StepResult result =
+      run_step(state, test::step_of(toys(4), 4, 1, 0), config, config.schedule.shape);
+  EXPECT_TRUE(result.skipped);
+  EXPECT_FALSE(result.bad_parameters.empty());
+  EXPECT_EQ(state.bad_steps_in_row, 1);
+  EXPECT_EQ(state.optimizer->updates(), 0);
+  for (const auto& [name, tensor] : state.optimizer->state(false))
+    EXPECT_EQ(tensor.abs().sum().item<double>(), 0) << name;
+}
+
+TEST(Step, AStepWithoutTargetsIsAnError) {
+  std::vector<data::Sample> samples = test::toy_samples(2);
+  for (auto& sample : samples) std::fill(sample.labels.begin(), sample.labels.end(), -100);
+  const TrainConfig config = quick();
+  TrainState state = test::tiny_state(config);
+  const auto batches = test::step_of(std::make_shared<data::VectorSource>(samples), 2, 1, 0);
+  EXPECT_THROW(run_step(state, batches, config, config.schedule.shape), DataError);
+}
+
+TEST(Evaluation, IsTheTokenMeanOverEverythingWhateverTheBatchSize) {
+  const TrainConfig config = quick();
+  TrainState state = test::tiny_state(config);
+  const Evaluation one = evaluate(*state.model, toys(10), {.batch_size = 1});
+  const Evaluation all = evaluate(*state.model, toys(10), {.batch_size = 10, .max_tokens = 1000});
+  EXPECT_NEAR(one.loss, all.loss, 1e-5);
+  EXPECT_EQ(one.num_targets, all.num_targets);
+  EXPECT_EQ(one.num_samples, 10);
+  // ln 96 for a model that knows nothing; its initial weights are small.
+  EXPECT_NEAR(one.loss, std::log(96.0), 0.6);
+}
+
+}  // namespace step_test
+}  // namespace danlu::train

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# The demo: a tokenizer and a small Qwen2-shaped model from nothing, pre-trained on text, fine-tuned on
+# generated instructions (killed once and resumed), given a further skill by LoRA, merged, and asked.
+#
+#   tools/demo/run.sh [BUILD] [OUT]      (make demo runs it with build and demo-out)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=${1:-build}
+out=${2:-demo-out}
+danlu=$(realpath "$build")/danlu
+started=$SECONDS
+
+say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+run() {  # shows a command, then runs it
+  printf '$ danlu %s\n' "$*"
+  "$danlu" "$@"
+}
+tasks() {  # tasks KINDS PART COUNT SEED
+  awk -v kinds="$1" -v part="$2" -v count="$3" -v seed="$4" -f tools/demo/tasks.awk
+}
+accuracy() {  # accuracy MODEL FILE [ADAPTERS]: held-out exact match, in percent
+  "$danlu" infer --model "$1" ${3:+--adapters "$3"} --dataset "$2" --output "$out/answers.jsonl" --max-new-tokens 16 \
+    --do-sample false --batch-size 64 2>"$out/infer.log" || { cat "$out/infer.log" >&2; exit 1; }
+  sed -n 's/^exact match: \([0-9.]*\)%.*/\1/p' "$out/infer.log"
+}
+
+rm -rf "$out"
+mkdir -p "$out/data"
+
+say "1/7 data: questions with one right answer; no test question is ever trained on"
+tasks larger,next,reverse train 24000 1 >"$out/data/train.jsonl"
+tasks larger,next,reverse test 300 2 >"$out/data/test.jsonl"
+tasks smaller train 6000 3 >"$out/data/smaller_train.jsonl"
+tasks smaller test 200 4 >"$out/data/smaller_test.jsonl"
+# Text to pre-train on: licences that every Debian ships, and the statements behind the questions.
+cat /usr/share/common-licenses/{Apache-2.0,GPL-3,MPL-2.0} >"$out/data/text.txt"
+sed 's/.*"instruction": "\(.*\)", "input": "", "output": "\(.*\)"}/\1 \2/' "$out/data/train.jsonl" | head -4000 >>"$out/data/text.txt"
+wc -l "$out"/data/*.jsonl | head -4
+head -3 "$out/data/train.jsonl"
+
+say "2/7 a tokenizer, and a model of random numbers"
+run tokenizer train --input "$out/data/text.txt" --vocab-size 600 --chat-template chatml --output "$out/tokenizer"
+cp tools/demo/config.json "$out/config.json"
+run init --config "$out/config.json" --tokenizer "$out/tokenizer" --seed 7 --output "$out/random"
+
+say "3/7 pre-training on text"
+run pretrain --model "$out/random" --dataset "$out/data/text.txt" --output_dir "$out/base" --no-version-dir --max_length 128 --batch_size 16 \
+  --accum 1 --max_steps 60 --lr 3e-3 --dtype fp32 --logging_steps 20 --save_strategy no --val_ratio 0
+
+say "4/7 fine-tuning, killed in the middle and started again"
+before=$(accuracy "$out/base" "$out/data/test.jsonl")
+sft=(sft --model "$out/base" --dataset "$out/data/train.jsonl" --tuner full --output_dir "$out/sft" --no-version-dir
+     --max_length 96 --packing --batch_size 24 --accum 1 --epochs 1 --lr 3e-3 --dtype fp32 --logging_steps 50 --save_steps 100
+     --val_ratio 0.005 --weight_decay 0.01 --save_total_limit 2)
+printf '$ danlu %s\n' "${sft[*]}"
+"$danlu" "${sft[@]}" &
+trainer=$!
+for _ in $(seq 600); do
+  [ -e "$out/sft/checkpoint-100/DONE" ] && break
+  kill -0 "$trainer" 2>/dev/null || break
+  sleep 0.2
+done
+if kill -9 "$trainer" 2>/dev/null; then
+  wait "$trainer" 2>/dev/null || true
+  echo "-- killed with SIGKILL; the same command goes on where the last checkpoint is:"
+else
+  wait "$trainer"
+fi
+run "${sft[@]}"
+after=$(accuracy "$out/sft" "$out/data/test.jsonl")
+
+say "5/7 a further skill by LoRA: which is smaller?"
+small_before=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl")
+run sft --model "$out/sft" --dataset "$out/data/smaller_train.jsonl" --tuner lora --lora_rank 16 --lora_alpha 32 --lora_dropout 0 \
+  --output_dir "$out/lora" --no-version-dir --max_length 96 --packing --batch_size 16 --accum 1 --epochs 1 --lr 3e-3 --dtype fp32 \
+  --logging_steps 25 --save_strategy no --val_ratio 0
+small_after=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl" "$out/lora")
+
+say "6/7 merging the adapter into the model"
+run merge --model "$out/sft" --adapters "$out/lora" --output "$out/merged"
+merged=$(accuracy "$out/merged" "$out/data/smaller_test.jsonl")
+
+say "7/7 a chat"
+printf '%s\n' "Which is larger, 58 or 85?" "Say these words backwards: moon tea house" "What number comes after 799?" "33 和 70 哪个更大？" |
+  tee >(sed 's/^/>>> /' >"$out/asked.txt") | "$danlu" chat --model "$out/sft" --do-sample false 2>/dev/null >"$out/said.txt"
+paste -d '\n' "$out/asked.txt" "$out/said.txt"
+
+say "what was measured (held-out questions answered exactly)"
+printf '  before fine-tuning              %6s %%\n  after fine-tuning               %6s %%\n' "$before" "$after"
+printf '  new skill before LoRA           %6s %%\n  new skill after LoRA            %6s %%\n  the same, merged                %6s %%\n' \
+  "$small_before" "$small_after" "$merged"
+printf '  loss picture                    %s\n  time                            %s s\n' "$(find "$out/sft" -name train_loss.png | head -n 1)" "$((SECONDS - started))"
+status=0
+for value in "$after" "$small_after" "$merged"; do
+  awk -v v="$value" 'BEGIN { exit !(v >= 90) }' || status=1
+done
+[ "$status" = 0 ] || echo "demo: an accuracy above is below 90 %" >&2
+printf '\nTalk to it yourself:\n  %s/danlu chat --model %s/sft\n' "$build" "$out"
+exit "$status"
