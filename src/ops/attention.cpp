@@ -6,6 +6,8 @@
 
 #include "device/dtype.h"
 #include "ops/check.h"
+#include "ops/fused_cpu.h"
+#include "ops/kernels.h"
 #include "ops/linear.h"
 
 namespace danlu::ops {
@@ -27,6 +29,19 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const 
               covers(segments.q_starts, q.size(0)) && covers(segments.k_starts, k.size(0)),
           "attention", "segments must cover the ", q.size(0), " queries and ", k.size(0),
           " keys from 0 on, in order");
+  for (size_t s = 1; s < segments.q_starts.size(); ++s) {
+    const int64_t n = segments.q_starts[s] - segments.q_starts[s - 1],
+                  m = segments.k_starts[s] - segments.k_starts[s - 1];
+    require(n <= m, "attention", "a segment has ", n, " queries but only ", m, " keys");
+  }
+}
+
+/// The fused kernel first copies the keys, which a few queries against a long cache do not repay.
+bool takes_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                 const Segments& segments) {
+  return fused_on_cpu(q) && q.scalar_type() == k.scalar_type() &&
+         q.scalar_type() == v.scalar_type() &&
+         (q.size(0) >= 8 * segments.count() || q.size(0) == k.size(0));
 }
 
 std::vector<int64_t> lengths(const std::vector<int64_t>& starts) {
@@ -47,7 +62,6 @@ at::Tensor one_segment(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const a
   const int64_t n = q_NQD.size(0), m = k_MKD.size(0), kv_heads = k_MKD.size(1),
                 head_dim = q_NQD.size(2);
   const int64_t group = q_NQD.size(1) / kv_heads;
-  require(n <= m, "attention", "a segment has ", n, " queries but only ", m, " keys");
   const at::Tensor q = q_NQD.reshape({n, kv_heads, group, head_dim})
                            .permute({1, 2, 0, 3})
                            .reshape({kv_heads, group * n, head_dim});
@@ -79,6 +93,9 @@ at::Tensor one_segment(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const a
 
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options) {
+  attention_detail::check(q_NQD, k_MKD, v_MKD, segments, options);
+  if (attention_detail::takes_fused(q_NQD, k_MKD, v_MKD, segments))
+    return cpu::attention(q_NQD, k_MKD, v_MKD, segments, options);
   return oracle::attention(q_NQD, k_MKD, v_MKD, segments, options);
 }
 

@@ -33,9 +33,9 @@ struct Inputs {
 /// [heads, D, tokens] of x [tokens, heads, D]: the right factor of products with x^T.
 at::Tensor transposed(const at::Tensor& x) {
   const int64_t tokens = x.size(0);
-  at::Tensor result = at::empty({x.size(1), x.size(2), tokens + kRowPadding},
-                                x.options().dtype(at::kFloat))
-                          .narrow(2, 0, tokens);
+  at::Tensor result =
+      at::empty({x.size(1), x.size(2), tokens + kRowPadding}, x.options().dtype(at::kFloat))
+          .narrow(2, 0, tokens);
   return result.copy_(x.permute({1, 2, 0}));
 }
 
@@ -89,9 +89,9 @@ Rows rows_of(const at::Tensor& x, int64_t first_token, int64_t head) {
 void score(const Tile& tile, const Rows& q, const at::Tensor& kt_KDM, int64_t kv_head,
            int64_t first_key, int64_t num_keys, float* scores, size_t score_row) {
   const float* k = kt_KDM.data_ptr<float>() + kv_head * kt_KDM.stride(0) + first_key;
-  multiply({unsigned_of(tile.end - tile.begin), unsigned_of(num_keys),
-            unsigned_of(kt_KDM.size(1)), q.row(tile.begin), q.stride, 1, k,
-            unsigned_of(kt_KDM.stride(1)), scores, score_row, false});
+  multiply({unsigned_of(tile.end - tile.begin), unsigned_of(num_keys), unsigned_of(kt_KDM.size(1)),
+            q.row(tile.begin), q.stride, 1, k, unsigned_of(kt_KDM.stride(1)), scores, score_row,
+            false});
 }
 
 void forward_tile(const Inputs& in, const at::Tensor& kt_KDM, const Tile& tile, int64_t head,
@@ -172,8 +172,7 @@ void backward_block(const BackwardInputs& b, const Tile& tile, int64_t head, Key
     float* weight = weights + (query - tile.begin) * keys;
     float* d_score = d_scores + (query - tile.begin) * keys;
     const int64_t at = head * b.lse_QN.size(1) + first_query + query;
-    softmax_again(weight + begin, unsigned_of(end - begin), in.scale,
-                  in.slopes[unsigned_of(head)],
+    softmax_again(weight + begin, unsigned_of(end - begin), in.scale, in.slopes[unsigned_of(head)],
                   static_cast<float>(lead + query - block.begin - begin),
                   b.lse_QN.data_ptr<float>()[at]);
     softmax_backward(weight + begin, d_score + begin, unsigned_of(end - begin), in.scale,
@@ -224,18 +223,15 @@ Gradients backward_all(const BackwardInputs& b) {
 
 Inputs inputs_of(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                  const Segments& segments, double scale, int64_t window,
-                 const at::Tensor& alibi_slopes_Q) {
+                 const std::vector<double>& slopes) {
   // Heads of a fused projection are views with other strides; rows themselves must be whole.
   const auto wide = [](const at::Tensor& x) {
     const at::Tensor f32 = x.to(at::kFloat);
     return f32.stride(2) == 1 ? f32 : f32.contiguous();
   };
   Inputs in{wide(q_NQD), wide(k_MKD), wide(v_MKD), segments, static_cast<float>(scale), window, {}};
-  in.slopes.assign(unsigned_of(q_NQD.size(1)), 0.0f);
-  if (alibi_slopes_Q.defined()) {
-    const at::Tensor slopes = alibi_slopes_Q.to(at::kFloat).contiguous();
-    std::copy_n(slopes.data_ptr<float>(), slopes.numel(), in.slopes.begin());
-  }
+  in.slopes.assign(slopes.begin(), slopes.end());
+  in.slopes.resize(unsigned_of(q_NQD.size(1)), 0.0f);
   return in;
 }
 
@@ -246,15 +242,16 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
                             const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                             const std::vector<int64_t>& q_starts,
                             const std::vector<int64_t>& k_starts, double scale, int64_t window,
-                            const at::Tensor& alibi_slopes_Q) {
-    const auto [out_NQD, lse_QN] = forward_all(inputs_of(
-        q_NQD, k_MKD, v_MKD, {q_starts, k_starts}, scale, window, alibi_slopes_Q));
+                            const std::vector<double>& slopes) {
+    const auto [out_NQD, lse_QN] =
+        forward_all(inputs_of(q_NQD, k_MKD, v_MKD, {q_starts, k_starts}, scale, window, slopes));
     const at::Tensor result = out_NQD.to(q_NQD.scalar_type());
-    ctx->save_for_backward({q_NQD, k_MKD, v_MKD, alibi_slopes_Q, result, lse_QN});
+    ctx->save_for_backward({q_NQD, k_MKD, v_MKD, result, lse_QN});
     ctx->saved_data["q_starts"] = q_starts;
     ctx->saved_data["k_starts"] = k_starts;
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["window"] = window;
+    ctx->saved_data["slopes"] = slopes;
     return result;
   }
 
@@ -264,14 +261,14 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
                             ctx->saved_data["k_starts"].toIntVector()};
     const Inputs in =
         inputs_of(saved[0], saved[1], saved[2], segments, ctx->saved_data["scale"].toDouble(),
-                  ctx->saved_data["window"].toInt(), saved[3]);
+                  ctx->saved_data["window"].toInt(), ctx->saved_data["slopes"].toDoubleVector());
     const at::Tensor out_grad_NQD = grads[0].to(at::kFloat).contiguous();
-    const at::Tensor delta_QN = (out_grad_NQD * saved[4]).sum(-1).t().contiguous();
+    const at::Tensor delta_QN = (out_grad_NQD * saved[3]).sum(-1).t().contiguous();
     const Gradients found = backward_all(
-        {in, transposed(in.k_MKD), transposed(in.v_MKD), out_grad_NQD, saved[5], delta_QN});
+        {in, transposed(in.k_MKD), transposed(in.v_MKD), out_grad_NQD, saved[4], delta_QN});
     const at::ScalarType dtype = saved[0].scalar_type();
-    return {found.q_NQD.to(dtype), found.k_MKD.to(dtype), found.v_MKD.to(dtype), {}, {}, {}, {},
-            {}};
+    return {
+        found.q_NQD.to(dtype), found.k_MKD.to(dtype), found.v_MKD.to(dtype), {}, {}, {}, {}, {}};
   }
 };
 
@@ -279,9 +276,14 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
 
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options) {
+  std::vector<double> slopes;
+  if (options.alibi_slopes_Q.defined()) {
+    const at::Tensor wide = options.alibi_slopes_Q.to(at::kDouble).contiguous();
+    slopes.assign(wide.data_ptr<double>(), wide.data_ptr<double>() + wide.numel());
+  }
   return attention_cpu_detail::FusedAttention::apply(q_NQD, k_MKD, v_MKD, segments.q_starts,
                                                      segments.k_starts, options.scale,
-                                                     options.window, options.alibi_slopes_Q);
+                                                     options.window, slopes);
 }
 
 }  // namespace danlu::ops::cpu

@@ -8,6 +8,8 @@
 #include "device/dtype.h"
 #include "device/select.h"
 #include "ops/check.h"
+#include "ops/fused_cpu.h"
+#include "ops/kernels.h"
 #include "ops/linear.h"
 
 namespace danlu::ops {
@@ -49,6 +51,26 @@ ChunkLoss chunk_loss(at::Tensor& logits_CV, const at::Tensor& targets_C, double 
   return {sum, correct};
 }
 
+struct ChunkResult {
+  at::Tensor sum, correct;
+  at::Tensor d_logits_CV;  ///< times grad_scale; made in the memory of the logits where possible
+};
+ChunkResult chunk_of(const at::Tensor& logits_CV, const at::Tensor& targets_C, double z_weight,
+                     double grad_scale, bool make_grad) {
+  const at::ScalarType wide = device::wide_type(logits_CV.scalar_type());
+  if (fused_on_cpu(logits_CV)) {
+    const cpu::ChunkLoss loss =
+        cpu::cross_entropy_chunk(logits_CV, targets_C, z_weight, grad_scale, make_grad);
+    const at::TensorOptions wide_options = logits_CV.options().dtype(wide);
+    return {at::full({}, loss.sum, wide_options),
+            at::full({}, loss.num_correct, wide_options.dtype(at::kLong)), logits_CV};
+  }
+  at::Tensor wide_CV = logits_CV.to(wide);
+  const ChunkLoss loss = chunk_loss(wide_CV, targets_C, z_weight, make_grad);
+  if (make_grad && grad_scale != 1.0) wide_CV.mul_(grad_scale);
+  return {loss.sum, loss.correct, wide_CV};
+}
+
 int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
   if (options.chunk_tokens > 0) return options.chunk_tokens;
   return std::clamp<int64_t>((int64_t{32} << 20) / vocab, 64, 8192);
@@ -68,8 +90,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
         device::has_matmul(hidden_nH.device(), dtype) ? dtype : at::ScalarType(at::kFloat);
     const at::Tensor weight = weight_VH.to(product);
     at::Tensor d_hidden = hidden_grad ? at::empty_like(hidden_nH) : at::Tensor();
-    at::Tensor d_weight =
-        weight_grad ? at::zeros(weight.sizes(), weight.options().dtype(wide)) : at::Tensor();
+    at::Tensor d_weight;
     const at::TensorOptions wide_options = hidden_nH.options().dtype(wide);
     at::Tensor sum = at::zeros({}, wide_options);
     at::Tensor correct = at::zeros({}, wide_options.dtype(at::kLong));
@@ -77,22 +98,25 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     for (int64_t begin = 0; begin < rows; begin += chunk_tokens) {
       const int64_t count = std::min(chunk_tokens, rows - begin);
       const at::Tensor hidden_CH = hidden_nH.narrow(0, begin, count).to(product);
-      at::Tensor logits_CV = at::mm(hidden_CH, weight.t()).to(dtype).to(wide);
-      const ChunkLoss chunk = chunk_loss(logits_CV, targets_n.narrow(0, begin, count), z_weight,
-                                         hidden_grad || weight_grad);
+      const ChunkResult chunk =
+          chunk_of(at::mm(hidden_CH, weight.t()).to(dtype), targets_n.narrow(0, begin, count),
+                   z_weight, grad_scale, hidden_grad || weight_grad);
       sum.add_(chunk.sum);
       correct.add_(chunk.correct);
       if (!hidden_grad && !weight_grad) continue;
-      if (grad_scale != 1.0) logits_CV.mul_(grad_scale);
-      const at::Tensor d_logits = logits_CV.to(product);
+      const at::Tensor d_logits = chunk.d_logits_CV.to(product);
       if (hidden_grad) d_hidden.narrow(0, begin, count).copy_(at::mm(d_logits, weight));
       if (!weight_grad) continue;
-      if (product == wide) {
+      if (begin == 0) {
+        d_weight = at::mm(d_logits.t(), hidden_CH);
+        if (count < rows) d_weight = d_weight.to(wide);
+      } else if (product == wide) {
         d_weight.addmm_(d_logits.t(), hidden_CH);
       } else {
         d_weight.add_(at::mm(d_logits.t(), hidden_CH));
       }
     }
+    if (weight_grad && rows == 0) d_weight = at::zeros_like(weight);
     if (weight_grad) d_weight = d_weight.to(weight_VH.scalar_type());
     ctx->saved_data["d_hidden"] = d_hidden;
     ctx->saved_data["d_weight"] = d_weight;

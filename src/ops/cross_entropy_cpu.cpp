@@ -16,10 +16,10 @@ ChunkLoss cross_entropy_chunk(const at::Tensor& logits_CV, const at::Tensor& tar
     for (int64_t row = begin; row < end; ++row) {
       char* logits =
           static_cast<char*>(logits_CV.data_ptr()) + row * width * logits_CV.element_size();
-      losses[static_cast<size_t>(row)] = cross_entropy_row(
-          element_of(logits_CV), logits, static_cast<size_t>(width),
-          targets.data_ptr<int64_t>()[row], static_cast<float>(z_weight),
-          static_cast<float>(grad_scale), make_grad);
+      losses[static_cast<size_t>(row)] =
+          cross_entropy_row(element_of(logits_CV), logits, static_cast<size_t>(width),
+                            targets.data_ptr<int64_t>()[row], static_cast<float>(z_weight),
+                            static_cast<float>(grad_scale), make_grad);
     }
   });
   ChunkLoss result;

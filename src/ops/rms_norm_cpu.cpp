@@ -59,10 +59,9 @@ class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
     const at::Tensor partial_BD =
         weight_grad ? at::zeros({blocks, x.size(-1)}, rstd.options()) : at::Tensor();
     each_block(x, 0, [&](int64_t block, const NormShape& shape, int64_t row) {
-      rms_norm_backward(
-          shape, at_row(x, row), weight_D.data_ptr(), rstd.data_ptr<float>() + row, at_row(dy, row),
-          dx.defined() ? at_row(dx, row) : nullptr,
-          weight_grad ? partial_BD.data_ptr<float>() + block * x.size(-1) : nullptr);
+      rms_norm_backward(shape, at_row(x, row), weight_D.data_ptr(), rstd.data_ptr<float>() + row,
+                        at_row(dy, row), dx.defined() ? at_row(dx, row) : nullptr,
+                        weight_grad ? partial_BD.data_ptr<float>() + block * x.size(-1) : nullptr);
     });
     return {dx, weight_grad ? partial_BD.sum(0).to(weight_D.scalar_type()) : at::Tensor(), {}};
   }

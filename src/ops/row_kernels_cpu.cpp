@@ -39,7 +39,8 @@ HWY_INLINE Vector to_bf16_grid(Vector value) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(as_bits, 1));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(as_bits, 0x7fff)));
   const auto kept = hn::And(rounded, hn::Set(as_bits, 0xffff0000u));
-  return hn::IfThenElse(hn::IsNaN(value), hn::Or(value, hn::BitCast(Tag(), hn::Set(as_bits, 0x7fc00000u))),
+  return hn::IfThenElse(hn::IsNaN(value),
+                        hn::Or(value, hn::BitCast(Tag(), hn::Set(as_bits, 0x7fc00000u))),
                         hn::BitCast(Tag(), kept));
 }
 
@@ -81,9 +82,14 @@ HWY_INLINE void store(Vector value, T* to, size_t left) {
 }
 HWY_INLINE float sum_of(Vector value) { return hn::GetLane(hn::SumOfLanes(Tag(), value)); }
 HWY_INLINE Vector set(float value) { return hn::Set(Tag(), value); }
-HWY_INLINE Vector exp_of(Vector value) { return hn::Exp(Tag(), value); }
+/// Highway's Exp makes 0 of a NaN and is defined up to 104; a NaN must reach the loss.
+HWY_INLINE Vector exp_of(Vector value) {
+  return hn::IfThenElse(hn::IsNaN(value), value, hn::Exp(Tag(), value));
+}
 HWY_INLINE Vector sigmoid(Vector value) {
-  return hn::Div(set(1.0f), hn::Add(set(1.0f), exp_of(hn::Neg(value))));
+  const Vector one = set(1.0f);
+  const auto is_zero = hn::Lt(value, set(-88.0f));
+  return hn::IfThenZeroElse(is_zero, hn::Div(one, hn::Add(one, exp_of(hn::Neg(value)))));
 }
 
 // --- norms ------------------------------------------------------------------------------------
@@ -318,8 +324,7 @@ HWY_INLINE void multiply_block(const Product& p, size_t row, size_t column) {
     }
   }
   for (size_t r = 0; r < kRows; ++r)
-    for (size_t v = 0; v < kVectors; ++v)
-      store_whole(sums[r][v], c + r * p.c_row + v * lanes());
+    for (size_t v = 0; v < kVectors; ++v) store_whole(sums[r][v], c + r * p.c_row + v * lanes());
 }
 
 /// One row, columns that fill no whole vector.
@@ -363,8 +368,8 @@ HWY_INLINE auto with_type(Element element, const Body& body) {
 
 void NormForward(const NormShape& shape, const void* x, const void* weight, void* y, float* rstd) {
   with_type(shape.element, [&]<typename T>(T) {
-    norm_forward(shape, static_cast<const T*>(x), static_cast<const T*>(weight),
-                 static_cast<T*>(y), rstd);
+    norm_forward(shape, static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T*>(y),
+                 rstd);
   });
 }
 void NormBackward(const NormShape& shape, const void* x, const void* weight, const float* rstd,
@@ -382,8 +387,7 @@ void Rotate(Element element, size_t heads, size_t half, bool inverse, const void
 }
 void GateForward(Element element, size_t count, const void* gate, const void* up, void* y) {
   with_type(element, [&]<typename T>(T) {
-    gate_forward(count, static_cast<const T*>(gate), static_cast<const T*>(up),
-                 static_cast<T*>(y));
+    gate_forward(count, static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(y));
   });
 }
 void GateBackward(Element element, size_t count, const void* gate, const void* up, const void* dy,
@@ -456,8 +460,8 @@ void rms_norm_forward(const NormShape& shape, const void* x, const void* weight,
                       float* rstd) {
   HWY_DYNAMIC_DISPATCH(NormForward)(shape, x, weight, y, rstd);
 }
-void rms_norm_backward(const NormShape& shape, const void* x, const void* weight,
-                       const float* rstd, const void* dy, void* dx, float* d_weight) {
+void rms_norm_backward(const NormShape& shape, const void* x, const void* weight, const float* rstd,
+                       const void* dy, void* dx, float* d_weight) {
   HWY_DYNAMIC_DISPATCH(NormBackward)(shape, x, weight, rstd, dy, dx, d_weight);
 }
 void rotate(Element element, size_t heads, size_t half, bool inverse, const void* x,

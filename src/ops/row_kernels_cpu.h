@@ -36,8 +36,8 @@ void swiglu_backward(Element element, size_t count, const void* gate, const void
                      const void* dy, void* d_gate, void* d_up);
 
 struct RowLoss {
-  float loss;     ///< logsumexp - logit of the target + z_weight * largest^2
-  bool correct;   ///< the target's logit is the largest
+  float loss;    ///< logsumexp - logit of the target + z_weight * largest^2
+  bool correct;  ///< the target's logit is the largest
 };
 /// Cross entropy of one row of logits. make_grad: turns the row into grad_scale * its gradient.
 RowLoss cross_entropy_row(Element element, void* logits, size_t width, int64_t target,

@@ -24,7 +24,8 @@ void adamw_update(float* __restrict master, float* __restrict exp_avg, float* __
     const float v = exp_avg_sq[i] * s.beta2 + s.one_minus_beta2 * (g * g);
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
-    const float denominator = std::sqrt(v) * s.inv_sqrt_bias2 + s.eps;
+    // Not std::sqrt: a call of a function without these attributes would not vectorise.
+    const float denominator = __builtin_sqrtf(v) * s.inv_sqrt_bias2 + s.eps;
     master[i] = master[i] * s.keep - s.step_size * (m / denominator);
   }
 }

@@ -21,7 +21,8 @@ struct Run {
   RunProgress& progress;
   data::BatchStream& stream;
   RunObserver& observer;
-  int64_t last_saved_step = 0;  ///< 0: none
+  double flops_per_token = 0, peak_flops = 0;  ///< for MFU; 0: unknown
+  int64_t last_saved_step = 0;                 ///< 0: none
 };
 
 /// Trains until plan.total_steps.

@@ -1,16 +1,17 @@
 #include "train/observer.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <optional>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "train/report/console.h"
 #include "train/report/curve_picture.h"
 #include "train/report/log_lines.h"
 #include "train/report/metrics_log.h"
+#include "train/report/model_card.h"
 #include "train/report/sparkline.h"
 #include "train/report/tfevents.h"
 
@@ -30,27 +31,25 @@ std::vector<std::pair<std::string, double>> scalars_of(const Json& line,
 
 class RunReporter : public RunObserver {
  public:
-  RunReporter(const TrainConfig& config, const RunPlan& plan, int64_t start_step)
+  RunReporter(const TrainConfig& config, const RunPlan& plan, int64_t start_step,
+              RunDescription description)
       : config_(config),
+        plan_(plan),
+        description_(std::move(description)),
         run_dir_(config.output.directory),
-        log_(run_dir_ / "logging.jsonl", start_step) {
-    if (config.output.tensorboard) {
-      fs::create_directories(run_dir_ / "runs");
-      events_.emplace(run_dir_ / "runs", start_step);
-    }
-    if (is_terminal(STDERR_FILENO))
-      bar_.emplace("Train", static_cast<uint64_t>(plan.total_steps), "step", 1e9);
+        log_(run_dir_ / "logging.jsonl", start_step),
+        console_(plan.total_steps) {
+    if (!config.output.tensorboard) return;
+    fs::create_directories(run_dir_ / "runs");
+    events_.emplace(run_dir_ / "runs", start_step);
   }
 
   Json on_step(const StepRecord& record) override {
-    const Json line = config_.output.hf_log_format ? hf_step_json(record) : step_json(record);
-    const std::string text = config_.output.hf_log_format ? line.dump() : step_line(record);
-    if (bar_) {
-      bar_->update(static_cast<uint64_t>(record.step),
-                   fmt::format("loss {:.4f}  {:.0f} tok/s", record.loss, record.tokens_per_s));
-    }
-    if (!bar_ || config_.output.hf_log_format) log::info("{}", text);
-    keep(step_json(record), record.step, "train/");
+    const std::string text =
+        config_.output.hf_log_format ? hf_step_json(record).dump() : step_line(record);
+    console_.line(text, record.step, record.elapsed_s, record.remaining_s);
+    const Json line = step_json(record);
+    keep(line, record.step, "train/");
     return line;
   }
 
@@ -71,7 +70,7 @@ class RunReporter : public RunObserver {
   }
 
   void on_finish(const RunSummary& summary) override {
-    if (bar_) bar_->finish();
+    console_.finish();
     const double seconds = summary.train_seconds;
     Json line = {{"train_runtime", seconds},
                  {"train_samples", summary.samples},
@@ -86,6 +85,7 @@ class RunReporter : public RunObserver {
                  {"model_directory", summary.model_directory.string()}};
     log_.append(line);
     write_json_file(run_dir_ / "all_results.json", line);
+    write_card(summary);
     log::info("finished {} steps in {}, mean loss {:.4f}",
               format_count(static_cast<uint64_t>(summary.steps)), format_duration(seconds),
               summary.mean_loss);
@@ -105,6 +105,36 @@ class RunReporter : public RunObserver {
     if (events_) events_->add_scalars(step, scalars_of(line, prefix));
   }
 
+  void write_card(const RunSummary& summary) {
+    ModelCard card;
+    card.title = fs::absolute(run_dir_).lexically_normal().filename().string();
+    card.base_model = description_.from_scratch ? "" : config_.model.directory.string();
+    card.adapter = config_.tuner == Tuner::kLora;
+    card.task = stage_name(config_.stage);
+    for (const std::string& name : config_.data.train)
+      card.datasets.push_back({name, description_.num_train_samples, description_.data_hash});
+    card.hyperparameters = {
+        {"learning rate",
+         fmt::format("{:g} ({})", plan_.schedule.lr, optim::schedule_name(plan_.schedule.kind))},
+        {"warm-up steps", std::to_string(plan_.schedule.warmup_steps)},
+        {"steps", std::to_string(summary.steps)},
+        {"global batch size", std::to_string(plan_.global_batch_size)},
+        {"maximum length", std::to_string(config_.data.max_length)},
+        {"optimizer",
+         fmt::format("AdamW (betas {:g}, {:g}; weight decay {:g})", config_.adamw.beta1,
+                     config_.adamw.beta2, config_.adamw.groups.weight_decay)},
+        {"precision", precision_name(config_.precision)},
+        {"seed", std::to_string(config_.seed)}};
+    card.results = {{"training loss (mean)", fmt::format("{:.4f}", summary.mean_loss)}};
+    if (summary.best_step > 0)
+      card.results.emplace_back(
+          "best evaluation loss",
+          fmt::format("{:.4f} (step {})", summary.best_eval_loss, summary.best_step));
+    if (config_.output.plot_loss) card.loss_picture = "images/train_loss.png";
+    card.next_command = summary.next_command;
+    write_model_card(run_dir_ / "README.md", card);
+  }
+
   void show_curve() {
     const auto metrics = read_metrics(run_dir_ / "logging.jsonl");
     const auto loss = metrics.find("loss");
@@ -122,17 +152,19 @@ class RunReporter : public RunObserver {
   }
 
   const TrainConfig& config_;
+  const RunPlan& plan_;
+  RunDescription description_;
   fs::path run_dir_;
   MetricsLog log_;
   std::optional<TfEventsWriter> events_;
-  std::optional<ProgressBar> bar_;
+  TrainConsole console_;
 };
 
 }  // namespace observer_detail
 
 std::unique_ptr<RunObserver> make_observer(const TrainConfig& config, const RunPlan& plan,
-                                           int64_t start_step) {
-  return std::make_unique<observer_detail::RunReporter>(config, plan, start_step);
+                                           int64_t start_step, const RunDescription& description) {
+  return std::make_unique<observer_detail::RunReporter>(config, plan, start_step, description);
 }
 
 }  // namespace danlu::train

@@ -32,9 +32,16 @@ class RunObserver {
   virtual void on_finish(const RunSummary& summary) = 0;
 };
 
+/// What the reports say about the model and its data beside the figures.
+struct RunDescription {
+  int64_t num_train_samples = 0;
+  std::string data_hash;
+  bool from_scratch = false;
+};
+
 /// Terminal, logging.jsonl, TensorBoard, pictures, model card: whatever the configuration asks for.
 /// start_step > 0: an earlier session's files are continued.
 std::unique_ptr<RunObserver> make_observer(const TrainConfig& config, const RunPlan& plan,
-                                           int64_t start_step);
+                                           int64_t start_step, const RunDescription& description);
 
 }  // namespace danlu::train

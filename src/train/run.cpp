@@ -16,6 +16,7 @@
 #include "train/loop.h"
 #include "train/resume.h"
 #include "train/run_dir.h"
+#include "train/throughput.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::train {
@@ -139,6 +140,28 @@ RunSummary summarise(const Run& run) {
   return summary;
 }
 
+/// args.json as it is read back, a copy under ms-swift's name, and config.yaml with what was set.
+void write_run_settings(const TrainConfig& config) {
+  const fs::path& run_dir = config.output.directory;
+  write_json_file(run_dir / "args.json", config.args);
+  write_json_file(run_dir / "sft_args.json", config.args);
+  std::string yaml = fmt::format("# danlu {} config.yaml repeats this run\n", config.verb);
+  for (const auto& [key, value] : config.settings.items())
+    yaml += fmt::format("{}: {}\n", key, value.dump());
+  write_file_atomic(run_dir / "config.yaml", yaml);
+}
+
+/// train.log receives every line while it exists.
+class LogFile {
+ public:
+  explicit LogFile(const TrainConfig& config) {
+    if (!config.dry_run) log::tee_to_file((config.output.directory / "train.log").c_str());
+  }
+  ~LogFile() { log::tee_to_file(""); }
+  LogFile(const LogFile&) = delete;
+  LogFile& operator=(const LogFile&) = delete;
+};
+
 /// Steps of an epoch, asked of a stream that prepares nothing.
 int64_t steps_per_epoch(const TrainConfig& config, const PreparedData& data) {
   RunPlan plan;
@@ -164,6 +187,7 @@ int run(const TrainConfig& config) {
       prepare_data(config, text, config.batch.micro_batch_size * accumulation_of(config.batch));
   const RunPlan plan = plan_run(config, data.train->size(), steps_per_epoch(config, data));
   if (checkpoint) check_resumable(*checkpoint, config, plan, data.content_hash);
+  const LogFile log_file(config);
   log::info("{}", data_banner(config, architecture, text, data, plan));
   if (config.dry_run) return 0;
 
@@ -172,7 +196,7 @@ int run(const TrainConfig& config) {
   if (config.output.overwrite && !checkpoint) {
     for (const auto& old : checkpoint::list(config.output.directory)) fs::remove_all(old.directory);
   }
-  write_json_file(config.output.directory / "args.json", config.args);
+  write_run_settings(config);
   TrainState state = make_state(config, make_model(config, architecture, device, checkpoint));
   RunProgress progress;
   int64_t consumed = 0;
@@ -192,8 +216,13 @@ int run(const TrainConfig& config) {
   }
   data::BatchStream stream(data.train, data.order,
                            stream_options(config, plan, data, architecture.vocab_size), consumed);
-  const auto observer = make_observer(config, plan, state.step);
-  Run job{config, plan, data, state, progress, stream, *observer, checkpoint ? state.step : 0};
+  const auto observer = make_observer(
+      config, plan, state.step,
+      {data.train->size(), fmt::format("{:016x}", data.content_hash), config.model.from_scratch});
+  Run job{config, plan, data, state, progress, stream, *observer};
+  job.flops_per_token = flops_per_token(architecture, config, data.lengths.mean());
+  job.peak_flops = peak_flops(config, device);
+  if (checkpoint) job.last_saved_step = state.step;
   run_loop(job);
   publish(job);
   observer->on_finish(summarise(job));

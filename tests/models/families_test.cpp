@@ -1,5 +1,6 @@
 // What must hold for every family: packing, caching, layouts, scalings, recomputation, precision.
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -160,7 +161,7 @@ TEST_P(EveryVariant, CachedStepsEqualTheWholeSequence) {
   // Dynamic scaling turns earlier keys with the frequencies of a shorter sequence: cached and whole
   // differ by design.
   if (model_->config().rope.scaling == arch::RopeScaling::kDynamic) return;
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference;
   const at::Tensor ids = rows()[0];
   const at::Tensor whole = model_->logits(model_->forward_hidden(packed({ids})));
   PlainCache cache;

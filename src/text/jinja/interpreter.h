@@ -66,6 +66,8 @@ class Interpreter {
   Flow run_statement(const Stmt& stmt);
   Flow run_if(const IfStmt& stmt);
   Flow run_for(const ForStmt& stmt);
+  Flow run_set_block(const SetBlockStmt& stmt);
+  Flow run_with(const WithStmt& stmt);
   Flow run_loop(const ForStmt& stmt, const ValueList& items);
   ValueList filtered(const ForStmt& stmt, ValueList items);
   void run_call_block(const CallBlockStmt& stmt);

@@ -36,13 +36,8 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& stmt) {
       assign(set.target, evaluate(*set.value));
       break;
     }
-    case StmtKind::kSetBlock: {
-      const auto& set = static_cast<const SetBlockStmt&>(stmt);
-      Value text = Value::string(capture(set.body, flow));
-      if (set.filter) text = evaluate_filter(static_cast<const FilterExpr&>(*set.filter), &text);
-      assign(set.target, std::move(text));
-      break;
-    }
+    case StmtKind::kSetBlock:
+      return run_set_block(static_cast<const SetBlockStmt&>(stmt));
     case StmtKind::kMacro: {
       const auto& macro = static_cast<const MacroStmt&>(stmt);
       define(macro.symbol, make_macro(macro));
@@ -57,15 +52,8 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& stmt) {
       print(evaluate_filter(static_cast<const FilterExpr&>(*block.filter), &text));
       break;
     }
-    case StmtKind::kWith: {
-      const auto& with = static_cast<const WithStmt&>(stmt);
-      ValueList values;  // all evaluated outside the new scope
-      for (const auto& binding : with.bindings) values.push_back(evaluate(*binding.second));
-      const ScopeGuard scope(*this);
-      for (size_t i = 0; i < values.size(); ++i)
-        assign(with.bindings[i].first, std::move(values[i]));
-      return run_block(with.body);
-    }
+    case StmtKind::kWith:
+      return run_with(static_cast<const WithStmt&>(stmt));
     case StmtKind::kGeneration:
       run_generation(static_cast<const GenerationStmt&>(stmt));
       break;
@@ -75,6 +63,22 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& stmt) {
       return Flow::kContinue;
   }
   return flow;
+}
+
+Interpreter::Flow Interpreter::run_set_block(const SetBlockStmt& stmt) {
+  Flow flow = Flow::kNext;
+  Value text = Value::string(capture(stmt.body, flow));
+  if (stmt.filter) text = evaluate_filter(static_cast<const FilterExpr&>(*stmt.filter), &text);
+  assign(stmt.target, std::move(text));
+  return flow;
+}
+
+Interpreter::Flow Interpreter::run_with(const WithStmt& stmt) {
+  ValueList values;  // all evaluated outside the new scope
+  for (const auto& binding : stmt.bindings) values.push_back(evaluate(*binding.second));
+  const ScopeGuard scope(*this);
+  for (size_t i = 0; i < values.size(); ++i) assign(stmt.bindings[i].first, std::move(values[i]));
+  return run_block(stmt.body);
 }
 
 void Interpreter::print(const Value& value) {

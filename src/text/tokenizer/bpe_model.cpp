@@ -99,11 +99,12 @@ void BpeModel::find_joins(const std::vector<MergeTable::Merge>& merges) {
   const auto is_fallback = [&](TokenId id) {
     return std::find(fallback_ids_.begin(), fallback_ids_.end(), id) != fallback_ids_.end();
   };
-  // Unknown characters that are fused, or byte tokens that take part in merges, reach over cuts.
+  // Unknown characters that are fused or dropped, or byte tokens that take part in merges, reach over
+  // cuts.
   const bool all_known = options_.byte_fallback && std::none_of(fallback_ids_.begin(),
                                                                 fallback_ids_.end(),
                                                                 [](TokenId id) { return id < 0; });
-  if (!all_known && options_.fuse_unk) return;
+  if (!all_known && (options_.fuse_unk || unk_id_ < 0)) return;
   joins_.assign((size_t{1} << kJoinBits) / 64, 0);
   for (const MergeTable::Merge& merge : merges) {
     const std::string_view left = vocabulary_.token(merge.left);

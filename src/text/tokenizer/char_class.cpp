@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "text/tokenizer/unicode_version.h"
+
 namespace danlu::text {
 
 namespace {
@@ -23,43 +25,44 @@ bool is_other_alphabetic_symbol(char32_t c) {
          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
-uint8_t classify(char32_t c) {
-  uint8_t bits = 0;
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  switch (category) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-      bits |= kLetter | kWord;
-      break;
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-      bits |= kNumber | kWord;
-      break;
-    case UTF8PROC_CATEGORY_NO:
-      bits |= kNumber;
-      break;
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-      bits |= kMark | kWord;
-      break;
-    case UTF8PROC_CATEGORY_PC:
-      bits |= kPunctuation | kWord;
-      break;
-    case UTF8PROC_CATEGORY_PD:
-    case UTF8PROC_CATEGORY_PS:
-    case UTF8PROC_CATEGORY_PE:
-    case UTF8PROC_CATEGORY_PI:
-    case UTF8PROC_CATEGORY_PF:
-    case UTF8PROC_CATEGORY_PO:
-      bits |= kPunctuation;
-      break;
-    default:
-      break;
+bool is_letter(int category) {
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+bool is_mark(int category) {
+  return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
+}
+bool is_number(int category) {
+  return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
+}
+bool is_punctuation(int category) {
+  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+}
+
+/// Bits that follow from the general category. change: nullptr if it has been the same since Unicode 8.
+uint16_t bits_of_category(int category, const CategoryChange* change) {
+  const auto as_of = [&](int version) {
+    return !change ? category : version >= change->since ? int{change->after} : int{change->before};
+  };
+  uint16_t bits = 0;
+  const int in_regex = as_of(kRegexUnicode);
+  if (is_letter(in_regex)) bits |= kLetter;
+  if (is_number(in_regex)) bits |= kNumber;
+  if (is_letter(in_regex) || is_mark(in_regex) || in_regex == UTF8PROC_CATEGORY_ND ||
+      in_regex == UTF8PROC_CATEGORY_NL || in_regex == UTF8PROC_CATEGORY_PC) {
+    bits |= kWord;
   }
+  if (is_punctuation(as_of(kCategoriesUnicode))) bits |= kPunctuation;
+  if (is_mark(as_of(kNormalizerUnicode))) bits |= kMark;
+  if (change && change->since > 14) bits |= kRecent;
+  if (change && change->since > kNormalizerUnicode && change->before == UTF8PROC_CATEGORY_CN) {
+    bits |= kPostNine;
+  }
+  return bits;
+}
+
+uint16_t classify(char32_t c, const CategoryChange* change) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  uint16_t bits = bits_of_category(category, change);
   if (is_white_space(c)) bits |= kSpace;
   if (c == '\r' || c == '\n') bits |= kNewline;
   if (c == 0x200C || c == 0x200D || is_other_alphabetic_symbol(c)) bits |= kWord;
@@ -69,7 +72,7 @@ uint8_t classify(char32_t c) {
 }
 
 /// A character that NFC rewrites, or that NFC may join to the one before it.
-void mark_compositions(uint8_t* table) {
+void mark_compositions(uint16_t* table) {
   for (char32_t c = 0; c < kCharTableSize; ++c) {
     const auto* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
     if (property->decomp_seqindex == UINT16_MAX || property->decomp_type != 0) continue;
@@ -86,24 +89,34 @@ void mark_compositions(uint8_t* table) {
   }
 }
 
-std::unique_ptr<uint8_t[]> build_table() {
-  auto table = std::make_unique<uint8_t[]>(kCharTableSize);
-  for (char32_t c = 0; c < kCharTableSize; ++c) table[c] = classify(c);
+std::unique_ptr<uint16_t[]> build_table() {
+  auto table = std::make_unique<uint16_t[]>(kCharTableSize);
+  auto change = category_changes().begin();
+  for (char32_t c = 0; c < kCharTableSize; ++c) {
+    while (change != category_changes().end() && change->last < c) ++change;
+    const bool inside = change != category_changes().end() && change->first <= c;
+    table[c] = classify(c, inside ? &*change : nullptr);
+  }
   mark_compositions(table.get());
   return table;
 }
 
 }  // namespace
 
-const uint8_t* char_class_table() {
-  static const std::unique_ptr<uint8_t[]> table = build_table();
+const uint16_t* char_class_table() {
+  static const std::unique_ptr<uint16_t[]> table = build_table();
   return table.get();
 }
 
-uint8_t slow_char_class(char32_t c) {
+uint16_t slow_char_class(char32_t c) {
   if (c > 0x10FFFF) return 0;
+  const CategoryChange* found = nullptr;
+  for (const CategoryChange& change : category_changes()) {
+    if (change.last < kCharTableSize) continue;
+    if (c >= change.first && c <= change.last) found = &change;
+  }
   // Beyond the table live CJK compatibility ideographs that NFC replaces, and no joiners.
-  const uint8_t bits = classify(c);
+  const uint16_t bits = classify(c, found);
   return c >= 0x2F800 && c < 0x2FA20 ? bits | kNfcUnsafe : bits;
 }
 

@@ -9,6 +9,7 @@
 #include "text/tokenizer/char_class.h"
 #include "text/tokenizer/json_fields.h"
 #include "text/tokenizer/regex.h"
+#include "text/tokenizer/unicode_version.h"
 #include "text/tokenizer/utf8.h"
 
 namespace danlu::text {
@@ -28,7 +29,7 @@ utf8proc_option_t options_of(NormalizationForm form) {
   return static_cast<utf8proc_option_t>(options);
 }
 
-void append_normalized(NormalizationForm form, std::string_view text, std::string& out) {
+void append_utf8proc(NormalizationForm form, std::string_view text, std::string& out) {
   std::vector<utf8proc_int32_t> buffer(text.size() + 8);
   const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
   const auto options = options_of(form);
@@ -44,9 +45,26 @@ void append_normalized(NormalizationForm form, std::string_view text, std::strin
   for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(static_cast<char32_t>(buffer[i]), out);
 }
 
+/// Characters newer than the normalizer's Unicode stay as they are and keep others apart.
+void append_normalized(NormalizationForm form, std::string_view text, std::string& out) {
+  const uint16_t* table = char_class_table();
+  size_t begin = 0;
+  for (size_t i = 0; i < text.size();) {
+    const CodePoint c = decode_utf8(text, i);
+    const size_t next = i + c.length;
+    if (char_class(table, c.value) & kPostNine) {
+      append_utf8proc(form, text.substr(begin, i - begin), out);
+      out.append(text, i, c.length);
+      begin = next;
+    }
+    i = next;
+  }
+  append_utf8proc(form, text.substr(begin), out);
+}
+
 /// First byte at or after `at` whose character NFC may change or join to what stands before it.
 size_t find_nfc_unsafe(std::string_view text, size_t at) {
-  const uint8_t* table = char_class_table();
+  const uint16_t* table = char_class_table();
   while (at < text.size()) {
     if (static_cast<unsigned char>(text[at]) < 0x80) {
       ++at;
@@ -63,7 +81,7 @@ size_t find_nfc_unsafe(std::string_view text, size_t at) {
 void nfc_in_place(std::string& text) {
   size_t unsafe = find_nfc_unsafe(text, 0);
   if (unsafe == text.size()) return;
-  const uint8_t* table = char_class_table();
+  const uint16_t* table = char_class_table();
   std::string out;
   out.reserve(text.size());
   size_t copied = 0;
@@ -319,8 +337,7 @@ void apply_lowercase(std::string& text) {
     if (c.value == 0x130) {  // the only lower-case mapping of one character to two
       out += "i\xCC\x87";
     } else {
-      append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.value))),
-                  out);
+      append_utf8(to_lower(c.value), out);
     }
   }
   text = std::move(out);

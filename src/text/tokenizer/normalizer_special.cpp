@@ -7,6 +7,7 @@
 #include "text/tokenizer/char_class.h"
 #include "text/tokenizer/json_fields.h"
 #include "text/tokenizer/normalizer.h"
+#include "text/tokenizer/unicode_version.h"
 #include "text/tokenizer/utf8.h"
 
 namespace danlu::text {
@@ -41,7 +42,7 @@ class BertNormalizer final : public Normalizer {
       std::string out;
       for (size_t i = 0; i < text.size();) {
         const CodePoint c = decode_utf8(text, i);
-        if (utf8proc_category(static_cast<utf8proc_int32_t>(c.value)) != UTF8PROC_CATEGORY_MN) {
+        if (category_as_of(c.value, kCategoriesUnicode) != UTF8PROC_CATEGORY_MN) {
           out.append(text, i, c.length);
         }
         i += c.length;
@@ -55,10 +56,9 @@ class BertNormalizer final : public Normalizer {
   void append_cleaned(char32_t c, std::string& out) const {
     if (clean_) {
       const bool kept_control = c == '\t' || c == '\n' || c == '\r';
-      const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-      const bool other =
-          category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
-          category == UTF8PROC_CATEGORY_CN || category == UTF8PROC_CATEGORY_CO;
+      const int category = category_as_of(c, kCategoriesUnicode);
+      const bool other = category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+                         category == UTF8PROC_CATEGORY_CO;
       if (c == 0 || c == 0xFFFD || (other && !kept_control)) return;
       if (char_class(c) & kSpace) c = ' ';
     }

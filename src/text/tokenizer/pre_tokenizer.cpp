@@ -5,6 +5,7 @@
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/json_fields.h"
 #include "text/tokenizer/regex.h"
+#include "text/tokenizer/unicode_version.h"
 
 namespace danlu::text {
 
@@ -134,7 +135,6 @@ bool is_punctuation(char32_t c) {
   return is_ascii_punctuation(c) || (char_class(c) & kPunctuation);
 }
 bool is_space(char32_t c) { return char_class(c) & kSpace; }
-bool is_number(char32_t c) { return char_class(c) & kNumber; }
 
 class ScannerPreTokenizer final : public PreTokenizer {
  public:
@@ -175,7 +175,7 @@ class WhitespaceWords final : public PreTokenizer {
     for (size_t i = 0; i < text.size();) {
       const CodePoint c = decode_utf8(text, i);
       const auto kind = [](char32_t value) {
-        const uint8_t bits = char_class(value);
+        const uint16_t bits = char_class(value);
         return bits & kWord ? 2 : bits & kSpace ? 0 : 1;
       };
       const int wanted = kind(c.value);
@@ -345,7 +345,7 @@ void add_steps(const Json& spec, Steps& steps, const std::string& origin) {
     steps.push_back(
         pattern_split(each_char(is_punctuation), behavior_of(spec, "Isolated", origin)));
   } else if (type == "Digits") {
-    steps.push_back(pattern_split(each_char(is_number),
+    steps.push_back(pattern_split(each_char(is_numeric),
                                   field_or(spec, "individual_digits", false, origin)
                                       ? SplitBehavior::kIsolated
                                       : SplitBehavior::kContiguous));

@@ -5,7 +5,12 @@
 #include <mutex>
 #include <vector>
 
+#include <utf8proc.h>
+
 #include "base/error.h"
+#include "text/tokenizer/char_class.h"
+#include "text/tokenizer/unicode_version.h"
+#include "text/tokenizer/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -14,8 +19,11 @@ namespace danlu::text {
 
 namespace {
 
-// Oniguruma's \w in Unicode: Alphabetic, marks, decimal numbers, connector punctuation.
+// Oniguruma's \w in Unicode: Alphabetic, marks, decimal numbers, connector punctuation. Outside of a
+// class it also takes Latin-1's superscripts and fractions.
 constexpr std::string_view kWordItems = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kWordAlone =
+    R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
 /// Rewrites an Oniguruma pattern so that PCRE2 (UTF, UCP, MULTILINE) matches the same text.
 class Translator {
@@ -62,21 +70,21 @@ class Translator {
         out_ += "[^0-9a-fA-F]";
         return;
       case 'w':
-        out_ += in_class ? std::string(kWordItems) : fmt::format("[{}]", kWordItems);
+        out_ += in_class ? std::string(kWordItems) : fmt::format("[{}]", kWordAlone);
         return;
       case 'W':
         if (in_class) fail("\\W inside a class");
-        out_ += fmt::format("[^{}]", kWordItems);
+        out_ += fmt::format("[^{}]", kWordAlone);
         return;
       case 'b':
         if (in_class) {
           out_ += "\\x08";
         } else {
-          out_ += fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWordItems);
+          out_ += fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWordAlone);
         }
         return;
       case 'B':
-        out_ += fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWordItems);
+        out_ += fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWordAlone);
         return;
       default:
         out_ += '\\';
@@ -131,6 +139,31 @@ class Translator {
   std::string out_;
   size_t at_ = 0;
 };
+
+/// An old character of the same category, as Oniguruma (Unicode 16) knows it, and the same length.
+char32_t stand_in(char32_t c) {
+  const bool wide = c >= 0x10000;
+  switch (category_as_of(c, kRegexUnicode)) {
+    case UTF8PROC_CATEGORY_LU: return wide ? 0x10400 : 0x1E00;
+    case UTF8PROC_CATEGORY_LL: return wide ? 0x10428 : 0x1E01;
+    case UTF8PROC_CATEGORY_LT: return 0x1F88;
+    case UTF8PROC_CATEGORY_LM: return wide ? 0x16B40 : 0x1D2C;
+    case UTF8PROC_CATEGORY_LO: return c >= 0x20000 ? 0x20000 : wide ? 0x10280 : 0xA000;
+    case UTF8PROC_CATEGORY_MN: return wide ? 0x101FD : 0x1AB0;
+    case UTF8PROC_CATEGORY_MC: return wide ? 0x11000 : 0x1B04;
+    case UTF8PROC_CATEGORY_ND: return wide ? 0x104A0 : 0x1B50;
+    case UTF8PROC_CATEGORY_NL: return wide ? 0x10140 : 0x2160;
+    case UTF8PROC_CATEGORY_NO: return wide ? 0x10107 : 0x2070;
+    case UTF8PROC_CATEGORY_PD: return wide ? 0x10EAD : 0x2010;
+    case UTF8PROC_CATEGORY_PO: return wide ? 0x10100 : 0x2020;
+    case UTF8PROC_CATEGORY_SM: return wide ? 0x1D6C1 : 0x2200;
+    case UTF8PROC_CATEGORY_SC: return 0x20A0;
+    case UTF8PROC_CATEGORY_SO: return wide ? 0x1D100 : 0x2100;
+    case UTF8PROC_CATEGORY_CF: return wide ? 0x1D173 : 0x2060;
+    case UTF8PROC_CATEGORY_CN: return wide ? 0xEFFFD : 0x2FE0;
+    default: return c;
+  }
+}
 
 struct MatchBuffers {
   pcre2_match_data* data = nullptr;
@@ -196,6 +229,25 @@ Regex::Regex(std::string_view pattern, const std::string& origin)
 }
 
 Regex::~Regex() = default;
+
+std::string_view Regex::with_stand_ins(std::string_view text, std::string& storage) {
+  const uint16_t* table = char_class_table();
+  for (size_t i = 0; i < text.size();) {
+    if (static_cast<unsigned char>(text[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    const CodePoint c = decode_utf8(text, i);
+    if (char_class(table, c.value) & kRecent) {
+      if (storage.empty()) storage.assign(text);
+      std::string other;
+      append_utf8(stand_in(c.value), other);
+      if (other.size() == c.length) storage.replace(i, c.length, other);
+    }
+    i += c.length;
+  }
+  return storage.empty() ? text : std::string_view(storage);
+}
 
 bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end) const {
   const MatchBuffers buffers = state_->take();

@@ -17,12 +17,12 @@ class Regex {
   Regex(const Regex&) = delete;
   Regex& operator=(const Regex&) = delete;
 
-  /// First match at or after `from`. REQUIRES: text is valid UTF-8.
-  bool find(std::string_view text, size_t from, size_t& begin, size_t& end) const;
-
   /// Calls on_match(begin, end) for all matches, left to right, without overlap.
+  /// REQUIRES: text is valid UTF-8.
   template <typename F>
   void find_all(std::string_view text, F&& on_match) const {
+    std::string storage;
+    text = with_stand_ins(text, storage);
     size_t from = 0, begin = 0, end = 0;
     size_t last_end = std::string_view::npos;
     while (from <= text.size() && find(text, from, begin, end)) {
@@ -37,6 +37,11 @@ class Regex {
   }
 
  private:
+  /// First match at or after `from`.
+  bool find(std::string_view text, size_t from, size_t& begin, size_t& end) const;
+  /// The same text to a pattern, but without characters that PCRE2's Unicode may be too old (or too
+  /// new) for: each becomes an older one of its category and length.
+  static std::string_view with_stand_ins(std::string_view text, std::string& storage);
   static size_t next_char(std::string_view text, size_t at) {
     if (at >= text.size()) return text.size() + 1;
     do ++at;

@@ -51,7 +51,7 @@ class Scanner {
   }
 
   struct Char {
-    uint8_t bits;
+    uint16_t bits;
     uint32_t length;
   };
   Char char_at(size_t at) const {
@@ -62,7 +62,7 @@ class Scanner {
   }
   /// End of the run of characters that have (kWanted) or lack (!kWanted) every bit of `mask`.
   template <bool kWanted>
-  size_t run_end(size_t at, uint8_t mask) const {
+  size_t run_end(size_t at, uint16_t mask) const {
     while (at < text_.size()) {
       const Char c = char_at(at);
       if (((c.bits & mask) != 0) != kWanted) break;
@@ -92,9 +92,9 @@ class Scanner {
   template <size_t kMaxDigits>
   size_t modern_end(size_t begin) const;
 
-  static constexpr uint8_t kNotSymbol = kSpace | kLetter | kNumber;
+  static constexpr uint16_t kNotSymbol = kSpace | kLetter | kNumber;
   std::string_view text_;
-  const uint8_t* table_;
+  const uint16_t* table_;
 };
 
 inline size_t Scanner::contraction_length(size_t at, bool any_case) const {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "text/tokenizer/char_class.h"
 #include "text/tokenizer/pre_tokenizer.h"
 #include "text/tokenizer/regex.h"
 #include "text/tokenizer/utf8.h"
@@ -97,7 +98,9 @@ class UnicodeScripts final : public PreTokenizer {
   int script_of(char32_t c) const {
     if (c == ' ') return kAny;
     if (c == 0x30FC) return han_;
-    const int script = c < kTableSize ? table_[c] : 0;
+    // To HF's table a character without a script, or newer than Unicode 9, goes with any.
+    const int script = c < kTableSize && !(char_class(c) & kPostNine) ? table_[c] : 0;
+    if (script == 0) return kAny;
     return script == hiragana_ || script == katakana_ ? han_ : script;
   }
   const std::vector<uint8_t>& table_;
