@@ -15,8 +15,8 @@
 namespace danlu::data {
 
 struct PreprocessSpec {
-  std::vector<std::string> inputs;       ///< path[:split][#n], see resolve_dataset
-  std::filesystem::path output_prefix;   ///< its directory is made if missing
+  std::vector<std::string> inputs;      ///< path[:split][#n], see resolve_dataset
+  std::filesystem::path output_prefix;  ///< its directory is made if missing
   FormatOptions format;
   bool append_eod = false;
   PackMode pack = PackMode::kNone;
@@ -46,11 +46,11 @@ struct PreprocessResult {
 };
 
 /// Plain text becomes `<prefix>_<key>_document`, everything else
-/// `<prefix>_packed_{input_ids,attention_mask,labels}_document`; `<prefix>_preprocess.json` holds the
-/// report and what the files were made from. Killed work is continued by the same call.
-/// Errors: UsageError (packing without seq_length, packing of texts, texts mixed with
-/// conversations), and those of plan_datasets, encode_datasets and the writers. On an error the files
-/// of an earlier run stay as they are.
+/// `<prefix>_packed_{input_ids,attention_mask,labels}_document`; `<prefix>_preprocess.json` holds
+/// the report and what the files were made from. Killed work is continued by the same call. Errors:
+/// UsageError (packing without seq_length, packing of texts, texts mixed with conversations), and
+/// those of plan_datasets, encode_datasets and the writers. On an error the files of an earlier run
+/// stay as they are.
 PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& text);
 
 /// Merges the data sets in `directory` whose names contain `key`, in the order of their names, into

@@ -1,5 +1,5 @@
-// data/preprocess_encode.h: one row to tokens and labels: template, truncation, the checks that drop
-// it.
+// data/preprocess_encode.h: one row to tokens and labels: template, truncation, the checks that
+// drop it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -57,12 +57,13 @@ struct EncodedBatch {
 /// Immutable; thread-safe.
 class RowEncoder {
  public:
-  /// Errors: UsageError if `handler`'s rows need a tokenizer or a template that is missing, or cannot
-  /// be of this kind; ModelError if eod is asked for and the tokenizer has none.
+  /// Errors: UsageError if `handler`'s rows need a tokenizer or a template that is missing, or
+  /// cannot be of this kind; ModelError if eod is asked for and the tokenizer has none.
   RowEncoder(EncodeSettings settings, const RowHandler& handler);
 
   size_t num_streams() const { return num_streams_; }
-  /// Appends the row's tokens, or an event. Errors: DataError naming the place if the row is not JSON.
+  /// Appends the row's tokens, or an event. Errors: DataError naming the place if the row is not
+  /// JSON.
   void encode(const Dataset& dataset, const RawRow& row, EncodedBatch* batch) const;
 
  private:

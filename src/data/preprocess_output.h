@@ -21,7 +21,7 @@ void write_text_datasets(const TokenStore& store, const std::filesystem::path& p
 
 struct PackSettings {
   PackMode mode = PackMode::kNone;
-  int64_t seq_length = 0;   ///< REQUIRES: > every sample, when packing
+  int64_t seq_length = 0;  ///< REQUIRES: > every sample, when packing
   int32_t pad_id = 0;
 };
 

@@ -8,9 +8,9 @@
 
 namespace danlu::data {
 
-/// One thread reads, `num_workers` threads encode, the caller takes the batches in order. The number
-/// of batches in flight is bounded. The sequence of rows in the results does not depend on the number
-/// of workers (how they are cut into batches is a function of the rows alone).
+/// One thread reads, `num_workers` threads encode, the caller takes the batches in order. The
+/// number of batches in flight is bounded. The sequence of rows in the results does not depend on
+/// the number of workers (how they are cut into batches is a function of the rows alone).
 class EncodePipeline {
  public:
   /// Rows before `skip_rows` are read but not encoded. The arguments must outlive the pipeline.

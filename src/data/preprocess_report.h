@@ -1,4 +1,5 @@
-// data/preprocess_report.h: what became of the rows: counts, reasons, lengths, one sample to look at.
+// data/preprocess_report.h: what became of the rows: counts, reasons, lengths, one sample to look
+// at.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -33,11 +34,11 @@ struct PreprocessReport {
   std::vector<std::string> datasets;  ///< "alpaca.json: 1 json file, 22.8 MB; detected: alpaca (…)"
   int64_t rows_read = 0, rows_kept = 0;
   std::vector<ReasonCount> dropped, truncated;
-  LengthStats lengths;          ///< of the samples kept, before packing
-  int64_t target_tokens = 0;    ///< tokens that carry loss; 0 for plain pre-training texts
-  int64_t packed_sequences = 0; ///< 0: not packed
+  LengthStats lengths;           ///< of the samples kept, before packing
+  int64_t target_tokens = 0;     ///< tokens that carry loss; 0 for plain pre-training texts
+  int64_t packed_sequences = 0;  ///< 0: not packed
   int64_t padding_tokens = 0;
-  std::string sample;           ///< the first sample, decoded, with its mask
+  std::string sample;  ///< the first sample, decoded, with its mask
 
   int64_t rows_dropped() const { return rows_read - rows_kept; }
   Json to_json() const;
@@ -46,7 +47,8 @@ struct PreprocessReport {
   std::string text() const;
 };
 
-/// Decoded ids and labels as ms-swift shows them: masked runs read [-100 * 27]. labels may be empty.
+/// Decoded ids and labels as ms-swift shows them: masked runs read [-100 * 27]. labels may be
+/// empty.
 std::string describe_sample(const text::Tokenizer* tokenizer, std::span<const int32_t> ids,
                             std::span<const int32_t> labels);
 

@@ -1,5 +1,5 @@
-// data/tokenized_dataset.h: what training reads: raw rows tokenised once into a cache, or files that
-// were preprocessed before.
+// data/tokenized_dataset.h: what training reads: raw rows tokenised once into a cache, or files
+// that were preprocessed before.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -25,21 +25,21 @@ struct SampleSpec {
   Truncation truncation = Truncation::kDelete;
   bool append_eod_text = true;  ///< end plain texts with the tokenizer's eos
   bool append_eod = false;      ///< end every sample with it
-  bool packing = false;         ///< fill sequences of max_length with several samples, segments kept
-  double val_ratio = 0;         ///< share of samples split off for validation, drawn by `seed`
+  bool packing = false;  ///< fill sequences of max_length with several samples, segments kept
+  double val_ratio = 0;  ///< share of samples split off for validation, drawn by `seed`
   uint64_t seed = 42;
-  bool strict = false;          ///< bad rows are errors
+  bool strict = false;                   ///< bad rows are errors
   std::filesystem::path cache_dir = {};  ///< "": default_cache_dir()
   bool overwrite_cache = false;
-  size_t num_workers = 0;       ///< 0: every CPU
+  size_t num_workers = 0;  ///< 0: every CPU
   std::filesystem::path dataset_info_dir = {};
 };
 
 struct TrainValSamples {
-  std::shared_ptr<const SampleSource> train;  ///< packed if asked for
-  std::shared_ptr<const SampleSource> val;    ///< never packed; null if there is none
+  std::shared_ptr<const SampleSource> train;     ///< packed if asked for
+  std::shared_ptr<const SampleSource> val;       ///< never packed; null if there is none
   int64_t num_train_rows = 0, num_val_rows = 0;  ///< samples before packing
-  PreprocessReport report;      ///< of all training data sets
+  PreprocessReport report;                       ///< of all training data sets
 };
 
 /// DANLU_CACHE, else ~/.cache/danlu.

@@ -115,7 +115,8 @@ struct TrainConfig {
   int64_t max_bad_steps = 5;   ///< skipped steps in a row that end the run
   OutputConfig output;
 
-  Json args = Json::object();  ///< every option with its value, as args.json holds it
+  Json args = Json::object();      ///< every option with its value, as args.json holds it
+  Json settings = Json::object();  ///< those that were given: config.yaml
 
   /// Rules between fields. Errors: UsageError naming flag, value and rule.
   void validate() const;

@@ -292,6 +292,10 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.output =
       output_from(options, options.get_string_or("model_type", base_name(config.model.directory)));
   config.args = options.to_json();
+  for (const auto& [key, value] : config.args.items()) {
+    if (options.is_set(key) && options.source(key) != OptionSource::kEnvironment)
+      config.settings[key] = value;
+  }
   if (options.has_value("deepspeed"))
     apply_deepspeed(options.get_string("deepspeed"), options, config);
   check_architecture_flags(options, arch::load_model_config(config.model.directory));

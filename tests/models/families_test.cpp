@@ -130,7 +130,8 @@ TEST_P(EveryVariant, PackedSequencesEqualOneByOne) {
   std::vector<at::Tensor> apart;
   for (const at::Tensor& row : rows())
     apart.push_back(model_->logits(model_->forward_hidden(packed({row}))));
-  EXPECT_TRUE(at::allclose(together, at::cat(apart), 1e-5, 2e-6));
+  // Sums of another order; a token seen across segments moves logits by tenths.
+  EXPECT_LT((together - at::cat(apart)).abs().max().item<double>(), 1e-5);
 }
 
 TEST_P(EveryVariant, PackedLossAndGradientsAreTheSumOfTheirSequences) {

@@ -32,9 +32,9 @@ tasks larger,next,reverse train 24000 1 >"$out/data/train.jsonl"
 tasks larger,next,reverse test 300 2 >"$out/data/test.jsonl"
 tasks smaller train 6000 3 >"$out/data/smaller_train.jsonl"
 tasks smaller test 200 4 >"$out/data/smaller_test.jsonl"
-# Text to pre-train on: licences that every Debian ships, and the statements behind the questions.
-cat /usr/share/common-licenses/{Apache-2.0,GPL-3,MPL-2.0} >"$out/data/text.txt"
-sed 's/.*"instruction": "\(.*\)", "input": "", "output": "\(.*\)"}/\1 \2/' "$out/data/train.jsonl" | head -4000 >>"$out/data/text.txt"
+# Text to pre-train on: a licence that every Debian ships, and the questions with their answers as plain lines.
+cat /usr/share/common-licenses/Apache-2.0 >"$out/data/text.txt"
+sed -n '1,8000s/.*"instruction": "\(.*\)", "input": "", "output": "\(.*\)"}/\1 \2/p' "$out/data/train.jsonl" >>"$out/data/text.txt"
 wc -l "$out"/data/*.jsonl | head -4
 head -3 "$out/data/train.jsonl"
 
@@ -45,12 +45,12 @@ run init --config "$out/config.json" --tokenizer "$out/tokenizer" --seed 7 --out
 
 say "3/7 pre-training on text"
 run pretrain --model "$out/random" --dataset "$out/data/text.txt" --output_dir "$out/base" --no-version-dir --max_length 128 --batch_size 16 \
-  --accum 1 --max_steps 60 --lr 3e-3 --dtype fp32 --logging_steps 20 --save_strategy no --val_ratio 0
+  --accum 1 --max_steps 60 --lr 2e-3 --dtype fp32 --logging_steps 20 --save_strategy no --val_ratio 0
 
 say "4/7 fine-tuning, killed in the middle and started again"
 before=$(accuracy "$out/base" "$out/data/test.jsonl")
 sft=(sft --model "$out/base" --dataset "$out/data/train.jsonl" --tuner full --output_dir "$out/sft" --no-version-dir
-     --max_length 96 --packing --batch_size 24 --accum 1 --epochs 1 --lr 3e-3 --dtype fp32 --logging_steps 50 --save_steps 100
+     --max_length 96 --batch_size 32 --accum 1 --epochs 1 --lr 2e-3 --dtype fp32 --logging_steps 50 --save_steps 100
      --val_ratio 0.005 --weight_decay 0.01 --save_total_limit 2)
 printf '$ danlu %s\n' "${sft[*]}"
 "$danlu" "${sft[@]}" &
@@ -72,7 +72,7 @@ after=$(accuracy "$out/sft" "$out/data/test.jsonl")
 say "5/7 a further skill by LoRA: which is smaller?"
 small_before=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl")
 run sft --model "$out/sft" --dataset "$out/data/smaller_train.jsonl" --tuner lora --lora_rank 16 --lora_alpha 32 --lora_dropout 0 \
-  --output_dir "$out/lora" --no-version-dir --max_length 96 --packing --batch_size 16 --accum 1 --epochs 1 --lr 3e-3 --dtype fp32 \
+  --output_dir "$out/lora" --no-version-dir --max_length 96 --batch_size 32 --accum 1 --epochs 1 --lr 3e-3 --dtype fp32 \
   --logging_steps 25 --save_strategy no --val_ratio 0
 small_after=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl" "$out/lora")
 

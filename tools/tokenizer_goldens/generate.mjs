@@ -81,7 +81,8 @@ function sentencePieceGoldens(name) {
     .toString().split('\n').slice(0, lines.length);
   const sources = textSources(root);
   for (const [key, read] of sources) {
-    if (!key.startsWith('lines:') && key !== 'nasty') continue;
+    // A part is enough: Danlu runs the same library, only its own code around it can be wrong.
+    if (!/^nasty$|^lines:corpora\/(sherlock|tinystories|zh_sanguoyanyi)/.test(key)) continue;
     const lines = read().filter((line) => !line.includes('\n') && !line.includes('\0'));
     const outputs = encode(lines);
     golden.texts[key] = [];

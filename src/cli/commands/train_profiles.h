@@ -37,7 +37,6 @@ inline const std::map<std::string, ProfileValues>& train_profiles() {
         {"logging_steps", "5"},
         {"seed", "42"},
         {"packing", "false"},
-        {"version_dir", "true"},
         {"version_dir", "true"}}},
       {"alpaca",
        {{"profile_name", "alpaca"},

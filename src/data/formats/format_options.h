@@ -10,13 +10,13 @@ namespace danlu::data {
 /// Everything empty: the format is detected from the first rows.
 struct FormatOptions {
   /// MindSpeed's handler name ("AlpacaStyleInstructionHandler", …).
-  std::string handler_name;
+  std::string handler_name = {};
   /// MindSpeed's role -> column map, e.g. {"prompt":"instruction","tags":{"role_tag":"from"}}.
   Json map_keys = Json::object();
   /// ms-swift's column -> standard name map, e.g. {"question":"query"}: columns are renamed first.
   Json columns = Json::object();
   /// Columns that hold pre-training texts; given: every row is plain text.
-  std::vector<std::string> json_keys;
+  std::vector<std::string> json_keys = {};
 
   bool operator==(const FormatOptions&) const = default;
   /// All of it as JSON: part of cache keys.

@@ -74,8 +74,8 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Pair>& pairs, BpeOpt
     }
   }
   if (options_.unk_token) unk_id_ = vocabulary_.find(*options_.unk_token);
-  find_joins(merges);
   merges_.build(std::move(merges));
+  find_joins_of_chars();
   byte_pair_rank_.resize(256 * 256);
   for (int a = 0; a < 256; ++a) {
     for (int b = 0; b < 256; ++b) {
@@ -91,13 +91,14 @@ bool BpeModel::can_use_raw_bytes() const {
          std::none_of(byte_ids_.begin(), byte_ids_.end(), [](TokenId id) { return id < 0; });
 }
 
-void BpeModel::find_joins(const std::vector<MergeTable::Merge>& merges) {
+void BpeModel::find_joins_of_chars() {
   if (options_.ignore_merges || !options_.continuing_subword_prefix.empty() ||
       !options_.end_of_word_suffix.empty()) {
     return;
   }
-  const auto is_fallback = [&](TokenId id) {
-    return std::find(fallback_ids_.begin(), fallback_ids_.end(), id) != fallback_ids_.end();
+  const auto is_fallback = [&](std::string_view token, TokenId id) {
+    return token.size() == 6 && token[0] == '<' &&
+           std::find(fallback_ids_.begin(), fallback_ids_.end(), id) != fallback_ids_.end();
   };
   // Unknown characters that are fused or dropped, or byte tokens that take part in merges, reach over
   // cuts.
@@ -106,44 +107,137 @@ void BpeModel::find_joins(const std::vector<MergeTable::Merge>& merges) {
                                                                 [](TokenId id) { return id < 0; });
   if (!all_known && (options_.fuse_unk || unk_id_ < 0)) return;
   joins_.assign((size_t{1} << kJoinBits) / 64, 0);
-  for (const MergeTable::Merge& merge : merges) {
-    const std::string_view left = vocabulary_.token(merge.left);
-    const std::string_view right = vocabulary_.token(merge.right);
-    const bool special = left.empty() || right.empty() || merge.left == unk_id_ ||
-                         merge.right == unk_id_ ||
-                         (left.size() == 6 && left[0] == '<' && is_fallback(merge.left)) ||
-                         (right.size() == 6 && right[0] == '<' && is_fallback(merge.right));
-    if (special) {
-      joins_.clear();
+  bool sound = true;
+  merges_.each([&](TokenId left_id, TokenId right_id) {
+    const std::string_view left = vocabulary_.token(left_id), right = vocabulary_.token(right_id);
+    if (left.empty() || right.empty() || left_id == unk_id_ || right_id == unk_id_ ||
+        is_fallback(left, left_id) || is_fallback(right, right_id)) {
+      sound = false;
       return;
     }
     const size_t bit = join_bit(decode_utf8(left, previous_char(left, left.size())).value,
                                 decode_utf8(right, 0).value);
     joins_[bit / 64] |= uint64_t{1} << (bit % 64);
+  });
+  if (!sound) joins_.clear();
+}
+
+namespace {
+
+/// The last character of `bytes` if it is whole and takes three bytes or more; what its last bytes
+/// are otherwise.
+enum class Edge { kWide, kPart, kOther };
+
+Edge last_char(std::string_view bytes, CodePoint& c) {
+  size_t at = bytes.size();
+  while (at > 0 && bytes.size() - at < 4) {
+    const auto byte = static_cast<unsigned char>(bytes[--at]);
+    if ((byte & 0xC0) == 0x80) continue;
+    if (byte < 0xE0) return Edge::kOther;
+    const size_t length = byte < 0xF0 ? 3 : 4;
+    if (bytes.size() - at != length) return Edge::kOther;  // no character ends here
+    c = decode_utf8(bytes, at);
+    return Edge::kWide;
+  }
+  return Edge::kPart;
+}
+
+Edge first_char(std::string_view bytes, CodePoint& c) {
+  const auto byte = static_cast<unsigned char>(bytes[0]);
+  if (byte < 0xE0) return Edge::kOther;
+  const size_t length = byte < 0xF0 ? 3 : 4;
+  if (bytes.size() < length) return Edge::kPart;
+  c = decode_utf8(bytes, 0);
+  return Edge::kWide;
+}
+
+}  // namespace
+
+// Only cuts between two characters of three bytes or more are made in raw bytes: for these a merge
+// over the cut ends in a continuation byte and goes on with such a character's first byte.
+void BpeModel::find_joins_of_bytes() {
+  joins_.assign((size_t{1} << kJoinBits) / 64, 0);
+  byte_joins_.assign(256 * 256, false);
+  std::string left, right;
+  merges_.each([&](TokenId left_id, TokenId right_id) {
+    const std::string_view head = vocabulary_.token(right_id);
+    // Bytes from 0xE0 on are written as U+00E0 and so on.
+    if (head.size() < 2 || head[0] != '\xC3' || static_cast<unsigned char>(head[1]) < 0xA0) return;
+    left.clear();
+    right.clear();
+    if (!append_bytes_of_token(vocabulary_.token(left_id), left) ||
+        !append_bytes_of_token(head, right)) {
+      return;  // never made from bytes
+    }
+    CodePoint before{}, after{};
+    const Edge left_edge = last_char(left, before), right_edge = first_char(right, after);
+    if (left_edge == Edge::kOther || right_edge == Edge::kOther) return;
+    if (left_edge == Edge::kPart || right_edge == Edge::kPart) {
+      byte_joins_[static_cast<unsigned char>(left.back()) << 8 |
+                  static_cast<unsigned char>(right[0])] = true;
+      return;
+    }
+    const size_t bit = join_bit(before.value, after.value);
+    joins_[bit / 64] |= uint64_t{1} << (bit % 64);
+  });
+  if (options_.ignore_merges) find_shortcuts();
+}
+
+/// ignore_merges takes a piece that is a token as it stands. Where the merges lead there as well, a
+/// piece may be cut without asking; the others have to be looked up first.
+void BpeModel::find_shortcuts() {
+  Scratch scratch;
+  std::string bytes;
+  for (size_t i = 0; i < vocabulary_.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    if (!vocabulary_.has(id)) continue;
+    const std::string_view token = vocabulary_.token(id);
+    bytes.clear();
+    if (!append_bytes_of_token(token, bytes) || bytes.size() < 2) continue;
+    if (!begins_wide(bytes) || !is_valid_utf8(bytes)) continue;
+    scratch.ids.clear();
+    encode_uncached(bytes, scratch, /*part=*/true);
+    if (scratch.ids.size() != 1) shortcuts_.add(bytes, vocabulary_.find(token));
   }
 }
 
-void BpeModel::encode_by_boundaries(std::string_view piece, Scratch& scratch) const {
-  if (raw_bytes_) return encode_word(piece, piece.size(), scratch);
+void BpeModel::use_raw_bytes() {
+  raw_bytes_ = true;
+  find_joins_of_bytes();
+}
+
+bool BpeModel::may_join(std::string_view piece, size_t at, CodePoint left, CodePoint right) const {
+  const size_t bit = join_bit(left.value, right.value);
+  if (joins_[bit / 64] >> (bit % 64) & 1) return true;
+  if (!raw_bytes_) return false;
+  return left.length < 3 || right.length < 3 ||
+         byte_joins_[static_cast<unsigned char>(piece[at - 1]) << 8 |
+                     static_cast<unsigned char>(piece[at])];
+}
+
+void BpeModel::encode_by_boundaries(std::string_view piece, size_t readable,
+                                    Scratch& scratch) const {
+  if (shortcuts_.count() > 0) {
+    if (const TokenId id = shortcuts_.find(piece); id >= 0) return scratch.ids.push(id);
+  }
   size_t begin = 0;
   CodePoint left = decode_utf8(piece, 0);
   for (size_t at = left.length; at < piece.size();) {
     const CodePoint right = decode_utf8(piece, at);
-    const size_t bit = join_bit(left.value, right.value);
-    if (!(joins_[bit / 64] >> (bit % 64) & 1)) {
-      encode_word(piece.substr(begin, at - begin), piece.size() - begin, scratch);
+    if (!may_join(piece, at, left, right)) {
+      encode_word(piece.substr(begin, at - begin), readable - begin, scratch, /*part=*/true);
       begin = at;
     }
     at += right.length;
     left = right;
   }
-  encode_word(piece.substr(begin), piece.size() - begin, scratch);
+  encode_word(piece.substr(begin), readable - begin, scratch, /*part=*/true);
 }
 
 void BpeModel::encode_and_remember(std::string_view word, const PieceCache::Key& key,
-                                   PieceCache::Entry& entry, Scratch& scratch) const {
+                                   PieceCache::Entry& entry, Scratch& scratch, bool part) const {
   const size_t begin = scratch.ids.size();
-  encode_uncached(word, scratch);
+  encode_uncached(word, scratch, part);
   const size_t count = scratch.ids.size() - begin;
   if (count > PieceCache::kMaxIds) return;
   entry.key = key;
@@ -151,8 +245,8 @@ void BpeModel::encode_and_remember(std::string_view word, const PieceCache::Key&
   std::copy_n(scratch.ids.data() + begin, count, entry.ids);
 }
 
-void BpeModel::encode_uncached(std::string_view word, Scratch& scratch) const {
-  if (options_.ignore_merges) {
+void BpeModel::encode_uncached(std::string_view word, Scratch& scratch, bool part) const {
+  if (options_.ignore_merges && !part) {
     std::string_view token = word;
     if (raw_bytes_) {
       scratch.piece.clear();

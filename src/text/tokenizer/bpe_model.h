@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "text/tokenizer/model.h"
+#include "text/tokenizer/utf8.h"
 
 namespace danlu::text {
 
@@ -28,6 +29,13 @@ class MergeTable {
     }
   }
   TokenId result(uint32_t rank) const { return results_[rank]; }
+  /// Calls on_merge(left, right) for every pair.
+  template <typename F>
+  void each(F&& on_merge) const {
+    for (const Slot& slot : slots_) {
+      if (slot.rank != kNone) on_merge(slot.left, slot.right);
+    }
+  }
 
  private:
   struct Slot {
@@ -62,33 +70,44 @@ class BpeModel final : public Model {
   /// pieces may be given as raw bytes after use_raw_bytes.
   bool can_use_raw_bytes() const;
   /// From now on encode_piece takes raw bytes where the vocabulary means the byte-level alphabet.
-  void use_raw_bytes() { raw_bytes_ = true; }
+  void use_raw_bytes();
 
   void encode_piece(std::string_view piece, Scratch& scratch) const override {
     encode_piece(piece, piece.size(), scratch);
   }
   /// `readable`: bytes that may be read from piece.data() (more makes the cache cheaper).
   void encode_piece(std::string_view piece, size_t readable, Scratch& scratch) const {
-    if (joins_.empty()) {
+    if (joins_.empty() || (raw_bytes_ && !begins_wide(piece))) {
       encode_word(piece, readable, scratch);
     } else {
-      encode_by_boundaries(piece, scratch);
+      encode_by_boundaries(piece, readable, scratch);
     }
   }
 
  private:
-  void encode_word(std::string_view word, size_t readable, Scratch& scratch) const {
-    if (word.size() > PieceCache::kMaxLength) return encode_uncached(word, scratch);
-    const PieceCache::Key key = PieceCache::make_key(word, readable);
+  /// True if the first or second character takes three bytes or more: only such text is worth cutting.
+  static bool begins_wide(std::string_view piece) {
+    return static_cast<unsigned char>(piece[0]) >= 0xE0 ||
+           (piece.size() > 1 && static_cast<unsigned char>(piece[1]) >= 0xE0);
+  }
+  /// part: the word is a part of a piece, to which ignore_merges does not apply.
+  void encode_word(std::string_view word, size_t readable, Scratch& scratch,
+                   bool part = false) const {
+    if (word.size() > PieceCache::kMaxLength) return encode_uncached(word, scratch, part);
+    PieceCache::Key key = PieceCache::make_key(word, readable);
+    if (part && options_.ignore_merges) key.words[3] |= PieceCache::kOtherKind;
     PieceCache::Entry& entry = scratch.cache.slot(key);
     if (entry.key == key) return scratch.ids.append_cached(entry);
-    encode_and_remember(word, key, entry, scratch);
+    encode_and_remember(word, key, entry, scratch, part);
   }
   void encode_and_remember(std::string_view word, const PieceCache::Key& key,
-                           PieceCache::Entry& entry, Scratch& scratch) const;
-  void encode_uncached(std::string_view word, Scratch& scratch) const;
-  void encode_by_boundaries(std::string_view piece, Scratch& scratch) const;
-  void find_joins(const std::vector<MergeTable::Merge>& merges);
+                           PieceCache::Entry& entry, Scratch& scratch, bool part) const;
+  void encode_uncached(std::string_view word, Scratch& scratch, bool part) const;
+  void encode_by_boundaries(std::string_view piece, size_t readable, Scratch& scratch) const;
+  void find_joins_of_chars();
+  void find_joins_of_bytes();
+  void find_shortcuts();
+  bool may_join(std::string_view piece, size_t at, CodePoint left, CodePoint right) const;
 
   void symbols_of_bytes(std::string_view word, Scratch& scratch) const;
   void symbols_of_chars(std::string_view word, Scratch& scratch) const;
@@ -114,6 +133,10 @@ class BpeModel final : public Model {
   // Bit set of (hashed) character pairs over which some merge joins. Between two characters not in
   // it no merge can ever happen, so that a text may be cut there. Empty: cutting is not sound.
   std::vector<uint64_t> joins_;
+  // Raw bytes: merges of parts of characters, by the bytes on both sides of the cut.
+  std::vector<bool> byte_joins_;
+  // Raw bytes, ignore_merges: the tokens that their own merges do not lead to, by their bytes.
+  Vocabulary shortcuts_;
   static constexpr char32_t kCharIds = 0x20000;
 };
 

@@ -18,6 +18,8 @@ class PieceCache {
  public:
   static constexpr size_t kMaxLength = 30;
   static constexpr size_t kMaxIds = 7;
+  /// Set in a key's last word, it keeps two kinds of pieces with the same text apart.
+  static constexpr uint64_t kOtherKind = uint64_t{1} << 63;
   /// The piece in 30 bytes, zero-filled, then its length in 2.
   struct Key {
     uint64_t words[4];

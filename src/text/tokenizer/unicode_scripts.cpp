@@ -69,6 +69,8 @@ class UnicodeScripts final : public PreTokenizer {
       const auto* at = std::find(std::begin(kScripts), std::end(kScripts), name);
       return static_cast<int>(at - kScripts) + 1;
     };
+    common_ = index("Common");
+    inherited_ = index("Inherited");
     han_ = index("Han");
     hiragana_ = index("Hiragana");
     katakana_ = index("Katakana");
@@ -98,13 +100,17 @@ class UnicodeScripts final : public PreTokenizer {
   int script_of(char32_t c) const {
     if (c == ' ') return kAny;
     if (c == 0x30FC) return han_;
+    // Common before later versions gave them to Armenian and Arabic.
+    if (c == 0x589 || c == 0x61C) return common_;
+    if (c >= 0xE0100 && c <= 0xE01EF) return inherited_;
+    if (c == 0xE0001 || (c >= 0xE0020 && c <= 0xE007F)) return common_;
     // To HF's table a character without a script, or newer than Unicode 9, goes with any.
     const int script = c < kTableSize && !(char_class(c) & kPostNine) ? table_[c] : 0;
     if (script == 0) return kAny;
     return script == hiragana_ || script == katakana_ ? han_ : script;
   }
   const std::vector<uint8_t>& table_;
-  int han_, hiragana_, katakana_;
+  int common_, inherited_, han_, hiragana_, katakana_;
 };
 
 }  // namespace
