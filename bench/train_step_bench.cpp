@@ -9,7 +9,6 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,7 +18,6 @@
 #include <vector>
 
 #include "arch/model_config.h"
-#include "base/blas_environment.h"
 #include "base/rng.h"
 #include "models/causal_lm.h"
 #include "optim/adamw.h"
@@ -95,8 +93,6 @@ danlu::models::ForwardInput input_of(const Settings& settings, at::Tensor* targe
 }  // namespace
 
 int main(int argc, char** argv) {
-  // The program `danlu` does this before it opens libtorch; here libtorch is loaded already.
-  if (danlu::choose_blas_kernels()) ::execv("/proc/self/exe", argv);
   const Settings settings = parse(argc, argv);
   const bool bf16 = settings.dtype == "bf16";
   danlu::models::CausalLM model(config_of(settings), bf16 ? at::kBFloat16 : at::kFloat,

@@ -5,7 +5,6 @@
 
 #include <filesystem>
 
-#include "base/blas_environment.h"
 #include "base/error.h"
 #include "cli/command.h"
 
@@ -28,7 +27,6 @@ std::filesystem::path engine_path() {
 
 EngineRun open_engine() {
   const std::filesystem::path path = engine_path();
-  choose_blas_kernels();
   // Global: libtorch's own libraries look symbols up in one another.
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library) {

@@ -46,13 +46,12 @@ std::vector<Candidate> best_candidates(at::Tensor logits_BV, const std::vector<B
   const int64_t vocab = logits_BV.size(1);
   std::vector<Candidate> candidates;
   for (size_t b = 0; b < beams.size(); ++b) {
-    const std::span<float> row(logits_BV.data_ptr<float>() + static_cast<int64_t>(b) * vocab,
-                               static_cast<size_t>(vocab));
+    const std::span<float> row = answerable(logits_BV, b, request);
     log_softmax_in_place(row);
     std::vector<text::TokenId> seen = request.prompt;
     seen.insert(seen.end(), beams[b].ids.begin(), beams[b].ids.end());
     process_logits(row, seen, request.sampling);
-    for (int64_t v = 0; v < vocab; ++v) {
+    for (int64_t v = 0; v < static_cast<int64_t>(row.size()); ++v) {
       if (std::isinf(row[static_cast<size_t>(v)])) continue;
       const double score = beams[b].score + row[static_cast<size_t>(v)];
       double key = score;

@@ -104,12 +104,10 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
     std::vector<StepInput> inputs;
     for (const Running& r : running) inputs.push_back({r.sequence, r.pending});
     at::Tensor logits_BV = next_logits(model, cache, inputs);
-    const int64_t vocab = logits_BV.size(1);
     std::vector<Running> still;
     for (size_t i = 0; i < running.size(); ++i) {
       Running& r = running[i];
-      const std::span<float> row(logits_BV.data_ptr<float>() + static_cast<int64_t>(i) * vocab,
-                                 static_cast<size_t>(vocab));
+      const std::span<float> row = answerable(logits_BV, i, *r.request);
       const text::TokenId id =
           sample_token(row, r.seen, r.request->sampling, r.request->stream, r.answer.ids.size());
       ++counts.new_tokens;
@@ -159,7 +157,7 @@ Answer Session::answer(const Request& request, const OnToken& on_token, Generati
     const double start_s = now_s();
     at::Tensor logits_BV = next_logits(model_, cache_, {{sequence_, running.pending}});
     cached_.insert(cached_.end(), running.pending.begin(), running.pending.end());
-    const std::span<float> row(logits_BV.data_ptr<float>(), static_cast<size_t>(logits_BV.size(1)));
+    const std::span<float> row = answerable(logits_BV, 0, request);
     const text::TokenId id = sample_token(row, running.seen, request.sampling, request.stream,
                                           running.answer.ids.size());
     ++counts.new_tokens;

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
+
 namespace danlu::infer {
 
 at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
@@ -30,6 +32,13 @@ at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
   const at::Tensor last_BH =
       hidden_NH.index_select(0, at::tensor(last, options).to(model.device()));
   return model.logits(last_BH).to(at::kCPU, at::kFloat).contiguous();
+}
+
+std::span<float> answerable(const at::Tensor& logits_BV, size_t index, const Request& request) {
+  const int64_t vocab = logits_BV.size(1);
+  const int64_t kept = request.num_tokens > 0 ? std::min(request.num_tokens, vocab) : vocab;
+  return {logits_BV.data_ptr<float>() + static_cast<int64_t>(index) * vocab,
+          static_cast<size_t>(kept)};
 }
 
 }  // namespace danlu::infer

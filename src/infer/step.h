@@ -2,8 +2,10 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <span>
 #include <vector>
 
+#include "infer/generate.h"
 #include "infer/kv_cache.h"
 #include "text/tokenizer.h"
 
@@ -18,5 +20,8 @@ struct StepInput {
 /// contiguous.
 at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
                        const std::vector<StepInput>& inputs);
+
+/// Row `index` of next_logits without the ids the request must not answer with.
+std::span<float> answerable(const at::Tensor& logits_BV, size_t index, const Request& request);
 
 }  // namespace danlu::infer

@@ -59,6 +59,7 @@ std::string ChatSession::ask(const std::string& user,
   request.max_new_tokens = settings_.max_new_tokens;
   request.stop_ids = encoder_->stop_ids();
   request.stream = num_answers_++;
+  request.num_tokens = static_cast<int64_t>(tokenizer_->size());
   text::DecodeStream stream(tokenizer_);
   std::string answer;
   stats_ = {};

@@ -13,6 +13,7 @@
 #include "device/dtype.h"
 #include "device/select.h"
 #include "train/banner.h"
+#include "train/held_out.h"
 #include "train/loop.h"
 #include "train/resume.h"
 #include "train/run_dir.h"
@@ -197,6 +198,9 @@ int run(const TrainConfig& config) {
     for (const auto& old : checkpoint::list(config.output.directory)) fs::remove_all(old.directory);
   }
   write_run_settings(config);
+  const bool from_the_split = config.stage == Stage::kSft && config.data.validation.empty();
+  if (from_the_split && data.validation && text.tokenizer)
+    write_held_out(config.output.directory, *data.validation, *text.tokenizer);
   TrainState state = make_state(config, make_model(config, architecture, device, checkpoint));
   RunProgress progress;
   int64_t consumed = 0;

@@ -108,6 +108,16 @@ TEST(Generate, StopsBeforeAStopIdAndSaysSo) {
   EXPECT_EQ(answer.ids, std::vector<text::TokenId>(free.ids.begin(), first));
 }
 
+TEST(Generate, NeverAnswersWithAnIdOfTheVocabularysPadding) {
+  const auto model = tiny_model(31);
+  Request limited = request({3, 4}, 20);
+  limited.num_tokens = 5;
+  for (const bool sample : {false, true}) {
+    limited.sampling.do_sample = sample;
+    for (const text::TokenId id : generate(*model, {limited}, 1)[0].ids) EXPECT_LT(id, 5);
+  }
+}
+
 TEST(Generate, StopsWhenTheWindowIsFull) {
   const auto model = tiny_model(31, 12);
   EXPECT_EQ(generate(*model, {request({1, 2, 3}, 100)}, 1)[0].ids.size(), 9u);

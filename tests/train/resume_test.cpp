@@ -61,7 +61,7 @@ TrainConfig config_of(const Json& job) {
   config.data.max_length = 64;
   config.data.packing = job.at("packing").get<bool>();
   config.batch.micro_batch_size = 2;
-  config.batch.accumulation = 4;
+  config.batch.accumulation = 2;
   config.batch.max_steps = job.at("steps").get<int64_t>();
   config.schedule.shape.kind = optim::ScheduleKind::kCosine;
   config.schedule.shape.lr = job.at("lr").get<double>();
@@ -99,7 +99,8 @@ pid_t start(const Job& job) {
   const std::string program = fs::read_symlink("/proc/self/exe").string();
   const std::string variable = std::string(kChildVariable) + "=" + to_json(job).dump();
   const std::string log = (job.directory / (job.output + ".log")).string();
-  std::vector<std::string> environment_text = {variable, "OMP_NUM_THREADS=2"};
+  // One thread: on a busy machine two of them mostly spin; thread counts are step_test's matter.
+  std::vector<std::string> environment_text = {variable, "OMP_NUM_THREADS=1"};
   for (char** entry = environ; *entry; ++entry) {
     if (std::string(*entry).rfind("OMP_NUM_THREADS=", 0) != 0) environment_text.push_back(*entry);
   }

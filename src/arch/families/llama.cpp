@@ -24,7 +24,7 @@ std::vector<ParamSpec> llama_parameters(const ModelConfig& config) {
 Family llama_family() {
   return {"llama",     {"llama"},        {"LlamaForCausalLM", "LLaMAForCausalLM"},
           parse_llama, llama_parameters, rotary_buffer_names(),
-          "llama2"};
+          /*default_template=*/""};
 }
 
 }  // namespace danlu::arch

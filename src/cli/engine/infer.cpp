@@ -26,7 +26,16 @@ infer::Request request_of(const Question& question, const InferenceModel& loaded
   request.sampling = sampling;
   request.max_new_tokens = max_new_tokens;
   request.stream = stream;
+  request.num_tokens = static_cast<int64_t>(loaded.tokenizer->size());
   request.stop_ids = loaded.defaults.stop_ids;
+  if (loaded.encoder) {
+    const std::vector<text::TokenId> stops = loaded.encoder->stop_ids();
+    request.stop_ids.insert(request.stop_ids.end(), stops.begin(), stops.end());
+  }
+  if (!question.prompt_ids.empty()) {
+    request.prompt = question.prompt_ids;
+    return request;
+  }
   if (!loaded.encoder) {
     if (question.plain.empty() && !question.conversation.messages.empty()) {
       throw UsageError(
@@ -44,8 +53,6 @@ infer::Request request_of(const Question& question, const InferenceModel& loaded
                                  text::Message{"system", loaded.system});
   }
   request.prompt = loaded.encoder->encode_prompt(conversation);
-  const std::vector<text::TokenId> stops = loaded.encoder->stop_ids();
-  request.stop_ids.insert(request.stop_ids.end(), stops.begin(), stops.end());
   return request;
 }
 
@@ -75,7 +82,10 @@ Json result_row(const Question& question, const std::string& answer, infer::Fini
     row["messages"] = Json::array();
     for (const text::Message& message : question.conversation.messages) {
       Json one = {{"role", message.role}, {"content", message.content}};
-      one.update(message.extra);
+      for (const auto& [key, value] : message.extra.items()) {
+        // The parts of an Alpaca question: the content already holds them.
+        if (key != "instruction" && key != "input") one[key] = value;
+      }
       row["messages"].push_back(std::move(one));
     }
   } else {
@@ -112,6 +122,31 @@ void report_speed(const infer::GenerationStats& stats, double seconds) {
             seconds > 0 ? static_cast<double>(stats.new_tokens) / seconds : 0.0);
 }
 
+std::vector<infer::Answer> answer_requests(const InferenceModel& loaded,
+                                           const std::vector<infer::Request>& requests,
+                                           int64_t batch_size, infer::GenerationStats* stats) {
+  ProgressBar bar("infer", requests.size(), "rows");
+  std::vector<infer::Answer> answers;
+  if (!requests.empty() && requests.front().sampling.num_beams > 1) {
+    for (const infer::Request& request : requests) {
+      answers.push_back(infer::beam_search(*loaded.model, request, stats));
+      bar.update(answers.size());
+    }
+  } else {
+    // A row counts when its first token comes: which rows are finished is known at the end only.
+    std::vector<bool> begun(requests.size());
+    uint64_t num_begun = 0;
+    const auto on_token = [&](size_t index, text::TokenId) {
+      if (!begun[index]) bar.update(++num_begun);
+      begun[index] = true;
+      return pending_interrupt() == 0;
+    };
+    answers = infer::generate(*loaded.model, requests, batch_size, on_token, stats);
+  }
+  bar.finish();
+  return answers;
+}
+
 void answer_all(const Options& options, const InferenceModel& loaded,
                 const std::vector<Question>& questions, const infer::SamplingParams& sampling,
                 int64_t max_new_tokens) {
@@ -119,32 +154,8 @@ void answer_all(const Options& options, const InferenceModel& loaded,
   for (size_t i = 0; i < questions.size(); ++i)
     requests.push_back(request_of(questions[i], loaded, sampling, max_new_tokens, i));
   infer::GenerationStats stats;
-  std::vector<infer::Answer> answers;
-  {
-    ProgressBar bar("infer", questions.size(), "rows");
-    if (sampling.num_beams > 1) {
-      for (const infer::Request& request : requests) {
-        answers.push_back(infer::beam_search(*loaded.model, request, &stats));
-        bar.update(answers.size());
-      }
-    } else {
-      // Rows in flight are unknown to the caller, so progress counts new tokens' rows by first
-      // token.
-      std::vector<bool> begun(requests.size());
-      uint64_t num_begun = 0;
-      answers = infer::generate(
-          *loaded.model, requests, options.get_int("batch_size"),
-          [&](size_t index, text::TokenId) {
-            if (!begun[index]) {
-              begun[index] = true;
-              bar.update(++num_begun);
-            }
-            return pending_interrupt() == 0;
-          },
-          &stats);
-    }
-    bar.finish();
-  }
+  const std::vector<infer::Answer> answers =
+      answer_requests(loaded, requests, options.get_int("batch_size"), &stats);
   std::string lines;
   size_t with_reference = 0, equal = 0;
   for (size_t i = 0; i < questions.size(); ++i) {
@@ -193,11 +204,16 @@ int run_infer(const Options& options) {
   const bool chat =
       task == "chat" || (!options.has_value("prompt") && !options.has_value("dataset") &&
                          !options.get_bool("load_dataset_config"));
-  const std::vector<Question> questions =
+  std::vector<Question> questions =
       chat ? std::vector<Question>{} : read_questions(options, where.run_args, checkpoint);
   InferenceModel loaded = load_for_inference(options);
   if (chat) return run_chat_with(options, loaded);
 
+  for (Question& question : questions) {
+    if (question.prompt_ids.empty()) continue;
+    question.plain = loaded.tokenizer->decode(question.prompt_ids);
+    question.reference = loaded.tokenizer->decode(question.reference_ids, true);
+  }
   watch_interrupts();
   if (!loaded.encoder && !options.get_bool("raw"))
     log::info("the model carries no chat template: completing the text itself");

@@ -13,6 +13,17 @@
 namespace danlu::cli {
 namespace {
 
+/// The last labelled run is the answer; everything before it the prompt.
+void split_tokens(const data::TokenRow& row, Question& question) {
+  size_t end = row.labels.size();
+  while (end > 0 && row.labels[end - 1] == text::kIgnoreLabel) --end;
+  size_t begin = end;
+  while (begin > 0 && row.labels[begin - 1] != text::kIgnoreLabel) --begin;
+  question.prompt_ids.assign(row.ids.begin(), row.ids.begin() + static_cast<std::ptrdiff_t>(begin));
+  question.reference_ids.assign(row.ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                row.ids.begin() + static_cast<std::ptrdiff_t>(end));
+}
+
 Question question_of(data::Row row) {
   Question question;
   if (auto* text_row = std::get_if<data::TextRow>(&row)) {
@@ -25,8 +36,7 @@ Question question_of(data::Row row) {
       messages.pop_back();
     }
   } else {
-    throw DataError("[infer] rows of token ids have no question to answer",
-                    {"give the data set before preprocessing", "请使用预处理之前的数据集"});
+    split_tokens(std::get<data::TokenRow>(row), question);
   }
   return question;
 }

@@ -12,10 +12,13 @@ namespace danlu::cli {
 
 /// One thing to answer: a conversation up to the answer, or plain text to complete.
 struct Question {
-  text::Conversation conversation;       ///< empty for plain text
-  std::string plain;                     ///< text to complete, or a one-line question
-  std::optional<std::string> reference;  ///< the data set's own answer
-  std::string place;                     ///< file:line
+  text::Conversation conversation;  ///< empty for plain text
+  std::string plain;                ///< text to complete, or a one-line question
+  std::vector<text::TokenId>
+      prompt_ids;  ///< a prompt that was tokenised before; the others are empty
+  std::optional<std::string> reference;      ///< the data set's own answer
+  std::vector<text::TokenId> reference_ids;  ///< the same for tokenised rows
+  std::string place;                         ///< file:line
 };
 
 /// Everything --prompt, --dataset and --load_dataset_config name, in order.

@@ -98,9 +98,10 @@ InferenceModel load_for_inference(const Options& options) {
   const std::string named = options.has_value("prompt_type") ? options.get_string("prompt_type")
                                                              : trained_template(where.run_args);
   const bool raw = options.get_bool_or("raw", false);
+  const std::string built_in =
+      arch::family_of(read_json_file(where.model / "config.json")).default_template;
   if (!raw &&
-      (!named.empty() || !loaded.tokenizer->chat_template().empty() ||
-       !arch::family_of(read_json_file(where.model / "config.json")).default_template.empty())) {
+      (!named.empty() || !loaded.tokenizer->chat_template().empty() || !built_in.empty())) {
     Json variables = Json::object();
     if (options.has_value("chat_template_kwargs"))
       variables = options.get_json("chat_template_kwargs");

@@ -39,12 +39,18 @@ class PairHandler : public RowHandler {
     auto& messages = conversation.messages;
     if (!system.empty()) messages.push_back({"system", std::move(system)});
     if (!add_history(row, &messages, &problem)) return problem;
+    const std::string prompt_part = prompt;
     std::string question = std::move(prompt);
     if (!question.empty() && !query.empty()) question += "\n";
     question += query;
     if (question.empty()) return RowProblem{"empty question", ""};
     if (response.empty()) return RowProblem{"empty answer", ""};
     messages.push_back({"user", std::move(question)});
+    if (format_ == RowFormat::kAlpaca) {
+      // Stanford Alpaca's prompts treat the two parts differently; other templates read the
+      // content.
+      messages.back().extra = {{"instruction", prompt_part}, {"input", query}};
+    }
     messages.push_back({"assistant", std::move(response)});
     return Row(std::move(conversation));
   }

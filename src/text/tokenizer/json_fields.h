@@ -4,6 +4,8 @@
 
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -15,13 +17,23 @@ template <typename T>
 T field_or(const Json& spec, std::string_view key, T fallback, const std::string& origin) {
   const auto it = spec.find(std::string(key));
   if (it == spec.end() || it->is_null()) return fallback;
+  bool fits = true;
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    // Numbers convert among one another silently, whatever their range.
+    fits = it->is_number_integer() && std::in_range<T>(it->get<int64_t>()) &&
+           (!it->is_number_unsigned() || std::in_range<T>(it->get<uint64_t>()));
+  }
   try {
-    return it->get<T>();
+    if (fits) return it->get<T>();
   } catch (const nlohmann::json::exception&) {
+    fits = false;
+  }
+  if (!fits) {
     throw ModelError(fmt::format("{}: \"{}\" has the wrong type: {}", origin, key,
                                  it->dump(-1, ' ', false, Json::error_handler_t::replace)
                                      .substr(0, 80)));
   }
+  return fallback;
 }
 
 /// `spec[key]`, which must be there.
