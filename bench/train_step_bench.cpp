@@ -46,6 +46,11 @@ Settings parse(int argc, char** argv) {
       std::exit(2);
     }
   }
+  for (const auto& [name, size] : settings.sizes) {
+    if (size >= 1) continue;
+    std::fprintf(stderr, "--%s must be at least 1\n", name.c_str());
+    std::exit(2);
+  }
   return settings;
 }
 

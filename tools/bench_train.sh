@@ -65,6 +65,7 @@ done
 
 cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1 | tr -cs 'A-Za-z0-9\n' '-' | sed 's/-$//')
 family=$(awk -F': *' '/^cpu family/ { f = $2 } /^model\t/ { m = $2 } END { print f "-" m }' /proc/cpuinfo)
+mkdir -p bench/results
 report=bench/results/train_step_${cpu}-${family}_$(date +%Y-%m-%d).md
 "$python" - "$lines" "$dtypes" >"$report.part" <<'PYTHON'
 import json, statistics, sys

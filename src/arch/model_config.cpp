@@ -70,9 +70,9 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
     throw IoError(fmt::format("{}: no config.json in this directory", path.string()),
                   {"give the directory of a Hugging Face model", "请给出 Hugging Face 模型目录"});
   }
-  const Json config_json = read_json_file(file);
   ModelConfig config;
   try {
+    const Json config_json = read_json_file(file);
     config = family_of(config_json).parse(config_json);
     const std::filesystem::path generation = file.parent_path() / "generation_config.json";
     if (std::filesystem::exists(generation)) {
@@ -84,6 +84,9 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
       }
     }
     config.validate();
+  } catch (const DataError& e) {
+    throw ModelError(e.what(), {"the file may be cut off: copy or download it again",
+                                "文件可能不完整：请重新复制或下载"});
   } catch (const ModelError& e) {
     // The parser names the file by its role; here its place is known.
     constexpr std::string_view kRole = "[config.json] ";

@@ -125,7 +125,7 @@ const Family& family_of(const Json& config_json);
 const Family& family_named(const std::string& name);
 
 /// config.json of a directory (or the file itself), validated; generation_config.json adds eos ids.
-/// Errors: IoError, DataError (bad JSON), ModelError (missing key: names it).
+/// Errors: IoError, ModelError (bad JSON; missing key: names it).
 ModelConfig load_model_config(const std::filesystem::path& path);
 
 std::vector<ParamSpec> parameters_of(const ModelConfig& config);

@@ -26,6 +26,7 @@ Json parse_json(std::string_view text, const std::string& origin) {
     std::string what = e.what();
     if (auto at = what.find(": ", what.find("column")); at != std::string::npos)
       what = what.substr(at + 2);
+    if (text.find_first_not_of(" \t\r\n") == text.npos) what = "the text is empty";
     throw DataError(fmt::format("{}:{}:{}: not valid JSON: {}", origin, line, column, what));
   } catch (const nlohmann::json::exception& e) {
     // A number that no double holds (1e400) is not a syntax error to the library.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "base/error.h"
@@ -55,6 +56,18 @@ void write_done(const fs::path& directory, int64_t step, bool resumable) {
   write_json_file(directory / "DONE", {{"step", step}, {"resumable", resumable}, {"files", sizes}});
 }
 
+/// As write_directory_atomic; an error names the checkpoint, and what the user still has.
+void publish(const fs::path& target, const std::function<void(const fs::path&)>& fill) {
+  try {
+    write_directory_atomic(target, fill);
+  } catch (const IoError& error) {
+    throw IoError(
+        fmt::format("{}: cannot be saved: {}", target.string(), error.what()),
+        {"earlier checkpoints are intact: free some space, then run the same command to go on",
+         "先前的检查点完好：请释放空间后用同一命令继续"});
+  }
+}
+
 }  // namespace save_detail
 
 fs::path save(const SaveRequest& request) {
@@ -66,7 +79,7 @@ fs::path save(const SaveRequest& request) {
     for (const auto& [name, tensor] : state) bytes += tensor.nbytes();
   }
   require_free_space(request.run_dir, bytes, fmt::format("checkpoint-{}", request.step));
-  write_directory_atomic(target, [&](const fs::path& directory) {
+  save_detail::publish(target, [&](const fs::path& directory) {
     request.write_model(directory);
     if (request.optimizer) save_detail::write_optimizer(state, directory / "optim");
     write_json_file(directory / "args.json", request.args);

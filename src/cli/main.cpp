@@ -1,6 +1,7 @@
 // danlu <command> [file.yaml] [--flag value …]
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -104,6 +105,8 @@ void flush_output() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A file-size limit then fails the write, which is reported, instead of killing the process.
+  std::signal(SIGXFSZ, SIG_IGN);
   const char* debug = std::getenv("DANLU_DEBUG");
   const bool rethrow = debug && *debug && std::string(debug) != "0";
   try {

@@ -197,13 +197,20 @@ class Run {
   void check_usable() const {
     if (report_.lengths.count > 0) return;
     std::string why;
+    bool all_too_long = !report_.dropped.empty();
     for (const ReasonCount& reason : report_.dropped) {
-      why += fmt::format("\n  {} rows: {}", reason.count, reason.reason);
+      why += fmt::format("\n  {} {}: {}", reason.count, reason.count == 1 ? "row" : "rows",
+                         reason.reason);
+      all_too_long = all_too_long && reason.reason.starts_with("longer than");
       for (const std::string& example : reason.examples) why += "\n    " + example;
     }
+    const Hint layout{
+        "check the detected layout; --handler-name, --map-keys or --columns change it",
+        "请检查识别出的数据格式；可用 --handler-name、--map-keys 或 --columns 修改"};
+    const Hint length{"raise --max-length, or cut long samples with --truncation right",
+                      "请增大 --max-length，或用 --truncation right 截断过长样本"};
     throw DataError(fmt::format("[dataset] no usable row among {}{}", report_.rows_read, why),
-                    {"check the detected layout; --handler-name, --map-keys or --columns change it",
-                     "请检查识别出的数据格式；可用 --handler-name、--map-keys 或 --columns 修改"});
+                    all_too_long ? length : layout);
   }
 
   const std::vector<PlannedDataset>& plan_;

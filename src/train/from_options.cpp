@@ -110,10 +110,12 @@ models::LoraConfig lora_from(const Options& options) {
 
 DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
   DataConfig data;
+  data.cache_dir = options.has_value("cache_dir") ? fs::path(options.get_string("cache_dir"))
+                                                  : data::default_cache_dir();
   data.train = options.get_list("dataset");
   data.validation = options.get_list("val_dataset");
   for (auto* list : {&data.train, &data.validation}) {
-    for (std::string& item : *list) item = locate_dataset(item);
+    for (std::string& item : *list) item = locate_dataset(item, data.cache_dir);
   }
   const bool evaluates = options.get_string_or("eval_strategy", "steps") != "no";
   data.validation_ratio =
@@ -128,8 +130,6 @@ DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
   data.max_rows = options.get_int("max_samples");
   data.strict = options.get_bool("strict");
   data.workers = options.get_int("workers");
-  data.cache_dir = options.has_value("cache_dir") ? fs::path(options.get_string("cache_dir"))
-                                                  : data::default_cache_dir();
   data.dataset_dir = options.get_string_or("dataset_dir", "");
   data.overwrite_cache = options.get_bool("overwrite_cache");
   data.append_eod = options.get_bool("append_eod");

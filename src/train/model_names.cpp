@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "train/registered_rows.h"
 
 namespace danlu::train {
 namespace model_names_detail {
@@ -130,7 +131,7 @@ fs::path locate_model(const std::string& name) {
                     "Danlu 不会下载模型：请先用官方工具下载，再给出目录"});
 }
 
-std::string locate_dataset(const std::string& name) {
+std::string locate_dataset(const std::string& name, const fs::path& cache_dir) {
   using namespace model_names_detail;
   const size_t cut = name.find_first_of("#:");
   const std::string bare = name.substr(0, cut),
@@ -143,6 +144,8 @@ std::string locate_dataset(const std::string& name) {
                                     alias ? alias->modelscope : bare, looked);
   if (found) {
     log::info("data set {}: {}", bare, found->string());
+    if (alias && bare == "blossom-math-zh")
+      return joined_blossom_math(*found, cache_dir).string() + rest;
     return found->string() + rest;
   }
   if (!alias) return name;

@@ -13,8 +13,9 @@ std::filesystem::path locate_model(const std::string& name);
 /// Paths, globs, prefixes stay as they are; short names and hub ids of data sets found in the local
 /// caches become their directories. Other text is returned as it is (the reader reports it), unless
 /// it is a known short name that is not in the caches.
-/// Errors: DataError saying where was looked.
-std::string locate_dataset(const std::string& name);
+/// Short names whose rows ms-swift rewrites (blossom-math-zh) give a .jsonl made once in
+/// `cache_dir`. Errors: DataError saying where was looked.
+std::string locate_dataset(const std::string& name, const std::filesystem::path& cache_dir);
 
 /// True if the directory holds weights in a layout Danlu reads.
 bool has_weights(const std::filesystem::path& directory);

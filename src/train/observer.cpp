@@ -131,6 +131,7 @@ class RunReporter : public RunObserver {
           "best evaluation loss",
           fmt::format("{:.4f} (step {})", summary.best_eval_loss, summary.best_step));
     if (config_.output.plot_loss) card.loss_picture = "images/train_loss.png";
+    card.version = DANLU_VERSION;
     card.next_command = summary.next_command;
     write_model_card(run_dir_ / "README.md", card);
   }

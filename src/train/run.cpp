@@ -98,9 +98,12 @@ std::string next_command(const TrainConfig& config) {
   const std::string run = config.output.directory.string();
   if (config.stage == Stage::kPretrain)
     return "danlu infer --model " + run + " --raw --prompt \"…\"";
+  const bool own_template =
+      config.data.template_name == "auto" || config.data.template_name == "hf";
+  const std::string named = own_template ? "" : " --template " + config.data.template_name;
   if (config.tuner == Tuner::kLora)
-    return "danlu chat --model " + config.model.directory.string() + " --adapters " + run;
-  return "danlu chat --model " + run;
+    return "danlu chat --model " + config.model.directory.string() + " --adapters " + run + named;
+  return "danlu chat --model " + run + named;
 }
 
 /// The finished model in the run directory itself.
@@ -173,6 +176,21 @@ int64_t steps_per_epoch(const TrainConfig& config, const PreparedData& data) {
   return data::BatchStream(data.train, data.order, options).steps_per_epoch();
 }
 
+/// Clears what an interrupted or overwritten run left, and writes what describes this one.
+void prepare_run_directory(const TrainConfig& config, bool resuming, const PreparedText& text,
+                           const PreparedData& data) {
+  const fs::path& run_dir = config.output.directory;
+  watch_interrupts();
+  checkpoint::remove_leftovers(run_dir);
+  if (config.output.overwrite && !resuming) {
+    for (const auto& old : checkpoint::list(run_dir)) fs::remove_all(old.directory);
+  }
+  write_run_settings(config);
+  const bool from_the_split = config.stage == Stage::kSft && config.data.validation.empty();
+  if (from_the_split && data.validation && text.tokenizer)
+    write_held_out(run_dir, *data.validation, *text.tokenizer);
+}
+
 }  // namespace run_detail
 
 int run(const TrainConfig& config) {
@@ -192,15 +210,7 @@ int run(const TrainConfig& config) {
   log::info("{}", data_banner(config, architecture, text, data, plan));
   if (config.dry_run) return 0;
 
-  watch_interrupts();
-  checkpoint::remove_leftovers(config.output.directory);
-  if (config.output.overwrite && !checkpoint) {
-    for (const auto& old : checkpoint::list(config.output.directory)) fs::remove_all(old.directory);
-  }
-  write_run_settings(config);
-  const bool from_the_split = config.stage == Stage::kSft && config.data.validation.empty();
-  if (from_the_split && data.validation && text.tokenizer)
-    write_held_out(config.output.directory, *data.validation, *text.tokenizer);
+  prepare_run_directory(config, checkpoint.has_value(), text, data);
   TrainState state = make_state(config, make_model(config, architecture, device, checkpoint));
   RunProgress progress;
   int64_t consumed = 0;

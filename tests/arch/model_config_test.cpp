@@ -309,7 +309,7 @@ TEST(ModelConfigErrors, FilesAreNamed) {
   EXPECT_THAT(error_of<IoError>([&] { load_model_config(directory.path()); }),
               HasSubstr("no config.json"));
   write_file_atomic(directory / "config.json", "{\"model_type\": ");
-  EXPECT_THAT(error_of<DataError>([&] { load_model_config(directory.path()); }),
+  EXPECT_THAT(error_of<ModelError>([&] { load_model_config(directory.path()); }),
               HasSubstr("config.json:1:"));
   write_file_atomic(directory / "config.json", "[1]");
   EXPECT_THAT(error_of<ModelError>([&] { load_model_config(directory.path()); }),

@@ -114,7 +114,8 @@ TEST(Generate, NeverAnswersWithAnIdOfTheVocabularysPadding) {
   limited.num_tokens = 5;
   for (const bool sample : {false, true}) {
     limited.sampling.do_sample = sample;
-    for (const text::TokenId id : generate(*model, {limited}, 1)[0].ids) EXPECT_LT(id, 5);
+    const Answer answer = generate(*model, {limited}, 1)[0];
+    for (const text::TokenId id : answer.ids) EXPECT_LT(id, 5);
   }
 }
 

@@ -196,7 +196,14 @@ TEST(FusedCpu, NonFiniteNumbersReachTheResult) {
     EXPECT_TRUE(spoiled(swiglu(with_nan({40}), at::ones({40}, type))));
     EXPECT_TRUE(spoiled(attention(with_nan({20, 2, 18}), good, good, {{0, 20}, {0, 20}}, {})));
     EXPECT_TRUE(spoiled(attention(good, good, with_nan({20, 2, 18}), {{0, 20}, {0, 20}}, {})));
+    EXPECT_TRUE(spoiled(attention(good, with_nan({20, 2, 18}), good, {{0, 20}, {0, 20}}, {})));
     const at::Tensor weight = test::random_f64({37, 18}, 10).to(type);
+    // One logit that is neither the target nor the largest, in a whole vector and in the tail.
+    for (const int64_t row : {5, 36}) {
+      at::Tensor bad_row = weight.clone();
+      bad_row[row][0].fill_(nan);
+      EXPECT_TRUE(spoiled(head_cross_entropy(good[0], bad_row, at::zeros({2}, at::kLong)).sum));
+    }
     EXPECT_TRUE(
         spoiled(head_cross_entropy(with_nan({4, 18}), weight, at::zeros({4}, at::kLong)).sum));
   }

@@ -239,6 +239,12 @@ TEST_F(Resume, AFullDiskKeepsTheOldCheckpointAndExitsWith8) {
   EXPECT_EQ(run_to_end(job_), 0) << log_of(job_);
 }
 
+TEST_F(Resume, DivergedTrainingEndsWith9) {
+  job_.lr = 1e30;
+  ASSERT_EQ(run_to_end(job_), 9) << log_of(job_);
+  EXPECT_NE(log_of(job_).find("steps in a row were not finite"), std::string::npos) << log_of(job_);
+}
+
 TEST_F(Resume, ChangedSettingsAreRefusedNamingBothValues) {
   job_.steps = 10;
   ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);

@@ -147,12 +147,25 @@ std::vector<infer::Answer> answer_requests(const InferenceModel& loaded,
   return answers;
 }
 
+/// Before any answer is made, so that a bad row late in a file costs no work.
+void check_prompts(const InferenceModel& loaded, const std::vector<Question>& questions,
+                   const std::vector<infer::Request>& requests) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    try {
+      infer::check_prompt(loaded.model->config(), requests[i].prompt);
+    } catch (const DataError& error) {
+      throw DataError(fmt::format("{}: {}", questions[i].place, error.what()), error.hint());
+    }
+  }
+}
+
 void answer_all(const Options& options, const InferenceModel& loaded,
                 const std::vector<Question>& questions, const infer::SamplingParams& sampling,
                 int64_t max_new_tokens) {
   std::vector<infer::Request> requests;
   for (size_t i = 0; i < questions.size(); ++i)
     requests.push_back(request_of(questions[i], loaded, sampling, max_new_tokens, i));
+  check_prompts(loaded, questions, requests);
   infer::GenerationStats stats;
   const std::vector<infer::Answer> answers =
       answer_requests(loaded, requests, options.get_int("batch_size"), &stats);
@@ -206,6 +219,10 @@ int run_infer(const Options& options) {
                          !options.get_bool("load_dataset_config"));
   std::vector<Question> questions =
       chat ? std::vector<Question>{} : read_questions(options, where.run_args, checkpoint);
+  if (options.has_value("output")) {
+    const fs::path directory = fs::absolute(options.get_string("output")).parent_path();
+    require_writable_directory(directory);
+  }
   InferenceModel loaded = load_for_inference(options);
   if (chat) return run_chat_with(options, loaded);
 

@@ -1,0 +1,303 @@
+// What a user of Tokenizer relies on: loading, errors, decoding, streaming.
+#include "text/tokenizer.h"
+
+#include <gmock/gmock.h>
+
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "text/tokenizer/pipeline_tokenizer.h"
+#include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/scanners.h"
+#include "tokenizer_golden.h"
+
+namespace danlu::text {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Json spec_of(const std::string& name) {
+  static const Json kSpecs = read_json_file(test::golden_dir() / "component_specs.json");
+  return kSpecs["tokenizers"][name];
+}
+
+std::shared_ptr<const Tokenizer> parse(const Json& spec) {
+  return parse_tokenizer_json(spec.dump(), "tokenizer.json");
+}
+
+/// A byte-level tokenizer without merges: ids are bytes in the alphabet's order.
+Json byte_level_spec() {
+  Json vocab = Json::object();
+  int id = 0;
+  for (int byte = 0; byte < 256; ++byte) vocab[byte_to_utf8()[byte]] = id++;
+  return {{"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"added_tokens", {{{"id", 256}, {"content", "<end>"}, {"special", true}}}},
+          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}};
+}
+
+template <typename F>
+std::string error_of(F&& action) {
+  try {
+    action();
+  } catch (const ModelError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// A directory of files, removed at the end of the test.
+class TokenizerFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = fs::temp_directory_path() /
+                 ("danlu-tokenizer-" + std::to_string(::getpid()) + "-" +
+                  testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::create_directories(directory_);
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+  void write(const std::string& name, const std::string& content) {
+    write_file_atomic(directory_ / name, content);
+  }
+  fs::path directory_;
+};
+
+TEST(TokenizerErrors, NameFileLineAndFault) {
+  const auto message = [](const std::string& text) {
+    return error_of([&] { parse_tokenizer_json(text, "t.json"); });
+  };
+  EXPECT_THAT(message(""), HasSubstr("t.json:1:1: expected an object"));
+  EXPECT_THAT(message("{\n \"model\": {\"vocab\": {\"a\": 0,\n \"b\": x}}}"),
+              HasSubstr("t.json:3:7: expected an integer"));
+  EXPECT_THAT(message("{\"model\": {\"vocab\": {\"a\": 0"), HasSubstr("may be truncated"));
+  EXPECT_THAT(message("{\"model\": {\"vocab\": {\"a\": -1}}}"), HasSubstr("token id -1"));
+  EXPECT_THAT(message("{\"model\": {\"vocab\": {\"a\": 99999999999}}}"), HasSubstr("token id"));
+  EXPECT_THAT(message("{\"version\": \"1.0\"}"), HasSubstr("\"model\" is missing"));
+  EXPECT_THAT(message("{\"model\": {\"type\": \"Magic\", \"vocab\": {}}}"),
+              HasSubstr("t.json: a model of type \"Magic\" is not known"));
+}
+
+TEST(TokenizerErrors, NameUnknownAndBrokenComponents) {
+  const auto with = [](const char* key, const Json& value) {
+    Json spec = spec_of("wordlevel");
+    spec[key] = value;
+    return error_of([&] { parse(spec); });
+  };
+  EXPECT_THAT(with("normalizer", {{"type", "Shout"}}),
+              HasSubstr("a normalizer of type \"Shout\" is not known"));
+  EXPECT_THAT(with("pre_tokenizer", {{"type", "Guess"}}),
+              HasSubstr("a pre-tokenizer of type \"Guess\" is not known"));
+  EXPECT_THAT(with("decoder", {{"type", "Rot13"}}),
+              HasSubstr("a decoder of type \"Rot13\" is not known"));
+  EXPECT_THAT(with("post_processor", {{"type", "Sign"}}),
+              HasSubstr("a post-processor of type \"Sign\" is not known"));
+  EXPECT_THAT(with("pre_tokenizer",
+                   {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}}),
+              HasSubstr("cannot read the regular expression \"(a\""));
+  EXPECT_THAT(with("pre_tokenizer",
+                   {{"type", "Split"}, {"pattern", {{"Regex", "[a&&b]"}}}, {"behavior", "Isolated"}}),
+              HasSubstr("class intersection"));
+  EXPECT_THAT(with("normalizer", {{"type", "Prepend"}, {"prepend", 3}}),
+              HasSubstr("\"prepend\" has the wrong type: 3"));
+}
+
+TEST(TokenizerErrors, AMergeMustJoinTokens) {
+  const Json spec = {{"model",
+                      {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", {"a b"}}}}};
+  EXPECT_THAT(error_of([&] { parse(spec); }),
+              HasSubstr("merge 0 (\"a\" \"b\") needs the token \"ab\""));
+}
+
+TEST(TokenizerErrors, MissingFilesAreIoErrors) {
+  EXPECT_THROW(Tokenizer::load("/nonexistent"), IoError);
+  EXPECT_THROW(Tokenizer::load(fs::path(DANLU_SOURCE_DIR) / "tests"), IoError);
+}
+
+TEST(TokenizerErrors, DecodingAnUnknownIdSaysTheRange) {
+  const auto tokenizer = parse(byte_level_spec());
+  EXPECT_THAT(error_of([&] { tokenizer->decode(std::vector<TokenId>{257}); }),
+              HasSubstr("token id 257 is not in the vocabulary: ids are 0 to 256"));
+  EXPECT_THAT(error_of([&] { tokenizer->decode(std::vector<TokenId>{-1}); }), HasSubstr("-1"));
+}
+
+TEST_F(TokenizerFiles, CompanionsNameSpecialTokensAndTheTemplate) {
+  write("tokenizer.json", byte_level_spec().dump());
+  write("tokenizer_config.json", Json{{"eos_token", {{"content", "<end>"}}},
+                                      {"bos_token", nullptr},
+                                      {"chat_template", {{{"name", "tools"}, {"template", "T"}},
+                                                         {{"name", "default"}, {"template", "D"}}}},
+                                      {"added_tokens_decoder",
+                                       {{"256", {{"content", "<end>"}, {"special", true}}},
+                                        {"257", {{"content", "<x>"}, {"special", false}}}}}}
+                                     .dump());
+  const auto tokenizer = Tokenizer::load(directory_);
+  EXPECT_EQ(256, tokenizer->eos_id());
+  EXPECT_EQ(std::nullopt, tokenizer->bos_id());
+  EXPECT_EQ("D", tokenizer->chat_template());
+  EXPECT_EQ(258u, tokenizer->size());
+  EXPECT_THAT(tokenizer->encode("<x><end>"), ElementsAre(257, 256));
+  EXPECT_TRUE(tokenizer->is_special(256));
+  EXPECT_FALSE(tokenizer->is_special(257));
+  EXPECT_EQ("<x>", tokenizer->decode(std::vector<TokenId>{257, 256}, /*skip_special=*/true));
+  EXPECT_EQ(2u, tokenizer->files().size());
+  write("chat_template.jinja", "J");
+  EXPECT_EQ("J", Tokenizer::load(directory_)->chat_template());
+}
+
+TEST_F(TokenizerFiles, ContentHashFollowsTheFiles) {
+  write("tokenizer.json", byte_level_spec().dump());
+  const uint64_t before = Tokenizer::load(directory_)->content_hash();
+  EXPECT_EQ(before, Tokenizer::load(directory_)->content_hash());
+  write("tokenizer_config.json", "{\"eos_token\": \"<end>\"}");
+  EXPECT_NE(before, Tokenizer::load(directory_)->content_hash());
+}
+
+TEST_F(TokenizerFiles, ABrokenCompanionIsAModelErrorThatNamesIt) {
+  write("tokenizer.json", byte_level_spec().dump());
+  write("tokenizer_config.json", "{\"eos_token\": ");
+  EXPECT_THAT(error_of([&] { Tokenizer::load(directory_); }),
+              HasSubstr("tokenizer_config.json:1:"));
+}
+
+TEST_F(TokenizerFiles, LlamaClassesObeyTheBosFlag) {
+  Json spec = byte_level_spec();
+  write("tokenizer.json", spec.dump());
+  write("tokenizer_config.json",
+        R"({"tokenizer_class": "LlamaTokenizerFast", "bos_token": "<end>", "add_bos_token": true})");
+  EXPECT_THAT(Tokenizer::load(directory_)->encode(""), ElementsAre(256));
+  EXPECT_THAT(Tokenizer::load(directory_)->encode("", /*add_special=*/false), ElementsAre());
+}
+
+TEST_F(TokenizerFiles, ATiktokenFileSaysWhatToDo) {
+  write("tokenizer.model", "IQ== 0\nIg== 1\nIw== 2\n");
+  EXPECT_THAT(error_of([&] { Tokenizer::load(directory_); }), HasSubstr("tiktoken"));
+}
+
+TEST(TokenizerDecode, ByteLevelRestoresEveryText) {
+  const auto tokenizer = parse(byte_level_spec());
+  for (const auto& [name, bytes] : test::nasty_texts()) {
+    if (bytes.find("<end>") != std::string::npos) continue;
+    EXPECT_EQ(test::repaired(bytes), tokenizer->decode(tokenizer->encode(bytes))) << name;
+  }
+}
+
+/// Feeds ids one by one; every result must be whole characters, all together the decoded text.
+void expect_streams(const std::shared_ptr<const Tokenizer>& tokenizer,
+                    const std::vector<TokenId>& ids, const std::string& what) {
+  for (const bool skip_special : {false, true}) {
+    DecodeStream stream(tokenizer, skip_special);
+    std::string all;
+    for (const TokenId id : ids) {
+      const std::string part = stream.push(id);
+      EXPECT_TRUE(is_valid_utf8(part)) << what;
+      all += part;
+    }
+    all += stream.finish();
+    EXPECT_EQ(tokenizer->decode(ids, skip_special), all) << what;
+  }
+}
+
+TEST(DecodeStreamTest, ConcatenationEqualsDecodeForEveryKindOfTokenizer) {
+  Json specs = read_json_file(test::golden_dir() / "component_specs.json");
+  for (const auto& [decoder_name, decoder] : specs["decoders"].items()) {
+    Json spec = spec_of("bpe_bytes");
+    spec["decoder"] = decoder;
+    spec["added_tokens"] = {{{"id", 1}, {"content", "<s>"}, {"special", true}}};
+    const auto tokenizer = parse(spec);
+    uint32_t state = 7;
+    for (int round = 0; round < 200; ++round) {
+      std::vector<TokenId> ids;
+      for (int i = 0; i < round % 12; ++i) {
+        state = state * 1103515245u + 12345u;
+        ids.push_back(static_cast<TokenId>((state >> 8) % tokenizer->size()));
+      }
+      // The Strip decoder of HF cannot take apart an empty token; ours leaves it.
+      expect_streams(tokenizer, ids, decoder_name + " " + Json(ids).dump());
+    }
+  }
+}
+
+TEST(DecodeStreamTest, ByteLevelNeverGivesHalfACharacter) {
+  const auto tokenizer = parse(byte_level_spec());
+  for (const auto& [name, bytes] : test::nasty_texts()) {
+    expect_streams(tokenizer, tokenizer->encode(bytes), name);
+  }
+  // 你 is E4 BD A0: nothing after one byte or two, the character after three.
+  DecodeStream stream(tokenizer, false);
+  EXPECT_EQ("", stream.push(0xE4));
+  EXPECT_EQ("", stream.push(0xBD));
+  EXPECT_EQ("你", stream.push(0xA0));
+  EXPECT_EQ("", stream.push(0xE4));
+  EXPECT_EQ("\xEF\xBF\xBD", stream.finish());
+  EXPECT_EQ("a", stream.push('a'));
+}
+
+TEST(TokenizerParityOfParts, ScannersEqualTheGeneralEngine) {
+  // The same regexes in a group are not recognised and go through PCRE2.
+  for (const auto regex : {kGpt2Regex, kQwen2Regex, kLlama3Regex}) {
+    const auto split = [](const std::string& pattern, const std::string& text) {
+      const Json spec = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
+      const auto build = make_pre_tokenizer(spec, false, "test");
+      std::vector<std::string> pieces;
+      build.pre_tokenizer->split(text, true,
+                                 [&](std::string_view piece, bool) { pieces.emplace_back(piece); });
+      return pieces;
+    };
+    for (const auto& [name, bytes] : test::nasty_texts()) {
+      const std::string text = test::repaired(bytes);
+      if (text.empty()) continue;
+      ASSERT_EQ(split("(?:" + std::string(regex) + ")", text), split(std::string(regex), text)) << name;
+    }
+  }
+}
+
+TEST(TokenizerModels, CuttingAtJoinlessCharactersChangesNoIds) {
+  // "bpe_fuse" cannot be cut (unknowns fuse), "bpe_bytes" is: with no unknown in the text the ids of
+  // their common tokens must be the same.
+  const auto whole = parse(spec_of("bpe_fuse")), cut = parse(spec_of("bpe_bytes"));
+  const std::string alphabet = "aaaetthhinger01 \xE2\x96\x81";
+  uint32_t state = 99;
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    for (int i = 0; i < 1 + round % 60; ++i) {
+      state = state * 1103515245u + 12345u;
+      const size_t at = (state >> 8) % 17;
+      text += at == 16 ? "\xE2\x96\x81" : std::string(1, alphabet[at % 16]);
+    }
+    ASSERT_EQ(whole->encode(text), cut->encode(text)) << text;
+  }
+}
+
+TEST(TokenizerModels, LongPiecesWithoutSpacesAreMergedLikeShortOnes) {
+  // aa -> id of "aa", aaaa -> id of "aaaa": 4^k letters merge into 4^(k-1) tokens, whatever the way.
+  const auto tokenizer = parse(spec_of("bpe_unk"));
+  const TokenId aaaa = *tokenizer->token_to_id("aaaa");
+  const std::vector<TokenId> ids = tokenizer->encode(std::string(1 << 20, 'a'));
+  EXPECT_EQ(size_t{1} << 18, ids.size());
+  EXPECT_TRUE(std::all_of(ids.begin(), ids.end(), [&](TokenId id) { return id == aaaa; }));
+}
+
+TEST(TokenizerThreads, OneTokenizerServesManyThreads) {
+  const auto tokenizer = parse(spec_of("bpe_bytes"));
+  std::vector<std::vector<TokenId>> expected;
+  for (const auto& [name, bytes] : test::nasty_texts()) expected.push_back(tokenizer->encode(bytes));
+  std::vector<std::thread> threads;
+  std::vector<size_t> wrong(4, 0);
+  for (size_t t = 0; t < wrong.size(); ++t) {
+    threads.emplace_back([&, t] {
+      size_t i = 0;
+      for (const auto& [name, bytes] : test::nasty_texts()) {
+        wrong[t] += tokenizer->encode(bytes) != expected[i++];
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(wrong, ElementsAre(0, 0, 0, 0));
+}
+
+}  // namespace
+}  // namespace danlu::text

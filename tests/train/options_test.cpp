@@ -1,0 +1,315 @@
+// Command lines of other systems become the configuration those systems would have run.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/commands/commands.h"
+#include "train/from_options.h"
+#include "train/plan.h"
+#include "train/support.h"
+
+namespace danlu::train {
+namespace options_test {
+
+/// An environment variable for the length of a test.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value) : name_(name) {
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~ScopedVariable() { ::unsetenv(name_); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+class TrainOptions : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = fs::path(DANLU_BUILD_DIR) / "options-test" /
+                 testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(directory_);
+    fs::create_directories(directory_ / "model");
+    write_json_file(directory_ / "model" / "config.json", test::tiny_config_json());
+    std::ofstream(directory_ / "model" / "model.safetensors") << "unread";
+    std::ofstream(directory_ / "data.json") << "[]";
+  }
+
+  TrainConfig parse(const std::string& verb, std::vector<std::string> words) const {
+    OptionTable table = verb == "sft"        ? cli::sft_options()
+                        : verb == "pretrain" ? cli::pretrain_options()
+                        : verb == "train"    ? cli::train_options()
+                                             : cli::posttrain_options();
+    for (const char* word : {"--cache_dir", "cache"}) words.push_back(word);
+    return config_from_options(verb, table.parse(words));
+  }
+  std::vector<std::string> base() const {
+    return {"--model", (directory_ / "model").string(), "--dataset",
+            (directory_ / "data.json").string()};
+  }
+  TrainConfig with(const std::string& verb, const std::vector<std::string>& more) const {
+    std::vector<std::string> words = base();
+    words.insert(words.end(), more.begin(), more.end());
+    return parse(verb, words);
+  }
+  /// The error text of a command line that must not be accepted.
+  template <typename Expected = UsageError>
+  std::string refusal(const std::string& verb, const std::vector<std::string>& more) const {
+    try {
+      with(verb, more);
+    } catch (const Expected& error) {
+      return error.what();
+    }
+    return "(accepted)";
+  }
+
+  fs::path directory_;
+};
+
+TEST_F(TrainOptions, SftDefaultsAreTheCanonicalOnes) {
+  const TrainConfig config = with("sft", {});
+  EXPECT_EQ(config.tuner, Tuner::kLora);
+  EXPECT_EQ(config.precision, Precision::kBF16);
+  EXPECT_EQ(config.schedule.shape.lr, 1e-4);
+  EXPECT_EQ(config.schedule.warmup_ratio, 0.05);
+  EXPECT_EQ(config.lora.targets, std::vector<std::string>{"all-linear"});
+  EXPECT_EQ(config.data.max_length, 128);  // the model's window is smaller than 2048
+  EXPECT_EQ(config.data.validation_ratio, 0.01);
+  EXPECT_EQ(accumulation_of(config.batch), 16);
+  EXPECT_TRUE(config.output.versioned);
+  EXPECT_EQ(with("sft", {"--tuner", "full"}).schedule.shape.lr, 1e-5);
+}
+
+TEST_F(TrainOptions, AutomaticAccumulationReachesSixteenSamples) {
+  EXPECT_EQ(accumulation_of(with("sft", {"--batch_size", "5"}).batch), 4);  // 20 ≥ 16
+  EXPECT_EQ(accumulation_of(with("sft", {"--batch_size", "32"}).batch), 1);
+  EXPECT_EQ(accumulation_of(with("sft", {"--batch_size", "4", "--global_batch_size", "64"}).batch),
+            16);
+}
+
+TEST_F(TrainOptions, StanfordAlpacaCommandLine) {
+  const TrainConfig config = with("train", {"--fp16",
+                                            "True",
+                                            "--output_dir",
+                                            "/o",
+                                            "--num_train_epochs",
+                                            "1",
+                                            "--per_device_train_batch_size",
+                                            "2",
+                                            "--per_device_eval_batch_size",
+                                            "4",
+                                            "--gradient_accumulation_steps=8",
+                                            "--eval_strategy",
+                                            "no",
+                                            "--save_strategy",
+                                            "steps",
+                                            "--save_steps",
+                                            "2000",
+                                            "--save_total_limit",
+                                            "1",
+                                            "--learning_rate",
+                                            "2e-5",
+                                            "--weight_decay",
+                                            "0.",
+                                            "--warmup_ratio",
+                                            "0.03",
+                                            "--lr_scheduler_type",
+                                            "cosine",
+                                            "--logging_steps",
+                                            "1",
+                                            "--gradient_checkpointing",
+                                            "True",
+                                            "--fsdp",
+                                            "full_shard offload auto_wrap",
+                                            "--fsdp_transformer_layer_cls_to_wrap",
+                                            "Qwen2DecoderLayer",
+                                            "--profile",
+                                            "alpaca"});
+  EXPECT_EQ(config.tuner, Tuner::kFull);
+  EXPECT_EQ(config.precision, Precision::kF16);
+  EXPECT_EQ(config.recompute, models::Recompute::kFull);
+  EXPECT_EQ(config.data.template_name, "alpaca");
+  EXPECT_EQ(config.batch.micro_batch_size, 2);
+  EXPECT_EQ(accumulation_of(config.batch), 8);
+  EXPECT_EQ(config.adamw.beta2, 0.999);
+  EXPECT_EQ(config.adamw.groups.weight_decay, 0.0);
+  EXPECT_EQ(config.data.validation_ratio, 0.0);
+  EXPECT_EQ(config.output.directory, "/o");
+  EXPECT_FALSE(config.data.packing);
+}
+
+TEST_F(TrainOptions, SwiftProfileHasItsHiddenDefaults) {
+  const TrainConfig config = with("sft", {"--profile", "swift24"});
+  EXPECT_EQ(config.max_grad_norm, 0.5);
+  EXPECT_EQ(config.schedule.shape.kind, optim::ScheduleKind::kLinear);
+  EXPECT_EQ(config.adamw.beta2, 0.999);
+  EXPECT_EQ(config.output.save_steps, 50);
+  EXPECT_EQ(with("sft", {"--profile", "swift24", "--max_grad_norm", "2"}).max_grad_norm, 2.0);
+}
+
+TEST_F(TrainOptions, MegatronFlagsThatAgreeWithTheConfigAreSilent) {
+  const TrainConfig config = with("pretrain", {"--num-layers",
+                                               "2",
+                                               "--hidden-size",
+                                               "32",
+                                               "--ffn-hidden-size",
+                                               "48",
+                                               "--num-attention-heads",
+                                               "4",
+                                               "--group-query-attention",
+                                               "--num-query-groups",
+                                               "2",
+                                               "--normalization",
+                                               "RMSNorm",
+                                               "--swiglu",
+                                               "--position-embedding-type",
+                                               "rope",
+                                               "--untie-embeddings-and-output-weights",
+                                               "--disable-bias-linear",
+                                               "--attention-dropout",
+                                               "0.0",
+                                               "--seq-length",
+                                               "64",
+                                               "--micro-batch-size",
+                                               "2",
+                                               "--global-batch-size",
+                                               "8",
+                                               "--train-iters",
+                                               "100",
+                                               "--lr-warmup-fraction",
+                                               "0.01",
+                                               "--clip-grad",
+                                               "1.0",
+                                               "--min-lr",
+                                               "1e-6",
+                                               "--lr",
+                                               "1e-4",
+                                               "--tensor-model-parallel-size",
+                                               "1",
+                                               "--no-load-optim",
+                                               "--bf16"});
+  EXPECT_EQ(config.stage, Stage::kPretrain);
+  EXPECT_EQ(config.data.max_length, 64);
+  EXPECT_EQ(config.batch.max_steps, 100);
+  EXPECT_EQ(config.output.resume, "none");
+}
+
+TEST_F(TrainOptions, MegatronFlagsThatDisagreeShowBothValues) {
+  const std::string text =
+      refusal("pretrain", {"--num-layers", "32", "--hidden-size", "32", "--add-qkv-bias"});
+  EXPECT_NE(text.find("--num_layers 32 (config.json: 2)"), std::string::npos) << text;
+  EXPECT_NE(text.find("--add_qkv_bias true (config.json: false)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("hidden_size"), std::string::npos) << text;
+}
+
+TEST_F(TrainOptions, SeveralProcessesAreRefused) {
+  EXPECT_NE(refusal("pretrain", {"--tensor-model-parallel-size", "8"})
+                .find("--tp=8: this version trains in one process"),
+            std::string::npos);
+  EXPECT_NE(refusal("sft", {"--nproc_per_node", "8"}).find("--nproc=8"), std::string::npos);
+  {
+    const ScopedVariable variable("WORLD_SIZE", "8");
+    EXPECT_NE(refusal("sft", {}).find("WORLD_SIZE=8"), std::string::npos);
+  }
+  const ScopedVariable variable("NPROC_PER_NODE", "4");
+  EXPECT_NE(refusal("sft", {}).find("--nproc=4"), std::string::npos);
+}
+
+TEST_F(TrainOptions, DeepSpeedFileIsHonouredWhereOneProcessCan) {
+  std::ofstream(directory_ / "ds.json")
+      << "\n"
+      << R"({"fp16":{"enabled":"auto","loss_scale":0,"loss_scale_window":500,"initial_scale_power":12},
+    "optimizer":{"type":"AdamW","params":{"lr":"auto","betas":[0.8,0.9]}},
+    "scheduler":{"type":"WarmupLR","params":{"warmup_min_lr":"auto","warmup_max_lr":"auto","warmup_num_steps":7}},
+    "zero_optimization":{"stage":2,"allgather_bucket_size":2e8}, "train_batch_size":128, "gradient_accumulation_steps":8,
+    "train_batch_size":"auto"})";
+  const TrainConfig config = with("sft", {"--fp16", "True", "--lr_scheduler_type", "cosine",
+                                          "--deepspeed", (directory_ / "ds.json").string()});
+  EXPECT_EQ(config.schedule.shape.kind, optim::ScheduleKind::kWarmupLr);
+  EXPECT_EQ(config.schedule.shape.warmup_ramp, optim::Ramp::kLog);
+  EXPECT_EQ(config.schedule.warmup_steps, 7);
+  EXPECT_EQ(config.adamw.beta1, 0.8);
+  EXPECT_EQ(config.batch.accumulation, 8);
+  EXPECT_EQ(config.loss_scale.window, 500);
+  EXPECT_EQ(config.loss_scale.initial_scale, 4096);
+}
+
+TEST_F(TrainOptions, DeepSpeedMismatchShowsBothNumbers) {
+  std::ofstream(directory_ / "ds.json")
+      << R"({"gradient_accumulation_steps":8,"optimizer":{"type":"AdamW","params":{"lr":1e-3}}})";
+  const std::string text = refusal(
+      "sft", {"--accum", "4", "--lr", "1e-4", "--deepspeed", (directory_ / "ds.json").string()});
+  EXPECT_NE(text.find("/gradient_accumulation_steps 8 vs --accum 4"), std::string::npos) << text;
+  EXPECT_NE(text.find("/optimizer/params/lr 0.001 vs --lr 0.0001"), std::string::npos) << text;
+  std::ofstream(directory_ / "ds2.json")
+      << R"({"train_batch_size":128,"gradient_accumulation_steps":8,"train_micro_batch_size_per_gpu":2})";
+  const std::string product = refusal("sft", {"--deepspeed", (directory_ / "ds2.json").string()});
+  EXPECT_NE(product.find("train_batch_size 128 ≠ 2 micro × 8 accumulation × 1 process = 16"),
+            std::string::npos)
+      << product;
+}
+
+TEST_F(TrainOptions, ShortModelNamesAreLookedUpInTheLocalCaches) {
+  const fs::path snapshot =
+      directory_ / "hub" / "models--Qwen--Qwen1.5-7B-Chat" / "snapshots" / "abc";
+  fs::create_directories(snapshot);
+  fs::copy_file(directory_ / "model" / "config.json", snapshot / "config.json");
+  const ScopedVariable cache("HF_HUB_CACHE", (directory_ / "hub").string());
+  const std::vector<std::string> words = {"--model_type", "qwen1half-7b-chat", "--dataset",
+                                          (directory_ / "data.json").string()};
+  EXPECT_EQ(parse("sft", words).model.directory, snapshot);
+  try {
+    parse("sft", {"--model_type", "qwen1half-7b-chatt", "--dataset", "x"});
+    FAIL() << "must throw";
+  } catch (const ModelError& error) {
+    EXPECT_NE(error.hint().en.find("did you mean 'qwen1half-7b-chat'?"), std::string::npos)
+        << error.hint().en;
+  }
+}
+
+TEST_F(TrainOptions, BlossomMathRowsAreJoinedAsSwiftJoinsThem) {
+  const fs::path snapshot =
+      directory_ / "hub" / "datasets--Azure99--blossom-math-v2" / "snapshots" / "abc";
+  fs::create_directories(snapshot);
+  std::ofstream(snapshot / "rows.json")
+      << R"([{"id":"1","input":"1+1?","output":"1 plus 1","answer":"2"}])";
+  const ScopedVariable cache("HF_HUB_CACHE", (directory_ / "hub").string());
+  const TrainConfig config =
+      parse("sft", {"--model", (directory_ / "model").string(), "--dataset", "blossom-math-zh"});
+  const Json row = Json::parse(read_file(config.data.train.front()));
+  EXPECT_EQ(row.at("query"), "1+1?");
+  EXPECT_EQ(row.at("response"), "1 plus 1\n\nAnswer: 2");
+}
+
+TEST_F(TrainOptions, ContradictionsNameTheFlags) {
+  EXPECT_NE(refusal("sft", {"--bf16", "--fp16"}).find("--bf16 and --fp16"), std::string::npos);
+  EXPECT_NE(refusal("sft", {"--dtype", "fp32", "--fp16", "true"}).find("--dtype fp32 disagrees"),
+            std::string::npos);
+  EXPECT_NE(refusal("sft", {"--batch_size", "3", "--global_batch_size", "16"})
+                .find("must be a multiple of --batch_size 3"),
+            std::string::npos);
+  EXPECT_NE(refusal("posttrain", {"--stage", "dpo"})
+                .find("--stage dpo: this version trains pretrain and sft"),
+            std::string::npos);
+  EXPECT_NE(refusal("sft", {"--tuner", "qlora"}).find("quantised"), std::string::npos);
+  EXPECT_NE(refusal("sft", {"--fsdp", "full_shard autowrap"}).find("unknown word 'autowrap'"),
+            std::string::npos);
+}
+
+TEST(Plan, WarmupIsRoundedUpAndEpochsCountSteps) {
+  TrainConfig config;
+  config.batch.epochs = 3;
+  config.schedule.warmup_ratio = 0.03;
+  const RunPlan plan = plan_run(config, 1000, 63);
+  EXPECT_EQ(plan.total_steps, 189);
+  EXPECT_EQ(plan.schedule.warmup_steps, 6);  // ceil(5.67)
+  EXPECT_EQ(plan.batch_arithmetic, "1 sample × 16 accumulation × 1 process = 16 samples a step");
+}
+
+}  // namespace options_test
+}  // namespace danlu::train
