@@ -70,11 +70,12 @@ int bench(const std::vector<std::string>& words) {
     seconds.push_back(cpu_seconds() - start);
   }
   std::sort(seconds.begin(), seconds.end());
-  fmt::print("{{\"bench\": \"tokenize\", \"bytes\": {}, \"tokens\": {}, \"load_s\": {:.3f}, "
-             "\"mb_per_s\": {:.1f}, \"mb_per_s_best\": {:.1f}}}\n",
-             file.size(), tokens, load_s,
-             static_cast<double>(file.size()) / 1e6 / seconds[seconds.size() / 2],
-             static_cast<double>(file.size()) / 1e6 / seconds.front());
+  fmt::print(
+      "{{\"bench\": \"tokenize\", \"bytes\": {}, \"tokens\": {}, \"load_s\": {:.3f}, "
+      "\"mb_per_s\": {:.1f}, \"mb_per_s_best\": {:.1f}}}\n",
+      file.size(), tokens, load_s,
+      static_cast<double>(file.size()) / 1e6 / seconds[seconds.size() / 2],
+      static_cast<double>(file.size()) / 1e6 / seconds.front());
   return 0;
 }
 

@@ -7,7 +7,8 @@
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // The text to encode is what stands after the last NUL byte, so that the fuzzer can change it too.
+  // The text to encode is what stands after the last NUL byte, so that the fuzzer can change it
+  // too.
   std::string_view file(reinterpret_cast<const char*>(data), size);
   std::string_view text = "a b\xE4\xBD\xA0<s>0\xFF";
   if (const size_t nul = file.rfind('\0'); nul != std::string_view::npos) {

@@ -45,6 +45,8 @@ struct Found {
 
 /// Complete checkpoints of `run_dir`, oldest step first; incomplete ones are left out.
 std::vector<Found> list(const std::filesystem::path& run_dir);
+/// Those left out: one line each, with its directory and what is wrong.
+std::vector<std::string> describe_damaged(const std::filesystem::path& run_dir);
 /// Removes what interrupted writers left behind in `run_dir`. Call only while no writer is active.
 void remove_leftovers(const std::filesystem::path& run_dir);
 /// Deletes the oldest checkpoints until at most `limit` are left, never `keep`. limit <= 0: no

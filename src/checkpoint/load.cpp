@@ -60,6 +60,19 @@ std::vector<Found> list(const fs::path& run_dir) {
   return found;
 }
 
+std::vector<std::string> describe_damaged(const fs::path& run_dir) {
+  std::vector<std::string> lines;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
+    if (!load_detail::step_of_name(entry.path().filename().string()) || !entry.is_directory())
+      continue;
+    Json done;
+    const std::string damage = load_detail::damage_of(entry.path(), done);
+    if (!damage.empty()) lines.push_back(fmt::format("{}: {}", entry.path().string(), damage));
+  }
+  return lines;
+}
+
 void remove_leftovers(const fs::path& run_dir) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(run_dir, error)) {

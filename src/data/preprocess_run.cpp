@@ -207,8 +207,8 @@ class Run {
     const Hint layout{
         "check the detected layout; --handler-name, --map-keys or --columns change it",
         "请检查识别出的数据格式；可用 --handler-name、--map-keys 或 --columns 修改"};
-    const Hint length{"raise --max-length, or cut long samples with --truncation right",
-                      "请增大 --max-length，或用 --truncation right 截断过长样本"};
+    const Hint length{"raise --max-length; in training, --truncation right cuts long samples",
+                      "请增大 --max-length；训练时可用 --truncation right 截断过长样本"};
     throw DataError(fmt::format("[dataset] no usable row among {}{}", report_.rows_read, why),
                     all_too_long ? length : layout);
   }

@@ -80,6 +80,21 @@ void add_hypothesis(std::vector<Hypothesis>& finished, Hypothesis hypothesis, si
   if (finished.size() > num_beams) finished.pop_back();
 }
 
+/// The best of what ended and, if the search ran out of length, of what is still growing.
+Answer best_answer(std::vector<Hypothesis> finished, const std::vector<Beam>& beams,
+                   const Request& request, FinishReason reason) {
+  if (reason == FinishReason::kLength) {
+    for (const Beam& beam : beams) {
+      const double score = normalised(beam.score, beam.ids.size(), request.sampling.length_penalty);
+      add_hypothesis(finished, {beam.ids, score}, static_cast<size_t>(request.sampling.num_beams));
+    }
+  }
+  Answer answer;
+  if (!finished.empty()) answer.ids = finished.front().ids;
+  answer.reason = reason;
+  return answer;
+}
+
 }  // namespace beam_detail
 
 Answer beam_search(const models::CausalLM& model, const Request& request, GenerationStats* stats) {
@@ -132,17 +147,7 @@ Answer beam_search(const models::CausalLM& model, const Request& request, Genera
     inputs.clear();
     for (const Beam& beam : beams) inputs.push_back({beam.sequence, {beam.ids.back()}});
   }
-  if (reason == FinishReason::kLength) {
-    for (const Beam& beam : beams) {
-      add_hypothesis(
-          finished,
-          {beam.ids, normalised(beam.score, beam.ids.size(), request.sampling.length_penalty)},
-          num_beams);
-    }
-  }
-  Answer answer;
-  if (!finished.empty()) answer.ids = finished.front().ids;
-  answer.reason = reason;
+  const Answer answer = best_answer(std::move(finished), beams, request, reason);
   if (stats) {
     stats->prompt_tokens += static_cast<int64_t>(request.prompt.size());
     stats->new_tokens += static_cast<int64_t>(answer.ids.size());

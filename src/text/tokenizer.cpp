@@ -20,10 +20,12 @@ namespace {
                         "请使用该模型较新版本中的 tokenizer.json"});
     }
   }
-  throw IoError(fmt::format("{}: no tokenizer here: tokenizer.json, tokenizer.model or vocab.json + "
-                            "merges.txt is needed", path.string()),
-                {"copy the tokenizer files of the model into this directory",
-                 "请将模型的分词器文件复制到该目录"});
+  throw IoError(
+      fmt::format("{}: no tokenizer here: tokenizer.json, tokenizer.model or vocab.json + "
+                  "merges.txt is needed",
+                  path.string()),
+      {"copy the tokenizer files of the model into this directory",
+       "请将模型的分词器文件复制到该目录"});
 }
 
 std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {

@@ -26,21 +26,22 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// Loads from a HF model directory (tokenizer.json, else tokenizer.model, else vocab.json+merges.txt)
-  /// or from one such file. tokenizer_config.json, special_tokens_map.json, added_tokens.json,
-  /// generation_config.json beside it are read when present.
-  /// Errors: ModelError naming file and the unsupported or broken part; IoError if nothing is there.
+  /// Loads from a HF model directory (tokenizer.json, else tokenizer.model, else
+  /// vocab.json+merges.txt) or from one such file. tokenizer_config.json, special_tokens_map.json,
+  /// added_tokens.json, generation_config.json beside it are read when present. Errors: ModelError
+  /// naming file and the unsupported or broken part; IoError if nothing is there.
   static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& path);
 
-  /// Ids of `text`. Special and added tokens written in the text are recognised, as HF does by default.
-  /// add_special: apply the post-processor (BOS/EOS and the like).
-  /// Invalid UTF-8: each offending byte sequence becomes U+FFFD first (WHATWG maximal-subpart rule).
+  /// Ids of `text`. Special and added tokens written in the text are recognised, as HF does by
+  /// default. add_special: apply the post-processor (BOS/EOS and the like). Invalid UTF-8: each
+  /// offending byte sequence becomes U+FFFD first (WHATWG maximal-subpart rule).
   std::vector<TokenId> encode(std::string_view text, bool add_special = true) const {
     std::vector<TokenId> ids;
     encode_append(text, add_special, ids);
     return ids;
   }
-  virtual void encode_append(std::string_view text, bool add_special, std::vector<TokenId>& ids) const = 0;
+  virtual void encode_append(std::string_view text, bool add_special,
+                             std::vector<TokenId>& ids) const = 0;
 
   /// Text of `ids`. skip_special drops special tokens. Incomplete UTF-8 becomes U+FFFD.
   /// Errors: ModelError for an id outside [0, size()).
@@ -54,8 +55,8 @@ class Tokenizer {
   /// True for tokens flagged special (control tokens), false for added but ordinary ones.
   virtual bool is_special(TokenId id) const = 0;
   /// False if ids that follow could still change the text of `id` ("<0xHH>" tokens, decoders that
-  /// treat the end of a text apart): DecodeStream then waits. A half character at the end of decode's
-  /// result is not meant here.
+  /// treat the end of a text apart): DecodeStream then waits. A half character at the end of
+  /// decode's result is not meant here.
   virtual bool is_text_final_after([[maybe_unused]] TokenId id) const { return true; }
 
   const SpecialTokens& special_tokens() const { return special_; }
@@ -63,8 +64,8 @@ class Tokenizer {
   std::optional<TokenId> eos_id() const { return id_of(special_.eos); }
   std::optional<TokenId> pad_id() const { return id_of(special_.pad); }
   std::optional<TokenId> unk_id() const { return id_of(special_.unk); }
-  /// The chat template the files carry ("" if none): chat_template.jinja, else tokenizer_config.json
-  /// (a list of named ones: "default", others by name).
+  /// The chat template the files carry ("" if none): chat_template.jinja, else
+  /// tokenizer_config.json (a list of named ones: "default", others by name).
   const std::string& chat_template() const { return chat_template_; }
   /// tokenizer_config.json as read (empty object if absent).
   const Json& config() const { return config_; }

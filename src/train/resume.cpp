@@ -50,6 +50,8 @@ std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
   if (config.output.versioned) return std::nullopt;
   const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
   if (config.output.resume == "auto" && !config.output.overwrite) {
+    for (const std::string& line : checkpoint::describe_damaged(run_dir))
+      log::warning("{}; not resumed from", line);
     for (auto it = found.rbegin(); it != found.rend(); ++it) {
       if (it->resumable) return checkpoint::open(it->directory);
     }

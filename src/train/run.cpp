@@ -176,6 +176,26 @@ int64_t steps_per_epoch(const TrainConfig& config, const PreparedData& data) {
   return data::BatchStream(data.train, data.order, options).steps_per_epoch();
 }
 
+/// The run directory, checked to be writable; taken away again if nothing was ever written into it
+/// (a dry run, an error before the first step).
+class MadeDirectory {
+ public:
+  explicit MadeDirectory(fs::path directory)
+      : directory_(std::move(directory)), existed_(fs::exists(directory_)) {
+    require_writable_directory(directory_);
+  }
+  ~MadeDirectory() {
+    std::error_code not_empty;
+    if (!existed_) fs::remove(directory_, not_empty);
+  }
+  MadeDirectory(const MadeDirectory&) = delete;
+  MadeDirectory& operator=(const MadeDirectory&) = delete;
+
+ private:
+  fs::path directory_;
+  bool existed_;
+};
+
 /// Clears what an interrupted or overwritten run left, and writes what describes this one.
 void prepare_run_directory(const TrainConfig& config, bool resuming, const PreparedText& text,
                            const PreparedData& data) {
@@ -199,7 +219,7 @@ int run(const TrainConfig& config) {
   const at::Device device = device::select(config.device);
   at::set_num_threads(static_cast<int>(default_thread_count()));
   const arch::ModelConfig architecture = check_model(config);
-  require_writable_directory(config.output.directory);
+  const MadeDirectory made(config.output.directory);
   const std::optional<checkpoint::Loaded> checkpoint = find_checkpoint(config);
   const PreparedText text = prepare_text(config, architecture);
   const PreparedData data =

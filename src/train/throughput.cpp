@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "device/select.h"
 #include "ops/linear.h"
 
 namespace danlu::train {
@@ -29,10 +30,13 @@ double flops_per_token(const arch::ModelConfig& model, const TrainConfig& config
 double peak_flops(const TrainConfig& config, const at::Device& device) {
   if (config.output.device_tflops > 0) return config.output.device_tflops * 1e12;
   constexpr int64_t kSize = 1024;
-  constexpr int kRuns = 5;
-  const auto dtype = config.precision == Precision::kF32    ? at::kFloat
-                     : config.precision == Precision::kBF16 ? at::kBFloat16
-                                                            : at::kHalf;
+  constexpr int kRuns = 8;
+  const auto trained = config.precision == Precision::kF32    ? at::kFloat
+                       : config.precision == Precision::kBF16 ? at::kBFloat16
+                                                              : at::kHalf;
+  // Where a type has no products of its own the work is done in f32: that is the peak to compare
+  // with.
+  const auto dtype = device::has_matmul(device, trained) ? trained : at::kFloat;
   at::NoGradGuard no_grad;
   const at::Tensor a = at::full({kSize, kSize}, 0.01, at::TensorOptions(dtype).device(device));
   double best_s = 1e30;

@@ -252,7 +252,7 @@ TEST(Preprocess, RefusesAnInputWithoutAUsableRow) {
   const std::string error = error_text<DataError>(
       [&] { preprocess(spec_for(directory / "a.jsonl", directory / "p"), fakes()); });
   EXPECT_THAT(error, HasSubstr("no usable row among 1"));
-  EXPECT_THAT(error, HasSubstr("1 rows: empty answer"));
+  EXPECT_THAT(error, HasSubstr("1 row: empty answer"));
   EXPECT_THAT(error, HasSubstr("a.jsonl:1"));
 }
 

@@ -70,9 +70,8 @@ TEST(TokenizerComponents, PreTokenizersEqualHuggingFace) {
     expect_hashes(name, goldens()["pre_tokenizers"][name],
                   [&](StreamHash& hash, const std::string& text) {
                     if (!text.empty()) {
-                      build.pre_tokenizer->split(text, true, [&](std::string_view piece, bool) {
-                        hash.add_text(piece);
-                      });
+                      build.pre_tokenizer->split(
+                          text, true, [&](std::string_view piece, bool) { hash.add_text(piece); });
                     }
                     hash.add(-2);
                   });

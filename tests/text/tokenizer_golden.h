@@ -1,4 +1,5 @@
-// tests/text/tokenizer_golden.h: the texts and hashes that tools/tokenizer_goldens writes goldens of.
+// tests/text/tokenizer_golden.h: the texts and hashes that tools/tokenizer_goldens writes goldens
+// of.
 #pragma once
 #include <algorithm>
 #include <fstream>

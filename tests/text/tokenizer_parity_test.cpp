@@ -1,8 +1,7 @@
-// Ids of whole tokenizers against HF's tokenizers library, spm_encode and llama.cpp's vectors, over all
-// reference texts (golden_tokenizers/*.json, made by tools/tokenizer_goldens).
-#include <gmock/gmock.h>
-
+// Ids of whole tokenizers against HF's tokenizers library, spm_encode and llama.cpp's vectors, over
+// all reference texts (golden_tokenizers/*.json, made by tools/tokenizer_goldens).
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 
 #include <map>
 #include <mutex>
@@ -61,7 +60,7 @@ void compare(const Json& golden, const Encode& encode,
 
 TEST(TokenizerParity, IdsEqualHuggingFaceOverAllTexts) {
   DANLU_REQUIRES_SHARED();
-  const std::vector<std::string> names = {"qwen2_5", "qwen3",   "qwen1_5",   "llama3",
+  const std::vector<std::string> names = {"qwen2_5", "qwen3",     "qwen1_5", "llama3",
                                           "gpt2",    "internlm2", "yi",      "mistral_v1"};
   const fs::path root = test::unpacked("tokenizers");
   test::unpacked("corpora");
@@ -76,8 +75,9 @@ TEST(TokenizerParity, IdsEqualHuggingFaceOverAllTexts) {
     const auto tokenizer = parse_tokenizer_json(read_file(file), file);
     std::vector<std::string> found;
     size_t num_ids = 0;
-    compare(golden, [&](const std::string& text) { return tokenizer->encode(text); },
-            [](const std::string&) { return true; }, found, num_ids);
+    compare(
+        golden, [&](const std::string& text) { return tokenizer->encode(text); },
+        [](const std::string&) { return true; }, found, num_ids);
     const std::lock_guard lock(mutex);
     differences.insert(differences.end(), found.begin(), found.end());
     total += num_ids;
@@ -91,7 +91,8 @@ TEST(TokenizerParity, DecodedTextEqualsHuggingFace) {
   const fs::path root = test::unpacked("tokenizers");
   for (const char* name :
        {"qwen2_5", "qwen3", "qwen1_5", "llama3", "gpt2", "internlm2", "yi", "mistral_v1"}) {
-    const Json golden = read_json_file(test::golden_dir() / (std::string(name) + ".json"))["decode"];
+    const Json golden =
+        read_json_file(test::golden_dir() / (std::string(name) + ".json"))["decode"];
     const std::string file = (root / name / "tokenizer.json").string();
     const auto tokenizer = parse_tokenizer_json(read_file(file), file);
     const auto size = golden["size"].get<uint32_t>();
@@ -102,7 +103,8 @@ TEST(TokenizerParity, DecodedTextEqualsHuggingFace) {
       std::vector<TokenId> ids;
       for (size_t k = 0; k <= i % 23; ++k) {
         state = state * 1103515245u + 12345u;
-        ids.push_back(static_cast<TokenId>((state >> 8) % (i % 3 == 0 ? std::min(300u, size) : size)));
+        ids.push_back(
+            static_cast<TokenId>((state >> 8) % (i % 3 == 0 ? std::min(300u, size) : size)));
       }
       keep.add_text(tokenizer->decode(ids, false));
       skip.add_text(tokenizer->decode(ids, true));
@@ -121,17 +123,18 @@ TEST(TokenizerParity, SentencePieceModelsEqualSpmEncode) {
     const auto tokenizer = Tokenizer::load(root / name / "tokenizer.model");
     std::vector<std::string> differences;
     size_t num_ids = 0;
-    compare(golden,
-            [&](const std::string& text) {
-              // spm_encode knows no added tokens; the generator did the same to its input.
-              std::string plain = text;
-              std::replace(plain.begin(), plain.end(), '<', '(');
-              return tokenizer->encode(plain, false);
-            },
-            [](const std::string& text) {
-              return text.find('\n') == std::string::npos && text.find('\0') == std::string::npos;
-            },
-            differences, num_ids);
+    compare(
+        golden,
+        [&](const std::string& text) {
+          // spm_encode knows no added tokens; the generator did the same to its input.
+          std::string plain = text;
+          std::replace(plain.begin(), plain.end(), '<', '(');
+          return tokenizer->encode(plain, false);
+        },
+        [](const std::string& text) {
+          return text.find('\n') == std::string::npos && text.find('\0') == std::string::npos;
+        },
+        differences, num_ids);
     EXPECT_THAT(differences, testing::IsEmpty());
   }
 }
@@ -164,9 +167,11 @@ std::vector<std::string> vector_inputs(const fs::path& path) {
 TEST(TokenizerParity, LlamaCppVectors) {
   DANLU_REQUIRES_SHARED();
   const fs::path root = test::unpacked("tokenizers");
-  const std::pair<const char*, const char*> pairs[] = {
-      {"qwen2", "qwen2_5"}, {"qwen2", "qwen2_vocab_merges"}, {"llama-bpe", "llama3"},
-      {"gpt-2", "gpt2"},    {"llama-spm", "llama2"}};
+  const std::pair<const char*, const char*> pairs[] = {{"qwen2", "qwen2_5"},
+                                                       {"qwen2", "qwen2_vocab_merges"},
+                                                       {"llama-bpe", "llama3"},
+                                                       {"gpt-2", "gpt2"},
+                                                       {"llama-spm", "llama2"}};
   for (const auto& [vectors, name] : pairs) {
     const auto tokenizer = Tokenizer::load(root / name);
     const fs::path stem = root / "llamacpp_vectors" / (std::string("ggml-vocab-") + vectors);

@@ -2,14 +2,13 @@
 #include "text/tokenizer.h"
 
 #include <gmock/gmock.h>
-
 #include <unistd.h>
 
 #include <thread>
 
 #include "base/error.h"
-#include "text/tokenizer/pipeline_tokenizer.h"
 #include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/pipeline_tokenizer.h"
 #include "text/tokenizer/scanners.h"
 #include "tokenizer_golden.h"
 
@@ -54,9 +53,9 @@ std::string error_of(F&& action) {
 class TokenizerFiles : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = fs::temp_directory_path() /
-                 ("danlu-tokenizer-" + std::to_string(::getpid()) + "-" +
-                  testing::UnitTest::GetInstance()->current_test_info()->name());
+    directory_ =
+        fs::temp_directory_path() / ("danlu-tokenizer-" + std::to_string(::getpid()) + "-" +
+                                     testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::create_directories(directory_);
   }
   void TearDown() override { fs::remove_all(directory_); }
@@ -98,16 +97,17 @@ TEST(TokenizerErrors, NameUnknownAndBrokenComponents) {
   EXPECT_THAT(with("pre_tokenizer",
                    {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}}),
               HasSubstr("cannot read the regular expression \"(a\""));
-  EXPECT_THAT(with("pre_tokenizer",
-                   {{"type", "Split"}, {"pattern", {{"Regex", "[a&&b]"}}}, {"behavior", "Isolated"}}),
-              HasSubstr("class intersection"));
+  EXPECT_THAT(
+      with("pre_tokenizer",
+           {{"type", "Split"}, {"pattern", {{"Regex", "[a&&b]"}}}, {"behavior", "Isolated"}}),
+      HasSubstr("class intersection"));
   EXPECT_THAT(with("normalizer", {{"type", "Prepend"}, {"prepend", 3}}),
               HasSubstr("\"prepend\" has the wrong type: 3"));
 }
 
 TEST(TokenizerErrors, AMergeMustJoinTokens) {
-  const Json spec = {{"model",
-                      {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", {"a b"}}}}};
+  const Json spec = {
+      {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", {"a b"}}}}};
   EXPECT_THAT(error_of([&] { parse(spec); }),
               HasSubstr("merge 0 (\"a\" \"b\") needs the token \"ab\""));
 }
@@ -126,14 +126,15 @@ TEST(TokenizerErrors, DecodingAnUnknownIdSaysTheRange) {
 
 TEST_F(TokenizerFiles, CompanionsNameSpecialTokensAndTheTemplate) {
   write("tokenizer.json", byte_level_spec().dump());
-  write("tokenizer_config.json", Json{{"eos_token", {{"content", "<end>"}}},
-                                      {"bos_token", nullptr},
-                                      {"chat_template", {{{"name", "tools"}, {"template", "T"}},
-                                                         {{"name", "default"}, {"template", "D"}}}},
-                                      {"added_tokens_decoder",
-                                       {{"256", {{"content", "<end>"}, {"special", true}}},
-                                        {"257", {{"content", "<x>"}, {"special", false}}}}}}
-                                     .dump());
+  write("tokenizer_config.json",
+        Json{{"eos_token", {{"content", "<end>"}}},
+             {"bos_token", nullptr},
+             {"chat_template",
+              {{{"name", "tools"}, {"template", "T"}}, {{"name", "default"}, {"template", "D"}}}},
+             {"added_tokens_decoder",
+              {{"256", {{"content", "<end>"}, {"special", true}}},
+               {"257", {{"content", "<x>"}, {"special", false}}}}}}
+            .dump());
   const auto tokenizer = Tokenizer::load(directory_);
   EXPECT_EQ(256, tokenizer->eos_id());
   EXPECT_EQ(std::nullopt, tokenizer->bos_id());
@@ -166,8 +167,9 @@ TEST_F(TokenizerFiles, ABrokenCompanionIsAModelErrorThatNamesIt) {
 TEST_F(TokenizerFiles, LlamaClassesObeyTheBosFlag) {
   Json spec = byte_level_spec();
   write("tokenizer.json", spec.dump());
-  write("tokenizer_config.json",
-        R"({"tokenizer_class": "LlamaTokenizerFast", "bos_token": "<end>", "add_bos_token": true})");
+  write(
+      "tokenizer_config.json",
+      R"({"tokenizer_class": "LlamaTokenizerFast", "bos_token": "<end>", "add_bos_token": true})");
   EXPECT_THAT(Tokenizer::load(directory_)->encode(""), ElementsAre(256));
   EXPECT_THAT(Tokenizer::load(directory_)->encode("", /*add_special=*/false), ElementsAre());
 }
@@ -240,7 +242,8 @@ TEST(TokenizerParityOfParts, ScannersEqualTheGeneralEngine) {
   // The same regexes in a group are not recognised and go through PCRE2.
   for (const auto regex : {kGpt2Regex, kQwen2Regex, kLlama3Regex}) {
     const auto split = [](const std::string& pattern, const std::string& text) {
-      const Json spec = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
+      const Json spec = {
+          {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
       const auto build = make_pre_tokenizer(spec, false, "test");
       std::vector<std::string> pieces;
       build.pre_tokenizer->split(text, true,
@@ -250,14 +253,15 @@ TEST(TokenizerParityOfParts, ScannersEqualTheGeneralEngine) {
     for (const auto& [name, bytes] : test::nasty_texts()) {
       const std::string text = test::repaired(bytes);
       if (text.empty()) continue;
-      ASSERT_EQ(split("(?:" + std::string(regex) + ")", text), split(std::string(regex), text)) << name;
+      ASSERT_EQ(split("(?:" + std::string(regex) + ")", text), split(std::string(regex), text))
+          << name;
     }
   }
 }
 
 TEST(TokenizerModels, CuttingAtJoinlessCharactersChangesNoIds) {
-  // "bpe_fuse" cannot be cut (unknowns fuse), "bpe_bytes" is: with no unknown in the text the ids of
-  // their common tokens must be the same.
+  // "bpe_fuse" cannot be cut (unknowns fuse), "bpe_bytes" is: with no unknown in the text the ids
+  // of their common tokens must be the same.
   const auto whole = parse(spec_of("bpe_fuse")), cut = parse(spec_of("bpe_bytes"));
   const std::string alphabet = "aaaetthhinger01 \xE2\x96\x81";
   uint32_t state = 99;
@@ -273,7 +277,8 @@ TEST(TokenizerModels, CuttingAtJoinlessCharactersChangesNoIds) {
 }
 
 TEST(TokenizerModels, LongPiecesWithoutSpacesAreMergedLikeShortOnes) {
-  // aa -> id of "aa", aaaa -> id of "aaaa": 4^k letters merge into 4^(k-1) tokens, whatever the way.
+  // aa -> id of "aa", aaaa -> id of "aaaa": 4^k letters merge into 4^(k-1) tokens, whatever the
+  // way.
   const auto tokenizer = parse(spec_of("bpe_unk"));
   const TokenId aaaa = *tokenizer->token_to_id("aaaa");
   const std::vector<TokenId> ids = tokenizer->encode(std::string(1 << 20, 'a'));
@@ -284,7 +289,8 @@ TEST(TokenizerModels, LongPiecesWithoutSpacesAreMergedLikeShortOnes) {
 TEST(TokenizerThreads, OneTokenizerServesManyThreads) {
   const auto tokenizer = parse(spec_of("bpe_bytes"));
   std::vector<std::vector<TokenId>> expected;
-  for (const auto& [name, bytes] : test::nasty_texts()) expected.push_back(tokenizer->encode(bytes));
+  for (const auto& [name, bytes] : test::nasty_texts())
+    expected.push_back(tokenizer->encode(bytes));
   std::vector<std::thread> threads;
   std::vector<size_t> wrong(4, 0);
   for (size_t t = 0; t < wrong.size(); ++t) {

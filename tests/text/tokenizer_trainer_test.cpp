@@ -1,11 +1,10 @@
 // Training of byte-level BPE vocabularies.
-#include "text/tokenizer/bpe_trainer.h"
-
 #include <gmock/gmock.h>
 
 #include <map>
 
 #include "base/error.h"
+#include "text/tokenizer/bpe_trainer.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "tokenizer_golden.h"
@@ -20,17 +19,19 @@ std::vector<std::string> merged_tokens(const TrainedBpe& trained) {
 }
 
 TEST(BpeTrainer, MergesTheMostFrequentPairFirst) {
-  // "low" 5, "lower" 2, "newest" 6, "widest" 3. es: 6 + 3 = 9, then est 9; lo: 5 + 2 = 7, low 7; then
-  // ne, new, newest (ew 6 and ne 6: the pair of smaller ids first).
+  // "low" 5, "lower" 2, "newest" 6, "widest" 3. es: 6 + 3 = 9, then est 9; lo: 5 + 2 = 7, low 7;
+  // then ne, new, newest (ew 6 and ne 6: the pair of smaller ids first).
   const PieceCounts counts = {{"low", 5}, {"lower", 2}, {"newest", 6}, {"widest", 3}};
   BpeTrainerOptions options;
   options.num_tokens = 256 + 5;
-  EXPECT_THAT(merged_tokens(train_bpe(counts, options)), ElementsAre("es", "est", "lo", "low", "ew"));
+  EXPECT_THAT(merged_tokens(train_bpe(counts, options)),
+              ElementsAre("es", "est", "lo", "low", "ew"));
 }
 
 TEST(BpeTrainer, EqualsCountingAllPairsAnewEachTime) {
   PieceCounts counts;
-  for (const auto& [name, bytes] : test::nasty_texts()) count_pieces(bytes, KnownPattern::kQwen2, counts);
+  for (const auto& [name, bytes] : test::nasty_texts())
+    count_pieces(bytes, KnownPattern::kQwen2, counts);
   BpeTrainerOptions options;
   options.num_tokens = 256 + 150;
   const TrainedBpe trained = train_bpe(counts, options);
@@ -39,7 +40,8 @@ TEST(BpeTrainer, EqualsCountingAllPairsAnewEachTime) {
   std::map<std::string, int32_t> id_of;
   for (int32_t id = 0; id < 256; ++id) id_of[trained.tokens[id]] = id;
   for (const auto& [piece, count] : counts) {
-    for (const char c : piece) words[piece].push_back(id_of[byte_to_utf8()[static_cast<unsigned char>(c)]]);
+    for (const char c : piece)
+      words[piece].push_back(id_of[byte_to_utf8()[static_cast<unsigned char>(c)]]);
   }
   for (int32_t fresh = 256; fresh < 256 + 150; ++fresh) {
     std::map<std::pair<int32_t, int32_t>, uint64_t> pairs;

@@ -56,8 +56,9 @@ OptionTable detokenize_options() {
            .required = true},
           {.name = "input",
            .default_text = "-",
-           .help = "file of ids, one text per line (1 2 3 or [1, 2, 3]); - is standard input. Not read "
-                   "when IDs are given",
+           .help =
+               "file of ids, one text per line (1 2 3 or [1, 2, 3]); - is standard input. Not read "
+               "when IDs are given",
            .aliases = {"i"},
            .group = "Input"},
           {.name = "skip_special",
@@ -82,8 +83,7 @@ OptionTable detokenize_options() {
 int run_detokenize(const Options& options) {
   const auto tokenizer = text::Tokenizer::load(options.get_string("model"));
   const auto show = [&](std::string_view line, const std::string& where) {
-    std::string text =
-        tokenizer->decode(parse_ids(line, where), options.get_bool("skip_special"));
+    std::string text = tokenizer->decode(parse_ids(line, where), options.get_bool("skip_special"));
     if (options.get_bool("json")) {
       text = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
     }

@@ -80,7 +80,8 @@ OptionTable tokenize_options() {
           {.name = "special",
            .type = OptionType::kBool,
            .default_text = "true",
-           .help = "add what the tokenizer puts around a text, such as BOS; --no-special leaves it out",
+           .help =
+               "add what the tokenizer puts around a text, such as BOS; --no-special leaves it out",
            .aliases = {"add_special_tokens"},
            .group = "Output"},
           {.name = "json",

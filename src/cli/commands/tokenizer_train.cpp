@@ -84,9 +84,9 @@ Json tokenizer_config(const std::vector<std::string>& specials, size_t first_id,
                       int64_t max_length) {
   Json decoder = Json::object();
   for (size_t i = 0; i < specials.size(); ++i) {
-    decoder[std::to_string(first_id + i)] = {
-        {"content", specials[i]}, {"lstrip", false},      {"normalized", false},
-        {"rstrip", false},        {"single_word", false}, {"special", true}};
+    decoder[std::to_string(first_id + i)] = {{"content", specials[i]}, {"lstrip", false},
+                                             {"normalized", false},    {"rstrip", false},
+                                             {"single_word", false},   {"special", true}};
   }
   const Json first = specials.empty() ? Json() : Json(specials.front());
   Json config = {{"add_bos_token", false},
@@ -110,9 +110,9 @@ void check_output(const fs::path& directory, bool overwrite) {
   require_writable_directory(directory);
   const fs::path file = directory / "tokenizer.json";
   if (!overwrite && fs::exists(file)) {
-    throw UsageError(fmt::format("[output] {} exists already", file.string()),
-                     {"choose another directory, or add --overwrite",
-                      "请换一个目录，或加上 --overwrite"});
+    throw UsageError(
+        fmt::format("[output] {} exists already", file.string()),
+        {"choose another directory, or add --overwrite", "请换一个目录，或加上 --overwrite"});
   }
 }
 
@@ -185,15 +185,18 @@ int run_tokenizer(const Options& options) {
   const int64_t vocab_size = options.get_int("vocab_size");
   const auto num_specials = static_cast<int64_t>(specials.size());
   if (vocab_size < 256 + num_specials) {
-    throw UsageError(fmt::format("[vocab_size] must be at least {} (256 bytes and {} special tokens), "
-                                 "got {}", 256 + num_specials, num_specials, vocab_size));
+    throw UsageError(
+        fmt::format("[vocab_size] must be at least {} (256 bytes and {} special tokens), "
+                    "got {}",
+                    256 + num_specials, num_specials, vocab_size));
   }
   const KnownPattern pattern = pattern_of(options.get_string("pre_tokenizer"));
   const text::PieceCounts counts = count_files(options.get_list("input"), pattern);
 
   text::BpeTrainerOptions training;
   training.num_tokens = static_cast<size_t>(vocab_size - num_specials);
-  training.min_frequency = static_cast<uint64_t>(std::max<int64_t>(1, options.get_int("min_frequency")));
+  training.min_frequency =
+      static_cast<uint64_t>(std::max<int64_t>(1, options.get_int("min_frequency")));
   ProgressBar progress("merging", training.num_tokens, "tokens");
   training.on_progress = [&](size_t done) { progress.update(done); };
   const text::TrainedBpe trained = text::train_bpe(counts, training);

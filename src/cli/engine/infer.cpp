@@ -223,7 +223,7 @@ int run_infer(const Options& options) {
     const fs::path directory = fs::absolute(options.get_string("output")).parent_path();
     require_writable_directory(directory);
   }
-  InferenceModel loaded = load_for_inference(options);
+  InferenceModel loaded = load_for_inference(options, options.get_bool("raw"));
   if (chat) return run_chat_with(options, loaded);
 
   for (Question& question : questions) {

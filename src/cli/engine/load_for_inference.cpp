@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "device/select.h"
+#include "train/model_names.h"
 
 namespace danlu::cli {
 namespace {
@@ -45,6 +46,8 @@ std::string trained_template(const Json& run_args) {
 ModelLocation locate_model(const Options& options) {
   ModelLocation where;
   if (options.has_value("model")) where.model = options.get_string("model");
+  if (options.has_value("model_type") && where.model.empty())
+    where.model = options.get_string("model_type");
   if (options.has_value("adapters")) where.adapter = options.get_string("adapters");
   if (where.model.empty() && !options.positional().empty())
     where.model = options.positional().front();
@@ -82,13 +85,18 @@ ModelLocation locate_model(const Options& options) {
       log::info("base model: {} (named by the adapter)", where.model.string());
     }
   }
+  // A short name or hub id is looked up in the local caches, as training does.
+  if (!fs::is_directory(where.model) && where.model.string().front() != '/' &&
+      where.model.string().front() != '.') {
+    where.model = train::locate_model(where.model.string());
+  }
   require_directory(where.model, "--model");
   if (where.run_args.empty() && fs::exists(where.model / "args.json"))
     where.run_args = read_json_file(where.model / "args.json");
   return where;
 }
 
-InferenceModel load_for_inference(const Options& options) {
+InferenceModel load_for_inference(const Options& options, bool raw) {
   const ModelLocation where = locate_model(options);
   InferenceModel loaded;
   loaded.model_directory = where.model;
@@ -97,7 +105,6 @@ InferenceModel load_for_inference(const Options& options) {
   loaded.defaults = infer::load_generation_defaults(where.model);
   const std::string named = options.has_value("prompt_type") ? options.get_string("prompt_type")
                                                              : trained_template(where.run_args);
-  const bool raw = options.get_bool_or("raw", false);
   const std::string built_in =
       arch::family_of(read_json_file(where.model / "config.json")).default_template;
   if (!raw &&

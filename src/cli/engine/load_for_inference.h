@@ -33,7 +33,8 @@ ModelLocation locate_model(const Options& options);
 
 /// Loads everything. Errors: those of the loaders; ModelError if the tokenizer is larger than the
 /// model's vocabulary.
-InferenceModel load_for_inference(const Options& options);
+/// raw: no chat template is wanted (encoder stays nullptr).
+InferenceModel load_for_inference(const Options& options, bool raw = false);
 
 /// Flags over generation_config.json over defaults.
 infer::SamplingParams sampling_from(const Options& options,

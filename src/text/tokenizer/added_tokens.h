@@ -52,8 +52,8 @@ class AddedTokens {
  public:
   /// Registers a token; one with the same content is replaced. Empty contents are ignored.
   void add(AddedToken token);
-  /// Prepares searching. `normalizer` (may be nullptr) is applied to the tokens that are looked for in
-  /// normalized text.
+  /// Prepares searching. `normalizer` (may be nullptr) is applied to the tokens that are looked for
+  /// in normalized text.
   void build(const Normalizer* normalizer);
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }

@@ -49,10 +49,13 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Pair>& pairs, BpeOpt
     const MergeTable::Merge merge{vocabulary_.find(left), vocabulary_.find(right),
                                   vocabulary_.find(joined)};
     if (merge.left < 0 || merge.right < 0 || merge.result < 0) {
-      const std::string_view missing =
-          merge.left < 0 ? left : merge.right < 0 ? right : std::string_view(joined);
-      throw ModelError(fmt::format("{}: merge {} (\"{}\" \"{}\") needs the token \"{}\", which the "
-                                   "vocabulary lacks", origin, merges.size(), left, right, missing));
+      const std::string_view missing = merge.left < 0    ? left
+                                       : merge.right < 0 ? right
+                                                         : std::string_view(joined);
+      throw ModelError(
+          fmt::format("{}: merge {} (\"{}\" \"{}\") needs the token \"{}\", which the "
+                      "vocabulary lacks",
+                      origin, merges.size(), left, right, missing));
     }
     merges.push_back(merge);
   }
@@ -100,11 +103,11 @@ void BpeModel::find_joins_of_chars() {
     return token.size() == 6 && token[0] == '<' &&
            std::find(fallback_ids_.begin(), fallback_ids_.end(), id) != fallback_ids_.end();
   };
-  // Unknown characters that are fused or dropped, or byte tokens that take part in merges, reach over
-  // cuts.
-  const bool all_known = options_.byte_fallback && std::none_of(fallback_ids_.begin(),
-                                                                fallback_ids_.end(),
-                                                                [](TokenId id) { return id < 0; });
+  // Unknown characters that are fused or dropped, or byte tokens that take part in merges, reach
+  // over cuts.
+  const bool all_known =
+      options_.byte_fallback &&
+      std::none_of(fallback_ids_.begin(), fallback_ids_.end(), [](TokenId id) { return id < 0; });
   if (!all_known && (options_.fuse_unk || unk_id_ < 0)) return;
   joins_.assign((size_t{1} << kJoinBits) / 64, 0);
   bool sound = true;

@@ -43,8 +43,8 @@ class MergeTable {
     uint32_t rank = kNone;
   };
   static size_t hash(TokenId left, TokenId right) {
-    const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 |
-                         static_cast<uint32_t>(right);
+    const uint64_t key =
+        static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
     return (key * 0x9E3779B97F4A7C15ull) >> 24;
   }
   std::vector<Slot> slots_;
@@ -66,8 +66,8 @@ class BpeModel final : public Model {
   BpeModel(Vocabulary vocabulary, const std::vector<Pair>& merges, BpeOptions options,
            const std::string& origin);
 
-  /// True if all 256 characters of the byte-level alphabet are tokens and words carry no affixes: then
-  /// pieces may be given as raw bytes after use_raw_bytes.
+  /// True if all 256 characters of the byte-level alphabet are tokens and words carry no affixes:
+  /// then pieces may be given as raw bytes after use_raw_bytes.
   bool can_use_raw_bytes() const;
   /// From now on encode_piece takes raw bytes where the vocabulary means the byte-level alphabet.
   void use_raw_bytes();
@@ -85,7 +85,8 @@ class BpeModel final : public Model {
   }
 
  private:
-  /// True if the first or second character takes three bytes or more: only such text is worth cutting.
+  /// True if the first or second character takes three bytes or more: only such text is worth
+  /// cutting.
   static bool begins_wide(std::string_view piece) {
     return static_cast<unsigned char>(piece[0]) >= 0xE0 ||
            (piece.size() > 1 && static_cast<unsigned char>(piece[1]) >= 0xE0);
@@ -126,10 +127,10 @@ class BpeModel final : public Model {
   MergeTable merges_;
   bool raw_bytes_ = false;
   TokenId unk_id_ = -1;
-  std::vector<TokenId> byte_ids_;        // [256] characters of the byte-level alphabet; -1: no token
-  std::vector<TokenId> fallback_ids_;    // [256] "<0x00>" …; -1: no token
-  std::vector<TokenId> char_ids_;        // tokens of one character below kCharIds; -1: no token
-  std::vector<uint32_t> byte_pair_rank_; // [256*256] merges of two bytes, raw bytes only
+  std::vector<TokenId> byte_ids_;      // [256] characters of the byte-level alphabet; -1: no token
+  std::vector<TokenId> fallback_ids_;  // [256] "<0x00>" …; -1: no token
+  std::vector<TokenId> char_ids_;      // tokens of one character below kCharIds; -1: no token
+  std::vector<uint32_t> byte_pair_rank_;  // [256*256] merges of two bytes, raw bytes only
   // Bit set of (hashed) character pairs over which some merge joins. Between two characters not in
   // it no merge can ever happen, so that a text may be cut there. Empty: cutting is not sound.
   std::vector<uint64_t> joins_;

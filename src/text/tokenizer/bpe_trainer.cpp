@@ -129,8 +129,8 @@ class Trainer {
     const auto count = static_cast<int64_t>(words_[w].count);
     size_t kept = 0;
     for (size_t i = 0; i < symbols.size(); ++i) {
-      const bool here = i + 1 < symbols.size() && symbols[i] == left_of(pair) &&
-                        symbols[i + 1] == right_of(pair);
+      const bool here =
+          i + 1 < symbols.size() && symbols[i] == left_of(pair) && symbols[i + 1] == right_of(pair);
       if (!here) {
         symbols[kept++] = symbols[i];
         continue;
@@ -206,11 +206,18 @@ Json tokenizer_json_of(const TrainedBpe& trained, KnownPattern pattern,
   Json added = Json::array();
   int64_t next = static_cast<int64_t>(trained.tokens.size());
   for (const std::string& token : special_tokens) {
-    added.push_back({{"id", next++}, {"content", token}, {"single_word", false}, {"lstrip", false},
-                     {"rstrip", false}, {"normalized", false}, {"special", true}});
+    added.push_back({{"id", next++},
+                     {"content", token},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
   }
   const auto byte_level = [](bool use_regex) -> Json {
-    return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false},
+    return {{"type", "ByteLevel"},
+            {"add_prefix_space", false},
+            {"trim_offsets", false},
             {"use_regex", use_regex}};
   };
   Json pre_tokenizer = byte_level(true);
@@ -234,9 +241,15 @@ Json tokenizer_json_of(const TrainedBpe& trained, KnownPattern pattern,
           {"post_processor", byte_level(false)},
           {"decoder", byte_level(false)},
           {"model",
-           {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr},
-            {"continuing_subword_prefix", ""}, {"end_of_word_suffix", ""}, {"fuse_unk", false},
-            {"byte_fallback", false}, {"ignore_merges", false}, {"vocab", vocab},
+           {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", nullptr},
+            {"continuing_subword_prefix", ""},
+            {"end_of_word_suffix", ""},
+            {"fuse_unk", false},
+            {"byte_fallback", false},
+            {"ignore_merges", false},
+            {"vocab", vocab},
             {"merges", merges}}}};
 }
 

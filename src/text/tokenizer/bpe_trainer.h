@@ -36,8 +36,8 @@ struct BpeTrainerOptions {
   std::function<void(size_t)> on_progress;
 };
 
-/// Greedy BPE: always the most frequent pair, the smaller (left, right) ids first on ties. The result
-/// depends on `counts` alone. Fewer tokens than wanted if no pair is frequent enough.
+/// Greedy BPE: always the most frequent pair, the smaller (left, right) ids first on ties. The
+/// result depends on `counts` alone. Fewer tokens than wanted if no pair is frequent enough.
 TrainedBpe train_bpe(const PieceCounts& counts, const BpeTrainerOptions& options);
 
 /// tokenizer.json in the shape of Qwen2's (pattern kQwen2), or GPT-2's or Llama 3's pre-tokenizer.

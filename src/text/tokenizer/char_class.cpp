@@ -38,7 +38,8 @@ bool is_punctuation(int category) {
   return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
 
-/// Bits that follow from the general category. change: nullptr if it has been the same since Unicode 8.
+/// Bits that follow from the general category. change: nullptr if it has been the same since
+/// Unicode 8.
 uint16_t bits_of_category(int category, const CategoryChange* change) {
   const auto as_of = [&](int version) {
     return !change ? category : version >= change->since ? int{change->after} : int{change->before};

@@ -29,6 +29,8 @@ uint16_t slow_char_class(char32_t code_point);
 inline uint16_t char_class(const uint16_t* table, char32_t code_point) {
   return code_point < kCharTableSize ? table[code_point] : slow_char_class(code_point);
 }
-inline uint16_t char_class(char32_t code_point) { return char_class(char_class_table(), code_point); }
+inline uint16_t char_class(char32_t code_point) {
+  return char_class(char_class_table(), code_point);
+}
 
 }  // namespace danlu::text

@@ -11,7 +11,8 @@ namespace danlu::text {
 
 namespace {
 
-/// Reads an object from `name` if it is there; a broken file is the model's fault, not a data set's.
+/// Reads an object from `name` if it is there; a broken file is the model's fault, not a data
+/// set's.
 Json read_object(const fs::path& directory, const char* name, Companions& companions) {
   const fs::path path = directory / name;
   if (!fs::is_regular_file(path)) return Json::object();
@@ -61,8 +62,8 @@ void read_special(const Json& object, SpecialTokens& special) {
 
 TokenId checked_id(int64_t id, const std::string& origin) {
   if (id < 0 || id > Vocabulary::kMaxId) {
-    throw ModelError(fmt::format("{}: token id {} must be between 0 and {}", origin, id,
-                                 Vocabulary::kMaxId));
+    throw ModelError(
+        fmt::format("{}: token id {} must be between 0 and {}", origin, id, Vocabulary::kMaxId));
   }
   return static_cast<TokenId>(id);
 }

@@ -29,9 +29,9 @@ T field_or(const Json& spec, std::string_view key, T fallback, const std::string
     fits = false;
   }
   if (!fits) {
-    throw ModelError(fmt::format("{}: \"{}\" has the wrong type: {}", origin, key,
-                                 it->dump(-1, ' ', false, Json::error_handler_t::replace)
-                                     .substr(0, 80)));
+    throw ModelError(
+        fmt::format("{}: \"{}\" has the wrong type: {}", origin, key,
+                    it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80)));
   }
   return fallback;
 }
@@ -41,9 +41,9 @@ template <typename T>
 T field(const Json& spec, std::string_view key, const std::string& origin) {
   const auto it = spec.find(std::string(key));
   if (it == spec.end() || it->is_null()) {
-    throw ModelError(fmt::format("{}: \"{}\" is missing in {}", origin, key,
-                                 spec.dump(-1, ' ', false, Json::error_handler_t::replace)
-                                     .substr(0, 120)));
+    throw ModelError(
+        fmt::format("{}: \"{}\" is missing in {}", origin, key,
+                    spec.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 120)));
   }
   return field_or<T>(spec, key, T{}, origin);
 }

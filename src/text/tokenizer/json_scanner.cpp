@@ -75,14 +75,30 @@ uint32_t JsonScanner::hex4() {
 void JsonScanner::unescape(std::string& out) {
   const char c = at_ < text_.size() ? text_[at_++] : '\0';
   switch (c) {
-    case '"': case '\\': case '/': out += c; return;
-    case 'b': out += '\b'; return;
-    case 'f': out += '\f'; return;
-    case 'n': out += '\n'; return;
-    case 'r': out += '\r'; return;
-    case 't': out += '\t'; return;
-    case 'u': break;
-    default: fail("unknown escape in a string");
+    case '"':
+    case '\\':
+    case '/':
+      out += c;
+      return;
+    case 'b':
+      out += '\b';
+      return;
+    case 'f':
+      out += '\f';
+      return;
+    case 'n':
+      out += '\n';
+      return;
+    case 'r':
+      out += '\r';
+      return;
+    case 't':
+      out += '\t';
+      return;
+    case 'u':
+      break;
+    default:
+      fail("unknown escape in a string");
   }
   uint32_t unit = hex4();
   if (unit >= 0xD800 && unit < 0xDC00 && text_.substr(at_, 2) == "\\u") {

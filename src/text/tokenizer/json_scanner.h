@@ -8,8 +8,8 @@
 
 namespace danlu::text {
 
-/// A cursor over JSON text. Small values are handed to the ordinary parser (`value`), large ones are
-/// walked in place. Errors of every method: ModelError "<origin>:<line>:<column>: <what>".
+/// A cursor over JSON text. Small values are handed to the ordinary parser (`value`), large ones
+/// are walked in place. Errors of every method: ModelError "<origin>:<line>:<column>: <what>".
 class JsonScanner {
  public:
   JsonScanner(std::string_view text, std::string origin);
@@ -36,8 +36,8 @@ class JsonScanner {
     do on_item();
     while (more(']'));
   }
-  /// A string; the view points into the source, or into `storage` if it had escapes. Ill-formed UTF-8
-  /// and lone surrogates become U+FFFD.
+  /// A string; the view points into the source, or into `storage` if it had escapes. Ill-formed
+  /// UTF-8 and lone surrogates become U+FFFD.
   std::string_view string(std::string& storage);
   int64_t integer();
   double number();

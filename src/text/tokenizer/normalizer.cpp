@@ -286,12 +286,18 @@ std::string decode_base64(std::string_view text, const std::string& origin) {
   for (const char c : text) {
     if (c == '=' || c == '\n') continue;
     uint32_t value;
-    if (c >= 'A' && c <= 'Z') value = c - 'A';
-    else if (c >= 'a' && c <= 'z') value = c - 'a' + 26;
-    else if (c >= '0' && c <= '9') value = c - '0' + 52;
-    else if (c == '+') value = 62;
-    else if (c == '/') value = 63;
-    else throw ModelError(fmt::format("{}: \"precompiled_charsmap\" is not base64", origin));
+    if (c >= 'A' && c <= 'Z')
+      value = c - 'A';
+    else if (c >= 'a' && c <= 'z')
+      value = c - 'a' + 26;
+    else if (c >= '0' && c <= '9')
+      value = c - '0' + 52;
+    else if (c == '+')
+      value = 62;
+    else if (c == '/')
+      value = 63;
+    else
+      throw ModelError(fmt::format("{}: \"precompiled_charsmap\" is not base64", origin));
     bits = bits << 6 | value;
     count += 6;
     if (count >= 8) {

@@ -1,4 +1,5 @@
-// text/tokenizer/normalizer.h: what is done to text before it is split (tokenizer.json "normalizer").
+// text/tokenizer/normalizer.h: what is done to text before it is split (tokenizer.json
+// "normalizer").
 #pragma once
 #include <memory>
 #include <string>
@@ -14,7 +15,8 @@ class Normalizer {
   virtual ~Normalizer() = default;
   /// REQUIRES: text is valid UTF-8; so is the result.
   virtual void normalize(std::string& text) const = 0;
-  /// True if normalize would surely leave `text` as it is: saves the copy. May say false needlessly.
+  /// True if normalize would surely leave `text` as it is: saves the copy. May say false
+  /// needlessly.
   virtual bool leaves_unchanged(std::string_view text) const { return text.empty(); }
 };
 

@@ -166,9 +166,10 @@ class PrecompiledNormalizer final : public Normalizer {
 
 std::unique_ptr<Normalizer> make_bert_normalizer(const Json& spec, const std::string& origin) {
   const bool lowercase = field_or(spec, "lowercase", true, origin);
-  return std::make_unique<BertNormalizer>(
-      field_or(spec, "clean_text", true, origin), field_or(spec, "handle_chinese_chars", true, origin),
-      field_or(spec, "strip_accents", lowercase, origin), lowercase);
+  return std::make_unique<BertNormalizer>(field_or(spec, "clean_text", true, origin),
+                                          field_or(spec, "handle_chinese_chars", true, origin),
+                                          field_or(spec, "strip_accents", lowercase, origin),
+                                          lowercase);
 }
 
 std::unique_ptr<Normalizer> make_precompiled_normalizer(std::string charsmap,
@@ -179,8 +180,10 @@ std::unique_ptr<Normalizer> make_precompiled_normalizer(std::string charsmap,
   uint32_t trie_bytes = 0;
   if (charsmap.size() >= 4) std::memcpy(&trie_bytes, charsmap.data(), 4);
   if (charsmap.size() < 4 || trie_bytes % 4 != 0 || trie_bytes > charsmap.size() - 4) {
-    throw ModelError(fmt::format("{}: the precompiled character map is damaged: it names a trie of "
-                                 "{} bytes and has {}", origin, trie_bytes, charsmap.size()));
+    throw ModelError(
+        fmt::format("{}: the precompiled character map is damaged: it names a trie of "
+                    "{} bytes and has {}",
+                    origin, trie_bytes, charsmap.size()));
   }
   std::string replacements = charsmap.substr(4 + trie_bytes);
   if (!is_valid_utf8(replacements)) {

@@ -12,8 +12,8 @@ namespace danlu::text {
 
 static_assert(std::endian::native == std::endian::little, "PieceCache keys are little-endian");
 
-/// A direct-mapped cache: a newer piece takes the place of an older one with the same slot. An entry
-/// is one cache line. Not thread-safe.
+/// A direct-mapped cache: a newer piece takes the place of an older one with the same slot. An
+/// entry is one cache line. Not thread-safe.
 class PieceCache {
  public:
   static constexpr size_t kMaxLength = 30;

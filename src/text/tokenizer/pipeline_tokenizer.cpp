@@ -39,14 +39,13 @@ PipelineTokenizer::PipelineTokenizer(Pipeline pipeline, Companions companions,
   config_ = std::move(companions.config);
 }
 
-/// The Llama and Gemma classes of transformers write their own template from two flags and do not ask
-/// the one in tokenizer.json.
+/// The Llama and Gemma classes of transformers write their own template from two flags and do not
+/// ask the one in tokenizer.json.
 void PipelineTokenizer::follow_class_flags(const Companions& companions) {
   const std::string name = companions.tokenizer_class();
-  const bool writes_template = name.starts_with("LlamaTokenizer") ||
-                               name.starts_with("CodeLlamaTokenizer") ||
-                               name.starts_with("GemmaTokenizer") ||
-                               name.starts_with("InternLM2Tokenizer");
+  const bool writes_template =
+      name.starts_with("LlamaTokenizer") || name.starts_with("CodeLlamaTokenizer") ||
+      name.starts_with("GemmaTokenizer") || name.starts_with("InternLM2Tokenizer");
   const auto wants_bos = companions.flag("add_bos_token");
   const auto wants_eos = companions.flag("add_eos_token");
   if (!writes_template || (!wants_bos && !wants_eos)) return;
@@ -153,8 +152,8 @@ std::string PipelineTokenizer::decode_bytes(std::span<const TokenId> ids, bool s
 std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
   for (const TokenId id : ids) {
     if (id < 0 || static_cast<size_t>(id) >= size_) {
-      throw ModelError(fmt::format("token id {} is not in the vocabulary: ids are 0 to {}", id,
-                                   size_ - 1));
+      throw ModelError(
+          fmt::format("token id {} is not in the vocabulary: ids are 0 to {}", id, size_ - 1));
     }
   }
   if (pipeline_.decoder && pipeline_.decoder->is_byte_level()) {

@@ -1,4 +1,5 @@
-// text/tokenizer/pipeline_tokenizer.h: the tokenizer.json pipeline, from whatever files it is built.
+// text/tokenizer/pipeline_tokenizer.h: the tokenizer.json pipeline, from whatever files it is
+// built.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -64,7 +65,8 @@ std::shared_ptr<const Tokenizer> load_tokenizer_json(const std::filesystem::path
 /// The same from text in memory, without companion files (tests, fuzzing). origin: for errors.
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string_view text,
                                                       const std::string& origin);
-/// vocab.json + merges.txt, byte-level; Qwen2's pre-tokenizer if tokenizer_class says so, else GPT-2's.
+/// vocab.json + merges.txt, byte-level; Qwen2's pre-tokenizer if tokenizer_class says so, else
+/// GPT-2's.
 std::shared_ptr<const Tokenizer> load_vocab_and_merges(const std::filesystem::path& vocab,
                                                        const std::filesystem::path& merges);
 /// tokenizer.model through libsentencepiece.

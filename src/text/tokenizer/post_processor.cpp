@@ -19,7 +19,8 @@ TokenId checked_id(const Json& value, const std::string& origin) {
 TokenId pair_id(const Json& spec, const char* key, const std::string& origin) {
   const Json& pair = member(spec, key, origin);
   if (!pair.is_array() || pair.size() != 2) {
-    throw ModelError(fmt::format("{}: \"{}\" of the post-processor must be [token, id]", origin, key));
+    throw ModelError(
+        fmt::format("{}: \"{}\" of the post-processor must be [token, id]", origin, key));
   }
   return checked_id(pair[1], origin);
 }
@@ -36,8 +37,7 @@ PostProcessor read_template(const Json& spec, const std::string& origin) {
       seen_text = true;
       continue;
     }
-    const auto name =
-        field<std::string>(member(piece, "SpecialToken", origin), "id", origin);
+    const auto name = field<std::string>(member(piece, "SpecialToken", origin), "id", origin);
     for (const Json& id : member(member(specials, name, origin), "ids", origin)) {
       (seen_text ? result.suffix : result.prefix).push_back(checked_id(id, origin));
     }

@@ -270,8 +270,10 @@ SplitBehavior behavior_of(const Json& spec, const char* fallback, const std::str
   if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
-  throw ModelError(fmt::format("{}: \"behavior\" must be Removed, Isolated, MergedWithPrevious, "
-                               "MergedWithNext or Contiguous, got \"{}\"", origin, name));
+  throw ModelError(
+      fmt::format("{}: \"behavior\" must be Removed, Isolated, MergedWithPrevious, "
+                  "MergedWithNext or Contiguous, got \"{}\"",
+                  origin, name));
 }
 
 void add_split(const Json& spec, Steps& steps, const std::string& origin) {
@@ -288,8 +290,8 @@ void add_split(const Json& spec, Steps& steps, const std::string& origin) {
   const KnownPattern known = known_pattern(regex);
   // A known pattern leaves no gaps, so that isolating its matches is all there is to do; removing
   // what lies between its matches (Removed, inverted) comes to the same.
-  if (known != KnownPattern::kNone && ((behavior == SplitBehavior::kIsolated) ||
-                                       (behavior == SplitBehavior::kRemoved && invert))) {
+  if (known != KnownPattern::kNone &&
+      ((behavior == SplitBehavior::kIsolated) || (behavior == SplitBehavior::kRemoved && invert))) {
     steps.push_back(std::make_unique<ScannerPreTokenizer>(known));
     return;
   }
@@ -306,12 +308,17 @@ void add_metaspace(const Json& spec, Steps& steps, const std::string& origin) {
     scheme = "never";
   }
   Metaspace::Prepend prepend;
-  if (scheme == "always") prepend = Metaspace::Prepend::kAlways;
-  else if (scheme == "first") prepend = Metaspace::Prepend::kFirst;
-  else if (scheme == "never") prepend = Metaspace::Prepend::kNever;
+  if (scheme == "always")
+    prepend = Metaspace::Prepend::kAlways;
+  else if (scheme == "first")
+    prepend = Metaspace::Prepend::kFirst;
+  else if (scheme == "never")
+    prepend = Metaspace::Prepend::kNever;
   else {
-    throw ModelError(fmt::format("{}: \"prepend_scheme\" must be always, first or never, got "
-                                 "\"{}\"", origin, scheme));
+    throw ModelError(
+        fmt::format("{}: \"prepend_scheme\" must be always, first or never, got "
+                    "\"{}\"",
+                    origin, scheme));
   }
   steps.push_back(std::make_unique<Metaspace>(std::move(replacement), prepend,
                                               field_or(spec, "split", true, origin)));
@@ -345,10 +352,10 @@ void add_steps(const Json& spec, Steps& steps, const std::string& origin) {
     steps.push_back(
         pattern_split(each_char(is_punctuation), behavior_of(spec, "Isolated", origin)));
   } else if (type == "Digits") {
-    steps.push_back(pattern_split(each_char(is_numeric),
-                                  field_or(spec, "individual_digits", false, origin)
-                                      ? SplitBehavior::kIsolated
-                                      : SplitBehavior::kContiguous));
+    steps.push_back(
+        pattern_split(each_char(is_numeric), field_or(spec, "individual_digits", false, origin)
+                                                 ? SplitBehavior::kIsolated
+                                                 : SplitBehavior::kContiguous));
   } else if (type == "BertPreTokenizer") {
     steps.push_back(pattern_split(each_char(is_space), SplitBehavior::kRemoved));
     steps.push_back(pattern_split(each_char(is_punctuation), SplitBehavior::kIsolated));

@@ -1,11 +1,10 @@
 #include "text/tokenizer/regex.h"
 
 #include <fmt/format.h>
+#include <utf8proc.h>
 
 #include <mutex>
 #include <vector>
-
-#include <utf8proc.h>
 
 #include "base/error.h"
 #include "text/tokenizer/char_class.h"
@@ -19,8 +18,8 @@ namespace danlu::text {
 
 namespace {
 
-// Oniguruma's \w in Unicode: Alphabetic, marks, decimal numbers, connector punctuation. Outside of a
-// class it also takes Latin-1's superscripts and fractions.
+// Oniguruma's \w in Unicode: Alphabetic, marks, decimal numbers, connector punctuation. Outside of
+// a class it also takes Latin-1's superscripts and fractions.
 constexpr std::string_view kWordItems = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view kWordAlone =
     R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
@@ -50,8 +49,10 @@ class Translator {
 
  private:
   [[noreturn]] void fail(std::string_view what) const {
-    throw ModelError(fmt::format("{}: the regular expression \"{}\" uses {} at position {}, which is "
-                                 "not supported", origin_, pattern_, what, at_));
+    throw ModelError(
+        fmt::format("{}: the regular expression \"{}\" uses {} at position {}, which is "
+                    "not supported",
+                    origin_, pattern_, what, at_));
   }
 
   void escape(bool in_class) {
@@ -60,11 +61,21 @@ class Translator {
     at_ += 2;
     switch (c) {
       // PCRE2 counts U+180E as space even with UCP; White_Space is what Oniguruma means.
-      case 's': out_ += R"(\p{White_Space})"; return;
-      case 'S': out_ += R"(\P{White_Space})"; return;
-      case 'd': out_ += R"(\p{Nd})"; return;
-      case 'D': out_ += R"(\P{Nd})"; return;
-      case 'h': out_ += in_class ? "0-9a-fA-F" : "[0-9a-fA-F]"; return;
+      case 's':
+        out_ += R"(\p{White_Space})";
+        return;
+      case 'S':
+        out_ += R"(\P{White_Space})";
+        return;
+      case 'd':
+        out_ += R"(\p{Nd})";
+        return;
+      case 'D':
+        out_ += R"(\P{Nd})";
+        return;
+      case 'h':
+        out_ += in_class ? "0-9a-fA-F" : "[0-9a-fA-F]";
+        return;
       case 'H':
         if (in_class) fail("\\H inside a class");
         out_ += "[^0-9a-fA-F]";
@@ -129,8 +140,11 @@ class Translator {
     out_ += "(?";
     at_ += 2;
     size_t end = at_;
-    while (end < pattern_.size() && std::string_view("imx-").find(pattern_[end]) != std::string_view::npos) ++end;
-    if (end == at_ || end >= pattern_.size() || (pattern_[end] != ':' && pattern_[end] != ')')) return;
+    while (end < pattern_.size() &&
+           std::string_view("imx-").find(pattern_[end]) != std::string_view::npos)
+      ++end;
+    if (end == at_ || end >= pattern_.size() || (pattern_[end] != ':' && pattern_[end] != ')'))
+      return;
     for (; at_ < end; ++at_) out_ += pattern_[at_] == 'm' ? 's' : pattern_[at_];
   }
 
@@ -144,24 +158,42 @@ class Translator {
 char32_t stand_in(char32_t c) {
   const bool wide = c >= 0x10000;
   switch (category_as_of(c, kRegexUnicode)) {
-    case UTF8PROC_CATEGORY_LU: return wide ? 0x10400 : 0x1E00;
-    case UTF8PROC_CATEGORY_LL: return wide ? 0x10428 : 0x1E01;
-    case UTF8PROC_CATEGORY_LT: return 0x1F88;
-    case UTF8PROC_CATEGORY_LM: return wide ? 0x16B40 : 0x1D2C;
-    case UTF8PROC_CATEGORY_LO: return c >= 0x20000 ? 0x20000 : wide ? 0x10280 : 0xA000;
-    case UTF8PROC_CATEGORY_MN: return wide ? 0x101FD : 0x1AB0;
-    case UTF8PROC_CATEGORY_MC: return wide ? 0x11000 : 0x1B04;
-    case UTF8PROC_CATEGORY_ND: return wide ? 0x104A0 : 0x1B50;
-    case UTF8PROC_CATEGORY_NL: return wide ? 0x10140 : 0x2160;
-    case UTF8PROC_CATEGORY_NO: return wide ? 0x10107 : 0x2070;
-    case UTF8PROC_CATEGORY_PD: return wide ? 0x10EAD : 0x2010;
-    case UTF8PROC_CATEGORY_PO: return wide ? 0x10100 : 0x2020;
-    case UTF8PROC_CATEGORY_SM: return wide ? 0x1D6C1 : 0x2200;
-    case UTF8PROC_CATEGORY_SC: return 0x20A0;
-    case UTF8PROC_CATEGORY_SO: return wide ? 0x1D100 : 0x2100;
-    case UTF8PROC_CATEGORY_CF: return wide ? 0x1D173 : 0x2060;
-    case UTF8PROC_CATEGORY_CN: return wide ? 0xEFFFD : 0x2FE0;
-    default: return c;
+    case UTF8PROC_CATEGORY_LU:
+      return wide ? 0x10400 : 0x1E00;
+    case UTF8PROC_CATEGORY_LL:
+      return wide ? 0x10428 : 0x1E01;
+    case UTF8PROC_CATEGORY_LT:
+      return 0x1F88;
+    case UTF8PROC_CATEGORY_LM:
+      return wide ? 0x16B40 : 0x1D2C;
+    case UTF8PROC_CATEGORY_LO:
+      return c >= 0x20000 ? 0x20000 : wide ? 0x10280 : 0xA000;
+    case UTF8PROC_CATEGORY_MN:
+      return wide ? 0x101FD : 0x1AB0;
+    case UTF8PROC_CATEGORY_MC:
+      return wide ? 0x11000 : 0x1B04;
+    case UTF8PROC_CATEGORY_ND:
+      return wide ? 0x104A0 : 0x1B50;
+    case UTF8PROC_CATEGORY_NL:
+      return wide ? 0x10140 : 0x2160;
+    case UTF8PROC_CATEGORY_NO:
+      return wide ? 0x10107 : 0x2070;
+    case UTF8PROC_CATEGORY_PD:
+      return wide ? 0x10EAD : 0x2010;
+    case UTF8PROC_CATEGORY_PO:
+      return wide ? 0x10100 : 0x2020;
+    case UTF8PROC_CATEGORY_SM:
+      return wide ? 0x1D6C1 : 0x2200;
+    case UTF8PROC_CATEGORY_SC:
+      return 0x20A0;
+    case UTF8PROC_CATEGORY_SO:
+      return wide ? 0x1D100 : 0x2100;
+    case UTF8PROC_CATEGORY_CF:
+      return wide ? 0x1D173 : 0x2060;
+    case UTF8PROC_CATEGORY_CN:
+      return wide ? 0xEFFFD : 0x2FE0;
+    default:
+      return c;
   }
 }
 
@@ -252,11 +284,10 @@ std::string_view Regex::with_stand_ins(std::string_view text, std::string& stora
 bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end) const {
   const MatchBuffers buffers = state_->take();
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data() ? text.data() : "");
-  const int rc = state_->jit
-                     ? pcre2_jit_match(state_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK,
-                                       buffers.data, buffers.context)
-                     : pcre2_match(state_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK,
-                                   buffers.data, buffers.context);
+  const int rc = state_->jit ? pcre2_jit_match(state_->code, subject, text.size(), from,
+                                               PCRE2_NO_UTF_CHECK, buffers.data, buffers.context)
+                             : pcre2_match(state_->code, subject, text.size(), from,
+                                           PCRE2_NO_UTF_CHECK, buffers.data, buffers.context);
   if (rc >= 0) {
     const PCRE2_SIZE* ovector = pcre2_get_ovector_pointer(buffers.data);
     begin = ovector[0];

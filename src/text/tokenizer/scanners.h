@@ -33,10 +33,17 @@ class Scanner {
   template <typename F>
   void run(KnownPattern pattern, F&& on_piece) const {
     switch (pattern) {
-      case KnownPattern::kGpt2: each_piece<&Scanner::gpt2_end>(on_piece); return;
-      case KnownPattern::kQwen2: each_piece<&Scanner::modern_end<1>>(on_piece); return;
-      case KnownPattern::kLlama3: each_piece<&Scanner::modern_end<3>>(on_piece); return;
-      case KnownPattern::kNone: return;
+      case KnownPattern::kGpt2:
+        each_piece<&Scanner::gpt2_end>(on_piece);
+        return;
+      case KnownPattern::kQwen2:
+        each_piece<&Scanner::modern_end<1>>(on_piece);
+        return;
+      case KnownPattern::kLlama3:
+        each_piece<&Scanner::modern_end<3>>(on_piece);
+        return;
+      case KnownPattern::kNone:
+        return;
     }
   }
 

@@ -76,8 +76,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     };
     for (const TokenId id : ids) {
       if (id < 0 || static_cast<size_t>(id) >= size_) {
-        throw ModelError(fmt::format("token id {} is not in the vocabulary: ids are 0 to {}", id,
-                                     size_ - 1));
+        throw ModelError(
+            fmt::format("token id {} is not in the vocabulary: ids are 0 to {}", id, size_ - 1));
       }
       if (skip_special && is_special(id)) continue;
       if (const AddedToken* token = added_.by_id(id)) {
@@ -108,22 +108,23 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool is_special(TokenId id) const override {
     return added_.is_special(id) || (is_piece(id) && model_->is_control(id));
   }
-  bool is_text_final_after(TokenId id) const override { return !is_piece(id) || !model_->is_byte(id); }
+  bool is_text_final_after(TokenId id) const override {
+    return !is_piece(id) || !model_->is_byte(id);
+  }
 
  private:
   [[noreturn]] static void fail_load(const fs::path& path, std::string_view text,
                                      const std::string& why) {
     // Llama 3 and Qwen 1 ship tiktoken's ranks (base64, space, number) under names like this one.
     const std::string_view line = text.substr(0, text.find('\n'));
-    const bool is_tiktoken = line.size() < 200 && line.find(' ') != std::string_view::npos &&
-                             std::all_of(line.begin(), line.end(), [](char c) {
-                               return c > 0x1F && c < 0x7F;
-                             });
+    const bool is_tiktoken =
+        line.size() < 200 && line.find(' ') != std::string_view::npos &&
+        std::all_of(line.begin(), line.end(), [](char c) { return c > 0x1F && c < 0x7F; });
     if (is_tiktoken) {
-      throw ModelError(
-          fmt::format("{}: this is a tiktoken vocabulary, not a SentencePiece model", path.string()),
-          {"take tokenizer.json from the Hugging Face form of the model",
-           "请使用该模型 Hugging Face 版本中的 tokenizer.json"});
+      throw ModelError(fmt::format("{}: this is a tiktoken vocabulary, not a SentencePiece model",
+                                   path.string()),
+                       {"take tokenizer.json from the Hugging Face form of the model",
+                        "请使用该模型 Hugging Face 版本中的 tokenizer.json"});
     }
     throw ModelError(fmt::format("{}: not a SentencePiece model ({})", path.string(), why));
   }

@@ -157,9 +157,9 @@ class UnigramModel final : public Model {
 
   void push_span(std::string_view text, Scratch& scratch) const {
     if (const TokenId id = vocabulary_.find(text); id >= 0) return scratch.ids.push(id);
-    if (options_.byte_fallback &&
-        std::all_of(text.begin(), text.end(),
-                    [&](char b) { return byte_ids_[static_cast<unsigned char>(b)] >= 0; })) {
+    if (options_.byte_fallback && std::all_of(text.begin(), text.end(), [&](char b) {
+          return byte_ids_[static_cast<unsigned char>(b)] >= 0;
+        })) {
       for (const char b : text) scratch.ids.push(byte_ids_[static_cast<unsigned char>(b)]);
       return;
     }

@@ -14,7 +14,8 @@ struct UnigramOptions {
   bool byte_fallback = false;
 };
 /// The most probable segmentation (Viterbi). scores[id]: log probability.
-/// Errors: ModelError if unk_id is not a token; at encode time if an unknown character has no unk_id.
+/// Errors: ModelError if unk_id is not a token; at encode time if an unknown character has no
+/// unk_id.
 std::unique_ptr<Model> make_unigram_model(Vocabulary vocabulary, std::vector<double> scores,
                                           UnigramOptions options, const std::string& origin);
 
@@ -27,7 +28,8 @@ struct WordPieceOptions {
 std::unique_ptr<Model> make_wordpiece_model(Vocabulary vocabulary, WordPieceOptions options,
                                             const std::string& origin);
 
-/// Whole pieces only. Pieces that are no token give unk_token, or nothing if that is no token either.
+/// Whole pieces only. Pieces that are no token give unk_token, or nothing if that is no token
+/// either.
 std::unique_ptr<Model> make_wordlevel_model(Vocabulary vocabulary, const std::string& unk_token);
 
 }  // namespace danlu::text

@@ -103,8 +103,8 @@ void read_model(JsonScanner& json, ModelSource& source) {
 
 std::string model_type(const ModelSource& source, const std::string& origin) {
   // Files written before types were have to be told by their keys.
-  const std::string guess = source.has_merges           ? "BPE"
-                            : source.vocabulary_is_list ? "Unigram"
+  const std::string guess = source.has_merges                                  ? "BPE"
+                            : source.vocabulary_is_list                        ? "Unigram"
                             : source.rest.contains("max_input_chars_per_word") ? "WordPiece"
                                                                                : "WordLevel";
   return field_or(source.rest, "type", guess, origin);
@@ -146,8 +146,8 @@ std::unique_ptr<Model> make_model(ModelSource& source, const std::string& origin
     options.unk_token = field_or(rest, "unk_token", options.unk_token, origin);
     options.continuing_subword_prefix =
         field_or(rest, "continuing_subword_prefix", options.continuing_subword_prefix, origin);
-    options.max_input_chars_per_word = field_or(rest, "max_input_chars_per_word",
-                                                options.max_input_chars_per_word, origin);
+    options.max_input_chars_per_word =
+        field_or(rest, "max_input_chars_per_word", options.max_input_chars_per_word, origin);
     return make_wordpiece_model(std::move(source.vocabulary), std::move(options), origin);
   }
   if (type == "WordLevel") {
@@ -165,8 +165,9 @@ AddedToken read_added_token(const Json& spec, const Vocabulary& vocabulary,
   token.content = field<std::string>(spec, "content", origin);
   const auto id = field<int64_t>(spec, "id", origin);
   if (id < 0 || id > Vocabulary::kMaxId) {
-    throw ModelError(fmt::format("{}: added token \"{}\" has the id {}; it must be between 0 and {}",
-                                 origin, token.content, id, Vocabulary::kMaxId));
+    throw ModelError(
+        fmt::format("{}: added token \"{}\" has the id {}; it must be between 0 and {}", origin,
+                    token.content, id, Vocabulary::kMaxId));
   }
   token.id = vocabulary.find(token.content);
   token.single_word = field_or(spec, "single_word", false, origin);
@@ -193,8 +194,8 @@ Pipeline assemble(ModelSource& source, const Json& parts, const std::string& ori
   pipeline.decoder = make_decoder(part("decoder"), origin);
   pipeline.post_processor = make_post_processor(part("post_processor"), origin);
   const Vocabulary& vocabulary = pipeline.model->vocabulary();
-  // Ids are given out as HF does on loading, whatever the file says: the next one after the vocabulary
-  // and the tokens added so far.
+  // Ids are given out as HF does on loading, whatever the file says: the next one after the
+  // vocabulary and the tokens added so far.
   auto next_id = static_cast<TokenId>(vocabulary.count());
   for (const Json& token : part("added_tokens")) {
     AddedToken added = read_added_token(token, vocabulary, origin);
@@ -264,8 +265,10 @@ std::shared_ptr<const Tokenizer> load_vocab_and_merges(const fs::path& vocab_pat
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
     const size_t space = line.find(' ');
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-      throw ModelError(fmt::format("{}:{}: a merge must be two tokens with one space between, got "
-                                   "\"{}\"", merges_path.string(), number, line));
+      throw ModelError(
+          fmt::format("{}:{}: a merge must be two tokens with one space between, got "
+                      "\"{}\"",
+                      merges_path.string(), number, line));
     }
     source.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
@@ -278,7 +281,8 @@ std::shared_ptr<const Tokenizer> load_vocab_and_merges(const fs::path& vocab_pat
   if (companions.tokenizer_class().starts_with("Qwen2Tokenizer")) {
     Json mapping = byte_level;
     mapping["use_regex"] = false;
-    const Json split = {{"type", "Split"}, {"pattern", {{"Regex", std::string(kQwen2Regex)}}},
+    const Json split = {{"type", "Split"},
+                        {"pattern", {{"Regex", std::string(kQwen2Regex)}}},
                         {"behavior", "Isolated"}};
     parts["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {split, mapping}}};
     parts["normalizer"] = {{"type", "NFC"}};

@@ -24,8 +24,9 @@ constexpr LowerRange kNewLower[] = {
 };
 
 const CategoryChange* find_change(char32_t c) {
-  const auto* at = std::upper_bound(std::begin(kChanges), std::end(kChanges), c,
-                                    [](char32_t v, const CategoryChange& r) { return v < r.first; });
+  const auto* at =
+      std::upper_bound(std::begin(kChanges), std::end(kChanges), c,
+                       [](char32_t v, const CategoryChange& r) { return v < r.first; });
   if (at == std::begin(kChanges)) return nullptr;
   --at;
   return c <= at->last ? at : nullptr;

@@ -1,8 +1,8 @@
 // text/tokenizer/unicode_version.h: character properties as of a given version of Unicode.
 //
-// HF's tokenizers is built of parts that each carry their own version: Oniguruma (regular expressions)
-// 16, Rust's standard library 17, unicode_categories (punctuation, BERT's control characters) 8, its
-// normalizer 9. A character assigned later is unassigned to that part.
+// HF's tokenizers is built of parts that each carry their own version: Oniguruma (regular
+// expressions) 16, Rust's standard library 17, unicode_categories (punctuation, BERT's control
+// characters) 8, its normalizer 9. A character assigned later is unassigned to that part.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -33,9 +33,9 @@ inline size_t previous_char(std::string_view text, size_t at) {
 
 void append_utf8(char32_t code_point, std::string& out);
 
-/// Bytes of the well-formed character at text[at]; 0 if ill-formed, then `bad_length` is the length of
-/// its maximal subpart (Unicode 3.9, "U+FFFD Substitution of Maximal Subparts"; as WHATWG and Rust).
-/// `truncated` is set when the text ends inside a sequence that was well-formed so far.
+/// Bytes of the well-formed character at text[at]; 0 if ill-formed, then `bad_length` is the length
+/// of its maximal subpart (Unicode 3.9, "U+FFFD Substitution of Maximal Subparts"; as WHATWG and
+/// Rust). `truncated` is set when the text ends inside a sequence that was well-formed so far.
 size_t utf8_char_length(std::string_view text, size_t at, size_t& bad_length, bool& truncated);
 
 bool is_valid_utf8(std::string_view text);

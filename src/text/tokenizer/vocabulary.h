@@ -39,9 +39,9 @@ inline uint64_t hash_text(std::string_view s, uint64_t seed = 0) {
 class Vocabulary {
  public:
   void reserve(size_t count, size_t text_bytes);
-  /// Adds a token. A text added again takes the new id, as a JSON object's last key wins; an id given
-  /// to two texts keeps both for lookup and the last one for id_to_token.
-  /// REQUIRES: 0 <= id <= kMaxId.
+  /// Adds a token. A text added again takes the new id, as a JSON object's last key wins; an id
+  /// given to two texts keeps both for lookup and the last one for id_to_token. REQUIRES: 0 <= id
+  /// <= kMaxId.
   void add(std::string_view token, TokenId id);
 
   /// The id, or -1.

@@ -1,0 +1,154 @@
+// Damaged and ill-matched models: exit code 4 (8 where a file is missing), and the place by name.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "cli/bad_input.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class BadModel : public BadInput {
+ protected:
+  /// The answer asked of a copy of the good model whose weight file was rewritten by `damage`.
+  template <typename Damage>
+  ProgramResult ask_with_weights(Damage damage) const {
+    const fs::path model = (*this) / "model";
+    fs::remove_all(model);
+    copy_model();
+    write_content(model / "model.safetensors", damage(content_of(model / "model.safetensors")));
+    return ask(model);
+  }
+  ProgramResult ask_with_config(const std::string& from, const std::string& to) const {
+    const fs::path model = (*this) / "model";
+    fs::remove_all(model);
+    copy_model();
+    write_content(model / "config.json", content_of(good("config.json")));
+    replace_in_file(model / "config.json", from, to);
+    return ask(model);
+  }
+};
+
+TEST_F(BadModel, TheGoodOneAnswers) {
+  const ProgramResult result = ask(good("model"));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
+TEST_F(BadModel, MissingParts) {
+  expect_error(ask((*this) / "nowhere"), 8, {"[--model]", "nowhere", "hint: give a local"});
+  const std::vector<std::pair<std::string, std::string>> parts = {
+      {"config.json", "no config.json"},
+      {"model.safetensors", "no weights here; looked for model.safetensors"},
+      {"tokenizer.json", "no tokenizer here"}};
+  for (const auto& [file, words] : parts) {
+    const fs::path model = copy_model("without-" + file);
+    fs::remove(model / file);
+    expect_error(ask(model), 8, {model.string(), words});
+  }
+}
+
+TEST_F(BadModel, EmptyTruncatedAndOversizedWeights) {
+  expect_error(ask_with_weights([](const std::string&) { return std::string(); }), 4,
+               {"model.safetensors", "0 bytes", "hint: "});
+  expect_error(ask_with_weights([](const std::string& all) { return all.substr(0, 50); }), 4,
+               {"model.safetensors", "the header needs"});
+  expect_error(
+      ask_with_weights([](const std::string& all) { return all.substr(0, all.size() - 100); }), 4,
+      {"model.safetensors", "describes 144512 bytes", "holds 144412", "cut off or damaged"});
+  expect_error(ask_with_weights([](const std::string& all) { return all + std::string(64, '\0'); }),
+               4, {"model.safetensors", "describes 144512 bytes", "holds 144576"});
+}
+
+TEST_F(BadModel, WrongMagic) {
+  // A header length no machine can hold, an error page saved as weights, half a torch archive.
+  expect_error(ask_with_weights([](std::string all) { return all[7] = '\x40', all; }), 4,
+               {"model.safetensors", "beyond the limit"});
+  expect_error(ask_with_weights([](const std::string&) { return std::string("<html>404</html>"); }),
+               4, {"model.safetensors", "not a valid safetensors file"});
+  const fs::path model = copy_model("pickle");
+  fs::remove(model / "model.safetensors");
+  write_content(model / "pytorch_model.bin", "version https://git-lfs.github.com/spec/v1\n");
+  expect_error(
+      ask(model), 4,
+      {"pytorch_model.bin", "neither a safetensors nor a torch file", "hint: a Git LFS pointer"});
+}
+
+TEST_F(BadModel, NanWeight) {
+  expect_error(ask_with_weights([](std::string all) {
+                 const float nan = std::numeric_limits<float>::quiet_NaN();
+                 std::memcpy(all.data() + all.size() - sizeof nan, &nan, sizeof nan);
+                 return all;
+               }),
+               4, {"holds nan at element", "model.safetensors", "hint: the file is damaged"});
+}
+
+TEST_F(BadModel, TensorOfAnotherShape) {
+  expect_error(ask_with_config("\"intermediate_size\": 48", "\"intermediate_size\": 40"), 4,
+               {"model.layers.0.mlp.gate_proj.weight is [48, 32]", "the config asks for [40, 32]",
+                "hint: "});
+}
+
+TEST_F(BadModel, UnknownArchitecture) {
+  expect_error(ask_with_config("\"qwen2\"", "\"mamba\""), 4,
+               {"config.json", "unsupported architecture", "supported: llama, qwen2"});
+}
+
+TEST_F(BadModel, Divisibility) {
+  expect_error(ask_with_config("\"num_attention_heads\": 4", "\"num_attention_heads\": 5"), 4,
+               {"config.json", "num_attention_heads=5 must divide hidden_size=32"});
+  expect_error(ask_with_config("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3"), 4,
+               {"config.json", "num_key_value_heads=3 must divide num_attention_heads=4"});
+  expect_error(ask_with_config("\"hidden_size\": 32", "\"hidden_size\": \"big\""), 4,
+               {"config.json", "hidden_size must be a whole number", "got \"big\""});
+}
+
+TEST_F(BadModel, ConfigAndTokenizerThatEndTooSoon) {
+  for (const std::string file : {"config.json", "tokenizer.json"}) {
+    const fs::path model = copy_model("short-" + file);
+    const std::string all = content_of(model / file);
+    write_content(model / file, all.substr(0, all.size() / 2));
+    expect_error(ask(model), 4, {(model / file).string() + ":"});
+    write_content(model / file, "");
+    expect_error(ask(model), 4, {(model / file).string() + ":1:1: "});
+  }
+}
+
+TEST_F(BadModel, VocabularySmallerThanTheTokenizer) {
+  write("config.json", content_of(good("config.json")));
+  replace_in_file((*this) / "config.json", "\"vocab_size\": 320", "\"vocab_size\": 200");
+  expect_error(run({"init", "--config", "config.json", "--tokenizer", good("tokenizer"), "--output",
+                    "made"}),
+               4, {"has 280 ids, but vocab_size is 200", "hint: set vocab_size to 280"});
+  EXPECT_FALSE(fs::exists((*this) / "made"));
+
+  const ProgramResult made = run({"init", "--config", "config.json", "--output", "made"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  fs::copy(good("tokenizer"), (*this) / "made");
+  expect_error(ask((*this) / "made"), 4, {"the tokenizer has 280 ids", "only 200", "hint: "});
+  expect_error(train(good("good.jsonl"), {"--model", "made"}), 4, {"280 ids", "vocab_size is 200"});
+  EXPECT_FALSE(fs::exists((*this) / "run" / "checkpoint-1"));
+}
+
+TEST_F(BadModel, PromptLongerThanTheWindow) {
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += "fox ";
+  expect_error(ask(good("model"), words), 3,
+               {"tokens, the model's window holds 64", "hint: shorten the prompt"});
+
+  // In a file the row is named, and no answer is made before all rows were looked at.
+  const fs::path rows = write("rows.jsonl",
+                              "{\"instruction\": \"hi\", \"output\": \"x\"}\n"
+                              "{\"instruction\": \"" +
+                                  words + "\", \"output\": \"x\"}\n");
+  expect_error(run({"infer", "--model", good("model"), "--dataset", rows, "--output",
+                    "answers.jsonl", "--max_new_tokens", "1"}),
+               3, {"rows.jsonl:2: ", "the model's window holds 64"});
+  EXPECT_FALSE(fs::exists((*this) / "answers.jsonl"));
+}
+
+}  // namespace
+}  // namespace danlu::test

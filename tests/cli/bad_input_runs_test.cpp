@@ -1,0 +1,127 @@
+// Flags that do not fit, outputs that cannot be written, disks that fill up, damaged checkpoints:
+// the exit code says which, and what was there before stays.
+#include <sys/resource.h>
+
+#include "cli/bad_input.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class BadRun : public BadInput {
+ protected:
+  ProgramResult train_good(const std::vector<std::string>& more = {}) const {
+    return train(good("good.jsonl"), more);
+  }
+  fs::path checkpoint(int step) const {
+    return (*this) / "run" / ("checkpoint-" + std::to_string(step));
+  }
+};
+
+/// No file of this process and its children may grow beyond this while it lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(BadRun, UnknownFlagsAndValues) {
+  expect_error(train_good({"--learning_rat", "1"}), 2,
+               {"unknown flag --learning_rat", "hint: did you mean --learning_rate?"});
+  expect_error(train_good({"--lr", "abc"}), 2, {"--lr: expected a number, got 'abc'"});
+  expect_error(train_good({"--tuner", "ful"}), 2, {"--tuner: expected one of", "'full'?"});
+  expect_error(run({"srt"}), 2, {"unknown command 'srt'", "did you mean danlu sft?"});
+  write("run.yaml", "max_length: 32\nlearning_rat: 1\n");
+  expect_error(run({"sft", "run.yaml"}), 2,
+               {"run.yaml:2: unknown name 'learning_rat'", "did you mean learning_rate?"});
+  write("broken.yaml", "lr: [1\n");
+  expect_error(run({"sft", "broken.yaml"}), 2, {"broken.yaml:2:1: not valid YAML"});
+  EXPECT_FALSE(fs::exists((*this) / "run"));
+}
+
+TEST_F(BadRun, DivisibilityAndLimits) {
+  expect_error(train_good({"--global_batch_size", "5"}), 2,
+               {"--global_batch_size 5: must be a multiple of --batch_size 2"});
+  expect_error(train_good({"--max_length", "9999"}), 2, {"--max_length 9999", "64 positions"});
+  EXPECT_FALSE(fs::exists(checkpoint(1)));
+}
+
+TEST_F(BadRun, OutputThatCannotBeWritten) {
+  // A file in the way stops root too, which permissions do not.
+  write("in_the_way", "precious");
+  const std::vector<std::vector<std::string>> commands = {
+      {"init", "--config", good("config.json"), "--output", "in_the_way/model"},
+      {"tokenizer", "train", "--input", good("text.txt"), "--vocab_size", "300", "--output",
+       "in_the_way/tokenizer"},
+      {"preprocess", "--input", good("good.jsonl"), "--tokenizer", good("model"), "--output_prefix",
+       "in_the_way/ids"},
+      {"infer", "--model", good("model"), "--prompt", "hi", "--output",
+       "in_the_way/answers.jsonl"}};
+  for (const auto& command : commands)
+    expect_error(run(command), 8, {"in_the_way", "Not a directory"});
+  expect_error(train_good({"--output_dir", "in_the_way"}), 8, {"in_the_way", "Not a directory"});
+  expect_error(train_good({"--output_dir", "/proc/danlu"}), 8, {"/proc/danlu", "cannot create"});
+  EXPECT_EQ(content_of((*this) / "in_the_way"), "precious");
+}
+
+TEST_F(BadRun, ExistingOutputIsKept) {
+  const fs::path model = copy_model();
+  const auto before = contents_below(model);
+  expect_error(run({"init", "--config", good("config.json"), "--output", model}), 2,
+               {"exists and is not empty", "--overwrite"});
+  EXPECT_EQ(contents_below(model), before);
+}
+
+TEST_F(BadRun, DiskFullWhileSavingKeepsTheOldCheckpoint) {
+  ASSERT_EQ(train_good().exit_code, 0);
+  // As if the run had been stopped after its first step.
+  fs::remove_all(checkpoint(2));
+  const auto before = contents_below(checkpoint(1));
+  ASSERT_FALSE(before.empty());
+  {
+    const FileSizeLimit limit(100'000);  // the weights alone are 144,512 bytes
+    expect_error(train_good(), 8,
+                 {"checkpoint-2: cannot be saved", "File too large",
+                  "hint: earlier checkpoints are intact"});
+  }
+  EXPECT_EQ(contents_below(checkpoint(1)), before);
+  EXPECT_FALSE(fs::exists(checkpoint(2)));
+  for (const auto& entry : fs::directory_iterator((*this) / "run"))
+    EXPECT_EQ(entry.path().filename().string().find(".checkpoint-"), std::string::npos);
+
+  const ProgramResult again = train_good();
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("resuming from run/checkpoint-1"));
+  EXPECT_TRUE(fs::exists(checkpoint(2) / "DONE"));
+}
+
+TEST_F(BadRun, DiskFullWhileMakingAModelLeavesNothing) {
+  const FileSizeLimit limit(100'000);
+  expect_error(run({"init", "--config", good("config.json"), "--output", "made"}), 8,
+               {"model.safetensors: cannot write", "File too large"});
+  EXPECT_FALSE(fs::exists((*this) / "made"));
+}
+
+TEST_F(BadRun, DamagedCheckpointIsNamedAndTheOneBeforeUsed) {
+  ASSERT_EQ(train_good().exit_code, 0);
+  fs::resize_file(checkpoint(2) / "optim" / "state.safetensors", 1000);
+  expect_error(train_good({"--resume", "run/checkpoint-2"}), 8,
+               {"run/checkpoint-2: not a complete checkpoint", "state.safetensors has 1000 bytes"});
+  const ProgramResult again = train_good();
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err,
+              HasSubstr("run/checkpoint-2: file optim/state.safetensors has 1000 bytes"));
+  EXPECT_THAT(again.err, HasSubstr("resuming from run/checkpoint-1"));
+}
+
+}  // namespace
+}  // namespace danlu::test
