@@ -23,6 +23,10 @@ class BadModel : public BadInput {
     write_content(model / "model.safetensors", damage(content_of(model / "model.safetensors")));
     return ask(model);
   }
+  /// `danlu inspect` of a weight file with this content.
+  ProgramResult look_at_weights(const std::string& content) const {
+    return run({"inspect", write("w.safetensors", content)});
+  }
   ProgramResult ask_with_config(const std::string& from, const std::string& to) const {
     const fs::path model = (*this) / "model";
     fs::remove_all(model);
@@ -52,23 +56,22 @@ TEST_F(BadModel, MissingParts) {
 }
 
 TEST_F(BadModel, EmptyTruncatedAndOversizedWeights) {
-  expect_error(ask_with_weights([](const std::string&) { return std::string(); }), 4,
-               {"model.safetensors", "0 bytes", "hint: "});
-  expect_error(ask_with_weights([](const std::string& all) { return all.substr(0, 50); }), 4,
-               {"model.safetensors", "the header needs"});
+  const std::string all = content_of(good("model") / "model.safetensors");
+  expect_error(look_at_weights(""), 4, {"w.safetensors", "0 bytes", "hint: "});
+  expect_error(look_at_weights(all.substr(0, 50)), 4, {"w.safetensors", "the header needs"});
+  expect_error(look_at_weights(all + std::string(64, '\0')), 4,
+               {"w.safetensors", "describes 144512 bytes", "holds 144576"});
   expect_error(
-      ask_with_weights([](const std::string& all) { return all.substr(0, all.size() - 100); }), 4,
-      {"model.safetensors", "describes 144512 bytes", "holds 144412", "cut off or damaged"});
-  expect_error(ask_with_weights([](const std::string& all) { return all + std::string(64, '\0'); }),
-               4, {"model.safetensors", "describes 144512 bytes", "holds 144576"});
+      ask_with_weights([](const std::string& good) { return good.substr(0, good.size() - 100); }),
+      4, {"model.safetensors", "describes 144512 bytes", "holds 144412", "cut off or damaged"});
 }
 
 TEST_F(BadModel, WrongMagic) {
-  // A header length no machine can hold, an error page saved as weights, half a torch archive.
-  expect_error(ask_with_weights([](std::string all) { return all[7] = '\x40', all; }), 4,
-               {"model.safetensors", "beyond the limit"});
-  expect_error(ask_with_weights([](const std::string&) { return std::string("<html>404</html>"); }),
-               4, {"model.safetensors", "not a valid safetensors file"});
+  // A header length no machine can hold, an error page saved as weights, a Git LFS pointer.
+  std::string all = content_of(good("model") / "model.safetensors");
+  all[7] = '\x40';
+  expect_error(look_at_weights(all), 4, {"w.safetensors", "beyond the limit"});
+  expect_error(look_at_weights("<html>404</html>"), 4, {"not a valid safetensors file"});
   const fs::path model = copy_model("pickle");
   fs::remove(model / "model.safetensors");
   write_content(model / "pytorch_model.bin", "version https://git-lfs.github.com/spec/v1\n");
@@ -100,20 +103,28 @@ TEST_F(BadModel, UnknownArchitecture) {
 TEST_F(BadModel, Divisibility) {
   expect_error(ask_with_config("\"num_attention_heads\": 4", "\"num_attention_heads\": 5"), 4,
                {"config.json", "num_attention_heads=5 must divide hidden_size=32"});
-  expect_error(ask_with_config("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3"), 4,
+  write("config.json", content_of(good("config.json")));
+  replace_in_file((*this) / "config.json", "\"num_key_value_heads\": 2",
+                  "\"num_key_value_heads\": 3");
+  expect_error(run({"inspect", "config.json"}), 4,
                {"config.json", "num_key_value_heads=3 must divide num_attention_heads=4"});
-  expect_error(ask_with_config("\"hidden_size\": 32", "\"hidden_size\": \"big\""), 4,
+  replace_in_file((*this) / "config.json", "\"hidden_size\": 32", "\"hidden_size\": \"big\"");
+  expect_error(run({"inspect", "config.json"}), 4,
                {"config.json", "hidden_size must be a whole number", "got \"big\""});
 }
 
 TEST_F(BadModel, ConfigAndTokenizerThatEndTooSoon) {
-  for (const std::string file : {"config.json", "tokenizer.json"}) {
-    const fs::path model = copy_model("short-" + file);
-    const std::string all = content_of(model / file);
-    write_content(model / file, all.substr(0, all.size() / 2));
-    expect_error(ask(model), 4, {(model / file).string() + ":"});
-    write_content(model / file, "");
-    expect_error(ask(model), 4, {(model / file).string() + ":1:1: "});
+  copy_model();
+  const std::vector<std::pair<std::string, std::vector<std::string>>> readers = {
+      {"config.json", {"inspect", "model/config.json"}},
+      {"tokenizer.json", {"tokenize", "--model", "model", "hi"}}};
+  for (const auto& [name, command] : readers) {
+    const fs::path file = (*this) / "model" / name;
+    const std::string all = content_of(file);
+    write_content(file, all.substr(0, all.size() / 2));
+    expect_error(run(command), 4, {"model/" + name + ":"});
+    write_content(file, "");
+    expect_error(run(command), 4, {"model/" + name + ":1:1: "});
   }
 }
 

@@ -35,8 +35,8 @@ tasks smaller test 200 4 >"$out/data/smaller_test.jsonl"
 # Text to pre-train on: a licence that every Debian ships, and the questions with their answers as plain lines.
 cat /usr/share/common-licenses/Apache-2.0 >"$out/data/text.txt"
 sed -n '1,8000s/.*"instruction": "\(.*\)", "input": "", "output": "\(.*\)"}/\1 \2/p' "$out/data/train.jsonl" >>"$out/data/text.txt"
-wc -l "$out"/data/*.jsonl | head -4
-head -3 "$out/data/train.jsonl"
+wc -l "$out"/data/*.jsonl
+sed -n 1,3p "$out/data/train.jsonl"
 
 say "2/7 a tokenizer, and a model of random numbers"
 run tokenizer train --input "$out/data/text.txt" --vocab-size 600 --chat-template chatml --output "$out/tokenizer"
@@ -81,7 +81,7 @@ run merge --model "$out/sft" --adapters "$out/lora" --output "$out/merged"
 merged=$(accuracy "$out/merged" "$out/data/smaller_test.jsonl")
 
 say "7/7 a chat"
-printf '%s\n' "Which is larger, 58 or 85?" "Say these words backwards: moon tea house" "What number comes after 799?" "33 和 70 哪个更大？" |
+printf '%s\n' "Which is larger, 58 or 85?" "Say these words backwards: moon tea horse" "What number comes after 799?" "33 和 70 哪个更大？" |
   tee >(sed 's/^/>>> /' >"$out/asked.txt") | "$danlu" chat --model "$out/sft" --do-sample false 2>/dev/null >"$out/said.txt"
 paste -d '\n' "$out/asked.txt" "$out/said.txt"
 

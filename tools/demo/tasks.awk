@@ -10,7 +10,8 @@ function random(n) {  # 0 … n-1; 31-bit Lehmer generator: the same numbers und
   return int(state / 2147483647 * n)
 }
 
-function is_test(a, b, c) { return (a * 7919 + b * 104729 + c * 1299709) % 10 == 3 }
+# Two moduli: with one, membership would follow from the last digits alone.
+function is_test(a, b, c) { return (a * 7919 + b * 104729 + c * 1299709) % 9973 % 10 == 3 }
 
 function emit(question, answer) {
   printf "{\"instruction\": \"%s\", \"input\": \"\", \"output\": \"%s\"}\n", question, answer
