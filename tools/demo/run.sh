@@ -28,9 +28,9 @@ rm -rf "$out"
 mkdir -p "$out/data"
 
 say "1/7 data: questions with one right answer; no test question is ever trained on"
-tasks larger,next,reverse train 24000 1 >"$out/data/train.jsonl"
+tasks larger,next,reverse train 48000 1 >"$out/data/train.jsonl"
 tasks larger,next,reverse test 300 2 >"$out/data/test.jsonl"
-tasks smaller train 6000 3 >"$out/data/smaller_train.jsonl"
+tasks smaller train 20000 3 >"$out/data/smaller_train.jsonl"
 tasks smaller test 200 4 >"$out/data/smaller_test.jsonl"
 # Text to pre-train on: a licence that every Debian ships, and the questions with their answers as plain lines.
 cat /usr/share/common-licenses/Apache-2.0 >"$out/data/text.txt"
@@ -71,7 +71,7 @@ after=$(accuracy "$out/sft" "$out/data/test.jsonl")
 
 say "5/7 a further skill by LoRA: which is smaller?"
 small_before=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl")
-run sft --model "$out/sft" --dataset "$out/data/smaller_train.jsonl" --tuner lora --lora_rank 16 --lora_alpha 32 --lora_dropout 0 \
+run sft --model "$out/sft" --dataset "$out/data/smaller_train.jsonl" --tuner lora --lora_rank 32 --lora_alpha 64 --lora_dropout 0 \
   --output_dir "$out/lora" --no-version-dir --max_length 96 --batch_size 32 --accum 1 --epochs 1 --lr 3e-3 --dtype fp32 \
   --logging_steps 25 --save_strategy no --val_ratio 0
 small_after=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl" "$out/lora")
@@ -80,10 +80,15 @@ say "6/7 merging the adapter into the model"
 run merge --model "$out/sft" --adapters "$out/lora" --output "$out/merged"
 merged=$(accuracy "$out/merged" "$out/data/smaller_test.jsonl")
 
-say "7/7 a chat"
-printf '%s\n' "Which is larger, 58 or 85?" "Say these words backwards: moon tea horse" "What number comes after 799?" "33 和 70 哪个更大？" |
-  tee >(sed 's/^/>>> /' >"$out/asked.txt") | "$danlu" chat --model "$out/sft" --do-sample false 2>/dev/null >"$out/said.txt"
-paste -d '\n' "$out/asked.txt" "$out/said.txt"
+say "7/7 a chat (every question by itself: the model has learnt single turns)"
+while read -r question; do
+  printf '>>> %s\n%s\n' "$question" "$(printf '%s\n' "$question" | "$danlu" chat --model "$out/sft" --do-sample false 2>"$out/chat.log")"
+done <<'QUESTIONS'
+Which is larger, 58 or 85?
+Say these words backwards: moon tea horse
+What number comes after 799?
+33 和 70 哪个更大？
+QUESTIONS
 
 say "what was measured (held-out questions answered exactly)"
 printf '  before fine-tuning              %6s %%\n  after fine-tuning               %6s %%\n' "$before" "$after"
