@@ -28,7 +28,7 @@ rm -rf "$out"
 mkdir -p "$out/data"
 
 say "1/7 data: questions with one right answer; no test question is ever trained on"
-tasks larger,next,reverse train 48000 1 >"$out/data/train.jsonl"
+tasks larger,next,reverse train 40000 1 >"$out/data/train.jsonl"
 tasks larger,next,reverse test 300 2 >"$out/data/test.jsonl"
 tasks smaller train 20000 3 >"$out/data/smaller_train.jsonl"
 tasks smaller test 200 4 >"$out/data/smaller_test.jsonl"
