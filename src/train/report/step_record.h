@@ -9,7 +9,7 @@ struct StepRecord {
   int64_t step = 0, total_steps = 0;
   double epoch = 0;
   double loss = 0, token_accuracy = -1, grad_norm = 0, lr = 0, loss_scale = 1;
-  double elapsed_s = 0, remaining_s = 0;  ///< of this session
+  double elapsed_s = 0, remaining_s = 0;  ///< of this process
   double step_s = 0;                      ///< seconds a step
   double tokens_per_s = 0, samples_per_s = 0;
   double mfu = -1;            ///< -1: peak unknown
