@@ -7,6 +7,9 @@ build=$(realpath "${1:-build}")
 results=$build/test-results
 rm -rf "$results" && mkdir -p "$results"
 
+# What the program sets for itself: idle threads of libgomp and OpenBLAS sleep instead of spinning.
+export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000} OPENBLAS_THREAD_TIMEOUT=${OPENBLAS_THREAD_TIMEOUT:-4}
+
 GTEST_OUTPUT="xml:$results/" ctest --test-dir "$build" --output-on-failure -j2 "${@:2}"
 code=$?
 
