@@ -42,4 +42,11 @@ void write_json_file(const std::filesystem::path& path, const Json& value) {
   write_file_atomic(path, value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+void throw_wrong_type(std::string_view key, const char* wanted, const Json& found) {
+  std::string shown = found.dump(-1, ' ', false, Json::error_handler_t::replace);
+  constexpr size_t kShown = 40;
+  if (shown.size() > kShown) shown = std::string(found.type_name());
+  throw DataError(fmt::format("\"{}\" must be {}, got {}", key, wanted, shown));
+}
+
 }  // namespace danlu

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/cpu_quota.h"
+
 namespace danlu {
 
 size_t default_thread_count() {
@@ -20,10 +22,11 @@ size_t default_thread_count() {
     if (count > 0) return static_cast<size_t>(count);
   }
   cpu_set_t allowed;
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
-    return std::max(1, CPU_COUNT(&allowed));
-  }
-  return std::max(1u, std::thread::hardware_concurrency());
+  size_t count = std::max(1u, std::thread::hardware_concurrency());
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+    count = static_cast<size_t>(std::max(1, CPU_COUNT(&allowed)));
+  const size_t quota = cpu_quota();
+  return quota > 0 ? std::min(count, quota) : count;
 }
 
 struct ThreadPool::State {

@@ -1,5 +1,6 @@
 #include "device/peak.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,9 +10,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -22,6 +26,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "device/select.h"
 
 namespace danlu::device {
 namespace peak_detail {
@@ -102,10 +107,9 @@ float chain_fp32_128(float seed) {
   return _mm_cvtss_f32(all);
 }
 
-Counted choose(PeakKind kind) {
+Counted choose(bool bf16) {
   constexpr double kSteps = static_cast<double>(kChains) * kRounds * 2;
-  if (kind == PeakKind::kBf16 && __builtin_cpu_supports("avx512bf16"))
-    return {chain_bf16_512, kSteps * 32};
+  if (bf16 && __builtin_cpu_supports("avx512bf16")) return {chain_bf16_512, kSteps * 32};
   if (__builtin_cpu_supports("avx512f")) return {chain_fp32_512, kSteps * 16};
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     return {chain_fp32_256, kSteps * 8};
@@ -127,9 +131,7 @@ float chain_fp32_neon(float seed) {
   return total;
 }
 
-Counted choose(PeakKind) {
-  return {chain_fp32_neon, static_cast<double>(kChains) * kRounds * 2 * 4};
-}
+Counted choose(bool) { return {chain_fp32_neon, static_cast<double>(kChains) * kRounds * 2 * 4}; }
 
 #else
 
@@ -144,7 +146,7 @@ float chain_fp32_plain(float seed) {
   return total;
 }
 
-Counted choose(PeakKind) { return {chain_fp32_plain, static_cast<double>(kChains) * kRounds * 2}; }
+Counted choose(bool) { return {chain_fp32_plain, static_cast<double>(kChains) * kRounds * 2}; }
 
 #endif
 
@@ -171,10 +173,8 @@ double best_rate(const Counted& kernel) {
   return best;
 }
 
-}  // namespace peak_detail
-
-double measure_peak_flops(PeakKind kind) {
-  const peak_detail::Counted kernel = peak_detail::choose(kind);
+double measure_cpu(bool bf16) {
+  const Counted kernel = choose(bf16);
   std::vector<double> rates(default_thread_count(), 0);
   std::vector<std::thread> threads;
   // All at once: cores that share a power budget slow each other down, as they do in training.
@@ -183,7 +183,7 @@ double measure_peak_flops(PeakKind kind) {
     threads.emplace_back([&kernel, &rate, &waiting] {
       --waiting;
       while (waiting > 0) std::this_thread::yield();
-      rate = peak_detail::best_rate(kernel);
+      rate = best_rate(kernel);
     });
   }
   double total = 0;
@@ -194,23 +194,49 @@ double measure_peak_flops(PeakKind kind) {
   return total;
 }
 
-double peak_flops(PeakKind kind) {
-  if (const char* set = std::getenv("DEVICE_TFLOPS"); set && *set) {
-    const std::string_view text = set;
-    double tflops = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tflops);
-    if (error != std::errc() || end != text.data() + text.size() || !(tflops > 0) ||
-        !std::isfinite(tflops)) {
-      throw UsageError(
-          fmt::format("DEVICE_TFLOPS must be a number above 0 (TFLOP/s), got \"{}\"", text));
-    }
-    return tflops * 1e12;
+double measure_products(const at::Device& device, at::ScalarType type) {
+  constexpr int64_t kSize = 4096;
+  constexpr int kRuns = 8;
+  const at::NoGradGuard no_grad;
+  const at::Tensor a = at::full({kSize, kSize}, 0.01, at::TensorOptions(type).device(device));
+  double best_s = 1e30;
+  for (int run = 0; run < kRuns; ++run) {
+    const double begin = now_s();
+    at::mm(a, a)[0][0].item<float>();  // waits for the device
+    best_s = std::min(best_s, now_s() - begin);
   }
+  return 2.0 * kSize * kSize * kSize / best_s;
+}
+
+/// DEVICE_TFLOPS in FLOP/s; 0: not set.
+double peak_from_environment() {
+  const char* set = std::getenv("DEVICE_TFLOPS");
+  if (!set || !*set) return 0;
+  const std::string_view text = set;
+  double tflops = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tflops);
+  if (error != std::errc() || end != text.data() + text.size() || !(tflops > 0) ||
+      !std::isfinite(tflops)) {
+    throw UsageError(
+        fmt::format("DEVICE_TFLOPS must be a number above 0 (TFLOP/s), got \"{}\"", text));
+  }
+  return tflops * 1e12;
+}
+
+}  // namespace peak_detail
+
+double peak_flops(const at::Device& device, at::ScalarType type) {
+  using namespace peak_detail;
+  if (const double set = peak_from_environment(); set > 0) return set;
+  const at::ScalarType computed = has_matmul(device, type) ? type : at::kFloat;
   static std::mutex mutex;
-  static double measured[2] = {0, 0};
+  static std::map<std::pair<std::string, at::ScalarType>, double> measured;
   const std::lock_guard lock(mutex);
-  double& known = measured[static_cast<size_t>(kind)];
-  if (known == 0) known = measure_peak_flops(kind);
+  double& known = measured[{device.str(), computed}];
+  if (known == 0) {
+    known = device.is_cpu() ? measure_cpu(computed == at::kBFloat16)
+                            : measure_products(device, computed);
+  }
   return known;
 }
 

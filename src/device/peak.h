@@ -1,19 +1,17 @@
-// device/peak.h: how many floating point operations a second this machine can do: what MFU divides
-// by.
+// device/peak.h: how many floating point operations a second a device can do: what MFU divides by.
 #pragma once
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 namespace danlu::device {
 
-enum class PeakKind { kFp32, kBf16 };
-
-/// FLOP/s of all threads this process may use, measured once per process in at most 50 ms with
-/// chains of fused multiply-adds that stay in registers. kBf16 uses the CPU's bf16 dot products
-/// (AVX512-BF16); a CPU without them computes bf16 models in fp32, and the fp32 figure is the peak.
+/// FLOP/s, measured once per process, device and type.
+/// CPU: all threads this process may use, in at most 50 ms, with chains of fused multiply-adds that
+/// stay in registers; bf16 with AVX512-BF16's dot products. A type without products of its own
+/// (has_matmul) is computed in f32, and that is its peak.
+/// Accelerators: the best of a few large matrix products in the type.
 /// DEVICE_TFLOPS (a number above 0, in TFLOP/s) replaces the measurement.
 /// Errors: UsageError if DEVICE_TFLOPS is not such a number.
-double peak_flops(PeakKind kind);
-
-/// The measurement itself, without cache and environment.
-double measure_peak_flops(PeakKind kind);
+double peak_flops(const at::Device& device, at::ScalarType type);
 
 }  // namespace danlu::device

@@ -16,7 +16,9 @@ struct AttentionOptions {
 /// seen; indices count within the segment, the last query at the last key.
 ///
 /// Shapes  q_NQD [N, Q, D]; k_MKD, v_MKD [M, K, D]; K divides Q; result [N, Q, D].
-/// Dtypes  one dtype; scores are softmaxed in f32 (f64 for f64), the weights rounded to it.
+/// Dtypes  one dtype; scores are softmaxed in f32 (f64 for f64). The composite rounds the weights
+/// to
+///         the dtype as Hugging Face does, the fused CPU kernel keeps them wide.
 /// Grad    through q, k, v.
 /// Errors  ModelError naming shapes, or segments that do not cover them.
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,

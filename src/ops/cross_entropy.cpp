@@ -120,7 +120,9 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     if (weight_grad) d_weight = d_weight.to(weight_VH.scalar_type());
     ctx->saved_data["d_hidden"] = d_hidden;
     ctx->saved_data["d_weight"] = d_weight;
-    ctx->saved_data["grad_scale"] = grad_scale;
+    // Backward receives the scale as autograd carries it, in the loss's own type.
+    ctx->saved_data["grad_scale"] =
+        wide == at::kFloat ? static_cast<double>(static_cast<float>(grad_scale)) : grad_scale;
     ctx->mark_non_differentiable({correct});
     return {sum, correct};
   }

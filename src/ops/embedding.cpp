@@ -38,10 +38,6 @@ class Lookup : public torch::autograd::Function<Lookup> {
 }  // namespace embedding_detail
 
 at::Tensor embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH) {
-  return oracle::embedding(ids_N, weight_VH);
-}
-
-at::Tensor oracle::embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH) {
   require(ids_N.dim() == 1 && weight_VH.dim() == 2, "embedding", "ids ", ids_N.sizes(),
           " must be [N], the table ", weight_VH.sizes(), " [V, H]");
   if (ids_N.device().is_cpu() && ids_N.numel() > 0) {

@@ -10,7 +10,4 @@ namespace danlu::ops {
 ///         the CPU; elsewhere the device's own assertion).
 at::Tensor embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH);
 
-namespace oracle {
-at::Tensor embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH);
-}
 }  // namespace danlu::ops

@@ -14,8 +14,4 @@ at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
 /// Batched product [B, n, k] x [B, k, m] with the same dtype rule.
 at::Tensor batched_product(const at::Tensor& a_BNK, const at::Tensor& b_BKM);
 
-namespace oracle {
-at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
-                  const at::Tensor& bias_O = {});
-}
 }  // namespace danlu::ops

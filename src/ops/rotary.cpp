@@ -11,8 +11,9 @@ namespace danlu::ops {
 namespace rotary_detail {
 
 void check(const at::Tensor& x_NQD, const RotaryTable& table) {
+  require(x_NQD.dim() == 3, "rotary", "x ", x_NQD.sizes(), " must be [N, heads, D]");
   const int64_t half = x_NQD.size(2) / 2;
-  require(x_NQD.dim() == 3 && x_NQD.size(2) == 2 * half && table.cos_NE.size(0) == x_NQD.size(0) &&
+  require(x_NQD.size(2) == 2 * half && table.cos_NE.size(0) == x_NQD.size(0) &&
               table.cos_NE.size(1) == half,
           "rotary", "x ", x_NQD.sizes(),
           " must be [N, heads, D] with even D and a table [N, D/2]; got a table ",

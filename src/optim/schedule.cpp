@@ -26,9 +26,11 @@ double remaining(Ramp ramp, double progress) {
       return 2.0 * std::pow(0.5, progress) - 1.0;
     case Ramp::kOneMinusSqrt:
       return 1.0 - std::sqrt(progress);
-    default:
+    case Ramp::kLinear:
+    case Ramp::kLog:  // a shape of warm-ups only
       return 1.0 - progress;
   }
+  throw InternalError("[schedule] an unknown ramp");
 }
 
 double warmup_fraction(const ScheduleConfig& config, int64_t step) {

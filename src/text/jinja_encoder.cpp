@@ -70,7 +70,7 @@ class JinjaEncoder final : public ChatEncoder {
       for (const Message& message : conversation.messages)
         messages.push_back(message_value(message, nullptr));
       tools = conversation.tools.is_array() && !conversation.tools.empty()
-                  ? Value::from_json(conversation.tools)
+                  ? value_of(conversation.tools)
                   : Value::none();
     }
 
@@ -87,6 +87,15 @@ class JinjaEncoder final : public ChatEncoder {
       }
     }
 
+    static Value value_of(const Json& json) {
+      try {
+        return Value::from_json(json);
+      } catch (const jinja::EvalError& error) {
+        throw DataError(
+            fmt::format("a value cannot be given to the chat template: {}", error.what()));
+      }
+    }
+
     static Value message_value(const Message& message, const std::string* content) {
       jinja::DictEntries entries;
       entries.reserve(2 + message.extra.size());
@@ -96,7 +105,7 @@ class JinjaEncoder final : public ChatEncoder {
       for (const auto& [key, value] : message.extra.items()) {
         if (content && key == "content") continue;
         if (message.role == "user" && (key == "instruction" || key == "input")) continue;
-        entries.emplace_back(Value::string(key), Value::from_json(value));
+        entries.emplace_back(Value::string(key), value_of(value));
       }
       return Value::dict(std::move(entries));
     }
@@ -161,7 +170,7 @@ class JinjaEncoder final : public ChatEncoder {
     if (template_.mentions("documents")) bindings.set("documents", Value::none());
     if (arguments_.is_object()) {
       for (const auto& [key, value] : arguments_.items())
-        bindings.set(key, Value::from_json(value));
+        bindings.set(key, Session::value_of(value));
     }
     return bindings;
   }

@@ -1,19 +1,22 @@
-// train/throughput.h: model FLOP utilisation: work a token needs against what the device can do.
+// train/throughput.h: model FLOP utilisation: the work a token needs against what the device can
+// do.
 #pragma once
 #include <c10/core/Device.h>
 
-#include "arch/model_config.h"
+#include "data/preprocess_report.h"
+#include "models/causal_lm.h"
 #include "train/config.h"
 
 namespace danlu::train {
 
-/// Floating-point operations of forward and backward per real token: 6 per weight of a matrix
-/// product (4 where base weights are frozen under adapters), and causal attention at `mean_length`.
-double flops_per_token(const arch::ModelConfig& model, const TrainConfig& config,
-                       double mean_length);
+/// Floating-point operations of forward and backward per real token of samples with these lengths:
+/// 6 for each weight of a matrix product that is trained, 4 for a frozen one (no gradient of its
+/// own), and causal attention: 6 · layers · heads · head_dim · ΣT² / ΣT. Embedding look-ups,
+/// recomputation and padding are no work. (Narayanan et al. 2021, appendix A, counted per token.)
+double flops_per_token(const models::CausalLM& model, const data::LengthStats& lengths);
 
-/// Operations per second: --device_tflops, else the best of a few large matrix products in the
-/// run's own type on the run's own device.
+/// Operations per second: --device_tflops, else what device/peak.h knows of the device in the run's
+/// own type.
 double peak_flops(const TrainConfig& config, const at::Device& device);
 
 }  // namespace danlu::train

@@ -55,6 +55,26 @@ TEST(JsonGet, TakesAbsentAndNullAsNothing) {
   EXPECT_EQ(json_get<int>(object, "b"), 2);
 }
 
+TEST(JsonGet, NamesKeyWantedAndFoundType) {
+  const Json object = parse_json(R"({"n":"100","b":1,"s":[7],"x":1.5,"whole":5.0})", "x");
+  const auto error = [&](auto read) {
+    try {
+      read();
+    } catch (const DataError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(error([&] { json_get<int64_t>(object, "n"); }),
+            R"("n" must be a whole number, got "100")");
+  EXPECT_EQ(error([&] { json_get<bool>(object, "b"); }), R"("b" must be true or false, got 1)");
+  EXPECT_EQ(error([&] { json_get<std::string>(object, "s"); }), R"("s" must be a string, got [7])");
+  EXPECT_EQ(error([&] { json_get<int64_t>(object, "x"); }),
+            R"("x" must be a whole number, got 1.5)");
+  EXPECT_EQ(error([&] { json_get<double>(object, "n"); }), R"("n" must be a number, got "100")");
+  EXPECT_EQ(json_get<int64_t>(object, "whole"), 5);
+}
+
 TEST(JsonFiles, RoundTripWithATrailingNewline) {
   const fs::path path = fs::path(testing::TempDir()) / "danlu_json_test.json";
   write_json_file(path, parse_json(R"({"名":"丹炉"})", "x"));

@@ -10,20 +10,20 @@ namespace danlu::device::peak_test {
 
 TEST(Peak, IsPlausibleAndBf16IsNotBelowFp32) {
   ::unsetenv("DEVICE_TFLOPS");
-  const double fp32 = peak_flops(PeakKind::kFp32), bf16 = peak_flops(PeakKind::kBf16);
+  const double fp32 = peak_flops(at::kCPU, at::kFloat), bf16 = peak_flops(at::kCPU, at::kBFloat16);
   EXPECT_GT(fp32, 1e9);
   EXPECT_LT(fp32, 1e15);
   // Measured one after the other on a machine that may be busy: half is far below any true ratio.
   EXPECT_GT(bf16, 0.5 * fp32);
-  EXPECT_EQ(peak_flops(PeakKind::kFp32), fp32);
+  EXPECT_EQ(peak_flops(at::kCPU, at::kFloat), fp32);
 }
 
 TEST(Peak, TheEnvironmentReplacesTheMeasurement) {
   ::setenv("DEVICE_TFLOPS", "1.5", 1);
-  EXPECT_DOUBLE_EQ(peak_flops(PeakKind::kBf16), 1.5e12);
+  EXPECT_DOUBLE_EQ(peak_flops(at::kCPU, at::kBFloat16), 1.5e12);
   for (const char* text : {"fast", "0", "-1", "1.5x", "inf"}) {
     ::setenv("DEVICE_TFLOPS", text, 1);
-    EXPECT_THROW(peak_flops(PeakKind::kFp32), UsageError) << text;
+    EXPECT_THROW(peak_flops(at::kCPU, at::kFloat), UsageError) << text;
   }
   ::unsetenv("DEVICE_TFLOPS");
 }

@@ -1,6 +1,7 @@
 #include "ops/cross_entropy.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -78,6 +79,29 @@ TEST(HeadCrossEntropyScale, AnyFactorAfterwardsGivesTheRightGradient) {
     for (int i = 0; i < 2; ++i)
       EXPECT_TRUE(at::allclose(scaled[i], plain[i], 1e-10, 1e-12)) << announced;
   }
+}
+
+/// Products made by the backward pass when the forward pass was told `scale`.
+int multiplications_of_backward(double scale) {
+  const at::Tensor hidden = at::rand({7, 5}).requires_grad_(true),
+                   weight = at::rand({11, 5}).requires_grad_(true);
+  HeadOptions options;
+  options.grad_scale = scale;
+  const at::Tensor loss = head_cross_entropy(hidden, weight, targets(), options).sum * scale;
+  static int count;
+  count = 0;
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(
+      [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
+        count += std::string(call.name()) == "aten::mul";
+        return nullptr;
+      }));
+  torch::autograd::backward({loss}, {});
+  at::removeCallback(handle);
+  return count;
+}
+
+TEST(HeadCrossEntropyScale, AScaleThatF32RoundsStillNeedsNoFurtherPass) {
+  EXPECT_EQ(multiplications_of_backward(1.0 / 3), multiplications_of_backward(0.5));
 }
 
 TEST(HeadCrossEntropyEdges, NoTargetGivesZeroLossAndZeroGradients) {

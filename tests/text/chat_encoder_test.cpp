@@ -194,6 +194,19 @@ TEST(ChatEncoder, BadConversationsSayWhy) {
   EXPECT_THROW(ChatEncoder::create(chatml_tokenizer("{% if %}"), ""), ModelError);
 }
 
+TEST(ChatEncoder, ValuesNoTemplateCanHoldAreFaultsOfTheRow) {
+  const auto encoder = ChatEncoder::create(chatml_tokenizer(), "");
+  Conversation c = talk({"hi", "yo"});
+  c.messages[0].extra["id"] = uint64_t{18446744073709551615u};
+  EXPECT_THAT(error_of([&] { encoder->encode(c); }),
+              HasSubstr("integer 18446744073709551615 does not fit 64 bits"));
+  EXPECT_THROW(encoder->encode(c), DataError);
+  Json deep = 1;
+  for (int i = 0; i < 200; ++i) deep = Json::array({deep});
+  c.messages[0].extra = {{"tree", deep}};
+  EXPECT_THROW(encoder->encode(c), DataError);
+}
+
 TEST(ChatEncoder, ModelsWithoutTemplateNeedAName) {
   const auto tokenizer = chatml_tokenizer("");
   EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, ""); }),

@@ -36,6 +36,9 @@ TEST(JinjaErrors, SayTemplateLineAndWhat) {
   EXPECT_EQ(error_of("\n{% nosuch %}"), "chat.jinja:2: unknown tag 'nosuch'");
   EXPECT_EQ(error_of("{% include 'x' %}"),
             "chat.jinja:1: 'include' is not available in chat templates");
+  const std::string too_large = "chat.jinja:1: integer result does not fit 64 bits";
+  EXPECT_EQ(error_of("{{ '%d' % 1e300 }}"), too_large);
+  EXPECT_EQ(error_of("{{ 9223372036854775807|round(-1) }}"), too_large);
   EXPECT_EQ(error_of("x\n{{ 1|nosuch }}"), "chat.jinja:2: there is no filter 'nosuch'");
   EXPECT_EQ(error_of("x\n\n{{ foo.bar }}"), "chat.jinja:3: 'foo' is undefined");
   EXPECT_EQ(error_of("{{ d.a.b }}", {{"d", Json::object()}}),

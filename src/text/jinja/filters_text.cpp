@@ -257,7 +257,7 @@ Value round_filter(Interpreter&, Input v, const Arguments& a) {
     if (precision < 0) {
       const double scale = std::pow(10.0, static_cast<double>(-precision));
       const double d = std::nearbyint(v.as_double() / scale) * scale;
-      return v.is_integral() ? Value::integer(static_cast<int64_t>(d)) : Value::real(d);
+      return v.is_integral() ? Value::integer(integer_of(d)) : Value::real(d);
     }
     // Correct rounding of the decimal expansion, ties to even, as Python's round().
     return Value::real(
@@ -272,7 +272,7 @@ Value round_filter(Interpreter&, Input v, const Arguments& a) {
 
 Value abs_filter(Interpreter&, Input v, const Arguments&) {
   if (v.is_integral()) {
-    if (v.as_int() == INT64_MIN) throw EvalError("integer result does not fit 64 bits");
+    if (v.as_int() == INT64_MIN) throw EvalError(kTooLargeInteger);
     return Value::integer(std::abs(v.as_int()));
   }
   if (v.kind() == Kind::kFloat) return Value::real(std::abs(v.as_double()));

@@ -25,7 +25,7 @@ constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**", "~"}
                               kSigns[static_cast<int>(op)], type_name(left), type_name(right)));
 }
 
-[[noreturn]] void overflow() { throw EvalError("integer result does not fit 64 bits"); }
+[[noreturn]] void overflow() { throw EvalError(kTooLargeInteger); }
 
 int64_t floor_divide(int64_t a, int64_t b) {
   if (b == -1) {

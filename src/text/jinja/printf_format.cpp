@@ -36,8 +36,7 @@ std::string convert_number(const Conversion& c, const Value& value) {
   const bool integral = c.kind == 'd' || c.kind == 'i' || c.kind == 'u' || c.kind == 'x' ||
                         c.kind == 'X' || c.kind == 'o';
   if (integral) {
-    const long long number =
-        value.is_integral() ? value.as_int() : static_cast<long long>(value.as_double());
+    const long long number = value.is_integral() ? value.as_int() : integer_of(value.as_double());
     const bool based = c.kind == 'x' || c.kind == 'X' || c.kind == 'o';
     spec += std::string(".*ll") + (based ? c.kind : 'd');
     length = std::snprintf(buffer, sizeof buffer, spec.c_str(), c.width, c.precision, number);

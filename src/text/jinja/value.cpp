@@ -185,6 +185,12 @@ const Value* dict_find(const Value& dict, const Value& key) {
   return nullptr;
 }
 
+int64_t integer_of(double value) {
+  // -2^63 is an int64, 2^63 is not; NaN is on neither side.
+  if (!(value >= -0x1p63 && value < 0x1p63)) throw EvalError(kTooLargeInteger);
+  return static_cast<int64_t>(value);
+}
+
 bool truthy(const Value& v) {
   switch (v.kind()) {
     case Kind::kUndefined:

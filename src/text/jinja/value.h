@@ -146,6 +146,9 @@ class Value {
 };
 
 /// Containers nested deeper are refused: printing and freeing them recurses.
+inline constexpr const char* kTooLargeInteger = "integer result does not fit 64 bits";
+/// Errors: EvalError if the truncated value is not an int64.
+int64_t integer_of(double value);
 inline constexpr int kMaxNesting = 100;
 inline constexpr int64_t kMaxPrintedBytes = int64_t{1} << 28;
 

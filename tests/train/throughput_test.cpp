@@ -1,0 +1,68 @@
+#include "train/throughput.h"
+
+#include <gtest/gtest.h>
+
+#include "train/support.h"
+
+namespace danlu::train {
+namespace throughput_test {
+
+// Worked out by hand for the tiny Llama (2 layers, width 32, 4 heads of 8, 2 KV heads, FFN 48,
+// vocabulary 96): a layer multiplies by 32·32 + 2·16·32 + 32·32 + 3·48·32 = 7,680 weights, the head
+// by 96·32 = 3,072.
+constexpr double kWeights = 2 * 7680 + 3072;
+
+data::LengthStats lengths_10_and_30() {
+  data::LengthStats lengths;
+  lengths.add(10);
+  lengths.add(30);
+  return lengths;
+}
+// 6 · 2 layers · 4 heads · 8 · (10² + 30²) / 40
+constexpr double kAttention = 6.0 * 2 * 4 * 8 * 25;
+
+models::CausalLM tiny_model(bool tied) {
+  arch::ModelConfig config = test::tiny_config();
+  config.tie_embeddings = tied;
+  return models::CausalLM(config, at::kFloat, at::kCPU);
+}
+
+TEST(FlopsPerToken, CountsEveryMatrixOnceAndNoLookUp) {
+  for (const bool tied : {false, true}) {
+    EXPECT_DOUBLE_EQ(flops_per_token(tiny_model(tied), lengths_10_and_30()),
+                     6 * kWeights + kAttention)
+        << "tied " << tied;
+  }
+}
+
+TEST(FlopsPerToken, FrozenWeightsNeedNoGradientOfTheirOwn) {
+  models::CausalLM model = tiny_model(false);
+  model.freeze({"layers\\.0\\."});
+  EXPECT_DOUBLE_EQ(flops_per_token(model, lengths_10_and_30()),
+                   6 * (kWeights - 7680) + 4 * 7680 + kAttention);
+}
+
+TEST(FlopsPerToken, AdaptersAddTheirOwnProducts) {
+  models::CausalLM model = tiny_model(false);
+  models::LoraConfig lora;
+  lora.rank = 8;
+  model.add_lora(lora, 1);
+  // q, o: 8 · (32 + 32); k, v: 8 · (32 + 16); gate, up, down: 8 · (32 + 48)
+  constexpr double kAdapters = 2 * (2 * 512 + 2 * 384 + 3 * 640);
+  EXPECT_DOUBLE_EQ(flops_per_token(model, lengths_10_and_30()),
+                   4 * kWeights + 6 * kAdapters + kAttention);
+}
+
+TEST(FlopsPerToken, AModuleTrainedWholeIsATrainedWeight) {
+  models::CausalLM model = tiny_model(false);
+  models::LoraConfig lora;
+  lora.rank = 8;
+  lora.targets = {"q_proj"};
+  lora.modules_to_save = {"lm_head"};
+  model.add_lora(lora, 1);
+  EXPECT_DOUBLE_EQ(flops_per_token(model, lengths_10_and_30()),
+                   4 * (kWeights - 3072) + 6 * 3072 + 6 * (2 * 512) + kAttention);
+}
+
+}  // namespace throughput_test
+}  // namespace danlu::train
