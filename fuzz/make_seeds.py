@@ -59,3 +59,32 @@ extras = {
 for model_type, extra in extras.items():
     put("config", model_type, json.dumps({"model_type": model_type, **base, **extra}).encode())
 put("config", "adapter", json.dumps({"peft_type": "LORA", "r": 8, "lora_alpha": 16, "use_dora": True, "layers_to_transform": [1]}).encode())
+
+
+def idx(lengths, documents, code=4, modes=None, version=1):
+    """A Megatron .idx: magic, version, type, counts, lengths, byte offsets, document bounds, modes."""
+    size = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}[code]
+    offsets, at = [], 0
+    for length in lengths:
+        offsets.append(at)
+        at += length * size
+    data = b"MMIDIDX\0\0" + struct.pack("<QBQQ", version, code, len(lengths), len(documents))
+    data += struct.pack(f"<{len(lengths)}i{len(lengths)}q{len(documents)}q", *lengths, *offsets, *documents)
+    return data + (struct.pack(f"<{len(modes)}b", *modes) if modes is not None else b""), at
+
+
+def npy(values, shape):
+    header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (63 - (10 + len(header)) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack(f"<{len(values)}q", *values)
+
+
+# The target takes the first byte for the length of the .bin at the end; as .npy it reads everything.
+for name, arguments in {"one_document_each": ([3, 2, 4], [0, 1, 2, 3]), "several_in_one": ([3, 2, 4], [0, 2, 3]),
+                        "empty": ([], [0]), "empty_sequence": ([0, 2], [0, 1, 2]), "uint16": ([5, 1], [0, 1, 2], 8),
+                        "int64": ([2], [0, 1], 5), "modes": ([3, 2], [0, 1, 2], 4, [0, 1]),
+                        "future_version": ([1], [0, 1], 4, None, 2)}.items():
+    index, bin_bytes = idx(*arguments)
+    put("idx", name, bytes([bin_bytes]) + index + bytes(i % 7 for i in range(bin_bytes)))
+put("idx", "npy_one_dimension", npy([3, 1, 2], "(3,)"))
+put("idx", "npy_two_dimensions", npy([0, 0, 1, 5], "(2, 2)"))

@@ -7,6 +7,7 @@
 #include "arch/config_reader.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/lfs_pointer.h"
 
 namespace danlu::arch {
 namespace {
@@ -14,6 +15,23 @@ namespace {
 void require_positive(std::string_view name, int64_t size) {
   if (size > 0) return;
   throw ModelError(fmt::format("[model config] {} must be at least 1, got {}", name, size));
+}
+
+/// What `parse` makes of a JSON file. Errors: ModelError that names the file.
+template <typename Parse>
+auto of_file(const std::filesystem::path& file, const Parse& parse) {
+  try {
+    return parse(read_json_file(file));
+  } catch (const DataError& e) {
+    throw ModelError(e.what(), {"the file may be cut off: copy or download it again",
+                                "文件可能不完整：请重新复制或下载"});
+  } catch (const ModelError& e) {
+    // The parser names the file by its role; here its place is known.
+    constexpr std::string_view kRole = "[config.json] ";
+    std::string_view what = e.what();
+    if (what.substr(0, kRole.size()) == kRole) what.remove_prefix(kRole.size());
+    throw ModelError(fmt::format("{}: {}", file.string(), what), e.hint());
+  }
 }
 
 }  // namespace
@@ -67,32 +85,30 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
   const bool is_directory = std::filesystem::is_directory(path);
   const std::filesystem::path file = is_directory ? path / "config.json" : path;
   if (is_directory && !std::filesystem::exists(file)) {
-    throw IoError(fmt::format("{}: no config.json in this directory", path.string()),
-                  {"give the directory of a Hugging Face model", "请给出 Hugging Face 模型目录"});
+    throw ModelError(
+        fmt::format("{}: no config.json in this directory", path.string()),
+        {"give the directory of a Hugging Face model", "请给出 Hugging Face 模型目录"});
   }
-  ModelConfig config;
-  try {
-    const Json config_json = read_json_file(file);
-    config = family_of(config_json).parse(config_json);
-    const std::filesystem::path generation = file.parent_path() / "generation_config.json";
-    if (std::filesystem::exists(generation)) {
-      const Json generation_json = read_json_file(generation);
-      for (const int64_t id : ConfigReader(generation_json).integers("eos_token_id")) {
-        const auto& known = config.eos_ids;
-        if (id >= 0 && std::find(known.begin(), known.end(), id) == known.end())
-          config.eos_ids.push_back(id);
-      }
+  if (std::filesystem::exists(file) && !std::filesystem::is_regular_file(file))
+    throw ModelError(fmt::format("{}: not a regular file", file.string()));
+  refuse_lfs_pointer(file, "config.json");
+  ModelConfig config = of_file(
+      file, [](const Json& config_json) { return family_of(config_json).parse(config_json); });
+  const std::filesystem::path generation = file.parent_path() / "generation_config.json";
+  if (std::filesystem::exists(generation)) {
+    const auto ids = of_file(generation, [](const Json& generation_json) {
+      return ConfigReader(generation_json).integers("eos_token_id");
+    });
+    for (const int64_t id : ids) {
+      const auto& known = config.eos_ids;
+      if (id >= 0 && std::find(known.begin(), known.end(), id) == known.end())
+        config.eos_ids.push_back(id);
     }
+  }
+  try {
     config.validate();
-  } catch (const DataError& e) {
-    throw ModelError(e.what(), {"the file may be cut off: copy or download it again",
-                                "文件可能不完整：请重新复制或下载"});
   } catch (const ModelError& e) {
-    // The parser names the file by its role; here its place is known.
-    constexpr std::string_view kRole = "[config.json] ";
-    std::string_view what = e.what();
-    if (what.substr(0, kRole.size()) == kRole) what.remove_prefix(kRole.size());
-    throw ModelError(fmt::format("{}: {}", file.string(), what), e.hint());
+    throw ModelError(fmt::format("{}: {}", file.string(), e.what()), e.hint());
   }
   return config;
 }

@@ -12,7 +12,7 @@ enum class ExitCode : int {
   kInternal = 1,  ///< a bug in Danlu
   kUsage = 2,     ///< flags or configuration
   kData = 3,      ///< a data set: unreadable, malformed, nothing usable in it
-  kModel = 4,     ///< model, tokenizer or template
+  kModel = 4,     ///< model, adapter, tokenizer or template, missing files of them included
   kDevice = 5,    ///< device missing, driver mismatch
   kMemory = 6,    ///< out of memory, planned or met
   kComm = 7,      ///< communication, peer lost

@@ -228,6 +228,28 @@ void require_writable_directory(const fs::path& path) {
   ::unlink(probe.c_str());
 }
 
+MadeDirectory::MadeDirectory(const fs::path& path) {
+  std::error_code unknown;
+  for (fs::path at = fs::absolute(path).lexically_normal();
+       at.has_relative_path() && !fs::exists(at, unknown); at = at.parent_path()) {
+    // "run/" has an empty last part that names nothing of its own.
+    if (at.has_filename()) made_.push_back(at);
+  }
+  try {
+    require_writable_directory(path);
+  } catch (...) {
+    for (const fs::path& made : made_) fs::remove(made, unknown);
+    throw;
+  }
+}
+
+MadeDirectory::~MadeDirectory() {
+  std::error_code not_empty;
+  for (const fs::path& made : made_) {
+    if (!fs::remove(made, not_empty)) break;
+  }
+}
+
 uint64_t hash_bytes(std::string_view bytes, uint64_t seed) {
   uint64_t hash = seed;
   for (const char c : bytes) {

@@ -82,6 +82,20 @@ void require_free_space(const fs::path& path, uint64_t needed_bytes, std::string
 /// IoError.
 void require_writable_directory(const fs::path& path);
 
+/// Makes a directory with its missing parents. When it goes, it takes away again those that it made
+/// and that are still empty: a command that fails before it writes leaves no trace.
+class MadeDirectory {
+ public:
+  /// Errors: as require_writable_directory.
+  explicit MadeDirectory(const fs::path& path);
+  ~MadeDirectory();
+  MadeDirectory(const MadeDirectory&) = delete;
+  MadeDirectory& operator=(const MadeDirectory&) = delete;
+
+ private:
+  std::vector<fs::path> made_;  ///< innermost first
+};
+
 /// 64-bit FNV-1a of `bytes`, continuing from `seed`: content keys for caches, not security.
 uint64_t hash_bytes(std::string_view bytes, uint64_t seed = 0xcbf29ce484222325ull);
 

@@ -46,6 +46,18 @@ bool speaks_chinese() {
   return false;
 }
 
+void report_unknown_language() {
+  const char* own = std::getenv("DANLU_LANG");
+  const std::string_view language = own ? own : "";
+  for (const char* known : {"zh", "en", "C", "POSIX"}) {
+    if (language.empty() || language.starts_with(known)) return;
+  }
+  info(
+      "notice: DANLU_LANG={}: there are zh and en (only hints are translated); hints are in "
+      "English",
+      language);
+}
+
 void write(Level at, std::string_view message) {
   const std::lock_guard<std::mutex> lock(output_mutex());
   const char* prefix = at == Level::kWarning ? "warning: " : at == Level::kError ? "error: " : "";

@@ -16,6 +16,9 @@ Level level();
 /// with zh.
 bool speaks_chinese();
 
+/// A notice if DANLU_LANG asks for a language that hints are not translated to.
+void report_unknown_language();
+
 /// Writes one line. Thread-safe. Warnings and errors carry the prefix "warning: " / "error: ".
 void write(Level level, std::string_view message);
 

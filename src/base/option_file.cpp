@@ -5,10 +5,12 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/option_json.h"
 #include "base/option_text.h"
 
 namespace danlu {
@@ -76,10 +78,12 @@ class FileReader {
 
  private:
   static YAML::Node parse(std::string_view text, const fs::path& path) {
-    // JSON is not quite YAML (tabs, surrogate pairs): check and rewrite it through the JSON reader.
     require_utf8(text, path);
     std::string content(text);
-    if (path.extension() == ".json") content = parse_json(text, path.string()).dump(1);
+    if (path.extension() == ".json") {
+      (void)parse_json(text, path.string());  // its errors speak of JSON
+      content = option_text::json_as_yaml(text);
+    }
     try {
       return YAML::Load(content);
     } catch (const YAML::Exception& e) {
@@ -89,11 +93,8 @@ class FileReader {
   }
 
   std::string where(const YAML::Node& node) const {
-    const fs::path& file = open_files_.back();
-    const bool json = file.extension() == ".json";  // rewritten: its lines are not the user's
-    return json || node.Mark().is_null()
-               ? file.string()
-               : fmt::format("{}:{}", file.string(), node.Mark().line + 1);
+    const std::string file = open_files_.back().string();
+    return node.Mark().is_null() ? file : fmt::format("{}:{}", file, node.Mark().line + 1);
   }
 
   void read_root(const YAML::Node& root) {
@@ -101,6 +102,7 @@ class FileReader {
     if (!root.IsMap()) {
       throw UsageError(fmt::format("{}: expected `name: value` lines", where(root)));
     }
+    refuse_repeated_keys(root);
     // Included files first, wherever the key stands: the including file overrides them.
     for (const auto& pair : root) {
       if (key_of(pair.first) == "include") read_includes(pair.second);
@@ -110,6 +112,19 @@ class FileReader {
       if (key == "ENV" || key == "env") set_environment(pair.second);
     }
     for (const auto& pair : root) read_entry(key_of(pair.first), pair.first, pair.second, true);
+  }
+
+  /// YAML forbids them, its readers differ in which one they take.
+  void refuse_repeated_keys(const YAML::Node& map) const {
+    std::map<std::string, YAML::Node> seen;
+    for (const auto& pair : map) {
+      const std::string key = key_of(pair.first);
+      const auto [at, fresh] = seen.emplace(key, pair.first);
+      if (fresh) continue;
+      throw UsageError(fmt::format("{}: '{}' is written twice; it stands at {} too",
+                                   where(pair.first), key, where(at->second)),
+                       {"keep one of them", "请只保留一处"});
+    }
   }
 
   std::string key_of(const YAML::Node& key) const {
@@ -139,6 +154,7 @@ class FileReader {
     if (!value.IsMap()) {
       throw UsageError(fmt::format("{}: ENV: expected a map of variables", where(value)));
     }
+    refuse_repeated_keys(value);
     for (const auto& pair : value) {
       const std::string name = key_of(pair.first);
       if (!pair.second.IsScalar() || name.empty() || name.find('=') != std::string::npos) {
@@ -152,6 +168,7 @@ class FileReader {
     if (top && (key == "include" || key == "ENV" || key == "env")) return;
     if (!value.IsDefined() || value.IsNull()) return;
     if (top && value.IsMap() && is_group_(key)) {
+      refuse_repeated_keys(value);
       for (const auto& pair : value) {
         read_entry(key_of(pair.first), pair.first, pair.second, false);
       }
@@ -160,6 +177,7 @@ class FileReader {
     OptionFileEntry entry;
     entry.key = key;
     entry.origin = where(at);
+    entry.file = open_files_.back().string();
     entry.json = json_text(to_json(value, 0));
     if (value.IsScalar()) {
       entry.text = expand_variables(value.Scalar(), where(value));
@@ -191,6 +209,7 @@ class FileReader {
       return out;
     }
     if (node.IsMap()) {
+      refuse_repeated_keys(node);
       Json out = Json::object();
       for (const auto& pair : node) out[key_of(pair.first)] = to_json(pair.second, depth + 1);
       return out;

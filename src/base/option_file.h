@@ -16,6 +16,7 @@ struct OptionFileEntry {
   std::string json;  ///< the same value as typed JSON: what a JSON option takes
   Kind kind = Kind::kScalar;
   std::string origin;  ///< "run.yaml:3"
+  std::string file;    ///< "run.yaml": the one that holds the entry, not the one that includes it
 };
 
 /// Reads `path` (.yaml, .yml, .json), the files it includes first. Order: later entries win.
@@ -23,7 +24,7 @@ struct OptionFileEntry {
 /// every value; the map `ENV:` sets environment variables of this process; a map under a key for
 /// which `is_group` holds is opened, under other keys it is a value. `key:` without a value is
 /// skipped. Errors: UsageError "<file>:<line>: <rule>" (syntax, unset variable, include cycle, not
-/// a map); IoError if unreadable.
+/// a map, a key written twice in one map); IoError if unreadable.
 std::vector<OptionFileEntry> read_option_file(
     const std::filesystem::path& path, const std::function<bool(const std::string&)>& is_group);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
@@ -42,21 +43,32 @@ std::optional<Number> parse_number(std::string_view text) {
   throw UsageError(fmt::format("{}: expected {}, got '{}'", where, rule, text));
 }
 
-std::string canonical_int(const std::string& text, const std::string& where) {
-  const std::string_view word = trim(text);
-  if (const auto exact = parse_number<int64_t>(word)) return std::to_string(*exact);
-  // 2e8 and 1.0: integral, and small enough that a double holds it exactly.
-  const auto wide = parse_number<double>(word);
-  if (!wide || std::trunc(*wide) != *wide || std::abs(*wide) > 9007199254740992.0) {
-    refuse(where, "an integer", text);
-  }
-  return std::to_string(static_cast<int64_t>(*wide));
+std::string rule_of(const OptionSpec& spec, std::string_view noun) {
+  return spec.range ? spec.range->rule(noun) : std::string(noun);
 }
 
-std::string canonical_float(const std::string& text, const std::string& where) {
+std::optional<int64_t> integer_of(std::string_view word) {
+  if (const auto exact = parse_number<int64_t>(word)) return exact;
+  // 2e8 and 1.0: integral, and small enough that a double holds it exactly.
+  const auto wide = parse_number<double>(word);
+  if (!wide || std::trunc(*wide) != *wide || std::abs(*wide) > 9007199254740992.0) return {};
+  return static_cast<int64_t>(*wide);
+}
+
+std::string canonical_int(const OptionSpec& spec, const std::string& text,
+                          const std::string& where) {
+  const auto value = integer_of(trim(text));
+  const bool fits = value && (!spec.range || spec.range->contains(static_cast<double>(*value)));
+  if (!fits) refuse(where, rule_of(spec, "an integer"), text);
+  return std::to_string(*value);
+}
+
+std::string canonical_float(const OptionSpec& spec, const std::string& text,
+                            const std::string& where) {
   const std::string_view word = trim(text);
   const auto value = parse_number<double>(word);
-  if (!value || std::isnan(*value)) refuse(where, "a number", text);
+  const bool fits = value && !std::isnan(*value) && (!spec.range || spec.range->contains(*value));
+  if (!fits) refuse(where, rule_of(spec, "a number"), text);
   return std::string(word);
 }
 
@@ -86,6 +98,20 @@ std::string canonical_json(const std::string& text, const std::string& where) {
 }
 
 }  // namespace
+
+bool is_inert(const OptionSpec& spec) {
+  return !spec.ignored_because.empty() || !spec.unavailable_because.empty();
+}
+
+bool is_neutral(const OptionSpec& spec, std::string_view text) {
+  static constexpr std::array<std::string_view, 6> kOff{"", "none", "null", "{}", "[]", "0.0"};
+  const std::string word = lower(trim(text));
+  if (!spec.choices.empty()) {
+    return std::any_of(spec.choices.begin(), spec.choices.end(),
+                       [&](const std::string& choice) { return lower(choice) == word; });
+  }
+  return std::find(kOff.begin(), kOff.end(), word) != kOff.end() || parse_bool(word) == false;
+}
 
 std::string normalise_name(std::string_view spelled) {
   while (spelled.starts_with('-')) spelled.remove_prefix(1);
@@ -146,14 +172,14 @@ std::string list_text(const std::vector<std::string>& elements) {
 }
 
 std::string canonical(const OptionSpec& spec, const std::string& text, const std::string& where) {
-  if (!spec.ignored_because.empty()) return text;
+  if (is_inert(spec)) return text;
   switch (spec.type) {
     case OptionType::kString:
       return canonical_choice(spec, text, where);
     case OptionType::kInt:
-      return canonical_choice(spec, canonical_int(text, where), where);
+      return canonical_choice(spec, canonical_int(spec, text, where), where);
     case OptionType::kFloat:
-      return canonical_float(text, where);
+      return canonical_float(spec, text, where);
     case OptionType::kBool: {
       const auto value = parse_bool(text);
       if (!value) refuse(where, "true or false", text);
@@ -171,7 +197,7 @@ std::string canonical(const OptionSpec& spec, const std::string& text, const std
 }
 
 Json typed_value(const OptionSpec& spec, const std::string& text) {
-  if (!spec.ignored_because.empty()) return text;
+  if (is_inert(spec)) return text;
   switch (spec.type) {
     case OptionType::kString:
       return text;

@@ -13,6 +13,13 @@ namespace danlu::option_text {
 /// Leading dashes removed, '-' turned into '_'.
 std::string normalise_name(std::string_view spelled);
 
+/// True for options without influence here (ignored or not available): any text is taken.
+bool is_inert(const OptionSpec& spec);
+
+/// True if `text` leaves an inert option at what Danlu does anyway: one of its choices, or without
+/// choices false, 0, none, null, {}, [] or nothing, which is how other systems switch things off.
+bool is_neutral(const OptionSpec& spec, std::string_view text);
+
 /// true/false for yes/true/t/y/1/on and no/false/f/n/0/off in any case; nothing for other words.
 std::optional<bool> parse_bool(std::string_view word);
 
@@ -23,7 +30,7 @@ std::string list_text(const std::vector<std::string>& elements);
 
 /// The canonical form of `text` for `spec`: 2e8 -> 200000000, Yes -> true, a choice in its own
 /// case, a list as a JSON array. Lists are given as list_text or as words with commas. Errors:
-/// UsageError "<where>: <rule>, got <text>".
+/// UsageError "<where>: <rule>, got <text>", where the rule holds the option's range.
 std::string canonical(const OptionSpec& spec, const std::string& text, const std::string& where);
 
 /// A canonical text as a JSON value of the option's type.

@@ -83,6 +83,22 @@ bool Options::is_set(std::string_view name) const {
 bool Options::has_value(std::string_view name) const { return find(name).text.has_value(); }
 OptionSource Options::source(std::string_view name) const { return find(name).source; }
 
+std::string Options::given_as(std::string_view name) const {
+  const Value& value = find(name);
+  switch (value.source) {
+    case OptionSource::kFlag:
+      return value.origin;
+    case OptionSource::kFile:
+      return value.origin + ": " + value.file_key;
+    case OptionSource::kEnvironment:
+      return value.spec.environment;
+    case OptionSource::kProfile:
+    case OptionSource::kDefault:
+      break;
+  }
+  return "--" + std::string(name);
+}
+
 std::string Options::get_string(std::string_view name) const {
   return text_of(name, OptionType::kString);
 }
@@ -133,13 +149,14 @@ void Options::set(std::string_view name, std::string text, OptionSource source) 
   value.text = option_text::canonical(value.spec, text, fmt::format("--{}", name));
   value.source = source;
   value.origin.clear();
+  value.file_key.clear();
 }
 
 Json Options::to_json() const {
   Json out = Json::object();
   for (const std::string& name : order_) {
     const Value& value = find(name);
-    if (!value.spec.ignored_because.empty() && !value.text) continue;
+    if (option_text::is_inert(value.spec) && !value.text) continue;
     out[name] = value.text ? option_text::typed_value(value.spec, *value.text) : Json(nullptr);
   }
   return out;

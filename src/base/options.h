@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/option_range.h"
 
 namespace danlu {
 
@@ -25,11 +26,15 @@ struct OptionSpec {
   std::string help = {};                  ///< one line, units included
   std::vector<std::string> aliases = {};  ///< other systems' names, and one-letter flags ("j")
   std::vector<std::string> choices = {};  ///< empty: anything
+  std::optional<NumberRange> range = {};  ///< of kInt and kFloat; unset: any number
   std::string group = {};                 ///< heading in --help
   std::string environment = {};  ///< variable read when neither flag nor file gives a value
   bool required = false;
   /// Accepted for compatibility, has no effect here; the text says why and is printed as a notice.
   std::string ignored_because = {};
+  /// Known from other systems, not built in, and of influence on the result: the error that
+  /// switching it on gives. Values that change nothing are taken: `choices`, else false, 0, none.
+  std::string unavailable_because = {};
 };
 
 enum class OptionSource { kDefault, kProfile, kEnvironment, kFile, kFlag };
@@ -40,6 +45,9 @@ class Options {
   bool is_set(std::string_view name) const;     ///< given by flag, file, environment or profile
   bool has_value(std::string_view name) const;  ///< set, or has a non-empty default
   OptionSource source(std::string_view name) const;
+  /// The name to use in messages: the flag as typed ("--per_device_train_batch_size"), the file's
+  /// line and key ("run.yaml:3: lr"), the variable ("NPROC_PER_NODE"), else "--name".
+  std::string given_as(std::string_view name) const;
   /// Errors of the getters: InternalError if the name is not in the table or of another type;
   /// UsageError if there is no value (a list without one is empty instead).
   std::string get_string(std::string_view name) const;
@@ -67,7 +75,8 @@ class Options {
     OptionSpec spec;                  ///< a copy: options outlive their table
     std::optional<std::string> text;  ///< canonical; lists: one JSON array as text
     OptionSource source = OptionSource::kDefault;
-    std::string origin;  ///< "run.yaml:3", "$NAME", a profile's name
+    std::string origin;    ///< "run.yaml:3", "$NAME", a profile's name, a flag as typed
+    std::string file_key;  ///< with OptionSource::kFile: the key as written
   };
   const Value& find(std::string_view name) const;
   const std::string& text_of(std::string_view name, OptionType type) const;
@@ -90,9 +99,11 @@ class OptionTable {
   /// flags. Precedence: flag > file > environment > profile > default. Integers may be written 2e8;
   /// booleans as yes/true/t/y/1/on and no/false/f/n/0/off, any case. A list flag takes all words up
   /// to the next flag, and may be repeated; commas split too, except inside {} or []. A JSON option
-  /// takes JSON text or the path of a .json file. Words after `--` are positional. The same flag
-  /// twice: the last one wins. Errors: UsageError naming the flag, with the nearest valid name as
-  /// hint; a flag given twice under different names with different values.
+  /// takes JSON text or the path of a .json file. Words after `--` are positional. An option given
+  /// twice with different values, under one name or two: the last one counts, and a notice says so;
+  /// in one file that is an error, and so is a name that stands twice. Errors: UsageError naming
+  /// the flag as typed, with the nearest valid name as hint; a number outside OptionSpec::range; a
+  /// flag that is not available.
   Options parse(const std::vector<std::string>& arguments, bool accepts_config = false) const;
 
   /// Help text grouped by OptionSpec::group; stable, so that tests can hold it.
@@ -112,6 +123,7 @@ class OptionTable {
   void apply_environment(Options& options) const;
   void apply_files(const std::vector<OptionFileEntry>& entries, Options& options) const;
   void check_required(const Options& options) const;
+  void refuse_unavailable(const Options& options) const;
   [[noreturn]] void refuse_unknown_key(const std::string& key, const std::string& origin) const;
   std::string command_, summary_, usage_;
   std::vector<OptionSpec> specs_;

@@ -1,6 +1,7 @@
 // The help text of a command, laid out from its option table.
 #include <fmt/format.h>
 
+#include "base/option_text.h"
 #include "base/options.h"
 
 namespace danlu {
@@ -103,6 +104,7 @@ std::string OptionTable::help() const {
       ignored += (ignored.empty() ? "" : " ") + dashed(spec.name);
       continue;
     }
+    if (!spec.unavailable_because.empty()) continue;
     const std::string group = spec.group.empty() ? "Options" : spec.group;
     bool known = false;
     for (const std::string& seen : groups) known = known || seen == group;
@@ -112,7 +114,7 @@ std::string OptionTable::help() const {
     out += "\n" + group + "\n";
     for (const OptionSpec& spec : specs_) {
       const bool here = (spec.group.empty() ? "Options" : spec.group) == group;
-      if (here && spec.ignored_because.empty()) out += option_lines(spec);
+      if (here && !option_text::is_inert(spec)) out += option_lines(spec);
     }
   }
   if (!profiles_.empty()) {

@@ -1,5 +1,6 @@
 // From words, files, variables and profiles to options.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -53,6 +54,7 @@ Hint hint_for(const OptionTable& table, const std::string& spelled, std::string_
 struct Given {
   std::string spelled;
   std::string text;
+  std::vector<std::string> spellings;  ///< all, in order
 };
 
 /// The words of one command line, sorted into flags, files and the rest.
@@ -129,7 +131,7 @@ class WordReader {
       return store(spec, spelled, takes_next ? words_[at_++] : "true");
     }
     if (spec.type == OptionType::kList) return read_list(spec, spelled);
-    if (!spec.ignored_because.empty() && !has_next) return store(spec, spelled, "");
+    if (option_text::is_inert(spec) && !has_next) return store(spec, spelled, "true");
     store(spec, spelled, next_value(spelled));
   }
 
@@ -181,25 +183,23 @@ class WordReader {
   void store(const OptionSpec& spec, const std::string& spelled, const std::string& raw) {
     const std::string where = fmt::format("{}{}", prefix(), spelled);
     std::string text = option_text::canonical(spec, raw, where);
-    const auto earlier = flags.find(spec.name);
-    if (earlier == flags.end()) {
-      flags[spec.name] = {spelled, std::move(text)};
-      return;
-    }
-    if (spec.type == OptionType::kList && spec.ignored_because.empty()) {
-      std::vector<std::string> all = option_text::split_list(earlier->second.text);
+    const auto [at, first] = flags.try_emplace(spec.name);
+    Given& given = at->second;
+    given.spellings.push_back(spelled);
+    if (!first && spec.type == OptionType::kList && !option_text::is_inert(spec)) {
+      std::vector<std::string> all = option_text::split_list(given.text);
       for (std::string& element : option_text::split_list(text)) all.push_back(std::move(element));
-      earlier->second.text = option_text::list_text(all);
+      given.text = option_text::list_text(all);
       return;
     }
-    if (normalise_name(earlier->second.spelled) != normalise_name(spelled) &&
-        earlier->second.text != text) {
-      throw UsageError(
-          fmt::format("{}{} and {} are the same option with different values: '{}', '{}'", prefix(),
-                      earlier->second.spelled, spelled, earlier->second.text, text),
-          {"give it once", "请只写一次"});
+    if (!first && given.text != text && !option_text::is_inert(spec)) {
+      log::info("notice: {} {} takes the place of the earlier {} {}: the last one counts", spelled,
+                text, given.spelled, given.text);
     }
-    earlier->second = {spelled, std::move(text)};
+    // One inert option stands for many names: what is switched on stays visible.
+    if (!first && option_text::is_inert(spec) && option_text::is_neutral(spec, text)) return;
+    given.spelled = spelled;
+    given.text = std::move(text);
   }
 
   [[noreturn]] void refuse_unknown(const std::string& spelled) const {
@@ -215,6 +215,26 @@ class WordReader {
   size_t at_ = 0;
 };
 
+/// Ignored options -> the names under which files and flags mentioned them, each name once.
+std::map<std::string, std::vector<std::string>> ignored_mentions(
+    const OptionTable& table, const std::vector<OptionFileEntry>& entries,
+    const std::map<std::string, Given>& flags) {
+  std::map<std::string, std::vector<std::string>> out;
+  for (const OptionFileEntry& entry : entries) {
+    const OptionSpec* spec = table.find_spec(entry.key);
+    if (spec && !spec->ignored_because.empty())
+      out[spec->name].push_back(entry.origin + ": " + entry.key);
+  }
+  for (const auto& [name, given] : flags) {
+    if (table.find_spec(name)->ignored_because.empty()) continue;
+    std::vector<std::string>& names = out[name];
+    for (const std::string& spelled : given.spellings) {
+      if (std::find(names.begin(), names.end(), spelled) == names.end()) names.push_back(spelled);
+    }
+  }
+  return out;
+}
+
 std::string group_key(std::string_view heading) {
   std::string out = normalise_name(heading);
   for (char& c : out)
@@ -225,7 +245,7 @@ std::string group_key(std::string_view heading) {
 /// The text a file gives to `spec`, canonical.
 std::string file_text(const OptionSpec& spec, const OptionFileEntry& entry) {
   const std::string where = fmt::format("{}: {}", entry.origin, entry.key);
-  if (!spec.ignored_because.empty()) return entry.text;
+  if (option_text::is_inert(spec)) return entry.text;
   const bool scalar = entry.kind == OptionFileEntry::Kind::kScalar;
   if (spec.type == OptionType::kJson && !scalar) return entry.json;
   const bool list_to_list =
@@ -234,6 +254,21 @@ std::string file_text(const OptionSpec& spec, const OptionFileEntry& entry) {
     throw UsageError(fmt::format("{}: expected one value, got {}", where, entry.text));
   }
   return option_text::canonical(spec, entry.text, where);
+}
+
+/// One file may name an option under two names only with one value: LLaMA-Factory's packing and
+/// neat_packing are both true. Included files may be overridden.
+void refuse_contradiction(const OptionFileEntry& entry, const OptionSpec& spec,
+                          const OptionFileEntry*& first) {
+  if (!first) {
+    first = &entry;
+    return;
+  }
+  const bool same_name = normalise_name(entry.key) == normalise_name(first->key);
+  if (!same_name && file_text(spec, entry) == file_text(spec, *first)) return;
+  throw UsageError(fmt::format("{}: '{}' gives {} a second time; it stands at {} as '{}' too",
+                               entry.origin, entry.key, spec.name, first->origin, first->key),
+                   {"keep one of them", "请只保留一处"});
 }
 
 }  // namespace
@@ -301,6 +336,15 @@ void OptionTable::check_required(const Options& options) const {
   }
 }
 
+void OptionTable::refuse_unavailable(const Options& options) const {
+  for (const OptionSpec& spec : specs_) {
+    if (spec.unavailable_because.empty() || !options.is_set(spec.name)) continue;
+    if (option_text::is_neutral(spec, *options.find(spec.name).text)) continue;
+    throw UsageError(fmt::format("[{}] {} is not available: {}", command_,
+                                 options.given_as(spec.name), spec.unavailable_because));
+  }
+}
+
 bool OptionTable::is_group(const std::string& key) const {
   if (find_spec(key)) return false;
   return std::any_of(specs_.begin(), specs_.end(), [&](const OptionSpec& spec) {
@@ -326,7 +370,7 @@ void OptionTable::apply_profile(const std::string& name, Options& options) const
   for (const auto& [option, text] : profile(name)) {
     const OptionSpec& spec = *find_spec(option);
     options.values_[spec.name] = {spec, option_text::canonical(spec, text, "profile " + name),
-                                  OptionSource::kProfile, name};
+                                  OptionSource::kProfile, name, ""};
   }
 }
 
@@ -336,17 +380,26 @@ void OptionTable::apply_environment(Options& options) const {
     if (!text || !*text) continue;
     const std::string origin = "$" + spec.environment;
     options.values_[spec.name] = {spec, option_text::canonical(spec, text, origin),
-                                  OptionSource::kEnvironment, origin};
+                                  OptionSource::kEnvironment, origin, ""};
   }
 }
 
 void OptionTable::apply_files(const std::vector<OptionFileEntry>& entries, Options& options) const {
+  std::map<std::pair<std::string, std::string>, const OptionFileEntry*> first;
   for (const OptionFileEntry& entry : entries) {
     const OptionSpec* spec = find_spec(entry.key);
     if (!spec && normalise_name(entry.key) == "profile") continue;  // read before the others
     if (!spec) refuse_unknown_key(entry.key, entry.origin);
+    if (option_text::is_inert(*spec)) {
+      // One inert option stands for many names: what is switched on stays visible.
+      if (options.source(spec->name) == OptionSource::kFile &&
+          option_text::is_neutral(*spec, entry.text))
+        continue;
+    } else {
+      refuse_contradiction(entry, *spec, first[{entry.file, spec->name}]);
+    }
     options.values_[spec->name] = {*spec, file_text(*spec, entry), OptionSource::kFile,
-                                   entry.origin};
+                                   entry.origin, entry.key};
   }
 }
 
@@ -371,13 +424,13 @@ Options OptionTable::parse(const std::vector<std::string>& arguments, bool accep
   apply_environment(options);
   apply_files(entries, options);
   for (const auto& [name, given] : words.flags) {
-    options.values_[name] = {*find_spec(name), given.text, OptionSource::kFlag, given.spelled};
+    options.values_[name] = {*find_spec(name), given.text, OptionSource::kFlag, given.spelled, ""};
   }
 
-  for (const OptionSpec& spec : specs_) {
-    if (!spec.ignored_because.empty() && options.is_set(spec.name)) {
-      log::info("notice: --{} has no effect here: {}", spec.name, spec.ignored_because);
-    }
+  refuse_unavailable(options);
+  for (const auto& [name, mentioned] : ignored_mentions(*this, entries, words.flags)) {
+    log::info("notice: {} {} no effect here: {}", fmt::join(mentioned, ", "),
+              mentioned.size() == 1 ? "has" : "have", find_spec(name)->ignored_because);
   }
   check_required(options);
   return options;

@@ -20,6 +20,7 @@ struct Command {
   /// Torch-free verbs: runs and returns an exit code. nullptr: the engine library runs it.
   int (*run)(const Options& options) = nullptr;
   std::vector<std::string> aliases = {};
+  std::vector<std::string> subcommands = {};  ///< the first word must be one of these
 };
 
 /// The explicit list, in help order (src/cli/registry.cpp).

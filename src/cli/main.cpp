@@ -1,6 +1,8 @@
 // danlu <command> [file.yaml] [--flag value …]
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/command.h"
 
 namespace {
@@ -61,12 +64,34 @@ void check_positional(const Command& command, const Options& options) {
                     fmt::format("参数以 -- 开头；见 danlu {} --help", command.name)});
 }
 
+/// Before flags are read: what they mean depends on the word.
+void check_subcommand(const Command& command, const std::vector<std::string>& words) {
+  const auto& known = command.subcommands;
+  if (known.empty()) return;
+  const std::string word = words.empty() ? "" : words.front();
+  if (std::find(known.begin(), known.end(), word) != known.end()) return;
+  const std::string listed = fmt::format("{}", fmt::join(known, " | "));
+  const std::string example = fmt::format("danlu {} {}", command.name, known.front());
+  if (word.empty() || word.starts_with('-')) {
+    throw UsageError(fmt::format("[{}] what to do is missing: {}", command.name, listed),
+                     {fmt::format("see {} --help", example), fmt::format("见 {} --help", example)});
+  }
+  Hint hint{fmt::format("see {} --help", example), fmt::format("见 {} --help", example)};
+  if (const auto near = nearest_name(word, known)) {
+    hint = {fmt::format("did you mean danlu {} {}?", command.name, *near),
+            fmt::format("是否想写 danlu {} {}？", command.name, *near)};
+  }
+  throw UsageError(fmt::format("[{}] unknown word '{}'; there is: {}", command.name, word, listed),
+                   hint);
+}
+
 int run_words(const Command& command, std::vector<std::string> words) {
   const OptionTable table = command.options();
   if (asks_for_help(words)) {
     std::fputs(table.help().c_str(), stdout);
     return 0;
   }
+  check_subcommand(command, words);
   const bool print_config = take_print_config(words);
   const Options options = table.parse(words, command.accepts_config);
   check_positional(command, options);
@@ -110,6 +135,7 @@ int main(int argc, char** argv) {
   const char* debug = std::getenv("DANLU_DEBUG");
   const bool rethrow = debug && *debug && std::string(debug) != "0";
   try {
+    log::report_unknown_language();
     const int code = run({argv + 1, argv + argc});
     flush_output();
     return code;

@@ -25,12 +25,17 @@ void BatchStreamOptions::validate() const {
   }
 }
 
+int64_t steps_per_epoch(int64_t num_samples, int64_t global_batch_size, LastBatch last_batch) {
+  const int64_t rounding = last_batch == LastBatch::kPartial ? global_batch_size - 1 : 0;
+  return (num_samples + rounding) / global_batch_size;
+}
+
 BatchStream::BatchStream(std::shared_ptr<const SampleSource> source, Order order,
                          const BatchStreamOptions& options, int64_t consumed)
     : source_(std::move(source)), order_(std::move(order)), options_(options), consumed_(consumed) {
   options_.validate();
   if (source_->size() < 1) throw DataError("[batch_stream] the data set has no sample");
-  if (steps_per_epoch() < 1 && options_.last_batch == LastBatch::kDrop) {
+  if (options_.last_batch == LastBatch::kDrop && source_->size() < options_.global_batch_size()) {
     throw DataError(
         fmt::format("[batch_stream] {} samples do not fill one global batch of {}", source_->size(),
                     options_.global_batch_size()),
@@ -51,8 +56,7 @@ BatchStream::BatchStream(std::shared_ptr<const SampleSource> source, Order order
 BatchStream::~BatchStream() = default;
 
 int64_t BatchStream::steps_per_epoch() const {
-  const int64_t size = source_->size(), batch = options_.global_batch_size();
-  return options_.last_batch == LastBatch::kPartial ? (size + batch - 1) / batch : size / batch;
+  return data::steps_per_epoch(source_->size(), options_.global_batch_size(), options_.last_batch);
 }
 
 StepBatches BatchStream::next() {

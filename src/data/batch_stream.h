@@ -18,6 +18,9 @@ enum class LastBatch {
   kWrap,     ///< the step goes on into the next epoch (Megatron)
 };
 
+/// Steps of an epoch of `num_samples`; kWrap: rounded down.
+int64_t steps_per_epoch(int64_t num_samples, int64_t global_batch_size, LastBatch last_batch);
+
 struct BatchStreamOptions {
   int64_t micro_batch_size = 1;    ///< samples per micro-batch and rank
   int64_t accumulation_steps = 1;  ///< micro-batches per step and rank
@@ -66,7 +69,6 @@ class BatchStream {
   /// Seconds the last next() waited for data.
   double data_wait_s() const { return data_wait_s_; }
 
-  /// Steps in an epoch; kWrap: rounded down.
   int64_t steps_per_epoch() const;
   /// Epochs seen, e.g. 1.25.
   double epoch() const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/file_lock.h"
 #include "base/log.h"
 #include "data/megatron/indexed_writer.h"
 #include "data/megatron/instruction_dataset.h"
@@ -106,6 +107,12 @@ std::optional<PreprocessReport> earlier_report(const fs::path& manifest_path,
   }
 }
 
+/// One process at a time writes the files of a prefix.
+FileLock lock_prefix(const fs::path& prefix) {
+  const fs::path hidden = fmt::format(".danlu-{}.lock", prefix.filename().string());
+  return FileLock::wait_for(fs::absolute(prefix).parent_path() / hidden, prefix.string());
+}
+
 /// Where unfinished work on a prefix lies; removes what other settings left there.
 fs::path work_directory(const PreprocessSpec& spec, const std::string& key) {
   const fs::path parent = spec.work_dir.empty() ? fs::absolute(spec.output_prefix).parent_path()
@@ -127,8 +134,7 @@ fs::path work_directory(const PreprocessSpec& spec, const std::string& key) {
 
 PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& text) {
   check_spec(spec);
-  const fs::path parent = fs::absolute(spec.output_prefix).parent_path();
-  require_writable_directory(parent);
+  const MadeDirectory made(fs::absolute(spec.output_prefix).parent_path());
   const auto plan = plan_datasets(spec.inputs, spec.format, {}, spec.document_per_file);
   for (const PlannedDataset& item : plan) log::info("{}", item.description);
   const EncodeSettings settings = settings_for(spec, text, plan);
@@ -145,10 +151,11 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
     for (const DataFile& file : item.dataset.files) result.input_bytes += file.size_bytes;
   }
   const fs::path manifest = spec.output_prefix.string() + "_preprocess.json";
-  const DirectoryLock lock(parent /
-                           fmt::format(".danlu-{}", spec.output_prefix.filename().string()));
+  const FileLock lock = lock_prefix(spec.output_prefix);
   if (!spec.overwrite) {
-    if (auto report = earlier_report(manifest, key, result.outputs)) {
+    auto report = earlier_report(manifest, key, result.outputs);
+    // With --strict, files that lack rows are no answer: encoding again names the first bad row.
+    if (report && !(spec.strict && report->rows_dropped() > 0)) {
       result.up_to_date = true;
       result.report = std::move(*report);
       return result;
@@ -158,7 +165,9 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   std::error_code ignored;
   if (spec.overwrite) fs::remove_all(work, ignored);
   try {
-    TokenStore store(work, key, settings.kind == EncodedKind::kTexts ? result.outputs.size() : 2);
+    // Work that has passed over bad rows is not continued by a run that refuses them.
+    TokenStore store(work, spec.strict ? key + " strict" : key,
+                     settings.kind == EncodedKind::kTexts ? result.outputs.size() : 2);
     const RunSettings run{spec.num_workers, spec.strict, spec.show_progress,
                           spec.commit_interval_s};
     result.report = encode_datasets(plan, settings, run, &store);
@@ -205,7 +214,8 @@ fs::path merge_preprocessed(const fs::path& directory, const std::string& key,
                                 directory.string(), key));
   }
   std::sort(prefixes.begin(), prefixes.end());
-  require_writable_directory(fs::absolute(output).parent_path());
+  const MadeDirectory made(fs::absolute(output).parent_path());
+  const FileLock lock = lock_prefix(output);
   merge_indexed_datasets(prefixes, output);
   return output;
 }

@@ -73,11 +73,7 @@ RowResult RowEncoder::read(const Dataset& dataset, const RawRow& row) const {
   Json value = Json::parse(row.text, nullptr, false);
   if (value.is_discarded()) {
     // Parse again for the message; the line inside the file is looked up only now.
-    try {
-      (void)parse_json(row.text, "row");
-    } catch (const DataError& error) {
-      throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index), error.what()));
-    }
+    refuse_malformed_row(dataset, row);
   }
   return handler_.read(value);
 }

@@ -33,7 +33,8 @@ std::vector<ReasonCount> reasons_from_json(const Json& list) {
 std::string reasons_text(const char* title, const std::vector<ReasonCount>& reasons) {
   std::string text;
   for (const ReasonCount& item : reasons) {
-    text += fmt::format("{:<10}{} rows: {}\n", title, format_count(item.count), item.reason);
+    text += fmt::format("{:<10}{} {}: {}\n", title, format_count(item.count),
+                        item.count == 1 ? "row" : "rows", item.reason);
     for (const std::string& example : item.examples) text += "            " + example + "\n";
     if (item.count > static_cast<int64_t>(item.examples.size()) && !item.examples.empty()) {
       text += "            …\n";

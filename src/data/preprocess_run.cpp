@@ -1,17 +1,21 @@
 #include "data/preprocess_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <set>
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/options.h"
 #include "base/progress.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
+#include "data/formats/columns.h"
 #include "data/preprocess_pipeline.h"
 
 namespace danlu::data {
@@ -36,8 +40,8 @@ std::vector<Json> first_rows(const Dataset& dataset) {
     for (const RawRow& row : block) {
       if (rows.size() == kFirstRows) break;
       Json value = row.is_json ? Json::parse(row.text, nullptr, false) : Json(nullptr);
-      // Faulty rows get their message, with its line, when their turn comes.
-      if (!value.is_discarded()) rows.push_back(std::move(value));
+      if (value.is_discarded()) refuse_malformed_row(dataset, row);
+      rows.push_back(std::move(value));
     }
     block.clear();
   }
@@ -83,6 +87,35 @@ void count_reason(std::vector<ReasonCount>* reasons, const RowEvent& event,
   std::string example = row_place(dataset, event.file, event.index);
   if (!event.detail.empty()) example += ": " + event.detail;
   entry->examples.push_back(std::move(example));
+}
+
+/// --columns is said once for all data sets: a column must be in one of them.
+void refuse_unknown_columns(const std::vector<PlannedDataset>& plan,
+                            const std::vector<std::vector<Json>>& rows) {
+  std::set<std::string> unknown, known;
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const std::set<std::string> absent =
+        ColumnNames(plan[i].dataset.format.columns).absent_from(rows[i]);
+    if (i == 0) unknown = absent;
+    std::erase_if(unknown, [&](const std::string& column) { return !absent.contains(column); });
+    for (const Json& row : rows[i]) {
+      if (!row.is_object()) continue;
+      for (const auto& [column, value] : row.items()) known.insert(column);
+    }
+  }
+  if (unknown.empty()) return;
+  std::string where;
+  for (const PlannedDataset& item : plan) where += (where.empty() ? "" : ", ") + item.dataset.name;
+  const std::vector<std::string> columns(known.begin(), known.end());
+  Hint hint;
+  if (const auto near = nearest_name(*unknown.begin(), columns)) {
+    hint = {fmt::format("did you mean \"{}\"?", *near), fmt::format("是否想用 \"{}\"？", *near)};
+  }
+  throw DataError(
+      fmt::format("[columns] no row of {} has a column \"{}\"; there are: {}", where,
+                  fmt::join(unknown, "\", \""),
+                  columns.empty() ? "none" : fmt::format("{}", fmt::join(columns, ", "))),
+      hint);
 }
 
 [[noreturn]] void refuse_row(const RowEvent& event, const Dataset& dataset) {
@@ -233,15 +266,19 @@ std::vector<PlannedDataset> plan_datasets(const std::vector<std::string>& names,
                                           bool document_per_file) {
   if (names.empty()) throw UsageError("[dataset] none given");
   std::vector<PlannedDataset> plan;
+  std::vector<std::vector<Json>> rows;
   for (const std::string& name : names) {
-    PlannedDataset item;
-    item.dataset = resolve_dataset(name, format, info_dir);
-    item.dataset.document_per_file = document_per_file;
+    plan.emplace_back().dataset = resolve_dataset(name, format, info_dir);
+    plan.back().dataset.document_per_file = document_per_file;
+    rows.push_back(first_rows(plan.back().dataset));
+  }
+  refuse_unknown_columns(plan, rows);
+  for (size_t i = 0; i < plan.size(); ++i) {
+    PlannedDataset& item = plan[i];
     const bool plain_text = item.dataset.files[0].type == FileType::kText;
-    item.handler = make_row_handler(item.dataset.format, first_rows(item.dataset), plain_text);
-    item.description = fmt::format("{}: {}; detected: {}", name, item.dataset.summary,
+    item.handler = make_row_handler(item.dataset.format, rows[i], plain_text);
+    item.description = fmt::format("{}: {}; detected: {}", names[i], item.dataset.summary,
                                    item.handler->description());
-    plan.push_back(std::move(item));
   }
   return plan;
 }

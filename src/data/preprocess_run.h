@@ -17,8 +17,8 @@ struct PlannedDataset {
   std::string description;  ///< "alpaca.json: 1 json file, 22.8 MB; detected: alpaca (…)"
 };
 
-/// Resolves every name and looks at its first rows. Errors: those of resolve_dataset, RowReader and
-/// make_row_handler.
+/// Resolves every name and looks at its first rows. Errors: DataError if format.columns renames a
+/// column that none of the data sets has; those of resolve_dataset, RowReader and make_row_handler.
 std::vector<PlannedDataset> plan_datasets(const std::vector<std::string>& names,
                                           const FormatOptions& format,
                                           const std::filesystem::path& info_dir = {},

@@ -2,15 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "base/error.h"
-#include "base/log.h"
 
 namespace danlu::data {
 namespace {
@@ -142,38 +139,5 @@ TokenStore::Stream TokenStore::stream(size_t index) const {
 
 std::span<const int32_t> TokenStore::Stream::lengths() const { return as_int32(lengths_); }
 std::span<const int32_t> TokenStore::Stream::tokens() const { return as_int32(tokens_); }
-
-DirectoryLock::DirectoryLock(const fs::path& path) : file_(path.string() + ".lock") {
-  if (file_.has_parent_path()) require_writable_directory(file_.parent_path());
-  bool told = false;
-  for (;;) {
-    fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd_ < 0) {
-      throw IoError(fmt::format("{}: cannot create: {}", file_.string(), std::strerror(errno)));
-    }
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK) {
-        throw IoError(fmt::format("{}: cannot lock: {}", file_.string(), std::strerror(errno)));
-      }
-      if (!std::exchange(told, true)) {
-        log::info("another process prepares {}; waiting for it", path.string());
-      }
-      while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
-      }
-    }
-    // The one before us may have removed the file we waited on: lock the one that has the name now.
-    struct stat ours{}, named{};
-    if (::fstat(fd_, &ours) == 0 && ::stat(file_.c_str(), &named) == 0 &&
-        ours.st_ino == named.st_ino) {
-      return;
-    }
-    ::close(fd_);
-  }
-}
-
-DirectoryLock::~DirectoryLock() {
-  ::unlink(file_.c_str());
-  ::close(fd_);
-}
 
 }  // namespace danlu::data

@@ -16,7 +16,7 @@ namespace danlu::data {
 /// Append-only streams of int32 sequences in a directory, with a journal of what is certain.
 /// Whatever was appended after the last commit is gone when the directory is opened again.
 /// Files: <stream>.tokens and <stream>.lengths (int32, little endian), journal.json.
-/// Not thread-safe; one process at a time (see DirectoryLock).
+/// Not thread-safe; one process at a time (see FileLock).
 class TokenStore {
  public:
   /// Continues what `directory` holds if its journal carries `key`, else starts anew.
@@ -54,20 +54,6 @@ class TokenStore {
   std::string key_;
   Json cursor_;
   std::vector<std::unique_ptr<File>> files_;  ///< tokens and lengths of stream 0, of stream 1, …
-};
-
-/// Excludes other processes from work on `path` while it lives (flock on `<path>.lock`). The
-/// constructor waits, and says so once.
-class DirectoryLock {
- public:
-  explicit DirectoryLock(const std::filesystem::path& path);
-  ~DirectoryLock();
-  DirectoryLock(const DirectoryLock&) = delete;
-  DirectoryLock& operator=(const DirectoryLock&) = delete;
-
- private:
-  int fd_ = -1;
-  std::filesystem::path file_;
 };
 
 }  // namespace danlu::data

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_lock.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "data/megatron/indexed_dataset.h"
@@ -45,6 +46,21 @@ struct CacheEntry {
   PreprocessReport report;
 };
 
+/// What a finished entry says of its rows; nullopt if there is none that will do. With strict, an
+/// entry that lacks rows will not: encoding them again finds the first bad one where it lies now.
+std::optional<PreprocessReport> finished_report(const SampleSpec& spec,
+                                                const std::vector<PlannedDataset>& plan,
+                                                const fs::path& entry) {
+  if (!fs::exists(entry / kManifest)) return std::nullopt;
+  auto report = PreprocessReport::from_json(read_json_file(entry / kManifest).at("report"));
+  if (spec.strict && report.rows_dropped() > 0) return std::nullopt;
+  log::info("tokens from the cache: {}", entry.string());
+  // Equal content may have had another name when it was cached.
+  report.datasets.clear();
+  for (const PlannedDataset& item : plan) report.datasets.push_back(item.description);
+  return report;
+}
+
 /// Finds or builds `<root>/<kind>/<key>/data_…`. `publish` writes the final files from the store.
 template <typename Publish>
 CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDataset>& plan,
@@ -53,20 +69,19 @@ CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDatase
   const std::string key = content_key(plan, settings, kind);
   const fs::path entry = cache_root(spec) / kind / key;
   const fs::path building = entry.string() + ".building";
-  const DirectoryLock lock(entry);
+  require_cache_directory(entry.parent_path());
+  const FileLock lock =
+      FileLock::wait_for(entry.string() + ".lock", "the tokens of " + plan[0].dataset.name);
   std::error_code ignored;
   if (spec.overwrite_cache) {
     fs::remove_all(entry, ignored);
     fs::remove_all(building, ignored);
   }
-  if (fs::exists(entry / kManifest)) {
-    log::info("tokens from the cache: {}", entry.string());
-    const Json manifest = read_json_file(entry / kManifest);
-    return {entry / "data", PreprocessReport::from_json(manifest.at("report"))};
-  }
+  if (auto report = finished_report(spec, plan, entry)) return {entry / "data", std::move(*report)};
   CacheEntry result;
-  {
-    TokenStore store(building, key, num_streams);
+  try {
+    // Work that has passed over bad rows is not continued by a run that refuses them.
+    TokenStore store(building, spec.strict ? key + " strict" : key, num_streams);
     RunSettings run;
     run.num_workers = spec.num_workers;
     run.strict = spec.strict;
@@ -75,6 +90,10 @@ CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDatase
       publish(store, directory / "data", &result.report);
       write_json_file(directory / kManifest, Json{{"report", result.report.to_json()}});
     });
+  } catch (const DataError&) {
+    // Repaired data have another key: this work can never be continued.
+    fs::remove_all(building, ignored);
+    throw;
   }
   fs::remove_all(building, ignored);
   result.prefix = entry / "data";
@@ -155,10 +174,26 @@ std::shared_ptr<const SampleSource> pack(std::shared_ptr<const SampleSource> bas
 
 fs::path default_cache_dir() {
   if (const char* set = std::getenv("DANLU_CACHE"); set && *set) return set;
+  // The XDG base directory specification: a relative path there is to be ignored.
+  if (const char* set = std::getenv("XDG_CACHE_HOME"); set && *set == '/') {
+    return fs::path(set) / "danlu";
+  }
   if (const char* home = std::getenv("HOME"); home && *home) {
     return fs::path(home) / ".cache" / "danlu";
   }
   return fs::temp_directory_path() / "danlu-cache";
+}
+
+void require_cache_directory(const fs::path& directory) {
+  try {
+    require_writable_directory(directory);
+  } catch (const IoError& error) {
+    throw IoError(
+        fmt::format("[cache] {}", error.what()),
+        {"tokens are kept there; choose another place with --cache_dir DIR, or for every "
+         "command with DANLU_CACHE=DIR",
+         "分词结果缓存在此；可用 --cache_dir 目录 更换，或设置环境变量 DANLU_CACHE=目录"});
+  }
 }
 
 TrainValSamples open_or_build_samples(const SampleSpec& spec) {

@@ -42,8 +42,10 @@ struct TrainValSamples {
   PreprocessReport report;                       ///< of all training data sets
 };
 
-/// DANLU_CACHE, else ~/.cache/danlu.
+/// DANLU_CACHE, else $XDG_CACHE_HOME/danlu, else ~/.cache/danlu.
 std::filesystem::path default_cache_dir();
+/// Makes a directory of the cache. Errors: IoError that says how to choose another place.
+void require_cache_directory(const std::filesystem::path& directory);
 
 /// Opens or builds the samples of a run. A cache entry is found by the content of files, tokenizer,
 /// template and settings; work that was killed is continued; several processes may ask at once.

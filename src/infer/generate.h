@@ -20,8 +20,9 @@ struct Request {
   SamplingParams sampling;
   int64_t max_new_tokens = 512;
   std::vector<text::TokenId> stop_ids;  ///< an answer ends before any of these
-  int64_t num_tokens = 0;  ///< answer with ids below this only (a vocabulary is often padded); 0: any
-  uint64_t stream = 0;                  ///< separates the random draws of requests with one seed
+  int64_t num_tokens =
+      0;                ///< answer with ids below this only (a vocabulary is often padded); 0: any
+  uint64_t stream = 0;  ///< separates the random draws of requests with one seed
 };
 
 struct Answer {

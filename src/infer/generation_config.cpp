@@ -1,40 +1,97 @@
+#include <fmt/format.h>
+
+#include <limits>
+
 #include "arch/model_config.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "infer/generate.h"
 
 namespace danlu::infer {
+namespace generation_config_detail {
+
+template <typename Number>
+std::optional<Number> read(const Json& json, const char* key, bool right_kind, const char* kind,
+                           const fs::path& file) {
+  const auto value = json.find(key);
+  if (value == json.end() || value->is_null()) return std::nullopt;
+  if (right_kind) return value->get<Number>();
+  throw ModelError(fmt::format("{}: {} must be {}, got {}", file.string(), key, kind,
+                               value->dump(-1, ' ', false, Json::error_handler_t::replace)));
+}
+
+/// Typed access that names file and key. null counts as missing, as HF writes it.
+class Fields {
+ public:
+  Fields(const Json& json, const fs::path& file) : json_(json), file_(file) {}
+  double number(const char* key, double fallback) const {
+    return read<double>(json_, key, at(key).is_number(), "a number", file_).value_or(fallback);
+  }
+  std::optional<int64_t> integer(const char* key) const {
+    return read<int64_t>(json_, key, at(key).is_number_integer(), "a whole number", file_);
+  }
+  bool boolean(const char* key) const {
+    return read<bool>(json_, key, at(key).is_boolean(), "true or false", file_).value_or(false);
+  }
+
+ private:
+  const Json& at(const char* key) const {
+    static const Json nothing;
+    const auto value = json_.find(key);
+    return value == json_.end() ? nothing : *value;
+  }
+  const Json& json_;
+  const fs::path& file_;
+};
+
+/// Values out of range matter where they are used: HF too says nothing of a greedy model's top_p.
+void check(SamplingParams& sampling, const fs::path& file) {
+  try {
+    sampling.validate();
+  } catch (const UsageError& error) {
+    if (sampling.do_sample || sampling.num_beams != 1)
+      throw ModelError(fmt::format("{}: {}", file.string(), error.what()), error.hint());
+    log::warning("{}: its sampling settings are left out: {}", file.string(), error.what());
+    sampling = SamplingParams{};
+  }
+}
+
+}  // namespace generation_config_detail
 
 GenerationDefaults load_generation_defaults(const std::filesystem::path& model_directory) {
   GenerationDefaults defaults;
   // load_model_config already merges the eos ids of both files.
   for (const int64_t id : arch::load_model_config(model_directory).eos_ids) {
-    defaults.stop_ids.push_back(static_cast<text::TokenId>(id));
+    // No vocabulary reaches beyond: such an id can never come.
+    if (id <= std::numeric_limits<text::TokenId>::max())
+      defaults.stop_ids.push_back(static_cast<text::TokenId>(id));
   }
   const std::filesystem::path file = model_directory / "generation_config.json";
   if (!std::filesystem::exists(file)) return defaults;
   const Json json = read_json_file(file);
+  const generation_config_detail::Fields fields(json, file);
   SamplingParams& sampling = defaults.sampling;
-  try {
-    sampling.do_sample = json_get<bool>(json, "do_sample").value_or(false);
-    sampling.temperature = json_get<double>(json, "temperature").value_or(1.0);
-    sampling.top_k =
-        json_get<int64_t>(json, "top_k").value_or(sampling.do_sample ? 50 : 0);  // HF's own default
-    sampling.top_p = json_get<double>(json, "top_p").value_or(1.0);
-    sampling.min_p = json_get<double>(json, "min_p").value_or(0.0);
-    sampling.repetition_penalty = json_get<double>(json, "repetition_penalty").value_or(1.0);
-    sampling.num_beams = json_get<int64_t>(json, "num_beams").value_or(1);
-    sampling.length_penalty = json_get<double>(json, "length_penalty").value_or(1.0);
-    defaults.max_new_tokens = json_get<int64_t>(json, "max_new_tokens");
-  } catch (const Json::exception& e) {
-    throw ModelError(file.string() + ": " + e.what());
+  sampling.do_sample = fields.boolean("do_sample");
+  sampling.temperature = fields.number("temperature", 1.0);
+  sampling.top_k = fields.integer("top_k").value_or(sampling.do_sample ? 50 : 0);  // HF's default
+  sampling.top_p = fields.number("top_p", 1.0);
+  sampling.min_p = fields.number("min_p", 0.0);
+  sampling.repetition_penalty = fields.number("repetition_penalty", 1.0);
+  sampling.num_beams = fields.integer("num_beams").value_or(1);
+  sampling.length_penalty = fields.number("length_penalty", 1.0);
+  defaults.max_new_tokens = fields.integer("max_new_tokens");
+  if (defaults.max_new_tokens && *defaults.max_new_tokens <= 0) {
+    throw ModelError(fmt::format("{}: max_new_tokens must be > 0, got {}", file.string(),
+                                 *defaults.max_new_tokens));
   }
   // Files written for greedy decoding often hold temperature 0, which HF reads as "do not sample".
   if (sampling.temperature <= 0) {
     sampling.do_sample = false;
     sampling.temperature = 1.0;
   }
+  generation_config_detail::check(sampling, file);
   return defaults;
 }
 

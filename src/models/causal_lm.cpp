@@ -5,10 +5,12 @@
 #include <regex>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/rng.h"
 #include "models/causal_lm_impl.h"
 #include "models/rope.h"
 #include "ops/cross_entropy.h"
+#include "ops/dropout.h"
 #include "ops/linear.h"
 
 namespace danlu::models {
@@ -65,8 +67,21 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
         dropout_seed
             ? mix64(*dropout_seed, passes++)
             : static_cast<uint64_t>(at::randint(INT64_MAX, {1}, at::kLong).item<int64_t>());
+    head_dropout_seed = mix64(pass->dropout_seed, hash_bytes(network.output.path));
   }
   return pass;
+}
+
+CausalLM::Impl::HeadProduct CausalLM::Impl::head_product(const at::Tensor& hidden_NH) const {
+  if (!network.output.adapter) return {hidden_NH, network.head.effective_weight()};
+  const layers::LoraAdapter& adapter = *network.output.adapter;
+  const bool drops = training && adapter.dropout > 0;
+  const at::Tensor input_NH =
+      drops ? ops::dropout(hidden_NH, adapter.dropout, head_dropout_seed) : hidden_NH;
+  // [h | s A h] [W | B]^T = W h + s B A h: one product, so the fused loss needs no second kind.
+  const at::Tensor low_NR = ops::linear(input_NH, adapter.a_RI) * adapter.scale;
+  return {at::cat({hidden_NH, low_NR}, 1),
+          at::cat({network.output.weight.tensor, adapter.b_OR}, 1)};
 }
 
 CausalLM::CausalLM(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device)
@@ -154,7 +169,11 @@ at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
 }
 
 at::Tensor CausalLM::logits(const at::Tensor& hidden_nH) const {
-  const at::Tensor logits_nV = ops::linear(hidden_nH, impl_->network.head.effective_weight());
+  const layers::Linear& output = impl_->network.output;
+  const at::Tensor logits_nV =
+      output.adapter ? layers::adapted_linear(hidden_nH, output.weight.tensor, *output.adapter,
+                                              /*dropout=*/false, /*dropout_seed=*/0)
+                     : ops::linear(hidden_nH, impl_->network.head.effective_weight());
   return impl_->dtype == at::kDouble ? logits_nV : logits_nV.to(at::kFloat);
 }
 
@@ -164,8 +183,9 @@ LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N,
   ops::HeadOptions options;
   options.z_loss_weight = impl_->config.z_loss_weight;
   options.grad_scale = grad_scale;
-  const ops::CrossEntropy result = ops::head_cross_entropy(
-      hidden_NH, impl_->network.head.effective_weight(), targets_N.to(device()), options);
+  const Impl::HeadProduct head = impl_->head_product(hidden_NH);
+  const ops::CrossEntropy result =
+      ops::head_cross_entropy(head.input_NX, head.weight_VX, targets_N.to(device()), options);
   return {result.sum, result.num_targets, result.num_correct};
 }
 

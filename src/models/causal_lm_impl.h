@@ -28,11 +28,19 @@ struct CausalLM::Impl {
   Recompute recompute = Recompute::kNone;
   bool training = false;
   std::optional<uint64_t> dropout_seed;
-  uint64_t passes = 0;  ///< forward passes since the dropout seed was set
+  uint64_t passes = 0;             ///< forward passes since the dropout seed was set
+  uint64_t head_dropout_seed = 0;  ///< of the pass begun last
 
   Impl(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
   std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input);
-  void add_adapters(const weights::PeftConfig& config, uint64_t seed);
+  /// Two factors whose product input_NX weight_VX^T is the logits, an adapter on the head included
+  /// (with its dropout while training).
+  struct HeadProduct {
+    at::Tensor input_NX, weight_VX;
+  };
+  HeadProduct head_product(const at::Tensor& hidden_NH) const;
+  /// from_file: as PEFT does, targets that this model lacks are passed over while one is found.
+  void add_adapters(const weights::PeftConfig& config, uint64_t seed, bool from_file = false);
   /// Makes `requires_grad` of every base tensor agree with `trainable`.
   void apply_trainable();
 };

@@ -1,4 +1,4 @@
-// Adapters on a CausalLM: making, naming, loading, saving, merging.
+// Adapters on a CausalLM: choosing their places, making, naming and merging them.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 #include "base/rng.h"
 #include "device/dtype.h"
 #include "models/causal_lm_impl.h"
-#include "models/tensor_io.h"
 #include "weights/peft.h"
 
 namespace danlu::models {
@@ -23,37 +22,35 @@ bool looks_like_regex(const std::string& text) {
   return text.find_first_of("*+?[](){}|^$\\") != std::string::npos;
 }
 
+/// The fields that both descriptions have under one name.
+template <typename From, typename To>
+void copy_shared_fields(const From& from, To& to) {
+  to.rank = from.rank;
+  to.alpha = from.alpha;
+  to.dropout = from.dropout;
+  to.rslora = from.rslora;
+  to.dora = from.dora;
+  to.modules_to_save = from.modules_to_save;
+  to.layers_to_transform = from.layers_to_transform;
+  to.rank_pattern = {from.rank_pattern.begin(), from.rank_pattern.end()};
+  to.alpha_pattern = {from.alpha_pattern.begin(), from.alpha_pattern.end()};
+}
+
 PeftConfig peft_of(const LoraConfig& lora) {
   PeftConfig peft;
-  peft.rank = lora.rank;
-  peft.alpha = lora.alpha;
-  peft.dropout = lora.dropout;
-  peft.rslora = lora.rslora;
-  peft.dora = lora.dora;
+  copy_shared_fields(lora, peft);
   peft.target_modules = lora.targets;
   peft.targets_are_pattern = lora.targets.size() == 1 &&
                              (lora.targets[0] == "all-linear" || looks_like_regex(lora.targets[0]));
   peft.exclude_modules = lora.exclude;
-  peft.modules_to_save = lora.modules_to_save;
-  peft.layers_to_transform = lora.layers_to_transform;
-  peft.rank_pattern.assign(lora.rank_pattern.begin(), lora.rank_pattern.end());
-  peft.alpha_pattern.assign(lora.alpha_pattern.begin(), lora.alpha_pattern.end());
   return peft;
 }
 
 LoraConfig lora_of(const PeftConfig& peft) {
   LoraConfig lora;
-  lora.rank = peft.rank;
-  lora.alpha = peft.alpha;
-  lora.dropout = peft.dropout;
-  lora.rslora = peft.rslora;
-  lora.dora = peft.dora;
+  copy_shared_fields(peft, lora);
   lora.targets = peft.target_modules;
   lora.exclude = peft.exclude_modules;
-  lora.modules_to_save = peft.modules_to_save;
-  lora.layers_to_transform = peft.layers_to_transform;
-  lora.rank_pattern.insert(peft.rank_pattern.begin(), peft.rank_pattern.end());
-  lora.alpha_pattern.insert(peft.alpha_pattern.begin(), peft.alpha_pattern.end());
   return lora;
 }
 
@@ -77,36 +74,40 @@ std::string module_of(const std::string& parameter) {
   return parameter.substr(0, parameter.rfind('.'));
 }
 
-std::vector<std::string> last_names(const std::vector<layers::Linear*>& linears,
-                                    bool adapted_only) {
+std::string joined_last_names(const std::vector<layers::Linear*>& linears) {
   std::set<std::string> names;
-  for (const layers::Linear* linear : linears) {
-    if (!adapted_only || linear->adapter) names.insert(last_name(linear->path));
-  }
-  return {names.begin(), names.end()};
+  for (const layers::Linear* linear : linears) names.insert(last_name(linear->path));
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
 }
 
-/// The linear layers that `peft` chooses. Errors: UsageError for a target that chooses none.
-std::vector<layers::Linear*> targets_of(const PeftConfig& peft,
-                                        const std::vector<layers::Linear*>& linears) {
+/// The linear layers that `peft` chooses. Errors: UsageError for a target that chooses none
+/// (lenient: only if no target chooses any).
+std::vector<layers::Linear*> targets_of(const PeftConfig& peft, Network& network, bool lenient) {
+  const std::vector<layers::Linear*> linears = network.adaptable();
+  const auto chooses = [&](const PeftConfig& config, const layers::Linear* linear) {
+    return weights::peft_targets(config, linear->path, true, linear == &network.output);
+  };
   PeftConfig one = peft;
   one.exclude_modules.clear();
   one.layers_to_transform.clear();
+  std::vector<std::string> unmatched;
   for (const std::string& target : peft.target_modules) {
     one.target_modules = {target};
-    const bool found = std::any_of(linears.begin(), linears.end(), [&](const auto* linear) {
-      return weights::peft_targets(one, linear->path);
-    });
-    if (found) continue;
-    std::string names;
-    for (const std::string& name : last_names(linears, false))
-      names += (names.empty() ? "" : ", ") + name;
-    throw UsageError("[lora] target '" + target + "' matches no linear layer; there are: " + names,
-                     {"all-linear chooses every one of them", "all-linear 表示全部线性层"});
+    const bool found = std::any_of(linears.begin(), linears.end(),
+                                   [&](const auto* linear) { return chooses(one, linear); });
+    if (!found) unmatched.push_back(target);
+  }
+  if (!unmatched.empty() && (!lenient || unmatched.size() == peft.target_modules.size())) {
+    throw UsageError(
+        "[lora] target '" + unmatched.front() +
+            "' matches no linear layer; there are: " + joined_last_names(network.linears()),
+        {"all-linear chooses every one of them", "all-linear 表示全部线性层"});
   }
   std::vector<layers::Linear*> chosen;
   for (layers::Linear* linear : linears) {
-    if (weights::peft_targets(peft, linear->path)) chosen.push_back(linear);
+    if (chooses(peft, linear)) chosen.push_back(linear);
   }
   if (chosen.empty())
     throw UsageError("[lora] targets, exclusions and layers leave no module to adapt");
@@ -142,16 +143,27 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
   return adapter;
 }
 
-/// Adapters on head and embedding would need another fused loss; saying so beats "matches nothing".
-void refuse_ends(const PeftConfig& peft, const std::vector<BaseParameter>& base) {
+/// Why there can be no adapter on this parameter's module; empty if there can.
+std::string why_not_adaptable(const PeftConfig& peft, const arch::ParamSpec& spec,
+                              const Network& network) {
+  if (spec.role == arch::Role::kEmbedding) return "an embedding";
+  if (spec.role != arch::Role::kHead) return "";
+  if (!spec.tied_to.empty()) return "a head tied to the embedding";
+  if (network.head.normalised) return "a head with normalised rows";
+  if (peft.dora) return "the head with DoRA";
+  return "";
+}
+
+/// Saying so beats "matches nothing".
+void refuse_ends(const PeftConfig& peft, const std::vector<BaseParameter>& base,
+                 const Network& network) {
   for (const BaseParameter& parameter : base) {
-    if (parameter.spec.role != arch::Role::kHead && parameter.spec.role != arch::Role::kEmbedding)
-      continue;
+    const std::string why = why_not_adaptable(peft, parameter.spec, network);
     const std::string module = module_of(parameter.spec.name);
-    if (!weights::peft_targets(peft, module, false, true)) continue;
-    throw UsageError(
-        "[lora] adapters on '" + module + "' are not supported; it can be trained whole",
-        {"name it in modules_to_save", "请将其写入 modules_to_save"});
+    if (why.empty() || !weights::peft_targets(peft, module, false, true)) continue;
+    throw UsageError("[lora] an adapter on '" + module + "' is not supported (" + why +
+                         "); it can be trained whole",
+                     {"name it in modules_to_save", "请将其写入 modules_to_save"});
   }
 }
 
@@ -174,13 +186,21 @@ std::vector<SavedModule> copies_of(const PeftConfig& peft, const std::vector<Bas
 
 }  // namespace lora_detail
 
-void CausalLM::Impl::add_adapters(const weights::PeftConfig& config, uint64_t seed) {
+void CausalLM::Impl::add_adapters(const weights::PeftConfig& config, uint64_t seed,
+                                  bool from_file) {
   if (lora) throw UsageError("[lora] the model has adapters already; merge them first");
   lora_detail::check(config);
-  lora_detail::refuse_ends(config, base);
+  lora_detail::refuse_ends(config, base, network);
   // Everything that can be refused is looked at before the model changes.
-  const std::vector<layers::Linear*> chosen = lora_detail::targets_of(config, network.linears());
+  const std::vector<layers::Linear*> chosen =
+      lora_detail::targets_of(config, network, /*lenient=*/from_file);
   std::vector<SavedModule> saved = lora_detail::copies_of(config, base);
+  for (const SavedModule& module : saved) {
+    for (const layers::Linear* linear : chosen) {
+      if (linear->weight.name == module.name)
+        throw UsageError("[lora] '" + linear->path + "' is both a target and in modules_to_save");
+    }
+  }
   for (const SavedModule& module : saved) {
     for (layers::Parameter* slot : network.slots()) {
       if (slot->name == module.name) slot->tensor = module.trained;
@@ -202,7 +222,7 @@ void CausalLM::add_lora(const LoraConfig& lora, uint64_t seed) {
 std::vector<NamedTensor> CausalLM::adapter_parameters() const {
   using lora_detail::AdapterPart;
   std::vector<NamedTensor> result;
-  for (const layers::Linear* linear : impl_->network.linears()) {
+  for (const layers::Linear* linear : impl_->network.adaptable()) {
     if (!linear->adapter) continue;
     const auto add = [&](AdapterPart part, const at::Tensor& tensor) {
       if (tensor.defined())
@@ -218,51 +238,10 @@ std::vector<NamedTensor> CausalLM::adapter_parameters() const {
   return result;
 }
 
-void CausalLM::load_adapter(const std::filesystem::path& directory) {
-  const weights::PeftConfig config = weights::load_peft_config(directory);
-  const auto source = weights::open_weights(directory);
-  impl_->add_adapters(config, 0);
-  std::set<std::string> expected;
-  std::vector<std::string> missing, unknown, reshaped;
-  const std::vector<NamedTensor> adapters = adapter_parameters();
-  for (const NamedTensor& adapter : adapters) {
-    expected.insert(adapter.name);
-    const weights::TensorInfo* info = source->find(adapter.name);
-    if (!info) {
-      missing.push_back(adapter.name);
-    } else if (at::IntArrayRef(info->shape) != adapter.tensor.sizes()) {
-      reshaped.push_back(adapter.name + " is " + shape_text(info->shape) + " in " +
-                         source->file_of(adapter.name).string() +
-                         ", model and adapter_config.json ask for " +
-                         shape_text(adapter.tensor.sizes().vec()));
-    }
-  }
-  for (const weights::TensorInfo& info : source->tensors()) {
-    if (!expected.count(info.name)) unknown.push_back(info.name);
-  }
-  refuse_tensor_lists("adapter", missing, unknown, reshaped);
-  for (const NamedTensor& adapter : adapters) read_into(*source, adapter.name, adapter.tensor);
-}
-
-void CausalLM::save_adapter(const std::filesystem::path& directory,
-                            const std::string& base_model_path) const {
-  if (!impl_->lora) throw InternalError("[lora] the model has no adapters to save");
-  std::filesystem::create_directories(directory);
-  write_tensors(directory, adapter_parameters(), device::dtype_of(impl_->dtype), "adapter_model");
-  weights::PeftConfig config = impl_->peft;
-  config.base_model = base_model_path;
-  if (config.target_modules == std::vector<std::string>{"all-linear"}) {
-    // PEFT spells it out too: the file then means the same on any version.
-    config.target_modules = lora_detail::last_names(impl_->network.linears(), true);
-    config.targets_are_pattern = false;
-  }
-  write_json_file(directory / "adapter_config.json", weights::peft_config_json(config));
-}
-
 void CausalLM::merge_adapter() {
   if (!impl_->lora) throw InternalError("[lora] the model has no adapters to merge");
   const at::NoGradGuard no_grad;
-  for (layers::Linear* linear : impl_->network.linears()) {
+  for (layers::Linear* linear : impl_->network.adaptable()) {
     if (!linear->adapter) continue;
     linear->weight.tensor.copy_(layers::merged_weight(linear->weight.tensor, *linear->adapter));
     linear->adapter.reset();
@@ -280,6 +259,7 @@ void CausalLM::merge_adapter() {
         impl_->config.tie_embeddings = false;
         impl_->base.back().tensor = impl_->base.back().tensor.detach().clone();
         impl_->network.head.weight.tensor = impl_->base.back().tensor;
+        impl_->network.output.weight.tensor = impl_->base.back().tensor;
       }
       parameter.tensor.copy_(module.trained);
       for (layers::Parameter* slot : impl_->network.slots()) {

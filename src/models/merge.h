@@ -21,8 +21,8 @@ at::Tensor probe_logits(const CausalLM& model, uint64_t seed = 1);
 MergeReport merge_checked(CausalLM& model, double tolerance);
 
 struct RoundingReport {
-  double max_abs = 0;           ///< largest logit difference
-  double same_argmax = 1;       ///< share of positions whose likeliest token stays
+  double max_abs = 0;      ///< largest logit difference
+  double same_argmax = 1;  ///< share of positions whose likeliest token stays
 };
 
 /// Rounds every parameter to what `dtype` can hold and tells what that does to probe_logits.

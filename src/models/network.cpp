@@ -114,6 +114,7 @@ Network::Network(const arch::ModelConfig& config, const std::vector<BaseParamete
   }
   final_norm = {by_role.weight(Role::kFinalNorm), config.norm_eps};
   head = {by_role.weight(Role::kHead), config.norm_head};
+  output = by_role.linear(Role::kHead, -1);
 }
 
 std::vector<layers::Linear*> Network::linears() {
@@ -125,6 +126,12 @@ std::vector<layers::Linear*> Network::linears() {
       if (linear->defined()) result.push_back(linear);
     }
   }
+  return result;
+}
+
+std::vector<layers::Linear*> Network::adaptable() {
+  std::vector<layers::Linear*> result = linears();
+  result.push_back(&output);
   return result;
 }
 
@@ -149,6 +156,7 @@ std::vector<layers::Parameter*> Network::slots() {
   }
   result.push_back(&final_norm.weight);
   result.push_back(&head.weight);
+  result.push_back(&output.weight);
   return result;
 }
 

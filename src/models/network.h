@@ -24,12 +24,16 @@ struct Network {
   std::vector<std::unique_ptr<layers::DecoderLayer>> layers;
   layers::RmsNorm final_norm;
   layers::Head head;
+  /// The head seen as a linear layer, for an adapter on it; its weight is `head`'s.
+  layers::Linear output;
 
   /// Builds layers around `parameters` (one per spec of arch::parameters_of, tied ones included).
   /// Errors: InternalError if the family declares no parameter for a role that the config needs.
   Network(const arch::ModelConfig& config, const std::vector<BaseParameter>& parameters);
-  /// Linear layers of the blocks, in model order: what adapters can be put on.
+  /// Linear layers of the blocks, in model order: what "all-linear" means.
   std::vector<layers::Linear*> linears();
+  /// linears() and the head: every place an adapter can sit on.
+  std::vector<layers::Linear*> adaptable();
   /// Every place that holds a parameter.
   std::vector<layers::Parameter*> slots();
 };

@@ -12,7 +12,7 @@ namespace danlu::models {
 /// Frequencies theta^(-2j/D), j < D/2, scaled as config.rope says. `sequence_length` matters to
 /// dynamic scaling only (tokens of the sequence so far).
 /// Source  Hugging Face's rope_utils for the formulas; linear arXiv:2306.15595, yarn
-///         arXiv:2309.00071 §3.2-3.4, llama3 reference/formats §5.1.
+///         arXiv:2309.00071 §3.2-3.4, llama3 Hugging Face's alone.
 std::vector<double> rope_frequencies(const arch::ModelConfig& config, int64_t sequence_length = 0);
 
 /// Factor on cosine and sine: yarn's attention temperature, else 1.

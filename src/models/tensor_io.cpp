@@ -84,7 +84,7 @@ void read_into(const weights::TensorSource& source, const std::string& name, at:
 
 void refuse_tensor_lists(const std::string& where, const std::vector<std::string>& missing,
                          const std::vector<std::string>& unknown,
-                         const std::vector<std::string>& other) {
+                         const std::vector<std::string>& other, const Hint& hint) {
   if (missing.empty() && unknown.empty() && other.empty()) return;
   std::string text = "[" + where + "]";
   const char* separator = " ";
@@ -96,8 +96,7 @@ void refuse_tensor_lists(const std::string& where, const std::vector<std::string
   add("missing: ", missing);
   add("unknown: ", unknown);
   add("", other);
-  throw ModelError(text, {"check that config.json and the weight files belong together",
-                          "请检查 config.json 与权重文件是否属于同一个模型"});
+  throw ModelError(text, hint);
 }
 
 at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, uint64_t seed) {

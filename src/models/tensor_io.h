@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "models/causal_lm.h"
 #include "weights/tensor_source.h"
 
@@ -28,7 +29,10 @@ void read_into(const weights::TensorSource& source, const std::string& name, at:
 /// are empty.
 void refuse_tensor_lists(const std::string& where, const std::vector<std::string>& missing,
                          const std::vector<std::string>& unknown,
-                         const std::vector<std::string>& other);
+                         const std::vector<std::string>& other,
+                         const Hint& hint = {
+                             "check that config.json and the weight files belong together",
+                             "请检查 config.json 与权重文件是否属于同一个模型"});
 
 /// Normal(0, deviation) f32 values on the CPU, a function of `seed` alone.
 at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, uint64_t seed);

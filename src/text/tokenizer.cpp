@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/lfs_pointer.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace danlu::text {
@@ -11,7 +12,8 @@ namespace danlu::text {
 namespace {
 
 [[noreturn]] void fail_missing(const fs::path& path) {
-  if (!fs::exists(path)) throw IoError(fmt::format("{}: no such file or directory", path.string()));
+  if (!fs::exists(path))
+    throw MissingTokenizer(fmt::format("{}: no such file or directory", path.string()));
   if (fs::is_directory(path)) {
     for (const auto& entry : fs::directory_iterator(path)) {
       if (entry.path().extension() != ".tiktoken") continue;
@@ -20,7 +22,7 @@ namespace {
                         "请使用该模型较新版本中的 tokenizer.json"});
     }
   }
-  throw IoError(
+  throw MissingTokenizer(
       fmt::format("{}: no tokenizer here: tokenizer.json, tokenizer.model or vocab.json + "
                   "merges.txt is needed",
                   path.string()),
@@ -29,6 +31,7 @@ namespace {
 }
 
 std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
+  refuse_lfs_pointer(path, "the tokenizer");
   const std::string name = path.filename().string();
   if (name == "vocab.json" || name == "merges.txt") {
     const fs::path directory = path.parent_path();

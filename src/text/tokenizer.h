@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/json.h"
 
 namespace danlu::text {
@@ -21,6 +22,13 @@ struct SpecialTokens {
   std::vector<std::string> additional;
 };
 
+/// Nothing of a tokenizer lies where one was looked for. A kind of its own: who can do without one
+/// (rows of token ids) catches it.
+class MissingTokenizer : public ModelError {
+ public:
+  using ModelError::ModelError;
+};
+
 /// Immutable after loading; every method is thread-safe.
 class Tokenizer {
  public:
@@ -29,7 +37,7 @@ class Tokenizer {
   /// Loads from a HF model directory (tokenizer.json, else tokenizer.model, else
   /// vocab.json+merges.txt) or from one such file. tokenizer_config.json, special_tokens_map.json,
   /// added_tokens.json, generation_config.json beside it are read when present. Errors: ModelError
-  /// naming file and the unsupported or broken part; IoError if nothing is there.
+  /// naming file and the unsupported or broken part; MissingTokenizer if nothing is there.
   static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& path);
 
   /// Ids of `text`. Special and added tokens written in the text are recognised, as HF does by

@@ -42,15 +42,16 @@ std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
 
 }  // namespace banner_detail
 
-std::string data_banner(const TrainConfig& config, const arch::ModelConfig& model,
-                        const PreparedText& text, const PreparedData& data, const RunPlan& plan) {
+std::string data_banner(const TrainConfig& config, const at::Device& device,
+                        const arch::ModelConfig& model, const PreparedText& text,
+                        const PreparedData& data, const RunPlan& plan) {
   using banner_detail::add_line;
   std::string out;
   add_line(out, "run",
            fmt::format("danlu {} · {} · {} · profile {}", config.verb, stage_name(config.stage),
                        tuner_name(config.tuner), config.profile));
   add_line(out, "device",
-           fmt::format("{}, {} threads, {}", config.device, default_thread_count(),
+           fmt::format("{}, {} threads, {}", device.str(), default_thread_count(),
                        precision_name(config.precision)));
   add_line(out, "model",
            fmt::format("{} ({}, {} layers, hidden {}, vocabulary {})",

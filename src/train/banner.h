@@ -9,10 +9,11 @@
 
 namespace danlu::train {
 
-/// Known before weights are loaded: device, data, one decoded sample with its mask, batch
-/// arithmetic.
-std::string data_banner(const TrainConfig& config, const arch::ModelConfig& model,
-                        const PreparedText& text, const PreparedData& data, const RunPlan& plan);
+/// Known before weights are loaded: the device chosen, data, one decoded sample with its mask,
+/// batch arithmetic.
+std::string data_banner(const TrainConfig& config, const at::Device& device,
+                        const arch::ModelConfig& model, const PreparedText& text,
+                        const PreparedData& data, const RunPlan& plan);
 
 /// "trainable 12,288 of 272,704 parameters (4.51 %)".
 std::string parameter_line(const models::CausalLM& model);

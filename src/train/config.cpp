@@ -9,45 +9,63 @@
 namespace danlu::train {
 namespace config_detail {
 
-[[noreturn]] void refuse(const std::string& flag, const std::string& got, const std::string& rule,
-                         Hint hint = {}) {
-  throw UsageError(fmt::format("[train] --{} {}: {}", flag, got, rule), std::move(hint));
-}
+/// Refuses values under the names that the user gave them.
+class Checker {
+ public:
+  explicit Checker(const TrainConfig& config) : config_(config) {}
 
-void at_least(const char* flag, int64_t got, int64_t least) {
-  if (got < least) refuse(flag, std::to_string(got), fmt::format("must be at least {}", least));
-}
-
-void check_batch(const BatchConfig& batch) {
-  at_least("batch_size", batch.micro_batch_size, 1);
-  if (batch.accumulation < 0)
-    refuse("accum", std::to_string(batch.accumulation), "must be at least 1");
-  if (batch.eval_batch_size < 0)
-    refuse("eval_batch_size", std::to_string(batch.eval_batch_size), "must be at least 1");
-  if (batch.global_batch_size > 0) {
-    if (batch.global_batch_size % batch.micro_batch_size != 0) {
-      refuse("global_batch_size", std::to_string(batch.global_batch_size),
-             fmt::format("must be a multiple of --batch_size {}", batch.micro_batch_size));
-    }
-    const int64_t steps = batch.global_batch_size / batch.micro_batch_size;
-    if (batch.accumulation > 0 && batch.accumulation != steps) {
-      refuse("global_batch_size", std::to_string(batch.global_batch_size),
-             fmt::format("differs from --batch_size {} × --accum {} = {}", batch.micro_batch_size,
-                         batch.accumulation, batch.micro_batch_size * batch.accumulation));
-    }
+  [[noreturn]] void refuse(const char* option, const std::string& got, const std::string& rule,
+                           Hint hint = {}) const {
+    throw UsageError(fmt::format("[train] {} {}: {}", config_.flag(option), got, rule),
+                     std::move(hint));
   }
-  if (batch.max_steps <= 0 && batch.train_samples <= 0 &&
-      !(batch.epochs > 0 && std::isfinite(batch.epochs))) {
-    refuse("epochs", fmt::format("{}", batch.epochs), "must be positive (or give --max_steps)");
+  void at_least(const char* option, int64_t got, int64_t least) const {
+    if (got < least) refuse(option, std::to_string(got), fmt::format("must be at least {}", least));
+  }
+  /// `holds` is the rule's outcome, so that NaN fails it.
+  void number(const char* option, double got, bool holds, const char* rule) const {
+    if (!holds) refuse(option, fmt::format("{}", got), rule);
+  }
+
+ private:
+  const TrainConfig& config_;
+};
+
+void check_global_batch(const Checker& check, const TrainConfig& config) {
+  const BatchConfig& batch = config.batch;
+  if (batch.global_batch_size <= 0) return;
+  const std::string got = std::to_string(batch.global_batch_size);
+  if (batch.global_batch_size % batch.micro_batch_size != 0) {
+    check.refuse("global_batch_size", got,
+                 fmt::format("must be a multiple of {} {}", config.flag("batch_size"),
+                             batch.micro_batch_size));
+  }
+  const int64_t steps = batch.global_batch_size / batch.micro_batch_size;
+  if (batch.accumulation > 0 && batch.accumulation != steps) {
+    check.refuse("global_batch_size", got,
+                 fmt::format("differs from {} {} × {} {} = {}", config.flag("batch_size"),
+                             batch.micro_batch_size, config.flag("accum"), batch.accumulation,
+                             batch.micro_batch_size * batch.accumulation));
   }
 }
 
-void check_lora(const models::LoraConfig& lora) {
-  at_least("lora_rank", lora.rank, 1);
-  if (!(lora.alpha > 0)) refuse("lora_alpha", fmt::format("{}", lora.alpha), "must be positive");
-  if (!(lora.dropout >= 0 && lora.dropout < 1))
-    refuse("lora_dropout", fmt::format("{}", lora.dropout), "must be in [0, 1)");
-  if (lora.targets.empty()) refuse("lora_target", "(empty)", "names no module");
+void check_batch(const Checker& check, const TrainConfig& config) {
+  const BatchConfig& batch = config.batch;
+  check.at_least("batch_size", batch.micro_batch_size, 1);
+  if (batch.accumulation != 0) check.at_least("accum", batch.accumulation, 1);
+  if (batch.eval_batch_size != 0) check.at_least("eval_batch_size", batch.eval_batch_size, 1);
+  check_global_batch(check, config);
+  if (batch.max_steps > 0 || batch.train_samples > 0) return;
+  check.number("epochs", batch.epochs, batch.epochs > 0 && std::isfinite(batch.epochs),
+               "must be positive (or give --max_steps)");
+}
+
+void check_lora(const Checker& check, const models::LoraConfig& lora) {
+  check.at_least("lora_rank", lora.rank, 1);
+  check.number("lora_alpha", lora.alpha, lora.alpha > 0, "must be positive");
+  check.number("lora_dropout", lora.dropout, lora.dropout >= 0 && lora.dropout < 1,
+               "must be in [0, 1)");
+  if (lora.targets.empty()) check.refuse("lora_target", "(empty)", "names no module");
 }
 
 }  // namespace config_detail
@@ -62,38 +80,41 @@ std::string precision_name(Precision precision) {
   return precision == Precision::kF32 ? "fp32" : precision == Precision::kBF16 ? "bf16" : "fp16";
 }
 
+std::string TrainConfig::flag(const std::string& option) const {
+  const auto at = given_as.find(option);
+  return at == given_as.end() ? "--" + option : at->second;
+}
+
 void TrainConfig::validate() const {
-  using namespace config_detail;
+  const config_detail::Checker check(*this);
   if (data.train.empty()) {
-    refuse("dataset", "(none)", "no training data was named",
-           {"name files, directories or .bin/.idx prefixes: --dataset data.jsonl",
-            "请用 --dataset 指定训练数据"});
+    check.refuse("dataset", "(none)", "no training data was named",
+                 {"name files, directories or .bin/.idx prefixes: --dataset data.jsonl",
+                  "请用 --dataset 指定训练数据"});
   }
-  at_least("max_length", data.max_length, 2);
-  if (!(data.validation_ratio >= 0 && data.validation_ratio < 1)) {
-    refuse("val_ratio", fmt::format("{}", data.validation_ratio), "must be in [0, 1)");
-  }
-  check_batch(batch);
-  if (tuner == Tuner::kLora) check_lora(lora);
+  check.at_least("max_length", data.max_length, 2);
+  check.number("val_ratio", data.validation_ratio,
+               data.validation_ratio >= 0 && data.validation_ratio < 1, "must be in [0, 1)");
+  config_detail::check_batch(check, *this);
+  if (tuner == Tuner::kLora) config_detail::check_lora(check, lora);
   if (tuner == Tuner::kFreeze && freeze.empty()) {
-    refuse("tuner", "freeze", "needs --freeze PATTERN…: which parameters stay as they are");
+    check.refuse("tuner", "freeze", "needs --freeze PATTERN…: which parameters stay as they are");
   }
   if (tuner != Tuner::kLora && !model.adapter.empty()) {
-    refuse("adapters", model.adapter.string(),
-           fmt::format("--tuner {} trains the base weights; merge the adapter first",
-                       tuner_name(tuner)),
-           {"danlu merge --model BASE --adapters " + model.adapter.string() + " --output DIR", ""});
+    check.refuse(
+        "adapters", model.adapter.string(),
+        fmt::format("--tuner {} trains the base weights; merge the adapter first",
+                    tuner_name(tuner)),
+        {"danlu merge --model BASE --adapters " + model.adapter.string() + " --output DIR", ""});
   }
   if (model.from_scratch && tuner == Tuner::kLora)
-    refuse("from_scratch", "true", "random weights need --tuner full");
-  if (!(schedule.warmup_ratio >= 0 && schedule.warmup_ratio <= 1)) {
-    refuse("warmup_ratio", fmt::format("{}", schedule.warmup_ratio), "must be in [0, 1]");
-  }
-  if (!(max_grad_norm >= 0))
-    refuse("max_grad_norm", fmt::format("{}", max_grad_norm), "must be 0 (off) or positive");
-  at_least("max_bad_steps", max_bad_steps, 1);
-  at_least("save_steps", output.save_steps, 1);
-  at_least("logging_steps", output.logging_steps, 1);
+    check.refuse("from_scratch", "true", "random weights need --tuner full");
+  check.number("warmup_ratio", schedule.warmup_ratio,
+               schedule.warmup_ratio >= 0 && schedule.warmup_ratio <= 1, "must be in [0, 1]");
+  check.number("max_grad_norm", max_grad_norm, max_grad_norm >= 0, "must be 0 (off) or positive");
+  check.at_least("max_bad_steps", max_bad_steps, 1);
+  check.at_least("save_steps", output.save_steps, 1);
+  check.at_least("logging_steps", output.logging_steps, 1);
   adamw.validate();
   loss_scale.validate();
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -87,6 +88,7 @@ struct OutputConfig {
   bool save_only_model = false, load_best_at_end = false;
   int64_t eval_batches = 0;  ///< 0: all
   int64_t logging_steps = 5;
+  std::string run_name;  ///< of the TensorBoard run; may be empty
   bool log_first_step = true, hf_log_format = false, tensorboard = true, plot_loss = true;
   double device_tflops = 0;          ///< 0: measured
   std::optional<DType> final_dtype;  ///< of the weights written at the end
@@ -117,6 +119,11 @@ struct TrainConfig {
 
   Json args = Json::object();      ///< every option with its value, as args.json holds it
   Json settings = Json::object();  ///< those that were given: config.yaml
+
+  /// Option -> how the user named it ("--per_device_train_batch_size", "run.yaml:3: lr").
+  std::map<std::string, std::string> given_as;
+  /// The name of `option` to use in messages: as the user named it, else "--option".
+  std::string flag(const std::string& option) const;
 
   /// Rules between fields. Errors: UsageError naming flag, value and rule.
   void validate() const;

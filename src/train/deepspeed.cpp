@@ -141,7 +141,8 @@ class Applier {
     const T wanted = static_cast<T>(*value);
     if (given(option) &&
         std::abs(static_cast<double>(target) - *value) > 1e-12 * std::abs(*value)) {
-      list(mismatches_, fmt::format("{} {} vs --{} {}", pointer, *value, option, target));
+      list(mismatches_,
+           fmt::format("{} {} vs {} {}", pointer, *value, options_.given_as(option), target));
       return;
     }
     target = wanted;

@@ -1,17 +1,21 @@
 #include "train/from_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "data/tokenized_dataset.h"
+#include "train/adapter_flags.h"
 #include "train/deepspeed.h"
 #include "train/megatron_flags.h"
 #include "train/model_names.h"
+#include "train/module_names.h"
 #include "train/one_process.h"
 #include "train/run_dir.h"
 
@@ -23,7 +27,8 @@ Stage stage_from(const std::string& verb, const Options& options) {
   if (stage == "sft") return Stage::kSft;
   if (stage == "pretrain" || stage == "pt") return Stage::kPretrain;
   throw UsageError(
-      fmt::format("[train] --stage {}: this version trains pretrain and sft", stage),
+      fmt::format("[train] {} {}: this version trains pretrain and sft", options.given_as("stage"),
+                  stage),
       {"dpo, simpo, orm, prm and the others are not built in", "当前版本仅支持 pretrain 与 sft"});
 }
 
@@ -33,10 +38,28 @@ Tuner tuner_from(const std::string& verb, Stage stage, const Options& options) {
       stage == Stage::kSft && (verb == "sft" || lora_flags) ? "lora" : "full";
   const std::string name = options.get_string_or("tuner", fallback);
   if (name == "qlora" || options.get_int("quantization_bit") != 0) {
-    throw UsageError("[train] --tuner qlora: quantised base weights are not in this version",
+    const char* flag = name == "qlora" ? "tuner" : "quantization_bit";
+    throw UsageError(fmt::format("[train] {} {}: quantised base weights are not in this version",
+                                 options.given_as(flag),
+                                 name == "qlora" ? name : std::to_string(options.get_int(flag))),
                      {"use --tuner lora", "请使用 --tuner lora"});
   }
   return name == "full" ? Tuner::kFull : name == "lora" ? Tuner::kLora : Tuner::kFreeze;
+}
+
+/// LoRA flags beside another tuner would be lost without a word.
+void report_idle_lora_flags(Tuner tuner, const Options& options) {
+  if (tuner == Tuner::kLora) return;
+  std::vector<std::string> idle;
+  for (const char* name : {"lora_rank", "lora_alpha", "lora_dropout", "lora_target",
+                           "lora_modules_to_save", "use_rslora", "use_dora"}) {
+    const OptionSource source = options.source(name);
+    if (source == OptionSource::kFlag || source == OptionSource::kFile)
+      idle.push_back(options.given_as(name));
+  }
+  if (idle.empty()) return;
+  log::info("notice: {} {} no effect with --tuner {}", fmt::join(idle, ", "),
+            idle.size() == 1 ? "has" : "have", tuner_name(tuner));
 }
 
 Precision precision_named(const std::string& name) {
@@ -54,8 +77,9 @@ Precision precision_from(const Options& options) {
   const bool explicitly = options.source("dtype") == OptionSource::kFlag ||
                           options.source("dtype") == OptionSource::kFile;
   if (explicitly && named != flagged) {
-    throw UsageError(fmt::format("[train] --dtype {} disagrees with --{} true",
-                                 options.get_string("dtype"), bf16 ? "bf16" : "fp16"));
+    throw UsageError(fmt::format("[train] {} {} disagrees with {} true", options.given_as("dtype"),
+                                 options.get_string("dtype"),
+                                 options.given_as(bf16 ? "bf16" : "fp16")));
   }
   return flagged;
 }
@@ -93,19 +117,40 @@ ModelSource model_from(const Options& options, Stage stage) {
   return source;
 }
 
-models::LoraConfig lora_from(const Options& options) {
+/// Targets by the names of this model; other systems' words for several layers are translated.
+std::vector<std::string> lora_targets_from(const Options& options, const arch::ModelConfig& model) {
+  std::vector<std::string> targets;
+  for (const std::string& target : options.get_list("lora_target")) {
+    const bool all = target == "ALL" || target == "all" || target == "all_linear";
+    const std::vector<std::string> layers = layers_called(target, model);
+    if (layers.empty()) {
+      targets.push_back(all ? "all-linear" : target);
+      continue;
+    }
+    log::info("{} {}: {} here", options.given_as("lora_target"), target, fmt::join(layers, ", "));
+    targets.insert(targets.end(), layers.begin(), layers.end());
+  }
+  return targets;
+}
+
+models::LoraConfig lora_from(const Options& options, const arch::ModelConfig& model) {
   models::LoraConfig lora;
   lora.rank = options.get_int("lora_rank");
   lora.alpha = options.get_float("lora_alpha");
   lora.dropout = options.get_float("lora_dropout");
   lora.rslora = options.get_bool("use_rslora");
   lora.dora = options.get_bool("use_dora");
-  lora.targets = options.get_list("lora_target");
-  for (std::string& target : lora.targets) {
-    if (target == "ALL" || target == "all" || target == "all_linear") target = "all-linear";
-  }
+  lora.targets = lora_targets_from(options, model);
   lora.modules_to_save = options.get_list("lora_modules_to_save");
   return lora;
+}
+
+/// Whether anything is to be evaluated: --eval_strategy no, HF's --do_eval false and Megatron's
+/// --eval-iters 0 each say no.
+bool evaluates(const Options& options) {
+  if (options.has_value("eval_strategy")) return options.get_string("eval_strategy") != "no";
+  if (!options.get_bool_or("do_eval", true)) return false;
+  return !(options.is_set("eval_iters") && options.get_int("eval_iters") == 0);
 }
 
 DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
@@ -117,9 +162,8 @@ DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
   for (auto* list : {&data.train, &data.validation}) {
     for (std::string& item : *list) item = locate_dataset(item, data.cache_dir);
   }
-  const bool evaluates = options.get_string_or("eval_strategy", "steps") != "no";
   data.validation_ratio =
-      options.get_float_or("val_ratio", stage == Stage::kSft && evaluates ? 0.01 : 0.0);
+      options.get_float_or("val_ratio", stage == Stage::kSft && evaluates(options) ? 0.01 : 0.0);
   data.megatron_split = options.get_string_or("split", "");
   data.max_length = options.get_int_or("max_length", 0);
   data.truncation = options.get_string("truncation");
@@ -147,9 +191,8 @@ DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
 }
 
 /// --max_length, or 2048 and never more than the model can take.
-int64_t max_length_from(const Options& options, const fs::path& model) {
-  const arch::ModelConfig config = arch::load_model_config(model);
-  const int64_t window = config.max_positions > 0 ? config.max_positions : INT64_MAX;
+int64_t max_length_from(const Options& options, const arch::ModelConfig& model) {
+  const int64_t window = model.max_positions > 0 ? model.max_positions : INT64_MAX;
   const bool chosen =
       options.has_value("max_length") && options.source("max_length") != OptionSource::kProfile;
   if (chosen) return options.get_int("max_length");
@@ -226,21 +269,49 @@ Interval interval_from(const Options& options, const char* name) {
   return text == "no" ? Interval::kNo : text == "epoch" ? Interval::kEpoch : Interval::kSteps;
 }
 
+/// Errors: UsageError for trackers that are not built in, and for words that name none.
+bool wants_tensorboard(const Options& options) {
+  static const std::vector<std::string> kBuiltIn = {"tensorboard", "all", "none"};
+  static const std::vector<std::string> kElsewhere = {
+      "wandb",      "swanlab", "mlflow",  "comet_ml", "clearml", "neptune", "azure_ml",
+      "codecarbon", "dagshub", "dvclive", "flyte",    "trackio", "mtrl"};
+  bool wanted = true;
+  for (const std::string& word : options.get_list("report_to")) {
+    if (word == "none") wanted = false;
+    if (std::count(kBuiltIn.begin(), kBuiltIn.end(), word)) continue;
+    const std::string flag = options.given_as("report_to");
+    if (std::count(kElsewhere.begin(), kElsewhere.end(), word)) {
+      throw UsageError(
+          fmt::format("[train] {} {}: not available; there are tensorboard and none", flag, word),
+          {"logging.jsonl and TensorBoard files hold every figure; nothing is sent anywhere",
+           "logging.jsonl 与 TensorBoard 文件包含全部指标；程序不向外部发送数据"});
+    }
+    Hint hint;
+    std::vector<std::string> known = kBuiltIn;
+    if (const auto near = nearest_name(word, known))
+      hint = {"did you mean '" + *near + "'?", "是否想写 '" + *near + "'？"};
+    throw UsageError(fmt::format("[train] {}: expected tensorboard or none, got '{}'", flag, word),
+                     hint);
+  }
+  return wanted;
+}
+
 OutputConfig output_from(const Options& options, const std::string& model_name) {
   OutputConfig output;
   output.save = interval_from(options, "save_strategy");
-  output.evaluate = interval_from(options, "eval_strategy");
+  output.evaluate = evaluates(options) ? interval_from(options, "eval_strategy") : Interval::kNo;
   output.save_steps = options.get_int("save_steps");
   output.eval_steps = options.get_int_or("eval_steps", 0);
-  output.save_total_limit = options.get_int("save_total_limit");
+  output.save_total_limit = std::max<int64_t>(0, options.get_int("save_total_limit"));
   output.save_only_model = options.get_bool("save_only_model");
   output.load_best_at_end = options.get_bool("load_best_model_at_end");
-  output.eval_batches = options.get_int("eval_iters");
+  output.eval_batches = options.get_int_or("eval_iters", 0);
   output.logging_steps = options.get_int("logging_steps");
   output.log_first_step = options.get_bool("logging_first_step");
   output.hf_log_format = options.get_string("log_format") == "hf";
-  const std::vector<std::string> report = options.get_list("report_to");
-  output.tensorboard = std::find(report.begin(), report.end(), "none") == report.end();
+  output.tensorboard = wants_tensorboard(options);
+  output.run_name = options.get_string_or("run_name", "");
+  std::replace(output.run_name.begin(), output.run_name.end(), '/', '_');  // one folder
   output.plot_loss = options.get_bool("plot_loss");
   output.device_tflops = options.get_float_or("device_tflops", 0);
   if (options.has_value("save_dtype"))
@@ -258,6 +329,16 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   return output;
 }
 
+/// How the user named each option that was set.
+std::map<std::string, std::string> given_names(const Options& options) {
+  std::map<std::string, std::string> out;
+  const Json all = options.to_json();
+  for (const auto& [name, value] : all.items()) {
+    if (options.is_set(name)) out[name] = options.given_as(name);
+  }
+  return out;
+}
+
 std::string base_name(const fs::path& directory) {
   const fs::path clean = fs::absolute(directory).lexically_normal();
   return clean.has_filename() ? clean.filename().string() : clean.parent_path().filename().string();
@@ -268,21 +349,29 @@ std::string base_name(const fs::path& directory) {
 TrainConfig config_from_options(const std::string& verb, const Options& options) {
   using namespace from_options_detail;
   require_one_process(options);
+  if (!options.get_bool_or("do_train", true)) {
+    throw UsageError(
+        fmt::format("[train] {} false: this command trains", options.given_as("do_train")),
+        {"danlu infer answers data sets with a model", "仅推理请使用 danlu infer"});
+  }
   TrainConfig config;
+  config.given_as = given_names(options);
   config.verb = verb;
   config.profile = options.get_string_or("profile_name", "danlu");
   config.stage = stage_from(verb, options);
   config.tuner = tuner_from(verb, config.stage, options);
+  report_idle_lora_flags(config.tuner, options);
   config.precision = precision_from(options);
   config.recompute = recompute_from(options);
   config.device = options.get_string("device");
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
   config.dry_run = options.get_bool("dry_run");
   config.model = model_from(options, config.stage);
-  config.lora = lora_from(options);
+  const arch::ModelConfig model = arch::load_model_config(config.model.directory);
+  config.lora = lora_from(options, model);
   config.freeze = options.get_list("freeze");
   config.data = data_from(options, config.stage, config.seed);
-  config.data.max_length = max_length_from(options, config.model.directory);
+  config.data.max_length = max_length_from(options, model);
   config.batch = batch_from(options);
   config.schedule = schedule_from(options, config.tuner);
   config.adamw = adamw_from(options);
@@ -298,8 +387,11 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   }
   if (options.has_value("deepspeed"))
     apply_deepspeed(options.get_string("deepspeed"), options, config);
-  check_architecture_flags(options, arch::load_model_config(config.model.directory));
+  check_architecture_flags(options, model);
   config.validate();
+  if (!config.model.adapter.empty())
+    check_adapter_flags(options, config.model.adapter, config.lora.targets, model);
+  check_module_names(config, model);
   return config;
 }
 

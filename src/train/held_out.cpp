@@ -6,13 +6,11 @@
 namespace danlu::train {
 
 void write_held_out(const std::filesystem::path& run_directory,
-                    const data::SampleSource& validation, const text::Tokenizer& tokenizer,
-                    int64_t max_rows) {
+                    const data::SampleSource& validation, const text::Tokenizer& tokenizer) {
   AtomicFile file(run_directory / "val_dataset.jsonl");
-  int64_t rows = 0;
-  for (int64_t i = 0; i < validation.size() && rows < max_rows; ++i) {
+  for (int64_t i = 0; i < validation.size(); ++i) {
     const data::Sample sample = validation.get(i);
-    for (size_t s = 0; s < sample.segments.size() && rows < max_rows; ++s, ++rows) {
+    for (size_t s = 0; s < sample.segments.size(); ++s) {
       const auto begin = static_cast<size_t>(sample.segments[s]);
       const size_t end = s + 1 < sample.segments.size()
                              ? static_cast<size_t>(sample.segments[s + 1])

@@ -10,9 +10,8 @@ namespace danlu::train {
 
 /// Writes `run_directory`/val_dataset.jsonl: one line a sample with input_ids, labels (not shifted,
 /// -100 = no loss) and the text, for `danlu infer --load_dataset_config true`. Packed samples
-/// become one line each sub-sample. At most `max_rows` lines. Errors: IoError.
+/// become one line each sub-sample. Errors: IoError.
 void write_held_out(const std::filesystem::path& run_directory,
-                    const data::SampleSource& validation, const text::Tokenizer& tokenizer,
-                    int64_t max_rows = 10000);
+                    const data::SampleSource& validation, const text::Tokenizer& tokenizer);
 
 }  // namespace danlu::train

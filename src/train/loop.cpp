@@ -97,10 +97,9 @@ void report_bad_step(const Run& run, const StepResult& result) {
        "请降低 --lr、提高 --warmup_ratio，或改用 --dtype bf16/fp32；上一个检查点完好"});
 }
 
-bool due(const Run& run, Interval interval, int64_t every) {
+bool due(const Run& run, Interval interval, int64_t every, bool epoch_ended) {
   if (interval == Interval::kNo) return false;
-  if (interval == Interval::kSteps) return run.state.step % every == 0;
-  return run.state.step % std::max<int64_t>(1, run.plan.steps_per_epoch) == 0;
+  return interval == Interval::kSteps ? run.state.step % every == 0 : epoch_ended;
 }
 
 /// Evaluates; true if this is the best so far.
@@ -120,16 +119,16 @@ bool evaluate_now(Run& run) {
   return true;
 }
 
-void evaluate_and_save(Run& run, bool last_step) {
+void evaluate_and_save(Run& run, bool last_step, bool epoch_ended) {
   const OutputConfig& output = run.config.output;
   const int64_t eval_steps = output.eval_steps > 0 ? output.eval_steps : output.save_steps;
   bool best = false;
   if (run.data.validation && output.evaluate != Interval::kNo &&
-      (due(run, output.evaluate, eval_steps) || last_step)) {
+      (due(run, output.evaluate, eval_steps, epoch_ended) || last_step)) {
     best = evaluate_now(run);
   }
-  const bool wanted =
-      due(run, output.save, output.save_steps) || (best && output.save != Interval::kNo);
+  const bool wanted = due(run, output.save, output.save_steps, epoch_ended) ||
+                      (best && output.save != Interval::kNo);
   if (wanted || (last_step && output.save != Interval::kNo)) save_checkpoint(run);
 }
 
@@ -154,7 +153,7 @@ void run_loop(Run& run) {
   double session_s = 0;
   int64_t session_steps = 0;
   while (run.state.step < run.plan.total_steps) {
-    const double begin = now_s();
+    const double begin = now_s(), epoch = std::floor(run.stream.epoch());
     const data::StepBatches batches = run.stream.next();
     const StepResult result = run_step(run.state, batches, run.config, run.plan.schedule);
     const double step_s = now_s() - begin;
@@ -175,7 +174,7 @@ void run_loop(Run& run) {
           run.observer.on_step(record_of(run, window, result, session_s, session_steps)));
       window = Window();
     }
-    evaluate_and_save(run, last_step);
+    evaluate_and_save(run, last_step, std::floor(run.stream.epoch()) > epoch);
     if (!last_step) stop_on_signal(run);
   }
 }

@@ -43,8 +43,8 @@ class FlagCheck {
 
  private:
   void add(const char* flag, const std::string& given, const std::string& actual) {
-    found_ +=
-        fmt::format("{}--{} {} (config.json: {})", found_.empty() ? "" : ", ", flag, given, actual);
+    found_ += fmt::format("{}{} {} (config.json: {})", found_.empty() ? "" : ", ",
+                          options_.given_as(flag), given, actual);
   }
   const Options& options_;
   std::string found_;

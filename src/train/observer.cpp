@@ -40,8 +40,9 @@ class RunReporter : public RunObserver {
         log_(run_dir_ / "logging.jsonl", start_step),
         console_(plan.total_steps) {
     if (!config.output.tensorboard) return;
-    fs::create_directories(run_dir_ / "runs");
-    events_.emplace(run_dir_ / "runs", start_step);
+    const fs::path events = run_dir_ / "runs" / config.output.run_name;
+    fs::create_directories(events);
+    events_.emplace(events, start_step);
   }
 
   Json on_step(const StepRecord& record) override {

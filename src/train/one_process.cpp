@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <set>
 #include <sstream>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -33,8 +34,13 @@ void explain_fsdp(const std::string& text) {
   std::string word;
   while (words >> word) {
     if (!known.count(word)) {
-      throw UsageError(fmt::format("[train] --fsdp: unknown word '{}'; known: {}", word,
-                                   fmt::join(known, ", ")));
+      std::vector<std::string> names(known.begin(), known.end());
+      Hint hint;
+      if (const auto near = nearest_name(word, names))
+        hint = {"did you mean " + *near + "?", "是否想写 " + *near + "？"};
+      throw UsageError(
+          fmt::format("[train] --fsdp: unknown word '{}'; known: {}", word, fmt::join(known, ", ")),
+          hint);
     }
   }
   log::info(
@@ -48,7 +54,7 @@ void explain_fsdp(const std::string& text) {
 void require_one_process(const Options& options) {
   for (const char* name : {"tp", "pp", "cp", "ep", "dp", "nproc", "nnodes"}) {
     if (options.has_value(name))
-      refuse_unless_one(std::string("--") + name, std::to_string(options.get_int(name)));
+      refuse_unless_one(options.given_as(name), std::to_string(options.get_int(name)));
   }
   for (const char* name : {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"})
     refuse_unless_one(name, environment(name));

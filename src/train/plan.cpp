@@ -10,12 +10,17 @@ namespace plan_detail {
 
 constexpr int64_t kDefaultGlobalBatch = 16;
 
-int64_t total_steps(const BatchConfig& batch, int64_t global, int64_t steps_per_epoch) {
+int64_t total_steps(const BatchConfig& batch, const RunPlan& plan, data::LastBatch last_batch) {
   if (batch.max_steps > 0) return batch.max_steps;
-  if (batch.train_samples > 0) return std::max<int64_t>(1, batch.train_samples / global);
-  return std::max<int64_t>(
-      1,
-      static_cast<int64_t>(std::ceil(batch.epochs * static_cast<double>(steps_per_epoch) - 1e-9)));
+  if (batch.train_samples > 0)
+    return std::max<int64_t>(1, batch.train_samples / plan.global_batch_size);
+  // Where steps run on over the end of an epoch, an epoch is no whole number of them.
+  const double steps_per_epoch =
+      last_batch == data::LastBatch::kWrap
+          ? static_cast<double>(plan.num_samples) / static_cast<double>(plan.global_batch_size)
+          : static_cast<double>(plan.steps_per_epoch);
+  return std::max<int64_t>(1,
+                           static_cast<int64_t>(std::ceil(batch.epochs * steps_per_epoch - 1e-9)));
 }
 
 }  // namespace plan_detail
@@ -26,15 +31,14 @@ int64_t accumulation_of(const BatchConfig& batch) {
   return (plan_detail::kDefaultGlobalBatch + batch.micro_batch_size - 1) / batch.micro_batch_size;
 }
 
-RunPlan plan_run(const TrainConfig& config, int64_t num_samples, int64_t steps_per_epoch) {
+RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch last_batch) {
   RunPlan plan;
   plan.micro_batch_size = config.batch.micro_batch_size;
   plan.accumulation = accumulation_of(config.batch);
   plan.global_batch_size = plan.micro_batch_size * plan.accumulation;
   plan.num_samples = num_samples;
-  plan.steps_per_epoch = steps_per_epoch;
-  plan.total_steps =
-      plan_detail::total_steps(config.batch, plan.global_batch_size, steps_per_epoch);
+  plan.steps_per_epoch = data::steps_per_epoch(num_samples, plan.global_batch_size, last_batch);
+  plan.total_steps = plan_detail::total_steps(config.batch, plan, last_batch);
   plan.batch_arithmetic = fmt::format(
       "{} sample{} × {} accumulation × 1 process = {} samples a step", plan.micro_batch_size,
       plan.micro_batch_size == 1 ? "" : "s", plan.accumulation, plan.global_batch_size);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "data/batch_stream.h"
 #include "train/config.h"
 
 namespace danlu::train {
@@ -12,7 +13,6 @@ struct RunPlan {
   int64_t num_samples = 0;  ///< of one epoch
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;
-  bool partial_last_step = true;  ///< an epoch's last step may hold fewer samples
   optim::ScheduleConfig schedule;
   std::string batch_arithmetic;  ///< "1 sample × 16 accumulation × 1 process = 16 samples a step"
 };
@@ -20,7 +20,8 @@ struct RunPlan {
 /// Micro-batches of a step: as asked, else so many that a step has at least 16 samples.
 int64_t accumulation_of(const BatchConfig& batch);
 
-/// Errors: UsageError if the schedule does not fit.
-RunPlan plan_run(const TrainConfig& config, int64_t num_samples, int64_t steps_per_epoch);
+/// `last_batch`: how an epoch of `num_samples` ends. Errors: UsageError if the schedule does not
+/// fit.
+RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch last_batch);
 
 }  // namespace danlu::train

@@ -152,7 +152,7 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
   PreparedText text;
   try {
     text.tokenizer = text::Tokenizer::load(config.model.tokenizer);
-  } catch (const IoError&) {
+  } catch (const text::MissingTokenizer&) {
     // Rows that are tokenised already need none; a tokenizer that was named must be there.
     if (config.model.tokenizer != config.model.directory) throw;
     return text;

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "data/readers/data_files.h"
 #include "data/readers/row_reader.h"
+#include "data/tokenized_dataset.h"
 
 namespace danlu::train {
 namespace registered_rows_detail {
@@ -38,12 +39,13 @@ fs::path joined_blossom_math(const fs::path& source, const fs::path& cache_dir) 
       cache_dir / "registered" /
       fmt::format("blossom-math-zh-{:016x}.jsonl", registered_rows_detail::fingerprint(dataset));
   if (fs::exists(target)) return target;
-  require_writable_directory(target.parent_path());
+  data::require_cache_directory(target.parent_path());
   AtomicFile file(target);
   data::RowReader reader(dataset);
+  data::RowPlaces places(dataset);
   for (std::vector<data::RawRow> rows; reader.next_block(&rows); rows.clear()) {
     for (const data::RawRow& row : rows) {
-      const std::string place = data::row_place(dataset, row.file, row.index);
+      const std::string place = places.of(row.file, row.index);
       file.write(registered_rows_detail::joined(parse_json(row.text, place), place).dump() + "\n");
     }
   }

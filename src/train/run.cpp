@@ -1,14 +1,14 @@
 #include "train/run.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_lock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
-#include "base/thread_pool.h"
+#include "base/shell_quote.h"
 #include "checkpoint/checkpoint.h"
 #include "device/dtype.h"
 #include "device/select.h"
@@ -35,8 +35,11 @@ arch::ModelConfig check_model(const TrainConfig& config) {
   const arch::ModelConfig model = arch::load_model_config(config.model.directory);
   if (!config.model.from_scratch) weights::open_weights(config.model.directory);
   if (model.max_positions > 0 && config.data.max_length > model.max_positions) {
-    throw UsageError(fmt::format("[train] --max_length {} exceeds the model's {} positions",
-                                 config.data.max_length, model.max_positions));
+    throw UsageError(
+        fmt::format("[train] {} {} exceeds the model's {} positions", config.flag("max_length"),
+                    config.data.max_length, model.max_positions),
+        {"leave it out, and the model's own limit is taken, up to 2048",
+         "可去掉该参数：默认取模型上限（不超过 2048）"});
   }
   return model;
 }
@@ -95,14 +98,16 @@ TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalL
 }
 
 std::string next_command(const TrainConfig& config) {
-  const std::string run = config.output.directory.string();
+  const std::string run = shell_quoted(config.output.directory.string());
   if (config.stage == Stage::kPretrain)
     return "danlu infer --model " + run + " --raw --prompt \"…\"";
   const bool own_template =
       config.data.template_name == "auto" || config.data.template_name == "hf";
-  const std::string named = own_template ? "" : " --template " + config.data.template_name;
+  const std::string named =
+      own_template ? "" : " --template " + shell_quoted(config.data.template_name);
   if (config.tuner == Tuner::kLora)
-    return "danlu chat --model " + config.model.directory.string() + " --adapters " + run + named;
+    return "danlu chat --model " + shell_quoted(config.model.directory.string()) + " --adapters " +
+           run + named;
   return "danlu chat --model " + run + named;
 }
 
@@ -166,36 +171,6 @@ class LogFile {
   LogFile& operator=(const LogFile&) = delete;
 };
 
-/// Steps of an epoch, asked of a stream that prepares nothing.
-int64_t steps_per_epoch(const TrainConfig& config, const PreparedData& data) {
-  RunPlan plan;
-  plan.micro_batch_size = config.batch.micro_batch_size;
-  plan.accumulation = accumulation_of(config.batch);
-  data::BatchStreamOptions options = stream_options(config, plan, data, 0);
-  options.prefetch_steps = 0;
-  return data::BatchStream(data.train, data.order, options).steps_per_epoch();
-}
-
-/// The run directory, checked to be writable; taken away again if nothing was ever written into it
-/// (a dry run, an error before the first step).
-class MadeDirectory {
- public:
-  explicit MadeDirectory(fs::path directory)
-      : directory_(std::move(directory)), existed_(fs::exists(directory_)) {
-    require_writable_directory(directory_);
-  }
-  ~MadeDirectory() {
-    std::error_code not_empty;
-    if (!existed_) fs::remove(directory_, not_empty);
-  }
-  MadeDirectory(const MadeDirectory&) = delete;
-  MadeDirectory& operator=(const MadeDirectory&) = delete;
-
- private:
-  fs::path directory_;
-  bool existed_;
-};
-
 /// Clears what an interrupted or overwritten run left, and writes what describes this one.
 void prepare_run_directory(const TrainConfig& config, bool resuming, const PreparedText& text,
                            const PreparedData& data) {
@@ -217,17 +192,18 @@ int run(const TrainConfig& config) {
   using namespace run_detail;
   config.validate();
   const at::Device device = device::select(config.device);
-  at::set_num_threads(static_cast<int>(default_thread_count()));
   const arch::ModelConfig architecture = check_model(config);
   const MadeDirectory made(config.output.directory);
+  std::optional<FileLock> lock;
+  if (!config.dry_run) lock.emplace(lock_run_directory(config.output.directory));
   const std::optional<checkpoint::Loaded> checkpoint = find_checkpoint(config);
   const PreparedText text = prepare_text(config, architecture);
   const PreparedData data =
       prepare_data(config, text, config.batch.micro_batch_size * accumulation_of(config.batch));
-  const RunPlan plan = plan_run(config, data.train->size(), steps_per_epoch(config, data));
+  const RunPlan plan = plan_run(config, data.train->size(), data.last_batch);
   if (checkpoint) check_resumable(*checkpoint, config, plan, data.content_hash);
   const LogFile log_file(config);
-  log::info("{}", data_banner(config, architecture, text, data, plan));
+  log::info("{}", data_banner(config, device, architecture, text, data, plan));
   if (config.dry_run) return 0;
 
   prepare_run_directory(config, checkpoint.has_value(), text, data);
@@ -254,7 +230,7 @@ int run(const TrainConfig& config) {
       config, plan, state.step,
       {data.train->size(), fmt::format("{:016x}", data.content_hash), config.model.from_scratch});
   Run job{config, plan, data, state, progress, stream, *observer};
-  job.flops_per_token = flops_per_token(architecture, config, data.lengths.mean());
+  job.flops_per_token = flops_per_token(*state.model, data.lengths);
   job.peak_flops = peak_flops(config, device);
   if (checkpoint) job.last_saved_step = state.step;
   run_loop(job);

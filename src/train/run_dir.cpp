@@ -57,6 +57,15 @@ fs::path versioned_run_dir(const fs::path& output_dir, const std::string& model_
   return parent / fmt::format("v{}-{:%Y%m%d-%H%M%S}", version, fmt::localtime(std::time(nullptr)));
 }
 
+FileLock lock_run_directory(const fs::path& directory) {
+  const fs::path file = directory / ".danlu.lock";
+  if (auto lock = FileLock::try_take(file)) return std::move(*lock);
+  throw IoError(fmt::format("[train] {}: {} is training in this directory", directory.string(),
+                            FileLock::holder(file)),
+                {"wait until it has finished, or choose another --output_dir",
+                 "请等待其结束，或更换 --output_dir"});
+}
+
 uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only) {
   uint64_t bytes = 0;
   for (const auto& parameter : adapter_only ? model.adapter_parameters() : model.parameters())

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "base/file_lock.h"
 #include "models/causal_lm.h"
 #include "train/config.h"
 
@@ -12,6 +13,10 @@ namespace danlu::train {
 /// <output_dir>/<model>/vN-YYYYMMDD-HHMMSS with the smallest free N.
 std::filesystem::path versioned_run_dir(const std::filesystem::path& output_dir,
                                         const std::string& model_name);
+
+/// Held while a run writes into `directory`: two at once would spoil each other's files.
+/// Errors: IoError naming the directory and the process that holds it.
+FileLock lock_run_directory(const std::filesystem::path& directory);
 
 /// Bytes of the model files of one checkpoint.
 uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only);

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/lfs_pointer.h"
 #include "weights/sharded_source.h"
 
 namespace danlu::weights {
@@ -43,14 +44,17 @@ std::string first_bytes(const std::filesystem::path& file, size_t count) {
         "model.safetensors.index.json",
         "目录中有其他名称的权重文件：请直接给出该文件，或补齐 model.safetensors.index.json"};
   }
-  throw IoError(fmt::format("{}: no weights here; looked for {}", directory.string(),
-                            fmt::join(kCandidates, ", ")),
-                hint);
+  throw ModelError(fmt::format("{}: no weights here; looked for {}", directory.string(),
+                               fmt::join(kCandidates, ", ")),
+                   hint);
 }
 
 }  // namespace
 
 std::shared_ptr<const TensorSource> open_weight_file(const std::filesystem::path& file) {
+  if (!std::filesystem::is_regular_file(file))
+    throw ModelError(fmt::format("{}: not a regular file", file.string()));
+  refuse_lfs_pointer(file, "the weights");
   const std::string start = first_bytes(file, 9);
   if (start.size() == 9 && start[8] == '{') return open_safetensors(file);
   if (start.substr(0, 4) == "PK\x03\x04" || start.substr(0, 1) == "\x80")
@@ -63,13 +67,13 @@ std::shared_ptr<const TensorSource> open_weight_file(const std::filesystem::path
   if (ends_with(file.string(), ".safetensors")) return open_safetensors(file);
   throw ModelError(fmt::format("{}: neither a safetensors nor a torch file ({})", file.string(),
                                start.empty() ? "it is empty" : "its first bytes fit none"),
-                   {"a Git LFS pointer or an HTML error page saved under this name looks like this",
-                    "可能是 Git LFS 指针或保存下来的网页错误"});
+                   {"an HTML error page saved under this name looks like this: download it again",
+                    "可能是保存下来的错误网页，请重新下载"});
 }
 
 std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
-    throw IoError(fmt::format("{}: no such file or directory", path.string()));
+    throw ModelError(fmt::format("{}: no such file or directory", path.string()));
   if (!std::filesystem::is_directory(path)) {
     return ends_with(path.string(), ".index.json") ? open_index(path) : open_weight_file(path);
   }

@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "base/error.h"
+#include "base/lfs_pointer.h"
 
 namespace danlu::weights {
 namespace {
@@ -216,10 +217,17 @@ PeftConfig parse_peft_config(const Json& json, const std::string& origin) {
 PeftConfig load_peft_config(const std::filesystem::path& path) {
   const auto file = std::filesystem::is_directory(path) ? path / "adapter_config.json" : path;
   if (!std::filesystem::exists(file)) {
-    throw IoError(
+    throw ModelError(
         fmt::format("{}: no adapter_config.json, so not a PEFT adapter directory", path.string()));
   }
-  return parse_peft_config(read_json_file(file), file.string());
+  refuse_lfs_pointer(file, "adapter_config.json");
+  Json json;
+  try {
+    json = read_json_file(file);
+  } catch (const DataError& error) {
+    throw ModelError(error.what());
+  }
+  return parse_peft_config(json, file.string());
 }
 
 namespace {

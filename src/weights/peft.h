@@ -41,8 +41,8 @@ struct PeftConfig {
 };
 
 /// Reads adapter_config.json of a directory, or the file itself.
-/// Errors: IoError; DataError (JSON); ModelError for a peft_type other than LORA, a wrong type, a
-/// rank below 1, a broken regex, and for variants whose arithmetic differs
+/// Errors: IoError (unreadable); ModelError for a missing or broken file, a peft_type other than
+/// LORA, a wrong type, a rank below 1, a broken regex, and for variants whose arithmetic differs
 /// (trainable_token_indices, qalora, …).
 PeftConfig load_peft_config(const std::filesystem::path& path);
 PeftConfig parse_peft_config(const Json& json, const std::string& origin);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/file.h"
+#include "base/lfs_pointer.h"
 #include "weights/safetensors_header.h"
 #include "weights/source_base.h"
 
@@ -48,6 +49,7 @@ class SafetensorsSource final : public SourceBase<uint64_t> {
 }  // namespace
 
 std::shared_ptr<const TensorSource> open_safetensors(const std::filesystem::path& file) {
+  refuse_lfs_pointer(file, "tensors");
   return std::make_shared<SafetensorsSource>(file);
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/lfs_pointer.h"
 #include "base/log.h"
 #include "weights/source_base.h"
 
@@ -48,10 +49,20 @@ bool is_plain_file_name(const std::string& name) {
          name.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
 }
 
+/// A broken index is the model's fault, not a data set's.
+Json read_index(const std::filesystem::path& index_file) {
+  try {
+    return read_json_file(index_file);
+  } catch (const DataError& error) {
+    throw ModelError(error.what());
+  }
+}
+
 /// shard file -> tensors in it, in the index's order.
 std::map<std::string, std::vector<std::string>> read_weight_map(
     const std::filesystem::path& index_file) {
-  const Json index = read_json_file(index_file);
+  refuse_lfs_pointer(index_file, "the index of the weights");
+  const Json index = read_index(index_file);
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (map == index.end() || !map->is_object() || map->empty()) {
     throw ModelError(fmt::format("{}: weight_map (tensor name -> file name) is missing or empty",

@@ -54,8 +54,8 @@ std::shared_ptr<const TensorSource> open_safetensors(const std::filesystem::path
 /// '.'. Nothing in the file is executed (docs/formats/torch_pickle.md).
 std::shared_ptr<const TensorSource> open_torch_file(const std::filesystem::path& file);
 /// A HF directory or a single weight file: model.safetensors, its index, pytorch_model.bin, its
-/// index, adapter_model.safetensors / .bin, in this order. Errors: IoError if there is none;
-/// ModelError naming a missing shard or a tensor listed but absent.
+/// index, adapter_model.safetensors / .bin, in this order. Errors: ModelError if there is
+/// none, for a Git LFS pointer, a missing shard, a tensor listed but absent; IoError (unreadable).
 std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path);
 
 /// Writes safetensors, one tensor after the other, into one file or shards, atomically.

@@ -306,7 +306,7 @@ TEST(ModelConfigErrors, UnsupportedArchitecturesListTheSupportedAndTheNearest) {
 
 TEST(ModelConfigErrors, FilesAreNamed) {
   const test::TemporaryDirectory directory;
-  EXPECT_THAT(error_of<IoError>([&] { load_model_config(directory.path()); }),
+  EXPECT_THAT(error_of<ModelError>([&] { load_model_config(directory.path()); }),
               HasSubstr("no config.json"));
   write_file_atomic(directory / "config.json", "{\"model_type\": ");
   EXPECT_THAT(error_of<ModelError>([&] { load_model_config(directory.path()); }),

@@ -116,6 +116,64 @@ TEST_F(OptionFileTest, UnknownKeysNameFileLineAndTheNearestName) {
   EXPECT_THROW(parse({(dir_ / "missing.yaml").string()}), IoError);
 }
 
+TEST_F(OptionFileTest, AKeyThatStandsTwiceIsAnErrorWithBothLines) {
+  const std::string twice = file("twice.yaml", "lr: 1\nsteps: 3\nlr: 2\n");
+  EXPECT_EQ(error_of({twice}), twice + ":3: 'lr' is written twice; it stands at " + twice +
+                                   ":1 too | keep one of them");
+  const std::string json = file("twice.json", "{\n\t\"lr\": 1,\n\t\"steps\"\n: 3,\n\"lr\": 2}\n");
+  EXPECT_EQ(error_of({json}),
+            json + ":5: 'lr' is written twice; it stands at " + json + ":2 too | keep one of them");
+  const std::string nested = file("nested.yaml", "columns:\n  q: a\n  q: b\n");
+  EXPECT_THAT(error_of({nested}), HasSubstr(":3: 'q' is written twice; it stands at"));
+  EXPECT_THAT(error_of({file("env.yaml", "ENV:\n  A: 1\n  A: 2\n")}),
+              HasSubstr(":3: 'A' is written twice"));
+}
+
+TEST_F(OptionFileTest, AnOptionUnderTwoNamesInOneFileIsAnErrorWithBothLines) {
+  for (const char* name : {"run.yaml", "run.json"}) {
+    const bool json = std::string(name) == "run.json";
+    const std::string path =
+        file(name, json ? "{\"model\": \"a\",\n \"lr\": 1,\n \"model_name_or_path\": \"b\"}"
+                        : "model: a\nlr: 1\nmodel_name_or_path: b\n");
+    EXPECT_EQ(error_of({path}), path +
+                                    ":3: 'model_name_or_path' gives model a second time; it "
+                                    "stands at " +
+                                    path + ":1 as 'model' too | keep one of them");
+  }
+  const std::string dashes = file("dashes.yaml", "model-name-or-path: a\nmodel_name_or_path: a\n");
+  EXPECT_THAT(error_of({dashes}), HasSubstr("a second time"));
+  EXPECT_EQ(error_of({file("agree.yaml", "model: a\nmodel_name_or_path: a\n")}), "no error");
+  const std::string grouped = file("grouped.yaml", "optimizer_settings:\n  lr: 9\nlr: 1\n");
+  EXPECT_THAT(error_of({grouped}), HasSubstr(":3: 'lr' gives lr a second time; it stands at"));
+}
+
+TEST_F(OptionFileTest, ALaterFileMayOverrideAnEarlierOne) {
+  file("base.yaml", "lr: 1\nmodel: a\n");
+  const std::string run = file("run.yaml", "include: base.yaml\nlr: 2\n");
+  const std::string last = file("last.yaml", "lr: 3\n");
+  EXPECT_EQ(parse({run}).get_float("lr"), 2.0);
+  EXPECT_EQ(parse({run, last}).get_float("lr"), 3.0);
+}
+
+TEST_F(OptionFileTest, JsonErrorsNameTheLine) {
+  const std::string path = file("run.json", "{\n  \"lr\": 1,\n  \"paking\": true\n}\n");
+  EXPECT_THAT(error_of({path}), testing::StartsWith(path + ":3: unknown name 'paking'"));
+  const std::string value = file("value.json", "{\"lr\": 1,\n\r\n\t\"steps\":\"soon\"}");
+  EXPECT_THAT(error_of({value}), testing::StartsWith(value + ":3: steps: expected an integer"));
+}
+
+TEST_F(OptionFileTest, JsonTextsAreReadAsJsonReadsThem) {
+  const Json columns = {{"quote\"\\", "a\tb\n\u4e2d"},
+                        {"/", "\xF0\x9F\x98\x80 # no: comment"},
+                        {"e", Json::array()},
+                        {"n", -0.5}};
+  const std::string text = Json{{"columns", columns}, {"model", "x: y"}}.dump(-1, ' ', true);
+  const Options options = parse({file("run.json", "\xEF\xBB\xBF" + text)});
+  EXPECT_EQ(options.get_json("columns"), columns);
+  EXPECT_EQ(options.get_string("model"), "x: y");
+  EXPECT_EQ(options.given_as("model"), (dir_ / "run.json").string() + ":1: model");
+}
+
 TEST_F(OptionFileTest, IncludedFilesComeFirst) {
   fs::create_directories(dir_ / "base");
   file("base/one.yaml", "lr: 1\nsteps: 10\n");

@@ -33,7 +33,29 @@ OptionTable table() {
         .default_text = "~/.cache",
         .help = "folder",
         .environment = "DANLU_TEST_CACHE"},
-       {.name = "ddp_timeout", .help = "", .ignored_because = "one process runs"}});
+       {.name = "dropout",
+        .type = OptionType::kFloat,
+        .help = "part",
+        .aliases = {"lora_dropout_p"},
+        .range = at_least(0).below(1)},
+       {.name = "max_steps",
+        .type = OptionType::kInt,
+        .default_text = "-1",
+        .help = "steps",
+        .range = at_least(1).or_value(-1)},
+       {.name = "noise",
+        .help = "",
+        .aliases = {"neftune_alpha"},
+        .unavailable_because = "no noise is added to embeddings"},
+       {.name = "log_extras",
+        .type = OptionType::kBool,
+        .help = "",
+        .aliases = {"log_more"},
+        .ignored_because = "all is logged"},
+       {.name = "ddp_timeout",
+        .help = "",
+        .aliases = {"ddp_backend"},
+        .ignored_because = "one process runs"}});
 }
 
 Options parse(const std::vector<std::string>& words, bool accepts_config = false) {
@@ -154,13 +176,91 @@ TEST(OptionErrors, AMissingValueIsNotTakenFromTheNextFlag) {
   EXPECT_THAT(error_of({"--model"}), HasSubstr("--model=VALUE"));
 }
 
-TEST(OptionErrors, OneOptionUnderTwoNamesWithTwoValues) {
-  EXPECT_THAT(error_of({"--lr", "1e-4", "--learning_rate", "1e-5"}),
-              HasSubstr("[sft] --lr and --learning_rate are the same option with different values: "
-                        "'1e-4', '1e-5'"));
-  EXPECT_EQ(parse({"--lr", "1e-5", "--learning_rate", "1e-5"}).get_float("learning_rate"), 1e-5);
-  EXPECT_EQ(parse({"--lr", "1", "--lr", "2"}).get_float("learning_rate"), 2.0);
-  EXPECT_EQ(parse({"--train-tokens", "1", "--train_tokens", "2"}).get_int("train_tokens"), 2);
+/// What parsing `words` prints.
+std::string notices_of(const std::vector<std::string>& words) {
+  testing::internal::CaptureStderr();
+  parse(words);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(OptionRanges, NumbersOutsideTheirRangeNameFlagRuleAndValue) {
+  EXPECT_THAT(error_of({"--dropout", "1"}),
+              HasSubstr("[sft] --dropout: expected a number of at least 0 and below 1, got '1'"));
+  for (const std::string wrong : {"-0.1", "1.5", "inf", "-inf", "nan", "1e999"}) {
+    EXPECT_THAT(error_of({"--lora-dropout-p=" + wrong}),
+                HasSubstr("[sft] --lora-dropout-p: expected a number of at least 0 and below 1"))
+        << wrong;
+  }
+  EXPECT_EQ(parse({"--dropout", "0"}).get_float("dropout"), 0.0);
+  EXPECT_EQ(parse({"--dropout", "0.999"}).get_float("dropout"), 0.999);
+}
+
+TEST(OptionRanges, ASpecialValueBesideTheRange) {
+  EXPECT_EQ(parse({"--max_steps", "-1"}).get_int("max_steps"), -1);
+  EXPECT_EQ(parse({"--max_steps", "1"}).get_int("max_steps"), 1);
+  for (const char* wrong : {"0", "-2", "-5e3"}) {
+    EXPECT_THAT(error_of({"--max_steps", wrong}),
+                HasSubstr("[sft] --max_steps: expected an integer of at least 1, or -1, got '" +
+                          std::string(wrong)));
+  }
+}
+
+TEST(OptionRanges, EverySourceIsChecked) {
+  OptionTable profiled = table();
+  profiled.add_profile("wild", {{"dropout", "7"}});
+  try {
+    profiled.parse({"--profile", "wild"});
+    FAIL();
+  } catch (const UsageError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("profile wild: expected a number of at least 0"));
+  }
+  Options options = parse({});
+  EXPECT_THROW(options.set("dropout", "2"), UsageError);
+}
+
+TEST(NumberRanges, AreWrittenAsRules) {
+  EXPECT_EQ(at_least(1).rule("an integer"), "an integer of at least 1");
+  EXPECT_EQ(above(0).rule("a number"), "a number above 0");
+  EXPECT_EQ(above(0).up_to(1).rule("a number"), "a number above 0 and up to 1");
+  EXPECT_EQ(at_least(1).up_to(1e6).rule("an integer"),
+            "an integer of at least 1 and up to 1000000");
+  EXPECT_EQ(NumberRange().rule("a number"), "a finite number");
+  EXPECT_EQ(NumberRange().below(3).or_value(5).rule("a number"), "a number below 3, or 5");
+  EXPECT_TRUE(above(0).up_to(1).contains(1.0));
+  EXPECT_FALSE(above(0).up_to(1).contains(0.0));
+  EXPECT_TRUE(above(0).or_value(0).contains(0.0));
+}
+
+TEST(OptionRepetition, TheLastValueCountsAndANoticeSaysSo) {
+  EXPECT_EQ(notices_of({"--lr", "1", "--lr", "2"}),
+            "notice: --lr 2 takes the place of the earlier --lr 1: the last one counts\n");
+  EXPECT_EQ(notices_of({"--learning-rate", "1e-4", "--lr=1e-5"}),
+            "notice: --lr 1e-5 takes the place of the earlier --learning-rate 1e-4: the last one "
+            "counts\n");
+  EXPECT_EQ(parse({"--lr", "1", "--learning_rate", "2"}).get_float("learning_rate"), 2.0);
+  EXPECT_EQ(notices_of({"--lr", "1e-5", "--learning_rate", "1e-5"}), "");
+  EXPECT_THAT(notices_of({"--packing", "--no-packing"}), HasSubstr("--no-packing false"));
+  EXPECT_EQ(notices_of({"--dataset", "a", "--data_path", "b"}), "") << "lists are joined";
+}
+
+TEST(OptionErrors, WhatIsNotAvailableIsRefusedUnlessItIsOff) {
+  EXPECT_THAT(error_of({"--neftune-alpha", "5"}),
+              HasSubstr("[sft] --neftune-alpha is not available: no noise is added to embeddings"));
+  EXPECT_THAT(error_of({"--noise"}), HasSubstr("--noise is not available"));
+  EXPECT_THAT(error_of({"--noise", "5", "--neftune_alpha", "0"}), HasSubstr("--noise is not"));
+  for (const char* off : {"0", "0.0", "false", "None", "null"})
+    EXPECT_EQ(error_of({"--noise", off}), "no error") << off;
+  EXPECT_THAT(table().help(), testing::Not(HasSubstr("noise")));
+  EXPECT_FALSE(parse({"--noise", "0"}).print_config().empty());
+}
+
+TEST(OptionSources, AMessageCanNameTheFlagAsTyped) {
+  EXPECT_EQ(parse({"--lora-dropout-p", "0.5"}).given_as("dropout"), "--lora-dropout-p");
+  EXPECT_EQ(parse({"-m", "x"}).given_as("model"), "-m");
+  EXPECT_EQ(parse({}).given_as("dropout"), "--dropout");
+  ::setenv("DANLU_TEST_CACHE", "x", 1);
+  EXPECT_EQ(parse({}).given_as("cache"), "DANLU_TEST_CACHE");
+  ::unsetenv("DANLU_TEST_CACHE");
 }
 
 TEST(OptionErrors, ARequiredOptionIsNamed) {
@@ -184,12 +284,15 @@ TEST(OptionErrors, WrongGettersAndTablesAreOurFault) {
                InternalError);
 }
 
-TEST(OptionSources, IgnoredOptionsAreAcceptedWithANotice) {
-  testing::internal::CaptureStderr();
-  parse({"--ddp_timeout", "1800"});
-  parse({"--ddp_timeout=x"});
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("notice: --ddp_timeout has no effect here: one process runs"));
+TEST(OptionSources, IgnoredOptionsAreAcceptedWithANoticeThatNamesThemAsTyped) {
+  EXPECT_EQ(notices_of({"--ddp_timeout", "1800"}),
+            "notice: --ddp_timeout has no effect here: one process runs\n");
+  EXPECT_EQ(notices_of({"--ddp-backend=gloo", "--ddp_timeout", "1", "--ddp-backend", "mpi"}),
+            "notice: --ddp-backend, --ddp_timeout have no effect here: one process runs\n");
+  EXPECT_EQ(notices_of({"--log_more", "--ddp_backend"}),
+            "notice: --ddp_backend has no effect here: one process runs\n"
+            "notice: --log_more has no effect here: all is logged\n");
+  EXPECT_THAT(parse({"--ddp_backend", "gloo", "word"}).positional(), ElementsAre("word"));
 }
 
 TEST(OptionSources, FlagBeatsEnvironmentBeatsProfileBeatsDefault) {
@@ -252,7 +355,7 @@ TEST(OptionHelp, ShowsDefaultsChoicesAliasesAndWhatIsIgnored) {
   EXPECT_THAT(help, HasSubstr("[default: 1e-4]"));
   EXPECT_THAT(help, HasSubstr("(bf16 | fp16 | fp32)"));
   EXPECT_THAT(help, HasSubstr("(also --model_name_or_path, -m)"));
-  EXPECT_THAT(help, HasSubstr("without effect here\n  --ddp_timeout"));
+  EXPECT_THAT(help, HasSubstr("without effect here\n  --log_extras --ddp_timeout\n"));
   EXPECT_THAT(help, HasSubstr("[env: DANLU_TEST_CACHE]"));
 }
 

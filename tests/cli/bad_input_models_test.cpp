@@ -1,4 +1,4 @@
-// Damaged and ill-matched models: exit code 4 (8 where a file is missing), and the place by name.
+// Damaged, incomplete and ill-matched models: exit code 4, and the place by name.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -43,7 +43,7 @@ TEST_F(BadModel, TheGoodOneAnswers) {
 }
 
 TEST_F(BadModel, MissingParts) {
-  expect_error(ask((*this) / "nowhere"), 8, {"[--model]", "nowhere", "hint: give a local"});
+  expect_error(ask((*this) / "nowhere"), 4, {"[--model]", "nowhere", "hint: give a local"});
   const std::vector<std::pair<std::string, std::string>> parts = {
       {"config.json", "no config.json"},
       {"model.safetensors", "no weights here; looked for model.safetensors"},
@@ -51,7 +51,7 @@ TEST_F(BadModel, MissingParts) {
   for (const auto& [file, words] : parts) {
     const fs::path model = copy_model("without-" + file);
     fs::remove(model / file);
-    expect_error(ask(model), 8, {model.string(), words});
+    expect_error(ask(model), 4, {model.string(), words});
   }
 }
 
@@ -67,17 +67,37 @@ TEST_F(BadModel, EmptyTruncatedAndOversizedWeights) {
 }
 
 TEST_F(BadModel, WrongMagic) {
-  // A header length no machine can hold, an error page saved as weights, a Git LFS pointer.
+  // A header length no machine can hold, an error page saved as weights.
   std::string all = content_of(good("model") / "model.safetensors");
   all[7] = '\x40';
   expect_error(look_at_weights(all), 4, {"w.safetensors", "beyond the limit"});
   expect_error(look_at_weights("<html>404</html>"), 4, {"not a valid safetensors file"});
-  const fs::path model = copy_model("pickle");
+  const fs::path model = copy_model("page");
   fs::remove(model / "model.safetensors");
-  write_content(model / "pytorch_model.bin", "version https://git-lfs.github.com/spec/v1\n");
-  expect_error(
-      ask(model), 4,
-      {"pytorch_model.bin", "neither a safetensors nor a torch file", "hint: a Git LFS pointer"});
+  write_content(model / "pytorch_model.bin", "<html>404</html>");
+  expect_error(ask(model), 4,
+               {"pytorch_model.bin", "neither a safetensors nor a torch file", "hint: an HTML"});
+}
+
+TEST_F(BadModel, AGitLfsPointerSaysWhatToRun) {
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:0123456789abcdef\nsize 988097824\n";
+  const std::vector<std::pair<std::string, std::string>> parts = {
+      {"model.safetensors", "not the weights"},
+      {"tokenizer.json", "not the tokenizer"},
+      {"config.json", "not config.json"}};
+  for (const auto& [file, words] : parts) {
+    const fs::path model = copy_model("pointer-" + file);
+    write_content(model / file, pointer);
+    expect_error(ask(model), 4,
+                 {(model / file).string() + ": this is a Git LFS pointer, " + words,
+                  "run `git lfs pull` in " + model.string()});
+  }
+  // Training looks before anything is prepared.
+  expect_error(train(good("good.jsonl"), {"--model", "pointer-model.safetensors"}), 4,
+               {"this is a Git LFS pointer, not the weights"});
+  expect_error(run({"tokenize", "--model", "pointer-tokenizer.json", "hi"}), 4,
+               {"this is a Git LFS pointer, not the tokenizer"});
 }
 
 TEST_F(BadModel, NanWeight) {

@@ -1,6 +1,11 @@
 // Flags that do not fit, outputs that cannot be written, disks that fill up, damaged checkpoints:
 // the exit code says which, and what was there before stays.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <unistd.h>
+
+#include <future>
 
 #include "cli/bad_input.h"
 
@@ -37,7 +42,7 @@ class FileSizeLimit {
 TEST_F(BadRun, UnknownFlagsAndValues) {
   expect_error(train_good({"--learning_rat", "1"}), 2,
                {"unknown flag --learning_rat", "hint: did you mean --learning_rate?"});
-  expect_error(train_good({"--lr", "abc"}), 2, {"--lr: expected a number, got 'abc'"});
+  expect_error(train_good({"--lr", "abc"}), 2, {"--lr: expected a number above 0, got 'abc'"});
   expect_error(train_good({"--tuner", "ful"}), 2, {"--tuner: expected one of", "'full'?"});
   expect_error(run({"srt"}), 2, {"unknown command 'srt'", "did you mean danlu sft?"});
   write("run.yaml", "max_length: 32\nlearning_rat: 1\n");
@@ -71,6 +76,70 @@ TEST_F(BadRun, OutputThatCannotBeWritten) {
   expect_error(train_good({"--output_dir", "in_the_way"}), 8, {"in_the_way", "Not a directory"});
   expect_error(train_good({"--output_dir", "/proc/danlu"}), 8, {"/proc/danlu", "cannot create"});
   EXPECT_EQ(content_of((*this) / "in_the_way"), "precious");
+}
+
+TEST_F(BadRun, ADirectoryThatAnotherRunWritesIntoIsRefused) {
+  fs::create_directories((*this) / "run");
+  const fs::path lock = (*this) / "run/.danlu.lock";
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  write_content(lock, std::to_string(::getpid()) + " " + host + "\n");
+  const int fd = ::open(lock.c_str(), O_RDWR);
+  ASSERT_EQ(::flock(fd, LOCK_EX), 0);
+  const auto before = contents_below((*this) / "run");
+  expect_error(train_good(), 8,
+               {"[train] run: process " + std::to_string(::getpid()) + " is training in this",
+                "hint: wait until it has finished, or choose another --output_dir"});
+  EXPECT_EQ(contents_below((*this) / "run"), before);
+  // A process that is gone holds nothing, whatever its file says.
+  ::close(fd);
+  const ProgramResult next = train_good();
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+  EXPECT_FALSE(fs::exists(lock));
+}
+
+TEST_F(BadRun, WhatFailsBeforeItsFirstStepLeavesNoDirectory) {
+  expect_error(train("nowhere.jsonl"), 3, {"nowhere.jsonl"});
+  EXPECT_FALSE(fs::exists((*this) / "run"));
+  expect_error(train("nowhere.jsonl", {"--output_dir", "deep/down/run"}), 3, {"nowhere.jsonl"});
+  EXPECT_FALSE(fs::exists((*this) / "deep"));
+  // What was there before stays, empty or not.
+  fs::create_directories((*this) / "mine/run");
+  expect_error(train("nowhere.jsonl", {"--output_dir", "mine/run"}), 3, {"nowhere.jsonl"});
+  EXPECT_TRUE(fs::exists((*this) / "mine/run"));
+}
+
+TEST_F(BadRun, ProcessesThatPrepareTheSameDataWaitForEachOther) {
+  std::string rows;
+  for (int i = 0; i < 3000; ++i) {
+    rows += "{\"instruction\": \"fox " + std::to_string(i) + "\", \"output\": \"dog\"}\n";
+  }
+  const fs::path data = write("rows.jsonl", rows);
+  const auto prepare = [&](const std::string& prefix) {
+    return run({"preprocess", "--input", data, "--tokenizer", good("model"), "--output_prefix",
+                prefix, "--workers", "1"});
+  };
+  ASSERT_EQ(prepare("alone/x").exit_code, 0);
+  std::vector<std::future<ProgramResult>> together;
+  for (int i = 0; i < 3; ++i) {
+    together.push_back(std::async(std::launch::async, prepare, "together/x"));
+    // These share one entry of the token cache.
+    together.push_back(std::async(std::launch::async, [&, i] {
+      return train(data, {"--output_dir", "run" + std::to_string(i), "--max_steps", "1"});
+    }));
+  }
+  for (auto& one : together) {
+    const ProgramResult result = one.get();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  }
+  const auto files_of = [&](const std::string& folder) {
+    std::vector<std::pair<std::string, std::string>> files;
+    for (const auto& [path, content] : contents_below((*this) / folder)) {
+      files.emplace_back(fs::path(path).filename(), content);
+    }
+    return files;
+  };
+  EXPECT_EQ(files_of("together"), files_of("alone"));
 }
 
 TEST_F(BadRun, ExistingOutputIsKept) {

@@ -175,12 +175,95 @@ TEST(Inspect, ADataSetAndOneOfItsSequences) {
       HasSubstr("Albedo (; ) is the measure of the diffuse reflection"));
 }
 
+constexpr const char* kRows =
+    "{\"instruction\": \"fox?\", \"input\": \"\", \"output\": \"dog\"}\n"
+    "{\"instruction\": \"cat?\", \"input\": null, \"output\": \"cow\", \"score\": 2}\n"
+    "{\"instruction\": \"yak?\", \"output\": \"emu\", \"score\": 0.5}\n";
+
+TEST(Inspect, RowsTheirColumnsAndTheirLayout) {
+  const Folder directory;
+  write(directory / "a.jsonl", kRows);
+  EXPECT_THAT(inspect({(directory / "a.jsonl").string()}),
+              AllOf(HasSubstr("a.jsonl: data set\n"), HasSubstr("files       1 jsonl file, "),
+                    HasSubstr("rows        3\n"), HasSubstr("columns     instruction  string\n"),
+                    HasSubstr("input        null (1), string (1), missing (1)\n"),
+                    HasSubstr("output       string\n"),
+                    HasSubstr("score        integer (1), number (1), missing (1)\n"),
+                    HasSubstr("layout      alpaca (instruction,input,output)"),
+                    HasSubstr("row 0       {\"instruction\": \"fox?\"")));
+  EXPECT_THAT(inspect({(directory / "a.jsonl").string(), "--sample", "2"}),
+              HasSubstr("row 2       {\"instruction\": \"yak?\""));
+  EXPECT_THAT(inspect({(directory / "a.jsonl").string() + "#2"}), HasSubstr("rows        2\n"));
+}
+
+TEST(Inspect, RowsOfEveryFileTypeAndOfDirectories) {
+  const Folder directory;
+  write(directory / "d/a.json", R"([{"query": "fox", "response": "dog"}])");
+  write(directory / "d/b.csv", "query,response\nfox,dog\ncat,cow\n");
+  write(directory / "d/notes.md", "hello");
+  const std::string text = inspect({(directory / "d").string()});
+  EXPECT_THAT(text, AllOf(HasSubstr("1 csv file, 1 json file"), HasSubstr("(ignored: 1 .md)"),
+                          HasSubstr("rows        3\n"),
+                          HasSubstr("layout      query/response (query,response)")));
+  write(directory / "t.txt", "one\ntwo\n");
+  EXPECT_THAT(inspect({(directory / "t.txt").string()}),
+              AllOf(HasSubstr("rows        2\n"), HasSubstr("row 0       one\n"),
+                    Not(HasSubstr("columns"))));
+  write(directory / "odd.jsonl", "{\"foo\": [1]}\n[2]\n");
+  EXPECT_THAT(
+      inspect({(directory / "odd.jsonl").string()}),
+      AllOf(HasSubstr("foo  array (1), missing (1)\n"), HasSubstr("1 row is no object but: array"),
+            HasSubstr("layout      not recognised: [dataset] no known layout")));
+}
+
+TEST(Inspect, RowsThatCannotBeRead) {
+  const Folder directory;
+  write(directory / "bad.jsonl", std::string(kRows) + "{oops\n");
+  EXPECT_THAT(inspect({(directory / "bad.jsonl").string()}, 3), HasSubstr("bad.jsonl:4:"));
+  write(directory / "empty.jsonl", "");
+  EXPECT_THAT(inspect({(directory / "empty.jsonl").string()}, 3), HasSubstr("the file is empty"));
+  write(directory / "a.jsonl", kRows);
+  EXPECT_THAT(inspect({(directory / "a.jsonl").string(), "--sample", "3"}, 2),
+              HasSubstr("there are rows 0 to 2, got 3"));
+}
+
+TEST(Inspect, ARowAsTrainingSeesIt) {
+  DANLU_REQUIRES_SHARED();
+  const Folder directory;
+  write(directory / "a.jsonl", kRows);
+  // The answer and its end-of-turn token carry loss, what is before them does not.
+  EXPECT_THAT(inspect({(directory / "a.jsonl").string(), "--model",
+                       (unpacked("tokenizers") / "qwen2_5").string()}),
+              AllOf(HasSubstr("<|im_start|>user\nfox?<|im_end|>"), HasSubstr("[LABELS] [-100 * "),
+                    HasSubstr("]dog<|im_end|>")));
+}
+
+// What it says of the template is what a run would do with this directory.
+TEST(Inspect, TheTemplateThatIsReallyUsed) {
+  DANLU_REQUIRES_SHARED();
+  const Folder directory;
+  const auto template_line = [&](const std::string& tokenizer, const std::string& config) {
+    const fs::path model = directory / tokenizer;
+    fs::copy(unpacked("tokenizers") / tokenizer, model, fs::copy_options::recursive);
+    write(model / "config.json", config);
+    const std::string text = inspect({model.string()});
+    const size_t at = text.find("  template    ");
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_EQ(template_line("qwen2_5", config_json()), "  template    tokenizer_config.json (jinja)");
+  // Its family has a usual template, but a base model's directory that names none uses none.
+  EXPECT_EQ(template_line("yi", config_json("llama")),
+            "  template    none; conversations need --template NAME (plain text needs none)");
+  EXPECT_EQ(template_line("baichuan2", config_json("baichuan")),
+            "  template    none; built-in \"baichuan2\" is used");
+}
+
 TEST(Inspect, WhatItCannotTell) {
   const Folder directory;
   EXPECT_THAT(inspect({}, 2), HasSubstr("[inspect] name a path"));
   EXPECT_THAT(inspect({(directory / "none").string()}, 8),
               HasSubstr("no such file, directory or data set prefix"));
-  EXPECT_THAT(inspect({directory.path().string()}, 8), HasSubstr("no weights here"));
+  EXPECT_THAT(inspect({directory.path().string()}, 4), HasSubstr("no weights here"));
   write(directory / "text.bin", "hello");
   EXPECT_THAT(inspect({(directory / "text.bin").string()}, 4),
               HasSubstr("neither a safetensors nor a torch file"));

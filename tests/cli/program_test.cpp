@@ -43,6 +43,17 @@ TEST(Program, HintsSpeakTheUsersLanguage) {
               HasSubstr("did you mean"));
 }
 
+TEST(Program, AnUnknownLanguageIsToldOnce) {
+  const auto notices = [](const std::string& language) {
+    return run_danlu({"--version"}, {.environment = {{"DANLU_LANG", language}}}).err;
+  };
+  EXPECT_EQ(notices("fr"),
+            "notice: DANLU_LANG=fr: there are zh and en (only hints are translated); hints are in "
+            "English\n");
+  for (const char* known : {"zh", "zh_CN.UTF-8", "en", "en_US.UTF-8", "C", ""})
+    EXPECT_EQ(notices(known), "") << known;
+}
+
 TEST(Program, AWordThatIsNoFlagIsRefused) {
   const ProgramResult result = run_danlu({"completion", "bash", "stray"});
   EXPECT_EQ(result.exit_code, 2);

@@ -1,6 +1,7 @@
 // From what a user names to rows in order, whatever the file type.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -181,7 +182,7 @@ TEST(ByteStream, JoinsGzipMembersAndReadsInPiecesOfAnySize) {
   directory.write("a.txt.gz", gzip(text) + gzip("end"));
   directory.write("b.txt.zst", zstd(text) + zstd("end"));
   for (const char* name : {"a.txt.gz", "b.txt.zst"}) {
-    for (const size_t piece : {size_t{7}, size_t{1} << 20}) {
+    for (const size_t piece : {size_t{7}, text.size(), size_t{1} << 20}) {
       const auto stream = ByteStream::open(directory / name);
       std::string all, buffer(piece, '\0');
       while (const size_t got = stream->read(buffer.data(), piece)) all.append(buffer, 0, got);
@@ -224,7 +225,7 @@ TEST(ResolveDataset, ReadsLlamaFactorysDatasetInfo) {
              "columns": {"messages": "talk"}, "tags": {"role_tag": "who"}},
     "pairs": {"file_name": "mine.json", "ranking": true},
     "far": {"hf_hub_url": "a/b"}})");
-  for (const std::string& name : {std::string("mine"), directory / "mine.json"}) {
+  for (const std::string name : {std::string("mine"), directory / "mine.json"}) {
     const Dataset dataset = resolve_dataset(name, {}, directory.path());
     EXPECT_EQ(dataset.max_rows, 7);
     EXPECT_EQ(dataset.format.handler_name, "SharegptStyleInstructionHandler");
@@ -250,6 +251,163 @@ TEST(ResolveDataset, ErrorsNameTheNearestFile) {
   directory.write("a.doc", "x");
   EXPECT_THAT(error_text<DataError>([&] { resolve_dataset(directory / "a.doc"); }),
               HasSubstr("accepted: parquet, json"));
+}
+
+/// The error that reading all rows of a file of this content gives; "" if it is read to its end.
+std::string fault_in(const TestDirectory& directory, const std::string& name,
+                     const std::string& content) {
+  directory.write(name, content);
+  const std::string error =
+      error_text<DataError>([&] { texts_of(resolve_dataset(directory / name)); });
+  return error.substr(error.find(name) == std::string::npos ? 0 : error.find(name));
+}
+
+// A download that stopped early must not pass as a smaller data set.
+TEST(RowReader, RefusesAJsonArrayCutAtAnyByte) {
+  const TestDirectory directory;
+  const std::string whole = "[{\"q\": \"a]\", \"r\": [1, 2]},\n {\"q\": \"}\"},\n 3]";
+  const std::string mark = "\xEF\xBB\xBF";
+  for (const std::string name : {"a.json", "a.json.gz", "a.json.zst", "marked.json"}) {
+    const auto packed = [&](const std::string& text) {
+      if (name.ends_with(".gz")) return gzip(text);
+      if (name.ends_with(".zst")) return zstd(text);
+      return name.starts_with("marked") ? mark + text : text;
+    };
+    EXPECT_EQ(fault_in(directory, name, packed(whole)), "") << name;
+    EXPECT_EQ(fault_in(directory, name, packed(whole + " \n")), "") << name;
+    for (size_t size = 1; size < whole.size(); ++size) {
+      EXPECT_THAT(fault_in(directory, name, packed(whole.substr(0, size))),
+                  HasSubstr("not valid JSON"))
+          << name << " cut at " << size;
+    }
+    for (const std::string& wrong :
+         {whole + "x", whole + ",", std::string("[1,,2]"), std::string("[,1]"),
+          std::string("[1 2]"), std::string("[1]]"), std::string("{\"q\": 1}}")}) {
+      EXPECT_THAT(fault_in(directory, name, packed(wrong)), HasSubstr("not valid JSON"))
+          << name << ": " << wrong;
+    }
+  }
+}
+
+TEST(RowReader, ReadsMarkedAndPackedJsonAsItReadsPlainJson) {
+  const TestDirectory directory;
+  for (const std::string text : {R"([ {"b": "\\"},
+            {"a": ["]", {"c": "\""}]} , [1], "s", 5 ,null]
+         )",
+                                  R"({"a": 1}
+
+           {"b": "}{"}
+           {"c": []})",
+                                  "[]", "[{}]", R"({"a": "狐"})"}) {
+    directory.write("plain.json", text);
+    directory.write("marked.json", "\xEF\xBB\xBF" + std::string(text));
+    directory.write("packed.json.gz", gzip(text));
+    const auto plain = texts_of(resolve_dataset(directory / "plain.json"));
+    EXPECT_EQ(texts_of(resolve_dataset(directory / "marked.json")), plain) << text;
+    EXPECT_EQ(texts_of(resolve_dataset(directory / "packed.json.gz")), plain) << text;
+  }
+}
+
+TEST(RowPlaces, AreThoseOfEachRowAskedForAlone) {
+  const TestDirectory directory;
+  directory.write("d/a.json", "[{},\n\n{\"a\":\n1}, {},\n5]");
+  directory.write("d/b.jsonl", "{}\n\n{}\n");
+  directory.write("d/c.csv", "a\n1\n2\n");
+  const Dataset dataset = resolve_dataset(directory / "d");
+  RowPlaces places(dataset);
+  const std::vector<int64_t> a_lines = {1, 3, 4, 5};
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(places.of(0, i), (directory / "d/a.json:") + std::to_string(a_lines[i]));
+    EXPECT_EQ(row_place(dataset, 0, i), (directory / "d/a.json:") + std::to_string(a_lines[i]));
+  }
+  EXPECT_EQ(places.of(1, 1), directory / "d/b.jsonl:3");
+  EXPECT_EQ(places.of(1, 0), directory / "d/b.jsonl:1");
+  EXPECT_EQ(places.of(2, 1), directory / "d/c.csv:row 2");
+}
+
+TEST(RowReader, TakesEveryRowOfATableOrNone) {
+  const TestDirectory directory;
+  const auto fault = [&](const std::string& content, const std::string& name = "a.csv") {
+    return fault_in(directory, name, content);
+  };
+  EXPECT_EQ(fault("q,r\nfox,dog\nonly\n"), "a.csv:3: 1 field, the header has 2");
+  EXPECT_EQ(fault("q,r\nfox,dog\n\na,b,c\n"), "a.csv:4: 3 fields, the header has 2");
+  EXPECT_EQ(fault("q,r\nfox,\"dog\ncat,cow\n"), "a.csv:2: a quote is opened here and never closed");
+  EXPECT_EQ(fault("q,r\n\"fox\"y,dog\n"),
+            "a.csv:2: a , must follow the closing quote, or the end of the line");
+  EXPECT_EQ(fault("q,r,q\n1,2,3\n"), "a.csv:1: two columns are called \"q\"");
+  EXPECT_EQ(fault("q\tr\nfox\n", "a.tsv"), "a.tsv:2: 1 field, the header has 2");
+  EXPECT_EQ(fault("q,r\n"), "");
+}
+
+TEST(RowReader, ReadsTablesAsTheyComeFromSpreadsheetsAndPandas) {
+  const TestDirectory directory;
+  const auto rows = [&](const std::string& content) {
+    directory.write("a.csv", content);
+    return texts_of(resolve_dataset(directory / "a.csv"));
+  };
+  const std::string row = R"({"q":"fox","r":"dog"})";
+  for (const char* same :
+       {"q,r\r\nfox,dog\r\n", "q;r\nfox;dog", "q\tr\nfox\tdog\n", "q|r\nfox|dog\n",
+        "q,r\rfox,dog\r", "\"q\",\"r\"\n\"fox\",\"dog\"\n\n"}) {
+    EXPECT_THAT(rows(same), ElementsAre(row)) << same;
+  }
+  EXPECT_THAT(rows(",q\n0,\n1,\"\"\n"),
+              ElementsAre(R"({"column0":"0","q":null})", R"({"column0":"1","q":""})"));
+  EXPECT_THAT(rows("q\nsay \"hi\"\n\"a, \"\"b\"\"\r\nc\"\n"),
+              ElementsAre(R"({"q":"say \"hi\""})", R"({"q":"a, \"b\"\r\nc"})"));
+  const std::string large(20 << 20, 'x');
+  EXPECT_TRUE(rows("q\n" + large + "\n") == std::vector<std::string>{"{\"q\":\"" + large + "\"}"});
+}
+
+TEST(RowReader, RefusesWhatIsNestedWithoutEnd) {
+  const TestDirectory directory;
+  const auto nested = [](size_t levels) {
+    return "{\"q\": " + std::string(levels - 1, '[') + "\"]\"" + std::string(levels - 1, ']') +
+           "}\n";
+  };
+  EXPECT_EQ(fault_in(directory, "a.jsonl", nested(512)), "");
+  EXPECT_EQ(fault_in(directory, "a.jsonl", "{}\n" + nested(513)),
+            "a.jsonl:2: nested deeper than 512 levels");
+  EXPECT_EQ(fault_in(directory, "a.jsonl", "{}\n" + nested(200'000)),
+            "a.jsonl:2: nested deeper than 512 levels");
+  // Many brackets, but one beside the other.
+  std::string wide = "{\"q\": [";
+  for (int i = 0; i < 2000; ++i) wide += "[1], \"[\", ";
+  EXPECT_EQ(fault_in(directory, "b.jsonl", wide + "[]]}\n"), "");
+}
+
+TEST(RowReader, ChecksThePackingToItsEnd) {
+  const TestDirectory directory;
+  std::string lines;
+  for (int i = 0; i < 1000; ++i) lines += "{\"q\": \"fox\"}\n";
+  for (const char* name : {"a.jsonl.gz", "a.txt.gz", "a.csv.gz"}) {
+    std::string packed = gzip(lines);
+    packed[packed.size() - 8] ^= 1;  // the CRC
+    EXPECT_THAT(fault_in(directory, name, packed),
+                HasSubstr("damaged gzip data: incorrect data check"));
+    EXPECT_THAT(fault_in(directory, name, gzip(lines).substr(0, 40)),
+                HasSubstr("ends in the middle"));
+  }
+}
+
+TEST(ResolveDataset, LinksAndThingsThatAreNoFiles) {
+  const TestDirectory directory;
+  directory.write("d/a.jsonl", "{}\n");
+  fs::create_directory(directory / "d/sub");
+  fs::create_directory_symlink("..", directory / "d/sub/up");
+  fs::create_symlink("gone.jsonl", directory / "d/broken.jsonl");
+  const Dataset dataset = resolve_dataset(directory / "d");
+  EXPECT_EQ(dataset.files.size(), 1u);
+  EXPECT_THAT(dataset.summary, HasSubstr("(ignored: 1 broken link)"));
+  fs::create_symlink("self.jsonl", directory / "self.jsonl");
+  const auto error_for = [&](const std::string& name) {
+    return error_text<DataError>([&] { resolve_dataset(name); });
+  };
+  EXPECT_THAT(error_for(directory / "self.jsonl"), HasSubstr("Too many levels of symbolic links"));
+  EXPECT_THAT(error_for(std::string(5000, 'x')), HasSubstr("File name too long"));
+  ASSERT_EQ(::mkfifo((directory / "pipe.jsonl").c_str(), 0600), 0);
+  EXPECT_THAT(error_for(directory / "pipe.jsonl"), HasSubstr("pipe.jsonl: not a regular file"));
 }
 
 }  // namespace

@@ -210,6 +210,35 @@ TEST(GenerationDefaults, ReadsTheFileAndTreatsTemperatureZeroAsGreedy) {
   EXPECT_FALSE(defaults.sampling.do_sample);
   EXPECT_EQ(defaults.sampling.top_k, 20);
   EXPECT_THAT(defaults.stop_ids, testing::IsSupersetOf({5, 6}));
+
+  const auto with = [&](const Json& json) {
+    write_json_file(dir / "generation_config.json", json);
+    return load_generation_defaults(dir);
+  };
+  const auto error_with = [&](const Json& json) -> std::string {
+    try {
+      with(json);
+    } catch (const ModelError& error) {
+      return error.what();
+    }
+    return "no ModelError";
+  };
+  // Ids beyond any vocabulary must not wrap round to one of it (2^32 + 3).
+  EXPECT_THAT(with({{"eos_token_id", (int64_t{1} << 32) + 3}}).stop_ids,
+              testing::Not(testing::Contains(3)));
+  using testing::HasSubstr;
+  EXPECT_THAT(error_with({{"temperature", "hot"}}),
+              HasSubstr("generation_config.json: temperature must be a number, got \"hot\""));
+  EXPECT_THAT(error_with({{"top_k", 1.5}}), HasSubstr("top_k must be a whole number, got 1.5"));
+  EXPECT_THAT(error_with({{"do_sample", 1}}), HasSubstr("do_sample must be true or false, got 1"));
+  EXPECT_THAT(error_with({{"max_new_tokens", -1}}),
+              HasSubstr("max_new_tokens must be > 0, got -1"));
+  EXPECT_THAT(error_with({{"eos_token_id", "a"}}),
+              HasSubstr("generation_config.json: eos_token_id must be a whole number"));
+  EXPECT_THAT(error_with({{"do_sample", true}, {"top_p", 7}}),
+              HasSubstr("generation_config.json: [sampling] top_p must be in (0, 1], got 7"));
+  // Greedy models never use it: Hugging Face passes over it too.
+  EXPECT_EQ(with({{"top_p", 7}}).sampling.top_p, 1.0);
 }
 
 }  // namespace generate_test

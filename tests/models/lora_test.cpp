@@ -154,10 +154,151 @@ TEST(Lora, TargetsThatMatchNothingAreNamedWithWhatThereIs) {
       error_of<UsageError>([&] { model->add_lora(config({"q_proj", "W_pack"}), 1); });
   EXPECT_THAT(text, HasSubstr("'W_pack' matches no linear layer"));
   EXPECT_THAT(text, HasSubstr("down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"));
-  EXPECT_THAT(error_of<UsageError>([&] { model->add_lora(config({"lm_head"}), 1); }),
+  EXPECT_THAT(error_of<UsageError>([&] { model->add_lora(config({"embed_tokens"}), 1); }),
               HasSubstr("modules_to_save"));
   EXPECT_FALSE(model->lora().has_value());
   for (const NamedTensor& p : model->parameters()) EXPECT_TRUE(p.trainable);
+}
+
+TEST(Lora, OnTheHeadComputesWithTheSumOfBothMatrices) {
+  // Reference: a plain model whose head is W + s B A, and autograd through the whole logits.
+  const auto model = tiny(), plain = tiny();
+  model->add_lora(config({"lm_head", "q_proj"}), 3);
+  shake(*model);
+  const auto adapters = model->adapter_parameters();
+  const at::Tensor a = weight_of(adapters, "base_model.model.lm_head.lora_A.weight");
+  const at::Tensor b = weight_of(adapters, "base_model.model.lm_head.lora_B.weight");
+  const PaddedBatch batch =
+      pack_padded(at::randint(0, 97, {2, 9}, at::kLong), {}, at::randint(0, 97, {2, 9}, at::kLong));
+  const at::Tensor hidden = model->forward_hidden(batch.input).detach();
+  const at::Tensor head = weight_of(model->parameters(), "lm_head.weight");
+  const at::Tensor a_leaf = a.clone().requires_grad_(true), b_leaf = b.clone().requires_grad_(true);
+  const at::Tensor expected = at::mm(hidden, (head + 1.5 * at::mm(b_leaf, a_leaf)).t());
+  EXPECT_TRUE(at::allclose(model->logits(hidden), expected, 1e-5, 1e-5));
+
+  const at::Tensor expected_loss = at::cross_entropy_loss(
+      expected, batch.targets_N, {}, at::Reduction::Sum, /*ignore_index=*/-100);
+  const auto expected_grads = torch::autograd::grad({expected_loss}, {a_leaf, b_leaf});
+  const LossSum loss = model->loss(batch.input, batch.targets_N);
+  EXPECT_NEAR(loss.sum.item<double>(), expected_loss.item<double>(), 1e-3);
+  std::vector<at::Tensor> leaves;
+  for (const NamedTensor& p : model->adapter_parameters()) {
+    if (p.name.find("lm_head") != p.name.npos) leaves.push_back(p.tensor);
+  }
+  ASSERT_EQ(leaves.size(), 2u);
+  const auto grads = torch::autograd::grad({loss.sum}, leaves);
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_TRUE(at::allclose(grads[i], expected_grads[i], 1e-4, 1e-4)) << i;
+}
+
+TEST(Lora, OnTheHeadIsSavedLoadedMergedAndDropped) {
+  const test::TemporaryDirectory directory;
+  const auto model = tiny();
+  LoraConfig lora = config({"lm_head"});
+  lora.dropout = 0.5;
+  model->add_lora(lora, 3);
+  shake(*model);
+  const at::Tensor adapted = probe_logits(*model);
+  model->save_adapter(directory.path(), "base");
+  const auto again = tiny();
+  again->load_adapter(directory.path());
+  EXPECT_TRUE(at::equal(probe_logits(*again), adapted));
+  merge_checked(*again, 1e-5);
+
+  const PaddedBatch batch =
+      pack_padded(at::randint(0, 97, {2, 9}, at::kLong), {}, at::randint(0, 97, {2, 9}, at::kLong));
+  const auto loss = [&] { return model->loss(batch.input, batch.targets_N).sum.item<double>(); };
+  const double quiet = loss();
+  model->set_training(true);
+  model->set_dropout_seed(1);
+  const double first = loss(), second = loss();
+  EXPECT_NE(first, quiet);
+  EXPECT_NE(first, second);
+  model->set_dropout_seed(1);
+  EXPECT_EQ(loss(), first);
+}
+
+TEST(Lora, OnTheHeadIsRefusedWhereOtherArithmeticIsNeeded) {
+  EXPECT_THAT(error_of<UsageError>([&] {
+                tiny("qwen2", {{"tie_word_embeddings", true}})->add_lora(config({"lm_head"}), 1);
+              }),
+              HasSubstr("a head tied to the embedding"));
+  EXPECT_THAT(error_of<UsageError>([&] { tiny("baichuan")->add_lora(config({"lm_head"}), 1); }),
+              HasSubstr("a head with normalised rows"));
+  LoraConfig dora = config({"lm_head"});
+  dora.dora = true;
+  EXPECT_THAT(error_of<UsageError>([&] { tiny()->add_lora(dora, 1); }), HasSubstr("DoRA"));
+  LoraConfig both = config({"lm_head"});
+  both.modules_to_save = {"lm_head"};
+  EXPECT_THAT(error_of<UsageError>([&] { tiny()->add_lora(both, 1); }),
+              HasSubstr("both a target and in modules_to_save"));
+}
+
+/// Rewrites an adapter's weights with one more tensor.
+void add_tensor(const fs::path& directory, const std::string& name, const at::Tensor& tensor) {
+  std::vector<NamedTensor> tensors = {{name, tensor}};
+  {
+    const auto source = weights::open_weights(directory);
+    for (const weights::TensorInfo& info : source->tensors())
+      tensors.push_back({info.name, read_tensor(*source, info.name)});
+  }
+  write_tensors(directory, tensors, DType::kF32, "adapter_model");
+}
+
+TEST(Lora, CopiesOfTheBaseThatPeftStoresBesideAHeadAdapterMustBeCopies) {
+  for (const bool equal : {true, false}) {
+    const test::TemporaryDirectory directory;
+    const auto model = tiny();
+    model->add_lora(config({"lm_head"}), 3);
+    shake(*model);
+    model->save_adapter(directory.path(), "base");
+    const at::Tensor head = weight_of(model->parameters(), "lm_head.weight");
+    add_tensor(directory.path(), "base_model.model.lm_head.base_layer.weight",
+               equal ? head : head + 1);
+    if (equal) {
+      const auto again = tiny();
+      again->load_adapter(directory.path());
+      EXPECT_TRUE(at::equal(probe_logits(*again), probe_logits(*model)));
+    } else {
+      EXPECT_THAT(error_of<ModelError>([&] { tiny()->load_adapter(directory.path()); }),
+                  HasSubstr("lm_head.base_layer.weight differs from the base model's"));
+    }
+  }
+}
+
+TEST(Lora, AnAdapterOfAnotherModelNamesThatModelAndTheFirstTensor) {
+  const test::TemporaryDirectory directory;
+  const auto wide = tiny("llama", {{"hidden_size", 64}});
+  wide->add_lora(config({"q_proj"}), 3);
+  wide->save_adapter(directory.path(), "org/wide-model");
+  const std::string error = error_of<ModelError>([&] { tiny()->load_adapter(directory.path()); });
+  EXPECT_THAT(error, HasSubstr("this adapter was trained on org/wide-model, which is not this "
+                               "model: base_model.model.model.layers.0.self_attn.q_proj.lora_A."
+                               "weight is [4, 64], this model needs [4, 32]"));
+  EXPECT_THAT(error, HasSubstr("adapter_model.safetensors"));
+  // Other names: the same words, though every target is unknown here.
+  const test::TemporaryDirectory fused;
+  const auto baichuan = tiny("baichuan");
+  baichuan->add_lora(config({"W_pack"}), 3);
+  baichuan->save_adapter(fused.path(), "org/baichuan");
+  EXPECT_THAT(error_of<ModelError>([&] { tiny()->load_adapter(fused.path()); }),
+              HasSubstr("trained on org/baichuan, which is not this model: base_model.model.model."
+                        "layers.0.self_attn.W_pack.lora_A.weight is for 'model.layers.0.self_attn."
+                        "W_pack', which this model does not have"));
+}
+
+TEST(Lora, TargetsOfAFileThatThisModelLacksArePassedOverAsPeftDoes) {
+  const test::TemporaryDirectory directory;
+  const auto model = tiny();
+  model->add_lora(config({"q_proj"}), 3);
+  shake(*model);
+  model->save_adapter(directory.path(), "base");
+  Json json = read_json_file(directory / "adapter_config.json");
+  json["target_modules"] = {"query_key_value", "q_proj"};
+  write_json_file(directory / "adapter_config.json", json);
+  const auto again = tiny();
+  again->load_adapter(directory.path());
+  EXPECT_TRUE(at::equal(probe_logits(*again), probe_logits(*model)));
 }
 
 TEST(Lora, SavedFilesLoadBackToTheSameModel) {

@@ -27,21 +27,23 @@ inline std::filesystem::path unpacked(const std::string& group) {
   std::filesystem::create_directories(to);
   const std::string archive = (shared_dir() / "data" / (group + ".tar.xz")).string();
   // Another test program may unpack the same archive: unpack aside, then rename.
-  const std::string command = "set -e; d=$(mktemp -d '" + to.string() + "/.unpack-XXXXXX'); tar -C \"$d\" -xJf '" + archive +
-                              "'; rm -rf '" + (to / group).string() + "'; mv \"$d/" + group + "\" '" + (to / group).string() +
-                              "' 2>/dev/null || true; rm -rf \"$d\"; touch '" + done.string() + "'";
+  const std::string command =
+      "set -e; d=$(mktemp -d '" + to.string() + "/.unpack-XXXXXX'); tar -C \"$d\" -xJf '" +
+      archive + "'; rm -rf '" + (to / group).string() + "'; mv \"$d/" + group + "\" '" +
+      (to / group).string() + "' 2>/dev/null || true; rm -rf \"$d\"; touch '" + done.string() + "'";
   if (std::system(command.c_str()) != 0) ADD_FAILURE() << "cannot unpack " << archive;
   return to / group;
 }
 
 }  // namespace danlu::test
 
-/// First line of a test that needs reference material: skips (by name) where it is absent, fails under CI=true.
-#define DANLU_REQUIRES_SHARED()                                                             \
-  do {                                                                                      \
-    if (!std::filesystem::exists(::danlu::test::shared_dir() / "golden")) {                 \
-      if (::danlu::test::shared_must_exist()) FAIL() << "reference material is missing: "   \
-                                                     << ::danlu::test::shared_dir();        \
-      GTEST_SKIP() << "no reference material at " << ::danlu::test::shared_dir();           \
-    }                                                                                       \
+/// First line of a test that needs reference material: skips (by name) where it is absent, fails
+/// under CI=true.
+#define DANLU_REQUIRES_SHARED()                                                     \
+  do {                                                                              \
+    if (!std::filesystem::exists(::danlu::test::shared_dir() / "golden")) {         \
+      if (::danlu::test::shared_must_exist())                                       \
+        FAIL() << "reference material is missing: " << ::danlu::test::shared_dir(); \
+      GTEST_SKIP() << "no reference material at " << ::danlu::test::shared_dir();   \
+    }                                                                               \
   } while (0)

@@ -1,75 +1,15 @@
 // Command lines of other systems become the configuration those systems would have run.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <fstream>
 
-#include "base/error.h"
 #include "base/file.h"
-#include "cli/commands/commands.h"
-#include "train/from_options.h"
+#include "train/option_lines.h"
 #include "train/plan.h"
-#include "train/support.h"
 
-namespace danlu::train {
-namespace options_test {
+namespace danlu::train::options_test {
 
-/// An environment variable for the length of a test.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const std::string& value) : name_(name) {
-    ::setenv(name, value.c_str(), 1);
-  }
-  ~ScopedVariable() { ::unsetenv(name_); }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  const char* name_;
-};
-
-class TrainOptions : public testing::Test {
- protected:
-  void SetUp() override {
-    directory_ = fs::path(DANLU_BUILD_DIR) / "options-test" /
-                 testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(directory_);
-    fs::create_directories(directory_ / "model");
-    write_json_file(directory_ / "model" / "config.json", test::tiny_config_json());
-    std::ofstream(directory_ / "model" / "model.safetensors") << "unread";
-    std::ofstream(directory_ / "data.json") << "[]";
-  }
-
-  TrainConfig parse(const std::string& verb, std::vector<std::string> words) const {
-    OptionTable table = verb == "sft"        ? cli::sft_options()
-                        : verb == "pretrain" ? cli::pretrain_options()
-                        : verb == "train"    ? cli::train_options()
-                                             : cli::posttrain_options();
-    for (const char* word : {"--cache_dir", "cache"}) words.push_back(word);
-    return config_from_options(verb, table.parse(words));
-  }
-  std::vector<std::string> base() const {
-    return {"--model", (directory_ / "model").string(), "--dataset",
-            (directory_ / "data.json").string()};
-  }
-  TrainConfig with(const std::string& verb, const std::vector<std::string>& more) const {
-    std::vector<std::string> words = base();
-    words.insert(words.end(), more.begin(), more.end());
-    return parse(verb, words);
-  }
-  /// The error text of a command line that must not be accepted.
-  template <typename Expected = UsageError>
-  std::string refusal(const std::string& verb, const std::vector<std::string>& more) const {
-    try {
-      with(verb, more);
-    } catch (const Expected& error) {
-      return error.what();
-    }
-    return "(accepted)";
-  }
-
-  fs::path directory_;
-};
+using testing::HasSubstr;
 
 TEST_F(TrainOptions, SftDefaultsAreTheCanonicalOnes) {
   const TrainConfig config = with("sft", {});
@@ -202,22 +142,23 @@ TEST_F(TrainOptions, MegatronFlagsThatAgreeWithTheConfigAreSilent) {
 TEST_F(TrainOptions, MegatronFlagsThatDisagreeShowBothValues) {
   const std::string text =
       refusal("pretrain", {"--num-layers", "32", "--hidden-size", "32", "--add-qkv-bias"});
-  EXPECT_NE(text.find("--num_layers 32 (config.json: 2)"), std::string::npos) << text;
-  EXPECT_NE(text.find("--add_qkv_bias true (config.json: false)"), std::string::npos) << text;
+  EXPECT_NE(text.find("--num-layers 32 (config.json: 2)"), std::string::npos) << text;
+  EXPECT_NE(text.find("--add-qkv-bias true (config.json: false)"), std::string::npos) << text;
   EXPECT_EQ(text.find("hidden_size"), std::string::npos) << text;
 }
 
 TEST_F(TrainOptions, SeveralProcessesAreRefused) {
   EXPECT_NE(refusal("pretrain", {"--tensor-model-parallel-size", "8"})
-                .find("--tp=8: this version trains in one process"),
+                .find("--tensor-model-parallel-size=8: this version trains in one process"),
             std::string::npos);
-  EXPECT_NE(refusal("sft", {"--nproc_per_node", "8"}).find("--nproc=8"), std::string::npos);
+  EXPECT_NE(refusal("sft", {"--nproc_per_node", "8"}).find("--nproc_per_node=8"),
+            std::string::npos);
   {
     const ScopedVariable variable("WORLD_SIZE", "8");
     EXPECT_NE(refusal("sft", {}).find("WORLD_SIZE=8"), std::string::npos);
   }
   const ScopedVariable variable("NPROC_PER_NODE", "4");
-  EXPECT_NE(refusal("sft", {}).find("--nproc=4"), std::string::npos);
+  EXPECT_THAT(refusal("sft", {}), HasSubstr("[train] NPROC_PER_NODE=4: this version"));
 }
 
 TEST_F(TrainOptions, DeepSpeedFileIsHonouredWhereOneProcessCan) {
@@ -301,15 +242,96 @@ TEST_F(TrainOptions, ContradictionsNameTheFlags) {
             std::string::npos);
 }
 
+TEST_F(TrainOptions, NumbersThatCannotBeMeantAreRefusedUnderTheNameTyped) {
+  const std::vector<std::pair<std::vector<std::string>, const char*>> lines = {
+      {{"--max_steps", "0"}, "--max_steps: expected an integer of at least 1, or -1, got '0'"},
+      {{"--train-iters", "-5"}, "--train-iters: expected an integer of at least 1, or -1"},
+      {{"--gradient_accumulation_steps", "0"}, "--gradient_accumulation_steps: expected"},
+      {{"--per_device_train_batch_size", "1000000000"},
+       "--per_device_train_batch_size: expected an integer of at least 1 and up to 1000000"},
+      {{"--batch_size", "0"}, "--batch_size: expected an integer of at least 1"},
+      {{"--seed", "-1"}, "--seed: expected an integer of at least 0"},
+      {{"--dataset_num_proc", "-2"}, "--dataset_num_proc: expected an integer of at least 0"},
+      {{"--save_total_limit", "-2"},
+       "--save_total_limit: expected an integer of at least 0, or -1"},
+      {{"--max_samples", "0"}, "--max_samples: expected an integer of at least 1, or -1"},
+      {{"--warmup_steps", "-1"}, "--warmup_steps: expected an integer of at least 0"},
+      {{"--warmup_ratio", "1.5"}, "--warmup_ratio: expected a number of at least 0 and up to 1"},
+      {{"--weight_decay", "-0.1"}, "--weight_decay: expected a number of at least 0"},
+      {{"--learning_rate", "0"}, "--learning_rate: expected a number above 0, got '0'"},
+      {{"--lr=-1e-4"}, "--lr: expected a number above 0"},
+      {{"--lr", "nan"}, "--lr: expected a number above 0, got 'nan'"},
+      {{"--lr", "inf"}, "--lr: expected a number above 0, got 'inf'"},
+      {{"--seq-length", "0"}, "--seq-length: expected an integer of at least 2"},
+      {{"--lora_dropout_p", "1"}, "--lora_dropout_p: expected a number of at least 0 and below 1"},
+      {{"--adam_beta2", "1"}, "--adam_beta2: expected a number of at least 0 and below 1"},
+      {{"--num_train_epochs", "0"}, "--num_train_epochs: expected a number above 0"},
+      {{"--val_size", "100"}, "--val_size: expected a number of at least 0 and below 1"},
+      {{"--lora_rank", "0"}, "--lora_rank: expected an integer of at least 1"},
+      {{"--logging_steps", "0"}, "--logging_steps: expected an integer of at least 1"}};
+  for (const auto& [words, rule] : lines)
+    EXPECT_THAT(refusal("sft", words), HasSubstr(rule)) << words[0];
+}
+
+TEST_F(TrainOptions, NumbersWithAMeaningElsewhereKeepIt) {
+  EXPECT_EQ(with("sft", {"--max_steps", "-1"}).batch.max_steps, -1);
+  EXPECT_EQ(with("sft", {"--num_train_epochs", "0.5"}).batch.epochs, 0.5);
+  EXPECT_EQ(with("sft", {"--save_total_limit", "-1"}).output.save_total_limit, 0);
+  EXPECT_EQ(with("sft", {"--train_dataset_sample", "-1"}).data.max_rows, -1);
+  EXPECT_EQ(with("sft", {"--weight_decay", "0."}).adamw.groups.weight_decay, 0.0);
+  EXPECT_EQ(with("sft", {"--eval-iters", "0"}).output.evaluate, Interval::kNo);
+  EXPECT_EQ(with("sft", {}).output.evaluate, Interval::kSteps);
+  EXPECT_EQ(with("sft", {"--eval-iters", "0"}).data.validation_ratio, 0.0);
+  EXPECT_EQ(with("sft", {"--do_eval", "false"}).output.evaluate, Interval::kNo);
+  EXPECT_EQ(with("sft", {"--do_eval", "false", "--eval_strategy", "epoch"}).output.evaluate,
+            Interval::kEpoch);
+}
+
+TEST_F(TrainOptions, RulesBetweenFlagsNameThemAsTyped) {
+  EXPECT_THAT(refusal("sft", {"--per_device_train_batch_size", "3", "--global-batch-size", "16"}),
+              HasSubstr("[train] --global-batch-size 16: must be a multiple of "
+                        "--per_device_train_batch_size 3"));
+  EXPECT_THAT(refusal("sft", {"--per_device_train_batch_size", "2", "--global_batch_size", "16",
+                              "--gradient_accumulation_steps", "4"}),
+              HasSubstr("differs from --per_device_train_batch_size 2 × "
+                        "--gradient_accumulation_steps 4 = 8"));
+  EXPECT_THAT(refusal("sft", {"--torch_dtype", "fp32", "--fp16", "true"}),
+              HasSubstr("--torch_dtype fp32 disagrees with --fp16 true"));
+  std::ofstream(directory_ / "run.yaml") << "global_batch_size: 5\nmicro_batch_size: 2\n";
+  EXPECT_THAT(refusal("sft", {(directory_ / "run.yaml").string()}),
+              HasSubstr("run.yaml:1: global_batch_size 5: must be a multiple of " +
+                        (directory_ / "run.yaml").string() + ":2: micro_batch_size 2"));
+}
+
+TEST_F(TrainOptions, TrackersThatAreNotBuiltInAreNamed) {
+  EXPECT_TRUE(with("sft", {"--report_to", "tensorboard"}).output.tensorboard);
+  EXPECT_TRUE(with("sft", {"--report_to", "all"}).output.tensorboard);
+  EXPECT_FALSE(with("sft", {"--report_to", "none"}).output.tensorboard);
+  EXPECT_THAT(refusal("sft", {"--report_to", "wandb"}),
+              HasSubstr("--report_to wandb: not available; there are tensorboard and none"));
+  EXPECT_THAT(refusal("sft", {"--report_to", "tensorboard", "swanlab"}), HasSubstr("swanlab"));
+  EXPECT_THAT(refusal("sft", {"--report_to", "tensorbord"}),
+              HasSubstr("expected tensorboard or none, got 'tensorbord' | did you mean "
+                        "'tensorboard'?"));
+}
+
 TEST(Plan, WarmupIsRoundedUpAndEpochsCountSteps) {
   TrainConfig config;
   config.batch.epochs = 3;
   config.schedule.warmup_ratio = 0.03;
-  const RunPlan plan = plan_run(config, 1000, 63);
+  const RunPlan plan = plan_run(config, 1000, data::LastBatch::kPartial);
   EXPECT_EQ(plan.total_steps, 189);
   EXPECT_EQ(plan.schedule.warmup_steps, 6);  // ceil(5.67)
   EXPECT_EQ(plan.batch_arithmetic, "1 sample × 16 accumulation × 1 process = 16 samples a step");
 }
 
-}  // namespace options_test
-}  // namespace danlu::train
+TEST(Plan, StepsThatRunOnIntoTheNextEpochCountSamples) {
+  TrainConfig config;
+  config.batch.epochs = 10;
+  // 310 samples are 19.4 steps of 16, not 10 times the one whole step of an epoch.
+  EXPECT_EQ(plan_run(config, 31, data::LastBatch::kWrap).total_steps, 20);
+  EXPECT_EQ(plan_run(config, 31, data::LastBatch::kPartial).total_steps, 20);
+  EXPECT_EQ(plan_run(config, 31, data::LastBatch::kDrop).total_steps, 10);
+}
+
+}  // namespace danlu::train::options_test

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
@@ -28,7 +29,7 @@ constexpr const char* kChildVariable = "DANLU_TRAIN_TEST_CHILD";
 struct Job {
   fs::path directory;  ///< holds model/, data.jsonl and the runs
   std::string output = "run";
-  bool lora = false, packing = false;
+  bool lora = false, packing = false, fp16 = false;
   int64_t steps = 40, save_steps = 5;
   uint64_t file_limit_bytes = 0;  ///< > 0: no file may grow beyond (a full disk)
   std::string resume = "auto";
@@ -40,6 +41,7 @@ Json to_json(const Job& job) {
           {"output", job.output},
           {"lora", job.lora},
           {"packing", job.packing},
+          {"fp16", job.fp16},
           {"steps", job.steps},
           {"save_steps", job.save_steps},
           {"file_limit_bytes", job.file_limit_bytes},
@@ -51,7 +53,12 @@ TrainConfig config_of(const Json& job) {
   const fs::path directory = job.at("directory").get<std::string>();
   TrainConfig config;
   config.tuner = job.at("lora").get<bool>() ? Tuner::kLora : Tuner::kFull;
-  config.precision = Precision::kBF16;
+  config.precision = job.at("fp16").get<bool>() ? Precision::kF16 : Precision::kBF16;
+  // So large a scale overflows at once, and so short a window doubles it again and again: a run
+  // that forgot the scale, its window or its hysteresis would go another way.
+  config.loss_scale.initial_scale = 1 << 22;
+  config.loss_scale.window = 3;
+  config.loss_scale.hysteresis = 2;
   config.device = "cpu";
   config.lora.dropout = 0.1;
   config.model.directory = config.model.tokenizer = directory / "model";
@@ -180,13 +187,21 @@ class Resume : public testing::Test {
     ASSERT_EQ(run_to_end(killed), 0) << log_of(killed);
     EXPECT_NE(log_of(killed).find("resuming from"), std::string::npos) << log_of(killed);
     const auto reference = losses(whole);
-    EXPECT_EQ(reference.size(), 40u);
+    if (!job_.fp16) EXPECT_EQ(reference.size(), 40u);
     EXPECT_EQ(losses(killed), reference);
+    EXPECT_EQ(final_state(killed), final_state(whole));
     const char* weights = job_.lora ? "adapter_model.safetensors" : "model.safetensors";
     EXPECT_EQ(read_file(job_.directory / "whole" / weights),
               read_file(job_.directory / "killed" / weights));
     EXPECT_EQ(read_file(job_.directory / "whole/last/optim/state.safetensors"),
               read_file(job_.directory / "killed/last/optim/state.safetensors"));
+  }
+
+  /// The counters at the end that no clock has a part in.
+  static Json final_state(const Job& job) {
+    Json state = read_json_file(job.directory / job.output / "last" / "trainer_state.json");
+    for (const char* of_the_clock : {"train_seconds", "log_history"}) state.erase(of_the_clock);
+    return state;
   }
 
   Job job_;
@@ -208,6 +223,39 @@ TEST_F(Resume, LoraPackedAfterKillIsBitExact) {
   job_.lora = true;
   job_.packing = true;
   expect_killed_run_continues_bit_for_bit();
+}
+
+TEST_F(Resume, Fp16AfterKillIsBitExactWithItsLossScale) {
+  job_.fp16 = true;
+  expect_killed_run_continues_bit_for_bit();
+  Job whole = job_;
+  whole.output = "whole";
+  const Json state = final_state(whole);
+  EXPECT_GT(state.at("skipped_steps").get<int64_t>(), 3) << "the scale was never in question";
+  std::set<double> scales;
+  for (const auto& [step, scale] :
+       read_metrics(whole.directory / "whole" / "logging.jsonl")["loss_scale"]) {
+    scales.insert(scale);
+  }
+  EXPECT_GT(scales.size(), 3u);
+}
+
+TEST_F(Resume, ASecondRunInTheSameDirectoryIsRefusedWhileTheFirstLives) {
+  job_.steps = 1'000'000;
+  const pid_t first = start(job_);
+  const fs::path log = job_.directory / "run" / "logging.jsonl";
+  for (int waited_ms = 0; waited_ms < 60000 && !fs::exists(log); ++waited_ms)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  Job second = job_;
+  EXPECT_EQ(run_to_end(second), 8);
+  EXPECT_NE(
+      log_of(job_).find("run: process " + std::to_string(first) + " is training in this directory"),
+      std::string::npos)
+      << log_of(job_);
+  ::kill(first, SIGKILL);
+  ASSERT_EQ(wait_for(first), 128 + SIGKILL);
+  // A dead run locks nobody out: its steps are in the log, so this one is stopped at once or later.
+  EXPECT_EQ(stop_at(second, 2, SIGKILL), 128 + SIGKILL) << log_of(job_);
 }
 
 TEST_F(Resume, SigtermSavesACompleteCheckpointAndExitsWith143) {

@@ -119,22 +119,43 @@ TEST(HfDirectoryErrors, IndexFiles) {
 
 TEST(HfDirectoryErrors, WhatIsNotThere) {
   const test::TemporaryDirectory directory;
-  EXPECT_THAT(error_of<IoError>([&] { open_weights(directory / "nowhere"); }),
+  EXPECT_THAT(error_of<ModelError>([&] { open_weights(directory / "nowhere"); }),
               HasSubstr("no such file or directory"));
-  EXPECT_THAT(error_of<IoError>([&] { open_weights(directory.path()); }),
+  EXPECT_THAT(error_of<ModelError>([&] { open_weights(directory.path()); }),
               HasSubstr("no weights here; looked for model.safetensors"));
   write_file_atomic(directory / "model-00001-of-00002.safetensors", one_tensor("a", "x"));
-  EXPECT_THAT(error_of<IoError>([&] { open_weights(directory.path()); }),
+  EXPECT_THAT(error_of<ModelError>([&] { open_weights(directory.path()); }),
               HasSubstr("fetch model.safetensors.index.json"));
-  write_file_atomic(directory / "x.bin", "version https://git-lfs.github.com/spec/v1");
-  EXPECT_THAT(error_of<ModelError>([&] { open_weights(directory / "x.bin"); }),
-              HasSubstr("Git LFS pointer"));
   write_file_atomic(directory / "x.gguf", "GGUF....");
   EXPECT_THAT(error_of<ModelError>([&] { open_weights(directory / "x.gguf"); }),
               HasSubstr("GGUF files are not read"));
   write_file_atomic(directory / "empty.bin", "");
   EXPECT_THAT(error_of<ModelError>([&] { open_weights(directory / "empty.bin"); }),
               HasSubstr("it is empty"));
+}
+
+TEST(HfDirectoryErrors, AGitLfsPointerIsNamedWhereverItStands) {
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:0123456789abcdef\nsize 988097824\n";
+  const auto expect_pointer = [](const std::string& error, const fs::path& file) {
+    EXPECT_THAT(error, HasSubstr(file.string() + ": this is a Git LFS pointer, not "));
+    EXPECT_THAT(error, HasSubstr("run `git lfs pull` in " + file.parent_path().string()));
+  };
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                           "adapter_model.safetensors"}) {
+    const test::TemporaryDirectory directory;
+    write_file_atomic(directory / name, pointer);
+    expect_pointer(error_of<ModelError>([&] { open_weights(directory.path()); }), directory / name);
+  }
+  // A shard behind an index that was fetched, and files opened by their format.
+  const test::TemporaryDirectory directory;
+  write_file_atomic(directory / "model.safetensors.index.json",
+                    R"({"weight_map":{"a":"s.safetensors"}})");
+  const auto shard = directory / "s.safetensors";
+  write_file_atomic(shard, pointer);
+  expect_pointer(error_of<ModelError>([&] { open_weights(directory.path()); }), shard);
+  expect_pointer(error_of<ModelError>([&] { open_safetensors(shard); }), shard);
+  expect_pointer(error_of<ModelError>([&] { open_torch_file(shard); }), shard);
 }
 
 TEST(CarryOver, TakesWhatDescribesTheModelAndLeavesTheRest) {

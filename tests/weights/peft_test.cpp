@@ -214,7 +214,7 @@ TEST(PeftErrors, SayWhichKeyAndWhy) {
   EXPECT_THAT(error_in({{"trainable_token_indices", {1}}}),
               HasSubstr("trainable_token_indices must be unset"));
   const test::TemporaryDirectory directory;
-  EXPECT_THAT(error_of<IoError>([&] { load_peft_config(directory.path()); }),
+  EXPECT_THAT(error_of<ModelError>([&] { load_peft_config(directory.path()); }),
               HasSubstr("no adapter_config.json"));
 }
 

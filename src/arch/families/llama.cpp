@@ -22,8 +22,12 @@ std::vector<ParamSpec> llama_parameters(const ModelConfig& config) {
 }  // namespace
 
 Family llama_family() {
-  return {"llama",     {"llama"},        {"LlamaForCausalLM", "LLaMAForCausalLM"},
-          parse_llama, llama_parameters, rotary_buffer_names(),
+  return {"llama",
+          {"llama"},
+          {"LlamaForCausalLM", "LLaMAForCausalLM"},
+          parse_llama,
+          llama_parameters,
+          rotary_buffer_names(),
           /*default_template=*/""};
 }
 

@@ -3,13 +3,11 @@
 
 #include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <limits>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/text_input.h"
 #include "text/tokenizer.h"
 
 namespace danlu::cli {
@@ -40,6 +38,18 @@ std::vector<text::TokenId> parse_ids(std::string_view line, const std::string& w
     i = end;
   }
   return ids;
+}
+
+/// An id without a token would vanish from the text.
+void require_known(const text::Tokenizer& tokenizer, const std::vector<text::TokenId>& ids,
+                   const std::string& where) {
+  for (const text::TokenId id : ids) {
+    if (id >= 0 && tokenizer.id_to_token(id)) continue;
+    throw DataError(fmt::format("{}: token id {} is none of the tokenizer's {} ids", where, id,
+                                tokenizer.size()),
+                    {"ids belong to one tokenizer: use the one that made them",
+                     "id 与分词器一一对应：请使用生成这些 id 的分词器"});
+  }
 }
 
 }  // namespace
@@ -83,7 +93,9 @@ OptionTable detokenize_options() {
 int run_detokenize(const Options& options) {
   const auto tokenizer = text::Tokenizer::load(options.get_string("model"));
   const auto show = [&](std::string_view line, const std::string& where) {
-    std::string text = tokenizer->decode(parse_ids(line, where), options.get_bool("skip_special"));
+    const std::vector<text::TokenId> ids = parse_ids(line, where);
+    require_known(*tokenizer, ids, where);
+    std::string text = tokenizer->decode(ids, options.get_bool("skip_special"));
     if (options.get_bool("json")) {
       text = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
     }
@@ -97,16 +109,9 @@ int run_detokenize(const Options& options) {
     return 0;
   }
   const std::string input = options.get_string("input");
-  std::ifstream file;
-  if (input != "-") {
-    file.open(input);
-    if (!file) throw IoError(fmt::format("{}: cannot be read", input));
-  }
-  std::istream& stream = input == "-" ? std::cin : file;
-  size_t number = 0;
-  for (std::string line; std::getline(stream, line);) {
-    show(line, fmt::format("{}:{}", input == "-" ? "standard input" : input, ++number));
-  }
+  each_input_line(input, [&](std::string_view line, size_t number) {
+    show(line, fmt::format("{}:{}", input_name(input), number));
+  });
   return 0;
 }
 

@@ -32,6 +32,7 @@ OptionTable infer_options() {
              .default_text = "0",
              .help = "answer only the first n rows (0 = all)",
              .aliases = {"val_dataset_sample", "limit"},
+             .range = at_least(0).or_value(-1),
              .group = "Input"},
             {.name = "columns",
              .type = OptionType::kJson,
@@ -54,6 +55,7 @@ OptionTable infer_options() {
              .default_text = "8",
              .help = "requests answered at a time",
              .aliases = {"max_batch_size", "per_device_eval_batch_size"},
+             .range = at_least(1).up_to(65536),
              .group = "Output"},
             {.name = "stream",
              .type = OptionType::kBool,
@@ -68,8 +70,10 @@ OptionTable infer_options() {
              .type = OptionType::kInt,
              .default_text = "0",
              .help = "chat: turns to remember (0 = as many as fit)",
+             .range = at_least(0),
              .group = "Generation"}},
-           sampling_options()}));
+           sampling_options(),
+           foreign_inference_options()}));
 }
 
 }  // namespace danlu::cli

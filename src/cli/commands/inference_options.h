@@ -10,6 +10,8 @@ namespace danlu::cli {
 std::vector<OptionSpec> model_options();
 /// Sampling and lengths.
 std::vector<OptionSpec> sampling_options();
+/// What other systems have and Danlu does not: taken with a notice, or refused.
+std::vector<OptionSpec> foreign_inference_options();
 /// Concatenation, in order.
 std::vector<OptionSpec> joined(std::vector<std::vector<OptionSpec>> groups);
 

@@ -11,7 +11,9 @@
 #include "base/file.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/inspect_rows.h"
 #include "data/megatron/describe.h"
+#include "text/conversation.h"
 #include "text/tokenizer.h"
 #include "weights/describe.h"
 #include "weights/peft.h"
@@ -79,7 +81,25 @@ void print_config(const arch::ModelConfig& config) {
     print_line("stops at", fmt::format("ids {}", fmt::join(config.eos_ids, ", ")));
 }
 
-void print_companions(const fs::path& directory, const std::string& default_template) {
+/// The template that training, chat and infer take for this directory, asked of the code they use.
+std::string template_text(const fs::path& directory) {
+  try {
+    const auto tokenizer = text::Tokenizer::load(directory);
+    if (!tokenizer->chat_template().empty()) {
+      return text::ChatEncoder::create(tokenizer, "auto")->description();
+    }
+    try {
+      return fmt::format("none; built-in \"{}\" is used",
+                         text::ChatEncoder::create(tokenizer, "auto")->description());
+    } catch (const ModelError&) {
+      return "none; conversations need --template NAME (plain text needs none)";
+    }
+  } catch (const Error& e) {
+    return fmt::format("cannot be used: {}", e.what());
+  }
+}
+
+void print_companions(const fs::path& directory) {
   std::vector<std::string> tokenizer;
   for (const char* name :
        {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "tokenizer_config.json"}) {
@@ -88,16 +108,7 @@ void print_companions(const fs::path& directory, const std::string& default_temp
   print_line("tokenizer",
              tokenizer.empty() ? "none here" : fmt::format("{}", fmt::join(tokenizer, ", ")));
   if (tokenizer.empty()) return;
-  std::string where = default_template.empty()
-                          ? "none"
-                          : fmt::format("none; built-in \"{}\" is used", default_template);
-  if (holds(directory, "chat_template.jinja")) {
-    where = "chat_template.jinja";
-  } else if (holds(directory, "tokenizer_config.json")) {
-    const Json config = read_json_file(directory / "tokenizer_config.json");
-    if (config.is_object() && config.contains("chat_template")) where = "in tokenizer_config.json";
-  }
-  print_line("template", where);
+  print_line("template", template_text(directory));
 }
 
 void print_weights(const weights::TensorSource& source, bool every_tensor) {
@@ -136,7 +147,7 @@ void inspect_model(const fs::path& directory, bool every_tensor) {
     // Weights and tokenizer can be looked at all the same.
     print_line("family", fmt::format("cannot be used: {}", e.what()));
   }
-  print_companions(directory, config ? arch::family_named(config->family).default_template : "");
+  print_companions(directory);
   if (!has_weights(directory)) return print_line("weights", "none here");
   const auto source = weights::open_weights(directory);
   if (config) print_fit(*config, *source);
@@ -238,6 +249,11 @@ void inspect_path(const fs::path& path, const Options& options) {
   }
   if (const std::string prefix = dataset_prefix(path); !prefix.empty())
     return inspect_dataset(prefix, options);
+  // A path that is there, and what only data sets are called by: path:split#n, a glob, a name.
+  const bool is_index_of_weights = path.string().ends_with(".index.json");
+  const bool may_be_rows = path.filename() != "config.json" && !is_index_of_weights &&
+                           !(fs::is_directory(path) && has_weights(path));
+  if (may_be_rows && is_row_dataset(path.string())) return inspect_rows(path.string(), options);
   if (!fs::exists(path))
     throw IoError(fmt::format("{}: no such file, directory or data set prefix", path.string()));
   if (path.filename() == "config.json") {
@@ -262,19 +278,22 @@ OptionTable inspect_options() {
         .help = "list every tensor with its file instead of one line per kind"},
        {.name = "sample",
         .type = OptionType::kInt,
-        .help = "data sets: also show this sequence (from 0)"},
+        .help = "data sets: show this row or sequence (from 0)"},
        {.name = "model",
         .type = OptionType::kString,
-        .help = "data sets: model directory or tokenizer file that turns ids into text",
+        .help =
+            "data sets: model directory or tokenizer file; shows a row as training sees it, ids as "
+            "text",
         .aliases = {"tokenizer", "tokenizer_name_or_path"}}});
 }
 
 int run_inspect(const Options& options) {
   if (options.positional().empty()) {
-    throw UsageError(
-        "[inspect] name a path: danlu inspect PATH",
-        {"a model directory, a weight file, an adapter, the prefix of an .idx file, or a run",
-         "可以是模型目录、权重文件、适配器、.idx 前缀或训练目录"});
+    throw UsageError("[inspect] name a path: danlu inspect PATH",
+                     {"a model directory, a weight file, an adapter, a data set, the prefix of an "
+                      ".idx file, or a "
+                      "run",
+                      "可以是模型目录、权重文件、适配器、数据集、.idx 前缀或训练目录"});
   }
   inspect_path(options.positional()[0], options);
   return 0;

@@ -4,12 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/text_input.h"
 #include "text/conversation.h"
 #include "text/tokenizer.h"
 
@@ -23,16 +21,11 @@ struct Rendering {
   std::vector<text::TokenId> labels;
 };
 
-std::string read_input(const std::string& path) {
-  if (path != "-") return read_file(path);
-  return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
-}
-
 text::Conversation read_conversation(const Options& options) {
   const std::string input = options.get_string("input");
-  const std::string origin = input == "-" ? "standard input" : input;
+  const std::string origin = input_name(input);
   text::Conversation conversation =
-      text::parse_conversation(parse_json(read_input(input), origin), origin);
+      text::parse_conversation(parse_json(whole_input(input), origin), origin);
   if (conversation.messages.empty()) throw DataError(origin + ": there are no messages");
   if (options.has_value("tools")) conversation.tools = read_json_file(options.get_string("tools"));
   if (!conversation.tools.is_null() && !conversation.tools.is_array()) {

@@ -3,12 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <cstdio>
-#include <iostream>
 #include <iterator>
 
-#include "base/error.h"
-#include "base/file.h"
+#include "base/json.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/text_input.h"
 #include "text/tokenizer.h"
 
 namespace danlu::cli {
@@ -29,30 +28,6 @@ void print_tokens(const text::Tokenizer& tokenizer, const std::vector<text::Toke
     fmt::print("{:>8}  {}\n", id,
                Json(tokenizer.id_to_token(id).value_or("")).dump(-1, ' ', false));
   }
-}
-
-/// Calls on_line for every line of the input, without its newline.
-template <typename F>
-void each_line(const std::string& input, F&& on_line) {
-  if (input == "-") {
-    for (std::string line; std::getline(std::cin, line);) on_line(line);
-    return;
-  }
-  const MappedFile file(input);
-  std::string_view rest = file.text();
-  while (!rest.empty()) {
-    const size_t end = rest.find('\n');
-    on_line(rest.substr(0, end));
-    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-  }
-}
-
-std::string whole_input(const Options& options) {
-  const auto& words = options.positional();
-  if (!words.empty()) return fmt::format("{}", fmt::join(words, " "));
-  const std::string input = options.get_string("input");
-  if (input != "-") return read_file(input);
-  return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
 }
 
 }  // namespace
@@ -110,10 +85,13 @@ int run_tokenize(const Options& options) {
       print_ids(ids, options.get_bool("json"));
     }
   };
-  if (options.get_bool("lines") && options.positional().empty()) {
-    each_line(options.get_string("input"), show);
+  const std::string input = options.get_string("input");
+  if (!options.positional().empty()) {
+    show(fmt::format("{}", fmt::join(options.positional(), " ")));
+  } else if (options.get_bool("lines")) {
+    each_input_line(input, [&](std::string_view line, size_t) { show(line); });
   } else {
-    show(whole_input(options));
+    show(whole_input(input));
   }
   return 0;
 }

@@ -107,7 +107,6 @@ Json tokenizer_config(const std::vector<std::string>& specials, size_t first_id,
 }
 
 void check_output(const fs::path& directory, bool overwrite) {
-  require_writable_directory(directory);
   const fs::path file = directory / "tokenizer.json";
   if (!overwrite && fs::exists(file)) {
     throw UsageError(
@@ -179,6 +178,7 @@ int run_tokenizer(const Options& options) {
                      {"danlu tokenizer train --input FILE --vocab_size N --output DIR", ""});
   }
   const fs::path output = options.get_string("output");
+  const MadeDirectory made(output);
   check_output(output, options.get_bool("overwrite"));
   const bool chatml = options.get_string("chat_template") == "chatml";
   const std::vector<std::string> specials = special_tokens(options, chatml);

@@ -14,5 +14,7 @@ std::vector<OptionSpec>
 train_parallel_options();  ///< DeepSpeed, FSDP, launchers, Megatron's splits
 std::vector<OptionSpec>
 train_megatron_options();  ///< retyped architecture, switches without meaning here
+std::vector<OptionSpec>
+train_foreign_options();  ///< what HF's Trainer, ms-swift and LLaMA-Factory have and Danlu does not
 
 }  // namespace danlu::cli

@@ -21,7 +21,7 @@ inline const std::map<std::string, ProfileValues>& train_profiles() {
         {"lora_rank", "8"},
         {"lora_alpha", "32"},
         {"lora_dropout", "0.05"},
-        {"lora_target", "q_proj,k_proj,v_proj,W_pack,wqkv"},
+        {"lora_target", "DEFAULT"},
         {"adam_beta1", "0.9"},
         {"adam_beta2", "0.999"},
         {"weight_decay", "0.1"},

@@ -51,7 +51,7 @@ int run_chat_with(const Options& options, InferenceModel& loaded) {
 }
 
 int run_chat(const Options& options) {
-  InferenceModel loaded = load_for_inference(options);
+  InferenceModel loaded = load_for_inference(options, locate_model(options));
   return run_chat_with(options, loaded);
 }
 

@@ -1,5 +1,5 @@
-// cli/engine/engine.h: the bodies of the verbs that need tensors; one line each. Their option tables
-// are in cli/commands/<verb>_options.cpp, so that help and flag errors load no libtorch.
+// cli/engine/engine.h: the bodies of the verbs that need tensors; one line each. Their option
+// tables are in cli/commands/<verb>_options.cpp, so that help and flag errors load no libtorch.
 #pragma once
 #include "base/options.h"
 

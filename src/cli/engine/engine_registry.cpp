@@ -1,9 +1,12 @@
 // The engine's door: the program opens this library and asks for a verb by name.
+#include <ATen/Parallel.h>
+
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "cli/command.h"
 #include "cli/engine/engine.h"
 
@@ -18,14 +21,10 @@ struct EngineCommand {
 /// The explicit list; names are those of src/cli/registry.cpp.
 const std::vector<EngineCommand>& engine_commands() {
   static const std::vector<EngineCommand> list = {
-      {"sft", run_sft},
-      {"pretrain", run_pretrain},
-      {"train", run_train},
-      {"posttrain", run_posttrain},
-      {"infer", run_infer},
-      {"chat", run_chat},
-      {"init", run_init},
-      {"merge", run_merge},
+      {"sft", run_sft},       {"pretrain", run_pretrain},
+      {"train", run_train},   {"posttrain", run_posttrain},
+      {"infer", run_infer},   {"chat", run_chat},
+      {"init", run_init},     {"merge", run_merge},
       {"verify", run_verify},
   };
   return list;
@@ -35,6 +34,8 @@ const std::vector<EngineCommand>& engine_commands() {
 
 extern "C" __attribute__((visibility("default"))) int danlu_engine_run(const char* command,
                                                                        const Options* options) {
+  // libtorch counts every CPU it may run on; a container's quota grants fewer.
+  at::set_num_threads(static_cast<int>(default_thread_count()));
   for (const EngineCommand& known : engine_commands()) {
     if (known.name == command) return known.run(*options);
   }

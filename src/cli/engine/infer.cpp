@@ -159,6 +159,27 @@ void check_prompts(const InferenceModel& loaded, const std::vector<Question>& qu
   }
 }
 
+/// Before any answer is made, so that none is made in vain.
+void require_writable_result(const fs::path& file) {
+  if (fs::is_directory(file)) {
+    throw UsageError(
+        fmt::format("[--output] {}: is a directory, answers go into a file", file.string()),
+        {"name a .jsonl file in it", "请给出其中的 .jsonl 文件名"});
+  }
+  require_writable_directory(fs::absolute(file).parent_path());
+}
+
+/// Answers took long to make: what cannot be written is printed.
+void write_result(const fs::path& file, const std::string& lines) {
+  try {
+    write_file_atomic(file, lines);
+  } catch (const IoError& error) {
+    print_text(lines);
+    throw IoError(fmt::format("{}; the answers were printed instead", error.what()), error.hint());
+  }
+  log::info("answers: {}", file.string());
+}
+
 void answer_all(const Options& options, const InferenceModel& loaded,
                 const std::vector<Question>& questions, const infer::SamplingParams& sampling,
                 int64_t max_new_tokens) {
@@ -185,10 +206,7 @@ void answer_all(const Options& options, const InferenceModel& loaded,
       print_result(questions[i], answer);
     }
   }
-  if (options.has_value("output")) {
-    write_file_atomic(options.get_string("output"), lines);
-    log::info("answers: {}", options.get_string("output"));
-  }
+  if (options.has_value("output")) write_result(options.get_string("output"), lines);
   report_speed(stats, stats.prefill_s + stats.decode_s);
   if (with_reference > 0) {
     log::info("exact match: {:.1f}% ({} of {})",
@@ -219,11 +237,8 @@ int run_infer(const Options& options) {
                          !options.get_bool("load_dataset_config"));
   std::vector<Question> questions =
       chat ? std::vector<Question>{} : read_questions(options, where.run_args, checkpoint);
-  if (options.has_value("output")) {
-    const fs::path directory = fs::absolute(options.get_string("output")).parent_path();
-    require_writable_directory(directory);
-  }
-  InferenceModel loaded = load_for_inference(options, options.get_bool("raw"));
+  if (options.has_value("output")) require_writable_result(options.get_string("output"));
+  InferenceModel loaded = load_for_inference(options, where, options.get_bool("raw"));
   if (chat) return run_chat_with(options, loaded);
 
   for (Question& question : questions) {
@@ -241,7 +256,9 @@ int run_infer(const Options& options) {
                       !options.has_value("output") && sampling.num_beams == 1;
   if (single) {
     infer::GenerationStats stats;
-    stream_answer(loaded, request_of(questions[0], loaded, sampling, max_new_tokens, 0), &stats);
+    const infer::Request request = request_of(questions[0], loaded, sampling, max_new_tokens, 0);
+    check_prompts(loaded, questions, {request});
+    stream_answer(loaded, request, &stats);
     report_speed(stats, stats.prefill_s + stats.decode_s);
   } else {
     answer_all(options, loaded, questions, sampling, max_new_tokens);

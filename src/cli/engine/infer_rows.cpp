@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "data/formats/row_format.h"
-#include "data/readers/row_reader.h"
+#include "data/preprocess_run.h"
 
 namespace danlu::cli {
 namespace {
@@ -41,29 +41,21 @@ Question question_of(data::Row row) {
   return question;
 }
 
-std::vector<Question> read_dataset(const std::string& name, const data::FormatOptions& format,
-                                   int64_t limit) {
-  const data::Dataset dataset = data::resolve_dataset(name, format);
-  data::RowReader reader(dataset);
-  std::unique_ptr<data::RowHandler> handler;
+std::vector<Question> read_dataset(const data::PlannedDataset& planned, int64_t limit) {
+  log::info("{}", planned.description);
+  data::RowReader reader(planned.dataset);
+  data::RowPlaces places(planned.dataset);
   std::vector<Question> questions;
   std::vector<data::RawRow> block;
   int64_t dropped = 0;
   std::string first_problem;
   while ((limit == 0 || static_cast<int64_t>(questions.size()) < limit) &&
          reader.next_block(&block)) {
-    if (!handler) {
-      std::vector<Json> first;
-      for (size_t i = 0; i < block.size() && i < 64 && block[i].is_json; ++i)
-        first.push_back(parse_json(block[i].text, name));
-      handler = data::make_row_handler(dataset.format, first, !block.empty() && !block[0].is_json);
-      log::info("{}: {}", name, handler->description());
-    }
     for (const data::RawRow& raw : block) {
       if (limit != 0 && static_cast<int64_t>(questions.size()) >= limit) break;
-      const std::string place = data::row_place(dataset, raw.file, raw.index);
-      data::RowResult result =
-          raw.is_json ? handler->read(parse_json(raw.text, place)) : handler->read_text(raw.text);
+      const std::string place = places.of(raw.file, raw.index);
+      data::RowResult result = raw.is_json ? planned.handler->read(parse_json(raw.text, place))
+                                           : planned.handler->read_text(raw.text);
       if (auto* problem = std::get_if<data::RowProblem>(&result)) {
         if (dropped++ == 0)
           first_problem = fmt::format("{}: {} {}", place, problem->reason, problem->detail);
@@ -74,8 +66,10 @@ std::vector<Question> read_dataset(const std::string& name, const data::FormatOp
     }
     block.clear();
   }
-  if (dropped > 0)
-    log::warning("{}: {} row(s) cannot be used; the first: {}", name, dropped, first_problem);
+  if (dropped > 0) {
+    log::warning("{}: {} row(s) cannot be used; the first: {}", planned.dataset.name, dropped,
+                 first_problem);
+  }
   return questions;
 }
 
@@ -114,7 +108,7 @@ std::string held_out_file(const std::string& checkpoint_directory, const Json& r
 
 std::vector<Question> read_questions(const Options& options, const Json& run_args,
                                      const std::string& checkpoint_directory) {
-  const int64_t limit = options.get_int_or("max_samples", 0);
+  const int64_t limit = std::max<int64_t>(0, options.get_int_or("max_samples", 0));
   std::vector<Question> questions;
   if (options.has_value("prompt")) {
     questions.emplace_back();
@@ -134,9 +128,14 @@ std::vector<Question> read_questions(const Options& options, const Json& run_arg
   if (options.has_value("dataset")) names = options.get_list("dataset");
   if (options.get_bool_or("load_dataset_config", false))
     names.push_back(held_out_file(checkpoint_directory, run_args));
+  std::vector<std::string> files = names;
+  std::erase(files, "-");
+  const std::vector<data::PlannedDataset> plan =
+      files.empty() ? std::vector<data::PlannedDataset>{} : data::plan_datasets(files, format);
+  auto planned = plan.begin();
   for (const std::string& name : names) {
     std::vector<Question> more =
-        name == "-" ? read_lines(std::cin, limit) : read_dataset(name, format, limit);
+        name == "-" ? read_lines(std::cin, limit) : read_dataset(*planned++, limit);
     questions.insert(questions.end(), std::make_move_iterator(more.begin()),
                      std::make_move_iterator(more.end()));
   }

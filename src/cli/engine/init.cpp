@@ -33,6 +33,7 @@ int run_init(const Options& options) {
                  tokenizer = options.get_string_or("tokenizer", "");
   if (!tokenizer.empty()) init_detail::check_vocabulary(config, tokenizer);
   require_new_directory(output, options.get_bool("overwrite"));
+  const MadeDirectory parent(parent_of(output));
   models::CausalLM model(config, at::kFloat, at::Device(at::kCPU));
   model.initialize(static_cast<uint64_t>(options.get_int("seed")));
   write_directory_atomic(

@@ -6,17 +6,18 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "cli/engine/model_record.h"
 #include "device/select.h"
 #include "train/model_names.h"
+#include "weights/peft.h"
 
 namespace danlu::cli {
 namespace {
 
-void require_directory(const fs::path& path, const char* flag) {
-  if (fs::is_directory(path)) return;
-  throw IoError(fmt::format("[{}] {}: no such directory", flag, path.string()),
-                {"give a local Hugging Face directory (config.json, weights, tokenizer)",
-                 "请给出本地 Hugging Face 模型目录"});
+[[noreturn]] void no_directory(const fs::path& path, const char* flag) {
+  throw ModelError(fmt::format("[{}] {}: no such directory", flag, path.string()),
+                   {"give a local Hugging Face directory (config.json, weights, tokenizer)",
+                    "请给出本地 Hugging Face 模型目录"});
 }
 
 std::optional<at::ScalarType> dtype_option(const Options& options) {
@@ -31,23 +32,71 @@ std::optional<at::ScalarType> dtype_option(const Options& options) {
   }
 }
 
-/// The template a run was trained with, if its args.json names one.
-std::string trained_template(const Json& run_args) {
-  for (const char* key : {"prompt_type", "template"}) {
-    const auto value = json_get<Json>(run_args, key);
-    if (value && value->is_string() && !value->get<std::string>().empty())
-      return value->get<std::string>();
+struct Template {
+  std::string name;
+  fs::path templates_file;
+};
+
+/// --prompt-type, else what args.json beside the weights recorded.
+Template chosen_template(const Options& options, const ModelLocation& where) {
+  Template chosen;
+  if (options.has_value("prompt_type_path"))
+    chosen.templates_file = options.get_string("prompt_type_path");
+  if (options.has_value("prompt_type")) {
+    chosen.name = options.get_string("prompt_type");
+    return chosen;
   }
-  return {};
+  const RecordedTemplate recorded = recorded_template(where.run_args, where.record);
+  chosen.name = recorded.name;
+  if (chosen.templates_file.empty()) chosen.templates_file = recorded.templates_file;
+  if (recorded.is_named())
+    log::info("template: {}, from {}", recorded.name, (where.record / "args.json").string());
+  return chosen;
+}
+
+std::shared_ptr<const text::ChatEncoder> encoder_for(const Options& options,
+                                                     const ModelLocation& where,
+                                                     const InferenceModel& loaded) {
+  const Template chosen = chosen_template(options, where);
+  const std::string built_in =
+      arch::family_named(arch::load_model_config(where.model).family).default_template;
+  if (chosen.name.empty() && loaded.tokenizer->chat_template().empty() && built_in.empty())
+    return nullptr;
+  Json variables = Json::object();
+  if (options.has_value("chat_template_kwargs"))
+    variables = options.get_json("chat_template_kwargs");
+  if (options.has_value("enable_thinking"))
+    variables["enable_thinking"] = options.get_bool("enable_thinking");
+  return text::ChatEncoder::create(loaded.tokenizer, chosen.name, chosen.templates_file, variables);
 }
 
 }  // namespace
 
+fs::path model_directory(const std::string& name, const char* flag) {
+  if (fs::is_directory(name)) return name;
+  // A short name or hub id is looked up in the local caches, as training does.
+  if (name.empty() || name.front() == '/' || name.front() == '.') no_directory(name, flag);
+  return train::locate_model(name);
+}
+
+fs::path base_of_adapter(const fs::path& adapter) {
+  const std::string named = weights::load_peft_config(adapter).base_model;
+  if (named.empty()) {
+    throw UsageError(
+        fmt::format("[--adapters] {}: the adapter does not name its base model", adapter.string()),
+        {"give it with --model", "请用 --model 指定基座模型"});
+  }
+  const fs::path base =
+      fs::is_directory(adapter / named) ? adapter / named : model_directory(named, "--adapters");
+  log::info("base model: {} (named by the adapter)", base.string());
+  return base;
+}
+
 ModelLocation locate_model(const Options& options) {
   ModelLocation where;
-  if (options.has_value("model")) where.model = options.get_string("model");
-  if (options.has_value("model_type") && where.model.empty())
-    where.model = options.get_string("model_type");
+  for (const char* name : {"model", "model_type"}) {
+    if (where.model.empty() && options.has_value(name)) where.model = options.get_string(name);
+  }
   if (options.has_value("adapters")) where.adapter = options.get_string("adapters");
   if (where.model.empty() && !options.positional().empty())
     where.model = options.positional().front();
@@ -63,61 +112,33 @@ ModelLocation locate_model(const Options& options) {
     std::swap(where.adapter, where.model);
   }
   if (!where.adapter.empty()) {
-    require_directory(where.adapter, "--adapters");
-    if (fs::exists(where.adapter / "args.json"))
-      where.run_args = read_json_file(where.adapter / "args.json");
-    if (!fs::exists(where.adapter / "adapter_config.json")) {
-      if (!where.model.empty()) {
-        throw UsageError(
-            fmt::format("[--adapters] {}: no adapter_config.json there", where.adapter.string()),
-            {"a full checkpoint is given as --model alone", "完整检查点请用 --model 指定"});
-      }
+    if (!fs::is_directory(where.adapter)) no_directory(where.adapter, "--adapters");
+    if (fs::exists(where.adapter / "adapter_config.json")) {
+      if (where.model.empty()) where.model = base_of_adapter(where.adapter);
+    } else if (!where.model.empty()) {
+      throw UsageError(
+          fmt::format("[--adapters] {}: no adapter_config.json there", where.adapter.string()),
+          {"a full checkpoint is given as --model alone", "完整检查点请用 --model 指定"});
+    } else {
       std::swap(where.adapter, where.model);
-    } else if (where.model.empty()) {
-      where.model = json_get<std::string>(read_json_file(where.adapter / "adapter_config.json"),
-                                          "base_model_name_or_path")
-                        .value_or("");
-      if (where.model.empty()) {
-        throw UsageError(fmt::format("[--adapters] {}: the adapter does not name its base model",
-                                     where.adapter.string()),
-                         {"give it with --model", "请用 --model 指定基座模型"});
-      }
-      log::info("base model: {} (named by the adapter)", where.model.string());
     }
   }
-  // A short name or hub id is looked up in the local caches, as training does.
-  if (!fs::is_directory(where.model) && where.model.string().front() != '/' &&
-      where.model.string().front() != '.') {
-    where.model = train::locate_model(where.model.string());
-  }
-  require_directory(where.model, "--model");
-  if (where.run_args.empty() && fs::exists(where.model / "args.json"))
-    where.run_args = read_json_file(where.model / "args.json");
+  where.model = model_directory(where.model.string(), "--model");
+  where.record = where.adapter;
+  if (where.adapter.empty() || !fs::exists(where.adapter / "args.json")) where.record = where.model;
+  where.run_args = read_record(where.record);
   return where;
 }
 
-InferenceModel load_for_inference(const Options& options, bool raw) {
-  const ModelLocation where = locate_model(options);
+InferenceModel load_for_inference(const Options& options, const ModelLocation& where, bool raw) {
   InferenceModel loaded;
   loaded.model_directory = where.model;
   loaded.adapter_directory = where.adapter;
   loaded.tokenizer = text::Tokenizer::load(where.model);
   loaded.defaults = infer::load_generation_defaults(where.model);
-  const std::string named = options.has_value("prompt_type") ? options.get_string("prompt_type")
-                                                             : trained_template(where.run_args);
-  const std::string built_in =
-      arch::family_of(read_json_file(where.model / "config.json")).default_template;
-  if (!raw &&
-      (!named.empty() || !loaded.tokenizer->chat_template().empty() || !built_in.empty())) {
-    Json variables = Json::object();
-    if (options.has_value("chat_template_kwargs"))
-      variables = options.get_json("chat_template_kwargs");
-    loaded.encoder = text::ChatEncoder::create(
-        loaded.tokenizer, named,
-        options.has_value("prompt_type_path") ? options.get_string("prompt_type_path") : "",
-        variables);
-  }
+  if (!raw) loaded.encoder = encoder_for(options, where, loaded);
   if (options.has_value("system")) loaded.system = options.get_string("system");
+  if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
   loaded.model = models::load_model(where.model, dtype_option(options),
                                     device::select(options.get_string("device")), where.adapter);
   if (static_cast<int64_t>(loaded.tokenizer->size()) > loaded.model->config().vocab_size) {

@@ -23,18 +23,27 @@ struct InferenceModel {
 };
 
 /// Where the weights are: --model and --adapters, or one checkpoint directory that names its base
-/// model (args.json, adapter_config.json). Errors: UsageError if neither was given, IoError if a
-/// directory is missing.
+/// model (adapter_config.json). Errors: UsageError if neither was given, ModelError if a directory
+/// is missing.
 struct ModelLocation {
   std::filesystem::path model, adapter;
-  Json run_args = Json::object();  ///< args.json of the run that wrote the checkpoint
+  std::filesystem::path record;    ///< the one of both whose args.json counts
+  Json run_args = Json::object();  ///< that args.json; empty if there is none
 };
 ModelLocation locate_model(const Options& options);
+
+/// A directory as it is, or a hub id or short name found in the local caches. Errors: ModelError.
+std::filesystem::path model_directory(const std::string& name, const char* flag);
+
+/// The base model that adapter_config.json names, seen from the adapter or from here; says which.
+/// Errors: UsageError if it names none, ModelError if that one is not found.
+std::filesystem::path base_of_adapter(const std::filesystem::path& adapter);
 
 /// Loads everything. Errors: those of the loaders; ModelError if the tokenizer is larger than the
 /// model's vocabulary.
 /// raw: no chat template is wanted (encoder stays nullptr).
-InferenceModel load_for_inference(const Options& options, bool raw = false);
+InferenceModel load_for_inference(const Options& options, const ModelLocation& where,
+                                  bool raw = false);
 
 /// Flags over generation_config.json over defaults.
 infer::SamplingParams sampling_from(const Options& options,

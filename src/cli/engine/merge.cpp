@@ -6,43 +6,71 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/shell_quote.h"
 #include "cli/engine/engine.h"
+#include "cli/engine/load_for_inference.h"
+#include "cli/engine/model_record.h"
 #include "cli/engine/new_directory.h"
 #include "weights/peft.h"
 
 namespace danlu::cli {
 namespace merge_detail {
 
-fs::path base_of(const Options& options, const fs::path& adapters) {
-  if (options.has_value("model")) return options.get_string("model");
-  const std::string named = weights::load_peft_config(adapters).base_model;
-  for (const fs::path& candidate : {fs::path(named), adapters / named}) {
-    if (!named.empty() && fs::is_directory(candidate)) return candidate;
-  }
-  throw UsageError(
-      fmt::format(
-          "[--model] adapter_config.json names the base model '{}', which is no directory here",
-          named),
-      {"give --model DIR", "请用 --model 指定基座模型目录"});
+fs::path output_of(const Options& options, const fs::path& adapters) {
+  const std::string named = options.get_string_or("output", "");
+  if (!named.empty()) return named;
+  return fs::absolute(adapters / "").parent_path().string() + "-merged";
 }
 
-DType stored_dtype(const Options& options, const fs::path& base) {
+DType stored_dtype(const Options& options, const weights::TensorSource& base) {
   if (options.has_value("dtype")) return dtype_from_name(options.get_string("dtype"));
-  for (const weights::TensorInfo& info : weights::open_weights(base)->tensors()) {
+  for (const weights::TensorInfo& info : base.tensors()) {
     if (is_floating(info.dtype)) return info.dtype;
   }
   return DType::kF32;
 }
 
+bool same_place(const fs::path& a, const fs::path& b) {
+  return fs::weakly_canonical(a) == fs::weakly_canonical(b);
+}
+
+/// Errors: UsageError where writing would destroy what is read, or something else by accident.
+void check_output(const fs::path& output, const fs::path& base, const fs::path& adapters,
+                  bool overwrite) {
+  for (const fs::path& input : {base, adapters}) {
+    if (!same_place(output, input)) continue;
+    throw UsageError(fmt::format("[--output] {} is what is merged", output.string()),
+                     {"choose another directory", "请换一个目录"});
+  }
+  require_new_directory(output, overwrite);
+}
+
+uint64_t bytes_to_write(const weights::TensorSource& base, DType dtype) {
+  uint64_t bytes = 0;
+  for (const weights::TensorInfo& info : base.tensors())
+    bytes += static_cast<uint64_t>(info.num_elements()) * dtype_size_bytes(dtype);
+  return bytes;
+}
+
 }  // namespace merge_detail
 
 int run_merge(const Options& options) {
+  using namespace merge_detail;
   const fs::path adapters = options.get_string("adapters");
-  const fs::path base = merge_detail::base_of(options, adapters);
-  fs::path output = options.get_string_or("output", "");
-  if (output.empty()) output = fs::absolute(adapters / "").parent_path().string() + "-merged";
-  require_new_directory(output, options.get_bool("overwrite"));
-  const DType dtype = merge_detail::stored_dtype(options, base);
+  // The cheap questions first: loading takes minutes for a large model.
+  weights::load_peft_config(adapters);
+  const fs::path base = options.has_value("model")
+                            ? model_directory(options.get_string("model"), "--model")
+                            : base_of_adapter(adapters);
+  const fs::path output = output_of(options, adapters);
+  check_output(output, base, adapters, options.get_bool("overwrite"));
+  const MadeDirectory parent(parent_of(output));
+  const auto base_weights = weights::open_weights(base);
+  const DType dtype = stored_dtype(options, *base_weights);
+  require_free_space(fs::absolute(output), bytes_to_write(*base_weights, dtype),
+                     "the merged model");
+  warn_if_merged_already(base, adapters);
+
   const auto model = models::load_model(base, at::kFloat, at::Device(at::kCPU), adapters);
   const models::MergeReport report = models::merge_checked(*model, options.get_float("tolerance"));
   log::info("merged logits equal the adapted model's within {:.3g} (largest logit {:.3g})",
@@ -52,9 +80,13 @@ int run_merge(const Options& options) {
     log::info("stored in {}: logits move by up to {:.3g}; {:.1f} % of likeliest tokens unchanged",
               dtype_name(dtype), rounding.max_abs, 100 * rounding.same_argmax);
   }
-  write_directory_atomic(output,
-                         [&](const fs::path& directory) { model->save(directory, dtype, base); });
+  write_directory_atomic(output, [&](const fs::path& directory) {
+    // First: a template of its own is not to be replaced by the base's.
+    write_merged_record(directory, base, adapters);
+    model->save(directory, dtype, base);
+  });
   log::info("wrote {}", output.string());
+  log::info("next: danlu chat --model {}", shell_quoted(output.string()));
   return 0;
 }
 

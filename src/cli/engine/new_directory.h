@@ -13,4 +13,9 @@ inline void require_new_directory(const fs::path& path, bool overwrite) {
       {"choose another directory, or give --overwrite", "请换一个目录，或加 --overwrite"});
 }
 
+/// The directory that holds `path`, itself new or not: it must be writable before long work begins.
+inline fs::path parent_of(const fs::path& path) {
+  return fs::absolute(path / "").parent_path().parent_path();
+}
+
 }  // namespace danlu::cli

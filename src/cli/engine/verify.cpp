@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/engine/engine.h"
+#include "cli/engine/load_for_inference.h"
 #include "device/dtype.h"
 #include "device/select.h"
 #include "models/golden.h"
@@ -14,8 +15,9 @@ namespace danlu::cli {
 namespace verify_detail {
 
 fs::path model_of(const Options& options) {
-  if (options.has_value("model")) return options.get_string("model");
-  if (!options.positional().empty()) return options.positional().front();
+  if (options.has_value("model")) return model_directory(options.get_string("model"), "--model");
+  if (!options.positional().empty())
+    return model_directory(options.positional().front(), "--model");
   throw UsageError("[--model] no model was given",
                    {"danlu verify MODEL --golden FILE", "请给出模型目录"});
 }
@@ -57,10 +59,11 @@ int run_verify(const Options& options) {
   const DType dtype = dtype_from_name(options.get_string("dtype"));
   const double tolerance =
       options.get_float_or("tolerance", dtype == DType::kBF16 || dtype == DType::kF16 ? 0.1 : 1e-4);
+  const fs::path directory = verify_detail::model_of(options);
   const auto golden = weights::open_safetensors(options.get_string("golden"));
-  const auto model = models::load_model(
-      verify_detail::model_of(options), device::scalar_type_of(dtype),
-      device::select(options.get_string("device")), options.get_string_or("adapters", ""));
+  const auto model = models::load_model(directory, device::scalar_type_of(dtype),
+                                        device::select(options.get_string("device")),
+                                        options.get_string_or("adapters", ""));
   const models::GoldenReport report = models::compare_with_golden(*model, *golden, tolerance);
   verify_detail::print(report, tolerance, options.get_int("rows"));
   return report.passed ? 0 : 1;

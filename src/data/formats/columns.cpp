@@ -20,6 +20,16 @@ ColumnNames::ColumnNames(const Json& renames) {
   }
 }
 
+std::set<std::string> ColumnNames::absent_from(const std::vector<Json>& rows) const {
+  std::set<std::string> absent;
+  for (const auto& [actual, standard] : actual_to_standard_) absent.insert(actual);
+  for (const Json& row : rows) {
+    std::erase_if(
+        absent, [&](const std::string& column) { return row.is_object() && row.contains(column); });
+  }
+  return absent;
+}
+
 std::string ColumnNames::actual(const std::string& standard) const {
   for (const auto& [actual, name] : actual_to_standard_) {
     if (name == standard) return actual;

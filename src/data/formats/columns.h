@@ -15,6 +15,8 @@ class ColumnNames {
  public:
   /// Errors: UsageError unless `renames` is an object of strings.
   explicit ColumnNames(const Json& renames);
+  /// The columns to be renamed that none of `rows` has.
+  std::set<std::string> absent_from(const std::vector<Json>& rows) const;
   /// The name the files use for `standard`.
   std::string actual(const std::string& standard) const;
   /// Names of `row`'s columns after renaming.

@@ -85,11 +85,20 @@ std::optional<RowFormat> format_by_name(const std::string& name) {
 
 /// What detection looks at: the columns that occur in the first rows.
 struct FirstRows {
+  /// --columns speaks for all data sets at once: here counts what this one has.
+  static Json present(const std::vector<Json>& rows, const Json& renames) {
+    Json kept = renames;
+    if (rows.empty()) return kept;
+    for (const std::string& column : ColumnNames(renames).absent_from(rows)) kept.erase(column);
+    return kept;
+  }
+
   const std::vector<Json>& rows;
   ColumnNames names;
   std::set<std::string> columns;
 
-  FirstRows(const std::vector<Json>& rows, const Json& renames) : rows(rows), names(renames) {
+  FirstRows(const std::vector<Json>& rows, const Json& renames)
+      : rows(rows), names(present(rows, renames)) {
     for (const Json& row : rows) columns.merge(names.standard_names(row));
   }
   bool has(const std::string& column) const { return columns.contains(column); }
@@ -285,6 +294,14 @@ std::unique_ptr<RowHandler> detect(const FirstRows& first, const FormatOptions& 
     if (first.has(column)) return make_text_handler({first.names.actual(column)});
   }
   if (!first.rows.empty() && first.rows[0].is_string()) return make_text_handler({"text"});
+  if (first.columns.empty() && !first.rows.empty()) {
+    throw DataError(
+        fmt::format(
+            "[dataset] rows have no columns: the first is {}",
+            first.rows[0].empty() && !first.rows[0].is_null() ? "empty" : kind_of(first.rows[0])),
+        {"a row is an object such as {\"instruction\": \"…\", \"output\": \"…\"}",
+         "每行应为对象，如 {\"instruction\": \"…\", \"output\": \"…\"}"});
+  }
   throw DataError(fmt::format("[dataset] no known layout has these columns: {}", first.listed()),
                   {"say what they mean: --handler-name with --map-keys, --columns, or --json-keys "
                    "for plain text",

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -69,7 +70,8 @@ class GzipStream : public ByteStream {
       if (!inside_member_) ::inflateReset(&zlib_);
       inside_member_ = true;
       const int code = ::inflate(&zlib_, Z_NO_FLUSH);
-      output_pending_ = zlib_.avail_out == 0;
+      // At the end of a member nothing is pending, even if it has just filled `to`.
+      output_pending_ = zlib_.avail_out == 0 && code != Z_STREAM_END;
       if (code == Z_STREAM_END) {
         inside_member_ = false;
       } else if (code != Z_OK && code != Z_BUF_ERROR) {
@@ -109,7 +111,7 @@ class ZstdStream : public ByteStream {
       const size_t code = ::ZSTD_decompressStream(zstd_, &out, &in_);
       if (::ZSTD_isError(code)) damaged(::ZSTD_getErrorName(code));
       inside_frame_ = code != 0;
-      output_pending_ = out.pos == size;
+      output_pending_ = out.pos == size && inside_frame_;
     }
     return out.pos;
   }
@@ -127,12 +129,48 @@ class ZstdStream : public ByteStream {
   bool output_pending_ = false;
 };
 
-}  // namespace
+/// What `inner` holds behind a byte order mark.
+class WithoutMark : public ByteStream {
+ public:
+  explicit WithoutMark(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)) {}
+  size_t read(char* to, size_t size) override {
+    if (!std::exchange(begun_, true)) read_head();
+    if (head_.empty()) return inner_->read(to, size);
+    const size_t take = std::min(size, head_.size());
+    std::memcpy(to, head_.data(), take);
+    head_.erase(0, take);
+    return take + (take < size ? inner_->read(to + take, size - take) : 0);
+  }
+  uint64_t file_bytes_read() const override { return inner_->file_bytes_read(); }
 
-std::unique_ptr<ByteStream> ByteStream::open(const std::filesystem::path& path) {
+ private:
+  void read_head() {
+    head_.resize(kUtf8Mark.size());
+    size_t filled = 0;
+    for (size_t got = 1; got > 0 && filled < head_.size(); filled += got) {
+      got = inner_->read(head_.data() + filled, head_.size() - filled);
+    }
+    head_.resize(filled);
+    if (head_ == kUtf8Mark) head_.clear();
+  }
+  std::unique_ptr<ByteStream> inner_;
+  std::string head_;
+  bool begun_ = false;
+};
+
+std::unique_ptr<ByteStream> open_packed(const std::filesystem::path& path) {
   if (path.extension() == ".gz") return std::make_unique<GzipStream>(path);
   if (path.extension() == ".zst") return std::make_unique<ZstdStream>(path);
   return std::make_unique<PlainStream>(path);
+}
+
+}  // namespace
+
+std::unique_ptr<ByteStream> ByteStream::open(const std::filesystem::path& path,
+                                             ByteOrderMark mark) {
+  auto stream = open_packed(path);
+  if (mark == ByteOrderMark::kKept) return stream;
+  return std::make_unique<WithoutMark>(std::move(stream));
 }
 
 LineReader::LineReader(std::unique_ptr<ByteStream> stream) : stream_(std::move(stream)) {}
@@ -144,10 +182,6 @@ bool LineReader::fill() {
   buffer_.resize(old_size + kChunkBytes);
   const size_t got = stream_->read(buffer_.data() + old_size, kChunkBytes);
   buffer_.resize(old_size + got);
-  if (first_ && got > 0) {
-    first_ = false;
-    if (buffer_.starts_with("\xEF\xBB\xBF")) at_ = 3;
-  }
   return got > 0;
 }
 

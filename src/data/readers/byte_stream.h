@@ -4,8 +4,13 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace danlu::data {
+
+/// UTF-8's byte order mark. Some editors write it; it is no part of the text.
+inline constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
+enum class ByteOrderMark { kSkipped, kKept };
 
 /// Sequential bytes with bounded memory. Not thread-safe.
 class ByteStream {
@@ -18,11 +23,11 @@ class ByteStream {
   virtual uint64_t file_bytes_read() const = 0;
 
   /// Chooses by file name: *.gz, *.zst, else plain. Errors: IoError.
-  static std::unique_ptr<ByteStream> open(const std::filesystem::path& path);
+  static std::unique_ptr<ByteStream> open(const std::filesystem::path& path,
+                                          ByteOrderMark mark = ByteOrderMark::kSkipped);
 };
 
-/// Lines of a ByteStream without their ending ("\n" or "\r\n"); a last line needs no ending. A
-/// UTF-8 byte order mark at the start is skipped.
+/// Lines of a ByteStream without their ending ("\n" or "\r\n"); a last line needs no ending.
 class LineReader {
  public:
   explicit LineReader(std::unique_ptr<ByteStream> stream);
@@ -34,7 +39,6 @@ class LineReader {
   std::unique_ptr<ByteStream> stream_;
   std::string buffer_;
   size_t at_ = 0;
-  bool first_ = true;
 };
 
 }  // namespace danlu::data

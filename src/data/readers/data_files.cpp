@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -31,9 +32,20 @@ struct DatasetName {
   int64_t max_rows = -1;
 };
 
+/// Whether there is such a file or directory. Errors: DataError if that cannot be known: links in a
+/// circle, a name that is too long, a directory that may not be entered.
+bool is_there(const std::string& path) {
+  std::error_code error;
+  const bool found = fs::exists(path, error);
+  if (!error) return found;
+  constexpr size_t kShownBytes = 200;
+  throw DataError(fmt::format("[dataset] {}: cannot be read: {}", path.substr(0, kShownBytes),
+                              error.message()));
+}
+
 DatasetName parse_name(const std::string& text) {
   DatasetName name{text, "", -1};
-  if (fs::exists(text)) return name;
+  if (is_there(text)) return name;
   if (const size_t hash = text.rfind('#'); hash != std::string::npos) {
     const char* begin = text.data() + hash + 1;
     const char* end = text.data() + text.size();
@@ -46,7 +58,7 @@ DatasetName parse_name(const std::string& text) {
     }
     name.path = text.substr(0, hash);
   }
-  if (fs::exists(name.path)) return name;
+  if (is_there(name.path)) return name;
   if (const size_t colon = name.path.rfind(':'); colon != std::string::npos && colon > 0) {
     name.split = name.path.substr(colon + 1);
     name.path.resize(colon);
@@ -71,8 +83,14 @@ DataFile data_file(const fs::path& path) {
                                 path.string()));
   }
   std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    throw DataError(
+        fmt::format("{}: not a regular file: rows are read more than once", path.string()),
+        {"write them to a file first", "请先将数据写入普通文件"});
+  }
   const uint64_t size = fs::file_size(path, error);
-  if (error) throw IoError(fmt::format("{}: cannot read: {}", path.string(), error.message()));
+  if (error) throw DataError(fmt::format("{}: cannot be read: {}", path.string(), error.message()));
   return {path, *type, size};
 }
 
@@ -114,24 +132,37 @@ bool belongs_to_split(const fs::path& relative, const std::string& split) {
   return false;
 }
 
+/// The data files below `directory`; a directory that links lead to twice is taken once.
+void collect_files(const fs::path& directory, std::set<fs::path>* visited,
+                   std::vector<fs::path>* paths, std::map<std::string, size_t>* ignored) {
+  std::error_code error;
+  const fs::path real = fs::canonical(directory, error);
+  if (error || !visited->insert(real).second) return;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const fs::path& path = entry.path();
+    if (path.filename().string().starts_with('.')) continue;
+    std::error_code unknown;
+    const fs::file_status status = fs::status(path, unknown);
+    if (fs::is_directory(status)) {
+      collect_files(path, visited, paths, ignored);
+    } else if (!fs::is_regular_file(status)) {
+      ++(*ignored)[fs::exists(status) ? "special file" : "broken link"];
+    } else if (!file_type_of(path) || is_metadata(path)) {
+      ++(*ignored)[path.extension().string()];
+    } else {
+      paths->push_back(path);
+    }
+  }
+  if (error) {
+    throw DataError(fmt::format("{}: cannot be listed: {}", directory.string(), error.message()));
+  }
+}
+
 void list_directory(const fs::path& root, const std::string& split, Dataset* dataset) {
   std::vector<fs::path> paths;
   std::map<std::string, size_t> ignored;
-  auto entry =
-      fs::recursive_directory_iterator(root, fs::directory_options::follow_directory_symlink);
-  for (; entry != fs::recursive_directory_iterator(); ++entry) {
-    const fs::path& path = entry->path();
-    if (path.filename().string().starts_with('.')) {
-      if (entry->is_directory()) entry.disable_recursion_pending();
-      continue;
-    }
-    if (!entry->is_regular_file()) continue;
-    if (!file_type_of(path) || is_metadata(path)) {
-      ++ignored[path.extension().string()];
-    } else {
-      paths.push_back(path);
-    }
-  }
+  std::set<fs::path> visited;
+  collect_files(root, &visited, &paths, &ignored);
   std::sort(paths.begin(), paths.end());
   bool has_train = false, has_other = false;
   for (const fs::path& path : paths) {
@@ -238,11 +269,11 @@ Dataset resolve_dataset(const std::string& text, const FormatOptions& format,
     return dataset;
   }
   if (!target.split.empty() && target.split != "train") {
-    if (!fs::exists(target.path)) not_found(name, text);
+    if (!is_there(target.path)) not_found(name, text);
     throw DataError(
         fmt::format("[dataset] {}: a single file has no split \"{}\"", text, target.split));
   }
-  if (fs::exists(target.path)) {
+  if (is_there(target.path)) {
     dataset.files = {data_file(target.path)};
     dataset.summary = summarize(dataset.files, {});
   } else if (!list_glob(target.path, &dataset)) {

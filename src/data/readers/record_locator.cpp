@@ -148,18 +148,42 @@ std::string find_fault_in_lines(const std::filesystem::path& path) {
 
 }  // namespace
 
-int64_t line_of_json_record(const std::filesystem::path& path, int64_t index) {
-  const auto stream = ByteStream::open(path);
-  std::vector<char> buffer(1 << 18);
+struct JsonRecordLines::State {
+  std::unique_ptr<ByteStream> stream;
+  std::vector<char> buffer = std::vector<char>(1 << 18);
+  size_t at = 0, size = 0;
   RecordScanner scanner;
-  int64_t line = 1, record = 0;
-  while (const size_t size = stream->read(buffer.data(), buffer.size())) {
-    for (size_t i = 0; i < size; ++i) {
-      if (scanner.starts_record(buffer[i]) && record++ == index) return line;
-      if (buffer[i] == '\n') ++line;
+  int64_t line = 1;                         ///< of the next byte
+  int64_t records = 0, line_of_record = 0;  ///< begun so far, and the line of the last one
+};
+
+JsonRecordLines::JsonRecordLines(const std::filesystem::path& path)
+    : state_(std::make_unique<State>()) {
+  state_->stream = ByteStream::open(path);
+}
+JsonRecordLines::~JsonRecordLines() = default;
+JsonRecordLines::JsonRecordLines(JsonRecordLines&&) noexcept = default;
+
+int64_t JsonRecordLines::line_of(int64_t index) {
+  State& s = *state_;
+  while (s.records <= index) {
+    if (s.at == s.size) {
+      s.size = s.stream->read(s.buffer.data(), s.buffer.size());
+      s.at = 0;
+      if (s.size == 0) return 0;
     }
+    const char c = s.buffer[s.at++];
+    if (s.scanner.starts_record(c)) {
+      ++s.records;
+      s.line_of_record = s.line;
+    }
+    if (c == '\n') ++s.line;
   }
-  return 0;
+  return s.line_of_record;
+}
+
+int64_t line_of_json_record(const std::filesystem::path& path, int64_t index) {
+  return JsonRecordLines(path).line_of(index);
 }
 
 std::string find_json_fault(const std::filesystem::path& path, bool one_record_a_line) {

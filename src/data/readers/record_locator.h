@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 namespace danlu::data {
@@ -11,6 +12,20 @@ namespace danlu::data {
 /// of records or records one after the other. Reads the file up to there. 0 if there are fewer
 /// records.
 int64_t line_of_json_record(const std::filesystem::path& path, int64_t index);
+
+/// The same for many records of one file, asked for in rising order: the file is read once.
+class JsonRecordLines {
+ public:
+  explicit JsonRecordLines(const std::filesystem::path& path);
+  ~JsonRecordLines();
+  JsonRecordLines(JsonRecordLines&&) noexcept;
+  /// REQUIRES: index is not below that of the last call.
+  int64_t line_of(int64_t index);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 /// Parses a JSON file to find its first fault. `one_record_a_line`: a record ends with its line, so
 /// that the fault is not reported on a later one.

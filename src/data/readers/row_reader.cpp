@@ -3,18 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <fstream>
 #include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "data/readers/byte_stream.h"
+#include "data/readers/csv_records.h"
 #include "data/readers/duckdb_api.h"
+#include "data/readers/json_records.h"
 #include "data/readers/record_locator.h"
+#include "data/readers/text_encoding.h"
 
 namespace danlu::data {
 namespace {
 
 constexpr size_t kTextBlockBytes = 1 << 18;
+constexpr size_t kMaxDepth = 512;
 // DuckDB sets aside twice this for each thread, so the large sizes are for the files that need
 // them.
 constexpr int64_t kObjectSizes[] = {16 << 20, 256 << 20, 1900 << 20};
@@ -29,11 +36,12 @@ class FileRows {
 
 class TextLines : public FileRows {
  public:
-  explicit TextLines(const DataFile& file) : lines_(ByteStream::open(file.path)) {}
+  explicit TextLines(const DataFile& file) : path_(file.path), lines_(ByteStream::open(path_)) {}
   bool next_block(std::vector<std::string>* texts) override {
     std::string line;
     for (size_t bytes = 0; bytes < kTextBlockBytes && lines_.next(&line);
          bytes += line.size() + 1) {
+      require_utf8_line(path_, ++line_number_, line);
       texts->push_back(line);
     }
     return !texts->empty();
@@ -41,12 +49,14 @@ class TextLines : public FileRows {
   uint64_t bytes_read() const override { return lines_.file_bytes_read(); }
 
  private:
+  fs::path path_;
   LineReader lines_;
+  int64_t line_number_ = 0;
 };
 
 class TextDocument : public FileRows {
  public:
-  explicit TextDocument(const DataFile& file) : stream_(ByteStream::open(file.path)) {}
+  explicit TextDocument(const DataFile& file) : file_(file), stream_(ByteStream::open(file.path)) {}
   bool next_block(std::vector<std::string>* texts) override {
     if (done_) return false;
     done_ = true;
@@ -57,16 +67,110 @@ class TextDocument : public FileRows {
       got = stream_->read(content.data() + old_size, kTextBlockBytes);
       content.resize(old_size + got);
     }
-    if (content.starts_with("\xEF\xBB\xBF")) content.erase(0, 3);
+    if (find_invalid_utf8(content) != std::string::npos) require_utf8_file(file_.path);
     texts->push_back(std::move(content));
     return true;
   }
   uint64_t bytes_read() const override { return stream_->file_bytes_read(); }
 
  private:
+  const DataFile& file_;
   std::unique_ptr<ByteStream> stream_;
   bool done_ = false;
 };
+
+[[noreturn]] void fail_to_read(const DataFile& file, const std::string& message) {
+  if (file.type != FileType::kParquet) require_utf8_file(file.path);
+  if (file.type == FileType::kJson || file.type == FileType::kJsonLines) {
+    const std::string fault = find_json_fault(file.path, file.type == FileType::kJsonLines);
+    if (!fault.empty()) throw DataError(fault);
+  }
+  throw DataError(fmt::format("{}: cannot read the rows: {}", file.path.string(),
+                              message.substr(0, message.find('\n'))));
+}
+
+/// JSON that DuckDB does not take for JSON (behind a byte order mark), or whose packing it does not
+/// check to the end (.gz, .zst).
+class JsonTexts : public FileRows {
+ public:
+  explicit JsonTexts(const DataFile& file) : file_(file), records_(ByteStream::open(file.path)) {}
+  bool next_block(std::vector<std::string>* texts) override {
+    std::string record;
+    for (size_t bytes = 0; bytes < kTextBlockBytes && records_.next(&record);
+         bytes += record.size()) {
+      const bool is_good =
+          find_invalid_utf8(record) == std::string::npos && nlohmann::json::accept(record);
+      if (!is_good) fail_to_read(file_, "not valid JSON");
+      texts->push_back(record);
+    }
+    if (records_.malformed()) fail_to_read(file_, "not valid JSON");
+    return !texts->empty();
+  }
+  uint64_t bytes_read() const override { return records_.file_bytes_read(); }
+
+ private:
+  const DataFile& file_;
+  JsonRecords records_;
+};
+
+class CsvTexts : public FileRows {
+ public:
+  explicit CsvTexts(const DataFile& file)
+      : records_(file.path, file.type == FileType::kTsv ? '\t' : '\0') {}
+  bool next_block(std::vector<std::string>* texts) override {
+    std::string row;
+    for (size_t bytes = 0; bytes < kTextBlockBytes && records_.next(&row); bytes += row.size()) {
+      texts->push_back(row);
+    }
+    return !texts->empty();
+  }
+  uint64_t bytes_read() const override { return records_.file_bytes_read(); }
+
+ private:
+  CsvRecords records_;
+};
+
+/// DuckDB takes the end of a file for the end of an array, so that half a file would pass as whole.
+void require_end_of_array(const DataFile& file) {
+  std::ifstream in(file.path, std::ios::binary);
+  char first = ' ', last = ' ';
+  while (std::isspace(static_cast<unsigned char>(first)) && in.get(first)) {
+  }
+  if (first != '[') return;
+  for (int64_t back = 1; back <= static_cast<int64_t>(file.size_bytes); ++back) {
+    in.clear();
+    in.seekg(-back, std::ios::end);
+    if (!in.get(last) || !std::isspace(static_cast<unsigned char>(last))) break;
+  }
+  if (last == ']') return;
+  // Lines of which the first is a list are good.
+  const std::string fault = find_json_fault(file.path, file.type == FileType::kJsonLines);
+  if (!fault.empty()) throw DataError(fault);
+}
+
+/// Deeper JSON is nobody's data, and would take a thread's stack.
+bool is_too_deep(const std::string& json) {
+  if (json.size() < 2 * kMaxDepth) return false;
+  const auto opening =
+      std::count(json.begin(), json.end(), '[') + std::count(json.begin(), json.end(), '{');
+  if (opening <= static_cast<ptrdiff_t>(kMaxDepth)) return false;
+  size_t depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
 
 /// Every row as one JSON text. JSON files keep the text of the record itself: no schema is
 /// inferred, so that rows may differ in keys and types.
@@ -79,16 +183,9 @@ std::string query_for(const DataFile& file, int64_t max_object_size) {
                          max_object_size);
     case FileType::kParquet:
       return fmt::format("SELECT to_json(t) FROM read_parquet({}) t", path);
-    case FileType::kCsv:
-    case FileType::kTsv:
-      return fmt::format(
-          "SELECT to_json(t) FROM read_csv({}, header=true, all_varchar=true{}, "
-          "max_line_size=16777216) t",
-          path, file.type == FileType::kTsv ? ", delim='\\t'" : "");
-    case FileType::kText:
-      break;
+    default:
+      throw InternalError("DuckDB reads json and parquet");
   }
-  throw InternalError("text files are not read through DuckDB");
 }
 
 class DuckDbRows : public FileRows {
@@ -145,18 +242,8 @@ class DuckDbRows : public FileRows {
         run(body);
       }
     } catch (const DuckDb::QueryError& error) {
-      fail(error.message);
+      fail_to_read(file_, error.message);
     }
-  }
-
-  [[noreturn]] void fail(const std::string& message) const {
-    if (file_.type == FileType::kJson || file_.type == FileType::kJsonLines) {
-      const bool is_lines = file_.type == FileType::kJsonLines;
-      const std::string fault = find_json_fault(file_.path, is_lines);
-      if (!fault.empty()) throw DataError(fault);
-    }
-    std::string first_line = message.substr(0, message.find('\n'));
-    throw DataError(fmt::format("{}: cannot read the rows: {}", file_.path.string(), first_line));
   }
 
   DuckDb database_;
@@ -168,11 +255,20 @@ class DuckDbRows : public FileRows {
 };
 
 std::unique_ptr<FileRows> open_file(const DataFile& file, bool document_per_file) {
-  std::error_code ignored;
   if (file.size_bytes == 0) throw DataError(file.path.string() + ": the file is empty");
+  const bool has_mark = file.type != FileType::kParquet && begins_with_utf8_mark(file.path);
   if (file.type == FileType::kText) {
     if (document_per_file) return std::make_unique<TextDocument>(file);
     return std::make_unique<TextLines>(file);
+  }
+  if (file.type == FileType::kCsv || file.type == FileType::kTsv) {
+    return std::make_unique<CsvTexts>(file);
+  }
+  const std::string extension = file.path.extension().string();
+  const bool is_packed = extension == ".gz" || extension == ".zst";
+  if (file.type != FileType::kParquet) {
+    if (has_mark || is_packed) return std::make_unique<JsonTexts>(file);
+    require_end_of_array(file);
   }
   return std::make_unique<DuckDbRows>(file);
 }
@@ -207,7 +303,12 @@ bool RowReader::next_block(std::vector<RawRow>* rows) {
     }
     for (std::string& text : texts) {
       if (s.dataset.max_rows >= 0 && s.rows >= s.dataset.max_rows) break;
-      rows->push_back({std::move(text), file.type != FileType::kText, s.file, s.index++});
+      const bool is_json = file.type != FileType::kText;
+      if (is_json && is_too_deep(text)) {
+        throw DataError(fmt::format("{}: nested deeper than {} levels",
+                                    row_place(s.dataset, s.file, s.index), kMaxDepth));
+      }
+      rows->push_back({std::move(text), is_json, s.file, s.index++});
       ++s.rows;
     }
     return true;
@@ -219,17 +320,45 @@ uint64_t RowReader::bytes_read() const {
   return state_->bytes_before + (state_->current ? state_->current->bytes_read() : 0);
 }
 
-std::string row_place(const Dataset& dataset, uint32_t file, int64_t index) {
-  const DataFile& source = dataset.files.at(file);
-  switch (source.type) {
-    case FileType::kJson:
-    case FileType::kJsonLines:
-      return fmt::format("{}:{}", source.path.string(), line_of_json_record(source.path, index));
-    case FileType::kText:
-      return fmt::format("{}:{}", source.path.string(), index + 1);
-    default:
-      return fmt::format("{}:row {}", source.path.string(), index + 1);
+struct RowPlaces::State {
+  explicit State(const Dataset& dataset) : dataset(dataset) {}
+  const Dataset& dataset;
+  std::optional<JsonRecordLines> lines;
+  uint32_t file = 0;
+  int64_t index = -1;
+};
+
+RowPlaces::RowPlaces(const Dataset& dataset) : state_(std::make_unique<State>(dataset)) {}
+RowPlaces::~RowPlaces() = default;
+
+std::string RowPlaces::of(uint32_t file, int64_t index) {
+  State& s = *state_;
+  const DataFile& source = s.dataset.files.at(file);
+  const std::string path = source.path.string();
+  if (source.type == FileType::kText) return fmt::format("{}:{}", path, index + 1);
+  if (source.type != FileType::kJson && source.type != FileType::kJsonLines) {
+    return fmt::format("{}:row {}", path, index + 1);
   }
+  if (!s.lines || file != s.file || index < s.index) s.lines.emplace(source.path);
+  s.file = file;
+  s.index = index;
+  return fmt::format("{}:{}", path, s.lines->line_of(index));
+}
+
+std::string row_place(const Dataset& dataset, uint32_t file, int64_t index) {
+  return RowPlaces(dataset).of(file, index);
+}
+
+void refuse_malformed_row(const Dataset& dataset, const RawRow& row) {
+  std::string what = "not valid JSON";
+  try {
+    (void)parse_json(row.text, "");
+  } catch (const DataError& error) {
+    // The line and column inside the row's text would be taken for the file's.
+    what = error.what();
+    what.erase(0, what.find("not valid JSON"));
+  }
+  throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index), what));
 }
 
 }  // namespace danlu::data

@@ -38,7 +38,25 @@ class RowReader {
   std::unique_ptr<State> state_;
 };
 
+/// row_place of many rows. Asked for in the order of the rows, the files are read once; row_place
+/// itself reads a JSON file up to the row.
+class RowPlaces {
+ public:
+  /// `dataset` must outlive it.
+  explicit RowPlaces(const Dataset& dataset);
+  ~RowPlaces();
+  std::string of(uint32_t file, int64_t index);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 /// "file:line" or, for tables, "file:row k" (both from 1); for messages.
 std::string row_place(const Dataset& dataset, uint32_t file, int64_t index);
+
+/// Throws the DataError, with its place, of a row whose text is no JSON that can be held (NaN,
+/// 1e400).
+[[noreturn]] void refuse_malformed_row(const Dataset& dataset, const RawRow& row);
 
 }  // namespace danlu::data

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/file.h"
+#include "base/lfs_pointer.h"
 #include "weights/source_base.h"
 #include "weights/torch/torch_contents.h"
 
@@ -78,6 +79,7 @@ class TorchSource final : public SourceBase<StridedTensor> {
 }  // namespace
 
 std::shared_ptr<const TensorSource> open_torch_file(const std::filesystem::path& file) {
+  refuse_lfs_pointer(file, "tensors");
   return std::make_shared<TorchSource>(file);
 }
 

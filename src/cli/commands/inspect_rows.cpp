@@ -1,0 +1,222 @@
+#include "cli/commands/inspect_rows.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/progress.h"
+#include "data/preprocess_encode.h"
+#include "data/preprocess_report.h"
+#include "data/readers/row_reader.h"
+
+namespace danlu::cli {
+namespace {
+
+/// Rows whose types are looked at; beyond them rows are only counted.
+constexpr int64_t kTypedRows = 100'000;
+/// Smaller data sets are read before anybody looks.
+constexpr uint64_t kSlowKb = 100'000;
+constexpr size_t kDetectionRows = 64;
+constexpr size_t kShownRowBytes = 600;
+constexpr size_t kShownColumns = 40;
+
+std::string type_name(const Json& value) {
+  if (value.is_number_integer()) return "integer";
+  if (value.is_number()) return "number";
+  if (value.is_boolean()) return "true/false";
+  return value.type_name();  // null, string, array, object
+}
+
+/// What the columns of the rows hold, in the order in which they appear.
+class ColumnTypes {
+ public:
+  void add(const Json& row) {
+    ++rows_;
+    if (!row.is_object()) {
+      ++other_rows_[type_name(row)];
+      return;
+    }
+    for (const auto& [name, value] : row.items()) {
+      auto found = index_.find(name);
+      if (found == index_.end()) {
+        found = index_.emplace(name, columns_.size()).first;
+        columns_.push_back({name, {}});
+      }
+      ++columns_[found->second].counts[type_name(value)];
+    }
+  }
+
+  /// "instruction  string", "history  array (9), missing (1)".
+  std::vector<std::string> lines() const {
+    std::vector<std::string> lines;
+    size_t width = 0;
+    for (const Column& column : columns_) width = std::max(width, column.name.size());
+    width = std::min<size_t>(width, 32);
+    for (const Column& column : columns_) {
+      if (lines.size() == kShownColumns) {
+        lines.push_back(fmt::format("and {} more", columns_.size() - kShownColumns));
+        break;
+      }
+      lines.push_back(fmt::format("{:<{}}  {}", column.name, width, types_of(column)));
+    }
+    for (const auto& [type, count] : other_rows_) {
+      lines.push_back(fmt::format("{} {} no object but: {}", format_count(count),
+                                  count == 1 ? "row is" : "rows are", type));
+    }
+    return lines;
+  }
+
+ private:
+  struct Column {
+    std::string name;
+    std::map<std::string, uint64_t> counts;
+  };
+
+  std::string types_of(const Column& column) const {
+    std::vector<std::pair<uint64_t, std::string>> types;
+    uint64_t present = 0;
+    for (const auto& [type, count] : column.counts) {
+      types.emplace_back(count, type);
+      present += count;
+    }
+    std::stable_sort(types.begin(), types.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    if (present < rows_) types.emplace_back(rows_ - present, "missing");
+    if (types.size() == 1) return types[0].second;
+    std::string text;
+    for (const auto& [count, type] : types) {
+      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", type, format_count(count));
+    }
+    return text;
+  }
+
+  uint64_t rows_ = 0;
+  std::vector<Column> columns_;
+  std::map<std::string, size_t> index_;
+  std::map<std::string, uint64_t> other_rows_;
+};
+
+/// Everything that one pass over the rows tells.
+struct Survey {
+  int64_t rows = 0;
+  ColumnTypes types;
+  std::vector<Json> first_rows;
+  std::optional<data::RawRow> shown;
+};
+
+Survey survey_rows(const data::Dataset& dataset, int64_t shown_row) {
+  Survey survey;
+  uint64_t total_kb = 1;
+  for (const data::DataFile& file : dataset.files) total_kb += file.size_bytes / 1000;
+  std::optional<ProgressBar> bar;
+  if (total_kb > kSlowKb) bar.emplace("reading", total_kb, "kB");
+  data::RowReader reader(dataset);
+  watch_interrupts();
+  for (std::vector<data::RawRow> block; reader.next_block(&block); block.clear()) {
+    for (data::RawRow& row : block) {
+      if (row.is_json && survey.rows < kTypedRows) {
+        Json value = Json::parse(row.text, nullptr, false);
+        if (value.is_discarded()) data::refuse_malformed_row(dataset, row);
+        survey.types.add(value);
+        if (survey.first_rows.size() < kDetectionRows) {
+          survey.first_rows.push_back(std::move(value));
+        }
+      }
+      if (survey.rows++ == shown_row) survey.shown = std::move(row);
+    }
+    if (bar) bar->update(reader.bytes_read() / 1000);
+    if (pending_interrupt()) throw InterruptedError("[inspect] stopped");
+  }
+  if (bar) bar->finish();
+  if (survey.rows == 0) throw DataError(fmt::format("[dataset] {}: holds no row", dataset.name));
+  return survey;
+}
+
+/// At most so many bytes, cut between characters.
+std::string shortened(const std::string& text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  size_t end = max_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return fmt::format("{} … ({} more)", text.substr(0, end), format_bytes(text.size() - end));
+}
+
+std::string on_one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+/// The row as training sees it: ids decoded, what carries no loss as [-100 * n].
+std::string rendered(const data::Dataset& dataset, const data::RowHandler& handler,
+                     const data::RawRow& row, const std::string& model) {
+  data::EncodeSettings settings;
+  settings.tokenizer = text::Tokenizer::load(model);
+  const bool is_conversation =
+      handler.format() != data::RowFormat::kText && handler.format() != data::RowFormat::kTokens;
+  if (is_conversation)
+    settings.chat_encoder = text::ChatEncoder::create(settings.tokenizer, "auto");
+  const data::RowEncoder encoder(settings, handler);
+  data::EncodedBatch batch;
+  encoder.encode(dataset, row, &batch);
+  if (batch.rows_kept == 0) {
+    const data::RowEvent& event = batch.events.at(0);
+    return fmt::format("dropped: {}{}\n", event.reason,
+                       event.detail.empty() ? "" : " (" + event.detail + ")");
+  }
+  return data::describe_sample(settings.tokenizer.get(), batch.tokens[0], batch.tokens[1]);
+}
+
+void print_line(std::string_view label, const std::string& text) {
+  std::fputs(fmt::format("  {:<12}{}\n", label, text).c_str(), stdout);
+}
+
+}  // namespace
+
+bool is_row_dataset(const std::string& path) {
+  if (fs::is_regular_file(path)) return data::file_type_of(path).has_value();
+  try {
+    data::resolve_dataset(path);
+    return true;
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
+void inspect_rows(const std::string& path, const Options& options) {
+  const data::Dataset dataset = data::resolve_dataset(path);
+  const int64_t shown_row = options.is_set("sample") ? options.get_int("sample") : 0;
+  const Survey survey = survey_rows(dataset, shown_row);
+  if (!survey.shown) {
+    throw UsageError(fmt::format("[sample] {}: there are rows 0 to {}, got {}", path,
+                                 survey.rows - 1, shown_row));
+  }
+  std::fputs(fmt::format("{}: data set\n", path).c_str(), stdout);
+  print_line("files", dataset.summary);
+  print_line("rows", format_count(static_cast<uint64_t>(survey.rows)));
+  std::string label = "columns";
+  for (const std::string& line : survey.types.lines()) print_line(std::exchange(label, ""), line);
+  if (survey.rows > kTypedRows && !survey.first_rows.empty())
+    print_line("", fmt::format("(types: of the first {} rows)", format_count(kTypedRows)));
+  const bool plain_text = survey.first_rows.empty();
+  std::unique_ptr<data::RowHandler> handler;
+  try {
+    handler = data::make_row_handler(dataset.format, survey.first_rows, plain_text);
+    print_line("layout", handler->description());
+  } catch (const Error& e) {
+    print_line("layout", fmt::format("not recognised: {}", e.what()));
+    if (options.is_set("model")) throw;
+  }
+  print_line(fmt::format("row {}", shown_row),
+             shortened(on_one_line(survey.shown->text), kShownRowBytes));
+  if (!options.is_set("model")) return;
+  std::fputs(rendered(dataset, *handler, *survey.shown, options.get_string("model")).c_str(),
+             stdout);
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,168 @@
+// Flags of HF's Trainer, ms-swift, LLaMA-Factory and MindSpeed-LLM that Danlu does not have. What
+// cannot change a result is taken with a notice; what would change it is refused when switched on.
+#include "cli/commands/train_options.h"
+
+namespace danlu::cli {
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// The first name is the option's own, the others are its aliases.
+OptionSpec named(OptionType type, const Names& names) {
+  return {.name = names.front(),
+          .type = type,
+          .help = "accepted",
+          .aliases = {names.begin() + 1, names.end()},
+          .group = "Other systems"};
+}
+
+/// Taken with a notice; swallows a value.
+OptionSpec ignored(const Names& names, std::string why) {
+  OptionSpec spec = named(OptionType::kString, names);
+  spec.ignored_because = std::move(why);
+  return spec;
+}
+
+/// Taken with a notice; swallows the next word only if it is true or false.
+OptionSpec ignored_switch(const Names& names, std::string why) {
+  OptionSpec spec = named(OptionType::kBool, names);
+  spec.ignored_because = std::move(why);
+  return spec;
+}
+
+/// Refused, unless its value is `neutral`, or means "off" where no value is neutral.
+OptionSpec unavailable(const Names& names, std::string why, Names neutral = {}) {
+  OptionSpec spec = named(OptionType::kString, names);
+  spec.choices = std::move(neutral);
+  spec.unavailable_because = std::move(why);
+  return spec;
+}
+
+std::vector<OptionSpec> without_effect() {
+  return {
+      ignored_switch({"tf32", "bf16_full_eval", "fp16_full_eval"},
+                     "every number is computed in the type that --dtype names"),
+      ignored({"lora_dtype", "half_precision_backend", "fp16_opt_level"},
+              "adapters are computed in --dtype and updated in fp32"),
+      ignored_switch({"use_fast_tokenizer", "use_fast"},
+                     "there is one tokenizer, with the ids of the model's own"),
+      ignored({"gradient_checkpointing_kwargs"}, "there is one way to recompute"),
+      ignored_switch({"use_reentrant_gc", "vit_gradient_checkpointing"},
+                     "there is one way to recompute"),
+      ignored_switch({"ignore_args_error"}, "unknown flags are always errors: nothing gets lost"),
+      ignored_switch({"remove_unused_columns", "mmap_bin_files"},
+                     "rows are read once, into a cache of tokens"),
+      ignored({"buffer_size", "preprocessing_batch_size", "shuffle_buffer_size"},
+              "rows are streamed into a cache of tokens once"),
+      ignored_switch({"dataloader_pin_memory", "dataloader_persistent_workers"},
+                     "batches are prepared ahead in this process"),
+      ignored(
+          {"dataloader_num_workers", "num_workers", "dataloader_prefetch_factor",
+           "accelerator_config"},
+          "batches are prepared ahead in this process; --workers says how many threads tokenise"),
+      ignored_switch({"save_safetensors", "save_on_each_node"},
+                     "weights are always saved as safetensors"),
+      ignored({"max_shard_size", "eval_accumulation_steps", "torch_empty_cache_steps"},
+              "memory is used piece by piece"),
+      ignored_switch({"torch_compile", "use_liger_kernel", "enable_liger_kernel", "use_unsloth",
+                      "jit_mode_eval", "use_ipex", "use_logits_to_keep", "full_determinism"},
+                     "there is one set of kernels, and it is deterministic on the CPU"),
+      ignored({"torch_compile_backend", "torch_compile_mode", "tuner_backend", "template_backend",
+               "experts_impl"},
+              "there is one implementation"),
+      ignored_switch({"freeze_vit", "freeze_aligner"}, "models here are text models"),
+      ignored_switch({"auto_find_batch_size"}, "the batch size is the one that is given"),
+      ignored_switch({"prediction_loss_only", "eval_do_concat_batches",
+                      "include_inputs_for_metrics", "batch_eval_metrics"},
+                     "evaluation is the loss"),
+      ignored({"device_map", "max_memory"}, "--device says where the model is"),
+      ignored_switch({"upcast_layernorm", "upcast_lmhead_output"},
+                     "norms and the loss are computed in fp32"),
+      ignored({"swanlab_project", "wandb_project", "wandb_save_dir", "swanlab_exp_name"},
+              "figures go to TensorBoard files and logging.jsonl; nothing is sent anywhere"),
+  };
+}
+
+std::vector<OptionSpec> model_and_tuner() {
+  return {
+      unavailable({"neftune_noise_alpha", "neftune_alpha"}, "no noise is added to embeddings"),
+      unavailable({"rope_scaling"},
+                  "positions follow from the model's config.json; change it there"),
+      unavailable({"resize_vocab", "new_special_tokens", "add_special_tokens", "add_tokens",
+                   "split_special_tokens"},
+                  "the vocabulary stays as it is"),
+      unavailable({"add_bos_token", "add_eos_token"},
+                  "special tokens follow from the tokenizer's files and the template", {"none"}),
+      unavailable({"model_kwargs", "config_overrides"},
+                  "models follow from their config.json; change it there"),
+      unavailable({"lora_bias"}, "adapters have no biases"),
+      unavailable({"init_weights", "init_lora_weights"},
+                  "adapters start as PEFT's default does: A at random, B zero", {"true"}),
+      unavailable({"pissa_init", "pissa_iter", "pissa_convert"},
+                  "adapters start as PEFT's default does: A at random, B zero"),
+      unavailable({"loraplus_lr_ratio", "lora_lr_ratio", "loraplus_lr_embedding"},
+                  "LoRA+ is not built in; --param_groups sets rates by name, e.g. for lora_B"),
+      unavailable({"create_new_adapter"}, "one adapter is trained at a time"),
+      unavailable({"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules",
+                   "freeze_parameters_ratio", "trainable_parameters", "freeze_llm"},
+                  "--tuner freeze --freeze PATTERN… says which parameters stay as they are"),
+      unavailable({"use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon",
+                   "galore_rank", "lisa_activated_layers"},
+                  "the optimizer is AdamW"),
+      unavailable({"optim_args", "optim_target_modules"}, "the optimizer is AdamW; see --adam_*"),
+      unavailable({"lr_scheduler_kwargs", "cosine_min_lr_ratio"},
+                  "the shape has flags of its own: --min_lr, --lr_num_cycles, --lr_power, …"),
+      unavailable({"pure_bf16", "fp8", "fp8_format"},
+                  "weights are trained with fp32 masters: --dtype bf16"),
+      unavailable({"quantization_method", "quant_method", "quant_bits", "double_quantization",
+                   "load_in_4bit", "load_in_8bit", "qlora", "bnb_4bit_comp_dtype"},
+                  "quantised base weights are not in this version"),
+      unavailable({"task_type"}, "models are trained to predict the next token", {"causal_lm"}),
+      unavailable({"external_plugins", "custom_register_path"}, "no Python is ever run"),
+      unavailable({"num_experts", "moe_grouped_gemm", "mtp_num_layers", "num_nextn_predict_layers",
+                   "tp_2d", "sliding_window"},
+                  "the architecture follows from config.json"),
+  };
+}
+
+std::vector<OptionSpec> data_and_run() {
+  return {
+      unavailable({"self_cognition_sample", "model_author", "model_name"},
+                  "no self-cognition rows are mixed in, and no names are put into rows; write the "
+                  "rows as you want them and name the file in --dataset"),
+      unavailable({"enable_thinking", "response_prefix", "agent_template"},
+                  "the template renders rows as they are", {"none"}),
+      unavailable({"train_on_prompt", "mask_history", "use_loss_scale"},
+                  "the loss is on every answer of the assistant, and on nothing else"),
+      unavailable({"interleave_prob", "interleave_probs", "train_dataset_mix_ratio"},
+                  "data sets are joined; path#n takes n rows of one"),
+      unavailable({"mix_strategy"}, "data sets are joined; path#n takes n rows of one", {"concat"}),
+      unavailable({"packing_length"}, "packs hold --max_length tokens"),
+      unavailable({"tokenized_path"},
+                  "tokenised rows are cached by themselves; danlu preprocess makes files of them"),
+      unavailable({"dataloader_drop_last"},
+                  "what happens to the last samples of an epoch is fixed: all are trained on"),
+      unavailable({"ignore_data_skip"}, "a resumed run goes on at the very next sample"),
+      unavailable({"label_smoothing_factor", "loss_type"}, "the loss is cross entropy"),
+      unavailable({"do_predict", "predict_with_generate", "eval_on_start", "eval_use_evalscope"},
+                  "training measures the loss; danlu infer answers data sets afterwards"),
+      unavailable({"eval_delay", "early_stop_interval", "early_stopping_steps"},
+                  "evaluation and training keep to --eval_steps and --max_steps"),
+      unavailable({"profile_step_start", "profile_level", "profile_ranks"},
+                  "profiling is not in this version"),
+      unavailable({"enable_high_availability", "elastic", "use_ray"},
+                  "this version trains in one process"),
+  };
+}
+
+}  // namespace
+
+std::vector<OptionSpec> train_foreign_options() {
+  std::vector<OptionSpec> all = without_effect();
+  for (auto* part : {model_and_tuner, data_and_run}) {
+    for (OptionSpec& spec : part()) all.push_back(std::move(spec));
+  }
+  return all;
+}
+
+}  // namespace danlu::cli

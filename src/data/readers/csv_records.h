@@ -1,0 +1,55 @@
+// data/readers/csv_records.h: the rows of .csv and .tsv files (RFC 4180), strictly.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/readers/byte_stream.h"
+
+namespace danlu::data {
+
+/// Streams rows under a header. Fields may be quoted and then hold separators, line ends and ""
+/// for a quote. Nothing is guessed away: a row with other fields than the header is an error, no
+/// row is skipped but blank lines.
+class CsvRecords {
+ public:
+  /// Reads the header. `separator` 0: the first of , ; tab | that the header line has, else a
+  /// comma. A column without a name (pandas' index) is called column0, column1, … by its place.
+  /// Errors: DataError at file:line (two columns of one name); those of next.
+  CsvRecords(const std::filesystem::path& path, char separator);
+
+  const std::vector<std::string>& columns() const { return columns_; }
+  /// The next row as a JSON object of strings; fields that are empty and not quoted are null.
+  /// False at the end. Errors: DataError at file:line (a quote that is never closed, text behind a
+  /// closing quote, too few or too many fields, bytes that are not UTF-8).
+  bool next(std::string* json);
+  uint64_t file_bytes_read() const { return stream_->file_bytes_read(); }
+
+ private:
+  struct Field {
+    std::string text;
+    bool quoted = false;
+  };
+
+  /// The next byte, not taken; -1 at the end.
+  int peek();
+  bool next_record(std::vector<Field>* fields);
+  /// Takes a field, not what follows it.
+  void take_field(Field* field);
+  void take_quoted(Field* field);
+  void choose_separator();
+  [[noreturn]] void fail(int64_t line, const std::string& what) const;
+
+  std::filesystem::path path_;
+  std::unique_ptr<ByteStream> stream_;
+  char separator_;
+  std::string buffer_;
+  size_t at_ = 0, size_ = 0;
+  int64_t line_ = 1;         ///< of the next byte
+  int64_t record_line_ = 1;  ///< where the last record began
+  std::vector<std::string> columns_;
+  std::vector<Field> fields_;
+};
+
+}  // namespace danlu::data

@@ -1,0 +1,36 @@
+// data/readers/json_records.h: the records of JSON text, one at a time.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "data/readers/byte_stream.h"
+
+namespace danlu::data {
+
+/// Splits an array of records, or records one after the other, into the texts of the records. What
+/// is between records is checked, what is in them is not. Memory is that of the longest record.
+class JsonRecords {
+ public:
+  explicit JsonRecords(std::unique_ptr<ByteStream> stream);
+  /// False at the end, or where the text is malformed.
+  bool next(std::string* record);
+  /// True if next() stopped at something other than the end of well-formed text.
+  bool malformed() const { return malformed_; }
+  uint64_t file_bytes_read() const { return stream_->file_bytes_read(); }
+
+ private:
+  /// The next byte, not taken; -1 at the end.
+  int peek();
+  int peek_behind_space();
+  /// Goes to the next record; false if there is none.
+  bool find_record();
+  void take_record(std::string* record);
+  void take_string(std::string* record);
+
+  std::unique_ptr<ByteStream> stream_;
+  std::string buffer_;
+  size_t at_ = 0, size_ = 0;
+  bool begun_ = false, in_array_ = false, malformed_ = false;
+};
+
+}  // namespace danlu::data

@@ -1,0 +1,173 @@
+// Adapters of a CausalLM from and into PEFT directories.
+#include <ATen/ATen.h>
+
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "device/dtype.h"
+#include "models/causal_lm_impl.h"
+#include "models/tensor_io.h"
+#include "weights/peft.h"
+
+namespace danlu::models {
+namespace adapter_files_detail {
+
+using weights::AdapterPart;
+using weights::PeftConfig;
+
+/// PEFT's name of an adapted layer's own weight, which it stores beside adapters on the head.
+constexpr std::string_view kBaseLayer = ".base_layer";
+
+/// What an adapter on this model must have in place of `found`; empty where nothing fits.
+std::vector<int64_t> fitting_shape(AdapterPart part, const std::vector<int64_t>& weight_shape,
+                                   const std::vector<int64_t>& found) {
+  const int64_t rank_of_a = found.empty() ? 0 : found.front();
+  const int64_t rank_of_b = found.size() < 2 ? 0 : found[1];
+  switch (part) {
+    case AdapterPart::kLoraA:
+      return {rank_of_a, weight_shape[1]};
+    case AdapterPart::kLoraB:
+      return {weight_shape[0], rank_of_b};
+    case AdapterPart::kMagnitude:
+      return {weight_shape[0]};
+    case AdapterPart::kSavedModule:
+      return weight_shape;
+    default:
+      return {};
+  }
+}
+
+/// Module -> shape of its weight, for every weight of the model.
+std::map<std::string, std::vector<int64_t>> modules_of(const std::vector<BaseParameter>& base) {
+  std::map<std::string, std::vector<int64_t>> modules;
+  for (const BaseParameter& parameter : base) {
+    if (!parameter.spec.is_bias)
+      modules[parameter.spec.name.substr(0, parameter.spec.name.rfind('.'))] = parameter.spec.shape;
+  }
+  return modules;
+}
+
+/// Errors: ModelError naming the model the adapter was made for and the first tensor that has no
+/// place in this one, with both shapes. Ranks are not looked at: they are adapter_config.json's.
+void require_same_model(const PeftConfig& peft, const weights::TensorSource& source,
+                        const std::vector<BaseParameter>& base) {
+  const auto modules = modules_of(base);
+  const auto refuse = [&](const std::string& tensor, const std::string& difference) {
+    throw ModelError(source.file_of(tensor).string() + ": this adapter was trained on " +
+                         (peft.base_model.empty() ? "another model" : peft.base_model) +
+                         ", which is not this model: " + difference,
+                     {"give the base model the adapter was trained on with --model",
+                      "请用 --model 指定训练该适配器时所用的基座模型"});
+  };
+  for (const weights::TensorInfo& info : source.tensors()) {
+    const auto name = weights::parse_adapter_name(info.name);
+    if (!name) continue;
+    std::string module = name->module;
+    if (name->part == AdapterPart::kSavedModule && module.ends_with(kBaseLayer))
+      module.resize(module.size() - kBaseLayer.size());
+    const auto known = modules.find(module);
+    if (known == modules.end())
+      refuse(info.name, info.name + " is for '" + module + "', which this model does not have");
+    if (known->second.size() != 2 && name->part != AdapterPart::kSavedModule) continue;
+    const std::vector<int64_t> fitting = fitting_shape(name->part, known->second, info.shape);
+    if (!fitting.empty() && info.shape != fitting) {
+      refuse(info.name, info.name + " is " + shape_text(info.shape) + ", this model needs " +
+                            shape_text(fitting));
+    }
+  }
+}
+
+/// PEFT stores head and embedding beside adapters on the head. They add nothing unless they differ
+/// from the base model's. Returns the names that are only copies.
+std::set<std::string> copies_of_base(const weights::TensorSource& source,
+                                     const std::vector<BaseParameter>& base,
+                                     const std::set<std::string>& expected) {
+  std::set<std::string> copies;
+  for (const weights::TensorInfo& info : source.tensors()) {
+    const auto name = weights::parse_adapter_name(info.name);
+    if (!name || name->part != AdapterPart::kSavedModule || expected.count(info.name)) continue;
+    std::string weight = name->module;
+    if (weight.ends_with(kBaseLayer)) weight.resize(weight.size() - kBaseLayer.size());
+    weight += ".weight";
+    for (const BaseParameter& parameter : base) {
+      if (parameter.spec.name != weight) continue;
+      const at::Tensor ours = parameter.tensor.detach().cpu();
+      if (!at::equal(read_tensor(source, info.name).to(ours.scalar_type()), ours)) {
+        throw ModelError(source.file_of(info.name).string() + ": " + info.name +
+                             " differs from the base model's " + weight +
+                             ", and adapter_config.json does not list it in modules_to_save",
+                         {"give the base model the adapter was trained on with --model",
+                          "请用 --model 指定训练该适配器时所用的基座模型"});
+      }
+      copies.insert(info.name);
+    }
+  }
+  return copies;
+}
+
+std::vector<std::string> adapted_last_names(const std::vector<layers::Linear*>& linears) {
+  std::set<std::string> names;
+  for (const layers::Linear* linear : linears) {
+    if (linear->adapter) names.insert(linear->path.substr(linear->path.rfind('.') + 1));
+  }
+  return {names.begin(), names.end()};
+}
+
+}  // namespace adapter_files_detail
+
+void CausalLM::load_adapter(const std::filesystem::path& directory) {
+  using namespace adapter_files_detail;
+  const PeftConfig config = weights::load_peft_config(directory);
+  const auto source = weights::open_weights(directory);
+  require_same_model(config, *source, impl_->base);
+  try {
+    impl_->add_adapters(config, 0, /*from_file=*/true);
+  } catch (const UsageError& error) {
+    // What was nobody's flag is the adapter's fault.
+    throw ModelError(directory.string() + ": " + error.what(), error.hint());
+  }
+  std::set<std::string> expected;
+  std::vector<std::string> missing, unknown, reshaped;
+  const std::vector<NamedTensor> adapters = adapter_parameters();
+  for (const NamedTensor& adapter : adapters) {
+    expected.insert(adapter.name);
+    const weights::TensorInfo* info = source->find(adapter.name);
+    if (!info) {
+      missing.push_back(adapter.name);
+    } else if (at::IntArrayRef(info->shape) != adapter.tensor.sizes()) {
+      reshaped.push_back(adapter.name + " is " + shape_text(info->shape) + " in " +
+                         source->file_of(adapter.name).string() +
+                         ", model and adapter_config.json ask for " +
+                         shape_text(adapter.tensor.sizes().vec()));
+    }
+  }
+  const std::set<std::string> copies = copies_of_base(*source, impl_->base, expected);
+  for (const weights::TensorInfo& info : source->tensors()) {
+    if (!expected.count(info.name) && !copies.count(info.name)) unknown.push_back(info.name);
+  }
+  refuse_tensor_lists(
+      "adapter " + directory.string(), missing, unknown, reshaped,
+      {"check that adapter_config.json, the adapter's weights and the base model " +
+           (config.base_model.empty() ? "" : config.base_model + " ") + "belong together",
+       "请检查 adapter_config.json、适配器权重与基座模型是否匹配"});
+  for (const NamedTensor& adapter : adapters) read_into(*source, adapter.name, adapter.tensor);
+}
+
+void CausalLM::save_adapter(const std::filesystem::path& directory,
+                            const std::string& base_model_path) const {
+  if (!impl_->lora) throw InternalError("[lora] the model has no adapters to save");
+  std::filesystem::create_directories(directory);
+  write_tensors(directory, adapter_parameters(), device::dtype_of(impl_->dtype), "adapter_model");
+  weights::PeftConfig config = impl_->peft;
+  config.base_model = base_model_path;
+  if (config.target_modules == std::vector<std::string>{"all-linear"}) {
+    // PEFT spells it out too: the file then means the same on any version.
+    config.target_modules = adapter_files_detail::adapted_last_names(impl_->network.adaptable());
+    config.targets_are_pattern = false;
+  }
+  write_json_file(directory / "adapter_config.json", weights::peft_config_json(config));
+}
+
+}  // namespace danlu::models

@@ -1,0 +1,227 @@
+// `danlu infer` through the program: every way of asking, and that no answer is made in vain.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/trained_adapter.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+class Infer : public TrainedAdapter {
+ protected:
+  /// `danlu infer --model MODEL MORE…`, 12 new tokens unless `more` says otherwise.
+  ProgramResult infer(const std::vector<std::string>& more,
+                      const fs::path& model = good("model")) const {
+    std::vector<std::string> arguments = {"infer", "--model", model.string()};
+    if (std::find(more.begin(), more.end(), "--max_new_tokens") == more.end())
+      arguments.insert(arguments.end(), {"--max_new_tokens", "12"});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+  /// The rows that infer wrote with these flags.
+  std::vector<json> answers(std::vector<std::string> more,
+                            const fs::path& model = good("model")) const {
+    fs::remove((*this) / "answers.jsonl");
+    more.insert(more.end(), {"--output", "answers.jsonl"});
+    const ProgramResult result = infer(more, model);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::istringstream lines(content_of((*this) / "answers.jsonl"));
+    std::vector<json> rows;
+    for (std::string line; std::getline(lines, line);) rows.push_back(json::parse(line));
+    return rows;
+  }
+  std::string questions() const {
+    return write("q.txt", "fox?\nwho jumps over the dog\nthe\nquick brown\nlazy dog 7\n").string();
+  }
+};
+
+TEST_F(Infer, OnePromptIsAnsweredOnStdoutAlone) {
+  const ProgramResult result = infer({"--prompt", "fox?"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_FALSE(result.out.empty());
+  EXPECT_THAT(result.err, HasSubstr("12 new tokens"));
+  EXPECT_EQ(infer({"--prompt", "fox?"}).out, result.out);
+  // The same through a file.
+  const auto rows = answers({"--prompt", "fox?"});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0]["response"].get<std::string>() + "\n", result.out);
+  EXPECT_EQ(rows[0]["finish_reason"], "length");
+}
+
+TEST_F(Infer, AFileOfLinesAndStandardInputGiveTheSameAnswers) {
+  const auto rows = answers({"--dataset", questions()});
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_EQ(rows[1]["query"], "who jumps over the dog");
+  ProgramSettings settings;
+  settings.input = content_of((*this) / "q.txt");
+  settings.directory = ((*this) / "").string();
+  settings.environment = {{"OMP_NUM_THREADS", "1"}};
+  const ProgramResult piped = run_danlu({"infer", "--model", good("model").string(), "--dataset",
+                                         "-", "--max_new_tokens", "12", "--output", "piped.jsonl"},
+                                        settings);
+  ASSERT_EQ(piped.exit_code, 0) << piped.err;
+  EXPECT_EQ(content_of((*this) / "piped.jsonl"), content_of((*this) / "answers.jsonl"));
+}
+
+TEST_F(Infer, ADataSetBecomesRowsWithQuestionAnswerAndReference) {
+  const auto rows = answers({"--dataset", good("good.jsonl").string(), "--max_samples", "3"});
+  ASSERT_EQ(rows.size(), 3u);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i]["messages"].back()["role"], "user");
+    EXPECT_EQ(rows[i]["messages"].back()["content"], "fox?");
+    EXPECT_EQ(rows[i]["labels"], "dog " + std::to_string(i));
+    EXPECT_TRUE(rows[i]["response"].is_string());
+    EXPECT_EQ(rows[i]["finish_reason"], "length");
+  }
+}
+
+TEST_F(Infer, ABatchAnswersAsOneByOne) {
+  const std::string file = questions();
+  EXPECT_EQ(answers({"--dataset", file, "--batch_size", "1"}),
+            answers({"--dataset", file, "--batch_size", "8"}));
+  const std::vector<std::string> draws = {"--temperature", "1.0", "--seed", "5"};
+  std::vector<std::string> single = {"--dataset", file, "--batch_size", "1"}, all = single;
+  all.back() = "3";
+  single.insert(single.end(), draws.begin(), draws.end());
+  all.insert(all.end(), draws.begin(), draws.end());
+  EXPECT_EQ(answers(single), answers(all));
+}
+
+TEST_F(Infer, ASeedRepeatsItsDrawsAndAnotherDoesNot) {
+  const auto drawn = [&](const std::string& seed) {
+    return infer({"--prompt", "fox?", "--temperature", "1.5", "--seed", seed}).out;
+  };
+  EXPECT_EQ(drawn("1"), drawn("1"));
+  EXPECT_NE(drawn("1"), drawn("2"));
+  // Without sampling the seed means nothing.
+  EXPECT_EQ(infer({"--prompt", "fox?", "--seed", "1"}).out,
+            infer({"--prompt", "fox?", "--seed", "2"}).out);
+}
+
+TEST_F(Infer, StopTokensOfTheGenerationConfigEndAnAnswer) {
+  // Every id of one half stops: the first token of the greedy answer is in one of the halves.
+  const auto answer_with = [&](int first_stop_id) {
+    json ids = json::array();
+    for (int id = first_stop_id; id < first_stop_id + 160; ++id) ids.push_back(id);
+    const fs::path model = copy_model("stop-" + std::to_string(first_stop_id));
+    write_content(model / "generation_config.json", json{{"eos_token_id", ids}}.dump());
+    return answers({"--prompt", "fox?"}, model).at(0);
+  };
+  const json low = answer_with(0), high = answer_with(160);
+  const bool starts_low = low["response"] == "";
+  const json& stopped = starts_low ? low : high;
+  const json& other = starts_low ? high : low;
+  EXPECT_EQ(stopped["response"], "");
+  EXPECT_EQ(stopped["finish_reason"], "stop");
+  const std::string whole = answers({"--prompt", "fox?"}).at(0)["response"];
+  EXPECT_FALSE(other["response"] == "" && other["finish_reason"] == "stop");
+  EXPECT_EQ(whole.rfind(other["response"].get<std::string>(), 0), 0u) << whole << " | " << other;
+}
+
+TEST_F(Infer, MaxNewTokensComesFromTheGenerationConfigUnlessAFlagSaysOtherwise) {
+  const fs::path model = copy_model();
+  write_content(model / "generation_config.json", R"({"max_new_tokens": 3})");
+  const ProgramResult by_file = run({"infer", "--model", model, "--prompt", "fox?"});
+  EXPECT_THAT(by_file.err, HasSubstr(" 3 new tokens"));
+  EXPECT_THAT(infer({"--prompt", "fox?", "--max_new_tokens", "2"}, model).err,
+              HasSubstr(" 2 new tokens"));
+}
+
+TEST_F(Infer, AdaptersNameTheirBaseModelOnceAndChangeTheAnswer) {
+  const fs::path run_directory = train_adapter();
+  const ProgramResult alone =
+      run({"infer", "--adapters", run_directory, "--prompt", "fox?", "--max_new_tokens", "12"});
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_EQ(count_of(alone.err, "base model: "), 1u) << alone.err;
+  EXPECT_THAT(alone.err, HasSubstr("base model: " + good("model").string()));
+  EXPECT_NE(alone.out, infer({"--prompt", "fox?"}).out);
+  EXPECT_EQ(infer({"--prompt", "fox?", "--adapters", run_directory}).out, alone.out);
+  // The directory given as the model is found out.
+  EXPECT_EQ(infer({"--prompt", "fox?"}, run_directory).out, alone.out);
+}
+
+TEST_F(Infer, AnAdapterOfAnotherModelIsRefusedByNameAndTensor) {
+  const fs::path run_directory = train_adapter();
+  write("wide.json", content_of(good("config.json")));
+  replace_in_file((*this) / "wide.json", "\"hidden_size\": 32", "\"hidden_size\": 64");
+  ASSERT_EQ(
+      run({"init", "--config", "wide.json", "--tokenizer", good("tokenizer"), "--output", "wide"})
+          .exit_code,
+      0);
+  const ProgramResult result =
+      infer({"--prompt", "fox?", "--adapters", run_directory}, (*this) / "wide");
+  expect_error(result, 4,
+               {"this adapter was trained on " + good("model").string(),
+                "lora_B.weight is [32, 8], this model needs [64, 8]", "hint: give the base model"});
+  EXPECT_EQ(count_of(result.err, "lora_"), 1u) << result.err;
+}
+
+TEST_F(Infer, BeamSearchAnswersTheSameEveryTime) {
+  const std::vector<std::string> flags = {"--dataset", questions(), "--num_beams", "3"};
+  const auto rows = answers(flags);
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_EQ(answers(flags), rows);
+  const auto by_task =
+      answers({"--dataset", questions(), "--task", "beam_search", "--num_beams", "3"});
+  EXPECT_EQ(by_task, rows);
+}
+
+TEST_F(Infer, RawTextNeedsSomethingToGoOnFrom) {
+  expect_error(infer({"--raw", "--prompt", ""}), 3, {"--prompt: ", "empty"});
+  // With a template an empty message is a question like any other.
+  EXPECT_EQ(infer({"--prompt", ""}).exit_code, 0);
+  EXPECT_EQ(infer({"--raw", "--prompt", "the"}).exit_code, 0);
+}
+
+TEST_F(Infer, AResultThatCannotBeWrittenIsFoundBeforeAnyAnswer) {
+  write("in_the_way", "");
+  expect_error(infer({"--dataset", questions(), "--output", "in_the_way/a.jsonl"}), 8,
+               {"in_the_way", "Not a directory"});
+  fs::create_directory((*this) / "folder");
+  const ProgramResult directory = infer({"--dataset", questions(), "--output", "folder"});
+  expect_error(directory, 2, {"[--output] folder: is a directory", "hint: "});
+  EXPECT_THAT(directory.err, Not(HasSubstr("new tokens")));
+}
+
+TEST_F(Infer, AnswersThatCannotBeWrittenArePrinted) {
+  const std::string file = questions();
+  answers({"--dataset", file});
+  const std::string wanted = content_of((*this) / "answers.jsonl");
+  // A legal name, but the file that is renamed to it has a longer one: only writing finds out.
+  const std::string name = std::string(245, 'a') + ".jsonl";
+  const ProgramResult result = infer({"--dataset", file, "--output", name});
+  expect_error(result, 8, {"File name too long", "the answers were printed instead"});
+  EXPECT_EQ(result.out, wanted);
+}
+
+TEST_F(Infer, TheTemplateOfTrainingIsReadBackAndAnnounced) {
+  const fs::path run_directory = train_adapter({"--template", "default"});
+  const ProgramResult recorded =
+      run({"infer", "--adapters", run_directory, "--prompt", "fox?", "--max_new_tokens", "12"});
+  ASSERT_EQ(recorded.exit_code, 0) << recorded.err;
+  EXPECT_EQ(count_of(recorded.err, "template: default, from "), 1u) << recorded.err;
+  EXPECT_THAT(recorded.err, HasSubstr("run/args.json"));
+  const ProgramResult named =
+      infer({"--prompt", "fox?", "--adapters", run_directory, "--prompt-type", "default"});
+  EXPECT_THAT(named.err, Not(HasSubstr("template: ")));
+  EXPECT_EQ(named.out, recorded.out);
+  const ProgramResult other =
+      infer({"--prompt", "fox?", "--adapters", run_directory, "--prompt-type", "chatml"});
+  EXPECT_EQ(prompt_tokens(named), prompt_tokens(recorded));
+  EXPECT_NE(prompt_tokens(other), prompt_tokens(recorded));
+}
+
+}  // namespace
+}  // namespace danlu::test

@@ -1,0 +1,58 @@
+// tests/cli/trained_adapter.h: BadInput with a LoRA run on its model.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/bad_input.h"
+
+namespace danlu::test {
+
+/// "12" of "12 prompt tokens, …": how long the prompt was with its template.
+inline std::string prompt_tokens(const ProgramResult& result) {
+  const size_t end = result.err.find(" prompt tokens");
+  if (end == std::string::npos) return "none in: " + result.err;
+  const size_t line = result.err.rfind('\n', end);
+  const size_t begin = line == std::string::npos ? 0 : line + 1;
+  return result.err.substr(begin, end - begin);
+}
+
+class TrainedAdapter : public BadInput {
+ protected:
+  /// run/: a LoRA on the good model, trained on the good rows far enough to answer otherwise.
+  /// Without flags of its own it is trained once per process and copied.
+  std::filesystem::path train_adapter(const std::vector<std::string>& more = {}) const {
+    namespace fs = std::filesystem;
+    static const KeptFolder kept;
+    const fs::path mine = (*this) / "run", copy = kept.path / "run";
+    if (more.empty() && fs::exists(copy)) {
+      fs::copy(copy, mine, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+      return mine;
+    }
+    std::vector<std::string> arguments = {"--tuner",     "lora", "--lr",         "0.1",
+                                          "--max_steps", "6",    "--save_steps", "6"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = train(good("good.jsonl"), arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    if (more.empty() && result.exit_code == 0)
+      fs::copy(mine, copy, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    return mine;
+  }
+
+ private:
+  /// Removed when the test program ends.
+  struct KeptFolder {
+    std::filesystem::path path;
+    KeptFolder() {
+      std::string pattern = (std::filesystem::temp_directory_path() / "danlu-kept-XXXXXX").string();
+      if (!::mkdtemp(pattern.data())) throw std::runtime_error("cannot make " + pattern);
+      path = pattern;
+    }
+    ~KeptFolder() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  };
+};
+
+}  // namespace danlu::test

@@ -1,0 +1,68 @@
+// A really trained model (karpathy's stories260K) from its files to text: what other programs
+// measured with the same weights is the oracle.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/file.h"
+#include "infer/generate.h"
+#include "support/shared_data.h"
+#include "text/tokenizer.h"
+
+namespace danlu::infer {
+namespace real_model_test {
+
+std::filesystem::path stories_dir() { return test::shared_dir() / "data/models/stories260K/hf"; }
+
+TEST(RealModel, ContinuesGreedilyAsLlama2cPublished) {
+  DANLU_REQUIRES_SHARED();
+  const auto tokenizer = text::Tokenizer::load(stories_dir());
+  const auto model = models::load_model(stories_dir(), at::kFloat, at::Device(at::kCPU));
+  Request request;
+  request.prompt = {*tokenizer->bos_id()};
+  request.max_new_tokens = 80;
+  const Answer answer = generate(*model, {request}, 1)[0];
+  const std::string text = tokenizer->decode(answer.ids);
+  const std::string published =
+      "Once upon a time, there was a little girl named Lily. She loved to play outside in the "
+      "park. "
+      "One day, she saw a big, red ball.";
+  EXPECT_EQ(text.substr(text.find("Once"), published.size()), published);
+}
+
+/// Perplexity as llama.cpp measures it: windows of `context` ids, each beginning with BOS in place
+/// of its first id; the second half of each window is scored.
+double perplexity(const models::CausalLM& model, const text::Tokenizer& tokenizer,
+                  std::string_view text, size_t context) {
+  const std::vector<text::TokenId> ids = tokenizer.encode(text, true);
+  const int64_t n = static_cast<int64_t>(context);
+  double nll = 0;
+  int64_t count = 0;
+  const at::NoGradGuard no_grad;
+  for (size_t begin = 0; begin + context <= ids.size(); begin += context) {
+    std::vector<int64_t> window(ids.begin() + begin, ids.begin() + begin + context);
+    window[0] = *tokenizer.bos_id();
+    models::ForwardInput input;
+    input.ids_N = at::tensor(window, at::kLong);
+    input.positions_N = at::arange(n, at::kLong);
+    input.segments = {{0, n}, {0, n}};
+    const at::Tensor scored_nH = model.forward_hidden(input).slice(0, n / 2, n - 1);
+    const at::Tensor log_p_nV = at::log_softmax(model.logits(scored_nH), -1);
+    const at::Tensor next_n1 = input.ids_N.slice(0, n / 2 + 1).unsqueeze(1);
+    nll -= log_p_nV.gather(1, next_n1).to(at::kDouble).sum().item<double>();
+    count += next_n1.numel();
+  }
+  return std::exp(nll / static_cast<double>(count));
+}
+
+TEST(RealModel, PerplexityOnTinyStoriesIsTheKnownOne) {
+  DANLU_REQUIRES_SHARED();
+  const auto tokenizer = text::Tokenizer::load(stories_dir());
+  const auto model = models::load_model(stories_dir(), at::kFloat, at::Device(at::kCPU));
+  const std::string text = read_file(test::unpacked("corpora") / "tinystories_197k.txt");
+  EXPECT_NEAR(perplexity(*model, *tokenizer, text, 256), 6.05, 0.005);
+}
+
+}  // namespace real_model_test
+}  // namespace danlu::infer

@@ -1,0 +1,87 @@
+// tests/train/option_lines.h: command lines of the training verbs turned into configurations.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/commands/commands.h"
+#include "train/from_options.h"
+#include "train/support.h"
+
+namespace danlu::train::options_test {
+
+/// An environment variable for the length of a test.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value) : name_(name) {
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~ScopedVariable() { ::unsetenv(name_); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+class TrainOptions : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = fs::path(DANLU_BUILD_DIR) / "options-test" /
+                 testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(directory_);
+    fs::create_directories(directory_ / "model");
+    write_json_file(directory_ / "model" / "config.json", test::tiny_config_json());
+    std::ofstream(directory_ / "model" / "model.safetensors") << "unread";
+    std::ofstream(directory_ / "data.json") << "[]";
+  }
+
+  TrainConfig parse(const std::string& verb, std::vector<std::string> words) const {
+    OptionTable table = verb == "sft"        ? cli::sft_options()
+                        : verb == "pretrain" ? cli::pretrain_options()
+                        : verb == "train"    ? cli::train_options()
+                                             : cli::posttrain_options();
+    for (const char* word : {"--cache_dir", "cache"}) words.push_back(word);
+    return config_from_options(verb, table.parse(words, /*accepts_config=*/true));
+  }
+  std::vector<std::string> base() const {
+    return {"--model", (directory_ / "model").string(), "--dataset",
+            (directory_ / "data.json").string()};
+  }
+  TrainConfig with(const std::string& verb, const std::vector<std::string>& more) const {
+    std::vector<std::string> words = more;
+    for (const std::string& word : base()) words.push_back(word);
+    return parse(verb, words);
+  }
+  /// The error text of a command line that must not be accepted.
+  template <typename Expected = UsageError>
+  std::string refusal(const std::string& verb, const std::vector<std::string>& more) const {
+    try {
+      with(verb, more);
+    } catch (const Expected& error) {
+      return error.hint().en.empty() ? error.what()
+                                     : std::string(error.what()) + " | " + error.hint().en;
+    }
+    return "(accepted)";
+  }
+
+  /// What a command line that is accepted prints.
+  std::string notices(const std::string& verb, const std::vector<std::string>& more) const {
+    testing::internal::CaptureStderr();
+    try {
+      with(verb, more);
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+    }
+    return testing::internal::GetCapturedStderr();
+  }
+
+  fs::path directory_;
+};
+
+}  // namespace danlu::train::options_test
