@@ -61,6 +61,8 @@ struct ModelConfig {
   DType dtype = DType::kF32;     ///< torch_dtype of the files
   std::vector<int64_t> eos_ids;  ///< config.json / generation_config.json
   std::optional<int64_t> bos_id, pad_id;
+  /// Name in text/templates.json for models of this kind that ship no template; may be empty.
+  std::string default_template;
   Json raw = Json::object();  ///< config.json as read; carried over when saving
 
   /// Errors: ModelError naming the impossible combination with both numbers.
@@ -114,9 +116,8 @@ struct Family {
   ModelConfig (*parse)(const Json& config_json);
   /// Every parameter, in model order, with HF names.
   std::vector<ParamSpec> (*parameters)(const ModelConfig& config);
-  /// Names in files that are to be ignored (old rotary buffers): ECMAScript regexes.
+  /// Names in files that are to be ignored (old rotary buffers): patterns of the whole name (base/pattern.h).
   std::vector<std::string> ignored_names;
-  std::string default_template;  ///< name in text/templates.json for models that ship none
 };
 
 const std::vector<Family>& families();
@@ -127,6 +128,10 @@ const Family& family_named(const std::string& name);
 /// config.json of a directory (or the file itself), validated; generation_config.json adds eos ids.
 /// Errors: IoError, ModelError (bad JSON; missing key: names it).
 ModelConfig load_model_config(const std::filesystem::path& path);
+
+/// default_template of the config.json in this directory; "" if there is none that can be read (or
+/// no directory): a tokenizer may be used where its model cannot.
+std::string default_template_in(const std::filesystem::path& directory);
 
 std::vector<ParamSpec> parameters_of(const ModelConfig& config);
 /// Total elements of all untied parameters.

@@ -7,7 +7,7 @@
 #include "arch/config_reader.h"
 #include "arch/families/families.h"
 #include "base/error.h"
-#include "base/options.h"
+#include "base/nearest_name.h"
 
 namespace danlu::arch {
 namespace {
@@ -78,6 +78,15 @@ const Family& family_named(const std::string& name) {
     if (family.name == name) return family;
   }
   unsupported(name, all_model_types());
+}
+
+std::string default_template_in(const std::filesystem::path& directory) {
+  if (directory.empty() || !std::filesystem::exists(directory / "config.json")) return {};
+  try {
+    return load_model_config(directory).default_template;
+  } catch (const ModelError&) {
+    return {};
+  }
 }
 
 std::vector<ParamSpec> parameters_of(const ModelConfig& config) {

@@ -7,9 +7,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <random>
+#include <utility>
 
 #include "base/error.h"
 
@@ -28,12 +30,18 @@ constexpr size_t kBufferBytes = 1 << 20;
   throw IoError(fmt::format("{}: cannot {}: {}", path.string(), doing, std::strerror(code)), hint);
 }
 
+/// Hidden, beside `path`, and nobody else's.
 fs::path temporary_sibling(const fs::path& path) {
-  static std::atomic<unsigned> counter{0};
-  fs::path name = path;
-  while (!name.has_filename() && name.has_parent_path()) name = name.parent_path();
-  return name.parent_path() /
-         fmt::format(".{}.tmp-{}-{}", name.filename().string(), ::getpid(), counter.fetch_add(1));
+  // Names end at 255 bytes on every common file system; the rest is for suffixes.
+  constexpr size_t kMaxStemBytes = 200;
+  return path.parent_path() / fmt::format(".{}.tmp-{}",
+                                          path.filename().string().substr(0, kMaxStemBytes),
+                                          unique_suffix());
+}
+
+fs::path without_trailing_slash(fs::path path) {
+  while (!path.has_filename() && path.has_parent_path()) path = path.parent_path();
+  return path;
 }
 
 void sync_directory(const fs::path& directory) {
@@ -107,24 +115,28 @@ void write_file_atomic(const fs::path& path, std::string_view content) {
   file.commit();
 }
 
+std::string unique_suffix() {
+  thread_local std::random_device random;
+  return fmt::format("{}-{:08x}{:08x}", ::getpid(), random(), random());
+}
+
 AtomicFile::AtomicFile(fs::path path)
     : path_(std::move(path)), temporary_(temporary_sibling(path_)) {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd_ < 0) fail(path_, "create");
   buffer_.reserve(kBufferBytes);
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : path_(std::move(other.path_)),
-      temporary_(std::move(other.temporary_)),
+      temporary_(std::exchange(other.temporary_, {})),
       fd_(std::exchange(other.fd_, -1)),
       written_(other.written_),
       buffer_(std::move(other.buffer_)) {}
 
 AtomicFile::~AtomicFile() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  ::unlink(temporary_.c_str());
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::flush_buffer() {
@@ -154,41 +166,60 @@ void AtomicFile::write(const void* data, size_t size_bytes) {
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::finish() {
   flush_buffer();
   if (::fsync(fd_) != 0) fail(path_, "sync");
-  const int closed = ::close(std::exchange(fd_, -1));
-  if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    const int code = errno;
-    ::unlink(temporary_.c_str());
-    errno = code;
-    fail(path_, "write");
-  }
+  if (::close(std::exchange(fd_, -1)) != 0) fail(path_, "write");
+}
+
+void AtomicFile::commit() {
+  if (fd_ >= 0) finish();
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, "write");
+  temporary_.clear();
   sync_directory(path_.parent_path());
 }
 
-void write_directory_atomic(const fs::path& target,
+namespace {
+
+/// Gives `fresh` the name `target`, which may exist, and removes what had it.
+void replace_directory(const fs::path& fresh, const fs::path& target) {
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(target))) {
+    fs::rename(fresh, target);
+    return;
+  }
+  if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(fresh, ignored);
+    return;
+  }
+  // Two renames where a file system cannot exchange: a crash between them leaves the old content
+  // under the .old name rather than nothing.
+  const fs::path old = fresh.string() + ".old";
+  fs::rename(target, old);
+  std::error_code failed;
+  fs::rename(fresh, target, failed);
+  if (failed) {
+    fs::rename(old, target);
+    throw fs::filesystem_error("rename", fresh, target, failed);
+  }
+  fs::remove_all(old, ignored);
+}
+
+}  // namespace
+
+void write_directory_atomic(const fs::path& path,
                             const std::function<void(const fs::path&)>& fill) {
+  const fs::path target = without_trailing_slash(path);
+  const fs::path parent = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  const MadeDirectory made(parent);
   const fs::path temporary = temporary_sibling(target);
   std::error_code ignored;
-  fs::remove_all(temporary, ignored);
   try {
-    std::error_code made;
-    fs::create_directories(temporary, made);
-    if (made) throw IoError(fmt::format("{}: cannot create: {}", target.string(), made.message()));
+    fs::create_directory(temporary);
     fill(temporary);
     sync_directory(temporary);
-    if (fs::exists(target)) {
-      // Two renames instead of delete-then-rename: a crash between them leaves the old content
-      // under the .old name rather than nothing.
-      const fs::path old = temporary.string() + ".old";
-      fs::rename(target, old);
-      fs::rename(temporary, target);
-      fs::remove_all(old, ignored);
-    } else {
-      fs::rename(temporary, target);
-    }
-    sync_directory(target.parent_path());
+    replace_directory(temporary, target);
+    sync_directory(parent);
   } catch (const fs::filesystem_error& e) {
     fs::remove_all(temporary, ignored);
     throw IoError(fmt::format("{}: cannot write: {}", target.string(), e.code().message()));
@@ -221,7 +252,7 @@ void require_writable_directory(const fs::path& path) {
     throw IoError(fmt::format("{}: cannot create directory: {}", path.string(),
                               error ? error.message() : "a file is in the way"));
   }
-  const fs::path probe = path / fmt::format(".danlu-write-test-{}", ::getpid());
+  const fs::path probe = path / (".danlu-write-test-" + unique_suffix());
   const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) fail(path, "write into");
   ::close(fd);

@@ -56,19 +56,27 @@ class AtomicFile {
   void write(const void* data, size_t size_bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
   uint64_t bytes_written() const { return written_; }
-  /// fsync, close, rename. Errors: IoError.
+  /// fsync, close: from here on only the name is missing. For several files that belong together:
+  /// finish all, then commit all. Errors: IoError (disk full).
+  void finish();
+  /// finish, if that was not done, and rename. Errors: IoError.
   void commit();
 
  private:
   void flush_buffer();
-  fs::path path_, temporary_;
+  fs::path path_, temporary_;  ///< temporary_ is empty when nothing is left to remove
   int fd_ = -1;
   uint64_t written_ = 0;
   std::vector<char> buffer_;
 };
 
-/// Fills a temporary sibling directory by `fill`, then renames it to `target`; an existing `target`
-/// is replaced only after `fill` succeeded. On an error nothing of the attempt remains.
+/// "1234-5f0c…": process id and 64 random bits, other ones in each call. Names that end in it meet
+/// no other process's, not even where containers that share a volume all have process id 1.
+std::string unique_suffix();
+
+/// Fills a temporary sibling directory by `fill`, then gives it the name `target`; an existing
+/// `target` is replaced only after `fill` succeeded, in one step where the file system can (it is
+/// never missing then). On an error nothing of the attempt remains and `target` is as before.
 void write_directory_atomic(const fs::path& target,
                             const std::function<void(const fs::path&)>& fill);
 

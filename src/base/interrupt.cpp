@@ -33,4 +33,9 @@ void watch_interrupts() {
 int pending_interrupt() { return pending.load(); }
 void clear_interrupt() { pending.store(0); }
 
+void throw_interrupted(int signal, const std::string& message, const Hint& hint) {
+  if (signal == SIGTERM) throw TerminatedError(message, hint);
+  throw InterruptedError(message, hint);
+}
+
 }  // namespace danlu

@@ -1,5 +1,8 @@
 // base/interrupt.h: SIGINT and SIGTERM as a flag that loops look at between steps.
 #pragma once
+#include <string>
+
+#include "base/error.h"
 
 namespace danlu {
 
@@ -9,5 +12,8 @@ void watch_interrupts();
 int pending_interrupt();
 /// Forget it (chat: Ctrl-C stops one answer, not the program).
 void clear_interrupt();
+/// Ends what `signal` asked to end: throws TerminatedError (exit code 143) for SIGTERM, else
+/// InterruptedError (130).
+[[noreturn]] void throw_interrupted(int signal, const std::string& message, const Hint& hint = {});
 
 }  // namespace danlu

@@ -1,7 +1,7 @@
+#include "base/nearest_name.h"
+
 #include <algorithm>
 #include <cctype>
-
-#include "base/options.h"
 
 namespace danlu {
 namespace {

@@ -34,4 +34,18 @@ std::string NumberRange::rule(std::string_view noun) const {
   return out;
 }
 
+std::string NumberRange::brief() const {
+  std::string out;
+  if (least && most && !least_is_open && !most_is_open) {
+    out = fmt::format("{} to {}", number(*least), number(*most));
+  } else {
+    if (least) out = fmt::format("{}{}", least_is_open ? ">" : ">=", number(*least));
+    if (most) {
+      out += fmt::format("{}{}{}", least ? ", " : "", most_is_open ? "<" : "<=", number(*most));
+    }
+  }
+  if (special && !out.empty()) out += fmt::format(" or {}", number(*special));
+  return out;
+}
+
 }  // namespace danlu

@@ -34,6 +34,8 @@ struct NumberRange {
   bool contains(double value) const;
   /// "an integer of at least 1, or -1": `noun` ("an integer", "a number") and the interval.
   std::string rule(std::string_view noun) const;
+  /// For help texts: "1 to 64", ">0, <=1", ">=1 or -1"; "" where any number will do.
+  std::string brief() const;
 };
 
 constexpr NumberRange at_least(double start) {

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/nearest_name.h"
 
 namespace danlu::option_text {
 namespace {

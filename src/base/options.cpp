@@ -75,6 +75,11 @@ const std::string& Options::text_of(std::string_view name, OptionType type) cons
   return *value.text;
 }
 
+bool Options::is_given(std::string_view name) const {
+  const OptionSource from = source(name);
+  return from == OptionSource::kFlag || from == OptionSource::kFile;
+}
+
 bool Options::is_set(std::string_view name) const {
   const Value& value = find(name);
   return value.text.has_value() && value.source != OptionSource::kDefault;

@@ -43,6 +43,8 @@ enum class OptionSource { kDefault, kProfile, kEnvironment, kFile, kFlag };
 class Options {
  public:
   bool is_set(std::string_view name) const;     ///< given by flag, file, environment or profile
+  /// Given by the user for this command: by flag or file, not by environment, profile or default.
+  bool is_given(std::string_view name) const;
   bool has_value(std::string_view name) const;  ///< set, or has a non-empty default
   OptionSource source(std::string_view name) const;
   /// The name to use in messages: the flag as typed ("--per_device_train_batch_size"), the file's
@@ -130,9 +132,5 @@ class OptionTable {
   std::map<std::string, size_t, std::less<>> index_;  ///< normalised name or alias -> specs_
   std::map<std::string, std::map<std::string, std::string>> profiles_;
 };
-
-/// The candidate with the smallest edit distance to `word`, if it is near enough to be meant.
-std::optional<std::string> nearest_name(std::string_view word,
-                                        const std::vector<std::string>& candidates);
 
 }  // namespace danlu

@@ -69,6 +69,8 @@ std::string describe(const OptionSpec& spec) {
     for (size_t i = 0; i < spec.choices.size(); ++i) out += (i ? " | " : "") + spec.choices[i];
     out += ")";
   }
+  if (const std::string range = spec.range ? spec.range->brief() : ""; !range.empty())
+    out += fmt::format(" [{}]", range);
   if (spec.required) out += " [required]";
   if (!spec.default_text.empty()) out += fmt::format(" [default: {}]", spec.default_text);
   if (!spec.environment.empty()) out += fmt::format(" [env: {}]", spec.environment);

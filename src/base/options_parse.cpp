@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "base/option_file.h"
 #include "base/option_text.h"
 #include "base/options.h"

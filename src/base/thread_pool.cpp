@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/cpu_quota.h"
+#include "base/control_group.h"
 
 namespace danlu {
 

@@ -8,7 +8,7 @@
 namespace danlu {
 
 /// Threads this process may use: OMP_NUM_THREADS if set, else the CPUs it may run on, or fewer
-/// where its control group grants less (base/cpu_quota.h).
+/// where its control group grants less (base/control_group.h).
 size_t default_thread_count();
 
 /// Runs submitted tasks on `num_threads` threads; the destructor waits for all of them.

@@ -90,6 +90,21 @@ void remove_leftovers(const fs::path& run_dir) {
   }
 }
 
+void remove_all(const fs::path& run_dir) {
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(run_dir)) {
+    const std::string name = entry.path().filename().string();
+    const bool link = entry.is_symlink() && (name == "last" || name == "best");
+    if (link || (entry.is_directory() && load_detail::step_of_name(name)))
+      old.push_back(entry.path());
+  }
+  for (const fs::path& path : old) {
+    // The marker goes first: a half-deleted checkpoint must not look complete.
+    if (!fs::is_symlink(path)) fs::remove(path / "DONE");
+    fs::remove_all(path);
+  }
+}
+
 Loaded open(const fs::path& directory) {
   if (!fs::is_directory(directory))
     throw IoError(fmt::format("{}: no such checkpoint directory", directory.string()));

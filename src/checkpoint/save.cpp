@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
@@ -109,7 +108,7 @@ void rotate(const fs::path& run_dir, int64_t limit, const std::vector<fs::path>&
 }
 
 void point_link(const fs::path& run_dir, const std::string& name, const fs::path& directory) {
-  const fs::path temporary = run_dir / fmt::format(".{}.link-{}", name, ::getpid());
+  const fs::path temporary = run_dir / ("." + name + unique_suffix());
   std::error_code error;
   fs::remove(temporary, error);
   fs::create_directory_symlink(directory.filename(), temporary, error);

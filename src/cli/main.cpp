@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "cli/command.h"
 
 namespace {

@@ -32,7 +32,7 @@ void for_each_stretch(const std::vector<int32_t>& starts, size_t num_tokens, Vis
 
 void append_targets(const Sample& sample, Batch& batch) {
   const size_t base = batch.targets.size(), count = sample.ids.size();
-  batch.targets.resize(base + count, kIgnoredTarget);
+  batch.targets.resize(base + count, kIgnoreLabel);
   if (sample.labels_are_targets) {
     for (size_t i = 0; i < count; ++i) batch.targets[base + i] = sample.labels[i];
   } else {
@@ -41,7 +41,7 @@ void append_targets(const Sample& sample, Batch& batch) {
     });
   }
   for (size_t i = base; i < batch.targets.size(); ++i) {
-    batch.num_targets += batch.targets[i] != kIgnoredTarget;
+    batch.num_targets += batch.targets[i] != kIgnoreLabel;
   }
 }
 

@@ -3,20 +3,20 @@
 #include <cstdint>
 #include <vector>
 
-namespace danlu::data {
+#include "base/ignore_label.h"
 
-/// A target (or label) that carries no loss.
-inline constexpr int32_t kIgnoredTarget = -100;
+namespace danlu::data {
 
 /// A packed micro-batch. Tokens of all samples lie one after the other; no padding exists.
 /// Attention never crosses a segment border.
 struct Batch {
-  std::vector<int64_t> ids;      ///< [N]
-  std::vector<int64_t> targets;  ///< [N]; target of position i, already shifted; -100 = no loss
+  std::vector<int64_t> ids;  ///< [N]
+  std::vector<int64_t>
+      targets;  ///< [N]; target of position i, already shifted; kIgnoreLabel = no loss
   /// [N]; restart at 0 in every segment, or where Sample::position_starts says.
   std::vector<int64_t> positions;
   std::vector<int32_t> segment_starts;  ///< [S+1]; 0 … N
-  int64_t num_targets = 0;              ///< targets != -100
+  int64_t num_targets = 0;              ///< targets != kIgnoreLabel
   int64_t num_samples = 0;              ///< rows of the data set in this batch
 };
 

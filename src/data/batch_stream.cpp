@@ -133,7 +133,7 @@ void BatchStream::check_vocabulary(const Sample& sample, int64_t index) const {
   };
   for (size_t i = 0; i < sample.ids.size(); ++i) require(sample.ids[i], i, "token");
   for (size_t i = 0; i < sample.labels.size(); ++i) {
-    if (sample.labels[i] != kIgnoredTarget) require(sample.labels[i], i, "label");
+    if (sample.labels[i] != kIgnoreLabel) require(sample.labels[i], i, "label");
   }
 }
 

@@ -5,12 +5,11 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/options.h"
+#include "base/nearest_name.h"
+#include "data/readers/row_json.h"
 
 namespace danlu::data {
 namespace {
-
-using text::kIgnoreLabel;
 
 /// Targets after the shift: the first token of a sample is never one.
 int64_t count_targets(const std::vector<int32_t>& labels) {
@@ -70,12 +69,7 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
 
 RowResult RowEncoder::read(const Dataset& dataset, const RawRow& row) const {
   if (!row.is_json) return handler_.read_text(row.text);
-  Json value = Json::parse(row.text, nullptr, false);
-  if (value.is_discarded()) {
-    // Parse again for the message; the line inside the file is looked up only now.
-    refuse_malformed_row(dataset, row);
-  }
-  return handler_.read(value);
+  return handler_.read(parse_row(dataset, row));
 }
 
 void RowEncoder::encode(const Dataset& dataset, const RawRow& row, EncodedBatch* batch) const {

@@ -5,10 +5,10 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/ignore_label.h"
 #include "data/megatron/indexed_writer.h"
 #include "data/megatron/instruction_dataset.h"
 #include "data/packing.h"
-#include "text/conversation.h"
 
 namespace danlu::data {
 namespace {
@@ -47,16 +47,19 @@ Packs one_each(size_t count) {
 
 void write_text_datasets(const TokenStore& store, const fs::path& prefix,
                          const std::vector<std::string>& keys) {
+  std::vector<IndexedWriter> writers;
   for (size_t i = 0; i < keys.size(); ++i) {
-    IndexedWriter writer(fmt::format("{}_{}_document", prefix.string(), keys[i]), TokenType::kI32);
+    IndexedWriter& writer = writers.emplace_back(
+        fmt::format("{}_{}_document", prefix.string(), keys[i]), TokenType::kI32);
     const TokenStore::Stream stream = store.stream(i);
     size_t at = 0;
     for (const int32_t length : stream.lengths()) {
       writer.add_document(stream.tokens().subspan(at, static_cast<size_t>(length)));
       at += static_cast<size_t>(length);
     }
-    writer.commit();
+    writer.finish();
   }
+  for (IndexedWriter& writer : writers) writer.commit();
 }
 
 void write_instruction_datasets(const TokenStore& store, const fs::path& prefix,
@@ -87,7 +90,7 @@ void write_instruction_datasets(const TokenStore& store, const fs::path& prefix,
       const auto seq_length = static_cast<size_t>(settings.seq_length);
       report->padding_tokens += static_cast<int64_t>(seq_length - packed_ids.size());
       packed_ids.resize(seq_length, settings.pad_id);
-      packed_labels.resize(seq_length, text::kIgnoreLabel);
+      packed_labels.resize(seq_length, kIgnoreLabel);
       mask.resize(seq_length, settings.mode == PackMode::kNeat ? 0 : 1);
     }
     id_writer.add_document(packed_ids);
@@ -95,9 +98,8 @@ void write_instruction_datasets(const TokenStore& store, const fs::path& prefix,
     mask_writer.add_document(mask);
   }
   if (packing) report->packed_sequences = packs.size();
-  id_writer.commit();
-  mask_writer.commit();
-  label_writer.commit();
+  for (IndexedWriter* writer : {&id_writer, &mask_writer, &label_writer}) writer->finish();
+  for (IndexedWriter* writer : {&id_writer, &mask_writer, &label_writer}) writer->commit();
 }
 
 }  // namespace danlu::data

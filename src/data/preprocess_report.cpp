@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
+#include "base/ignore_label.h"
 #include "base/progress.h"
-#include "text/conversation.h"
 
 namespace danlu::data {
 namespace {
@@ -21,11 +22,35 @@ Json reasons_to_json(const std::vector<ReasonCount>& reasons) {
   return list;
 }
 
-std::vector<ReasonCount> reasons_from_json(const Json& list) {
+/// object[key], which must be there and of type T.
+template <typename T>
+T member(const Json& object, const char* key) {
+  if (!object.is_object()) throw DataError(fmt::format("no object that could hold \"{}\"", key));
+  const auto value = json_get<T>(object, key);
+  if (!value) throw DataError(fmt::format("\"{}\" is missing", key));
+  return *value;
+}
+
+Json list_member(const Json& object, const char* key) {
+  Json list = member<Json>(object, key);
+  if (!list.is_array()) throw_wrong_type(key, "a list", list);
+  return list;
+}
+
+std::vector<std::string> strings_member(const Json& object, const char* key) {
+  std::vector<std::string> strings;
+  for (const Json& item : list_member(object, key)) {
+    if (!item.is_string()) throw_wrong_type(key, "a list of strings", item);
+    strings.push_back(item);
+  }
+  return strings;
+}
+
+std::vector<ReasonCount> reasons_member(const Json& object, const char* key) {
   std::vector<ReasonCount> reasons;
-  for (const Json& item : list) {
-    reasons.push_back(
-        {item.at("reason"), item.at("count"), item.at("examples").get<std::vector<std::string>>()});
+  for (const Json& item : list_member(object, key)) {
+    reasons.push_back({member<std::string>(item, "reason"), member<int64_t>(item, "count"),
+                       strings_member(item, "examples")});
   }
   return reasons;
 }
@@ -88,18 +113,19 @@ Json PreprocessReport::to_json() const {
 
 PreprocessReport PreprocessReport::from_json(const Json& json) {
   PreprocessReport report;
-  report.datasets = json.at("datasets").get<std::vector<std::string>>();
-  report.rows_read = json.at("rows_read");
-  report.rows_kept = json.at("rows_kept");
-  report.dropped = reasons_from_json(json.at("dropped"));
-  report.truncated = reasons_from_json(json.at("truncated"));
-  const Json& lengths = json.at("lengths");
-  report.lengths = {lengths.at("count"), lengths.at("sum"), lengths.at("min"), lengths.at("max"),
-                    lengths.at("sum_of_squares")};
-  report.target_tokens = json.at("target_tokens");
-  report.packed_sequences = json.at("packed_sequences");
-  report.padding_tokens = json.at("padding_tokens");
-  report.sample = json.at("sample");
+  report.datasets = strings_member(json, "datasets");
+  report.rows_read = member<int64_t>(json, "rows_read");
+  report.rows_kept = member<int64_t>(json, "rows_kept");
+  report.dropped = reasons_member(json, "dropped");
+  report.truncated = reasons_member(json, "truncated");
+  const Json lengths = member<Json>(json, "lengths");
+  report.lengths = {member<int64_t>(lengths, "count"), member<int64_t>(lengths, "sum"),
+                    member<int64_t>(lengths, "min"), member<int64_t>(lengths, "max"),
+                    member<double>(lengths, "sum_of_squares")};
+  report.target_tokens = member<int64_t>(json, "target_tokens");
+  report.packed_sequences = member<int64_t>(json, "packed_sequences");
+  report.padding_tokens = member<int64_t>(json, "padding_tokens");
+  report.sample = member<std::string>(json, "sample");
   return report;
 }
 
@@ -140,8 +166,8 @@ std::string describe_sample(const text::Tokenizer* tokenizer, std::span<const in
   text += "[LABELS] ";
   for (size_t i = 0; i < shown;) {
     size_t end = i;
-    const bool masked = labels[i] == text::kIgnoreLabel;
-    while (end < shown && (labels[end] == text::kIgnoreLabel) == masked) ++end;
+    const bool masked = labels[i] == kIgnoreLabel;
+    while (end < shown && (labels[end] == kIgnoreLabel) == masked) ++end;
     text += masked ? fmt::format("[-100 * {}]", end - i)
                    : decode(tokenizer, labels.subspan(i, end - i));
     i = end;

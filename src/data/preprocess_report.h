@@ -42,6 +42,8 @@ struct PreprocessReport {
 
   int64_t rows_dropped() const { return rows_read - rows_kept; }
   Json to_json() const;
+  /// Errors: DataError if `json` is not what to_json writes, naming what is missing or of another
+  /// type.
   static PreprocessReport from_json(const Json& json);
   /// Several lines for people.
   std::string text() const;

@@ -5,24 +5,24 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstring>
-#include <fstream>
 #include <set>
 
 #include "base/error.h"
+#include "base/file_hash.h"
 #include "base/interrupt.h"
-#include "base/options.h"
+#include "base/log.h"
+#include "base/nearest_name.h"
 #include "base/progress.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "data/formats/columns.h"
 #include "data/preprocess_pipeline.h"
+#include "data/readers/row_json.h"
 
 namespace danlu::data {
 namespace {
 
 constexpr size_t kFirstRows = 64;
-constexpr size_t kHashPieceBytes = 1 << 20;  // a multiple of 32
 /// Raised when the same input would give other tokens than before: old caches are then not taken.
 constexpr int kContentVersion = 1;
 
@@ -39,40 +39,12 @@ std::vector<Json> first_rows(const Dataset& dataset) {
   while (rows.size() < kFirstRows && reader.next_block(&block)) {
     for (const RawRow& row : block) {
       if (rows.size() == kFirstRows) break;
-      Json value = row.is_json ? Json::parse(row.text, nullptr, false) : Json(nullptr);
-      if (value.is_discarded()) refuse_malformed_row(dataset, row);
-      rows.push_back(std::move(value));
+      rows.push_back(row.is_json ? parse_row(dataset, row) : Json(nullptr));
     }
     block.clear();
   }
   if (rows.empty()) throw DataError(fmt::format("[dataset] {}: holds no row", dataset.name));
   return rows;
-}
-
-/// Of the bytes as they lie on disk. Read in pieces: a mapped file would count as memory in use.
-uint64_t hash_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw IoError(fmt::format("{}: cannot read", path.string()));
-  // Four independent lanes: content keys must not cost more than reading does.
-  uint64_t lanes[4] = {1, 2, 3, 4};
-  uint64_t size = 0;
-  std::vector<char> piece(kHashPieceBytes);
-  while (file.read(piece.data(), kHashPieceBytes) || file.gcount() > 0) {
-    const auto count = static_cast<size_t>(file.gcount());
-    std::fill(piece.begin() + static_cast<ptrdiff_t>(count), piece.end(), '\0');
-    size += count;
-    for (size_t at = 0; at < count; at += 32) {
-      for (size_t lane = 0; lane < 4; ++lane) {
-        uint64_t word;
-        std::memcpy(&word, piece.data() + at + 8 * lane, 8);
-        lanes[lane] = (lanes[lane] ^ word) * 0x9E3779B97F4A7C15ull;
-        lanes[lane] ^= lanes[lane] >> 29;
-      }
-    }
-  }
-  uint64_t hash = mix64(size, 0);
-  for (const uint64_t lane : lanes) hash = mix64(hash, lane);
-  return hash;
 }
 
 void count_reason(std::vector<ReasonCount>* reasons, const RowEvent& event,
@@ -134,13 +106,14 @@ class Run {
     for (const PlannedDataset& item : plan_) {
       for (const DataFile& file : item.dataset.files) total_bytes_ += file.size_bytes;
     }
-    if (store->cursor().is_null()) {
-      for (const PlannedDataset& item : plan_) report_.datasets.push_back(item.description);
-      return;
+    try {
+      if (!store->cursor().is_null()) restore(store->cursor());
+    } catch (const DataError& error) {
+      log::warning("unfinished work is damaged and is done again: {}", error.what());
+      store->clear();
     }
-    report_ = PreprocessReport::from_json(store->cursor().at("report"));
-    dataset_ = store->cursor().at("dataset");
-    row_ = store->cursor().at("row");
+    if (!store->cursor().is_null()) return;
+    for (const PlannedDataset& item : plan_) report_.datasets.push_back(item.description);
   }
 
   PreprocessReport finish() {
@@ -160,6 +133,33 @@ class Run {
   }
 
  private:
+  /// Errors: DataError if cursor() did not write `cursor` for this plan.
+  void restore(const Json& cursor) {
+    if (!cursor.is_object()) throw DataError("the cursor is not an object");
+    const auto dataset = json_get<int64_t>(cursor, "dataset"),
+               row = json_get<int64_t>(cursor, "row");
+    const auto report = json_get<Json>(cursor, "report");
+    if (!dataset || *dataset < 0 || *dataset >= std::ssize(plan_) || !row || *row < 0 || !report) {
+      throw DataError("the cursor points at no data set or row, or lacks its report");
+    }
+    PreprocessReport earlier = PreprocessReport::from_json(*report);
+    int64_t sequences = 0, tokens = 0;
+    const size_t counted_streams = counts_every_stream() ? store_->num_streams() : 1;
+    for (size_t stream = 0; stream < counted_streams; ++stream) {
+      sequences += std::ssize(store_->stream(stream).lengths());
+      tokens += std::ssize(store_->stream(stream).tokens());
+    }
+    if (earlier.lengths.count != sequences || earlier.lengths.sum != tokens) {
+      throw DataError("the cursor's report is not of these tokens");
+    }
+    report_ = std::move(earlier);
+    dataset_ = static_cast<size_t>(*dataset);
+    row_ = *row;
+  }
+
+  /// Labels are as long as their ids: only one of them is counted.
+  bool counts_every_stream() const { return settings_.kind == EncodedKind::kTexts; }
+
   void encode_dataset(const PlannedDataset& item) {
     const RowEncoder encoder(settings_, *item.handler);
     const size_t workers = run_.num_workers ? run_.num_workers : default_thread_count();
@@ -186,17 +186,15 @@ class Run {
     report_.rows_kept += batch.rows_kept;
     report_.target_tokens += batch.target_tokens;
     row_ += batch.rows;
-    const bool is_text = settings_.kind == EncodedKind::kTexts;
     for (size_t stream = 0; stream < batch.tokens.size(); ++stream) {
       store_->append(stream, batch.tokens[stream], batch.lengths[stream]);
-      // Labels are as long as their ids: only one of them is counted.
-      if (stream > 0 && !is_text) continue;
+      if (stream > 0 && !counts_every_stream()) continue;
       for (const int32_t length : batch.lengths[stream]) report_.lengths.add(length);
     }
     if (report_.sample.empty() && !batch.lengths.empty() && !batch.lengths[0].empty()) {
       const auto length = static_cast<size_t>(batch.lengths[0][0]);
-      const auto labels =
-          is_text ? std::span<const int32_t>() : std::span(batch.tokens[1]).first(length);
+      const auto labels = counts_every_stream() ? std::span<const int32_t>()
+                                                : std::span(batch.tokens[1]).first(length);
       report_.sample = describe_sample(settings_.tokenizer.get(),
                                        std::span(batch.tokens[0]).first(length), labels);
     }
@@ -221,10 +219,9 @@ class Run {
 
   [[noreturn]] void stop(int signal) {
     store_->commit(cursor());
-    const std::string message = fmt::format(
-        "stopped after {} rows; run the same command again to go on from there", report_.rows_read);
-    if (signal == SIGTERM) throw TerminatedError(message);
-    throw InterruptedError(message);
+    throw_interrupted(
+        signal, fmt::format("stopped after {} rows; run the same command again to go on from there",
+                            report_.rows_read));
   }
 
   void check_usable() const {

@@ -6,14 +6,40 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace danlu::data {
 namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
 constexpr const char* kJournal = "journal.json";
+
+struct Journal {
+  std::vector<uint64_t> sizes_bytes;
+  Json cursor;
+};
+
+/// Nullopt if there is none, or one of other work. Errors: DataError if it is damaged.
+std::optional<Journal> read_journal(const fs::path& path, const std::string& key,
+                                    size_t num_files) {
+  if (!fs::exists(path)) return std::nullopt;
+  const Json json = read_json_file(path);
+  if (!json.is_object()) throw DataError(path.string() + ": not an object");
+  if (json_get<std::string>(json, "key").value_or("") != key) return std::nullopt;
+  const Json sizes = json_get<Json>(json, "sizes").value_or(nullptr);
+  Journal journal;
+  journal.cursor = json_get<Json>(json, "cursor").value_or(nullptr);
+  bool good = sizes.is_array() && sizes.size() == num_files && !journal.cursor.is_null();
+  for (size_t i = 0; good && i < num_files; ++i) {
+    good = sizes[i].is_number_unsigned() && sizes[i].get<uint64_t>() % sizeof(int32_t) == 0;
+    if (good) journal.sizes_bytes.push_back(sizes[i].get<uint64_t>());
+  }
+  if (!good) throw DataError(path.string() + ": no sizes of the files, or no cursor");
+  return journal;
+}
 
 std::span<const int32_t> as_int32(const MappedFile& file) {
   return {reinterpret_cast<const int32_t*>(file.bytes().data()), file.size() / sizeof(int32_t)};
@@ -39,9 +65,9 @@ struct TokenStore::File {
                   hint);
   }
 
-  void open(const fs::path& file, uint64_t keep_bytes) {
-    path = file;
-    fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  void open(uint64_t keep_bytes) {
+    buffer.clear();
+    if (fd < 0) fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) fail("create");
     if (::ftruncate(fd, static_cast<off_t>(keep_bytes)) != 0) fail("cut");
     if (::lseek(fd, 0, SEEK_END) < 0) fail("seek in");
@@ -73,36 +99,57 @@ struct TokenStore::File {
 TokenStore::TokenStore(fs::path directory, std::string key, size_t num_streams)
     : directory_(std::move(directory)), key_(std::move(key)) {
   require_writable_directory(directory_);
-  Json journal;
-  if (fs::exists(directory_ / kJournal)) {
-    try {
-      journal = read_json_file(directory_ / kJournal);
-      if (journal.value("key", "") != key_ || journal.at("sizes").size() != 2 * num_streams) {
-        journal = nullptr;
-      }
-    } catch (const std::exception&) {
-      journal = nullptr;
-    }
-  }
-  const auto open_all = [&] {
-    files_.clear();
-    for (size_t i = 0; i < 2 * num_streams; ++i) {
-      const auto keep = journal.is_null() ? 0 : journal["sizes"][i].get<uint64_t>();
+  for (size_t i = 0; i < num_streams; ++i) {
+    for (const char* kind : {"tokens", "lengths"}) {
       files_.push_back(std::make_unique<File>());
-      const fs::path path =
-          directory_ / fmt::format("{}.{}", i / 2, i % 2 == 0 ? "tokens" : "lengths");
-      std::error_code missing;
-      // A file shorter than the journal says cannot be trusted (the disk lost it): start anew.
-      if (keep > 0 && (fs::file_size(path, missing) < keep || missing)) return false;
-      files_.back()->open(path, keep);
+      files_.back()->path = directory_ / fmt::format("{}.{}", i, kind);
     }
-    return true;
-  };
-  if (!open_all()) {
-    journal = nullptr;
-    open_all();
   }
-  if (!journal.is_null()) cursor_ = journal["cursor"];
+  try {
+    const auto journal = read_journal(directory_ / kJournal, key_, files_.size());
+    if (journal && !open_files(journal->sizes_bytes)) {
+      throw DataError((directory_ / kJournal).string() + ": does not fit the files beside it");
+    }
+    if (journal) {
+      cursor_ = journal->cursor;
+      return;
+    }
+  } catch (const DataError& error) {
+    log::warning("unfinished work is damaged and is done again: {}", error.what());
+  }
+  clear();
+}
+
+bool TokenStore::open_files(std::span<const uint64_t> sizes_bytes) {
+  for (size_t i = 0; i < files_.size(); ++i) {
+    std::error_code missing;
+    const uint64_t size = fs::file_size(files_[i]->path, missing);
+    // A file shorter than the journal says cannot be trusted: the disk lost it.
+    if (sizes_bytes[i] > 0 && (missing || size < sizes_bytes[i])) return false;
+  }
+  for (size_t i = 0; i < files_.size(); ++i) files_[i]->open(sizes_bytes[i]);
+  return lengths_fit_tokens();
+}
+
+bool TokenStore::lengths_fit_tokens() const {
+  for (size_t i = 0; i < num_streams(); ++i) {
+    const Stream one = stream(i);
+    int64_t tokens = 0;
+    for (const int32_t length : one.lengths()) {
+      if (length < 0) return false;
+      tokens += length;
+    }
+    if (tokens != std::ssize(one.tokens())) return false;
+  }
+  return true;
+}
+
+void TokenStore::clear() {
+  cursor_ = nullptr;
+  // Before the files change: they must never lie beside a journal that is not theirs.
+  std::error_code missing;
+  fs::remove(directory_ / kJournal, missing);
+  for (const auto& file : files_) file->open(0);
 }
 
 TokenStore::~TokenStore() = default;

@@ -19,8 +19,8 @@ namespace danlu::data {
 /// Not thread-safe; one process at a time (see FileLock).
 class TokenStore {
  public:
-  /// Continues what `directory` holds if its journal carries `key`, else starts anew.
-  /// Errors: IoError.
+  /// Continues what `directory` holds if its journal carries `key`, else starts anew; with a
+  /// warning if the journal is damaged or does not fit the files. Errors: IoError.
   TokenStore(std::filesystem::path directory, std::string key, size_t num_streams);
   ~TokenStore();
   TokenStore(const TokenStore&) = delete;
@@ -28,6 +28,8 @@ class TokenStore {
 
   /// What the last commit said; null in a new store.
   const Json& cursor() const { return cursor_; }
+  /// Starts anew: nothing is in the store. Errors: IoError.
+  void clear();
   /// `lengths` cut `tokens` into sequences. Errors: IoError (disk full).
   void append(size_t stream, std::span<const int32_t> tokens, std::span<const int32_t> lengths);
   /// Makes what was appended visible to stream(), but not certain.
@@ -47,9 +49,13 @@ class TokenStore {
     MappedFile tokens_, lengths_;
   };
   Stream stream(size_t index) const;
+  size_t num_streams() const { return files_.size() / 2; }
 
  private:
   struct File;
+  bool open_files(std::span<const uint64_t> sizes_bytes);
+  bool lengths_fit_tokens() const;
+
   std::filesystem::path directory_;
   std::string key_;
   Json cursor_;

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "data/megatron/indexed_dataset.h"
 #include "data/megatron/instruction_dataset.h"
+#include "data/megatron/splits.h"
 #include "data/preprocess_output.h"
 #include "data/preprocess_run.h"
 #include "data/sample_cache.h"
@@ -52,7 +53,16 @@ std::optional<PreprocessReport> finished_report(const SampleSpec& spec,
                                                 const std::vector<PlannedDataset>& plan,
                                                 const fs::path& entry) {
   if (!fs::exists(entry / kManifest)) return std::nullopt;
-  auto report = PreprocessReport::from_json(read_json_file(entry / kManifest).at("report"));
+  PreprocessReport report;
+  try {
+    const Json manifest = read_json_file(entry / kManifest);
+    if (!manifest.is_object()) throw DataError("not an object");
+    report = PreprocessReport::from_json(json_get<Json>(manifest, "report").value_or(nullptr));
+  } catch (const DataError& error) {
+    log::warning("{}: damaged, the tokens are made again: {}", (entry / kManifest).string(),
+                 error.what());
+    return std::nullopt;
+  }
   if (spec.strict && report.rows_dropped() > 0) return std::nullopt;
   log::info("tokens from the cache: {}", entry.string());
   // Equal content may have had another name when it was cached.
@@ -157,6 +167,26 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> split_samples(int64_t size
   return {std::move(train), std::move(val)};
 }
 
+/// The samples [range.begin, range.end) of `base`; null for none.
+std::shared_ptr<const SampleSource> samples_in(std::shared_ptr<const SampleSource> base,
+                                               IdRange range) {
+  if (range.size() <= 0) return nullptr;
+  std::vector<int64_t> ids(static_cast<size_t>(range.size()));
+  std::iota(ids.begin(), ids.end(), range.begin);
+  return std::make_shared<SelectedSource>(std::move(base), std::move(ids));
+}
+
+void hold_out_by_split(const std::string& split_text, TrainValSamples* samples) {
+  const auto all = samples->train;
+  const auto ranges = legacy_split_ranges(split_text, all->size());
+  samples->train = samples_in(all, ranges[0]);
+  samples->val = samples_in(all, ranges[1]);
+  if (!samples->train) {
+    throw DataError(fmt::format("--split {}: none of the {} samples is left for training",
+                                split_text, all->size()));
+  }
+}
+
 std::shared_ptr<const SampleSource> pack(std::shared_ptr<const SampleSource> base,
                                          const SampleSpec& spec, PreprocessReport* report) {
   std::vector<int32_t> lengths;
@@ -204,11 +234,17 @@ TrainValSamples open_or_build_samples(const SampleSpec& spec) {
   if (spec.packing && spec.max_length <= 0) {
     throw UsageError("[packing] needs --max_length: the length of the sequences to fill");
   }
+  if (!spec.split_text.empty() && !spec.val_datasets.empty()) {
+    throw UsageError(
+        "[split] --split and --val_dataset both say what is held out; give one of them");
+  }
   TrainValSamples result;
   result.train = open_side(spec, spec.datasets, &result.report);
   if (!spec.val_datasets.empty()) {
     PreprocessReport of_val;
     result.val = open_side(spec, spec.val_datasets, &of_val);
+  } else if (!spec.split_text.empty()) {
+    hold_out_by_split(spec.split_text, &result);
   } else if (spec.val_ratio > 0 && result.train->size() > 1) {
     auto [train, val] = split_samples(result.train->size(), spec.val_ratio, spec.seed);
     result.val = std::make_shared<SelectedSource>(result.train, std::move(val));

@@ -27,6 +27,9 @@ struct SampleSpec {
   bool append_eod = false;      ///< end every sample with it
   bool packing = false;  ///< fill sequences of max_length with several samples, segments kept
   double val_ratio = 0;  ///< share of samples split off for validation, drawn by `seed`
+  /// Megatron's --split, "949,50,1": shares of the samples in file order, as MindSpeed-LLM cuts
+  /// instruction data (legacy_split_ranges). The test share is left out. Wins over val_ratio.
+  std::string split_text = {};
   uint64_t seed = 42;
   bool strict = false;                   ///< bad rows are errors
   std::filesystem::path cache_dir = {};  ///< "": default_cache_dir()
@@ -50,7 +53,8 @@ void require_cache_directory(const std::filesystem::path& directory);
 /// Opens or builds the samples of a run. A cache entry is found by the content of files, tokenizer,
 /// template and settings; work that was killed is continued; several processes may ask at once.
 /// Logs the layout detected and what was taken from the cache.
-/// Errors: UsageError, DataError, IoError, ModelError as the parts below say.
+/// Errors: UsageError (split_text beside val_datasets), DataError (nothing left for training),
+/// IoError, ModelError as the parts below say.
 TrainValSamples open_or_build_samples(const SampleSpec& spec);
 
 /// Plain texts as a Megatron data set for pre-training (`<result>.bin`, `<result>.idx`), from rows

@@ -47,6 +47,7 @@ std::vector<Candidate> best_candidates(at::Tensor logits_BV, const std::vector<B
   std::vector<Candidate> candidates;
   for (size_t b = 0; b < beams.size(); ++b) {
     const std::span<float> row = answerable(logits_BV, b, request);
+    require_usable_logits(row);
     log_softmax_in_place(row);
     std::vector<text::TokenId> seen = request.prompt;
     seen.insert(seen.end(), beams[b].ids.begin(), beams[b].ids.end());
@@ -80,10 +81,39 @@ void add_hypothesis(std::vector<Hypothesis>& finished, Hypothesis hypothesis, si
   if (finished.size() > num_beams) finished.pop_back();
 }
 
-/// The best of what ended and, if the search ran out of length, of what is still growing.
+/// The beams of the next step, at most num_beams; candidates that end an answer go to `finished`.
+template <typename Fork>
+std::vector<Beam> grow(const std::vector<Candidate>& candidates, const std::vector<Beam>& beams,
+                       const Request& request, const Fork& fork,
+                       std::vector<Hypothesis>& finished) {
+  const size_t num_beams = static_cast<size_t>(request.sampling.num_beams);
+  std::vector<Beam> grown;
+  for (size_t rank = 0; rank < candidates.size() && grown.size() < num_beams; ++rank) {
+    const Candidate& candidate = candidates[rank];
+    const std::vector<text::TokenId>& ids = beams[candidate.beam].ids;
+    if (std::find(request.stop_ids.begin(), request.stop_ids.end(), candidate.id) !=
+        request.stop_ids.end()) {
+      // As HF: an ending that did not make it into the first num_beams is not kept.
+      if (rank < num_beams) {
+        add_hypothesis(
+            finished,
+            {ids, normalised(candidate.score, ids.size() + 1, request.sampling.length_penalty)},
+            num_beams);
+      }
+      continue;
+    }
+    Beam beam{fork(beams[candidate.beam].sequence), ids, candidate.score};
+    beam.ids.push_back(candidate.id);
+    grown.push_back(std::move(beam));
+  }
+  return grown;
+}
+
+/// The best of what ended and, if the search ran out of length or was cancelled, of what is still
+/// growing.
 Answer best_answer(std::vector<Hypothesis> finished, const std::vector<Beam>& beams,
                    const Request& request, FinishReason reason) {
-  if (reason == FinishReason::kLength) {
+  if (reason != FinishReason::kStop) {
     for (const Beam& beam : beams) {
       const double score = normalised(beam.score, beam.ids.size(), request.sampling.length_penalty);
       add_hypothesis(finished, {beam.ids, score}, static_cast<size_t>(request.sampling.num_beams));
@@ -97,7 +127,8 @@ Answer best_answer(std::vector<Hypothesis> finished, const std::vector<Beam>& be
 
 }  // namespace beam_detail
 
-Answer beam_search(const models::CausalLM& model, const Request& request, GenerationStats* stats) {
+Answer beam_search(const models::CausalLM& model, const Request& request, GenerationStats* stats,
+                   const IsCancelled& is_cancelled) {
   using namespace beam_detail;
   request.sampling.validate();
   check_prompt(model.config(), request.prompt);
@@ -112,25 +143,9 @@ Answer beam_search(const models::CausalLM& model, const Request& request, Genera
   for (size_t step = 0; static_cast<int64_t>(step) < request.max_new_tokens; ++step) {
     const at::Tensor logits_BV = next_logits(model, cache, inputs);
     const std::vector<Candidate> candidates = best_candidates(logits_BV, beams, request, step);
-    std::vector<Beam> grown;
-    for (size_t rank = 0; rank < candidates.size() && grown.size() < num_beams; ++rank) {
-      const Candidate& candidate = candidates[rank];
-      const std::vector<text::TokenId>& ids = beams[candidate.beam].ids;
-      if (std::find(request.stop_ids.begin(), request.stop_ids.end(), candidate.id) !=
-          request.stop_ids.end()) {
-        // As HF: an ending that did not make it into the first num_beams is not kept.
-        if (rank < num_beams) {
-          add_hypothesis(
-              finished,
-              {ids, normalised(candidate.score, step + 1, request.sampling.length_penalty)},
-              num_beams);
-        }
-        continue;
-      }
-      Beam beam{cache.fork(beams[candidate.beam].sequence), ids, candidate.score};
-      beam.ids.push_back(candidate.id);
-      grown.push_back(std::move(beam));
-    }
+    std::vector<Beam> grown = grow(
+        candidates, beams, request, [&](SequenceId parent) { return cache.fork(parent); },
+        finished);
     for (const Beam& beam : beams) cache.remove(beam.sequence);
     beams = std::move(grown);
     if (beams.empty()) {
@@ -141,6 +156,10 @@ Answer beam_search(const models::CausalLM& model, const Request& request, Genera
         normalised(candidates[0].score, step + 1, request.sampling.length_penalty);
     if (finished.size() == num_beams && finished.back().score >= best_possible) {
       reason = FinishReason::kStop;
+      break;
+    }
+    if (is_cancelled && is_cancelled()) {
+      reason = FinishReason::kCancelled;
       break;
     }
     if (window > 0 && static_cast<int64_t>(request.prompt.size() + step + 1) >= window) break;

@@ -52,6 +52,13 @@ bool accept_token(Running& running, text::TokenId id, int64_t max_positions,
          static_cast<int64_t>(running.answer.ids.size()) >= running.request->max_new_tokens;
 }
 
+/// What was answered so far stays; the requests from `next` on were not begun.
+void cancel_unfinished(std::vector<Running>& running, size_t next, std::vector<Answer>& answers) {
+  for (Running& r : running) answers[r.index] = std::move(r.answer);
+  for (Running& r : running) answers[r.index].reason = FinishReason::kCancelled;
+  for (size_t i = next; i < answers.size(); ++i) answers[i].reason = FinishReason::kCancelled;
+}
+
 }  // namespace generate_detail
 
 void check_prompt(const arch::ModelConfig& config, const std::vector<text::TokenId>& prompt) {
@@ -74,7 +81,8 @@ void check_prompt(const arch::ModelConfig& config, const std::vector<text::Token
 }
 
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
-                             int64_t batch_size, const OnToken& on_token, GenerationStats* stats) {
+                             int64_t batch_size, const OnToken& on_token, GenerationStats* stats,
+                             const IsCancelled& is_cancelled) {
   using namespace generate_detail;
   for (const Request& request : requests) {
     request.sampling.validate();
@@ -87,6 +95,10 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
   std::vector<Running> running;
   size_t next = 0;
   while (next < requests.size() || !running.empty()) {
+    if (is_cancelled && is_cancelled()) {
+      cancel_unfinished(running, next, answers);
+      break;
+    }
     const double start_s = now_s();
     bool prefill = false;
     while (next < requests.size() &&

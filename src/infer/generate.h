@@ -33,6 +33,9 @@ struct Answer {
 /// Called for every new token of request `index`; false cancels that request.
 using OnToken = std::function<bool(size_t index, text::TokenId id)>;
 
+/// Asked between steps; true ends everything that is not finished (FinishReason::kCancelled).
+using IsCancelled = std::function<bool()>;
+
 /// Counts of one generate call.
 struct GenerationStats {
   int64_t prompt_tokens = 0, new_tokens = 0;
@@ -42,16 +45,17 @@ struct GenerationStats {
 /// Answers all requests, at most `batch_size` at a time; a finished one makes room for the next.
 /// The answer to a request does not depend on what else is in the batch, beyond rounding of the
 /// arithmetic. Errors: DataError if a prompt is empty, holds an id outside the vocabulary, or does
-/// not fit the model's window.
+/// not fit the model's window; NumericError if the model gives logits that are not numbers.
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token = {},
-                             GenerationStats* stats = nullptr);
+                             GenerationStats* stats = nullptr,
+                             const IsCancelled& is_cancelled = {});
 
 /// Beam search over one request (sampling.num_beams >= 2), scored as HF's beam search:
 /// log-probability divided by length^length_penalty. With do_sample, beams are drawn without
-/// replacement instead of taken.
+/// replacement instead of taken. Errors: as generate.
 Answer beam_search(const models::CausalLM& model, const Request& request,
-                   GenerationStats* stats = nullptr);
+                   GenerationStats* stats = nullptr, const IsCancelled& is_cancelled = {});
 
 /// A conversation that keeps its cache: each call reuses the longest common prefix with the call
 /// before.

@@ -94,6 +94,21 @@ void SamplingParams::validate() const {
           static_cast<double>(num_beams));
 }
 
+void require_usable_logits(std::span<const float> logits_V) {
+  bool any_finite = false;
+  const char* what = nullptr;
+  for (const float logit : logits_V) {
+    if (std::isnan(logit)) what = "NaN";
+    if (logit == std::numeric_limits<float>::infinity()) what = "infinite";
+    any_finite |= std::isfinite(logit);
+  }
+  if (!what && !any_finite) what = "no finite";
+  if (!what) return;
+  throw NumericError(fmt::format("[sampling] the model produced {} logits", what),
+                     {"try --dtype fp32, and `danlu verify` on the model",
+                      "请尝试 --dtype fp32，并用 danlu verify 检查模型"});
+}
+
 void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
                     const SamplingParams& params) {
   using namespace sampling_detail;
@@ -114,13 +129,7 @@ double uniform_at(uint64_t seed, uint64_t stream, uint64_t step) {
 
 int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
                      const SamplingParams& params, uint64_t stream, uint64_t step) {
-  for (const float logit : logits_V) {
-    if (std::isnan(logit)) {
-      throw NumericError("[sampling] the model produced NaN logits",
-                         {"try --dtype fp32, and `danlu verify` on the model",
-                          "请尝试 --dtype fp32，并用 danlu verify 检查模型"});
-    }
-  }
+  require_usable_logits(logits_V);
   process_logits(logits_V, seen, params);
   if (!params.do_sample) {
     return static_cast<int32_t>(std::max_element(logits_V.begin(), logits_V.end()) -

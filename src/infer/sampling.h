@@ -24,6 +24,10 @@ struct SamplingParams {
   void validate() const;
 };
 
+/// Errors: NumericError if a logit is NaN or +inf, or if none is finite: no token could be chosen
+/// from them. Ask before process_logits, which makes -inf of its own.
+void require_usable_logits(std::span<const float> logits_V);
+
 /// Applies the penalty, then temperature, top-k, top-p, min-p, in the order of HF's `generate`.
 /// logits_V: f32, changed in place; removed tokens become -inf. `seen`: prompt and answer so far.
 void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
@@ -31,6 +35,7 @@ void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
 
 /// The next token. Greedy: the first largest logit. Sampling: one draw that depends on
 /// (seed, stream, step) only, so a request gives the same answer alone and in a batch.
+/// Errors: as require_usable_logits.
 int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
                      const SamplingParams& params, uint64_t stream, uint64_t step);
 

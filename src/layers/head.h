@@ -1,5 +1,6 @@
 // layers/head.h: token embedding and output head.
 #pragma once
+#include "layers/linear.h"
 #include "layers/parameter.h"
 #include "ops/embedding.h"
 #include "ops/norm_head.h"
@@ -12,10 +13,10 @@ struct Embedding {
 };
 
 struct Head {
-  Parameter weight;         ///< [V, H]; a tied head shares the embedding's tensor
+  Linear linear;            ///< [V, H]; a tied head shares the embedding's tensor
   bool normalised = false;  ///< rows are used at length one
   at::Tensor effective_weight() const {
-    return normalised ? ops::norm_head(weight.tensor) : weight.tensor;
+    return normalised ? ops::norm_head(linear.weight.tensor) : linear.weight.tensor;
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "base/ignore_label.h"
 #include "ops/check.h"
 
 namespace danlu::models {
@@ -27,7 +28,7 @@ PaddedBatch pack_padded(const at::Tensor& ids_BT, const at::Tensor& mask_BT,
   }
   batch.input.segments = {starts, starts};
   if (labels_BT.defined()) {
-    const at::Tensor next = at::full_like(labels_BT, -100, at::kLong);
+    const at::Tensor next = at::full_like(labels_BT, kIgnoreLabel, at::kLong);
     next.narrow(1, 0, columns - 1).copy_(labels_BT.narrow(1, 1, columns - 1));
     batch.targets_N = next.reshape({-1}).index_select(0, batch.index_N);
   }

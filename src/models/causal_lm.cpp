@@ -2,10 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include <regex>
-
 #include "base/error.h"
 #include "base/file.h"
+#include "base/pattern.h"
 #include "base/rng.h"
 #include "models/causal_lm_impl.h"
 #include "models/rope.h"
@@ -67,21 +66,18 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
         dropout_seed
             ? mix64(*dropout_seed, passes++)
             : static_cast<uint64_t>(at::randint(INT64_MAX, {1}, at::kLong).item<int64_t>());
-    head_dropout_seed = mix64(pass->dropout_seed, hash_bytes(network.output.path));
+    head_dropout_seed = mix64(pass->dropout_seed, hash_bytes(network.head.linear.path));
   }
   return pass;
 }
 
-CausalLM::Impl::HeadProduct CausalLM::Impl::head_product(const at::Tensor& hidden_NH) const {
-  if (!network.output.adapter) return {hidden_NH, network.head.effective_weight()};
-  const layers::LoraAdapter& adapter = *network.output.adapter;
+ops::HeadAddition CausalLM::Impl::head_addition(const at::Tensor& hidden_NH) const {
+  if (!network.head.linear.adapter) return {};
+  const layers::LoraAdapter& adapter = *network.head.linear.adapter;
   const bool drops = training && adapter.dropout > 0;
   const at::Tensor input_NH =
       drops ? ops::dropout(hidden_NH, adapter.dropout, head_dropout_seed) : hidden_NH;
-  // [h | s A h] [W | B]^T = W h + s B A h: one product, so the fused loss needs no second kind.
-  const at::Tensor low_NR = ops::linear(input_NH, adapter.a_RI) * adapter.scale;
-  return {at::cat({hidden_NH, low_NR}, 1),
-          at::cat({network.output.weight.tensor, adapter.b_OR}, 1)};
+  return {ops::linear(input_NH, adapter.a_RI) * adapter.scale, adapter.b_OR};
 }
 
 CausalLM::CausalLM(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device)
@@ -123,15 +119,15 @@ void CausalLM::freeze(const std::vector<std::string>& patterns) {
     const bool thaws = pattern.rfind('!', 0) == 0;
     bool matched = false;
     try {
-      const std::regex expression(thaws ? pattern.substr(1) : pattern);
+      const Pattern expression(thaws ? pattern.substr(1) : pattern);
       for (BaseParameter& parameter : impl_->base) {
-        if (!parameter.spec.tied_to.empty() || !std::regex_search(parameter.spec.name, expression))
+        if (!parameter.spec.tied_to.empty() || !expression.is_found_in(parameter.spec.name))
           continue;
         parameter.trainable = thaws;
         matched = true;
       }
-    } catch (const std::regex_error& error) {
-      throw UsageError("[freeze] '" + pattern + "' is not a regular expression: " + error.what());
+    } catch (const PatternError& error) {
+      throw UsageError("[freeze] " + std::string(error.what()), error.hint());
     }
     if (!matched) {
       throw UsageError("[freeze] '" + pattern + "' matches no parameter; names look like '" +
@@ -169,7 +165,7 @@ at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
 }
 
 at::Tensor CausalLM::logits(const at::Tensor& hidden_nH) const {
-  const layers::Linear& output = impl_->network.output;
+  const layers::Linear& output = impl_->network.head.linear;
   const at::Tensor logits_nV =
       output.adapter ? layers::adapted_linear(hidden_nH, output.weight.tensor, *output.adapter,
                                               /*dropout=*/false, /*dropout_seed=*/0)
@@ -183,9 +179,9 @@ LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N,
   ops::HeadOptions options;
   options.z_loss_weight = impl_->config.z_loss_weight;
   options.grad_scale = grad_scale;
-  const Impl::HeadProduct head = impl_->head_product(hidden_NH);
   const ops::CrossEntropy result =
-      ops::head_cross_entropy(head.input_NX, head.weight_VX, targets_N.to(device()), options);
+      ops::head_cross_entropy(hidden_NH, impl_->network.head.effective_weight(),
+                              targets_N.to(device()), options, impl_->head_addition(hidden_NH));
   return {result.sum, result.num_targets, result.num_correct};
 }
 

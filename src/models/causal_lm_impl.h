@@ -4,6 +4,7 @@
 
 #include "models/causal_lm.h"
 #include "models/network.h"
+#include "ops/cross_entropy.h"
 #include "weights/peft.h"
 
 namespace danlu::models {
@@ -33,12 +34,8 @@ struct CausalLM::Impl {
 
   Impl(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
   std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input);
-  /// Two factors whose product input_NX weight_VX^T is the logits, an adapter on the head included
-  /// (with its dropout while training).
-  struct HeadProduct {
-    at::Tensor input_NX, weight_VX;
-  };
-  HeadProduct head_product(const at::Tensor& hidden_NH) const;
+  /// What an adapter on the head adds to the logits (with its dropout while training).
+  ops::HeadAddition head_addition(const at::Tensor& hidden_NH) const;
   /// from_file: as PEFT does, targets that this model lacks are passed over while one is found.
   void add_adapters(const weights::PeftConfig& config, uint64_t seed, bool from_file = false);
   /// Makes `requires_grad` of every base tensor agree with `trainable`.

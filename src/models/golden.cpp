@@ -17,6 +17,24 @@ namespace golden_detail {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+/// Lets gradients flow to tensors, and when it goes puts them back as they were.
+class GradientsOn {
+ public:
+  void add(const at::Tensor& tensor) {
+    before_.emplace_back(tensor, tensor.requires_grad());
+    tensor.requires_grad_(true);
+  }
+  GradientsOn() = default;
+  GradientsOn(const GradientsOn&) = delete;
+  GradientsOn& operator=(const GradientsOn&) = delete;
+  ~GradientsOn() {
+    for (const auto& [tensor, required] : before_) tensor.requires_grad_(required);
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, bool>> before_;
+};
+
 class Comparison {
  public:
   Comparison(CausalLM& model, const weights::TensorSource& golden, double tolerance)
@@ -89,6 +107,8 @@ class Comparison {
 
   void compare_loss(const PaddedBatch& batch) {
     const std::vector<NamedTensor> wanted = parameters_with_gradients();
+    GradientsOn gradients;
+    for (const NamedTensor& parameter : wanted) gradients.add(parameter.tensor);
     const LossSum loss = model_.loss(batch.input, batch.targets_N);
     if (loss.num_targets == 0) throw ModelError("[golden] labels hold no target");
     const at::Tensor mean = loss.sum / static_cast<double>(loss.num_targets);
@@ -117,7 +137,6 @@ class Comparison {
                          {"give --adapters if the file is about adapters",
                           "若文件涉及 LoRA，请给出 --adapters"});
       }
-      it->second.tensor.requires_grad_(true);
       wanted.push_back(it->second);
     }
     return wanted;

@@ -28,7 +28,8 @@ struct GoldenReport {
 /// attention_mask and labels (-100 ignored, shifted here), logits, loss, grad.<parameter>,
 /// hidden_states.<k>, long_input_ids and long_logits, gen_prompt_ids and gen_output_ids (greedy),
 /// logits_merged (with adapters: merges them, last of all). Masked positions are not compared.
-/// Gradients are taken of parameters the file names; they are left cleared. Errors: ModelError if
+/// Gradients are taken of the parameters the file names, frozen ones included; they are left
+/// cleared, and what was frozen stays so. Errors: ModelError if
 /// the file has none of it, or a shape that does not fit.
 GoldenReport compare_with_golden(CausalLM& model, const weights::TensorSource& golden,
                                  double tolerance);

@@ -2,8 +2,6 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <regex>
-#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -12,52 +10,33 @@
 #include "device/dtype.h"
 #include "models/causal_lm_impl.h"
 #include "models/tensor_io.h"
+#include "weights/fit.h"
 
 namespace danlu::models {
 namespace load_detail {
 
-bool is_ignored(const std::string& name, const std::vector<std::regex>& ignored) {
-  for (const std::regex& expression : ignored) {
-    if (std::regex_match(name, expression)) return true;
-  }
-  return false;
-}
-
 /// Errors: ModelError if `source` lacks, adds or reshapes a tensor.
-void check_names(const weights::TensorSource& source, const std::vector<BaseParameter>& base,
-                 const std::string& family) {
-  std::vector<std::regex> ignored;
-  for (const std::string& pattern : arch::family_named(family).ignored_names)
-    ignored.emplace_back(pattern);
-  std::set<std::string> expected;
-  std::vector<std::string> missing, unknown, reshaped;
-  for (const BaseParameter& parameter : base) {
-    expected.insert(parameter.spec.name);
-    const weights::TensorInfo* info = source.find(parameter.spec.name);
-    if (!info) {
-      if (parameter.spec.tied_to.empty()) missing.push_back(parameter.spec.name);
-      continue;
-    }
-    if (info->shape != parameter.spec.shape) {
-      reshaped.push_back(info->name + " is " + shape_text(info->shape) + " in " +
-                         source.file_of(info->name).string() + ", the config asks for " +
-                         shape_text(parameter.spec.shape));
-    }
-    if (!is_floating(info->dtype)) {
-      reshaped.push_back(info->name + " has the dtype " + std::string(dtype_name(info->dtype)) +
-                         ", which is no floating one");
-    }
+void check_fit(const arch::ModelConfig& config, const weights::TensorSource& source) {
+  const weights::Misfit misfit = weights::misfit_of(config, source);
+  std::vector<std::string> missing, unknown, other;
+  for (const arch::ParamSpec& spec : misfit.missing) missing.push_back(spec.name);
+  for (const weights::TensorInfo& info : misfit.unknown) unknown.push_back(info.name);
+  for (const weights::Misfit::Shape& shape : misfit.reshaped) {
+    other.push_back(shape.name + " is " + shape_text(shape.in_file) + " in " +
+                    source.file_of(shape.name).string() + ", the config asks for " +
+                    shape_text(shape.expected));
   }
-  for (const weights::TensorInfo& info : source.tensors()) {
-    if (!expected.count(info.name) && !is_ignored(info.name, ignored)) unknown.push_back(info.name);
+  for (const weights::TensorInfo& info : misfit.not_floating) {
+    other.push_back(info.name + " has the dtype " + std::string(dtype_name(info.dtype)) +
+                    ", which is no floating one");
   }
-  refuse_tensor_lists("weights", missing, unknown, reshaped);
+  refuse_tensor_lists("weights", missing, unknown, other);
 }
 
 }  // namespace load_detail
 
 void CausalLM::load(const weights::TensorSource& source) {
-  load_detail::check_names(source, impl_->base, impl_->config.family);
+  load_detail::check_fit(impl_->config, source);
   for (BaseParameter& parameter : impl_->base) {
     if (!parameter.spec.tied_to.empty()) {
       if (source.find(parameter.spec.name) &&

@@ -18,10 +18,6 @@ namespace lora_detail {
 using weights::AdapterPart;
 using weights::PeftConfig;
 
-bool looks_like_regex(const std::string& text) {
-  return text.find_first_of("*+?[](){}|^$\\") != std::string::npos;
-}
-
 /// The fields that both descriptions have under one name.
 template <typename From, typename To>
 void copy_shared_fields(const From& from, To& to) {
@@ -39,9 +35,7 @@ void copy_shared_fields(const From& from, To& to) {
 PeftConfig peft_of(const LoraConfig& lora) {
   PeftConfig peft;
   copy_shared_fields(lora, peft);
-  peft.target_modules = lora.targets;
-  peft.targets_are_pattern = lora.targets.size() == 1 &&
-                             (lora.targets[0] == "all-linear" || looks_like_regex(lora.targets[0]));
+  weights::set_targets(peft, lora.targets);
   peft.exclude_modules = lora.exclude;
   return peft;
 }
@@ -87,7 +81,7 @@ std::string joined_last_names(const std::vector<layers::Linear*>& linears) {
 std::vector<layers::Linear*> targets_of(const PeftConfig& peft, Network& network, bool lenient) {
   const std::vector<layers::Linear*> linears = network.adaptable();
   const auto chooses = [&](const PeftConfig& config, const layers::Linear* linear) {
-    return weights::peft_targets(config, linear->path, true, linear == &network.output);
+    return weights::peft_targets(config, linear->path, true, linear == &network.head.linear);
   };
   PeftConfig one = peft;
   one.exclude_modules.clear();
@@ -258,8 +252,7 @@ void CausalLM::merge_adapter() {
         impl_->base.back().spec.tied_to.clear();
         impl_->config.tie_embeddings = false;
         impl_->base.back().tensor = impl_->base.back().tensor.detach().clone();
-        impl_->network.head.weight.tensor = impl_->base.back().tensor;
-        impl_->network.output.weight.tensor = impl_->base.back().tensor;
+        impl_->network.head.linear.weight.tensor = impl_->base.back().tensor;
       }
       parameter.tensor.copy_(module.trained);
       for (layers::Parameter* slot : impl_->network.slots()) {

@@ -113,8 +113,7 @@ Network::Network(const arch::ModelConfig& config, const std::vector<BaseParamete
     layers.push_back(std::move(layer));
   }
   final_norm = {by_role.weight(Role::kFinalNorm), config.norm_eps};
-  head = {by_role.weight(Role::kHead), config.norm_head};
-  output = by_role.linear(Role::kHead, -1);
+  head = {by_role.linear(Role::kHead, -1), config.norm_head};
 }
 
 std::vector<layers::Linear*> Network::linears() {
@@ -131,7 +130,7 @@ std::vector<layers::Linear*> Network::linears() {
 
 std::vector<layers::Linear*> Network::adaptable() {
   std::vector<layers::Linear*> result = linears();
-  result.push_back(&output);
+  result.push_back(&head.linear);
   return result;
 }
 
@@ -155,8 +154,7 @@ std::vector<layers::Parameter*> Network::slots() {
       add_linear(*linear);
   }
   result.push_back(&final_norm.weight);
-  result.push_back(&head.weight);
-  result.push_back(&output.weight);
+  add_linear(head.linear);
   return result;
 }
 

@@ -24,8 +24,6 @@ struct Network {
   std::vector<std::unique_ptr<layers::DecoderLayer>> layers;
   layers::RmsNorm final_norm;
   layers::Head head;
-  /// The head seen as a linear layer, for an adapter on it; its weight is `head`'s.
-  layers::Linear output;
 
   /// Builds layers around `parameters` (one per spec of arch::parameters_of, tied ones included).
   /// Errors: InternalError if the family declares no parameter for a role that the config needs.

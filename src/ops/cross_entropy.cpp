@@ -19,12 +19,12 @@ namespace cross_entropy_detail {
 at::Tensor counted(const at::Tensor& targets_N, int64_t rows, int64_t vocab) {
   require(targets_N.dim() == 1 && targets_N.size(0) == rows, "cross_entropy", "targets ",
           targets_N.sizes(), " must be [N] with N = ", rows);
-  const at::Tensor index_n = at::nonzero(targets_N != kIgnoreTarget).squeeze(1);
+  const at::Tensor index_n = at::nonzero(targets_N != kIgnoreLabel).squeeze(1);
   if (index_n.numel() > 0) {
     const at::Tensor used = targets_N.index_select(0, index_n);
     const int64_t low = used.min().item<int64_t>(), high = used.max().item<int64_t>();
     require(low >= 0 && high < vocab, "cross_entropy", "target ", low < 0 ? low : high,
-            " is outside the vocabulary of ", vocab, " (", kIgnoreTarget, " means no target)");
+            " is outside the vocabulary of ", vocab, " (", kIgnoreLabel, " means no target)");
   }
   return index_n;
 }
@@ -76,53 +76,98 @@ int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
   return std::clamp<int64_t>((int64_t{32} << 20) / vocab, 64, 8192);
 }
 
+/// One of the products whose sum the logits are, and its gradients. The input holds the rows that
+/// have targets only.
+struct Factor {
+  at::Tensor input_nX, weight_VX;  ///< X = 0: the factor is absent
+  at::ScalarType product;          ///< what is multiplied in
+  bool input_grad = false, weight_grad = false;
+  at::Tensor weight = {}, d_input = {}, d_weight = {};
+
+  Factor(const at::Tensor& input, const at::Tensor& weight_tensor, at::ScalarType multiplied,
+         bool recording)
+      : input_nX(input), weight_VX(weight_tensor), product(multiplied) {
+    if (is_absent()) return;
+    input_grad = recording && input_nX.requires_grad();
+    weight_grad = recording && weight_VX.requires_grad();
+    weight = weight_VX.to(product);
+    if (input_grad) d_input = at::empty_like(input_nX);
+  }
+  bool is_absent() const { return weight_VX.size(1) == 0; }
+  bool needs_grad() const { return input_grad || weight_grad; }
+  at::Tensor rows(int64_t begin, int64_t count) const {
+    return input_nX.narrow(0, begin, count).to(product);
+  }
+
+  /// Adds what rows begin … begin + C give; the weight's gradient is summed in f32 or wider.
+  void add_gradients(const at::Tensor& d_logits_CV, int64_t begin) {
+    const int64_t count = d_logits_CV.size(0);
+    if (input_grad) d_input.narrow(0, begin, count).copy_(at::mm(d_logits_CV, weight));
+    if (!weight_grad) return;
+    const at::ScalarType wide = device::wide_type(input_nX.scalar_type());
+    const at::Tensor input_CX = rows(begin, count);
+    if (begin == 0) {
+      d_weight = at::mm(d_logits_CV.t(), input_CX);
+      if (count < input_nX.size(0)) d_weight = d_weight.to(wide);
+    } else if (product == wide) {
+      d_weight.addmm_(d_logits_CV.t(), input_CX);
+    } else {
+      d_weight.add_(at::mm(d_logits_CV.t(), input_CX));
+    }
+  }
+  void finish() {
+    if (!weight_grad) return;
+    if (!d_weight.defined()) d_weight = at::zeros_like(weight);
+    d_weight = d_weight.to(weight_VX.scalar_type());
+  }
+};
+
 class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
  public:
   using List = torch::autograd::variable_list;
-  /// hidden_nH holds the rows that have targets only. Returns {sum, correct}.
+  struct Settings {
+    double z_weight, grad_scale;
+    int64_t chunk_tokens;
+    bool recording;
+  };
+  /// Returns {sum, correct}.
   static List forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden_nH,
-                      const at::Tensor& weight_VH, const at::Tensor& targets_n, double z_weight,
-                      double grad_scale, int64_t chunk_tokens, bool recording) {
-    const bool hidden_grad = recording && hidden_nH.requires_grad();
-    const bool weight_grad = recording && weight_VH.requires_grad();
+                      const at::Tensor& weight_VH, const at::Tensor& low_nR,
+                      const at::Tensor& weight_VR, const at::Tensor& targets_n,
+                      const Settings& settings) {
     const at::ScalarType dtype = hidden_nH.scalar_type(), wide = device::wide_type(dtype);
     const at::ScalarType product =
         device::has_matmul(hidden_nH.device(), dtype) ? dtype : at::ScalarType(at::kFloat);
-    const at::Tensor weight = weight_VH.to(product);
-    at::Tensor d_hidden = hidden_grad ? at::empty_like(hidden_nH) : at::Tensor();
-    at::Tensor d_weight;
+    Factor head(hidden_nH, weight_VH, product, settings.recording);
+    Factor low(low_nR, weight_VR, product, settings.recording);
+    const bool make_grad = head.needs_grad() || low.needs_grad();
     const at::TensorOptions wide_options = hidden_nH.options().dtype(wide);
     at::Tensor sum = at::zeros({}, wide_options);
     at::Tensor correct = at::zeros({}, wide_options.dtype(at::kLong));
     const int64_t rows = hidden_nH.size(0);
-    for (int64_t begin = 0; begin < rows; begin += chunk_tokens) {
-      const int64_t count = std::min(chunk_tokens, rows - begin);
-      const at::Tensor hidden_CH = hidden_nH.narrow(0, begin, count).to(product);
-      const ChunkResult chunk =
-          chunk_of(at::mm(hidden_CH, weight.t()).to(dtype), targets_n.narrow(0, begin, count),
-                   z_weight, grad_scale, hidden_grad || weight_grad);
+    for (int64_t begin = 0; begin < rows; begin += settings.chunk_tokens) {
+      const int64_t count = std::min(settings.chunk_tokens, rows - begin);
+      at::Tensor logits_CV = at::mm(head.rows(begin, count), head.weight.t());
+      if (!low.is_absent()) logits_CV.addmm_(low.rows(begin, count), low.weight.t());
+      const ChunkResult chunk = chunk_of(logits_CV.to(dtype), targets_n.narrow(0, begin, count),
+                                         settings.z_weight, settings.grad_scale, make_grad);
       sum.add_(chunk.sum);
       correct.add_(chunk.correct);
-      if (!hidden_grad && !weight_grad) continue;
+      if (!make_grad) continue;
       const at::Tensor d_logits = chunk.d_logits_CV.to(product);
-      if (hidden_grad) d_hidden.narrow(0, begin, count).copy_(at::mm(d_logits, weight));
-      if (!weight_grad) continue;
-      if (begin == 0) {
-        d_weight = at::mm(d_logits.t(), hidden_CH);
-        if (count < rows) d_weight = d_weight.to(wide);
-      } else if (product == wide) {
-        d_weight.addmm_(d_logits.t(), hidden_CH);
-      } else {
-        d_weight.add_(at::mm(d_logits.t(), hidden_CH));
-      }
+      head.add_gradients(d_logits, begin);
+      low.add_gradients(d_logits, begin);
     }
-    if (weight_grad && rows == 0) d_weight = at::zeros_like(weight);
-    if (weight_grad) d_weight = d_weight.to(weight_VH.scalar_type());
-    ctx->saved_data["d_hidden"] = d_hidden;
-    ctx->saved_data["d_weight"] = d_weight;
+    head.finish();
+    low.finish();
+    ctx->saved_data["d_hidden"] = head.d_input;
+    ctx->saved_data["d_weight"] = head.d_weight;
+    ctx->saved_data["d_low"] = low.d_input;
+    ctx->saved_data["d_low_weight"] = low.d_weight;
     // Backward receives the scale as autograd carries it, in the loss's own type.
+    const double scale = settings.grad_scale;
     ctx->saved_data["grad_scale"] =
-        wide == at::kFloat ? static_cast<double>(static_cast<float>(grad_scale)) : grad_scale;
+        wide == at::kFloat ? static_cast<double>(static_cast<float>(scale)) : scale;
     ctx->mark_non_differentiable({correct});
     return {sum, correct};
   }
@@ -133,7 +178,8 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
       const at::Tensor grad = ctx->saved_data[name].toTensor();
       return !grad.defined() || factor == 1.0 ? grad : grad * factor;
     };
-    List result{scaled("d_hidden"), scaled("d_weight"), {}, {}, {}, {}, {}};
+    List result{
+        scaled("d_hidden"), scaled("d_weight"), scaled("d_low"), scaled("d_low_weight"), {}, {}};
     ctx->saved_data.clear();
     return result;
   }
@@ -156,24 +202,43 @@ CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& target
 }
 
 CrossEntropy oracle::head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
-                                        const at::Tensor& targets_N, const HeadOptions& options) {
-  return cross_entropy(ops::linear(hidden_NH, weight_VH), targets_N, options.z_loss_weight);
+                                        const at::Tensor& targets_N, const HeadOptions& options,
+                                        const HeadAddition& addition) {
+  at::Tensor logits_NV = ops::linear(hidden_NH, weight_VH);
+  if (addition.low_NR.defined())
+    logits_NV = logits_NV + ops::linear(addition.low_NR, addition.weight_VR);
+  return cross_entropy(logits_NV, targets_N, options.z_loss_weight);
 }
 
 CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
-                                const at::Tensor& targets_N, const HeadOptions& options) {
+                                const at::Tensor& targets_N, const HeadOptions& options,
+                                const HeadAddition& addition) {
   using namespace cross_entropy_detail;
   require(hidden_NH.dim() == 2 && weight_VH.dim() == 2 && hidden_NH.size(1) == weight_VH.size(1) &&
               hidden_NH.scalar_type() == weight_VH.scalar_type(),
           "head_cross_entropy", "hidden ", hidden_NH.sizes(), " ", hidden_NH.scalar_type(),
           " and weight ", weight_VH.sizes(), " ", weight_VH.scalar_type(),
           " must be [N, H] and [V, H] of one dtype");
+  const at::Tensor &low_NR = addition.low_NR, &weight_VR = addition.weight_VR;
+  require(low_NR.defined() == weight_VR.defined() &&
+              (!low_NR.defined() ||
+               (low_NR.dim() == 2 && weight_VR.dim() == 2 && low_NR.size(1) == weight_VR.size(1) &&
+                low_NR.size(0) == hidden_NH.size(0) && weight_VR.size(0) == weight_VH.size(0))),
+          "head_cross_entropy", "an addition must be [N, R] and [V, R] beside hidden ",
+          hidden_NH.sizes(), " and weight ", weight_VH.sizes());
   const at::Tensor index_n = counted(targets_N, hidden_NH.size(0), weight_VH.size(0));
   const bool all = index_n.numel() == targets_N.numel();
+  const auto counted_rows = [&](const at::Tensor& rows_N) {
+    return all ? rows_N : rows_N.index_select(0, index_n);
+  };
+  const HeadCrossEntropy::Settings settings{options.z_loss_weight, options.grad_scale,
+                                            chunk_size(options, weight_VH.size(0)),
+                                            at::GradMode::is_enabled()};
+  // libtorch 1.13 takes no undefined tensors here: nothing is a factor of width 0.
+  const at::Tensor none = at::empty({0, 0}, hidden_NH.options());
   const auto result = HeadCrossEntropy::apply(
-      all ? hidden_NH : hidden_NH.index_select(0, index_n), weight_VH,
-      all ? targets_N : targets_N.index_select(0, index_n), options.z_loss_weight,
-      options.grad_scale, chunk_size(options, weight_VH.size(0)), at::GradMode::is_enabled());
+      counted_rows(hidden_NH), weight_VH, low_NR.defined() ? counted_rows(low_NR) : none,
+      low_NR.defined() ? weight_VR : none, counted_rows(targets_N), settings);
   return {result[0], index_n.numel(), result[1].item<int64_t>()};
 }
 

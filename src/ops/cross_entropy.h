@@ -5,13 +5,13 @@
 
 #include <cstdint>
 
-namespace danlu::ops {
+#include "base/ignore_label.h"
 
-inline constexpr int64_t kIgnoreTarget = -100;
+namespace danlu::ops {
 
 struct CrossEntropy {
   at::Tensor sum;           ///< f32 (f64 for f64) scalar with grad
-  int64_t num_targets = 0;  ///< targets that are not kIgnoreTarget
+  int64_t num_targets = 0;  ///< targets that are not kIgnoreLabel
   int64_t num_correct = 0;  ///< of these, how many have the largest logit (ties count)
 };
 
@@ -27,21 +27,30 @@ struct HeadOptions {
 };
 
 /// sum over targets of logsumexp(logits) - logits[target].
-/// Shapes  logits_NV [N, V]; targets_N int64 [N], kIgnoreTarget skipped. Grad  through logits.
+/// Shapes  logits_NV [N, V]; targets_N int64 [N], kIgnoreLabel skipped. Grad  through logits.
 /// Errors  ModelError for a target outside [0, V).
 CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N,
                            double z_loss_weight = 0.0);
 
-/// cross_entropy(hidden weight^T): logits exist for one chunk of target tokens at a time; gradients
-/// of hidden and weight are made in the forward pass and only scaled in backward.
-/// Shapes  hidden_NH [N, H]; weight_VH [V, H]. Dtypes  logits are rounded to hidden's dtype, then
+/// A low-rank addition to the head: low_NR weight_VR^T is added to the logits (LoRA's B, and its
+/// scaled A h). Undefined tensors: none.
+struct HeadAddition {
+  at::Tensor low_NR, weight_VR;
+};
+
+/// cross_entropy(hidden weight^T + addition): logits exist for one chunk of target tokens at a
+/// time; gradients of every factor are made in the forward pass and only scaled in backward. No
+/// copy of a weight is made where the device multiplies its dtype. Shapes  hidden_NH [N, H];
+/// weight_VH [V, H]. Dtypes  logits are rounded to hidden's dtype, then
 ///         f32, as Hugging Face does; the weight's gradient is summed over chunks in f32.
-/// Grad    through hidden and weight (once: no double backward). Errors  as cross_entropy.
+/// Grad    through all four (once: no double backward). Errors  as cross_entropy.
 CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
-                                const at::Tensor& targets_N, const HeadOptions& options = {});
+                                const at::Tensor& targets_N, const HeadOptions& options = {},
+                                const HeadAddition& addition = {});
 
 namespace oracle {
 CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
-                                const at::Tensor& targets_N, const HeadOptions& options = {});
+                                const at::Tensor& targets_N, const HeadOptions& options = {},
+                                const HeadAddition& addition = {});
 }
 }  // namespace danlu::ops

@@ -111,19 +111,24 @@ void AdamW::write_back(size_t index, int64_t begin, int64_t end) {
   }
 }
 
+void oracle::adamw_update(at::Tensor master, at::Tensor exp_avg, at::Tensor exp_avg_sq,
+                          const at::Tensor& grad, const AdamWScalars& s) {
+  const at::Tensor scaled = grad * s.grad_scale;
+  exp_avg.mul_(s.beta1).add_(scaled, s.one_minus_beta1);
+  exp_avg_sq.mul_(s.beta2).addcmul_(scaled, scaled, s.one_minus_beta2);
+  master.mul_(s.keep).addcdiv_(exp_avg, exp_avg_sq.sqrt().mul_(s.inv_sqrt_bias2).add_(s.eps),
+                               -s.step_size);
+}
+
 void AdamW::update_composite(const GradBuffer& gradients, double lr, double grad_scale) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const int64_t index = static_cast<int64_t>(i);
     const AdamWScalars s =
         adamw_detail::scalars_of(config_, settings_[i], updates_, lr, grad_scale);
-    const at::Tensor grad = gradients.grad(i).flatten() * s.grad_scale;
-    at::Tensor exp_avg = exp_avg_.narrow(0, layout_.offset(index), layout_.size(index));
-    at::Tensor exp_avg_sq = exp_avg_sq_.narrow(0, layout_.offset(index), layout_.size(index));
-    exp_avg.mul_(s.beta1).add_(grad, s.one_minus_beta1);
-    exp_avg_sq.mul_(s.beta2).addcmul_(grad, grad, s.one_minus_beta2);
-    at::Tensor master = masters_[i].view({-1});
-    master.mul_(s.keep).addcdiv_(exp_avg, exp_avg_sq.sqrt().mul_(s.inv_sqrt_bias2).add_(s.eps),
-                                 -s.step_size);
+    oracle::adamw_update(masters_[i].view({-1}),
+                         exp_avg_.narrow(0, layout_.offset(index), layout_.size(index)),
+                         exp_avg_sq_.narrow(0, layout_.offset(index), layout_.size(index)),
+                         gradients.grad(i).flatten(), s);
     if (parameters_[i].tensor.scalar_type() != at::kFloat)
       parameters_[i].tensor.detach().copy_(masters_[i]);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "optim/grad_buffer.h"
+#include "optim/kernels.h"
 #include "optim/parameter.h"
 
 namespace danlu::optim {
@@ -27,6 +28,13 @@ using StateTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// Bytes of state per element: two moments, and a master copy where the parameter is not f32.
 int64_t adamw_state_bytes(const std::vector<Parameter>& parameters);
+
+namespace oracle {
+/// adamw_update (optim/kernels.h) in ATen's operators: what devices without a kernel of their own
+/// run, and what the kernel is held against. Flat f32 tensors of one length, updated in place.
+void adamw_update(at::Tensor master, at::Tensor exp_avg, at::Tensor exp_avg_sq,
+                  const at::Tensor& grad, const AdamWScalars& scalars);
+}  // namespace oracle
 
 /// Decoupled weight decay, bias correction. Not thread-safe; uses the engine's threads inside.
 class AdamW {

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <cstring>
 
-// One source, one clone per instruction set, chosen when the library is loaded.
+// One source, one clone per instruction set, chosen when the library is loaded. The kernels of ops
+// use Highway because they need exp, conversions and shuffles; these loops have nothing that the
+// compiler does not vectorise by itself, on every architecture.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define DANLU_OPTIM_CLONES                                                     \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), \

@@ -2,19 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <regex>
-
 #include "base/error.h"
+#include "base/pattern.h"
 
 namespace danlu::optim {
 namespace {
 
-std::regex compile_group_pattern(const std::string& pattern) {
+Pattern compile_group_pattern(const std::string& pattern) {
   try {
-    return std::regex(pattern, std::regex::ECMAScript | std::regex::optimize);
-  } catch (const std::regex_error& error) {
-    throw UsageError(
-        fmt::format("[param_groups] '{}' is not a regular expression: {}", pattern, error.what()));
+    return Pattern(pattern);
+  } catch (const PatternError& error) {
+    throw UsageError(fmt::format("[param_groups] {}", error.what()));
   }
 }
 
@@ -29,10 +27,10 @@ std::vector<ParameterSettings> settings_of(const std::vector<Parameter>& paramet
     settings.push_back({1.0, decays ? config.weight_decay : 0.0});
   }
   for (const GroupRule& rule : config.rules) {
-    const std::regex regex = compile_group_pattern(rule.pattern);
+    const Pattern pattern = compile_group_pattern(rule.pattern);
     bool matched = false;
     for (size_t i = 0; i < parameters.size(); ++i) {
-      if (!std::regex_search(parameters[i].name, regex)) continue;
+      if (!pattern.is_found_in(parameters[i].name)) continue;
       matched = true;
       settings[i].lr_scale = rule.lr_scale;
       if (rule.weight_decay >= 0) settings[i].weight_decay = rule.weight_decay;

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/options.h"
+#include "base/nearest_name.h"
 
 namespace danlu::optim {
 namespace schedule_detail {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <istream>
 #include <optional>
 #include <ostream>
@@ -95,6 +96,7 @@ class Repl {
       }
       if (line.find_first_not_of(" \t\n") != std::string::npos) answer(line);
     }
+    leave_if_terminated();
     return num_answers_;
   }
 
@@ -134,6 +136,11 @@ class Repl {
     }
   }
 
+  /// Ctrl-C is for one answer; SIGTERM is for the program, wherever it comes.
+  static void leave_if_terminated() {
+    if (pending_interrupt() == SIGTERM) throw_interrupted(SIGTERM, "[chat] terminated");
+  }
+
   void answer(const std::string& message) {
     clear_interrupt();
     const int64_t dropped = session_.dropped_turns();
@@ -146,7 +153,8 @@ class Repl {
       log::write(log::Level::kError, e.what());
       return;
     }
-    out_ << (pending_interrupt() != 0 ? " [stopped]\n" : "\n");
+    out_ << (pending_interrupt() != 0 ? " [stopped]\n" : "\n") << std::flush;
+    leave_if_terminated();
     clear_interrupt();
     ++num_answers_;
     if (session_.dropped_turns() > dropped) {

@@ -16,7 +16,8 @@ struct ReplSettings {
 /// the words of the systems we replace work too (exit, quit, q, clear, new, multi-line,
 /// single-line, reset-system). A message may span lines between two lines of """, or in /multi mode
 /// up to a line holding only #. Ctrl-C stops one answer. An error in one message (too long, …) is
-/// printed and the conversation goes on. Returns the number of answers.
+/// printed and the conversation goes on. Returns the number of answers. Errors: TerminatedError
+/// after SIGTERM.
 int run_chat(ChatSession& session, const ReplSettings& settings, std::istream& in,
              std::ostream& out);
 

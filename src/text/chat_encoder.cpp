@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/options.h"
+#include "base/nearest_name.h"
 #include "text/conversation.h"
 #include "text/jinja_encoder.h"
 #include "text/template_encoder.h"
@@ -18,16 +18,6 @@ std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
-}
-
-/// The built-in for models that are known to ship no template.
-std::optional<std::string> builtin_for(const Tokenizer& tokenizer) {
-  const std::string tokenizer_class = tokenizer.config().value("tokenizer_class", std::string());
-  const bool has_markers = tokenizer.token_to_id("<reserved_106>") == 195 &&
-                           tokenizer.token_to_id("<reserved_107>") == 196;
-  if (has_markers && (tokenizer_class.empty() || tokenizer_class == "BaichuanTokenizer"))
-    return "baichuan2";
-  return std::nullopt;
 }
 
 std::string own_template_origin(const Tokenizer& tokenizer) {
@@ -56,15 +46,11 @@ std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tok
       const std::string source = tokenizer->chat_template();
       return make_jinja_encoder(std::move(tokenizer), source, origin, template_arguments);
     }
-    const auto builtin = chosen == "hf" ? std::nullopt : builtin_for(*tokenizer);
-    if (!builtin) {
-      throw ModelError(
-          fmt::format("this model ships no chat template; choose one with --prompt-type: {}",
-                      joined(names(templates_file))),
-          {"for a base model, 'default', 'alpaca' or 'chatml' are common choices",
-           "基座模型可选用 default、alpaca 或 chatml"});
-    }
-    chosen = *builtin;
+    throw ModelError(
+        fmt::format("this model ships no chat template; choose one with --prompt-type: {}",
+                    joined(names(templates_file))),
+        {"for a base model, 'default', 'alpaca' or 'chatml' are common choices",
+         "基座模型可选用 default、alpaca 或 chatml"});
   }
   auto found = find_template(chosen, templates_file);
   if (!found) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ignore_label.h"
 #include "base/json.h"
 #include "text/tokenizer.h"
 
@@ -28,23 +29,22 @@ struct Conversation {
   Json tools;  ///< null or an array, as OpenAI's `tools`
 };
 
-/// Token ids of a conversation; labels[i] is ids[i] where loss is taken (as target), else -100.
-/// Not shifted: the model's loss shifts.
+/// Token ids of a conversation; labels[i] is ids[i] where loss is taken (as target), else
+/// kIgnoreLabel. Not shifted: the model's loss shifts.
 struct EncodedConversation {
   std::vector<TokenId> ids;
   std::vector<TokenId> labels;
 };
-inline constexpr TokenId kIgnoreLabel = -100;
 
 /// Turns conversations into ids for one model. Thread-safe.
 class ChatEncoder {
  public:
   virtual ~ChatEncoder() = default;
 
-  /// name: "" or "auto" (the tokenizer's own template; for models known to ship none, the built-in
-  /// for them; else ModelError listing names), "hf" (force the tokenizer's own), a name from
-  /// text/templates.json, or a name from `templates_file` (same format), which is searched first.
-  /// A *.jinja path is read as a Jinja template.
+  /// name: "", "auto" or "hf" (the tokenizer's own template; ModelError listing names if it has
+  /// none), a name from text/templates.json, or a name from `templates_file` (same format), which
+  /// is searched first. A *.jinja path is read as a Jinja template.
+  /// Which name a model needs is choose_template's question (text/template_choice.h).
   /// template_arguments: an object of further variables for Jinja templates (enable_thinking, …);
   /// named templates know enable_thinking alone.
   /// Errors: ModelError (unknown name, template that does not parse, a token the tokenizer lacks),
@@ -72,17 +72,6 @@ class ChatEncoder {
   virtual std::string description() const = 0;
   virtual uint64_t content_hash() const = 0;
 };
-
-/// Source (prompt) and target (answer) of one turn, as ids.
-struct TurnIds {
-  std::vector<TokenId> source;
-  std::vector<TokenId> target;
-};
-
-/// Cuts turns to max_tokens in all, as MindSpeed-LLM and LLaMA-Factory do: each turn gets what the
-/// turns before it left; its target keeps max(1, floor(left * target / (source + target))) tokens
-/// and its source the rest; turns that find nothing left are dropped.
-void truncate_turns(std::vector<TurnIds>& turns, size_t max_tokens);
 
 /// Reads messages as OpenAI writes them: [{"role": …, "content": …, …}], or {"messages": …,
 /// "tools": …}. `origin` begins error texts. Errors: DataError naming the message and what is wrong

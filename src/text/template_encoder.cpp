@@ -358,22 +358,4 @@ std::shared_ptr<const ChatEncoder> make_template_encoder(std::shared_ptr<const T
                                            std::move(origin), template_arguments);
 }
 
-void truncate_turns(std::vector<TurnIds>& turns, size_t max_tokens) {
-  size_t used = 0, kept = 0;
-  for (; kept < turns.size() && used < max_tokens; ++kept) {
-    auto& [source, target] = turns[kept];
-    const size_t left = max_tokens - used, both = source.size() + target.size();
-    // The share is taken in double, as the originals do: near ties must fall the same way.
-    const double share =
-        both == 0 ? 0.0 : static_cast<double>(target.size()) / static_cast<double>(both);
-    const size_t max_target =
-        std::max<size_t>(static_cast<size_t>(static_cast<double>(left) * share), 1);
-    const size_t max_source = left - std::min({max_target, target.size(), left});
-    source.resize(std::min(source.size(), max_source));
-    target.resize(std::min(target.size(), max_target));
-    used += source.size() + target.size();
-  }
-  turns.resize(kept);
-}
-
 }  // namespace danlu::text

@@ -31,7 +31,7 @@ class TemplateReader {
     }
     result_.efficient_eos = boolean("efficient_eos");
     result_.replace_eos = boolean("replace_eos");
-    result_.force_system = boolean("force_system");
+    boolean("force_system");  // accepted, has no effect
     read_style();
     read_formats();
     read_stop_words();

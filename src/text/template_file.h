@@ -34,10 +34,10 @@ struct NamedTemplate {
   std::vector<std::string> stop_words;
   bool efficient_eos = false;  ///< EOS between turns instead of after each answer
   bool replace_eos = false;    ///< the first stop word is the tokenizer's EOS
-  bool force_system = false;   ///< read for compatibility; MindSpeed-LLM never uses it either
 };
 
-/// Templates of one JSON text. Errors: ModelError "<origin>: template 'x': …".
+/// Templates of one JSON text. The key force_system is accepted and has no effect, as in
+/// MindSpeed-LLM. Errors: ModelError "<origin>: template 'x': …".
 std::vector<NamedTemplate> parse_templates(const Json& json, const std::string& origin);
 /// The built-in ones, parsed once.
 const std::vector<NamedTemplate>& builtin_templates();

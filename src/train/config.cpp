@@ -68,6 +68,24 @@ void check_lora(const Checker& check, const models::LoraConfig& lora) {
   if (lora.targets.empty()) check.refuse("lora_target", "(empty)", "names no module");
 }
 
+void check_output(const Checker& check, const TrainConfig& config) {
+  const OutputConfig& output = config.output;
+  check.at_least("save_steps", output.save_steps, 1);
+  check.at_least("logging_steps", output.logging_steps, 1);
+  if (output.load_best_at_end && output.save == Interval::kNo)
+    check.refuse(
+        "load_best_model_at_end", "true",
+        fmt::format("needs checkpoints to load from, {} is no", config.flag("save_strategy")));
+  if (output.load_best_at_end && output.evaluate == Interval::kNo)
+    check.refuse("load_best_model_at_end", "true", "needs evaluations, and none are asked for");
+  std::error_code ignored;
+  if (output.overwrite &&
+      std::filesystem::equivalent(output.directory, config.model.directory, ignored))
+    check.refuse("overwrite_output_dir", "true",
+                 fmt::format("{} is the model itself; its weights would be lost",
+                             output.directory.string()));
+}
+
 }  // namespace config_detail
 
 std::string stage_name(Stage stage) { return stage == Stage::kPretrain ? "pretrain" : "sft"; }
@@ -113,38 +131,9 @@ void TrainConfig::validate() const {
                schedule.warmup_ratio >= 0 && schedule.warmup_ratio <= 1, "must be in [0, 1]");
   check.number("max_grad_norm", max_grad_norm, max_grad_norm >= 0, "must be 0 (off) or positive");
   check.at_least("max_bad_steps", max_bad_steps, 1);
-  check.at_least("save_steps", output.save_steps, 1);
-  check.at_least("logging_steps", output.logging_steps, 1);
+  config_detail::check_output(check, *this);
   adamw.validate();
   loss_scale.validate();
-}
-
-Json TrainConfig::identity() const {
-  Json lora_json = nullptr;
-  if (tuner == Tuner::kLora) {
-    lora_json = {{"rank", lora.rank},     {"alpha", lora.alpha}, {"dropout", lora.dropout},
-                 {"rslora", lora.rslora}, {"dora", lora.dora},   {"targets", lora.targets}};
-  }
-  return {{"stage", stage_name(stage)},
-          {"tuner", tuner_name(tuner)},
-          {"precision", precision_name(precision)},
-          {"seed", seed},
-          {"lora", lora_json},
-          {"freeze", freeze},
-          {"max_length", data.max_length},
-          {"packing", data.packing},
-          {"pack_sequences", data.pack_sequences},
-          {"shuffle", data.shuffle},
-          {"data_seed", data.seed},
-          {"batch_size", batch.micro_batch_size},
-          {"lr", schedule.shape.lr},
-          {"min_lr", schedule.shape.min_lr},
-          {"lr_scheduler", optim::schedule_name(schedule.shape.kind)},
-          {"adam_beta1", adamw.beta1},
-          {"adam_beta2", adamw.beta2},
-          {"adam_epsilon", adamw.eps},
-          {"weight_decay", adamw.groups.weight_decay},
-          {"max_grad_norm", max_grad_norm}};
 }
 
 }  // namespace danlu::train

@@ -79,7 +79,7 @@ struct ScheduleChoice {
 
 struct OutputConfig {
   std::filesystem::path directory;  ///< of this run, complete
-  bool versioned = false;  ///< directory is <output_dir>/<model>/vN-date, never resumed into
+  bool versioned = false;           ///< directory is <output_dir>/<model>/vN-date
   bool overwrite = false;
   std::string resume = "auto";  ///< auto | none | a checkpoint directory
   Interval save = Interval::kSteps, evaluate = Interval::kSteps;
@@ -127,9 +127,6 @@ struct TrainConfig {
 
   /// Rules between fields. Errors: UsageError naming flag, value and rule.
   void validate() const;
-  /// What must be equal for a checkpoint to be continued bit for bit; differences are shown key by
-  /// key.
-  Json identity() const;
 };
 
 }  // namespace danlu::train

@@ -132,6 +132,18 @@ void evaluate_and_save(Run& run, bool last_step, bool epoch_ended) {
   if (wanted || (last_step && output.save != Interval::kNo)) save_checkpoint(run);
 }
 
+Hint how_to_go_on(const Run& run) {
+  const OutputConfig& output = run.config.output;
+  if (output.save_only_model) {
+    return {"it holds the model only (--save_only_model): training goes on from it as a new run",
+            "该检查点仅含模型（--save_only_model），只能作为新的训练的起点"};
+  }
+  if (output.resume == "auto" && !output.overwrite)
+    return {"run the same command again to continue", "再次运行同一命令即可继续"};
+  return {"run the same command with --resume auto and without --overwrite_output_dir to continue",
+          "去掉 --overwrite_output_dir 并使用 --resume auto 再次运行即可继续"};
+}
+
 void stop_on_signal(Run& run) {
   const int signal = pending_interrupt();
   if (signal == 0) return;
@@ -139,9 +151,8 @@ void stop_on_signal(Run& run) {
   const std::string message =
       fmt::format("[train] stopped by {} after step {}; checkpoint-{} is complete",
                   signal == SIGTERM ? "SIGTERM" : "SIGINT", run.state.step, run.state.step);
-  const Hint hint{"run the same command again to continue", "再次运行同一命令即可继续"};
-  if (signal == SIGTERM) throw TerminatedError(message, hint);
-  throw InterruptedError(message, hint);
+  const Hint hint = how_to_go_on(run);
+  throw_interrupted(signal, message, hint);
 }
 
 }  // namespace loop_detail

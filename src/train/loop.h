@@ -7,7 +7,7 @@
 #include "train/observer.h"
 #include "train/plan.h"
 #include "train/prepare_data.h"
-#include "train/progress.h"
+#include "train/run_dir/progress.h"
 #include "train/step.h"
 
 namespace danlu::train {
@@ -16,6 +16,7 @@ namespace danlu::train {
 struct Run {
   const TrainConfig& config;
   const RunPlan& plan;
+  const Json& identity;  ///< as run_identity
   const PreparedData& data;
   TrainState& state;
   RunProgress& progress;

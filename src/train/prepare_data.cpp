@@ -6,9 +6,12 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "data/megatron/gpt_splits.h"
+#include "data/readers/dataset_name.h"
 #include "data/tokenized_dataset.h"
+#include "text/template_record.h"
 #include "train/default_system.h"
 
 namespace danlu::train {
@@ -24,7 +27,7 @@ std::vector<std::string> limited(const std::vector<std::string>& datasets, int64
   std::vector<std::string> result = datasets;
   if (max_rows < 0) return result;
   for (std::string& dataset : result) {
-    if (dataset.find('#') == std::string::npos && !is_megatron_prefix(dataset))
+    if (!is_megatron_prefix(dataset) && data::parse_dataset_name(dataset).max_rows < 0)
       dataset += fmt::format("#{}", max_rows);
   }
   return result;
@@ -45,6 +48,7 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   spec.append_eod_text = config.data.append_eod;
   spec.packing = config.data.pack_sequences;
   spec.val_ratio = config.data.validation.empty() ? config.data.validation_ratio : 0;
+  if (config.stage == Stage::kSft) spec.split_text = config.data.megatron_split;
   spec.seed = config.data.seed;
   spec.strict = config.data.strict;
   spec.cache_dir = config.data.cache_dir;
@@ -92,10 +96,26 @@ data::GptOptions gpt_options(const TrainConfig& config, const PreparedText& text
   options.reset_attention_mask = config.data.reset_attention_mask;
   options.cache_dir =
       config.data.cache_dir.empty() ? fs::path() : config.data.cache_dir / "gpt_indices";
+  options.cache_by_content = !config.data.cache_dir.empty();
   if (text.tokenizer && text.tokenizer->eos_id()) options.eod_id = *text.tokenizer->eos_id();
   options.tokenizer = {{"class", "HuggingFaceTokenizer"},
                        {"tokenizer_path", Json::array({config.model.tokenizer.string()})}};
   return options;
+}
+
+/// Samples of training and validation where steps are counted; else one epoch of each.
+data::SplitSizes split_sizes(const TrainConfig& config, int64_t global_batch_size) {
+  const BatchConfig& batch = config.batch;
+  const OutputConfig& output = config.output;
+  if (batch.max_steps <= 0 && batch.train_samples <= 0) return {};
+  const int64_t steps =
+      batch.max_steps > 0 ? batch.max_steps : batch.train_samples / global_batch_size;
+  const int64_t interval = output.eval_steps > 0 ? output.eval_steps : output.save_steps;
+  data::SplitSizes sizes = data::gpt_split_sizes(batch.train_samples, steps, interval,
+                                                 output.eval_batches, global_batch_size);
+  if (output.eval_batches == 0) sizes[1].reset();
+  sizes[2].reset();
+  return sizes;
 }
 
 PreparedData prepare_pretrain(const TrainConfig& config, const PreparedText& text,
@@ -120,10 +140,7 @@ PreparedData prepare_pretrain(const TrainConfig& config, const PreparedText& tex
     paths.per_split[0] = train;
     paths.per_split[1] = text_prefixes(config, text, config.data.validation, &ignored);
   }
-  data::SplitSizes sizes;
-  if (config.batch.max_steps > 0) sizes[0] = config.batch.max_steps * global_batch_size;
-  if (config.batch.train_samples > 0) sizes[0] = config.batch.train_samples;
-  const auto splits = data::open_gpt_splits(paths, sizes, options);
+  const auto splits = data::open_gpt_splits(paths, split_sizes(config, global_batch_size), options);
   prepared.train = splits[0];
   prepared.validation = splits[1];
   // The index holds the shuffled order already, as Megatron's sequential loader expects.
@@ -164,15 +181,21 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
         {"use the tokenizer that came with the model", "请使用与模型配套的分词器"});
   }
   if (config.stage == Stage::kPretrain) return text;
+  const text::TemplateRequest request = {
+      .named = config.data.template_name,
+      .templates_file = config.data.templates_file,
+      .recorded_in = text::directory_of_record(config.model.directory, config.model.adapter),
+      .family_default = model.default_template};
   try {
-    text.encoder =
-        with_default_system(text::ChatEncoder::create(text.tokenizer, config.data.template_name,
-                                                      config.data.templates_file),
-                            config.data.system);
-  } catch (const ModelError&) {
+    text.choice = text::choose_template(text.tokenizer, request);
+  } catch (const ModelError& error) {
     // Only conversations need a template; whether there are any is known when rows are read.
     if (config.data.template_name != "auto" && !config.data.template_name.empty()) throw;
+    log::warning("no chat template: {}", error.what());
   }
+  if (text.choice.is_news()) log::info("template: {}, {}", text.choice.name, text.choice.reason);
+  if (text.choice.encoder)
+    text.encoder = with_default_system(text.choice.encoder, config.data.system);
   return text;
 }
 

@@ -10,6 +10,7 @@
 #include "data/preprocess_report.h"
 #include "data/sample_source.h"
 #include "text/conversation.h"
+#include "text/template_choice.h"
 #include "text/tokenizer.h"
 #include "train/config.h"
 
@@ -18,6 +19,7 @@ namespace danlu::train {
 struct PreparedText {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatEncoder> encoder;  ///< nullptr: no template (plain text only)
+  text::TemplateChoice choice;                       ///< why `encoder` is that one
 };
 
 /// Errors: ModelError if the tokenizer has ids beyond the model's vocabulary.

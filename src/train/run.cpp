@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/control_group.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_lock.h"
@@ -12,11 +13,12 @@
 #include "checkpoint/checkpoint.h"
 #include "device/dtype.h"
 #include "device/select.h"
-#include "train/banner.h"
-#include "train/held_out.h"
 #include "train/loop.h"
-#include "train/resume.h"
-#include "train/run_dir.h"
+#include "train/report/banner.h"
+#include "train/run_dir/held_out.h"
+#include "train/run_dir/identity.h"
+#include "train/run_dir/resume.h"
+#include "train/run_dir/run_dir.h"
 #include "train/throughput.h"
 #include "weights/tensor_source.h"
 
@@ -111,20 +113,30 @@ std::string next_command(const TrainConfig& config) {
   return "danlu chat --model " + run + named;
 }
 
+fs::path checkpoint_of(const Run& run, int64_t step) {
+  return run.config.output.directory / fmt::format("checkpoint-{}", step);
+}
+
 /// The finished model in the run directory itself.
 void publish(Run& run) {
   const OutputConfig& output = run.config.output;
-  const bool best = output.load_best_at_end && run.progress.best_step > 0;
-  const fs::path checkpoint =
-      output.directory /
-      fmt::format("checkpoint-{}", best ? run.progress.best_step : run.state.step);
   const DType trained = device::dtype_of(run.state.model->dtype());
-  const bool as_saved =
-      !output.final_dtype || *output.final_dtype == trained || run.config.tuner == Tuner::kLora;
-  if (as_saved && fs::exists(checkpoint / "DONE"))
-    return publish_model(checkpoint, output.directory);
-  write_model_files(*run.state.model, run.config, output.final_dtype.value_or(trained),
-                    output.directory);
+  const DType wanted = output.final_dtype.value_or(trained);
+  const bool best = output.load_best_at_end && run.progress.best_step > 0 &&
+                    run.progress.best_step != run.state.step;
+  const fs::path checkpoint = checkpoint_of(run, best ? run.progress.best_step : run.state.step);
+  const bool saved = fs::exists(checkpoint / "DONE");
+  if (best && !saved)
+    log::warning("{}, the best, is gone: the last step's weights are taken", checkpoint.string());
+  if (saved && (wanted == trained || run.config.tuner == Tuner::kLora)) {
+    publish_model(checkpoint, output.directory);
+  } else if (best && saved) {
+    const auto model = models::load_model(checkpoint, run.state.model->dtype(), at::kCPU);
+    write_model_files(*model, run.config, wanted, output.directory);
+  } else {
+    write_model_files(*run.state.model, run.config, wanted, output.directory);
+  }
+  mark_finished(output.directory, run.state.step);
 }
 
 RunSummary summarise(const Run& run) {
@@ -140,24 +152,21 @@ RunSummary summarise(const Run& run) {
   summary.best_eval_loss = run.progress.best_loss;
   summary.best_step = run.progress.best_step;
   summary.model_directory = run.config.output.directory;
-  const auto at_step = [&](int64_t step) {
-    return run.config.output.directory / fmt::format("checkpoint-{}", step);
-  };
-  if (fs::exists(at_step(run.state.step))) summary.last_checkpoint = at_step(run.state.step);
-  if (run.progress.best_step > 0) summary.best_checkpoint = at_step(run.progress.best_step);
+  if (fs::exists(checkpoint_of(run, run.state.step)))
+    summary.last_checkpoint = checkpoint_of(run, run.state.step);
+  if (run.progress.best_step > 0)
+    summary.best_checkpoint = checkpoint_of(run, run.progress.best_step);
   summary.next_command = next_command(run.config);
   return summary;
 }
 
-/// args.json as it is read back, a copy under ms-swift's name, and config.yaml with what was set.
-void write_run_settings(const TrainConfig& config) {
-  const fs::path& run_dir = config.output.directory;
-  write_json_file(run_dir / "args.json", config.args);
-  write_json_file(run_dir / "sft_args.json", config.args);
-  std::string yaml = fmt::format("# danlu {} config.yaml repeats this run\n", config.verb);
-  for (const auto& [key, value] : config.settings.items())
-    yaml += fmt::format("{}: {}\n", key, value.dump());
-  write_file_atomic(run_dir / "config.yaml", yaml);
+/// The base's record does not go with this run: what it named is named again in the run's own.
+void record_template(const text::TemplateChoice& choice, TrainConfig& config) {
+  if (choice.origin != text::TemplateOrigin::kRecord) return;
+  const bool is_file = choice.name.ends_with(".jinja");
+  config.args["template"] = is_file ? fs::absolute(choice.name).string() : choice.name;
+  if (!choice.templates_file.empty())
+    config.args["templates_file"] = fs::absolute(choice.templates_file).string();
 }
 
 /// train.log receives every line while it exists.
@@ -177,19 +186,49 @@ void prepare_run_directory(const TrainConfig& config, bool resuming, const Prepa
   const fs::path& run_dir = config.output.directory;
   watch_interrupts();
   checkpoint::remove_leftovers(run_dir);
-  if (config.output.overwrite && !resuming) {
-    for (const auto& old : checkpoint::list(run_dir)) fs::remove_all(old.directory);
-  }
+  const bool of_a_run = fs::exists(run_dir / "args.json");
+  if (config.output.overwrite && !resuming && of_a_run) clear_run_directory(run_dir);
+  mark_unfinished(run_dir);
   write_run_settings(config);
   const bool from_the_split = config.stage == Stage::kSft && config.data.validation.empty();
   if (from_the_split && data.validation && text.tokenizer)
     write_held_out(run_dir, *data.validation, *text.tokenizer);
 }
 
+void report_memory(const MemoryPlan& plan, uint64_t available) {
+  log::info("{}", memory_line(plan, available));
+  if (available == 0 || plan.total() <= available) return;
+  log::warning(
+      "this does not fit into memory: train adapters (--tuner lora), in --dtype bf16, or a smaller "
+      "model");
+}
+
+void check_validation(const TrainConfig& config, const PreparedData& data) {
+  if (!config.output.load_best_at_end || data.validation) return;
+  throw UsageError(fmt::format("[train] {} true: nothing is held out to evaluate on",
+                               config.flag("load_best_model_at_end")),
+                   {"give --val_dataset FILE or --val_ratio 0.01",
+                    "请用 --val_dataset 或 --val_ratio 指定验证集"});
+}
+
+/// Returns the number of samples that the interrupted run had consumed.
+int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainState& state) {
+  checkpoint::load_optimizer(from, *state.optimizer);
+  restore_progress(from.trainer_state, progress, state);
+  log::info("resuming from {} at step {}", from.directory.string(), state.step);
+  const auto consumed = json_get<int64_t>(from.data_state, "consumed_samples");
+  if (!consumed) {
+    throw IoError(
+        fmt::format("{}: data_state.json lacks consumed_samples", from.directory.string()));
+  }
+  return *consumed;
+}
+
 }  // namespace run_detail
 
-int run(const TrainConfig& config) {
+int run(const TrainConfig& given) {
   using namespace run_detail;
+  TrainConfig config = given;
   config.validate();
   const at::Device device = device::select(config.device);
   const arch::ModelConfig architecture = check_model(config);
@@ -198,38 +237,37 @@ int run(const TrainConfig& config) {
   if (!config.dry_run) lock.emplace(lock_run_directory(config.output.directory));
   const std::optional<checkpoint::Loaded> checkpoint = find_checkpoint(config);
   const PreparedText text = prepare_text(config, architecture);
+  record_template(text.choice, config);
   const PreparedData data =
       prepare_data(config, text, config.batch.micro_batch_size * accumulation_of(config.batch));
+  check_validation(config, data);
   const RunPlan plan = plan_run(config, data.train->size(), data.last_batch);
-  if (checkpoint) check_resumable(*checkpoint, config, plan, data.content_hash);
+  const Json identity = run_identity(config, plan);
+  if (checkpoint) check_resumable(*checkpoint, config, identity, data.content_hash);
   const LogFile log_file(config);
   log::info("{}", data_banner(config, device, architecture, text, data, plan));
   if (config.dry_run) return 0;
 
-  prepare_run_directory(config, checkpoint.has_value(), text, data);
+  const uint64_t available = device.is_cpu() ? available_memory_bytes() : 0;
   TrainState state = make_state(config, make_model(config, architecture, device, checkpoint));
   RunProgress progress;
-  int64_t consumed = 0;
-  if (checkpoint) {
-    checkpoint::load_optimizer(*checkpoint, *state.optimizer);
-    restore_progress(checkpoint->trainer_state, progress, state);
-    consumed = checkpoint->data_state.at("consumed_samples").get<int64_t>();
-    log::info("resuming from {} at step {}", checkpoint->directory.string(), state.step);
-  }
+  const int64_t consumed = checkpoint ? restore(*checkpoint, progress, state) : 0;
   log::info("{}", parameter_line(*state.model));
-  if (state.step >= plan.total_steps) {
+  report_memory(memory_plan(state), available);
+  if (state.step >= plan.total_steps && is_finished(config.output.directory)) {
     log::info(
         "this run is complete: {} of {} steps. Raise --epochs or --max_steps, with --resume DIR, "
         "to train on.",
         state.step, plan.total_steps);
     return 0;
   }
+  prepare_run_directory(config, checkpoint.has_value(), text, data);
   data::BatchStream stream(data.train, data.order,
                            stream_options(config, plan, data, architecture.vocab_size), consumed);
   const auto observer = make_observer(
       config, plan, state.step,
       {data.train->size(), fmt::format("{:016x}", data.content_hash), config.model.from_scratch});
-  Run job{config, plan, data, state, progress, stream, *observer};
+  Run job{config, plan, identity, data, state, progress, stream, *observer};
   job.flops_per_token = flops_per_token(*state.model, data.lengths);
   job.peak_flops = peak_flops(config, device);
   if (checkpoint) job.last_saved_step = state.step;

@@ -16,7 +16,20 @@ bool matches(const std::string& name, std::string_view start, std::string_view e
          std::string_view(name).substr(name.size() - ending.size()) == ending;
 }
 
-bool is_carried(const std::string& name) {
+/// config.json or tokenizer_config.json names modules of the model's own under auto_map: without
+/// them transformers cannot open the copy. Danlu itself never runs them.
+bool needs_own_code(const fs::path& directory) {
+  for (const char* name : {"config.json", "tokenizer_config.json"}) {
+    if (!fs::exists(directory / name)) continue;
+    const Json json = read_json_file(directory / name);
+    if (json.is_object() && json.contains("auto_map")) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_carried_over(const std::string& name) {
   static const std::set<std::string> kExact = {"config.json",
                                                "generation_config.json",
                                                "special_tokens_map.json",
@@ -32,25 +45,12 @@ bool is_carried(const std::string& name) {
          matches(name, "", ".tiktoken");
 }
 
-/// config.json or tokenizer_config.json names modules of the model's own under auto_map: without
-/// them transformers cannot open the copy. Danlu itself never runs them.
-bool needs_own_code(const fs::path& directory) {
-  for (const char* name : {"config.json", "tokenizer_config.json"}) {
-    if (!fs::exists(directory / name)) continue;
-    const Json json = read_json_file(directory / name);
-    if (json.is_object() && json.contains("auto_map")) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
 void carry_over_files(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (!fs::is_directory(from)) throw IoError(fmt::format("{}: no such directory", from.string()));
   const bool takes_code = needs_own_code(from);
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
-    const bool wanted = is_carried(name) || (takes_code && matches(name, "", ".py"));
+    const bool wanted = is_carried_over(name) || (takes_code && matches(name, "", ".py"));
     if (!entry.is_regular_file() || !wanted || fs::exists(to / name)) continue;
     write_file_atomic(to / name, read_file(entry.path()));
   }

@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
-#include <set>
 
 #include "base/progress.h"
+#include "weights/fit.h"
 #include "weights/source_base.h"
 
 namespace danlu::weights {
@@ -83,30 +82,18 @@ std::string describe_tensor_table(const TensorSource& source, bool every_one) {
 }
 
 std::vector<std::string> mismatches(const arch::ModelConfig& config, const TensorSource& source) {
+  const Misfit misfit = misfit_of(config, source);
   std::vector<std::string> lines;
-  std::set<std::string> known;
-  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
-    known.insert(spec.name);
-    const TensorInfo* info = source.find(spec.name);
-    if (!info) {
-      if (spec.tied_to.empty())
-        lines.push_back(fmt::format("missing: {} {}", spec.name, shape_text(spec.shape)));
-    } else if (info->shape != spec.shape) {
-      lines.push_back(fmt::format("wrong shape: {} is {}, config.json says {}", spec.name,
-                                  shape_text(info->shape), shape_text(spec.shape)));
-    }
+  for (const arch::ParamSpec& spec : misfit.missing)
+    lines.push_back(fmt::format("missing: {} {}", spec.name, shape_text(spec.shape)));
+  for (const Misfit::Shape& shape : misfit.reshaped) {
+    lines.push_back(fmt::format("wrong shape: {} is {}, config.json says {}", shape.name,
+                                shape_text(shape.in_file), shape_text(shape.expected)));
   }
-  std::vector<std::regex> ignored;
-  for (const std::string& pattern : arch::family_named(config.family).ignored_names)
-    ignored.emplace_back(pattern);
-  for (const TensorInfo& info : source.tensors()) {
-    const bool is_ignored = std::any_of(
-        ignored.begin(), ignored.end(),
-        [&](const std::regex& pattern) { return std::regex_match(info.name, pattern); });
-    if (!known.count(info.name) && !is_ignored) {
-      lines.push_back(fmt::format("unknown: {} {}", info.name, shape_text(info.shape)));
-    }
-  }
+  for (const TensorInfo& info : misfit.not_floating)
+    lines.push_back(fmt::format("wrong dtype: {} is {}", info.name, dtype_name(info.dtype)));
+  for (const TensorInfo& info : misfit.unknown)
+    lines.push_back(fmt::format("unknown: {} {}", info.name, shape_text(info.shape)));
   return lines;
 }
 

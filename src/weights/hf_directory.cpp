@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 
 #include "base/error.h"
 #include "base/lfs_pointer.h"
+#include "weights/publish.h"
 #include "weights/sharded_source.h"
 
 namespace danlu::weights {
@@ -32,13 +34,17 @@ std::string first_bytes(const std::filesystem::path& file, size_t count) {
 }
 
 [[noreturn]] void no_weights(const std::filesystem::path& directory) {
-  bool loose_shards = false;
+  bool loose_shards = false, interrupted = false;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    interrupted |= entry.path().filename().string().rfind(kStagingPrefix, 0) == 0;
     loose_shards |= ends_with(entry.path().filename().string(), ".safetensors") ||
                     ends_with(entry.path().filename().string(), ".bin");
   }
   Hint hint;
-  if (loose_shards) {
+  if (interrupted) {
+    hint = {"saving weights here was interrupted (a .saving-… folder is left): save them again",
+            "此处的权重保存曾被中断（留有 .saving-… 文件夹）：请重新保存"};
+  } else if (loose_shards) {
     hint = {
         "there are weight files under other names: give one of them, or fetch "
         "model.safetensors.index.json",
@@ -69,6 +75,15 @@ std::shared_ptr<const TensorSource> open_weight_file(const std::filesystem::path
                                start.empty() ? "it is empty" : "its first bytes fit none"),
                    {"an HTML error page saved under this name looks like this: download it again",
                     "可能是保存下来的错误网页，请重新下载"});
+}
+
+bool has_weights(const std::filesystem::path& directory) {
+  // Adapters are weights of a model only together with others.
+  return std::any_of(kCandidates.begin(), kCandidates.end(), [&](std::string_view candidate) {
+    std::error_code error;
+    return !candidate.starts_with("adapter_") &&
+           std::filesystem::exists(directory / candidate, error);
+  });
 }
 
 std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path) {

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <regex>
 
 #include "base/error.h"
 #include "base/lfs_pointer.h"
+#include "base/pattern.h"
 
 namespace danlu::weights {
 namespace {
@@ -88,15 +88,6 @@ class AdapterReader {
   const std::string& origin_;
 };
 
-std::regex compiled(const std::string& pattern, const std::string& what) {
-  try {
-    return std::regex(pattern, std::regex::ECMAScript);
-  } catch (const std::regex_error&) {
-    throw ModelError(fmt::format(
-        "[adapter_config.json] {} \"{}\" is not a valid regular expression", what, pattern));
-  }
-}
-
 /// Refuses what would silently give other numbers than PEFT.
 void refuse_other_arithmetic(const AdapterReader& reader) {
   for (const char* key :
@@ -115,28 +106,20 @@ bool ends_in_component(const std::string& module, const std::string& entry) {
          module[module.size() - entry.size() - 1] == '.';
 }
 
-bool listed(const std::vector<std::string>& entries, bool is_pattern, const std::string& module,
-            const char* what) {
-  if (is_pattern) return std::regex_match(module, compiled(entries.front(), what));
+bool listed(const std::vector<std::string>& entries, bool is_pattern, const std::string& module) {
+  if (is_pattern) return Pattern(entries.front()).matches(module);
   return std::any_of(entries.begin(), entries.end(),
                      [&](const std::string& entry) { return ends_in_component(module, entry); });
 }
 
-/// The layer index of a module name: the number after `pattern` ("layers"), else after any
+/// The layer index of a module name: the number after `patterns` ("layers"), else after any
 /// component.
 std::optional<int64_t> layer_of(const std::string& module,
                                 const std::vector<std::string>& patterns) {
-  std::smatch match;
-  if (patterns.empty()) {
-    static const std::regex kAny(R"(.*\.[^.]*\.(\d+)\..*)");
-    if (std::regex_match(module, match, kAny)) return std::stoll(match[1].str().substr(0, 18));
-    return std::nullopt;
-  }
-  for (const std::string& pattern : patterns) {
-    if (std::regex_match(module, match,
-                         compiled(".*\\." + pattern + "\\.(\\d+)\\..*", "layers_pattern"))) {
-      return std::stoll(match[match.size() - 1].str().substr(0, 18));
-    }
+  static const std::vector<std::string> kAny = {"[^.]*"};
+  for (const std::string& pattern : patterns.empty() ? kAny : patterns) {
+    const Pattern numbered(".*\\." + pattern + "\\.(\\d+)\\..*");
+    if (const auto number = numbered.last_group(module)) return std::stoll(number->substr(0, 18));
   }
   return std::nullopt;
 }
@@ -145,9 +128,7 @@ template <typename Number>
 Number pattern_value(const std::vector<std::pair<std::string, Number>>& patterns,
                      const std::string& module, Number fallback) {
   for (const auto& [pattern, value] : patterns) {
-    if (std::regex_match(module,
-                         compiled("(.*\\.)?(" + pattern + ")$", "rank_pattern/alpha_pattern")))
-      return value;
+    if (Pattern("(.*\\.)?(" + pattern + ")").matches(module)) return value;
   }
   return fallback;
 }
@@ -209,8 +190,12 @@ PeftConfig parse_peft_config(const Json& json, const std::string& origin) {
         fmt::format("{}: bias must be none, all or lora_only, got \"{}\"", origin, config.bias));
   }
   // Broken patterns are found now, not at the first module.
-  peft_targets(config, "model.layers.0.probe");
-  config.scale_of("model.layers.0.probe");
+  try {
+    peft_targets(config, "model.layers.0.probe");
+    config.scale_of("model.layers.0.probe");
+  } catch (const PatternError& error) {
+    throw ModelError(fmt::format("{}: {}", origin, error.what()), error.hint());
+  }
   return config;
 }
 
@@ -280,18 +265,23 @@ Json peft_config_json(const PeftConfig& config) {
   return json;
 }
 
+void set_targets(PeftConfig& config, const std::vector<std::string>& targets) {
+  config.target_modules = targets;
+  config.targets_are_pattern =
+      targets.size() == 1 && (targets[0] == "all-linear" || looks_like_pattern(targets[0]));
+}
+
 bool peft_targets(const PeftConfig& config, const std::string& module, bool is_linear,
                   bool is_head) {
   if (!config.exclude_modules.empty() &&
-      listed(config.exclude_modules, config.excludes_are_pattern, module, "exclude_modules")) {
+      listed(config.exclude_modules, config.excludes_are_pattern, module)) {
     return false;
   }
   if (config.target_modules.empty()) return false;
   // "all-linear" is a keyword only where the file has a string; our own lists may hold it too.
   if (config.target_modules.size() == 1 && config.target_modules.front() == "all-linear")
     return is_linear && !is_head;
-  if (!listed(config.target_modules, config.targets_are_pattern, module, "target_modules"))
-    return false;
+  if (!listed(config.target_modules, config.targets_are_pattern, module)) return false;
   const bool exact =
       !config.targets_are_pattern &&
       std::count(config.target_modules.begin(), config.target_modules.end(), module) > 0;

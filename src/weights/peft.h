@@ -50,9 +50,14 @@ PeftConfig parse_peft_config(const Json& json, const std::string& origin);
 /// As PEFT writes it: every key, sorted, inference_mode true.
 Json peft_config_json(const PeftConfig& config);
 
+/// target_modules from a list that people gave: a single "all-linear" or regex is a pattern, any
+/// other entry a name.
+void set_targets(PeftConfig& config, const std::vector<std::string>& targets);
+
 /// Whether the adapter sits on `module` ("model.layers.0.self_attn.q_proj"), by PEFT's rules:
 /// excludes first; a string is a regex that must match the whole name; a list entry must equal the
 /// name or its end after a dot; then layers_to_transform. "all-linear": is_linear and not is_head.
+/// Errors: PatternError (broken, or too many steps).
 bool peft_targets(const PeftConfig& config, const std::string& module, bool is_linear = true,
                   bool is_head = false);
 

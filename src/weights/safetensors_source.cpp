@@ -10,9 +10,9 @@
 namespace danlu::weights {
 namespace {
 
-class SafetensorsSource final : public SourceBase<uint64_t> {
+class SafetensorsSource final : public FileSource<uint64_t> {
  public:
-  explicit SafetensorsSource(const std::filesystem::path& path) : file_(path) {
+  explicit SafetensorsSource(const std::filesystem::path& path) : FileSource(path) {
     SafetensorsHeader header = parse_safetensors_header(file_.bytes(), path.string());
     metadata_ = std::move(header.metadata);
     std::vector<std::pair<TensorInfo, uint64_t>> tensors;
@@ -22,28 +22,18 @@ class SafetensorsSource final : public SourceBase<uint64_t> {
     set_tensors(std::move(tensors));
   }
 
-  void read(const std::string& name, std::span<std::byte> out) const override {
-    read_range(name, 0, infos_[index_of(name, file_.path())].num_elements(), out);
-  }
   void read_range(const std::string& name, int64_t begin, int64_t end,
                   std::span<std::byte> out) const override {
-    const size_t index = index_of(name, file_.path());
+    const size_t index = index_of(name);
     check_range(infos_[index], begin, end, out.size());
     const size_t skip = static_cast<size_t>(begin) * dtype_size_bytes(infos_[index].dtype);
     if (!out.empty())
       std::memcpy(out.data(), file_.bytes().data() + locations_[index] + skip, out.size());
   }
   std::span<const std::byte> mapped(const std::string& name) const override {
-    const size_t index = index_of(name, file_.path());
+    const size_t index = index_of(name);
     return file_.bytes().subspan(locations_[index], infos_[index].size_bytes());
   }
-  std::filesystem::path file_of(const std::string& name) const override {
-    index_of(name, file_.path());
-    return file_.path();
-  }
-
- private:
-  MappedFile file_;
 };
 
 }  // namespace

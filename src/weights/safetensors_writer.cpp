@@ -1,12 +1,12 @@
 // Saving: plan the shards, write them aside, and only then put them in place.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "weights/publish.h"
 #include "weights/safetensors_header.h"
 
 namespace danlu::weights {
@@ -76,27 +76,11 @@ void write_index(const fs::path& file, const std::vector<TensorInfo>& tensors,
              {"weight_map", weight_map}});
 }
 
-/// "<base>.safetensors", its index, and "<base>-00001-of-00002.safetensors" of an earlier save.
-bool is_weight_file_of(const std::string& file_name, const std::string& base) {
-  if (file_name == base + ".safetensors" || file_name == base + ".safetensors.index.json")
-    return true;
-  if (file_name.rfind(base + "-", 0) != 0) return false;
-  const std::string rest = file_name.substr(base.size());
-  constexpr std::string_view kPattern = "-#####-of-#####.safetensors";
-  if (rest.size() != kPattern.size()) return false;
-  for (size_t i = 0; i < rest.size(); ++i) {
-    if (kPattern[i] == '#' ? !std::isdigit(static_cast<unsigned char>(rest[i]))
-                           : rest[i] != kPattern[i])
-      return false;
-  }
-  return true;
-}
-
 /// A folder beside the files to replace, removed with whatever is left in it.
 class Staging {
  public:
   explicit Staging(const fs::path& directory)
-      : path_(directory / fmt::format(".saving-{}", ::getpid())) {
+      : path_(directory / (kStagingPrefix + unique_suffix())) {
     std::error_code error;
     fs::remove_all(path_, error);
     fs::create_directory(path_, error);
@@ -116,24 +100,12 @@ class Staging {
   fs::path path_;
 };
 
-/// Everything is on disk by now: only renames and removals are left.
-void publish(const fs::path& staging, const fs::path& directory,
-             const std::vector<std::string>& names, const std::string& base) {
-  try {
-    for (const std::string& name : names) fs::rename(staging / name, directory / name);
-    // A file of an earlier save with another shard count would be found before, or beside, the new
-    // ones.
-    for (const auto& entry : fs::directory_iterator(directory)) {
-      const std::string name = entry.path().filename().string();
-      if (is_weight_file_of(name, base) &&
-          std::find(names.begin(), names.end(), name) == names.end()) {
-        fs::remove(entry.path());
-      }
-    }
-  } catch (const fs::filesystem_error& e) {
-    throw IoError(fmt::format("{}: cannot put the saved weights in place: {}", directory.string(),
-                              e.code().message()));
-  }
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 void check_names(const std::vector<TensorInfo>& tensors) {
@@ -170,7 +142,8 @@ void save_safetensors(const std::filesystem::path& directory,
     names.push_back(options.base_name + ".safetensors.index.json");
     write_index(staging.path() / names.back(), tensors, shards, options.base_name);
   }
-  publish(staging.path(), directory, names, options.base_name);
+  // Everything is on disk by now: only renames and removals are left.
+  publish(staging.path(), directory, publish_steps(names_in(directory), names, options.base_name));
 }
 
 }  // namespace danlu::weights

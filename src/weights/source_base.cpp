@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/options.h"
+#include "base/nearest_name.h"
 
 namespace danlu::weights {
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::weights {
@@ -52,5 +53,25 @@ size_t SourceBase<Location>::index_of(const std::string& name,
   if (!info) no_such_tensor(name, file, infos_);
   return static_cast<size_t>(info - infos_.data());
 }
+
+/// A source that is one mapped file.
+template <typename Location>
+class FileSource : public SourceBase<Location> {
+ public:
+  explicit FileSource(const std::filesystem::path& path) : file_(path) {}
+  void read(const std::string& name, std::span<std::byte> out) const override {
+    this->read_range(name, 0, this->infos_[index_of(name)].num_elements(), out);
+  }
+  std::filesystem::path file_of(const std::string& name) const override {
+    index_of(name);
+    return file_.path();
+  }
+
+ protected:
+  size_t index_of(const std::string& name) const {
+    return SourceBase<Location>::index_of(name, file_.path());
+  }
+  MappedFile file_;
+};
 
 }  // namespace danlu::weights

@@ -57,6 +57,9 @@ std::shared_ptr<const TensorSource> open_torch_file(const std::filesystem::path&
 /// index, adapter_model.safetensors / .bin, in this order. Errors: ModelError if there is
 /// none, for a Git LFS pointer, a missing shard, a tensor listed but absent; IoError (unreadable).
 std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path);
+/// Whether a directory holds a model's weights (adapters alone are none) under a name that
+/// open_weights takes.
+bool has_weights(const std::filesystem::path& directory);
 
 /// Writes safetensors, one tensor after the other, into one file or shards, atomically.
 struct SaveOptions {
@@ -72,6 +75,9 @@ void save_safetensors(const std::filesystem::path& directory,
                       const std::vector<TensorInfo>& tensors, const TensorBytes& bytes_of,
                       const SaveOptions& options = {});
 
+/// Whether a file of this name goes with a model when its weights are saved elsewhere: config,
+/// generation and tokenizer files.
+bool is_carried_over(const std::string& name);
 /// Copies config.json-like and tokenizer files (config, generation_config, tokenizer*,
 /// special_tokens_map, vocab, merges, chat_template*, *.model, added_tokens) from one HF directory
 /// to another; weights stay, and code too unless a config's auto_map needs it. Files already in

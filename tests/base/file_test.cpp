@@ -2,14 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
 
 #include "base/error.h"
+#include "support/file_size_limit.h"
 
 namespace danlu {
 namespace {
@@ -33,23 +31,8 @@ class FileTest : public testing::Test {
   }
 
   fs::path dir_;
+  const std::string pid_ = std::to_string(::getpid());
 };
-
-/// Runs `body` in a child process that cannot write files beyond `limit_bytes`: the same partial
-/// writes and errors as a full disk, without needing one. Returns the child's exit code.
-template <typename Body>
-int with_file_size_limit(rlim_t limit_bytes, Body body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const struct rlimit limit{limit_bytes, limit_bytes};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-    ::signal(SIGXFSZ, SIG_IGN);
-    ::_exit(body());
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 TEST_F(FileTest, MapsTheWholeFile) {
   write_file_atomic(dir_ / "a", "hello");
@@ -102,7 +85,7 @@ TEST_F(FileTest, WritesLargerThanTheBufferArriveWhole) {
 
 TEST_F(FileTest, AFullDiskLeavesTheOldFileIntact) {
   write_file_atomic(dir_ / "checkpoint", "old");
-  const int code = with_file_size_limit(1 << 20, [&] {
+  const int code = test::with_file_size_limit(1 << 20, [&] {
     try {
       write_file_atomic(dir_ / "checkpoint", std::string(3 << 20, 'x'));
     } catch (const IoError& e) {
@@ -132,6 +115,62 @@ TEST_F(FileTest, ADirectoryIsReplacedWholeOrNotAtAll) {
   EXPECT_FALSE(fs::exists(target / "one"));
   EXPECT_EQ(read_file(target / "two"), "2");
   EXPECT_THAT(names(), testing::ElementsAre("model"));
+}
+
+// Containers that share a volume may all have process id 1, and a killed process leaves its files.
+TEST_F(FileTest, AnotherProcessOfTheSameIdIsNotInTheWay) {
+  const auto theirs = [&](const std::string& name) { return dir_ / (name + "-" + pid_); };
+  std::vector<fs::path> files{theirs(".danlu-write-test")};
+  for (int i = 0; i < 100; ++i) {
+    files.push_back(theirs(".a.tmp").string() + "-" + std::to_string(i));
+  }
+  for (const fs::path& file : files) std::ofstream(file) << "theirs";
+  write_file_atomic(dir_ / "a", "ours");
+  write_directory_atomic(dir_ / "a.d", [](const fs::path&) {});
+  require_writable_directory(dir_);
+  EXPECT_EQ(read_file(dir_ / "a"), "ours");
+  for (const fs::path& file : files) EXPECT_EQ(read_file(file), "theirs") << file;
+}
+
+TEST_F(FileTest, ANameAsLongAsTheFileSystemAllows) {
+  const std::string longest(255, 'n');
+  write_file_atomic(dir_ / longest, "x");
+  EXPECT_EQ(read_file(dir_ / longest), "x");
+  fs::remove(dir_ / longest);
+  write_directory_atomic(dir_ / longest,
+                         [](const fs::path& at) { write_file_atomic(at / "a", ""); });
+  EXPECT_TRUE(fs::exists(dir_ / longest / "a"));
+  EXPECT_THAT(names(), testing::ElementsAre(longest));
+}
+
+TEST_F(FileTest, ADirectoryThatCannotBePublishedLeavesTheOldOneInPlace) {
+  const fs::path target = dir_ / "model";
+  write_directory_atomic(target, [](const fs::path& at) { write_file_atomic(at / "one", "1"); });
+  // Somebody takes the new content away before it gets its name.
+  EXPECT_THROW(write_directory_atomic(target, [](const fs::path& at) { fs::remove_all(at); }),
+               IoError);
+  EXPECT_EQ(read_file(target / "one"), "1");
+  EXPECT_THAT(names(), testing::ElementsAre("model"));
+}
+
+TEST_F(FileTest, AFileInTheWayOfADirectoryIsReplacedAndALinkIsNotFollowed) {
+  write_file_atomic(dir_ / "model", "a file");
+  const auto fill = [](const fs::path& at) { write_file_atomic(at / "one", "1"); };
+  write_directory_atomic(dir_ / "model", fill);
+  EXPECT_EQ(read_file(dir_ / "model" / "one"), "1");
+  fs::create_directory_symlink("model", dir_ / "link");
+  write_directory_atomic(dir_ / "link",
+                         [](const fs::path& at) { write_file_atomic(at / "two", "2"); });
+  EXPECT_FALSE(fs::is_symlink(dir_ / "link"));
+  EXPECT_TRUE(fs::exists(dir_ / "model" / "one"));
+  EXPECT_THAT(names(), testing::ElementsAre("link", "model"));
+}
+
+TEST_F(FileTest, AFailedDirectoryTakesTheFoldersItMadeWithIt) {
+  EXPECT_THROW(write_directory_atomic(dir_ / "new" / "run" / "model",
+                                      [](const fs::path&) { throw DataError("stop"); }),
+               DataError);
+  EXPECT_THAT(names(), testing::IsEmpty());
 }
 
 TEST_F(FileTest, ADirectoryInAMissingFolderAndWithATrailingSlash) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/nearest_name.h"
 
 namespace danlu {
 namespace {

@@ -38,7 +38,7 @@ TEST_F(BadFlags, DecodingNumbersOutOfRange) {
       {{"--top_p", "0"}, "--top_p: expected a number above 0 and up to 1, got '0'"},
       {{"--top_p", "1.5"}, "--top_p: expected a number above 0 and up to 1"},
       {{"--top_k", "-1"}, "--top_k: expected an integer of at least 0"},
-      {{"--min_p", "2"}, "--min_p: expected a number of at least 0 and up to 1"},
+      {{"--min_p", "2"}, "--min_p: expected a number of at least 0 and below 1"},
       {{"--max_new_tokens", "0"}, "--max_new_tokens: expected an integer of at least 1"},
       {{"--num_beams", "0"}, "--num_beams: expected an integer of at least 1"},
       {{"--repetition_penalty", "0"}, "--repetition_penalty: expected a number above 0"},
@@ -47,6 +47,20 @@ TEST_F(BadFlags, DecodingNumbersOutOfRange) {
   for (const auto& [words, rule] : lines) expect_error(infer(words), 2, {"[infer] ", rule});
   expect_error(run({"chat", "--model", good("model"), "--top_p", "nan"}), 2,
                {"[chat] --top_p: expected a number above 0 and up to 1, got 'nan'"});
+}
+
+TEST_F(BadFlags, NumbersOfOtherVerbsOutOfRange) {
+  expect_error(run({"merge", "--adapters", "a", "--tolerance", "-1"}), 2,
+               {"[merge] --tolerance: expected a number of at least 0"});
+  expect_error(run({"verify", "m", "--golden", "g", "--tolerance", "nan"}), 2,
+               {"[verify] --tolerance: expected a number of at least 0"});
+  expect_error(run({"init", "--config", "c", "--output", "o", "--seed", "-1"}), 2,
+               {"[init] --seed: expected an integer of at least 0"});
+  expect_error(run({"inspect", "x", "--sample", "-1"}), 2,
+               {"[inspect] --sample: expected an integer of at least 0"});
+  expect_error(run({"preprocess", "--input", "x", "--output_prefix", "o", "--seq_length", "1"}), 2,
+               {"[preprocess] --seq_length: expected an integer of at least 2"});
+  EXPECT_THAT(run({"infer", "--help"}).out, HasSubstr("[1 to 64]"));
 }
 
 TEST_F(BadFlags, KeysThatStandTwiceInAFile) {

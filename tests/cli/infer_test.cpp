@@ -1,5 +1,8 @@
 // `danlu infer` through the program: every way of asking, and that no answer is made in vain.
+#include <sys/wait.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -199,11 +202,30 @@ TEST_F(Infer, AnswersThatCannotBeWrittenArePrinted) {
   const std::string file = questions();
   answers({"--dataset", file});
   const std::string wanted = content_of((*this) / "answers.jsonl");
-  // A legal name, but the file that is renamed to it has a longer one: only writing finds out.
-  const std::string name = std::string(245, 'a') + ".jsonl";
-  const ProgramResult result = infer({"--dataset", file, "--output", name});
-  expect_error(result, 8, {"File name too long", "the answers were printed instead"});
-  EXPECT_EQ(result.out, wanted);
+  // A limit of no bytes a file is a disk that is full; pipes have none.
+  const std::string command = "cd " + ((*this) / "").string() +
+                              " && ulimit -f 0 && OMP_NUM_THREADS=1 " + danlu_path() +
+                              " infer --model " + good("model").string() + " --dataset " + file +
+                              " --max_new_tokens 12 --output full.jsonl 2>&1";
+  std::string printed;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  char chunk[4096];
+  for (size_t got = 0; (got = std::fread(chunk, 1, sizeof chunk, pipe)) > 0;)
+    printed.append(chunk, got);
+  EXPECT_EQ(WEXITSTATUS(::pclose(pipe)), 8);
+  EXPECT_THAT(printed, HasSubstr(wanted));
+  EXPECT_THAT(printed, HasSubstr("full.jsonl: "));
+  EXPECT_THAT(printed, HasSubstr("the answers were printed instead"));
+  EXPECT_FALSE(fs::exists((*this) / "full.jsonl"));
+}
+
+TEST_F(Infer, ANameTooLongForAFileIsFoundBeforeAnyAnswer) {
+  const ProgramResult result =
+      infer({"--dataset", questions(), "--output", std::string(300, 'a') + ".jsonl"});
+  expect_error(result, 8, {".jsonl: File name too long"});
+  EXPECT_THAT(result.err, Not(HasSubstr("new tokens")));
+  EXPECT_THAT(result.err, Not(HasSubstr("filesystem error")));
 }
 
 TEST_F(Infer, TheTemplateOfTrainingIsReadBackAndAnnounced) {

@@ -251,11 +251,13 @@ TEST(Inspect, TheTemplateThatIsReallyUsed) {
     return text.substr(at, text.find('\n', at) - at);
   };
   EXPECT_EQ(template_line("qwen2_5", config_json()), "  template    tokenizer_config.json (jinja)");
-  // Its family has a usual template, but a base model's directory that names none uses none.
+  // The llama family is many models' with templates of their own: it has no default.
   EXPECT_EQ(template_line("yi", config_json("llama")),
             "  template    none; conversations need --template NAME (plain text needs none)");
-  EXPECT_EQ(template_line("baichuan2", config_json("baichuan")),
-            "  template    none; built-in \"baichuan2\" is used");
+  std::string baichuan = config_json("baichuan");
+  baichuan.replace(baichuan.find("\"num_key_value_heads\": 2, "), 26, "");
+  EXPECT_EQ(template_line("baichuan2", baichuan),
+            "  template    baichuan2, the default of the model's family");
 }
 
 TEST(Inspect, WhatItCannotTell) {
@@ -263,6 +265,10 @@ TEST(Inspect, WhatItCannotTell) {
   EXPECT_THAT(inspect({}, 2), HasSubstr("[inspect] name a path"));
   EXPECT_THAT(inspect({(directory / "none").string()}, 8),
               HasSubstr("no such file, directory or data set prefix"));
+  fs::create_symlink("loop", directory / "loop");
+  EXPECT_THAT(inspect({(directory / "loop").string()}, 8),
+              HasSubstr("loop: its symbolic links lead back to themselves"));
+  fs::remove(directory / "loop");
   EXPECT_THAT(inspect({directory.path().string()}, 4), HasSubstr("no weights here"));
   write(directory / "text.bin", "hello");
   EXPECT_THAT(inspect({(directory / "text.bin").string()}, 4),

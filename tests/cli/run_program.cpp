@@ -5,9 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 namespace danlu::test {
 namespace {
@@ -41,6 +43,24 @@ std::string content_of(const std::string& path) {
   ::_exit(126);
 }
 
+/// Waits for the end of the program; on the way sends the signal asked for.
+int status_of(pid_t child, const ProgramSettings& settings, const std::string& files) {
+  int status = 0;
+  bool sent = settings.signal == 0;
+  while (!sent && ::waitpid(child, &status, WNOHANG) == 0) {
+    const std::string printed = content_of(files + "/out") + content_of(files + "/err");
+    if (printed.find(settings.signal_after) == printed.npos) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      continue;
+    }
+    ::kill(child, settings.signal);
+    sent = true;
+  }
+  // If it ended by itself, its status is known already.
+  if (sent) ::waitpid(child, &status, 0);
+  return status;
+}
+
 }  // namespace
 
 std::string danlu_path() { return std::string(DANLU_BUILD_DIR) + "/danlu"; }
@@ -53,8 +73,7 @@ ProgramResult run_danlu(const std::vector<std::string>& arguments,
   std::ofstream(files + "/in", std::ios::binary) << settings.input;
   const pid_t child = ::fork();
   if (child == 0) become_program(arguments, settings, files);
-  int status = 0;
-  ::waitpid(child, &status, 0);
+  const int status = status_of(child, settings, files);
   ProgramResult result;
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.out = content_of(files + "/out");

@@ -16,6 +16,8 @@ struct ProgramSettings {
   std::string input = {};                               ///< what stdin holds
   std::string directory = {};                           ///< where it runs; empty: here
   int timeout_s = 120;                                  ///< then it is killed
+  int signal = 0;                                       ///< sent once, if not 0, …
+  std::string signal_after = {};                        ///< … when it has printed this
 };
 
 /// `danlu ARGUMENTS…` of the build under test. LOG_LEVEL, DANLU_LANG and the locale are set to what

@@ -115,6 +115,28 @@ TEST_F(GptSplitsTest, WeightsDecideHowOftenADatasetIsSeen) {
   EXPECT_EQ(again[0]->content_hash(), splits[0]->content_hash());
 }
 
+TEST_F(GptSplitsTest, ADamagedBlendIsBuiltAgain) {
+  const GptDataPaths paths{{"0.25", path("a"), "0.75", path("b")}, {}};
+  const auto firsts = [&] {
+    const auto train = open_gpt_splits(paths, {100, 8, 0}, options_)[0];
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < train->size(); ++i) ids.push_back(train->get(i).ids[0]);
+    return ids;
+  };
+  const std::vector<int32_t> whole = firsts();
+  for (const char* kind : {"-BlendedDataset-train-dataset_index.npy",
+                           "-BlendedDataset-train-dataset_sample_index.npy"}) {
+    for (const auto& entry : fs::directory_iterator(folder_ / "cache")) {
+      if (!entry.path().string().ends_with(kind)) continue;
+      const std::vector<int64_t> wild(102, 3000), few(7, 0);
+      write_npy<int64_t>(entry.path(), wild, {102, 0});
+      EXPECT_EQ(firsts(), whole) << kind;
+      write_npy<int64_t>(entry.path(), few, {7, 0});
+      EXPECT_EQ(firsts(), whole) << kind;
+    }
+  }
+}
+
 TEST_F(GptSplitsTest, WithoutWeightsAndSizesEverythingIsSeenOnce) {
   const auto splits = open_gpt_splits({{path("a"), path("b")}, {}}, {}, options_);
   EXPECT_EQ(splits[0]->size(), 399 / 8 + 799 / 8);

@@ -19,7 +19,8 @@ constexpr int32_t kEod = 9;
 /// One document per row of `documents`, one epoch, S = 4, seed 1234.
 class GptDatasetTest : public ::testing::Test {
  protected:
-  GptDataset open(const std::vector<std::vector<int32_t>>& documents, Split split = Split::kTrain) {
+  GptDataset open(const std::vector<std::vector<int32_t>>& documents,
+                  DatasetSplit split = DatasetSplit::kTrain) {
     write_documents(folder_ / "d", documents);
     options_.sequence_length = 4;
     options_.use_cache = false;
@@ -69,7 +70,7 @@ TEST_F(GptDatasetTest, EodMaskLossDropsTheLossWhereTheInputIsEod) {
   options_.eod_id = kEod;
   options_.eod_mask_loss = true;
   const Sample sample = open({{1, kEod, 2, 3, kEod}}).get(0);
-  EXPECT_THAT(sample.labels, ElementsAre(kEod, kIgnoredTarget, 3, kEod));
+  EXPECT_THAT(sample.labels, ElementsAre(kEod, kIgnoreLabel, 3, kEod));
 }
 
 TEST_F(GptDatasetTest, ResettingAttentionStartsASegmentAfterEachEod) {
@@ -93,14 +94,14 @@ TEST_F(GptDatasetTest, PaddingTokensCarryNoLossAndAreFedAsZero) {
   options_.pad_id = 7;
   const Sample sample = open({{1, 7, 2, 3, 7}}).get(0);
   EXPECT_THAT(sample.ids, ElementsAre(1, 0, 2, 3));
-  EXPECT_THAT(sample.labels, ElementsAre(kIgnoredTarget, 2, 3, kIgnoredTarget));
+  EXPECT_THAT(sample.labels, ElementsAre(kIgnoreLabel, 2, 3, kIgnoreLabel));
 }
 
 TEST_F(GptDatasetTest, AKeptPartialSampleIsShorterNotPadded) {
   options_.drop_last_partial_validation_sample = false;
   std::vector<int32_t> document(7);
   std::iota(document.begin(), document.end(), 1);
-  const GptDataset dataset = open({document}, Split::kValid);
+  const GptDataset dataset = open({document}, DatasetSplit::kValid);
   ASSERT_EQ(dataset.size(), 2);
   std::vector<int64_t> lengths{dataset.length(0), dataset.length(1)};
   EXPECT_THAT(lengths, ::testing::UnorderedElementsAre(4, 2));
@@ -122,15 +123,73 @@ TEST_F(GptDatasetTest, TheCacheLiesWhereMegatronLooksForIt) {
   options_.sequence_length = 4;
   options_.split_text = "1,0,0";
   const auto tokens = std::make_shared<const IndexedDataset>(prefix);
-  const GptDataset first(options_, prefix, tokens, {0, 1}, Split::kTrain, 2);
+  const GptDataset first(options_, prefix, tokens, {0, 1}, DatasetSplit::kTrain, 2);
   size_t files = 0;
   for (const auto& entry : fs::directory_iterator(folder_ / "d/cache/GPTDataset_indices")) {
     files += entry.path().filename().string().find("-GPTDataset-train-") == 32;
   }
   EXPECT_EQ(files, 4u);
-  const GptDataset second(options_, prefix, tokens, {0, 1}, Split::kTrain, 2);
+  const GptDataset second(options_, prefix, tokens, {0, 1}, DatasetSplit::kTrain, 2);
   EXPECT_EQ(second.window(0), first.window(0));
   EXPECT_EQ(second.content_hash(), first.content_hash());
+}
+
+/// Several sets of documents under one prefix, one after the other.
+class GptCacheOfRewrittenData : public ::testing::Test {
+ protected:
+  /// Every sample of an epoch of `documents`, cached below `cache`.
+  std::vector<std::vector<int32_t>> windows(const std::vector<std::vector<int32_t>>& documents,
+                                            const fs::path& cache) {
+    const std::string prefix = (folder_ / "d").string();
+    write_documents(prefix, documents);
+    GptOptions options;
+    options.sequence_length = 4;
+    options.split_text = "1,0,0";
+    options.cache_dir = cache;
+    options.use_cache = !cache.empty();
+    options.cache_by_content = by_content_;
+    const GptDataset dataset(options, prefix, std::make_shared<const IndexedDataset>(prefix),
+                             {0, static_cast<int64_t>(documents.size())}, DatasetSplit::kTrain,
+                             std::nullopt);
+    std::vector<std::vector<int32_t>> samples;
+    for (int64_t i = 0; i < dataset.size(); ++i) samples.push_back(dataset.window(i));
+    return samples;
+  }
+  /// Folders below `cache` that hold a sample order.
+  size_t num_orders(const fs::path& cache) const {
+    size_t count = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(cache)) {
+      count += entry.path().string().ends_with("shuffle_index.npy");
+    }
+    return count;
+  }
+  ScratchFolder folder_;
+  bool by_content_ = false;
+  // As many documents in each; of 21, 21 (cut elsewhere) and 33 tokens.
+  const std::vector<std::vector<int32_t>> first_{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13},
+                                                 {21, 22, 23, 24, 25, 26, 27, 28}},
+      moved_{{1, 2, 3}, {4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21}},
+      longer_{std::vector<int32_t>(13, 5), std::vector<int32_t>(20, 6)};
+};
+
+TEST_F(GptCacheOfRewrittenData, IsNeverUsedForTheOtherData) {
+  for (const bool by_content : {false, true}) {
+    by_content_ = by_content;
+    const fs::path cache = folder_ / (by_content ? "shared" : "megatrons");
+    windows(first_, cache);
+    for (const auto& documents : {moved_, longer_, first_}) {
+      EXPECT_EQ(windows(documents, cache), windows(documents, "")) << "by content " << by_content;
+    }
+  }
+}
+
+TEST_F(GptCacheOfRewrittenData, KeepsOneOrderForEachContentWhereTheCacheIsShared) {
+  by_content_ = true;
+  for (const auto& documents : {first_, moved_, first_, moved_}) windows(documents, folder_ / "c");
+  EXPECT_EQ(num_orders(folder_ / "c"), 2u);
+  by_content_ = false;
+  for (const auto& documents : {first_, moved_}) windows(documents, folder_ / "m");
+  EXPECT_EQ(num_orders(folder_ / "m"), 1u);
 }
 
 void write_field(const fs::path& prefix, const char* field,

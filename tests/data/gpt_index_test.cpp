@@ -36,11 +36,17 @@ std::string npy_md5(const std::vector<T>& values, int64_t columns = 0) {
                  std::string(raw));
 }
 
-GptIndices six_documents(int64_t num_samples) {
+const std::vector<int32_t> kSixDocuments{5, 0, 12, 7, 3, 9};
+
+GptIndexOptions of_eight_tokens(int64_t num_samples) {
   GptIndexOptions options;
   options.sequence_length = 8;
   options.num_samples = num_samples;
-  return build_gpt_indices(std::vector<int32_t>{5, 0, 12, 7, 3, 9}, {0, 6}, options);
+  return options;
+}
+
+GptIndices six_documents(int64_t num_samples) {
+  return build_gpt_indices(kSixDocuments, {0, 6}, of_eight_tokens(num_samples));
 }
 
 // Expected values: the helper of Megatron core_v0.8.0 with numpy.
@@ -95,6 +101,25 @@ TEST(GptIndex, EqualsNumpyOnRandomConfigurationsToTheByteOfTheCacheFiles) {
     EXPECT_EQ(npy_md5(indices.samples, 2), golden["samples_npy"]);
     EXPECT_EQ(npy_md5(std::vector<uint32_t>(indices.shuffle.begin(), indices.shuffle.end())),
               golden["shuffle_npy"]);
+    const auto view =
+        open_gpt_indices(std::nullopt, lengths, {golden["first"], golden["last"]}, options);
+    EXPECT_EQ(find_misfit(*view, lengths, {golden["first"], golden["last"]}, options), "");
+  }
+}
+
+TEST(GptIndex, APartialSampleMayEndInAnEmptyDocument) {
+  GptIndexOptions options;
+  options.sequence_length = 4;
+  options.drop_last_partial = false;
+  for (const uint32_t seed : {1u, 2u, 3u, 4u, 5u, 6u}) {
+    options.seed = seed;
+    for (const std::vector<int32_t>& lengths :
+         {std::vector<int32_t>{7, 0, 0, 0}, std::vector<int32_t>{4, 0, 0},
+          std::vector<int32_t>{5}}) {
+      const IdRange all{0, static_cast<int64_t>(lengths.size())};
+      const auto view = open_gpt_indices(std::nullopt, lengths, all, options);
+      EXPECT_EQ(find_misfit(*view, lengths, all, options), "") << seed;
+    }
   }
 }
 
@@ -141,7 +166,7 @@ TEST(GptIndex, EqualsTheCachesOfARealRun) {
   options.seed = 42;
   options.separate_last_epoch_below = 0.95;
   const std::vector<int32_t> lengths = dataset.lengths();
-  for (const Split split : {Split::kValid, Split::kTest}) {
+  for (const DatasetSplit split : {DatasetSplit::kValid, DatasetSplit::kTest}) {
     options.num_samples = 768;
     expect_equals_cache(build_gpt_indices(lengths, ranges[static_cast<size_t>(split)], options),
                         fmt::format("{}_{}_indexmap_768ns_2048sl_42s", prefix, split_name(split)),
@@ -152,15 +177,6 @@ TEST(GptIndex, EqualsTheCachesOfARealRun) {
                       prefix + "_train_indexmap_220000ns_2048sl_42s", false);
 }
 
-TEST(InstructionOrder, ShufflesEpochAfterEpochWithOneGenerator) {
-  for (const Json& golden : goldens()["instruction_orders"]) {
-    const std::vector<int64_t> order = instruction_order(
-        {golden["first"], golden["last"]}, golden["num_samples"], golden["seed"], true);
-    EXPECT_EQ(npy_md5(order), golden["npy"]) << golden.dump();
-  }
-  EXPECT_THAT(instruction_order({2, 4}, 3, 1234, false), ElementsAre(2, 3, 2, 3));
-}
-
 TEST(Splits, EqualPythonsRoundingInBothRules) {
   for (const Json& golden : goldens()["splits"]) {
     SCOPED_TRACE(golden.dump());
@@ -168,7 +184,7 @@ TEST(Splits, EqualPythonsRoundingInBothRules) {
     const int64_t count = golden["count"];
     const SplitMatrix matrix = parse_split(text);
     const auto legacy = legacy_split_ranges(text, count);
-    for (const Split split : kSplits) {
+    for (const DatasetSplit split : kSplits) {
       const auto at = static_cast<size_t>(split);
       const Json& want = golden["ranges"][at];
       const auto range = split_range(matrix, split, count);
@@ -208,24 +224,30 @@ TEST(GptCache, NamesFilesAsPythonDoes) {
     options.sequence_length = 4096;
     options.split_text = golden["split"];
     options.tokenizer = golden["tokenizer"];
-    const std::string text = python_json(gpt_identity(options, golden["path"], Split::kTrain,
+    const std::string text = python_json(gpt_identity(options, golden["path"], DatasetSplit::kTrain,
                                                       json_get<int64_t>(golden, "num_samples")));
     EXPECT_EQ(text, golden["text"].get<std::string>());
     EXPECT_EQ(md5_hex(text), golden["md5"]);
   }
 }
 
-TEST(GptCache, MapsWhatItSaved) {
-  const ScratchFolder folder;
-  const GptCacheName name{folder / "cache", "0123-GPTDataset-train", "{}"};
-  int builds = 0;
-  const auto build = [&] {
-    ++builds;
-    return six_documents(10);
-  };
-  open_gpt_indices(name, build);
-  const auto mapped = open_gpt_indices(name, build);
-  EXPECT_EQ(builds, 1);
+/// Six documents, cached in a scratch folder.
+class GptCacheFiles : public ::testing::Test {
+ protected:
+  std::unique_ptr<GptIndexView> open(int64_t num_samples,
+                                     std::span<const int32_t> lengths = kSixDocuments) {
+    return open_gpt_indices(name_, lengths, {0, 6}, of_eight_tokens(num_samples));
+  }
+  fs::path file(const char* kind) const { return folder_ / ("cache/x-" + std::string(kind)); }
+  ScratchFolder folder_;
+  const GptCacheName name_{folder_ / "cache", "x", "{}"};
+};
+
+TEST_F(GptCacheFiles, MapsWhatItSaved) {
+  open(10);
+  const auto written = fs::last_write_time(file("shuffle_index.npy"));
+  const auto mapped = open(10);
+  EXPECT_EQ(fs::last_write_time(file("shuffle_index.npy")), written);
   const GptIndices want = six_documents(10);
   ASSERT_EQ(mapped->num_samples(), want.num_samples());
   EXPECT_EQ(mapped->document(1), 2);
@@ -233,16 +255,43 @@ TEST(GptCache, MapsWhatItSaved) {
   EXPECT_EQ(mapped->shuffled(12), 10);
 }
 
-TEST(GptCache, AMissingFileMeansBuildingAgainAndADamagedOneIsNamed) {
-  const ScratchFolder folder;
-  const GptCacheName name{folder / "cache", "x", "{}"};
-  save_gpt_indices(name, six_documents(10));
-  fs::resize_file(folder / "cache/x-sample_index.npy", 150);
-  EXPECT_THAT(
-      message_of<DataError>([&] { open_gpt_indices(name, [] { return six_documents(10); }); }),
-      HasSubstr("x-sample_index.npy"));
-  fs::remove(folder / "cache/x-sample_index.npy");
-  EXPECT_EQ(open_gpt_indices(name, [] { return six_documents(12); })->document(0), 5);
+TEST_F(GptCacheFiles, IsBuiltAgainWhereAFileIsMissingOrDamaged) {
+  const GptIndices want = six_documents(10);
+  const auto expect_whole = [&] {
+    const auto view = open(10);
+    EXPECT_EQ(view->num_samples(), want.num_samples());
+    EXPECT_EQ(view->document(1), want.documents[1]);
+    EXPECT_EQ(find_misfit(*view, kSixDocuments, {0, 6}, of_eight_tokens(10)), "");
+    EXPECT_GT(fs::file_size(file("sample_index.npy")), 150u) << "the cache must be mended too";
+  };
+  open(10);
+  fs::resize_file(file("sample_index.npy"), 150);
+  expect_whole();
+  fs::remove(file("sample_index.npy"));
+  expect_whole();
+}
+
+TEST_F(GptCacheFiles, SaysWhatDoesNotFitTheData) {
+  const auto fault_of = [&](auto change) {
+    GptIndices indices = six_documents(10);
+    change(indices);
+    save_gpt_indices(name_, indices);
+    ::testing::internal::CaptureStderr();
+    open(10);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(fault_of([](GptIndices&) {}), "");
+  EXPECT_THAT(fault_of([](GptIndices& i) { i.documents[2] = 6; }),
+              HasSubstr("document 2 is sequence 6, not in [0, 6)"));
+  EXPECT_THAT(fault_of([](GptIndices& i) { i.documents[2] = -1; }), HasSubstr("sequence -1"));
+  EXPECT_THAT(fault_of([](GptIndices& i) { i.documents.push_back(2); }),
+              HasSubstr("13 samples, the data make 14"));
+  EXPECT_THAT(fault_of([](GptIndices& i) { i.samples[6] = 99; }),
+              HasSubstr("sample 2 ends at token 3 of document 99"));
+  EXPECT_THAT(fault_of([](GptIndices& i) { i.samples[5] = 1; }),
+              HasSubstr("sample 1 has 5 tokens"));
+  EXPECT_THAT(fault_of([](GptIndices& i) { i.shuffle[3] = 13; }),
+              HasSubstr("shuffle entry 3 is 13"));
 }
 
 TEST(Npy, RefusesWhatIsNoArrayOfIntegers) {

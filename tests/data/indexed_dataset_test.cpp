@@ -9,6 +9,7 @@
 #include "data/indexed_test_support.h"
 #include "data/megatron/describe.h"
 #include "data/megatron/indexed_layout.h"
+#include "support/file_size_limit.h"
 #include "support/shared_data.h"
 
 namespace danlu::data {
@@ -16,6 +17,26 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+TEST(IndexedWriter, AFullDiskLeavesTheOldDataSetInPlace) {
+  const ScratchFolder folder;
+  write_documents(folder / "d", {{1, 2, 3}});
+  const std::string bin = read_file(folder / "d.bin"), idx = read_file(folder / "d.idx");
+  // The tokens fit (16 kB), their index (160 kB) does not.
+  const int code = test::with_file_size_limit(100'000, [&] {
+    try {
+      write_documents(folder / "d", std::vector<std::vector<int32_t>>(8000, {7}), TokenType::kU16);
+    } catch (const IoError&) {
+      return 42;
+    }
+    return 0;
+  });
+  EXPECT_EQ(code, 42);
+  EXPECT_TRUE(read_file(folder / "d.bin") == bin);
+  ASSERT_TRUE(fs::exists(folder / "d.idx"));
+  EXPECT_TRUE(read_file(folder / "d.idx") == idx);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2) << "nothing is left over";
+}
 
 TEST(IndexedDataset, WritesTheBytesTheFormatPrescribes) {
   const ScratchFolder folder;

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "data/sample_order.h"
-#include "data/sample_source.h"
 
 namespace danlu::data {
 namespace {
@@ -63,35 +62,6 @@ TEST(SampleOrder, AllOrdersOfFourSamplesAreEquallyLikely) {
 }
 
 TEST(SampleOrder, RefusesAnEmptyDataset) { EXPECT_THROW(SampleOrder(0, 1, true), DataError); }
-
-TEST(LengthGroupedOrder, PutsSimilarLengthsTogetherAndLosesNoSample) {
-  std::vector<Sample> samples;
-  for (int i = 0; i < 26; ++i) {
-    const std::vector<int32_t> ids(static_cast<size_t>(1 + (i * 7) % 26), i);
-    samples.push_back({.ids = ids, .labels = ids});
-  }
-  const auto source = std::make_shared<const VectorSource>(std::move(samples));
-  const LengthGroupedOrder order(SampleOrder(26, 3, true), source, 4, 100, 3);
-  for (int64_t epoch = 0; epoch < 2; ++epoch) {
-    std::vector<int64_t> seen, lengths;
-    for (int64_t i = 0; i < 26; ++i) {
-      seen.push_back(order.at(epoch * 26 + i));
-      lengths.push_back(source->length(seen.back()));
-    }
-    // Lengths are 1..26 once each: a batch of 4 from a sorted list spans exactly 3.
-    for (size_t batch = 0; batch < 6; ++batch) {
-      const auto [low, high] =
-          std::minmax_element(lengths.begin() + static_cast<long>(batch) * 4,
-                              lengths.begin() + static_cast<long>(batch) * 4 + 4);
-      EXPECT_EQ(*high - *low, 3);
-    }
-    EXPECT_FALSE(std::is_sorted(lengths.rbegin(), lengths.rend())) << "batches must be shuffled";
-    std::sort(seen.begin(), seen.end());
-    std::vector<int64_t> all(26);
-    std::iota(all.begin(), all.end(), 0);
-    EXPECT_EQ(seen, all);
-  }
-}
 
 }  // namespace
 }  // namespace danlu::data

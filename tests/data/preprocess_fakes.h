@@ -52,14 +52,14 @@ class ByteChatEncoder : public text::ChatEncoder {
     for (const text::Message& message : conversation.messages) {
       const bool target = message.role == "assistant" && message.train;
       encoded.ids.push_back(message.role[0] + 10);
-      encoded.labels.push_back(text::kIgnoreLabel);
+      encoded.labels.push_back(kIgnoreLabel);
       for (const char c : message.content) {
         encoded.ids.push_back(static_cast<unsigned char>(c) + 10);
-        encoded.labels.push_back(target ? encoded.ids.back() : text::kIgnoreLabel);
+        encoded.labels.push_back(target ? encoded.ids.back() : kIgnoreLabel);
       }
       if (message.role != "assistant") continue;
       encoded.ids.push_back(2);
-      encoded.labels.push_back(target ? 2 : text::kIgnoreLabel);
+      encoded.labels.push_back(target ? 2 : kIgnoreLabel);
     }
     return encoded;
   }

@@ -91,6 +91,24 @@ TEST(OpenOrBuildSamples, TheSecondTimeItReadsTheCache) {
   EXPECT_EQ(entries, 3u);
 }
 
+TEST(OpenOrBuildSamples, ADamagedCacheEntryIsBuiltAgain) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", long_rows(20));
+  const SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  const int64_t tokens = tokens_of(*open_or_build_samples(spec).train);
+  fs::path manifest;
+  for (const auto& entry : fs::recursive_directory_iterator(directory / "cache")) {
+    if (entry.path().filename() == "manifest.json") manifest = entry.path();
+  }
+  const std::string good = read_file(manifest);
+  for (const char* damaged : {"", "{\"report\": ", "[]", "{}", "{\"report\": 5}",
+                              "{\"report\": {\"rows_read\": \"many\"}}"}) {
+    write_file_atomic(manifest, damaged);
+    EXPECT_EQ(tokens_of(*open_or_build_samples(spec).train), tokens) << damaged;
+    EXPECT_EQ(read_file(manifest), good) << damaged;
+  }
+}
+
 TEST(OpenOrBuildSamples, PacksEverySampleOnceWithItsSegments) {
   const TestDirectory directory;
   directory.write("a.jsonl", long_rows(500));
@@ -138,6 +156,29 @@ TEST(OpenOrBuildSamples, SplitsAValidationPartOffBySeed) {
   spec.val_ratio = 1;
   EXPECT_THAT(error_text<UsageError>([&] { open_or_build_samples(spec); }),
               HasSubstr("[val_ratio]"));
+}
+
+TEST(OpenOrBuildSamples, CutsByMegatronsSplitInFileOrder) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", long_rows(20));
+  SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  const auto all = open_or_build_samples(spec);
+  spec.split_text = "80,15,5";
+  spec.val_ratio = 0.5;
+  const auto split = open_or_build_samples(spec);
+  ASSERT_EQ(split.num_train_rows, 16);
+  ASSERT_EQ(split.num_val_rows, 3);
+  for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(split.train->get(i).ids, all.train->get(i).ids);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(split.val->get(i).ids, all.train->get(16 + i).ids);
+  spec.split_text = "100,0,0";
+  EXPECT_EQ(open_or_build_samples(spec).num_train_rows, 20);
+  EXPECT_EQ(open_or_build_samples(spec).val, nullptr);
+  spec.split_text = "0,1,0";
+  EXPECT_THAT(error_text<DataError>([&] { open_or_build_samples(spec); }),
+              HasSubstr("--split 0,1,0: none of the 20 samples"));
+  spec.val_datasets = spec.datasets;
+  EXPECT_THAT(error_text<UsageError>([&] { open_or_build_samples(spec); }),
+              HasSubstr("--split and --val_dataset"));
 }
 
 TEST(OpenOrBuildSamples, ReadsValidationDataOfItsOwn) {

@@ -246,6 +246,28 @@ TEST(Preprocess, MalformedInputLeavesTheOldFilesAndNothingElse) {
   EXPECT_EQ(entries, before.size() + 1);  // the manifest
 }
 
+TEST(Preprocess, RefusesAnObjectThatHasAKeyTwice) {
+  const TestDirectory directory;
+  const std::string good = R"({"instruction":"a:\"b","input":"","output":"y"})";
+  // Behind the rows by which the layout is detected.
+  std::string before;
+  for (int i = 0; i < 70; ++i) before += good + "\n";
+  const auto error_for = [&](const std::string& row) {
+    directory.write("a.jsonl", before + row + "\n");
+    return error_text<DataError>(
+        [&] { preprocess(spec_for(directory / "a.jsonl", directory / "p"), fakes()); });
+  };
+  EXPECT_EQ(error_for(good), "");
+  EXPECT_THAT(error_for(R"({"instruction":"a","output":"x","input":"","output":"y"})"),
+              HasSubstr("a.jsonl:71: an object has \"output\" twice"));
+  EXPECT_THAT(error_for(R"({"instruction":"a","input":"","output":"y",)"
+                        R"("meta":[{"k":1,"l":{"k":2}},{"k":1,"\u006b":2}]})"),
+              HasSubstr("a.jsonl:71: an object has \"k\" twice"));
+  EXPECT_EQ(error_for(R"({"instruction":"a","input":"","output":"y",)"
+                      R"("meta":[{"k":{"k":{}}},{"k":[]},{}],"s":"\\","t":"\":"})"),
+            "");
+}
+
 TEST(Preprocess, RefusesAnInputWithoutAUsableRow) {
   const TestDirectory directory;
   directory.write("a.jsonl", R"({"instruction":"x","input":"","output":""})");

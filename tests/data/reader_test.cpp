@@ -5,8 +5,11 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <fstream>
+
 #include "data/readers/byte_stream.h"
 #include "data/readers/data_files.h"
+#include "data/readers/dataset_name.h"
 #include "data/readers/duckdb_api.h"
 #include "data/readers/record_locator.h"
 #include "data/readers/row_reader.h"
@@ -122,6 +125,36 @@ TEST(RowReader, ReadsARecordLargerThanTheUsualBuffer) {
   EXPECT_EQ(texts[1].size(), big.size() + 11);
 }
 
+// The file is read again with larger buffers, and then comes in blocks of other sizes.
+TEST(RowReader, LosesAndRepeatsNoRowWhenARecordNeedsALargerBuffer) {
+  const TestDirectory directory;
+  constexpr size_t kMoreThanTheUsualBuffer = 34 << 20;
+  const std::string padding(1000, 'p');
+  // Many rows before the large record, so that some are delivered before it is met.
+  for (const auto& [large_at, num_rows] : std::vector<std::pair<int64_t, int64_t>>{
+           {0, 3000}, {2047, 3000}, {2999, 3000}, {150'000, 152'000}}) {
+    {
+      std::ofstream out(directory / "a.jsonl");
+      for (int64_t i = 0; i < num_rows; ++i) {
+        out << "{\"i\": " << i << ", \"p\": \""
+            << (i == large_at ? std::string(kMoreThanTheUsualBuffer, 'x') : padding) << "\"}\n";
+      }
+    }
+    const Dataset dataset = resolve_dataset(directory / "a.jsonl");
+    RowReader reader(dataset);
+    int64_t next = 0;
+    for (std::vector<RawRow> rows; reader.next_block(&rows); rows.clear()) {
+      for (const RawRow& row : rows) {
+        const std::string head = fmt::format("{{\"i\": {}, ", next);
+        ASSERT_EQ(row.text.substr(0, head.size()), head) << "large record at " << large_at;
+        ASSERT_EQ(row.text.size() > kMoreThanTheUsualBuffer, next == large_at);
+        ASSERT_EQ(row.index, next++);
+      }
+    }
+    EXPECT_EQ(next, num_rows) << "large record at " << large_at;
+  }
+}
+
 TEST(RowReader, FileNamesAreNotTakenForGlobs) {
   const TestDirectory directory;
   directory.write("a[1]*'.jsonl", "{\"text\":\"right\"}\n");
@@ -217,6 +250,30 @@ TEST(ResolveDataset, TakesTheFilesOfASplit) {
               HasSubstr("no data file of the split \"valid\""));
 }
 
+TEST(DatasetName, IsAPathIfThatIsThereWhateverItHolds) {
+  const TestDirectory directory;
+  directory.write("a#1.jsonl", "{}");
+  directory.write("b:train#5", "{}");
+  directory.write("c", "{}");
+  directory.write("d#x/e:f.jsonl", "{}");
+  const auto parts = [&](const std::string& name) {
+    const DatasetName parsed = parse_dataset_name(directory / name);
+    return fmt::format("{} {} {}", parsed.path.substr(directory.path().string().size() + 1),
+                       parsed.split, parsed.max_rows);
+  };
+  EXPECT_EQ(parts("a#1.jsonl"), "a#1.jsonl  -1");
+  EXPECT_EQ(parts("a#1.jsonl#7"), "a#1.jsonl  7");
+  EXPECT_EQ(parts("b:train#5"), "b:train#5  -1");
+  EXPECT_EQ(parts("b:train#5#6"), "b:train#5  6");
+  EXPECT_EQ(parts("c:train#5"), "c train 5");
+  EXPECT_EQ(parts("gone:train#5"), "gone train 5");
+  EXPECT_EQ(parts("d#x"), "d#x  -1");
+  EXPECT_EQ(parts("d#x:train"), "d#x train -1") << "only a number is a number of rows";
+  EXPECT_EQ(parts("d#x/*.jsonl"), "d#x/*.jsonl  -1");
+  EXPECT_EQ(parts("d#x/*:f.jsonl#2"), "d#x/*:f.jsonl  2");
+  EXPECT_EQ(resolve_dataset(directory / "d#x/*:f.jsonl#2").files.size(), 1u);
+}
+
 TEST(ResolveDataset, ReadsLlamaFactorysDatasetInfo) {
   const TestDirectory directory;
   directory.write("mine.json", "[]");
@@ -225,7 +282,7 @@ TEST(ResolveDataset, ReadsLlamaFactorysDatasetInfo) {
              "columns": {"messages": "talk"}, "tags": {"role_tag": "who"}},
     "pairs": {"file_name": "mine.json", "ranking": true},
     "far": {"hf_hub_url": "a/b"}})");
-  for (const std::string name : {std::string("mine"), directory / "mine.json"}) {
+  for (const std::string& name : {std::string("mine"), directory / "mine.json"}) {
     const Dataset dataset = resolve_dataset(name, {}, directory.path());
     EXPECT_EQ(dataset.max_rows, 7);
     EXPECT_EQ(dataset.format.handler_name, "SharegptStyleInstructionHandler");
@@ -294,11 +351,11 @@ TEST(RowReader, ReadsMarkedAndPackedJsonAsItReadsPlainJson) {
   for (const std::string text : {R"([ {"b": "\\"},
             {"a": ["]", {"c": "\""}]} , [1], "s", 5 ,null]
          )",
-                                  R"({"a": 1}
+                                 R"({"a": 1}
 
            {"b": "}{"}
            {"c": []})",
-                                  "[]", "[{}]", R"({"a": "狐"})"}) {
+                                 "[]", "[{}]", R"({"a": "狐"})"}) {
     directory.write("plain.json", text);
     directory.write("marked.json", "\xEF\xBB\xBF" + std::string(text));
     directory.write("packed.json.gz", gzip(text));
@@ -312,7 +369,7 @@ TEST(RowPlaces, AreThoseOfEachRowAskedForAlone) {
   const TestDirectory directory;
   directory.write("d/a.json", "[{},\n\n{\"a\":\n1}, {},\n5]");
   directory.write("d/b.jsonl", "{}\n\n{}\n");
-  directory.write("d/c.csv", "a\n1\n2\n");
+  directory.write("d/c.csv", "a,\"b\nb\"\n1,\"x\n\ny\"\n\n2,\n\"\r\n\",3\n4,4\n");
   const Dataset dataset = resolve_dataset(directory / "d");
   RowPlaces places(dataset);
   const std::vector<int64_t> a_lines = {1, 3, 4, 5};
@@ -322,7 +379,13 @@ TEST(RowPlaces, AreThoseOfEachRowAskedForAlone) {
   }
   EXPECT_EQ(places.of(1, 1), directory / "d/b.jsonl:3");
   EXPECT_EQ(places.of(1, 0), directory / "d/b.jsonl:1");
-  EXPECT_EQ(places.of(2, 1), directory / "d/c.csv:row 2");
+  const std::vector<int64_t> c_lines = {3, 7, 8, 10};
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(places.of(2, i), (directory / "d/c.csv:") + std::to_string(c_lines[i]));
+    EXPECT_EQ(row_place(dataset, 2, i), (directory / "d/c.csv:") + std::to_string(c_lines[i]));
+  }
+  EXPECT_EQ(places.of(2, 1), directory / "d/c.csv:7");
+  EXPECT_EQ(places.of(1, 0), directory / "d/b.jsonl:1");
 }
 
 TEST(RowReader, TakesEveryRowOfATableOrNone) {

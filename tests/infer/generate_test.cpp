@@ -180,6 +180,41 @@ TEST(BeamSearch, AWideBeamFindsTheMostLikelyAnswer) {
   EXPECT_EQ(beam_search(*model, r).ids, best);
 }
 
+TEST(BeamSearch, LogitsThatAreNotNumbersAreAnError) {
+  const auto model = tiny_model(6);
+  for (const models::NamedTensor& parameter : model->parameters()) {
+    if (parameter.name == "model.norm.weight") parameter.tensor.data().fill_(std::nan(""));
+  }
+  Request r = request({2, 4}, 4);
+  for (const bool do_sample : {false, true}) {
+    r.sampling.do_sample = do_sample;
+    r.sampling.num_beams = 3;
+    EXPECT_THROW(beam_search(*model, r), NumericError);
+    r.sampling.num_beams = 1;
+    EXPECT_THROW(generate(*model, {r}, 1), NumericError);
+  }
+}
+
+TEST(Generate, WhatIsUnfinishedWhenCancelledKeepsWhatItHas) {
+  const auto model = tiny_model(50);
+  // One begun and one waiting request; asked before each of the steps, the fourth time it ends.
+  int asked = 0;
+  const std::vector<Answer> answers = generate(*model, {request({5, 6}, 30), request({7}, 30)}, 1,
+                                               {}, nullptr, [&] { return ++asked == 4; });
+  EXPECT_EQ(answers[0].ids.size(), 3u);
+  EXPECT_TRUE(answers[1].ids.empty());
+  for (const Answer& answer : answers) EXPECT_EQ(answer.reason, FinishReason::kCancelled);
+}
+
+TEST(BeamSearch, GivesItsBestSoFarWhenCancelled) {
+  const auto model = tiny_model(50);
+  Request r = request({5, 6}, 30);
+  r.sampling.num_beams = 3;
+  const Answer answer = beam_search(*model, r, nullptr, [] { return true; });
+  EXPECT_EQ(answer.ids.size(), 1u);
+  EXPECT_EQ(answer.reason, FinishReason::kCancelled);
+}
+
 TEST(BeamSearch, LengthPenaltyDecidesBetweenShortAndLong) {
   const auto model = tiny_model(6);
   Request r = request({2, 4}, 4);

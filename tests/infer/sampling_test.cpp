@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "support/throws.h"
 
 namespace danlu::infer {
 namespace sampling_test {
@@ -36,6 +37,7 @@ std::vector<int> kept(std::vector<float> logits, const SamplingParams& params,
 }
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 TEST(Sampling, TopKKeepsTheKMostLikely) {
   SamplingParams params = sampling();
@@ -119,9 +121,22 @@ TEST(Sampling, TheDrawDependsOnSeedStreamAndStepOnly) {
   EXPECT_NE(uniform_at(1, 2, 3), uniform_at(1, 2, 4));
 }
 
-TEST(Sampling, NaNLogitsAreAnError) {
-  std::vector<float> logits{1, std::nanf(""), 2};
-  EXPECT_THROW(sample_token(logits, {}, SamplingParams{}, 0, 0), NumericError);
+TEST(Sampling, LogitsThatAreNotNumbersAreAnError) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto sampled = [](std::vector<float> logits, bool do_sample) {
+    SamplingParams params;
+    params.do_sample = do_sample;
+    params.top_p = do_sample ? 0.9 : 1;
+    return test::error_of<NumericError>([&] { sample_token(logits, {}, params, 0, 0); });
+  };
+  for (const bool do_sample : {false, true}) {
+    EXPECT_THAT(sampled({1, std::nanf(""), 2}, do_sample), HasSubstr("NaN logits | try --dtype"));
+    EXPECT_THAT(sampled({1, kInfinity, 2}, do_sample), HasSubstr("infinite logits"));
+    EXPECT_THAT(sampled({-kInfinity, -kInfinity}, do_sample), HasSubstr("no finite logits"));
+  }
+  // A model may rule tokens out itself.
+  std::vector<float> one_left{-kInfinity, 1};
+  EXPECT_EQ(sample_token(one_left, {}, SamplingParams{}, 0, 0), 1);
 }
 
 TEST(Sampling, RejectsValuesOutOfRangeAndNamesThem) {

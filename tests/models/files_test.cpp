@@ -235,7 +235,7 @@ TEST(Freeze, MarksByRegularExpressionAndThawsByExclamationMark) {
   EXPECT_THAT(error_of<UsageError>([&] { model->freeze({"vision"}); }),
               HasSubstr("'vision' matches no parameter"));
   EXPECT_THAT(error_of<UsageError>([&] { model->freeze({"("}); }),
-              HasSubstr("not a regular expression"));
+              HasSubstr("not a valid regular expression"));
 }
 
 class Comparison : public testing::Test {

@@ -50,6 +50,16 @@ INSTANTIATE_TEST_SUITE_P(Families, Golden,
                                          "baichuan2_7b"),
                          [](const auto& info) { return std::string(info.param); });
 
+TEST(GoldenOthers, WhatWasFrozenStaysFrozen) {
+  DANLU_REQUIRES_SHARED();
+  const auto model = load_model(golden_dir("llama"), at::kFloat, at::kCPU);
+  model->freeze({"embed_tokens", "mlp"});
+  const auto golden = weights::open_safetensors(golden_dir("llama") / "golden.safetensors");
+  EXPECT_TRUE(compare_with_golden(*model, *golden, 1e-4).passed);
+  for (const NamedTensor& parameter : model->parameters())
+    EXPECT_EQ(parameter.tensor.requires_grad(), parameter.trainable) << parameter.name;
+}
+
 TEST(GoldenOthers, MoeAndVisionModelsAreRefusedByName) {
   DANLU_REQUIRES_SHARED();
   for (const char* name : {"mixtral", "qwen2_vl"}) {

@@ -19,6 +19,34 @@ const std::vector<int64_t> kTargets{3, -100, 0, 6, -100, 6, 2};
 
 at::Tensor targets() { return at::tensor(kTargets, at::TensorOptions(at::kLong)); }
 
+TEST(HeadAddition, IsThatOfTheSummedWeight) {
+  // Reference: the plain head with W + B A, and autograd through all its logits.
+  const at::Tensor hidden = random_f64({7, 5}, 31), weight = random_f64({11, 5}, 32);
+  const at::Tensor a_RH = random_f64({3, 5}, 33), b_VR = random_f64({11, 3}, 34);
+  HeadOptions options;
+  options.z_loss_weight = 0.1;
+  for (const int64_t chunk : {0, 2}) {
+    options.chunk_tokens = chunk;
+    const auto leaves = [&] {
+      std::vector<at::Tensor> all;
+      for (const at::Tensor& t : {hidden, weight, a_RH, b_VR})
+        all.push_back(t.detach().clone().requires_grad_(true));
+      return all;
+    };
+    const auto in = leaves(), same = leaves();
+    const CrossEntropy added =
+        head_cross_entropy(in[0], in[1], targets(), options, {at::mm(in[0], in[2].t()), in[3]});
+    const CrossEntropy summed =
+        oracle::head_cross_entropy(same[0], same[1] + at::mm(same[3], same[2]), targets(), options);
+    EXPECT_NEAR(added.sum.item<double>(), summed.sum.item<double>(), 1e-12);
+    EXPECT_EQ(added.num_correct, summed.num_correct);
+    const auto grads = torch::autograd::grad({added.sum}, in);
+    const auto expected = torch::autograd::grad({summed.sum}, same);
+    for (size_t i = 0; i < 4; ++i)
+      EXPECT_TRUE(at::allclose(grads[i], expected[i], 1e-11, 1e-12)) << i;
+  }
+}
+
 TEST(CrossEntropy, IsMinusTheLogOfTheTargetsSoftmax) {
   // softmax of (0, ln 3) is (1/4, 3/4): -ln 3/4 for target 1.
   const at::Tensor logits = at::tensor({0.0, std::log(3.0)}, at::kDouble).view({1, 2});

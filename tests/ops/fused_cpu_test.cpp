@@ -106,7 +106,7 @@ TEST(FusedCpu, HeadCrossEntropyAgreesWithAndWithoutZLoss) {
     for (const double z_loss : {0.0, 0.01}) {
       for (const int64_t chunk : {0, 4}) {
         at::Tensor targets = at::arange(11).remainder(vocab);
-        targets[4] = kIgnoreTarget;
+        targets[4] = kIgnoreLabel;
         HeadOptions options;
         options.z_loss_weight = z_loss;
         options.chunk_tokens = chunk;

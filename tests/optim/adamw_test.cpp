@@ -60,6 +60,30 @@ void expect_equals_golden(const std::vector<Parameter>& parameters, const Json& 
   }
 }
 
+TEST(AdamW, TheKernelEqualsItsCompositeInAten) {
+  // Lengths around the vector widths, and values of many sizes: 1e-4 … 1e4, zeros among them.
+  for (const int64_t count : {1, 7, 16, 33, 1000}) {
+    const auto values = [&](int64_t k) {
+      at::Tensor out = formula(k, {count}, 0, 1.0);
+      for (int64_t i = 0; i < count; ++i)
+        out.data_ptr<float>()[i] *= static_cast<float>(std::pow(10.0, i % 9 - 4.0)) * (i % 5 != 0);
+      return out;
+    };
+    // Signs under which no sum cancels, so that a relative limit holds for every element; the
+    // goldens below mix them.
+    at::Tensor master = -values(1).abs(), exp_avg = values(2).abs(), exp_avg_sq = values(3).abs();
+    const at::Tensor grad = values(4).abs();
+    at::Tensor expected[] = {master.clone(), exp_avg.clone(), exp_avg_sq.clone()};
+    const AdamWScalars scalars{0.9f, 0.95f, 0.1f, 0.05f, 1e-8f, 1e-2f, 1.7f, 0.999f, 0.5f};
+    adamw_update(master.data_ptr<float>(), exp_avg.data_ptr<float>(), exp_avg_sq.data_ptr<float>(),
+                 grad.data_ptr<float>(), count, scalars);
+    oracle::adamw_update(expected[0], expected[1], expected[2], grad, scalars);
+    EXPECT_TRUE(at::allclose(master, expected[0], 1e-6, 0)) << count;
+    EXPECT_TRUE(at::allclose(exp_avg, expected[1], 1e-6, 0)) << count;
+    EXPECT_TRUE(at::allclose(exp_avg_sq, expected[2], 1e-6, 0)) << count;
+  }
+}
+
 TEST(AdamW, SixStepsWithClippingAndDecayOnAllEqualTorch) {
   const Json golden = goldens().at("adamw_decay_all_clip_1");
   const auto parameters = make_parameters();

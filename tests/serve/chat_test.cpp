@@ -54,7 +54,7 @@ class PlainEncoder : public text::ChatEncoder {
 /// A model that says "ok<n>" and remembers what it was asked.
 struct EchoModel {
   std::vector<std::string> prompts;
-  int raise_interrupt_after = -1;
+  int raise_interrupt_after = -1, signal = SIGINT;
 
   AnswerFn fn() {
     return [this](const infer::Request& request, const infer::OnToken& on_token,
@@ -64,7 +64,7 @@ struct EchoModel {
       infer::Answer answer;
       for (size_t i = 0; i < text.size(); ++i) {
         answer.ids.push_back(text[i]);
-        if (static_cast<int>(i) == raise_interrupt_after) std::raise(SIGINT);
+        if (static_cast<int>(i) == raise_interrupt_after) std::raise(signal);
         if (!on_token(0, text[i])) break;
       }
       return answer;
@@ -166,6 +166,15 @@ TEST(ChatRepl, AnInterruptStopsOneAnswerOnly) {
   EXPECT_EQ(out, "ok [stopped]\nok [stopped]\n");
   EXPECT_EQ(pending_interrupt(), 0);
   EXPECT_THAT(model.prompts[1], HasSubstr("a:ok|u:yo"));  // what was said before the stop stays
+}
+
+TEST(ChatRepl, SigtermEndsTheChat) {
+  EchoModel model;
+  model.raise_interrupt_after = 1;
+  model.signal = SIGTERM;
+  EXPECT_THROW(chat_with(model, "hi\nyo\n"), TerminatedError);
+  EXPECT_EQ(model.prompts.size(), 1u);
+  clear_interrupt();
 }
 
 TEST(ChatRepl, AnErrorInOneMessageDoesNotEndTheChat) {

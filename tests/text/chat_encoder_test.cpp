@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "support/shared_data.h"
+#include "support/throws.h"
 #include "text/conversation.h"
 #include "text/fake_tokenizer.h"
 
@@ -55,13 +56,9 @@ std::string marked(const std::shared_ptr<FakeTokenizer>& tokenizer,
                 ChatEncoder::create(tokenizer, name, {}, arguments)->encode(conversation));
 }
 
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+template <typename Call>
+std::string error_of(const Call& call) {
+  return test::error_of<Error>(call);
 }
 
 TEST(ChatEncoder, TrainsOnEveryAnswerAndItsEndOfTurnToken) {

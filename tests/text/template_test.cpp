@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "support/shared_data.h"
+#include "support/throws.h"
 #include "text/conversation.h"
 #include "text/fake_tokenizer.h"
 #include "text/template_file.h"
@@ -55,13 +56,9 @@ std::string encoded(const std::string& name, const Conversation& conversation,
                 ChatEncoder::create(tokenizer, name, {}, arguments)->encode(conversation));
 }
 
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+template <typename Call>
+std::string error_of(const Call& call) {
+  return test::error_of<Error>(call);
 }
 
 TEST(NamedTemplates, WriteExactlyMindSpeedsStrings) {
@@ -219,12 +216,11 @@ TEST(NamedTemplates, MissingTokensAreNamedBeforeAnythingIsEncoded) {
               HasSubstr("names no EOS token"));
 }
 
-TEST(NamedTemplates, Baichuan2IsChosenForItsTokenizer) {
+TEST(NamedTemplates, Baichuan2UsesItsTokenizersMarkers) {
   DANLU_REQUIRES_SHARED();
   const std::shared_ptr<const Tokenizer> tokenizer =
       Tokenizer::load(test::unpacked("tokenizers") / "baichuan2");
-  const auto encoder = ChatEncoder::create(tokenizer, "auto");
-  EXPECT_EQ(encoder->description(), "baichuan2");
+  const auto encoder = ChatEncoder::create(tokenizer, "baichuan2");
   const EncodedConversation e = encoder->encode(two_turns(""));
   EXPECT_EQ(e.ids.front(), 195);  // <reserved_106>
   EXPECT_EQ(e.ids.back(), 2);     // </s>
@@ -307,33 +303,6 @@ TEST_F(TemplateFile, MistakesAreNamed) {
               HasSubstr("unknown template_class 'X'"));
   EXPECT_THAT(error(R"([{"name": "mine"}, {"name": "mine"}])"), HasSubstr("appears twice"));
   EXPECT_THAT(error(R"({"name": "mine"})"), HasSubstr("expected a list of templates"));
-}
-
-TEST(TruncateTurns, SharesTheRoomInProportion) {
-  const auto turn = [](size_t source, size_t target) {
-    return TurnIds{std::vector<TokenId>(source, 1), std::vector<TokenId>(target, 2)};
-  };
-  const auto sizes = [](const std::vector<TurnIds>& turns) {
-    std::vector<std::pair<size_t, size_t>> result;
-    for (const TurnIds& t : turns) result.emplace_back(t.source.size(), t.target.size());
-    return result;
-  };
-  using Sizes = std::vector<std::pair<size_t, size_t>>;
-  std::vector<TurnIds> fits = {turn(3, 2), turn(2, 2)};
-  truncate_turns(fits, 100);
-  EXPECT_EQ(sizes(fits), (Sizes{{3, 2}, {2, 2}}));
-  // 30 + 10 into 20: the target gets floor(20 * 10 / 40) = 5, the source 20 - 5 = 15.
-  std::vector<TurnIds> cut = {turn(30, 10), turn(5, 5)};
-  truncate_turns(cut, 20);
-  EXPECT_EQ(sizes(cut), (Sizes{{15, 5}}));
-  // 99 + 1 into 10: floor(10 * 1 / 100) = 0, but one target token is kept.
-  std::vector<TurnIds> one = {turn(99, 1)};
-  truncate_turns(one, 10);
-  EXPECT_EQ(sizes(one), (Sizes{{9, 1}}));
-  // The second turn has 4 left: 6 + 6 gives floor(4 / 2) = 2 and 4 - 2 = 2.
-  std::vector<TurnIds> second = {turn(3, 3), turn(6, 6)};
-  truncate_turns(second, 10);
-  EXPECT_EQ(sizes(second), (Sizes{{3, 3}, {2, 2}}));
 }
 
 }  // namespace

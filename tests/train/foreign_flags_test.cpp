@@ -9,46 +9,6 @@ namespace danlu::train::options_test {
 using testing::HasSubstr;
 using testing::Not;
 
-/// The flags that all three command lines of guide (a) share.
-std::vector<std::string> alpaca_line() {
-  return {"--fp16",
-          "True",
-          "--output_dir",
-          "/o",
-          "--num_train_epochs",
-          "1",
-          "--per_device_train_batch_size",
-          "2",
-          "--per_device_eval_batch_size",
-          "4",
-          "--gradient_accumulation_steps",
-          "8",
-          "--eval_strategy",
-          "no",
-          "--save_strategy",
-          "steps",
-          "--save_steps",
-          "2000",
-          "--save_total_limit",
-          "1",
-          "--learning_rate",
-          "2e-5",
-          "--weight_decay",
-          "0.",
-          "--warmup_ratio",
-          "0.03",
-          "--lr_scheduler_type",
-          "cosine",
-          "--logging_steps",
-          "1"};
-}
-
-std::vector<std::string> operator+(std::vector<std::string> words,
-                                   const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 TEST_F(TrainOptions, GuideOnAlpacaParses) {
   for (const std::string sharding : {"full_shard auto_wrap", "full_shard offload auto_wrap"}) {
     const TrainConfig config = with(

@@ -74,7 +74,9 @@ TEST_F(LoraFlags, ATargetThatChoosesNothingNamesTheNearest) {
   EXPECT_THAT(refusal("sft", {"--target_modules", "W_pack", "--dry_run"}),
               HasSubstr("--target_modules: target 'W_pack' matches no linear layer"));
   EXPECT_THAT(refusal("sft", {"--lora_target", "(q_proj"}),
-              HasSubstr("--lora_target '(q_proj': not a valid regular expression"));
+              HasSubstr("--lora_target: '(q_proj' is not a valid regular expression"));
+  EXPECT_THAT(refusal("sft", {"--lora_target", "(.*)*(.*)*[xz]"}),
+              HasSubstr("--lora_target: '(.*)*(.*)*[xz]' takes more than"));
   EXPECT_THAT(refusal("sft", {"--modules_to_save", "lmhead"}),
               HasSubstr("--modules_to_save: 'lmhead' matches no module"));
   for (const char* good : {"all-linear", "ALL", "self_attn.q_proj", ".*mlp.*", "DEFAULT"})
@@ -114,7 +116,7 @@ TEST_F(LoraFlags, AFreezePatternThatChoosesNothingIsRefused) {
               HasSubstr("[freeze] --freeze 'embed_token$' matches no parameter; names look like "
                         "'model.embed_tokens.weight'"));
   EXPECT_THAT(refusal("sft", {"--tuner", "freeze", "--freeze_parameters", "["}),
-              HasSubstr("--freeze_parameters '[' is not a regular expression"));
+              HasSubstr("--freeze_parameters: '[' is not a valid regular expression"));
   EXPECT_EQ(refusal("sft", {"--tuner", "freeze", "--freeze", "^model", "!layers\\.1\\."}),
             "(accepted)");
 }

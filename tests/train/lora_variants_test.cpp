@@ -105,8 +105,9 @@ TEST_P(LoraVariant, TrainedSavedLoadedAndMergedItIsTheSameModel) {
   const Json peft = read_json_file(folder_ / "run" / "adapter_config.json");
   EXPECT_EQ(peft["use_dora"], GetParam().dora);
   EXPECT_EQ(peft["use_rslora"], GetParam().rslora);
-  if (!GetParam().modules_to_save.empty())
+  if (!GetParam().modules_to_save.empty()) {
     EXPECT_EQ(peft["modules_to_save"], Json(GetParam().modules_to_save));
+  }
 
   const auto model = load("model", folder_ / "run");
   model->set_training(false);

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/commands/commands.h"
-#include "train/from_options.h"
+#include "train/options/from_options.h"
 #include "train/support.h"
 
 namespace danlu::train::options_test {
@@ -29,6 +29,46 @@ class ScopedVariable {
   const char* name_;
 };
 
+/// The flags that all three command lines of the Stanford Alpaca guide share.
+inline std::vector<std::string> alpaca_line() {
+  return {"--fp16",
+          "True",
+          "--output_dir",
+          "/o",
+          "--num_train_epochs",
+          "1",
+          "--per_device_train_batch_size",
+          "2",
+          "--per_device_eval_batch_size",
+          "4",
+          "--gradient_accumulation_steps",
+          "8",
+          "--eval_strategy",
+          "no",
+          "--save_strategy",
+          "steps",
+          "--save_steps",
+          "2000",
+          "--save_total_limit",
+          "1",
+          "--learning_rate",
+          "2e-5",
+          "--weight_decay",
+          "0.",
+          "--warmup_ratio",
+          "0.03",
+          "--lr_scheduler_type",
+          "cosine",
+          "--logging_steps",
+          "1"};
+}
+
+inline std::vector<std::string> operator+(std::vector<std::string> words,
+                                          const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 class TrainOptions : public testing::Test {
  protected:
   void SetUp() override {
@@ -46,7 +86,7 @@ class TrainOptions : public testing::Test {
                         : verb == "pretrain" ? cli::pretrain_options()
                         : verb == "train"    ? cli::train_options()
                                              : cli::posttrain_options();
-    for (const char* word : {"--cache_dir", "cache"}) words.push_back(word);
+    words.insert(words.end(), {"--cache_dir", (directory_ / "cache").string()});
     return config_from_options(verb, table.parse(words, /*accepts_config=*/true));
   }
   std::vector<std::string> base() const {

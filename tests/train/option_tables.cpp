@@ -1,4 +1,5 @@
 // The training verbs' option tables belong to the program; these tests read them without it.
+#include "cli/commands/foreign_options.cpp"
 #include "cli/commands/train_options.cpp"
 #include "cli/commands/train_options_data.cpp"
 #include "cli/commands/train_options_foreign.cpp"

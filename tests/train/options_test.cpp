@@ -33,43 +33,12 @@ TEST_F(TrainOptions, AutomaticAccumulationReachesSixteenSamples) {
 }
 
 TEST_F(TrainOptions, StanfordAlpacaCommandLine) {
-  const TrainConfig config = with("train", {"--fp16",
-                                            "True",
-                                            "--output_dir",
-                                            "/o",
-                                            "--num_train_epochs",
-                                            "1",
-                                            "--per_device_train_batch_size",
-                                            "2",
-                                            "--per_device_eval_batch_size",
-                                            "4",
-                                            "--gradient_accumulation_steps=8",
-                                            "--eval_strategy",
-                                            "no",
-                                            "--save_strategy",
-                                            "steps",
-                                            "--save_steps",
-                                            "2000",
-                                            "--save_total_limit",
-                                            "1",
-                                            "--learning_rate",
-                                            "2e-5",
-                                            "--weight_decay",
-                                            "0.",
-                                            "--warmup_ratio",
-                                            "0.03",
-                                            "--lr_scheduler_type",
-                                            "cosine",
-                                            "--logging_steps",
-                                            "1",
-                                            "--gradient_checkpointing",
-                                            "True",
-                                            "--fsdp",
-                                            "full_shard offload auto_wrap",
-                                            "--fsdp_transformer_layer_cls_to_wrap",
-                                            "Qwen2DecoderLayer",
-                                            "--profile",
-                                            "alpaca"});
+  const TrainConfig config =
+      with("train",
+           alpaca_line() + std::vector<std::string>{"--gradient_checkpointing", "True", "--fsdp",
+                                                    "full_shard offload auto_wrap",
+                                                    "--fsdp_transformer_layer_cls_to_wrap",
+                                                    "Qwen2DecoderLayer", "--profile", "alpaca"});
   EXPECT_EQ(config.tuner, Tuner::kFull);
   EXPECT_EQ(config.precision, Precision::kF16);
   EXPECT_EQ(config.recompute, models::Recompute::kFull);
@@ -193,6 +162,54 @@ TEST_F(TrainOptions, DeepSpeedMismatchShowsBothNumbers) {
   EXPECT_NE(product.find("train_batch_size 128 ≠ 2 micro × 8 accumulation × 1 process = 16"),
             std::string::npos)
       << product;
+}
+
+TEST_F(TrainOptions, DeepSpeedNumbersThatCannotBeAreRefused) {
+  const auto text_of = [&](const std::string& json) {
+    return refusal("sft", {"--deepspeed", json});
+  };
+  EXPECT_THAT(
+      text_of(R"({"train_micro_batch_size_per_gpu":0,"train_batch_size":8})"),
+      HasSubstr("/train_micro_batch_size_per_gpu must be a whole number of at least 1, got 0"));
+  EXPECT_THAT(
+      text_of(R"({"gradient_accumulation_steps":1.5})"),
+      HasSubstr("/gradient_accumulation_steps must be a whole number of at least 1, got 1.5"));
+  EXPECT_THAT(text_of(R"({"train_batch_size":-4})"), HasSubstr("at least 1, got -4"));
+  EXPECT_THAT(text_of(R"({"scheduler":"WarmupLR"})"), HasSubstr("/scheduler must be an object"));
+}
+
+TEST_F(TrainOptions, DeepSpeedPartsThatAreNullAreAbsent) {
+  const TrainConfig config = with("sft", {"--lr_scheduler", "cosine", "--deepspeed",
+                                          R"({"scheduler":null,"optimizer":null,
+                       "zero_optimization":{"stage":2,"offload_optimizer":null}})"});
+  EXPECT_EQ(config.schedule.shape.kind, optim::ScheduleKind::kCosine);
+}
+
+TEST_F(TrainOptions, ARankInAFileAsksForLoraAsItsFlagDoes) {
+  std::ofstream(directory_ / "run.yaml") << "lora_rank: 8\n";
+  EXPECT_EQ(with("posttrain", {"--lora_rank", "8"}).tuner, Tuner::kLora);
+  EXPECT_EQ(with("posttrain", {(directory_ / "run.yaml").string()}).tuner, Tuner::kLora);
+  EXPECT_EQ(with("posttrain", {}).tuner, Tuner::kFull);
+}
+
+TEST_F(TrainOptions, ARecomputeChoiceInAFileOutweighsGradientCheckpointing) {
+  std::ofstream(directory_ / "run.yaml") << "recompute: selective\n";
+  EXPECT_EQ(with("sft", {(directory_ / "run.yaml").string(), "--gradient_checkpointing", "True"})
+                .recompute,
+            models::Recompute::kSelective);
+}
+
+TEST_F(TrainOptions, TheBestModelNeedsCheckpointsAndEvaluations) {
+  EXPECT_THAT(refusal("sft", {"--load_best_model_at_end", "true", "--save_strategy", "no"}),
+              HasSubstr("needs checkpoints to load from"));
+  EXPECT_THAT(refusal("sft", {"--load_best_model_at_end", "true", "--eval_strategy", "no"}),
+              HasSubstr("needs evaluations"));
+}
+
+TEST_F(TrainOptions, TheModelItselfIsNotOverwritten) {
+  EXPECT_THAT(refusal("sft", {"--output_dir", (directory_ / "model").string(),
+                              "--overwrite_output_dir", "true"}),
+              HasSubstr("is the model itself"));
 }
 
 TEST_F(TrainOptions, ShortModelNamesAreLookedUpInTheLocalCaches) {

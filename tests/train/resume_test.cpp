@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "checkpoint/checkpoint.h"
 #include "models/causal_lm.h"
+#include "models/merge.h"
 #include "train/report/metrics_log.h"
 #include "train/run.h"
 #include "train/support.h"
@@ -34,6 +35,9 @@ struct Job {
   uint64_t file_limit_bytes = 0;  ///< > 0: no file may grow beyond (a full disk)
   std::string resume = "auto";
   double lr = 1e-2;
+  bool overwrite = false, load_best = false;
+  std::string save_dtype;  ///< empty: the training type
+  std::string validation;  ///< a file below `directory`; empty: held out of the data
 };
 
 Json to_json(const Job& job) {
@@ -46,7 +50,11 @@ Json to_json(const Job& job) {
           {"save_steps", job.save_steps},
           {"file_limit_bytes", job.file_limit_bytes},
           {"resume", job.resume},
-          {"lr", job.lr}};
+          {"lr", job.lr},
+          {"overwrite", job.overwrite},
+          {"load_best", job.load_best},
+          {"save_dtype", job.save_dtype},
+          {"validation", job.validation}};
 }
 
 TrainConfig config_of(const Json& job) {
@@ -77,6 +85,12 @@ TrainConfig config_of(const Json& job) {
   config.output.logging_steps = 1;
   config.output.plot_loss = false;
   config.output.resume = job.at("resume").get<std::string>();
+  config.output.overwrite = job.at("overwrite").get<bool>();
+  config.output.load_best_at_end = job.at("load_best").get<bool>();
+  if (const std::string file = job.at("validation"); !file.empty())
+    config.data.validation = {(directory / file).string()};
+  if (const std::string dtype = job.at("save_dtype"); !dtype.empty())
+    config.output.final_dtype = dtype_from_name(dtype);
   return config;
 }
 
@@ -187,7 +201,9 @@ class Resume : public testing::Test {
     ASSERT_EQ(run_to_end(killed), 0) << log_of(killed);
     EXPECT_NE(log_of(killed).find("resuming from"), std::string::npos) << log_of(killed);
     const auto reference = losses(whole);
-    if (!job_.fp16) EXPECT_EQ(reference.size(), 40u);
+    if (!job_.fp16) {
+      EXPECT_EQ(reference.size(), 40u);
+    }
     EXPECT_EQ(losses(killed), reference);
     EXPECT_EQ(final_state(killed), final_state(whole));
     const char* weights = job_.lora ? "adapter_model.safetensors" : "model.safetensors";
@@ -317,6 +333,66 @@ TEST_F(Resume, ACompleteRunIsNotRepeated) {
   ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
   EXPECT_NE(log_of(job_).find("this run is complete"), std::string::npos);
   EXPECT_EQ(fs::last_write_time(job_.directory / "run" / "model.safetensors"), before);
+}
+
+TEST_F(Resume, AnotherModelOfTheSameShapeIsAnotherRun) {
+  ASSERT_EQ(stop_at(job_, 12, SIGTERM), 143) << log_of(job_);
+  models::CausalLM other(test::tiny_config(), at::kBFloat16, at::Device(at::kCPU));
+  other.initialize(4);
+  other.save(job_.directory / "model", DType::kBF16, {});
+  EXPECT_EQ(run_to_end(job_), 2);
+  EXPECT_NE(log_of(job_).find("with other settings: model: "), std::string::npos) << log_of(job_);
+}
+
+TEST_F(Resume, ARunStoppedBetweenItsLastCheckpointAndItsEndIsFinished) {
+  job_.steps = 10;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  const fs::path run_dir = job_.directory / "run";
+  const std::string model = read_file(run_dir / "model.safetensors");
+  // What a kill at that moment leaves: the checkpoint, and none of what is written after it.
+  for (const char* later : {"DONE", "model.safetensors", "config.json", "all_results.json"})
+    ASSERT_TRUE(fs::remove(run_dir / later)) << later;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  EXPECT_EQ(read_file(run_dir / "model.safetensors"), model);
+  EXPECT_TRUE(fs::exists(run_dir / "all_results.json"));
+  EXPECT_EQ(losses(job_).size(), 10u);
+}
+
+TEST_F(Resume, OverwritingLeavesNothingOfTheEarlierRun) {
+  job_.steps = 10;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  const fs::path run_dir = job_.directory / "run";
+  fs::remove(run_dir / "checkpoint-5" / "DONE");
+  std::ofstream(run_dir / "notes.txt") << "the user's own";
+  job_.lora = true;
+  job_.steps = 3;
+  job_.overwrite = true;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  for (const char* old : {"model.safetensors", "config.json", "checkpoint-5", "checkpoint-10"})
+    EXPECT_FALSE(fs::exists(run_dir / old)) << old;
+  for (const char* here :
+       {"adapter_model.safetensors", "checkpoint-3", "last", "DONE", "notes.txt"})
+    EXPECT_TRUE(fs::exists(run_dir / here)) << here;
+}
+
+TEST_F(Resume, TheBestWeightsArePublishedInAnotherType) {
+  // What is learned from the data is wrong here: the longer the training, the worse.
+  job_.validation = "contrary.jsonl";
+  std::ofstream(job_.directory / job_.validation)
+      << R"({"input_ids":[3,4,5,6,7,8,9,10],"labels":[-100,4,5,6,7,8,9,10]})" << '\n';
+  job_.load_best = true;
+  job_.save_dtype = "fp32";
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  const fs::path run_dir = job_.directory / "run";
+  const Json state = read_json_file(run_dir / "last" / "trainer_state.json");
+  ASSERT_LT(state.at("best_global_step").get<int64_t>(), 40);
+  const auto published = weights::open_weights(run_dir);
+  ASSERT_EQ(published->find("model.norm.weight")->dtype, DType::kF32);
+  const auto of_run = models::load_model(run_dir, at::kFloat, at::kCPU);
+  const auto best = models::load_model(run_dir / "best", at::kFloat, at::kCPU);
+  const auto last = models::load_model(run_dir / "last", at::kFloat, at::kCPU);
+  EXPECT_TRUE(at::equal(models::probe_logits(*of_run), models::probe_logits(*best)));
+  EXPECT_FALSE(at::equal(models::probe_logits(*of_run), models::probe_logits(*last)));
 }
 
 }  // namespace resume_test

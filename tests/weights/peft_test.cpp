@@ -205,7 +205,7 @@ TEST(PeftErrors, SayWhichKeyAndWhy) {
   EXPECT_THAT(error_in({{"target_modules", 3}}),
               HasSubstr("target_modules must be a string or a list of strings"));
   EXPECT_THAT(error_in({{"target_modules", "(q"}}),
-              HasSubstr("target_modules \"(q\" is not a valid regular expression"));
+              HasSubstr("'(q' is not a valid regular expression: missing closing parenthesis"));
   EXPECT_THAT(error_in({{"rank_pattern", {{"q", "x"}}}}),
               HasSubstr("rank_pattern must be an object of numbers"));
   EXPECT_THAT(error_in({{"rank_pattern", {{"q", 0}}}}),

@@ -13,6 +13,8 @@ ModelConfig parse_baichuan(const Json& config_json) {
   const ConfigReader config(config_json);
   model.qkv_layout = QkvLayout::kThirds;
   model.norm_head = model.vocab_size != kBaichuan1Vocab;
+  // Baichuan 1 marks turns with other tokens.
+  if (model.norm_head) model.default_template = "baichuan2";
   model.z_loss_weight = config.number_or("z_loss_weight", 0.0);
   // The 13B models use ALiBi. Their config says so by having no max_position_embeddings; a size
   // test would break on any other depth.
@@ -38,8 +40,7 @@ std::vector<std::string> ignored_buffers() {
 
 Family baichuan_family() {
   return {"baichuan",     {"baichuan"},        {"BaichuanForCausalLM", "BaiChuanForCausalLM"},
-          parse_baichuan, baichuan_parameters, ignored_buffers(),
-          "baichuan2"};
+          parse_baichuan, baichuan_parameters, ignored_buffers()};
 }
 
 }  // namespace danlu::arch

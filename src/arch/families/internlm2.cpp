@@ -12,6 +12,7 @@ ModelConfig parse_internlm2(const Json& config_json) {
   model.qkv_layout = QkvLayout::kInterleaved;
   // The class default is true; every published config says false.
   model.qkv_bias = model.o_bias = ConfigReader(config_json).boolean_or("bias", true);
+  model.default_template = "intern2";
   return model;
 }
 
@@ -35,8 +36,7 @@ std::vector<std::string> ignored_buffers() {
 
 Family internlm2_family() {
   return {"internlm2",     {"internlm2"},        {"InternLM2ForCausalLM"},
-          parse_internlm2, internlm2_parameters, ignored_buffers(),
-          "intern2"};
+          parse_internlm2, internlm2_parameters, ignored_buffers()};
 }
 
 }  // namespace danlu::arch

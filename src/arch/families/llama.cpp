@@ -22,13 +22,8 @@ std::vector<ParamSpec> llama_parameters(const ModelConfig& config) {
 }  // namespace
 
 Family llama_family() {
-  return {"llama",
-          {"llama"},
-          {"LlamaForCausalLM", "LLaMAForCausalLM"},
-          parse_llama,
-          llama_parameters,
-          rotary_buffer_names(),
-          /*default_template=*/""};
+  return {"llama",     {"llama"},        {"LlamaForCausalLM", "LLaMAForCausalLM"},
+          parse_llama, llama_parameters, rotary_buffer_names()};
 }
 
 }  // namespace danlu::arch

@@ -13,6 +13,7 @@ ModelConfig parse_mistral(const Json& config_json) {
   const bool is_null = config.mentions("sliding_window") && !config.has("sliding_window");
   const int64_t window = is_null ? 0 : config.size_or("sliding_window", 4096, kMaxPositions);
   model.sliding_window = window_per_layer(config, model.num_layers, window, 0);
+  model.default_template = "mistral";
   return model;
 }
 
@@ -24,8 +25,7 @@ std::vector<ParamSpec> mistral_parameters(const ModelConfig& config) {
 
 Family mistral_family() {
   return {"mistral",     {"mistral"},        {"MistralForCausalLM"},
-          parse_mistral, mistral_parameters, rotary_buffer_names(),
-          "mistral"};
+          parse_mistral, mistral_parameters, rotary_buffer_names()};
 }
 
 }  // namespace danlu::arch

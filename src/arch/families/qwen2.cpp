@@ -12,6 +12,7 @@ ModelConfig parse_qwen2(const Json& config_json) {
   const ConfigReader config(config_json);
   model.qkv_bias = true;
   model.sliding_window = qwen_windows(config, model.num_layers);
+  model.default_template = "qwen";
   return model;
 }
 
@@ -23,8 +24,7 @@ std::vector<ParamSpec> qwen2_parameters(const ModelConfig& config) {
 
 Family qwen2_family() {
   return {"qwen2",     {"qwen2"},        {"Qwen2ForCausalLM"},
-          parse_qwen2, qwen2_parameters, rotary_buffer_names(),
-          "qwen"};
+          parse_qwen2, qwen2_parameters, rotary_buffer_names()};
 }
 
 }  // namespace danlu::arch

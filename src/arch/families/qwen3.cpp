@@ -12,6 +12,7 @@ ModelConfig parse_qwen3(const Json& config_json) {
   model.qkv_bias = model.o_bias = config.boolean_or("attention_bias", false);
   model.qk_norm = true;
   model.sliding_window = qwen_windows(config, model.num_layers);
+  model.default_template = "qwen3";
   return model;
 }
 
@@ -23,8 +24,7 @@ std::vector<ParamSpec> qwen3_parameters(const ModelConfig& config) {
 
 Family qwen3_family() {
   return {"qwen3",     {"qwen3"},        {"Qwen3ForCausalLM"},
-          parse_qwen3, qwen3_parameters, rotary_buffer_names(),
-          "qwen3"};
+          parse_qwen3, qwen3_parameters, rotary_buffer_names()};
 }
 
 }  // namespace danlu::arch

@@ -13,7 +13,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/inspect_rows.h"
 #include "data/megatron/describe.h"
-#include "text/conversation.h"
+#include "text/template_choice.h"
 #include "text/tokenizer.h"
 #include "weights/describe.h"
 #include "weights/peft.h"
@@ -84,16 +84,13 @@ void print_config(const arch::ModelConfig& config) {
 /// The template that training, chat and infer take for this directory, asked of the code they use.
 std::string template_text(const fs::path& directory) {
   try {
-    const auto tokenizer = text::Tokenizer::load(directory);
-    if (!tokenizer->chat_template().empty()) {
-      return text::ChatEncoder::create(tokenizer, "auto")->description();
-    }
-    try {
-      return fmt::format("none; built-in \"{}\" is used",
-                         text::ChatEncoder::create(tokenizer, "auto")->description());
-    } catch (const ModelError&) {
-      return "none; conversations need --template NAME (plain text needs none)";
-    }
+    const text::TemplateChoice choice = text::choose_template(
+        text::Tokenizer::load(directory),
+        {.recorded_in = directory, .family_default = arch::default_template_in(directory)});
+    if (!choice.encoder) return "none; conversations need --template NAME (plain text needs none)";
+    if (choice.is_news())
+      return fmt::format("{}, {}", choice.encoder->description(), choice.reason);
+    return choice.encoder->description();
   } catch (const Error& e) {
     return fmt::format("cannot be used: {}", e.what());
   }
@@ -129,14 +126,6 @@ void print_fit(const arch::ModelConfig& config, const weights::TensorSource& sou
     print_line("", fmt::format("and {} more", problems.size() - kShown));
 }
 
-bool has_weights(const fs::path& directory) {
-  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-                           "pytorch_model.bin.index.json"}) {
-    if (holds(directory, name)) return true;
-  }
-  return false;
-}
-
 void inspect_model(const fs::path& directory, bool every_tensor) {
   print_title(directory, "Hugging Face model directory");
   std::optional<arch::ModelConfig> config;
@@ -148,7 +137,7 @@ void inspect_model(const fs::path& directory, bool every_tensor) {
     print_line("family", fmt::format("cannot be used: {}", e.what()));
   }
   print_companions(directory);
-  if (!has_weights(directory)) return print_line("weights", "none here");
+  if (!weights::has_weights(directory)) return print_line("weights", "none here");
   const auto source = weights::open_weights(directory);
   if (config) print_fit(*config, *source);
   print_weights(*source, every_tensor);
@@ -237,7 +226,21 @@ void inspect_dataset(const std::string& prefix, const Options& options) {
   std::fputs(data::describe_dataset(prefix, sample, decode).c_str(), stdout);
 }
 
+/// Errors: IoError if the path leads nowhere that can be looked at; a name that is no path passes.
+void require_reachable(const fs::path& path) {
+  std::error_code error;
+  (void)fs::status(path, error);
+  if (!error || error == std::errc::no_such_file_or_directory ||
+      error == std::errc::not_a_directory || error == std::errc::filename_too_long)
+    return;
+  const bool loop = error == std::errc::too_many_symbolic_link_levels;
+  throw IoError(fmt::format("{}: {}", path.string(),
+                            loop ? "its symbolic links lead back to themselves"
+                                 : "cannot be looked at: " + error.message()));
+}
+
 void inspect_path(const fs::path& path, const Options& options) {
+  require_reachable(path);
   const bool every_tensor = options.get_bool_or("tensors", false);
   if (fs::is_directory(path)) {
     const bool is_run = !checkpoints_of(path).empty() || holds(path, "logging.jsonl");
@@ -252,7 +255,7 @@ void inspect_path(const fs::path& path, const Options& options) {
   // A path that is there, and what only data sets are called by: path:split#n, a glob, a name.
   const bool is_index_of_weights = path.string().ends_with(".index.json");
   const bool may_be_rows = path.filename() != "config.json" && !is_index_of_weights &&
-                           !(fs::is_directory(path) && has_weights(path));
+                           !(fs::is_directory(path) && weights::has_weights(path));
   if (may_be_rows && is_row_dataset(path.string())) return inspect_rows(path.string(), options);
   if (!fs::exists(path))
     throw IoError(fmt::format("{}: no such file, directory or data set prefix", path.string()));
@@ -278,7 +281,8 @@ OptionTable inspect_options() {
         .help = "list every tensor with its file instead of one line per kind"},
        {.name = "sample",
         .type = OptionType::kInt,
-        .help = "data sets: show this row or sequence (from 0)"},
+        .help = "data sets: show this row or sequence (from 0)",
+        .range = at_least(0)},
        {.name = "model",
         .type = OptionType::kString,
         .help =

@@ -8,13 +8,16 @@
 #include <map>
 #include <optional>
 
+#include "arch/model_config.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "data/preprocess_encode.h"
 #include "data/preprocess_report.h"
+#include "data/readers/row_json.h"
 #include "data/readers/row_reader.h"
+#include "text/template_choice.h"
 
 namespace danlu::cli {
 namespace {
@@ -122,8 +125,7 @@ Survey survey_rows(const data::Dataset& dataset, int64_t shown_row) {
   for (std::vector<data::RawRow> block; reader.next_block(&block); block.clear()) {
     for (data::RawRow& row : block) {
       if (row.is_json && survey.rows < kTypedRows) {
-        Json value = Json::parse(row.text, nullptr, false);
-        if (value.is_discarded()) data::refuse_malformed_row(dataset, row);
+        Json value = data::parse_row(dataset, row);
         survey.types.add(value);
         if (survey.first_rows.size() < kDetectionRows) {
           survey.first_rows.push_back(std::move(value));
@@ -132,7 +134,7 @@ Survey survey_rows(const data::Dataset& dataset, int64_t shown_row) {
       if (survey.rows++ == shown_row) survey.shown = std::move(row);
     }
     if (bar) bar->update(reader.bytes_read() / 1000);
-    if (pending_interrupt()) throw InterruptedError("[inspect] stopped");
+    if (const int signal = pending_interrupt()) throw_interrupted(signal, "[inspect] stopped");
   }
   if (bar) bar->finish();
   if (survey.rows == 0) throw DataError(fmt::format("[dataset] {}: holds no row", dataset.name));
@@ -159,8 +161,14 @@ std::string rendered(const data::Dataset& dataset, const data::RowHandler& handl
   settings.tokenizer = text::Tokenizer::load(model);
   const bool is_conversation =
       handler.format() != data::RowFormat::kText && handler.format() != data::RowFormat::kTokens;
-  if (is_conversation)
-    settings.chat_encoder = text::ChatEncoder::create(settings.tokenizer, "auto");
+  if (is_conversation) {
+    const fs::path directory = text::directory_of_model(model);
+    settings.chat_encoder =
+        text::choose_template(
+            settings.tokenizer,
+            {.recorded_in = directory, .family_default = arch::default_template_in(directory)})
+            .required();
+  }
   const data::RowEncoder encoder(settings, handler);
   data::EncodedBatch batch;
   encoder.encode(dataset, row, &batch);

@@ -23,7 +23,8 @@ OptionTable merge_options() {
                        .type = OptionType::kFloat,
                        .default_text = "1e-4",
                        .help = "largest logit difference, merged against adapted, over the largest "
-                               "logit (both in fp32)"},
+                               "logit (both in fp32)",
+                       .range = at_least(0)},
                       {.name = "overwrite",
                        .type = OptionType::kBool,
                        .default_text = "false",

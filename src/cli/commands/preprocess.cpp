@@ -6,10 +6,13 @@
 #include <chrono>
 #include <cstdio>
 
+#include "arch/model_config.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
+#include "text/template_choice.h"
 
 namespace danlu::cli {
 namespace {
@@ -72,6 +75,7 @@ std::vector<OptionSpec> text_options() {
        .type = OptionType::kInt,
        .help = "samples of this many tokens or more are dropped; with --pack the sequence length",
        .aliases = {"max_length", "cutoff_len"},
+       .range = at_least(2).up_to(1 << 24).or_value(0),
        .group = group},
       {.name = "pack",
        .type = OptionType::kBool,
@@ -101,6 +105,7 @@ std::vector<OptionSpec> output_options() {
        .default_text = "0",
        .help = "threads that tokenise; 0: every CPU; the files do not depend on it",
        .aliases = {"num_workers", "dataset_num_proc"},
+       .range = at_least(0).up_to(4096),
        .group = group},
       {.name = "cache_dir",
        .help = "directory for unfinished work (default: hidden, beside the output)",
@@ -155,9 +160,7 @@ data::PreprocessSpec spec_from(const Options& options) {
   if (options.get_bool("pack")) spec.pack = data::PackMode::kPack;
   if (options.get_bool("neat_pack")) spec.pack = data::PackMode::kNeat;
   spec.document_per_file = options.get_bool("document_per_file");
-  const int64_t workers = options.get_int("workers");
-  if (workers < 0) throw UsageError(fmt::format("[workers] must be 0 or more, got {}", workers));
-  spec.num_workers = static_cast<size_t>(workers);
+  spec.num_workers = static_cast<size_t>(options.get_int("workers"));
   spec.strict = options.get_bool("strict");
   spec.overwrite = options.get_bool("overwrite_cache");
   spec.work_dir = options.get_string_or("cache_dir", "");
@@ -171,10 +174,15 @@ data::PreprocessText text_from(const Options& options) {
       return text::Tokenizer::load(path);
     };
   }
-  text.make_chat_encoder = [name = options.get_string_or("prompt_type", ""),
-                            file = options.get_string_or("prompt_type_path", "")](
-                               std::shared_ptr<const text::Tokenizer> tokenizer) {
-    return text::ChatEncoder::create(std::move(tokenizer), name, file);
+  const fs::path directory =
+      text::directory_of_model(options.get_string_or("tokenizer_name_or_path", ""));
+  text.make_chat_encoder = [request = text::TemplateRequest{
+                                .named = options.get_string_or("prompt_type", ""),
+                                .templates_file = options.get_string_or("prompt_type_path", ""),
+                                .recorded_in = directory,
+                                .family_default = arch::default_template_in(
+                                    directory)}](std::shared_ptr<const text::Tokenizer> tokenizer) {
+    return text::choose_template(std::move(tokenizer), request).required();
   };
   return text;
 }

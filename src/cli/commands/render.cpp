@@ -5,10 +5,13 @@
 
 #include <cstdio>
 
+#include "arch/model_config.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/text_input.h"
 #include "text/conversation.h"
+#include "text/template_choice.h"
 #include "text/tokenizer.h"
 
 namespace danlu::cli {
@@ -57,8 +60,8 @@ std::string with_masked_runs(const std::vector<text::TokenId>& labels, const Sho
   std::string out;
   for (size_t i = 0; i < labels.size();) {
     size_t end = i;
-    const bool masked = labels[i] == text::kIgnoreLabel;
-    while (end < labels.size() && (labels[end] == text::kIgnoreLabel) == masked) ++end;
+    const bool masked = labels[i] == kIgnoreLabel;
+    while (end < labels.size() && (labels[end] == kIgnoreLabel) == masked) ++end;
     out +=
         masked ? fmt::format("[-100 * {}]", end - i) : shown(std::span(labels).subspan(i, end - i));
     i = end;
@@ -72,7 +75,7 @@ void print_readable(const Rendering& r, const text::ChatEncoder& encoder,
                                 encoder.description(), r.text, r.ids);
   size_t targets = 0;
   if (!r.labels.empty()) {
-    for (const text::TokenId label : r.labels) targets += label != text::kIgnoreLabel;
+    for (const text::TokenId label : r.labels) targets += label != kIgnoreLabel;
     out += fmt::format(
         "[LABELS] {}\n[LABELS_IDS] {}\n",
         with_masked_runs(r.labels, [&](auto run) { return tokenizer.decode(run, false); }),
@@ -143,10 +146,17 @@ OptionTable render_options() {
 
 int run_render(const Options& options) {
   const auto tokenizer = text::Tokenizer::load(options.get_string("model"));
-  const auto encoder = text::ChatEncoder::create(
-      tokenizer, options.get_string("prompt_type"), options.get_string_or("prompt_type_path", ""),
-      options.has_value("chat_template_kwargs") ? options.get_json("chat_template_kwargs")
-                                                : Json());
+  const fs::path directory = text::directory_of_model(options.get_string("model"));
+  const auto encoder =
+      text::choose_template(tokenizer,
+                            {.named = options.get_string("prompt_type"),
+                             .templates_file = options.get_string_or("prompt_type_path", ""),
+                             .recorded_in = directory,
+                             .family_default = arch::default_template_in(directory)},
+                            options.has_value("chat_template_kwargs")
+                                ? options.get_json("chat_template_kwargs")
+                                : Json())
+          .required();
   const text::Conversation conversation = read_conversation(options);
   const bool answered = conversation.messages.back().role == "assistant";
   const Rendering rendering = render(*encoder, *tokenizer, conversation,

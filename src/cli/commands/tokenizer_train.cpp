@@ -132,12 +132,14 @@ OptionTable tokenizer_options() {
           {.name = "vocab_size",
            .type = OptionType::kInt,
            .help = "tokens in all, special ones included (at least 256 + those)",
+           .range = NumberRange().up_to(1 << 24),
            .group = vocabulary,
            .required = true},
           {.name = "min_frequency",
            .type = OptionType::kInt,
            .default_text = "2",
            .help = "pairs seen less often are not merged",
+           .range = at_least(1),
            .group = vocabulary},
           {.name = "special_tokens",
            .type = OptionType::kList,
@@ -158,6 +160,7 @@ OptionTable tokenizer_options() {
            .type = OptionType::kInt,
            .default_text = "32768",
            .help = "longest text in tokens, noted in tokenizer_config.json",
+           .range = at_least(1),
            .group = output},
           {.name = "output",
            .help = "directory for tokenizer.json and tokenizer_config.json",
@@ -195,8 +198,7 @@ int run_tokenizer(const Options& options) {
 
   text::BpeTrainerOptions training;
   training.num_tokens = static_cast<size_t>(vocab_size - num_specials);
-  training.min_frequency =
-      static_cast<uint64_t>(std::max<int64_t>(1, options.get_int("min_frequency")));
+  training.min_frequency = static_cast<uint64_t>(options.get_int("min_frequency"));
   ProgressBar progress("merging", training.num_tokens, "tokens");
   training.on_progress = [&](size_t done) { progress.update(done); };
   const text::TrainedBpe trained = text::train_bpe(counts, training);

@@ -1,42 +1,10 @@
 // Flags of HF's Trainer, ms-swift, LLaMA-Factory and MindSpeed-LLM that Danlu does not have. What
 // cannot change a result is taken with a notice; what would change it is refused when switched on.
+#include "cli/commands/foreign_options.h"
 #include "cli/commands/train_options.h"
 
 namespace danlu::cli {
 namespace {
-
-using Names = std::vector<std::string>;
-
-/// The first name is the option's own, the others are its aliases.
-OptionSpec named(OptionType type, const Names& names) {
-  return {.name = names.front(),
-          .type = type,
-          .help = "accepted",
-          .aliases = {names.begin() + 1, names.end()},
-          .group = "Other systems"};
-}
-
-/// Taken with a notice; swallows a value.
-OptionSpec ignored(const Names& names, std::string why) {
-  OptionSpec spec = named(OptionType::kString, names);
-  spec.ignored_because = std::move(why);
-  return spec;
-}
-
-/// Taken with a notice; swallows the next word only if it is true or false.
-OptionSpec ignored_switch(const Names& names, std::string why) {
-  OptionSpec spec = named(OptionType::kBool, names);
-  spec.ignored_because = std::move(why);
-  return spec;
-}
-
-/// Refused, unless its value is `neutral`, or means "off" where no value is neutral.
-OptionSpec unavailable(const Names& names, std::string why, Names neutral = {}) {
-  OptionSpec spec = named(OptionType::kString, names);
-  spec.choices = std::move(neutral);
-  spec.unavailable_because = std::move(why);
-  return spec;
-}
 
 std::vector<OptionSpec> without_effect() {
   return {

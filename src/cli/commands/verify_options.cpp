@@ -32,11 +32,13 @@ OptionTable verify_options() {
         .help =
             "largest difference allowed: absolute for logits, hidden states and loss; gradients "
             "relative to the tensor's largest element (default 1e-4, for bf16 and fp16 0.1)",
+        .range = at_least(0),
         .group = "Check"},
        {.name = "rows",
         .type = OptionType::kInt,
         .default_text = "20",
         .help = "differences to print, worst first (0 = all)",
+        .range = at_least(0),
         .group = "Check"}});
 }
 

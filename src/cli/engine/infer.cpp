@@ -14,6 +14,8 @@
 namespace danlu::cli {
 namespace {
 
+bool is_interrupted() { return pending_interrupt() != 0; }
+
 void print_text(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
@@ -69,7 +71,7 @@ std::string stream_answer(const InferenceModel& loaded, const infer::Request& re
       *loaded.model, {request}, 1,
       [&](size_t, text::TokenId id) {
         show(decoder.push(id));
-        return pending_interrupt() == 0;
+        return !is_interrupted();
       },
       stats);
   show(decoder.finish() + "\n");
@@ -129,7 +131,11 @@ std::vector<infer::Answer> answer_requests(const InferenceModel& loaded,
   std::vector<infer::Answer> answers;
   if (!requests.empty() && requests.front().sampling.num_beams > 1) {
     for (const infer::Request& request : requests) {
-      answers.push_back(infer::beam_search(*loaded.model, request, stats));
+      if (is_interrupted()) {
+        answers.push_back({.ids = {}, .reason = infer::FinishReason::kCancelled});
+        continue;
+      }
+      answers.push_back(infer::beam_search(*loaded.model, request, stats, is_interrupted));
       bar.update(answers.size());
     }
   } else {
@@ -139,9 +145,9 @@ std::vector<infer::Answer> answer_requests(const InferenceModel& loaded,
     const auto on_token = [&](size_t index, text::TokenId) {
       if (!begun[index]) bar.update(++num_begun);
       begun[index] = true;
-      return pending_interrupt() == 0;
+      return true;
     };
-    answers = infer::generate(*loaded.model, requests, batch_size, on_token, stats);
+    answers = infer::generate(*loaded.model, requests, batch_size, on_token, stats, is_interrupted);
   }
   bar.finish();
   return answers;
@@ -161,7 +167,13 @@ void check_prompts(const InferenceModel& loaded, const std::vector<Question>& qu
 
 /// Before any answer is made, so that none is made in vain.
 void require_writable_result(const fs::path& file) {
-  if (fs::is_directory(file)) {
+  std::error_code error;
+  const bool is_directory = fs::is_directory(file, error);
+  const bool is_missing = error == std::errc::no_such_file_or_directory ||
+                          error == std::errc::not_a_directory;  // judged by the folder's check
+  if (error && !is_missing)
+    throw IoError(fmt::format("[--output] {}: {}", file.string(), error.message()));
+  if (is_directory) {
     throw UsageError(
         fmt::format("[--output] {}: is a directory, answers go into a file", file.string()),
         {"name a .jsonl file in it", "请给出其中的 .jsonl 文件名"});
@@ -213,10 +225,6 @@ void answer_all(const Options& options, const InferenceModel& loaded,
               100.0 * static_cast<double>(equal) / static_cast<double>(with_reference), equal,
               with_reference);
   }
-  if (const int signal = pending_interrupt()) {
-    throw InterruptedError(fmt::format(
-        "[infer] interrupted by signal {}; unfinished answers are marked cancelled", signal));
-  }
 }
 
 /// MindSpeed's --task names a decoding mode.
@@ -262,6 +270,10 @@ int run_infer(const Options& options) {
     report_speed(stats, stats.prefill_s + stats.decode_s);
   } else {
     answer_all(options, loaded, questions, sampling, max_new_tokens);
+  }
+  if (const int signal = pending_interrupt()) {
+    throw_interrupted(signal, single ? "[infer] stopped; the answer is not complete"
+                                     : "[infer] stopped; unfinished answers are marked cancelled");
   }
   return 0;
 }

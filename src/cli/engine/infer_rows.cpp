@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "data/preprocess_run.h"
+#include "data/readers/row_json.h"
 
 namespace danlu::cli {
 namespace {
@@ -16,9 +17,9 @@ namespace {
 /// The last labelled run is the answer; everything before it the prompt.
 void split_tokens(const data::TokenRow& row, Question& question) {
   size_t end = row.labels.size();
-  while (end > 0 && row.labels[end - 1] == text::kIgnoreLabel) --end;
+  while (end > 0 && row.labels[end - 1] == kIgnoreLabel) --end;
   size_t begin = end;
-  while (begin > 0 && row.labels[begin - 1] != text::kIgnoreLabel) --begin;
+  while (begin > 0 && row.labels[begin - 1] != kIgnoreLabel) --begin;
   question.prompt_ids.assign(row.ids.begin(), row.ids.begin() + static_cast<std::ptrdiff_t>(begin));
   question.reference_ids.assign(row.ids.begin() + static_cast<std::ptrdiff_t>(begin),
                                 row.ids.begin() + static_cast<std::ptrdiff_t>(end));
@@ -54,8 +55,9 @@ std::vector<Question> read_dataset(const data::PlannedDataset& planned, int64_t 
     for (const data::RawRow& raw : block) {
       if (limit != 0 && static_cast<int64_t>(questions.size()) >= limit) break;
       const std::string place = places.of(raw.file, raw.index);
-      data::RowResult result = raw.is_json ? planned.handler->read(parse_json(raw.text, place))
-                                           : planned.handler->read_text(raw.text);
+      data::RowResult result = raw.is_json
+                                   ? planned.handler->read(data::parse_row(planned.dataset, raw))
+                                   : planned.handler->read_text(raw.text);
       if (auto* problem = std::get_if<data::RowProblem>(&result)) {
         if (dropped++ == 0)
           first_problem = fmt::format("{}: {} {}", place, problem->reason, problem->detail);

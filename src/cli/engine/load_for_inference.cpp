@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "cli/engine/model_record.h"
 #include "device/select.h"
-#include "train/model_names.h"
+#include "text/template_choice.h"
+#include "text/template_record.h"
+#include "train/options/model_names.h"
 #include "weights/peft.h"
 
 namespace danlu::cli {
@@ -32,42 +34,23 @@ std::optional<at::ScalarType> dtype_option(const Options& options) {
   }
 }
 
-struct Template {
-  std::string name;
-  fs::path templates_file;
-};
-
-/// --prompt-type, else what args.json beside the weights recorded.
-Template chosen_template(const Options& options, const ModelLocation& where) {
-  Template chosen;
-  if (options.has_value("prompt_type_path"))
-    chosen.templates_file = options.get_string("prompt_type_path");
-  if (options.has_value("prompt_type")) {
-    chosen.name = options.get_string("prompt_type");
-    return chosen;
-  }
-  const RecordedTemplate recorded = recorded_template(where.run_args, where.record);
-  chosen.name = recorded.name;
-  if (chosen.templates_file.empty()) chosen.templates_file = recorded.templates_file;
-  if (recorded.is_named())
-    log::info("template: {}, from {}", recorded.name, (where.record / "args.json").string());
-  return chosen;
-}
-
 std::shared_ptr<const text::ChatEncoder> encoder_for(const Options& options,
                                                      const ModelLocation& where,
                                                      const InferenceModel& loaded) {
-  const Template chosen = chosen_template(options, where);
-  const std::string built_in =
-      arch::family_named(arch::load_model_config(where.model).family).default_template;
-  if (chosen.name.empty() && loaded.tokenizer->chat_template().empty() && built_in.empty())
-    return nullptr;
   Json variables = Json::object();
   if (options.has_value("chat_template_kwargs"))
     variables = options.get_json("chat_template_kwargs");
   if (options.has_value("enable_thinking"))
     variables["enable_thinking"] = options.get_bool("enable_thinking");
-  return text::ChatEncoder::create(loaded.tokenizer, chosen.name, chosen.templates_file, variables);
+  const text::TemplateChoice choice = text::choose_template(
+      loaded.tokenizer,
+      {.named = options.get_string_or("prompt_type", ""),
+       .templates_file = options.get_string_or("prompt_type_path", ""),
+       .recorded_in = where.record,
+       .family_default = arch::load_model_config(where.model).default_template},
+      variables);
+  if (choice.is_news()) log::info("template: {}, {}", choice.name, choice.reason);
+  return choice.encoder;
 }
 
 }  // namespace
@@ -124,9 +107,8 @@ ModelLocation locate_model(const Options& options) {
     }
   }
   where.model = model_directory(where.model.string(), "--model");
-  where.record = where.adapter;
-  if (where.adapter.empty() || !fs::exists(where.adapter / "args.json")) where.record = where.model;
-  where.run_args = read_record(where.record);
+  where.record = text::directory_of_record(where.model, where.adapter);
+  where.run_args = text::read_record(where.record);
   return where;
 }
 

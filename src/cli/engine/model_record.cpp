@@ -5,12 +5,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "text/template_record.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::cli {
 namespace model_record_detail {
 
-constexpr const char* kFile = "args.json";
 constexpr const char* kMerged = "merged_adapters";
 /// Names a copied template file has in a merged directory. transformers reads the first one itself.
 constexpr const char* kJinjaCopy = "chat_template.jinja";
@@ -19,16 +19,6 @@ constexpr const char* kTemplatesCopy = "templates.json";
 std::string text_at(const Json& record, const char* key) {
   const auto value = record.find(key);
   return value != record.end() && value->is_string() ? value->get<std::string>() : "";
-}
-
-fs::path found_from(const fs::path& directory, const std::string& file) {
-  for (const fs::path& candidate : {directory / file, fs::path(file)}) {
-    if (fs::is_regular_file(candidate)) return candidate;
-  }
-  throw ModelError(fmt::format("{}: the template file {} it names is not there",
-                               (directory / kFile).string(), file),
-                   {"name the template with --prompt-type (and --prompt-type-path)",
-                    "请用 --prompt-type（及 --prompt-type-path）指定对话模板"});
 }
 
 /// The weights' bytes tell adapters apart: names and places change.
@@ -50,36 +40,9 @@ std::string absolute_text(const fs::path& path) {
 
 }  // namespace model_record_detail
 
-Json read_record(const fs::path& directory) {
-  const fs::path file = directory / model_record_detail::kFile;
-  if (!fs::is_regular_file(file)) return Json::object();
-  try {
-    Json record = read_json_file(file);
-    if (record.is_object()) return record;
-  } catch (const DataError& error) {
-    throw ModelError(error.what());
-  }
-  throw ModelError(fmt::format("{}: must hold a JSON object", file.string()));
-}
-
-RecordedTemplate recorded_template(const Json& record, const fs::path& directory) {
-  using namespace model_record_detail;
-  RecordedTemplate recorded;
-  // MindSpeed-LLM's name for it comes second: a record has one of them.
-  for (const char* key : {"template", "prompt_type"}) {
-    if (recorded.name.empty()) recorded.name = text_at(record, key);
-  }
-  if (!recorded.is_named()) return recorded;
-  if (recorded.name.ends_with(".jinja"))
-    recorded.name = found_from(directory, recorded.name).string();
-  const std::string file = text_at(record, "templates_file");
-  if (!file.empty()) recorded.templates_file = found_from(directory, file);
-  return recorded;
-}
-
 bool warn_if_merged_already(const fs::path& base, const fs::path& adapter) {
   using namespace model_record_detail;
-  const Json merges = merges_of(read_record(base));
+  const Json merges = merges_of(text::read_record(base));
   if (merges.empty()) return false;
   const std::string ours = fingerprint(adapter);
   for (const Json& merge : merges) {
@@ -87,7 +50,7 @@ bool warn_if_merged_already(const fs::path& base, const fs::path& adapter) {
     log::warning(
         "{} already holds this adapter (its {} says it was merged from {}): adding it again "
         "doubles its effect",
-        base.string(), kFile, text_at(merge, "adapter"));
+        base.string(), text::kRecordFile, text_at(merge, "adapter"));
     return true;
   }
   return false;
@@ -95,10 +58,11 @@ bool warn_if_merged_already(const fs::path& base, const fs::path& adapter) {
 
 void write_merged_record(const fs::path& directory, const fs::path& base, const fs::path& adapter) {
   using namespace model_record_detail;
-  const Json of_base = read_record(base), of_adapter = read_record(adapter);
+  const Json of_base = text::read_record(base), of_adapter = text::read_record(adapter);
   const bool by_adapter = !of_adapter.empty();
   Json record = by_adapter ? of_adapter : of_base;
-  const RecordedTemplate recorded = recorded_template(record, by_adapter ? adapter : base);
+  const text::RecordedTemplate recorded =
+      text::recorded_template(record, by_adapter ? adapter : base);
   if (recorded.name.ends_with(".jinja")) {
     write_file_atomic(directory / kJinjaCopy, read_file(recorded.name));
     record["template"] = "auto";
@@ -112,7 +76,7 @@ void write_merged_record(const fs::path& directory, const fs::path& base, const 
                     {"base", absolute_text(base)},
                     {"fingerprint", fingerprint(adapter)}});
   record[kMerged] = std::move(merges);
-  write_json_file(directory / kFile, record);
+  write_json_file(directory / text::kRecordFile, record);
 }
 
 }  // namespace danlu::cli

@@ -2,7 +2,7 @@
 #include "base/options.h"
 #include "cli/commands/train_profiles.h"
 #include "cli/engine/engine.h"
-#include "train/from_options.h"
+#include "train/options/from_options.h"
 #include "train/run.h"
 
 namespace danlu::cli {

@@ -14,7 +14,8 @@ struct TextRow {
   std::vector<std::string> texts;
 };
 
-/// A row that was tokenised before. labels has the length of ids; not shifted; -100 = no loss.
+/// A row that was tokenised before. labels has the length of ids; not shifted; kIgnoreLabel = no
+/// loss.
 struct TokenRow {
   std::vector<int32_t> ids;
   std::vector<int32_t> labels;

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/options.h"
+#include "base/nearest_name.h"
 #include "data/formats/handlers.h"
 
 namespace danlu::data {

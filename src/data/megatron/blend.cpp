@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -43,7 +44,7 @@ std::optional<double> parse_weight(std::string_view text) {
 }
 
 struct BlendCache {
-  BlendCache(const fs::path& directory, const std::string& description, Split split) {
+  BlendCache(const fs::path& directory, const std::string& description, DatasetSplit split) {
     const std::string stem =
         fmt::format("{}-BlendedDataset-{}-", md5_hex(description), split_name(split));
     text = directory / (stem + "description.txt");
@@ -53,23 +54,41 @@ struct BlendCache {
   fs::path text, dataset, sample;
 };
 
-std::optional<BlendIndices> load_blend(const BlendCache& cache) {
-  if (!fs::exists(cache.text) || !fs::exists(cache.dataset) || !fs::exists(cache.sample)) {
-    return std::nullopt;
-  }
+/// Errors: DataError saying what cannot be a blend of `size` samples from sources of `sizes`.
+BlendIndices read_blend(const BlendCache& cache, int64_t size, std::span<const int64_t> sizes) {
   const NpyFile dataset(cache.dataset), sample(cache.sample);
-  if (dataset.shape().rows != sample.shape().rows || dataset.shape().columns != 0 ||
-      sample.shape().columns != 0) {
-    throw DataError(
-        fmt::format("{}: does not fit {}", cache.sample.string(), cache.dataset.string()),
-        {"delete both files; they are built again", "请删除这两个文件，程序会重新生成"});
+  for (const NpyFile* file : {&dataset, &sample}) {
+    if (file->shape().rows != size || file->shape().columns != 0) {
+      throw DataError(fmt::format("{}: has {} entries, the blend has {}",
+                                  (file == &dataset ? cache.dataset : cache.sample).string(),
+                                  file->shape().size(), size));
+    }
   }
   BlendIndices indices;
-  for (int64_t i = 0; i < dataset.shape().rows; ++i) {
-    indices.dataset.push_back(static_cast<int16_t>(dataset.at(i)));
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t source = dataset.at(i);
+    if (source < 0 || source >= std::ssize(sizes) || sample.at(i) < 0 ||
+        sample.at(i) >= sizes[static_cast<size_t>(source)]) {
+      throw DataError(fmt::format("{}: entry {} is sample {} of data set {}", cache.sample.string(),
+                                  i, sample.at(i), source));
+    }
+    indices.dataset.push_back(static_cast<int16_t>(source));
     indices.sample.push_back(sample.at(i));
   }
   return indices;
+}
+
+std::optional<BlendIndices> load_blend(const BlendCache& cache, int64_t size,
+                                       std::span<const int64_t> sizes) {
+  if (!fs::exists(cache.text) || !fs::exists(cache.dataset) || !fs::exists(cache.sample)) {
+    return std::nullopt;
+  }
+  try {
+    return read_blend(cache, size, sizes);
+  } catch (const DataError& error) {
+    log::warning("the cached blend does not fit the data and is built again: {}", error.what());
+    return std::nullopt;
+  }
 }
 
 void save_blend(const BlendCache& cache, const BlendIndices& indices,
@@ -179,7 +198,7 @@ std::vector<int64_t> blend_sizes(std::span<const double> weights, int64_t target
 
 BlendedSource::BlendedSource(std::vector<std::shared_ptr<const SampleSource>> sources,
                              std::vector<double> weights, std::optional<int64_t> size,
-                             const Json& identities, Split split, const fs::path& cache_dir)
+                             const Json& identities, DatasetSplit split, const fs::path& cache_dir)
     : sources_(std::move(sources)) {
   require_blendable(sources_.size());
   std::vector<int64_t> sizes;
@@ -196,24 +215,21 @@ BlendedSource::BlendedSource(std::vector<std::shared_ptr<const SampleSource>> so
   std::optional<BlendIndices> cached;
   if (!cache_dir.empty()) {
     cache.emplace(cache_dir, description, split);
-    cached = load_blend(*cache);
+    const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    cached = load_blend(*cache, size.value_or(total), sizes);
   }
   indices_ = cached ? std::move(*cached)
              : size ? build_blend(weights, *size)
                     : build_exhaustive_blend(sizes);
-  if (cache && !cached) save_blend(*cache, indices_, description);
-
   for (size_t s = 0; s < indices_.dataset.size(); ++s) {
-    const int64_t dataset = indices_.dataset[s], sample = indices_.sample[s];
-    if (dataset < 0 || dataset >= static_cast<int64_t>(sizes.size()) || sample < 0 ||
-        sample >= sizes[static_cast<size_t>(dataset)]) {
-      throw DataError(fmt::format(
-          "[blend] entry {} asks for sample {} of data set {}, which has {}", s, sample, dataset,
-          dataset >= 0 && dataset < static_cast<int64_t>(sizes.size())
-              ? sizes[static_cast<size_t>(dataset)]
-              : 0));
+    const auto dataset = static_cast<size_t>(indices_.dataset[s]);
+    if (indices_.sample[s] >= sizes[dataset]) {
+      throw DataError(
+          fmt::format("[blend] entry {} asks for sample {} of data set {}, which has {}", s,
+                      indices_.sample[s], dataset, sizes[dataset]));
     }
   }
+  if (cache && !cached) save_blend(*cache, indices_, description);
 }
 
 Sample BlendedSource::get(int64_t index) const {

@@ -49,7 +49,7 @@ class BlendedSource : public SampleSource {
   /// Errors: DataError if the blend asks for more samples than a source has.
   BlendedSource(std::vector<std::shared_ptr<const SampleSource>> sources,
                 std::vector<double> weights, std::optional<int64_t> size, const Json& identities,
-                Split split, const std::filesystem::path& cache_dir);
+                DatasetSplit split, const std::filesystem::path& cache_dir);
 
   int64_t size() const override { return static_cast<int64_t>(indices_.dataset.size()); }
   Sample get(int64_t index) const override;

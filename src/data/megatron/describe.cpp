@@ -56,7 +56,7 @@ std::string labels_text(const std::vector<int32_t>& labels) {
     if (shown++ == kShownIds) return text + fmt::format(" … ({} more)", labels.size() - i);
     if (!text.empty()) text += ' ';
     size_t end = i;
-    while (end < labels.size() && labels[end] == kIgnoredTarget) ++end;
+    while (end < labels.size() && labels[end] == kIgnoreLabel) ++end;
     if (end > i) {
       text += fmt::format("[-100 * {}]", end - i);
       i = end;
@@ -84,7 +84,7 @@ std::string describe_instruction_sample(const std::string& prefix, int64_t index
   if (!decode) return text;
   std::vector<int32_t> answer;
   for (const int32_t label : sample.labels) {
-    if (label != kIgnoredTarget) answer.push_back(label);
+    if (label != kIgnoreLabel) answer.push_back(label);
   }
   text += fmt::format("text: {}\n", decode(sample.ids));
   return text + fmt::format("text with loss: {}\n", decode(answer));

@@ -25,7 +25,7 @@ Json split_matrix_json(const std::string& split_text) {
   return rows;
 }
 
-GptCacheName cache_name(const GptOptions& options, const std::string& prefix, Split split,
+GptCacheName cache_name(const GptOptions& options, const std::string& prefix, DatasetSplit split,
                         const Json& identity) {
   GptCacheName name;
   name.directory = options.cache_dir.empty() ? fs::path(prefix) / "cache" / "GPTDataset_indices"
@@ -49,7 +49,7 @@ void GptOptions::validate() const {
   }
 }
 
-Json gpt_identity(const GptOptions& options, const std::string& prefix, Split split,
+Json gpt_identity(const GptOptions& options, const std::string& prefix, DatasetSplit split,
                   std::optional<int64_t> num_samples) {
   Json identity;
   identity["class"] = "GPTDataset";
@@ -65,8 +65,8 @@ Json gpt_identity(const GptOptions& options, const std::string& prefix, Split sp
 }
 
 GptDataset::GptDataset(const GptOptions& options, const std::string& prefix,
-                       std::shared_ptr<const IndexedDataset> tokens, IdRange exposed, Split split,
-                       std::optional<int64_t> num_samples)
+                       std::shared_ptr<const IndexedDataset> tokens, IdRange exposed,
+                       DatasetSplit split, std::optional<int64_t> num_samples)
     : options_(options), tokens_(std::move(tokens)), split_(split) {
   options_.validate();
   identity_ = gpt_identity(options_, prefix, split, num_samples);
@@ -75,11 +75,14 @@ GptDataset::GptDataset(const GptOptions& options, const std::string& prefix,
   index.num_samples = num_samples;
   index.seed = options_.seed;
   index.add_extra_token = options_.add_extra_token;
-  index.drop_last_partial = split != Split::kValid || options_.drop_last_partial_validation_sample;
+  index.drop_last_partial =
+      split != DatasetSplit::kValid || options_.drop_last_partial_validation_sample;
   std::optional<GptCacheName> cache;
   if (options_.use_cache) cache = cache_name(options_, prefix, split, identity_);
-  indices_ = open_gpt_indices(
-      cache, [&] { return build_gpt_indices(tokens_->lengths(), exposed, index); });
+  if (cache && options_.cache_by_content) {
+    cache->directory /= fmt::format("{:016x}", tokens_->index_hash());
+  }
+  indices_ = open_gpt_indices(cache, tokens_->lengths(), exposed, index);
 }
 
 std::vector<int32_t> GptDataset::window(int64_t index) const {
@@ -89,9 +92,9 @@ std::vector<int32_t> GptDataset::window(int64_t index) const {
   const int64_t sample = indices_->shuffled(index);
   const auto damaged = [&](const std::string& what) {
     throw DataError(
-        fmt::format("{}: the cached sample order is damaged at sample {}: {}",
+        fmt::format("{}: the cached sample order was damaged meanwhile, at sample {}: {}",
                     index_path(tokens_->prefix()).string(), index, what),
-        {"delete the cache directory; it is built again", "请删除缓存目录，程序会重新生成"});
+        {"start again: the sample order is built anew", "请重新启动，程序会重新生成样本顺序"});
   };
   if (sample < 0 || sample >= size()) damaged(fmt::format("shuffle entry {}", sample));
   const auto [first, begin] = indices_->row(sample);
@@ -124,7 +127,7 @@ Sample GptDataset::finish(const std::vector<int32_t>& window) const {
   sample.labels_are_targets = true;
   const size_t count = window.size() - (options_.add_extra_token && !window.empty() ? 1 : 0);
   sample.ids.assign(window.begin(), window.begin() + static_cast<std::ptrdiff_t>(count));
-  sample.labels.assign(count, kIgnoredTarget);
+  sample.labels.assign(count, kIgnoreLabel);
   std::vector<int32_t> after_eod{0};
   for (size_t i = 0; i < count; ++i) {
     const bool is_eod = options_.eod_id >= 0 && window[i] == options_.eod_id;
@@ -144,7 +147,7 @@ Sample GptDataset::get(int64_t index) const { return finish(window(index)); }
 
 int64_t GptDataset::length(int64_t index) const {
   const bool may_be_partial =
-      split_ == Split::kValid && !options_.drop_last_partial_validation_sample;
+      split_ == DatasetSplit::kValid && !options_.drop_last_partial_validation_sample;
   if (!may_be_partial || indices_->shuffled(index) + 1 < size()) return options_.sequence_length;
   return static_cast<int64_t>(window(index).size()) - (options_.add_extra_token ? 1 : 0);
 }

@@ -29,6 +29,9 @@ struct GptOptions {
 
   std::string split_text;           ///< --split as given; empty: each split has its own data sets
   std::filesystem::path cache_dir;  ///< --data-cache-path; empty: <prefix>/cache/GPTDataset_indices
+  /// In a folder of `cache_dir` named by the content of the .idx: a prefix that is rewritten does
+  /// not push out the order of what it held before. False: where Megatron looks.
+  bool cache_by_content = false;
   bool use_cache = true;
   /// Identity of the tokenizer in cache names: {"class": …, "tokenizer_path": […], options…}.
   Json tokenizer = Json::object();
@@ -40,7 +43,7 @@ struct GptOptions {
 };
 
 /// The object whose md5 names the cache, with keys in Megatron's order.
-Json gpt_identity(const GptOptions& options, const std::string& prefix, Split split,
+Json gpt_identity(const GptOptions& options, const std::string& prefix, DatasetSplit split,
                   std::optional<int64_t> num_samples);
 
 /// Sample i is S tokens with the next token of each as its target. Targets cross document borders
@@ -51,7 +54,7 @@ class GptDataset : public SampleSource {
   /// `prefix` exactly as the user gave it (it is hashed). `exposed`: the split's sequences.
   /// num_samples: none for one epoch.
   GptDataset(const GptOptions& options, const std::string& prefix,
-             std::shared_ptr<const IndexedDataset> tokens, IdRange exposed, Split split,
+             std::shared_ptr<const IndexedDataset> tokens, IdRange exposed, DatasetSplit split,
              std::optional<int64_t> num_samples);
 
   int64_t size() const override { return indices_->num_samples(); }
@@ -69,7 +72,7 @@ class GptDataset : public SampleSource {
 
   GptOptions options_;
   std::shared_ptr<const IndexedDataset> tokens_;
-  Split split_;
+  DatasetSplit split_;
   Json identity_;
   std::unique_ptr<GptIndexView> indices_;
 };

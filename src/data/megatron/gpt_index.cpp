@@ -23,15 +23,6 @@ void append_shuffled_epochs(IdRange exposed, int64_t num_epochs, NumpyRandomStat
   random.shuffle(std::span(documents).subspan(begin));
 }
 
-int64_t count_samples(int64_t total_tokens, const GptIndexOptions& options) {
-  const int64_t usable = total_tokens - (options.add_extra_token ? 1 : 0);
-  if (options.drop_last_partial) return usable / options.sequence_length;
-  // Megatron divides in single precision here. Above 2^24 tokens that differs from exact
-  // arithmetic, and the difference is part of the order.
-  return static_cast<int64_t>(
-      std::ceil(static_cast<float>(usable) / static_cast<float>(options.sequence_length)));
-}
-
 void check(const GptIndexOptions& options) {
   if (options.sequence_length < 1 ||
       options.sequence_length >= std::numeric_limits<int32_t>::max()) {
@@ -45,12 +36,21 @@ void check(const GptIndexOptions& options) {
 
 }  // namespace
 
+int64_t num_gpt_samples(int64_t total_tokens, const GptIndexOptions& options) {
+  const int64_t usable = total_tokens - (options.add_extra_token ? 1 : 0);
+  if (options.drop_last_partial) return usable / options.sequence_length;
+  // Megatron divides in single precision here. Above 2^24 tokens that differs from exact
+  // arithmetic, and the difference is part of the order.
+  return static_cast<int64_t>(
+      std::ceil(static_cast<float>(usable) / static_cast<float>(options.sequence_length)));
+}
+
 std::vector<int64_t> build_gpt_sample_rows(std::span<const int32_t> lengths,
                                            std::span<const int32_t> documents, int64_t total_tokens,
                                            const GptIndexOptions& options) {
   check(options);
   const int32_t extra = options.add_extra_token ? 1 : 0;
-  const int64_t num_samples = count_samples(total_tokens, options);
+  const int64_t num_samples = num_gpt_samples(total_tokens, options);
   std::vector<int64_t> rows;
   rows.reserve(static_cast<size_t>(num_samples + 1) * 2);
   int64_t position = 0;
@@ -127,23 +127,6 @@ GptIndices build_gpt_indices(std::span<const int32_t> lengths, IdRange exposed,
   random.shuffle(std::span(indices.shuffle).first(first));
   random.shuffle(std::span(indices.shuffle).subspan(first));
   return indices;
-}
-
-std::vector<int64_t> instruction_order(IdRange exposed, int64_t num_samples, uint32_t seed,
-                                       bool shuffle) {
-  if (exposed.size() <= 0 && num_samples > 0) {
-    throw DataError(
-        fmt::format("[instruction_order] documents [{}, {}) are none, {} samples wanted",
-                    exposed.begin, exposed.end, num_samples));
-  }
-  NumpyRandomState random(seed);
-  std::vector<int64_t> order;
-  while (static_cast<int64_t>(order.size()) < num_samples) {
-    const size_t begin = order.size();
-    for (int64_t id = exposed.begin; id < exposed.end; ++id) order.push_back(id);
-    if (shuffle) random.shuffle(std::span(order).subspan(begin));
-  }
-  return order;
 }
 
 }  // namespace danlu::data

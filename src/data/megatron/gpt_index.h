@@ -39,15 +39,12 @@ struct GptIndices {
 GptIndices build_gpt_indices(std::span<const int32_t> lengths, IdRange exposed,
                              const GptIndexOptions& options);
 
+/// M, the samples that `total_tokens` make.
+int64_t num_gpt_samples(int64_t total_tokens, const GptIndexOptions& options);
+
 /// Row-major [M+1, 2] sample rows alone; `documents` may repeat sequences.
 std::vector<int64_t> build_gpt_sample_rows(std::span<const int32_t> lengths,
                                            std::span<const int32_t> documents, int64_t total_tokens,
                                            const GptIndexOptions& options);
-
-/// MindSpeed-LLM's order of instruction samples: each epoch the document numbers [exposed),
-/// shuffled with one generator carried over, until at least `num_samples` are listed. Errors:
-/// DataError if `exposed` is empty while samples are wanted.
-std::vector<int64_t> instruction_order(IdRange exposed, int64_t num_samples, uint32_t seed,
-                                       bool shuffle);
 
 }  // namespace danlu::data

@@ -49,9 +49,7 @@ class MappedView : public GptIndexView {
   explicit MappedView(const CacheFiles& files)
       : documents_(files.documents), samples_(files.samples), shuffle_(files.shuffle) {
     const auto unfit = [](const fs::path& file, const std::string& what) {
-      throw DataError(
-          fmt::format("{}: {}", file.string(), what),
-          {"delete the cache directory; it is built again", "请删除缓存目录，程序会重新生成"});
+      throw DataError(fmt::format("{}: {}", file.string(), what));
     };
     if (samples_.shape().columns != 2 || samples_.shape().rows < 1) {
       unfit(files.samples, "must have two columns and at least one row");
@@ -94,12 +92,64 @@ void save_gpt_indices(const GptCacheName& cache, const GptIndices& indices) {
   write_file_atomic(files.description, cache.description);
 }
 
-std::unique_ptr<GptIndexView> open_gpt_indices(const std::optional<GptCacheName>& cache,
-                                               const std::function<GptIndices()>& build) {
-  if (cache && CacheFiles(*cache).all_exist()) {
-    return std::make_unique<MappedView>(CacheFiles(*cache));
+std::string find_misfit(const GptIndexView& view, std::span<const int32_t> lengths, IdRange exposed,
+                        const GptIndexOptions& options) {
+  const int64_t num_documents = view.num_documents(), num_samples = view.num_samples();
+  const auto length_at = [&](int64_t position) -> int64_t {
+    return lengths[static_cast<size_t>(view.document(position))];
+  };
+  int64_t total_tokens = 0;
+  for (int64_t i = 0; i < num_documents; ++i) {
+    const int64_t sequence = view.document(i);
+    if (sequence < exposed.begin || sequence >= exposed.end) {
+      return fmt::format("document {} is sequence {}, not in [{}, {})", i, sequence, exposed.begin,
+                         exposed.end);
+    }
+    total_tokens += length_at(i);
   }
-  GptIndices indices = build();
+  if (const int64_t wanted = num_gpt_samples(total_tokens, options); num_samples != wanted) {
+    return fmt::format("{} samples, the data make {}", num_samples, wanted);
+  }
+  const int64_t extra = options.add_extra_token ? 1 : 0;
+  std::pair<int64_t, int64_t> from = view.row(0);
+  if (from != std::pair<int64_t, int64_t>(0, 0)) return "the first sample starts behind the data";
+  for (int64_t i = 0; i < num_samples; from = view.row(++i)) {
+    const auto [position, offset] = view.row(i + 1);
+    if (position < from.first || position >= num_documents || offset + extra < 0 ||
+        offset + extra > length_at(position)) {
+      return fmt::format("sample {} ends at token {} of document {}", i, offset, position);
+    }
+    int64_t tokens = offset - from.second;
+    for (int64_t k = from.first; k < position; ++k) tokens += length_at(k);
+    const bool at_end = position + 1 == num_documents && offset + extra == length_at(position);
+    const bool may_be_shorter = at_end && !options.drop_last_partial;
+    if (may_be_shorter ? tokens < -extra || tokens > options.sequence_length
+                       : tokens != options.sequence_length) {
+      return fmt::format("sample {} has {} tokens", i, tokens);
+    }
+    if (view.shuffled(i) < 0 || view.shuffled(i) >= num_samples) {
+      return fmt::format("shuffle entry {} is {}", i, view.shuffled(i));
+    }
+  }
+  return "";
+}
+
+std::unique_ptr<GptIndexView> open_gpt_indices(const std::optional<GptCacheName>& cache,
+                                               std::span<const int32_t> lengths, IdRange exposed,
+                                               const GptIndexOptions& options) {
+  if (cache && CacheFiles(*cache).all_exist()) {
+    std::string fault;
+    try {
+      auto mapped = std::make_unique<MappedView>(CacheFiles(*cache));
+      fault = find_misfit(*mapped, lengths, exposed, options);
+      if (fault.empty()) return mapped;
+      fault = fmt::format("{}: {}", (cache->directory / cache->stem).string(), fault);
+    } catch (const DataError& error) {
+      fault = error.what();
+    }
+    log::warning("the cached sample order does not fit the data and is built again: {}", fault);
+  }
+  GptIndices indices = build_gpt_indices(lengths, exposed, options);
   if (cache) {
     try {
       save_gpt_indices(*cache, indices);

@@ -2,10 +2,11 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "data/megatron/gpt_index.h"
 
@@ -30,11 +31,18 @@ struct GptCacheName {
   std::string description;  ///< the text whose md5 is in the stem
 };
 
-/// Maps the cache if all four files are there; else calls `build` and writes them (a warning, not
-/// an error, if the directory cannot be written). No name: `build` only. Errors: DataError naming
-/// the file if cached arrays do not fit together.
+/// What `view` has that build_gpt_indices cannot have made of these arguments; "" if it fits them:
+/// then every sample lies inside the exposed sequences and has its length. Not whether the order is
+/// that of the seed. Walks through documents and samples once.
+std::string find_misfit(const GptIndexView& view, std::span<const int32_t> lengths, IdRange exposed,
+                        const GptIndexOptions& options);
+
+/// Maps the cache if all four files are there and fit `lengths`, `exposed` and `options`; else
+/// builds the indices and writes them. A cache that does not fit (damaged, or the data set was
+/// written anew) and a directory that cannot be written are warnings. No name: builds only.
 std::unique_ptr<GptIndexView> open_gpt_indices(const std::optional<GptCacheName>& cache,
-                                               const std::function<GptIndices()>& build);
+                                               std::span<const int32_t> lengths, IdRange exposed,
+                                               const GptIndexOptions& options);
 
 /// Writes the four files, description last, so that a hit is complete. Errors: IoError.
 void save_gpt_indices(const GptCacheName& cache, const GptIndices& indices);

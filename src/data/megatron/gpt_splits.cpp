@@ -27,14 +27,14 @@ class OpenDatasets {
 };
 
 std::shared_ptr<const GptDataset> open_one(OpenDatasets& datasets, const std::string& prefix,
-                                           const SplitMatrix& matrix, Split split,
+                                           const SplitMatrix& matrix, DatasetSplit split,
                                            std::optional<int64_t> size, const GptOptions& options) {
   const auto tokens = datasets.open(prefix);
   const IdRange exposed = split_range(matrix, split, tokens->num_sequences()).value();
   if (exposed.size() == 0) {
     const std::string message = fmt::format("{}: the {} split has none of the {} sequences", prefix,
                                             split_name(split), tokens->num_sequences());
-    if (split == Split::kTrain) {
+    if (split == DatasetSplit::kTrain) {
       throw DataError(message, {"change --split, or use a larger data set",
                                 "请调整 --split 或使用更大的数据集"});
     }
@@ -45,7 +45,7 @@ std::shared_ptr<const GptDataset> open_one(OpenDatasets& datasets, const std::st
 }
 
 std::shared_ptr<const SampleSource> open_blend(OpenDatasets& datasets, const BlendSpec& blend,
-                                               const SplitMatrix& matrix, Split split,
+                                               const SplitMatrix& matrix, DatasetSplit split,
                                                std::optional<int64_t> size,
                                                const GptOptions& options) {
   std::vector<std::optional<int64_t>> wanted(blend.prefixes.size());
@@ -107,7 +107,7 @@ std::array<std::shared_ptr<const SampleSource>, 3> open_gpt_splits(const GptData
   }
   OpenDatasets datasets;
   std::array<std::shared_ptr<const SampleSource>, 3> splits;
-  for (const Split split : kSplits) {
+  for (const DatasetSplit split : kSplits) {
     const auto at = static_cast<size_t>(split);
     GptOptions own = options;
     SplitMatrix matrix;

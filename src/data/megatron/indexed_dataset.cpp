@@ -244,8 +244,10 @@ std::string_view IndexedDataset::stored_bytes(int64_t sequence) const {
                             static_cast<size_t>(length(sequence) * token_type_bytes(type_)));
 }
 
+uint64_t IndexedDataset::index_hash() const { return hash_bytes(index_.text()); }
+
 uint64_t IndexedDataset::content_hash() const {
-  uint64_t hash = hash_bytes(index_.text());
+  uint64_t hash = index_hash();
   // The whole .bin may be terabytes: 64 windows spread over it, first and last bytes included.
   constexpr size_t kWindow = 4096, kWindows = 64;
   const std::string_view all = bin_.text();

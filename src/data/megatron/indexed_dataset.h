@@ -69,6 +69,8 @@ class IndexedDataset {
 
   /// The stored bytes of a sequence, for copying.
   std::string_view stored_bytes(int64_t sequence) const;
+  /// Hash of the whole index: changes when lengths or documents do.
+  uint64_t index_hash() const;
   /// Hash of the whole index and of samples of the tokens: changes when the data do.
   uint64_t content_hash() const;
 

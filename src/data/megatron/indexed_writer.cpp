@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -126,7 +127,8 @@ struct IndexedWriter::State {
   TokenType type;
   Range range;
   AtomicFile bin;
-  Spool lengths, documents;  // int32 per sequence; int64 end of each document, in sequences
+  std::optional<AtomicFile> index;  ///< from finish() on
+  Spool lengths, documents;         // int32 per sequence; int64 end of each document, in sequences
   int64_t num_sequences = 0, num_documents = 0, num_tokens = 0, closed_sequences = 0;
   std::vector<char> scratch;
 };
@@ -221,13 +223,13 @@ int64_t IndexedWriter::num_sequences() const { return state_->num_sequences; }
 int64_t IndexedWriter::num_documents() const { return state_->num_documents; }
 int64_t IndexedWriter::num_tokens() const { return state_->num_tokens; }
 
-void IndexedWriter::commit() {
+void IndexedWriter::finish() {
   State& s = *state_;
   if (s.closed_sequences != s.num_sequences) {
     throw InternalError(fmt::format("[indexed_writer] {}: the last document was not ended",
                                     index_path(s.prefix).string()));
   }
-  AtomicFile index(index_path(s.prefix));
+  AtomicFile& index = s.index.emplace(index_path(s.prefix));
   index.write(kIndexMagic);
   put(index, kIndexVersion);
   put(index, static_cast<uint8_t>(s.type));
@@ -242,12 +244,19 @@ void IndexedWriter::commit() {
   });
   put(index, int64_t{0});
   s.documents.replay<int64_t>([&](int64_t end) { put(index, end); });
+  s.bin.finish();
+  index.finish();
+}
+
+void IndexedWriter::commit() {
+  State& s = *state_;
+  if (!s.index) finish();
   // An old index must never stand beside the new tokens: whoever looks between the two renames
   // finds no data set rather than a wrong one.
   std::error_code ignored;
   fs::remove(index_path(s.prefix), ignored);
   s.bin.commit();
-  index.commit();
+  s.index->commit();
 }
 
 void merge_indexed_datasets(const std::vector<fs::path>& inputs, const fs::path& output) {

@@ -17,7 +17,8 @@ bool instruction_dataset_exists(const std::string& prefix);
 
 /// Reads `<prefix>_packed_{input_ids,attention_mask,labels}_document` as MindSpeed-LLM writes them.
 /// One sequence is one sample. Attention mask 0 is padding and left out; each change of a non-zero
-/// mask value starts a segment (1,2,3,… in packed samples). Labels are not shifted, -100 = no loss.
+/// mask value starts a segment (1,2,3,… in packed samples). Labels are not shifted; kIgnoreLabel =
+/// no loss.
 ///
 /// Errors  IoError, DataError as IndexedDataset; DataError naming the file if the three do not
 /// agree

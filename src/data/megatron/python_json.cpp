@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
+
+#include "text/jinja/python_text.h"
 
 namespace danlu::data {
 namespace {
@@ -45,18 +46,10 @@ void write_value(const Json& value, int depth, std::string& out) {
 }  // namespace
 
 std::string python_float(double value) {
+  // json.dumps writes these as JavaScript does; every other float as repr().
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
-  char buffer[64];
-  auto end =
-      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
-  const std::string_view digits(buffer, static_cast<size_t>(end - buffer));
-  const int exponent = std::atoi(std::string(digits.substr(digits.find('e') + 1)).c_str());
-  if (value != 0 && (exponent < -4 || exponent >= 16)) return std::string(digits);
-  end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr;
-  std::string text(buffer, static_cast<size_t>(end - buffer));
-  if (text.find('.') == std::string::npos) text += ".0";
-  return text;
+  return text::jinja::float_repr(value);
 }
 
 std::string python_json(const Json& value) {

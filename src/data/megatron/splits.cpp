@@ -39,7 +39,7 @@ std::string_view trimmed(std::string_view text) {
 
 }  // namespace
 
-std::string_view split_name(Split split) {
+std::string_view split_name(DatasetSplit split) {
   constexpr std::string_view kNames[] = {"train", "valid", "test"};
   return kNames[static_cast<size_t>(split)];
 }
@@ -97,7 +97,7 @@ SplitMatrix parse_split(std::string_view text) {
   return matrix;
 }
 
-std::optional<IdRange> split_range(const SplitMatrix& matrix, Split split, int64_t count) {
+std::optional<IdRange> split_range(const SplitMatrix& matrix, DatasetSplit split, int64_t count) {
   const auto& share = matrix[static_cast<size_t>(split)];
   if (!share) return std::nullopt;
   const auto total = static_cast<double>(count);

@@ -11,10 +11,11 @@
 
 namespace danlu::data {
 
-enum class Split { kTrain = 0, kValid = 1, kTest = 2 };
-inline constexpr std::array<Split, 3> kSplits{Split::kTrain, Split::kValid, Split::kTest};
+enum class DatasetSplit { kTrain = 0, kValid = 1, kTest = 2 };
+inline constexpr std::array<DatasetSplit, 3> kSplits{DatasetSplit::kTrain, DatasetSplit::kValid,
+                                                     DatasetSplit::kTest};
 /// "train", "valid", "test".
-std::string_view split_name(Split split);
+std::string_view split_name(DatasetSplit split);
 
 /// Share [low, high) of the sequences per split; none: the split is absent.
 using SplitMatrix = std::array<std::optional<std::pair<double, double>>, 3>;
@@ -31,7 +32,7 @@ struct IdRange {
 SplitMatrix parse_split(std::string_view text);
 
 /// Range of a split among `count` sequences, rounded half to even as Python does; none if absent.
-std::optional<IdRange> split_range(const SplitMatrix& matrix, Split split, int64_t count);
+std::optional<IdRange> split_range(const SplitMatrix& matrix, DatasetSplit split, int64_t count);
 
 /// The older splitter (`,` or `/`), which MindSpeed-LLM still applies to documents of instruction
 /// data. Errors: UsageError as parse_split.

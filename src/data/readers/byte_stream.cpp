@@ -173,6 +173,20 @@ std::unique_ptr<ByteStream> ByteStream::open(const std::filesystem::path& path,
   return std::make_unique<WithoutMark>(std::move(stream));
 }
 
+ByteCursor::ByteCursor(std::unique_ptr<ByteStream> stream)
+    : stream_(std::move(stream)), buffer_(kChunkBytes, '\0') {}
+
+bool ByteCursor::fill() {
+  size_ = stream_->read(buffer_.data(), buffer_.size());
+  at_ = 0;
+  return size_ > 0;
+}
+
+std::string_view ByteCursor::ahead() {
+  peek();
+  return std::string_view(buffer_).substr(at_, size_ - at_);
+}
+
 LineReader::LineReader(std::unique_ptr<ByteStream> stream) : stream_(std::move(stream)) {}
 
 bool LineReader::fill() {

@@ -27,6 +27,25 @@ class ByteStream {
                                           ByteOrderMark mark = ByteOrderMark::kSkipped);
 };
 
+/// The bytes of a ByteStream one by one.
+class ByteCursor {
+ public:
+  explicit ByteCursor(std::unique_ptr<ByteStream> stream);
+  /// The next byte, not taken; -1 at the end.
+  int peek() { return at_ < size_ || fill() ? static_cast<unsigned char>(buffer_[at_]) : -1; }
+  /// Takes the byte that peek() showed. REQUIRES: it was not -1.
+  char take() { return buffer_[at_++]; }
+  /// What was read and not taken: more than one byte where the file has more.
+  std::string_view ahead();
+  uint64_t file_bytes_read() const { return stream_->file_bytes_read(); }
+
+ private:
+  bool fill();
+  std::unique_ptr<ByteStream> stream_;
+  std::string buffer_;
+  size_t at_ = 0, size_ = 0;
+};
+
 /// Lines of a ByteStream without their ending ("\n" or "\r\n"); a last line needs no ending.
 class LineReader {
  public:

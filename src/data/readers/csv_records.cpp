@@ -9,17 +9,8 @@
 #include "data/readers/text_encoding.h"
 
 namespace danlu::data {
-namespace {
-
-constexpr size_t kChunkBytes = 1 << 18;
-
-}  // namespace
-
 CsvRecords::CsvRecords(const std::filesystem::path& path, char separator)
-    : path_(path),
-      stream_(ByteStream::open(path)),
-      separator_(separator),
-      buffer_(kChunkBytes, '\0') {
+    : path_(path), bytes_(ByteStream::open(path)), separator_(separator) {
   if (separator_ == 0) choose_separator();
   if (!next_record(&fields_)) return;
   for (const Field& field : fields_) {
@@ -32,8 +23,7 @@ CsvRecords::CsvRecords(const std::filesystem::path& path, char separator)
 }
 
 void CsvRecords::choose_separator() {
-  peek();
-  const std::string_view head(buffer_.data(), size_);
+  const std::string_view head = bytes_.ahead();
   const std::string_view line = head.substr(0, head.find('\n'));
   const auto has = [&](char c) { return line.find(c) != std::string_view::npos; };
   separator_ = ',';
@@ -59,19 +49,10 @@ bool CsvRecords::next(std::string* json) {
   return true;
 }
 
-int CsvRecords::peek() {
-  if (at_ == size_) {
-    size_ = stream_->read(buffer_.data(), buffer_.size());
-    at_ = 0;
-    if (size_ == 0) return -1;
-  }
-  return static_cast<unsigned char>(buffer_[at_]);
-}
-
 bool CsvRecords::next_record(std::vector<Field>* fields) {
   fields->clear();
   record_line_ = line_;
-  if (peek() < 0) return false;
+  if (bytes_.peek() < 0) return false;
   for (;;) {
     Field& field = fields->emplace_back();
     take_field(&field);
@@ -79,41 +60,42 @@ bool CsvRecords::next_record(std::vector<Field>* fields) {
       require_utf8_file(path_);
       fail(record_line_, "not UTF-8");
     }
-    const int c = peek();
-    if (c >= 0) ++at_;
+    const int c = bytes_.peek();
+    if (c >= 0) bytes_.take();
     if (c == separator_) continue;
     // A line ends with \n, \r\n or, as on old Macs, with \r.
-    if (c == '\r' && peek() == '\n') ++at_;
+    if (c == '\r' && bytes_.peek() == '\n') bytes_.take();
     if (c >= 0) ++line_;
     return true;
   }
 }
 
 void CsvRecords::take_field(Field* field) {
-  if (peek() == '"') {
+  if (bytes_.peek() == '"') {
     take_quoted(field);
-    const int c = peek();
+    const int c = bytes_.peek();
     if (c >= 0 && c != separator_ && c != '\n' && c != '\r') {
       fail(line_, fmt::format("a {} must follow the closing quote, or the end of the line",
                               separator_ == '\t' ? "tab" : std::string(1, separator_)));
     }
     return;
   }
-  for (int c = peek(); c >= 0 && c != separator_ && c != '\n' && c != '\r'; c = peek()) {
+  for (int c = bytes_.peek(); c >= 0 && c != separator_ && c != '\n' && c != '\r';
+       c = bytes_.peek()) {
     field->text.push_back(static_cast<char>(c));
-    ++at_;
+    bytes_.take();
   }
 }
 
 void CsvRecords::take_quoted(Field* field) {
   const int64_t opened = line_;
   field->quoted = true;
-  ++at_;
-  for (int c = peek(); c >= 0; c = peek()) {
-    ++at_;
+  bytes_.take();
+  for (int c = bytes_.peek(); c >= 0; c = bytes_.peek()) {
+    bytes_.take();
     if (c == '"') {
-      if (peek() != '"') return;
-      ++at_;
+      if (bytes_.peek() != '"') return;
+      bytes_.take();
     }
     if (c == '\n') ++line_;
     field->text.push_back(static_cast<char>(c));

@@ -24,7 +24,9 @@ class CsvRecords {
   /// False at the end. Errors: DataError at file:line (a quote that is never closed, text behind a
   /// closing quote, too few or too many fields, bytes that are not UTF-8).
   bool next(std::string* json);
-  uint64_t file_bytes_read() const { return stream_->file_bytes_read(); }
+  /// The line (from 1) on which the last row that next() gave begins.
+  int64_t row_line() const { return record_line_; }
+  uint64_t file_bytes_read() const { return bytes_.file_bytes_read(); }
 
  private:
   struct Field {
@@ -32,8 +34,6 @@ class CsvRecords {
     bool quoted = false;
   };
 
-  /// The next byte, not taken; -1 at the end.
-  int peek();
   bool next_record(std::vector<Field>* fields);
   /// Takes a field, not what follows it.
   void take_field(Field* field);
@@ -42,10 +42,8 @@ class CsvRecords {
   [[noreturn]] void fail(int64_t line, const std::string& what) const;
 
   std::filesystem::path path_;
-  std::unique_ptr<ByteStream> stream_;
+  ByteCursor bytes_;
   char separator_;
-  std::string buffer_;
-  size_t at_ = 0, size_ = 0;
   int64_t line_ = 1;         ///< of the next byte
   int64_t record_line_ = 1;  ///< where the last record began
   std::vector<std::string> columns_;

@@ -4,16 +4,16 @@
 #include <glob.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/options.h"
+#include "base/nearest_name.h"
 #include "base/progress.h"
 #include "data/readers/dataset_info.h"
+#include "data/readers/dataset_name.h"
 
 namespace danlu::data {
 namespace {
@@ -24,46 +24,6 @@ constexpr std::string_view kAccepted =
 std::string lower_case(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
-}
-
-/// "data/x.json:train#100" taken apart.
-struct DatasetName {
-  std::string path, split;
-  int64_t max_rows = -1;
-};
-
-/// Whether there is such a file or directory. Errors: DataError if that cannot be known: links in a
-/// circle, a name that is too long, a directory that may not be entered.
-bool is_there(const std::string& path) {
-  std::error_code error;
-  const bool found = fs::exists(path, error);
-  if (!error) return found;
-  constexpr size_t kShownBytes = 200;
-  throw DataError(fmt::format("[dataset] {}: cannot be read: {}", path.substr(0, kShownBytes),
-                              error.message()));
-}
-
-DatasetName parse_name(const std::string& text) {
-  DatasetName name{text, "", -1};
-  if (is_there(text)) return name;
-  if (const size_t hash = text.rfind('#'); hash != std::string::npos) {
-    const char* begin = text.data() + hash + 1;
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(begin, end, name.max_rows);
-    if (error != std::errc() || stop != end || name.max_rows < 1) {
-      throw UsageError(
-          fmt::format("[dataset] {}: what follows # must be a number of rows >= 1, got "
-                      "\"{}\"",
-                      text, text.substr(hash + 1)));
-    }
-    name.path = text.substr(0, hash);
-  }
-  if (is_there(name.path)) return name;
-  if (const size_t colon = name.path.rfind(':'); colon != std::string::npos && colon > 0) {
-    name.split = name.path.substr(colon + 1);
-    name.path.resize(colon);
-  }
-  return name;
 }
 
 bool is_metadata(const fs::path& path) {
@@ -252,7 +212,7 @@ std::optional<FileType> file_type_of(const fs::path& path) {
 
 Dataset resolve_dataset(const std::string& text, const FormatOptions& format,
                         const fs::path& info_dir) {
-  const DatasetName name = parse_name(text);
+  const DatasetName name = parse_dataset_name(text);
   Dataset dataset;
   dataset.name = text;
   dataset.max_rows = name.max_rows;
@@ -269,11 +229,11 @@ Dataset resolve_dataset(const std::string& text, const FormatOptions& format,
     return dataset;
   }
   if (!target.split.empty() && target.split != "train") {
-    if (!is_there(target.path)) not_found(name, text);
+    if (!dataset_path_exists(target.path)) not_found(name, text);
     throw DataError(
         fmt::format("[dataset] {}: a single file has no split \"{}\"", text, target.split));
   }
-  if (is_there(target.path)) {
+  if (dataset_path_exists(target.path)) {
     dataset.files = {data_file(target.path)};
     dataset.summary = summarize(dataset.files, {});
   } else if (!list_glob(target.path, &dataset)) {

@@ -34,13 +34,13 @@ struct Dataset {
   std::string summary;
 };
 
-/// Reads `text` = path[:split][#n]. `path` is a file, a directory (all files of the accepted types
-/// below it), a glob, or a name in a dataset_info.json (LLaMA-Factory's) that lies in the current
-/// directory, in ./data, or in `info_dir`; a path into such a directory takes that file's entry
-/// too. A split chooses the files of a directory named after it ("train", "test-00000-of-…").
-/// `format` wins over what dataset_info.json says.
-/// Errors: DataError (nothing there, no accepted file, unknown split); UsageError (bad "#n", a
-/// preference data set, a data set on a hub).
+/// Reads `text` = path[:split][#n] (see parse_dataset_name). `path` is a file, a directory (all
+/// files of the accepted types below it), a glob, or a name in a dataset_info.json
+/// (LLaMA-Factory's) that lies in the current directory, in ./data, or in `info_dir`; a path into
+/// such a directory takes that file's entry too. A split chooses the files of a directory named
+/// after it ("train", "test-00000-of-…"). `format` wins over what dataset_info.json says. Errors:
+/// DataError (nothing there, no accepted file, unknown split); UsageError (bad "#n", a preference
+/// data set, a data set on a hub).
 Dataset resolve_dataset(const std::string& text, const FormatOptions& format = {},
                         const std::filesystem::path& info_dir = {});
 

@@ -5,27 +5,15 @@
 namespace danlu::data {
 namespace {
 
-constexpr size_t kChunkBytes = 1 << 18;
-
 bool is_space(int c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 }  // namespace
 
-JsonRecords::JsonRecords(std::unique_ptr<ByteStream> stream)
-    : stream_(std::move(stream)), buffer_(kChunkBytes, '\0') {}
-
-int JsonRecords::peek() {
-  if (at_ == size_) {
-    size_ = stream_->read(buffer_.data(), buffer_.size());
-    at_ = 0;
-    if (size_ == 0) return -1;
-  }
-  return static_cast<unsigned char>(buffer_[at_]);
-}
+JsonRecords::JsonRecords(std::unique_ptr<ByteStream> stream) : bytes_(std::move(stream)) {}
 
 int JsonRecords::peek_behind_space() {
-  while (is_space(peek())) ++at_;
-  return peek();
+  while (is_space(bytes_.peek())) bytes_.take();
+  return bytes_.peek();
 }
 
 bool JsonRecords::next(std::string* record) {
@@ -40,10 +28,10 @@ bool JsonRecords::find_record() {
   const bool is_first = !std::exchange(begun_, true);
   if (is_first && c == '[') {
     in_array_ = true;
-    ++at_;
+    bytes_.take();
     c = peek_behind_space();
   } else if (in_array_ && c == ',') {
-    ++at_;
+    bytes_.take();
     c = peek_behind_space();
     // A comma promises another record.
     malformed_ = c == ']';
@@ -51,7 +39,7 @@ bool JsonRecords::find_record() {
     malformed_ = true;
   }
   if (in_array_ && c == ']' && !malformed_) {
-    ++at_;
+    bytes_.take();
     malformed_ = peek_behind_space() >= 0;
     in_array_ = false;
     return false;
@@ -62,7 +50,7 @@ bool JsonRecords::find_record() {
 
 void JsonRecords::take_record(std::string* record) {
   int depth = 0;
-  for (int c = peek(); c >= 0; c = peek()) {
+  for (int c = bytes_.peek(); c >= 0; c = bytes_.peek()) {
     if (c == '"') {
       take_string(record);
     } else {
@@ -70,7 +58,7 @@ void JsonRecords::take_record(std::string* record) {
       if (ends_scalar) break;
       if (c == '{' || c == '[') ++depth;
       if (c == '}' || c == ']') --depth;
-      record->push_back(buffer_[at_++]);
+      record->push_back(bytes_.take());
     }
     const char last = record->back();
     if (depth == 0 && (last == '"' || last == '}' || last == ']')) return;
@@ -80,9 +68,9 @@ void JsonRecords::take_record(std::string* record) {
 }
 
 void JsonRecords::take_string(std::string* record) {
-  record->push_back(buffer_[at_++]);
-  for (bool escaped = false; peek() >= 0;) {
-    const char c = buffer_[at_++];
+  record->push_back(bytes_.take());
+  for (bool escaped = false; bytes_.peek() >= 0;) {
+    const char c = bytes_.take();
     record->push_back(c);
     if (!escaped && c == '"') return;
     escaped = !escaped && c == '\\';

@@ -16,20 +16,16 @@ class JsonRecords {
   bool next(std::string* record);
   /// True if next() stopped at something other than the end of well-formed text.
   bool malformed() const { return malformed_; }
-  uint64_t file_bytes_read() const { return stream_->file_bytes_read(); }
+  uint64_t file_bytes_read() const { return bytes_.file_bytes_read(); }
 
  private:
-  /// The next byte, not taken; -1 at the end.
-  int peek();
   int peek_behind_space();
   /// Goes to the next record; false if there is none.
   bool find_record();
   void take_record(std::string* record);
   void take_string(std::string* record);
 
-  std::unique_ptr<ByteStream> stream_;
-  std::string buffer_;
-  size_t at_ = 0, size_ = 0;
+  ByteCursor bytes_;
   bool begun_ = false, in_array_ = false, malformed_ = false;
 };
 

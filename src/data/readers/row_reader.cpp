@@ -113,10 +113,12 @@ class JsonTexts : public FileRows {
   JsonRecords records_;
 };
 
+/// 0: the file says.
+char csv_separator(FileType type) { return type == FileType::kTsv ? '\t' : '\0'; }
+
 class CsvTexts : public FileRows {
  public:
-  explicit CsvTexts(const DataFile& file)
-      : records_(file.path, file.type == FileType::kTsv ? '\t' : '\0') {}
+  explicit CsvTexts(const DataFile& file) : records_(file.path, csv_separator(file.type)) {}
   bool next_block(std::vector<std::string>* texts) override {
     std::string row;
     for (size_t bytes = 0; bytes < kTextBlockBytes && records_.next(&row); bytes += row.size()) {
@@ -203,10 +205,16 @@ class DuckDbRows : public FileRows {
     bool more = false;
     run([&] {
       if (!stream_) open_stream();
-      more = stream_->next_block([&](std::string_view text) {
-        texts->emplace_back(text.data() ? text : "null");
-        text_bytes_ += text.size() + 1;
-      });
+      do {
+        more = stream_->next_block([&](std::string_view text) {
+          if (to_skip_ > 0) {
+            --to_skip_;
+            return;
+          }
+          texts->emplace_back(text.data() ? text : "null");
+          text_bytes_ += text.size() + 1;
+        });
+      } while (more && texts->empty());
     });
     rows_ += static_cast<int64_t>(texts->size());
     return more;
@@ -223,10 +231,9 @@ class DuckDbRows : public FileRows {
  private:
   void open_stream() {
     stream_ = database_.stream(query_for(file_, kObjectSizes[object_size_]));
-    // After a restart with a larger buffer: pass by what was delivered already.
-    for (int64_t skipped = 0; skipped < rows_;) {
-      if (!stream_->next_block([&](std::string_view) { ++skipped; })) break;
-    }
+    // After a restart with larger buffers the blocks are cut elsewhere: rows are counted, not
+    // blocks.
+    to_skip_ = rows_;
   }
 
   template <typename Body>
@@ -250,6 +257,7 @@ class DuckDbRows : public FileRows {
   const DataFile& file_;
   std::unique_ptr<DuckDb::RowStream> stream_;
   int64_t rows_ = 0, total_rows_ = 0;
+  int64_t to_skip_ = 0;  ///< rows that the stream gives again
   uint64_t text_bytes_ = 0;
   size_t object_size_ = 0;
 };
@@ -323,9 +331,22 @@ uint64_t RowReader::bytes_read() const {
 struct RowPlaces::State {
   explicit State(const Dataset& dataset) : dataset(dataset) {}
   const Dataset& dataset;
-  std::optional<JsonRecordLines> lines;
+  std::optional<JsonRecordLines> json;
+  std::optional<CsvRecords> csv;
   uint32_t file = 0;
-  int64_t index = -1;
+  int64_t index = -1;  ///< of the row last asked for: where `json` or `csv` stands
+
+  int64_t line_of(const DataFile& source, int64_t wanted) {
+    if (source.type != FileType::kCsv && source.type != FileType::kTsv) {
+      if (!json) json.emplace(source.path);
+      return json->line_of(wanted);
+    }
+    if (!csv) csv.emplace(source.path, csv_separator(source.type));
+    std::string row;
+    for (int64_t at = index; at < wanted && csv->next(&row); ++at) {
+    }
+    return csv->row_line();
+  }
 };
 
 RowPlaces::RowPlaces(const Dataset& dataset) : state_(std::make_unique<State>(dataset)) {}
@@ -336,13 +357,16 @@ std::string RowPlaces::of(uint32_t file, int64_t index) {
   const DataFile& source = s.dataset.files.at(file);
   const std::string path = source.path.string();
   if (source.type == FileType::kText) return fmt::format("{}:{}", path, index + 1);
-  if (source.type != FileType::kJson && source.type != FileType::kJsonLines) {
-    return fmt::format("{}:row {}", path, index + 1);
+  if (source.type == FileType::kParquet) return fmt::format("{}:row {}", path, index + 1);
+  if (file != s.file || index < s.index) {
+    s.json.reset();
+    s.csv.reset();
+    s.index = -1;
   }
-  if (!s.lines || file != s.file || index < s.index) s.lines.emplace(source.path);
+  const int64_t line = s.line_of(source, index);
   s.file = file;
   s.index = index;
-  return fmt::format("{}:{}", path, s.lines->line_of(index));
+  return fmt::format("{}:{}", path, line);
 }
 
 std::string row_place(const Dataset& dataset, uint32_t file, int64_t index) {

@@ -39,7 +39,7 @@ class RowReader {
 };
 
 /// row_place of many rows. Asked for in the order of the rows, the files are read once; row_place
-/// itself reads a JSON file up to the row.
+/// itself reads a JSON or CSV file up to the row.
 class RowPlaces {
  public:
   /// `dataset` must outlive it.
@@ -52,7 +52,7 @@ class RowPlaces {
   std::unique_ptr<State> state_;
 };
 
-/// "file:line" or, for tables, "file:row k" (both from 1); for messages.
+/// "file:line" or, for parquet, "file:row k" (both from 1); for messages.
 std::string row_place(const Dataset& dataset, uint32_t file, int64_t index);
 
 /// Throws the DataError, with its place, of a row whose text is no JSON that can be held (NaN,

@@ -154,47 +154,33 @@ class Translator {
   size_t at_ = 0;
 };
 
+/// Characters that every PCRE2 knows: of three bytes in UTF-8, and of four where the category has
+/// such.
+struct StandIn {
+  int category;
+  char32_t three_bytes, four_bytes;
+};
+constexpr StandIn kStandIns[] = {
+    {UTF8PROC_CATEGORY_LU, 0x1E00, 0x10400}, {UTF8PROC_CATEGORY_LL, 0x1E01, 0x10428},
+    {UTF8PROC_CATEGORY_LT, 0x1F88, 0x1F88},  {UTF8PROC_CATEGORY_LM, 0x1D2C, 0x16B40},
+    {UTF8PROC_CATEGORY_LO, 0xA000, 0x10280}, {UTF8PROC_CATEGORY_MN, 0x1AB0, 0x101FD},
+    {UTF8PROC_CATEGORY_MC, 0x1B04, 0x11000}, {UTF8PROC_CATEGORY_ND, 0x1B50, 0x104A0},
+    {UTF8PROC_CATEGORY_NL, 0x2160, 0x10140}, {UTF8PROC_CATEGORY_NO, 0x2070, 0x10107},
+    {UTF8PROC_CATEGORY_PD, 0x2010, 0x10EAD}, {UTF8PROC_CATEGORY_PO, 0x2020, 0x10100},
+    {UTF8PROC_CATEGORY_SM, 0x2200, 0x1D6C1}, {UTF8PROC_CATEGORY_SC, 0x20A0, 0x20A0},
+    {UTF8PROC_CATEGORY_SO, 0x2100, 0x1D100}, {UTF8PROC_CATEGORY_CF, 0x2060, 0x1D173},
+    {UTF8PROC_CATEGORY_CN, 0x2FE0, 0xEFFFD},
+};
+
 /// An old character of the same category, as Oniguruma (Unicode 16) knows it, and the same length.
 char32_t stand_in(char32_t c) {
-  const bool wide = c >= 0x10000;
-  switch (category_as_of(c, kRegexUnicode)) {
-    case UTF8PROC_CATEGORY_LU:
-      return wide ? 0x10400 : 0x1E00;
-    case UTF8PROC_CATEGORY_LL:
-      return wide ? 0x10428 : 0x1E01;
-    case UTF8PROC_CATEGORY_LT:
-      return 0x1F88;
-    case UTF8PROC_CATEGORY_LM:
-      return wide ? 0x16B40 : 0x1D2C;
-    case UTF8PROC_CATEGORY_LO:
-      return c >= 0x20000 ? 0x20000 : wide ? 0x10280 : 0xA000;
-    case UTF8PROC_CATEGORY_MN:
-      return wide ? 0x101FD : 0x1AB0;
-    case UTF8PROC_CATEGORY_MC:
-      return wide ? 0x11000 : 0x1B04;
-    case UTF8PROC_CATEGORY_ND:
-      return wide ? 0x104A0 : 0x1B50;
-    case UTF8PROC_CATEGORY_NL:
-      return wide ? 0x10140 : 0x2160;
-    case UTF8PROC_CATEGORY_NO:
-      return wide ? 0x10107 : 0x2070;
-    case UTF8PROC_CATEGORY_PD:
-      return wide ? 0x10EAD : 0x2010;
-    case UTF8PROC_CATEGORY_PO:
-      return wide ? 0x10100 : 0x2020;
-    case UTF8PROC_CATEGORY_SM:
-      return wide ? 0x1D6C1 : 0x2200;
-    case UTF8PROC_CATEGORY_SC:
-      return 0x20A0;
-    case UTF8PROC_CATEGORY_SO:
-      return wide ? 0x1D100 : 0x2100;
-    case UTF8PROC_CATEGORY_CF:
-      return wide ? 0x1D173 : 0x2060;
-    case UTF8PROC_CATEGORY_CN:
-      return wide ? 0xEFFFD : 0x2FE0;
-    default:
-      return c;
+  const int category = category_as_of(c, kRegexUnicode);
+  // Ideographs beyond the basic plane are a script of their own to patterns.
+  if (category == UTF8PROC_CATEGORY_LO && c >= 0x20000) return 0x20000;
+  for (const StandIn& known : kStandIns) {
+    if (known.category == category) return c >= 0x10000 ? known.four_bytes : known.three_bytes;
   }
+  return c;
 }
 
 struct MatchBuffers {

@@ -35,9 +35,9 @@ void gather(const StridedTensor& tensor, int64_t begin, int64_t end, std::byte* 
   }
 }
 
-class TorchSource final : public SourceBase<StridedTensor> {
+class TorchSource final : public FileSource<StridedTensor> {
  public:
-  explicit TorchSource(const std::filesystem::path& path) : file_(path) {
+  explicit TorchSource(const std::filesystem::path& path) : FileSource(path) {
     std::vector<std::pair<TensorInfo, StridedTensor>> tensors;
     for (StridedTensor& tensor : torch_file::read_torch_contents(file_.bytes(), path.string())) {
       TensorInfo info = tensor.info;
@@ -46,12 +46,9 @@ class TorchSource final : public SourceBase<StridedTensor> {
     set_tensors(std::move(tensors));
   }
 
-  void read(const std::string& name, std::span<std::byte> out) const override {
-    read_range(name, 0, infos_[index_of(name, file_.path())].num_elements(), out);
-  }
   void read_range(const std::string& name, int64_t begin, int64_t end,
                   std::span<std::byte> out) const override {
-    const StridedTensor& tensor = locations_[index_of(name, file_.path())];
+    const StridedTensor& tensor = locations_[index_of(name)];
     check_range(tensor.info, begin, end, out.size());
     if (out.empty()) return;
     if (!tensor.is_contiguous()) return gather(tensor, begin, end, out.data());
@@ -61,19 +58,12 @@ class TorchSource final : public SourceBase<StridedTensor> {
                 out.size());
   }
   std::span<const std::byte> mapped(const std::string& name) const override {
-    const StridedTensor& tensor = locations_[index_of(name, file_.path())];
+    const StridedTensor& tensor = locations_[index_of(name)];
     if (!tensor.is_contiguous() || tensor.info.num_elements() == 0) return {};
     return tensor.storage.subspan(
         static_cast<size_t>(tensor.offset) * dtype_size_bytes(tensor.info.dtype),
         tensor.info.size_bytes());
   }
-  std::filesystem::path file_of(const std::string& name) const override {
-    index_of(name, file_.path());
-    return file_.path();
-  }
-
- private:
-  MappedFile file_;
 };
 
 }  // namespace

@@ -151,15 +151,6 @@ def main():
     out["floats"] = [[v.hex(), repr(v)] for v in (
         0.1, 1.0, 1e16, 123456789012345680.0, 9999999999999998.0, 1e-4, 0.00012345, 1e-5, 1.5e-7, 0.99, 1 / 3, 1e22, 5e-324,
         1.7976931348623157e308, 0.0, -2.5)]
-    out["instruction_orders"] = []
-    for first, last, num_samples, seed in ((0, 7, 20, 1234), (3, 10, 7, 42), (0, 100, 250, 0)):
-        random, ids = np.random.RandomState(seed), []
-        while len(ids) < num_samples:
-            epoch = np.arange(first, last, dtype=np.int64)
-            random.shuffle(epoch)
-            ids.extend(epoch.tolist())
-        out["instruction_orders"].append({"first": first, "last": last, "num_samples": num_samples,
-                                          "seed": seed, "npy": npy_md5(np.array(ids, dtype=np.int64))})
     lines = [json.dumps(key) + ": " + (json.dumps(value) if isinstance(value, str) else
              "[\n" + ",\n".join(json.dumps(item) for item in value) + "\n]") for key, value in out.items()]
     print("{" + ",\n".join(lines) + "}")

@@ -1,0 +1,23 @@
+// cli/commands/foreign_options.h: rows of an option table for flags that other systems have and
+// Danlu has not. What cannot change a result is taken with a notice; what would is refused.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+
+namespace danlu::cli {
+
+/// The first name is the option's own, the others are its aliases.
+using ForeignNames = std::vector<std::string>;
+
+/// Taken with a notice that says `why` it has no effect; swallows a value.
+OptionSpec ignored(const ForeignNames& names, std::string why);
+
+/// Taken with a notice; swallows the next word only if it is true or false.
+OptionSpec ignored_switch(const ForeignNames& names, std::string why);
+
+/// Refused with `why`, unless its value is `neutral`, or means "off" where no value is neutral.
+OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames neutral = {});
+
+}  // namespace danlu::cli

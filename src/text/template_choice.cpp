@@ -1,0 +1,99 @@
+#include "text/template_choice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "text/template_file.h"
+#include "text/template_record.h"
+
+namespace danlu::text {
+namespace {
+
+/// Written as separate bytes, the end of a turn would never be met: such a default is none.
+std::string missing_stop_word(const Tokenizer& tokenizer, const std::string& name,
+                              const fs::path& templates_file) {
+  const auto named = find_template(name, templates_file);
+  if (!named) return {};
+  for (const std::string& word : named->stop_words) {
+    if (!tokenizer.token_to_id(word)) return word;
+  }
+  return {};
+}
+
+TemplateChoice family_choice(std::shared_ptr<const Tokenizer> tokenizer,
+                             const TemplateRequest& request, const Json& arguments) {
+  const std::string& name = request.family_default;
+  TemplateChoice choice{.templates_file = request.templates_file};
+  if (name.empty()) {
+    choice.reason = "this model ships no chat template";
+    return choice;
+  }
+  const std::string word = missing_stop_word(*tokenizer, name, request.templates_file);
+  if (!word.empty()) {
+    choice.reason = fmt::format(
+        "this model ships no chat template, and its family's default '{}' needs the token {} that "
+        "the tokenizer lacks",
+        name, word);
+    return choice;
+  }
+  try {
+    choice.encoder =
+        ChatEncoder::create(std::move(tokenizer), name, request.templates_file, arguments);
+  } catch (const ModelError& error) {
+    choice.reason = fmt::format(
+        "this model ships no chat template, and its family's default '{}' cannot be used: {}", name,
+        error.what());
+    return choice;
+  }
+  choice.origin = TemplateOrigin::kFamily;
+  choice.name = name;
+  choice.reason = "the default of the model's family";
+  return choice;
+}
+
+}  // namespace
+
+std::shared_ptr<const ChatEncoder> TemplateChoice::required() const {
+  if (encoder) return encoder;
+  throw ModelError(fmt::format("{}; choose one with --prompt-type: {}", reason,
+                               fmt::join(ChatEncoder::names(templates_file), ", ")),
+                   {"for a base model, 'default', 'alpaca' or 'chatml' are common choices",
+                    "基座模型可选用 default、alpaca 或 chatml"});
+}
+
+TemplateChoice choose_template(std::shared_ptr<const Tokenizer> tokenizer,
+                               const TemplateRequest& request, const Json& template_arguments) {
+  TemplateChoice choice{.templates_file = request.templates_file};
+  const auto made = [&](TemplateOrigin origin, const std::string& name, std::string reason) {
+    choice.encoder =
+        ChatEncoder::create(tokenizer, name, choice.templates_file, template_arguments);
+    choice.origin = origin;
+    choice.name = origin == TemplateOrigin::kTokenizer ? "" : name;
+    choice.reason = std::move(reason);
+    return choice;
+  };
+  if (!request.named.empty() && request.named != "auto")
+    return made(TemplateOrigin::kUser, request.named, "named by the user");
+  if (!request.recorded_in.empty()) {
+    const RecordedTemplate recorded =
+        recorded_template(read_record(request.recorded_in), request.recorded_in);
+    if (recorded.is_named()) {
+      if (choice.templates_file.empty()) choice.templates_file = recorded.templates_file;
+      return made(TemplateOrigin::kRecord, recorded.name,
+                  fmt::format("from {}", (request.recorded_in / kRecordFile).string()));
+    }
+  }
+  if (!tokenizer->chat_template().empty())
+    return made(TemplateOrigin::kTokenizer, "hf", "the tokenizer's own");
+  return family_choice(std::move(tokenizer), request, template_arguments);
+}
+
+fs::path directory_of_model(const fs::path& model_or_file) {
+  if (model_or_file.empty() || fs::is_directory(model_or_file)) return model_or_file;
+  const fs::path parent = model_or_file.parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+}  // namespace danlu::text

@@ -1,0 +1,58 @@
+#include "text/template_record.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace danlu::text {
+namespace {
+
+fs::path found_from(const fs::path& directory, const std::string& file) {
+  for (const fs::path& candidate : {directory / file, fs::path(file)}) {
+    if (fs::is_regular_file(candidate)) return candidate;
+  }
+  throw ModelError(fmt::format("{}: the template file {} it names is not there",
+                               (directory / kRecordFile).string(), file),
+                   {"name the template with --prompt-type (and --prompt-type-path)",
+                    "请用 --prompt-type（及 --prompt-type-path）指定对话模板"});
+}
+
+std::string text_at(const Json& record, const char* key) {
+  const auto value = record.find(key);
+  return value != record.end() && value->is_string() ? value->get<std::string>() : "";
+}
+
+}  // namespace
+
+Json read_record(const fs::path& directory) {
+  const fs::path file = directory / kRecordFile;
+  if (!fs::is_regular_file(file)) return Json::object();
+  try {
+    Json record = read_json_file(file);
+    if (record.is_object()) return record;
+  } catch (const DataError& error) {
+    throw ModelError(error.what());
+  }
+  throw ModelError(fmt::format("{}: must hold a JSON object", file.string()));
+}
+
+fs::path directory_of_record(const fs::path& model, const fs::path& adapter) {
+  return !adapter.empty() && fs::exists(adapter / kRecordFile) ? adapter : model;
+}
+
+RecordedTemplate recorded_template(const Json& record, const fs::path& directory) {
+  RecordedTemplate recorded;
+  // MindSpeed-LLM's name for it comes second: a record has one of them.
+  for (const char* key : {"template", "prompt_type"}) {
+    if (recorded.name.empty()) recorded.name = text_at(record, key);
+  }
+  if (!recorded.is_named()) return recorded;
+  if (recorded.name.ends_with(".jinja"))
+    recorded.name = found_from(directory, recorded.name).string();
+  const std::string file = text_at(record, "templates_file");
+  if (!file.empty()) recorded.templates_file = found_from(directory, file);
+  return recorded;
+}
+
+}  // namespace danlu::text

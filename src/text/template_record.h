@@ -1,0 +1,32 @@
+// text/template_record.h: args.json beside weights: the chat template they were trained with.
+// Training writes it into run directories and checkpoints, `danlu merge` into what it makes;
+// transformers passes over it.
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "base/json.h"
+
+namespace danlu::text {
+
+/// The record's name in a directory.
+inline constexpr const char* kRecordFile = "args.json";
+
+/// args.json of a directory; an empty object if it has none. Errors: ModelError if it is broken.
+Json read_record(const std::filesystem::path& directory);
+
+/// Whose record counts: the adapter's if it has one, else the model's. `adapter` may be empty.
+std::filesystem::path directory_of_record(const std::filesystem::path& model,
+                                          const std::filesystem::path& adapter);
+
+struct RecordedTemplate {
+  std::string name;                      ///< "", "auto" or "hf": the tokenizer's own
+  std::filesystem::path templates_file;  ///< may be empty
+  /// A template that args.json had to name: "auto" and nothing are what a model has anyway.
+  bool is_named() const { return !name.empty() && name != "auto" && name != "hf"; }
+};
+/// The template that the record of `directory` names; files are found from there, else from here.
+/// Errors: ModelError if a named file is gone.
+RecordedTemplate recorded_template(const Json& record, const std::filesystem::path& directory);
+
+}  // namespace danlu::text

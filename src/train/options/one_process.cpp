@@ -1,0 +1,70 @@
+#include "train/options/one_process.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/nearest_name.h"
+
+namespace danlu::train {
+namespace {
+
+void refuse_unless_one(const std::string& what, const std::string& value) {
+  if (value.empty() || value == "1") return;
+  throw UsageError(
+      fmt::format("[train] {}={}: this version trains in one process", what, value),
+      {"leave it out, or set it to 1; one process uses every CPU core (or one accelerator)",
+       "当前版本仅支持单进程训练：请去掉该设置或设为 1"});
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+void explain_fsdp(const std::string& text) {
+  static const std::set<std::string> known = {"full_shard",   "shard_grad_op",      "no_shard",
+                                              "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
+                                              "offload"};
+  std::istringstream words(text);
+  std::string word;
+  while (words >> word) {
+    if (!known.count(word)) {
+      std::vector<std::string> names(known.begin(), known.end());
+      Hint hint;
+      if (const auto near = nearest_name(word, names))
+        hint = {"did you mean " + *near + "?", "是否想写 " + *near + "？"};
+      throw UsageError(
+          fmt::format("[train] --fsdp: unknown word '{}'; known: {}", word, fmt::join(known, ", ")),
+          hint);
+    }
+  }
+  log::info(
+      "--fsdp \"{}\": ignored, one process holds all parameters; the numbers are those of a "
+      "sharded run",
+      text);
+}
+
+}  // namespace
+
+void require_one_process(const Options& options) {
+  for (const char* name : {"tp", "pp", "cp", "ep", "dp", "nproc", "nnodes"}) {
+    if (options.has_value(name))
+      refuse_unless_one(options.given_as(name), std::to_string(options.get_int(name)));
+  }
+  for (const char* name : {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"})
+    refuse_unless_one(name, environment(name));
+  if (options.has_value("fsdp") && !options.get_string("fsdp").empty())
+    explain_fsdp(options.get_string("fsdp"));
+  if (options.get_string("shard") != "none")
+    log::info("--shard {}: ignored, one process holds everything", options.get_string("shard"));
+  if (!options.get_list("offload").empty())
+    log::info("--offload: ignored, parameters and state are where the device is");
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,124 @@
+#include "train/report/banner.h"
+
+#include <fmt/format.h>
+
+#include "base/progress.h"
+#include "base/thread_pool.h"
+#include "data/preprocess_report.h"
+
+namespace danlu::train {
+namespace banner_detail {
+
+void add_line(std::string& out, const char* label, const std::string& text) {
+  out += fmt::format("{:>11}  {}\n", label, text);
+}
+
+/// A sample as the model sees it, where rows were not reported by the data pipeline.
+std::string first_sample(const PreparedText& text, const PreparedData& data) {
+  if (!data.report.sample.empty()) return data.report.sample;
+  data::Sample sample = data.train->get(data.order(0));
+  constexpr size_t kShown = 256;
+  if (sample.ids.size() > kShown) sample.ids.resize(kShown);
+  if (sample.labels.size() > kShown) sample.labels.resize(kShown);
+  return data::describe_sample(text.tokenizer.get(), sample.ids, sample.labels);
+}
+
+std::string reasons(const std::vector<data::ReasonCount>& counts) {
+  std::string text;
+  for (const data::ReasonCount& count : counts) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
+                        format_count(static_cast<uint64_t>(count.count)), count.reason);
+    if (!count.examples.empty()) text += " (" + count.examples.front() + ")";
+  }
+  return text;
+}
+
+std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
+  const auto& schedule = plan.schedule;
+  return fmt::format("AdamW lr {:.3g} {}, warm-up {} steps, min {:.3g}, decay {:.3g}, clip {:.3g}",
+                     schedule.lr, optim::schedule_name(schedule.kind), schedule.warmup_steps,
+                     schedule.min_lr, config.adamw.groups.weight_decay, config.max_grad_norm);
+}
+
+}  // namespace banner_detail
+
+std::string data_banner(const TrainConfig& config, const at::Device& device,
+                        const arch::ModelConfig& model, const PreparedText& text,
+                        const PreparedData& data, const RunPlan& plan) {
+  using banner_detail::add_line;
+  std::string out;
+  add_line(out, "run",
+           fmt::format("danlu {} · {} · {} · profile {}", config.verb, stage_name(config.stage),
+                       tuner_name(config.tuner), config.profile));
+  add_line(out, "device",
+           fmt::format("{}, {} threads, {}", device.str(), default_thread_count(),
+                       precision_name(config.precision)));
+  add_line(out, "model",
+           fmt::format("{} ({}, {} layers, hidden {}, vocabulary {})",
+                       config.model.directory.string(), model.family, model.num_layers,
+                       model.hidden_size, format_count(static_cast<uint64_t>(model.vocab_size))));
+  if (text.encoder) add_line(out, "template", text.encoder->description());
+  for (const std::string& dataset : data.report.datasets) add_line(out, "data", dataset);
+  add_line(out, "samples", data.description);
+  if (data.report.rows_read > 0) {
+    add_line(out, "rows",
+             fmt::format("{} read, {} kept, {} dropped",
+                         format_count(static_cast<uint64_t>(data.report.rows_read)),
+                         format_count(static_cast<uint64_t>(data.report.rows_kept)),
+                         format_count(static_cast<uint64_t>(data.report.rows_dropped()))));
+  }
+  if (!data.report.dropped.empty())
+    add_line(out, "dropped", banner_detail::reasons(data.report.dropped));
+  if (!data.report.truncated.empty())
+    add_line(out, "truncated", banner_detail::reasons(data.report.truncated));
+  add_line(out, "lengths",
+           fmt::format("mean {:.1f} ± {:.1f}, min {}, max {} tokens; limit {}", data.lengths.mean(),
+                       data.lengths.deviation(), data.lengths.min, data.lengths.max,
+                       config.data.max_length));
+  add_line(out, "batch",
+           plan.batch_arithmetic +
+               (config.data.packing ? fmt::format("; passes of up to {} tokens",
+                                                  config.data.max_length * plan.micro_batch_size)
+                                    : ""));
+  add_line(out, "steps",
+           fmt::format("{} ({} an epoch)", format_count(static_cast<uint64_t>(plan.total_steps)),
+                       format_count(static_cast<uint64_t>(plan.steps_per_epoch))));
+  add_line(out, "optimizer", banner_detail::optimizer_line(config, plan));
+  add_line(out, "output", config.output.directory.string());
+  out += "one sample, as trained on (masked runs in brackets):\n" +
+         banner_detail::first_sample(text, data);
+  return out;
+}
+
+std::string parameter_line(const models::CausalLM& model) {
+  int64_t all = 0, trainable = 0;
+  for (const auto& parameter : model.parameters()) all += parameter.tensor.numel();
+  for (const auto& parameter : model.adapter_parameters()) all += parameter.tensor.numel();
+  for (const auto& parameter : model.trainable_parameters()) trainable += parameter.tensor.numel();
+  return fmt::format("trainable params: {} || all params: {} || trainable%: {:.4f}",
+                     format_count(static_cast<uint64_t>(trainable)),
+                     format_count(static_cast<uint64_t>(all)),
+                     all ? 100.0 * static_cast<double>(trainable) / static_cast<double>(all) : 0.0);
+}
+
+MemoryPlan memory_plan(const TrainState& state) {
+  MemoryPlan plan;
+  for (const auto& list : {state.model->parameters(), state.model->adapter_parameters()}) {
+    for (const auto& parameter : list) plan.weights += parameter.tensor.nbytes();
+  }
+  plan.gradients = state.gradients->flat().nbytes();
+  plan.optimizer = static_cast<uint64_t>(optim::adamw_state_bytes(state.optimizer->parameters()));
+  return plan;
+}
+
+std::string memory_line(const MemoryPlan& plan, uint64_t available_bytes) {
+  std::string line =
+      fmt::format("memory: weights {} + gradients {} + optimizer {} = {}, and activations",
+                  format_bytes(plan.weights), format_bytes(plan.gradients),
+                  format_bytes(plan.optimizer), format_bytes(plan.total()));
+  if (available_bytes > 0)
+    line += fmt::format("; {} are there for them", format_bytes(available_bytes));
+  return line;
+}
+
+}  // namespace danlu::train

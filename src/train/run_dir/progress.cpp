@@ -1,0 +1,60 @@
+#include "train/run_dir/progress.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace danlu::train {
+
+Json trainer_state(const RunProgress& progress, const TrainState& state, const RunPlan& plan,
+                   const Json& identity, double epoch) {
+  return {
+      {"global_step", state.step},
+      {"max_steps", plan.total_steps},
+      {"epoch", epoch},
+      {"best_metric", std::isfinite(progress.best_loss) ? Json(progress.best_loss) : Json(nullptr)},
+      {"best_global_step", progress.best_step},
+      {"best_model_checkpoint", progress.best_step > 0
+                                    ? Json(fmt::format("checkpoint-{}", progress.best_step))
+                                    : Json(nullptr)},
+      {"optimizer_updates", state.optimizer->updates()},
+      {"loss_scaler", state.loss_scaler.state()},
+      {"bad_steps_in_row", state.bad_steps_in_row},
+      {"skipped_steps", state.skipped_steps},
+      {"num_input_tokens_seen", state.tokens_seen},
+      {"train_seconds", progress.train_seconds},
+      {"loss_sum", progress.loss_sum},
+      {"loss_steps", progress.loss_steps},
+      {"rng", {{"scheme", "mix64(seed, step, pass)"}, {"seed", identity.at("seed")}}},
+      {"identity", identity},
+      {"log_history", progress.log_history}};
+}
+
+void restore_progress(const Json& saved, RunProgress& progress, TrainState& state) {
+  try {
+    state.step = saved.at("global_step").get<int64_t>();
+    state.loss_scaler.load_state(saved.at("loss_scaler"));
+    state.bad_steps_in_row = saved.at("bad_steps_in_row").get<int64_t>();
+    state.skipped_steps = saved.at("skipped_steps").get<int64_t>();
+    state.tokens_seen = saved.at("num_input_tokens_seen").get<int64_t>();
+    if (!saved.at("best_metric").is_null())
+      progress.best_loss = saved.at("best_metric").get<double>();
+    progress.best_step = saved.at("best_global_step").get<int64_t>();
+    progress.train_seconds = saved.at("train_seconds").get<double>();
+    progress.loss_sum = saved.at("loss_sum").get<double>();
+    progress.loss_steps = saved.at("loss_steps").get<int64_t>();
+    progress.log_history = saved.at("log_history");
+  } catch (const Json::exception& error) {
+    throw IoError(fmt::format("trainer_state.json is damaged: {}", error.what()));
+  }
+}
+
+Json data_state(const PreparedData& data, int64_t consumed_samples) {
+  return {{"consumed_samples", consumed_samples},
+          {"num_samples", data.train->size()},
+          {"content_hash", fmt::format("{:016x}", data.content_hash)}};
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,32 @@
+// train/run_dir/progress.h: what a run has done so far, as trainer_state.json keeps it.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string>
+
+#include "base/json.h"
+#include "train/plan.h"
+#include "train/prepare_data.h"
+#include "train/step.h"
+
+namespace danlu::train {
+
+struct RunProgress {
+  double best_loss = std::numeric_limits<double>::infinity();  ///< evaluation loss
+  int64_t best_step = 0;                                       ///< 0: none yet
+  double train_seconds = 0;  ///< of all sessions, evaluation and saving left out
+  double loss_sum = 0;       ///< summed step losses of all steps that counted
+  int64_t loss_steps = 0;
+  Json log_history = Json::array();
+};
+
+/// trainer_state.json: Hugging Face's keys, and what resuming needs. `identity`: as run_identity.
+Json trainer_state(const RunProgress& progress, const TrainState& state, const RunPlan& plan,
+                   const Json& identity, double epoch);
+void restore_progress(const Json& saved, RunProgress& progress, TrainState& state);
+
+/// data_state.json.
+Json data_state(const PreparedData& data, int64_t consumed_samples);
+
+}  // namespace danlu::train

@@ -1,0 +1,112 @@
+#include "train/run_dir/resume.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+
+namespace danlu::train {
+namespace resume_detail {
+
+/// Settings a checkpoint named explicitly may be continued with in changed form.
+const std::set<std::string>& changeable() {
+  static const std::set<std::string> names = {"lr",
+                                              "min_lr",
+                                              "start_lr",
+                                              "lr_scheduler",
+                                              "warmup_steps",
+                                              "warmup_ramp",
+                                              "lr_decay_iters",
+                                              "wsd_decay_steps",
+                                              "wsd_decay_style",
+                                              "lr_power",
+                                              "lr_num_cycles",
+                                              "adam_beta1",
+                                              "adam_beta2",
+                                              "adam_epsilon",
+                                              "weight_decay",
+                                              "weight_decay_on",
+                                              "param_groups",
+                                              "loss_scale",
+                                              "max_grad_norm",
+                                              "batch_size",
+                                              "packing",
+                                              "total_steps",
+                                              "precision",
+                                              "global_batch_size"};
+  return names;
+}
+
+struct Differences {
+  std::string fatal, tolerable;
+};
+
+Differences compare(const Json& saved, const Json& now, bool explicit_checkpoint) {
+  Differences found;
+  for (const auto& [key, value] : now.items()) {
+    const Json before = saved.contains(key) ? saved.at(key) : Json(nullptr);
+    if (before == value) continue;
+    std::string& list =
+        explicit_checkpoint && changeable().count(key) ? found.tolerable : found.fatal;
+    list += fmt::format("{}{}: {} then, {} now", list.empty() ? "" : "; ", key, before.dump(),
+                        value.dump());
+  }
+  return found;
+}
+
+bool holds_finished_model(const fs::path& directory) {
+  return fs::exists(directory / "config.json") || fs::exists(directory / "adapter_config.json");
+}
+
+}  // namespace resume_detail
+
+std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
+  const fs::path& run_dir = config.output.directory;
+  if (config.output.resume != "auto" && config.output.resume != "none")
+    return checkpoint::open(config.output.resume);
+  const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
+  if (config.output.resume == "auto" && !config.output.overwrite) {
+    for (const std::string& line : checkpoint::describe_damaged(run_dir))
+      log::warning("{}; not resumed from", line);
+    for (auto it = found.rbegin(); it != found.rend(); ++it) {
+      if (it->resumable) return checkpoint::open(it->directory);
+    }
+  }
+  if ((!found.empty() || resume_detail::holds_finished_model(run_dir)) &&
+      !config.output.overwrite) {
+    throw UsageError(fmt::format("[train] --output_dir {} holds {} of an earlier run",
+                                 run_dir.string(), found.empty() ? "the model" : "checkpoints"),
+                     {"choose another directory, or give --overwrite_output_dir",
+                      "请更换输出目录，或使用 --overwrite_output_dir"});
+  }
+  return std::nullopt;
+}
+
+void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& config,
+                     const Json& identity, uint64_t data_hash) {
+  const bool explicit_checkpoint = config.output.resume != "auto";
+  const Json saved = checkpoint.trainer_state.value("identity", Json::object());
+  resume_detail::Differences found = resume_detail::compare(saved, identity, explicit_checkpoint);
+  const std::string hash = fmt::format("{:016x}", data_hash);
+  const std::string saved_hash = checkpoint.data_state.value("content_hash", std::string());
+  if (hash != saved_hash) {
+    found.fatal += fmt::format("{}training data: content {} then, {} now",
+                               found.fatal.empty() ? "" : "; ", saved_hash, hash);
+  }
+  if (!found.fatal.empty()) {
+    throw UsageError(
+        fmt::format("[resume] {} is of a run with other settings: {}",
+                    checkpoint.directory.string(), found.fatal),
+        {"restore the settings; or --resume " + checkpoint.directory.string() +
+             " to continue with changed rates and lengths; or start anew: another --output_dir, or "
+             "--overwrite_output_dir",
+         "请恢复原来的设置，或更换 --output_dir，或用 --overwrite_output_dir 重新开始"});
+  }
+  if (!found.tolerable.empty())
+    log::warning("[resume] continuing with changed settings: {}", found.tolerable);
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,24 @@
+// train/run_dir/resume.h: which checkpoint a run goes on from, and whether it may.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "train/config.h"
+
+namespace danlu::train {
+
+/// The checkpoint to continue from: --resume DIR, or with `auto` the newest complete one of the run
+/// directory. Empty: a new run.
+/// Errors: UsageError if the run directory holds something that can neither be continued nor be
+/// overwritten; IoError for an incomplete checkpoint named explicitly.
+std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config);
+
+/// Checks that continuing gives the numbers the uninterrupted run would have given. With `auto`
+/// every setting in run_identity must agree; a checkpoint named explicitly may change
+/// lengths, rates and batch sizes (a warning lists them), not the model, the data or the tuner.
+/// Errors: UsageError listing each difference with both values.
+void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& config,
+                     const Json& identity, uint64_t data_hash);
+
+}  // namespace danlu::train

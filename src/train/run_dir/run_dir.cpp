@@ -1,0 +1,181 @@
+#include "train/run_dir/run_dir.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "device/dtype.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::train {
+namespace run_dir_detail {
+
+constexpr const char* kLockName = ".danlu.lock";
+
+/// Training state, as opposed to the model.
+const std::set<std::string>& state_files() {
+  static const std::set<std::string> names = {"args.json", "trainer_state.json", "data_state.json",
+                                              "DONE"};
+  return names;
+}
+
+void link_or_copy(const fs::path& from, const fs::path& to) {
+  const fs::path temporary = to.parent_path() / ("." + to.filename().string() + unique_suffix());
+  std::error_code error;
+  fs::remove(temporary, error);
+  fs::create_hard_link(from, temporary, error);
+  if (error) {
+    error.clear();
+    fs::copy_file(from, temporary, error);
+  }
+  if (!error) fs::rename(temporary, to, error);
+  if (error) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw IoError(fmt::format("{}: cannot write: {}", to.string(), error.message()));
+  }
+}
+
+/// The versions a directory holds, by number.
+std::map<int64_t, fs::path> versions_below(const fs::path& parent) {
+  std::map<int64_t, fs::path> versions;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(parent, ignored)) {
+    const std::string name = entry.path().filename().string();
+    int64_t number = 0;
+    const char* end = name.data() + name.size();
+    if (name.empty() || name[0] != 'v') continue;
+    const auto [at, error] = std::from_chars(name.data() + 1, end, number);
+    if (error == std::errc() && at != end && *at == '-') versions[number] = entry.path();
+  }
+  return versions;
+}
+
+std::string settings_yaml(const TrainConfig& config) {
+  std::string yaml = fmt::format("# danlu {} config.yaml repeats this run\n", config.verb);
+  for (const auto& [key, value] : config.settings.items())
+    yaml += fmt::format("{}: {}\n", key, value.dump());
+  return yaml;
+}
+
+bool can_go_on(const fs::path& run_dir, const TrainConfig& config) {
+  if (is_finished(run_dir) || !fs::exists(run_dir / "config.yaml")) return false;
+  const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
+  const bool resumable =
+      std::any_of(found.begin(), found.end(), [](const auto& one) { return one.resumable; });
+  try {
+    return resumable && read_file(run_dir / "config.yaml") == settings_yaml(config) &&
+           FileLock::try_take(run_dir / kLockName);
+  } catch (const Error&) {
+    return false;  // damaged, or another user's: nothing of ours to continue
+  }
+}
+
+bool is_model_file(const std::string& name) {
+  const bool weights =
+      (name.starts_with("model") || name.starts_with("adapter_model")) &&
+      (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
+  return weights || name == "adapter_config.json" || weights::is_carried_over(name);
+}
+
+}  // namespace run_dir_detail
+
+fs::path choose_version(const TrainConfig& config) {
+  const fs::path& parent = config.output.directory;
+  const std::map<int64_t, fs::path> versions = run_dir_detail::versions_below(parent);
+  if (config.output.resume == "auto" && !config.output.overwrite) {
+    for (auto it = versions.rbegin(); it != versions.rend(); ++it) {
+      if (!run_dir_detail::can_go_on(it->second, config)) continue;
+      log::info(
+          "going on with {}, an unfinished run of the same settings; --resume none begins anew",
+          it->second.string());
+      return it->second;
+    }
+  }
+  const int64_t next = versions.empty() ? 0 : versions.rbegin()->first + 1;
+  return parent / fmt::format("v{}-{:%Y%m%d-%H%M%S}", next, fmt::localtime(std::time(nullptr)));
+}
+
+void write_run_settings(const TrainConfig& config) {
+  const fs::path& run_dir = config.output.directory;
+  write_json_file(run_dir / "args.json", config.args);
+  write_json_file(run_dir / "sft_args.json", config.args);
+  write_file_atomic(run_dir / "config.yaml", run_dir_detail::settings_yaml(config));
+}
+
+FileLock lock_run_directory(const fs::path& directory) {
+  const fs::path file = directory / run_dir_detail::kLockName;
+  if (auto lock = FileLock::try_take(file)) return std::move(*lock);
+  throw IoError(fmt::format("[train] {}: {} is training in this directory", directory.string(),
+                            FileLock::holder(file)),
+                {"wait until it has finished, or choose another --output_dir",
+                 "请等待其结束，或更换 --output_dir"});
+}
+
+uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only) {
+  uint64_t bytes = 0;
+  for (const auto& parameter : adapter_only ? model.adapter_parameters() : model.parameters())
+    bytes += parameter.tensor.nbytes();
+  return bytes;
+}
+
+void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,
+                       const fs::path& directory) {
+  fs::create_directories(directory);
+  if (config.tuner == Tuner::kLora) {
+    model.save_adapter(directory, fs::absolute(config.model.directory).lexically_normal().string());
+    // An adapter directory carries the tokenizer too, but not the base model's config.json.
+    weights::carry_over_files(config.model.tokenizer, directory);
+    std::error_code ignored;
+    fs::remove(directory / "config.json", ignored);
+    return;
+  }
+  model.save(directory, dtype, config.model.directory);
+  if (config.model.tokenizer != config.model.directory)
+    weights::carry_over_files(config.model.tokenizer, directory);
+}
+
+void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {
+  for (const auto& entry : fs::directory_iterator(checkpoint)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file() || run_dir_detail::state_files().count(name)) continue;
+    run_dir_detail::link_or_copy(entry.path(), run_dir / name);
+  }
+}
+
+void clear_run_directory(const fs::path& run_dir) {
+  mark_unfinished(run_dir);
+  checkpoint::remove_all(run_dir);
+  for (const char* name : {"all_results.json", "val_dataset.jsonl", "logging.jsonl"})
+    fs::remove(run_dir / name);
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(run_dir)) {
+    if (entry.is_regular_file() && run_dir_detail::is_model_file(entry.path().filename().string()))
+      old.push_back(entry.path());
+  }
+  std::error_code ignored;
+  for (const auto& entry : fs::recursive_directory_iterator(run_dir / "runs", ignored)) {
+    if (entry.path().filename().string().starts_with("events.out.tfevents."))
+      old.push_back(entry.path());
+  }
+  for (const fs::path& file : old) fs::remove(file);
+}
+
+void mark_finished(const fs::path& run_dir, int64_t step) {
+  write_json_file(run_dir / "DONE", {{"step", step}});
+}
+
+void mark_unfinished(const fs::path& run_dir) { fs::remove(run_dir / "DONE"); }
+
+bool is_finished(const fs::path& run_dir) { return fs::exists(run_dir / "DONE"); }
+
+}  // namespace danlu::train

@@ -1,0 +1,46 @@
+// train/run_dir/run_dir.h: what a run directory holds and how its parts are written.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "base/file_lock.h"
+#include "models/causal_lm.h"
+#include "train/config.h"
+
+namespace danlu::train {
+
+/// Where a versioned run goes, below <output_dir>/<model>, which config.output.directory names: the
+/// newest version that began with the same settings (config.yaml), holds a checkpoint to go on
+/// from, was not finished and is not being trained, unless config.output says not to resume; else
+/// vN-YYYYMMDD-HHMMSS, one above the largest N there.
+std::filesystem::path choose_version(const TrainConfig& config);
+
+/// args.json as it is read back, a copy under ms-swift's name, and config.yaml with what was set.
+void write_run_settings(const TrainConfig& config);
+
+/// Held while a run writes into `directory`: two at once would spoil each other's files.
+/// Errors: IoError naming the directory and the process that holds it.
+FileLock lock_run_directory(const std::filesystem::path& directory);
+
+/// Bytes of the model files of one checkpoint.
+uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only);
+
+/// Model or adapter, tokenizer, generation_config into `directory`, in `dtype` (full models).
+void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,
+                       const std::filesystem::path& directory);
+
+/// Makes the run directory itself a model (or PEFT) directory: links the model files of
+/// `checkpoint` into it (copies where the file system has no links).
+void publish_model(const std::filesystem::path& checkpoint, const std::filesystem::path& run_dir);
+
+/// Removes what an earlier run wrote and this one need not write again: checkpoints, the model,
+/// event files, results. Files that no run writes stay.
+void clear_run_directory(const std::filesystem::path& run_dir);
+
+/// RUN/DONE says that the run took all its steps and that its model is in place.
+void mark_finished(const std::filesystem::path& run_dir, int64_t step);
+void mark_unfinished(const std::filesystem::path& run_dir);
+bool is_finished(const std::filesystem::path& run_dir);
+
+}  // namespace danlu::train

@@ -1,0 +1,85 @@
+#include "base/control_group.h"
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+
+namespace danlu {
+namespace {
+
+class ControlGroup : public testing::Test {
+ protected:
+  ControlGroup() { std::filesystem::remove_all(root_); }
+  ~ControlGroup() override { std::filesystem::remove_all(root_); }
+  void put(const std::string& file, const std::string& text) {
+    std::filesystem::create_directories((root_ / file).parent_path());
+    write_file_atomic(root_ / file, text);
+  }
+  SystemFiles files() const { return {root_ / "cgroup", root_ / "membership", root_ / "meminfo"}; }
+  size_t quota() const { return cpu_quota(files()); }
+
+  const std::filesystem::path root_ =
+      std::filesystem::path(testing::TempDir()) / "danlu_control_group";
+};
+
+TEST_F(ControlGroup, IsNoneWhereNothingSaysSo) {
+  EXPECT_EQ(quota(), 0u);
+  put("cgroup/cpu.max", "max 100000\n");
+  EXPECT_EQ(quota(), 0u);
+}
+
+TEST_F(ControlGroup, ReadsTheContainersOwnGroupAndRoundsUp) {
+  put("cgroup/cpu.max", "250000 100000\n");
+  EXPECT_EQ(quota(), 3u);
+}
+
+TEST_F(ControlGroup, TakesTheSmallestLimitOfAllAncestors) {
+  put("membership", "0::/kubepods/pod1/c1\n");
+  put("cgroup/kubepods/cpu.max", "6400000 100000\n");
+  put("cgroup/kubepods/pod1/cpu.max", "200000 100000\n");
+  put("cgroup/kubepods/pod1/c1/cpu.max", "max 100000\n");
+  EXPECT_EQ(quota(), 2u);
+}
+
+TEST_F(ControlGroup, ReadsVersionOne) {
+  put("membership", "4:memory:/m\n3:cpu,cpuacct:/docker/x\n");
+  put("cgroup/memory/m/cpu.cfs_quota_us", "100000\n");
+  put("cgroup/cpu,cpuacct/docker/x/cpu.cfs_quota_us", "400000\n");
+  put("cgroup/cpu,cpuacct/docker/x/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(quota(), 4u);
+  put("cgroup/cpu,cpuacct/docker/x/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(quota(), 0u);
+}
+
+TEST_F(ControlGroup, MemoryIsUnknownWhereNothingSaysSo) {
+  EXPECT_EQ(available_memory_bytes(files()), 0u);
+}
+
+TEST_F(ControlGroup, MemoryIsTheKernelsFigureWithoutALimit) {
+  put("meminfo", "MemTotal:       2000 kB\nMemFree: 10 kB\nMemAvailable:    1000 kB\n");
+  put("cgroup/memory.max", "max\n");
+  put("cgroup/memory.current", "5\n");
+  EXPECT_EQ(available_memory_bytes(files()), 1000u * 1024);
+}
+
+TEST_F(ControlGroup, MemoryIsWhatTheTightestGroupLeaves) {
+  put("meminfo", "MemAvailable:    1000000 kB\n");
+  put("membership", "0::/pod/c1\n");
+  put("cgroup/pod/memory.max", "900000\n");
+  put("cgroup/pod/memory.current", "800000\n");
+  put("cgroup/pod/memory.stat", "anon 1\ninactive_file 300000\n");
+  put("cgroup/pod/c1/memory.max", "700000\n");
+  put("cgroup/pod/c1/memory.current", "10\n");
+  EXPECT_EQ(available_memory_bytes(files()), 400000u);
+}
+
+TEST_F(ControlGroup, ReadsMemoryOfVersionOne) {
+  put("membership", "4:memory:/m\n3:cpu,cpuacct:/docker/x\n");
+  put("cgroup/memory/m/memory.limit_in_bytes", "5000\n");
+  put("cgroup/memory/m/memory.usage_in_bytes", "6000\n");
+  put("cgroup/memory/m/memory.stat", "inactive_file 1\ntotal_inactive_file 3000\n");
+  EXPECT_EQ(available_memory_bytes(files()), 2000u);
+}
+
+}  // namespace
+}  // namespace danlu

@@ -1,0 +1,73 @@
+// Signals while `danlu infer` answers: the exit code names the signal, what was answered is kept.
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/bad_input.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr const char* kStarted = "completing the text itself";
+
+class InterruptedInfer : public BadInput {
+ protected:
+  /// A model without a template (infer says so once it listens to signals) whose window is so wide
+  /// that an answer takes longer than any test.
+  void SetUp() override {
+    BadInput::SetUp();
+    write("config.json", R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+      "vocab_size": 320, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 10000000,
+      "rms_norm_eps": 1e-6, "tie_word_embeddings": false, "torch_dtype": "float32"})");
+    const ProgramResult made = run(
+        {"init", "--config", "config.json", "--tokenizer", good("tokenizer"), "--output", "model"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    fs::remove((*this) / "model/chat_template.jinja");
+    replace_in_file((*this) / "model/tokenizer_config.json", "\"chat_template\"",
+                    "\"was_template\"");
+  }
+  ProgramResult infer(const std::vector<std::string>& more, int signal) const {
+    std::vector<std::string> arguments = {"infer", "--model", "model", "--max_new_tokens",
+                                          "9000000"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_danlu(arguments, {.environment = {{"OMP_NUM_THREADS", "1"}},
+                                 .directory = ((*this) / "").string(),
+                                 .signal = signal,
+                                 .signal_after = kStarted});
+  }
+};
+
+TEST_F(InterruptedInfer, AStreamedAnswerEndsWithTheSignalsCode) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const ProgramResult result = infer({"--prompt", "the quick"}, signal);
+    EXPECT_EQ(result.exit_code, 128 + signal) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("[infer] stopped; the answer is not complete"));
+    EXPECT_FALSE(result.out.empty());
+  }
+}
+
+TEST_F(InterruptedInfer, EveryRowIsWrittenAndMarked) {
+  std::string rows;
+  for (int i = 0; i < 500; ++i) rows += "the quick brown fox\n";
+  for (const std::string beams : {"1", "2"}) {
+    const ProgramResult result = infer(
+        {"--dataset", write("q.txt", rows), "--output", "answers.jsonl", "--num_beams", beams},
+        SIGTERM);
+    EXPECT_EQ(result.exit_code, 143) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("unfinished answers are marked cancelled"));
+    std::istringstream lines(content_of((*this) / "answers.jsonl"));
+    int num_rows = 0;
+    for (std::string line; std::getline(lines, line); ++num_rows)
+      EXPECT_EQ(json::parse(line)["finish_reason"], "cancelled");
+    EXPECT_EQ(num_rows, 500);
+    fs::remove((*this) / "answers.jsonl");
+  }
+}
+
+}  // namespace
+}  // namespace danlu::test

@@ -1,0 +1,61 @@
+// One model directory, one template: training, preprocessing, rendering, inspecting and answering
+// take the same one for the same reason.
+#include "cli/trained_adapter.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class TemplateOfAModel : public TrainedAdapter {
+ protected:
+  /// Every verb that asks says that it takes `name`, and why.
+  void expect_everywhere(const fs::path& model, const std::string& name,
+                         const std::string& reason) const {
+    const std::string told = "template: " + name + ", " + reason;
+    EXPECT_THAT(ask(model).err, HasSubstr(told));
+    EXPECT_THAT(run({"inspect", model.string()}).out,
+                HasSubstr("template    " + name + ", " + reason));
+    const std::string chat = R"([{"role": "user", "content": "hi"}])";
+    EXPECT_THAT(run({"render", "--model", model.string(), "--input", write("chat.json", chat)}).out,
+                HasSubstr("[TEMPLATE] " + name + "\n"));
+    EXPECT_THAT(run({"preprocess", "--input", good("good.jsonl").string(), "--model",
+                     model.string(), "--output-prefix", "out/rows"})
+                    .err,
+                HasSubstr("template: " + name));
+    EXPECT_THAT(run({"inspect", good("good.jsonl").string(), "--model", model.string()}).exit_code,
+                0);
+    const ProgramResult trained = train(good("good.jsonl"), {"--model", model.string()});
+    EXPECT_EQ(trained.exit_code, 0) << trained.err;
+    EXPECT_THAT(trained.err, HasSubstr(told));
+  }
+};
+
+TEST_F(TemplateOfAModel, IsTheRecordedOne) {
+  const fs::path model = copy_model("base");
+  write("base/args.json", R"({"template": "default"})");
+  expect_everywhere(model, "default", "from " + (model / "args.json").string());
+  // What was trained on it names the template itself: the base's record is not beside it.
+  EXPECT_THAT(content_of((*this) / "run/args.json"), HasSubstr(R"("template": "default")"));
+  EXPECT_THAT(ask((*this) / "run").err, HasSubstr("template: default, from "));
+}
+
+TEST_F(TemplateOfAModel, IsTheFamilysIfTheFilesCarryNone) {
+  const fs::path model = copy_model("base");
+  fs::remove(model / "chat_template.jinja");
+  replace_in_file(model / "tokenizer_config.json", "\"chat_template\"", "\"was_template\"");
+  expect_everywhere(model, "qwen", "the default of the model's family");
+}
+
+TEST_F(TemplateOfAModel, NamedByTheUserIsNoNews) {
+  const fs::path model = copy_model("base");
+  write("base/args.json", R"({"template": "default"})");
+  const ProgramResult asked = run({"infer", "--model", model.string(), "--prompt", "hi",
+                                   "--max_new_tokens", "1", "--prompt-type", "chatml"});
+  EXPECT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_THAT(asked.err, ::testing::Not(HasSubstr("template: ")));
+}
+
+}  // namespace
+}  // namespace danlu::test

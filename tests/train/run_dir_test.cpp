@@ -1,0 +1,110 @@
+// Which directory a run goes to, and what it leaves alone there.
+#include "train/run_dir/run_dir.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/file.h"
+#include "train/run.h"
+#include "train/support.h"
+
+namespace danlu::train {
+namespace run_dir_test {
+
+class Versions : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(DANLU_BUILD_DIR) / "run-dir-test" /
+              (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) +
+               std::to_string(::getpid()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_ / "model");
+    models::CausalLM model(test::tiny_config(), at::kFloat, at::Device(at::kCPU));
+    model.initialize(3);
+    model.save(folder_ / "model", DType::kF32, {});
+    std::ofstream rows(folder_ / "data.jsonl");
+    for (const data::Sample& sample : test::toy_samples(20))
+      rows << Json{{"input_ids", sample.ids}, {"labels", sample.labels}}.dump() << '\n';
+    rows.close();
+    finish_run(folder_ / "runs" / "v3-20260101-000000");
+  }
+  void TearDown() override {
+    if (!HasFailure()) fs::remove_all(folder_);
+  }
+
+  TrainConfig config() const {
+    TrainConfig config;
+    config.precision = Precision::kF32;
+    config.device = "cpu";
+    config.lora.rank = 2;
+    config.model.directory = config.model.tokenizer = folder_ / "model";
+    config.data.train = {(folder_ / "data.jsonl").string()};
+    config.data.cache_dir = folder_ / "cache";
+    config.data.max_length = 64;
+    config.batch.max_steps = 1;
+    config.settings = {{"lr", 0.01}, {"dataset", {"data.jsonl"}}};
+    config.output.directory = folder_ / "runs";
+    config.output.plot_loss = false;
+    return config;
+  }
+  void finish_run(const fs::path& directory) const {
+    TrainConfig one = config();
+    one.output.directory = directory;
+    ASSERT_EQ(run(one), 0);
+  }
+  std::string chosen(const TrainConfig& config) const {
+    const std::string name = choose_version(config).filename().string();
+    return name.substr(0, name.find('-'));
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Versions, AFinishedRunIsFollowedByTheNextVersion) { EXPECT_EQ(chosen(config()), "v4"); }
+
+TEST_F(Versions, AnUnfinishedRunOfTheSameSettingsIsGoneOnWith) {
+  mark_unfinished(folder_ / "runs" / "v3-20260101-000000");
+  EXPECT_EQ(choose_version(config()), folder_ / "runs" / "v3-20260101-000000");
+  // A later one of other settings does not hide it.
+  fs::create_directories(folder_ / "runs" / "v7-20260102-000000");
+  EXPECT_EQ(chosen(config()), "v3");
+}
+
+TEST_F(Versions, AnUnfinishedRunIsLeftAloneWhereItCannotBeGoneOnWith) {
+  const fs::path unfinished = folder_ / "runs" / "v3-20260101-000000";
+  mark_unfinished(unfinished);
+  TrainConfig other = config();
+  other.settings["lr"] = 0.02;
+  EXPECT_EQ(chosen(other), "v4");
+  other = config();
+  other.output.resume = "none";
+  EXPECT_EQ(chosen(other), "v4");
+  other = config();
+  other.output.overwrite = true;
+  EXPECT_EQ(chosen(other), "v4");
+  {
+    const FileLock training = lock_run_directory(unfinished);
+    EXPECT_EQ(chosen(config()), "v4");
+  }
+  EXPECT_EQ(chosen(config()), "v3");
+  for (const auto& entry : fs::directory_iterator(unfinished)) {
+    if (entry.is_directory() && !entry.is_symlink()) fs::remove(entry.path() / "DONE");
+  }
+  EXPECT_EQ(chosen(config()), "v4") << "no complete checkpoint is left";
+}
+
+TEST_F(Versions, ClearingADirectoryKeepsWhatNoRunWrote) {
+  const fs::path run_dir = folder_ / "runs" / "v3-20260101-000000";
+  for (const char* own : {"notes.txt", "model.py", "checkpoint-notes"})
+    std::ofstream(run_dir / own) << "the user's own";
+  clear_run_directory(run_dir);
+  for (const char* own : {"notes.txt", "model.py", "checkpoint-notes"})
+    EXPECT_TRUE(fs::exists(run_dir / own)) << own;
+  for (const char* old : {"adapter_model.safetensors", "adapter_config.json", "DONE",
+                          "checkpoint-1", "last", "logging.jsonl", "all_results.json"})
+    EXPECT_FALSE(fs::exists(run_dir / old)) << old;
+}
+
+}  // namespace run_dir_test
+}  // namespace danlu::train
