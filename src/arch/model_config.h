@@ -116,7 +116,8 @@ struct Family {
   ModelConfig (*parse)(const Json& config_json);
   /// Every parameter, in model order, with HF names.
   std::vector<ParamSpec> (*parameters)(const ModelConfig& config);
-  /// Names in files that are to be ignored (old rotary buffers): patterns of the whole name (base/pattern.h).
+  /// Names in files that are to be ignored (old rotary buffers): patterns of the whole name
+  /// (base/pattern.h).
   std::vector<std::string> ignored_names;
 };
 

@@ -42,7 +42,7 @@ enum class OptionSource { kDefault, kProfile, kEnvironment, kFile, kFlag };
 /// Parsed options: typed access to values that are known to be valid for their spec.
 class Options {
  public:
-  bool is_set(std::string_view name) const;     ///< given by flag, file, environment or profile
+  bool is_set(std::string_view name) const;  ///< given by flag, file, environment or profile
   /// Given by the user for this command: by flag or file, not by environment, profile or default.
   bool is_given(std::string_view name) const;
   bool has_value(std::string_view name) const;  ///< set, or has a non-empty default

@@ -23,7 +23,8 @@ std::vector<PublishStep> publish_steps(const std::vector<std::string>& existing,
 void publish(const std::filesystem::path& staging, const std::filesystem::path& directory,
              const std::vector<PublishStep>& steps);
 
-/// Names of the folders that files wait in until all are written: ".saving-" and base's unique_suffix.
+/// Names of the folders that files wait in until all are written: ".saving-" and base's
+/// unique_suffix.
 inline constexpr const char* kStagingPrefix = ".saving-";
 
 }  // namespace danlu::weights

@@ -14,17 +14,32 @@ namespace danlu::data {
 namespace {
 
 // The C functions in use. decltype keeps them in step with the header.
-#define DANLU_DUCKDB_FUNCTIONS(X)                                                                  \
-  X(duckdb_library_version)                                                                        \
-  X(duckdb_open)                                                                                   \
-  X(duckdb_close)                                                                                  \
-  X(duckdb_connect) X(duckdb_disconnect) X(duckdb_query) X(duckdb_prepare) X(duckdb_prepare_error) \
-      X(duckdb_destroy_prepare) X(duckdb_pending_prepared_streaming) X(duckdb_pending_error)       \
-          X(duckdb_execute_pending) X(duckdb_destroy_pending) X(duckdb_result_error)               \
-              X(duckdb_destroy_result) X(duckdb_fetch_chunk) X(duckdb_destroy_data_chunk)          \
-                  X(duckdb_data_chunk_get_size) X(duckdb_data_chunk_get_vector)                    \
-                      X(duckdb_vector_get_data) X(duckdb_vector_get_validity)                      \
-                          X(duckdb_validity_row_is_valid) X(duckdb_value_int64)
+// clang-format off
+#define DANLU_DUCKDB_FUNCTIONS(X) \
+  X(duckdb_library_version) \
+  X(duckdb_open) \
+  X(duckdb_close) \
+  X(duckdb_connect) \
+  X(duckdb_disconnect) \
+  X(duckdb_query) \
+  X(duckdb_prepare) \
+  X(duckdb_prepare_error) \
+  X(duckdb_destroy_prepare) \
+  X(duckdb_pending_prepared_streaming) \
+  X(duckdb_pending_error) \
+  X(duckdb_execute_pending) \
+  X(duckdb_destroy_pending) \
+  X(duckdb_result_error) \
+  X(duckdb_destroy_result) \
+  X(duckdb_fetch_chunk) \
+  X(duckdb_destroy_data_chunk) \
+  X(duckdb_data_chunk_get_size) \
+  X(duckdb_data_chunk_get_vector) \
+  X(duckdb_vector_get_data) \
+  X(duckdb_vector_get_validity) \
+  X(duckdb_validity_row_is_valid) \
+  X(duckdb_value_int64)
+// clang-format on
 
 struct Api {
 #define DANLU_MEMBER(name) decltype(&::name) name = nullptr;
