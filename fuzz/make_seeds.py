@@ -88,3 +88,15 @@ for name, arguments in {"one_document_each": ([3, 2, 4], [0, 1, 2, 3]), "several
     put("idx", name, bytes([bin_bytes]) + index + bytes(i % 7 for i in range(bin_bytes)))
 put("idx", "npy_one_dimension", npy([3, 1, 2], "(3,)"))
 put("idx", "npy_two_dimensions", npy([0, 0, 1, 5], "(2, 2)"))
+
+# The first byte of an npy seed: 0 before a whole file, 1 before a header alone.
+for name, header in {"one_dimension": "{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }",
+                     "two_dimensions": "{'descr': '<u8', 'fortran_order': False, 'shape': (2, 2), }",
+                     "other_order": '{"shape":(8,),"fortran_order":False,"descr":"|u1"}',
+                     "floats": "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }",
+                     "fortran": "{'descr': '<i8', 'fortran_order': True, 'shape': (2, 2), }",
+                     "many_spaces": "{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }" + " " * 3000}.items():
+    put("npy", name, b"\1" + header.encode() + b"\n")
+put("npy", "file_one_dimension", b"\0" + npy([3, 1, 2], "(3,)"))
+put("npy", "file_two_dimensions", b"\0" + npy([0, 0, 1, 5], "(2, 2)"))
+put("npy", "file_short", b"\0" + npy([3], "(3,)"))

@@ -13,6 +13,7 @@
 #include <random>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 
 namespace danlu {
@@ -96,11 +97,12 @@ std::string read_file(const fs::path& path) {
   std::string content;
   char chunk[1 << 16];
   for (;;) {
-    const ssize_t got = ::read(fd, chunk, sizeof chunk);
+    const ssize_t got = read_full(fd, chunk, sizeof chunk);
     if (got == 0) break;
     if (got < 0) {
-      if (errno == EINTR) continue;
+      const int code = errno;
       ::close(fd);
+      errno = code;
       fail(path, "read");
     }
     content.append(chunk, static_cast<size_t>(got));
@@ -140,17 +142,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::flush_buffer() {
-  const char* from = buffer_.data();
-  size_t left = buffer_.size();
-  while (left > 0) {
-    const ssize_t put = ::write(fd_, from, left);
-    if (put < 0) {
-      if (errno == EINTR) continue;
-      fail(path_, "write");
-    }
-    from += put;
-    left -= static_cast<size_t>(put);
-  }
+  if (!write_all(fd_, buffer_.data(), buffer_.size())) fail(path_, "write");
   buffer_.clear();
 }
 
@@ -168,7 +160,7 @@ void AtomicFile::write(const void* data, size_t size_bytes) {
 
 void AtomicFile::finish() {
   flush_buffer();
-  if (::fsync(fd_) != 0) fail(path_, "sync");
+  if (!sync_descriptor(fd_)) fail(path_, "sync");
   if (::close(std::exchange(fd_, -1)) != 0) fail(path_, "write");
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/rng.h"
 
@@ -31,15 +32,9 @@ class InputFile {
   }
   /// Fills `to`; less only at the end of the file.
   size_t read(std::vector<char>* to) const {
-    size_t filled = 0;
-    while (filled < to->size()) {
-      const ssize_t got = ::read(fd_, to->data() + filled, to->size() - filled);
-      if (got == 0) break;
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail("read");
-      filled += static_cast<size_t>(got);
-    }
-    return filled;
+    const ssize_t got = read_full(fd_, to->data(), to->size());
+    if (got < 0) fail("read");
+    return static_cast<size_t>(got);
   }
 
  private:

@@ -53,6 +53,15 @@ Json typed_scalar(const YAML::Node& node, const std::string& text) {
   return text;
 }
 
+/// A file that cannot be read is a fault of the command line, not of the disk.
+std::string content_of(const fs::path& path) {
+  try {
+    return read_file(path);
+  } catch (const IoError& error) {
+    throw UsageError(error.what(), error.hint());
+  }
+}
+
 class FileReader {
  public:
   explicit FileReader(const std::function<bool(const std::string&)>& is_group)
@@ -146,7 +155,7 @@ class FileReader {
     }
     for (const std::string& name : names) {
       const fs::path path = open_files_.back().parent_path() / expand_variables(name, where(value));
-      read_text(read_file(path), path.lexically_normal());
+      read_text(content_of(path), path.lexically_normal());
     }
   }
 
@@ -262,7 +271,7 @@ std::vector<OptionFileEntry> read_option_text(
 
 std::vector<OptionFileEntry> read_option_file(
     const fs::path& path, const std::function<bool(const std::string&)>& is_group) {
-  return read_option_text(read_file(path), path, is_group);
+  return read_option_text(content_of(path), path, is_group);
 }
 
 }  // namespace danlu

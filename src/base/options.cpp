@@ -145,7 +145,7 @@ bool Options::get_bool_or(std::string_view name, bool fallback) const {
   return has_value(name) ? get_bool(name) : fallback;
 }
 
-void Options::set(std::string_view name, std::string text, OptionSource source) {
+void Options::set(std::string_view name, const std::string& text, OptionSource source) {
   const auto at = values_.find(name);
   if (at == values_.end()) {
     throw InternalError(fmt::format("[options] the table has no option '{}'", name));

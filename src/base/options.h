@@ -66,7 +66,8 @@ class Options {
   const std::vector<std::string>& positional() const { return positional_; }
   /// Overrides a value (for derived defaults). Errors: UsageError if `text` does not fit the
   /// option.
-  void set(std::string_view name, std::string text, OptionSource source = OptionSource::kProfile);
+  void set(std::string_view name, const std::string& text,
+           OptionSource source = OptionSource::kProfile);
   /// Every option with its value, in table order: what config.yaml and --print_config show.
   Json to_json() const;
   std::string print_config() const;

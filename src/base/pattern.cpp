@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace danlu {
 namespace {
 
@@ -16,6 +19,45 @@ std::string pcre_text(int code) {
   PCRE2_UCHAR8 text[256];
   pcre2_get_error_message_8(code, text, sizeof text);
   return reinterpret_cast<const char*>(text);
+}
+
+struct PythonPattern {
+  std::string text;
+  std::vector<size_t> added;  ///< where in `text` there is a character more than in the original
+};
+
+/// Where the character class that opens at `begin` has its closing bracket; the end if it has none.
+size_t class_end(std::string_view pattern, size_t begin) {
+  size_t at = begin + 1;
+  if (at < pattern.size() && pattern[at] == '^') ++at;
+  // A bracket that comes first is one of the class.
+  if (at < pattern.size() && pattern[at] == ']') ++at;
+  while (at < pattern.size() && pattern[at] != ']') at += pattern[at] == '\\' ? 2 : 1;
+  return std::min(at, pattern.size());
+}
+
+/// Python reads "{,n}" as "{0,n}"; PCRE2 takes it literally before its version 10.43.
+PythonPattern with_lower_bounds(std::string_view pattern) {
+  PythonPattern out;
+  for (size_t at = 0; at < pattern.size();) {
+    size_t end = at + 1;
+    if (pattern[at] == '\\') {
+      end = at + 2;
+    } else if (pattern[at] == '[') {
+      end = class_end(pattern, at) + 1;
+    } else if (pattern.substr(at, 2) == "{,") {
+      const size_t digits_end = pattern.find_first_not_of("0123456789", at + 2);
+      if (digits_end != std::string_view::npos && pattern[digits_end] == '}') {
+        out.text += "{0";
+        out.added.push_back(out.text.size() - 1);
+        ++at;
+        end = digits_end + 1;
+      }
+    }
+    out.text += pattern.substr(at, end - at);
+    at = end;
+  }
+  return out;
 }
 
 }  // namespace
@@ -34,9 +76,13 @@ Pattern::Pattern(const std::string& pattern) : state_(std::make_unique<State>())
   state_->pattern = pattern;
   int error = 0;
   PCRE2_SIZE offset = 0;
-  state_->code = pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(pattern.data()), pattern.size(),
-                                 PCRE2_UTF | PCRE2_MATCH_INVALID_UTF, &error, &offset, nullptr);
+  const PythonPattern python = with_lower_bounds(pattern);
+  state_->code =
+      pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(python.text.data()), python.text.size(),
+                      PCRE2_UTF | PCRE2_MATCH_INVALID_UTF, &error, &offset, nullptr);
   if (!state_->code) {
+    offset -= static_cast<size_t>(std::count_if(python.added.begin(), python.added.end(),
+                                                [&](size_t at) { return at < offset; }));
     throw PatternError(fmt::format("'{}' is not a valid regular expression: {} (at character {})",
                                    pattern, pcre_text(error), offset));
   }

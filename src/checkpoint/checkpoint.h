@@ -49,8 +49,9 @@ std::vector<Found> list(const std::filesystem::path& run_dir);
 std::vector<std::string> describe_damaged(const std::filesystem::path& run_dir);
 /// Removes what interrupted writers left behind in `run_dir`. Call only while no writer is active.
 void remove_leftovers(const std::filesystem::path& run_dir);
-/// Deletes every checkpoint of `run_dir`, complete or not, with the links to them.
-void remove_all(const std::filesystem::path& run_dir);
+/// Every checkpoint of `run_dir`, complete or not, and the links to them; not those that other
+/// programs wrote.
+std::vector<std::filesystem::path> everything_of(const std::filesystem::path& run_dir);
 /// Deletes the oldest checkpoints until at most `limit` are left, never `keep`. limit <= 0: no
 /// limit.
 void rotate(const std::filesystem::path& run_dir, int64_t limit,

@@ -43,6 +43,14 @@ std::string damage_of(const fs::path& directory, Json& done) {
   return "";
 }
 
+/// Hugging Face's Trainer and DeepSpeed name theirs alike.
+bool is_of_another_program(const fs::path& directory) {
+  for (const char* theirs : {"optimizer.pt", "scheduler.pt", "training_args.bin", "latest"}) {
+    if (fs::exists(directory / theirs)) return true;
+  }
+  return fs::exists(directory / "trainer_state.json") && !fs::exists(directory / "data_state.json");
+}
+
 }  // namespace load_detail
 
 std::vector<Found> list(const fs::path& run_dir) {
@@ -90,19 +98,17 @@ void remove_leftovers(const fs::path& run_dir) {
   }
 }
 
-void remove_all(const fs::path& run_dir) {
-  std::vector<fs::path> old;
-  for (const auto& entry : fs::directory_iterator(run_dir)) {
+std::vector<fs::path> everything_of(const fs::path& run_dir) {
+  std::vector<fs::path> all;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(run_dir, none)) {
     const std::string name = entry.path().filename().string();
     const bool link = entry.is_symlink() && (name == "last" || name == "best");
-    if (link || (entry.is_directory() && load_detail::step_of_name(name)))
-      old.push_back(entry.path());
+    const bool ours = entry.is_directory() && load_detail::step_of_name(name) &&
+                      !load_detail::is_of_another_program(entry.path());
+    if (link || ours) all.push_back(entry.path());
   }
-  for (const fs::path& path : old) {
-    // The marker goes first: a half-deleted checkpoint must not look complete.
-    if (!fs::is_symlink(path)) fs::remove(path / "DONE");
-    fs::remove_all(path);
-  }
+  return all;
 }
 
 Loaded open(const fs::path& directory) {

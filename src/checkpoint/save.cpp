@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
@@ -35,11 +36,10 @@ void write_optimizer(const optim::StateTensors& state, const fs::path& directory
 void sync_path(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
-  const bool synced = ::fsync(fd) == 0;
+  const bool synced = sync_descriptor(fd);
   const int code = errno;
   ::close(fd);
-  if (!synced && code != EINVAL)
-    throw IoError(fmt::format("{}: cannot sync: {}", path.string(), ::strerror(code)));
+  if (!synced) throw IoError(fmt::format("{}: cannot sync: {}", path.string(), ::strerror(code)));
 }
 
 void write_done(const fs::path& directory, int64_t step, bool resumable) {

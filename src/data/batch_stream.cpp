@@ -100,6 +100,10 @@ StepBatches BatchStream::step_at(int64_t consumed) const {
     const int64_t last = std::min(first + options_.micro_batch_size, step.end);
     for (int64_t i = first; i < last; ++i) {
       const int64_t sample = order_(i);
+      if (sample < 0 || sample >= size) {
+        throw InternalError(
+            fmt::format("[batch_stream] position {} is sample {} of {}", i, sample, size));
+      }
       const int64_t length = budget > 0 ? source_->length(sample) : 0;
       if (num_tokens + length > budget) finish_micro_batch();
       samples.push_back(sample);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "data/megatron/indexed_writer.h"
 #include "data/megatron/instruction_dataset.h"
+#include "data/preprocess_manifest.h"
 #include "data/preprocess_run.h"
 
 namespace danlu::data {
@@ -78,56 +79,73 @@ std::vector<fs::path> output_prefixes(const PreprocessSpec& spec,
   return prefixes;
 }
 
-/// Name and size of every file written.
-Json file_sizes(const std::vector<fs::path>& prefixes) {
-  Json sizes = Json::object();
-  for (const fs::path& prefix : prefixes) {
-    for (const fs::path& file : {tokens_path(prefix), index_path(prefix)}) {
-      std::error_code missing;
-      const uint64_t size = fs::file_size(file, missing);
-      sizes[file.filename().string()] = missing ? Json(nullptr) : Json(size);
-    }
-  }
-  return sizes;
-}
-
-/// The report of an earlier run whose files are still there, made from the same content.
-std::optional<PreprocessReport> earlier_report(const fs::path& manifest_path,
-                                               const std::string& key,
-                                               const std::vector<fs::path>& prefixes) {
-  if (!fs::exists(manifest_path)) return std::nullopt;
-  try {
-    const Json manifest = read_json_file(manifest_path);
-    if (manifest.at("key") != key || manifest.at("files") != file_sizes(prefixes)) {
-      return std::nullopt;
-    }
-    return PreprocessReport::from_json(manifest.at("report"));
-  } catch (const std::exception&) {
-    return std::nullopt;  // a damaged manifest only means that the work is done again
-  }
-}
-
 /// One process at a time writes the files of a prefix.
 FileLock lock_prefix(const fs::path& prefix) {
   const fs::path hidden = fmt::format(".danlu-{}.lock", prefix.filename().string());
   return FileLock::wait_for(fs::absolute(prefix).parent_path() / hidden, prefix.string());
 }
 
-/// Where unfinished work on a prefix lies; removes what other settings left there.
+/// In a work directory: the files at the prefix may be replaced, because that was asked for or
+/// because they are this work's own, half written.
+constexpr const char* kMayReplace = "may_replace";
+
+fs::path work_parent(const PreprocessSpec& spec) {
+  return spec.work_dir.empty() ? fs::absolute(spec.output_prefix).parent_path()
+                               : fs::absolute(spec.work_dir);
+}
+
+std::string work_stem(const PreprocessSpec& spec) {
+  return fmt::format(".danlu-{}-", spec.output_prefix.filename().string());
+}
+
+/// Where unfinished work on a prefix lies.
 fs::path work_directory(const PreprocessSpec& spec, const std::string& key) {
-  const fs::path parent = spec.work_dir.empty() ? fs::absolute(spec.output_prefix).parent_path()
-                                                : fs::absolute(spec.work_dir);
-  const std::string stem = fmt::format(".danlu-{}-", spec.output_prefix.filename().string());
-  require_writable_directory(parent);
+  return work_parent(spec) / (work_stem(spec) + key);
+}
+
+/// Removes what other settings left of their unfinished work.
+void remove_other_work(const PreprocessSpec& spec, const std::string& key) {
+  const std::string stem = work_stem(spec);
+  require_writable_directory(work_parent(spec));
   constexpr size_t kKeyLength = 16;
-  for (const auto& entry : fs::directory_iterator(parent)) {
+  for (const auto& entry : fs::directory_iterator(work_parent(spec))) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with(stem) && name.size() == stem.size() + kKeyLength && name != stem + key) {
       std::error_code ignored;
       fs::remove_all(entry.path(), ignored);
     }
   }
-  return parent / (stem + key);
+}
+
+RecordedTemplate template_of(const EncodeSettings& settings) {
+  if (!settings.chat_encoder) return {};
+  return {settings.chat_encoder->description(),
+          fmt::format("{:016x}", settings.chat_encoder->content_hash())};
+}
+
+/// Encodes all rows and writes the files of the prefix.
+PreprocessReport make_files(const PreprocessSpec& spec, const std::vector<PlannedDataset>& plan,
+                            const EncodeSettings& settings, const std::string& key,
+                            size_t num_outputs) {
+  const fs::path work = work_directory(spec, key);
+  const bool is_texts = settings.kind == EncodedKind::kTexts;
+  // Work that has passed over bad rows is not continued by a run that refuses them.
+  TokenStore store(work, spec.strict ? key + " strict" : key, is_texts ? num_outputs : 2);
+  if (spec.overwrite) write_file_atomic(work / kMayReplace, "");
+  const RunSettings run{spec.num_workers, spec.strict, spec.show_progress, spec.commit_interval_s};
+  PreprocessReport report = encode_datasets(plan, settings, run, &store);
+  // From here on the files are neither the old nor the new ones until the manifest says so.
+  write_file_atomic(work / kMayReplace, "");
+  std::error_code ignored;
+  fs::remove(manifest_path(spec.output_prefix), ignored);
+  if (is_texts) {
+    write_text_datasets(store, spec.output_prefix, plan[0].handler->text_keys());
+  } else {
+    write_instruction_datasets(store, spec.output_prefix,
+                               {spec.pack, spec.seq_length, pad_id(settings.tokenizer.get())},
+                               &report);
+  }
+  return report;
 }
 
 }  // namespace
@@ -150,50 +168,41 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   for (const PlannedDataset& item : plan) {
     for (const DataFile& file : item.dataset.files) result.input_bytes += file.size_bytes;
   }
-  const fs::path manifest = spec.output_prefix.string() + "_preprocess.json";
+  result.recorded_template = template_of(settings);
   const FileLock lock = lock_prefix(spec.output_prefix);
-  if (!spec.overwrite) {
-    auto report = earlier_report(manifest, key, result.outputs);
-    // With --strict, files that lack rows are no answer: encoding again names the first bad row.
-    if (report && !(spec.strict && report->rows_dropped() > 0)) {
-      result.up_to_date = true;
-      result.report = std::move(*report);
-      return result;
-    }
-  }
   const fs::path work = work_directory(spec, key);
   std::error_code ignored;
-  if (spec.overwrite) fs::remove_all(work, ignored);
-  try {
-    // Work that has passed over bad rows is not continued by a run that refuses them.
-    TokenStore store(work, spec.strict ? key + " strict" : key,
-                     settings.kind == EncodedKind::kTexts ? result.outputs.size() : 2);
-    const RunSettings run{spec.num_workers, spec.strict, spec.show_progress,
-                          spec.commit_interval_s};
-    result.report = encode_datasets(plan, settings, run, &store);
-    // From here on the files are neither the old nor the new ones until the manifest says so.
-    fs::remove(manifest, ignored);
-    if (settings.kind == EncodedKind::kTexts) {
-      write_text_datasets(store, spec.output_prefix, plan[0].handler->text_keys());
-    } else {
-      write_instruction_datasets(store, spec.output_prefix,
-                                 {spec.pack, spec.seq_length, pad_id(settings.tokenizer.get())},
-                                 &result.report);
+  if (spec.overwrite) {
+    fs::remove_all(work, ignored);
+  } else {
+    auto earlier = read_manifest(spec.output_prefix);
+    if (earlier && earlier->key == key && describes_files(*earlier, result.outputs) &&
+        // With --strict, files that lack rows are no answer: encoding again names the first one.
+        !(spec.strict && earlier->report.rows_dropped() > 0)) {
+      result.up_to_date = true;
+      result.report = std::move(earlier->report);
+      return result;
     }
+    if (!fs::exists(work / kMayReplace)) {
+      refuse_to_replace(spec.output_prefix, key, result.outputs);
+    }
+  }
+  remove_other_work(spec, key);
+  try {
+    result.report = make_files(spec, plan, settings, key, result.outputs.size());
   } catch (const DataError&) {
     // Repaired data have another key: this work can never be continued.
     fs::remove_all(work, ignored);
     throw;
   }
-  write_json_file(manifest, Json{{"key", key},
-                                 {"files", file_sizes(result.outputs)},
-                                 {"report", result.report.to_json()}});
+  write_manifest(spec.output_prefix, {key, {}, result.report, result.recorded_template},
+                 result.outputs);
   fs::remove_all(work, ignored);
   return result;
 }
 
 fs::path merge_preprocessed(const fs::path& directory, const std::string& key,
-                            const fs::path& output_prefix) {
+                            const fs::path& output_prefix, bool overwrite) {
   if (!fs::is_directory(directory)) {
     throw DataError(fmt::format("[input] {}: merging needs a directory of .bin/.idx files",
                                 directory.string()));
@@ -201,7 +210,7 @@ fs::path merge_preprocessed(const fs::path& directory, const std::string& key,
   const fs::path output = fmt::format("{}_{}", output_prefix.string(), key);
   std::vector<fs::path> prefixes;
   for (const auto& entry : fs::directory_iterator(directory)) {
-    const fs::path path = entry.path();
+    const fs::path& path = entry.path();
     const fs::path prefix = path.parent_path() / path.stem();
     if (path.extension() != ".idx" || path.stem().string().find(key) == std::string::npos ||
         fs::absolute(prefix) == fs::absolute(output)) {
@@ -216,6 +225,12 @@ fs::path merge_preprocessed(const fs::path& directory, const std::string& key,
   std::sort(prefixes.begin(), prefixes.end());
   const MadeDirectory made(fs::absolute(output).parent_path());
   const FileLock lock = lock_prefix(output);
+  for (const fs::path& file : {tokens_path(output), index_path(output)}) {
+    if (overwrite || !fs::exists(file)) continue;
+    throw UsageError(fmt::format("[output_prefix] {} exists", file.string()),
+                     {"choose another --output-prefix, or replace it with --overwrite",
+                      "请换一个 --output-prefix，或用 --overwrite 覆盖"});
+  }
   merge_indexed_datasets(prefixes, output);
   return output;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/formats/format_options.h"
+#include "data/preprocess_manifest.h"
 #include "data/preprocess_output.h"
 #include "data/preprocess_report.h"
 #include "text/conversation.h"
@@ -25,7 +26,9 @@ struct PreprocessSpec {
   bool document_per_file = false;
   size_t num_workers = 0;  ///< 0: every CPU; the result does not depend on it
   bool strict = false;
-  bool overwrite = false;  ///< do the work again although nothing changed
+  /// Replace a data set of other content, or files without a manifest, at the prefix; do the work
+  /// again although nothing changed.
+  bool overwrite = false;
   bool show_progress = true;
   double commit_interval_s = 5;
   std::filesystem::path work_dir = {};  ///< unfinished work; "": hidden, beside the output
@@ -43,20 +46,24 @@ struct PreprocessResult {
   std::vector<std::filesystem::path> outputs;  ///< prefixes of the data sets written
   uint64_t input_bytes = 0;
   PreprocessReport report;
+  RecordedTemplate recorded_template;  ///< empty without conversations; also in the manifest
 };
 
 /// Plain text becomes `<prefix>_<key>_document`, everything else
 /// `<prefix>_packed_{input_ids,attention_mask,labels}_document`; `<prefix>_preprocess.json` holds
-/// the report and what the files were made from. Killed work is continued by the same call. Errors:
-/// UsageError (packing without seq_length, packing of texts, texts mixed with conversations), and
-/// those of plan_datasets, encode_datasets and the writers. On an error the files of an earlier run
-/// stay as they are.
+/// the report and what the files were made from. Killed work is continued by the same call, which
+/// may then replace the files that it had begun to write. Errors: UsageError (packing without
+/// seq_length, packing of texts, texts mixed with conversations; other data at the prefix without
+/// `overwrite`), and those of plan_datasets, encode_datasets and the writers. On an error the files
+/// of an earlier run stay as they are.
 PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& text);
 
 /// Merges the data sets in `directory` whose names contain `key`, in the order of their names, into
-/// `<output_prefix>_<key>`; returns its prefix. Errors: DataError if there is none.
+/// `<output_prefix>_<key>`; returns its prefix. Errors: DataError if there is none; UsageError if
+/// the output exists, without `overwrite`.
 std::filesystem::path merge_preprocessed(const std::filesystem::path& directory,
                                          const std::string& key,
-                                         const std::filesystem::path& output_prefix);
+                                         const std::filesystem::path& output_prefix,
+                                         bool overwrite = false);
 
 }  // namespace danlu::data

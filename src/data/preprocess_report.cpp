@@ -68,6 +68,21 @@ std::string reasons_text(const char* title, const std::vector<ReasonCount>& reas
   return text;
 }
 
+void add_reasons(std::vector<ReasonCount>* reasons, const std::vector<ReasonCount>& others) {
+  for (const ReasonCount& other : others) {
+    const auto known = std::find_if(reasons->begin(), reasons->end(),
+                                    [&](const auto& one) { return one.reason == other.reason; });
+    if (known == reasons->end()) {
+      reasons->push_back(other);
+      continue;
+    }
+    known->count += other.count;
+    for (const std::string& example : other.examples) {
+      if (known->examples.size() < kMaxReasonExamples) known->examples.push_back(example);
+    }
+  }
+}
+
 std::string decode(const text::Tokenizer* tokenizer, std::span<const int32_t> ids) {
   if (tokenizer) return tokenizer->decode(ids);
   return fmt::format("{}", fmt::join(ids, " "));
@@ -83,6 +98,15 @@ void LengthStats::add(int64_t length) {
   sum_of_squares += static_cast<double>(length) * static_cast<double>(length);
 }
 
+void LengthStats::add(const LengthStats& other) {
+  if (other.count == 0) return;
+  min = count == 0 ? other.min : std::min(min, other.min);
+  max = std::max(max, other.max);
+  count += other.count;
+  sum += other.sum;
+  sum_of_squares += other.sum_of_squares;
+}
+
 double LengthStats::mean() const {
   return count == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count);
 }
@@ -91,6 +115,19 @@ double LengthStats::deviation() const {
   if (count == 0) return 0;
   const double variance = sum_of_squares / static_cast<double>(count) - mean() * mean();
   return std::sqrt(std::max(0.0, variance));
+}
+
+void PreprocessReport::add(const PreprocessReport& other) {
+  datasets.insert(datasets.end(), other.datasets.begin(), other.datasets.end());
+  rows_read += other.rows_read;
+  rows_kept += other.rows_kept;
+  add_reasons(&dropped, other.dropped);
+  add_reasons(&truncated, other.truncated);
+  lengths.add(other.lengths);
+  target_tokens += other.target_tokens;
+  packed_sequences += other.packed_sequences;
+  padding_tokens += other.padding_tokens;
+  if (sample.empty()) sample = other.sample;
 }
 
 Json PreprocessReport::to_json() const {

@@ -17,6 +17,7 @@ struct LengthStats {
   double sum_of_squares = 0;
 
   void add(int64_t length);
+  void add(const LengthStats& other);
   double mean() const;
   /// Population standard deviation.
   double deviation() const;
@@ -41,6 +42,8 @@ struct PreprocessReport {
   std::string sample;  ///< the first sample, decoded, with its mask
 
   int64_t rows_dropped() const { return rows_read - rows_kept; }
+  /// Counts of both, data sets one after the other; the sample shown is the first there is.
+  void add(const PreprocessReport& other);
   Json to_json() const;
   /// Errors: DataError if `json` is not what to_json writes, naming what is missing or of another
   /// type.

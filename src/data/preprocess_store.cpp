@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -82,12 +83,7 @@ struct TokenStore::File {
   }
 
   void flush() {
-    for (size_t done = 0; done < buffer.size();) {
-      const ssize_t put = ::write(fd, buffer.data() + done, buffer.size() - done);
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) fail("write");
-      done += static_cast<size_t>(put);
-    }
+    if (!write_all(fd, buffer.data(), buffer.size())) fail("write");
     buffer.clear();
   }
 

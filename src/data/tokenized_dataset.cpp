@@ -12,6 +12,7 @@
 #include "base/file_lock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "data/limited_source.h"
 #include "data/megatron/indexed_dataset.h"
 #include "data/megatron/instruction_dataset.h"
 #include "data/megatron/splits.h"
@@ -113,7 +114,8 @@ CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDatase
 /// Rows and prefixes of one side (training or validation), one after the other.
 std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
                                               const std::vector<std::string>& names,
-                                              PreprocessReport* report) {
+                                              PreprocessReport* report,
+                                              std::vector<TokenisedBeforehand>* beforehand) {
   std::vector<std::shared_ptr<const SampleSource>> parts;
   std::vector<std::string> raw;
   for (const std::string& name : names) {
@@ -121,11 +123,13 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
       raw.push_back(name);
       continue;
     }
-    parts.push_back(std::make_shared<InstructionDataset>(name));
-    report->datasets.push_back(
-        fmt::format("{}: preprocessed, {} samples", name, parts.back()->size()));
+    const auto vocab_size = static_cast<int64_t>(spec.tokenizer ? spec.tokenizer->size() : 0);
+    const auto whole = std::make_shared<InstructionDataset>(name, std::nullopt, vocab_size);
+    report->datasets.push_back(fmt::format("{}: preprocessed, {} samples", name, whole->size()));
     log::info("{}", report->datasets.back());
-    for (int64_t i = 0; i < parts.back()->size(); ++i) report->lengths.add(parts.back()->length(i));
+    parts.push_back(
+        limit_samples(whole, {spec.max_length, spec.truncation, spec.strict}, name, report));
+    beforehand->push_back({name, read_recorded_template(name)});
   }
   if (!raw.empty()) {
     const auto plan = plan_datasets(raw, spec.format, spec.dataset_info_dir);
@@ -136,17 +140,7 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
           write_instruction_datasets(store, prefix, PackSettings{}, of_entry);
         });
     parts.push_back(std::make_shared<InstructionDataset>(entry.prefix.string()));
-    const std::vector<std::string> before = report->datasets;
-    const LengthStats lengths = report->lengths;
-    *report = entry.report;
-    report->datasets.insert(report->datasets.begin(), before.begin(), before.end());
-    if (lengths.count > 0) {
-      report->lengths.min = std::min(report->lengths.min, lengths.min);
-      report->lengths.max = std::max(report->lengths.max, lengths.max);
-      report->lengths.count += lengths.count;
-      report->lengths.sum += lengths.sum;
-      report->lengths.sum_of_squares += lengths.sum_of_squares;
-    }
+    report->add(entry.report);
   }
   return joined(std::move(parts));
 }
@@ -192,7 +186,7 @@ std::shared_ptr<const SampleSource> pack(std::shared_ptr<const SampleSource> bas
   std::vector<int32_t> lengths;
   lengths.reserve(static_cast<size_t>(base->size()));
   for (int64_t i = 0; i < base->size(); ++i) {
-    // A preprocessed sample may be longer than max_length: it then has a sequence of its own.
+    // The stored length counts padding, which is not read.
     lengths.push_back(static_cast<int32_t>(std::min(base->length(i), spec.max_length)));
   }
   Packs packs = pack_best_fit(lengths, spec.max_length, spec.seed);
@@ -239,10 +233,10 @@ TrainValSamples open_or_build_samples(const SampleSpec& spec) {
         "[split] --split and --val_dataset both say what is held out; give one of them");
   }
   TrainValSamples result;
-  result.train = open_side(spec, spec.datasets, &result.report);
+  result.train = open_side(spec, spec.datasets, &result.report, &result.tokenised_beforehand);
   if (!spec.val_datasets.empty()) {
     PreprocessReport of_val;
-    result.val = open_side(spec, spec.val_datasets, &of_val);
+    result.val = open_side(spec, spec.val_datasets, &of_val, &result.tokenised_beforehand);
   } else if (!spec.split_text.empty()) {
     hold_out_by_split(spec.split_text, &result);
   } else if (spec.val_ratio > 0 && result.train->size() > 1) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/preprocess_encode.h"
+#include "data/preprocess_manifest.h"
 #include "data/preprocess_report.h"
 #include "data/sample_source.h"
 
@@ -38,11 +39,20 @@ struct SampleSpec {
   std::filesystem::path dataset_info_dir = {};
 };
 
+/// Files that were tokenised by `danlu preprocess` or by another program: template, system prompt,
+/// columns and handler of the run have no effect on them.
+struct TokenisedBeforehand {
+  std::string prefix;
+  /// As `danlu preprocess` recorded it beside the files; empty: not recorded, or none was used.
+  RecordedTemplate recorded_template;
+};
+
 struct TrainValSamples {
-  std::shared_ptr<const SampleSource> train;     ///< packed if asked for
-  std::shared_ptr<const SampleSource> val;       ///< never packed; null if there is none
-  int64_t num_train_rows = 0, num_val_rows = 0;  ///< samples before packing
-  PreprocessReport report;                       ///< of all training data sets
+  std::shared_ptr<const SampleSource> train;              ///< packed if asked for
+  std::shared_ptr<const SampleSource> val;                ///< never packed; null if there is none
+  int64_t num_train_rows = 0, num_val_rows = 0;           ///< samples before packing
+  PreprocessReport report;                                ///< of all training data sets
+  std::vector<TokenisedBeforehand> tokenised_beforehand;  ///< of training, then of validation
 };
 
 /// DANLU_CACHE, else $XDG_CACHE_HOME/danlu, else ~/.cache/danlu.
@@ -50,7 +60,8 @@ std::filesystem::path default_cache_dir();
 /// Makes a directory of the cache. Errors: IoError that says how to choose another place.
 void require_cache_directory(const std::filesystem::path& directory);
 
-/// Opens or builds the samples of a run. A cache entry is found by the content of files, tokenizer,
+/// Opens or builds the samples of a run. max_length and truncation hold for rows and for files
+/// tokenised beforehand alike. A cache entry is found by the content of files, tokenizer,
 /// template and settings; work that was killed is continued; several processes may ask at once.
 /// Logs the layout detected and what was taken from the cache.
 /// Errors: UsageError (split_text beside val_datasets), DataError (nothing left for training),

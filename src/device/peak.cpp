@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -24,6 +23,7 @@
 #include <arm_neon.h>
 #endif
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "device/select.h"
@@ -150,23 +150,19 @@ Counted choose(bool) { return {chain_fp32_plain, static_cast<double>(kChains) * 
 
 #endif
 
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 /// Best rate of one thread: slower slices were shared with another process.
 double best_rate(const Counted& kernel) {
   volatile float sink = 0;
   double best = 0;
-  const double start = now_s();
-  for (int slice = 0; slice < kSlices && now_s() - start < kDeadlineSeconds; ++slice) {
-    const double begin = now_s();
+  const double start = steady_now_s();
+  for (int slice = 0; slice < kSlices && steady_now_s() - start < kDeadlineSeconds; ++slice) {
+    const double begin = steady_now_s();
     double now = begin;
     int calls = 0;
     do {
       sink = sink + kernel.run(static_cast<float>(calls));
       ++calls;
-      now = now_s();
+      now = steady_now_s();
     } while (now - begin < kSliceSeconds);
     best = std::max(best, calls * kernel.flops / (now - begin));
   }
@@ -201,9 +197,9 @@ double measure_products(const at::Device& device, at::ScalarType type) {
   const at::Tensor a = at::full({kSize, kSize}, 0.01, at::TensorOptions(type).device(device));
   double best_s = 1e30;
   for (int run = 0; run < kRuns; ++run) {
-    const double begin = now_s();
+    const double begin = steady_now_s();
     at::mm(a, a)[0][0].item<float>();  // waits for the device
-    best_s = std::min(best_s, now_s() - begin);
+    best_s = std::min(best_s, steady_now_s() - begin);
   }
   return 2.0 * kSize * kSize * kSize / best_s;
 }

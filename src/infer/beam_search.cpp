@@ -1,9 +1,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "base/clock.h"
 #include "infer/generate.h"
 #include "infer/step.h"
 
@@ -18,7 +18,8 @@ struct Beam {
 
 struct Hypothesis {
   std::vector<text::TokenId> ids;
-  double score;  ///< length-normalised
+  double score;             ///< length-normalised
+  bool has_stopped = true;  ///< by a stop id; false: cut where the search ran out
 };
 
 struct Candidate {
@@ -40,9 +41,12 @@ void log_softmax_in_place(std::span<float> row) {
   for (float& logit : row) logit = static_cast<float>(logit - log_total);
 }
 
+/// Best first by score. With do_sample: those that were drawn.
 std::vector<Candidate> best_candidates(at::Tensor logits_BV, const std::vector<Beam>& beams,
                                        const Request& request, size_t step) {
-  const size_t wanted = 2 * static_cast<size_t>(request.sampling.num_beams);
+  // As HF: so many that every beam can go on though each stop id takes a place of every beam.
+  const size_t wanted = std::max<size_t>(2, 1 + request.stop_ids.size()) *
+                        static_cast<size_t>(request.sampling.num_beams);
   const int64_t vocab = logits_BV.size(1);
   std::vector<Candidate> candidates;
   for (size_t b = 0; b < beams.size(); ++b) {
@@ -71,6 +75,8 @@ std::vector<Candidate> best_candidates(at::Tensor logits_BV, const std::vector<B
                       [](const Candidate& a, const Candidate& b) { return a.key > b.key; });
     candidates.resize(keep);
   }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
   return candidates;
 }
 
@@ -109,6 +115,20 @@ std::vector<Beam> grow(const std::vector<Candidate>& candidates, const std::vect
   return grown;
 }
 
+/// Whether a search whose beams have `length` of at most `max_length` tokens is over, as HF
+/// decides. REQUIRES: beams, best first.
+bool is_over(const std::vector<Hypothesis>& finished, const std::vector<Beam>& beams,
+             const Request& request, size_t length, size_t max_length) {
+  if (finished.size() < static_cast<size_t>(request.sampling.num_beams)) return false;
+  const EarlyStopping early = request.sampling.early_stopping;
+  if (early == EarlyStopping::kWhenFull) return true;
+  const double penalty = request.sampling.length_penalty;
+  // A positive penalty favours length: the longest answer bounds what a beam can still reach.
+  const bool may_grow = early == EarlyStopping::kNever && penalty > 0;
+  return normalised(beams.front().score, may_grow ? max_length : length, penalty) <=
+         finished.back().score;
+}
+
 /// The best of what ended and, if the search ran out of length or was cancelled, of what is still
 /// growing.
 Answer best_answer(std::vector<Hypothesis> finished, const std::vector<Beam>& beams,
@@ -116,12 +136,16 @@ Answer best_answer(std::vector<Hypothesis> finished, const std::vector<Beam>& be
   if (reason != FinishReason::kStop) {
     for (const Beam& beam : beams) {
       const double score = normalised(beam.score, beam.ids.size(), request.sampling.length_penalty);
-      add_hypothesis(finished, {beam.ids, score}, static_cast<size_t>(request.sampling.num_beams));
+      add_hypothesis(finished, {beam.ids, score, false},
+                     static_cast<size_t>(request.sampling.num_beams));
     }
   }
   Answer answer;
-  if (!finished.empty()) answer.ids = finished.front().ids;
   answer.reason = reason;
+  if (finished.empty()) return answer;
+  answer.ids = finished.front().ids;
+  if (finished.front().has_stopped && reason == FinishReason::kLength)
+    answer.reason = FinishReason::kStop;
   return answer;
 }
 
@@ -132,15 +156,19 @@ Answer beam_search(const models::CausalLM& model, const Request& request, Genera
   using namespace beam_detail;
   request.sampling.validate();
   check_prompt(model.config(), request.prompt);
-  const auto start = std::chrono::steady_clock::now();
-  const size_t num_beams = static_cast<size_t>(request.sampling.num_beams);
+  const double start_s = steady_now_s();
   const int64_t window = model.config().max_positions;
+  const auto room = window - static_cast<int64_t>(request.prompt.size());
+  // The prompt's own logits are had even if it fills the window.
+  const auto max_length =
+      static_cast<size_t>(window > 0 ? std::min(request.max_new_tokens, std::max<int64_t>(1, room))
+                                     : request.max_new_tokens);
   SequenceCache cache(model.config(), model.dtype(), model.device());
   std::vector<Beam> beams{{cache.add(), {}, 0.0}};
   std::vector<Hypothesis> finished;
   std::vector<StepInput> inputs{{beams[0].sequence, request.prompt}};
   FinishReason reason = FinishReason::kLength;
-  for (size_t step = 0; static_cast<int64_t>(step) < request.max_new_tokens; ++step) {
+  for (size_t step = 0; step < max_length; ++step) {
     const at::Tensor logits_BV = next_logits(model, cache, inputs);
     const std::vector<Candidate> candidates = best_candidates(logits_BV, beams, request, step);
     std::vector<Beam> grown = grow(
@@ -152,9 +180,8 @@ Answer beam_search(const models::CausalLM& model, const Request& request, Genera
       reason = FinishReason::kStop;
       break;
     }
-    const double best_possible =
-        normalised(candidates[0].score, step + 1, request.sampling.length_penalty);
-    if (finished.size() == num_beams && finished.back().score >= best_possible) {
+    // What reaches the last length is ranked with what ended: nothing is decided before that.
+    if (step + 1 < max_length && is_over(finished, beams, request, step + 1, max_length)) {
       reason = FinishReason::kStop;
       break;
     }
@@ -162,7 +189,6 @@ Answer beam_search(const models::CausalLM& model, const Request& request, Genera
       reason = FinishReason::kCancelled;
       break;
     }
-    if (window > 0 && static_cast<int64_t>(request.prompt.size() + step + 1) >= window) break;
     inputs.clear();
     for (const Beam& beam : beams) inputs.push_back({beam.sequence, {beam.ids.back()}});
   }
@@ -170,8 +196,7 @@ Answer beam_search(const models::CausalLM& model, const Request& request, Genera
   if (stats) {
     stats->prompt_tokens += static_cast<int64_t>(request.prompt.size());
     stats->new_tokens += static_cast<int64_t>(answer.ids.size());
-    stats->decode_s +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    stats->decode_s += steady_now_s() - start_s;
   }
   return answer;
 }

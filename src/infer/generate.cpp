@@ -4,19 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "infer/step.h"
 
 namespace danlu::infer {
 namespace generate_detail {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 bool contains(const std::vector<text::TokenId>& ids, text::TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
@@ -76,13 +72,13 @@ void check_prompt(const arch::ModelConfig& config, const std::vector<text::Token
   if (config.max_positions > 0 && static_cast<int64_t>(prompt.size()) >= config.max_positions) {
     throw DataError(fmt::format("[generate] the prompt has {} tokens, the model's window holds {}",
                                 prompt.size(), config.max_positions),
-                    {"shorten the prompt, or clear the history", "请缩短提示词或清空历史"});
+                    {"shorten the prompt", "请缩短提示词"});
   }
 }
 
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token, GenerationStats* stats,
-                             const IsCancelled& is_cancelled) {
+                             const IsCancelled& is_cancelled, const OnAnswer& on_answer) {
   using namespace generate_detail;
   for (const Request& request : requests) {
     request.sampling.validate();
@@ -99,12 +95,13 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
       cancel_unfinished(running, next, answers);
       break;
     }
-    const double start_s = now_s();
+    const double start_s = steady_now_s();
     bool prefill = false;
     while (next < requests.size() &&
            static_cast<int64_t>(running.size()) < std::max<int64_t>(1, batch_size)) {
       const Request& request = requests[next];
       if (request.max_new_tokens <= 0) {
+        if (on_answer) on_answer(next, answers[next]);
         ++next;
         continue;
       }
@@ -126,12 +123,13 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
       if (accept_token(r, id, model.config().max_positions, on_token)) {
         cache.remove(r.sequence);
         answers[r.index] = std::move(r.answer);
+        if (on_answer) on_answer(r.index, answers[r.index]);
       } else {
         still.push_back(std::move(r));
       }
     }
     running = std::move(still);
-    (prefill ? counts.prefill_s : counts.decode_s) += now_s() - start_s;
+    (prefill ? counts.prefill_s : counts.decode_s) += steady_now_s() - start_s;
   }
   return answers;
 }
@@ -166,14 +164,14 @@ Answer Session::answer(const Request& request, const OnToken& on_token, Generati
   bool done = request.max_new_tokens <= 0;
   bool first = true;
   while (!done) {
-    const double start_s = now_s();
+    const double start_s = steady_now_s();
     at::Tensor logits_BV = next_logits(model_, cache_, {{sequence_, running.pending}});
     cached_.insert(cached_.end(), running.pending.begin(), running.pending.end());
     const std::span<float> row = answerable(logits_BV, 0, request);
     const text::TokenId id = sample_token(row, running.seen, request.sampling, request.stream,
                                           running.answer.ids.size());
     ++counts.new_tokens;
-    (first ? counts.prefill_s : counts.decode_s) += now_s() - start_s;
+    (first ? counts.prefill_s : counts.decode_s) += steady_now_s() - start_s;
     first = false;
     done = accept_token(running, id, model_.config().max_positions, on_token);
   }

@@ -33,6 +33,9 @@ struct Answer {
 /// Called for every new token of request `index`; false cancels that request.
 using OnToken = std::function<bool(size_t index, text::TokenId id)>;
 
+/// Called with a finished answer, as soon as it is: not in the order of the requests.
+using OnAnswer = std::function<void(size_t index, const Answer& answer)>;
+
 /// Asked between steps; true ends everything that is not finished (FinishReason::kCancelled).
 using IsCancelled = std::function<bool()>;
 
@@ -43,17 +46,18 @@ struct GenerationStats {
 };
 
 /// Answers all requests, at most `batch_size` at a time; a finished one makes room for the next.
-/// The answer to a request does not depend on what else is in the batch, beyond rounding of the
+/// on_answer is told of each but the cancelled ones. The answer to a request does not depend on what else is in the batch, beyond rounding of the
 /// arithmetic. Errors: DataError if a prompt is empty, holds an id outside the vocabulary, or does
 /// not fit the model's window; NumericError if the model gives logits that are not numbers.
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token = {},
                              GenerationStats* stats = nullptr,
-                             const IsCancelled& is_cancelled = {});
+                             const IsCancelled& is_cancelled = {}, const OnAnswer& on_answer = {});
 
 /// Beam search over one request (sampling.num_beams >= 2), scored as HF's beam search:
-/// log-probability divided by length^length_penalty. With do_sample, beams are drawn without
-/// replacement instead of taken. Errors: as generate.
+/// log-probability divided by length^length_penalty, max(2, 1 + stop ids) * num_beams candidates a
+/// step, ended as transformers does since 4.51. With do_sample, candidates are drawn without
+/// replacement, then ranked by score. Errors: as generate.
 Answer beam_search(const models::CausalLM& model, const Request& request,
                    GenerationStats* stats = nullptr, const IsCancelled& is_cancelled = {});
 
@@ -73,7 +77,8 @@ class Session {
 };
 
 /// Sampling defaults, stop ids and lengths of a model directory's generation_config.json
-/// (config.json's eos otherwise). Unknown keys are ignored, as HF does.
+/// (config.json's eos otherwise). Keys of HF that would change answers and are not built in are
+/// named in warnings; keys that HF does not know are ignored, as there.
 struct GenerationDefaults {
   SamplingParams sampling;
   std::optional<int64_t> max_new_tokens;

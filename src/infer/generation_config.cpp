@@ -46,6 +46,72 @@ class Fields {
   const fs::path& file_;
 };
 
+/// Keys of HF's GenerationConfig that change answers and that Danlu does not have, with the value
+/// at which they do nothing. null does nothing for any of them.
+const std::vector<std::pair<const char*, Json>>& keys_not_built() {
+  static const std::vector<std::pair<const char*, Json>> kKeys = {
+      {"min_length", 0},
+      {"min_new_tokens", 0},
+      {"max_time", nullptr},
+      {"stop_strings", nullptr},
+      {"num_beam_groups", 1},
+      {"diversity_penalty", 0.0},
+      {"penalty_alpha", 0.0},
+      {"dola_layers", nullptr},
+      {"typical_p", 1.0},
+      {"epsilon_cutoff", 0.0},
+      {"eta_cutoff", 0.0},
+      {"top_h", nullptr},
+      {"encoder_repetition_penalty", 1.0},
+      {"no_repeat_ngram_size", 0},
+      {"encoder_no_repeat_ngram_size", 0},
+      {"bad_words_ids", nullptr},
+      {"force_words_ids", nullptr},
+      {"constraints", nullptr},
+      {"renormalize_logits", false},
+      {"forced_bos_token_id", nullptr},
+      {"forced_eos_token_id", nullptr},
+      {"remove_invalid_values", false},
+      {"exponential_decay_length_penalty", nullptr},
+      {"suppress_tokens", nullptr},
+      {"begin_suppress_tokens", nullptr},
+      {"sequence_bias", nullptr},
+      {"token_healing", false},
+      {"guidance_scale", 1.0},
+      {"watermarking_config", nullptr},
+      {"num_return_sequences", 1},
+  };
+  return kKeys;
+}
+
+void warn_of_keys_not_built(const Json& json, const fs::path& file) {
+  const auto warn = [&](const char* key, const Json& value, const char* effect) {
+    log::warning("{}: {} {} is not built in: {}", file.string(), key,
+                 value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60), effect);
+  };
+  for (const auto& [key, off] : keys_not_built()) {
+    const auto value = json.find(key);
+    if (value == json.end() || value->is_null() || *value == off) continue;
+    if (value->is_structured() && value->empty()) continue;
+    warn(key, *value, "answers may differ from Hugging Face's");
+  }
+  // As HF: max_length, 20 unless said otherwise, gives way to max_new_tokens.
+  const auto length = json.find("max_length");
+  const bool outweighed = json.contains("max_new_tokens") && !json["max_new_tokens"].is_null();
+  if (length != json.end() && !length->is_null() && *length != 20 && !outweighed)
+    warn("max_length", *length, "--max_new_tokens bounds the answer");
+}
+
+EarlyStopping early_stopping(const Json& json, const fs::path& file) {
+  const auto value = json.find("early_stopping");
+  if (value == json.end() || value->is_null() || *value == false) return EarlyStopping::kHeuristic;
+  if (*value == true) return EarlyStopping::kWhenFull;
+  if (*value == "never") return EarlyStopping::kNever;
+  throw ModelError(fmt::format("{}: early_stopping must be true, false or \"never\", got {}",
+                               file.string(),
+                               value->dump(-1, ' ', false, Json::error_handler_t::replace)));
+}
+
 /// Values out of range matter where they are used: HF too says nothing of a greedy model's top_p.
 void check(SamplingParams& sampling, const fs::path& file) {
   try {
@@ -81,6 +147,7 @@ GenerationDefaults load_generation_defaults(const std::filesystem::path& model_d
   sampling.repetition_penalty = fields.number("repetition_penalty", 1.0);
   sampling.num_beams = fields.integer("num_beams").value_or(1);
   sampling.length_penalty = fields.number("length_penalty", 1.0);
+  sampling.early_stopping = generation_config_detail::early_stopping(json, file);
   defaults.max_new_tokens = fields.integer("max_new_tokens");
   if (defaults.max_new_tokens && *defaults.max_new_tokens <= 0) {
     throw ModelError(fmt::format("{}: max_new_tokens must be > 0, got {}", file.string(),
@@ -92,6 +159,7 @@ GenerationDefaults load_generation_defaults(const std::filesystem::path& model_d
     sampling.temperature = 1.0;
   }
   generation_config_detail::check(sampling, file);
+  generation_config_detail::warn_of_keys_not_built(json, file);
   return defaults;
 }
 

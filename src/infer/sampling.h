@@ -8,6 +8,13 @@
 
 namespace danlu::infer {
 
+/// When a beam search with num_beams finished answers ends (HF's early_stopping).
+enum class EarlyStopping {
+  kHeuristic,  ///< false: once no running beam of its present length beats the worst of them
+  kWhenFull,   ///< true: at once
+  kNever,      ///< "never": once no running beam could beat it at any length it may still reach
+};
+
 /// Off-values: temperature 1, top_k 0, top_p 1, min_p 0, repetition_penalty 1.
 struct SamplingParams {
   bool do_sample = false;           ///< false: greedy
@@ -18,6 +25,7 @@ struct SamplingParams {
   double repetition_penalty = 1.0;  ///< > 1 makes tokens seen before (prompt included) less likely
   int64_t num_beams = 1;
   double length_penalty = 1.0;  ///< beams: score = log-probability / length^length_penalty
+  EarlyStopping early_stopping = EarlyStopping::kHeuristic;  ///< beams
   uint64_t seed = 0;
 
   /// Errors: UsageError naming the parameter, its range and the value.

@@ -97,9 +97,9 @@ class CausalLM {
   std::vector<NamedTensor> adapter_parameters() const;
   /// parameters() and adapter_parameters() with trainable == true.
   std::vector<NamedTensor> trainable_parameters() const;
-  /// Freezes base parameters whose HF name a regular expression (searched, ECMAScript) matches; one
-  /// that starts with '!' makes its matches trainable again. Later patterns win. Errors: UsageError
-  /// for a pattern that matches nothing or is no regular expression.
+  /// Freezes base parameters whose HF name a regular expression (base/pattern.h, searched) matches;
+  /// one that starts with '!' makes its matches trainable again. Later patterns win. Errors:
+  /// UsageError for a pattern that matches nothing or is no regular expression.
   void freeze(const std::vector<std::string>& patterns);
   void set_recompute(Recompute mode);
   /// Dropout on (adapters) or off.

@@ -35,12 +35,6 @@ void refuse_non_finite(const at::Tensor& piece, int64_t begin, const std::string
 
 }  // namespace tensor_io_detail
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 at::Tensor read_tensor(const weights::TensorSource& source, const std::string& name) {
   const weights::TensorInfo* info = source.find(name);
   if (!info) throw ModelError("[weights] there is no tensor '" + name + "'");

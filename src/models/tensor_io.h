@@ -10,12 +10,12 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "models/causal_lm.h"
+#include "weights/source_base.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::models {
 
-/// "[331, 64]".
-std::string shape_text(const std::vector<int64_t>& shape);
+using weights::shape_text;
 
 /// The tensor in the file's dtype, on the CPU, owning its memory. Errors: as TensorSource::read.
 at::Tensor read_tensor(const weights::TensorSource& source, const std::string& name);

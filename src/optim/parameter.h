@@ -19,7 +19,7 @@ enum class DecayRule {
   kMatrices,  ///< not biases, not norm weights (everything with fewer than two dimensions)
 };
 
-/// Parameters whose name matches `pattern` (ECMAScript, searched) get these settings; the last
+/// Parameters whose name matches `pattern` (base/pattern.h, searched) get these settings; the last
 /// match wins.
 struct GroupRule {
   std::string pattern;

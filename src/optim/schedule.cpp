@@ -33,12 +33,15 @@ double remaining(Ramp ramp, double progress) {
   throw InternalError("[schedule] an unknown ramp");
 }
 
-double warmup_fraction(const ScheduleConfig& config, int64_t step) {
+/// DeepSpeed never warms up in fewer than two steps: ln(1) would divide.
+int64_t warmup_steps_of(const ScheduleConfig& config) {
   const bool deepspeed =
       config.kind == ScheduleKind::kWarmupLr || config.kind == ScheduleKind::kWarmupDecayLr;
-  // DeepSpeed never warms up in fewer than two steps: ln(1) would divide.
-  const double steps = static_cast<double>(deepspeed ? std::max<int64_t>(2, config.warmup_steps)
-                                                     : config.warmup_steps);
+  return deepspeed ? std::max<int64_t>(2, config.warmup_steps) : config.warmup_steps;
+}
+
+double warmup_fraction(const ScheduleConfig& config, int64_t step) {
+  const auto steps = static_cast<double>(warmup_steps_of(config));
   if (static_cast<double>(step) >= steps) return 1.0;
   if (config.warmup_ramp == Ramp::kLog)
     return std::log(static_cast<double>(step) + 1.0) / std::log(steps);
@@ -46,9 +49,9 @@ double warmup_fraction(const ScheduleConfig& config, int64_t step) {
 }
 
 double decayed(const ScheduleConfig& config, int64_t step) {
-  const double after_warmup = static_cast<double>(std::max<int64_t>(0, step - config.warmup_steps));
-  const double span =
-      static_cast<double>(std::max<int64_t>(1, config.total_steps - config.warmup_steps));
+  const int64_t warmup_steps = warmup_steps_of(config);
+  const double after_warmup = static_cast<double>(std::max<int64_t>(0, step - warmup_steps));
+  const double span = static_cast<double>(std::max<int64_t>(1, config.total_steps - warmup_steps));
   const double progress = std::min(1.0, after_warmup / span);
   switch (config.kind) {
     case ScheduleKind::kConstant:
@@ -56,8 +59,11 @@ double decayed(const ScheduleConfig& config, int64_t step) {
       return config.lr;
     case ScheduleKind::kLinear:
       return between(config.min_lr, config.lr, 1.0 - progress);
-    case ScheduleKind::kWarmupDecayLr:
-      return config.lr * (1.0 - progress);
+    case ScheduleKind::kWarmupDecayLr: {
+      // Counted from the end: a run that ends within its warm-up is at its lowest after it.
+      const double left = static_cast<double>(config.total_steps - step) / span;
+      return between(config.start_lr, config.lr, std::clamp(left, 0.0, 1.0));
+    }
     case ScheduleKind::kCosine:
       return between(config.min_lr, config.lr, half_cosine(progress));
     case ScheduleKind::kCosineWithRestarts: {

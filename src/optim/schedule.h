@@ -15,7 +15,7 @@ enum class ScheduleKind {
   kInverseSqrt,         ///< lr * sqrt(warmup / step), never below min_lr
   kWarmupStableDecay,   ///< constant, then decay_steps of decay at the end
   kWarmupLr,            ///< DeepSpeed's WarmupLR: warm-up, then constant
-  kWarmupDecayLr,       ///< DeepSpeed's WarmupDecayLR: warm-up, then linear to 0
+  kWarmupDecayLr,       ///< DeepSpeed's WarmupDecayLR: warm-up, then linear back to start_lr
 };
 
 /// Shape of a warm-up (DeepSpeed's two take either) and of the decay of kWarmupStableDecay.
@@ -25,7 +25,7 @@ struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::kCosine;
   double lr = 1e-4;                  ///< peak
   double min_lr = 0.0;               ///< where decay ends
-  double start_lr = 0.0;             ///< where warm-up starts
+  double start_lr = 0.0;             ///< where warm-up starts, and kWarmupDecayLr ends
   int64_t warmup_steps = 0;          ///< updates; 0: none
   int64_t total_steps = 1;           ///< updates of the whole run
   int64_t decay_steps = 0;           ///< kWarmupStableDecay: updates of its last phase

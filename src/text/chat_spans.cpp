@@ -66,7 +66,7 @@ class SpanFinder {
       try {
         if (const auto begin = (this->*search)(message, not_before)) return begin;
       } catch (const DataError&) {
-        // The template refuses this altered conversation: nothing can be learnt from it.
+        continue;  // the template refuses this altered conversation: nothing is learnt from it
       }
     }
     return std::nullopt;
@@ -160,7 +160,7 @@ class SpanFinder {
       const std::string alone = renderer_.render(message + 1, false);
       if (full_.starts_with(alone)) return alone.size();
     } catch (const DataError&) {
-      // The template refuses the shortened conversation.
+      return std::nullopt;  // the template refuses the shortened conversation
     }
     return std::nullopt;
   }

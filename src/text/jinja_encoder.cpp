@@ -19,8 +19,8 @@ using jinja::ValueList;
 
 class JinjaEncoder final : public ChatEncoder {
  public:
-  JinjaEncoder(std::shared_ptr<const Tokenizer> tokenizer, std::string source, std::string origin,
-               Json arguments)
+  JinjaEncoder(std::shared_ptr<const Tokenizer> tokenizer, const std::string& source,
+               std::string origin, Json arguments)
       : tokenizer_(std::move(tokenizer)),
         template_(source, origin),
         origin_(std::move(origin)),

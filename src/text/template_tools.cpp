@@ -15,7 +15,7 @@ std::string python_json(const Json& json) {
 }
 
 /// {"type": "function", "function": {…}} and {…} alike.
-const Json& function_of(const Json& tool) {
+Json function_of(const Json& tool) {
   if (tool.is_object() && tool.contains("function") && tool["function"].is_object())
     return tool["function"];
   return tool;

@@ -78,12 +78,6 @@ void check_output(const Checker& check, const TrainConfig& config) {
         fmt::format("needs checkpoints to load from, {} is no", config.flag("save_strategy")));
   if (output.load_best_at_end && output.evaluate == Interval::kNo)
     check.refuse("load_best_model_at_end", "true", "needs evaluations, and none are asked for");
-  std::error_code ignored;
-  if (output.overwrite &&
-      std::filesystem::equivalent(output.directory, config.model.directory, ignored))
-    check.refuse("overwrite_output_dir", "true",
-                 fmt::format("{} is the model itself; its weights would be lost",
-                             output.directory.string()));
 }
 
 }  // namespace config_detail

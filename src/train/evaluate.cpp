@@ -35,7 +35,10 @@ Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleS
   options.micro_batch_size = settings.batch_size;
   options.max_tokens_per_micro_batch = settings.max_tokens;
   options.vocab_size = model.config().vocab_size;
-  data::BatchStream stream(std::move(samples), [](int64_t index) { return index; }, options);
+  const int64_t size = samples->size();
+  // Reading ahead goes round the end.
+  data::BatchStream stream(
+      std::move(samples), [size](int64_t index) { return index % size; }, options);
   int64_t batches = stream.steps_per_epoch();
   if (settings.max_batches > 0) batches = std::min(batches, settings.max_batches);
 

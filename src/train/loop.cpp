@@ -4,10 +4,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <csignal>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -15,10 +15,6 @@
 
 namespace danlu::train {
 namespace loop_detail {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 uint64_t peak_memory_bytes() {
   rusage usage{};
@@ -164,10 +160,10 @@ void run_loop(Run& run) {
   double session_s = 0;
   int64_t session_steps = 0;
   while (run.state.step < run.plan.total_steps) {
-    const double begin = now_s(), epoch = std::floor(run.stream.epoch());
+    const double begin = steady_now_s(), epoch = std::floor(run.stream.epoch());
     const data::StepBatches batches = run.stream.next();
     const StepResult result = run_step(run.state, batches, run.config, run.plan.schedule);
-    const double step_s = now_s() - begin;
+    const double step_s = steady_now_s() - begin;
     session_s += step_s;
     ++session_steps;
     run.progress.train_seconds += step_s;

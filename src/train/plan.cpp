@@ -45,9 +45,13 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
 
   plan.schedule = config.schedule.shape;
   plan.schedule.total_steps = config.schedule.decay_total_steps.value_or(plan.total_steps);
+  const double warmup =
+      config.schedule.warmup_fraction
+          ? *config.schedule.warmup_fraction * static_cast<double>(plan.schedule.total_steps)
+          : config.schedule.warmup_ratio * static_cast<double>(plan.total_steps);
   // transformers rounds the warm-up up.
-  plan.schedule.warmup_steps = config.schedule.warmup_steps.value_or(static_cast<int64_t>(
-      std::ceil(config.schedule.warmup_ratio * static_cast<double>(plan.total_steps) - 1e-9)));
+  plan.schedule.warmup_steps =
+      config.schedule.warmup_steps.value_or(static_cast<int64_t>(std::ceil(warmup - 1e-9)));
   if (plan.schedule.kind == optim::ScheduleKind::kWarmupStableDecay) {
     plan.schedule.decay_steps =
         config.schedule.wsd_decay_steps.value_or(plan.schedule.total_steps / 10);

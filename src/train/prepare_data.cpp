@@ -1,6 +1,7 @@
 #include "train/prepare_data.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -8,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "data/megatron/blend.h"
 #include "data/megatron/gpt_splits.h"
 #include "data/readers/dataset_name.h"
 #include "data/tokenized_dataset.h"
@@ -58,12 +60,29 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   return spec;
 }
 
+/// What was decided when files were tokenised cannot be decided again.
+void note_tokenised(const TrainConfig& config, const data::TokenisedBeforehand& files,
+                    std::string& tokenised_with) {
+  const std::string& used = files.recorded_template.description;
+  if (!used.empty()) tokenised_with = used;
+  std::vector<std::string> idle;
+  for (const char* option :
+       {"template", "templates_file", "system", "columns", "map_keys", "handler_name"}) {
+    if (config.given_as.count(option)) idle.push_back(config.flag(option));
+  }
+  if (idle.empty()) return;
+  log::warning("{} was tokenised before{}: {} without effect", files.prefix,
+               used.empty() ? "" : " with template " + used, fmt::join(idle, ", "));
+}
+
 PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   const data::TrainValSamples samples = data::open_or_build_samples(sample_spec(config, text));
   PreparedData prepared;
   prepared.train = samples.train;
   prepared.validation = samples.val;
   prepared.report = samples.report;
+  for (const data::TokenisedBeforehand& files : samples.tokenised_beforehand)
+    note_tokenised(config, files, prepared.tokenised_with);
   prepared.last_batch = data::LastBatch::kPartial;
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
                                                    config.data.shuffle);
@@ -76,8 +95,9 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
 
 /// Prefixes as given, or made from raw text.
 std::vector<std::string> text_prefixes(const TrainConfig& config, const PreparedText& text,
-                                       const std::vector<std::string>& items,
+                                       const std::vector<std::string>& given,
                                        data::PreprocessReport* report) {
+  const std::vector<std::string> items = data::blend_items(given);
   if (std::any_of(items.begin(), items.end(), is_megatron_prefix)) return items;
   data::SampleSpec spec = sample_spec(config, text);
   spec.datasets = limited(items, config.data.max_rows);
@@ -97,10 +117,19 @@ data::GptOptions gpt_options(const TrainConfig& config, const PreparedText& text
   options.cache_dir =
       config.data.cache_dir.empty() ? fs::path() : config.data.cache_dir / "gpt_indices";
   options.cache_by_content = !config.data.cache_dir.empty();
+  if (text.tokenizer) options.vocab_size = static_cast<int64_t>(text.tokenizer->size());
   if (text.tokenizer && text.tokenizer->eos_id()) options.eod_id = *text.tokenizer->eos_id();
   options.tokenizer = {{"class", "HuggingFaceTokenizer"},
                        {"tokenizer_path", Json::array({config.model.tokenizer.string()})}};
   return options;
+}
+
+/// The index holds the shuffled order of its samples, as Megatron's sequential loader expects;
+/// where epochs are counted it holds one, and later epochs are shuffled anew.
+data::BatchStream::Order order_of_windows(int64_t size, const TrainConfig& config) {
+  if (!config.data.shuffle) return [size](int64_t index) { return index % size; };
+  auto later = std::make_shared<data::SampleOrder>(size, config.data.seed, true);
+  return [size, later](int64_t index) { return index < size ? index : later->at(index); };
 }
 
 /// Samples of training and validation where steps are counted; else one epoch of each.
@@ -143,8 +172,7 @@ PreparedData prepare_pretrain(const TrainConfig& config, const PreparedText& tex
   const auto splits = data::open_gpt_splits(paths, split_sizes(config, global_batch_size), options);
   prepared.train = splits[0];
   prepared.validation = splits[1];
-  // The index holds the shuffled order already, as Megatron's sequential loader expects.
-  prepared.order = [size = prepared.train->size()](int64_t index) { return index % size; };
+  prepared.order = order_of_windows(prepared.train->size(), config);
   prepared.last_batch = data::LastBatch::kWrap;
   prepared.description = fmt::format(
       "{} training samples of {} tokens, {} held out",

@@ -33,6 +33,8 @@ struct PreparedData {
   data::LengthStats lengths;      ///< of the training samples
   std::string description;        ///< one line: what was read
   uint64_t content_hash = 0;
+  /// The template that files tokenised beforehand were made with, where they say so.
+  std::string tokenised_with;
 };
 
 /// Errors: DataError (nothing usable), UsageError (Megatron flags that do not fit).

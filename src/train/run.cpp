@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/control_group.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -160,6 +162,13 @@ RunSummary summarise(const Run& run) {
   return summary;
 }
 
+/// Files tokenised beforehand decided the template; chat and infer need its name.
+void record_tokenised_template(const std::string& tokenised_with, TrainConfig& config) {
+  const auto names = text::ChatEncoder::names(config.data.templates_file);
+  if (std::find(names.begin(), names.end(), tokenised_with) != names.end())
+    config.args["template"] = tokenised_with;
+}
+
 /// The base's record does not go with this run: what it named is named again in the run's own.
 void record_template(const text::TemplateChoice& choice, TrainConfig& config) {
   if (choice.origin != text::TemplateOrigin::kRecord) return;
@@ -181,13 +190,12 @@ class LogFile {
 };
 
 /// Clears what an interrupted or overwritten run left, and writes what describes this one.
-void prepare_run_directory(const TrainConfig& config, bool resuming, const PreparedText& text,
+void prepare_run_directory(const TrainConfig& config, bool continuing, const PreparedText& text,
                            const PreparedData& data) {
   const fs::path& run_dir = config.output.directory;
   watch_interrupts();
   checkpoint::remove_leftovers(run_dir);
-  const bool of_a_run = fs::exists(run_dir / "args.json");
-  if (config.output.overwrite && !resuming && of_a_run) clear_run_directory(run_dir);
+  if (config.output.overwrite && !continuing) clear_run_directory(run_dir);
   mark_unfinished(run_dir);
   write_run_settings(config);
   const bool from_the_split = config.stage == Stage::kSft && config.data.validation.empty();
@@ -204,7 +212,14 @@ void report_memory(const MemoryPlan& plan, uint64_t available) {
 }
 
 void check_validation(const TrainConfig& config, const PreparedData& data) {
-  if (!config.output.load_best_at_end || data.validation) return;
+  if (data.validation) return;
+  for (const char* asked : {"eval_strategy", "eval_steps", "eval_iters", "do_eval"}) {
+    if (config.output.evaluate == Interval::kNo || !config.given_as.count(asked)) continue;
+    log::warning("{}: nothing is held out, so nothing is evaluated (--val_dataset, --val_ratio)",
+                 config.flag(asked));
+    break;
+  }
+  if (!config.output.load_best_at_end) return;
   throw UsageError(fmt::format("[train] {} true: nothing is held out to evaluate on",
                                config.flag("load_best_model_at_end")),
                    {"give --val_dataset FILE or --val_ratio 0.01",
@@ -236,10 +251,13 @@ int run(const TrainConfig& given) {
   std::optional<FileLock> lock;
   if (!config.dry_run) lock.emplace(lock_run_directory(config.output.directory));
   const std::optional<checkpoint::Loaded> checkpoint = find_checkpoint(config);
+  const bool continuing = checkpoint && is_of_run(*checkpoint, config.output.directory);
+  if (!continuing) refuse_to_clear_inputs(config);
   const PreparedText text = prepare_text(config, architecture);
   record_template(text.choice, config);
   const PreparedData data =
       prepare_data(config, text, config.batch.micro_batch_size * accumulation_of(config.batch));
+  record_tokenised_template(data.tokenised_with, config);
   check_validation(config, data);
   const RunPlan plan = plan_run(config, data.train->size(), data.last_batch);
   const Json identity = run_identity(config, plan);
@@ -261,7 +279,8 @@ int run(const TrainConfig& given) {
         state.step, plan.total_steps);
     return 0;
   }
-  prepare_run_directory(config, checkpoint.has_value(), text, data);
+  if (!continuing) progress.forget_best();
+  prepare_run_directory(config, continuing, text, data);
   data::BatchStream stream(data.train, data.order,
                            stream_options(config, plan, data, architecture.vocab_size), consumed);
   const auto observer = make_observer(

@@ -70,15 +70,14 @@ class AdapterReader {
     }
     return all;
   }
-  template <typename Number>
-  std::vector<std::pair<std::string, Number>> pattern(const char* key) const {
+  std::vector<std::pair<std::string, double>> pattern(const char* key) const {
     const Json* got = value(key);
     if (!got) return {};
     if (!got->is_object()) fail(key, "an object", *got);
-    std::vector<std::pair<std::string, Number>> all;
+    std::vector<std::pair<std::string, double>> all;
     for (const auto& [name, item] : got->items()) {
       if (!item.is_number()) fail(key, "an object of numbers", *got);
-      all.emplace_back(name, item.template get<Number>());
+      all.emplace_back(name, item.get<double>());
     }
     return all;
   }
@@ -87,6 +86,12 @@ class AdapterReader {
   const Json& json_;
   const std::string& origin_;
 };
+
+/// JSON written elsewhere may hold 8.0; 8.5 and numbers that no matrix has are refused.
+int64_t whole_rank(const std::string& key, double rank, const std::string& origin) {
+  if (rank >= 1 && rank < 1e6 && rank == std::floor(rank)) return static_cast<int64_t>(rank);
+  throw ModelError(fmt::format("{}: {} must be a whole number from 1, got {}", origin, key, rank));
+}
 
 /// Refuses what would silently give other numbers than PEFT.
 void refuse_other_arithmetic(const AdapterReader& reader) {
@@ -155,9 +160,7 @@ PeftConfig parse_peft_config(const Json& json, const std::string& origin) {
   refuse_other_arithmetic(reader);
   PeftConfig config;
   config.raw = json;
-  const double rank = reader.number("r", 8);
-  config.rank =
-      rank >= 1 && rank < 1e6 && rank == std::floor(rank) ? static_cast<int64_t>(rank) : 0;
+  config.rank = whole_rank("r", reader.number("r", 8), origin);
   config.alpha = reader.number("lora_alpha", 8);
   config.dropout = reader.number("lora_dropout", 0.0);
   config.rslora = reader.boolean("use_rslora");
@@ -169,18 +172,13 @@ PeftConfig parse_peft_config(const Json& json, const std::string& origin) {
   config.modules_to_save = reader.texts("modules_to_save");
   config.layers_to_transform = reader.integers("layers_to_transform");
   config.layers_pattern = reader.texts("layers_pattern");
-  config.rank_pattern = reader.pattern<int64_t>("rank_pattern");
-  config.alpha_pattern = reader.pattern<double>("alpha_pattern");
+  for (const auto& [pattern, rank] : reader.pattern("rank_pattern")) {
+    config.rank_pattern.emplace_back(
+        pattern, whole_rank(fmt::format("rank_pattern of {}", pattern), rank, origin));
+  }
+  config.alpha_pattern = reader.pattern("alpha_pattern");
   config.base_model = reader.text("base_model_name_or_path", "");
   config.task_type = reader.text("task_type", "");
-  if (config.rank < 1) {
-    throw ModelError(fmt::format("{}: r must be a whole number from 1, got {}", origin, rank));
-  }
-  for (const auto& [pattern, rank] : config.rank_pattern) {
-    if (rank < 1)
-      throw ModelError(
-          fmt::format("{}: rank_pattern of {} must be at least 1, got {}", origin, pattern, rank));
-  }
   if (!(config.dropout >= 0 && config.dropout < 1)) {
     throw ModelError(
         fmt::format("{}: lora_dropout must be in [0, 1), got {}", origin, config.dropout));

@@ -36,6 +36,30 @@ TEST(Pattern, ARunawayPatternIsAnErrorNotAnEndlessSearch) {
             HasSubstr("write .*")));
 }
 
+TEST(Pattern, ACountWithoutALowerBoundStartsAtZeroAsInPython) {
+  EXPECT_TRUE(Pattern("ab{,2}c").matches("ac"));
+  EXPECT_TRUE(Pattern("ab{,2}c").matches("abbc"));
+  EXPECT_FALSE(Pattern("ab{,2}c").matches("abbbc"));
+  EXPECT_FALSE(Pattern("ab{,2}c").matches("ab{,2}c"));
+  EXPECT_TRUE(Pattern("[x]b{,1}").matches("xb"));
+  EXPECT_TRUE(Pattern(R"([\]]b{,1})").matches("]b"));
+  // In all of these Python too takes the brace as it stands.
+  EXPECT_TRUE(Pattern(R"(ab\{,2})").matches("ab{,2}"));
+  EXPECT_TRUE(Pattern("[{,2}]").matches("2"));
+  EXPECT_FALSE(Pattern("[{,2}]").matches("0"));
+  EXPECT_FALSE(Pattern("[]{,2}]").matches("0"));
+  EXPECT_TRUE(Pattern("[]{,2}]").matches("]"));
+  EXPECT_TRUE(Pattern("[^]{,2}]").matches("0"));
+  EXPECT_FALSE(Pattern("[^]{,2}]").matches("2"));
+  EXPECT_TRUE(Pattern("a{,x}").matches("a{,x}"));
+  EXPECT_TRUE(Pattern("a{,2").matches("a{,2"));
+  // What follows a backslash that is itself escaped is a count again.
+  EXPECT_TRUE(Pattern(R"(a\\{,2})").matches(R"(a\\)"));
+  // The place of a mistake is that of the text as it was written.
+  EXPECT_THAT(test::error_of<PatternError>([] { Pattern("b{,2}c("); }),
+              AllOf(HasSubstr("'b{,2}c(' is not"), HasSubstr("(at character 7)")));
+}
+
 TEST(Pattern, TellsPatternsFromNames) {
   for (const char* pattern : {".*q_proj", "q_proj|k_proj", "layers.[0-3]", "^model"})
     EXPECT_TRUE(looks_like_pattern(pattern)) << pattern;

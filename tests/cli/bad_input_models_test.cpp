@@ -170,15 +170,25 @@ TEST_F(BadModel, PromptLongerThanTheWindow) {
   expect_error(ask(good("model"), words), 3,
                {"tokens, the model's window holds 64", "hint: shorten the prompt"});
 
-  // In a file the row is named, and no answer is made before all rows were looked at.
+  // In a file the row is named and marked, and the others are answered.
   const fs::path rows = write("rows.jsonl",
                               "{\"instruction\": \"hi\", \"output\": \"x\"}\n"
                               "{\"instruction\": \"" +
                                   words + "\", \"output\": \"x\"}\n");
-  expect_error(run({"infer", "--model", good("model"), "--dataset", rows, "--output",
-                    "answers.jsonl", "--max_new_tokens", "1"}),
-               3, {"rows.jsonl:2: ", "the model's window holds 64"});
-  EXPECT_FALSE(fs::exists((*this) / "answers.jsonl"));
+  const ProgramResult mixed = run({"infer", "--model", good("model"), "--dataset", rows, "--output",
+                                   "answers.jsonl", "--max_new_tokens", "1"});
+  EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
+  EXPECT_THAT(mixed.err, HasSubstr("warning: 1 row(s) cannot be answered"));
+  EXPECT_THAT(mixed.err, HasSubstr("rows.jsonl:2: "));
+  EXPECT_THAT(content_of((*this) / "answers.jsonl"), HasSubstr("the model's window holds 64"));
+
+  // With nothing to answer it is an error.
+  const fs::path long_only =
+      write("long.jsonl", "{\"instruction\": \"" + words + "\", \"output\": \"x\"}\n");
+  expect_error(run({"infer", "--model", good("model"), "--dataset", long_only, "--output",
+                    "none.jsonl", "--max_new_tokens", "1"}),
+               3, {"long.jsonl:1: ", "the model's window holds 64"});
+  EXPECT_FALSE(fs::exists((*this) / "none.jsonl"));
 }
 
 }  // namespace

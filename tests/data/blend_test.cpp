@@ -58,7 +58,7 @@ TEST(Blend, ParsesPrefixesAndWeightedPrefixes) {
   EXPECT_EQ(parse_blend({"a"}), (BlendSpec{{"a"}, std::nullopt}));
   EXPECT_EQ(parse_blend({"a", "b"}), (BlendSpec{{"a", "b"}, std::nullopt}));
   EXPECT_EQ(parse_blend({"0.3", "a", "7e-1", " b "}), (BlendSpec{{"a", "b"}, {{0.3, 0.7}}}));
-  EXPECT_EQ(parse_blend({"1", "a", "b"}), (BlendSpec{{"1", "a", "b"}, std::nullopt}));
+  EXPECT_EQ(parse_blend({"c", "a", "b"}), (BlendSpec{{"c", "a", "b"}, std::nullopt}));
   EXPECT_THAT(message_of<UsageError>([] { parse_blend({"0.3", "a", "c", "b"}); }),
               HasSubstr("1 of 2 items"));
   EXPECT_THAT(message_of<UsageError>([] { parse_blend({"0", "a", "1", "b"}); }),

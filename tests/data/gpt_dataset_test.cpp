@@ -134,6 +134,25 @@ TEST_F(GptDatasetTest, TheCacheLiesWhereMegatronLooksForIt) {
   EXPECT_EQ(second.content_hash(), first.content_hash());
 }
 
+TEST_F(GptDatasetTest, TheContentIsNeitherWhereItLiesNorHowMuchIsDrawn) {
+  const auto hash_of = [&](const char* name, std::vector<int32_t> document, int64_t samples) {
+    write_documents(folder_ / name, {std::move(document)});
+    const std::string prefix = (folder_ / name).string();
+    return GptDataset(options_, prefix, std::make_shared<const IndexedDataset>(prefix), {0, 1},
+                      DatasetSplit::kTrain, samples)
+        .content_hash();
+  };
+  options_.sequence_length = 4;
+  options_.split_text = "1,0,0";
+  options_.tokenizer = {{"tokenizer_path", "here"}};
+  const uint64_t hash = hash_of("d", {1, 2, 3, 4, 5, 6, 7, 8, 9}, 2);
+  options_.tokenizer = {{"tokenizer_path", "there"}};
+  EXPECT_EQ(hash_of("e", {1, 2, 3, 4, 5, 6, 7, 8, 9}, 6), hash);
+  EXPECT_NE(hash_of("f", {1, 2, 3, 4, 5, 6, 7, 8, 8}, 2), hash);
+  options_.seed += 1;
+  EXPECT_NE(hash_of("g", {1, 2, 3, 4, 5, 6, 7, 8, 9}, 2), hash);
+}
+
 /// Several sets of documents under one prefix, one after the other.
 class GptCacheOfRewrittenData : public ::testing::Test {
  protected:

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "data/megatron/indexed_dataset.h"
+#include "data/megatron/indexed_writer.h"
+#include "data/megatron/instruction_dataset.h"
 #include "data/preprocess.h"
 #include "data/tokenized_dataset.h"
 #include "preprocess_fakes.h"
@@ -261,6 +263,116 @@ TEST(OpenOrBuildSamples, OpensPreprocessedPrefixesBesideRawRows) {
   EXPECT_EQ(segments, 30);
   spec.datasets = {directory / "neat", directory / "a.jsonl"};
   EXPECT_EQ(open_or_build_samples(spec).train->size(), packed.train->size() + 30);
+}
+
+/// Instruction data as another program writes them, padded to equal length.
+class TokenisedFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    // 3 tokens, 6 tokens with targets at the end, 7 with targets at the start, a pack of 2 + 4.
+    write("input_ids", {{11, 12, 13, 0, 0, 0, 0},
+                        {21, 22, 23, 24, 25, 26, 0},
+                        {31, 32, 33, 34, 35, 36, 37},
+                        {41, 42, 43, 44, 45, 46, 0}});
+    write("attention_mask", {{1, 1, 1, 0, 0, 0, 0},
+                             {1, 1, 1, 1, 1, 1, 0},
+                             {1, 1, 1, 1, 1, 1, 1},
+                             {1, 1, 2, 2, 2, 2, 0}});
+    write("labels", {{-100, 12, 13, -100, -100, -100, -100},
+                     {-100, -100, -100, -100, 25, 26, -100},
+                     {-100, 32, 33, -100, -100, -100, -100},
+                     {-100, 42, -100, 44, 45, 46, -100}});
+    spec_ = spec_for(directory_, directory_ / "d");
+    spec_.max_length = 4;
+  }
+  void write(const char* field, const std::vector<std::vector<int32_t>>& rows) {
+    IndexedWriter writer(instruction_field_prefix(directory_ / "d", field), TokenType::kI32);
+    for (const auto& row : rows) writer.add_document(row);
+    writer.commit();
+  }
+  TestDirectory directory_;
+  SampleSpec spec_;
+};
+
+TEST_F(TokenisedFiles, LongSamplesAreDroppedAndCounted) {
+  const auto samples = open_or_build_samples(spec_);
+  ASSERT_EQ(samples.train->size(), 1);
+  EXPECT_THAT(samples.train->get(0).ids, ElementsAre(11, 12, 13));
+  EXPECT_LE(samples.train->length(0), 4);
+  EXPECT_EQ(samples.report.rows_read, 4);
+  EXPECT_EQ(samples.report.rows_kept, 1);
+  ASSERT_EQ(samples.report.dropped.size(), 1u);
+  EXPECT_EQ(samples.report.dropped[0].reason, "longer than 4 tokens");
+  EXPECT_EQ(samples.report.dropped[0].count, 3);
+  EXPECT_THAT(samples.report.dropped[0].examples[0], HasSubstr("d: sample 1: 6 tokens"));
+  ASSERT_EQ(samples.tokenised_beforehand.size(), 1u);
+  EXPECT_EQ(samples.tokenised_beforehand[0].prefix, directory_ / "d");
+  EXPECT_EQ(samples.tokenised_beforehand[0].recorded_template, RecordedTemplate{});
+}
+
+TEST_F(TokenisedFiles, LongSamplesAreCutAtTheEndAskedFor) {
+  spec_.truncation = Truncation::kRight;
+  const auto right = open_or_build_samples(spec_);
+  ASSERT_EQ(right.train->size(), 3);  // the second loses its targets
+  EXPECT_THAT(right.train->get(1).ids, ElementsAre(31, 32, 33, 34));
+  EXPECT_THAT(right.train->get(2).segments, ElementsAre(0, 2));
+  EXPECT_EQ(right.report.truncated[0].count, 2);
+  EXPECT_EQ(right.report.dropped[0].reason, "no token carries loss after truncation");
+
+  spec_.truncation = Truncation::kLeft;
+  const auto left = open_or_build_samples(spec_);
+  ASSERT_EQ(left.train->size(), 3);  // the third loses its targets
+  EXPECT_THAT(left.train->get(1).ids, ElementsAre(23, 24, 25, 26));
+  EXPECT_THAT(left.train->get(1).labels, ElementsAre(-100, -100, 25, 26));
+  EXPECT_THAT(left.train->get(2).ids, ElementsAre(43, 44, 45, 46));
+  EXPECT_THAT(left.train->get(2).segments, ElementsAre(0));
+  EXPECT_NE(left.train->content_hash(), right.train->content_hash());
+  for (int64_t i = 0; i < 3; ++i) EXPECT_LE(left.train->length(i), 4);
+
+  spec_.max_length = 5;
+  EXPECT_THAT(open_or_build_samples(spec_).train->get(2).segments, ElementsAre(0, 1));
+}
+
+TEST_F(TokenisedFiles, AreLeftAsTheyAreWhereAllFit) {
+  spec_.max_length = 7;
+  const auto samples = open_or_build_samples(spec_);
+  EXPECT_EQ(samples.train->size(), 4);
+  EXPECT_TRUE(samples.report.dropped.empty());
+  spec_.max_length = 0;
+  EXPECT_EQ(open_or_build_samples(spec_).train->content_hash(), samples.train->content_hash());
+}
+
+TEST_F(TokenisedFiles, OfWhichNoneFitsAreAnError) {
+  spec_.max_length = 2;
+  EXPECT_THAT(error_text<DataError>([&] { open_or_build_samples(spec_); }),
+              HasSubstr("none of the 4 samples is left: longer than 2 tokens"));
+  spec_.max_length = 4;
+  spec_.strict = true;
+  EXPECT_THAT(error_text<DataError>([&] { open_or_build_samples(spec_); }),
+              HasSubstr("d: sample 1: 6 tokens: longer than 4 tokens"));
+}
+
+TEST_F(TokenisedFiles, AnIdOfAnotherTokenizerIsNamedWithItsPlace) {
+  write("input_ids", {{11, 12, 13, 0, 0, 0, 0},
+                      {21, 22, 23, 24, 412, 26, 0},
+                      {31, 32, 33, 34, 35, 36, 37},
+                      {41, 42, 43, 44, 45, 46, 0}});
+  spec_.max_length = 7;
+  const auto samples = open_or_build_samples(spec_);
+  EXPECT_THAT(error_text<DataError>([&] { samples.train->get(1); }),
+              HasSubstr("d_packed_input_ids_document.bin: token 4 of sequence 1 is 412, not in the "
+                        "tokenizer's vocabulary: ids are 0 to 265"));
+}
+
+TEST_F(TokenisedFiles, AreCountedBesideRows) {
+  directory_.write("a.jsonl", long_rows(5));
+  spec_.datasets.push_back(directory_ / "a.jsonl");
+  spec_.max_length = 100;
+  const auto samples = open_or_build_samples(spec_);
+  EXPECT_EQ(samples.report.rows_read, 9);
+  EXPECT_EQ(samples.report.rows_kept, 9);
+  EXPECT_EQ(samples.report.lengths.count, 9);
+  EXPECT_EQ(samples.tokenised_beforehand.size(), 1u);
 }
 
 TEST(OpenOrBuildTexts, MakesAMegatronDataSetOnce) {

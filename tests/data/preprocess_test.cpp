@@ -218,21 +218,94 @@ TEST(Preprocess, DoesNothingWhenNothingChanged) {
   EXPECT_TRUE(preprocess(spec, fakes()).up_to_date);
   spec.num_workers = 1;
   EXPECT_TRUE(preprocess(spec, fakes()).up_to_date);
-  spec.append_eod = true;
-  EXPECT_FALSE(preprocess(spec, fakes()).up_to_date);
-  directory.write("a.jsonl", alpaca_rows(11));
-  EXPECT_FALSE(preprocess(spec, fakes()).up_to_date);
   fs::remove(directory / "p_packed_labels_document.bin");
   EXPECT_FALSE(preprocess(spec, fakes()).up_to_date);
   spec.overwrite = true;
   EXPECT_FALSE(preprocess(spec, fakes()).up_to_date);
 }
 
+TEST(Preprocess, ReplacesADataSetOfOtherContentOnlyIfAskedTo) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", alpaca_rows(10));
+  directory.write("t.txt", "some text\n");
+  PreprocessSpec spec = spec_for(directory / "a.jsonl", directory / "p");
+  preprocess(spec, fakes());
+  const auto before = output_bytes(directory / "p");
+  const auto expect_refused = [&](const char* what) {
+    const std::string error = error_text<UsageError>([&] { preprocess(spec, fakes()); });
+    EXPECT_THAT(error, HasSubstr("made from other input or settings")) << what;
+    EXPECT_THAT(error, HasSubstr("a.jsonl: 1 jsonl file")) << what;
+    EXPECT_EQ(output_bytes(directory / "p"), before) << what;
+  };
+  spec.append_eod = true;
+  expect_refused("settings");
+  spec.append_eod = false;
+  spec.inputs = {directory / "t.txt"};
+  expect_refused("another kind");
+  spec.inputs = {directory / "a.jsonl"};
+  directory.write("a.jsonl", alpaca_rows(11));
+  expect_refused("rows");
+  spec.overwrite = true;
+  EXPECT_EQ(preprocess(spec, fakes()).report.rows_read, 11);
+  spec.overwrite = false;
+  EXPECT_TRUE(preprocess(spec, fakes()).up_to_date);
+}
+
+TEST(Preprocess, ReplacesFilesOfAnotherProgramOnlyIfAskedTo) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", alpaca_rows(10));
+  PreprocessSpec spec = spec_for(directory / "a.jsonl", directory / "p");
+  for (const char* damage : {"no manifest", "broken manifest"}) {
+    directory.write("p_packed_labels_document.idx", "mine");
+    if (damage == std::string("broken manifest")) directory.write("p_preprocess.json", "{");
+    EXPECT_THAT(error_text<UsageError>([&] { preprocess(spec, fakes()); }),
+                HasSubstr("p_packed_labels_document.idx exists, and no p_preprocess.json"))
+        << damage;
+    EXPECT_EQ(read_file(directory / "p_packed_labels_document.idx"), "mine") << damage;
+  }
+  spec.overwrite = true;
+  EXPECT_EQ(preprocess(spec, fakes()).report.rows_read, 10);
+}
+
+TEST(Preprocess, FinishesTheFilesThatItsKilledRunHadBegunToWrite) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", alpaca_rows(10));
+  const PreprocessSpec spec = spec_for(directory / "a.jsonl", directory / "p");
+  preprocess(spec, fakes());
+  const auto whole = output_bytes(directory / "p");
+  const Json manifest = read_json_file(directory / "p_preprocess.json");
+  // As a kill between two files leaves it: no manifest, work beside it.
+  fs::remove(directory / "p_preprocess.json");
+  fs::remove(directory / "p_packed_labels_document.bin");
+  const std::string work = ".danlu-p-" + manifest["key"].get<std::string>();
+  directory.write(work + "/0.tokens", "");
+  EXPECT_THAT(error_text<UsageError>([&] { preprocess(spec, fakes()); }), HasSubstr("exists"))
+      << "that work had not begun to write files";
+  directory.write(work + "/may_replace", "");
+  EXPECT_FALSE(preprocess(spec, fakes()).up_to_date);
+  EXPECT_EQ(output_bytes(directory / "p"), whole);
+  EXPECT_FALSE(fs::exists(directory / work));
+}
+
+TEST(Preprocess, RecordsTheTemplateBesideTheFiles) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", alpaca_rows(3));
+  const RecordedTemplate bytes{"bytes", "0000000000000007"};
+  const PreprocessSpec spec = spec_for(directory / "a.jsonl", directory / "p");
+  EXPECT_EQ(preprocess(spec, fakes()).recorded_template, bytes);
+  EXPECT_EQ(preprocess(spec, fakes()).recorded_template, bytes) << "up to date";
+  EXPECT_EQ(read_recorded_template(directory / "p"), bytes);
+  directory.write("p_packed_labels_document.bin", "of another program");
+  EXPECT_EQ(read_recorded_template(directory / "p"), RecordedTemplate{});
+  EXPECT_EQ(read_recorded_template(directory / "q"), RecordedTemplate{});
+}
+
 TEST(Preprocess, MalformedInputLeavesTheOldFilesAndNothingElse) {
   const TestDirectory directory;
   directory.write("a.jsonl", alpaca_rows(10));
-  const PreprocessSpec spec = spec_for(directory / "a.jsonl", directory / "out/p");
+  PreprocessSpec spec = spec_for(directory / "a.jsonl", directory / "out/p");
   preprocess(spec, fakes());
+  spec.overwrite = true;
   const auto before = output_bytes(directory / "out/p");
   directory.write("a.jsonl", alpaca_rows(3000) + "{\"instruction\": \n");
   EXPECT_THAT(error_text<DataError>([&] { preprocess(spec, fakes()); }),
@@ -254,8 +327,9 @@ TEST(Preprocess, RefusesAnObjectThatHasAKeyTwice) {
   for (int i = 0; i < 70; ++i) before += good + "\n";
   const auto error_for = [&](const std::string& row) {
     directory.write("a.jsonl", before + row + "\n");
-    return error_text<DataError>(
-        [&] { preprocess(spec_for(directory / "a.jsonl", directory / "p"), fakes()); });
+    PreprocessSpec spec = spec_for(directory / "a.jsonl", directory / "p");
+    spec.overwrite = true;
+    return error_text<DataError>([&] { preprocess(spec, fakes()); });
   };
   EXPECT_EQ(error_for(good), "");
   EXPECT_THAT(error_for(R"({"instruction":"a","output":"x","input":"","output":"y"})"),
@@ -318,6 +392,12 @@ TEST(Preprocess, MergesDataSetsByKey) {
   const auto merged =
       merge_preprocessed(directory / "parts", "text_document", directory / "out/all");
   EXPECT_EQ(merged, directory / "out/all_text_document");
+  const auto again = [&](bool overwrite) {
+    merge_preprocessed(directory / "parts", "text_document", directory / "out/all", overwrite);
+  };
+  EXPECT_THAT(error_text<UsageError>([&] { again(false); }),
+              HasSubstr("all_text_document.bin exists"));
+  again(true);
   EXPECT_THAT(sequences_of(merged.string()), ElementsAre(std::vector{kX}, std::vector{kY, kY}));
   EXPECT_THAT(error_text<DataError>(
                   [&] { merge_preprocessed(directory / "parts", "labels", directory / "out/x"); }),

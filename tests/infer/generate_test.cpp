@@ -276,5 +276,70 @@ TEST(GenerationDefaults, ReadsTheFileAndTreatsTemperatureZeroAsGreedy) {
   EXPECT_EQ(with({{"top_p", 7}}).sampling.top_p, 1.0);
 }
 
+TEST(GenerationDefaults, NamesEveryKeyThatWouldChangeAnswersAndIsNotBuilt) {
+  const std::filesystem::path dir =
+      std::filesystem::path(testing::TempDir()) / "danlu_generation_keys";
+  std::filesystem::create_directories(dir);
+  write_json_file(dir / "config.json", {{"model_type", "llama"},
+                                        {"vocab_size", 8},
+                                        {"hidden_size", 8},
+                                        {"intermediate_size", 8},
+                                        {"num_hidden_layers", 1},
+                                        {"num_attention_heads", 2},
+                                        {"max_position_embeddings", 8}});
+  const auto warnings_of = [&](const Json& json) {
+    write_json_file(dir / "generation_config.json", json);
+    testing::internal::CaptureStderr();
+    load_generation_defaults(dir);
+    return testing::internal::GetCapturedStderr();
+  };
+  using testing::HasSubstr;
+  const std::string all = warnings_of({{"no_repeat_ngram_size", 3},
+                                       {"min_new_tokens", 5},
+                                       {"bad_words_ids", {{1, 2}}},
+                                       {"max_length", 4096}});
+  EXPECT_THAT(all, HasSubstr("generation_config.json: no_repeat_ngram_size 3 is not built in: "
+                             "answers may differ from Hugging Face's"));
+  EXPECT_THAT(all, HasSubstr("min_new_tokens 5"));
+  EXPECT_THAT(all, HasSubstr("bad_words_ids [[1,2]]"));
+  EXPECT_THAT(all, HasSubstr("max_length 4096 is not built in: --max_new_tokens bounds"));
+  // Defaults, keys without influence and max_length beside max_new_tokens.
+  EXPECT_EQ(warnings_of({{"no_repeat_ngram_size", 0},
+                         {"typical_p", 1},
+                         {"bad_words_ids", nullptr},
+                         {"suppress_tokens", Json::array()},
+                         {"transformers_version", "4.44.0"},
+                         {"_from_model_config", true},
+                         {"pad_token_id", 0},
+                         {"use_cache", false},
+                         {"early_stopping", true},
+                         {"length_penalty", 2.0},
+                         {"max_length", 4096},
+                         {"max_new_tokens", 100}}),
+            "");
+}
+
+TEST(GenerationDefaults, ReadsWhenBeamsStop) {
+  const std::filesystem::path dir =
+      std::filesystem::path(testing::TempDir()) / "danlu_generation_early";
+  std::filesystem::create_directories(dir);
+  write_json_file(dir / "config.json", {{"model_type", "llama"},
+                                        {"vocab_size", 8},
+                                        {"hidden_size", 8},
+                                        {"intermediate_size", 8},
+                                        {"num_hidden_layers", 1},
+                                        {"num_attention_heads", 2},
+                                        {"max_position_embeddings", 8}});
+  const auto with = [&](const Json& value) {
+    write_json_file(dir / "generation_config.json", {{"early_stopping", value}});
+    return load_generation_defaults(dir).sampling.early_stopping;
+  };
+  EXPECT_EQ(with(nullptr), EarlyStopping::kHeuristic);
+  EXPECT_EQ(with(false), EarlyStopping::kHeuristic);
+  EXPECT_EQ(with(true), EarlyStopping::kWhenFull);
+  EXPECT_EQ(with("never"), EarlyStopping::kNever);
+  EXPECT_THROW(with("always"), ModelError);
+}
+
 }  // namespace generate_test
 }  // namespace danlu::infer

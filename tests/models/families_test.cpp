@@ -300,6 +300,24 @@ TEST(Rope, EveryScalingFollowsItsFormula) {
   }
 }
 
+// Hugging Face asks whether both are true, and 0 is not: 0.1 ln(40) + 1 then.
+TEST(Rope, AnMscaleOfZeroCountsAsMissing) {
+  const auto factor = [](Json mscale, Json all_dim) {
+    const auto model = tiny("llama", {{"rope_scaling",
+                                       {{"type", "yarn"},
+                                        {"factor", 40.0},
+                                        {"mscale", std::move(mscale)},
+                                        {"mscale_all_dim", std::move(all_dim)},
+                                        {"original_max_position_embeddings", 8}}}});
+    return rope_attention_factor(model->config());
+  };
+  constexpr double kPlain = 1.3688879454113936;
+  EXPECT_NEAR(factor(.707, 0), kPlain, 1e-12);
+  EXPECT_NEAR(factor(0, .707), kPlain, 1e-12);
+  EXPECT_NEAR(factor(0, 0), kPlain, 1e-12);
+  EXPECT_NEAR(factor(.707, .707), 1, 1e-12);
+}
+
 TEST(LossScale, GradScaleLeavesGradientsRight) {
   const auto model = tiny("qwen2");
   const auto plain = gradients(*model, rows(), 1.0 / 11);

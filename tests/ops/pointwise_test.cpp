@@ -173,6 +173,9 @@ TEST(Dropout, MaskIsAFunctionOfTheSeedAndKeepsTheMean) {
   EXPECT_FALSE(at::equal(y, ops::dropout(x, 0.25, 8)));
   EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.03);
   EXPECT_NEAR((y == 0).to(at::kFloat).mean().item<double>(), 0.25, 0.02);
+  const at::Tensor half = ops::dropout(x.to(at::kHalf), 0.25, 7);
+  EXPECT_EQ(half.scalar_type(), at::kHalf);
+  EXPECT_TRUE(at::equal(half.ne(0), y.ne(0)));
   EXPECT_THAT(message_of([&] { ops::dropout(x, 1.0, 1); }), HasSubstr("[0, 1)"));
 }
 

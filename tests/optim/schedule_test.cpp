@@ -99,6 +99,29 @@ TEST(Schedule, DeepSpeedWarmupDecayEndsAtZero) {
   EXPECT_EQ(learning_rate_at(config, 8), 0.0);
 }
 
+// DeepSpeed: rate = min + (max - min) * (total - step) / (total - max(2, warmup)).
+TEST(Schedule, DeepSpeedWarmupDecayEndsAtTheRateThatTheWarmupStartsFrom) {
+  ScheduleConfig config = make(ScheduleKind::kWarmupDecayLr, 2, 10);
+  config.lr = 1e-3;
+  config.start_lr = 5e-4;
+  EXPECT_NEAR(learning_rate_at(config, 0), 5e-4, 1e-18);
+  EXPECT_NEAR(learning_rate_at(config, 2), 1e-3, 1e-18);
+  EXPECT_NEAR(learning_rate_at(config, 9), 5.625e-4, 1e-18);
+  EXPECT_NEAR(learning_rate_at(config, 10), 5e-4, 1e-18);
+  EXPECT_NEAR(learning_rate_at(config, 99), 5e-4, 1e-18);
+}
+
+TEST(Schedule, DeepSpeedDecaysOverWhatAWarmupOfTwoLeaves) {
+  for (const int64_t warmup : {0, 1, 2}) {
+    const ScheduleConfig config = make(ScheduleKind::kWarmupDecayLr, warmup, 10);
+    EXPECT_EQ(learning_rate_at(config, 1), 0.5) << warmup;
+    EXPECT_EQ(learning_rate_at(config, 2), 1.0) << warmup;
+    EXPECT_EQ(learning_rate_at(config, 8), 0.25) << warmup;
+  }
+  // Total steps within the warm-up: DeepSpeed divides by at least 1.
+  EXPECT_EQ(learning_rate_at(make(ScheduleKind::kWarmupDecayLr, 4, 3), 4), 0.0);
+}
+
 TEST(Schedule, UnknownNameSuggestsTheNearest) {
   try {
     schedule_from_name("cosin");

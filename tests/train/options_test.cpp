@@ -42,7 +42,7 @@ TEST_F(TrainOptions, StanfordAlpacaCommandLine) {
   EXPECT_EQ(config.tuner, Tuner::kFull);
   EXPECT_EQ(config.precision, Precision::kF16);
   EXPECT_EQ(config.recompute, models::Recompute::kFull);
-  EXPECT_EQ(config.data.template_name, "alpaca");
+  EXPECT_EQ(config.data.template_name, "stanford_alpaca");
   EXPECT_EQ(config.batch.micro_batch_size, 2);
   EXPECT_EQ(accumulation_of(config.batch), 8);
   EXPECT_EQ(config.adamw.beta2, 0.999);
@@ -206,10 +206,44 @@ TEST_F(TrainOptions, TheBestModelNeedsCheckpointsAndEvaluations) {
               HasSubstr("needs evaluations"));
 }
 
-TEST_F(TrainOptions, TheModelItselfIsNotOverwritten) {
-  EXPECT_THAT(refusal("sft", {"--output_dir", (directory_ / "model").string(),
-                              "--overwrite_output_dir", "true"}),
-              HasSubstr("is the model itself"));
+TEST_F(TrainOptions, MegatronsWarmupFractionIsOfTheDecay) {
+  const std::vector<std::string> line = {"--train-iters", "20", "--lr-decay-iters", "10"};
+  const auto warmup = [&](const char* flag) {
+    return plan_run(with("pretrain", line + std::vector<std::string>{flag, "0.2"}), 100,
+                    data::LastBatch::kWrap)
+        .schedule.warmup_steps;
+  };
+  EXPECT_EQ(warmup("--lr-warmup-fraction"), 2);
+  EXPECT_EQ(warmup("--warmup_ratio"), 4);
+}
+
+TEST_F(TrainOptions, WhatHasNoEffectIsSaid) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--save_dtype", "fp32"}, "--save_dtype has no effect with --tuner lora"},
+      {{"--tuner", "full", "--lora_rank", "4"}, "--lora_rank has no effect with --tuner full"},
+      {{"--warmup_steps", "1", "--warmup_ratio", "0.9"},
+       "--warmup_ratio has no effect with --warmup_steps"},
+      {{"--lr_power", "2"}, "--lr_power has no effect with --lr_scheduler cosine"},
+      {{"--max_steps", "3", "--train_samples", "64"},
+       "--train_samples has no effect with --max_steps"},
+      {{"--save_strategy", "no", "--save_steps", "1"},
+       "--save_steps has no effect with --save_strategy no"},
+      {{"--hysteresis", "3"}, "--hysteresis has no effect in bf16"},
+      {{"--eod_mask_loss", "true"}, "--eod_mask_loss has no effect in sft"},
+      {{"--model_type", "qwen-7b"}, "--model_type has no effect where the model"}};
+  for (const auto& [line, notice] : cases) EXPECT_THAT(notices("sft", line), HasSubstr(notice));
+  EXPECT_THAT(notices("sft", {"--max_steps", "3", "--fp16", "true", "--hysteresis", "3"}),
+              testing::Not(HasSubstr("no effect")));
+}
+
+TEST_F(TrainOptions, LoadNamesTheWeightsAndModelThenTheTokenizer) {
+  fs::create_directories(directory_ / "weights");
+  write_json_file(directory_ / "weights" / "config.json", test::tiny_config_json());
+  std::ofstream(directory_ / "weights" / "model.safetensors") << "unread";
+  const TrainConfig config = with("sft", {"--load", (directory_ / "weights").string()});
+  EXPECT_EQ(config.model.directory, directory_ / "weights");
+  EXPECT_EQ(config.model.tokenizer, directory_ / "model");
+  EXPECT_THAT(refusal<ModelError>("sft", {"--load", "/nowhere/at/all"}), HasSubstr("/nowhere"));
 }
 
 TEST_F(TrainOptions, ShortModelNamesAreLookedUpInTheLocalCaches) {

@@ -249,10 +249,8 @@ TEST_F(Resume, Fp16AfterKillIsBitExactWithItsLossScale) {
   const Json state = final_state(whole);
   EXPECT_GT(state.at("skipped_steps").get<int64_t>(), 3) << "the scale was never in question";
   std::set<double> scales;
-  for (const auto& [step, scale] :
-       read_metrics(whole.directory / "whole" / "logging.jsonl")["loss_scale"]) {
-    scales.insert(scale);
-  }
+  const auto metrics = read_metrics(whole.directory / "whole" / "logging.jsonl");
+  for (const auto& [step, scale] : metrics.at("loss_scale")) scales.insert(scale);
   EXPECT_GT(scales.size(), 3u);
 }
 
@@ -333,6 +331,34 @@ TEST_F(Resume, ACompleteRunIsNotRepeated) {
   ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
   EXPECT_NE(log_of(job_).find("this run is complete"), std::string::npos);
   EXPECT_EQ(fs::last_write_time(job_.directory / "run" / "model.safetensors"), before);
+}
+
+TEST_F(Resume, ARunNamedInPlaceOfACheckpointIsPointedOut) {
+  job_.steps = 5;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  job_.resume = (job_.directory / "run").string();
+  EXPECT_EQ(run_to_end(job_), 2);
+  EXPECT_NE(log_of(job_).find("a run, not one of its checkpoints"), std::string::npos)
+      << log_of(job_);
+}
+
+TEST_F(Resume, AnotherRunsCheckpointIsNotMixedWithThoseOfTheDirectory) {
+  job_.steps = 10;
+  job_.load_best = true;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  Job other = job_;
+  other.output = "other";
+  other.steps = 15;
+  other.resume = (job_.directory / "run" / "checkpoint-10").string();
+  ASSERT_EQ(run_to_end(other), 0) << log_of(other);
+  // Its best is one of its own steps, though step 10 may have been better.
+  const Json state = read_json_file(job_.directory / "other" / "last" / "trainer_state.json");
+  EXPECT_EQ(state.at("best_global_step"), 15);
+  Job third = other;
+  third.output = "run";
+  third.resume = (job_.directory / "other" / "checkpoint-15").string();
+  EXPECT_EQ(run_to_end(third), 2) << log_of(third);
+  EXPECT_NE(log_of(third).find("holds checkpoints of an earlier run"), std::string::npos);
 }
 
 TEST_F(Resume, AnotherModelOfTheSameShapeIsAnotherRun) {

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "train/run.h"
 #include "train/support.h"
@@ -94,16 +96,65 @@ TEST_F(Versions, AnUnfinishedRunIsLeftAloneWhereItCannotBeGoneOnWith) {
   EXPECT_EQ(chosen(config()), "v4") << "no complete checkpoint is left";
 }
 
+TEST_F(Versions, ADirectoryThatIsNoRunIsNotCleared) {
+  const fs::path own = folder_ / "own";
+  fs::create_directories(own);
+  for (const char* file : {"tokenizer.json", "config.json", "logging.jsonl"})
+    std::ofstream(own / file) << "{}";
+  clear_run_directory(own);
+  for (const char* file : {"tokenizer.json", "config.json", "logging.jsonl"})
+    EXPECT_TRUE(fs::exists(own / file)) << file;
+}
+
 TEST_F(Versions, ClearingADirectoryKeepsWhatNoRunWrote) {
   const fs::path run_dir = folder_ / "runs" / "v3-20260101-000000";
   for (const char* own : {"notes.txt", "model.py", "checkpoint-notes"})
     std::ofstream(run_dir / own) << "the user's own";
+  fs::create_directories(run_dir / "checkpoint-500");
+  std::ofstream(run_dir / "checkpoint-500" / "optimizer.pt") << "of another program";
   clear_run_directory(run_dir);
+  EXPECT_TRUE(fs::exists(run_dir / "checkpoint-500" / "optimizer.pt"));
   for (const char* own : {"notes.txt", "model.py", "checkpoint-notes"})
     EXPECT_TRUE(fs::exists(run_dir / own)) << own;
   for (const char* old : {"adapter_model.safetensors", "adapter_config.json", "DONE",
                           "checkpoint-1", "last", "logging.jsonl", "all_results.json"})
     EXPECT_FALSE(fs::exists(run_dir / old)) << old;
+}
+
+TEST_F(Versions, WhatTheRunReadsIsNotOverwritten) {
+  const fs::path run_dir = folder_ / "runs" / "v3-20260101-000000";
+  TrainConfig again = config();
+  again.output.directory = run_dir;
+  again.output.overwrite = true;
+  EXPECT_NO_THROW(refuse_to_clear_inputs(again));
+  const auto refused = [&](const std::function<void(TrainConfig&)>& change) {
+    TrainConfig changed = again;
+    change(changed);
+    EXPECT_THROW(refuse_to_clear_inputs(changed), UsageError);
+    changed.output.overwrite = false;
+    EXPECT_NO_THROW(refuse_to_clear_inputs(changed));
+  };
+  refused([&](TrainConfig& c) { c.model.adapter = run_dir / "checkpoint-1"; });
+  refused([&](TrainConfig& c) { c.model.adapter = run_dir / "last"; });
+  refused([&](TrainConfig& c) { c.model.adapter = run_dir; });
+  refused([&](TrainConfig& c) { c.model.directory = run_dir / "checkpoint-1"; });
+  refused([&](TrainConfig& c) { c.model.tokenizer = run_dir / "checkpoint-1"; });
+  refused([&](TrainConfig& c) { c.output.resume = (run_dir / "checkpoint-1").string(); });
+  std::ofstream(run_dir / "val_dataset.jsonl") << "{}";
+  refused(
+      [&](TrainConfig& c) { c.data.train = {(run_dir / "val_dataset.jsonl").string() + "#3"}; });
+}
+
+TEST_F(Versions, PublishingLeavesNoWeightsOfAnEarlierModel) {
+  const fs::path run_dir = folder_ / "runs" / "v3-20260101-000000";
+  for (const char* stale :
+       {"model.safetensors", "model.safetensors.index.json", "model-00001-of-00002.safetensors"})
+    std::ofstream(run_dir / stale) << "stale";
+  publish_model(run_dir / "checkpoint-1", run_dir);
+  for (const char* stale :
+       {"model.safetensors", "model.safetensors.index.json", "model-00001-of-00002.safetensors"})
+    EXPECT_FALSE(fs::exists(run_dir / stale)) << stale;
+  EXPECT_TRUE(fs::exists(run_dir / "adapter_model.safetensors"));
 }
 
 }  // namespace run_dir_test

@@ -209,7 +209,14 @@ TEST(PeftErrors, SayWhichKeyAndWhy) {
   EXPECT_THAT(error_in({{"rank_pattern", {{"q", "x"}}}}),
               HasSubstr("rank_pattern must be an object of numbers"));
   EXPECT_THAT(error_in({{"rank_pattern", {{"q", 0}}}}),
-              HasSubstr("rank_pattern of q must be at least 1"));
+              HasSubstr("rank_pattern of q must be a whole number from 1, got 0"));
+  EXPECT_THAT(error_in({{"rank_pattern", {{"q", 8.5}}}}),
+              HasSubstr("rank_pattern of q must be a whole number from 1, got 8.5"));
+  EXPECT_THAT(error_in({{"rank_pattern", {{"q", 1e30}}}}),
+              HasSubstr("rank_pattern of q must be a whole number from 1, got 1e+30"));
+  EXPECT_EQ(parse({{"rank_pattern", {{"q", 4.0}}}}).rank_of("q"), 4);
+  EXPECT_THAT(error_in({{"layers_to_transform", {1.5}}}),
+              HasSubstr("layers_to_transform must be a whole number or a list of them"));
   EXPECT_THAT(error_in({{"use_qalora", true}}), HasSubstr("use_qalora must be unset"));
   EXPECT_THAT(error_in({{"trainable_token_indices", {1}}}),
               HasSubstr("trainable_token_indices must be unset"));

@@ -7,7 +7,7 @@ namespace {
 
 ModelConfig parse_mistral(const Json& config_json) {
   ModelConfig model =
-      parse_decoder(config_json, "mistral", {.norm_eps = 1e-6, .max_positions = 4096 * 32});
+      parse_decoder(config_json, "mistral", {.norm_eps = 1e-6, .max_positions = 131072});
   const ConfigReader config(config_json);
   // Missing means 4096, null means none: the class default and what later releases write.
   const bool is_null = config.mentions("sliding_window") && !config.has("sliding_window");

@@ -17,8 +17,9 @@ OptionTable infer_options() {
              .group = "Input"},
             {.name = "dataset",
              .type = OptionType::kList,
-             .help = "data sets to answer (any format that training reads), or text files with one "
-                     "prompt per line, - for standard input",
+             .help = "data sets to answer (any format that training reads; the last answer of a "
+                     "row may "
+                     "be missing), or text files with one prompt per line, - for standard input",
              .aliases = {"val_dataset", "input", "input_file", "eval_dataset"},
              .group = "Input"},
             {.name = "load_dataset_config",
@@ -47,8 +48,14 @@ OptionTable infer_options() {
              .aliases = {"no_chat_template"},
              .group = "Input"},
             {.name = "output",
-             .help = "write answers to this .jsonl file",
+             .help = "write answers to this .jsonl file, row by row (to FILE.partial until all are "
+                     "done); a prompt that cannot be answered, too long say, gets an \"error\"",
              .aliases = {"result_path", "output_file"},
+             .group = "Output"},
+            {.name = "overwrite",
+             .type = OptionType::kBool,
+             .default_text = "false",
+             .help = "replace an existing file",
              .group = "Output"},
             {.name = "batch_size",
              .type = OptionType::kInt,

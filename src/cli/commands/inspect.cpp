@@ -208,7 +208,7 @@ void inspect_run(const fs::path& run) {
 std::string dataset_prefix(const fs::path& path) {
   const std::string text = path.string();
   const bool by_file = path.extension() == ".idx" || path.extension() == ".bin";
-  const std::string prefix = by_file ? text.substr(0, text.size() - 4) : text;
+  std::string prefix = by_file ? text.substr(0, text.size() - 4) : text;
   for (const char* ending : {".idx", "_packed_input_ids_document.idx", "_text_document.idx"}) {
     if (fs::exists(prefix + ending)) return prefix;
   }

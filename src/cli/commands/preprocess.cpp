@@ -113,7 +113,7 @@ std::vector<OptionSpec> output_options() {
       {.name = "overwrite_cache",
        .type = OptionType::kBool,
        .default_text = "false",
-       .help = "do the work again although nothing changed",
+       .help = "replace other data at --output-prefix; do the work again although nothing changed",
        .aliases = {"overwrite"},
        .group = group},
       {.name = "merge_group_keys",
@@ -126,7 +126,7 @@ std::vector<OptionSpec> output_options() {
 
 /// Flags of preprocess_data.py that need nothing done here.
 std::vector<OptionSpec> compatible_options() {
-  const auto ignored = [](std::string name, OptionType type, std::string why) {
+  const auto ignored = [](std::string name, OptionType type, const std::string& why) {
     return OptionSpec{.name = std::move(name),
                       .type = type,
                       .help = "accepted; " + why,
@@ -219,8 +219,8 @@ int run_preprocess(const Options& options) {
     const std::vector<std::string> inputs = options.get_list("input");
     if (inputs.size() != 1) throw UsageError("[input] merging takes one directory");
     for (const std::string& key : options.get_list("merge_group_keys")) {
-      const auto output =
-          data::merge_preprocessed(inputs[0], key, options.get_string("output_prefix"));
+      const auto output = data::merge_preprocessed(
+          inputs[0], key, options.get_string("output_prefix"), options.get_bool("overwrite_cache"));
       fmt::print("written   {}.bin, .idx\n", output.string());
     }
     return 0;

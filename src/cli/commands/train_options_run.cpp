@@ -9,7 +9,7 @@ std::vector<OptionSpec> train_run_options() {
       {.name = "stage", .help = "pretrain or sft (default: the verb's)", .group = run},
       {.name = "output_dir",
        .default_text = "output",
-       .help = "runs are written to <output_dir>/<model>/vN-YYYYMMDD-HHMMSS",
+       .help = "where the run is written; without it output/<model>/vN-YYYYMMDD-HHMMSS",
        .aliases = {"save", "o"},
        .group = run},
       {.name = "version_dir",

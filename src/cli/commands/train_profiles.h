@@ -41,7 +41,7 @@ inline const std::map<std::string, ProfileValues>& train_profiles() {
       {"alpaca",
        {{"profile_name", "alpaca"},
         {"tuner", "full"},
-        {"template", "alpaca"},
+        {"template", "stanford_alpaca"},
         {"max_length", "512"},
         {"truncation", "right"},
         {"val_ratio", "0"},

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -8,6 +9,8 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/engine/chat.h"
+#include "cli/engine/infer_flags.h"
+#include "cli/engine/infer_output.h"
 #include "cli/engine/infer_rows.h"
 #include "cli/engine/load_for_inference.h"
 
@@ -16,9 +19,16 @@ namespace {
 
 bool is_interrupted() { return pending_interrupt() != 0; }
 
-void print_text(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+/// Without a template a lone question is a text like any other.
+const std::string& text_to_complete(const Question& question) {
+  const std::vector<text::Message>& messages = question.conversation.messages;
+  if (messages.empty()) return question.plain;
+  if (messages.size() == 1 && messages[0].role == "user") return messages[0].content;
+  throw UsageError(
+      fmt::format("{}: without a chat template this row, a conversation, cannot be answered",
+                  question.place),
+      {"leave out --raw, or name a template with --prompt-type",
+       "请去掉 --raw，或用 --prompt-type 指定对话模板"});
 }
 
 infer::Request request_of(const Question& question, const InferenceModel& loaded,
@@ -39,13 +49,7 @@ infer::Request request_of(const Question& question, const InferenceModel& loaded
     return request;
   }
   if (!loaded.encoder) {
-    if (question.plain.empty() && !question.conversation.messages.empty()) {
-      throw UsageError(
-          fmt::format("{}: the model carries no chat template, and this row is a conversation",
-                      question.place),
-          {"name a template with --prompt-type", "请用 --prompt-type 指定对话模板"});
-    }
-    request.prompt = loaded.tokenizer->encode(question.plain);
+    request.prompt = loaded.tokenizer->encode(text_to_complete(question));
     return request;
   }
   text::Conversation conversation = question.conversation;
@@ -78,43 +82,10 @@ std::string stream_answer(const InferenceModel& loaded, const infer::Request& re
   return answer;
 }
 
-Json result_row(const Question& question, const std::string& answer, infer::FinishReason reason) {
-  Json row = Json::object();
-  if (!question.conversation.messages.empty()) {
-    row["messages"] = Json::array();
-    for (const text::Message& message : question.conversation.messages) {
-      Json one = {{"role", message.role}, {"content", message.content}};
-      for (const auto& [key, value] : message.extra.items()) {
-        // The parts of an Alpaca question: the content already holds them.
-        if (key != "instruction" && key != "input") one[key] = value;
-      }
-      row["messages"].push_back(std::move(one));
-    }
-  } else {
-    row["query"] = question.plain;
-  }
-  row["response"] = answer;
-  if (question.reference) row["labels"] = *question.reference;
-  row["finish_reason"] = reason == infer::FinishReason::kStop     ? "stop"
-                         : reason == infer::FinishReason::kLength ? "length"
-                                                                  : "cancelled";
-  return row;
-}
-
 std::string trimmed(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
-
-/// What is shown on the screen for a row of a data set.
-void print_result(const Question& question, const std::string& answer) {
-  const std::string asked = question.conversation.messages.empty()
-                                ? question.plain
-                                : question.conversation.messages.back().content;
-  print_text(fmt::format("[QUERY] {}\n[RESPONSE] {}\n", asked, answer));
-  if (question.reference) print_text(fmt::format("[LABELS] {}\n", *question.reference));
-  print_text(std::string(50, '-') + "\n");
 }
 
 void report_speed(const infer::GenerationStats& stats, double seconds) {
@@ -124,107 +95,172 @@ void report_speed(const infer::GenerationStats& stats, double seconds) {
             seconds > 0 ? static_cast<double>(stats.new_tokens) / seconds : 0.0);
 }
 
-std::vector<infer::Answer> answer_requests(const InferenceModel& loaded,
-                                           const std::vector<infer::Request>& requests,
-                                           int64_t batch_size, infer::GenerationStats* stats) {
+const char* name_of(infer::FinishReason reason) {
+  switch (reason) {
+    case infer::FinishReason::kStop:
+      return "stop";
+    case infer::FinishReason::kLength:
+      return "length";
+    case infer::FinishReason::kCancelled:
+      break;
+  }
+  return "cancelled";
+}
+
+/// Outcomes come as they are done and leave in the order of the questions.
+class OrderedResults {
+ public:
+  /// `file` may be null: to the screen. Both must outlive this.
+  OrderedResults(const std::vector<Question>& questions, AnswerFile* file)
+      : questions_(questions), file_(file), waiting_(questions.size()) {}
+
+  void put(size_t index, Outcome outcome) {
+    waiting_[index] = std::move(outcome);
+    std::string lines;
+    for (; next_ < waiting_.size() && waiting_[next_]; ++next_) {
+      lines += line_of(questions_[next_], *waiting_[next_]);
+      waiting_[next_].reset();
+    }
+    if (lines.empty()) return;
+    file_ ? file_->add(lines) : print_text(lines);
+  }
+
+  void report_matches() const {
+    if (with_reference_ == 0) return;
+    log::info("exact match: {:.1f}% ({} of {})",
+              100.0 * static_cast<double>(equal_) / static_cast<double>(with_reference_), equal_,
+              with_reference_);
+  }
+
+ private:
+  std::string line_of(const Question& question, const Outcome& outcome) {
+    if (question.reference && outcome.error.empty()) {
+      ++with_reference_;
+      equal_ += trimmed(outcome.answer) == trimmed(*question.reference);
+    }
+    if (!file_) return result_text(question, outcome);
+    return result_row(question, outcome).dump(-1, ' ', false, Json::error_handler_t::replace) +
+           "\n";
+  }
+
+  const std::vector<Question>& questions_;
+  AnswerFile* file_;
+  std::vector<std::optional<Outcome>> waiting_;
+  size_t next_ = 0, with_reference_ = 0, equal_ = 0;
+};
+
+/// Hands over each answer once it is finished; the cancelled ones last.
+void answer_requests(const InferenceModel& loaded, const std::vector<infer::Request>& requests,
+                     int64_t batch_size, infer::GenerationStats* stats,
+                     const infer::OnAnswer& on_answer) {
   ProgressBar bar("infer", requests.size(), "rows");
-  std::vector<infer::Answer> answers;
+  std::vector<bool> is_done(requests.size());
+  uint64_t num_done = 0;
+  const auto finished = [&](size_t index, const infer::Answer& answer) {
+    is_done[index] = true;
+    on_answer(index, answer);
+    bar.update(++num_done);
+  };
   if (!requests.empty() && requests.front().sampling.num_beams > 1) {
-    for (const infer::Request& request : requests) {
-      if (is_interrupted()) {
-        answers.push_back({.ids = {}, .reason = infer::FinishReason::kCancelled});
-        continue;
-      }
-      answers.push_back(infer::beam_search(*loaded.model, request, stats, is_interrupted));
-      bar.update(answers.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      infer::Answer answer{.ids = {}, .reason = infer::FinishReason::kCancelled};
+      if (!is_interrupted())
+        answer = infer::beam_search(*loaded.model, requests[i], stats, is_interrupted);
+      finished(i, answer);
     }
   } else {
-    // A row counts when its first token comes: which rows are finished is known at the end only.
-    std::vector<bool> begun(requests.size());
-    uint64_t num_begun = 0;
-    const auto on_token = [&](size_t index, text::TokenId) {
-      if (!begun[index]) bar.update(++num_begun);
-      begun[index] = true;
-      return true;
-    };
-    answers = infer::generate(*loaded.model, requests, batch_size, on_token, stats, is_interrupted);
-  }
-  bar.finish();
-  return answers;
-}
-
-/// Before any answer is made, so that a bad row late in a file costs no work.
-void check_prompts(const InferenceModel& loaded, const std::vector<Question>& questions,
-                   const std::vector<infer::Request>& requests) {
-  for (size_t i = 0; i < requests.size(); ++i) {
-    try {
-      infer::check_prompt(loaded.model->config(), requests[i].prompt);
-    } catch (const DataError& error) {
-      throw DataError(fmt::format("{}: {}", questions[i].place, error.what()), error.hint());
+    const std::vector<infer::Answer> answers =
+        infer::generate(*loaded.model, requests, batch_size, {}, stats, is_interrupted, finished);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      if (!is_done[i]) on_answer(i, answers[i]);
     }
   }
+  bar.finish();
 }
 
-/// Before any answer is made, so that none is made in vain.
-void require_writable_result(const fs::path& file) {
-  std::error_code error;
-  const bool is_directory = fs::is_directory(file, error);
-  const bool is_missing = error == std::errc::no_such_file_or_directory ||
-                          error == std::errc::not_a_directory;  // judged by the folder's check
-  if (error && !is_missing)
-    throw IoError(fmt::format("[--output] {}: {}", file.string(), error.message()));
-  if (is_directory) {
-    throw UsageError(
-        fmt::format("[--output] {}: is a directory, answers go into a file", file.string()),
-        {"name a .jsonl file in it", "请给出其中的 .jsonl 文件名"});
-  }
-  require_writable_directory(fs::absolute(file).parent_path());
-}
-
-/// Answers took long to make: what cannot be written is printed.
-void write_result(const fs::path& file, const std::string& lines) {
+/// The request, judged before any answer is made. Errors: DataError naming the place.
+infer::Request checked_request(const Question& question, const InferenceModel& loaded,
+                               const infer::SamplingParams& sampling, int64_t max_new_tokens,
+                               uint64_t stream) {
   try {
-    write_file_atomic(file, lines);
-  } catch (const IoError& error) {
-    print_text(lines);
-    throw IoError(fmt::format("{}; the answers were printed instead", error.what()), error.hint());
+    infer::Request request = request_of(question, loaded, sampling, max_new_tokens, stream);
+    infer::check_prompt(loaded.model->config(), request.prompt);
+    return request;
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: {}", question.place, error.what()), error.hint());
   }
-  log::info("answers: {}", file.string());
+}
+
+/// Requests, and which question each belongs to.
+struct Work {
+  std::vector<infer::Request> requests;
+  std::vector<size_t> question_of;
+};
+
+/// Questions that no request can be made of get their outcome at once. Errors: DataError of the
+/// first of them if that leaves none.
+Work plan_work(const std::vector<Question>& questions, const InferenceModel& loaded,
+               const infer::SamplingParams& sampling, int64_t max_new_tokens,
+               std::vector<std::pair<size_t, Outcome>>* done) {
+  Work work;
+  std::optional<DataError> first_problem;
+  size_t num_problems = 0;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    if (questions[i].is_blank) {
+      done->push_back({i, {.answer = "", .finish_reason = "stop", .error = ""}});
+      continue;
+    }
+    try {
+      work.requests.push_back(checked_request(questions[i], loaded, sampling, max_new_tokens, i));
+      work.question_of.push_back(i);
+    } catch (const DataError& error) {
+      if (num_problems++ == 0) first_problem = error;
+      done->push_back({i, {.answer = "", .finish_reason = "error", .error = error.what()}});
+    }
+  }
+  if (work.requests.empty() && first_problem) throw *first_problem;
+  if (first_problem) {
+    log::warning("{} row(s) cannot be answered and are marked \"error\"; the first: {}",
+                 num_problems, first_problem->what());
+  }
+  return work;
 }
 
 void answer_all(const Options& options, const InferenceModel& loaded,
                 const std::vector<Question>& questions, const infer::SamplingParams& sampling,
                 int64_t max_new_tokens) {
-  std::vector<infer::Request> requests;
-  for (size_t i = 0; i < questions.size(); ++i)
-    requests.push_back(request_of(questions[i], loaded, sampling, max_new_tokens, i));
-  check_prompts(loaded, questions, requests);
+  std::vector<std::pair<size_t, Outcome>> done;
+  const Work work = plan_work(questions, loaded, sampling, max_new_tokens, &done);
+  std::optional<AnswerFile> file;
+  if (options.has_value("output")) file.emplace(options.get_string("output"));
+  OrderedResults results(questions, file ? &*file : nullptr);
+  for (auto& [index, outcome] : done) results.put(index, std::move(outcome));
   infer::GenerationStats stats;
-  const std::vector<infer::Answer> answers =
-      answer_requests(loaded, requests, options.get_int("batch_size"), &stats);
-  std::string lines;
-  size_t with_reference = 0, equal = 0;
-  for (size_t i = 0; i < questions.size(); ++i) {
-    const std::string answer = loaded.tokenizer->decode(answers[i].ids, true);
-    if (questions[i].reference) {
-      ++with_reference;
-      equal += trimmed(answer) == trimmed(*questions[i].reference);
-    }
-    if (options.has_value("output")) {
-      lines += result_row(questions[i], answer, answers[i].reason)
-                   .dump(-1, ' ', false, Json::error_handler_t::replace) +
-               "\n";
-    } else {
-      print_result(questions[i], answer);
-    }
-  }
-  if (options.has_value("output")) write_result(options.get_string("output"), lines);
+  answer_requests(loaded, work.requests, options.get_int("batch_size"), &stats,
+                  [&](size_t index, const infer::Answer& answer) {
+                    results.put(work.question_of[index],
+                                {.answer = loaded.tokenizer->decode(answer.ids, true),
+                                 .finish_reason = name_of(answer.reason),
+                                 .error = ""});
+                  });
+  if (file) file->finish();
   report_speed(stats, stats.prefill_s + stats.decode_s);
-  if (with_reference > 0) {
-    log::info("exact match: {:.1f}% ({} of {})",
-              100.0 * static_cast<double>(equal) / static_cast<double>(with_reference), equal,
-              with_reference);
+  results.report_matches();
+}
+
+/// --prompt alone: the bare answer on stdout.
+void answer_one(const Options& options, const InferenceModel& loaded, const Question& question,
+                const infer::SamplingParams& sampling, int64_t max_new_tokens) {
+  const infer::Request request = checked_request(question, loaded, sampling, max_new_tokens, 0);
+  infer::GenerationStats stats;
+  if (sampling.num_beams == 1 && options.get_bool("stream")) {
+    stream_answer(loaded, request, &stats);
+  } else {
+    answer_requests(loaded, {request}, 1, &stats, [&](size_t, const infer::Answer& answer) {
+      print_text(loaded.tokenizer->decode(answer.ids, true) + "\n");
+    });
   }
+  report_speed(stats, stats.prefill_s + stats.decode_s);
 }
 
 /// MindSpeed's --task names a decoding mode.
@@ -232,6 +268,22 @@ void apply_task(const std::string& task, infer::SamplingParams& sampling) {
   if (task == "greedy" || task == "beam_search") sampling.do_sample = false;
   if (task == "do_sample" || task == "beam_search_with_sampling") sampling.do_sample = true;
   if (task.rfind("beam_search", 0) == 0 && sampling.num_beams < 2) sampling.num_beams = 2;
+}
+
+/// The data sets, and what the model, adapter and template are read from.
+std::vector<fs::path> files_read(const Options& options, const ModelLocation& where,
+                                 std::vector<fs::path> files) {
+  for (const char* name : {"prompt_type", "prompt_type_path"}) {
+    if (options.has_value(name)) files.push_back(options.get_string(name));
+  }
+  std::error_code ignored;
+  for (const fs::path& directory : {where.model, where.adapter, where.record}) {
+    for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+      // Answers may well lie beside a model.
+      if (entry.path().extension() != ".jsonl") files.push_back(entry.path());
+    }
+  }
+  return files;
 }
 
 }  // namespace
@@ -243,31 +295,34 @@ int run_infer(const Options& options) {
   const bool chat =
       task == "chat" || (!options.has_value("prompt") && !options.has_value("dataset") &&
                          !options.get_bool("load_dataset_config"));
-  std::vector<Question> questions =
-      chat ? std::vector<Question>{} : read_questions(options, where.run_args, checkpoint);
-  if (options.has_value("output")) require_writable_result(options.get_string("output"));
+  Questions found = chat ? Questions{} : read_questions(options, where.run_args, checkpoint);
+  if (!chat && options.has_value("output"))
+    require_usable_output(options, files_read(options, where, std::move(found.files)));
   InferenceModel loaded = load_for_inference(options, where, options.get_bool("raw"));
+  infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
+  apply_task(task, sampling);
+  report_idle_infer_flags(
+      options, {.chat = chat,
+                .data_set = options.has_value("dataset") || options.get_bool("load_dataset_config"),
+                .has_template = loaded.encoder != nullptr,
+                .sampling = sampling});
   if (chat) return run_chat_with(options, loaded);
 
+  std::vector<Question>& questions = found.rows;
   for (Question& question : questions) {
     if (question.prompt_ids.empty()) continue;
     question.plain = loaded.tokenizer->decode(question.prompt_ids);
-    question.reference = loaded.tokenizer->decode(question.reference_ids, true);
+    if (!question.reference_ids.empty())
+      question.reference = loaded.tokenizer->decode(question.reference_ids, true);
   }
   watch_interrupts();
   if (!loaded.encoder && !options.get_bool("raw"))
     log::info("the model carries no chat template: completing the text itself");
-  infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
-  apply_task(task, sampling);
   const int64_t max_new_tokens = max_new_tokens_from(options, loaded.defaults);
-  const bool single = questions.size() == 1 && options.has_value("prompt") &&
-                      !options.has_value("output") && sampling.num_beams == 1;
+  const bool single =
+      questions.size() == 1 && options.has_value("prompt") && !options.has_value("output");
   if (single) {
-    infer::GenerationStats stats;
-    const infer::Request request = request_of(questions[0], loaded, sampling, max_new_tokens, 0);
-    check_prompts(loaded, questions, {request});
-    stream_answer(loaded, request, &stats);
-    report_speed(stats, stats.prefill_s + stats.decode_s);
+    answer_one(options, loaded, questions[0], sampling, max_new_tokens);
   } else {
     answer_all(options, loaded, questions, sampling, max_new_tokens);
   }

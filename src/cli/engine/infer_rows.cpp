@@ -14,10 +14,21 @@
 namespace danlu::cli {
 namespace {
 
-/// The last labelled run is the answer; everything before it the prompt.
+bool is_blank(const std::string& line) {
+  return line.find_first_not_of(" \t\r") == std::string::npos;
+}
+
+Question blank_question() {
+  Question question;
+  question.is_blank = true;
+  return question;
+}
+
+/// The last labelled run is the answer; everything before it the prompt, all of it if none is.
 void split_tokens(const data::TokenRow& row, Question& question) {
   size_t end = row.labels.size();
   while (end > 0 && row.labels[end - 1] == kIgnoreLabel) --end;
+  if (end == 0) end = row.labels.size();
   size_t begin = end;
   while (begin > 0 && row.labels[begin - 1] != kIgnoreLabel) --begin;
   question.prompt_ids.assign(row.ids.begin(), row.ids.begin() + static_cast<std::ptrdiff_t>(begin));
@@ -55,6 +66,11 @@ std::vector<Question> read_dataset(const data::PlannedDataset& planned, int64_t 
     for (const data::RawRow& raw : block) {
       if (limit != 0 && static_cast<int64_t>(questions.size()) >= limit) break;
       const std::string place = places.of(raw.file, raw.index);
+      if (!raw.is_json && is_blank(raw.text)) {
+        questions.push_back(blank_question());
+        questions.back().place = place;
+        continue;
+      }
       data::RowResult result = raw.is_json
                                    ? planned.handler->read(data::parse_row(planned.dataset, raw))
                                    : planned.handler->read_text(raw.text);
@@ -81,9 +97,9 @@ std::vector<Question> read_lines(std::istream& in, int64_t limit) {
   for (int64_t number = 1;
        (limit == 0 || static_cast<int64_t>(questions.size()) < limit) && std::getline(in, line);
        ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     Question question;
-    question.plain = line;
+    question.is_blank = is_blank(line);
+    if (!question.is_blank) question.plain = line;
     question.place = fmt::format("<stdin>:{}", number);
     questions.push_back(std::move(question));
   }
@@ -108,16 +124,18 @@ std::string held_out_file(const std::string& checkpoint_directory, const Json& r
 
 }  // namespace
 
-std::vector<Question> read_questions(const Options& options, const Json& run_args,
-                                     const std::string& checkpoint_directory) {
+Questions read_questions(const Options& options, const Json& run_args,
+                         const std::string& checkpoint_directory) {
   const int64_t limit = std::max<int64_t>(0, options.get_int_or("max_samples", 0));
-  std::vector<Question> questions;
+  Questions found;
+  std::vector<Question>& questions = found.rows;
   if (options.has_value("prompt")) {
     questions.emplace_back();
     questions.back().plain = options.get_string("prompt");
     questions.back().place = "--prompt";
   }
   data::FormatOptions format;
+  format.answers_optional = true;
   if (options.has_value("handler_name")) format.handler_name = options.get_string("handler_name");
   if (options.has_value("columns")) {
     // MindSpeed maps roles to columns, ms-swift columns to roles; both mean the same to the reader.
@@ -134,6 +152,9 @@ std::vector<Question> read_questions(const Options& options, const Json& run_arg
   std::erase(files, "-");
   const std::vector<data::PlannedDataset> plan =
       files.empty() ? std::vector<data::PlannedDataset>{} : data::plan_datasets(files, format);
+  for (const data::PlannedDataset& planned : plan) {
+    for (const data::DataFile& file : planned.dataset.files) found.files.push_back(file.path);
+  }
   auto planned = plan.begin();
   for (const std::string& name : names) {
     std::vector<Question> more =
@@ -141,10 +162,12 @@ std::vector<Question> read_questions(const Options& options, const Json& run_arg
     questions.insert(questions.end(), std::make_move_iterator(more.begin()),
                      std::make_move_iterator(more.end()));
   }
-  if (questions.empty() && (!names.empty())) {
+  const bool is_useless = std::all_of(questions.begin(), questions.end(),
+                                      [](const Question& question) { return question.is_blank; });
+  if (is_useless && !names.empty()) {
     throw DataError(fmt::format("[--dataset] {}: no usable row", names.front()));
   }
-  return questions;
+  return found;
 }
 
 }  // namespace danlu::cli

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "base/options.h"
 #include "text/conversation.h"
 
@@ -19,11 +20,18 @@ struct Question {
   std::optional<std::string> reference;      ///< the data set's own answer
   std::vector<text::TokenId> reference_ids;  ///< the same for tokenised rows
   std::string place;                         ///< file:line
+  bool is_blank = false;  ///< an empty line of a text file: its answer is empty too
 };
 
-/// Everything --prompt, --dataset and --load_dataset_config name, in order.
-/// Errors: DataError if nothing usable is found; those of the readers.
-std::vector<Question> read_questions(const Options& options, const Json& run_args,
-                                     const std::string& checkpoint_directory);
+struct Questions {
+  std::vector<Question> rows;
+  std::vector<fs::path> files;  ///< what they were read from
+};
+
+/// Everything --prompt, --dataset and --load_dataset_config name, in order. A data set's last
+/// answer is its reference, and may be missing. Text files give a question for every line. Errors:
+/// DataError if nothing usable is found; those of the readers.
+Questions read_questions(const Options& options, const Json& run_args,
+                         const std::string& checkpoint_directory);
 
 }  // namespace danlu::cli

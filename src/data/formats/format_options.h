@@ -17,6 +17,9 @@ struct FormatOptions {
   Json columns = Json::object();
   /// Columns that hold pre-training texts; given: every row is plain text.
   std::vector<std::string> json_keys = {};
+  /// Rows are questions: an answer may be missing (or empty), as where a model is to give it. Not
+  /// part of to_json(): such rows are never cached.
+  bool answers_optional = false;
 
   bool operator==(const FormatOptions&) const = default;
   /// All of it as JSON: part of cache keys.

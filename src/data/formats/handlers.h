@@ -12,6 +12,7 @@ namespace danlu::data {
 /// Columns of single-turn rows; a role that the data set lacks is "".
 struct PairColumns {
   std::string prompt, query, response, system, history, tools;
+  bool answers_optional = false;  ///< as in FormatOptions
 };
 /// format: kAlpaca or kQueryResponse; the question is prompt + "\n" + query, empty parts left out.
 std::unique_ptr<RowHandler> make_pair_handler(RowFormat format, PairColumns columns);
@@ -21,6 +22,7 @@ struct MessageTags {
   std::string messages = "conversations", system = "system", tools = "tools";
   std::string role = "from", content = "value";
   std::string user, assistant, observation, function, system_role;  ///< "": all usual names
+  bool answers_optional = false;                                    ///< as in FormatOptions
 };
 /// format: kShareGpt or kMessages.
 std::unique_ptr<RowHandler> make_messages_handler(RowFormat format, MessageTags tags);
@@ -29,6 +31,7 @@ std::unique_ptr<RowHandler> make_text_handler(std::vector<std::string> columns);
 
 struct TokenColumns {
   std::string ids = "input_ids", labels = "labels", attention_mask = "attention_mask";
+  bool answers_optional = false;  ///< as in FormatOptions: ids without labels are all prompt
 };
 std::unique_ptr<RowHandler> make_token_handler(TokenColumns columns);
 

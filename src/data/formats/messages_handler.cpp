@@ -71,6 +71,7 @@ class MessagesHandler : public RowHandler {
     for (const Json& message : *list) {
       if (!add_message(message, &conversation.messages, &problem)) return problem;
     }
+    if (tags_.answers_optional) drop_empty_answer(&conversation.messages);
     if (is_lone_answer(conversation)) {
       // ms-swift's way to write a pre-training text.
       return Row(TextRow{{conversation.messages.back().content}});
@@ -83,6 +84,14 @@ class MessagesHandler : public RowHandler {
   static bool is_lone_answer(const text::Conversation& conversation) {
     return conversation.messages.size() == 1 && conversation.messages[0].role == "assistant" &&
            !conversation.messages[0].extra.contains("tool_calls");
+  }
+
+  /// {"role": "assistant", "content": ""} at the end: the place where an answer is to stand.
+  static void drop_empty_answer(std::vector<text::Message>* messages) {
+    if (messages->size() < 2) return;
+    const text::Message& last = messages->back();
+    if (last.role == "assistant" && last.content.empty() && !last.extra.contains("tool_calls"))
+      messages->pop_back();
   }
 
   Speaker speaker_of(const std::string& role) const {
@@ -137,12 +146,12 @@ class MessagesHandler : public RowHandler {
         has_answer = true;
       }
     }
-    if (!has_question || !has_answer) {
+    if (!has_question || (!has_answer && !tags_.answers_optional)) {
       *problem = {fmt::format("a message has no \"{}\"", tags_.role), ""};
       return false;
     }
     messages->push_back({"user", std::move(question)});
-    messages->push_back({"assistant", std::move(answer)});
+    if (has_answer) messages->push_back({"assistant", std::move(answer)});
     return true;
   }
 
@@ -218,8 +227,9 @@ class MessagesHandler : public RowHandler {
     return true;
   }
 
-  /// [system] then questions (or tool results) and answers in turn, an answer last.
-  static bool check_order(const std::vector<text::Message>& messages, RowProblem* problem) {
+  /// [system] then questions (or tool results) and answers in turn, an answer last unless answers
+  /// are optional.
+  bool check_order(const std::vector<text::Message>& messages, RowProblem* problem) const {
     const auto out_of_order = [&](size_t at, const char* rule) {
       *problem = {"roles out of order",
                   fmt::format("message {} is \"{}\": {}", at + 1, messages[at].role, rule)};
@@ -251,6 +261,7 @@ class MessagesHandler : public RowHandler {
       before = role;
     }
     if (before == "assistant") return true;
+    if (tags_.answers_optional && (before == "user" || before == "tool")) return true;
     *problem = messages.empty() ? RowProblem{"no messages", ""}
                                 : RowProblem{"the last message is not an answer",
                                              fmt::format("got \"{}\"", messages.back().role)};

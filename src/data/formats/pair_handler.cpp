@@ -33,7 +33,8 @@ class PairHandler : public RowHandler {
         !text_of(row, columns_.system, &system, &problem)) {
       return problem;
     }
-    if (!find_value(row, columns_.response)) return missing_column(columns_.response);
+    if (!columns_.answers_optional && !find_value(row, columns_.response))
+      return missing_column(columns_.response);
     text::Conversation conversation;
     if (!read_tools(row, columns_.tools, &conversation.tools, &problem)) return problem;
     auto& messages = conversation.messages;
@@ -44,14 +45,14 @@ class PairHandler : public RowHandler {
     if (!question.empty() && !query.empty()) question += "\n";
     question += query;
     if (question.empty()) return RowProblem{"empty question", ""};
-    if (response.empty()) return RowProblem{"empty answer", ""};
+    if (response.empty() && !columns_.answers_optional) return RowProblem{"empty answer", ""};
     messages.push_back({"user", std::move(question)});
     if (format_ == RowFormat::kAlpaca) {
       // Stanford Alpaca's prompts treat the two parts differently; other templates read the
       // content.
       messages.back().extra = {{"instruction", prompt_part}, {"input", query}};
     }
-    messages.push_back({"assistant", std::move(response)});
+    if (!response.empty()) messages.push_back({"assistant", std::move(response)});
     return Row(std::move(conversation));
   }
 

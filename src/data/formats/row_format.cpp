@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/nearest_name.h"
@@ -134,7 +135,8 @@ void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
   }
 }
 
-std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const Json& map_keys) {
+std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const FormatOptions& options) {
+  const Json& map_keys = options.map_keys;
   check_map_keys(map_keys, {"prompt", "query", "response", "system", "history", "tools"},
                  "map_keys");
   PairColumns columns;
@@ -144,7 +146,8 @@ std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const Json& m
       return row.is_object() && row.contains(*column);
     });
     if (is_there || first.rows.empty() || (column->empty() && !needed)) return;
-    if (needed || map_keys.contains(role)) {
+    const bool may_lack = options.answers_optional && standard == std::string_view("output");
+    if (needed || (map_keys.contains(role) && !may_lack)) {
       throw DataError(fmt::format("[map_keys] {}: no row has a column \"{}\"; there are: {}", role,
                                   *column, first.listed()),
                       {"name the columns with --map-keys "
@@ -155,7 +158,8 @@ std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const Json& m
   };
   set(&columns.prompt, "prompt", "instruction", true);
   set(&columns.query, "query", "input", false);
-  set(&columns.response, "response", "output", true);
+  set(&columns.response, "response", "output", !options.answers_optional);
+  columns.answers_optional = options.answers_optional;
   set(&columns.system, "system", "system", false);
   set(&columns.history, "history", "history", false);
   set(&columns.tools, "tools", "tools", false);
@@ -179,7 +183,8 @@ std::string column_among(const FirstRows& first, const std::vector<std::string>&
   return found.empty() ? "" : found[0];
 }
 
-std::unique_ptr<RowHandler> query_response_handler(const FirstRows& first, bool required) {
+std::unique_ptr<RowHandler> query_response_handler(const FirstRows& first, bool required,
+                                                   bool answers_optional) {
   // A column named exactly as the role decides, so that --columns can choose between several.
   const auto choose = [&](const char* role, const std::vector<std::string>& names) {
     const std::string column = first.has(role) ? role : column_among(first, names, role);
@@ -191,7 +196,8 @@ std::unique_ptr<RowHandler> query_response_handler(const FirstRows& first, bool 
   columns.response =
       choose("response", {"response", "answer", "output", "targets", "target", "answer_key",
                           "answers", "solution", "text", "completion", "content"});
-  if (columns.query.empty() || columns.response.empty()) {
+  columns.answers_optional = answers_optional;
+  if (columns.query.empty() || (columns.response.empty() && !answers_optional)) {
     if (!required) return nullptr;
     throw DataError(fmt::format("[handler_name] query_response: no {} column among: {}",
                                 columns.query.empty() ? "query" : "response", first.listed()));
@@ -212,8 +218,9 @@ Json sample_message(const FirstRows& first, const std::string& column) {
   return Json::object();
 }
 
-std::unique_ptr<RowHandler> messages_handler(const FirstRows& first, const Json& map_keys,
+std::unique_ptr<RowHandler> messages_handler(const FirstRows& first, const FormatOptions& options,
                                              std::optional<RowFormat> wanted) {
+  const Json& map_keys = options.map_keys;
   check_map_keys(map_keys, {"messages", "system", "tools", "tags"}, "map_keys");
   const Json tags_json = map_keys.value("tags", Json::object());
   check_map_keys(tags_json,
@@ -226,6 +233,7 @@ std::unique_ptr<RowHandler> messages_handler(const FirstRows& first, const Json&
   }
   if (column.empty()) column = wanted == RowFormat::kMessages ? "messages" : "conversations";
   MessageTags tags;
+  tags.answers_optional = options.answers_optional;
   tags.messages = mapped(map_keys, "messages", column);
   tags.system = mapped(map_keys, "system", first.names.actual("system"));
   tags.tools = mapped(map_keys, "tools", first.names.actual("tools"));
@@ -281,15 +289,21 @@ void refuse_preference_pairs(const FirstRows& first) {
   }
 }
 
+std::unique_ptr<RowHandler> token_handler(const FirstRows& first, const FormatOptions& options) {
+  TokenColumns columns;
+  columns.ids = first.names.actual("input_ids");
+  columns.answers_optional = options.answers_optional;
+  return make_token_handler(std::move(columns));
+}
+
 std::unique_ptr<RowHandler> detect(const FirstRows& first, const FormatOptions& options) {
   refuse_preference_pairs(first);
-  if (first.has("input_ids")) return make_token_handler({first.names.actual("input_ids")});
+  if (first.has("input_ids")) return token_handler(first, options);
   if (first.has("messages") || first.has("conversation") || first.has("conversations")) {
-    return messages_handler(first, options.map_keys, std::nullopt);
+    return messages_handler(first, options, std::nullopt);
   }
-  if (first.has("instruction") && first.has("input"))
-    return alpaca_handler(first, options.map_keys);
-  if (auto handler = query_response_handler(first, false)) return handler;
+  if (first.has("instruction") && first.has("input")) return alpaca_handler(first, options);
+  if (auto handler = query_response_handler(first, false, options.answers_optional)) return handler;
   for (const char* column : {"text", "response", "content"}) {
     if (first.has(column)) return make_text_handler({first.names.actual(column)});
   }
@@ -329,14 +343,14 @@ std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
     case RowFormat::kText:
       return text_handler(first, options.json_keys);
     case RowFormat::kAlpaca:
-      return alpaca_handler(first, options.map_keys);
+      return alpaca_handler(first, options);
     case RowFormat::kQueryResponse:
-      return query_response_handler(first, true);
+      return query_response_handler(first, true, options.answers_optional);
     case RowFormat::kShareGpt:
     case RowFormat::kMessages:
-      return messages_handler(first, options.map_keys, wanted);
+      return messages_handler(first, options, wanted);
     case RowFormat::kTokens:
-      return make_token_handler({first.names.actual("input_ids")});
+      return token_handler(first, options);
   }
   throw InternalError("a row format without a handler");
 }

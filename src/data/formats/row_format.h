@@ -26,7 +26,7 @@ class RowHandler {
   /// A row in its meaning, or what is wrong with it. `row` is any JSON value.
   virtual RowResult read(const Json& row) const = 0;
   /// A .txt line or document. Default: a problem.
-  virtual RowResult read_text(std::string text) const;
+  virtual RowResult read_text(const std::string& text) const;
   /// "alpaca (instruction,input,output)".
   virtual std::string description() const = 0;
   /// Output names of kText handlers, e.g. {"text"}; empty for others.

@@ -35,12 +35,12 @@ class TextHandler : public RowHandler {
     return Row(std::move(result));
   }
 
-  RowResult read_text(std::string text) const override {
+  RowResult read_text(const std::string& text) const override {
     if (columns_.size() != 1) {
       return RowProblem{fmt::format("column \"{}\" is missing", columns_.back()), "plain text"};
     }
     if (text.empty()) return RowProblem{"empty text", ""};
-    return Row(TextRow{{std::move(text)}});
+    return Row(TextRow{{text}});
   }
 
  private:
@@ -49,7 +49,7 @@ class TextHandler : public RowHandler {
 
 }  // namespace
 
-RowResult RowHandler::read_text(std::string) const {
+RowResult RowHandler::read_text(const std::string&) const {
   return RowProblem{"row is plain text", "expected " + description()};
 }
 

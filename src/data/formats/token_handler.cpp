@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "base/ignore_label.h"
 #include "data/formats/handlers.h"
 
 namespace danlu::data {
@@ -30,7 +31,10 @@ class TokenHandler : public RowHandler {
       return problem;
     }
     if (result.ids.empty()) return RowProblem{"no tokens", ""};
-    if (!find_value(row, columns_.labels)) result.labels = result.ids;
+    if (!find_value(row, columns_.labels)) {
+      result.labels = result.ids;
+      if (columns_.answers_optional) result.labels.assign(result.ids.size(), kIgnoreLabel);
+    }
     if (mask.empty()) mask.assign(result.ids.size(), 1);
     for (const auto& [name, size] : {std::pair{columns_.labels, result.labels.size()},
                                      std::pair{columns_.attention_mask, mask.size()}}) {

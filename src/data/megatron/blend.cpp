@@ -4,10 +4,13 @@
 
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <numeric>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "data/megatron/gpt_dataset.h"
 #include "data/megatron/md5.h"
 #include "data/megatron/npy.h"
 #include "data/megatron/python_json.h"
@@ -41,6 +44,24 @@ std::optional<double> parse_weight(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+bool names_path(const std::string& item) {
+  std::error_code ignored;
+  return fs::exists(item, ignored) || fs::exists(index_path(item), ignored);
+}
+
+/// Prefixes alone. A number there is a weight out of place, unless files have that name.
+BlendSpec unweighted(const std::vector<std::string>& items) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!parse_weight(items[i]) || names_path(items[i])) continue;
+    throw UsageError(
+        fmt::format("--data-path: weights and prefixes alternate, item {} is the number {}", i + 1,
+                    items[i]),
+        {"give a weight before each prefix (--data-path 0.3 A 0.7 B), or none (--data-path A B)",
+         "请在每个前缀前给出权重（--data-path 0.3 A 0.7 B），或都不给（--data-path A B）"});
+  }
+  return {items, std::nullopt};
 }
 
 struct BlendCache {
@@ -160,9 +181,24 @@ BlendIndices build_exhaustive_blend(std::span<const int64_t> sizes) {
   return indices;
 }
 
-BlendSpec parse_blend(const std::vector<std::string>& items) {
-  if (items.empty()) throw UsageError("--data-path: no data set given");
-  if (items.size() % 2 == 1) return {items, std::nullopt};
+std::vector<std::string> blend_items(const std::vector<std::string>& given) {
+  std::vector<std::string> items;
+  for (const std::string& item : given) {
+    std::istringstream words(item);
+    std::vector<std::string> parts{std::istream_iterator<std::string>(words), {}};
+    if (parts.size() < 2 || names_path(item)) {
+      items.push_back(item);
+    } else {
+      items.insert(items.end(), parts.begin(), parts.end());
+    }
+  }
+  return items;
+}
+
+BlendSpec parse_blend(const std::vector<std::string>& given) {
+  if (given.empty()) throw UsageError("--data-path: no data set given");
+  const std::vector<std::string> items = blend_items(given);
+  if (items.size() % 2 == 1) return unweighted(items);
   std::vector<double> weights;
   std::vector<std::string> prefixes;
   for (size_t i = 0; i < items.size(); i += 2) {
@@ -172,7 +208,7 @@ BlendSpec parse_blend(const std::vector<std::string>& items) {
     prefixes.push_back(begin == std::string::npos ? ""
                                                   : items[i + 1].substr(begin, end - begin + 1));
   }
-  if (weights.empty()) return {items, std::nullopt};
+  if (weights.empty()) return unweighted(items);
   if (weights.size() != prefixes.size()) {
     throw UsageError(
         fmt::format("--data-path: {} of {} items in weight position are numbers; give a "
@@ -202,6 +238,7 @@ BlendedSource::BlendedSource(std::vector<std::shared_ptr<const SampleSource>> so
     : sources_(std::move(sources)) {
   require_blendable(sources_.size());
   std::vector<int64_t> sizes;
+  sizes.reserve(sources_.size());
   for (const auto& source : sources_) sizes.push_back(source->size());
   if (size) weights = normalize_weights(weights);
   identity_["class"] = "BlendedDataset";
@@ -232,18 +269,25 @@ BlendedSource::BlendedSource(std::vector<std::shared_ptr<const SampleSource>> so
   if (cache && !cached) save_blend(*cache, indices_, description);
 }
 
+size_t BlendedSource::entry(int64_t index) const {
+  if (index < 0 || index >= size()) {
+    throw InternalError(fmt::format("[blend] sample {} of {}", index, size()));
+  }
+  return static_cast<size_t>(index);
+}
+
 Sample BlendedSource::get(int64_t index) const {
-  const auto at = static_cast<size_t>(index);
+  const size_t at = entry(index);
   return sources_[static_cast<size_t>(indices_.dataset[at])]->get(indices_.sample[at]);
 }
 
 int64_t BlendedSource::length(int64_t index) const {
-  const auto at = static_cast<size_t>(index);
+  const size_t at = entry(index);
   return sources_[static_cast<size_t>(indices_.dataset[at])]->length(indices_.sample[at]);
 }
 
 uint64_t BlendedSource::content_hash() const {
-  uint64_t hash = hash_bytes(python_json(identity_));
+  uint64_t hash = hash_bytes(python_json(content_identity(identity_)));
   for (const auto& source : sources_) {
     const uint64_t part = source->content_hash();
     hash = hash_bytes({reinterpret_cast<const char*>(&part), sizeof part}, hash);

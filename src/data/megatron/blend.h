@@ -33,9 +33,14 @@ struct BlendSpec {
   bool operator==(const BlendSpec&) const = default;
 };
 
-/// Errors: UsageError naming the item if the list is empty or mixes weighted and unweighted
-/// prefixes.
-BlendSpec parse_blend(const std::vector<std::string>& items);
+/// Items as typed: one that names no file and holds several words ("0.3 A 0.7 B" in quotes) is
+/// cut at its blanks.
+std::vector<std::string> blend_items(const std::vector<std::string>& given);
+
+/// Takes blend_items(given). Errors: UsageError naming the item if the list is empty, mixes
+/// weighted and unweighted prefixes, or has a number where a prefix belongs and no file is so
+/// named.
+BlendSpec parse_blend(const std::vector<std::string>& given);
 
 /// Samples to prepare of each data set so that the blend does not run dry: ceil(target·w·1.005).
 std::vector<int64_t> blend_sizes(std::span<const double> weights, int64_t target);
@@ -52,6 +57,7 @@ class BlendedSource : public SampleSource {
                 DatasetSplit split, const std::filesystem::path& cache_dir);
 
   int64_t size() const override { return static_cast<int64_t>(indices_.dataset.size()); }
+  /// get and length: InternalError if `index` is not in [0, size()).
   Sample get(int64_t index) const override;
   int64_t length(int64_t index) const override;
   uint64_t content_hash() const override;
@@ -60,6 +66,8 @@ class BlendedSource : public SampleSource {
   const Json& identity() const { return identity_; }
 
  private:
+  size_t entry(int64_t index) const;
+
   std::vector<std::shared_ptr<const SampleSource>> sources_;
   Json identity_;
   BlendIndices indices_;

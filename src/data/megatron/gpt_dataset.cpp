@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "data/megatron/md5.h"
 #include "data/megatron/python_json.h"
+#include "data/vocabulary_check.h"
 
 namespace danlu::data {
 namespace {
@@ -64,6 +65,14 @@ Json gpt_identity(const GptOptions& options, const std::string& prefix, DatasetS
   return identity;
 }
 
+Json content_identity(const Json& identity) {
+  Json content = identity;
+  // Files may move, and how many samples are drawn is the run's matter.
+  for (const char* about_the_run : {"dataset_path", "num_samples", "tokenizer", "size", "datasets"})
+    content.erase(about_the_run);
+  return content;
+}
+
 GptDataset::GptDataset(const GptOptions& options, const std::string& prefix,
                        std::shared_ptr<const IndexedDataset> tokens, IdRange exposed,
                        DatasetSplit split, std::optional<int64_t> num_samples)
@@ -118,6 +127,8 @@ std::vector<int32_t> GptDataset::window(int64_t index) const {
     }
     window.resize(have + static_cast<size_t>(to - from));
     tokens_->read(sequence, from, to - from, window.data() + have);
+    check_vocabulary(tokens_path(tokens_->prefix()), sequence, from,
+                     std::span(window).subspan(have), options_.vocab_size);
   }
   return window;
 }
@@ -146,6 +157,9 @@ Sample GptDataset::finish(const std::vector<int32_t>& window) const {
 Sample GptDataset::get(int64_t index) const { return finish(window(index)); }
 
 int64_t GptDataset::length(int64_t index) const {
+  if (index < 0 || index >= size()) {
+    throw InternalError(fmt::format("[gpt_dataset] sample {} of {}", index, size()));
+  }
   const bool may_be_partial =
       split_ == DatasetSplit::kValid && !options_.drop_last_partial_validation_sample;
   if (!may_be_partial || indices_->shuffled(index) + 1 < size()) return options_.sequence_length;
@@ -153,7 +167,7 @@ int64_t GptDataset::length(int64_t index) const {
 }
 
 uint64_t GptDataset::content_hash() const {
-  return hash_bytes(python_json(identity_), tokens_->content_hash());
+  return hash_bytes(python_json(content_identity(identity_)), tokens_->content_hash());
 }
 
 }  // namespace danlu::data

@@ -26,6 +26,7 @@ struct GptOptions {
   bool eod_mask_loss = false;         ///< no loss where the input token is eod
   bool reset_position_ids = false;    ///< positions restart after each eod
   bool reset_attention_mask = false;  ///< attention does not cross an eod
+  int64_t vocab_size = 0;             ///< of the tokenizer: ids are below it; 0: not checked
 
   std::string split_text;           ///< --split as given; empty: each split has its own data sets
   std::filesystem::path cache_dir;  ///< --data-cache-path; empty: <prefix>/cache/GPTDataset_indices
@@ -45,6 +46,9 @@ struct GptOptions {
 /// The object whose md5 names the cache, with keys in Megatron's order.
 Json gpt_identity(const GptOptions& options, const std::string& prefix, DatasetSplit split,
                   std::optional<int64_t> num_samples);
+/// The part of an identity that says how tokens are cut and ordered: without paths, and without
+/// the number of samples drawn.
+Json content_identity(const Json& identity);
 
 /// Sample i is S tokens with the next token of each as its target. Targets cross document borders
 /// as in Megatron; the switches of GptOptions change that. A kept partial sample is shorter, not
@@ -63,6 +67,7 @@ class GptDataset : public SampleSource {
   uint64_t content_hash() const override;
 
   /// The S + 1 tokens of sample `index` (S without the extra token) before any masking.
+  /// Errors: DataError naming file and sequence of an id outside options.vocab_size.
   std::vector<int32_t> window(int64_t index) const;
   const Json& identity() const { return identity_; }
   const GptIndexView& indices() const { return *indices_; }

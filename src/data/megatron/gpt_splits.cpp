@@ -18,55 +18,146 @@ class OpenDatasets {
  public:
   std::shared_ptr<const IndexedDataset> open(const std::string& prefix) {
     auto& dataset = open_[prefix];
-    if (!dataset) dataset = std::make_shared<const IndexedDataset>(prefix);
+    if (!dataset) {
+      for (const fs::path& file : {index_path(prefix), tokens_path(prefix)}) require_file(file);
+      dataset = std::make_shared<const IndexedDataset>(prefix);
+    }
     return dataset;
   }
 
  private:
+  static void require_file(const fs::path& file) {
+    std::error_code unreadable;
+    if (fs::exists(file, unreadable) || unreadable) return;
+    throw DataError(fmt::format("--data-path: {} does not exist", file.string()),
+                    {"a data set is named without .idx and .bin; `danlu preprocess` makes one from "
+                     "text, and text files are not mixed with them",
+                     "数据集以不带 .idx/.bin 的前缀命名；可用 `danlu preprocess` "
+                     "由文本生成，且不能与文本文件混用"});
+  }
+
   std::map<std::string, std::shared_ptr<const IndexedDataset>> open_;
 };
 
-std::shared_ptr<const GptDataset> open_one(OpenDatasets& datasets, const std::string& prefix,
-                                           const SplitMatrix& matrix, DatasetSplit split,
-                                           std::optional<int64_t> size, const GptOptions& options) {
-  const auto tokens = datasets.open(prefix);
-  const IdRange exposed = split_range(matrix, split, tokens->num_sequences()).value();
-  if (exposed.size() == 0) {
-    const std::string message = fmt::format("{}: the {} split has none of the {} sequences", prefix,
-                                            split_name(split), tokens->num_sequences());
-    if (split == DatasetSplit::kTrain) {
-      throw DataError(message, {"change --split, or use a larger data set",
-                                "请调整 --split 或使用更大的数据集"});
-    }
-    log::warning("{}", message);
-    return nullptr;
-  }
-  return std::make_shared<const GptDataset>(options, prefix, tokens, exposed, split, size);
+const Hint kMoreData{"change --split, or use a larger data set",
+                     "请调整 --split 或使用更大的数据集"};
+
+/// A data set of a split without a sample: an error in training, else a warning.
+void report_empty(const std::string& message, DatasetSplit split) {
+  if (split == DatasetSplit::kTrain) throw DataError(message, kMoreData);
+  log::warning("{}", message);
 }
 
+/// The sequences of a split; none, with a warning, if there are none.
+std::optional<IdRange> exposed_range(OpenDatasets& datasets, const std::string& prefix,
+                                     const SplitMatrix& matrix, DatasetSplit split) {
+  const int64_t count = datasets.open(prefix)->num_sequences();
+  const IdRange exposed = split_range(matrix, split, count).value();
+  if (exposed.size() > 0) return exposed;
+  report_empty(fmt::format("{}: the {} split has none of the {} sequences", prefix,
+                           split_name(split), count),
+               split);
+  return std::nullopt;
+}
+
+/// Null, with a warning, if the sequences are too short for a sample.
+std::shared_ptr<const GptDataset> open_one(OpenDatasets& datasets, const std::string& prefix,
+                                           IdRange exposed, DatasetSplit split,
+                                           std::optional<int64_t> size, const GptOptions& options) {
+  const auto tokens = datasets.open(prefix);
+  int64_t num_tokens = 0;
+  for (int64_t i = exposed.begin; i < exposed.end; ++i) num_tokens += tokens->length(i);
+  if (num_tokens > 0) {
+    auto one = std::make_shared<const GptDataset>(options, prefix, tokens, exposed, split, size);
+    if (one->size() > 0) return one;
+  }
+  report_empty(
+      fmt::format("{}: the {} split has no sample of {} tokens: its {} sequences hold {}", prefix,
+                  split_name(split), options.sequence_length, exposed.size(), num_tokens),
+      split);
+  return nullptr;
+}
+
+/// The members of a blend that have something in this split.
+struct Members {
+  std::vector<std::string> prefixes;
+  std::vector<IdRange> exposed;
+  std::vector<double> weights;  ///< normalised; empty: none given
+
+  void erase(size_t at) {
+    const auto offset = static_cast<std::ptrdiff_t>(at);
+    prefixes.erase(prefixes.begin() + offset);
+    exposed.erase(exposed.begin() + offset);
+    if (weights.empty()) return;
+    weights.erase(weights.begin() + offset);
+    weights = normalize_weights(weights);
+  }
+};
+
+Members members_in(OpenDatasets& datasets, const BlendSpec& blend, const SplitMatrix& matrix,
+                   DatasetSplit split) {
+  Members members;
+  for (size_t i = 0; i < blend.prefixes.size(); ++i) {
+    const auto exposed = exposed_range(datasets, blend.prefixes[i], matrix, split);
+    if (!exposed) continue;
+    members.prefixes.push_back(blend.prefixes[i]);
+    members.exposed.push_back(*exposed);
+    if (blend.weights) members.weights.push_back((*blend.weights)[i]);
+  }
+  if (!members.weights.empty()) members.weights = normalize_weights(members.weights);
+  return members;
+}
+
+[[noreturn]] void weights_need_size(DatasetSplit split) {
+  const bool training = split == DatasetSplit::kTrain;
+  const char* flag = training ? "--train-iters" : "--eval-iters";
+  throw UsageError(
+      fmt::format("--data-path: weights need a number of {} samples", split_name(split)),
+      {fmt::format("say how many batches to draw with {} N{}, or leave the weights out", flag,
+                   training ? "" : ", hold nothing out with --split 100,0,0"),
+       fmt::format("请用 {} N 指定要抽取的批数{}，或去掉权重", flag,
+                   training ? "" : "，或用 --split 100,0,0 不留验证集")});
+}
+
+/// As many samples of each member as the blend asks for: one epoch where there are no weights.
+std::vector<std::optional<int64_t>> samples_wanted(const Members& members,
+                                                   std::optional<int64_t> size) {
+  if (members.weights.empty()) {
+    return std::vector<std::optional<int64_t>>(members.prefixes.size());
+  }
+  const std::vector<int64_t> sizes = blend_sizes(members.weights, *size);
+  return {sizes.begin(), sizes.end()};
+}
+
+/// Null where no member has a sample.
 std::shared_ptr<const SampleSource> open_blend(OpenDatasets& datasets, const BlendSpec& blend,
                                                const SplitMatrix& matrix, DatasetSplit split,
                                                std::optional<int64_t> size,
                                                const GptOptions& options) {
-  std::vector<std::optional<int64_t>> wanted(blend.prefixes.size());
-  std::vector<double> weights;
-  if (blend.weights) {
-    if (!size) {
-      throw UsageError(
-          fmt::format("--data-path: weights need a number of {} samples", split_name(split)));
-    }
-    weights = normalize_weights(*blend.weights);
-    const std::vector<int64_t> sizes = blend_sizes(weights, *size);
-    wanted.assign(sizes.begin(), sizes.end());
-  }
+  if (blend.weights && !size) weights_need_size(split);
+  Members members = members_in(datasets, blend, matrix, split);
   std::vector<std::shared_ptr<const SampleSource>> sources;
-  Json identities = Json::array();
-  for (size_t i = 0; i < blend.prefixes.size(); ++i) {
-    auto one = open_one(datasets, blend.prefixes[i], matrix, split, wanted[i], options);
-    if (!one) return nullptr;
-    identities.push_back(one->identity());
-    sources.push_back(std::move(one));
+  std::vector<std::optional<int64_t>> wanted;
+  Json identities;
+  const auto open_all = [&] {
+    sources.clear();
+    identities = Json::array();
+    wanted = samples_wanted(members, size);
+    for (size_t i = 0; i < members.prefixes.size(); ++i) {
+      auto one =
+          open_one(datasets, members.prefixes[i], members.exposed[i], split, wanted[i], options);
+      if (!one) return i;
+      identities.push_back(one->identity());
+      sources.push_back(std::move(one));
+    }
+    return members.prefixes.size();
+  };
+  // The shares of the others grow by what a member without a sample leaves.
+  for (size_t done = open_all(); done < members.prefixes.size(); done = open_all()) {
+    members.erase(done);
   }
+  if (sources.empty()) return nullptr;
+  std::vector<double> weights = members.weights;
   std::optional<int64_t> blended_size;
   if (blend.weights) {
     blended_size = 0;
@@ -81,6 +172,17 @@ std::shared_ptr<const SampleSource> open_blend(OpenDatasets& datasets, const Ble
   }
   return std::make_shared<const BlendedSource>(std::move(sources), std::move(weights), blended_size,
                                                identities, split, options.cache_dir);
+}
+
+/// split_text empty: each split has data sets of its own.
+[[noreturn]] void throw_no_training_data(const std::string& split_text) {
+  if (split_text.empty()) {
+    throw DataError("--train-data-path: the training split is empty",
+                    {"name the data sets to train on", "请指定训练用的数据集"});
+  }
+  throw DataError(fmt::format("--split {}: the training split is empty", split_text),
+                  {"the first share is for training, for example --split 99,1,0",
+                   "第一个比例用于训练，例如 --split 99,1,0"});
 }
 
 }  // namespace
@@ -121,9 +223,13 @@ std::array<std::shared_ptr<const SampleSource>, 3> open_gpt_splits(const GptData
     const BlendSpec blend = parse_blend(any_per_split ? paths.per_split[at] : paths.all);
     // A split with data sets of its own ignores the weight of a single one.
     const bool single = blend.prefixes.size() == 1 && (any_per_split || !blend.weights);
-    splits[at] = single ? open_one(datasets, blend.prefixes[0], matrix, split, sizes[at], own)
-                        : open_blend(datasets, blend, matrix, split, sizes[at], own);
+    if (!single) {
+      splits[at] = open_blend(datasets, blend, matrix, split, sizes[at], own);
+    } else if (const auto exposed = exposed_range(datasets, blend.prefixes[0], matrix, split)) {
+      splits[at] = open_one(datasets, blend.prefixes[0], *exposed, split, sizes[at], own);
+    }
   }
+  if (!splits[0]) throw_no_training_data(any_per_split ? "" : options.split_text);
   return splits;
 }
 

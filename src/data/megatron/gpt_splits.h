@@ -26,9 +26,12 @@ using SplitSizes = std::array<std::optional<int64_t>, 3>;
 SplitSizes gpt_split_sizes(int64_t train_samples, int64_t train_iters, int64_t eval_interval,
                            int64_t eval_iters, int64_t global_batch_size);
 
-/// One source per split; null where the split is absent or has no sequence (a warning says so).
+/// One source per split; the training one is never null, the others are where the split is absent
+/// or has no sample (a warning says so). A member of a blend without a validation or test sample is
+/// passed over with a warning, and the others keep their shares of what is left.
 /// Errors: UsageError if both or neither kind of path is given, or weights come without a size;
-/// DataError if the training split is empty; as IndexedDataset.
+/// DataError if the training split or a member's part of it is empty, or a file is missing; as
+/// parse_blend and IndexedDataset.
 std::array<std::shared_ptr<const SampleSource>, 3> open_gpt_splits(const GptDataPaths& paths,
                                                                    const SplitSizes& sizes,
                                                                    const GptOptions& options);

@@ -21,6 +21,8 @@ T load_at(const std::byte* base, int64_t index) {
 
 template <typename T>
 void widen(const std::byte* from, int64_t count, int32_t* out) {
+  // int8 tokens are numbers that may be negative, not characters: they keep their sign.
+  // NOLINTNEXTLINE(bugprone-signed-char-misuse)
   for (int64_t i = 0; i < count; ++i) out[i] = static_cast<int32_t>(load_at<T>(from, i));
 }
 

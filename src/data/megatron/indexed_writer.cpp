@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "data/megatron/indexed_layout.h"
 
@@ -61,12 +62,7 @@ class Spool {
         fmt::format("{}: cannot {} it: {}", beside_.string(), doing, std::strerror(errno)));
   }
   void flush() {
-    for (size_t done = 0; done < buffer_.size();) {
-      const ssize_t put = ::write(fd_, buffer_.data() + done, buffer_.size() - done);
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) fail("write the temporary file of");
-      done += static_cast<size_t>(put);
-    }
+    if (!write_all(fd_, buffer_.data(), buffer_.size())) fail("write the temporary file of");
     buffer_.clear();
   }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "data/vocabulary_check.h"
 
 namespace danlu::data {
 namespace {
@@ -34,11 +35,12 @@ bool instruction_dataset_exists(const std::string& prefix) {
 }
 
 InstructionDataset::InstructionDataset(const std::string& prefix,
-                                       std::optional<int32_t> segment_end_id)
+                                       std::optional<int32_t> segment_end_id, int64_t vocab_size)
     : ids_(instruction_field_prefix(prefix, "input_ids")),
       mask_(instruction_field_prefix(prefix, "attention_mask")),
       labels_(instruction_field_prefix(prefix, "labels")),
-      segment_end_id_(segment_end_id) {
+      segment_end_id_(segment_end_id),
+      vocab_size_(vocab_size) {
   require_same_shape(ids_, mask_);
   require_same_shape(ids_, labels_);
 }
@@ -46,6 +48,8 @@ InstructionDataset::InstructionDataset(const std::string& prefix,
 Sample InstructionDataset::get(int64_t index) const {
   const std::vector<int32_t> ids = ids_.tokens(index), mask = mask_.tokens(index),
                              labels = labels_.tokens(index);
+  check_vocabulary(tokens_path(ids_.prefix()), index, 0, ids, vocab_size_);
+  check_vocabulary(tokens_path(labels_.prefix()), index, 0, labels, vocab_size_);
   Sample sample;
   int32_t previous_mask = 0;
   for (size_t i = 0; i < ids.size(); ++i) {

@@ -22,13 +22,15 @@ bool instruction_dataset_exists(const std::string& prefix);
 ///
 /// Errors  IoError, DataError as IndexedDataset; DataError naming the file if the three do not
 /// agree
-///         in number or length of samples, or a mask value is negative.
+///         in number or length of samples, or a mask value is negative, or an id is not
+///         below vocab_size.
 class InstructionDataset : public SampleSource {
  public:
   /// segment_end_id: also start a segment after each of these tokens (samples packed without
-  /// 1,2,3,…).
+  /// 1,2,3,…). vocab_size: of the tokenizer; 0: ids are not checked.
   explicit InstructionDataset(const std::string& prefix,
-                              std::optional<int32_t> segment_end_id = std::nullopt);
+                              std::optional<int32_t> segment_end_id = std::nullopt,
+                              int64_t vocab_size = 0);
 
   int64_t size() const override { return ids_.num_sequences(); }
   Sample get(int64_t index) const override;
@@ -39,6 +41,7 @@ class InstructionDataset : public SampleSource {
  private:
   IndexedDataset ids_, mask_, labels_;
   std::optional<int32_t> segment_end_id_;
+  int64_t vocab_size_;
 };
 
 }  // namespace danlu::data

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstring>
-#include <regex>
+#include <optional>
 
 #include "base/error.h"
 
@@ -19,6 +21,139 @@ int64_t widened(const std::byte* data, int64_t index) {
   std::memcpy(&value, data + index * static_cast<int64_t>(sizeof(T)), sizeof(T));
   return static_cast<int64_t>(value);
 }
+
+/// What a header says, before the file's size is held against it.
+struct NpyHeader {
+  std::optional<std::string> descr;
+  std::optional<bool> fortran_order;
+  std::optional<NpyShape> shape;
+};
+
+/// numpy's header: a Python dictionary of three known keys, in any order. One pass, no recursion:
+/// a header has up to 65,535 bytes and may be anything.
+class NpyHeaderParser {
+ public:
+  NpyHeaderParser(std::string_view text, const fs::path& file) : text_(text), file_(file) {}
+
+  /// Errors: DataError naming the file and the place.
+  NpyHeader parse() {
+    if (!take('{')) fail("must begin with '{'");
+    while (!take('}')) {
+      entry();
+      if (take(',')) continue;
+      if (!take('}')) fail("',' or '}' must follow a value");
+      break;
+    }
+    skip_space();
+    if (at_ != text_.size()) fail("text after the final '}'");
+    require(header_.descr.has_value(), "descr");
+    require(header_.fortran_order.has_value(), "fortran_order");
+    require(header_.shape.has_value(), "shape");
+    return header_;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(fmt::format("{}: bad header at byte {}: {}", file_.string(), at_, what),
+                    {"delete the file; it is built again", "请删除该文件，程序会重新生成"});
+  }
+  void require(bool has, const char* key) const {
+    if (!has) fail(fmt::format("has no {}", key));
+  }
+  void require_first(bool has, const char* key) const {
+    if (has) fail(fmt::format("has {} twice", key));
+  }
+
+  void skip_space() {
+    const size_t next = text_.find_first_not_of(" \t\r\n", at_);
+    at_ = next == std::string_view::npos ? text_.size() : next;
+  }
+  bool take(char wanted) {
+    skip_space();
+    if (at_ == text_.size() || text_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+  bool take_word(std::string_view word) {
+    skip_space();
+    if (text_.substr(at_, word.size()) != word) return false;
+    at_ += word.size();
+    return true;
+  }
+  /// A string in either quote; numpy writes no escapes. `what` begins the error.
+  std::string_view quoted(const char* what) {
+    skip_space();
+    if (at_ == text_.size() || (text_[at_] != '\'' && text_[at_] != '"'))
+      fail(fmt::format("{} must be a string in quotes", what));
+    const size_t end = text_.find(text_[at_], at_ + 1);
+    // No key and no type is longer: a quote that is closed far away was never one.
+    constexpr size_t kLongest = 64;
+    if (end == std::string_view::npos || end - at_ > kLongest)
+      fail(fmt::format("{} has no closing quote", what));
+    const std::string_view inside = text_.substr(at_ + 1, end - at_ - 1);
+    at_ = end + 1;
+    return inside;
+  }
+
+  void entry() {
+    const std::string_view key = quoted("a key");
+    if (!take(':')) fail(fmt::format("':' must follow '{}'", key));
+    if (key == "descr") {
+      require_first(header_.descr.has_value(), "descr");
+      header_.descr = integer_type();
+    } else if (key == "fortran_order") {
+      require_first(header_.fortran_order.has_value(), "fortran_order");
+      if (!take_word("False")) fail("fortran_order must be False: rows follow one another");
+      header_.fortran_order = false;
+    } else if (key == "shape") {
+      require_first(header_.shape.has_value(), "shape");
+      header_.shape = extents();
+    } else {
+      fail(fmt::format("unknown key '{}'", key));
+    }
+  }
+
+  std::string integer_type() {
+    const std::string_view type = quoted("descr");
+    const bool known = type.size() == 3 && (type[0] == '<' || type[0] == '|') &&
+                       (type[1] == 'i' || type[1] == 'u') &&
+                       std::string_view("1248").find(type[2]) != std::string_view::npos;
+    if (!known) {
+      fail(fmt::format("descr must be little-endian integers (<i8, <u4, …), got '{}'", type));
+    }
+    return std::string(type);
+  }
+
+  NpyShape extents() {
+    constexpr const char* kRule = "shape must be (rows,) or (rows, columns) of whole numbers";
+    NpyShape shape;
+    const auto rows = take('(') ? number() : std::nullopt;
+    if (!rows || !take(',')) fail(kRule);
+    shape.rows = *rows;
+    if (const auto columns = number()) {
+      if (*columns == 0) fail("has rows without columns");
+      shape.columns = *columns;
+      take(',');
+    }
+    if (!take(')')) fail(kRule);
+    return shape;
+  }
+
+  std::optional<int64_t> number() {
+    skip_space();
+    const char* begin = text_.data() + at_;
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), value);
+    if (error != std::errc() || *begin == '-') return std::nullopt;
+    at_ += static_cast<size_t>(end - begin);
+    return value;
+  }
+
+  std::string_view text_;
+  const fs::path& file_;
+  size_t at_ = 0;
+  NpyHeader header_;
+};
 
 }  // namespace
 
@@ -49,23 +184,14 @@ NpyFile::NpyFile(const fs::path& path) : file_(path) {
   uint16_t header_bytes;
   std::memcpy(&header_bytes, text.data() + kMagic.size(), sizeof header_bytes);
   if (text.size() < kPreambleBytes + header_bytes) damaged("ends inside its header");
-  const std::string header(text.substr(kPreambleBytes, header_bytes));
-  static const std::regex kForm(
-      R"(^\{\s*'descr':\s*'([<|][iu][1248])',\s*'fortran_order':\s*False,\s*'shape':\s*\((\d{1,18}),\s*(\d{1,18})?\),?\s*\}\s*$)");
-  std::smatch match;
-  if (!std::regex_match(header, match, kForm)) {
-    damaged(
-        fmt::format("must be a one- or two-dimensional array of integers, header is {}", header));
-  }
-  descr_ = match[1];
-  shape_.rows = std::stoll(match[2]);
-  shape_.columns = match[3].matched ? std::stoll(match[3]) : 0;
-  const uint64_t width = static_cast<uint64_t>(descr_.back() - '0');
+  const NpyHeader header = NpyHeaderParser(text.substr(kPreambleBytes, header_bytes), path).parse();
+  descr_ = *header.descr;
+  shape_ = *header.shape;
+  const auto width = static_cast<uint64_t>(descr_.back() - '0');
   const uint64_t have = (text.size() - kPreambleBytes - header_bytes) / width;
-  const uint64_t columns = match[3].matched ? static_cast<uint64_t>(shape_.columns) : 1;
-  const bool fits = columns == 0 || static_cast<uint64_t>(shape_.rows) <= have / columns;
-  if (!fits) damaged(fmt::format("has {} values, its header promises more", have));
-  if (match[3].matched && shape_.columns == 0) damaged("has rows without columns");
+  const auto columns = static_cast<uint64_t>(std::max<int64_t>(1, shape_.columns));
+  if (static_cast<uint64_t>(shape_.rows) > have / columns)
+    damaged(fmt::format("has {} values, its header promises more", have));
   data_ = file_.bytes().data() + kPreambleBytes + header_bytes;
 }
 

@@ -171,6 +171,7 @@ FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info
   if (!user.map_keys.empty()) merged.map_keys = user.map_keys;
   if (!user.columns.empty()) merged.columns = user.columns;
   if (!user.json_keys.empty()) merged.json_keys = user.json_keys;
+  merged.answers_optional = user.answers_optional;
   return merged;
 }
 

@@ -42,6 +42,7 @@ namespace {
 // clang-format on
 
 struct Api {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a member's name cannot be in parentheses
 #define DANLU_MEMBER(name) decltype(&::name) name = nullptr;
   DANLU_DUCKDB_FUNCTIONS(DANLU_MEMBER)
 #undef DANLU_MEMBER

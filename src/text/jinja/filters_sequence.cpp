@@ -186,7 +186,8 @@ Value map(Interpreter& in, Input v, const Arguments& a) {
     for (const Value& item : items_of(in, v)) {
       in.step();
       Value found = walk(item, attribute);
-      mapped.push_back(found.is_undefined() ? s.get(1, found) : std::move(found));
+      if (found.is_undefined()) found = s.get(1, found);
+      mapped.push_back(std::move(found));
     }
     return Value::list(std::move(mapped));
   }

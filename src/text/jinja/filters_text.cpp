@@ -238,7 +238,7 @@ Value int_filter(Interpreter&, Input v, const Arguments& a) {
 }
 
 Value float_filter(Interpreter&, Input v, const Arguments& a) {
-  const Value fallback = Signature("float", a, {"default"}).get(0, Value::real(0.0));
+  Value fallback = Signature("float", a, {"default"}).get(0, Value::real(0.0));
   if (v.is_number()) return Value::real(v.as_double());
   if (!v.is_string()) return fallback;
   const std::string text(strip(v.as_string()));

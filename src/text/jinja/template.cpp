@@ -8,7 +8,7 @@
 
 namespace danlu::text::jinja {
 
-Template::Template(std::string_view source, std::string name)
+Template::Template(std::string_view source, const std::string& name)
     : ast_(std::make_unique<const Ast>(parse(source, name))) {}
 Template::~Template() = default;
 Template::Template(Template&&) noexcept = default;

@@ -45,7 +45,7 @@ struct Rendered {
 class Template {
  public:
   /// `name` begins error messages. Errors: TemplateError "name:line: what".
-  Template(std::string_view source, std::string name);
+  Template(std::string_view source, const std::string& name);
   ~Template();
   Template(Template&&) noexcept;
 

@@ -130,9 +130,10 @@ class Value {
     if (has_object() && u_.object->references != Object::kShared) ++u_.object->references;
   }
   void release() {
-    if (has_object() && u_.object->references != Object::kShared && --u_.object->references == 0) {
-      delete u_.object;
-    }
+    if (!has_object() || u_.object->references == Object::kShared) return;
+    --u_.object->references;
+    // The analyzer does not follow counted references.
+    if (u_.object->references == 0) delete u_.object;  // NOLINT(clang-analyzer-cplusplus.NewDelete)
   }
 
   Kind kind_ = Kind::kUndefined;

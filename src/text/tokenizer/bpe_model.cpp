@@ -79,7 +79,7 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Pair>& pairs, BpeOpt
   if (options_.unk_token) unk_id_ = vocabulary_.find(*options_.unk_token);
   merges_.build(std::move(merges));
   find_joins_of_chars();
-  byte_pair_rank_.resize(256 * 256);
+  byte_pair_rank_.resize(size_t{256} * 256);
   for (int a = 0; a < 256; ++a) {
     for (int b = 0; b < 256; ++b) {
       byte_pair_rank_[a << 8 | b] = byte_ids_[a] < 0 || byte_ids_[b] < 0
@@ -160,7 +160,7 @@ Edge first_char(std::string_view bytes, CodePoint& c) {
 // over the cut ends in a continuation byte and goes on with such a character's first byte.
 void BpeModel::find_joins_of_bytes() {
   joins_.assign((size_t{1} << kJoinBits) / 64, 0);
-  byte_joins_.assign(256 * 256, false);
+  byte_joins_.assign(size_t{256} * 256, false);
   std::string left, right;
   merges_.each([&](TokenId left_id, TokenId right_id) {
     const std::string_view head = vocabulary_.token(right_id);

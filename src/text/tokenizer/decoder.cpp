@@ -26,7 +26,7 @@ class ByteLevelDecoder final : public Decoder {
       if (!append_bytes_of_token(token, bytes)) bytes += token;
     }
     append_lossy(bytes, text);
-    tokens.assign(1, std::move(text));
+    tokens = {text};
   }
   bool is_byte_level() const override { return true; }
 };
@@ -85,7 +85,7 @@ class FuseDecoder final : public Decoder {
   void decode(Tokens& tokens) const override {
     std::string all;
     for (const std::string& token : tokens) all += token;
-    tokens.assign(1, std::move(all));
+    tokens = {all};
   }
 };
 

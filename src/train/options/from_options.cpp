@@ -14,6 +14,7 @@
 #include "data/tokenized_dataset.h"
 #include "train/options/adapter_flags.h"
 #include "train/options/deepspeed.h"
+#include "train/options/idle_flags.h"
 #include "train/options/megatron_flags.h"
 #include "train/options/model_names.h"
 #include "train/options/module_names.h"
@@ -49,19 +50,6 @@ Tuner tuner_from(const std::string& verb, Stage stage, const Options& options) {
   return name == "full" ? Tuner::kFull : name == "lora" ? Tuner::kLora : Tuner::kFreeze;
 }
 
-/// LoRA flags beside another tuner would be lost without a word.
-void report_idle_lora_flags(Tuner tuner, const Options& options) {
-  if (tuner == Tuner::kLora) return;
-  std::vector<std::string> idle;
-  for (const char* name : {"lora_rank", "lora_alpha", "lora_dropout", "lora_target",
-                           "lora_modules_to_save", "use_rslora", "use_dora"}) {
-    if (options.is_given(name)) idle.push_back(options.given_as(name));
-  }
-  if (idle.empty()) return;
-  log::info("notice: {} {} no effect with --tuner {}", fmt::join(idle, ", "),
-            idle.size() == 1 ? "has" : "have", tuner_name(tuner));
-}
-
 Precision precision_named(const std::string& name) {
   if (name == "fp32" || name == "float32") return Precision::kF32;
   if (name == "fp16" || name == "float16") return Precision::kF16;
@@ -95,15 +83,19 @@ models::Recompute recompute_from(const Options& options) {
 
 ModelSource model_from(const Options& options, Stage stage) {
   ModelSource source;
-  const std::string name = options.get_string_or(
-      "model", options.get_string_or("load", options.get_string_or("model_type", "")));
+  const bool loads = options.has_value("load");
+  const std::string name =
+      loads ? options.get_string("load")
+            : options.get_string_or("model", options.get_string_or("model_type", ""));
   if (name.empty()) {
     throw UsageError("[train] --model: no model was named",
                      {"give a HF directory: --model DIR", "请用 --model 指定模型目录"});
   }
   source.directory = locate_model(name);
-  source.tokenizer =
-      options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer")) : source.directory;
+  source.tokenizer = options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer"))
+                     : loads && options.has_value("model")
+                         ? locate_model(options.get_string("model"))
+                         : source.directory;
   source.adapter = options.get_string_or("adapters", "");
   source.from_scratch = options.get_bool("from_scratch");
   if (stage == Stage::kPretrain && !source.from_scratch &&
@@ -173,6 +165,10 @@ DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
   data.strict = options.get_bool("strict");
   data.workers = options.get_int("workers");
   data.dataset_dir = options.get_string_or("dataset_dir", "");
+  if (!data.dataset_dir.empty() && !fs::is_directory(data.dataset_dir)) {
+    throw UsageError(fmt::format("[train] {} {}: no such directory",
+                                 options.given_as("dataset_dir"), data.dataset_dir.string()));
+  }
   data.overwrite_cache = options.get_bool("overwrite_cache");
   data.append_eod = options.get_bool("append_eod");
   data.eod_mask_loss = options.get_bool("eod_mask_loss");
@@ -222,6 +218,8 @@ ScheduleChoice schedule_from(const Options& options, Tuner tuner) {
   schedule.shape.decay_ramp = optim::ramp_from_name(options.get_string("wsd_decay_style"));
   const bool plain_constant = options.get_string("lr_scheduler") == "constant";
   schedule.warmup_ratio = options.get_float_or("warmup_ratio", plain_constant ? 0.0 : 0.05);
+  if (options.has_value("lr_warmup_fraction"))
+    schedule.warmup_fraction = options.get_float("lr_warmup_fraction");
   if (options.has_value("warmup_steps")) schedule.warmup_steps = options.get_int("warmup_steps");
   if (options.has_value("lr_decay_iters"))
     schedule.decay_total_steps = options.get_int("lr_decay_iters");
@@ -358,7 +356,6 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.profile = options.get_string_or("profile_name", "danlu");
   config.stage = stage_from(verb, options);
   config.tuner = tuner_from(verb, config.stage, options);
-  report_idle_lora_flags(config.tuner, options);
   config.precision = precision_from(options);
   config.recompute = recompute_from(options);
   config.device = options.get_string("device");
@@ -386,6 +383,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   if (options.has_value("deepspeed"))
     apply_deepspeed(options.get_string("deepspeed"), options, config);
   check_architecture_flags(options, model);
+  report_idle_flags(options, config);
   config.validate();
   if (config.output.versioned) config.output.directory = choose_version(config);
   if (!config.model.adapter.empty())

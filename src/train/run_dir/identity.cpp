@@ -77,6 +77,7 @@ Json run_identity(const TrainConfig& config, const RunPlan& plan) {
       {"data_seed", config.data.seed},
       {"batch_size", config.batch.micro_batch_size},
       {"global_batch_size", plan.global_batch_size},
+      {"num_samples", plan.num_samples},
       {"total_steps", plan.total_steps}};
   identity_detail::add_optimizer(config, identity);
   identity_detail::add_schedule(plan.schedule, identity);

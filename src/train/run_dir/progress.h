@@ -19,6 +19,12 @@ struct RunProgress {
   double loss_sum = 0;       ///< summed step losses of all steps that counted
   int64_t loss_steps = 0;
   Json log_history = Json::array();
+
+  /// The best step's checkpoint is in another run's directory.
+  void forget_best() {
+    best_loss = std::numeric_limits<double>::infinity();
+    best_step = 0;
+  }
 };
 
 /// trainer_state.json: Hugging Face's keys, and what resuming needs. `identity`: as run_identity.

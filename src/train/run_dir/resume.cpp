@@ -34,6 +34,7 @@ const std::set<std::string>& changeable() {
                                               "max_grad_norm",
                                               "batch_size",
                                               "packing",
+                                              "num_samples",
                                               "total_steps",
                                               "precision",
                                               "global_batch_size"};
@@ -57,6 +58,17 @@ Differences compare(const Json& saved, const Json& now, bool explicit_checkpoint
   return found;
 }
 
+/// Errors: UsageError if `directory` is a run, not one of its checkpoints.
+void refuse_a_run(const fs::path& directory) {
+  const std::vector<checkpoint::Found> found = checkpoint::list(directory);
+  if (found.empty()) return;
+  const std::string newest = found.back().directory.string();
+  throw UsageError(
+      fmt::format("[train] --resume {}: a run, not one of its checkpoints", directory.string()),
+      {"name one: --resume " + newest + "; or resume it as its own command does, without --resume",
+       "请指定其中一个检查点：--resume " + newest});
+}
+
 bool holds_finished_model(const fs::path& directory) {
   return fs::exists(directory / "config.json") || fs::exists(directory / "adapter_config.json");
 }
@@ -65,8 +77,12 @@ bool holds_finished_model(const fs::path& directory) {
 
 std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
   const fs::path& run_dir = config.output.directory;
-  if (config.output.resume != "auto" && config.output.resume != "none")
-    return checkpoint::open(config.output.resume);
+  std::optional<checkpoint::Loaded> named;
+  if (config.output.resume != "auto" && config.output.resume != "none") {
+    resume_detail::refuse_a_run(config.output.resume);
+    named = checkpoint::open(config.output.resume);
+    if (is_of_run(*named, run_dir)) return named;
+  }
   const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
   if (config.output.resume == "auto" && !config.output.overwrite) {
     for (const std::string& line : checkpoint::describe_damaged(run_dir))
@@ -82,7 +98,13 @@ std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
                      {"choose another directory, or give --overwrite_output_dir",
                       "请更换输出目录，或使用 --overwrite_output_dir"});
   }
-  return std::nullopt;
+  return named;
+}
+
+bool is_of_run(const checkpoint::Loaded& checkpoint, const fs::path& run_dir) {
+  std::error_code error;
+  const fs::path parent = fs::canonical(checkpoint.directory, error).parent_path();
+  return !error && fs::equivalent(parent, run_dir, error) && !error;
 }
 
 void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& config,
@@ -100,10 +122,15 @@ void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& co
     throw UsageError(
         fmt::format("[resume] {} is of a run with other settings: {}",
                     checkpoint.directory.string(), found.fatal),
-        {"restore the settings; or --resume " + checkpoint.directory.string() +
-             " to continue with changed rates and lengths; or start anew: another --output_dir, or "
-             "--overwrite_output_dir",
-         "请恢复原来的设置，或更换 --output_dir，或用 --overwrite_output_dir 重新开始"});
+        explicit_checkpoint
+            ? Hint{"restore the settings; or begin a new run from these weights: --model or "
+                   "--adapters " +
+                       checkpoint.directory.string(),
+                   "请恢复原来的设置，或以该检查点的权重开始新的训练"}
+            : Hint{"restore the settings; or --resume " + checkpoint.directory.string() +
+                       " to continue with changed rates and lengths; or start anew: another "
+                       "--output_dir, or --overwrite_output_dir",
+                   "请恢复原来的设置，或更换 --output_dir，或用 --overwrite_output_dir 重新开始"});
   }
   if (!found.tolerable.empty())
     log::warning("[resume] continuing with changed settings: {}", found.tolerable);

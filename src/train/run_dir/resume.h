@@ -10,9 +10,13 @@ namespace danlu::train {
 
 /// The checkpoint to continue from: --resume DIR, or with `auto` the newest complete one of the run
 /// directory. Empty: a new run.
-/// Errors: UsageError if the run directory holds something that can neither be continued nor be
+/// Errors: UsageError if the run directory holds something that is neither continued nor to be
 /// overwritten; IoError for an incomplete checkpoint named explicitly.
 std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config);
+
+/// Whether a checkpoint belongs to the run directory itself: only then the other checkpoints there
+/// are of the same run.
+bool is_of_run(const checkpoint::Loaded& checkpoint, const std::filesystem::path& run_dir);
 
 /// Checks that continuing gives the numbers the uninterrupted run would have given. With `auto`
 /// every setting in run_identity must agree; a checkpoint named explicitly may change

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "data/readers/dataset_name.h"
 #include "device/dtype.h"
 #include "weights/tensor_source.h"
 
@@ -80,11 +81,47 @@ bool can_go_on(const fs::path& run_dir, const TrainConfig& config) {
   }
 }
 
+bool is_weight_file(const std::string& name) {
+  return (name.starts_with("model") || name.starts_with("adapter_model")) &&
+         (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
+}
+
 bool is_model_file(const std::string& name) {
-  const bool weights =
-      (name.starts_with("model") || name.starts_with("adapter_model")) &&
-      (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
-  return weights || name == "adapter_config.json" || weights::is_carried_over(name);
+  return is_weight_file(name) || name == "adapter_config.json" || weights::is_carried_over(name);
+}
+
+/// What clearing a directory removes. Where neither a run nor a model is, a config.json or a
+/// tokenizer is somebody's own.
+std::vector<fs::path> left_by_a_run(const fs::path& run_dir) {
+  std::vector<fs::path> old = checkpoint::everything_of(run_dir);
+  std::error_code ignored;
+  const bool holds_model =
+      weights::has_weights(run_dir) || fs::exists(run_dir / "adapter_config.json", ignored);
+  if (!holds_model && !fs::exists(run_dir / "args.json", ignored)) return old;
+  for (const char* name : {"all_results.json", "val_dataset.jsonl", "logging.jsonl", "args.json"}) {
+    if (fs::exists(run_dir / name, ignored)) old.push_back(run_dir / name);
+  }
+  for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
+    if (entry.is_regular_file() && is_model_file(entry.path().filename().string()))
+      old.push_back(entry.path());
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(run_dir / "runs", ignored)) {
+    if (entry.path().filename().string().starts_with("events.out.tfevents."))
+      old.push_back(entry.path());
+  }
+  return old;
+}
+
+/// Whether removing `path` takes something of `input` away: it is that file, a file of that
+/// directory, or holds it.
+bool would_lose(const fs::path& input, const fs::path& path) {
+  std::error_code error;
+  const fs::path read = fs::weakly_canonical(input, error);
+  const fs::path gone = fs::weakly_canonical(path.parent_path(), error) / path.filename();
+  if (error) return false;
+  if (gone.parent_path() == read) return true;
+  const auto [at, end] = std::mismatch(gone.begin(), gone.end(), read.begin(), read.end());
+  return at == gone.end();
 }
 
 }  // namespace run_dir_detail
@@ -145,29 +182,62 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
 }
 
 void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {
+  std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(checkpoint)) {
     const std::string name = entry.path().filename().string();
-    if (!entry.is_regular_file() || run_dir_detail::state_files().count(name)) continue;
-    run_dir_detail::link_or_copy(entry.path(), run_dir / name);
+    if (entry.is_regular_file() && !run_dir_detail::state_files().count(name)) names.insert(name);
+  }
+  // Weights of an earlier model would be read in place of, or along with, the new ones.
+  std::vector<fs::path> stale;
+  for (const auto& entry : fs::directory_iterator(run_dir)) {
+    const std::string name = entry.path().filename().string();
+    if (run_dir_detail::is_weight_file(name) && !names.count(name)) stale.push_back(entry.path());
+  }
+  for (const fs::path& file : stale) fs::remove(file);
+  // The index goes last: without it shards are no model to any reader.
+  const auto link = [&](const std::string& name) {
+    run_dir_detail::link_or_copy(checkpoint / name, run_dir / name);
+  };
+  for (const std::string& name : names) {
+    if (!name.ends_with(".index.json")) link(name);
+  }
+  for (const std::string& name : names) {
+    if (name.ends_with(".index.json")) link(name);
   }
 }
 
 void clear_run_directory(const fs::path& run_dir) {
+  // The markers go first: what is half deleted must not look complete.
   mark_unfinished(run_dir);
-  checkpoint::remove_all(run_dir);
-  for (const char* name : {"all_results.json", "val_dataset.jsonl", "logging.jsonl"})
-    fs::remove(run_dir / name);
-  std::vector<fs::path> old;
-  for (const auto& entry : fs::directory_iterator(run_dir)) {
-    if (entry.is_regular_file() && run_dir_detail::is_model_file(entry.path().filename().string()))
-      old.push_back(entry.path());
+  const std::vector<fs::path> old = run_dir_detail::left_by_a_run(run_dir);
+  for (const fs::path& path : old) {
+    if (fs::is_directory(fs::symlink_status(path))) fs::remove(path / "DONE");
   }
-  std::error_code ignored;
-  for (const auto& entry : fs::recursive_directory_iterator(run_dir / "runs", ignored)) {
-    if (entry.path().filename().string().starts_with("events.out.tfevents."))
-      old.push_back(entry.path());
+  for (const fs::path& path : old) fs::remove_all(path);
+}
+
+void refuse_to_clear_inputs(const TrainConfig& config) {
+  if (!config.output.overwrite) return;
+  const std::vector<fs::path> old = run_dir_detail::left_by_a_run(config.output.directory);
+  const auto check = [&](const char* option, const fs::path& input) {
+    for (const fs::path& path : old) {
+      if (input.empty() || !run_dir_detail::would_lose(input, path)) continue;
+      throw UsageError(fmt::format("[train] {} {} is read by this run, and {} would remove {}",
+                                   config.flag(option), input.string(),
+                                   config.flag("overwrite_output_dir"), path.string()),
+                       {"choose another --output_dir", "请更换 --output_dir"});
+    }
+  };
+  check("model", config.model.directory);
+  check("tokenizer", config.model.tokenizer);
+  check("adapters", config.model.adapter);
+  check("template", config.data.template_name);
+  check("templates_file", config.data.templates_file);
+  check("resume", config.output.resume);
+  for (const auto* list : {&config.data.train, &config.data.validation}) {
+    for (const std::string& dataset : *list)
+      check("dataset", data::parse_dataset_name(dataset).path);
   }
-  for (const fs::path& file : old) fs::remove(file);
 }
 
 void mark_finished(const fs::path& run_dir, int64_t step) {

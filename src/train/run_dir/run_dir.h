@@ -38,6 +38,10 @@ void publish_model(const std::filesystem::path& checkpoint, const std::filesyste
 /// event files, results. Files that no run writes stay.
 void clear_run_directory(const std::filesystem::path& run_dir);
 
+/// Errors: UsageError if this run overwrites its directory and would thereby remove a model,
+/// tokenizer, adapter, template, data set or checkpoint that it reads.
+void refuse_to_clear_inputs(const TrainConfig& config);
+
 /// RUN/DONE says that the run took all its steps and that its model is in place.
 void mark_finished(const std::filesystem::path& run_dir, int64_t step);
 void mark_unfinished(const std::filesystem::path& run_dir);

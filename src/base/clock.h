@@ -1,0 +1,12 @@
+// base/clock.h: what durations are measured with.
+#pragma once
+#include <chrono>
+
+namespace danlu {
+
+/// Seconds of a clock that only goes forward. Differences count; its zero means nothing.
+inline double steady_now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace danlu

@@ -1,0 +1,21 @@
+// base/descriptor.h: whole reads, whole writes and syncs of an open file descriptor. Each leaves
+// errno as the system call did: the caller knows the file's name and what it was doing.
+#pragma once
+#include <sys/types.h>
+
+#include <cstddef>
+
+namespace danlu {
+
+/// Fills `to`; fewer bytes only at the end of the file. -1 on an error.
+ssize_t read_full(int fd, void* to, size_t size_bytes);
+
+/// Writes all of it, however little the system takes at a time. false on an error.
+bool write_all(int fd, const void* from, size_t size_bytes);
+
+/// fsync. true where the file system has no such thing (EINVAL, ENOSYS, ENOTSUP: some FUSE and
+/// network mounts), for nothing can be done about that. false if data may be lost: EIO, ENOSPC, and
+/// EROFS, which ext4 answers after an error made it read-only.
+bool sync_descriptor(int fd);
+
+}  // namespace danlu

@@ -1,0 +1,72 @@
+#include "cli/engine/infer_flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+
+namespace danlu::cli {
+namespace {
+
+void report_idle_among(const Options& options, const std::vector<const char*>& names,
+                       const std::string& why) {
+  std::vector<std::string> idle;
+  for (const char* name : names) {
+    if (options.is_given(name)) idle.push_back(options.given_as(name));
+  }
+  if (idle.empty()) return;
+  log::info("notice: {} {} no effect {}", fmt::join(idle, ", "), idle.size() == 1 ? "has" : "have",
+            why);
+}
+
+/// What it was that keeps tokens from being drawn.
+std::string why_no_draws(const Options& options) {
+  const auto said = [&](const char* name, const std::string& value) {
+    return fmt::format("with {} {}: no token is drawn", options.given_as(name), value);
+  };
+  if (options.is_given("task")) {
+    const std::string task = options.get_string("task");
+    if (task == "greedy" || task == "beam_search") return said("task", task);
+  }
+  if (options.is_given("do_sample") && !options.get_bool("do_sample"))
+    return said("do_sample", "false");
+  if (options.is_given("temperature") && options.get_float("temperature") == 0)
+    return said("temperature", "0");
+  return "without sampling (--do_sample, --temperature)";
+}
+
+}  // namespace
+
+void report_idle_infer_flags(const Options& options, const InferUse& use) {
+  if (use.chat) {
+    report_idle_among(options,
+                      {"prompt", "dataset", "load_dataset_config", "max_samples", "columns",
+                       "handler_name", "output", "overwrite", "batch_size"},
+                      "in a chat");
+  } else {
+    report_idle_among(options, {"history_turns"}, "outside a chat");
+    if (!use.data_set) {
+      report_idle_among(options, {"columns", "handler_name", "max_samples", "batch_size"},
+                        "with " + options.given_as("prompt") + " alone: it is one text");
+    }
+    if (!options.has_value("output")) report_idle_among(options, {"overwrite"}, "without --output");
+  }
+  if (!use.has_template) {
+    report_idle_among(
+        options,
+        {"system", "prompt_type", "prompt_type_path", "chat_template_kwargs", "enable_thinking"},
+        options.get_bool("raw") ? "with " + options.given_as("raw")
+                                : "on a model without a chat template");
+  }
+  std::vector<const char*> of_draws = {"top_k", "top_p", "min_p", "seed"};
+  if (!options.is_given("temperature") || options.get_float("temperature") != 0)
+    of_draws.insert(of_draws.begin(), "temperature");
+  if (!use.sampling.do_sample) report_idle_among(options, of_draws, why_no_draws(options));
+  if (use.sampling.num_beams < 2)
+    report_idle_among(options, {"length_penalty"}, "without --num_beams of 2 or more");
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,19 @@
+// cli/engine/infer_flags.h: notices about flags of `danlu infer` that change nothing as things are.
+#pragma once
+#include "base/options.h"
+#include "infer/sampling.h"
+
+namespace danlu::cli {
+
+/// How this call answers.
+struct InferUse {
+  bool chat = false;
+  bool data_set = false;      ///< --dataset or held-out rows
+  bool has_template = false;  ///< prompts go through a chat template
+  infer::SamplingParams sampling;
+};
+
+/// One notice for each reason, naming the user's flags as typed.
+void report_idle_infer_flags(const Options& options, const InferUse& use);
+
+}  // namespace danlu::cli

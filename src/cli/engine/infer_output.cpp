@@ -1,0 +1,177 @@
+#include "cli/engine/infer_output.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace danlu::cli {
+namespace {
+
+fs::path partial_of(const fs::path& output) { return output.string() + ".partial"; }
+
+/// Through links, hard ones too.
+bool is_same_file(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  return fs::equivalent(a, b, error) && !error;
+}
+
+void refuse_to_overwrite_input(const fs::path& output, const std::vector<fs::path>& files_read) {
+  for (const fs::path& written : {output, partial_of(output)}) {
+    for (const fs::path& read : files_read) {
+      if (!is_same_file(written, read)) continue;
+      throw UsageError(
+          fmt::format("[--output] {}: answers written to {} would replace {}, which this run reads",
+                      output.string(), written.string(), read.string()),
+          {"choose another file", "请换一个文件名"});
+    }
+  }
+}
+
+void require_plain_file(const fs::path& file) {
+  std::error_code error;
+  for (const fs::path& name : {file, partial_of(file)}) {
+    if (fs::status(name, error).type() == fs::file_type::none)
+      throw IoError(fmt::format("[--output] {}: {}", name.string(), error.message()));
+  }
+  const fs::file_status status = fs::status(file, error);
+  if (status.type() == fs::file_type::not_found) return;  // judged by the folder's check
+  if (fs::is_directory(status)) {
+    throw UsageError(
+        fmt::format("[--output] {}: is a directory, answers go into a file", file.string()),
+        {"name a .jsonl file in it", "请给出其中的 .jsonl 文件名"});
+  }
+  if (!fs::is_regular_file(status)) {
+    throw UsageError(fmt::format("[--output] {}: is not a regular file", file.string()),
+                     {"without --output answers are printed", "不加 --output 时答案直接打印"});
+  }
+}
+
+size_t count_lines(const fs::path& file) {
+  const MappedFile content(file);
+  return static_cast<size_t>(std::count(content.text().begin(), content.text().end(), '\n'));
+}
+
+void report_earlier_run(const fs::path& partial) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(partial, ignored)) return;
+  log::warning(
+      "{}: holds {} row(s) of a run that was killed; it is replaced when the first answer of this "
+      "run is written",
+      partial.string(), count_lines(partial));
+}
+
+}  // namespace
+
+void require_usable_output(const Options& options, const std::vector<fs::path>& files_read) {
+  const fs::path output = options.get_string("output");
+  require_plain_file(output);
+  refuse_to_overwrite_input(output, files_read);
+  std::error_code ignored;
+  if (!options.get_bool("overwrite") && fs::exists(output, ignored)) {
+    throw UsageError(
+        fmt::format("[--output] {} exists", output.string()),
+        {"choose another file, or give --overwrite", "请换一个文件名，或加 --overwrite"});
+  }
+  require_writable_directory(fs::absolute(output).parent_path());
+}
+
+void print_text(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+AnswerFile::AnswerFile(fs::path path) : path_(std::move(path)), partial_(partial_of(path_)) {
+  report_earlier_run(partial_);
+}
+
+AnswerFile::~AnswerFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  log::warning("the answers so far are in {}", partial_.string());
+}
+
+bool AnswerFile::append(std::string_view lines) {
+  if (fd_ < 0) fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  return fd_ >= 0 && write_all(fd_, lines.data(), lines.size());
+}
+
+void AnswerFile::add(std::string_view lines) {
+  lines_ += lines;
+  if (is_broken_ || append(lines)) return;
+  is_broken_ = true;
+  log::warning("{}: {}; writing is tried again once all answers are there", partial_.string(),
+               std::strerror(errno));
+}
+
+void AnswerFile::publish() {
+  if (fd_ < 0) add("");
+  const int fd = std::exchange(fd_, -1);
+  if (is_broken_) {
+    if (fd >= 0) {
+      ::close(fd);
+      ::unlink(partial_.c_str());  // makes room
+    }
+    write_file_atomic(path_, lines_);
+    return;
+  }
+  const bool is_synced = fd >= 0 && sync_descriptor(fd);
+  if ((fd >= 0 && ::close(fd) != 0) || !is_synced ||
+      ::rename(partial_.c_str(), path_.c_str()) != 0) {
+    throw IoError(fmt::format("{}: cannot write: {}", path_.string(), std::strerror(errno)));
+  }
+}
+
+void AnswerFile::finish() {
+  try {
+    publish();
+  } catch (const IoError& error) {
+    print_text(lines_);
+    throw IoError(fmt::format("{}; the answers were printed instead", error.what()), error.hint());
+  }
+  log::info("answers: {}", path_.string());
+}
+
+Json result_row(const Question& question, const Outcome& outcome) {
+  Json row = Json::object();
+  if (!question.conversation.messages.empty()) {
+    row["messages"] = Json::array();
+    for (const text::Message& message : question.conversation.messages) {
+      Json one = {{"role", message.role}, {"content", message.content}};
+      for (const auto& [key, value] : message.extra.items()) {
+        // The parts of an Alpaca question: the content already holds them.
+        if (key != "instruction" && key != "input") one[key] = value;
+      }
+      row["messages"].push_back(std::move(one));
+    }
+  } else {
+    row["query"] = question.plain;
+  }
+  row["response"] = outcome.answer;
+  if (question.reference) row["labels"] = *question.reference;
+  row["finish_reason"] = outcome.finish_reason;
+  if (!outcome.error.empty()) row["error"] = outcome.error;
+  return row;
+}
+
+std::string result_text(const Question& question, const Outcome& outcome) {
+  const std::string asked = question.conversation.messages.empty()
+                                ? question.plain
+                                : question.conversation.messages.back().content;
+  std::string text = fmt::format("[QUERY] {}\n", asked);
+  text += outcome.error.empty() ? fmt::format("[RESPONSE] {}\n", outcome.answer)
+                                : fmt::format("[ERROR] {}\n", outcome.error);
+  if (question.reference) text += fmt::format("[LABELS] {}\n", *question.reference);
+  return text + std::string(50, '-') + "\n";
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,61 @@
+// cli/engine/infer_output.h: where the answers of `danlu infer` go, row by row.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "base/options.h"
+#include "cli/engine/infer_rows.h"
+
+namespace danlu::cli {
+
+/// Before any answer is made, so that none is made in vain and nothing is lost. `files_read`: what
+/// the command reads. Errors: UsageError (--output is among them, whatever names they go by; it
+/// exists and --overwrite was not given; it is no file); IoError (nothing can be written there).
+void require_usable_output(const Options& options, const std::vector<fs::path>& files_read);
+
+/// Lines that are on disk as soon as they are added: in `FILE.partial`, which gets the name FILE at
+/// the end, so that a killed run leaves what it had answered.
+class AnswerFile {
+ public:
+  /// Warns if FILE.partial is there already: it is replaced when the first line comes.
+  explicit AnswerFile(fs::path path);
+  /// Without finish() the lines stay in FILE.partial, and a warning says so.
+  ~AnswerFile();
+  AnswerFile(const AnswerFile&) = delete;
+  AnswerFile& operator=(const AnswerFile&) = delete;
+
+  /// Appends complete lines. Never fails: what cannot be written waits for finish().
+  void add(std::string_view lines);
+  /// Gives the file its name. Answers took long to make: those that cannot be written are printed
+  /// on stdout before the error. Errors: IoError.
+  void finish();
+
+ private:
+  bool append(std::string_view lines);
+  void publish();
+
+  fs::path path_, partial_;
+  std::string lines_;  ///< all of them, should the disk be full
+  int fd_ = -1;
+  bool is_broken_ = false;
+};
+
+/// What became of a question.
+struct Outcome {
+  std::string answer;
+  std::string finish_reason;  ///< "stop", "length", "cancelled", "error"
+  std::string error;          ///< why it was not answered; with finish_reason "error" only
+};
+
+/// The row of --output: the question, its answer, and the data set's own answer as `labels`.
+Json result_row(const Question& question, const Outcome& outcome);
+
+/// The same for reading on the screen.
+std::string result_text(const Question& question, const Outcome& outcome);
+
+/// To stdout, at once.
+void print_text(std::string_view text);
+
+}  // namespace danlu::cli

@@ -1,0 +1,156 @@
+#include "data/limited_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace danlu::data {
+namespace {
+
+/// Where runs start once the first `dropped` tokens and those from `end` on are gone.
+std::vector<int32_t> starts_within(const std::vector<int32_t>& starts, int64_t dropped,
+                                   int64_t end) {
+  if (starts.empty()) return {};
+  std::vector<int32_t> kept{0};
+  for (const int32_t start : starts) {
+    if (start > dropped && start < end) kept.push_back(static_cast<int32_t>(start - dropped));
+  }
+  return kept;
+}
+
+void cut_sample(const LengthLimit& limit, Sample* sample) {
+  const auto size = static_cast<int64_t>(sample->ids.size());
+  if (size <= limit.max_length) return;
+  const int64_t begin = limit.truncation == Truncation::kLeft ? size - limit.max_length : 0;
+  const int64_t end = begin + limit.max_length;
+  for (std::vector<int32_t>* values : {&sample->ids, &sample->labels}) {
+    values->erase(values->begin() + end, values->end());
+    values->erase(values->begin(), values->begin() + begin);
+  }
+  sample->segments = starts_within(sample->segments, begin, end);
+  sample->position_starts = starts_within(sample->position_starts, begin, end);
+}
+
+/// The first token of a segment is never a target.
+bool has_target(const Sample& sample) {
+  for (size_t i = 0; i < sample.labels.size(); ++i) {
+    if (sample.labels[i] == kIgnoreLabel) continue;
+    if (!std::binary_search(sample.segments.begin(), sample.segments.end(),
+                            static_cast<int32_t>(i))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+class LimitedSource : public SampleSource {
+ public:
+  LimitedSource(std::shared_ptr<const SampleSource> base, LengthLimit limit,
+                std::vector<int64_t> kept)
+      : base_(std::move(base)), limit_(limit), kept_(std::move(kept)) {}
+
+  int64_t size() const override { return static_cast<int64_t>(kept_.size()); }
+  Sample get(int64_t index) const override {
+    Sample sample = base_->get(kept_.at(static_cast<size_t>(index)));
+    cut_sample(limit_, &sample);
+    return sample;
+  }
+  int64_t length(int64_t index) const override {
+    return std::min(base_->length(kept_.at(static_cast<size_t>(index))), limit_.max_length);
+  }
+  uint64_t content_hash() const override {
+    const int64_t about[] = {limit_.max_length, static_cast<int64_t>(limit_.truncation)};
+    return hash_bytes({reinterpret_cast<const char*>(about), sizeof about}, base_->content_hash());
+  }
+
+ private:
+  std::shared_ptr<const SampleSource> base_;
+  LengthLimit limit_;
+  std::vector<int64_t> kept_;
+};
+
+void count(std::vector<ReasonCount>* reasons, const std::string& reason,
+           const std::string& example) {
+  auto entry = std::find_if(reasons->begin(), reasons->end(),
+                            [&](const ReasonCount& known) { return known.reason == reason; });
+  if (entry == reasons->end()) entry = reasons->insert(entry, {reason, 0, {}});
+  ++entry->count;
+  if (entry->examples.size() < kMaxReasonExamples) entry->examples.push_back(example);
+}
+
+const Hint kRaiseLimit{
+    "raise --max-length (--seq-length), or cut long samples with --truncation right",
+    "请增大 --max-length（--seq-length），或用 --truncation right 截断过长样本"};
+
+/// Sorts the samples of one source by what becomes of them.
+class Limiter {
+ public:
+  Limiter(const SampleSource& base, const LengthLimit& limit, const std::string& name,
+          PreprocessReport* report)
+      : base_(base), limit_(limit), name_(name), report_(report) {}
+
+  void add(int64_t index) {
+    ++report_->rows_read;
+    const int64_t stored = base_.length(index);
+    if (limit_.max_length > 0 && stored > limit_.max_length && !fits(index)) return;
+    ++report_->rows_kept;
+    report_->lengths.add(limit_.max_length > 0 ? std::min(stored, limit_.max_length) : stored);
+    kept.push_back(index);
+  }
+
+  std::vector<int64_t> kept;
+  bool touched = false;  ///< some sample is dropped or cut
+
+ private:
+  bool fits(int64_t index) {
+    Sample sample = base_.get(index);
+    if (static_cast<int64_t>(sample.ids.size()) <= limit_.max_length) return true;
+    touched = true;
+    const std::string reason = fmt::format("longer than {} tokens", limit_.max_length);
+    const std::string example =
+        fmt::format("{}: sample {}: {} tokens", name_, index, sample.ids.size());
+    if (limit_.truncation == Truncation::kDelete || limit_.truncation == Truncation::kSplit) {
+      drop(reason, example);
+      return false;
+    }
+    cut_sample(limit_, &sample);
+    if (!has_target(sample)) {
+      drop("no token carries loss after truncation", example);
+      return false;
+    }
+    count(&report_->truncated, reason, example);
+    return true;
+  }
+
+  void drop(const std::string& reason, const std::string& example) {
+    if (limit_.strict) throw DataError(fmt::format("{}: {}", example, reason), kRaiseLimit);
+    count(&report_->dropped, reason, example);
+  }
+
+  const SampleSource& base_;
+  const LengthLimit& limit_;
+  const std::string& name_;
+  PreprocessReport* report_;
+};
+
+}  // namespace
+
+std::shared_ptr<const SampleSource> limit_samples(std::shared_ptr<const SampleSource> base,
+                                                  const LengthLimit& limit, const std::string& name,
+                                                  PreprocessReport* report) {
+  Limiter limiter(*base, limit, name, report);
+  for (int64_t i = 0; i < base->size(); ++i) limiter.add(i);
+  if (limiter.kept.empty() && base->size() > 0) {
+    throw DataError(fmt::format("{}: none of the {} samples is left: longer than {} tokens, or "
+                                "without a target once cut",
+                                name, base->size(), limit.max_length),
+                    kRaiseLimit);
+  }
+  if (!limiter.touched) return base;
+  return std::make_shared<LimitedSource>(std::move(base), limit, std::move(limiter.kept));
+}
+
+}  // namespace danlu::data

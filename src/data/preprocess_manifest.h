@@ -1,0 +1,47 @@
+// data/preprocess_manifest.h: `<prefix>_preprocess.json`, what the files of a prefix were made
+// from.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "data/preprocess_report.h"
+
+namespace danlu::data {
+
+/// The chat template by which conversations were rendered.
+struct RecordedTemplate {
+  std::string description;  ///< ChatEncoder::description(); empty: none was used or recorded
+  std::string hash;         ///< 16 hexadecimal digits of ChatEncoder::content_hash()
+  bool operator==(const RecordedTemplate&) const = default;
+};
+
+struct PreprocessManifest {
+  std::string key;  ///< content_key of inputs, tokenizer, template and settings
+  Json files;       ///< name -> bytes
+  PreprocessReport report;
+  RecordedTemplate recorded_template;
+};
+
+std::filesystem::path manifest_path(const std::filesystem::path& prefix);
+/// None where there is no manifest, or a damaged one.
+std::optional<PreprocessManifest> read_manifest(const std::filesystem::path& prefix);
+/// Writes a manifest of the data sets `outputs`, with the sizes that their files have now.
+void write_manifest(const std::filesystem::path& prefix, PreprocessManifest manifest,
+                    const std::vector<std::filesystem::path>& outputs);
+
+/// True if the files of `outputs` have the sizes that `manifest` says.
+bool describes_files(const PreprocessManifest& manifest,
+                     const std::vector<std::filesystem::path>& outputs);
+
+/// Refuses to put a data set of content `key` in the place of another one, or of files without a
+/// manifest. Errors: UsageError naming what is there.
+void refuse_to_replace(const std::filesystem::path& prefix, const std::string& key,
+                       const std::vector<std::filesystem::path>& outputs);
+
+/// The template of preprocessed samples; empty where none is recorded for the files as they are.
+RecordedTemplate read_recorded_template(const std::filesystem::path& prefix);
+
+}  // namespace danlu::data

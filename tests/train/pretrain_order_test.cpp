@@ -1,0 +1,71 @@
+// The order of pre-training windows, from raw tokens to the end of the second epoch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "data/megatron/indexed_writer.h"
+#include "train/prepare_data.h"
+
+namespace danlu::train {
+namespace pretrain_order_test {
+
+class PretrainOrder : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              ("danlu_pretrain_order" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+    data::IndexedWriter writer(folder_ / "text_document", data::TokenType::kI32);
+    for (int32_t d = 0; d < 40; ++d) {
+      std::vector<int32_t> tokens(static_cast<size_t>(20 + d % 7));
+      for (size_t i = 0; i < tokens.size(); ++i)
+        tokens[i] = static_cast<int32_t>(d * 100 + static_cast<int32_t>(i));
+      writer.add_document(tokens);
+    }
+    writer.commit();
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  PreparedData prepared(int64_t max_steps) const {
+    TrainConfig config;
+    config.stage = Stage::kPretrain;
+    config.data.train = {(folder_ / "text_document").string()};
+    config.data.cache_dir = folder_ / "cache";
+    config.data.max_length = 16;
+    config.data.seed = 5;
+    config.batch.max_steps = max_steps;
+    return prepare_data(config, {}, 4);
+  }
+  static std::vector<std::vector<int32_t>> windows(const PreparedData& data, int64_t begin,
+                                                   int64_t end) {
+    std::vector<std::vector<int32_t>> out;
+    for (int64_t i = begin; i < end; ++i) out.push_back(data.train->get(data.order(i)).ids);
+    return out;
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(PretrainOrder, LaterEpochsAreTheSameWindowsInAnotherOrder) {
+  const PreparedData data = prepared(-1);
+  const int64_t size = data.train->size();
+  ASSERT_GT(size, 20);
+  auto first = windows(data, 0, size), second = windows(data, size, 2 * size),
+       third = windows(data, 2 * size, 3 * size);
+  EXPECT_NE(first, second);
+  EXPECT_NE(second, third);
+  EXPECT_EQ(second, windows(data, size, 2 * size));
+  for (auto* epoch : {&first, &second, &third}) std::sort(epoch->begin(), epoch->end());
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(first, third);
+}
+
+TEST_F(PretrainOrder, CountedStepsTakeMegatronsIndexThroughAllEpochs) {
+  const PreparedData data = prepared(50);
+  ASSERT_GE(data.train->size(), 200);
+  for (int64_t i = 0; i < 200; ++i) ASSERT_EQ(data.order(i), i);
+}
+
+}  // namespace pretrain_order_test
+}  // namespace danlu::train
