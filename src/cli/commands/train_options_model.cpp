@@ -15,7 +15,8 @@ std::vector<OptionSpec> train_model_options() {
                "and ModelScope caches",
        .group = model},
       {.name = "load",
-       .help = "HF directory with config and weights; --model then gives no more than the tokenizer",
+       .help =
+           "HF directory with config and weights; --model then gives no more than the tokenizer",
        .aliases = {"load_dir"},
        .group = model},
       {.name = "tokenizer",
