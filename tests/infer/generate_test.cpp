@@ -226,6 +226,20 @@ TEST(BeamSearch, LengthPenaltyDecidesBetweenShortAndLong) {
   EXPECT_GT(beam_search(*model, r).ids.size(), shortest);
 }
 
+/// A directory with the config.json of a small Llama and nothing else.
+std::filesystem::path directory_of_a_small_model(const std::string& name) {
+  const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / name;
+  std::filesystem::create_directories(dir);
+  write_json_file(dir / "config.json", {{"model_type", "llama"},
+                                        {"vocab_size", 8},
+                                        {"hidden_size", 8},
+                                        {"intermediate_size", 8},
+                                        {"num_hidden_layers", 1},
+                                        {"num_attention_heads", 2},
+                                        {"max_position_embeddings", 8}});
+  return dir;
+}
+
 TEST(GenerationDefaults, ReadsTheFileAndTreatsTemperatureZeroAsGreedy) {
   const std::filesystem::path dir =
       std::filesystem::path(testing::TempDir()) / "danlu_generation_defaults";
@@ -277,16 +291,7 @@ TEST(GenerationDefaults, ReadsTheFileAndTreatsTemperatureZeroAsGreedy) {
 }
 
 TEST(GenerationDefaults, NamesEveryKeyThatWouldChangeAnswersAndIsNotBuilt) {
-  const std::filesystem::path dir =
-      std::filesystem::path(testing::TempDir()) / "danlu_generation_keys";
-  std::filesystem::create_directories(dir);
-  write_json_file(dir / "config.json", {{"model_type", "llama"},
-                                        {"vocab_size", 8},
-                                        {"hidden_size", 8},
-                                        {"intermediate_size", 8},
-                                        {"num_hidden_layers", 1},
-                                        {"num_attention_heads", 2},
-                                        {"max_position_embeddings", 8}});
+  const std::filesystem::path dir = directory_of_a_small_model("danlu_generation_keys");
   const auto warnings_of = [&](const Json& json) {
     write_json_file(dir / "generation_config.json", json);
     testing::internal::CaptureStderr();
@@ -320,16 +325,7 @@ TEST(GenerationDefaults, NamesEveryKeyThatWouldChangeAnswersAndIsNotBuilt) {
 }
 
 TEST(GenerationDefaults, ReadsWhenBeamsStop) {
-  const std::filesystem::path dir =
-      std::filesystem::path(testing::TempDir()) / "danlu_generation_early";
-  std::filesystem::create_directories(dir);
-  write_json_file(dir / "config.json", {{"model_type", "llama"},
-                                        {"vocab_size", 8},
-                                        {"hidden_size", 8},
-                                        {"intermediate_size", 8},
-                                        {"num_hidden_layers", 1},
-                                        {"num_attention_heads", 2},
-                                        {"max_position_embeddings", 8}});
+  const std::filesystem::path dir = directory_of_a_small_model("danlu_generation_early");
   const auto with = [&](const Json& value) {
     write_json_file(dir / "generation_config.json", {{"early_stopping", value}});
     return load_generation_defaults(dir).sampling.early_stopping;

@@ -29,13 +29,7 @@ class LoraVariant : public testing::TestWithParam<Variant> {
     folder_ = fs::path(DANLU_BUILD_DIR) / "lora-variants-test" /
               (GetParam().name + std::to_string(::getpid()));
     fs::remove_all(folder_);
-    fs::create_directories(folder_ / "model");
-    models::CausalLM model(test::tiny_config(), at::kFloat, at::Device(at::kCPU));
-    model.initialize(3);
-    model.save(folder_ / "model", DType::kF32, {});
-    std::ofstream rows(folder_ / "data.jsonl");
-    for (const data::Sample& sample : test::toy_samples(60))
-      rows << Json{{"input_ids", sample.ids}, {"labels", sample.labels}}.dump() << '\n';
+    test::write_run_inputs(folder_, DType::kF32, 60);
   }
   void TearDown() override {
     if (!HasFailure()) fs::remove_all(folder_);

@@ -180,13 +180,7 @@ class Resume : public testing::Test {
     job_.directory = fs::path(DANLU_BUILD_DIR) / "resume-test" /
                      (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) +
                       std::to_string(::getpid()));
-    fs::create_directories(job_.directory / "model");
-    models::CausalLM model(test::tiny_config(), at::kBFloat16, at::Device(at::kCPU));
-    model.initialize(3);
-    model.save(job_.directory / "model", DType::kBF16, {});
-    std::ofstream rows(job_.directory / "data.jsonl");
-    for (const data::Sample& sample : test::toy_samples(120))
-      rows << Json{{"input_ids", sample.ids}, {"labels", sample.labels}}.dump() << '\n';
+    test::write_run_inputs(job_.directory, DType::kBF16, 120);
   }
   void TearDown() override {
     if (!HasFailure()) fs::remove_all(job_.directory);

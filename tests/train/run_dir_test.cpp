@@ -21,14 +21,7 @@ class Versions : public testing::Test {
               (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) +
                std::to_string(::getpid()));
     fs::remove_all(folder_);
-    fs::create_directories(folder_ / "model");
-    models::CausalLM model(test::tiny_config(), at::kFloat, at::Device(at::kCPU));
-    model.initialize(3);
-    model.save(folder_ / "model", DType::kF32, {});
-    std::ofstream rows(folder_ / "data.jsonl");
-    for (const data::Sample& sample : test::toy_samples(20))
-      rows << Json{{"input_ids", sample.ids}, {"labels", sample.labels}}.dump() << '\n';
-    rows.close();
+    test::write_run_inputs(folder_, DType::kF32, 20);
     finish_run(folder_ / "runs" / "v3-20260101-000000");
   }
   void TearDown() override {

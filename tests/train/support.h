@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -62,6 +63,18 @@ inline std::vector<data::Sample> toy_samples(int64_t count) {
     samples.push_back(std::move(sample));
   }
   return samples;
+}
+
+/// folder/model: a tiny random model; folder/data.jsonl: `rows` toy samples.
+inline void write_run_inputs(const std::filesystem::path& folder, DType dtype, int64_t rows) {
+  std::filesystem::create_directories(folder / "model");
+  models::CausalLM model(tiny_config(), dtype == DType::kBF16 ? at::kBFloat16 : at::kFloat,
+                         at::Device(at::kCPU));
+  model.initialize(3);
+  model.save(folder / "model", dtype, {});
+  std::ofstream file(folder / "data.jsonl");
+  for (const data::Sample& sample : toy_samples(rows))
+    file << Json{{"input_ids", sample.ids}, {"labels", sample.labels}}.dump() << '\n';
 }
 
 inline TrainState make_state(std::unique_ptr<models::CausalLM> model, const TrainConfig& config) {
