@@ -215,10 +215,9 @@ class JinjaEncoder final : public ChatEncoder {
 }  // namespace
 
 std::shared_ptr<const ChatEncoder> make_jinja_encoder(std::shared_ptr<const Tokenizer> tokenizer,
-                                                      std::string source, std::string origin,
+                                                      const std::string& source, std::string origin,
                                                       const Json& arguments) {
-  return std::make_shared<JinjaEncoder>(std::move(tokenizer), std::move(source), std::move(origin),
-                                        arguments);
+  return std::make_shared<JinjaEncoder>(std::move(tokenizer), source, std::move(origin), arguments);
 }
 
 }  // namespace danlu::text

@@ -11,7 +11,7 @@ namespace danlu::text {
 /// origin: shown in description() and error messages. arguments: further variables, or null.
 /// Errors: TemplateError (a ModelError) if the template does not parse.
 std::shared_ptr<const ChatEncoder> make_jinja_encoder(std::shared_ptr<const Tokenizer> tokenizer,
-                                                      std::string source, std::string origin,
+                                                      const std::string& source, std::string origin,
                                                       const Json& arguments);
 
 }  // namespace danlu::text

@@ -126,15 +126,17 @@ class Value {
   bool has_object() const {
     return kind_ >= Kind::kString || (kind_ == Kind::kUndefined && u_.object != nullptr);
   }
+  // The analyzer does not follow counted references.
+  // NOLINTBEGIN(clang-analyzer-cplusplus.NewDelete)
   void retain() {
     if (has_object() && u_.object->references != Object::kShared) ++u_.object->references;
   }
   void release() {
     if (!has_object() || u_.object->references == Object::kShared) return;
     --u_.object->references;
-    // The analyzer does not follow counted references.
-    if (u_.object->references == 0) delete u_.object;  // NOLINT(clang-analyzer-cplusplus.NewDelete)
+    if (u_.object->references == 0) delete u_.object;
   }
+  // NOLINTEND(clang-analyzer-cplusplus.NewDelete)
 
   Kind kind_ = Kind::kUndefined;
   Kind origin_ = Kind::kUndefined;
