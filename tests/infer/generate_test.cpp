@@ -236,22 +236,13 @@ std::filesystem::path directory_of_a_small_model(const std::string& name) {
                                         {"intermediate_size", 8},
                                         {"num_hidden_layers", 1},
                                         {"num_attention_heads", 2},
-                                        {"max_position_embeddings", 8}});
+                                        {"max_position_embeddings", 8},
+                                        {"eos_token_id", 2}});
   return dir;
 }
 
 TEST(GenerationDefaults, ReadsTheFileAndTreatsTemperatureZeroAsGreedy) {
-  const std::filesystem::path dir =
-      std::filesystem::path(testing::TempDir()) / "danlu_generation_defaults";
-  std::filesystem::create_directories(dir);
-  write_json_file(dir / "config.json", {{"model_type", "llama"},
-                                        {"vocab_size", 8},
-                                        {"hidden_size", 8},
-                                        {"intermediate_size", 8},
-                                        {"num_hidden_layers", 1},
-                                        {"num_attention_heads", 2},
-                                        {"max_position_embeddings", 8},
-                                        {"eos_token_id", 2}});
+  const std::filesystem::path dir = directory_of_a_small_model("danlu_generation_defaults");
   write_json_file(
       dir / "generation_config.json",
       {{"eos_token_id", {5, 6}}, {"do_sample", true}, {"temperature", 0}, {"top_k", 20}});

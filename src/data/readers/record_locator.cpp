@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "data/readers/byte_stream.h"
+#include "data/readers/json_events.h"
 
 namespace danlu::data {
 namespace {
@@ -105,21 +106,9 @@ class CountingInput {
   Source* source_;
 };
 
-/// Accepts every event: only the position of the first fault matters.
-struct FaultFinder : nlohmann::json_sax<nlohmann::json> {
+/// Only the position of the first fault matters.
+struct FaultFinder : AcceptEvents<nlohmann::json> {
   std::string what;
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return true; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(size_t) override { return true; }
-  bool end_array() override { return true; }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) override {
     what = e.what();
     // The library repeats its own id and position first; they count records, not lines.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "data/readers/json_events.h"
 
 namespace danlu::data {
 namespace {
@@ -31,16 +32,9 @@ size_t count_kept_members(const Json& value) {
 }
 
 /// Stops at the first key that its object has already.
-struct DuplicateFinder : nlohmann::json_sax<Json> {
+struct DuplicateFinder : AcceptEvents<Json> {
   std::vector<std::set<std::string>> open_objects;
   std::string found;
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
   bool start_object(size_t) override {
     open_objects.emplace_back();
     return true;
@@ -54,8 +48,6 @@ struct DuplicateFinder : nlohmann::json_sax<Json> {
     open_objects.pop_back();
     return true;
   }
-  bool start_array(size_t) override { return true; }
-  bool end_array() override { return true; }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
     return false;
   }
