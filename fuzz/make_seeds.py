@@ -5,12 +5,16 @@ usage: fuzz/make_seeds.py     (needs python3-torch only for this; the seeds are 
 
 import argparse
 import collections
+import enum
 import io
 import json
 import os
 import struct
+import sys
+import types
 import zipfile
 
+import numpy
 import torch
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
@@ -46,6 +50,43 @@ for name, thing in things.items():
         if new:
             put("pickle", f"{name}_program", b"\1" + zipfile.ZipFile(buffer).read("archive/data.pkl"))
 
+
+class Member(enum.Enum):
+    first = 1
+
+
+class Items(list):
+    pass
+
+
+for cls in (Member, Items):
+    cls.__module__ = "custom"
+    sys.modules.setdefault("custom", types.ModuleType("custom")).__dict__[cls.__name__] = cls
+documents = {
+    "weights": tensors, "plain": things["training"],
+    "distributed": {"buckets_coalesced": True, 0: {(torch.bfloat16, torch.float32): {"param": torch.ones(3), "numel_unpadded": 3}}},
+    "objects": {"args": argparse.Namespace(kind=Member.first, items=Items([1, "x"]), where=torch.device("cpu"), part=slice(1, 2),
+                                           cls=Items, empty=b"", frozen=frozenset("a"), none=None, big=-(2**90)),
+                "rng_state": [{"np": numpy.random.RandomState(0).get_state()[1][:4], "t": torch.zeros(2, dtype=torch.uint8)}],
+                "x._extra_state": io.BytesIO(b"abc"), "d": collections.defaultdict(list, k=[1.5])}}
+for name, thing in documents.items():
+    for protocol in (2, 4):
+        buffer = io.BytesIO()
+        torch.save(thing, buffer, pickle_protocol=protocol)
+        put("torch_document", f"{name}_{protocol}_program", b"\1" + zipfile.ZipFile(buffer).read("archive/data.pkl"))
+    buffer = io.BytesIO()
+    torch.save(thing, buffer, _use_new_zipfile_serialization=False)
+    put("torch_document", f"{name}_legacy", b"\0" + buffer.getvalue())
+    buffer = io.BytesIO()
+    torch.save(thing, buffer)
+    put("torch_document", f"{name}_zip", b"\0" + buffer.getvalue())
+
+index = {"metadata": {"total_size": 8}, "weight_map": {"a.weight": "model-00001-of-00002.safetensors",
+                                                      "b": "model-00002-of-00002.safetensors"}}
+for name, content in {"usual": index, "empty": {"weight_map": {}}, "none": {}, "number": {"weight_map": {"a": 1}},
+                      "climbs": {"weight_map": {"a": "../b"}}, "escaped": {"weight_map": {"\u6743": "x\u0000y"}}}.items():
+    put("weight_index", name, json.dumps(content, indent=2).encode())
+
 base = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 4,
         "eos_token_id": [2, 3], "torch_dtype": "bfloat16"}
 extras = {
@@ -55,7 +96,11 @@ extras = {
     "qwen3": {"head_dim": 12, "layer_types": ["full_attention", "full_attention"], "max_position_embeddings": 64,
               "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0}},
     "mistral": {"sliding_window": None, "rope_scaling": {"type": "linear", "factor": 2}}, "baichuan": {"model_max_length": 64},
-    "internlm2": {"bias": False, "rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}, "mixtral": {}}
+    "internlm2": {"bias": False, "rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}, 
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40,
+                  "decoder_sparse_step": 2},
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "mlp_only_layers": [0], "norm_topk_prob": True}}
 for model_type, extra in extras.items():
     put("config", model_type, json.dumps({"model_type": model_type, **base, **extra}).encode())
 put("config", "adapter", json.dumps({"peft_type": "LORA", "r": 8, "lora_alpha": 16, "use_dora": True, "layers_to_transform": [1]}).encode())

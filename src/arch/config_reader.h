@@ -53,6 +53,7 @@ inline constexpr int64_t kMaxWidth = int64_t{1} << 20;
 inline constexpr int64_t kMaxFfn = int64_t{1} << 22;
 inline constexpr int64_t kMaxHeads = int64_t{1} << 16;
 inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxExperts = 4096;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 40;
 
 }  // namespace danlu::arch

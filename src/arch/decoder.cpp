@@ -128,14 +128,19 @@ namespace {
 /// Appends parameters in order; knows the naming, not the architecture.
 class ParameterList {
  public:
-  ParameterList(std::string prefix, int64_t layer, std::vector<ParamSpec>& out)
-      : prefix_(std::move(prefix)), layer_(layer), out_(out) {}
+  ParameterList(std::string prefix, int64_t layer, std::vector<ParamSpec>& out, int64_t expert = -1)
+      : prefix_(std::move(prefix)), layer_(layer), out_(out), expert_(expert) {}
+
+  /// Appends to the same list under a longer prefix.
+  ParameterList within(const std::string& name, int64_t expert = -1) const {
+    return {prefix_ + name, layer_, out_, expert};
+  }
 
   void weight(Role role, const std::string& name, std::vector<int64_t> shape, Split split) {
-    out_.push_back({prefix_ + name + ".weight", std::move(shape), role, layer_, false, split, {}});
+    add(role, name + ".weight", std::move(shape), false, split);
   }
   void bias(Role role, const std::string& name, int64_t size, Split split) {
-    out_.push_back({prefix_ + name + ".bias", {size}, role, layer_, true, split, {}});
+    add(role, name + ".bias", {size}, true, split);
   }
   /// weight [rows, columns] and, if `has_bias`, bias [rows].
   void linear(Role role, const std::string& name, int64_t rows, int64_t columns, Split split,
@@ -146,9 +151,21 @@ class ParameterList {
   }
 
  private:
+  void add(Role role, const std::string& name, std::vector<int64_t> shape, bool is_bias,
+           Split split) {
+    out_.push_back({.name = prefix_ + name,
+                    .shape = std::move(shape),
+                    .role = role,
+                    .layer = layer_,
+                    .is_bias = is_bias,
+                    .split = split,
+                    .expert = expert_});
+  }
+
   std::string prefix_;
   int64_t layer_;
   std::vector<ParamSpec>& out_;
+  int64_t expert_;
 };
 
 void add_attention(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
@@ -168,6 +185,35 @@ void add_attention(const ModelConfig& c, const DecoderNames& names, ParameterLis
   }
 }
 
+void add_dense_mlp(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
+  list.linear(Role::kGate, names.gate, c.ffn_size, c.hidden_size, Split::kRows, c.mlp_bias);
+  list.linear(Role::kUp, names.up, c.ffn_size, c.hidden_size, Split::kRows, c.mlp_bias);
+  list.linear(Role::kDown, names.down, c.hidden_size, c.ffn_size, Split::kColumns, c.mlp_bias);
+}
+
+/// Every rank routes alike; an expert is cut as a dense MLP is. Which rank owns which expert is
+/// decided by ParamSpec::expert where experts are placed.
+void add_experts(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
+  const ExpertConfig& e = c.experts;
+  list.weight(Role::kRouter, names.router, {e.count, c.hidden_size}, Split::kReplicated);
+  for (int64_t expert = 0; expert < e.count; ++expert) {
+    ParameterList one = list.within(names.expert + std::to_string(expert) + ".", expert);
+    one.weight(Role::kExpertGate, names.expert_gate, {e.ffn_size, c.hidden_size}, Split::kRows);
+    one.weight(Role::kExpertUp, names.expert_up, {e.ffn_size, c.hidden_size}, Split::kRows);
+    one.weight(Role::kExpertDown, names.expert_down, {c.hidden_size, e.ffn_size}, Split::kColumns);
+  }
+  if (e.shared_ffn_size == 0) return;
+  const int64_t width = e.shared_ffn_size;
+  ParameterList shared = list.within(names.shared_expert);
+  shared.weight(Role::kSharedGateProj, names.expert_gate, {width, c.hidden_size}, Split::kRows);
+  shared.weight(Role::kSharedUp, names.expert_up, {width, c.hidden_size}, Split::kRows);
+  shared.weight(Role::kSharedDown, names.expert_down, {c.hidden_size, width}, Split::kColumns);
+  if (e.shared_gate) {
+    list.weight(Role::kSharedExpertGate, names.shared_expert_gate, {1, c.hidden_size},
+                Split::kReplicated);
+  }
+}
+
 }  // namespace
 
 std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNames& names) {
@@ -179,9 +225,11 @@ std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNam
     list.weight(Role::kAttentionNorm, names.attention_norm, {c.hidden_size}, Split::kReplicated);
     add_attention(c, names, list);
     list.weight(Role::kMlpNorm, names.mlp_norm, {c.hidden_size}, Split::kReplicated);
-    list.linear(Role::kGate, names.gate, c.ffn_size, c.hidden_size, Split::kRows, c.mlp_bias);
-    list.linear(Role::kUp, names.up, c.ffn_size, c.hidden_size, Split::kRows, c.mlp_bias);
-    list.linear(Role::kDown, names.down, c.hidden_size, c.ffn_size, Split::kColumns, c.mlp_bias);
+    if (c.is_sparse(layer)) {
+      add_experts(c, names, list);
+    } else {
+      add_dense_mlp(c, names, list);
+    }
   }
   outside.weight(Role::kFinalNorm, names.final_norm, {c.hidden_size}, Split::kReplicated);
   outside.weight(Role::kHead, names.head, {c.vocab_size, c.hidden_size}, Split::kRows);

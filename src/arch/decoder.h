@@ -35,6 +35,11 @@ std::vector<int64_t> window_per_layer(const ConfigReader& config, int64_t num_la
 /// Qwen's rule: `use_sliding_window` switches `sliding_window` on for layers ≥ `max_window_layers`.
 std::vector<int64_t> qwen_windows(const ConfigReader& config, int64_t num_layers);
 
+/// Experts as Qwen2-MoE and Qwen3-MoE describe them: num_experts, num_experts_per_tok,
+/// moe_intermediate_size, norm_topk_prob, router_aux_loss_coef; a layer is dense if mlp_only_layers
+/// lists it or decoder_sparse_step does not divide its number counted from 1.
+ExpertConfig parse_qwen_experts(const ConfigReader& config, int64_t num_layers);
+
 /// Names of a family's parameters in files, without ".weight"/".bias"; empty: the family has none.
 struct DecoderNames {
   std::string embedding = "model.embed_tokens";
@@ -46,6 +51,11 @@ struct DecoderNames {
   std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string mlp_norm = "post_attention_layernorm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
+  std::string router = "mlp.gate";
+  std::string expert = "mlp.experts.";  ///< followed by "<number>."
+  std::string expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
+  std::string shared_expert = "mlp.shared_expert.";  ///< followed by the names of an expert's parts
+  std::string shared_expert_gate = "mlp.shared_expert_gate";
   std::string final_norm = "model.norm";
   std::string head = "lm_head";
 };

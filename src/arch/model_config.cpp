@@ -34,6 +34,28 @@ auto of_file(const std::filesystem::path& file, const Parse& parse) {
   }
 }
 
+/// Experts times layers: far above any real model; the list of parameters grows with it.
+constexpr int64_t kMaxExpertsInAll = int64_t{1} << 18;
+
+void validate_experts(const ModelConfig& model) {
+  const ExpertConfig& experts = model.experts;
+  require_positive("the width of an expert", experts.ffn_size);
+  if (experts.per_token < 1 || experts.per_token > experts.count) {
+    throw ModelError(fmt::format(
+        "[model config] num_experts_per_tok={} must be from 1 to the number of experts, {}",
+        experts.per_token, experts.count));
+  }
+  if (experts.count * model.num_layers > kMaxExpertsInAll) {
+    throw ModelError(
+        fmt::format("[model config] {} experts in each of {} layers are more than {} in all",
+                    experts.count, model.num_layers, kMaxExpertsInAll));
+  }
+  if (static_cast<int64_t>(experts.sparse_layer.size()) != model.num_layers) {
+    throw ModelError(fmt::format("[model config] sparse_layer has {} entries for {} layers",
+                                 experts.sparse_layer.size(), model.num_layers));
+  }
+}
+
 }  // namespace
 
 void ModelConfig::validate() const {
@@ -79,6 +101,7 @@ void ModelConfig::validate() const {
     throw ModelError(fmt::format("[model config] sliding_window has {} entries for {} layers",
                                  sliding_window.size(), num_layers));
   }
+  if (has_experts()) validate_experts(*this);
 }
 
 ModelConfig load_model_config(const std::filesystem::path& path) {

@@ -34,16 +34,30 @@ enum class QkvLayout {
   kInterleaved,  ///< one matrix, per KV group: its query heads, its key, its value (InternLM2 wqkv)
 };
 
+/// Feed-forward layers made of experts, of which a router picks a few for each token.
+struct ExpertConfig {
+  int64_t count = 0;            ///< routed experts in a sparse layer; 0: a dense model
+  int64_t per_token = 0;        ///< experts each token is sent to
+  int64_t ffn_size = 0;         ///< width of one routed expert
+  int64_t shared_ffn_size = 0;  ///< width of the expert that every token passes; 0: none
+  bool shared_gate = false;     ///< the shared expert's output is scaled by a sigmoid gate
+  bool norm_topk = false;       ///< the weights of the chosen experts are made to sum to 1
+  /// Which layers have experts; size num_layers, empty in a dense model. The others are dense, of
+  /// ModelConfig::ffn_size.
+  std::vector<bool> sparse_layer;
+  std::optional<double> aux_loss_coef;  ///< factor of the load-balancing loss
+};
+
 struct ModelConfig {
-  std::string
-      family;  ///< registry name: "llama", "qwen2", "qwen3", "mistral", "baichuan", "internlm2"
+  std::string family;  ///< registry name: "llama", "qwen2", "mixtral", …
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t num_layers = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t ffn_size = 0;
+  int64_t ffn_size = 0;       ///< of dense layers
+  ExpertConfig experts;       ///< mixture-of-experts models
   int64_t max_positions = 0;  ///< 0: unlimited by the config
   double norm_eps = 1e-6;
   RopeConfig rope;
@@ -64,6 +78,12 @@ struct ModelConfig {
   /// Name in text/templates.json for models of this kind that ship no template; may be empty.
   std::string default_template;
   Json raw = Json::object();  ///< config.json as read; carried over when saving
+
+  bool has_experts() const { return experts.count > 0; }
+  /// The layer's feed-forward part is a router and experts. REQUIRES: 0 <= layer < num_layers.
+  bool is_sparse(int64_t layer) const {
+    return has_experts() && experts.sparse_layer[static_cast<size_t>(layer)];
+  }
 
   /// Errors: ModelError naming the impossible combination with both numbers.
   void validate() const;
@@ -86,6 +106,14 @@ enum class Role {
   kGate,
   kUp,
   kDown,
+  kRouter,          ///< [experts, hidden]
+  kExpertGate,      ///< of one routed expert: ParamSpec::expert says which
+  kExpertUp,        ///< likewise
+  kExpertDown,      ///< likewise
+  kSharedGateProj,  ///< SwiGLU gate of the shared expert
+  kSharedUp,
+  kSharedDown,
+  kSharedExpertGate,  ///< [1, hidden]: sigmoid that scales the shared expert's output
 };
 
 /// How a parameter is cut over tensor-parallel ranks.
@@ -106,6 +134,7 @@ struct ParamSpec {
   Split split = Split::kReplicated;
   /// Sources may lack it (tied head): then it aliases this parameter.
   std::string tied_to = {};
+  int64_t expert = -1;  ///< number of the routed expert within its layer; -1: not part of one
 };
 
 /// A model family, as data. One file per family; registry.cpp lists them.

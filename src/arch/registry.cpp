@@ -46,8 +46,10 @@ bool holds(const std::vector<std::string>& list, const std::string& word) {
 }  // namespace
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> list = {llama_family(),   qwen2_family(),    qwen3_family(),
-                                           mistral_family(), baichuan_family(), internlm2_family()};
+  static const std::vector<Family> list = {
+      llama_family(),   qwen2_family(),     qwen3_family(),
+      mistral_family(), baichuan_family(),  internlm2_family(),
+      mixtral_family(), qwen2_moe_family(), qwen3_moe_family()};
   return list;
 }
 

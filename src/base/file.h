@@ -29,6 +29,8 @@ class MappedFile {
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
   size_t size() const { return size_; }
   const fs::path& path() const { return path_; }
+  /// Lets the system take back the memory of pages read so far; they are read again when needed.
+  void forget() const;
 
  private:
   const std::byte* data_ = nullptr;

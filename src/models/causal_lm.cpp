@@ -18,6 +18,7 @@ namespace causal_lm_detail {
 std::vector<BaseParameter> allocate(const arch::ModelConfig& config, at::ScalarType dtype,
                                     const at::Device& device) {
   config.validate();
+  require_runnable(config);
   std::vector<BaseParameter> result;
   std::map<std::string, at::Tensor> by_name;
   for (arch::ParamSpec& spec : arch::parameters_of(config)) {
@@ -34,6 +35,15 @@ std::vector<BaseParameter> allocate(const arch::ModelConfig& config, at::ScalarT
 }
 
 }  // namespace causal_lm_detail
+
+void require_runnable(const arch::ModelConfig& config) {
+  if (!config.has_experts()) return;
+  throw ModelError(
+      "[model] " + config.family +
+          ": mixture-of-experts models are converted and inspected, but not trained or "
+          "run by this version",
+      {"take a dense model of the same family", "请改用同系列的稠密（非 MoE）模型"});
+}
 
 CausalLM::Impl::Impl(const arch::ModelConfig& model_config, at::ScalarType scalar_type,
                      const at::Device& at_device)

@@ -70,10 +70,14 @@ struct LossSum {
   int64_t num_correct = 0;  ///< argmax equals target (token accuracy); -1 if not computed
 };
 
+/// Errors: ModelError if CausalLM cannot be built from `config` (mixture-of-experts models).
+/// Commands that do much before they build the model ask first.
+void require_runnable(const arch::ModelConfig& config);
+
 class CausalLM {
  public:
   /// Allocates parameters of `dtype` on `device`, uninitialised. Errors: ModelError from
-  /// config.validate().
+  /// config.validate() and require_runnable().
   CausalLM(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
   ~CausalLM();
   CausalLM(const CausalLM&) = delete;

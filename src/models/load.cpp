@@ -87,6 +87,7 @@ std::unique_ptr<CausalLM> load_model(const std::filesystem::path& directory,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
                                      const std::filesystem::path& adapter) {
   const arch::ModelConfig config = arch::load_model_config(directory);
+  require_runnable(config);
   const auto source = weights::open_weights(directory);
   if (!dtype) {
     const weights::TensorInfo* first =

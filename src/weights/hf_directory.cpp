@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/lfs_pointer.h"
+#include "weights/gguf/gguf_reader.h"
 #include "weights/publish.h"
 #include "weights/sharded_source.h"
 
@@ -65,16 +66,13 @@ std::shared_ptr<const TensorSource> open_weight_file(const std::filesystem::path
   if (start.size() == 9 && start[8] == '{') return open_safetensors(file);
   if (start.substr(0, 4) == "PK\x03\x04" || start.substr(0, 1) == "\x80")
     return open_torch_file(file);
-  if (start.substr(0, 4) == "GGUF") {
-    throw ModelError(fmt::format("{}: GGUF files are not read by this version", file.string()),
-                     {"give the Hugging Face directory the file was made from",
-                      "请给出生成该文件的 Hugging Face 目录"});
-  }
+  if (start.substr(0, 4) == "GGUF") return gguf::open(file);
   if (ends_with(file.string(), ".safetensors")) return open_safetensors(file);
-  throw ModelError(fmt::format("{}: neither a safetensors nor a torch file ({})", file.string(),
-                               start.empty() ? "it is empty" : "its first bytes fit none"),
-                   {"an HTML error page saved under this name looks like this: download it again",
-                    "可能是保存下来的错误网页，请重新下载"});
+  throw ModelError(
+      fmt::format("{}: neither a safetensors, a torch nor a GGUF file ({})", file.string(),
+                  start.empty() ? "it is empty" : "its first bytes fit none"),
+      {"an HTML error page saved under this name looks like this: download it again",
+       "可能是保存下来的错误网页，请重新下载"});
 }
 
 bool has_weights(const std::filesystem::path& directory) {

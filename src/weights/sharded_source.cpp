@@ -34,6 +34,13 @@ class ShardedSource final : public SourceBase<const TensorSource*> {
   std::filesystem::path file_of(const std::string& name) const override {
     return shard_of(name).file_of(name);
   }
+  void read_rect(const std::string& name, const Rect& rect, std::byte* out,
+                 int64_t out_stride) const override {
+    shard_of(name).read_rect(name, rect, out, out_stride);
+  }
+  void forget() const override {
+    for (const auto& shard : shards_) shard->forget();
+  }
 
  private:
   const TensorSource& shard_of(const std::string& name) const {
@@ -58,29 +65,30 @@ Json read_index(const std::filesystem::path& index_file) {
   }
 }
 
-/// shard file -> tensors in it, in the index's order.
-std::map<std::string, std::vector<std::string>> read_weight_map(
-    const std::filesystem::path& index_file) {
+WeightMap read_weight_map(const std::filesystem::path& index_file) {
   refuse_lfs_pointer(index_file, "the index of the weights");
-  const Json index = read_index(index_file);
+  return parse_weight_map(read_index(index_file), index_file.string());
+}
+
+}  // namespace
+
+WeightMap parse_weight_map(const Json& index, const std::string& origin) {
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (map == index.end() || !map->is_object() || map->empty()) {
-    throw ModelError(fmt::format("{}: weight_map (tensor name -> file name) is missing or empty",
-                                 index_file.string()));
+    throw ModelError(
+        fmt::format("{}: weight_map (tensor name -> file name) is missing or empty", origin));
   }
-  std::map<std::string, std::vector<std::string>> shards;
+  WeightMap shards;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || !is_plain_file_name(file.get<std::string>())) {
-      throw ModelError(fmt::format(
-          "{}: weight_map of {} must be a file name without a directory, got {}",
-          index_file.string(), tensor, file.dump(-1, ' ', false, Json::error_handler_t::replace)));
+      throw ModelError(
+          fmt::format("{}: weight_map of {} must be a file name without a directory, got {}",
+                      origin, tensor, file.dump(-1, ' ', false, Json::error_handler_t::replace)));
     }
     shards[file.get<std::string>()].push_back(tensor);
   }
   return shards;
 }
-
-}  // namespace
 
 std::shared_ptr<const TensorSource> open_index(const std::filesystem::path& index_file) {
   std::vector<std::shared_ptr<const TensorSource>> shards;

@@ -66,6 +66,7 @@ class FileSource : public SourceBase<Location> {
     index_of(name);
     return file_.path();
   }
+  void forget() const override { file_.forget(); }
 
  protected:
   size_t index_of(const std::string& name) const {

@@ -24,6 +24,14 @@ struct TensorInfo {
   }
 };
 
+/// Rows and columns of a tensor's matrix: shape[0] rows (1 for a scalar), and the product of the
+/// other sizes as columns (1 for a vector).
+struct Rect {
+  int64_t row = 0, rows = 0, col = 0, cols = 0;
+};
+/// All of a tensor's matrix.
+Rect matrix_of(const std::vector<int64_t>& shape);
+
 /// Named tensors of a checkpoint. Opening reads headers only; data is mapped. Thread-safe.
 class TensorSource {
  public:
@@ -38,6 +46,13 @@ class TensorSource {
   /// Elements [begin, end) of the flattened row-major tensor.
   virtual void read_range(const std::string& name, int64_t begin, int64_t end,
                           std::span<std::byte> out) const = 0;
+  /// A rectangle of the tensor's matrix, row by row; rows begin `out_stride` elements apart in
+  /// `out`. Errors: as read_range; InternalError if it reaches outside.
+  virtual void read_rect(const std::string& name, const Rect& rect, std::byte* out,
+                         int64_t out_stride) const;
+  /// Lets the system take back memory that holds what was read so far: streaming a checkpoint larger
+  /// than memory then leaves a small process.
+  virtual void forget() const {}
   /// The mapped bytes where they lie contiguous in a file; empty span where they do not. Their
   /// address is not aligned to the element size: formats do not promise it.
   virtual std::span<const std::byte> mapped(const std::string& name) const = 0;

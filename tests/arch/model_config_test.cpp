@@ -290,10 +290,11 @@ TEST(ModelConfigErrors, ImpossibleCombinationsShowBothNumbers) {
 }
 
 TEST(ModelConfigErrors, UnsupportedArchitecturesListTheSupportedAndTheNearest) {
-  const std::string mixtral = model_error({{"model_type", "mixtral"}});
-  EXPECT_THAT(mixtral, HasSubstr("unsupported architecture \"mixtral\"; supported: llama, qwen2, "
-                                 "qwen3, mistral, baichuan, internlm2"));
-  EXPECT_THAT(mixtral, HasSubstr("nearest supported one is mistral"));
+  const std::string ministral = model_error({{"model_type", "ministral"}});
+  EXPECT_THAT(ministral,
+              HasSubstr("unsupported architecture \"ministral\"; supported: llama, qwen2, qwen3, "
+                        "mistral, baichuan, internlm2, mixtral, qwen2_moe, qwen3_moe"));
+  EXPECT_THAT(ministral, HasSubstr("nearest supported one is mistral"));
   EXPECT_THAT(model_error({{"model_type", "qwen2_vl"}}),
               HasSubstr("nearest supported one is qwen2"));
   EXPECT_THAT(model_error({{"model_type", "gpt2"}}),

@@ -75,8 +75,9 @@ TEST_F(BadModel, WrongMagic) {
   const fs::path model = copy_model("page");
   fs::remove(model / "model.safetensors");
   write_content(model / "pytorch_model.bin", "<html>404</html>");
-  expect_error(ask(model), 4,
-               {"pytorch_model.bin", "neither a safetensors nor a torch file", "hint: an HTML"});
+  expect_error(
+      ask(model), 4,
+      {"pytorch_model.bin", "neither a safetensors, a torch nor a GGUF file", "hint: an HTML"});
 }
 
 TEST_F(BadModel, AGitLfsPointerSaysWhatToRun) {
@@ -162,6 +163,22 @@ TEST_F(BadModel, VocabularySmallerThanTheTokenizer) {
   expect_error(ask((*this) / "made"), 4, {"the tokenizer has 280 ids", "only 200", "hint: "});
   expect_error(train(good("good.jsonl"), {"--model", "made"}), 4, {"280 ids", "vocab_size is 200"});
   EXPECT_FALSE(fs::exists((*this) / "run" / "checkpoint-1"));
+}
+
+TEST_F(BadModel, MixtureOfExpertsModelsAreNotRun) {
+  const fs::path model = copy_model("experts");
+  replace_in_file(model / "config.json", "\"qwen2\"",
+                  "\"qwen2_moe\", \"num_experts\": 4, \"num_experts_per_tok\": 2, "
+                  "\"moe_intermediate_size\": 24, \"shared_expert_intermediate_size\": 40");
+  replace_in_file(model / "config.json", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM");
+  const std::string why =
+      "qwen2_moe: mixture-of-experts models are converted and inspected, but not trained or run";
+  expect_error(ask(model), 4, {why, "hint: "});
+  expect_error(train(good("good.jsonl"), {"--model", model}), 4, {why});
+  expect_error(run({"init", "--config", model / "config.json", "--output", "made"}), 4, {why});
+  expect_error(run({"verify", model, "--golden", good("model") / "model.safetensors"}), 4, {why});
+  EXPECT_FALSE(fs::exists((*this) / "made"));
+  EXPECT_FALSE(fs::exists((*this) / "run"));
 }
 
 TEST_F(BadModel, PromptLongerThanTheWindow) {

@@ -125,10 +125,21 @@ TEST(Inspect, WeightsThatDoNotFitTheConfigAreNamed) {
 
 TEST(Inspect, AnUnsupportedModelIsStillDescribed) {
   const Folder directory;
-  write_model(directory / "m", config_json("mixtral"));
+  write_model(directory / "m", config_json("gpt_neox"));
   EXPECT_THAT(inspect({(directory / "m").string()}),
-              AllOf(HasSubstr("unsupported architecture \"mixtral\""),
+              AllOf(HasSubstr("unsupported architecture \"gpt_neox\""),
                     HasSubstr("model.embed_tokens.weight")));
+}
+
+TEST(Inspect, ExpertsOfAModelAreCounted) {
+  const Folder directory;
+  std::string config = config_json("qwen2_moe");
+  config.insert(1, R"("num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                      "shared_expert_intermediate_size": 40, "mlp_only_layers": [0], )");
+  write(directory / "config.json", config);
+  EXPECT_THAT(inspect({(directory / "config.json").string()}),
+              HasSubstr("experts     8 of width 24, 2 for each token, a shared one of width 40, "
+                        "in 1 of 2 layers"));
 }
 
 TEST(Inspect, ASingleFileAndAConfigAlone) {
@@ -272,7 +283,7 @@ TEST(Inspect, WhatItCannotTell) {
   EXPECT_THAT(inspect({directory.path().string()}, 4), HasSubstr("no weights here"));
   write(directory / "text.bin", "hello");
   EXPECT_THAT(inspect({(directory / "text.bin").string()}, 4),
-              HasSubstr("neither a safetensors nor a torch file"));
+              HasSubstr("neither a safetensors, a torch nor a GGUF file"));
 }
 
 }  // namespace

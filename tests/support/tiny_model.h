@@ -36,8 +36,8 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-/// config.json of a small model of any family ("llama", "qwen2", "qwen3", "mistral", "baichuan",
-/// "internlm2"): 2 layers, width 32, 4 heads, 2 KV heads where the family has them, vocabulary 97.
+/// config.json of a small model of any family ("llama", "qwen2", …): 2 layers, width 32, 4 heads, 2
+/// KV heads where the family has them, vocabulary 97; with experts: 4 of them, 2 for each token.
 /// Change keys before writing as a test needs.
 inline Json tiny_config(const std::string& model_type = "qwen2") {
   const arch::Family& family = arch::family_named(model_type);
@@ -59,6 +59,13 @@ inline Json tiny_config(const std::string& model_type = "qwen2") {
   if (model_type != "baichuan") config["num_key_value_heads"] = 2;
   if (model_type == "qwen3") config["head_dim"] = 12;
   if (model_type == "internlm2") config["bias"] = false;
+  if (model_type == "mixtral")
+    config.update({{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  if (model_type.ends_with("_moe")) {
+    config.update({{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}});
+  }
+  if (model_type == "qwen2_moe") config["shared_expert_intermediate_size"] = 40;
+  if (model_type == "qwen3_moe") config["head_dim"] = 12;
   return config;
 }
 

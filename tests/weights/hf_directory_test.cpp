@@ -128,7 +128,7 @@ TEST(HfDirectoryErrors, WhatIsNotThere) {
               HasSubstr("fetch model.safetensors.index.json"));
   write_file_atomic(directory / "x.gguf", "GGUF....");
   EXPECT_THAT(error_of<ModelError>([&] { open_weights(directory / "x.gguf"); }),
-              HasSubstr("GGUF files are not read"));
+              HasSubstr("GGUF version 774778414; versions 2 and 3 are read"));
   write_file_atomic(directory / "empty.bin", "");
   EXPECT_THAT(error_of<ModelError>([&] { open_weights(directory / "empty.bin"); }),
               HasSubstr("it is empty"));

@@ -7,6 +7,7 @@
 #include "support/throws.h"
 #include "support/tiny_model.h"
 #include "weights/bytes.h"
+#include "weights/python_torch.h"
 #include "weights/torch/torch_contents.h"
 
 namespace danlu::weights {
@@ -14,24 +15,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// The interpreter that has torch, or "" where there is none.
-std::string python_with_torch() {
-  for (const char* python : {"python3", "/usr/bin/python3"}) {
-    if (std::system((std::string(python) + " -c 'import torch, numpy' 2>/dev/null").c_str()) == 0)
-      return python;
-  }
-  return {};
-}
-
 TEST(TorchFile, ReadsWhatPyTorchWrites) {
-  const std::string python = python_with_torch();
-  if (python.empty()) {
-    if (test::shared_must_exist()) FAIL() << "python3 with torch is missing (apt: python3-torch)";
-    GTEST_SKIP() << "no python3 with torch to write the files (apt: python3-torch)";
-  }
+  DANLU_REQUIRES_PYTHON_TORCH();
   const test::TemporaryDirectory directory;
-  const std::string script = std::string(DANLU_SOURCE_DIR) + "/tests/weights/write_torch_files.py";
-  ASSERT_EQ(std::system((python + " '" + script + "' " + directory.path().string()).c_str()), 0);
+  ASSERT_EQ(test::run_python(python, "write_torch_files.py", directory.path().string()), 0);
   size_t num_tensors = 0;
   const Json manifest = read_json_file(directory / "manifest.json");
   for (const auto& [file, tensors] : manifest.items()) {

@@ -157,6 +157,31 @@ TEST(TorchSecurity, NamesThatRunProgramsAreRefusedEvenUnused) {
   }
 }
 
+TEST(TorchSecurity, GetattrMayOnlyNameAMemberOfAClass) {
+  const auto member = [](const std::string& of, const std::string& name) {
+    return global("builtins", "getattr") + "q\x07" + of + text(name) + "\x86R";
+  };
+  const std::string good = member(global("my.code", "Kind"), "first");
+  EXPECT_EQ(contents(zip(entries_with(program(dict("args", good))))).size(), 0u);
+  EXPECT_THAT(pickle_error(dict("w", good)), HasSubstr("w: holds a Python object my.code.Kind"));
+  const std::string refused = "refused: the file asks for builtins.getattr";
+  EXPECT_THAT(pickle_error(dict("args", member(text("x"), "first"))), HasSubstr(refused));
+  EXPECT_THAT(pickle_error(dict("args", member(good, "first"))), HasSubstr(refused));
+  for (const char* name : {"__class__", "a.b", "", "1", "a b"}) {
+    EXPECT_THAT(pickle_error(dict("args", member(global("my.code", "Kind"), name))),
+                HasSubstr(refused))
+        << name;
+  }
+  // A good use does not cover another one: alone, in a list, as a state, given to a subclass.
+  EXPECT_THAT(pickle_error(dict("args", good + "0h\x07")), HasSubstr(refused));
+  EXPECT_THAT(pickle_error(dict("args", good + "h\x07\x86")), HasSubstr(refused));
+  EXPECT_THAT(pickle_error(dict("args", good + "h\x07" + "b")), HasSubstr(refused));
+  EXPECT_THAT(pickle_error(dict("args", good + "h\x07" + "a")), HasSubstr(refused));
+  // What it yields is a value, not something to call.
+  EXPECT_THAT(pickle_error(dict("args", good + ")R")),
+              HasSubstr("a call of something that is not"));
+}
+
 TEST(TorchSecurity, UnknownObjectsAreNamedUnlessTheyAreSettings) {
   const std::string object = global("my.code", "Thing") + ")\x81" + dict("x", "N") + "b";
   EXPECT_THAT(
@@ -235,7 +260,7 @@ TEST(TorchSecurity, NestingCyclesAndRepetitionEnd) {
   // A list that holds itself.
   EXPECT_THAT(pickle_error("]q\x01h\x01"
                            "a"),
-              HasSubstr("nested deeper than 64 levels"));
+              HasSubstr("0: it contains itself"));
   // Each level holds the one below twice: 2^40 leaves from 400 bytes.
   std::string doubling = "N";
   for (int i = 0; i < 40; ++i) doubling += "q\x01h\x01\x86";

@@ -10,5 +10,8 @@ Family qwen3_family();
 Family mistral_family();
 Family baichuan_family();
 Family internlm2_family();
+Family mixtral_family();
+Family qwen2_moe_family();
+Family qwen3_moe_family();
 
 }  // namespace danlu::arch

@@ -23,6 +23,8 @@ OptionTable infer_options();
 OptionTable chat_options();
 OptionTable inspect_options();
 int run_inspect(const Options& options);
+OptionTable diff_options();
+int run_diff(const Options& options);
 OptionTable init_options();
 OptionTable merge_options();
 OptionTable verify_options();

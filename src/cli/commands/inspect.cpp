@@ -64,6 +64,18 @@ std::string attention_text(const arch::ModelConfig& config) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+std::string experts_text(const arch::ModelConfig& config) {
+  const arch::ExpertConfig& experts = config.experts;
+  const auto sparse = std::count(experts.sparse_layer.begin(), experts.sparse_layer.end(), true);
+  std::string text = fmt::format("{} of width {}, {} for each token", experts.count,
+                                 experts.ffn_size, experts.per_token);
+  if (experts.shared_ffn_size > 0)
+    text += fmt::format(", a shared one of width {}", experts.shared_ffn_size);
+  if (sparse < config.num_layers)
+    text += fmt::format(", in {} of {} layers", sparse, config.num_layers);
+  return text;
+}
+
 void print_config(const arch::ModelConfig& config) {
   const arch::Family& family = arch::family_named(config.family);
   print_line("family", fmt::format("{} ({})", config.family, family.architectures.front()));
@@ -76,6 +88,7 @@ void print_config(const arch::ModelConfig& config) {
                  config.num_layers, config.hidden_size, config.num_heads, config.head_dim,
                  config.num_kv_heads, config.ffn_size, config.vocab_size,
                  config.max_positions > 0 ? std::to_string(config.max_positions) : "unlimited"));
+  if (config.has_experts()) print_line("experts", experts_text(config));
   print_line("attention", attention_text(config));
   if (!config.eos_ids.empty())
     print_line("stops at", fmt::format("ids {}", fmt::join(config.eos_ids, ", ")));

@@ -363,6 +363,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.dry_run = options.get_bool("dry_run");
   config.model = model_from(options, config.stage);
   const arch::ModelConfig model = arch::load_model_config(config.model.directory);
+  models::require_runnable(model);
   config.lora = lora_from(options, model);
   config.freeze = options.get_list("freeze");
   config.data = data_from(options, config.stage, config.seed);

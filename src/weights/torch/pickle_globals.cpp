@@ -21,7 +21,7 @@ constexpr std::array<Global, 4> kDictClasses = {{
     {"builtins", "dict"},
 }};
 
-constexpr std::array<Global, 27> kPlainObjects = {{
+constexpr std::array<Global, 41> kPlainObjects = {{
     {"torch", "Size"},
     {"torch", "device"},
     {"argparse", "Namespace"},
@@ -42,6 +42,20 @@ constexpr std::array<Global, 27> kPlainObjects = {{
     {"builtins", "list"},
     {"builtins", "int"},
     {"builtins", "float"},
+    {"__builtin__", "bytes"},
+    {"__builtin__", "bool"},
+    {"__builtin__", "long"},
+    {"__builtin__", "unicode"},
+    {"__builtin__", "str"},
+    {"__builtin__", "tuple"},
+    {"__builtin__", "xrange"},
+    {"__builtin__", "object"},
+    {"builtins", "bytes"},
+    {"builtins", "bool"},
+    {"builtins", "str"},
+    {"builtins", "tuple"},
+    {"builtins", "range"},
+    {"builtins", "object"},
     {"_codecs", "encode"},
     {"_io", "BytesIO"},
     {"numpy.core.multiarray", "scalar"},
@@ -58,12 +72,50 @@ constexpr std::array<std::string_view, 24> kDangerousModules = {
     "importlib", "imp",        "pickle", "_pickle", "cPickle",    "marshal",
     "ctypes",    "webbrowser", "urllib", "http",    "requests",   "multiprocessing"};
 
+struct DTypeNames {
+  DType dtype;
+  std::string_view name, alias, storage;  ///< torch.<name>, torch.<alias>, torch.<storage>
+};
+constexpr std::array<DTypeNames, 13> kDTypes = {{
+    {DType::kF32, "float32", "float", "FloatStorage"},
+    {DType::kF64, "float64", "double", "DoubleStorage"},
+    {DType::kF16, "float16", "half", "HalfStorage"},
+    {DType::kBF16, "bfloat16", "", "BFloat16Storage"},
+    {DType::kI8, "int8", "", "CharStorage"},
+    {DType::kU8, "uint8", "", "ByteStorage"},
+    {DType::kI16, "int16", "short", "ShortStorage"},
+    {DType::kI32, "int32", "int", "IntStorage"},
+    {DType::kI64, "int64", "long", "LongStorage"},
+    {DType::kBool, "bool", "", "BoolStorage"},
+    {DType::kU16, "uint16", "", ""},
+    {DType::kU32, "uint32", "", ""},
+    {DType::kU64, "uint64", "", ""},
+}};
+
+const DTypeNames& names_of(DType dtype) {
+  return *std::find_if(kDTypes.begin(), kDTypes.end(),
+                       [dtype](const DTypeNames& names) { return names.dtype == dtype; });
+}
+
 std::string_view top_module(std::string_view module) { return module.substr(0, module.find('.')); }
 
 }  // namespace
 
 bool is_plain_object(std::string_view module, std::string_view name) {
   return listed(kPlainObjects, module, name);
+}
+
+bool is_getattr(std::string_view module, std::string_view name) {
+  return name == "getattr" && (module == "builtins" || module == "__builtin__");
+}
+
+bool is_member_name(std::string_view name) {
+  const auto is_letter = [](unsigned char c) {
+    return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c >= 0x80;
+  };
+  const auto fits = [&](unsigned char c) { return is_letter(c) || (c >= '0' && c <= '9'); };
+  return !name.empty() && is_letter(static_cast<unsigned char>(name[0])) &&
+         std::all_of(name.begin(), name.end(), fits) && !name.starts_with("__");
 }
 
 bool is_dict_class(std::string_view module, std::string_view name) {
@@ -80,54 +132,26 @@ bool is_dangerous_global(std::string_view module, std::string_view name) {
 }
 
 std::optional<DType> storage_dtype(std::string_view module, std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, DType>, 10> kStorages = {{
-      {"FloatStorage", DType::kF32},
-      {"DoubleStorage", DType::kF64},
-      {"HalfStorage", DType::kF16},
-      {"BFloat16Storage", DType::kBF16},
-      {"LongStorage", DType::kI64},
-      {"IntStorage", DType::kI32},
-      {"ShortStorage", DType::kI16},
-      {"CharStorage", DType::kI8},
-      {"ByteStorage", DType::kU8},
-      {"BoolStorage", DType::kBool},
-  }};
   const bool torch_module =
       module == "torch" || module == "torch.cuda" || module == "torch.storage";
-  if (!torch_module) return std::nullopt;
+  if (!torch_module || name.empty()) return std::nullopt;
   if (name == "UntypedStorage" || name == "_UntypedStorage") return DType::kU8;
-  for (const auto& [storage, dtype] : kStorages) {
-    if (storage == name) return dtype;
+  for (const DTypeNames& names : kDTypes) {
+    if (names.storage == name) return names.dtype;
   }
   return std::nullopt;
 }
 
 std::optional<DType> dtype_global(std::string_view module, std::string_view name) {
-  if (module != "torch") return std::nullopt;
-  constexpr std::array<std::pair<std::string_view, DType>, 18> kNames = {{
-      {"float32", DType::kF32},
-      {"float", DType::kF32},
-      {"float64", DType::kF64},
-      {"double", DType::kF64},
-      {"float16", DType::kF16},
-      {"half", DType::kF16},
-      {"bfloat16", DType::kBF16},
-      {"int8", DType::kI8},
-      {"uint8", DType::kU8},
-      {"int16", DType::kI16},
-      {"int32", DType::kI32},
-      {"int", DType::kI32},
-      {"int64", DType::kI64},
-      {"long", DType::kI64},
-      {"bool", DType::kBool},
-      {"uint16", DType::kU16},
-      {"uint32", DType::kU32},
-      {"uint64", DType::kU64},
-  }};
-  for (const auto& [known, dtype] : kNames) {
-    if (known == name) return dtype;
+  if (module != "torch" || name.empty()) return std::nullopt;
+  for (const DTypeNames& names : kDTypes) {
+    if (names.name == name || names.alias == name) return names.dtype;
   }
   return std::nullopt;
 }
+
+std::string_view torch_dtype_name(DType dtype) { return names_of(dtype).name; }
+
+std::string_view storage_class_name(DType dtype) { return names_of(dtype).storage; }
 
 }  // namespace danlu::weights::torch_file

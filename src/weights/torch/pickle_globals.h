@@ -12,6 +12,12 @@ namespace danlu::weights::torch_file {
 /// … Refused wherever they stand, even unused.
 bool is_dangerous_global(std::string_view module, std::string_view name);
 
+/// builtins' getattr: Python 3.11.0 to 3.11.3 write members of an Enum as getattr(class, "member"),
+/// protocol 2 classes within classes. That form alone is read.
+bool is_getattr(std::string_view module, std::string_view name);
+/// An identifier that does not begin with "__".
+bool is_member_name(std::string_view name);
+
 /// dict and its ordered and counting kin: calls of these become plain dicts.
 bool is_dict_class(std::string_view module, std::string_view name);
 
@@ -25,5 +31,10 @@ std::optional<DType> storage_dtype(std::string_view module, std::string_view nam
 
 /// Element type that a torch.<name> global stands for.
 std::optional<DType> dtype_global(std::string_view module, std::string_view name);
+
+/// "bfloat16": what dtype_global takes, of an element type.
+std::string_view torch_dtype_name(DType dtype);
+/// "BFloat16Storage"; empty for the element types that have no storage class (U16, U32, U64).
+std::string_view storage_class_name(DType dtype);
 
 }  // namespace danlu::weights::torch_file

@@ -111,15 +111,44 @@ class Machine {
       value |= ~uint64_t{0} << (8 * num_bytes);
     push_integer(static_cast<int64_t>(value));
   }
+  [[noreturn]] void refuse(std::string_view module, std::string_view name) const {
+    throw ModelError(fmt::format("{}: pickle byte {}: refused: the file asks for {}.{}, which "
+                                 "weights never need; it may be malicious",
+                                 origin_, opcode_at_, module, name),
+                     {"do not open this file with Python either; nothing in it was run",
+                      "该文件可能是恶意的，请勿用 Python 打开；其中没有任何内容被执行"});
+  }
   void push_global(std::string_view module, std::string_view name) {
-    if (is_dangerous_global(module, name)) {
-      throw ModelError(fmt::format("{}: pickle byte {}: refused: the file asks for {}.{}, which "
-                                   "weights never need; it may be malicious",
-                                   origin_, opcode_at_, module, name),
-                       {"do not open this file with Python either; nothing in it was run",
-                        "该文件可能是恶意的，请勿用 Python 打开；其中没有任何内容被执行"});
-    }
+    const bool may_name_a_member = is_getattr(module, name);
+    if (is_dangerous_global(module, name) && !may_name_a_member) refuse(module, name);
     push_new({.kind = Kind::kGlobal, .text = module, .name = name});
+    if (may_name_a_member) getattrs_.push_back(stack_.back());
+  }
+  /// Every getattr must have been called, and as getattr(class, "member"); nothing else may hold
+  /// it.
+  void check_getattrs() const {
+    if (getattrs_.empty()) return;
+    std::vector<bool> is_one(pickle_.values.size());
+    for (const ValueId id : getattrs_) is_one[id] = true;
+    const auto check = [&](ValueId id) {
+      if (id != kNoValue && is_one[id]) refuse(pickle_.at(id).text, pickle_.at(id).name);
+    };
+    std::vector<bool> is_called(pickle_.values.size());
+    for (ValueId id = 0; id < pickle_.values.size(); ++id) {
+      const Value& value = pickle_.at(id);
+      const bool skips_first = value.kind == Kind::kCall && is_member(pickle_, id);
+      if (skips_first) is_called[value.items[0]] = true;
+      for (size_t i = skips_first ? 1 : 0; i < value.items.size(); ++i) check(value.items[i]);
+      check(value.state);
+    }
+    for (const auto& [id, items] : pickle_.call_items) {
+      for (const ValueId item : items.appended) check(item);
+      for (const ValueId item : items.set) check(item);
+    }
+    check(pickle_.root);
+    for (const ValueId id : getattrs_) {
+      if (!is_called[id]) check(id);
+    }
   }
 
   // --- memo ----------------------------------------------------------------------------------
@@ -135,32 +164,56 @@ class Machine {
   }
 
   // --- containers and calls --------------------------------------------------------------------
+  static void extend(std::vector<ValueId>& list, const std::vector<ValueId>& items) {
+    list.insert(list.end(), items.begin(), items.end());
+  }
   void append_items(const std::vector<ValueId>& items) {
     Value& value = pickle_.values[top()];
-    if (value.kind == Kind::kCall) return;  // a subclass of list, see set_items
-    if (value.kind != Kind::kList) fail("APPEND on something that is not a list");
-    value.items.insert(value.items.end(), items.begin(), items.end());
+    // A list subclass of unknown class stays a call, see set_items.
+    if (value.kind == Kind::kCall) return extend(pickle_.call_items[top()].appended, items);
+    if (value.kind != Kind::kList && value.kind != Kind::kSet)
+      fail("APPEND on something that is not a list");
+    extend(value.items, items);
   }
   void set_items(const std::vector<ValueId>& items) {
     if (items.size() % 2 != 0) fail("SETITEMS with a key that has no value");
     Value& value = pickle_.values[top()];
-    // A dict subclass of unknown class stays a call; its items are not looked at.
-    if (value.kind == Kind::kCall) return;
+    // A dict subclass of unknown class stays a call; its items are kept beside it.
+    if (value.kind == Kind::kCall) return extend(pickle_.call_items[top()].set, items);
     if (value.kind != Kind::kDict) fail("SETITEMS on something that is not a dict");
-    value.items.insert(value.items.end(), items.begin(), items.end());
+    extend(value.items, items);
   }
-  void reduce() {
+  void reduce(bool by_new) {
     const ValueId arguments = pop(), callable = pop();
     if (pickle_.at(callable).kind != Kind::kGlobal) fail("a call of something that is not a name");
     if (pickle_.at(arguments).kind != Kind::kTuple) fail("a call whose arguments are not a tuple");
-    if (is_dict_class(pickle_.at(callable).text, pickle_.at(callable).name)) {
-      const auto& given = pickle_.at(arguments).items;
-      const Kind first = given.empty() ? Kind::kNone : pickle_.at(given[0]).kind;
-      if (first == Kind::kDict) return push(given[0]);  // Counter({…})
-      // defaultdict(factory) and an empty OrderedDict; a list of pairs stays an unread call.
-      if (first == Kind::kNone || first == Kind::kGlobal) return push_new({.kind = Kind::kDict});
+    if (is_dict_class(pickle_.at(callable).text, pickle_.at(callable).name) &&
+        push_dict(pickle_.at(callable).name == "OrderedDict", pickle_.at(arguments).items)) {
+      return;
     }
-    push_new({.kind = Kind::kCall, .items = {callable, arguments}});
+    push_new({.kind = Kind::kCall, .by_new = by_new, .items = {callable, arguments}});
+  }
+  /// The dict that a call of a dict class makes; false for forms that stay calls.
+  bool push_dict(bool is_ordered, const std::vector<ValueId>& arguments) {
+    const ValueId first = arguments.empty() ? kNoValue : arguments[0];
+    const Kind kind = arguments.empty() ? Kind::kNone : pickle_.at(first).kind;
+    if (kind == Kind::kDict) {  // Counter({…})
+      push(first);
+    } else if (kind == Kind::kNone || kind == Kind::kGlobal) {  // defaultdict(factory)
+      push_new({.kind = Kind::kDict, .is_ordered = is_ordered});
+    } else if (kind == Kind::kList && is_ordered) {  // Python 2: OrderedDict([[key, value], …])
+      std::vector<ValueId> items;
+      for (const ValueId pair : pickle_.at(first).items) {
+        const Value& entry = pickle_.at(pair);
+        if ((entry.kind != Kind::kList && entry.kind != Kind::kTuple) || entry.items.size() != 2)
+          fail("an OrderedDict made of something that is not pairs");
+        extend(items, entry.items);
+      }
+      push_new({.kind = Kind::kDict, .is_ordered = true, .items = std::move(items)});
+    } else {
+      return false;
+    }
+    return true;
   }
   void build() {
     const ValueId state = pop();
@@ -184,6 +237,7 @@ class Machine {
   void stop() {
     pickle_.root = pop();
     if (!stack_.empty() || !marks_.empty()) fail("values are left over at the end");
+    check_getattrs();
     done_ = true;
   }
 
@@ -201,6 +255,7 @@ class Machine {
   std::vector<ValueId> stack_;
   std::vector<size_t> marks_;
   std::unordered_map<uint64_t, ValueId> memo_;
+  std::vector<ValueId> getattrs_;
 };
 
 bool Machine::step_text(uint8_t opcode) {
@@ -299,10 +354,10 @@ bool Machine::step_container(uint8_t opcode) {
       push_new({.kind = Kind::kList, .items = pop_to_mark()});
       return true;
     case 0x8f:
-      push_new({.kind = Kind::kList});
+      push_new({.kind = Kind::kSet});
       return true;  // EMPTY_SET
     case 0x91:
-      push_new({.kind = Kind::kList, .items = pop_to_mark()});
+      push_new({.kind = Kind::kFrozenSet, .items = pop_to_mark()});
       return true;  // FROZENSET
     case 0x90:
       append_items(pop_to_mark());
@@ -365,9 +420,9 @@ void Machine::step(uint8_t opcode) {
     case 'Q':
       return persistent();
     case 'R':
-      return reduce();
+      return reduce(false);
     case 0x81:
-      return reduce();  // NEWOBJ: class, arguments
+      return reduce(true);  // NEWOBJ: class, arguments
     case 'b':
       return build();
     default:
@@ -376,6 +431,16 @@ void Machine::step(uint8_t opcode) {
 }
 
 }  // namespace
+
+bool is_member(const Pickle& pickle, ValueId call) {
+  const Value& value = pickle.at(call);
+  if (value.kind != Kind::kCall || value.by_new) return false;
+  const Value& callable = pickle.at(value.items[0]);
+  const auto& arguments = pickle.at(value.items[1]).items;
+  if (!is_getattr(callable.text, callable.name) || arguments.size() != 2) return false;
+  const Value &of = pickle.at(arguments[0]), &name = pickle.at(arguments[1]);
+  return of.kind == Kind::kGlobal && name.kind == Kind::kString && is_member_name(name.text);
+}
 
 ValueId dict_get(const Pickle& pickle, ValueId dict, std::string_view key) {
   if (dict == kNoValue || pickle.at(dict).kind != Kind::kDict) return kNoValue;

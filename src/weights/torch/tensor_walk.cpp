@@ -4,17 +4,16 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <unordered_set>
 
 #include "base/error.h"
-#include "weights/source_base.h"
 #include "weights/torch/pickle_globals.h"
+#include "weights/torch/tensor_rebuild.h"
+#include "weights/torch/torch_document.h"
 
 namespace danlu::weights::torch_file {
 namespace {
 
-constexpr int kMaxDepth = 64;
 constexpr size_t kMaxVisits = 8'000'000;
 constexpr size_t kMaxNameBytes = 4096;
 
@@ -34,236 +33,297 @@ bool is_settings_key(std::string_view key) {
   return std::find(kSettingsKeys.begin(), kSettingsKeys.end(), key) != kSettingsKeys.end();
 }
 
-/// The call that makes a tensor, once parameters and subclasses are unwrapped.
-struct Rebuild {
-  std::string_view function;
-  const std::vector<ValueId>* arguments = nullptr;
+/// Where in the tree a value stands.
+struct Place {
+  std::string name;
+  bool in_settings = false;  ///< any class may stand here
+  bool in_object = false;    ///< part of an object that is kept as it is
+  int depth = 0;
+
+  Place below(const std::string& key) const {
+    return {name.empty() ? key : name + "." + key, in_settings, in_object, depth + 1};
+  }
+  std::string shown() const { return name.empty() ? "top level" : name; }
 };
 
+/// Functions that visit a value take `out`: where its PyValue goes, or nullptr if only the tensors
+/// are wanted.
 class Walk {
  public:
   Walk(const Pickle& pickle, const std::string& origin, const StorageBytes& storage_bytes,
-       uint64_t max_tensor_bytes)
+       uint64_t max_tensor_bytes, bool makes_document)
       : pickle_(pickle),
         origin_(origin),
-        storage_bytes_(storage_bytes),
-        max_tensor_bytes_(max_tensor_bytes) {}
+        tensors_(pickle, origin, storage_bytes, max_tensor_bytes),
+        max_visits_(makes_document ? kMaxDocumentValues : kMaxVisits),
+        is_open_(pickle.values.size()) {}
 
-  std::vector<StridedTensor> run() {
-    visit(pickle_.root, "", false, 0);
+  std::vector<StridedTensor> run(PyValue* document) {
+    visit(pickle_.root, {}, document);
     return std::move(found_);
   }
 
  private:
-  [[noreturn]] void fail(const std::string& name, const std::string& what) const {
-    throw ModelError(fmt::format("{}: {}: {}", origin_, name.empty() ? "top level" : name, what));
+  [[noreturn]] void fail(const Place& place, const std::string& what) const {
+    throw ModelError(fmt::format("{}: {}: {}", origin_, place.shown(), what));
+  }
+  std::string copied(std::string_view text, const Place& place) {
+    text_bytes_ += text.size();
+    if (text_bytes_ > kMaxDocumentTextBytes) fail(place, "the texts are too large");
+    return std::string(text);
+  }
+  bool is_call_of(const Value& call, std::string_view module, std::string_view name) const {
+    return pickle_.is_global(call.items[0], module, name);
+  }
+  const std::vector<ValueId>& arguments(const Value& call) const {
+    return pickle_.at(call.items[1]).items;
+  }
+  /// The only argument of a call, if it has just one.
+  const Value* only_argument(const Value& call) const {
+    return arguments(call).size() == 1 ? &pickle_.at(arguments(call)[0]) : nullptr;
   }
 
-  void visit(ValueId id, const std::string& name, bool in_settings, int depth) {
-    if (depth > kMaxDepth) fail(name, fmt::format("nested deeper than {} levels", kMaxDepth));
-    if (++num_visits_ > kMaxVisits) fail(name, "the object graph is too large");
-    if (name.size() > kMaxNameBytes)
-      fail(name.substr(0, 60) + "…", "a name is longer than 4096 bytes");
-    const Value& value = pickle_.at(id);
-    switch (value.kind) {
-      case Kind::kDict:
-        return visit_dict(value, name, in_settings, depth);
-      case Kind::kList:
-      case Kind::kTuple:
-        for (size_t i = 0; i < value.items.size(); ++i) {
-          visit(value.items[i], join(name, std::to_string(i)), in_settings, depth + 1);
-        }
-        return;
-      case Kind::kCall:
-        return visit_call(id, name, in_settings);
-      case Kind::kGlobal:
-        return check_known(value, name, in_settings);
-      default:
-        return;
-    }
-  }
-
-  void visit_dict(const Value& dict, const std::string& name, bool in_settings, int depth) {
-    for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
-      const Value& key = pickle_.at(dict.items[i]);
-      std::string text;
-      if (key.kind == Kind::kString)
-        text = key.text;
-      else if (key.kind == Kind::kInt)
-        text = std::to_string(key.integer);
-      else
-        text = "?";
-      visit(dict.items[i + 1], join(name, text), in_settings || is_settings_key(text), depth + 1);
-    }
-  }
-
-  static std::string join(const std::string& name, const std::string& key) {
-    return name.empty() ? key : name + "." + key;
-  }
-
-  /// A class or function standing alone (a dtype, say) or called: fine if it is on the list.
-  void check_known(const Value& global, const std::string& name, bool in_settings) const {
-    const bool known =
-        is_plain_object(global.text, global.name) || is_dict_class(global.text, global.name) ||
-        dtype_global(global.text, global.name) || storage_dtype(global.text, global.name);
-    if (known || in_settings) return;
-    throw ModelError(
-        fmt::format("{}: {}: holds a Python object {}.{}, which is not part of a weight file",
-                    origin_, name.empty() ? "top level" : name, global.text, global.name),
-        {"save the state_dict alone: torch.save(model.state_dict(), file)",
-         "请只保存 state_dict：torch.save(model.state_dict(), file)"});
-  }
-
-  void visit_call(ValueId id, const std::string& name, bool in_settings) {
-    if (const auto rebuild = unwrap(id, name))
-      return add_tensor(*rebuild, name.empty() ? "tensor" : name);
-    check_known(pickle_.at(pickle_.at(id).items[0]), name, in_settings);
-  }
-
-  std::optional<Rebuild> unwrap(ValueId id, const std::string& name) const;
-  void add_tensor(const Rebuild& rebuild, const std::string& name);
-  std::vector<int64_t> integers(ValueId id, const std::string& name, const char* what) const;
-  int64_t integer(ValueId id, const std::string& name, const char* what) const;
-  void check_inside(const StridedTensor& tensor, int64_t storage_elements) const;
+  void visit(ValueId id, const Place& place, PyValue* out);
+  void visit_kind(ValueId id, const Place& place, PyValue* out);
+  void visit_items(const std::vector<ValueId>& items, const Place& place, PyValue* out);
+  void visit_dict(const Value& dict, const Place& place, PyValue* out);
+  void visit_call(ValueId id, const Place& place, PyValue* out);
+  void check_known(const Value& global, const Place& place) const;
+  std::string key_text(ValueId key, const Place& place, PyValue* out);
+  void check_new(const PyValue& key, std::unordered_set<std::string>& seen, const Place& place);
+  void add_tensor(const TensorRebuilder::Rebuild& rebuild, const Place& place, PyValue* out);
+  PyValue scalar(const Value& value, const Place& place);
+  PyValue made_by(ValueId call, const Place& place);
+  PyValue object(ValueId call, const Place& place);
+  std::string latin1(std::string_view utf8, const Place& place) const;
 
   const Pickle& pickle_;
   const std::string& origin_;
-  const StorageBytes& storage_bytes_;
-  uint64_t max_tensor_bytes_;
-  size_t num_visits_ = 0;
+  TensorRebuilder tensors_;
+  size_t max_visits_, num_visits_ = 0, text_bytes_ = 0;
+  std::vector<bool> is_open_;  ///< values on the way from the root to the one being visited
   std::vector<StridedTensor> found_;
   std::unordered_set<std::string> names_;
 };
 
-/// nullopt: the call makes no tensor.
-std::optional<Rebuild> Walk::unwrap(ValueId id, const std::string& name) const {
-  ValueId callable = pickle_.at(id).items[0], arguments = pickle_.at(id).items[1];
-  for (int level = 0; level < kMaxDepth; ++level) {
-    const Value& function = pickle_.at(callable);
-    const auto& items = pickle_.at(arguments).items;
-    if (pickle_.is_global(callable, "torch._tensor", "_rebuild_from_type_v2")) {
-      // (function, class, arguments, attributes): a tensor that carries Python attributes.
-      if (items.size() != 4 || pickle_.at(items[0]).kind != Kind::kGlobal ||
-          pickle_.at(items[2]).kind != Kind::kTuple) {
-        fail(name, "_rebuild_from_type_v2 has wrong arguments");
-      }
-      callable = items[0];
-      arguments = items[2];
-    } else if (pickle_.is_global(callable, "torch._utils", "_rebuild_parameter") ||
-               pickle_.is_global(callable, "torch._utils", "_rebuild_parameter_with_state")) {
-      if (items.empty() || pickle_.at(items[0]).kind != Kind::kCall)
-        fail(name, "a parameter without a tensor");
-      callable = pickle_.at(items[0]).items[0];
-      arguments = pickle_.at(items[0]).items[1];
-    } else if (function.text == "torch._utils" &&
-               (function.name == "_rebuild_tensor" || function.name == "_rebuild_tensor_v2" ||
-                function.name == "_rebuild_tensor_v3")) {
-      return Rebuild{function.name, &items};
+void Walk::visit(ValueId id, const Place& place, PyValue* out) {
+  if (place.depth > kMaxDepth) fail(place, fmt::format("nested deeper than {} levels", kMaxDepth));
+  if (++num_visits_ > max_visits_) fail(place, "the object graph is too large");
+  if (place.name.size() > kMaxNameBytes) {
+    fail({.name = place.name.substr(0, 60) + "…"}, "a name is longer than 4096 bytes");
+  }
+  if (is_open_[id]) fail(place, "it contains itself");
+  is_open_[id] = true;
+  visit_kind(id, place, out);
+  is_open_[id] = false;
+}
+
+void Walk::visit_kind(ValueId id, const Place& place, PyValue* out) {
+  const Value& value = pickle_.at(id);
+  switch (value.kind) {
+    case Kind::kDict:
+      if (out) *out = value.is_ordered ? PyValue::ordered_dict() : PyValue::dict();
+      return visit_dict(value, place, out);
+    case Kind::kList:
+      if (out) *out = PyValue::list();
+      return visit_items(value.items, place, out);
+    case Kind::kTuple:
+      if (out) *out = PyValue::tuple();
+      return visit_items(value.items, place, out);
+    case Kind::kSet:
+      if (out) *out = PyValue::set();
+      return visit_items(value.items, place, out);
+    case Kind::kFrozenSet:
+      if (out) *out = PyValue::frozen_set();
+      return visit_items(value.items, place, out);
+    case Kind::kCall:
+      return visit_call(id, place, out);
+    case Kind::kGlobal:
+      check_known(value, place);
+      [[fallthrough]];
+    default:
+      if (out) *out = scalar(value, place);
+  }
+}
+
+void Walk::visit_items(const std::vector<ValueId>& items, const Place& place, PyValue* out) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    visit(items[i], place.below(std::to_string(i)), out ? &out->append({}) : nullptr);
+  }
+}
+
+void Walk::visit_dict(const Value& dict, const Place& place, PyValue* out) {
+  std::unordered_set<std::string> seen;
+  for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
+    PyValue key;
+    const std::string text = key_text(dict.items[i], place, out ? &key : nullptr);
+    Place below = place.below(text);
+    below.in_settings |= is_settings_key(text);
+    if (out) check_new(key, seen, below);
+    visit(dict.items[i + 1], below, out ? &out->add(std::move(key), {}) : nullptr);
+  }
+}
+
+/// What a key adds to the names below it.
+std::string Walk::key_text(ValueId id, const Place& place, PyValue* out) {
+  const Value& key = pickle_.at(id);
+  if (out || (key.kind != Kind::kString && key.kind != Kind::kInt)) {
+    PyValue value;
+    Place below = place.below("key");
+    below.in_object = true;  // a tensor as a key has no name
+    visit(id, below, &value);
+    std::string text = value.key_text();
+    if (out) *out = std::move(value);
+    return text;
+  }
+  return key.kind == Kind::kString ? std::string(key.text) : std::to_string(key.integer);
+}
+
+void Walk::check_new(const PyValue& key, std::unordered_set<std::string>& seen,
+                     const Place& place) {
+  const bool plain = key.is(PyKind::kString) || key.is(PyKind::kInt);
+  if (plain && !seen.insert((key.is(PyKind::kInt) ? "i" : "s") + key.key_text()).second)
+    fail(place, "this key stands twice");
+}
+
+/// A class or function standing alone (a dtype, say) or called: fine if it is on the list.
+void Walk::check_known(const Value& global, const Place& place) const {
+  const bool known =
+      is_plain_object(global.text, global.name) || is_dict_class(global.text, global.name) ||
+      dtype_global(global.text, global.name) || storage_dtype(global.text, global.name);
+  if (known || place.in_settings) return;
+  throw ModelError(fmt::format("{}: {}: holds a Python object {}.{}, which is not part of a weight "
+                               "file",
+                               origin_, place.shown(), global.text, global.name),
+                   {"save the state_dict alone: torch.save(model.state_dict(), file)",
+                    "请只保存 state_dict：torch.save(model.state_dict(), file)"});
+}
+
+void Walk::visit_call(ValueId id, const Place& place, PyValue* out) {
+  const Value& call = pickle_.at(id);
+  if (const auto rebuild = tensors_.unwrap(id, place.shown())) {
+    if (!place.in_object) return add_tensor(*rebuild, place, out);
+    *out = PyValue::omitted("a tensor inside an object");
+    return;
+  }
+  check_known(pickle_.at(is_member(pickle_, id) ? arguments(call)[0] : call.items[0]), place);
+  if (is_call_of(call, "argparse", "Namespace") && arguments(call).empty() &&
+      (call.state == kNoValue || pickle_.at(call.state).kind == Kind::kDict)) {
+    if (out) *out = PyValue::name_space();
+    Place inside = place;
+    inside.in_settings = true;
+    if (call.state != kNoValue) visit_dict(pickle_.at(call.state), inside, out);
+    return;
+  }
+  if (out) *out = made_by(id, place);
+}
+
+void Walk::add_tensor(const TensorRebuilder::Rebuild& rebuild, const Place& place, PyValue* out) {
+  const std::string name = place.name.empty() ? "tensor" : place.name;
+  StridedTensor tensor = tensors_.locate(rebuild, name);
+  if (!names_.insert(name).second) fail({.name = name}, "two tensors have this name");
+  if (out) *out = PyValue::tensor(found_.size());
+  found_.push_back(std::move(tensor));
+}
+
+PyValue Walk::scalar(const Value& value, const Place& place) {
+  switch (value.kind) {
+    case Kind::kBool:
+      return PyValue::boolean(value.truth);
+    case Kind::kInt:
+      return PyValue::integer(value.integer);
+    case Kind::kBigInt:
+      return PyValue::big_integer(copied(value.text, place));
+    case Kind::kFloat:
+      return PyValue::real(value.real);
+    case Kind::kString:
+      return PyValue::string(copied(value.text, place));
+    case Kind::kBytes:
+      return PyValue::bytes(copied(value.text, place));
+    case Kind::kGlobal:
+      if (const auto dtype = dtype_global(value.text, value.name)) return PyValue::dtype(*dtype);
+      return PyValue::global(copied(value.text, place), copied(value.name, place));
+    case Kind::kPersistent:
+      return PyValue::omitted("a storage that is no tensor's");
+    default:
+      return PyValue::none();
+  }
+}
+
+/// The value that a call of a harmless or unknown class stands for.
+PyValue Walk::made_by(ValueId id, const Place& place) {
+  const Value& call = pickle_.at(id);
+  const Value& callable = pickle_.at(call.items[0]);
+  const Value* argument = only_argument(call);
+  const bool built_in = callable.text == "__builtin__" || callable.text == "builtins";
+  if (is_call_of(call, "torch", "Size") && argument && argument->kind == Kind::kTuple) {
+    std::vector<int64_t> shape;
+    for (const ValueId extent : argument->items) {
+      if (pickle_.at(extent).kind != Kind::kInt) fail(place, "a torch.Size of no whole numbers");
+      shape.push_back(pickle_.at(extent).integer);
+    }
+    return PyValue::size(shape);
+  }
+  if (is_call_of(call, "_codecs", "encode") && arguments(call).size() == 2 &&
+      pickle_.at(arguments(call)[0]).kind == Kind::kString &&
+      pickle_.at(arguments(call)[1]).text == "latin1") {
+    return PyValue::bytes(latin1(copied(pickle_.at(arguments(call)[0]).text, place), place));
+  }
+  if (built_in && callable.name == "bytes" && arguments(call).empty()) return PyValue::bytes({});
+  if (built_in && argument && argument->kind == Kind::kList &&
+      (callable.name == "set" || callable.name == "frozenset")) {
+    PyValue set = callable.name == "set" ? PyValue::set() : PyValue::frozen_set();
+    visit_items(argument->items, place, &set);
+    return set;
+  }
+  return object(id, place);
+}
+
+PyValue Walk::object(ValueId id, const Place& place) {
+  const Value& call = pickle_.at(id);
+  const Value& callable = pickle_.at(call.items[0]);
+  Place inside = place;
+  inside.in_object = true;
+  PyValue arguments = PyValue::tuple();
+  visit_items(this->arguments(call), inside, &arguments);
+  PyObject object{copied(callable.text, place), copied(callable.name, place)};
+  object.arguments = arguments.items();
+  object.by_new = call.by_new;
+  object.has_state = call.state != kNoValue;
+  if (object.has_state) visit(call.state, inside.below("state"), &object.state);
+  if (const auto items = pickle_.call_items.find(id); items != pickle_.call_items.end()) {
+    PyValue appended = PyValue::list(), set = PyValue::dict();
+    visit_items(items->second.appended, inside, &appended);
+    visit_dict({.kind = Kind::kDict, .items = items->second.set}, inside, &set);
+    object.appended = appended.items();
+    object.set_entries = set.entries();
+  }
+  return PyValue::object(std::move(object));
+}
+
+/// Python writes bytes in protocol 2 as the text whose code points they are.
+std::string Walk::latin1(std::string_view utf8, const Place& place) const {
+  std::string bytes;
+  for (size_t i = 0; i < utf8.size(); ++i) {
+    const auto lead = static_cast<uint8_t>(utf8[i]);
+    if (lead < 0x80) {
+      bytes += utf8[i];
+    } else if ((lead == 0xc2 || lead == 0xc3) && i + 1 < utf8.size() &&
+               (static_cast<uint8_t>(utf8[i + 1]) & 0xc0) == 0x80) {
+      bytes += static_cast<char>((lead & 3) << 6 | (utf8[++i] & 0x3f));
     } else {
-      return std::nullopt;
+      fail(place, "its bytes are not latin1 text");
     }
   }
-  fail(name, "a parameter wrapped too often");
-}
-
-int64_t Walk::integer(ValueId id, const std::string& name, const char* what) const {
-  const Value& value = pickle_.at(id);
-  if (value.kind != Kind::kInt || value.integer < 0)
-    fail(name, fmt::format("its {} is not a whole number ≥ 0", what));
-  return value.integer;
-}
-
-std::vector<int64_t> Walk::integers(ValueId id, const std::string& name, const char* what) const {
-  const Value* value = &pickle_.at(id);
-  if (value->kind == Kind::kCall && pickle_.is_global(value->items[0], "torch", "Size")) {
-    const auto& arguments = pickle_.at(value->items[1]).items;
-    if (arguments.size() == 1) value = &pickle_.at(arguments[0]);
-  }
-  if (value->kind != Kind::kTuple) fail(name, fmt::format("its {} is not a tuple", what));
-  std::vector<int64_t> numbers;
-  for (const ValueId item : value->items) numbers.push_back(integer(item, name, what));
-  return numbers;
-}
-
-void Walk::check_inside(const StridedTensor& tensor, int64_t storage_elements) const {
-  const std::string& name = tensor.info.name;
-  int64_t elements = 1, last = tensor.offset;
-  bool overflow = false, empty = false;
-  for (size_t d = 0; d < tensor.strides.size(); ++d) {
-    const int64_t size = tensor.info.shape[d];
-    overflow |= __builtin_mul_overflow(elements, size, &elements);
-    empty |= size == 0;
-    int64_t reach = 0;
-    if (size > 0) overflow |= __builtin_mul_overflow(size - 1, tensor.strides[d], &reach);
-    overflow |= __builtin_add_overflow(last, reach, &last);
-  }
-  const std::string shape = shape_text(tensor.info.shape);
-  if (overflow)
-    fail(name,
-         fmt::format("impossible shape {} with strides {}", shape, shape_text(tensor.strides)));
-  if (!empty && last >= storage_elements) {
-    fail(name,
-         fmt::format("shape {}, strides {}, offset {} reach element {} of a storage of {}", shape,
-                     shape_text(tensor.strides), tensor.offset, last, storage_elements));
-  }
-  if (static_cast<uint64_t>(elements) > max_tensor_bytes_ / dtype_size_bytes(tensor.info.dtype)) {
-    fail(name, fmt::format("shape {} repeats a storage of {} elements beyond reason", shape,
-                           storage_elements));
-  }
-}
-
-void Walk::add_tensor(const Rebuild& rebuild, const std::string& name) {
-  const auto& arguments = *rebuild.arguments;
-  const bool has_dtype = rebuild.function == "_rebuild_tensor_v3";
-  if (arguments.size() < (has_dtype ? 7u : 4u) ||
-      pickle_.at(arguments[0]).kind != Kind::kPersistent) {
-    fail(name, fmt::format("{} has wrong arguments", rebuild.function));
-  }
-  StorageRef ref = parse_storage_ref(pickle_, arguments[0], origin_ + ": " + name);
-  StridedTensor tensor;
-  tensor.info.name = name;
-  tensor.info.dtype = ref.dtype;
-  if (has_dtype) {
-    const Value& dtype = pickle_.at(arguments[6]);
-    const auto known =
-        dtype.kind == Kind::kGlobal ? dtype_global(dtype.text, dtype.name) : std::nullopt;
-    if (!known) fail(name, fmt::format("element type torch.{} is not one Danlu reads", dtype.name));
-    // The storage of such a tensor counts bytes.
-    tensor.info.dtype = *known;
-  }
-  tensor.offset = integer(arguments[1], name, "offset");
-  tensor.info.shape = integers(arguments[2], name, "size");
-  tensor.strides = integers(arguments[3], name, "stride");
-  if (tensor.info.shape.size() != tensor.strides.size()) {
-    fail(name,
-         fmt::format("{} sizes but {} strides", tensor.info.shape.size(), tensor.strides.size()));
-  }
-  tensor.storage = storage_bytes_(ref);
-  const auto item_bytes = static_cast<int64_t>(dtype_size_bytes(tensor.info.dtype));
-  const int64_t declared =
-      ref.num_elements * static_cast<int64_t>(dtype_size_bytes(ref.dtype)) / item_bytes;
-  check_inside(tensor, declared);
-  if (!names_.insert(name).second) fail(name, "two tensors have this name");
-  found_.push_back(std::move(tensor));
+  return bytes;
 }
 
 }  // namespace
 
 std::vector<StridedTensor> collect_tensors(const Pickle& pickle, const std::string& origin,
                                            const StorageBytes& storage_bytes,
-                                           uint64_t max_tensor_bytes) {
-  return Walk(pickle, origin, storage_bytes, max_tensor_bytes).run();
-}
-
-bool StridedTensor::is_contiguous() const {
-  // An empty tensor first: the product of its other dimensions may be anything.
-  if (std::find(info.shape.begin(), info.shape.end(), 0) != info.shape.end()) return true;
-  int64_t expected = 1;
-  for (size_t d = strides.size(); d-- > 0;) {
-    if (info.shape[d] != 1 && strides[d] != expected) return false;
-    expected *= info.shape[d];
-  }
-  return true;
+                                           uint64_t max_tensor_bytes, PyValue* document) {
+  return Walk(pickle, origin, storage_bytes, max_tensor_bytes, document != nullptr).run(document);
 }
 
 }  // namespace danlu::weights::torch_file

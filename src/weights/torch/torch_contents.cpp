@@ -66,7 +66,8 @@ std::string top_folder(const ZipReader& zip, const std::string& origin) {
   return top;
 }
 
-std::vector<StridedTensor> read_zip(std::span<const std::byte> file, const std::string& origin) {
+std::vector<StridedTensor> read_zip(std::span<const std::byte> file, const std::string& origin,
+                                    PyValue* document) {
   const ZipReader zip(file, origin);
   const std::string top = top_folder(zip, origin);
   if (const ZipEntry* order = zip.find(top + "byteorder");
@@ -85,7 +86,7 @@ std::vector<StridedTensor> read_zip(std::span<const std::byte> file, const std::
     if (!entry) fail(origin, fmt::format("storage {}data/{} is missing", top, ref.key));
     return checked_storage(zip.bytes(*entry), ref, origin);
   };
-  return collect_tensors(pickle, origin, storage, file.size() + kExpandAllowance);
+  return collect_tensors(pickle, origin, storage, file.size() + kExpandAllowance, document);
 }
 
 // --- legacy stream of pickles --------------------------------------------------------------------
@@ -95,7 +96,7 @@ class LegacyStream {
   LegacyStream(std::span<const std::byte> file, const std::string& origin)
       : rest_(file), origin_(origin) {}
 
-  std::vector<StridedTensor> read(uint64_t max_tensor_bytes) {
+  std::vector<StridedTensor> read(uint64_t max_tensor_bytes, PyValue* document) {
     check_preamble();
     const Pickle object = next();
     const Pickle keys = next();
@@ -105,7 +106,7 @@ class LegacyStream {
       if (at == storages_.end()) fail(origin_, fmt::format("storage {} is missing", ref.key));
       return checked_storage(at->second, ref, origin_);
     };
-    return collect_tensors(object, origin_, storage, max_tensor_bytes);
+    return collect_tensors(object, origin_, storage, max_tensor_bytes, document);
   }
 
  private:
@@ -198,11 +199,11 @@ StorageRef parse_storage_ref(const Pickle& pickle, ValueId persistent, const std
 }
 
 std::vector<StridedTensor> read_torch_contents(std::span<const std::byte> file,
-                                               const std::string& origin) {
+                                               const std::string& origin, PyValue* document) {
   const std::string_view start = as_text(file.first(std::min<size_t>(file.size(), 4)));
-  if (start == "PK\x03\x04") return read_zip(file, origin);
+  if (start == "PK\x03\x04") return read_zip(file, origin, document);
   if (!start.empty() && start[0] == '\x80')
-    return LegacyStream(file, origin).read(file.size() + kExpandAllowance);
+    return LegacyStream(file, origin).read(file.size() + kExpandAllowance, document);
   fail(origin, file.empty() ? "it is empty" : "it begins like neither a zip nor a pickle");
 }
 

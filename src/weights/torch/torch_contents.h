@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weights/tensor_source.h"
+#include "weights/torch/py_value.h"
 
 namespace danlu::weights::torch_file {
 
@@ -23,7 +24,13 @@ struct StridedTensor {
 /// tensor is checked to lie inside its storage and every storage inside the file. Names: keys
 /// joined by '.'; a file that is one tensor calls it "tensor". Errors: ModelError "<origin>: …";
 /// see docs/formats/torch_pickle.md.
+/// `document`, where given, becomes the tree of Python objects (see torch_document.h), its kTensor
+/// indices positions in the result.
 std::vector<StridedTensor> read_torch_contents(std::span<const std::byte> file,
-                                               const std::string& origin);
+                                               const std::string& origin,
+                                               PyValue* document = nullptr);
+
+/// How deep values may be nested.
+inline constexpr int kMaxDepth = 64;
 
 }  // namespace danlu::weights::torch_file

@@ -1,24 +1,20 @@
 #include "weights/torch/zip_reader.h"
 
 #include <fmt/format.h>
-#include <zlib.h>
+#include <libdeflate.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
+#include "weights/torch/zip_format.h"
 
 namespace danlu::weights::torch_file {
 namespace {
 
-// Fixed sizes and signatures of the zip format (APPNOTE.TXT 4.3).
-constexpr uint32_t kLocalSignature = 0x04034b50, kEntrySignature = 0x02014b50,
-                   kEndSignature = 0x06054b50;
-constexpr uint32_t kEnd64Signature = 0x06064b50, kLocator64Signature = 0x07064b50;
-constexpr uint64_t kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22, kEnd64Bytes = 56,
-                   kLocator64Bytes = 20;
+using namespace zip_format;
+
 constexpr uint64_t kMaxComment = 65535;
-constexpr uint64_t kIn64 = 0xffffffff;
 
 }  // namespace
 
@@ -120,7 +116,7 @@ void ZipReader::read_zip64_extra(std::span<const std::byte> extra, uint64_t& siz
     const uint64_t id = at(position, 2), length = at(position + 2, 2);
     position += 4;
     if (length > extra.size() - position) fail("an extra field is cut off");
-    if (id == 1) {
+    if (id == kZip64Field) {
       // Only the fields that overflowed are there, in this order.
       size_t field = position;
       for (uint64_t* value : {&size, &compressed, &offset}) {
@@ -171,8 +167,7 @@ const ZipEntry* ZipReader::find(const std::string& name) const {
 
 std::span<const std::byte> ZipReader::checked_bytes(const ZipEntry& entry) const {
   const auto payload = bytes(entry);
-  const auto* data = reinterpret_cast<const Bytef*>(payload.data());
-  if (crc32_z(crc32_z(0, nullptr, 0), data, payload.size()) != entry.crc32) {
+  if (libdeflate_crc32(0, payload.data(), payload.size()) != entry.crc32) {
     fail(fmt::format("the checksum of entry {} does not match its content", entry.name));
   }
   return payload;

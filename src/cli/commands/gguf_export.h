@@ -1,0 +1,24 @@
+// cli/commands/gguf_export.h: a model directory as the plan of a GGUF file: weights and tokenizer
+// put together.
+#pragma once
+#include <filesystem>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "text/gguf_vocabulary.h"
+#include "weights/gguf/gguf_model.h"
+
+namespace danlu::cli {
+
+/// Appends the tokenizer.* keys of `vocabulary`.
+void append_vocabulary(const text::GgufVocabulary& vocabulary, weights::gguf::Metadata& metadata);
+
+/// The plan of a file with the model's tensors, as `globals` describes them, and the tokenizer that
+/// lies in `tokenizer_directory`. Notes of both are in the plan. Errors: as
+/// weights::gguf::plan_model and text::read_gguf_vocabulary.
+weights::gguf::ModelPlan plan_gguf(const arch::ModelConfig& config,
+                                   const std::vector<weights::TensorInfo>& globals,
+                                   const std::filesystem::path& tokenizer_directory,
+                                   const weights::gguf::ModelOptions& options);
+
+}  // namespace danlu::cli

@@ -1,0 +1,344 @@
+#include "text/gguf_vocabulary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "text/gguf_tokenizer_files.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer/companions.h"
+#include "text/tokenizer/json_fields.h"
+#include "text/tokenizer/scanners.h"
+
+namespace danlu::text {
+namespace {
+
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // ▁
+/// What llama.cpp's converter gives ids without a token, and tokens added to a SentencePiece model.
+constexpr float kPaddingScore = -10000, kAddedScore = -1000;
+
+[[noreturn]] void refuse(const fs::path& file, const std::string& why) {
+  throw ModelError(
+      fmt::format("{}: {}", file.string(), why),
+      {"llama.cpp would give other ids: such a tokenizer is not written into a GGUF file",
+       "llama.cpp 会给出不同的 token：此类分词器不能写入 GGUF"});
+}
+
+bool is_byte_token(std::string_view token) {
+  const auto is_hex = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f');
+  };
+  return token.size() == 6 && token.starts_with("<0x") && is_hex(token[3]) && is_hex(token[4]) &&
+         token[5] == '>';
+}
+
+/// The parts of a pre_tokenizer or normalizer: a Sequence's, or itself; none for null.
+std::vector<Json> parts_of(const Json& component, const char* list, const std::string& origin) {
+  if (component.is_null()) return {};
+  if (component_type(component, "a component", origin) != "Sequence") return {component};
+  const Json& items = member(component, list, origin);
+  return {items.begin(), items.end()};
+}
+Json part(const Json& rest, const char* key) {
+  const auto it = rest.find(key);
+  return it == rest.end() ? Json() : *it;
+}
+
+// --- byte-level BPE ------------------------------------------------------------------------------
+
+bool is_byte_level(const Json& part, bool use_regex, const std::string& origin) {
+  return component_type(part, "a pre-tokenizer", origin) == "ByteLevel" &&
+         !field_or(part, "add_prefix_space", true, origin) &&
+         field_or(part, "use_regex", true, origin) == use_regex;
+}
+
+/// The regex of a Split that isolates its matches; "" for anything else.
+std::string split_regex(const Json& part, const std::string& origin) {
+  if (component_type(part, "a pre-tokenizer", origin) != "Split" ||
+      field_or<std::string>(part, "behavior", "", origin) != "Isolated" ||
+      field_or(part, "invert", false, origin))
+    return {};
+  return field_or<std::string>(member(part, "pattern", origin), "Regex", "", origin);
+}
+
+/// llama.cpp's name of a pre-tokenizer; "" if it has none that cuts in the same way.
+/// Source: llama.cpp, src/llama-vocab.cpp.
+std::string pre_tokenizer_name(const Json& pre_tokenizer, bool ignore_merges,
+                               const std::string& origin) {
+  const std::vector<Json> parts = parts_of(pre_tokenizer, "pretokenizers", origin);
+  if (parts.size() == 1 && is_byte_level(parts[0], true, origin))
+    return ignore_merges ? "" : "gpt-2";
+  if (parts.size() != 2) return {};
+  if (component_type(parts[0], "a pre-tokenizer", origin) == "Digits") {
+    const bool single = field_or(parts[0], "individual_digits", false, origin);
+    return single && is_byte_level(parts[1], true, origin) && !ignore_merges ? "starcoder" : "";
+  }
+  if (!is_byte_level(parts[1], false, origin)) return {};
+  switch (known_pattern(split_regex(parts[0], origin))) {
+    case KnownPattern::kQwen2:
+      return ignore_merges ? "" : "qwen2";
+    case KnownPattern::kLlama3:
+      // The same cuts; they differ in whether whole words skip the merges.
+      return ignore_merges ? "llama-bpe" : "smaug-bpe";
+    case KnownPattern::kGpt2:
+      return ignore_merges ? "" : "gpt-2";
+    case KnownPattern::kNone:
+      break;
+  }
+  return {};
+}
+
+void check_byte_level(const TokenizerJsonParts& json, const fs::path& file) {
+  const std::string origin = file.string();
+  for (const Json& step : parts_of(part(json.rest, "normalizer"), "normalizers", origin)) {
+    const std::string type = component_type(step, "a normalizer", origin);
+    if (type != "NFC") refuse(file, fmt::format("the normalizer {} is unknown to llama.cpp", type));
+  }
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "unk_token"}) {
+    if (!field_or<std::string>(json.model, key, "", origin).empty())
+      refuse(file, fmt::format("byte-level BPE with a {} is unknown to llama.cpp", key));
+  }
+}
+
+void add_byte_level(const TokenizerJsonParts& json, const fs::path& file, GgufVocabulary& out) {
+  check_byte_level(json, file);
+  const std::string origin = file.string();
+  out.model = "gpt2";
+  out.pre = pre_tokenizer_name(part(json.rest, "pre_tokenizer"),
+                               field_or(json.model, "ignore_merges", false, origin), origin);
+  if (out.pre.empty()) {
+    std::string shown =
+        part(json.rest, "pre_tokenizer").dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (shown.size() > 300) shown = shown.substr(0, 300) + "…";
+    refuse(file, fmt::format("llama.cpp has no pre-tokenizer for {}", shown));
+  }
+  for (const auto& [left, right] : json.merges) out.merges.push_back(left + " " + right);
+}
+
+// --- SentencePiece -------------------------------------------------------------------------------
+
+/// Scores by which llama.cpp merges in the order of `merges`: the earlier, the higher.
+std::unordered_map<std::string, float> scores_of(const TokenizerJsonParts& json,
+                                                 const fs::path& file) {
+  std::unordered_map<std::string, float> scores;
+  std::string previous;
+  for (const auto& [left, right] : json.merges) {
+    std::string token = left + right;
+    if (token == previous) continue;
+    const auto rank = static_cast<float>(scores.size());
+    if (!scores.emplace(token, -rank).second)
+      refuse(file, fmt::format("the merges that give \"{}\" do not stand together, and llama.cpp "
+                               "has one rank for each token",
+                               token));
+    previous = std::move(token);
+  }
+  return scores;
+}
+
+/// The normalizer that SentencePiece's conversion writes: a space becomes ▁, perhaps one in front.
+bool puts_space_in_front(const TokenizerJsonParts& json, const fs::path& file) {
+  const std::string origin = file.string();
+  bool prepends = false, replaces = false;
+  for (const Json& step : parts_of(part(json.rest, "normalizer"), "normalizers", origin)) {
+    const std::string type = component_type(step, "a normalizer", origin);
+    if (type == "Prepend" && field_or<std::string>(step, "prepend", "", origin) == kSpace) {
+      prepends = true;
+    } else if (type == "Replace" && field_or<std::string>(step, "content", "", origin) == kSpace) {
+      replaces = true;
+    } else {
+      refuse(file, fmt::format("the normalizer {} is unknown to llama.cpp", type));
+    }
+  }
+  for (const Json& step : parts_of(part(json.rest, "pre_tokenizer"), "pretokenizers", origin)) {
+    const std::string type = component_type(step, "a pre-tokenizer", origin);
+    if (type != "Metaspace" || field_or(step, "split", true, origin))
+      refuse(file, fmt::format("the pre-tokenizer {} beside byte fallback is unknown to llama.cpp",
+                               type));
+    replaces = true;
+    const std::string scheme = field_or<std::string>(step, "prepend_scheme", "always", origin);
+    prepends |= scheme != "never";
+  }
+  if (!replaces) refuse(file, "spaces are not written as ▁, which llama.cpp takes for granted");
+  return prepends;
+}
+
+void add_merged_pieces(const TokenizerJsonParts& json, const fs::path& file, GgufVocabulary& out) {
+  out.model = "llama";
+  out.pre = "default";
+  out.add_space_prefix = puts_space_in_front(json, file);
+  const auto scores = scores_of(json, file);
+  for (size_t id = 0; id < out.tokens.size(); ++id) {
+    const auto score = scores.find(out.tokens[id]);
+    const bool is_padding = out.types[id] == GgufTokenType::kUnused;
+    out.scores.push_back(score != scores.end() ? score->second : is_padding ? kPaddingScore : 0.0f);
+    if (out.types[id] == GgufTokenType::kNormal && is_byte_token(out.tokens[id]))
+      out.types[id] = GgufTokenType::kByte;
+  }
+}
+
+void add_sentencepiece(const fs::path& file, GgufVocabulary& out) {
+  const SentencePieceParts parts = read_sentencepiece_parts(file);
+  if (parts.model_type != 2) refuse(file, "not a BPE model, and llama.cpp's llama is one");
+  if (parts.has_character_map) refuse(file, "it normalises characters, which llama.cpp does not");
+  if (parts.remove_extra_whitespaces)
+    refuse(file, "it removes repeated spaces, which llama.cpp does not");
+  out.model = "llama";
+  out.pre = "default";
+  out.add_space_prefix = parts.add_dummy_prefix;
+  for (size_t id = 0; id < out.tokens.size(); ++id) {
+    GgufTokenType& type = out.types[id];
+    if (id >= parts.pieces.size()) {
+      out.scores.push_back(type == GgufTokenType::kUnused ? kPaddingScore : kAddedScore);
+      continue;
+    }
+    const SentencePiecePart& piece = parts.pieces[id];
+    const bool is_added = type == GgufTokenType::kControl || type == GgufTokenType::kUserDefined;
+    if (piece.piece != out.tokens[id] && !is_added)
+      refuse(file, fmt::format("piece {} is \"{}\", but the tokenizer in use has \"{}\"", id,
+                               piece.piece, out.tokens[id]));
+    out.scores.push_back(piece.piece == out.tokens[id] ? piece.score : kAddedScore);
+    // What the files beside it add or mark special counts, except for the unknown token.
+    if (!is_added || piece.type == static_cast<int32_t>(GgufTokenType::kUnknown))
+      type = static_cast<GgufTokenType>(piece.type);
+  }
+}
+
+// --- all -----------------------------------------------------------------------------------------
+
+/// Texts of the tokens that stand outside the model's own vocabulary or are marked in it.
+std::unordered_set<std::string> added_tokens(const fs::path& directory,
+                                             const TokenizerJsonParts& json) {
+  std::unordered_set<std::string> added;
+  for (const Json& token : part(json.rest, "added_tokens")) {
+    if (token.is_object()) added.insert(token.value("content", ""));
+  }
+  const Companions companions = read_companions(directory);
+  for (const AddedToken& token : companions.added) added.insert(token.content);
+  return added;
+}
+
+void add_tokens(const Tokenizer& tokenizer, const std::unordered_set<std::string>& added,
+                int64_t vocab_size, GgufVocabulary& out) {
+  for (int64_t id = 0; id < vocab_size; ++id) {
+    const auto token_id = static_cast<TokenId>(id);
+    const bool is_known = static_cast<size_t>(id) < tokenizer.size();
+    std::optional<std::string> token =
+        is_known ? tokenizer.id_to_token(token_id) : std::optional<std::string>();
+    GgufTokenType type = GgufTokenType::kNormal;
+    if (!token || token->empty()) {
+      token = fmt::format("[PAD{}]", id);
+      type = GgufTokenType::kUnused;
+    } else if (tokenizer.is_special(token_id)) {
+      type = GgufTokenType::kControl;
+    } else if (added.contains(*token)) {
+      type = GgufTokenType::kUserDefined;
+    }
+    out.tokens.push_back(std::move(*token));
+    out.types.push_back(type);
+  }
+}
+
+/// llama.cpp reads tokens as C strings and wants each once.
+void mend_texts(GgufVocabulary& out) {
+  std::unordered_set<std::string_view> seen;
+  for (size_t id = 0; id < out.tokens.size(); ++id) {
+    std::string& token = out.tokens[id];
+    if (token.find('\0') != std::string::npos || seen.contains(token)) {
+      token = fmt::format("[EMPTY{}]", id);
+      out.types[id] = GgufTokenType::kUnused;
+    }
+    seen.insert(token);
+  }
+}
+
+void add_special(const Tokenizer& tokenizer, const fs::path& directory, GgufVocabulary& out) {
+  out.bos = tokenizer.bos_id();
+  out.eos = tokenizer.eos_id();
+  out.unk = tokenizer.unk_id();
+  out.pad = tokenizer.pad_id();
+  if (out.model == "llama" && out.unk)
+    out.types[static_cast<size_t>(*out.unk)] = GgufTokenType::kUnknown;
+  // What encoding puts around a text, asked of the tokenizer itself.
+  const auto plain = tokenizer.encode("a", false), whole = tokenizer.encode("a", true);
+  const auto at = std::search(whole.begin(), whole.end(), plain.begin(), plain.end());
+  const std::vector<TokenId> before(whole.begin(), at);
+  const std::vector<TokenId> after(at == whole.end() ? at : at + static_cast<int64_t>(plain.size()),
+                                   whole.end());
+  out.add_bos = before.size() == 1 && out.bos == before[0];
+  out.add_eos = after.size() == 1 && out.eos == after[0];
+  if ((!out.add_bos && !before.empty()) || (!out.add_eos && !after.empty()))
+    refuse(directory, fmt::format("a text is given {} tokens before and {} after it; llama.cpp "
+                                  "knows bos and eos only",
+                                  before.size(), after.size()));
+}
+
+void add_model(const fs::path& directory, const TokenizerJsonParts& json, GgufVocabulary& out) {
+  const fs::path json_file = directory / "tokenizer.json",
+                 model_file = directory / "tokenizer.model";
+  if (!fs::is_regular_file(json_file)) {
+    if (fs::is_regular_file(model_file)) return add_sentencepiece(model_file, out);
+    return add_byte_level(json, directory / "vocab.json", out);
+  }
+  const std::string origin = json_file.string();
+  const std::string type = field_or<std::string>(json.model, "type", "BPE", origin);
+  if (type != "BPE") refuse(json_file, fmt::format("a {} model is unknown to llama.cpp", type));
+  if (!field_or(json.model, "byte_fallback", false, origin))
+    return add_byte_level(json, json_file, out);
+  // The scores of the model file are llama.cpp's own; merges alone must do without it.
+  if (fs::is_regular_file(model_file)) {
+    add_sentencepiece(model_file, out);
+    out.add_space_prefix = puts_space_in_front(json, json_file);
+  } else {
+    add_merged_pieces(json, json_file, out);
+  }
+}
+
+/// tokenizer.json's description of what vocab.json and merges.txt mean.
+TokenizerJsonParts parts_of_two_files(const fs::path& directory) {
+  TokenizerJsonParts json;
+  json.merges = read_merges_file(directory / "merges.txt");
+  const bool is_qwen = read_companions(directory).tokenizer_class().starts_with("Qwen2Tokenizer");
+  const Json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", !is_qwen}};
+  json.rest["pre_tokenizer"] = byte_level;
+  if (is_qwen) {
+    const Json split = {{"type", "Split"},
+                        {"pattern", {{"Regex", std::string(kQwen2Regex)}}},
+                        {"behavior", "Isolated"}};
+    json.rest["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {split, byte_level}}};
+  }
+  return json;
+}
+
+}  // namespace
+
+GgufVocabulary read_gguf_vocabulary(const fs::path& directory, int64_t vocab_size) {
+  const auto tokenizer = Tokenizer::load(directory);
+  if (static_cast<int64_t>(tokenizer->size()) > vocab_size)
+    throw ModelError(fmt::format("{}: the tokenizer has {} ids, but vocab_size is {}",
+                                 directory.string(), tokenizer->size(), vocab_size));
+  TokenizerJsonParts json;
+  if (fs::is_regular_file(directory / "tokenizer.json")) {
+    json = read_tokenizer_json_parts(directory / "tokenizer.json");
+  } else if (!fs::is_regular_file(directory / "tokenizer.model")) {
+    json = parts_of_two_files(directory);
+  }
+  GgufVocabulary out;
+  add_tokens(*tokenizer, added_tokens(directory, json), vocab_size, out);
+  add_model(directory, json, out);
+  add_special(*tokenizer, directory, out);
+  mend_texts(out);
+  out.chat_template = tokenizer->chat_template();
+  if (out.add_space_prefix.value_or(false) && !tokenizer->config().value("legacy", true)) {
+    out.notes.push_back(
+        "llama.cpp puts a space after every special token, this tokenizer (legacy: false) only at "
+        "the beginning of a text");
+  }
+  return out;
+}
+
+}  // namespace danlu::text

@@ -1,0 +1,215 @@
+#include "weights/gguf/gguf_architecture.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/error.h"
+
+namespace danlu::weights::gguf {
+namespace {
+
+using arch::ModelConfig;
+using arch::RopeScaling;
+
+[[noreturn]] void refuse(const ModelConfig& config, const std::string& why) {
+  throw ModelError(
+      fmt::format("[gguf] {}: {}", config.family, why),
+      {"llama.cpp would compute something else: serve this model from its Hugging Face "
+       "directory",
+       "llama.cpp 的计算会与原模型不同：请直接使用 Hugging Face 目录"});
+}
+
+void check_rope(const ModelConfig& c, const std::string& name) {
+  const arch::RopeConfig& rope = c.rope;
+  if (rope.scaling == RopeScaling::kDynamic)
+    refuse(c, "dynamic rope scaling has no counterpart in llama.cpp");
+  if (rope.scaling == RopeScaling::kLlama3 && name != "llama")
+    refuse(c,
+           fmt::format("llama3 rope scaling is known to llama.cpp's llama only, not to {}", name));
+  if (rope.scaling != RopeScaling::kYarn) return;
+  const double usual = 0.1 * std::log(rope.factor) + 1;
+  if (rope.mscale || rope.mscale_all_dim ||
+      std::abs(rope.attention_factor.value_or(usual) - usual) > 1e-6)
+    refuse(c, fmt::format("yarn with an attention factor other than 0.1 ln(factor) + 1 = {:.6g}",
+                          usual));
+  if (rope.beta_fast != 32 || rope.beta_slow != 1)
+    refuse(c, fmt::format("yarn with beta_fast {} and beta_slow {} (32 and 1 are)", rope.beta_fast,
+                          rope.beta_slow));
+}
+
+void check_baichuan(const ModelConfig& c) {
+  if (c.norm_head)
+    refuse(c, "the head's rows are normalised in every forward, which llama.cpp does not do");
+  // llama.cpp tells the two kinds apart by their depth.
+  if (c.alibi ? c.num_layers != 40 : c.num_layers != 32)
+    refuse(c, fmt::format("llama.cpp takes a Baichuan of 32 layers as rotary and one of 40 as "
+                          "ALiBi; this one has {} and {}",
+                          c.num_layers, c.alibi ? "ALiBi" : "rotary embedding"));
+}
+
+void check_experts(const ModelConfig& c) {
+  const arch::ExpertConfig& experts = c.experts;
+  if (std::count(experts.sparse_layer.begin(), experts.sparse_layer.end(), false) > 0)
+    refuse(c,
+           "some layers are dense (decoder_sparse_step, mlp_only_layers); llama.cpp wants "
+           "experts in every layer");
+  const bool normalises = c.family != "qwen2_moe";
+  if (experts.norm_topk != normalises)
+    refuse(c, fmt::format("norm_topk_prob {}; llama.cpp always takes it as {}", experts.norm_topk,
+                          normalises));
+}
+
+/// Architectures of llama.cpp that know biases only where their published models have them.
+void check_biases(const ModelConfig& c, const std::string& name) {
+  if (name == "llama") return;
+  const bool may_have_qkv = name == "qwen2" || name == "qwen2moe";
+  if (c.o_bias || c.mlp_bias || (c.qkv_bias && !may_have_qkv))
+    refuse(c, fmt::format("llama.cpp's {} has no such biases", name));
+}
+
+void check_windows(const ModelConfig& c, std::vector<std::string>& notes) {
+  const auto sliding = std::count_if(c.sliding_window.begin(), c.sliding_window.end(),
+                                     [](int64_t window) { return window > 0; });
+  if (sliding == 0) return;
+  notes.push_back(fmt::format(
+      "llama.cpp knows no sliding window for this architecture: beyond {} tokens it attends to "
+      "all, and answers differ",
+      *std::max_element(c.sliding_window.begin(), c.sliding_window.end())));
+}
+
+/// Values of general.file_type.
+uint32_t file_type(TensorType type) {
+  switch (type) {
+    case TensorType::kF32:
+      return 0;
+    case TensorType::kF16:
+      return 1;
+    case TensorType::kQ8_0:
+      return 7;
+    case TensorType::kBF16:
+      return 32;
+  }
+  return 0;
+}
+
+class Keys {
+ public:
+  Keys(Metadata& metadata, std::string architecture)
+      : metadata_(metadata), prefix_(std::move(architecture) + ".") {}
+  void size(const std::string& key, int64_t value) {
+    if (value > INT64_C(0xFFFFFFFF))
+      throw ModelError(fmt::format("[gguf] {}{} = {} does not fit 32 bits", prefix_, key, value));
+    metadata_.emplace_back(prefix_ + key, static_cast<uint32_t>(value));
+  }
+  void real(const std::string& key, double value) {
+    metadata_.emplace_back(prefix_ + key, static_cast<float>(value));
+  }
+  void text(const std::string& key, std::string value) {
+    metadata_.emplace_back(prefix_ + key, std::move(value));
+  }
+
+ private:
+  Metadata& metadata_;
+  std::string prefix_;
+};
+
+void add_rope(const ModelConfig& c, Keys& keys) {
+  if (!c.rope.enabled) return;
+  keys.size("rope.dimension_count", c.head_dim);
+  keys.real("rope.freq_base", c.rope.theta);
+  // llama3 scaling is a tensor of its own.
+  if (c.rope.scaling != RopeScaling::kLinear && c.rope.scaling != RopeScaling::kYarn) return;
+  const bool is_yarn = c.rope.scaling == RopeScaling::kYarn;
+  keys.text("rope.scaling.type", is_yarn ? "yarn" : "linear");
+  keys.real("rope.scaling.factor", c.rope.factor);
+  if (is_yarn) keys.size("rope.scaling.original_context_length", c.rope.original_max_positions);
+}
+
+void add_experts(const ModelConfig& c, Keys& keys) {
+  const arch::ExpertConfig& experts = c.experts;
+  keys.size("expert_count", experts.count);
+  keys.size("expert_used_count", experts.per_token);
+  if (c.family == "mixtral") return;  // its experts have feed_forward_length
+  keys.size("expert_feed_forward_length", experts.ffn_size);
+  if (experts.shared_ffn_size > 0)
+    keys.size("expert_shared_feed_forward_length", experts.shared_ffn_size);
+}
+
+}  // namespace
+
+std::string architecture_of(const ModelConfig& c) {
+  std::string name = c.family;
+  std::erase(name, '_');  // qwen2moe
+  const bool is_llama = name == "llama" || name == "mistral" || name == "mixtral";
+  if (is_llama) name = "llama";
+  const bool is_known = is_llama || name == "qwen2" || name == "qwen3" || name == "qwen2moe" ||
+                        name == "qwen3moe" || name == "baichuan" || name == "internlm2";
+  if (!is_known) refuse(c, "this family is not written as GGUF by this version");
+  check_rope(c, name);
+  check_biases(c, name);
+  if (name == "baichuan") check_baichuan(c);
+  if (c.has_experts()) check_experts(c);
+  // These architectures have no key for the width of a head.
+  if ((name == "qwen2" || name == "qwen2moe" || name == "internlm2" || name == "baichuan") &&
+      c.num_heads * c.head_dim != c.hidden_size)
+    refuse(c, fmt::format("{} heads of {} must be as wide as hidden_size {}", c.num_heads,
+                          c.head_dim, c.hidden_size));
+  return name;
+}
+
+Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string& name,
+                        std::vector<std::string>& notes) {
+  const std::string architecture = architecture_of(c);
+  check_windows(c, notes);
+  if (c.max_positions == 0)
+    throw ModelError("[gguf] max_position_embeddings is missing in config.json, and GGUF needs it",
+                     {"add it with the length the model was trained for", "请补上模型的训练长度"});
+  Metadata metadata;
+  metadata.emplace_back("general.architecture", architecture);
+  metadata.emplace_back("general.type", std::string("model"));
+  if (!name.empty()) metadata.emplace_back("general.name", name);
+  metadata.emplace_back("general.file_type", file_type(type));
+  metadata.emplace_back("general.quantization_version", uint32_t{2});
+  Keys keys(metadata, architecture);
+  keys.size("vocab_size", c.vocab_size);
+  keys.size("block_count", c.num_layers);
+  keys.size("context_length", c.max_positions);
+  keys.size("embedding_length", c.hidden_size);
+  keys.size("feed_forward_length", c.ffn_size);
+  keys.size("attention.head_count", c.num_heads);
+  keys.size("attention.head_count_kv", c.num_kv_heads);
+  if (c.num_heads * c.head_dim != c.hidden_size || c.raw.contains("head_dim")) {
+    keys.size("attention.key_length", c.head_dim);
+    keys.size("attention.value_length", c.head_dim);
+  }
+  keys.real("attention.layer_norm_rms_epsilon", c.norm_eps);
+  add_rope(c, keys);
+  if (c.has_experts()) add_experts(c, keys);
+  return metadata;
+}
+
+std::vector<float> llama3_frequency_factors(const ModelConfig& c) {
+  const arch::RopeConfig& rope = c.rope;
+  const auto original = static_cast<double>(rope.original_max_positions);
+  std::vector<float> factors;
+  for (int64_t i = 0; i < c.head_dim / 2; ++i) {
+    const double frequency =
+        1.0 / std::pow(rope.theta, 2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim));
+    const double turns = original * frequency / (2 * std::numbers::pi);
+    double factor = 1;
+    if (turns < rope.low_freq_factor) {
+      factor = rope.factor;
+    } else if (turns <= rope.high_freq_factor) {
+      const double smooth =
+          (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+      factor = 1.0 / ((1 - smooth) / rope.factor + smooth);
+    }
+    factors.push_back(static_cast<float>(factor));
+  }
+  return factors;
+}
+
+}  // namespace danlu::weights::gguf

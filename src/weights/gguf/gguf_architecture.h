@@ -1,0 +1,27 @@
+// weights/gguf/gguf_architecture.h: which models llama.cpp computes exactly, and the metadata keys
+// that describe them to it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "weights/gguf/gguf_format.h"
+
+namespace danlu::weights::gguf {
+
+/// llama.cpp's name of the family ("llama", "qwen2moe", …). Errors: ModelError for a model that
+/// llama.cpp would compute differently, saying why.
+std::string architecture_of(const arch::ModelConfig& config);
+
+/// general.* and <architecture>.* keys; `type` is that of most matrices, an empty `name` is left
+/// out. `notes` gets a line for what llama.cpp leaves out. Errors: as architecture_of; ModelError
+/// for a size that the format cannot hold.
+/// Source: llama.cpp, gguf-py/gguf/constants.py.
+Metadata model_metadata(const arch::ModelConfig& config, TensorType type, const std::string& name,
+                        std::vector<std::string>& notes);
+
+/// Factors by which llama.cpp divides the rotary frequencies of a llama3-scaled model, one per pair
+/// of dimensions. Source: transformers' _compute_llama3_parameters.
+std::vector<float> llama3_frequency_factors(const arch::ModelConfig& config);
+
+}  // namespace danlu::weights::gguf

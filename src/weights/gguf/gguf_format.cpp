@@ -1,0 +1,61 @@
+#include "weights/gguf/gguf_format.h"
+
+#include <algorithm>
+#include <array>
+
+namespace danlu::weights::gguf {
+namespace {
+
+struct NumberedType {
+  uint32_t number;
+  TypeTraits traits;
+};
+
+/// Blocks of 256 numbers are the "K" and "IQ" kinds'. Types that llama.cpp has withdrawn are left
+/// out: no reader knows their layout any more.
+constexpr std::array<NumberedType, 32> kTypes = {{
+    {0, {"F32", 1, 4, DType::kF32}},    {1, {"F16", 1, 2, DType::kF16}},
+    {2, {"Q4_0", 32, 18, {}}},          {3, {"Q4_1", 32, 20, {}}},
+    {6, {"Q5_0", 32, 22, {}}},          {7, {"Q5_1", 32, 24, {}}},
+    {8, {"Q8_0", 32, 34, {}}},          {9, {"Q8_1", 32, 36, {}}},
+    {10, {"Q2_K", 256, 84, {}}},        {11, {"Q3_K", 256, 110, {}}},
+    {12, {"Q4_K", 256, 144, {}}},       {13, {"Q5_K", 256, 176, {}}},
+    {14, {"Q6_K", 256, 210, {}}},       {15, {"Q8_K", 256, 292, {}}},
+    {16, {"IQ2_XXS", 256, 66, {}}},     {17, {"IQ2_XS", 256, 74, {}}},
+    {18, {"IQ3_XXS", 256, 98, {}}},     {19, {"IQ1_S", 256, 50, {}}},
+    {20, {"IQ4_NL", 32, 18, {}}},       {21, {"IQ3_S", 256, 110, {}}},
+    {22, {"IQ2_S", 256, 82, {}}},       {23, {"IQ4_XS", 256, 136, {}}},
+    {24, {"I8", 1, 1, DType::kI8}},     {25, {"I16", 1, 2, DType::kI16}},
+    {26, {"I32", 1, 4, DType::kI32}},   {27, {"I64", 1, 8, DType::kI64}},
+    {28, {"F64", 1, 8, DType::kF64}},   {29, {"IQ1_M", 256, 56, {}}},
+    {30, {"BF16", 1, 2, DType::kBF16}}, {34, {"TQ1_0", 256, 54, {}}},
+    {35, {"TQ2_0", 256, 66, {}}},       {39, {"MXFP4", 32, 17, {}}},
+}};
+
+}  // namespace
+
+const TypeTraits* type_traits(uint32_t type) {
+  const auto it = std::find_if(kTypes.begin(), kTypes.end(),
+                               [&](const NumberedType& t) { return t.number == type; });
+  return it == kTypes.end() ? nullptr : &it->traits;
+}
+
+const Value* find(const Metadata& metadata, std::string_view key) {
+  for (const auto& [name, value] : metadata) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+size_t number_bytes(uint32_t value_type) {
+  constexpr std::array<uint8_t, kNumValueTypes> kBytes = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+  return value_type < kNumValueTypes ? kBytes[value_type] : 0;
+}
+
+Array string_array(std::vector<std::string> strings) {
+  Array array{.element = kString, .count = strings.size()};
+  array.strings = std::move(strings);
+  return array;
+}
+
+}  // namespace danlu::weights::gguf

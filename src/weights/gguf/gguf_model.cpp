@@ -1,0 +1,256 @@
+#include "weights/gguf/gguf_model.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "base/error.h"
+#include "weights/gguf/gguf_architecture.h"
+
+namespace danlu::weights::gguf {
+
+namespace {
+
+using arch::ModelConfig;
+using arch::ParamSpec;
+using arch::Role;
+
+/// llama.cpp's rotary embedding of these architectures turns neighbours (2j, 2j + 1); Hugging
+/// Face's turns (j, j + d/2): the rows of q and k are put in that order.
+bool turns_neighbours(const std::string& architecture) {
+  return architecture == "llama" || architecture == "baichuan" || architecture == "internlm2";
+}
+/// Loaders that do without output.weight take the embedding for it.
+bool needs_output(const std::string& architecture) {
+  return architecture == "qwen2moe" || architecture == "baichuan" || architecture == "internlm2";
+}
+
+/// Name within "blk.<layer>."; "" for what a family has elsewhere.
+std::string_view short_name(Role role) {
+  switch (role) {
+    case Role::kEmbedding:
+      return "token_embd";
+    case Role::kFinalNorm:
+      return "output_norm";
+    case Role::kHead:
+      return "output";
+    case Role::kAttentionNorm:
+      return "attn_norm";
+    case Role::kQ:
+      return "attn_q";
+    case Role::kK:
+      return "attn_k";
+    case Role::kV:
+      return "attn_v";
+    case Role::kO:
+      return "attn_output";
+    case Role::kQNorm:
+      return "attn_q_norm";
+    case Role::kKNorm:
+      return "attn_k_norm";
+    case Role::kMlpNorm:
+      return "ffn_norm";
+    case Role::kGate:
+      return "ffn_gate";
+    case Role::kUp:
+      return "ffn_up";
+    case Role::kDown:
+      return "ffn_down";
+    case Role::kRouter:
+      return "ffn_gate_inp";
+    case Role::kExpertGate:
+      return "ffn_gate_exps";
+    case Role::kExpertUp:
+      return "ffn_up_exps";
+    case Role::kExpertDown:
+      return "ffn_down_exps";
+    case Role::kSharedGateProj:
+      return "ffn_gate_shexp";
+    case Role::kSharedUp:
+      return "ffn_up_shexp";
+    case Role::kSharedDown:
+      return "ffn_down_shexp";
+    case Role::kSharedExpertGate:
+      return "ffn_gate_inp_shexp";
+    case Role::kQkv:
+      break;
+  }
+  return "";
+}
+
+/// Which heads of the fused or separate q, k, v matrices a tensor is made of.
+enum class Part { kQ, kK, kV };
+
+class Planner {
+ public:
+  Planner(const ModelConfig& config, const std::vector<TensorInfo>& globals,
+          const ModelOptions& options)
+      : config_(config), options_(options), architecture_(architecture_of(config)) {
+    for (const TensorInfo& info : globals) by_name_[info.name] = &info;
+    plan_.layout.files = {options.file_name};
+  }
+
+  ModelPlan plan() {
+    plan_.metadata = model_metadata(config_, options_.type, options_.model_name, plan_.notes);
+    for (const ParamSpec& spec : arch::parameters_of(config_)) add(spec);
+    if (config_.rope.scaling == arch::RopeScaling::kLlama3) add_rope_factors();
+    if (narrow_rows_ > 0) {
+      plan_.notes.push_back(fmt::format(
+          "{} tensors have rows that are no multiple of {}: stored as F16 instead of Q8_0",
+          narrow_rows_, type_traits(TensorType::kQ8_0).block));
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  size_t global(const std::string& name) {
+    const auto it = by_name_.find(name);
+    if (it == by_name_.end()) throw ModelError(fmt::format("[gguf] no tensor {}", name));
+    const auto [known, is_new] = indices_.try_emplace(name, plan_.layout.globals.size());
+    if (is_new) plan_.layout.globals.push_back(*it->second);
+    return known->second;
+  }
+
+  void add(const ParamSpec& spec) {
+    if (!spec.tied_to.empty()) {
+      if (!needs_output(architecture_)) return;
+      StoredTensor& tensor = stored(name_of(spec), spec.shape, spec.role);
+      whole(tensor, global(spec.tied_to), /*replica=*/true);
+      return;
+    }
+    const size_t index = global(spec.name);
+    if (spec.role == Role::kQkv) {
+      add_part(spec, index, Part::kQ);
+      add_part(spec, index, Part::kK);
+      add_part(spec, index, Part::kV);
+    } else if ((spec.role == Role::kQ || spec.role == Role::kK) &&
+               turns_neighbours(architecture_)) {
+      add_part(spec, index, spec.role == Role::kQ ? Part::kQ : Part::kK);
+    } else if (spec.expert >= 0) {
+      add_expert(spec, index);
+    } else {
+      std::vector<int64_t> shape = spec.shape;
+      if (spec.role == Role::kSharedExpertGate) shape = {shape[1]};
+      whole(stored(name_of(spec), shape, spec.role), index, false);
+    }
+  }
+
+  std::string name_of(const ParamSpec& spec) const { return name_of(spec, short_name(spec.role)); }
+  static std::string name_of(const ParamSpec& spec, std::string_view name) {
+    const char* kind = spec.is_bias ? "bias" : "weight";
+    return spec.layer < 0 ? fmt::format("{}.{}", name, kind)
+                          : fmt::format("blk.{}.{}.{}", spec.layer, name, kind);
+  }
+
+  /// Vectors and what decides the routing stay F32: they are small, and rounding them costs most.
+  TensorType type_of(const std::vector<int64_t>& shape, Role role) {
+    if (shape.size() < 2 || role == Role::kRouter) return TensorType::kF32;
+    if (options_.type != TensorType::kQ8_0) return options_.type;
+    if (shape.back() % type_traits(TensorType::kQ8_0).block == 0) return TensorType::kQ8_0;
+    ++narrow_rows_;
+    return TensorType::kF16;
+  }
+
+  /// A new tensor at the end of the file, without sections.
+  StoredTensor& stored(const std::string& name, const std::vector<int64_t>& shape, Role role) {
+    const TensorType type = type_of(shape, role);
+    plan_.tensors.push_back({name, shape, type});
+    StoredTensor tensor;
+    tensor.info = {name, type_traits(type).plain.value_or(DType::kF32), shape};
+    if (type == TensorType::kQ8_0) tensor.encoding = Encoding::kQ8_0;
+    return plan_.layout.tensors.emplace_back(std::move(tensor));
+  }
+
+  void whole(StoredTensor& tensor, size_t index, bool replica) {
+    const Rect matrix = matrix_of(plan_.layout.globals[index].shape);
+    Section section{.rows = matrix.rows, .cols = matrix.cols};
+    section.pieces.push_back({.global = index, .of = matrix, .replica = replica});
+    tensor.sections.push_back(std::move(section));
+  }
+
+  /// Experts of a layer stand behind one another in one tensor [experts, rows, columns].
+  void add_expert(const ParamSpec& spec, size_t index) {
+    const int64_t rows = spec.shape[0], cols = spec.shape[1];
+    const auto key = std::pair(spec.layer, spec.role);
+    auto it = stacked_.find(key);
+    if (it == stacked_.end()) {
+      stored(name_of(spec), {config_.experts.count, rows, cols}, spec.role);
+      it = stacked_.emplace(key, plan_.layout.tensors.size() - 1).first;
+    }
+    Section section{.first = spec.expert * rows * cols, .rows = rows, .cols = cols};
+    section.pieces.push_back({.global = index, .of = {0, rows, 0, cols}});
+    plan_.layout.tensors[it->second].sections.push_back(std::move(section));
+  }
+
+  /// First row of a head in the matrix that holds it.
+  int64_t first_row(Part part, int64_t head) const {
+    const int64_t heads = config_.num_heads, groups = config_.num_kv_heads;
+    switch (config_.qkv_layout) {
+      case arch::QkvLayout::kSeparate:
+        break;
+      case arch::QkvLayout::kThirds:
+        return (static_cast<int64_t>(part) * heads + head) * config_.head_dim;
+      case arch::QkvLayout::kInterleaved: {
+        const int64_t per_group = heads / groups;
+        const int64_t group = part == Part::kQ ? head / per_group : head;
+        const int64_t within = part == Part::kQ   ? head % per_group
+                               : part == Part::kK ? per_group
+                                                  : per_group + 1;
+        return (group * (per_group + 2) + within) * config_.head_dim;
+      }
+    }
+    return head * config_.head_dim;
+  }
+
+  void add_part(const ParamSpec& spec, size_t index, Part part) {
+    constexpr std::string_view kNames[] = {"attn_q", "attn_k", "attn_v"};
+    const int64_t heads = part == Part::kQ ? config_.num_heads : config_.num_kv_heads;
+    const int64_t head_dim = config_.head_dim;
+    std::vector<int64_t> shape = spec.shape;
+    shape[0] = heads * head_dim;
+    const int64_t cols = matrix_of(spec.shape).cols;
+    const bool pairs = part != Part::kV && config_.rope.enabled && turns_neighbours(architecture_);
+    // Two neighbouring rows seen as one: row j of a head's first half, then row j of its second.
+    const int64_t halves = pairs ? 2 : 1;
+    const int64_t rows = head_dim / halves;
+    Section section{.rows = heads * rows, .cols = halves * cols};
+    for (int64_t head = 0; head < heads; ++head) {
+      for (int64_t half = 0; half < halves; ++half) {
+        section.pieces.push_back({.global = index,
+                                  .of = {first_row(part, head) + half * rows, rows, 0, cols},
+                                  .row = head * rows,
+                                  .col = half * cols});
+      }
+    }
+    StoredTensor& tensor = stored(name_of(spec, kNames[static_cast<int>(part)]), shape, spec.role);
+    tensor.sections.push_back(std::move(section));
+  }
+
+  void add_rope_factors() {
+    const std::vector<float> factors = llama3_frequency_factors(config_);
+    ConstantTensor constant;
+    constant.tensor = {
+        "rope_freqs.weight", {static_cast<int64_t>(factors.size())}, TensorType::kF32};
+    constant.bytes.assign(reinterpret_cast<const char*>(factors.data()),
+                          factors.size() * sizeof(float));
+    plan_.constants.push_back(std::move(constant));
+  }
+
+  const ModelConfig& config_;
+  const ModelOptions& options_;
+  std::string architecture_;
+  std::map<std::string, const TensorInfo*> by_name_;
+  std::map<std::string, size_t> indices_;               ///< into layout.globals
+  std::map<std::pair<int64_t, Role>, size_t> stacked_;  ///< into layout.tensors
+  int64_t narrow_rows_ = 0;
+  ModelPlan plan_;
+};
+
+}  // namespace
+
+ModelPlan plan_model(const ModelConfig& config, const std::vector<TensorInfo>& globals,
+                     const ModelOptions& options) {
+  return Planner(config, globals, options).plan();
+}
+
+}  // namespace danlu::weights::gguf

@@ -1,0 +1,37 @@
+// weights/gguf/gguf_model.h: a model of one of Danlu's families as llama.cpp expects it in a GGUF
+// file: metadata keys, tensor names, and which parts of which named global tensors they are made
+// of.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "weights/gguf/gguf_writer.h"
+#include "weights/layout.h"
+
+namespace danlu::weights::gguf {
+
+struct ModelOptions {
+  TensorType type = TensorType::kF16;  ///< of matrices; vectors and routers are always F32
+  std::string model_name;              ///< general.name; empty: left out
+  std::string file_name = "model.gguf";
+};
+
+struct ModelPlan {
+  /// Architecture and sizes; what describes the tokenizer is appended by who knows it.
+  Metadata metadata;
+  Layout layout;                          ///< one file
+  std::vector<PlannedTensor> tensors;     ///< those of layout.tensors, in their order
+  std::vector<ConstantTensor> constants;  ///< tensors made from the config alone
+  std::vector<std::string> notes;         ///< what the user should know, a line each
+};
+
+/// `globals`: the model's tensors as a source has them (names of arch::parameters_of, dtypes as
+/// stored); tied heads and ignored buffers may be among them. The plan's file is
+/// plan_file(metadata, tensors, constants).
+/// Errors: ModelError where llama.cpp would compute something else than the model does, naming the
+/// key of config.json; where a tensor is missing.
+ModelPlan plan_model(const arch::ModelConfig& config, const std::vector<TensorInfo>& globals,
+                     const ModelOptions& options);
+
+}  // namespace danlu::weights::gguf

@@ -1,0 +1,149 @@
+// A GGUF file as a source of tensors.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "base/lfs_pointer.h"
+#include "weights/gguf/gguf_reader.h"
+#include "weights/gguf/q8_0.h"
+#include "weights/source_base.h"
+
+namespace danlu::weights::gguf {
+namespace {
+
+/// Longer texts and lists are told by their size: vocabularies fill pages.
+constexpr size_t kMaxShownText = 200, kMaxShownItems = 16;
+
+template <typename T>
+Json number_json(T value) {
+  // JSON has no infinities.
+  if constexpr (std::is_floating_point_v<T>) {
+    if (!std::isfinite(value)) return fmt::format("{}", value);
+  }
+  return value;
+}
+
+Json text_json(const std::string& text) {
+  if (text.size() <= kMaxShownText) return text;
+  return fmt::format("({} bytes of text)", text.size());
+}
+
+template <typename T>
+Json items_json(const Array& array) {
+  Json items = Json::array();
+  for (const T item : array.as<T>()) items.push_back(number_json(item));
+  return items;
+}
+
+Json array_json(const Array& array) {
+  constexpr const char* kNames[kNumValueTypes] = {"uint8",  "int8",    "uint16", "int16",  "uint32",
+                                                  "int32",  "float32", "bool",   "string", "array",
+                                                  "uint64", "int64",   "float64"};
+  if (array.count <= kMaxShownItems) {
+    if (array.element == kString) {
+      Json items = Json::array();
+      for (const std::string& text : array.strings) items.push_back(text_json(text));
+      return items;
+    }
+    if (array.element == value_type_of<int32_t>()) return items_json<int32_t>(array);
+    if (array.element == value_type_of<uint32_t>()) return items_json<uint32_t>(array);
+    if (array.element == value_type_of<float>()) return items_json<float>(array);
+  }
+  return fmt::format("({} of {})", array.count, kNames[array.element]);
+}
+
+Json value_json(const Value& value) {
+  return std::visit(
+      [](const auto& held) -> Json {
+        using T = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<T, std::string>) {
+          return text_json(held);
+        } else if constexpr (std::is_same_v<T, Array>) {
+          return array_json(held);
+        } else {
+          return number_json(held);
+        }
+      },
+      value);
+}
+
+struct Place {
+  uint64_t offset = 0, size_bytes = 0;
+  uint32_t type = 0;
+};
+
+class GgufSource final : public FileSource<Place> {
+ public:
+  explicit GgufSource(const std::filesystem::path& path) : FileSource(path) {
+    Header header = parse_header(file_.bytes(), path.string());
+    for (const auto& [key, value] : header.metadata) metadata_[key] = value_json(value);
+    std::map<std::string, int64_t> types;
+    std::vector<std::pair<TensorInfo, Place>> tensors;
+    for (TensorEntry& entry : header.tensors) {
+      const TypeTraits& traits = *type_traits(entry.type);
+      ++types[std::string(traits.name)];
+      tensors.emplace_back(TensorInfo{.name = std::move(entry.name),
+                                      .dtype = traits.plain.value_or(DType::kF32),
+                                      .shape = std::move(entry.shape)},
+                           Place{entry.offset, entry.size_bytes, entry.type});
+    }
+    metadata_["tensor types"] = types;
+    set_tensors(std::move(tensors));
+  }
+
+  void read_range(const std::string& name, int64_t begin, int64_t end,
+                  std::span<std::byte> out) const override {
+    const size_t index = index_of(name);
+    check_range(infos_[index], begin, end, out.size());
+    if (out.empty()) return;
+    const Place& place = locations_[index];
+    const std::byte* data = file_.bytes().data() + place.offset;
+    if (type_traits(place.type)->plain) {
+      const size_t item = dtype_size_bytes(infos_[index].dtype);
+      std::memcpy(out.data(), data + static_cast<size_t>(begin) * item, out.size());
+      return;
+    }
+    require_q8_0(infos_[index], place);
+    decode(data, begin, end, out.data());
+  }
+
+  std::span<const std::byte> mapped(const std::string& name) const override {
+    const size_t index = index_of(name);
+    const Place& place = locations_[index];
+    if (!type_traits(place.type)->plain) return {};
+    return file_.bytes().subspan(place.offset, place.size_bytes);
+  }
+
+ private:
+  void require_q8_0(const TensorInfo& info, const Place& place) const {
+    if (place.type == static_cast<uint32_t>(TensorType::kQ8_0)) return;
+    throw ModelError(fmt::format("{}: tensor {} is stored as {}; F32, F16, BF16 and Q8_0 are read",
+                                 file_.path().string(), info.name, type_traits(place.type)->name),
+                     {"take the file the quantised one was made from", "请改用量化前的文件"});
+  }
+
+  static void decode(const std::byte* blocks, int64_t begin, int64_t end, std::byte* out) {
+    constexpr auto kBlock = static_cast<int64_t>(kQ8Block);
+    float numbers[kQ8Block];
+    for (int64_t at = begin; at < end;) {
+      const int64_t block = at / kBlock, from = at % kBlock;
+      const int64_t count = std::min(kBlock - from, end - at);
+      dequantize_q8_0(blocks + block * static_cast<int64_t>(kQ8BlockBytes), kQ8Block, numbers);
+      std::memcpy(out, numbers + from, static_cast<size_t>(count) * sizeof(float));
+      out += static_cast<size_t>(count) * sizeof(float);
+      at += count;
+    }
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const TensorSource> open(const std::filesystem::path& file) {
+  refuse_lfs_pointer(file, "tensors");
+  return std::make_shared<GgufSource>(file);
+}
+
+}  // namespace danlu::weights::gguf

@@ -1,0 +1,218 @@
+#include "weights/megatron/arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+
+namespace danlu::weights::megatron {
+namespace {
+
+using torch_file::PyKind;
+
+PyValue text(const char* value) { return PyValue::string(value); }
+PyValue number(int64_t value) { return PyValue::integer(value); }
+PyValue flag(bool value) { return PyValue::boolean(value); }
+
+/// Rotary bases are whole numbers in practice, and --rotary-base is an integer option.
+PyValue rope_base(double theta) {
+  return theta == static_cast<double>(static_cast<int64_t>(theta))
+             ? number(static_cast<int64_t>(theta))
+             : PyValue::real(theta);
+}
+
+void put_split(PyValue& args, const arch::ModelConfig& c, const Split& split, const Form& form,
+               DType dtype) {
+  const Placement placement = place_layers(split, c.num_layers);
+  args.put("num_layers", number(c.num_layers + static_cast<int64_t>(split.noop_layers.size())))
+      .put("tensor_model_parallel_size", number(split.tp))
+      .put("pipeline_model_parallel_size", number(split.pp))
+      .put("expert_model_parallel_size", number(split.ep))
+      .put("context_parallel_size", number(1))
+      .put("data_parallel_size", number(1))
+      .put("world_size", number(split.tp * split.pp * split.ep))
+      .put("moe_tp_extend_ep", flag(split.tp_extends_ep))
+      .put("make_vocab_size_divisible_by", number(split.vocab_divisor))
+      .put("padded_vocab_size", number(padded_vocab(c.vocab_size, split)));
+  const bool is_virtual = split.layers_per_virtual_stage > 0;
+  args.put("num_layers_per_virtual_pipeline_stage",
+           is_virtual ? number(split.layers_per_virtual_stage) : PyValue::none())
+      .put("virtual_pipeline_model_parallel_size",
+           is_virtual ? number(static_cast<int64_t>(placement[0].size())) : PyValue::none());
+  args.put("num_layer_list",
+           split.layer_list.empty()
+               ? PyValue::none()
+               : PyValue::string(fmt::format("{}", fmt::join(split.layer_list, ","))));
+  PyValue noops = PyValue::set();
+  for (const int64_t slot : split.noop_layers) noops.append(number(slot));
+  args.put("noop_layers", split.noop_layers.empty() ? PyValue::none() : noops);
+  const bool legacy = form.dialect == Dialect::kLegacy;
+  args.put("use_mcore_models", flag(!legacy))
+      .put("use_legacy_models", flag(legacy))
+      .put("transformer_impl", text(form.dialect == Dialect::kTransformerEngine
+                                        ? "transformer_engine"
+                                        : "local"))
+      .put("moe_grouped_gemm", flag(form.experts != ExpertForm::kSequential && c.has_experts()))
+      .put("params_dtype", PyValue::dtype(dtype))
+      .put("bf16", flag(dtype == DType::kBF16))
+      .put("fp16", flag(dtype == DType::kF16));
+}
+
+void put_experts(PyValue& args, const arch::ModelConfig& c) {
+  const arch::ExpertConfig& e = c.experts;
+  const bool has = c.has_experts();
+  const auto or_none = [&](int64_t value) { return has ? number(value) : PyValue::none(); };
+  args.put("num_experts", or_none(e.count))
+      .put("moe_router_topk", number(has ? e.per_token : 2))
+      .put("moe_intermediate_size", or_none(e.ffn_size))
+      .put("moe_ffn_hidden_size", or_none(e.ffn_size))
+      .put("moe_aux_loss_coeff", PyValue::real(e.aux_loss_coef.value_or(0.0)))
+      .put("norm_topk_prob", flag(e.norm_topk))
+      .put("n_shared_experts", has && e.shared_ffn_size > 0 && e.shared_ffn_size % e.ffn_size == 0
+                                   ? number(e.shared_ffn_size / e.ffn_size)
+                                   : PyValue::none())
+      .put("moe_shared_expert_intermediate_size",
+           has && e.shared_ffn_size > 0 ? number(e.shared_ffn_size) : PyValue::none())
+      .put("shared_expert_gate", flag(e.shared_gate));
+  // Leading dense layers and a period are all these two can say.
+  const auto first = std::find(e.sparse_layer.begin(), e.sparse_layer.end(), true);
+  const bool leading = has && std::all_of(first, e.sparse_layer.end(), [](bool s) { return s; });
+  args.put("first_k_dense_replace", leading ? number(first - e.sparse_layer.begin())
+                                            : PyValue::none())
+      .put("moe_layer_freq", leading ? number(1) : PyValue::none());
+}
+
+std::vector<int64_t> integers_of(const PyValue& value, const std::string& what) {
+  std::vector<int64_t> numbers;
+  if (value.has_items()) {
+    for (const PyValue& item : value.items()) numbers.push_back(item.as_int(what));
+    return numbers;
+  }
+  if (value.is(PyKind::kInt)) return {value.as_int(what)};
+  const std::string& list = value.as_string(what);
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    std::string_view word = std::string_view(list).substr(begin, end - begin);
+    while (!word.empty() && word.front() == ' ') word.remove_prefix(1);
+    while (!word.empty() && word.back() == ' ') word.remove_suffix(1);
+    int64_t parsed = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), parsed);
+    if (error != std::errc() || stop != word.data() + word.size())
+      throw ModelError(fmt::format("{} must be whole numbers, got \"{}\"", what, list));
+    numbers.push_back(parsed);
+    begin = end + 1;
+  }
+  return numbers;
+}
+
+}  // namespace
+
+PyValue make_arguments(const arch::ModelConfig& c, const Split& split, const Form& form,
+                       DType dtype) {
+  PyValue args = PyValue::name_space();
+  const int64_t positions = c.max_positions > 0 ? c.max_positions : 4096;
+  put_split(args, c, split, form, dtype);
+  args.put("hidden_size", number(c.hidden_size))
+      .put("ffn_hidden_size", number(c.ffn_size))
+      .put("num_attention_heads", number(c.num_heads))
+      .put("group_query_attention", flag(c.num_kv_heads != c.num_heads))
+      .put("num_query_groups", number(c.num_kv_heads))
+      .put("kv_channels", number(c.head_dim))
+      .put("seq_length", number(positions))
+      .put("max_position_embeddings", number(positions))
+      .put("add_position_embedding", flag(true))
+      .put("position_embedding_type", text(c.alibi ? "alibi" : "rope"))
+      .put("use_rotary_position_embeddings", flag(c.rope.enabled))
+      .put("rotary_base", rope_base(c.rope.theta))
+      .put("rotary_percent", PyValue::real(1.0))
+      .put("rotary_interleaved", flag(false))
+      .put("add_bias_linear", flag(c.mlp_bias))
+      .put("add_qkv_bias", flag(c.qkv_bias))
+      .put("add_dense_bias", flag(c.o_bias))
+      .put("qk_layernorm", flag(c.qk_norm))
+      .put("swiglu", flag(true))
+      .put("gated_linear_unit", flag(true))
+      .put("normalization", text("RMSNorm"))
+      .put("norm_epsilon", PyValue::real(c.norm_eps))
+      .put("layernorm_epsilon", PyValue::real(c.norm_eps))
+      .put("apply_layernorm_1p", flag(false))
+      .put("post_norm", flag(false))
+      .put("apply_query_key_layer_scaling", flag(false))
+      .put("untie_embeddings_and_output_weights", flag(!c.tie_embeddings))
+      .put("multi_head_latent_attention", flag(false))
+      .put("q_lora_rank", PyValue::none())
+      .put("kv_lora_rank", PyValue::none())
+      .put("qk_rope_head_dim", PyValue::none())
+      .put("qk_nope_head_dim", PyValue::none())
+      .put("v_head_dim", PyValue::none())
+      .put("tokenizer_type", text("PretrainedFromHF"))
+      .put("vocab_size", number(c.vocab_size))
+      .put("sequence_parallel", flag(false))
+      .put("use_distributed_optimizer", flag(false))
+      .put("consumed_train_samples", number(0))
+      .put("consumed_valid_samples", number(0))
+      .put("model_type", PyValue::enum_member("megatron.core.enums", "ModelType", number(1)));
+  put_experts(args, c);
+  return args;
+}
+
+PyValue update_arguments(PyValue existing, const arch::ModelConfig& config, const Split& split,
+                         const Form& form, DType dtype) {
+  // A job that was larger (data parallel, context parallel) keeps those sizes as it recorded them.
+  const PyValue* data_parallel = existing.find("data_parallel_size");
+  const PyValue* context_parallel = existing.find("context_parallel_size");
+  const PyValue kept_data = data_parallel ? *data_parallel : number(1);
+  const PyValue kept_context = context_parallel ? *context_parallel : number(1);
+  put_split(existing, config, split, form, dtype);
+  existing.put("data_parallel_size", kept_data).put("context_parallel_size", kept_context);
+  return existing;
+}
+
+Split split_of_arguments(const PyValue& args, const std::string& where) {
+  Split split;
+  const auto integer = [&](const char* key, int64_t fallback) {
+    const PyValue* value = args.find(key);
+    return value && !value->is_none() ? value->as_int(where + ": args." + key) : fallback;
+  };
+  split.tp = integer("tensor_model_parallel_size", 1);
+  split.pp = integer("pipeline_model_parallel_size", 1);
+  split.ep = integer("expert_model_parallel_size", 1);
+  split.layers_per_virtual_stage = integer("num_layers_per_virtual_pipeline_stage", 0);
+  split.vocab_divisor = integer("make_vocab_size_divisible_by", 1);
+  if (const PyValue* extends = args.find("moe_tp_extend_ep"); extends && !extends->is_none())
+    split.tp_extends_ep = extends->as_bool(where + ": args.moe_tp_extend_ep");
+  if (const PyValue* list = args.find("num_layer_list"); list && !list->is_none())
+    split.layer_list = integers_of(*list, where + ": args.num_layer_list");
+  if (const PyValue* noops = args.find("noop_layers"); noops && !noops->is_none())
+    split.noop_layers = integers_of(*noops, where + ": args.noop_layers");
+  std::sort(split.noop_layers.begin(), split.noop_layers.end());
+  return split;
+}
+
+std::vector<std::string> disagreements(const PyValue& args, const arch::ModelConfig& c) {
+  std::vector<std::string> lines;
+  const auto compare = [&](const char* key, const PyValue& expected, const char* config_key) {
+    const PyValue* got = args.find(key);
+    if (!got || got->is_none() || *got == expected) return;
+    lines.push_back(fmt::format("args.{} is {}, config.json's {} makes it {}", key, got->repr(),
+                                config_key, expected.repr()));
+  };
+  const Split split = split_of_arguments(args, "the checkpoint");
+  compare("num_layers", number(c.num_layers + static_cast<int64_t>(split.noop_layers.size())),
+          "num_hidden_layers");
+  compare("hidden_size", number(c.hidden_size), "hidden_size");
+  compare("ffn_hidden_size", number(c.ffn_size), "intermediate_size");
+  compare("num_attention_heads", number(c.num_heads), "num_attention_heads");
+  compare("kv_channels", number(c.head_dim), "head_dim");
+  if (const PyValue* grouped = args.find("group_query_attention");
+      grouped && *grouped == PyValue::boolean(true))
+    compare("num_query_groups", number(c.num_kv_heads), "num_key_value_heads");
+  compare("untie_embeddings_and_output_weights", flag(!c.tie_embeddings), "tie_word_embeddings");
+  if (c.has_experts()) compare("num_experts", number(c.experts.count), "number of experts");
+  return lines;
+}
+
+}  // namespace danlu::weights::megatron

@@ -1,0 +1,34 @@
+// weights/megatron/arguments.h: the `args` Namespace of a Megatron checkpoint: written complete
+// enough for --use-checkpoint-args, and read back as split and form.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "arch/model_config.h"
+#include "weights/megatron/names.h"
+#include "weights/megatron/split.h"
+#include "weights/torch/py_value.h"
+
+namespace danlu::weights::megatron {
+
+using torch_file::PyValue;
+
+/// The architecture, the split and the training counters (zero) as Megatron-LM and MindSpeed-LLM
+/// name them. `dtype`: of the parameters.
+PyValue make_arguments(const arch::ModelConfig& config, const Split& split, const Form& form,
+                       DType dtype);
+
+/// `existing` with the values that a re-split changes replaced: sizes of the split, vocabulary
+/// padding, dtype, dialect.
+PyValue update_arguments(PyValue existing, const arch::ModelConfig& config, const Split& split,
+                         const Form& form, DType dtype);
+
+/// Sizes and placement that `args` records; `where` begins messages.
+/// Errors: ModelError for values of the wrong kind.
+Split split_of_arguments(const PyValue& args, const std::string& where);
+
+/// What `args` says of the architecture and config.json says otherwise, one line each with both
+/// values; empty if they agree. Keys that `args` lacks are not compared.
+std::vector<std::string> disagreements(const PyValue& args, const arch::ModelConfig& config);
+
+}  // namespace danlu::weights::megatron

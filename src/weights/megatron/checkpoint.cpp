@@ -1,0 +1,286 @@
+#include "weights/megatron/checkpoint.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "weights/layout_source.h"
+#include "weights/megatron/arguments.h"
+#include "weights/megatron/lora_layout.h"
+#include "weights/megatron/optimizer_layout.h"
+#include "weights/source_base.h"
+#include "weights/torch/torch_document.h"
+
+namespace danlu::weights::megatron {
+namespace {
+
+using Files = std::vector<std::shared_ptr<const TensorSource>>;
+
+std::filesystem::path find_companions(const Place& place, const OpenOptions& options) {
+  if (!options.config_dir.empty()) return options.config_dir;
+  if (std::filesystem::exists(place.root / "config.json")) return place.root;
+  throw ModelError(
+      fmt::format("{}: no config.json beside this checkpoint, so its architecture is not known",
+                  place.root.string()),
+      {"name the Hugging Face directory of the model it was made from: --hf-config DIR",
+       "请用 --hf-config 指定原始 Hugging Face 模型目录"});
+}
+
+void check_arguments(const Header& header, const arch::ModelConfig& config,
+                     const std::filesystem::path& companions) {
+  const std::vector<std::string> lines = disagreements(header.args, config);
+  if (lines.empty()) return;
+  throw ModelError(fmt::format("{} is not of the model in {}: {}",
+                               header.place.directory.string(), companions.string(),
+                               fmt::join(lines, "; ")),
+                   {"name the right model directory with --hf-config",
+                    "请用 --hf-config 指定正确的模型目录"});
+}
+
+/// Slots per stage as the files have them, where args did not say and equal stages do not fit.
+Split with_found_stages(Split split, int64_t num_layers) {
+  const auto slots = num_layers + static_cast<int64_t>(split.noop_layers.size());
+  if (!split.layer_list.empty() || slots % split.pp == 0) return split;
+  throw ModelError(
+      fmt::format("[megatron] {} layers do not divide over {} stages, and the checkpoint's args "
+                  "name no num_layer_list",
+                  slots, split.pp),
+      {"give --source-num-layer-list a,b,…", "请提供 --source-num-layer-list a,b,…"});
+}
+
+Files open_files(const Header& header, const Layout& layout) {
+  Files files;
+  for (const std::string& file : layout.files)
+    files.push_back(open_torch_file(header.place.directory / file));
+  return files;
+}
+
+bool is_weight_name(const std::string& name) {
+  if (!name.starts_with("model")) return false;
+  const size_t dot = name.find('.');
+  const std::string chunk = name.substr(5, dot == std::string::npos ? std::string::npos : dot - 5);
+  return chunk.find_first_not_of("0123456789") == std::string::npos;
+}
+
+/// Tensors of the state dict that no part of the model is made of would be lost silently.
+void refuse_unknown(const Header& header, const Files& files, const Layout& model,
+                    const Layout& lora) {
+  std::vector<std::string> unknown;
+  for (size_t file = 0; file < files.size(); ++file) {
+    std::unordered_set<std::string> known;
+    for (const Layout* layout : {&model, &lora}) {
+      for (const StoredTensor& stored : layout->tensors) {
+        if (stored.file == file) known.insert(stored.info.name);
+      }
+    }
+    for (const TensorInfo& info : files[file]->tensors()) {
+      const bool is_state_of_engine = info.name.find("_extra_state") != std::string::npos;
+      if (is_weight_name(info.name) && !is_state_of_engine && !known.count(info.name))
+        unknown.push_back(fmt::format("{}: {} {}", model.files[file], info.name,
+                                      shape_text(info.shape)));
+    }
+  }
+  if (unknown.empty()) return;
+  constexpr size_t kShown = 5;
+  const size_t count = unknown.size();
+  unknown.resize(std::min(count, kShown));
+  throw ModelError(fmt::format("{}: {} tensors are no part of the model config.json describes: {}{}",
+                               header.place.directory.string(), count, fmt::join(unknown, "; "),
+                               count > kShown ? "; …" : ""),
+                   {"is config.json that of this checkpoint's model?",
+                    "config.json 是否属于该检查点的模型？"});
+}
+
+struct Opened {
+  ModelLayout model;
+  Files files;
+  Layout lora;
+};
+
+Opened open_parts(const Header& header, const arch::ModelConfig& config) {
+  Opened opened;
+  const Split split = with_found_stages(header.split, config.num_layers);
+  try {
+    opened.model = model_layout(config, split, header.form, global_tensors(config, config.dtype));
+  } catch (const UsageError& e) {
+    // The split is the file's, not one the user asked for.
+    throw ModelError(fmt::format("{}: {}", header.place.directory.string(), e.what()), e.hint());
+  }
+  opened.files = open_files(header, opened.model.layout);
+  if (header.has_adapters) {
+    rename_base_layers(opened.model, opened.files);
+    opened.lora = lora_layout(opened.model, opened.files);
+  }
+  return opened;
+}
+
+/// Settings of every group any rank has, by what distinguishes groups.
+void gather_groups(const PyValue& optimizer, const std::string& where, OptimizerSettings& settings) {
+  const PyValue* member = &optimizer;
+  if (const PyValue* inner = optimizer.find("optimizer")) member = inner;
+  const PyValue* groups = member->find("param_groups");
+  if (!groups) return;
+  for (const PyValue& group : groups->as_items(where + ": param_groups")) {
+    Json json = to_json(group);
+    json.erase("params");
+    const auto same = [&](const Json& known) {
+      for (const char* key : {"wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr"}) {
+        if (known.value(key, Json()) != json.value(key, Json())) return false;
+      }
+      return true;
+    };
+    if (std::none_of(settings.groups.begin(), settings.groups.end(), same))
+      settings.groups.push_back(std::move(json));
+  }
+}
+
+OptimizerSettings read_settings(const Header& header, const Layout& layout) {
+  OptimizerSettings settings;
+  for (size_t i = 0; i < layout.files.size(); ++i) {
+    const std::filesystem::path file = header.place.directory / layout.files[i];
+    const auto document = torch_file::read_torch_document(file);
+    const std::string where = file.string() + ": optimizer";
+    if (const PyValue* optimizer = document.root.find("optimizer")) {
+      if (optimizer->is(torch_file::PyKind::kList)) {
+        for (const PyValue& member : optimizer->items()) gather_groups(member, where, settings);
+      } else {
+        gather_groups(*optimizer, where, settings);
+      }
+      const PyValue* scaler = optimizer->find("grad_scaler");
+      if (i == 0 && scaler) settings.grad_scaler = to_json(*scaler);
+    }
+    if (i > 0) continue;
+    if (const PyValue* scheduler = document.root.find("opt_param_scheduler"))
+      settings.scheduler = to_json(*scheduler);
+    if (const PyValue* iteration = document.root.find("iteration"))
+      settings.iteration = iteration->as_int(file.string() + ": iteration");
+    const PyValue* consumed = header.args.find("consumed_train_samples");
+    if (consumed && !consumed->is_none())
+      settings.consumed_train_samples = consumed->as_int(where + ": consumed_train_samples");
+  }
+  return settings;
+}
+
+bool flag_of(const PyValue& args, const char* key) {
+  const PyValue* value = args.find(key);
+  return value && value->is(torch_file::PyKind::kBool) && *value == PyValue::boolean(true);
+}
+
+/// Which of the layouts of an optimizer the files hold.
+OptimizerShape shape_of(const Header& header, const TensorSource& first_model_file) {
+  OptimizerShape shape;
+  const auto& place = header.place;
+  shape.distributed =
+      std::filesystem::exists(place.directory / place.ranks.front() / kOptimizerFile);
+  for (const TensorInfo& info : first_model_file.tensors()) {
+    if (is_weight_name(info.name) && is_floating(info.dtype)) {
+      shape.param_dtype = info.dtype;
+      break;
+    }
+  }
+  shape.fp32 = shape.param_dtype == DType::kF32 && !shape.distributed;
+  // bf16 training sums gradients in F32 unless told otherwise, and the flag is recorded.
+  const bool sums_in_f32 = flag_of(header.args, "accumulate_allreduce_grads_in_fp32") ||
+                           !header.args.find("accumulate_allreduce_grads_in_fp32");
+  shape.grad_dtype = sums_in_f32 ? DType::kF32 : shape.param_dtype;
+  shape.overlap_grad_reduce = flag_of(header.args, "overlap_grad_reduce");
+  if (const PyValue* size = header.args.find("data_parallel_size"); size && !size->is_none())
+    shape.data_parallel = size->as_int("args.data_parallel_size");
+  return shape;
+}
+
+OptimizerState open_optimizer(const Header& header, const Opened& opened) {
+  const std::string where = header.place.directory.string();
+  if (!header.has_optimizer)
+    throw ModelError(fmt::format("{}: no optimizer state is in it", where));
+  if (header.has_adapters)
+    throw ModelError(fmt::format("{}: optimizer states of adapters are not converted", where));
+  const OptimizerShape shape = shape_of(header, *opened.files.front());
+  const OptimizerLayout layout = optimizer_layout(opened.model, shape);
+  Files files = opened.files;
+  if (shape.distributed) {
+    files.clear();
+    for (const std::string& file : layout.layout.files) {
+      if (!std::filesystem::exists(header.place.directory / file))
+        throw ModelError(fmt::format("{}/{} is missing", where, file));
+      files.push_back(open_torch_file(header.place.directory / file));
+    }
+  }
+  OptimizerState state;
+  state.has_master = !shape.fp32;
+  state.settings = read_settings(header, opened.model.layout);
+  state.tensors = open_layout(layout.layout, files);
+  return state;
+}
+
+double alpha_of(const Header& header, const OpenOptions& options) {
+  const PyValue* recorded = header.args.find("lora_alpha");
+  if (!recorded || recorded->is_none()) {
+    if (options.lora_alpha) return *options.lora_alpha;
+    throw ModelError(
+        fmt::format("{}: args hold no lora_alpha, so the adapters' scale is not known",
+                    header.place.directory.string()),
+        {"give the value training was run with: --lora-alpha N", "请给出训练时的 --lora-alpha"});
+  }
+  const double alpha = recorded->as_float("args.lora_alpha");
+  if (options.lora_alpha && *options.lora_alpha != alpha) {
+    throw UsageError(fmt::format("[--lora-alpha] {} was given, the checkpoint was trained with {}",
+                                 *options.lora_alpha, alpha));
+  }
+  return alpha;
+}
+
+void add_adapters(const Opened& opened, const OpenOptions& options, Checkpoint& checkpoint) {
+  PeftConfig peft = peft_of(opened.lora, alpha_of(checkpoint.header, options));
+  if (options.lora_rank && *options.lora_rank != peft.rank) {
+    throw UsageError(fmt::format("[--lora-r] {} was given, the checkpoint's adapters have rank {}",
+                                 *options.lora_rank, peft.rank));
+  }
+  checkpoint.adapters = open_layout(opened.lora, opened.files);
+  checkpoint.peft = std::move(peft);
+}
+
+}  // namespace
+
+Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions& options) {
+  Checkpoint checkpoint;
+  checkpoint.header = read_header(path, options);
+  const Header& header = checkpoint.header;
+  checkpoint.companions = find_companions(header.place, options);
+  checkpoint.config = arch::load_model_config(checkpoint.companions);
+  check_arguments(header, checkpoint.config, checkpoint.companions);
+  const Opened opened = open_parts(header, checkpoint.config);
+  refuse_unknown(header, opened.files, opened.model.layout, opened.lora);
+  if (!header.only_adapters)
+    checkpoint.model = open_layout(opened.model.layout, opened.files);
+  if (options.with_optimizer) checkpoint.optimizer = open_optimizer(header, opened);
+  if (header.has_adapters) add_adapters(opened, options, checkpoint);
+  return checkpoint;
+}
+
+Checkpoint open_adapters(const std::filesystem::path& path, const arch::ModelConfig& config,
+                         const OpenOptions& options) {
+  Checkpoint checkpoint;
+  checkpoint.header = read_header(path, options);
+  checkpoint.config = config;
+  if (!checkpoint.header.has_adapters) {
+    throw ModelError(fmt::format("{}: no LoRA tensors are in it", path.string()),
+                     {"--lora-load names a checkpoint of a LoRA run",
+                      "--lora-load 应指向 LoRA 训练得到的检查点"});
+  }
+  add_adapters(open_parts(checkpoint.header, config), options, checkpoint);
+  return checkpoint;
+}
+
+std::vector<std::string> differing_copies(const std::filesystem::path& path,
+                                          const OpenOptions& options) {
+  const Checkpoint checkpoint = open_checkpoint(path, options);
+  if (!checkpoint.model) return {};
+  const Opened opened = open_parts(checkpoint.header, checkpoint.config);
+  return differing_replicas(opened.model.layout, opened.files, *checkpoint.model);
+}
+
+}  // namespace danlu::weights::megatron

@@ -1,0 +1,64 @@
+// weights/megatron/checkpoint.h: a Megatron checkpoint opened as named global tensors.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "weights/megatron/model_layout.h"
+#include "weights/megatron/place.h"
+#include "weights/optimizer_state.h"
+#include "weights/peft.h"
+#include "weights/torch/py_value.h"
+
+namespace danlu::weights::megatron {
+
+struct OpenOptions {
+  /// Directory with config.json and the tokenizer; empty: those that Danlu wrote into the
+  /// checkpoint.
+  std::filesystem::path config_dir = {};
+  std::string iteration = {};  ///< as find_checkpoint
+  bool with_optimizer = false;
+  /// --lora-r, --lora-alpha: what the files' args must agree with, and needed where they lack them.
+  std::optional<int64_t> lora_rank = {};
+  std::optional<double> lora_alpha = {};
+};
+
+/// What the files say before any config.json is at hand.
+struct Header {
+  Place place;
+  torch_file::PyValue args;  ///< Namespace; None if the files hold none
+  Split split;               ///< vocab_divisor: such that the padded vocabulary is the files'
+  Form form;
+  double checkpoint_version = 3.0;
+  bool has_optimizer = false, has_adapters = false;
+  /// The files hold adapters alone (--lora-ckpt-filter).
+  bool only_adapters = false;
+};
+
+struct Checkpoint {
+  Header header;
+  arch::ModelConfig config;
+  std::filesystem::path companions;           ///< where config.json was found
+  std::shared_ptr<const TensorSource> model;  ///< HF names; nullptr if there are only adapters
+  OptimizerState optimizer;
+  /// MindSpeed-LLM's LoRA as PEFT tensors; nullptr: none.
+  std::shared_ptr<const TensorSource> adapters;
+  std::optional<PeftConfig> peft;
+};
+
+/// Reads the pickles, not the tensors. Errors: ModelError naming the file: a missing or superfluous
+/// rank, ranks of different iterations or splits, a checkpoint_version before 2.0.
+Header read_header(const std::filesystem::path& path, const OpenOptions& options = {});
+
+/// Errors: as read_header; ModelError if no config.json is known, if args and config.json disagree
+/// (each key with both values), for a tensor that is missing, of another shape, or unknown.
+Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions& options = {});
+
+/// As open_checkpoint, of adapters for the model `config` describes.
+Checkpoint open_adapters(const std::filesystem::path& path, const arch::ModelConfig& config,
+                         const OpenOptions& options = {});
+
+/// Copies between ranks that differ (norms, routers, tied embeddings, …), one line each.
+std::vector<std::string> differing_copies(const std::filesystem::path& path,
+                                          const OpenOptions& options = {});
+
+}  // namespace danlu::weights::megatron

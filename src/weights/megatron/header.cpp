@@ -1,0 +1,170 @@
+// What a Megatron checkpoint's pickles say before tensors are looked at.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "weights/megatron/arguments.h"
+#include "weights/megatron/checkpoint.h"
+#include "weights/torch/torch_document.h"
+
+namespace danlu::weights::megatron {
+namespace {
+
+using torch_file::TorchDocument;
+
+std::filesystem::path model_file(const Place& place, const std::string& rank) {
+  const std::filesystem::path file = place.directory / rank / kModelFile;
+  if (!std::filesystem::exists(file)) {
+    throw ModelError(fmt::format("{}: {} is missing", (place.directory / rank).string(), kModelFile),
+                     {"copy this rank's folder again", "请重新复制该 rank 的目录"});
+  }
+  return file;
+}
+
+bool any_name(const TorchDocument& document, std::string_view part) {
+  return std::any_of(document.tensors.begin(), document.tensors.end(), [&](const TensorInfo& info) {
+    return info.name.starts_with("model") && info.name.find(part) != std::string::npos;
+  });
+}
+
+void note_form(const TorchDocument& document, Form& form) {
+  if (any_name(document, "language_model.")) form.dialect = Dialect::kLegacy;
+  if (any_name(document, ".layer_norm_weight")) form.dialect = Dialect::kTransformerEngine;
+  if (any_name(document, "mlp.experts.weight1")) form.experts = ExpertForm::kGrouped;
+  if (any_name(document, "mlp.experts.linear_fc1.weight0")) form.experts = ExpertForm::kTeGrouped;
+}
+
+/// The numbers of "mp_rank_00_001".
+std::vector<int64_t> parts_of(const std::string& rank) {
+  std::vector<int64_t> parts;
+  for (size_t begin = std::string_view("mp_rank_").size(); begin <= rank.size();) {
+    const size_t end = std::min(rank.find('_', begin), rank.size());
+    parts.push_back(std::stoll(rank.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+/// Without args the folders' numbers are all there is; a second number is the pipeline's unless
+/// the files hold experts.
+Split split_of_folders(const std::vector<std::string>& ranks, bool has_experts) {
+  std::vector<int64_t> largest;
+  for (const std::string& rank : ranks) {
+    const std::vector<int64_t> parts = parts_of(rank);
+    largest.resize(std::max(largest.size(), parts.size()));
+    for (size_t i = 0; i < parts.size(); ++i) largest[i] = std::max(largest[i], parts[i]);
+  }
+  Split split;
+  split.tp = largest[0] + 1;
+  if (largest.size() == 3) {
+    split.pp = largest[1] + 1;
+    split.ep = largest[2] + 1;
+  } else if (largest.size() == 2) {
+    (has_experts ? split.ep : split.pp) = largest[1] + 1;
+  }
+  return split;
+}
+
+void check_ranks(const Place& place, const Split& split) {
+  std::set<std::string> expected;
+  for (int64_t tp = 0; tp < split.tp; ++tp) {
+    for (int64_t pp = 0; pp < split.pp; ++pp) {
+      for (int64_t ep = 0; ep < split.ep; ++ep) expected.insert(rank_directory(split, tp, pp, ep));
+    }
+  }
+  std::vector<std::string> missing, extra;
+  std::set_difference(expected.begin(), expected.end(), place.ranks.begin(), place.ranks.end(),
+                      std::back_inserter(missing));
+  std::set_difference(place.ranks.begin(), place.ranks.end(), expected.begin(), expected.end(),
+                      std::back_inserter(extra));
+  if (missing.empty() && extra.empty()) return;
+  throw ModelError(
+      fmt::format("{}: the checkpoint was saved as {}, so there must be {} rank folders; {}{}{}{}",
+                  place.directory.string(), describe(split), expected.size(),
+                  missing.empty() ? "" : fmt::format("missing: {}", fmt::join(missing, ", ")),
+                  !missing.empty() && !extra.empty() ? "; " : "",
+                  extra.empty() ? "" : fmt::format("not of it: {}", fmt::join(extra, ", ")), ""),
+      {"a copy may be incomplete, or two checkpoints are mixed in one folder",
+       "可能复制不完整，或同一目录混有两个检查点"});
+}
+
+/// Rows of the embedding on one tensor rank; 0 if this file holds none.
+int64_t embedding_rows(const TorchDocument& document) {
+  for (const TensorInfo& info : document.tensors) {
+    if (info.name.starts_with("model") && !info.name.starts_with("model.optimizer") &&
+        info.name.ends_with("embedding.word_embeddings.weight") && !info.shape.empty())
+      return info.shape[0];
+  }
+  return 0;
+}
+
+/// What every rank must say alike.
+void check_same_run(const TorchDocument& document, const std::filesystem::path& file,
+                    const TorchDocument& first, const std::filesystem::path& first_file) {
+  const PyValue* here = document.root.find("iteration");
+  const PyValue* there = first.root.find("iteration");
+  if (here && there && !(*here == *there)) {
+    throw ModelError(fmt::format("{} is of iteration {}, {} of iteration {}", file.string(),
+                                 here->repr(), first_file.string(), there->repr()),
+                     {"files of two saves are mixed: copy one whole iteration again",
+                      "混有两次保存的文件：请完整复制同一次迭代"});
+  }
+}
+
+void read_version(const TorchDocument& document, const std::filesystem::path& file, Header& header) {
+  const PyValue* version = document.root.find("checkpoint_version");
+  if (!version) return;
+  header.checkpoint_version = version->as_float(file.string() + ": checkpoint_version");
+  if (header.checkpoint_version < 2.0) {
+    throw ModelError(fmt::format("{}: checkpoint_version {} keeps query, key and value rows in an "
+                                 "order that is no longer written; 2.0 and later are read",
+                                 file.string(), header.checkpoint_version),
+                     {"load and save it once with a Megatron-LM that knows both",
+                      "请先用兼容的 Megatron-LM 重新保存一次"});
+  }
+}
+
+}  // namespace
+
+Header read_header(const std::filesystem::path& path, const OpenOptions& options) {
+  Header header;
+  header.place = find_checkpoint(path, options.iteration);
+  const Place& place = header.place;
+  TorchDocument first;
+  const std::filesystem::path first_file = model_file(place, place.ranks.front());
+  bool has_experts = false, has_weights = false;
+  int64_t rows = 0;
+  for (const std::string& rank : place.ranks) {
+    const std::filesystem::path file = model_file(place, rank);
+    TorchDocument document = torch_file::read_torch_document(file);
+    if (!document.root.find("model") && !document.root.find("model0")) {
+      throw ModelError(fmt::format("{}: no \"model\" in it: not a Megatron checkpoint", file.string()));
+    }
+    note_form(document, header.form);
+    header.has_optimizer |= document.root.find("optimizer") != nullptr;
+    header.has_adapters |= any_name(document, ".lora_A.");
+    has_experts |= any_name(document, "mlp.experts.");
+    has_weights |= any_name(document, "layernorm.weight") || any_name(document, "_norm.weight") ||
+                   any_name(document, "layer_norm_weight");
+    rows = std::max(rows, embedding_rows(document));
+    if (&rank == &place.ranks.front()) {
+      read_version(document, file, header);
+      if (const PyValue* args = document.root.find("args")) header.args = *args;
+      first = std::move(document);
+    } else {
+      check_same_run(document, file, first, first_file);
+    }
+  }
+  header.only_adapters = header.has_adapters && !has_weights;
+  const bool has_sizes = header.args.find("tensor_model_parallel_size") != nullptr;
+  header.split = has_sizes ? split_of_arguments(header.args, first_file.string())
+                           : split_of_folders(place.ranks, has_experts);
+  if (rows > 0) header.split.vocab_divisor = rows;
+  check_ranks(place, header.split);
+  return header;
+}
+
+}  // namespace danlu::weights::megatron

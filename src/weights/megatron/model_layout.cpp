@@ -1,0 +1,284 @@
+#include "weights/megatron/model_layout.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <tuple>
+
+#include "base/error.h"
+#include "weights/megatron/pieces.h"
+
+namespace danlu::weights::megatron {
+namespace {
+
+using arch::ModelConfig;
+using arch::Role;
+
+/// Builds one rank's tensors in the order in which Megatron registers its parameters.
+class RankBuilder {
+ public:
+  RankBuilder(const ModelConfig& config, const Split& split, const Form& form,
+              const GlobalIndex& globals, ModelLayout& out, size_t file)
+      : c_(config),
+        split_(split),
+        form_(form),
+        names_(names_of(form.dialect)),
+        globals_(globals),
+        out_(out),
+        rank_(out.ranks[file]),
+        file_(file),
+        cut_{split.tp, rank_.tp} {}
+
+  void add_chunk(const std::string& key, const std::vector<int64_t>& layers, bool first,
+                 bool last) {
+    rank_.chunks.push_back({key, {}});
+    prefix_ = "";
+    if (first) add_vocabulary(names_.embedding, Role::kEmbedding, false);
+    for (size_t local = 0; local < layers.size(); ++local) {
+      if (layers[local] == kNoopLayer) continue;
+      layer_ = layers[local];
+      prefix_ = names_.layer + std::to_string(local) + ".";
+      add_layer();
+    }
+    prefix_ = "";
+    layer_ = -1;
+    if (last) {
+      add_whole(names_.final_norm, Role::kFinalNorm);
+      add_head(first);
+    }
+  }
+
+ private:
+  // --- one tensor ---------------------------------------------------------------------------
+  /// `sections` is one matrix; pieces get the replica mark of this rank.
+  void add(const std::string& name, std::vector<int64_t> shape, Section section, bool is_copy,
+           bool is_expert = false, bool is_shared_embedding = false) {
+    for (Piece& piece : section.pieces) piece.replica |= is_copy;
+    StoredTensor stored{.file = file_};
+    const std::string key = prefix_ + name;
+    stored.info = {rank_.chunks.back().key + "." + key,
+                   out_.layout.globals[section.pieces.front().global].dtype, std::move(shape)};
+    stored.sections.push_back(std::move(section));
+    rank_.chunks.back().tensors.push_back(out_.layout.tensors.size());
+    out_.layout.tensors.push_back(std::move(stored));
+    out_.traits.push_back({key, is_expert, is_shared_embedding});
+  }
+  void add_matrix(const std::string& name, Section section, bool is_copy, bool is_expert = false) {
+    std::vector<int64_t> shape = {section.rows, section.cols};
+    add(name, std::move(shape), std::move(section), is_copy, is_expert);
+  }
+  void add_vector(const std::string& name, Section section, bool is_copy) {
+    std::vector<int64_t> shape = {section.rows};
+    add(name, std::move(shape), std::move(section), is_copy);
+  }
+
+  /// Copies on other expert ranks of what every expert rank holds alike.
+  bool on_other_expert_rank() const { return rank_.ep > 0; }
+  /// … and on other tensor ranks too.
+  bool on_other_rank() const { return rank_.ep > 0 || rank_.tp > 0; }
+
+  size_t at(Role role, bool is_bias = false, int64_t expert = -1) const {
+    return globals_.at(role, layer_, expert, is_bias);
+  }
+  bool has(Role role, bool is_bias) const {
+    return globals_.find(role, layer_, -1, is_bias) != GlobalIndex::kNone;
+  }
+  const TensorInfo& info(size_t global) const { return out_.layout.globals[global]; }
+
+  void add_whole(const std::string& name, Role role, bool is_bias = false) {
+    const size_t global = at(role, is_bias);
+    Section section = whole_section(info(global));
+    section.pieces.push_back({.global = global, .of = matrix_of(info(global).shape)});
+    const std::string full = name + (is_bias ? ".bias" : ".weight");
+    std::vector<int64_t> shape = info(global).shape;
+    add(full, std::move(shape), std::move(section), on_other_rank());
+  }
+
+  // --- embedding and head -------------------------------------------------------------------
+  void add_vocabulary(const std::string& name, Role role, bool is_copy) {
+    const size_t global = at(role);
+    const int64_t rows = padded_vocab(c_.vocab_size, split_) / split_.tp;
+    Section section = padded_rows(global, matrix_of(info(global).shape), rank_.tp * rows, rows);
+    std::vector<int64_t> shape = {section.rows, section.cols};
+    const bool shared = c_.tie_embeddings && split_.pp > 1;
+    add(name + ".weight", std::move(shape), std::move(section),
+        is_copy || on_other_expert_rank(), false, shared);
+  }
+  void add_head(bool has_embedding) {
+    if (!c_.tie_embeddings) return add_vocabulary(names_.head, Role::kHead, false);
+    // With both ends of the pipeline in one chunk the head is the embedding itself.
+    if (!has_embedding || split_.pp > 1)
+      add_vocabulary(names_.tied_head, Role::kEmbedding, true);
+  }
+
+  // --- a layer ------------------------------------------------------------------------------
+  void add_layer() {
+    if (!names_.norms_in_linears) add_whole(names_.attention_norm, Role::kAttentionNorm);
+    if (names_.o_before_qkv) add_o();
+    add_qkv();
+    if (!names_.o_before_qkv) add_o();
+    if (c_.qk_norm) {
+      add_whole(names_.q_norm, Role::kQNorm);
+      add_whole(names_.k_norm, Role::kKNorm);
+    }
+    const bool sparse = c_.is_sparse(layer_);
+    if (!names_.norms_in_linears || sparse) add_whole(names_.mlp_norm, Role::kMlpNorm);
+    sparse ? add_experts() : add_mlp();
+  }
+  void add_qkv() {
+    if (names_.norms_in_linears) add_norm_of(names_.qkv, Role::kAttentionNorm);
+    for (const bool is_bias : {false, true}) {
+      const bool fused = c_.qkv_layout != arch::QkvLayout::kSeparate;
+      if (!has(fused ? Role::kQkv : Role::kQ, is_bias)) continue;
+      const QkvGlobals from = fused ? QkvGlobals{at(Role::kQkv, is_bias), 0, 0}
+                                    : QkvGlobals{at(Role::kQ, is_bias), at(Role::kK, is_bias),
+                                                 at(Role::kV, is_bias)};
+      Section section = qkv_rows(c_, from, matrix_of(info(from.q).shape).cols, cut_);
+      is_bias ? add_vector(names_.qkv + ".bias", std::move(section), on_other_expert_rank())
+              : add_matrix(names_.qkv + ".weight", std::move(section), on_other_expert_rank());
+    }
+  }
+  /// Transformer-Engine keeps a norm's weight in the matrix that follows it.
+  void add_norm_of(const std::string& linear, Role role) {
+    const size_t global = at(role);
+    Section section = whole_section(info(global));
+    section.pieces.push_back({.global = global, .of = matrix_of(info(global).shape)});
+    add(linear + ".layer_norm_weight", info(global).shape, std::move(section), on_other_rank());
+  }
+  void add_columns(const std::string& name, Role role) {
+    const size_t global = at(role);
+    add_matrix(name + ".weight", column_block(global, matrix_of(info(global).shape), cut_),
+               on_other_expert_rank());
+    if (has(role, true)) add_whole(name, role, true);
+  }
+  void add_o() { add_columns(names_.o, Role::kO); }
+
+  void add_halves(const std::string& name, Role gate, Role up, const RankCut& cut, bool is_copy,
+                  bool is_bias = false, int64_t expert = -1) {
+    Section section = two_halves(at(gate, is_bias, expert), at(up, is_bias, expert),
+                                 matrix_of(info(at(gate, is_bias, expert)).shape), cut);
+    if (is_bias) return add_vector(name + ".bias", std::move(section), is_copy);
+    add_matrix(name + ".weight", std::move(section), is_copy, expert >= 0);
+  }
+  void add_mlp() {
+    if (names_.norms_in_linears) add_norm_of(names_.fc1, Role::kMlpNorm);
+    add_halves(names_.fc1, Role::kGate, Role::kUp, cut_, on_other_expert_rank());
+    if (has(Role::kGate, true))
+      add_halves(names_.fc1, Role::kGate, Role::kUp, cut_, on_other_expert_rank(), true);
+    add_columns(names_.fc2, Role::kDown);
+  }
+
+  // --- experts ------------------------------------------------------------------------------
+  void add_experts() {
+    add_whole("mlp.router", Role::kRouter);
+    const int64_t owners = split_.tp_extends_ep ? split_.tp * split_.ep : split_.ep;
+    const int64_t owner = split_.tp_extends_ep ? rank_.ep * split_.tp + rank_.tp : rank_.ep;
+    const int64_t count = c_.experts.count / owners;
+    const RankCut cut = split_.tp_extends_ep ? RankCut{} : cut_;
+    if (form_.experts == ExpertForm::kGrouped) {
+      add_grouped(owner * count, count, cut);
+    } else {
+      for (int64_t j = 0; j < count; ++j) add_expert(j, owner * count + j, cut);
+      if (form_.experts == ExpertForm::kTeGrouped) {
+        for (int64_t j = 0; j < count; ++j) add_te_down(j, owner * count + j, cut);
+      }
+    }
+    if (c_.experts.shared_ffn_size == 0) return;
+    add_halves("mlp.shared_experts.linear_fc1", Role::kSharedGateProj, Role::kSharedUp, cut_,
+               on_other_expert_rank());
+    add_columns("mlp.shared_experts.linear_fc2", Role::kSharedDown);
+    if (c_.experts.shared_gate) add_whole("mlp.shared_expert_gate", Role::kSharedExpertGate);
+  }
+  void add_expert(int64_t local, int64_t expert, const RankCut& cut) {
+    if (form_.experts == ExpertForm::kTeGrouped) {
+      Section section =
+          two_halves(at(Role::kExpertGate, false, expert), at(Role::kExpertUp, false, expert),
+                     matrix_of(info(at(Role::kExpertGate, false, expert)).shape), cut);
+      return add_matrix(fmt::format("mlp.experts.linear_fc1.weight{}", local), std::move(section),
+                        false, true);
+    }
+    const std::string name = fmt::format("mlp.experts.local_experts.{}.", local);
+    add_halves(name + "linear_fc1", Role::kExpertGate, Role::kExpertUp, cut, false, false, expert);
+    const size_t down = at(Role::kExpertDown, false, expert);
+    add_matrix(name + "linear_fc2.weight", column_block(down, matrix_of(info(down).shape), cut),
+               false, true);
+  }
+  void add_te_down(int64_t local, int64_t expert, const RankCut& cut) {
+    const size_t down = at(Role::kExpertDown, false, expert);
+    add_matrix(fmt::format("mlp.experts.linear_fc2.weight{}", local),
+               column_block(down, matrix_of(info(down).shape), cut), false, true);
+  }
+  /// weight1 [h, 2f·E] is the memory of [E, h, 2f], weight2 [f·E, h] that of [E, f, h]: both
+  /// transposed relative to Linear.
+  void add_grouped(int64_t first, int64_t count, const RankCut& cut) {
+    std::vector<size_t> gates, ups, downs;
+    for (int64_t expert = first; expert < first + count; ++expert) {
+      gates.push_back(at(Role::kExpertGate, false, expert));
+      ups.push_back(at(Role::kExpertUp, false, expert));
+      downs.push_back(at(Role::kExpertDown, false, expert));
+    }
+    const int64_t width = c_.experts.ffn_size / cut.count;
+    Section up = grouped_up(gates, ups, matrix_of(info(gates[0]).shape), cut);
+    add("mlp.experts.weight1", {c_.hidden_size, 2 * width * count}, std::move(up), false, true);
+    Section down = grouped_down(downs, matrix_of(info(downs[0]).shape), cut);
+    add("mlp.experts.weight2", {width * count, c_.hidden_size}, std::move(down), false, true);
+  }
+
+  const ModelConfig& c_;
+  const Split& split_;
+  const Form& form_;
+  const Names& names_;
+  const GlobalIndex& globals_;
+  ModelLayout& out_;
+  Rank& rank_;
+  size_t file_;
+  RankCut cut_;
+  std::string prefix_;
+  int64_t layer_ = -1;
+};
+
+}  // namespace
+
+std::vector<TensorInfo> global_tensors(const ModelConfig& config, DType dtype) {
+  std::vector<TensorInfo> globals;
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    if (spec.tied_to.empty()) globals.push_back({spec.name, dtype, spec.shape});
+  }
+  return globals;
+}
+
+ModelLayout model_layout(const ModelConfig& config, const Split& split, const Form& form,
+                         std::vector<TensorInfo> globals) {
+  check_split(config, split);
+  if (form.dialect == Dialect::kLegacy && config.has_experts()) {
+    throw ModelError(fmt::format("[legacy Megatron] {} has experts, which the legacy format has not",
+                                 config.family),
+                     {"convert to Megatron-core", "请转换为 Megatron-core 格式"});
+  }
+  const GlobalIndex index(config, globals);
+  ModelLayout out;
+  out.layout.globals = std::move(globals);
+  const Placement placement = place_layers(split, config.num_layers);
+  for (int64_t ep = 0; ep < split.ep; ++ep) {
+    for (int64_t pp = 0; pp < split.pp; ++pp) {
+      for (int64_t tp = 0; tp < split.tp; ++tp)
+        out.ranks.push_back({tp, pp, ep, rank_directory(split, tp, pp, ep), {}});
+    }
+  }
+  for (size_t file = 0; file < out.ranks.size(); ++file) {
+    const Rank& rank = out.ranks[file];
+    out.layout.files.push_back(rank.directory + "/" + kModelFile);
+    const auto& chunks = placement[static_cast<size_t>(rank.pp)];
+    RankBuilder builder(config, split, form, index, out, file);
+    for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+      const std::string key = chunks.size() == 1 && split.layers_per_virtual_stage == 0
+                                  ? "model"
+                                  : "model" + std::to_string(chunk);
+      builder.add_chunk(key, chunks[chunk], rank.pp == 0 && chunk == 0,
+                        rank.pp == split.pp - 1 && chunk + 1 == chunks.size());
+    }
+  }
+  return out;
+}
+
+}  // namespace danlu::weights::megatron

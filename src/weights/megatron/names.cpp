@@ -1,0 +1,66 @@
+#include "weights/megatron/names.h"
+
+namespace danlu::weights::megatron {
+namespace {
+
+Names core_names(bool transformer_engine) {
+  return {.embedding = "embedding.word_embeddings",
+          .layer = "decoder.layers.",
+          .final_norm = "decoder.final_layernorm",
+          .head = "output_layer",
+          .tied_head = "output_layer",
+          .attention_norm = "input_layernorm",
+          .qkv = "self_attention.linear_qkv",
+          .o = "self_attention.linear_proj",
+          .q_norm = "self_attention.q_layernorm",
+          .k_norm = "self_attention.k_layernorm",
+          .mlp_norm = "pre_mlp_layernorm",
+          .fc1 = "mlp.linear_fc1",
+          .fc2 = "mlp.linear_fc2",
+          .norms_in_linears = transformer_engine,
+          .o_before_qkv = true};
+}
+
+}  // namespace
+
+const Names& names_of(Dialect dialect) {
+  static const Names core = core_names(false), engine = core_names(true);
+  static const Names legacy = {.embedding = "language_model.embedding.word_embeddings",
+                               .layer = "language_model.encoder.layers.",
+                               .final_norm = "language_model.encoder.final_norm",
+                               .head = "language_model.output_layer",
+                               .tied_head = "word_embeddings_for_head",
+                               .attention_norm = "input_norm",
+                               .qkv = "self_attention.query_key_value",
+                               .o = "self_attention.dense",
+                               .q_norm = "self_attention.q_layernorm",
+                               .k_norm = "self_attention.k_layernorm",
+                               .mlp_norm = "post_attention_norm",
+                               .fc1 = "mlp.dense_h_to_4h",
+                               .fc2 = "mlp.dense_4h_to_h",
+                               .norms_in_linears = false,
+                               .o_before_qkv = false};
+  switch (dialect) {
+    case Dialect::kCore:
+      return core;
+    case Dialect::kTransformerEngine:
+      return engine;
+    case Dialect::kLegacy:
+      return legacy;
+  }
+  return core;
+}
+
+const char* describe(Dialect dialect) {
+  switch (dialect) {
+    case Dialect::kCore:
+      return "Megatron-core";
+    case Dialect::kTransformerEngine:
+      return "Megatron-core with Transformer-Engine names";
+    case Dialect::kLegacy:
+      return "legacy Megatron";
+  }
+  return "";
+}
+
+}  // namespace danlu::weights::megatron

@@ -1,0 +1,39 @@
+// weights/megatron/names.h: what Megatron's dialects call the parts of a decoder.
+#pragma once
+#include <string>
+
+namespace danlu::weights::megatron {
+
+/// Which module classes wrote the checkpoint.
+enum class Dialect {
+  kCore,               ///< Megatron-core, local spec (MindSpeed-LLM's default)
+  kTransformerEngine,  ///< Megatron-core with fused Transformer-Engine modules
+  kLegacy,             ///< before Megatron-core: nested state dicts
+};
+
+/// How a mixture-of-experts layer keeps its experts.
+enum class ExpertForm {
+  kSequential,  ///< SequentialMLP: one pair of matrices per expert
+  kGrouped,     ///< GroupedMLP (--moe-grouped-gemm): all experts in two transposed matrices
+  kTeGrouped,   ///< TEGroupedMLP: weight0, weight1, … beside each other
+};
+
+/// How the checkpoint's tensors are called and laid out, apart from the split.
+struct Form {
+  Dialect dialect = Dialect::kCore;
+  ExpertForm experts = ExpertForm::kSequential;
+  bool operator==(const Form&) const = default;
+};
+
+/// Names below the state dict, without ".weight"/".bias".
+struct Names {
+  std::string embedding, layer /* "<layer><index>." */, final_norm, head, tied_head;
+  std::string attention_norm, qkv, o, q_norm, k_norm, mlp_norm, fc1, fc2;
+  bool norms_in_linears;  ///< Transformer-Engine: norm weights belong to the matrix after them
+  bool o_before_qkv;      ///< order of registration, which numbers the optimizer's parameters
+};
+const Names& names_of(Dialect dialect);
+
+const char* describe(Dialect dialect);
+
+}  // namespace danlu::weights::megatron

@@ -1,0 +1,242 @@
+#include "weights/megatron/optimizer_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "base/error.h"
+#include "weights/optimizer_state.h"
+#include "weights/torch/py_value.h"
+
+namespace danlu::weights::megatron {
+namespace {
+
+constexpr int64_t kParameterAlignment = 64;  ///< elements
+constexpr int64_t kBucketAlignment = 128;    ///< elements; with the data parallel size
+
+int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+/// Where each parameter begins in a buffer's file, in the order given, and the file's length.
+struct FlatPlaces {
+  std::vector<int64_t> first;
+  int64_t numel_unpadded = 0;
+};
+
+/// Follows ParamAndGradBuffer: `sizes` in the buffer's order, `alone`: in a bucket of its own.
+FlatPlaces place_flat(const std::vector<int64_t>& sizes, const std::vector<bool>& alone,
+                      int64_t data_parallel, int64_t bucket_elements) {
+  const int64_t unit = std::lcm(data_parallel, kBucketAlignment);
+  FlatPlaces places;
+  int64_t position = 0, bucket_begin = 0;
+  bool holds_some = false;
+  const auto close_bucket = [&](int64_t end) {
+    places.numel_unpadded += end - bucket_begin;
+    bucket_begin = round_up(end, unit);
+    holds_some = false;
+  };
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    position = round_up(position, kParameterAlignment);
+    if (alone[i] && holds_some) close_bucket(position);
+    // Megatron does not move the parameter to the new bucket's padded beginning.
+    if (position < bucket_begin) {
+      throw ModelError(
+          fmt::format("[distributed optimizer] with {} data parallel ranks the tied embedding's "
+                      "bucket begins at element {}, which Megatron itself cannot place",
+                      data_parallel, position),
+          {"write the plain layout instead", "请改用普通（非分布式）优化器布局"});
+    }
+    // The file joins buckets without the padding at their ends.
+    places.first.push_back(position - bucket_begin + places.numel_unpadded);
+    const int64_t end = position + sizes[i];
+    holds_some = true;
+    position = end;
+    const bool full = bucket_elements > 0 && end - bucket_begin >= bucket_elements;
+    if (full || alone[i]) {
+      close_bucket(end);
+      position = bucket_begin;
+    }
+  }
+  if (holds_some) close_bucket(position);
+  return places;
+}
+
+class Builder {
+ public:
+  Builder(const ModelLayout& model, const OptimizerShape& shape) : model_(model), shape_(shape) {
+    has_master_ = shape.distributed || !shape.fp32;
+    for (const char* prefix : kStatePrefixes) {
+      if (!has_master_ && std::string_view(prefix) == "master.") continue;
+      begin_[prefix] = out_.layout.globals.size();
+      for (const TensorInfo& info : model.layout.globals)
+        out_.layout.globals.push_back({prefix + info.name, DType::kF32, info.shape});
+    }
+  }
+
+  OptimizerLayout build() {
+    for (size_t rank = 0; rank < model_.ranks.size(); ++rank) {
+      file_ = rank;
+      out_.layout.files.push_back(shape_.distributed
+                                      ? model_.ranks[rank].directory + "/" + kOptimizerFile
+                                      : model_.layout.files[rank]);
+      out_.ranks.push_back({});
+      // Experts of other ranks have gradients to exchange with other partners.
+      const bool chained = has_own_experts(model_.ranks[rank]);
+      for (int member = 0; member < (chained ? 2 : 1); ++member) {
+        prefix_ = chained ? std::to_string(member) + "." : "";
+        out_.ranks[rank].push_back(one(model_.ranks[rank], chained, member == 1));
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  bool has_own_experts(const Rank& rank) const {
+    if (!splits_experts()) return false;
+    for (const Chunk& chunk : rank.chunks) {
+      for (const size_t tensor : chunk.tensors) {
+        if (model_.traits[tensor].is_expert) return true;
+      }
+    }
+    return false;
+  }
+  bool splits_experts() const {
+    return std::any_of(model_.ranks.begin(), model_.ranks.end(),
+                       [](const Rank& rank) { return rank.ep > 0; });
+  }
+
+  /// One optimizer of a rank: of all its parameters, or of its experts only, or of the others.
+  RankOptimizer one(const Rank& rank, bool chained, bool experts) {
+    RankOptimizer optimizer;
+    std::vector<std::vector<size_t>> chunks;
+    for (const Chunk& chunk : rank.chunks) {
+      chunks.push_back({});
+      for (const size_t tensor : chunk.tensors) {
+        if (!chained || model_.traits[tensor].is_expert == experts) chunks.back().push_back(tensor);
+      }
+    }
+    group(chunks, chained && experts, optimizer);
+    if (!shape_.distributed) {
+      add_states(optimizer);
+      return optimizer;
+    }
+    for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+      if (!chunks[chunk].empty()) add_buffer(rank, chunk, chunks[chunk], optimizer);
+    }
+    return optimizer;
+  }
+
+  void group(const std::vector<std::vector<size_t>>& chunks, bool experts,
+             RankOptimizer& optimizer) const {
+    // In the order in which they are met first.
+    for (const auto& tensors : chunks) {
+      for (const size_t tensor : tensors) {
+        const bool no_decay = model_.traits[tensor].key.ends_with(".bias") ||
+                              model_.layout.tensors[tensor].info.shape.size() == 1;
+        auto at = std::find_if(optimizer.groups.begin(), optimizer.groups.end(),
+                               [&](const auto& g) { return g.no_weight_decay == no_decay; });
+        if (at == optimizer.groups.end())
+          at = optimizer.groups.insert(at, {no_decay, experts, {}, {}});
+        at->tensors.push_back(tensor);
+      }
+    }
+    int64_t id = 0;
+    for (ParameterGroup& g : optimizer.groups) {
+      for (size_t i = 0; i < g.tensors.size(); ++i) g.ids.push_back(id++);
+    }
+  }
+
+  /// The sections of a parameter's state: as the parameter's own, of other global tensors.
+  std::vector<Section> sections_of(size_t tensor, const char* prefix, int64_t first) const {
+    std::vector<Section> sections = model_.layout.tensors[tensor].sections;
+    for (Section& section : sections) {
+      section.first += first;
+      for (Piece& piece : section.pieces) piece.global += begin_.at(prefix);
+    }
+    return sections;
+  }
+  size_t add_tensor(std::string name, std::vector<int64_t> shape, std::vector<Section> sections) {
+    StoredTensor stored;
+    stored.file = file_;
+    stored.info = {std::move(name), DType::kF32, std::move(shape)};
+    stored.sections = std::move(sections);
+    out_.layout.tensors.push_back(std::move(stored));
+    return out_.layout.tensors.size() - 1;
+  }
+
+  void add_states(RankOptimizer& optimizer) {
+    for (size_t g = 0; g < optimizer.groups.size(); ++g) {
+      const ParameterGroup& group = optimizer.groups[g];
+      for (size_t i = 0; i < group.tensors.size(); ++i) {
+        const std::vector<int64_t>& shape = model_.layout.tensors[group.tensors[i]].info.shape;
+        const auto state = [&](const char* prefix, std::string name) {
+          return add_tensor(std::move(name), shape, sections_of(group.tensors[i], prefix, 0));
+        };
+        const std::string inner =
+            fmt::format("optimizer.{}{}state.{}.", prefix_, shape_.fp32 ? "" : "optimizer.",
+                        group.ids[i]);
+        RankOptimizer::State places;
+        places.master = shape_.fp32 ? SIZE_MAX
+                                    : state("master.", fmt::format("optimizer.{}fp32_from_fp16_params.{}.{}",
+                                                                   prefix_, g, i));
+        places.exp_avg = state("exp_avg.", inner + "exp_avg");
+        places.exp_avg_sq = state("exp_avg_sq.", inner + "exp_avg_sq");
+        optimizer.states.push_back(places);
+      }
+    }
+  }
+
+  void add_buffer(const Rank& rank, size_t chunk, std::vector<size_t> tensors,
+                  RankOptimizer& optimizer) {
+    // Gradients become ready from the last layer on.
+    std::reverse(tensors.begin(), tensors.end());
+    std::vector<int64_t> sizes;
+    std::vector<bool> alone;
+    for (const size_t tensor : tensors) {
+      sizes.push_back(model_.layout.tensors[tensor].info.num_elements());
+      alone.push_back(model_.traits[tensor].is_shared_embedding);
+    }
+    constexpr int64_t kLeastBucket = 40'000'000, kBucketPerRank = 1'000'000;
+    const bool bucketed = shape_.overlap_grad_reduce && rank.pp == 0 && chunk == 0;
+    const FlatPlaces places =
+        place_flat(sizes, alone, shape_.data_parallel,
+                   bucketed ? std::max(kLeastBucket, kBucketPerRank * shape_.data_parallel) : 0);
+    const auto buffer = [&](const char* prefix, const char* name) {
+      std::vector<Section> sections;
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        for (Section& section : sections_of(tensors[i], prefix, places.first[i]))
+          sections.push_back(std::move(section));
+      }
+      return add_tensor(fmt::format("{}{}.{}.{}", prefix_, optimizer.buffers.size(),
+                                    buffer_key(shape_), name),
+                        {places.numel_unpadded}, std::move(sections));
+    };
+    const size_t param = buffer("master.", "param");
+    const size_t exp_avg = buffer("exp_avg.", "exp_avg");
+    optimizer.buffers.push_back(
+        {param, exp_avg, buffer("exp_avg_sq.", "exp_avg_sq"), places.numel_unpadded});
+  }
+
+  const ModelLayout& model_;
+  const OptimizerShape& shape_;
+  bool has_master_;
+  std::map<std::string_view, size_t> begin_;  ///< of each state's globals
+  std::string prefix_;
+  size_t file_ = 0;
+  OptimizerLayout out_;
+};
+
+}  // namespace
+
+OptimizerLayout optimizer_layout(const ModelLayout& model, const OptimizerShape& shape) {
+  return Builder(model, shape).build();
+}
+
+std::string buffer_key(const OptimizerShape& shape) {
+  using torch_file::PyValue;
+  return PyValue::tuple({PyValue::dtype(shape.param_dtype), PyValue::dtype(shape.grad_dtype)})
+      .key_text();
+}
+
+}  // namespace danlu::weights::megatron

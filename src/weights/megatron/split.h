@@ -1,0 +1,51 @@
+// weights/megatron/split.h: over which ranks a Megatron checkpoint is cut, and which layer stands
+// where.
+//
+// Rules: Megatron-LM core_v0.8.0 (training/checkpointing.py, core/transformer) and MindSpeed-LLM
+// v2.0.0 (custom layer lists, no-op layers); docs/formats/megatron.md.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "arch/model_config.h"
+
+namespace danlu::weights::megatron {
+
+struct Split {
+  int64_t tp = 1, pp = 1, ep = 1;
+  /// --num-layers-per-virtual-pipeline-stage; 0: no virtual stages.
+  int64_t layers_per_virtual_stage = 0;
+  std::vector<int64_t> layer_list = {};   ///< --num-layer-list: slots of each stage; empty: equal
+  std::vector<int64_t> noop_layers = {};  ///< --noop-layers: global slots without tensors
+  /// --moe-tp-extend-ep: experts are dealt over tp·ep ranks and not cut inside.
+  bool tp_extends_ep = false;
+  /// --make-vocab-size-divisible-by: the padded vocabulary is a multiple of this times tp.
+  int64_t vocab_divisor = 1;
+
+  bool operator==(const Split&) const = default;
+};
+
+/// layers[stage][chunk][local index]: the model's layer, or kNoopLayer. One chunk without virtual
+/// stages.
+using Placement = std::vector<std::vector<std::vector<int64_t>>>;
+inline constexpr int64_t kNoopLayer = -1;
+
+/// Errors: UsageError that names the sizes that would do: stages that do not divide the slots, a
+/// list that does not sum to them, a no-op slot outside them, virtual stages with a list.
+Placement place_layers(const Split& split, int64_t num_layers);
+
+/// Errors: UsageError naming the valid sizes: tp must divide KV groups, FFN and expert widths; ep
+/// the experts; layers as place_layers.
+void check_split(const arch::ModelConfig& config, const Split& split);
+
+/// Rows of the embedding over all ranks.
+int64_t padded_vocab(int64_t vocab_size, const Split& split);
+
+/// "mp_rank_01_003": the pipeline part only if pp > 1, the expert part only if ep > 1.
+std::string rank_directory(const Split& split, int64_t tp_rank, int64_t pp_rank, int64_t ep_rank);
+
+/// "TP2 PP4 (11,13,19,21 layers) EP2", for people.
+std::string describe(const Split& split);
+
+}  // namespace danlu::weights::megatron
