@@ -225,6 +225,16 @@ void write_directory_atomic(const fs::path& path,
   }
 }
 
+void publish_directory(const fs::path& from, const fs::path& target) {
+  try {
+    sync_directory(from);
+    replace_directory(from, without_trailing_slash(target));
+    sync_directory(fs::absolute(without_trailing_slash(target)).parent_path());
+  } catch (const fs::filesystem_error& e) {
+    throw IoError(fmt::format("{}: cannot write: {}", target.string(), e.code().message()));
+  }
+}
+
 uint64_t free_space_bytes(const fs::path& path) {
   fs::path probe = fs::absolute(path);
   while (!fs::exists(probe) && probe.has_relative_path()) probe = probe.parent_path();

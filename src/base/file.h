@@ -82,6 +82,10 @@ std::string unique_suffix();
 void write_directory_atomic(const fs::path& target,
                             const std::function<void(const fs::path&)>& fill);
 
+/// Gives the finished directory `from` the name `target`, on the same file system; an existing
+/// `target` is replaced in one step where the file system can. Errors: IoError.
+void publish_directory(const fs::path& from, const fs::path& target);
+
 /// Bytes free for this user on the file system that holds (or would hold) `path`.
 uint64_t free_space_bytes(const fs::path& path);
 

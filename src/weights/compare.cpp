@@ -25,13 +25,11 @@ void widen_as(const std::byte* from, int64_t count, double* to) {
   }
 }
 
-template <float (*kToFloat)(uint16_t)>
-void widen_half(const std::byte* from, int64_t count, double* to) {
-  for (int64_t i = 0; i < count; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, from + 2 * i, 2);
-    to[i] = kToFloat(bits);
-  }
+/// REQUIRES: count <= kBlock.
+void widen_half(const std::byte* from, DType dtype, int64_t count, double* to) {
+  float narrow[kBlock];
+  cast_elements(from, dtype, narrow, DType::kF32, static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) to[i] = narrow[i];
 }
 
 void widen(const std::byte* from, DType dtype, int64_t count, double* to) {
@@ -41,9 +39,8 @@ void widen(const std::byte* from, DType dtype, int64_t count, double* to) {
     case DType::kF64:
       return widen_as<double>(from, count, to);
     case DType::kF16:
-      return widen_half<f16_to_float>(from, count, to);
     case DType::kBF16:
-      return widen_half<bf16_to_float>(from, count, to);
+      return widen_half(from, dtype, count, to);
     case DType::kI8:
       return widen_as<int8_t>(from, count, to);
     case DType::kU8:
@@ -93,9 +90,11 @@ class Tally {
       result.max_abs = std::max(result.max_abs, abs);
       if (result.one_sided_nans == 0) result.worst = index;
     }
-    if (abs > 0) {
-      const double rel = std::isinf(abs) ? abs : abs / std::max(std::abs(a), std::abs(b));
-      result.max_rel = std::max(result.max_rel, rel);
+    const double size = std::max(std::abs(a), std::abs(b));
+    if (std::isinf(abs)) {
+      result.max_rel = abs;
+    } else if (abs > result.max_rel * size) {  // a division is rarely needed
+      result.max_rel = std::max(result.max_rel, abs / size);
     }
   }
 };
@@ -105,10 +104,9 @@ struct Side {
   DType dtype;
 };
 
-bool is_wide_integer(DType dtype) { return dtype == DType::kI64 || dtype == DType::kU64; }
-
 void compare_block(const Side& a, const Side& b, int64_t first, int64_t count, Tally& tally) {
   const bool same_dtype = a.dtype == b.dtype;
+  const bool wide_integers = same_dtype && (a.dtype == DType::kI64 || a.dtype == DType::kU64);
   const size_t item = dtype_size_bytes(a.dtype), item_b = dtype_size_bytes(b.dtype);
   if (same_dtype && std::memcmp(a.bytes, b.bytes, static_cast<size_t>(count) * item) == 0) return;
   double x[kBlock], y[kBlock];
@@ -117,11 +115,13 @@ void compare_block(const Side& a, const Side& b, int64_t first, int64_t count, T
   for (int64_t i = 0; i < count; ++i) {
     const std::byte* at_a = a.bytes + static_cast<size_t>(i) * item;
     const std::byte* at_b = b.bytes + static_cast<size_t>(i) * item_b;
-    const bool equal = same_dtype ? std::memcmp(at_a, at_b, item) == 0
-                                  : x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]));
-    if (equal) continue;
+    const bool same_value = x[i] == y[i], nans = std::isnan(x[i]) || std::isnan(y[i]);
+    if (!same_dtype && (same_value || (std::isnan(x[i]) && std::isnan(y[i])))) continue;
+    // Zeros have signs, NaNs payloads, and f64 not all 64 bits: there the bits decide.
+    const bool values_decide = same_value ? x[i] != 0 && !wide_integers : !nans;
+    if (same_dtype && (values_decide ? same_value : std::memcmp(at_a, at_b, item) == 0)) continue;
     double abs = x[i] == y[i] ? 0 : std::abs(x[i] - y[i]);  // not inf - inf
-    if (same_dtype && is_wide_integer(a.dtype)) {
+    if (wide_integers) {
       abs = a.dtype == DType::kI64 ? distance<int64_t>(at_a, at_b) : distance<uint64_t>(at_a, at_b);
     }
     tally.add(first + i, x[i], y[i], abs);

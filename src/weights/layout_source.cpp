@@ -143,7 +143,9 @@ class LayoutSource final : public SourceBase<std::vector<Home>> {
     return files_[stored.file]->file_of(stored.info.name);
   }
   void forget() const override {
-    for (const auto& file : files_) file->forget();
+    for (const auto& file : files_) {
+      if (file) file->forget();
+    }
   }
 
  private:

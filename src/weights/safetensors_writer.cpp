@@ -8,35 +8,12 @@
 #include "base/file.h"
 #include "weights/publish.h"
 #include "weights/safetensors_header.h"
+#include "weights/shard_plan.h"
 
 namespace danlu::weights {
 namespace {
 
-struct Shard {
-  std::vector<size_t> tensors;  ///< indices, in the order given by the caller, then in file order
-  uint64_t data_bytes = 0;
-};
-
-/// Cuts in the caller's order, as Hugging Face does: a tensor larger than the limit gets its own
-/// shard.
-std::vector<Shard> plan_shards(const std::vector<TensorInfo>& tensors, uint64_t max_shard_bytes) {
-  std::vector<Shard> shards(1);
-  for (size_t index = 0; index < tensors.size(); ++index) {
-    const uint64_t bytes = tensors[index].size_bytes();
-    if (!shards.back().tensors.empty() && shards.back().data_bytes + bytes > max_shard_bytes)
-      shards.emplace_back();
-    shards.back().tensors.push_back(index);
-    shards.back().data_bytes += bytes;
-  }
-  return shards;
-}
-
-std::string shard_name(const std::string& base, size_t index, size_t count) {
-  if (count == 1) return base + ".safetensors";
-  return fmt::format("{}-{:05}-of-{:05}.safetensors", base, index + 1, count);
-}
-
-void write_shard(const fs::path& file, const std::vector<TensorInfo>& tensors, const Shard& shard,
+void write_shard(const fs::path& file, const std::vector<TensorInfo>& tensors, const ShardPlan& shard,
                  const TensorBytes& bytes_of) {
   std::vector<TensorInfo> chosen;
   for (const size_t index : shard.tensors) chosen.push_back(tensors[index]);
@@ -54,26 +31,6 @@ void write_shard(const fs::path& file, const std::vector<TensorInfo>& tensors, c
     out.write(bytes.data(), bytes.size());
   }
   out.commit();
-}
-
-void write_index(const fs::path& file, const std::vector<TensorInfo>& tensors,
-                 const std::vector<Shard>& shards, const std::string& base) {
-  uint64_t total_bytes = 0;
-  int64_t total_parameters = 0;
-  std::vector<std::pair<std::string, std::string>> map;
-  for (size_t i = 0; i < shards.size(); ++i) {
-    for (const size_t index : shards[i].tensors) {
-      map.emplace_back(tensors[index].name, shard_name(base, i, shards.size()));
-      total_parameters += tensors[index].num_elements();
-    }
-    total_bytes += shards[i].data_bytes;
-  }
-  std::sort(map.begin(), map.end());
-  Json weight_map = Json::object();
-  for (auto& [tensor, shard] : map) weight_map.push_back({tensor, shard});
-  write_json_file(
-      file, {{"metadata", {{"total_parameters", total_parameters}, {"total_size", total_bytes}}},
-             {"weight_map", weight_map}});
 }
 
 /// A folder beside the files to replace, removed with whatever is left in it.
@@ -126,9 +83,9 @@ void save_safetensors(const std::filesystem::path& directory,
   check_names(tensors);
   if (!fs::is_directory(directory))
     throw IoError(fmt::format("{}: no such directory", directory.string()));
-  const std::vector<Shard> shards = plan_shards(tensors, options.max_shard_bytes);
+  const std::vector<ShardPlan> shards = plan_shards(tensors, options.max_shard_bytes);
   uint64_t total_bytes = 0;
-  for (const Shard& shard : shards) total_bytes += shard.data_bytes;
+  for (const ShardPlan& shard : shards) total_bytes += shard.data_bytes;
   constexpr uint64_t kHeaderBytesPerTensor = 256;
   require_free_space(directory, total_bytes + tensors.size() * kHeaderBytesPerTensor,
                      "saving the weights");
@@ -140,7 +97,8 @@ void save_safetensors(const std::filesystem::path& directory,
   }
   if (shards.size() > 1) {
     names.push_back(options.base_name + ".safetensors.index.json");
-    write_index(staging.path() / names.back(), tensors, shards, options.base_name);
+    write_file_atomic(staging.path() / names.back(),
+                      shard_index_json(tensors, shards, options.base_name));
   }
   // Everything is on disk by now: only renames and removals are left.
   publish(staging.path(), directory, publish_steps(names_in(directory), names, options.base_name));

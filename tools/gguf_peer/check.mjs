@@ -32,7 +32,9 @@ const report = (what, ours, theirs) => {
 };
 
 async function continuation(ids) {
-  const context = await model.createContext({contextSize: ids.length + count + 8, threads: 2});
+  // Keys and values in F32, as Danlu keeps them: F16 decides near-ties otherwise.
+  const context = await model.createContext({contextSize: ids.length + count + 8, threads: 2, flashAttention: false,
+                                             experimentalKvCacheKeyType: "F32", experimentalKvCacheValueType: "F32"});
   const out = [];
   for await (const id of context.getSequence().evaluate(ids, {temperature: 0})) {
     if (out.push(id) === count) break;

@@ -21,9 +21,12 @@ std::shared_ptr<const weights::TensorSource> open_any(const std::string& path) {
 }
 
 weights::Comparison compare(const weights::TensorSource& a, const weights::TensorSource& b) {
-  ProgressBar bar("comparing", weights::bytes_to_compare(a, b), "B");
-  const weights::Comparison comparison =
-      weights::compare_sources(a, b, {.progress = [&](uint64_t done) { bar.update(done); }});
+  constexpr uint64_t kMega = 1'000'000, kWorthShowing = 200;  // below that it takes a moment
+  const uint64_t total = weights::bytes_to_compare(a, b) / kMega;
+  if (total < kWorthShowing) return weights::compare_sources(a, b);
+  ProgressBar bar("comparing", total, "MB");
+  const weights::Comparison comparison = weights::compare_sources(
+      a, b, {.progress = [&](uint64_t done) { bar.update(done / kMega); }});
   bar.finish();
   return comparison;
 }
@@ -32,9 +35,9 @@ weights::Comparison compare(const weights::TensorSource& a, const weights::Tenso
 std::string verdict_text(const weights::Comparison& comparison, std::optional<double> tolerance) {
   if (comparison.identical()) return "the same: names, shapes, dtypes and every bit";
   if (!tolerance) return "different";
-  return fmt::format(
-      comparison.within(*tolerance) ? "the same within {:g}" : "different by more than {:g}",
-      *tolerance);
+  return fmt::format("{} {:g}",
+                     comparison.within(*tolerance) ? "the same within" : "different by more than",
+                     *tolerance);
 }
 
 }  // namespace
@@ -53,7 +56,8 @@ OptionTable diff_options() {
        {.name = "every_tensor",
         .type = OptionType::kBool,
         .default_text = "false",
-        .help = "list every tensor, identical ones too"},
+        .help = "list every tensor, identical ones too",
+        .aliases = {"tensors"}},
        {.name = "json",
         .type = OptionType::kBool,
         .default_text = "false",

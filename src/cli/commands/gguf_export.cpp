@@ -16,7 +16,8 @@ void append_vocabulary(const text::GgufVocabulary& vocabulary, Metadata& metadat
   for (const text::GgufTokenType type : vocabulary.types)
     types.push_back(static_cast<int32_t>(type));
   add("token_type", weights::gguf::number_array(types));
-  if (!vocabulary.merges.empty()) add("merges", weights::gguf::string_array(vocabulary.merges));
+  // llama.cpp wants the key even where there is nothing to merge.
+  if (vocabulary.model == "gpt2") add("merges", weights::gguf::string_array(vocabulary.merges));
   const auto add_id = [&](std::string_view key, const std::optional<int64_t>& id) {
     if (id) add(key, static_cast<uint32_t>(*id));
   };

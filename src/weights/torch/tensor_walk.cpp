@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -78,6 +79,9 @@ class Walk {
   const std::vector<ValueId>& arguments(const Value& call) const {
     return pickle_.at(call.items[1]).items;
   }
+  static bool is_built_in(const Value& global) {
+    return global.text == "__builtin__" || global.text == "builtins";
+  }
   /// The only argument of a call, if it has just one.
   const Value* only_argument(const Value& call) const {
     return arguments(call).size() == 1 ? &pickle_.at(arguments(call)[0]) : nullptr;
@@ -93,6 +97,7 @@ class Walk {
   void check_new(const PyValue& key, std::unordered_set<std::string>& seen, const Place& place);
   void add_tensor(const TensorRebuilder::Rebuild& rebuild, const Place& place, PyValue* out);
   PyValue scalar(const Value& value, const Place& place);
+  std::optional<PyKind> set_class(const Value& call) const;
   PyValue made_by(ValueId call, const Place& place);
   PyValue object(ValueId call, const Place& place);
   std::string latin1(std::string_view utf8, const Place& place) const;
@@ -215,7 +220,21 @@ void Walk::visit_call(ValueId id, const Place& place, PyValue* out) {
     if (call.state != kNoValue) visit_dict(pickle_.at(call.state), inside, out);
     return;
   }
+  if (const auto set_kind = set_class(call)) {
+    if (out) *out = *set_kind == PyKind::kSet ? PyValue::set() : PyValue::frozen_set();
+    return visit_items(only_argument(call)->items, place, out);
+  }
   if (out) *out = made_by(id, place);
+}
+
+/// set([…]) and frozenset([…]), as protocol 2 has them; nullopt for other calls.
+std::optional<PyKind> Walk::set_class(const Value& call) const {
+  const Value* argument = only_argument(call);
+  const Value& callable = pickle_.at(call.items[0]);
+  if (!argument || argument->kind != Kind::kList || !is_built_in(callable)) return std::nullopt;
+  if (callable.name == "set") return PyKind::kSet;
+  if (callable.name == "frozenset") return PyKind::kFrozenSet;
+  return std::nullopt;
 }
 
 void Walk::add_tensor(const TensorRebuilder::Rebuild& rebuild, const Place& place, PyValue* out) {
@@ -255,7 +274,6 @@ PyValue Walk::made_by(ValueId id, const Place& place) {
   const Value& call = pickle_.at(id);
   const Value& callable = pickle_.at(call.items[0]);
   const Value* argument = only_argument(call);
-  const bool built_in = callable.text == "__builtin__" || callable.text == "builtins";
   if (is_call_of(call, "torch", "Size") && argument && argument->kind == Kind::kTuple) {
     std::vector<int64_t> shape;
     for (const ValueId extent : argument->items) {
@@ -269,13 +287,8 @@ PyValue Walk::made_by(ValueId id, const Place& place) {
       pickle_.at(arguments(call)[1]).text == "latin1") {
     return PyValue::bytes(latin1(copied(pickle_.at(arguments(call)[0]).text, place), place));
   }
-  if (built_in && callable.name == "bytes" && arguments(call).empty()) return PyValue::bytes({});
-  if (built_in && argument && argument->kind == Kind::kList &&
-      (callable.name == "set" || callable.name == "frozenset")) {
-    PyValue set = callable.name == "set" ? PyValue::set() : PyValue::frozen_set();
-    visit_items(argument->items, place, &set);
-    return set;
-  }
+  if (is_built_in(callable) && callable.name == "bytes" && arguments(call).empty())
+    return PyValue::bytes({});
   return object(id, place);
 }
 

@@ -28,17 +28,17 @@ void check_folder(const std::string& folder) {
   }
 }
 
-/// Bytes of a tensor. Errors: InternalError for a shape that none has.
-uint64_t checked_bytes(const TensorInfo& info) {
-  uint64_t bytes = dtype_size_bytes(info.dtype);
+/// Even of an empty tensor the other extents must fit, for they make its strides.
+void check_shape(const TensorInfo& info) {
+  auto bytes = static_cast<int64_t>(dtype_size_bytes(info.dtype));
   bool bad = false;
-  for (const int64_t extent : info.shape)
-    bad |= extent < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes);
-  if (bad || bytes > uint64_t{1} << 62) {
-    throw InternalError(fmt::format("[plan_torch_file] {} has the impossible shape {}", info.name,
-                                    shape_text(info.shape)));
+  for (const int64_t extent : info.shape) {
+    bad |= extent < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(extent, 1), &bytes);
   }
-  return bytes;
+  if (bad) {
+    throw ModelError(fmt::format("{} cannot be written to a .pt file: the impossible shape {}",
+                                 info.name, shape_text(info.shape)));
+  }
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ uint64_t checked_bytes(const TensorInfo& info) {
 PlannedFile plan_torch_file(const PyValue& root, const std::vector<TensorInfo>& tensors,
                             const std::string& top_folder) {
   check_folder(top_folder);
-  for (const TensorInfo& info : tensors) checked_bytes(info);
+  for (const TensorInfo& info : tensors) check_shape(info);
   const WrittenPickle pickle = write_pickle(root, tensors);
   if (pickle.program.size() > PickleLimits{}.max_bytes) {
     throw ModelError(
@@ -66,7 +66,7 @@ PlannedFile plan_torch_file(const PyValue& root, const std::vector<TensorInfo>& 
   std::vector<uint64_t> offsets;
   for (size_t i = 0; i < tensors.size(); ++i) {
     offsets.push_back(
-        zip.add_later(fmt::format("{}/data/{}", top_folder, i), checked_bytes(tensors[i])));
+        zip.add_later(fmt::format("{}/data/{}", top_folder, i), tensors[i].size_bytes()));
   }
   zip.add(top_folder + "/version", kContainerVersion);
   PlannedFile file = std::move(zip).finish();

@@ -17,9 +17,9 @@ namespace danlu::weights::torch_file {
 /// `top_folder` is the folder inside the zip: the file's name without its last extension, as torch
 /// has it ("model_optim_rng").
 /// Errors: ModelError for a kOmitted value, a Python name or string that cannot be written, a key
-/// that Python cannot hash, nesting deeper than the reader takes; InternalError for a tensor that
-/// `root` does not mention, an index without tensor, a bad folder name.
-/// Dtypes U16, U32 and U64 need torch ≥ 2.3 to read; everything else torch ≥ 1.6.
+/// that Python cannot hash, nesting deeper than the reader takes, an impossible shape;
+/// InternalError for a tensor that `root` does not mention, an index without tensor, a bad folder
+/// name. Dtypes U16, U32 and U64 need torch ≥ 2.3 to read; everything else torch ≥ 1.6.
 PlannedFile plan_torch_file(const PyValue& root, const std::vector<TensorInfo>& tensors,
                             const std::string& top_folder);
 

@@ -1,0 +1,383 @@
+// `danlu convert SRC DST --to …`: any checkpoint into any other, as a stream.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/shell_quote.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/convert_request.h"
+#include "cli/commands/gguf_export.h"
+#include "text/template_record.h"
+#include "weights/conversion.h"
+#include "weights/gguf/gguf_reader.h"
+#include "weights/joined_source.h"
+#include "weights/layout_source.h"
+#include "weights/lora_source.h"
+#include "weights/megatron/target.h"
+#include "weights/native/native.h"
+#include "weights/safetensors_target.h"
+
+namespace danlu::cli {
+namespace {
+
+using weights::CheckpointSource;
+using weights::Conversion;
+using weights::OptimizerState;
+using weights::TensorInfo;
+using weights::megatron::Form;
+using weights::megatron::Split;
+
+constexpr uint64_t kCheckByDefaultBelow = 2'000'000'000;
+
+/// What is written: the source after adapters are merged and types chosen.
+struct Plan {
+  CheckpointSource source;
+  std::shared_ptr<const weights::TensorSource> model;  ///< adapters merged
+  arch::ModelConfig config;
+  std::vector<TensorInfo> globals;  ///< in model order, in the dtypes to store
+  bool config_changed = false;
+};
+
+// --- source --------------------------------------------------------------------------------------
+
+/// PEFT, or a MindSpeed LoRA checkpoint beside a base of the same split.
+void merge_named_adapters(const ConvertRequest& request, Plan& plan) {
+  std::shared_ptr<const weights::TensorSource> tensors;
+  weights::PeftConfig peft;
+  if (weights::megatron::is_megatron_directory(request.adapters)) {
+    weights::megatron::Checkpoint opened = weights::megatron::open_adapters(
+        request.adapters, plan.config,
+        {.lora_rank = request.source_options.lora_rank,
+         .lora_alpha = request.source_options.lora_alpha});
+    tensors = opened.adapters;
+    peft = *opened.peft;
+  } else {
+    peft = weights::load_peft_config(request.adapters);
+    tensors = weights::open_weights(request.adapters);
+  }
+  weights::MergedModel merged = weights::merge_adapters(plan.model, tensors, peft, plan.config);
+  plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
+  plan.model = merged.source;
+  plan.config = std::move(merged.config);
+  for (const TensorInfo& info : tensors->tensors())
+    plan.source.files.push_back(tensors->file_of(info.name));
+  plan.source.files.push_back(request.adapters);
+  log::info("merging the adapters of {}: rank {}, alpha {:g}", request.adapters.string(),
+            peft.rank, peft.alpha);
+}
+
+void merge_own_adapters(Plan& plan) {
+  const auto& peft = *plan.source.peft;
+  weights::MergedModel merged =
+      weights::merge_adapters(plan.model, plan.source.adapters, peft, plan.config);
+  plan.model = merged.source;
+  plan.config = std::move(merged.config);
+  log::info("merging the checkpoint's own adapters: rank {}, alpha {:g}", peft.rank, peft.alpha);
+}
+
+Plan open_plan(const Options& options, const ConvertRequest& request) {
+  Plan plan;
+  plan.source = weights::open_checkpoint_source(request.source, request.source_options);
+  check_described(options, request, plan.source);
+  plan.config = plan.source.config;
+  plan.model = plan.source.model;
+  if (!plan.model) {
+    if (request.to == ConvertTo::kPeft) return plan;
+    throw ModelError(
+        fmt::format("{}: holds adapters alone", request.source.string()),
+        {"name the base model as the source and this with --adapters, or use --to peft",
+         "请以基座模型为源并用 --adapters 指定它，或使用 --to peft"});
+  }
+  if (request.to == ConvertTo::kPeft) return plan;
+  if (plan.source.adapters) merge_own_adapters(plan);
+  if (!request.adapters.empty()) merge_named_adapters(request, plan);
+  if (request.with_optimizer && (plan.source.adapters || !request.adapters.empty()))
+    throw UsageError("[--with-optimizer] adapters are merged, so the state fits no longer");
+  plan.globals = weights::megatron::global_tensors(plan.config, DType::kF32);
+  for (TensorInfo& info : plan.globals) {
+    const DType own = plan.model->find(info.name)->dtype;
+    info.dtype = request.dtype && is_floating(own) ? *request.dtype : own;
+    plan.config_changed |= info.dtype != own;
+  }
+  return plan;
+}
+
+// --- targets -------------------------------------------------------------------------------------
+
+Split split_for(const ConvertRequest& request, const Plan& plan) {
+  Split split = request.split;
+  const auto& megatron = plan.source.megatron;
+  if (split.vocab_divisor == 0) {
+    split.vocab_divisor = 1;
+    const auto* recorded = megatron ? megatron->args.find("make_vocab_size_divisible_by") : nullptr;
+    if (recorded && !recorded->is_none())
+      split.vocab_divisor = std::max<int64_t>(1, recorded->as_int("args.make_vocab_size_divisible_by"));
+  }
+  if (request.virtual_stages > 0) {
+    const auto slots =
+        plan.config.num_layers + static_cast<int64_t>(split.noop_layers.size());
+    const int64_t chunks = split.pp * request.virtual_stages;
+    if (slots % chunks != 0) {
+      throw UsageError(
+          fmt::format("[--vpp] {} stages of {} chunks do not divide {} layers", split.pp,
+                      request.virtual_stages, slots),
+          {"pp times vpp must divide the layers (no-op slots included)",
+           "pp × vpp 必须整除层数（含空层）"});
+    }
+    split.layers_per_virtual_stage = slots / chunks;
+  }
+  return split;
+}
+
+weights::megatron::OptimizerShape optimizer_shape(const ConvertRequest& request, const Plan& plan) {
+  weights::megatron::OptimizerShape shape;
+  const auto& megatron = plan.source.megatron;
+  const auto recorded = [&](const char* key) {
+    return megatron ? megatron->args.find(key) : nullptr;
+  };
+  const auto is_true = [&](const char* key) {
+    const auto* value = recorded(key);
+    return value && *value == weights::torch_file::PyValue::boolean(true);
+  };
+  shape.distributed = request.distributed_optimizer.value_or(is_true("use_distributed_optimizer"));
+  shape.param_dtype = plan.globals.front().dtype;
+  shape.fp32 = shape.param_dtype == DType::kF32 && !shape.distributed;
+  const bool sums_in_param_dtype =
+      recorded("accumulate_allreduce_grads_in_fp32") && !is_true("accumulate_allreduce_grads_in_fp32");
+  shape.grad_dtype = sums_in_param_dtype ? shape.param_dtype : DType::kF32;
+  const auto* size = recorded("data_parallel_size");
+  shape.data_parallel = request.data_parallel.value_or(
+      size && !size->is_none() ? size->as_int("args.data_parallel_size") : 1);
+  shape.overlap_grad_reduce = request.overlap_grad_reduce.value_or(is_true("overlap_grad_reduce"));
+  return shape;
+}
+
+std::optional<int64_t> target_iteration(const ConvertRequest& request, const Plan& plan) {
+  if (!request.target_iteration) {
+    if (plan.source.megatron) return plan.source.iteration;
+    const int64_t trained = plan.source.optimizer.settings.iteration;
+    return trained > 0 ? trained : plan.source.iteration.value_or(1);
+  }
+  if (*request.target_iteration == "release") return std::nullopt;
+  const std::string& text = *request.target_iteration;
+  const bool number = !text.empty() && text.size() < 18 &&
+                      text.find_first_not_of("0123456789") == std::string::npos;
+  if (!number || std::stoll(text) == 0) {
+    throw UsageError(fmt::format(
+        "[--target-iteration] must be an iteration of at least 1, or release, got \"{}\"", text));
+  }
+  return std::stoll(text);
+}
+
+/// Says what was made of the optimizer and reopens with it.
+const OptimizerState* optimizer_of(const Plan& plan) {
+  return plan.source.optimizer.tensors ? &plan.source.optimizer : nullptr;
+}
+
+void plan_megatron(const ConvertRequest& request, const Plan& plan, Conversion& conversion) {
+  weights::megatron::TargetOptions target{.split = split_for(request, plan), .form = request.form};
+  const auto& megatron = plan.source.megatron;
+  if (megatron && request.form.experts == weights::megatron::ExpertForm::kSequential &&
+      plan.config.has_experts())
+    target.form.experts = megatron->form.experts;
+  target.iteration = target_iteration(request, plan);
+  if (megatron && !megatron->only_adapters) target.args = megatron->args;
+  target.optimizer = optimizer_of(plan);
+  target.optimizer_shape = optimizer_shape(request, plan);
+  conversion.target = weights::megatron::plan_checkpoint(plan.config, plan.globals, target);
+  const bool with_optimizer = target.optimizer != nullptr;
+  conversion.reopen = [with_optimizer](const fs::path& directory) {
+    const auto opened =
+        weights::megatron::open_checkpoint(directory, {.with_optimizer = with_optimizer});
+    return weights::join_optimizer(opened.model, opened.optimizer.tensors);
+  };
+}
+
+void plan_native(const ConvertRequest& request, const Plan& plan, Conversion& conversion) {
+  conversion.target =
+      weights::native::plan_checkpoint(plan.config, plan.globals, split_for(request, plan),
+                                       target_iteration(request, plan).value_or(0), optimizer_of(plan));
+  conversion.reopen = [](const fs::path& directory) {
+    const auto opened = weights::native::open_checkpoint(directory);
+    return weights::join_optimizer(opened.model, opened.optimizer.tensors);
+  };
+}
+
+void plan_hf(const ConvertRequest& request, const Plan& plan, Conversion& conversion) {
+  if (request.with_optimizer) {
+    throw UsageError("[--with-optimizer] a Hugging Face directory holds no optimizer state",
+                     {"use --to mcore or --to native", "请使用 --to mcore 或 --to native"});
+  }
+  conversion.target = weights::plan_hf_directory(plan.globals, request.max_shard_bytes);
+  conversion.reopen = [](const fs::path& directory) { return weights::open_weights(directory); };
+}
+
+void plan_gguf_file(const ConvertRequest& request, const Plan& plan, Conversion& conversion) {
+  using namespace weights::gguf;
+  if (request.with_optimizer) throw UsageError("[--with-optimizer] GGUF holds no optimizer state");
+  if (request.dtype) {
+    throw UsageError("[--dtype] a GGUF file's type is chosen with --outtype",
+                     {"--outtype f32, f16, bf16 or q8_0", "请使用 --outtype"});
+  }
+  static const std::map<std::string, TensorType> types = {{"f32", TensorType::kF32},
+                                                          {"f16", TensorType::kF16},
+                                                          {"bf16", TensorType::kBF16},
+                                                          {"q8_0", TensorType::kQ8_0}};
+  const fs::path tokenizer = request.tokenizer.empty() ? plan.source.companions : request.tokenizer;
+  const fs::path file = request.output.filename();
+  ModelPlan model = plan_gguf(plan.config, plan.globals, tokenizer,
+                              {.type = types.at(request.gguf_type),
+                               .model_name = fs::absolute(plan.source.companions).filename(),
+                               .file_name = file});
+  for (const std::string& note : model.notes) log::info("{}", note);
+  conversion.output_is_file = true;
+  conversion.target.plans.push_back(plan_file(model.metadata, model.tensors, model.constants));
+  conversion.target.description = "GGUF, " + request.gguf_type;
+  conversion.target.layout = model.layout;
+  if (request.gguf_type == "q8_0") return;  // lossy: there is nothing to be equal to
+  conversion.reopen = [layout = std::move(model.layout), file](const fs::path& directory) {
+    return weights::open_layout(layout, {weights::gguf::open(directory / file)});
+  };
+}
+
+void plan_peft(const ConvertRequest& request, Plan& plan, Conversion& conversion) {
+  if (!plan.source.adapters) {
+    throw UsageError(fmt::format("[--to peft] {} has no adapters", request.source.string()),
+                     {"a MindSpeed LoRA checkpoint has them", "仅 MindSpeed LoRA 检查点包含适配器"});
+  }
+  plan.model = plan.source.adapters;
+  std::vector<TensorInfo> tensors = plan.model->tensors();
+  for (TensorInfo& info : tensors) {
+    if (request.dtype) info.dtype = *request.dtype;
+  }
+  conversion.target = weights::plan_hf_directory(std::move(tensors), UINT64_MAX, "adapter_model");
+  conversion.target.description = "PEFT adapter";
+  conversion.target.texts.emplace_back("adapter_config.json",
+                                       weights::peft_config_json(*plan.source.peft).dump(2) + "\n");
+  conversion.reopen = [](const fs::path& directory) { return weights::open_weights(directory); };
+}
+
+// --- companions ----------------------------------------------------------------------------------
+
+const char* torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return "bfloat16";
+    case DType::kF16:
+      return "float16";
+    case DType::kF64:
+      return "float64";
+    default:
+      return "float32";
+  }
+}
+
+/// config.json as the source has it, or with what the conversion changed.
+void write_companions(const ConvertRequest& request, const Plan& plan, const fs::path& directory) {
+  if (plan.config_changed) {
+    Json config = plan.config.raw;
+    config[config.contains("dtype") ? "dtype" : "torch_dtype"] =
+        torch_name(plan.globals.front().dtype);
+    write_json_file(directory / "config.json", config);
+  }
+  if (!request.tokenizer.empty() && !fs::equivalent(request.tokenizer, plan.source.companions)) {
+    // A tokenizer's directory may be another model's: its configs are not ours.
+    for (const auto& entry : fs::directory_iterator(request.tokenizer)) {
+      const std::string name = entry.path().filename();
+      const bool is_config = name == "config.json" || name == "generation_config.json";
+      if (entry.is_regular_file() && weights::is_carried_over(name) && !is_config)
+        write_file_atomic(directory / name, read_file(entry.path()));
+    }
+  }
+  weights::carry_over_files(plan.source.companions, directory);
+  const fs::path record = plan.source.companions / text::kRecordFile;
+  const Json settings = text::read_record(plan.source.companions);
+  if (fs::exists(record) && text::recorded_template(settings, plan.source.companions).is_named())
+    write_file_atomic(directory / text::kRecordFile, read_file(record));
+}
+
+// --- report --------------------------------------------------------------------------------------
+
+void report(const weights::ConversionReport& done, const Conversion& conversion) {
+  if (!done.digests.empty()) {
+    for (const weights::TensorDigest& digest : done.digests)
+      std::fputs(fmt::format("{}  {}\n", weights::digest_text(digest.digest), digest.name).c_str(),
+                 stdout);
+    std::fputs(fmt::format("{}  total of {} tensors\n",
+                           weights::digest_text(weights::digest_total(done.digests)),
+                           done.digests.size())
+                   .c_str(),
+               stdout);
+    log::info("checked: every bit read back from the result is the source's");
+  } else {
+    log::info("not read back: --check does that");
+  }
+  log::info("wrote {} ({}, {} in {}, {:.2f} GB/s)", conversion.output.string(),
+            conversion.target.description, format_bytes(conversion.target.size_bytes()),
+            format_duration(done.write_seconds),
+            static_cast<double>(done.written_bytes) / 1e9 / std::max(1e-3, done.write_seconds));
+}
+
+void log_next_step(const ConvertRequest& request) {
+  const std::string output = shell_quoted(request.output.string());
+  if (request.to == ConvertTo::kHf) log::info("next: danlu chat --model {}", output);
+  if (request.to == ConvertTo::kCore || request.to == ConvertTo::kLegacy ||
+      request.to == ConvertTo::kNative)
+    log::info("next: danlu inspect {}", output);
+}
+
+}  // namespace
+
+int run_convert(const Options& options) {
+  const ConvertRequest request = read_convert_request(options);
+  Plan plan = open_plan(options, request);
+  Conversion conversion;
+  conversion.output = request.output;
+  switch (request.to) {
+    case ConvertTo::kCore:
+    case ConvertTo::kLegacy:
+      plan_megatron(request, plan, conversion);
+      break;
+    case ConvertTo::kNative:
+      plan_native(request, plan, conversion);
+      break;
+    case ConvertTo::kHf:
+      plan_hf(request, plan, conversion);
+      break;
+    case ConvertTo::kGguf:
+      plan_gguf_file(request, plan, conversion);
+      break;
+    case ConvertTo::kPeft:
+      plan_peft(request, plan, conversion);
+      break;
+  }
+  log::info("{} ({}) -> {} ({})", request.source.string(), plan.source.description,
+            request.output.string(), conversion.target.description);
+  conversion.source = weights::join_optimizer(plan.model, plan.source.optimizer.tensors);
+  conversion.source_files = plan.source.files;
+  conversion.overwrite = request.overwrite;
+  conversion.num_threads = request.num_threads;
+  const bool writes_model = request.to != ConvertTo::kGguf && request.to != ConvertTo::kPeft;
+  if (writes_model) {
+    conversion.write_companions = [&](const fs::path& directory) {
+      write_companions(request, plan, directory);
+    };
+  }
+  if (!request.check.value_or(conversion.target.size_bytes() < kCheckByDefaultBelow))
+    conversion.reopen = {};
+  report(weights::convert(conversion), conversion);
+  log_next_step(request);
+  return 0;
+}
+
+int run_mm_convert(const Options&) {
+  throw UsageError("[mm-convert] multimodal checkpoints are not converted by this version",
+                   {"text models are: danlu convert", "纯文本模型请使用 danlu convert"});
+}
+
+}  // namespace danlu::cli

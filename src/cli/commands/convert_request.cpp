@@ -1,0 +1,252 @@
+#include "cli/commands/convert_request.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace danlu::cli {
+namespace {
+
+using weights::Format;
+using weights::megatron::Dialect;
+using weights::megatron::ExpertForm;
+
+std::vector<int64_t> integers(const Options& options, const char* name) {
+  std::vector<int64_t> numbers;
+  for (const std::string& word : options.get_list(name)) {
+    int64_t number = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc() || stop != word.data() + word.size()) {
+      throw UsageError(
+          fmt::format("[{}] must be whole numbers, got \"{}\"", options.given_as(name), word));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+uint64_t bytes_of(const std::string& text) {
+  double number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(stop, text.data() + text.size());
+  const std::map<std::string, double> units = {{"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6},
+                                               {"GB", 1e9}, {"KiB", 1024}, {"MiB", 1 << 20},
+                                               {"GiB", 1 << 30}};
+  if (error != std::errc() || !units.count(unit) || !(number * units.at(unit) >= 1) || number > 1e15)
+    throw UsageError(fmt::format("[--max-shard-size] must be a size such as 5GB, got \"{}\"", text));
+  return static_cast<uint64_t>(number * units.at(unit));
+}
+
+void read_places(const Options& options, ConvertRequest& request) {
+  std::vector<std::string> words = options.positional();
+  const auto take = [&](const char* flag, const char* what) {
+    if (options.is_set(flag)) return options.get_string(flag);
+    if (words.empty()) {
+      throw UsageError(fmt::format("[convert] {} is not named", what),
+                       {"danlu convert SRC DST --to mcore --tp 2",
+                        "用法：danlu convert 源目录 目标目录 --to mcore --tp 2"});
+    }
+    std::string word = words.front();
+    words.erase(words.begin());
+    return word;
+  };
+  request.source = take("load_dir", "the checkpoint to convert");
+  request.output = take("save_dir", "where to write");
+  if (!words.empty())
+    throw UsageError(fmt::format("[convert] one word too many: \"{}\"", words.front()));
+}
+
+/// The target by --to or by MindSpeed's pair of flags.
+void read_target(const Options& options, ConvertRequest& request) {
+  const bool has_short = options.is_set("to");
+  if (!has_short && !options.is_set("save_model_type")) {
+    throw UsageError("[convert] what to write is not said",
+                     {"--to hf, mcore, legacy, native, gguf or peft",
+                      "请用 --to 指定 hf、mcore、legacy、native、gguf 或 peft"});
+  }
+  const bool to_legacy = options.get_bool_or("save_to_legacy", false);
+  if (has_short) {
+    static const std::map<std::string, ConvertTo> names = {
+        {"hf", ConvertTo::kHf},         {"mcore", ConvertTo::kCore}, {"legacy", ConvertTo::kLegacy},
+        {"native", ConvertTo::kNative}, {"gguf", ConvertTo::kGguf},  {"peft", ConvertTo::kPeft}};
+    request.to = names.at(options.get_string("to"));
+  } else if (options.get_string("save_model_type") == "hf") {
+    request.to = ConvertTo::kHf;
+    // convert_ckpt.py is given the original directory here and writes below it.
+    if (fs::exists(request.output / "config.json") &&
+        request.source_options.config_dir.empty())
+      request.source_options.config_dir = request.output;
+    request.output /= "mg2hf";
+  } else {
+    const bool core = options.get_bool_or("use_mcore_models", false) && !to_legacy;
+    request.to = core ? ConvertTo::kCore : ConvertTo::kLegacy;
+  }
+  request.form.dialect = request.to == ConvertTo::kLegacy ? Dialect::kLegacy : Dialect::kCore;
+  if (options.get_string("transformer_impl") == "transformer_engine") {
+    if (request.to != ConvertTo::kCore)
+      throw UsageError("[--transformer-impl] transformer_engine is a form of Megatron-core only");
+    request.form.dialect = Dialect::kTransformerEngine;
+  }
+}
+
+void read_source(const Options& options, ConvertRequest& request) {
+  auto& source = request.source_options;
+  if (options.is_set("hf_config")) source.config_dir = options.get_string("hf_config");
+  source.iteration = options.get_string_or("iteration", "");
+  if (options.is_set("lora_r")) source.lora_rank = options.get_int("lora_r");
+  if (options.is_set("lora_alpha")) source.lora_alpha = options.get_float("lora_alpha");
+  request.with_optimizer = options.get_bool("with_optimizer");
+  const std::string type = options.get_string_or("load_model_type", "");
+  if (type == "hf") request.expected_source = Format::kHuggingFace;
+  if (type == "mg" || type == "optim") request.expected_source = Format::kMegatron;
+  request.with_optimizer |= type == "optim";
+  source.with_optimizer = request.with_optimizer;
+  request.expect_legacy = options.get_bool_or("load_from_legacy", false);
+  if (request.expect_legacy) request.expected_source = Format::kMegatron;
+}
+
+void read_split(const Options& options, ConvertRequest& request) {
+  auto& split = request.split;
+  split.tp = options.get_int("tp");
+  split.pp = options.get_int("pp");
+  split.ep = options.get_int("ep");
+  split.layer_list = integers(options, "num_layer_list");
+  split.noop_layers = integers(options, "noop_layers");
+  std::sort(split.noop_layers.begin(), split.noop_layers.end());
+  split.tp_extends_ep = options.get_bool_or("moe_tp_extend_ep", false);
+  split.vocab_divisor = options.get_int_or("make_vocab_size_divisible_by", 0);
+  split.layers_per_virtual_stage =
+      options.get_int_or("num_layers_per_virtual_pipeline_stage", 0);
+  request.virtual_stages = options.get_int_or("vpp", 0);
+  if (request.virtual_stages > 0 && split.layers_per_virtual_stage > 0)
+    throw UsageError("[--vpp] and --num-layers-per-virtual-pipeline-stage say the same: give one");
+  const bool is_split = split.tp > 1 || split.pp > 1 || split.ep > 1 || !split.layer_list.empty() ||
+                        !split.noop_layers.empty() || split.layers_per_virtual_stage > 0 ||
+                        request.virtual_stages > 0 || split.tp_extends_ep;
+  const bool whole = request.to == ConvertTo::kHf || request.to == ConvertTo::kGguf ||
+                     request.to == ConvertTo::kPeft;
+  if (is_split && whole) {
+    throw UsageError("[convert] this format is not cut over ranks: tp, pp and ep must be 1",
+                     {"a split belongs to --to mcore, legacy or native",
+                      "并行切分只适用于 --to mcore、legacy 或 native"});
+  }
+}
+
+void read_form(const Options& options, ConvertRequest& request) {
+  const bool grouped = options.get_bool_or("moe_grouped_gemm", false);
+  const std::string experts = options.get_string_or("experts", grouped ? "grouped" : "");
+  if (grouped && experts == "sequential")
+    throw UsageError("[--moe-grouped-gemm] contradicts --experts sequential");
+  if (experts == "grouped") request.form.experts = ExpertForm::kGrouped;
+  if (experts == "te_grouped") request.form.experts = ExpertForm::kTeGrouped;
+  if (options.is_set("target_iteration"))
+    request.target_iteration = options.get_string("target_iteration");
+  request.gguf_type = options.get_string("outtype");
+  request.max_shard_bytes = bytes_of(options.get_string("max_shard_size"));
+  if (options.has_value("dtype")) request.dtype = dtype_from_name(options.get_string("dtype"));
+  if (options.is_set("adapters")) request.adapters = options.get_string("adapters");
+  if (options.is_set("use_distributed_optimizer"))
+    request.distributed_optimizer = options.get_bool("use_distributed_optimizer");
+  if (options.is_set("target_data_parallel_size"))
+    request.data_parallel = options.get_int("target_data_parallel_size");
+  if (options.is_set("overlap_grad_reduce"))
+    request.overlap_grad_reduce = options.get_bool("overlap_grad_reduce");
+}
+
+void read_tokenizer(const Options& options, ConvertRequest& request) {
+  if (!options.is_set("tokenizer_model")) return;
+  const fs::path named = options.get_string("tokenizer_model");
+  if (!fs::exists(named)) {
+    throw UsageError(fmt::format("[{}] {}: no such file or directory",
+                                 options.given_as("tokenizer_model"), named.string()));
+  }
+  request.tokenizer = fs::is_directory(named) ? named : fs::absolute(named).parent_path();
+}
+
+/// Keys of MindSpeed-LLM's model_cfg.json and the families they are used for.
+const std::map<std::string, std::vector<std::string>>& families_by_key() {
+  static const std::map<std::string, std::vector<std::string>> table = {
+      {"llama2", {"llama", "qwen2", "mistral"}},
+      {"llama3", {"llama"}},
+      {"mistral", {"mistral"}},
+      {"baichuan", {"baichuan"}},
+      {"baichuan2", {"baichuan"}},
+      {"internlm2", {"internlm2"}},
+      {"mixtral", {"mixtral"}},
+      {"qwen2-moe", {"qwen2_moe"}},
+      {"qwen25", {"qwen2"}},
+      {"qwen3", {"qwen3"}},
+      {"qwen3-moe", {"qwen3_moe"}}};
+  return table;
+}
+
+void check_flag(const Options& options, const char* name, bool is_so, const char* what) {
+  if (!options.is_set(name) || options.get_bool(name) == is_so) return;
+  throw UsageError(fmt::format("[{}] was given as {}, but the model has {}{}",
+                               options.given_as(name), options.get_bool(name), is_so ? "" : "no ",
+                               what),
+                   {"leave the flag out: the files say it", "可省略该参数：文件中已有此信息"});
+}
+
+}  // namespace
+
+ConvertRequest read_convert_request(const Options& options) {
+  ConvertRequest request;
+  read_places(options, request);
+  read_source(options, request);
+  read_target(options, request);
+  read_split(options, request);
+  read_form(options, request);
+  read_tokenizer(options, request);
+  if (options.is_set("check")) request.check = options.get_bool("check");
+  request.overwrite = options.get_bool("overwrite");
+  request.num_threads = static_cast<size_t>(options.get_int_or("threads", 0));
+  return request;
+}
+
+void check_described(const Options& options, const ConvertRequest& request,
+                     const weights::CheckpointSource& source) {
+  if (request.expected_source && *request.expected_source != source.format) {
+    throw UsageError(fmt::format("[{}] says {}, but {} is: {}",
+                                 options.given_as(request.expect_legacy ? "load_from_legacy"
+                                                                        : "load_model_type"),
+                                 weights::format_name(*request.expected_source),
+                                 source.path.string(), source.description),
+                     {"leave the flag out: the files say it", "可省略该参数：文件中已有此信息"});
+  }
+  const bool is_legacy = source.megatron && source.megatron->form.dialect == Dialect::kLegacy;
+  if (request.expect_legacy && !is_legacy) {
+    throw UsageError(fmt::format("[--load-from-legacy] was given, but {} is: {}",
+                                 source.path.string(), source.description));
+  }
+  if (options.is_set("model_type_hf")) {
+    const std::string key = options.get_string("model_type_hf");
+    const auto known = families_by_key().find(key);
+    const bool fits = known != families_by_key().end() &&
+                      std::find(known->second.begin(), known->second.end(),
+                                source.config.family) != known->second.end();
+    if (!fits) {
+      throw UsageError(
+          fmt::format("[{}] {} was given, but config.json describes a model of family {}",
+                      options.given_as("model_type_hf"), key, source.config.family),
+          {"leave the flag out: the files say it", "可省略该参数：文件中已有此信息"});
+    }
+  }
+  check_flag(options, "add_qkv_bias", source.config.qkv_bias, "biases on q, k and v");
+  check_flag(options, "add_dense_bias", source.config.o_bias, "bias on the attention's output");
+  check_flag(options, "w_pack", source.config.qkv_layout == arch::QkvLayout::kThirds,
+             "packed q, k and v");
+  if (options.is_set("num_layers") && options.get_int("num_layers") != source.config.num_layers) {
+    throw UsageError(fmt::format("[{}] {} was given, but the model has {}",
+                                 options.given_as("num_layers"), options.get_int("num_layers"),
+                                 source.config.num_layers));
+  }
+}
+
+}  // namespace danlu::cli

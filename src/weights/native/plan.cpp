@@ -1,0 +1,177 @@
+// Which rank keeps which part of which tensor, and the index that says so.
+#include <fmt/format.h>
+
+#include <map>
+#include <unordered_map>
+
+#include "weights/layout_writer.h"
+#include "weights/megatron/pieces.h"
+#include "weights/native/native.h"
+#include "weights/safetensors_target.h"
+
+namespace danlu::weights::native {
+namespace {
+
+using arch::ParamSpec;
+using arch::Split;
+using megatron::RankCut;
+
+/// The part of a parameter that a tensor rank keeps; empty rows: nothing.
+Section part_of(const arch::ModelConfig& config, const ParamSpec& spec, size_t global,
+                const RankCut& cut, int64_t vocabulary_rows) {
+  const Rect matrix = matrix_of(spec.shape);
+  switch (spec.split) {
+    case Split::kReplicated:
+      break;
+    case Split::kColumns:
+      return megatron::column_block(global, matrix, cut);
+    case Split::kKvGroups:
+      if (spec.role == arch::Role::kQkv)
+        return megatron::qkv_rows(config, {global, 0, 0}, matrix.cols, cut);
+      return megatron::row_block(global, matrix, cut);
+    case Split::kRows: {
+      const bool is_vocabulary =
+          spec.role == arch::Role::kEmbedding || spec.role == arch::Role::kHead;
+      if (!is_vocabulary) return megatron::row_block(global, matrix, cut);
+      const int64_t first = std::min(cut.rank * vocabulary_rows, matrix.rows);
+      const int64_t rows = std::min(vocabulary_rows, matrix.rows - first);
+      return megatron::padded_rows(global, matrix, first, rows);
+    }
+  }
+  return megatron::row_block(global, matrix, {});
+}
+
+class Planner {
+ public:
+  Planner(const arch::ModelConfig& config, std::vector<TensorInfo> globals,
+          const megatron::Split& split)
+      : config_(config), split_(split) {
+    megatron::check_split(config, split);
+    target_.layout.globals = std::move(globals);
+    const megatron::Placement placement = megatron::place_layers(split, config.num_layers);
+    for (size_t stage = 0; stage < placement.size(); ++stage) {
+      for (const auto& chunk : placement[stage]) {
+        for (const int64_t layer : chunk) stage_of_[layer] = static_cast<int64_t>(stage);
+      }
+    }
+  }
+
+  Target plan(int64_t iteration, const OptimizerState* optimizer) {
+    add_parameters("weights/", "", target_.layout.globals);
+    if (optimizer && optimizer->tensors) add_states(*optimizer);
+    const auto by_file = tensors_by_file(target_.layout);
+    for (const auto& tensors : by_file) {
+      std::vector<TensorInfo> infos;
+      for (const size_t tensor : tensors) infos.push_back(target_.layout.tensors[tensor].info);
+      target_.plans.push_back(plan_safetensors_file(infos, {{"format", "pt"}}));
+    }
+    target_.texts.emplace_back(kIndexFile, index(iteration, optimizer).dump(1) + "\n");
+    target_.description = "native, " + megatron::describe(split_);
+    return std::move(target_);
+  }
+
+ private:
+  /// Parameters `prefix` + name, whose globals begin at `begin_`, cut and put into `folder`.
+  void add_parameters(const std::string& folder, const std::string& prefix,
+                      const std::vector<TensorInfo>& globals) {
+    std::unordered_map<std::string, size_t> by_name;
+    for (size_t i = 0; i < globals.size(); ++i) by_name.emplace(globals[i].name, i);
+    for (const ParamSpec& spec : arch::parameters_of(config_)) {
+      if (!spec.tied_to.empty()) continue;
+      const size_t global = begin_ + by_name.at(prefix + spec.name);
+      const TensorInfo& info = target_.layout.globals[global];
+      const bool deals_experts = spec.expert >= 0 && split_.tp_extends_ep;
+      const int64_t parts = spec.split == Split::kReplicated || deals_experts ? 1 : split_.tp;
+      for (int64_t part = 0; part < parts; ++part) {
+        Section section = part_of(config_, spec, global, {parts, part},
+                                  (info.shape.front() + parts - 1) / parts);
+        if (section.rows == 0) continue;
+        StoredTensor stored;
+        stored.file = file_for(folder, spec, part);
+        stored.info = info;
+        stored.info.shape = info.shape;
+        if (!stored.info.shape.empty()) stored.info.shape.front() = section.rows;
+        if (stored.info.shape.size() == 2) stored.info.shape.back() = section.cols;
+        stored.sections.push_back(std::move(section));
+        target_.layout.tensors.push_back(std::move(stored));
+      }
+    }
+  }
+
+  void add_states(const OptimizerState& optimizer) {
+    for (const char* prefix : kStatePrefixes) {
+      if (!optimizer.has_master && std::string_view(prefix) == "master.") continue;
+      std::vector<TensorInfo> states;
+      for (const ParamSpec& spec : arch::parameters_of(config_)) {
+        if (spec.tied_to.empty()) states.push_back({prefix + spec.name, DType::kF32, spec.shape});
+      }
+      begin_ = target_.layout.globals.size();
+      target_.layout.globals.insert(target_.layout.globals.end(), states.begin(), states.end());
+      add_parameters("optim/", prefix, states);
+    }
+  }
+
+  size_t file_for(const std::string& folder, const ParamSpec& spec, int64_t part) {
+    int64_t stage = 0, tp = part, ep = 0;
+    if (spec.layer >= 0) stage = stage_of_.at(spec.layer);
+    if (spec.role == arch::Role::kFinalNorm || spec.role == arch::Role::kHead)
+      stage = split_.pp - 1;
+    if (spec.expert >= 0) {
+      const int64_t owners = split_.tp_extends_ep ? split_.tp * split_.ep : split_.ep;
+      const int64_t owner = spec.expert / (config_.experts.count / owners);
+      ep = split_.tp_extends_ep ? owner / split_.tp : owner;
+      if (split_.tp_extends_ep) tp = owner % split_.tp;
+    }
+    const std::string name =
+        folder + megatron::rank_directory(split_, tp, stage, ep) + ".safetensors";
+    const auto [at, is_new] = files_.emplace(name, target_.layout.files.size());
+    if (is_new) target_.layout.files.push_back(name);
+    return at->second;
+  }
+
+  Json index(int64_t iteration, const OptimizerState* optimizer) const {
+    Json index = {{"format", "danlu-native"},
+                  {"version", kVersion},
+                  {"split", megatron::describe(split_)},
+                  {"iteration", iteration},
+                  {"files", target_.layout.files}};
+    if (optimizer && optimizer->tensors) {
+      const OptimizerSettings& settings = optimizer->settings;
+      index["optimizer"] = {{"groups", settings.groups},
+                            {"scheduler", settings.scheduler},
+                            {"grad_scaler", settings.grad_scaler},
+                            {"iteration", settings.iteration},
+                            {"consumed_train_samples", settings.consumed_train_samples}};
+    }
+    // In files a part has its tensor's name, so each stands once in a file.
+    Json tensors = Json::object();
+    for (const TensorInfo& info : target_.layout.globals)
+      tensors[info.name] = {{"shape", info.shape}, {"pieces", Json::array()}};
+    for (const StoredTensor& stored : target_.layout.tensors) {
+      for (const Piece& piece : stored.sections.front().pieces) {
+        const Rect& of = piece.of;
+        tensors[target_.layout.globals[piece.global].name]["pieces"].push_back(
+            {stored.file, of.row, of.rows, of.col, of.cols, piece.row});
+      }
+    }
+    index["tensors"] = std::move(tensors);
+    return index;
+  }
+
+  const arch::ModelConfig& config_;
+  const megatron::Split& split_;
+  std::unordered_map<int64_t, int64_t> stage_of_;
+  std::map<std::string, size_t> files_;
+  size_t begin_ = 0;
+  Target target_;
+};
+
+}  // namespace
+
+Target plan_checkpoint(const arch::ModelConfig& config, std::vector<TensorInfo> globals,
+                       const megatron::Split& split, int64_t iteration,
+                       const OptimizerState* optimizer) {
+  return Planner(config, std::move(globals), split).plan(iteration, optimizer);
+}
+
+}  // namespace danlu::weights::native
