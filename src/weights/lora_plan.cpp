@@ -102,6 +102,7 @@ class Planner {
 
   [[noreturn]] void refuse_module(const std::string& tensor, const std::string& module) const {
     std::vector<std::string> known;
+    known.reserve(weights_.size());
     for (const auto& [name, spec] : weights_) known.push_back(name);
     const auto nearest = nearest_name(module, known);
     refuse(tensor,

@@ -40,6 +40,7 @@ class MergedSource final : public SourceBase<Origin> {
       all[tensor.name] = {info, origin};
     }
     std::vector<std::pair<TensorInfo, Origin>> tensors;
+    tensors.reserve(all.size());
     for (auto& [name, tensor] : all) tensors.push_back(std::move(tensor));
     set_tensors(std::move(tensors));
     metadata_ = base_->metadata();

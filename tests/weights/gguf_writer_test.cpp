@@ -37,7 +37,7 @@ TEST(GgufWriter, ASmallFileByteForByte) {
                                "\3\0\0\0\0\0\0\0"s + "\2\0\0\0\0\0\0\0"s +  // the last one first
                                "\1\0\0\0"s + "\0\0\0\0\0\0\0\0"s;           // F16 at 0
   EXPECT_EQ(plan.known[0].bytes, expected);
-  EXPECT_EQ(expected.size(), 78u);
+  EXPECT_EQ(expected.size(), 82u);
   EXPECT_THAT(plan.tensor_offsets, ElementsAre(96));  // the next multiple of 32
   EXPECT_EQ(plan.size_bytes, 96u + 32);               // 12 bytes, padded
   EXPECT_FALSE(plan.seal);

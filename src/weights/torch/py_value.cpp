@@ -61,6 +61,42 @@ const char* kind_name(PyKind kind) {
 
 }  // namespace
 
+PyValue::PyValue() = default;
+PyValue::PyValue(const PyValue&) = default;
+PyValue::PyValue(PyValue&&) noexcept = default;
+PyValue& PyValue::operator=(const PyValue&) = default;
+PyValue& PyValue::operator=(PyValue&&) noexcept = default;
+PyValue::~PyValue() = default;
+PyValue::PyValue(PyKind kind, Data data) : kind_(kind), data_(std::move(data)) {}
+
+// --- making --------------------------------------------------------------------------------------
+
+PyValue PyValue::none() { return {}; }
+PyValue PyValue::boolean(bool truth) { return {PyKind::kBool, truth}; }
+PyValue PyValue::integer(int64_t number) { return {PyKind::kInt, number}; }
+PyValue PyValue::real(double number) { return {PyKind::kFloat, number}; }
+PyValue PyValue::string(std::string text) { return {PyKind::kString, std::move(text)}; }
+PyValue PyValue::bytes(std::string content) { return {PyKind::kBytes, std::move(content)}; }
+PyValue PyValue::tuple() { return tuple(Items()); }
+PyValue PyValue::tuple(Items items) { return {PyKind::kTuple, std::move(items)}; }
+PyValue PyValue::list() { return list(Items()); }
+PyValue PyValue::list(Items items) { return {PyKind::kList, std::move(items)}; }
+PyValue PyValue::set() { return set(Items()); }
+PyValue PyValue::set(Items items) { return {PyKind::kSet, std::move(items)}; }
+PyValue PyValue::frozen_set() { return frozen_set(Items()); }
+PyValue PyValue::frozen_set(Items items) { return {PyKind::kFrozenSet, std::move(items)}; }
+PyValue PyValue::dict() { return dict(Entries()); }
+PyValue PyValue::dict(Entries entries) { return {PyKind::kDict, std::move(entries)}; }
+PyValue PyValue::ordered_dict() { return ordered_dict(Entries()); }
+PyValue PyValue::ordered_dict(Entries entries) {
+  return {PyKind::kOrderedDict, std::move(entries)};
+}
+PyValue PyValue::name_space() { return name_space(Entries()); }
+PyValue PyValue::name_space(Entries entries) { return {PyKind::kNamespace, std::move(entries)}; }
+PyValue PyValue::dtype(DType dtype) { return {PyKind::kDType, dtype}; }
+PyValue PyValue::tensor(size_t index) { return {PyKind::kTensor, static_cast<int64_t>(index)}; }
+PyValue PyValue::omitted(std::string what) { return {PyKind::kOmitted, std::move(what)}; }
+
 PyValue PyValue::big_integer(std::string digits) {
   // Bytes that only repeat the sign say nothing.
   while (digits.size() > 1) {
@@ -74,12 +110,6 @@ PyValue PyValue::big_integer(std::string digits) {
   for (size_t i = digits.size(); i-- > 0;) value = value << 8 | static_cast<uint8_t>(digits[i]);
   return integer(static_cast<int64_t>(value));
 }
-
-PyValue PyValue::dict(Entries entries) { return {PyKind::kDict, std::move(entries)}; }
-PyValue PyValue::ordered_dict(Entries entries) {
-  return {PyKind::kOrderedDict, std::move(entries)};
-}
-PyValue PyValue::name_space(Entries entries) { return {PyKind::kNamespace, std::move(entries)}; }
 
 PyValue PyValue::size(const std::vector<int64_t>& shape) {
   Items items;
@@ -99,6 +129,9 @@ PyValue PyValue::object(PyObject object) {
 PyValue PyValue::enum_member(std::string module, std::string name, PyValue value) {
   return object({std::move(module), std::move(name), {std::move(value)}});
 }
+
+bool PyValue::has_entries() const { return std::holds_alternative<Entries>(data_); }
+bool PyValue::has_items() const { return std::holds_alternative<Items>(data_); }
 
 // --- reading -------------------------------------------------------------------------------------
 

@@ -46,38 +46,51 @@ class PyValue {
   using Items = std::vector<PyValue>;
   using Entries = std::vector<PyItem>;
 
-  PyValue() = default;  ///< None
-  static PyValue none() { return {}; }
-  static PyValue boolean(bool truth) { return {PyKind::kBool, truth}; }
-  static PyValue integer(int64_t number) { return {PyKind::kInt, number}; }
+  PyValue();  ///< None
+  PyValue(const PyValue&);
+  PyValue(PyValue&&) noexcept;
+  PyValue& operator=(const PyValue&);
+  PyValue& operator=(PyValue&&) noexcept;
+  ~PyValue();
+
+  static PyValue none();
+  static PyValue boolean(bool truth);
+  static PyValue integer(int64_t number);
   /// Little-endian two's complement of any length; becomes kInt where it fits.
   static PyValue big_integer(std::string digits);
-  static PyValue real(double number) { return {PyKind::kFloat, number}; }
-  static PyValue string(std::string text) { return {PyKind::kString, std::move(text)}; }
-  static PyValue bytes(std::string content) { return {PyKind::kBytes, std::move(content)}; }
-  static PyValue tuple(Items items = {}) { return {PyKind::kTuple, std::move(items)}; }
-  static PyValue list(Items items = {}) { return {PyKind::kList, std::move(items)}; }
-  static PyValue set(Items items = {}) { return {PyKind::kSet, std::move(items)}; }
-  static PyValue frozen_set(Items items = {}) { return {PyKind::kFrozenSet, std::move(items)}; }
-  static PyValue dict(Entries entries = {});
-  static PyValue ordered_dict(Entries entries = {});
-  static PyValue name_space(Entries entries = {});
-  static PyValue dtype(DType dtype) { return {PyKind::kDType, dtype}; }
+  static PyValue real(double number);
+  static PyValue string(std::string text);
+  static PyValue bytes(std::string content);
+  static PyValue tuple();
+  static PyValue tuple(Items items);
+  static PyValue list();
+  static PyValue list(Items items);
+  static PyValue set();
+  static PyValue set(Items items);
+  static PyValue frozen_set();
+  static PyValue frozen_set(Items items);
+  static PyValue dict();
+  static PyValue dict(Entries entries);
+  static PyValue ordered_dict();
+  static PyValue ordered_dict(Entries entries);
+  static PyValue name_space();
+  static PyValue name_space(Entries entries);
+  static PyValue dtype(DType dtype);
   static PyValue size(const std::vector<int64_t>& shape);
   static PyValue global(std::string module, std::string name);
   static PyValue object(PyObject object);
   /// Member of an Enum class, as Python writes it: the class called with the member's value.
   static PyValue enum_member(std::string module, std::string name, PyValue value);
-  static PyValue tensor(size_t index) { return {PyKind::kTensor, static_cast<int64_t>(index)}; }
-  static PyValue omitted(std::string what) { return {PyKind::kOmitted, std::move(what)}; }
+  static PyValue tensor(size_t index);
+  static PyValue omitted(std::string what);
 
   PyKind kind() const { return kind_; }
   bool is(PyKind kind) const { return kind_ == kind; }
   bool is_none() const { return kind_ == PyKind::kNone; }
   /// dict, OrderedDict, or Namespace.
-  bool has_entries() const { return std::holds_alternative<Entries>(data_); }
+  bool has_entries() const;
   /// list, tuple, set, frozenset or torch.Size.
-  bool has_items() const { return std::holds_alternative<Items>(data_); }
+  bool has_items() const;
 
   // Reading. `what` begins the message, e.g. "model.pt: iteration". Errors: ModelError
   // "<what> must be a whole number, got the string "x"".
@@ -125,7 +138,7 @@ class PyValue {
  private:
   using Data = std::variant<std::monostate, bool, int64_t, double, DType, std::string, Items,
                             Entries, std::shared_ptr<const PyObject>>;
-  PyValue(PyKind kind, Data data) : kind_(kind), data_(std::move(data)) {}
+  PyValue(PyKind kind, Data data);
   [[noreturn]] void wrong(std::string_view what, std::string_view wanted) const;
 
   PyKind kind_ = PyKind::kNone;

@@ -1,0 +1,212 @@
+// A conversion is whole or not there, goes on where it was killed, and never touches its source.
+#include "weights/conversion.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "base/error.h"
+#include "base/file_lock.h"
+#include "base/interrupt.h"
+#include "support/file_size_limit.h"
+#include "support/throws.h"
+#include "weights/bytes.h"
+#include "weights/random_models.h"
+#include "weights/safetensors_target.h"
+
+namespace danlu::weights {
+namespace {
+
+using test::MemorySource;
+using testing::HasSubstr;
+
+/// Passes reads on and calls `on_read` before each.
+class Watched final : public TensorSource {
+ public:
+  Watched(std::shared_ptr<const TensorSource> inner, std::function<void(const std::string&)> on_read)
+      : inner_(std::move(inner)), on_read_(std::move(on_read)) {}
+  const std::vector<TensorInfo>& tensors() const override { return inner_->tensors(); }
+  void read(const std::string& name, std::span<std::byte> out) const override {
+    on_read_(name);
+    inner_->read(name, out);
+  }
+  void read_range(const std::string& name, int64_t begin, int64_t end,
+                  std::span<std::byte> out) const override {
+    on_read_(name);
+    inner_->read_range(name, begin, end, out);
+  }
+  std::span<const std::byte> mapped(const std::string&) const override { return {}; }
+  std::filesystem::path file_of(const std::string& name) const override {
+    return inner_->file_of(name);
+  }
+  const Json& metadata() const override { return inner_->metadata(); }
+
+ private:
+  std::shared_ptr<const TensorSource> inner_;
+  std::function<void(const std::string&)> on_read_;
+};
+
+class ConversionTest : public testing::Test {
+ protected:
+  ConversionTest() {
+    std::vector<TensorInfo> infos;
+    for (int i = 0; i < 6; ++i) infos.push_back({"t" + std::to_string(i), DType::kF32, {32, 64}});
+    source_ = random_.source(infos);
+    std::filesystem::create_directory(directory_ / "source");
+    write_file_atomic(directory_ / "source/model.bin", "stands for the weights");
+  }
+
+  /// Six files of one tensor each, written in order by one thread.
+  Conversion conversion() {
+    Conversion conversion;
+    conversion.source = source_;
+    conversion.target = plan_hf_directory(source_->tensors(), 8192);
+    conversion.output = directory_ / "out";
+    conversion.source_files = {directory_ / "source/model.bin"};
+    conversion.reopen = [](const fs::path& path) { return open_weights(path); };
+    conversion.num_threads = 1;
+    return conversion;
+  }
+  void expect_whole(const fs::path& output) {
+    const auto result = open_weights(output);
+    ASSERT_EQ(result->tensors().size(), 6u);
+    for (const TensorInfo& info : source_->tensors())
+      EXPECT_EQ(test::read_tensor(*result, info.name), test::read_tensor(*source_, info.name));
+    EXPECT_FALSE(fs::exists(staging_of(output)));
+    EXPECT_FALSE(fs::exists(staging_of(output).string() + ".lock"));
+    EXPECT_FALSE(fs::exists(output / "conversion.json"));
+  }
+
+  test::RandomModels random_{7};
+  test::TemporaryDirectory directory_;
+  std::shared_ptr<const TensorSource> source_;
+};
+
+TEST_F(ConversionTest, WritesAndChecksEveryTensor) {
+  const ConversionReport report = convert(conversion());
+  EXPECT_EQ(report.digests.size(), 6u);
+  EXPECT_EQ(report.reused_bytes, 0u);
+  expect_whole(directory_ / "out");
+}
+
+TEST_F(ConversionTest, KilledItLeavesNothingUnderTheNameAndGoesOnWhereItWas) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Conversion killed = conversion();
+    killed.source = std::make_shared<Watched>(source_, [](const std::string& name) {
+      if (name == "t3") ::kill(::getpid(), SIGKILL);
+    });
+    try {
+      convert(killed);
+    } catch (...) {
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_FALSE(fs::exists(directory_ / "out"));
+
+  std::vector<std::string> read;
+  Conversion again = conversion();
+  again.source = std::make_shared<Watched>(
+      source_, [&](const std::string& name) { read.push_back(name); });
+  again.reopen = {};
+  const ConversionReport report = convert(again);
+  EXPECT_GT(report.reused_bytes, 3u * 8192);
+  EXPECT_THAT(read, testing::Not(testing::Contains("t2"))) << "finished files are not made again";
+  EXPECT_THAT(read, testing::Contains("t3"));
+  expect_whole(directory_ / "out");
+}
+
+TEST_F(ConversionTest, FilesOfAnotherConversionAreNotTakenUp) {
+  const fs::path staging = staging_of(directory_ / "out");
+  fs::create_directories(staging);
+  write_file_atomic(staging / "model-00001-of-00006.safetensors", "of something else");
+  write_file_atomic(staging / "conversion.json", "{}");
+  EXPECT_EQ(convert(conversion()).reused_bytes, 0u);
+  expect_whole(directory_ / "out");
+}
+
+TEST_F(ConversionTest, AChangedSourceStartsOver) {
+  Conversion first = conversion();
+  first.source = std::make_shared<Watched>(source_, [](const std::string& name) {
+    if (name == "t3") throw_interrupted(SIGINT, "stopped");
+  });
+  EXPECT_THROW(convert(first), InterruptedError);
+  EXPECT_TRUE(fs::exists(staging_of(directory_ / "out")));
+  write_file_atomic(directory_ / "source/model.bin", "other weights");
+  EXPECT_EQ(convert(conversion()).reused_bytes, 0u);
+  expect_whole(directory_ / "out");
+}
+
+TEST_F(ConversionTest, ASourceThatChangesMeanwhileIsNoticed) {
+  Conversion changing = conversion();
+  changing.source = std::make_shared<Watched>(source_, [&](const std::string& name) {
+    if (name == "t5") write_file_atomic(directory_ / "source/model.bin", "rewritten");
+  });
+  EXPECT_THAT(test::error_of<IoError>([&] { convert(changing); }), HasSubstr("source changed"));
+  EXPECT_FALSE(fs::exists(directory_ / "out"));
+  EXPECT_FALSE(fs::exists(staging_of(directory_ / "out")));
+}
+
+TEST_F(ConversionTest, AnExistingOutputIsReplacedOnlyWhenAskedFor) {
+  fs::create_directory(directory_ / "out");
+  write_file_atomic(directory_ / "out/mine.txt", "mine");
+  EXPECT_THAT(test::error_of<UsageError>([&] { convert(conversion()); }),
+              HasSubstr("exists and is not empty"));
+  EXPECT_EQ(read_file(directory_ / "out/mine.txt"), "mine");
+  Conversion replacing = conversion();
+  replacing.overwrite = true;
+  convert(replacing);
+  expect_whole(directory_ / "out");
+  EXPECT_FALSE(fs::exists(directory_ / "out/mine.txt"));
+}
+
+TEST_F(ConversionTest, TheSourceIsNeverTheOutput) {
+  for (const char* output : {"source", "source/", "source/../source", "."}) {
+    Conversion onto = conversion();
+    onto.output = directory_ / output;
+    onto.overwrite = true;
+    EXPECT_THAT(test::error_of<UsageError>([&] { convert(onto); }), HasSubstr("holds the source"))
+        << output;
+  }
+  EXPECT_EQ(read_file(directory_ / "source/model.bin"), "stands for the weights");
+}
+
+TEST_F(ConversionTest, ACopyThatReadsBackDifferentlyIsRefusedAndRemoved) {
+  Conversion wrong = conversion();
+  wrong.reopen = [&](const fs::path&) { return random_.source(source_->tensors()); };
+  EXPECT_THAT(test::error_of<IoError>([&] { convert(wrong); }),
+              testing::AllOf(HasSubstr("not what was converted"), HasSubstr("t0")));
+  EXPECT_FALSE(fs::exists(directory_ / "out"));
+  EXPECT_FALSE(fs::exists(staging_of(directory_ / "out")));
+}
+
+TEST_F(ConversionTest, AFullDiskIsAnErrorThatKeepsFinishedFiles) {
+  const int code = test::with_file_size_limit(4096, [&] {
+    try {
+      convert(conversion());
+    } catch (const IoError&) {
+      return 8;
+    }
+    return 0;
+  });
+  EXPECT_EQ(code, 8);
+  EXPECT_FALSE(fs::exists(directory_ / "out"));
+  convert(conversion());
+  expect_whole(directory_ / "out");
+}
+
+TEST_F(ConversionTest, TwoAtOnceAreRefused) {
+  const auto lock = FileLock::try_take(staging_of(directory_ / "out").string() + ".lock");
+  ASSERT_TRUE(lock);
+  EXPECT_THAT(test::error_of<IoError>([&] { convert(conversion()); }),
+              HasSubstr("is converting to it"));
+}
+
+}  // namespace
+}  // namespace danlu::weights

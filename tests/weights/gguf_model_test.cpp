@@ -1,0 +1,297 @@
+// Models as GGUF: the tensors and keys that llama.cpp's own converter writes, and refusals.
+#include "weights/gguf/gguf_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "support/plain_gguf.h"
+#include "support/shared_data.h"
+#include "support/throws.h"
+#include "support/tiny_model.h"
+#include "weights/gguf/gguf_architecture.h"
+#include "weights/gguf/gguf_reader.h"
+#include "weights/layout_writer.h"
+
+namespace danlu::weights::gguf {
+namespace {
+
+using test::error_of;
+using test::tiny_config;
+using ::testing::ElementsAre;
+using ::testing::FloatNear;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+arch::ModelConfig parse(const Json& json) {
+  arch::ModelConfig config = arch::family_of(json).parse(json);
+  config.validate();
+  return config;
+}
+
+/// A directory with a random model and the GGUF file made of it.
+struct Exported {
+  test::TemporaryDirectory directory;
+  arch::ModelConfig config;
+  std::shared_ptr<const TensorSource> source, gguf;
+  ModelPlan plan;
+
+  explicit Exported(const Json& json, TensorType type = TensorType::kF32) {
+    config = test::write_tiny_model(directory / "hf", json);
+    source = open_weights(directory / "hf");
+    write(type);
+  }
+  Exported(const std::filesystem::path& model, TensorType type) {
+    config = arch::load_model_config(model);
+    source = open_weights(model);
+    write(type);
+  }
+  std::filesystem::path file() const { return directory / "model.gguf"; }
+  std::vector<float> numbers_of(const std::string& name) const { return read(*gguf, name); }
+  static std::vector<float> read(const TensorSource& from, const std::string& name) {
+    std::vector<float> numbers(static_cast<size_t>(from.find(name)->num_elements()));
+    from.read(name, std::as_writable_bytes(std::span(numbers)));
+    return numbers;
+  }
+  /// Row `row` of a matrix of the model.
+  std::vector<float> row(const std::string& name, int64_t row) const {
+    const int64_t cols = matrix_of(source->find(name)->shape).cols;
+    std::vector<float> numbers(static_cast<size_t>(cols));
+    source->read_range(name, row * cols, (row + 1) * cols,
+                       std::as_writable_bytes(std::span(numbers)));
+    return numbers;
+  }
+  std::vector<float> gguf_row(const std::string& name, int64_t row) const {
+    const int64_t cols = gguf->find(name)->shape.back();
+    std::vector<float> numbers(static_cast<size_t>(cols));
+    gguf->read_range(name, row * cols, (row + 1) * cols,
+                     std::as_writable_bytes(std::span(numbers)));
+    return numbers;
+  }
+
+ private:
+  void write(TensorType type) {
+    plan = plan_model(config, source->tensors(), {.type = type, .model_name = "tiny"});
+    check_layout(plan.layout);
+    write_layout(*source, plan.layout, {plan_file(plan.metadata, plan.tensors, plan.constants)},
+                 directory.path());
+    gguf = gguf::open(file());
+  }
+};
+
+template <typename T>
+T key(const ModelPlan& plan, const std::string& name) {
+  const Value* value = find(plan.metadata, name);
+  if (!value) throw std::runtime_error("no key " + name);
+  return std::get<T>(*value);
+}
+
+TEST(GgufModel, HasTheTensorsOfLlamaCppsOwnConversionBitForBit) {
+  DANLU_REQUIRES_SHARED();
+  const auto stories = test::shared_dir() / "data" / "models" / "stories260K";
+  const Exported ours(stories / "hf", TensorType::kF32);
+  const test::PlainGguf written(ours.file()), theirs(stories / "stories260K.gguf");
+  // Theirs repeats the tied embedding as output.weight.
+  EXPECT_EQ(written.tensors.size() + 1, theirs.tensors.size());
+  for (const auto& [name, tensor] : written.tensors) {
+    ASSERT_TRUE(theirs.tensors.contains(name)) << name;
+    EXPECT_EQ(tensor.shape, theirs.tensors.at(name).shape) << name;
+    size_t count = 1;
+    for (const int64_t size : tensor.shape) count *= static_cast<size_t>(size);
+    EXPECT_EQ(written.floats(name, count), theirs.floats(name, count)) << name;
+  }
+  for (const char* name :
+       {"llama.block_count", "llama.embedding_length", "llama.feed_forward_length",
+        "llama.attention.head_count", "llama.attention.head_count_kv",
+        "llama.attention.layer_norm_rms_epsilon", "llama.rope.dimension_count"})
+    EXPECT_EQ(written.numbers.at(name), theirs.numbers.at(name)) << name;
+  EXPECT_EQ(written.texts.at("general.architecture"), "llama");
+  EXPECT_EQ(written.numbers.at("general.file_type"), 0);
+  EXPECT_EQ(written.numbers.at("llama.context_length"), 512);
+}
+
+TEST(GgufModel, QwenKeepsItsRowsAndBiases) {
+  Json json = tiny_config("qwen2");
+  json["tie_word_embeddings"] = true;
+  const Exported qwen(json);
+  EXPECT_EQ(qwen.gguf->find("output.weight"), nullptr);
+  for (const char* part : {"q", "k", "v"}) {
+    const std::string ours = std::string("blk.1.attn_") + part,
+                      hf = std::string("model.layers.1.self_attn.") + part + "_proj";
+    EXPECT_EQ(qwen.numbers_of(ours + ".weight"), Exported::read(*qwen.source, hf + ".weight"));
+    EXPECT_EQ(qwen.numbers_of(ours + ".bias"), Exported::read(*qwen.source, hf + ".bias"));
+  }
+  EXPECT_EQ(qwen.numbers_of("blk.0.ffn_down.weight"),
+            Exported::read(*qwen.source, "model.layers.0.mlp.down_proj.weight"));
+  EXPECT_EQ(key<std::string>(qwen.plan, "general.architecture"), "qwen2");
+  EXPECT_EQ(key<float>(qwen.plan, "qwen2.rope.freq_base"), 10000.0f);
+}
+
+TEST(GgufModel, RowsOfFusedAndTurnedMatrices) {
+  // InternLM2: 4 query heads of 8 in 2 groups; wqkv has per group 2 query heads, a key, a value.
+  // llama.cpp's row 2j of a head is Hugging Face's row j, its row 2j + 1 is row j + 4.
+  const Exported intern(tiny_config("internlm2"));
+  const std::string fused = "model.layers.0.attention.wqkv.weight";
+  EXPECT_EQ(intern.gguf_row("blk.0.attn_q.weight", 0), intern.row(fused, 0));
+  EXPECT_EQ(intern.gguf_row("blk.0.attn_q.weight", 1), intern.row(fused, 4));
+  EXPECT_EQ(intern.gguf_row("blk.0.attn_q.weight", 2), intern.row(fused, 1));
+  EXPECT_EQ(intern.gguf_row("blk.0.attn_q.weight", 7), intern.row(fused, 7));
+  // Head 2 is the first of group 1, which begins at row 32.
+  EXPECT_EQ(intern.gguf_row("blk.0.attn_q.weight", 17), intern.row(fused, 32 + 4));
+  EXPECT_EQ(intern.gguf_row("blk.0.attn_k.weight", 1), intern.row(fused, 16 + 4));
+  EXPECT_EQ(intern.gguf_row("blk.0.attn_k.weight", 8), intern.row(fused, 32 + 16));
+  EXPECT_EQ(intern.gguf_row("blk.0.attn_v.weight", 1), intern.row(fused, 24 + 1));
+  EXPECT_EQ(intern.gguf_row("blk.0.attn_v.weight", 9), intern.row(fused, 32 + 24 + 1));
+}
+
+TEST(GgufModel, BaichuanOneIsThirds) {
+  Json json = tiny_config("baichuan");
+  json.update({{"vocab_size", 64000}, {"num_hidden_layers", 32}});
+  const Exported rotary(json);
+  const std::string fused = "model.layers.3.self_attn.W_pack.weight";
+  EXPECT_EQ(rotary.gguf_row("blk.3.attn_q.weight", 9), rotary.row(fused, 8 + 4));
+  EXPECT_EQ(rotary.gguf_row("blk.3.attn_k.weight", 9), rotary.row(fused, 32 + 8 + 4));
+  EXPECT_EQ(rotary.gguf_row("blk.3.attn_v.weight", 9), rotary.row(fused, 64 + 9));
+  // Without rotary embedding nothing is turned.
+  json["num_hidden_layers"] = 40;
+  json["model_max_length"] = 64;
+  json.erase("max_position_embeddings");
+  const Exported alibi(json);
+  EXPECT_EQ(alibi.gguf_row("blk.3.attn_k.weight", 9), alibi.row(fused, 32 + 9));
+}
+
+TEST(GgufModel, ExpertsAreStackedAndTheirRouterStaysF32) {
+  const Exported model(tiny_config("qwen2_moe"), TensorType::kF16);
+  const TensorInfo* gates = model.gguf->find("blk.1.ffn_gate_exps.weight");
+  EXPECT_THAT(gates->shape, ElementsAre(4, 24, 32));
+  EXPECT_EQ(gates->dtype, DType::kF16);
+  std::vector<uint16_t> halves(24 * 32);
+  model.gguf->read_range("blk.1.ffn_gate_exps.weight", 2 * 24 * 32, 3 * 24 * 32,
+                         std::as_writable_bytes(std::span(halves)));
+  const auto numbers =
+      Exported::read(*model.source, "model.layers.1.mlp.experts.2.gate_proj.weight");
+  for (size_t i = 0; i < halves.size(); ++i) EXPECT_EQ(halves[i], float_to_f16(numbers[i]));
+  EXPECT_THAT(model.gguf->find("blk.1.ffn_down_exps.weight")->shape, ElementsAre(4, 32, 24));
+  EXPECT_EQ(model.gguf->find("blk.1.ffn_gate_inp.weight")->dtype, DType::kF32);
+  EXPECT_THAT(model.gguf->find("blk.1.ffn_gate_inp_shexp.weight")->shape, ElementsAre(32));
+  EXPECT_THAT(model.gguf->find("blk.1.ffn_up_shexp.weight")->shape, ElementsAre(40, 32));
+  EXPECT_EQ(key<std::string>(model.plan, "general.architecture"), "qwen2moe");
+  EXPECT_EQ(key<uint32_t>(model.plan, "qwen2moe.expert_count"), 4u);
+  EXPECT_EQ(key<uint32_t>(model.plan, "qwen2moe.expert_used_count"), 2u);
+  EXPECT_EQ(key<uint32_t>(model.plan, "qwen2moe.expert_feed_forward_length"), 24u);
+  EXPECT_EQ(key<uint32_t>(model.plan, "qwen2moe.expert_shared_feed_forward_length"), 40u);
+}
+
+TEST(GgufModel, MixtralIsALlamaWithExperts) {
+  const Exported model(tiny_config("mixtral"));
+  EXPECT_EQ(key<std::string>(model.plan, "general.architecture"), "llama");
+  EXPECT_EQ(key<uint32_t>(model.plan, "llama.expert_count"), 4u);
+  EXPECT_EQ(find(model.plan.metadata, "llama.expert_feed_forward_length"), nullptr);
+  const auto ups = model.numbers_of("blk.0.ffn_up_exps.weight");
+  const auto w3 =
+      Exported::read(*model.source, "model.layers.0.block_sparse_moe.experts.3.w3.weight");
+  EXPECT_TRUE(std::equal(w3.begin(), w3.end(), ups.begin() + 3 * 56 * 32));
+}
+
+TEST(GgufModel, AHeadThatIsTiedIsRepeatedWhereLlamaCppAsksForIt) {
+  Json json = tiny_config("internlm2");
+  json["tie_word_embeddings"] = true;
+  const Exported model(json);
+  EXPECT_EQ(model.numbers_of("output.weight"), model.numbers_of("token_embd.weight"));
+}
+
+TEST(GgufModel, TypesOfVectorsMatricesAndNarrowRows) {
+  // Rows of 56 do not fill blocks of 32: the two down_proj become F16.
+  const Exported model(tiny_config("llama"), TensorType::kQ8_0);
+  const test::PlainGguf plain(model.file());
+  EXPECT_EQ(plain.tensors.at("token_embd.weight").type, 8u);
+  EXPECT_EQ(plain.tensors.at("blk.0.attn_q.weight").type, 8u);
+  EXPECT_EQ(plain.tensors.at("blk.0.ffn_down.weight").type, 1u);
+  EXPECT_EQ(plain.tensors.at("blk.0.attn_norm.weight").type, 0u);
+  EXPECT_EQ(plain.numbers.at("general.file_type"), 7);
+  EXPECT_THAT(model.plan.notes, ElementsAre(HasSubstr("2 tensors have rows that are no multiple of "
+                                                      "32: stored as F16 instead of Q8_0")));
+  // Half a step of the scale, which is a 127th of the block's largest magnitude; F16 scales add
+  // 2^-11 of it.
+  const auto exact = Exported::read(*model.source, "model.layers.0.mlp.up_proj.weight");
+  const auto stored = model.numbers_of("blk.0.ffn_up.weight");
+  for (size_t block = 0; block < exact.size(); block += 32) {
+    float largest = 0;
+    for (size_t i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(exact[block + i]));
+    for (size_t i = block; i < block + 32; ++i)
+      ASSERT_THAT(stored[i], FloatNear(exact[i], largest * (0.5f / 127 + 0x1p-11f)));
+  }
+}
+
+TEST(GgufModel, RopeScalingKeysAndTheFactorsOfLlama3) {
+  Json json = tiny_config("llama");
+  json["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  std::vector<std::string> notes;
+  const auto keys = [&] {
+    ModelPlan plan;
+    plan.metadata = model_metadata(parse(json), TensorType::kF32, "", notes);
+    return plan;
+  };
+  EXPECT_EQ(key<std::string>(keys(), "llama.rope.scaling.type"), "linear");
+  EXPECT_EQ(key<float>(keys(), "llama.rope.scaling.factor"), 2.0f);
+  json["rope_scaling"] = {
+      {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
+  EXPECT_EQ(key<std::string>(keys(), "llama.rope.scaling.type"), "yarn");
+  EXPECT_EQ(key<uint32_t>(keys(), "llama.rope.scaling.original_context_length"), 32u);
+  json["head_dim"] = 16;
+  EXPECT_EQ(key<uint32_t>(keys(), "llama.attention.key_length"), 16u);
+  EXPECT_EQ(key<uint32_t>(keys(), "llama.rope.dimension_count"), 16u);
+  EXPECT_THAT(notes, IsEmpty());
+
+  json["rope_theta"] = 500000.0;
+  json["rope_scaling"] = {{"rope_type", "llama3"},
+                          {"factor", 8.0},
+                          {"low_freq_factor", 1.0},
+                          {"high_freq_factor", 4.0},
+                          {"original_max_position_embeddings", 64}};
+  // transformers' formula in numpy: frequencies 500000^(-2i/16), turns within 64 positions
+  // 10.186, 1.9752, 0.3830, …: the first is kept, the second lies between, the rest are divided.
+  EXPECT_THAT(llama3_frequency_factors(parse(json)),
+              ElementsAre(1, FloatNear(2.4463f, 1e-3f), 8, 8, 8, 8, 8, 8));
+  const Exported model(json);
+  EXPECT_EQ(model.numbers_of("rope_freqs.weight"), llama3_frequency_factors(parse(json)));
+}
+
+TEST(GgufModel, WindowsThatLlamaCppLeavesOutAreTold) {
+  Json json = tiny_config("mistral");
+  json["sliding_window"] = 16;
+  std::vector<std::string> notes;
+  model_metadata(parse(json), TensorType::kF32, "", notes);
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("beyond 16 tokens it attends to all")));
+}
+
+TEST(GgufModelErrors, WhatLlamaCppWouldComputeDifferently) {
+  const auto error = [](const std::string& family, const Json& keys) {
+    Json json = tiny_config(family);
+    json.update(keys);
+    return error_of<ModelError>([&] { architecture_of(parse(json)); });
+  };
+  EXPECT_THAT(error("baichuan", {}),
+              HasSubstr("[gguf] baichuan: the head's rows are normalised in every forward"));
+  EXPECT_THAT(error("baichuan", {{"vocab_size", 64000}}), HasSubstr("this one has 2 and rotary"));
+  EXPECT_THAT(error("llama", {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}),
+              HasSubstr("dynamic rope scaling"));
+  const Json yarn = {{"type", "yarn"},
+                     {"factor", 4.0},
+                     {"original_max_position_embeddings", 32},
+                     {"attention_factor", 1.5}};
+  EXPECT_THAT(error("qwen2", {{"rope_scaling", yarn}}),
+              HasSubstr("attention factor other than 0.1 ln(factor) + 1 = 1.13863"));
+  EXPECT_THAT(error("qwen3", {{"attention_bias", true}}), HasSubstr("has no such biases"));
+  EXPECT_THAT(error("qwen2", {{"head_dim", 12}}),
+              HasSubstr("4 heads of 12 must be as wide as hidden_size 32"));
+  EXPECT_THAT(error("qwen3_moe", {{"norm_topk_prob", false}}),
+              HasSubstr("norm_topk_prob false; llama.cpp always takes it as true"));
+  EXPECT_THAT(error("qwen2_moe", {{"mlp_only_layers", {0}}}), HasSubstr("some layers are dense"));
+  Json json = tiny_config("llama");
+  EXPECT_THAT(error_of<ModelError>([&] { plan_model(parse(json), {}, {}); }),
+              HasSubstr("[gguf] no tensor model.embed_tokens.weight"));
+}
+
+}  // namespace
+}  // namespace danlu::weights::gguf

@@ -1,0 +1,140 @@
+// Native checkpoints: any cut reads back as the same bits, and a damaged index is an error.
+#include "weights/native/native.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "support/throws.h"
+#include "weights/bytes.h"
+#include "weights/joined_source.h"
+#include "weights/layout_writer.h"
+#include "weights/random_models.h"
+
+namespace danlu::weights::native {
+namespace {
+
+using test::RandomModels;
+using testing::HasSubstr;
+
+void write(const fs::path& directory, const TensorSource& globals, const Target& target) {
+  fs::create_directories(directory);
+  check_layout(target.layout);
+  write_layout(globals, target.layout, target.plans, directory);
+  for (const auto& [path, text] : target.texts) write_file_atomic(directory / path, text);
+}
+
+void expect_same(const TensorSource& a, const TensorSource& b) {
+  ASSERT_EQ(a.tensors().size(), b.tensors().size());
+  for (const TensorInfo& info : a.tensors()) {
+    ASSERT_TRUE(b.find(info.name)) << info.name;
+    EXPECT_EQ(b.find(info.name)->dtype, info.dtype);
+    EXPECT_EQ(b.find(info.name)->shape, info.shape);
+    EXPECT_EQ(test::read_tensor(a, info.name), test::read_tensor(b, info.name)) << info.name;
+  }
+}
+
+TEST(Native, AnyCutReadsBackAsTheSameBits) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    RandomModels random(3000 + seed);
+    const Json json = random.config_json();
+    const arch::ModelConfig config = random.parse(json);
+    SCOPED_TRACE(std::to_string(seed) + " " + json.dump());
+    const auto globals = megatron::global_tensors(config, config.dtype);
+    const auto model = random.source(globals);
+    const bool has_state = random.coin();
+    const OptimizerState state = random.optimizer(globals, random.coin());
+    const test::TemporaryDirectory directory;
+    write(directory / "a", *join_optimizer(model, state.tensors),
+          plan_checkpoint(config, globals, random.split(config), 9, has_state ? &state : nullptr));
+    const Checkpoint opened = open_checkpoint(directory / "a");
+    expect_same(*model, *opened.model);
+    EXPECT_EQ(opened.iteration, 9);
+    ASSERT_EQ(opened.optimizer.tensors != nullptr, has_state);
+    if (!has_state) continue;
+    expect_same(*state.tensors, *opened.optimizer.tensors);
+    EXPECT_EQ(opened.optimizer.settings.groups, state.settings.groups);
+    EXPECT_EQ(opened.optimizer.has_master, state.has_master);
+  }
+}
+
+TEST(Native, NothingIsStoredTwice) {
+  RandomModels random(1);
+  const arch::ModelConfig config = random.parse(test::tiny_config("mixtral"));
+  const auto globals = megatron::global_tensors(config, DType::kF32);
+  const Target target =
+      plan_checkpoint(config, globals, {.tp = 2, .pp = 2, .ep = 2}, 1, nullptr);
+  uint64_t stored = 0, needed = 0;
+  for (const StoredTensor& tensor : target.layout.tensors) stored += tensor.size_bytes();
+  for (const TensorInfo& info : globals) needed += info.size_bytes();
+  EXPECT_EQ(stored, needed);
+  EXPECT_EQ(target.layout.files.size(), 8u);
+}
+
+class DamagedIndex : public testing::Test {
+ protected:
+  DamagedIndex() {
+    RandomModels random(5);
+    const arch::ModelConfig config = random.parse(test::tiny_config("llama"));
+    const auto globals = megatron::global_tensors(config, DType::kF32);
+    write(directory_ / "a", *random.source(globals),
+          plan_checkpoint(config, globals, {.tp = 2}, 1, nullptr));
+    index_ = read_json_file(directory_ / "a" / kIndexFile);
+  }
+  std::string message_with(const Json& index) {
+    write_json_file(directory_ / "a" / kIndexFile, index);
+    return test::error_of<ModelError>([&] { open_checkpoint(directory_ / "a"); });
+  }
+  Json& piece(int number) {
+    return index_["tensors"]["model.embed_tokens.weight"]["pieces"][number];
+  }
+
+  test::TemporaryDirectory directory_;
+  Json index_;
+};
+
+TEST_F(DamagedIndex, HolesAndOverlapsAreRefused) {
+  piece(1)[1] = piece(1)[1].get<int64_t>() + 1;
+  EXPECT_THAT(message_with(index_), HasSubstr("model.embed_tokens.weight"));
+  piece(1)[1] = piece(0)[1];
+  EXPECT_THAT(message_with(index_), HasSubstr("model.embed_tokens.weight"));
+}
+
+TEST_F(DamagedIndex, NumbersBeyondReasonAreRefused) {
+  for (const int64_t number : {int64_t{-1}, int64_t{1} << 41, INT64_MAX, int64_t{1} << 39}) {
+    for (int at = 0; at < 6; ++at) {
+      const Json kept = piece(0)[at];
+      piece(0)[at] = number;
+      EXPECT_THAT(message_with(index_), HasSubstr("danlu_checkpoint.json")) << at << " " << number;
+      piece(0)[at] = kept;
+    }
+  }
+  index_["tensors"]["model.embed_tokens.weight"]["shape"] = {int64_t{1} << 39, int64_t{1} << 39};
+  EXPECT_THAT(message_with(index_), HasSubstr("impossible"));
+}
+
+TEST_F(DamagedIndex, FilesOutsideTheCheckpointAreRefused) {
+  for (const char* name : {"../x.safetensors", "/etc/passwd", "a/../../x", ""}) {
+    Json index = index_;
+    index["files"][0] = name;
+    EXPECT_THAT(message_with(index), HasSubstr("no path inside the checkpoint")) << name;
+  }
+}
+
+TEST_F(DamagedIndex, MissingPartsAreNamed) {
+  fs::remove(directory_ / "a/weights/mp_rank_01.safetensors");
+  EXPECT_THAT(message_with(index_), HasSubstr("weights/mp_rank_01.safetensors is missing"));
+  for (const char* key : {"files", "tensors", "format"}) {
+    Json index = index_;
+    index.erase(key);
+    EXPECT_THAT(message_with(index), HasSubstr(key));
+  }
+  Json newer = index_;
+  newer["version"] = 2;
+  EXPECT_THAT(message_with(newer), HasSubstr("version 2"));
+}
+
+}  // namespace
+}  // namespace danlu::weights::native
