@@ -145,3 +145,27 @@ for name, header in {"one_dimension": "{'descr': '<i4', 'fortran_order': False, 
 put("npy", "file_one_dimension", b"\0" + npy([3, 1, 2], "(3,)"))
 put("npy", "file_two_dimensions", b"\0" + npy([0, 0, 1, 5], "(2, 2)"))
 put("npy", "file_short", b"\0" + npy([3], "(3,)"))
+
+
+def gguf_text(text):
+    return struct.pack("<Q", len(text)) + text
+
+
+def gguf(keys, tensors, data=b"", version=3, alignment=32):
+    """A GGUF file of (name, packed type and value) keys and (name, sizes, type, offset) tensors."""
+    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys))
+    out += b"".join(gguf_text(name) + value for name, value in keys)
+    for name, sizes, kind, offset in tensors:
+        out += gguf_text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, kind, offset)
+    return out + b"\0" * (-len(out) % alignment) + data
+
+
+numbers = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+put("gguf", "values", gguf([(f"a.{kind}".encode(), struct.pack(f"<I{code}", kind, 1)) for kind, code in numbers.items()]
+                           + [(b"general.architecture", struct.pack("<I", 8) + gguf_text(b"llama"))], []))
+put("gguf", "lists", gguf([(b"ids", struct.pack("<IIQ3i", 9, 5, 3, 1, -1, 7)), (b"words", struct.pack("<IIQ", 9, 8, 2) + gguf_text(b"a") + gguf_text(b"")),
+                           (b"lists", struct.pack("<IIQIQ2B", 9, 9, 1, 0, 2, 1, 2)), (b"flags", struct.pack("<IIQ2?", 9, 7, 2, True, False))], []))
+put("gguf", "tensors", gguf([(b"general.alignment", struct.pack("<II", 4, 64))],
+                            [(b"w", (3, 2), 0, 0), (b"q", (32, 2), 8, 64), (b"s", (), 1, 192), (b"none", (0, 4), 30, 192)], b"x" * 256, alignment=64))
+put("gguf", "blocks", gguf([], [(b"k", (256,), 12, 0), (b"i", (5,), 26, 160)], b"\1" * 180, version=2))
+put("gguf", "future", gguf([], [], version=4))

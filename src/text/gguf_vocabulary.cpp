@@ -100,7 +100,7 @@ void check_byte_level(const TokenizerJsonParts& json, const fs::path& file) {
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "unk_token"}) {
     if (!field_or<std::string>(json.model, key, "", origin).empty())
-      refuse(file, fmt::format("byte-level BPE with a {} is unknown to llama.cpp", key));
+      refuse(file, fmt::format("byte-level BPE with {} is unknown to llama.cpp", key));
   }
 }
 

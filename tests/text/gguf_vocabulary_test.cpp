@@ -124,7 +124,7 @@ class ByteTokenizer : public ::testing::Test {
     Json json = {{"pre_tokenizer", pre_tokenizer},
                  {"decoder", {{"type", "ByteLevel"}}},
                  {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b"}}}}};
-    json.update(more);
+    if (!more.is_null()) json.update(more);
     json["model"].update(model);
     write_json_file(directory_ / "tokenizer.json", json);
     return read_gguf_vocabulary(directory_, 4);
@@ -169,7 +169,7 @@ TEST_F(ByteTokenizer, OthersAreRefusedWithWhatTheyAre) {
   EXPECT_THAT(error(byte_level(true), {{"normalizer", {{"type", "Lowercase"}}}}),
               HasSubstr("the normalizer Lowercase is unknown to llama.cpp"));
   EXPECT_THAT(error(byte_level(true), {}, {{"end_of_word_suffix", "b"}}),
-              HasSubstr("byte-level BPE with a end_of_word_suffix"));
+              HasSubstr("byte-level BPE with end_of_word_suffix"));
 }
 
 TEST_F(ByteTokenizer, WhatIsPutAroundATextMustBeBosAndEos) {

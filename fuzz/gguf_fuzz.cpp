@@ -1,0 +1,44 @@
+// fuzz/gguf_fuzz.cpp: any bytes as a GGUF file must be read or refused, never crash; what is read
+// lies inside the file, and its metadata are written back to the same bytes.
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "weights/gguf/gguf_reader.h"
+#include "weights/gguf/gguf_writer.h"
+#include "weights/gguf/q8_0.h"
+
+namespace {
+
+using namespace danlu::weights::gguf;
+
+std::string written(const Metadata& metadata) { return plan_file(metadata, {}).known[0].bytes; }
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::span<const std::byte> file{reinterpret_cast<const std::byte*>(data), size};
+  Header header;
+  try {
+    header = parse_header(file, "input");
+  } catch (const danlu::ModelError&) {
+    return 0;
+  }
+  std::vector<float> numbers;
+  for (const TensorEntry& entry : header.tensors) {
+    if (entry.offset > size + header.alignment || (entry.size_bytes > 0 && entry.offset > size) ||
+        (entry.size_bytes > 0 && entry.size_bytes > size - entry.offset))
+      std::abort();
+    if (entry.type != static_cast<uint32_t>(TensorType::kQ8_0)) continue;
+    numbers.resize(entry.size_bytes / kQ8BlockBytes * kQ8Block);
+    if (!numbers.empty())
+      dequantize_q8_0(file.data() + entry.offset, numbers.size(), numbers.data());
+  }
+  const std::string first = written(header.metadata);
+  const auto* bytes = reinterpret_cast<const std::byte*>(first.data());
+  const Header again = parse_header({bytes, first.size()}, "written");
+  if (written(again.metadata) != first) std::abort();
+  return 0;
+}
