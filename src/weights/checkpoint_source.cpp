@@ -259,7 +259,18 @@ std::shared_ptr<const TensorSource> open_any_tensors(const fs::path& path,
                                                      const SourceOptions& options) {
   const auto format = detect_format(path);
   if (!format || *format == Format::kGguf || *format == Format::kPeft) return open_weights(path);
-  if (*format == Format::kHuggingFace) return open_weights(path);
+  if (*format == Format::kHuggingFace) {
+    auto all = open_weights(path);
+    const fs::path directory = fs::is_directory(path) ? path : fs::absolute(path).parent_path();
+    if (!fs::exists(directory / "config.json")) return all;
+    try {
+      const arch::ModelConfig config = arch::load_model_config(directory);
+      if (mismatches(config, *all).empty()) return std::make_shared<ModelView>(all, config);
+    } catch (const ModelError&) {
+      // Another architecture's tensors can be looked at all the same.
+    }
+    return all;
+  }
   const CheckpointSource source = open_checkpoint_source(path, options);
   return source.model ? source.model : source.adapters;
 }

@@ -5,19 +5,42 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
+#include "weights/checkpoint_source.h"
 #include "weights/compare.h"
 #include "weights/compare_text.h"
 #include "weights/describe.h"
+#include "weights/gguf/gguf_model.h"
+#include "weights/gguf/gguf_reader.h"
+#include "weights/layout_source.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::cli {
 namespace {
 
-/// The one place that knows which formats there are.
-std::shared_ptr<const weights::TensorSource> open_any(const std::string& path) {
-  return weights::open_weights(path);
+using Tensors = std::shared_ptr<const weights::TensorSource>;
+
+/// A GGUF file under HF names, as the model of the other path would be laid out in it; as it is if
+/// that is no model.
+Tensors open_gguf(const fs::path& file, const fs::path& other,
+                  const weights::SourceOptions& settings) {
+  Tensors tensors = weights::gguf::open(file);
+  const auto format = weights::detect_format(other);
+  if (!format || *format == weights::Format::kGguf || *format == weights::Format::kPeft)
+    return tensors;
+  const weights::CheckpointSource model = weights::open_checkpoint_source(other, settings);
+  const auto globals = weights::megatron::global_tensors(model.config, model.config.dtype);
+  return weights::open_layout(weights::gguf::plan_model(model.config, globals, {}).layout,
+                              {tensors});
+}
+
+Tensors open_any(const fs::path& path, const fs::path& other,
+                 const weights::SourceOptions& settings) {
+  if (weights::detect_format(path) == weights::Format::kGguf)
+    return open_gguf(path, other, settings);
+  return weights::open_any_tensors(path, settings);
 }
 
 weights::Comparison compare(const weights::TensorSource& a, const weights::TensorSource& b) {
@@ -53,6 +76,9 @@ OptionTable diff_options() {
         .help = "call values the same up to this absolute difference, whatever their dtypes "
                 "(default: every bit counts, and the dtype)",
         .range = at_least(0)},
+       {.name = "hf_config",
+        .help = "directory with config.json, for a Megatron checkpoint without one",
+        .aliases = {"hf_cfg_dir"}},
        {.name = "every_tensor",
         .type = OptionType::kBool,
         .default_text = "false",
@@ -71,7 +97,10 @@ int run_diff(const Options& options) {
         fmt::format("[diff] name two checkpoints: danlu diff A B, got {}", paths.size()),
         {"each is a model directory or a weight file", "每个参数应为模型目录或权重文件"});
   }
-  const auto a = open_any(paths[0]), b = open_any(paths[1]);
+  weights::SourceOptions settings;
+  if (options.is_set("hf_config")) settings.config_dir = options.get_string("hf_config");
+  const Tensors a = open_any(paths[0], paths[1], settings);
+  const Tensors b = open_any(paths[1], paths[0], settings);
   const bool json = options.get_bool("json"), every_tensor = options.get_bool("every_tensor");
   std::optional<double> tolerance;
   if (options.is_set("tolerance")) tolerance = options.get_float("tolerance");

@@ -11,150 +11,18 @@
 #include "base/file.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/inspect_model.h"
 #include "cli/commands/inspect_rows.h"
 #include "data/megatron/describe.h"
-#include "text/template_choice.h"
 #include "text/tokenizer.h"
-#include "weights/describe.h"
+#include "weights/checkpoint_source.h"
 #include "weights/peft.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::cli {
 namespace {
 
-void print_line(std::string_view label, const std::string& text) {
-  std::fputs(fmt::format("  {:<12}{}\n", label, text).c_str(), stdout);
-}
-void print_title(const fs::path& path, std::string_view kind) {
-  std::fputs(fmt::format("{}: {}\n", path.string(), kind).c_str(), stdout);
-}
-
 bool holds(const fs::path& directory, const char* name) { return fs::exists(directory / name); }
-
-// --- models ------------------------------------------------------------------------------------
-
-std::string rope_text(const arch::ModelConfig& config) {
-  if (config.alibi) return "ALiBi";
-  constexpr const char* kScaling[] = {"", ", linear", ", dynamic", ", llama3", ", yarn"};
-  const double theta = config.rope.theta;
-  // 1000000, not 1e+06: people compare it with config.json.
-  std::string text =
-      fmt::format("rotary, theta {}{}",
-                  theta == std::floor(theta) && theta < 1e15 ? fmt::format("{:.0f}", theta)
-                                                             : fmt::format("{}", theta),
-                  kScaling[static_cast<int>(config.rope.scaling)]);
-  if (config.rope.scaling != arch::RopeScaling::kNone)
-    text += fmt::format(" scaling by {:g}", config.rope.factor);
-  return text;
-}
-
-std::string attention_text(const arch::ModelConfig& config) {
-  std::vector<std::string> parts = {rope_text(config)};
-  if (config.qkv_bias) parts.push_back("q/k/v bias");
-  if (config.qk_norm) parts.push_back("q/k norm");
-  if (config.qkv_layout != arch::QkvLayout::kSeparate) parts.push_back("fused q/k/v");
-  const auto sliding = std::count_if(config.sliding_window.begin(), config.sliding_window.end(),
-                                     [](int64_t w) { return w > 0; });
-  if (sliding > 0) {
-    const int64_t window =
-        *std::max_element(config.sliding_window.begin(), config.sliding_window.end());
-    parts.push_back(
-        fmt::format("window of {} in {} of {} layers", window, sliding, config.num_layers));
-  }
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-
-std::string experts_text(const arch::ModelConfig& config) {
-  const arch::ExpertConfig& experts = config.experts;
-  const auto sparse = std::count(experts.sparse_layer.begin(), experts.sparse_layer.end(), true);
-  std::string text = fmt::format("{} of width {}, {} for each token", experts.count,
-                                 experts.ffn_size, experts.per_token);
-  if (experts.shared_ffn_size > 0)
-    text += fmt::format(", a shared one of width {}", experts.shared_ffn_size);
-  if (sparse < config.num_layers)
-    text += fmt::format(", in {} of {} layers", sparse, config.num_layers);
-  return text;
-}
-
-void print_config(const arch::ModelConfig& config) {
-  const arch::Family& family = arch::family_named(config.family);
-  print_line("family", fmt::format("{} ({})", config.family, family.architectures.front()));
-  print_line("parameters",
-             fmt::format("{}{}", format_count(static_cast<uint64_t>(arch::parameter_count(config))),
-                         config.tie_embeddings ? ", head tied to the embedding" : ""));
-  print_line("shape",
-             fmt::format(
-                 "{} layers, width {}, {} heads of {} ({} KV), FFN {}, vocabulary {}, positions {}",
-                 config.num_layers, config.hidden_size, config.num_heads, config.head_dim,
-                 config.num_kv_heads, config.ffn_size, config.vocab_size,
-                 config.max_positions > 0 ? std::to_string(config.max_positions) : "unlimited"));
-  if (config.has_experts()) print_line("experts", experts_text(config));
-  print_line("attention", attention_text(config));
-  if (!config.eos_ids.empty())
-    print_line("stops at", fmt::format("ids {}", fmt::join(config.eos_ids, ", ")));
-}
-
-/// The template that training, chat and infer take for this directory, asked of the code they use.
-std::string template_text(const fs::path& directory) {
-  try {
-    const text::TemplateChoice choice = text::choose_template(
-        text::Tokenizer::load(directory),
-        {.recorded_in = directory, .family_default = arch::default_template_in(directory)});
-    if (!choice.encoder) return "none; conversations need --template NAME (plain text needs none)";
-    if (choice.is_news())
-      return fmt::format("{}, {}", choice.encoder->description(), choice.reason);
-    return choice.encoder->description();
-  } catch (const Error& e) {
-    return fmt::format("cannot be used: {}", e.what());
-  }
-}
-
-void print_companions(const fs::path& directory) {
-  std::vector<std::string> tokenizer;
-  for (const char* name :
-       {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "tokenizer_config.json"}) {
-    if (holds(directory, name)) tokenizer.push_back(name);
-  }
-  print_line("tokenizer",
-             tokenizer.empty() ? "none here" : fmt::format("{}", fmt::join(tokenizer, ", ")));
-  if (tokenizer.empty()) return;
-  print_line("template", template_text(directory));
-}
-
-void print_weights(const weights::TensorSource& source, bool every_tensor) {
-  print_line("weights", weights::describe_totals(source));
-  if (!source.metadata().empty()) {
-    print_line("metadata", source.metadata().dump(-1, ' ', false, Json::error_handler_t::replace));
-  }
-  std::fputs(weights::describe_tensor_table(source, every_tensor).c_str(), stdout);
-}
-
-void print_fit(const arch::ModelConfig& config, const weights::TensorSource& source) {
-  constexpr size_t kShown = 10;
-  const std::vector<std::string> problems = weights::mismatches(config, source);
-  if (problems.empty()) return print_line("check", "names and shapes fit config.json");
-  print_line("check", fmt::format("{} tensors do not fit config.json:", problems.size()));
-  for (size_t i = 0; i < std::min(problems.size(), kShown); ++i) print_line("", problems[i]);
-  if (problems.size() > kShown)
-    print_line("", fmt::format("and {} more", problems.size() - kShown));
-}
-
-void inspect_model(const fs::path& directory, bool every_tensor) {
-  print_title(directory, "Hugging Face model directory");
-  std::optional<arch::ModelConfig> config;
-  try {
-    config = arch::load_model_config(directory);
-    print_config(*config);
-  } catch (const ModelError& e) {
-    // Weights and tokenizer can be looked at all the same.
-    print_line("family", fmt::format("cannot be used: {}", e.what()));
-  }
-  print_companions(directory);
-  if (!weights::has_weights(directory)) return print_line("weights", "none here");
-  const auto source = weights::open_weights(directory);
-  if (config) print_fit(*config, *source);
-  print_weights(*source, every_tensor);
-}
 
 // --- adapters ----------------------------------------------------------------------------------
 
@@ -259,6 +127,9 @@ void inspect_path(const fs::path& path, const Options& options) {
     const bool is_run = !checkpoints_of(path).empty() || holds(path, "logging.jsonl");
     if (is_run) inspect_run(path);
     if (holds(path, "DONE")) print_checkpoint(path);
+    const auto format = weights::detect_format(path);
+    if (format == weights::Format::kMegatron) return inspect_megatron(path, every_tensor);
+    if (format == weights::Format::kNative) return inspect_native(path, every_tensor);
     if (holds(path, "config.json")) return inspect_model(path, every_tensor);
     if (holds(path, "adapter_config.json")) return inspect_adapter(path, every_tensor);
     if (is_run) return;
@@ -277,8 +148,10 @@ void inspect_path(const fs::path& path, const Options& options) {
     return print_config(arch::load_model_config(path));
   }
   const auto source = weights::open_weights(path);
-  print_title(path,
-              fs::is_directory(path) ? "directory of weights without config.json" : "weight file");
+  const bool is_gguf = weights::detect_format(path) == weights::Format::kGguf;
+  print_title(path, fs::is_directory(path) ? "directory of weights without config.json"
+                    : is_gguf              ? "GGUF file"
+                                           : "weight file");
   print_weights(*source, every_tensor);
 }
 

@@ -1,0 +1,253 @@
+// `danlu inspect` of models: Hugging Face directories, Megatron and native checkpoints.
+#include "cli/commands/inspect_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/progress.h"
+#include "text/template_choice.h"
+#include "text/tokenizer.h"
+#include "weights/checkpoint_source.h"
+#include "weights/describe.h"
+#include "weights/native/native.h"
+
+namespace danlu::cli {
+namespace {
+
+bool holds(const fs::path& directory, const char* name) { return fs::exists(directory / name); }
+
+std::string rope_text(const arch::ModelConfig& config) {
+  if (config.alibi) return "ALiBi";
+  constexpr const char* kScaling[] = {"", ", linear", ", dynamic", ", llama3", ", yarn"};
+  const double theta = config.rope.theta;
+  // 1000000, not 1e+06: people compare it with config.json.
+  std::string text =
+      fmt::format("rotary, theta {}{}",
+                  theta == std::floor(theta) && theta < 1e15 ? fmt::format("{:.0f}", theta)
+                                                             : fmt::format("{}", theta),
+                  kScaling[static_cast<int>(config.rope.scaling)]);
+  if (config.rope.scaling != arch::RopeScaling::kNone)
+    text += fmt::format(" scaling by {:g}", config.rope.factor);
+  return text;
+}
+
+std::string attention_text(const arch::ModelConfig& config) {
+  std::vector<std::string> parts = {rope_text(config)};
+  if (config.qkv_bias) parts.push_back("q/k/v bias");
+  if (config.qk_norm) parts.push_back("q/k norm");
+  if (config.qkv_layout != arch::QkvLayout::kSeparate) parts.push_back("fused q/k/v");
+  const auto sliding = std::count_if(config.sliding_window.begin(), config.sliding_window.end(),
+                                     [](int64_t w) { return w > 0; });
+  if (sliding > 0) {
+    const int64_t window =
+        *std::max_element(config.sliding_window.begin(), config.sliding_window.end());
+    parts.push_back(
+        fmt::format("window of {} in {} of {} layers", window, sliding, config.num_layers));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string experts_text(const arch::ModelConfig& config) {
+  const arch::ExpertConfig& experts = config.experts;
+  const auto sparse = std::count(experts.sparse_layer.begin(), experts.sparse_layer.end(), true);
+  std::string text = fmt::format("{} of width {}, {} for each token", experts.count,
+                                 experts.ffn_size, experts.per_token);
+  if (experts.shared_ffn_size > 0)
+    text += fmt::format(", a shared one of width {}", experts.shared_ffn_size);
+  if (sparse < config.num_layers)
+    text += fmt::format(", in {} of {} layers", sparse, config.num_layers);
+  return text;
+}
+
+/// The template that training, chat and infer take for this directory, asked of the code they use.
+
+std::string template_text(const fs::path& directory) {
+  try {
+    const text::TemplateChoice choice = text::choose_template(
+        text::Tokenizer::load(directory),
+        {.recorded_in = directory, .family_default = arch::default_template_in(directory)});
+    if (!choice.encoder) return "none; conversations need --template NAME (plain text needs none)";
+    if (choice.is_news())
+      return fmt::format("{}, {}", choice.encoder->description(), choice.reason);
+    return choice.encoder->description();
+  } catch (const Error& e) {
+    return fmt::format("cannot be used: {}", e.what());
+  }
+}
+
+void print_companions(const fs::path& directory) {
+  std::vector<std::string> tokenizer;
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "tokenizer_config.json"}) {
+    if (holds(directory, name)) tokenizer.push_back(name);
+  }
+  print_line("tokenizer",
+             tokenizer.empty() ? "none here" : fmt::format("{}", fmt::join(tokenizer, ", ")));
+  if (tokenizer.empty()) return;
+  print_line("template", template_text(directory));
+}
+
+void print_fit(const arch::ModelConfig& config, const weights::TensorSource& source) {
+  constexpr size_t kShown = 10;
+  const std::vector<std::string> problems = weights::mismatches(config, source);
+  if (problems.empty()) return print_line("check", "names and shapes fit config.json");
+  print_line("check", fmt::format("{} tensors do not fit config.json:", problems.size()));
+  for (size_t i = 0; i < std::min(problems.size(), kShown); ++i) print_line("", problems[i]);
+  if (problems.size() > kShown)
+    print_line("", fmt::format("and {} more", problems.size() - kShown));
+}
+
+}  // namespace
+
+void print_line(std::string_view label, const std::string& text) {
+  std::fputs(fmt::format("  {:<12}{}\n", label, text).c_str(), stdout);
+}
+
+void print_title(const fs::path& path, std::string_view kind) {
+  std::fputs(fmt::format("{}: {}\n", path.string(), kind).c_str(), stdout);
+}
+
+void print_config(const arch::ModelConfig& config) {
+  const arch::Family& family = arch::family_named(config.family);
+  print_line("family", fmt::format("{} ({})", config.family, family.architectures.front()));
+  print_line("parameters",
+             fmt::format("{}{}", format_count(static_cast<uint64_t>(arch::parameter_count(config))),
+                         config.tie_embeddings ? ", head tied to the embedding" : ""));
+  print_line("shape",
+             fmt::format(
+                 "{} layers, width {}, {} heads of {} ({} KV), FFN {}, vocabulary {}, positions {}",
+                 config.num_layers, config.hidden_size, config.num_heads, config.head_dim,
+                 config.num_kv_heads, config.ffn_size, config.vocab_size,
+                 config.max_positions > 0 ? std::to_string(config.max_positions) : "unlimited"));
+  if (config.has_experts()) print_line("experts", experts_text(config));
+  print_line("attention", attention_text(config));
+  if (!config.eos_ids.empty())
+    print_line("stops at", fmt::format("ids {}", fmt::join(config.eos_ids, ", ")));
+}
+
+void print_weights(const weights::TensorSource& source, bool every_tensor) {
+  print_line("weights", weights::describe_totals(source));
+  if (!source.metadata().empty()) {
+    print_line("metadata", source.metadata().dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  std::fputs(weights::describe_tensor_table(source, every_tensor).c_str(), stdout);
+}
+
+void inspect_model(const fs::path& directory, bool every_tensor) {
+  print_title(directory, "Hugging Face model directory");
+  std::optional<arch::ModelConfig> config;
+  try {
+    config = arch::load_model_config(directory);
+    print_config(*config);
+  } catch (const ModelError& e) {
+    // Weights and tokenizer can be looked at all the same.
+    print_line("family", fmt::format("cannot be used: {}", e.what()));
+  }
+  print_companions(directory);
+  if (!weights::has_weights(directory)) return print_line("weights", "none here");
+  const auto source = weights::open_weights(directory);
+  if (config) print_fit(*config, *source);
+  print_weights(*source, every_tensor);
+}
+
+namespace {
+
+/// The iterations beside the one that is looked at.
+std::string other_iterations(const weights::megatron::Place& place) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(place.root)) {
+    const std::string name = entry.path().filename();
+    const bool is_one = name == "release" || name.starts_with("iter_");
+    if (is_one && entry.is_directory() && entry.path() != place.directory) names.insert(name);
+  }
+  return names.empty() ? "" : fmt::format("; also here: {}", fmt::join(names, ", "));
+}
+
+std::string optimizer_text(const weights::megatron::Header& header) {
+  if (!header.has_optimizer) return "none";
+  const bool distributed = fs::exists(header.place.directory / header.place.ranks.front() /
+                                      weights::megatron::kOptimizerFile);
+  return distributed ? "Adam, distributed layout (distrib_optim.pt)" : "Adam, plain layout";
+}
+
+/// What args say of training, as far as they say it.
+std::string arguments_text(const weights::torch_file::PyValue& args) {
+  std::vector<std::string> parts;
+  for (const char* key : {"hidden_size", "num_layers", "num_attention_heads", "ffn_hidden_size",
+                          "padded_vocab_size", "params_dtype", "consumed_train_samples"}) {
+    const auto* value = args.find(key);
+    if (value && !value->is_none()) parts.push_back(fmt::format("{} {}", key, value->repr()));
+  }
+  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+/// The files as they are: how many, and what the first one holds.
+void print_rank_files(const weights::megatron::Header& header, bool every_tensor) {
+  uint64_t bytes = 0;
+  for (const std::string& rank : header.place.ranks) {
+    for (const auto& entry : fs::directory_iterator(header.place.directory / rank)) {
+      if (entry.is_regular_file()) bytes += entry.file_size();
+    }
+  }
+  print_line("files", fmt::format("{} ranks, {}", header.place.ranks.size(), format_bytes(bytes)));
+  const fs::path first =
+      header.place.directory / header.place.ranks.front() / weights::megatron::kModelFile;
+  print_line("one rank", header.place.ranks.front());
+  print_weights(*weights::open_torch_file(first), every_tensor);
+}
+
+}  // namespace
+
+void inspect_megatron(const fs::path& path, bool every_tensor) {
+  print_title(path, "Megatron checkpoint");
+  const weights::megatron::Header header = weights::megatron::read_header(path);
+  print_line("format", fmt::format("{}, checkpoint_version {:g}",
+                                   weights::megatron::describe(header.form.dialect),
+                                   header.checkpoint_version));
+  print_line("split", weights::megatron::describe(header.split));
+  print_line("iteration",
+             (header.place.iteration ? std::to_string(*header.place.iteration) : "release") +
+                 other_iterations(header.place));
+  print_line("optimizer", optimizer_text(header));
+  if (header.has_adapters)
+    print_line("adapters", header.only_adapters ? "LoRA, without the base" : "LoRA and its base");
+  print_line("args", arguments_text(header.args));
+  if (!holds(header.place.root, "config.json")) {
+    print_line("family", "not known: no config.json here (danlu convert takes --hf-config DIR)");
+    return print_rank_files(header, every_tensor);
+  }
+  try {
+    const auto source = weights::open_checkpoint_source(path, {.lora_alpha = {}});
+    print_config(source.config);
+    print_companions(source.companions);
+    print_weights(source.model ? *source.model : *source.adapters, every_tensor);
+  } catch (const ModelError& e) {
+    print_line("check", e.what());
+    print_rank_files(header, every_tensor);
+  }
+}
+
+void inspect_native(const fs::path& directory, bool every_tensor) {
+  print_title(directory, "native checkpoint");
+  const weights::native::Checkpoint opened = weights::native::open_checkpoint(directory);
+  print_line("split", opened.split);
+  print_line("iteration", std::to_string(opened.iteration));
+  print_line("optimizer", opened.optimizer.tensors ? "Adam" : "none");
+  if (holds(directory, "config.json")) {
+    const arch::ModelConfig config = arch::load_model_config(directory);
+    print_config(config);
+    print_companions(directory);
+    print_fit(config, *opened.model);
+  }
+  print_weights(*opened.model, every_tensor);
+}
+
+}  // namespace danlu::cli
