@@ -99,10 +99,11 @@ void check_tied_copy(const arch::ModelConfig& config, const TensorSource& source
 OptimizerState open_training_state(const fs::path& directory, const arch::ModelConfig& config) {
   const fs::path file = directory / "optim" / "state.safetensors";
   if (!fs::exists(file)) {
-    throw ModelError(fmt::format("{}: no optimizer state in it (looked for optim/state.safetensors)",
-                                 directory.string()),
-                     {"name a checkpoint-<step> directory of a training run",
-                      "请指定训练产生的 checkpoint-<step> 目录"});
+    throw ModelError(
+        fmt::format("{}: no optimizer state in it (looked for optim/state.safetensors)",
+                    directory.string()),
+        {"name a checkpoint-<step> directory of a training run",
+         "请指定训练产生的 checkpoint-<step> 目录"});
   }
   OptimizerState state;
   state.tensors = open_safetensors(file);
@@ -144,12 +145,12 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
 }
 
 CheckpointSource open_megatron(const fs::path& path, const SourceOptions& options) {
-  megatron::Checkpoint opened = megatron::open_checkpoint(
-      path, {.config_dir = options.config_dir,
-             .iteration = options.iteration,
-             .with_optimizer = options.with_optimizer,
-             .lora_rank = options.lora_rank,
-             .lora_alpha = options.lora_alpha});
+  megatron::Checkpoint opened =
+      megatron::open_checkpoint(path, {.config_dir = options.config_dir,
+                                       .iteration = options.iteration,
+                                       .with_optimizer = options.with_optimizer,
+                                       .lora_rank = options.lora_rank,
+                                       .lora_alpha = options.lora_alpha});
   CheckpointSource source{.format = Format::kMegatron, .path = path};
   const megatron::Header& header = opened.header;
   source.description = fmt::format(
@@ -185,7 +186,8 @@ CheckpointSource open_native(const fs::path& path, const SourceOptions& options)
 void note_files(CheckpointSource& source) {
   const auto note = [&](const std::shared_ptr<const TensorSource>& tensors) {
     if (!tensors) return;
-    for (const TensorInfo& info : tensors->tensors()) source.files.push_back(tensors->file_of(info.name));
+    for (const TensorInfo& info : tensors->tensors())
+      source.files.push_back(tensors->file_of(info.name));
   };
   note(source.model);
   note(source.optimizer.tensors);
@@ -246,10 +248,10 @@ CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOption
                      {"name the base model, and the adapter with --adapters",
                       "请指定基座模型，并用 --adapters 指定适配器"});
   } else {
-    throw ModelError(fmt::format("{}: GGUF is written and compared, not converted from",
-                                 path.string()),
-                     {"convert the Hugging Face directory it was made from",
-                      "请转换生成该文件的 Hugging Face 目录"});
+    throw ModelError(
+        fmt::format("{}: GGUF is written and compared, not converted from", path.string()),
+        {"convert the Hugging Face directory it was made from",
+         "请转换生成该文件的 Hugging Face 目录"});
   }
   note_files(source);
   return source;

@@ -31,7 +31,7 @@ struct SourceOptions {
 struct CheckpointSource {
   Format format;
   std::filesystem::path path;
-  std::string description;           ///< "Megatron-core, TP2 PP2, iteration 1000"
+  std::string description;  ///< "Megatron-core, TP2 PP2, iteration 1000"
   arch::ModelConfig config;
   std::filesystem::path companions;  ///< directory of config.json and tokenizer
   /// Every untied parameter of `config`, under its HF name; with adapters: the base model.

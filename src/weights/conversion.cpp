@@ -36,7 +36,8 @@ std::string identity_of(const Conversion& conversion) {
   Json files = Json::array();
   for (const fs::path& file : conversion.source_files) {
     struct stat info{};
-    if (::stat(file.c_str(), &info) != 0) throw IoError(fmt::format("{}: cannot be read", file.string()));
+    if (::stat(file.c_str(), &info) != 0)
+      throw IoError(fmt::format("{}: cannot be read", file.string()));
     files.push_back({fs::absolute(file).lexically_normal().string(), info.st_size,
                      info.st_mtim.tv_sec, info.st_mtim.tv_nsec});
   }
@@ -134,7 +135,9 @@ std::vector<TensorDigest> check_copy(const Conversion& conversion, const fs::pat
 
 }  // namespace
 
-fs::path staging_of(const fs::path& output) { return without_slash(output).string() + ".converting"; }
+fs::path staging_of(const fs::path& output) {
+  return without_slash(output).string() + ".converting";
+}
 
 ConversionReport convert(const Conversion& conversion) {
   const fs::path output = without_slash(conversion.output), staging = staging_of(output);
@@ -170,12 +173,12 @@ ConversionReport convert(const Conversion& conversion) {
     throw;
   } catch (const std::exception&) {
     // A full disk may be emptied and the rest written; anything else would fail again.
-    const bool has_finished = std::any_of(
-        conversion.target.layout.files.begin(), conversion.target.layout.files.end(),
-        [&](const std::string& file) { return fs::exists(staging / file); });
-    const bool has_all = std::all_of(
-        conversion.target.layout.files.begin(), conversion.target.layout.files.end(),
-        [&](const std::string& file) { return fs::exists(staging / file); });
+    const bool has_finished =
+        std::any_of(conversion.target.layout.files.begin(), conversion.target.layout.files.end(),
+                    [&](const std::string& file) { return fs::exists(staging / file); });
+    const bool has_all =
+        std::all_of(conversion.target.layout.files.begin(), conversion.target.layout.files.end(),
+                    [&](const std::string& file) { return fs::exists(staging / file); });
     std::error_code ignored;
     if (!has_finished || has_all) fs::remove_all(staging, ignored);
     throw;

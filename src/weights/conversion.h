@@ -1,5 +1,5 @@
-// weights/conversion.h: writing a planned checkpoint to disk: aside, restartable, checked, and under
-// its name only when it is whole.
+// weights/conversion.h: writing a planned checkpoint to disk: aside, restartable, checked, and
+// under its name only when it is whole.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -42,9 +42,10 @@ struct ConversionReport {
 };
 
 /// Writes into "<output>.converting", then renames. Killed at any moment it leaves the old output
-/// and finished files, which the same call takes up. Errors: UsageError if the output exists (unless
-/// overwrite), is the source, or holds it; IoError (space, checked before; permission; the read-back
-/// differs: the difference is named and the attempt removed); what reading the source throws.
+/// and finished files, which the same call takes up. Errors: UsageError if the output exists
+/// (unless overwrite), is the source, or holds it; IoError (space, checked before; permission; the
+/// read-back differs: the difference is named and the attempt removed); what reading the source
+/// throws.
 ConversionReport convert(const Conversion& conversion);
 
 /// The folder an interrupted conversion to `output` waits in.

@@ -15,8 +15,8 @@ namespace danlu::weights {
 /// A rectangle of a stored tensor's matrix that shows a rectangle of a global tensor. The matrix of
 /// a global tensor has shape[0] rows and the product of its other sizes as columns (Rect).
 struct Piece {
-  size_t global = 0;  ///< index into Layout::globals
-  Rect of;            ///< of the global tensor
+  size_t global = 0;         ///< index into Layout::globals
+  Rect of;                   ///< of the global tensor
   int64_t row = 0, col = 0;  ///< where the piece begins in the section's matrix
   /// section[row + j][col + i] = global[of.row + i][of.col + j].
   bool transposed = false;
@@ -42,7 +42,7 @@ enum class Encoding {
 
 /// A tensor as one file holds it.
 struct StoredTensor {
-  size_t file = 0;  ///< index into Layout::files
+  size_t file = 0;       ///< index into Layout::files
   TensorInfo info = {};  ///< its name, shape and dtype in that file
   Encoding encoding = Encoding::kPlain;
   /// By `first`, without overlap; elements between them are zeros (optimizer buffers).

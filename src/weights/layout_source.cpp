@@ -29,9 +29,9 @@ void read_part(const StoredTensor& stored, const Section& section, const Piece& 
   const std::string& name = stored.info.name;
   const size_t item = dtype_size_bytes(stored.info.dtype);
   const int64_t down = part.row - piece.of.row, right = part.col - piece.of.col;
-  const Rect in_section =
-      piece.transposed ? Rect{piece.row + right, part.cols, piece.col + down, part.rows}
-                       : Rect{piece.row + down, part.rows, piece.col + right, part.cols};
+  const Rect in_section = piece.transposed
+                              ? Rect{piece.row + right, part.cols, piece.col + down, part.rows}
+                              : Rect{piece.row + down, part.rows, piece.col + right, part.cols};
   const auto read_rows = [&](std::byte* to, int64_t stride) {
     if (in_section.cols == section.cols && stride == section.cols) {
       const int64_t begin = section.first + in_section.row * section.cols;
@@ -41,8 +41,7 @@ void read_part(const StoredTensor& stored, const Section& section, const Piece& 
     const std::span<const std::byte> bytes = file.mapped(name);
     const size_t row_bytes = static_cast<size_t>(in_section.cols) * item;
     for (int64_t r = 0; r < in_section.rows; ++r) {
-      const int64_t begin =
-          section.first + (in_section.row + r) * section.cols + in_section.col;
+      const int64_t begin = section.first + (in_section.row + r) * section.cols + in_section.col;
       std::byte* at = to + static_cast<size_t>(r * stride) * item;
       if (bytes.empty()) {
         file.read_range(name, begin, begin + in_section.cols, {at, row_bytes});
@@ -82,9 +81,8 @@ class LayoutSource final : public SourceBase<std::vector<Home>> {
       }
     }
     for (auto& [info, homes] : globals) {
-      std::sort(homes.begin(), homes.end(), [](const Home& a, const Home& b) {
-        return a.piece->of.row < b.piece->of.row;
-      });
+      std::sort(homes.begin(), homes.end(),
+                [](const Home& a, const Home& b) { return a.piece->of.row < b.piece->of.row; });
     }
     set_tensors(std::move(globals));
   }
@@ -118,7 +116,8 @@ class LayoutSource final : public SourceBase<std::vector<Home>> {
       if (part.rows <= 0 || part.cols <= 0) continue;
       const StoredTensor& stored = layout_.tensors[home.tensor];
       std::byte* to =
-          out + static_cast<size_t>((part.row - rect.row) * out_stride + part.col - rect.col) * item;
+          out +
+          static_cast<size_t>((part.row - rect.row) * out_stride + part.col - rect.col) * item;
       read_part(stored, stored.sections[home.section], *home.piece, *files_[stored.file], part, to,
                 out_stride);
     }
@@ -134,9 +133,9 @@ class LayoutSource final : public SourceBase<std::vector<Home>> {
     const auto bytes = files_[stored.file]->mapped(stored.info.name);
     const size_t item = dtype_size_bytes(stored.info.dtype);
     const int64_t begin = section.first + homes[0].piece->row * section.cols;
-    return bytes.empty() ? bytes
-                         : bytes.subspan(static_cast<size_t>(begin) * item,
-                                         infos_[index].size_bytes());
+    return bytes.empty()
+               ? bytes
+               : bytes.subspan(static_cast<size_t>(begin) * item, infos_[index].size_bytes());
   }
   std::filesystem::path file_of(const std::string& name) const override {
     const StoredTensor& stored = layout_.tensors[locations_[index_of(name)].front().tensor];
@@ -165,10 +164,9 @@ class LayoutSource final : public SourceBase<std::vector<Home>> {
       const TensorInfo* info = file.find(stored.info.name);
       if (!info) no_such_tensor(stored.info.name, layout_.files[stored.file], file.tensors());
       if (info->shape != stored.info.shape) {
-        throw ModelError(fmt::format(
-            "{}: {} has shape {}, this model at this split needs {}",
-            file.file_of(stored.info.name).string(), stored.info.name, shape_text(info->shape),
-            shape_text(stored.info.shape)));
+        throw ModelError(fmt::format("{}: {} has shape {}, this model at this split needs {}",
+                                     file.file_of(stored.info.name).string(), stored.info.name,
+                                     shape_text(info->shape), shape_text(stored.info.shape)));
       }
       stored.info.dtype = info->dtype;
     }
@@ -197,9 +195,11 @@ std::vector<std::string> differing_replicas(
         const std::string& name = layout.globals[piece.global].name;
         const Rect all = matrix_of(layout.globals[piece.global].shape);
         const bool is_copy = piece.replica && (piece.of.rows > 1 || all.rows == 1);
-        if (!is_copy || piece.transposed || globals.find(name)->dtype != stored.info.dtype) continue;
+        if (!is_copy || piece.transposed || globals.find(name)->dtype != stored.info.dtype)
+          continue;
         // In bands: a copy may be an embedding of gigabytes.
-        const int64_t step = std::max<int64_t>(1, (8 << 20) / (piece.of.cols * static_cast<int64_t>(item)));
+        const int64_t step =
+            std::max<int64_t>(1, (8 << 20) / (piece.of.cols * static_cast<int64_t>(item)));
         for (int64_t row = 0; row < piece.of.rows; row += step) {
           const Rect part{piece.of.row + row, std::min(step, piece.of.rows - row), piece.of.col,
                           piece.of.cols};

@@ -32,8 +32,10 @@ class OpenFile {
     fs::create_directories(path_.parent_path());
     fd_ = ::open(unfinished_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd_ < 0) fail("create");
-    // A full disk is met here, before an hour of writing; systems without this call are not checked.
-    const int code = ::posix_fallocate(fd_, 0, static_cast<off_t>(std::max<uint64_t>(1, size_bytes)));
+    // A full disk is met here, before an hour of writing; systems without this call are not
+    // checked.
+    const int code =
+        ::posix_fallocate(fd_, 0, static_cast<off_t>(std::max<uint64_t>(1, size_bytes)));
     if (code == ENOSPC || code == EDQUOT || code == EFBIG) {
       errno = code;
       fail("reserve space for");
@@ -147,10 +149,12 @@ class LayoutWriter {
       uint32_t crc = libdeflate_crc32(0, nullptr, 0);
       stream_tensor(globals_, layout_, stored, [&](std::span<const std::byte> bytes) {
         if (pending_interrupt())
-          throw_interrupted(pending_interrupt(), "the conversion was stopped; finished files are kept",
+          throw_interrupted(pending_interrupt(),
+                            "the conversion was stopped; finished files are kept",
                             {"give the same command again to go on", "重新执行同一命令即可继续"});
         if (bytes.size() > end - at)
-          throw InternalError(fmt::format("[layout] {} gives more bytes than it has", stored.info.name));
+          throw InternalError(
+              fmt::format("[layout] {} gives more bytes than it has", stored.info.name));
         if (plan.seal) crc = libdeflate_crc32(crc, bytes.data(), bytes.size());
         file.write(at, bytes.data(), bytes.size());
         at += bytes.size();
@@ -161,7 +165,8 @@ class LayoutWriter {
         unforgotten = 0;
       });
       if (at != end)
-        throw InternalError(fmt::format("[layout] {} is {} bytes short", stored.info.name, end - at));
+        throw InternalError(
+            fmt::format("[layout] {} is {} bytes short", stored.info.name, end - at));
       job.crcs[index] = crc;
     }
     if (job.left.fetch_sub(1) == 1) finish(job);

@@ -18,8 +18,8 @@ inline constexpr std::array kStatePrefixes = {"master.", "exp_avg.", "exp_avg_sq
 /// is_expert_parallel, is_decoupled_lr, lr, betas, eps, weight_decay, step, max_lr, min_lr, ….
 struct OptimizerSettings {
   Json groups = Json::array();
-  Json scheduler = Json::object();    ///< opt_param_scheduler
-  Json grad_scaler = nullptr;         ///< null: there is none
+  Json scheduler = Json::object();  ///< opt_param_scheduler
+  Json grad_scaler = nullptr;       ///< null: there is none
   int64_t iteration = 0;
   int64_t consumed_train_samples = 0;
 };

@@ -40,8 +40,8 @@ Target plan_hf_directory(std::vector<TensorInfo> globals, uint64_t max_shard_byt
                               shard_index_json(globals, shards, base_name));
   }
   target.layout.globals = std::move(globals);
-  target.description = fmt::format("Hugging Face, {} file{}", shards.size(),
-                                   shards.size() == 1 ? "" : "s");
+  target.description =
+      fmt::format("Hugging Face, {} file{}", shards.size(), shards.size() == 1 ? "" : "s");
   return target;
 }
 

@@ -13,8 +13,8 @@
 namespace danlu::weights {
 namespace {
 
-void write_shard(const fs::path& file, const std::vector<TensorInfo>& tensors, const ShardPlan& shard,
-                 const TensorBytes& bytes_of) {
+void write_shard(const fs::path& file, const std::vector<TensorInfo>& tensors,
+                 const ShardPlan& shard, const TensorBytes& bytes_of) {
   std::vector<TensorInfo> chosen;
   for (const size_t index : shard.tensors) chosen.push_back(tensors[index]);
   const std::vector<size_t> order = safetensors_file_order(chosen);

@@ -14,7 +14,8 @@ struct Target {
   std::vector<PlannedFile> plans;  ///< beside layout.files
   /// Small files written as they are: path below the checkpoint's directory, content.
   std::vector<std::pair<std::string, std::string>> texts;
-  /// For people and for telling an interrupted conversion from another one: "Megatron-core, TP2 PP2".
+  /// For people and for telling an interrupted conversion from another one: "Megatron-core, TP2
+  /// PP2".
   std::string description;
 
   uint64_t size_bytes() const;

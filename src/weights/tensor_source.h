@@ -50,8 +50,8 @@ class TensorSource {
   /// `out`. Errors: as read_range; InternalError if it reaches outside.
   virtual void read_rect(const std::string& name, const Rect& rect, std::byte* out,
                          int64_t out_stride) const;
-  /// Lets the system take back memory that holds what was read so far: streaming a checkpoint larger
-  /// than memory then leaves a small process.
+  /// Lets the system take back memory that holds what was read so far: streaming a checkpoint
+  /// larger than memory then leaves a small process.
   virtual void forget() const {}
   /// The mapped bytes where they lie contiguous in a file; empty span where they do not. Their
   /// address is not aligned to the element size: formats do not promise it.

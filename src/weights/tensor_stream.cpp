@@ -54,8 +54,7 @@ class SectionStream {
     size_t next = 0;
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       while (next < by_row.size() && by_row[next]->row <= cuts[i]) active.push_back(by_row[next++]);
-      std::erase_if(active,
-                    [&](const Piece* p) { return p->row + p->stored_rows() <= cuts[i]; });
+      std::erase_if(active, [&](const Piece* p) { return p->row + p->stored_rows() <= cuts[i]; });
       add_rows(section, active, cuts[i], cuts[i + 1]);
     }
   }
@@ -98,14 +97,13 @@ class SectionStream {
     return true;
   }
 
-  /// Rows [row, row + rows) of the section, as far as `piece` covers them; `out`: the first of them.
-  void fill(const Section& section, const Piece& piece, int64_t row, int64_t rows,
-            std::byte* out) {
+  /// Rows [row, row + rows) of the section, as far as `piece` covers them; `out`: the first of
+  /// them.
+  void fill(const Section& section, const Piece& piece, int64_t row, int64_t rows, std::byte* out) {
     const int64_t down = row - piece.row, width = piece.stored_cols();
     const TensorInfo& info = source_of(piece);
-    const Rect of = piece.transposed
-                        ? Rect{piece.of.row, piece.of.rows, piece.of.col + down, rows}
-                        : Rect{piece.of.row + down, rows, piece.of.col, piece.of.cols};
+    const Rect of = piece.transposed ? Rect{piece.of.row, piece.of.rows, piece.of.col + down, rows}
+                                     : Rect{piece.of.row + down, rows, piece.of.col, piece.of.cols};
     std::byte* to = out + piece.col * item_;
     if (!piece.transposed && info.dtype == stored_.info.dtype)
       return globals_.read_rect(info.name, of, to, section.cols);
@@ -114,9 +112,8 @@ class SectionStream {
     globals_.read_rect(info.name, of, scratch_.data(), of.cols);
     if (piece.transposed) turn(of, item);
     for (int64_t r = 0; r < rows; ++r) {
-      cast_elements(scratch_.data() + r * width * item, info.dtype,
-                    to + r * section.cols * item_, stored_.info.dtype,
-                    static_cast<size_t>(width));
+      cast_elements(scratch_.data() + r * width * item, info.dtype, to + r * section.cols * item_,
+                    stored_.info.dtype, static_cast<size_t>(width));
     }
   }
 

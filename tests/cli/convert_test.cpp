@@ -111,19 +111,27 @@ INSTANTIATE_TEST_SUITE_P(
     Lines, ConvertGuides,
     testing::Values(
         // Llama-2-7B's 32 layers, narrow: the line cuts them 16,16.
-        GuideCase{"c_mindspeed_llm_practice.txt", 0,
+        GuideCase{"c_mindspeed_llm_practice.txt",
+                  0,
                   {.model_type = "llama", .architecture = "LlamaForCausalLM", .layers = 32},
                   "tokenizer.model"},
         // Qwen2.5-0.5B whole but for its depth.
-        GuideCase{"e_mindspeed_llm_guide.txt", 0,
-                  {.layers = 2, .hidden = 896, .ffn = 4864, .heads = 14, .kv_heads = 2,
-                   .vocab = 151936, .tied = true},
+        GuideCase{"e_mindspeed_llm_guide.txt",
+                  0,
+                  {.layers = 2,
+                   .hidden = 896,
+                   .ffn = 4864,
+                   .heads = 14,
+                   .kv_heads = 2,
+                   .vocab = 151936,
+                   .tied = true},
                   "tokenizer.json"},
         // Qwen2.5-7B's widths; its vocabulary would be 2 GB.
-        GuideCase{"e_mindspeed_llm_guide.txt", 1,
-                  {.layers = 2, .hidden = 3584, .ffn = 18944, .heads = 28, .kv_heads = 4,
-                   .vocab = 2048},
-                  "tokenizer.json"}),
+        GuideCase{
+            "e_mindspeed_llm_guide.txt",
+            1,
+            {.layers = 2, .hidden = 3584, .ffn = 18944, .heads = 28, .kv_heads = 4, .vocab = 2048},
+            "tokenizer.json"}),
     [](const auto& info) { return "Line" + std::to_string(info.index); });
 
 TEST_F(Convert, BackToHuggingFaceAsTheGuidesSayIt) {
@@ -143,7 +151,9 @@ TEST_F(Convert, EveryFormatLeadsToEveryOther) {
   write_random_model(*this / "hf", {.layers = 4, .vocab = 77});
   const std::vector<std::pair<std::string, std::vector<std::string>>> steps = {
       {"core", {"--to", "mcore", "--tp", "2", "--pp", "2", "--vpp", "2"}},
-      {"engine", {"--to", "mcore", "--pp", "3", "--noop-layers", "0,5", "--transformer-impl", "transformer_engine"}},
+      {"engine",
+       {"--to", "mcore", "--pp", "3", "--noop-layers", "0,5", "--transformer-impl",
+        "transformer_engine"}},
       {"legacy", {"--to", "legacy", "--pp", "2", "--num-layer-list", "1,3"}},
       {"native", {"--to", "native", "--tp", "2", "--pp", "4"}},
       {"hf2", {"--to", "hf", "--max-shard-size", "40KB"}}};
@@ -254,7 +264,8 @@ TEST_F(ConvertBad, MissingAndMixedRanksAreNamed) {
 }
 
 TEST_F(ConvertBad, FilesOfTwoSavesAreNotMixed) {
-  ok({"convert", "m", "later", "--to", "mcore", "--tp", "2", "--pp", "2", "--target-iteration", "9"});
+  ok({"convert", "m", "later", "--to", "mcore", "--tp", "2", "--pp", "2", "--target-iteration",
+      "9"});
   fs::copy_file(*this / "later/iter_0000009/mp_rank_01_000/model_optim_rng.pt",
                 rank("mp_rank_01_000"), fs::copy_options::overwrite_existing);
   changed();
@@ -293,15 +304,16 @@ TEST_F(ConvertBad, PlacesAreChecked) {
                  {"iter_0000007", "iter_0000001"});
   expect_refused({"convert", "m", "x", "--to", "mcore", "--with-optimizer"}, 4, {"no optimizer"});
   expect_refused({"convert", "hf", "x", "--to", "peft"}, 2, {"no adapters"});
-  expect_refused({"convert", "hf", "x", "--to", "mcore", "--target-iteration", "zero"}, 2, {"zero"});
+  expect_refused({"convert", "hf", "x", "--to", "mcore", "--target-iteration", "zero"}, 2,
+                 {"zero"});
 }
 
 TEST_F(ConvertBad, MultimodalConversionSaysThatItIsNotThere) {
-  expect_refused({"mm-convert", "Qwen2VLConverter", "hf_to_mm", "--cfg.mm_dir", "a",
-                  "--cfg.hf_config.hf_dir", "b", "--cfg.parallel_config.llm_pp_layers", "[[28]]",
-                  "--cfg.parallel_config.vit_pp_layers", "[[32]]", "--cfg.parallel_config.tp_size",
-                  "1"},
-                 2, {"not converted by this version"});
+  expect_refused(
+      {"mm-convert", "Qwen2VLConverter", "hf_to_mm", "--cfg.mm_dir", "a", "--cfg.hf_config.hf_dir",
+       "b", "--cfg.parallel_config.llm_pp_layers", "[[28]]", "--cfg.parallel_config.vit_pp_layers",
+       "[[32]]", "--cfg.parallel_config.tp_size", "1"},
+      2, {"not converted by this version"});
 }
 
 }  // namespace

@@ -23,13 +23,14 @@ struct ModelShape {
 inline std::string config_text(const ModelShape& shape) {
   const auto number = [](int64_t value) { return std::to_string(value); };
   return "{\"architectures\": [\"" + shape.architecture + "\"], \"model_type\": \"" +
-         shape.model_type + "\", \"hidden_act\": \"silu\", \"hidden_size\": " +
-         number(shape.hidden) + ", \"intermediate_size\": " + number(shape.ffn) +
+         shape.model_type +
+         "\", \"hidden_act\": \"silu\", \"hidden_size\": " + number(shape.hidden) +
+         ", \"intermediate_size\": " + number(shape.ffn) +
          ", \"num_hidden_layers\": " + number(shape.layers) +
          ", \"num_attention_heads\": " + number(shape.heads) +
          ", \"num_key_value_heads\": " + number(shape.kv_heads) +
-         ", \"vocab_size\": " + number(shape.vocab) + ", \"tie_word_embeddings\": " +
-         (shape.tied ? "true" : "false") +
+         ", \"vocab_size\": " + number(shape.vocab) +
+         ", \"tie_word_embeddings\": " + (shape.tied ? "true" : "false") +
          ", \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-6, \"rope_theta\": 1000000.0, "
          "\"torch_dtype\": \"bfloat16\", \"bos_token_id\": 1, \"eos_token_id\": 2}\n";
 }

@@ -26,7 +26,8 @@ using testing::HasSubstr;
 /// Passes reads on and calls `on_read` before each.
 class Watched final : public TensorSource {
  public:
-  Watched(std::shared_ptr<const TensorSource> inner, std::function<void(const std::string&)> on_read)
+  Watched(std::shared_ptr<const TensorSource> inner,
+          std::function<void(const std::string&)> on_read)
       : inner_(std::move(inner)), on_read_(std::move(on_read)) {}
   const std::vector<TensorInfo>& tensors() const override { return inner_->tensors(); }
   void read(const std::string& name, std::span<std::byte> out) const override {
@@ -112,8 +113,8 @@ TEST_F(ConversionTest, KilledItLeavesNothingUnderTheNameAndGoesOnWhereItWas) {
 
   std::vector<std::string> read;
   Conversion again = conversion();
-  again.source = std::make_shared<Watched>(
-      source_, [&](const std::string& name) { read.push_back(name); });
+  again.source =
+      std::make_shared<Watched>(source_, [&](const std::string& name) { read.push_back(name); });
   again.reopen = {};
   const ConversionReport report = convert(again);
   EXPECT_GT(report.reused_bytes, 3u * 8192);

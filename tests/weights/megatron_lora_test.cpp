@@ -47,7 +47,8 @@ std::pair<std::string, int64_t> qkv_row(int64_t tp, int64_t row) {
   const int64_t group_rows = (kQueries + 2) * kD, groups = kGroups / kTp;
   const int64_t group = tp * groups + row / group_rows, within = row % group_rows;
   if (within < kQueries * kD) return {"self_attn.q_proj", group * kQueries * kD + within};
-  if (within < (kQueries + 1) * kD) return {"self_attn.k_proj", group * kD + within - kQueries * kD};
+  if (within < (kQueries + 1) * kD)
+    return {"self_attn.k_proj", group * kD + within - kQueries * kD};
   return {"self_attn.v_proj", group * kD + within - (kQueries + 1) * kD};
 }
 std::pair<std::string, int64_t> fc1_row(int64_t tp, int64_t row) {
@@ -64,7 +65,8 @@ class LoraCheckpoint : public testing::Test {
     const arch::ModelConfig config = arch::family_of(config_json()).parse(config_json());
     const Split split{.tp = kTp, .pp = 2};
     args_ = make_arguments(config, split, {}, DType::kF32);
-    if (with_alpha) args_.put("lora_alpha", PyValue::real(kAlpha)).put("lora_r", PyValue::integer(kRank));
+    if (with_alpha)
+      args_.put("lora_alpha", PyValue::real(kAlpha)).put("lora_r", PyValue::integer(kRank));
     for (int64_t tp = 0; tp < kTp; ++tp) {
       for (int64_t pp = 0; pp < 2; ++pp) write_rank(split, tp, pp);
     }
@@ -103,13 +105,12 @@ class LoraCheckpoint : public testing::Test {
     });
   }
   /// A matrix whose columns are cut over ranks.
-  void add_row_parallel(const std::string& key, const std::string& layer,
-                        const std::string& module, int64_t cols, int64_t tp) {
+  void add_row_parallel(const std::string& key, const std::string& layer, const std::string& module,
+                        int64_t cols, int64_t tp) {
     const int64_t mine = cols / kTp;
     if (with_base_) {
-      add(key + ".base_layer.weight", {kH, mine}, [&](int64_t row, int64_t col) {
-        return number(layer + module, row, tp * mine + col);
-      });
+      add(key + ".base_layer.weight", {kH, mine},
+          [&](int64_t row, int64_t col) { return number(layer + module, row, tp * mine + col); });
     }
     add(key + ".lora_A.default.weight", {kRank, mine}, [&](int64_t row, int64_t col) {
       return number(layer + module + "A", row, tp * mine + col);
@@ -154,9 +155,9 @@ class LoraCheckpoint : public testing::Test {
         .put("model", state_);
     const fs::path folder = root() / "iter_0000001" / rank_directory(split, tp, pp, 0);
     fs::create_directories(folder);
-    write_file_atomic(folder / kModelFile,
-                      test::planned_bytes(
-                          torch_file::plan_torch_file(file, infos_, "model_optim_rng"), bytes_));
+    write_file_atomic(
+        folder / kModelFile,
+        test::planned_bytes(torch_file::plan_torch_file(file, infos_, "model_optim_rng"), bytes_));
   }
 
   test::TemporaryDirectory directory_;
@@ -208,8 +209,8 @@ TEST_F(LoraCheckpoint, BecomesPeftTensorsAndMergesByTheDefinition) {
       for (size_t i = 0; i < values.size(); ++i) {
         const auto row = static_cast<int64_t>(i) / info->shape[1];
         const auto col = static_cast<int64_t>(i) % info->shape[1];
-        EXPECT_NEAR(values[i], number(layer + module, row, col) + delta(layer, module, a_name, row, col),
-                    1e-4)
+        EXPECT_NEAR(values[i],
+                    number(layer + module, row, col) + delta(layer, module, a_name, row, col), 1e-4)
             << info->name << " " << row << " " << col;
       }
     }

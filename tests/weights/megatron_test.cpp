@@ -123,7 +123,7 @@ TEST(MegatronCheckpoint, OptimizerStatesAreSplitAgainWithTheWeights) {
     shape.distributed = !shape.distributed;
     shape.fp32 = config.dtype == DType::kF32 && !shape.distributed;
     options = {random.split(config), random.form(config), 42,
-               first.header.args, &first.optimizer, shape};
+               first.header.args,    &first.optimizer,    shape};
     write(directory / "b", json, config, first.model, options);
     const Checkpoint second = open_checkpoint(directory / "b", {.with_optimizer = true});
     EXPECT_THAT(differences(*model, *second.model), testing::IsEmpty());

@@ -64,8 +64,7 @@ TEST(Native, NothingIsStoredTwice) {
   RandomModels random(1);
   const arch::ModelConfig config = random.parse(test::tiny_config("mixtral"));
   const auto globals = megatron::global_tensors(config, DType::kF32);
-  const Target target =
-      plan_checkpoint(config, globals, {.tp = 2, .pp = 2, .ep = 2}, 1, nullptr);
+  const Target target = plan_checkpoint(config, globals, {.tp = 2, .pp = 2, .ep = 2}, 1, nullptr);
   uint64_t stored = 0, needed = 0;
   for (const StoredTensor& tensor : target.layout.tensors) stored += tensor.size_bytes();
   for (const TensorInfo& info : globals) needed += info.size_bytes();

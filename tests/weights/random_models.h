@@ -19,7 +19,8 @@ namespace danlu::test {
 /// Tensors held in memory.
 class MemorySource final : public weights::SourceBase<std::vector<std::byte>> {
  public:
-  explicit MemorySource(std::vector<std::pair<weights::TensorInfo, std::vector<std::byte>>> tensors) {
+  explicit MemorySource(
+      std::vector<std::pair<weights::TensorInfo, std::vector<std::byte>>> tensors) {
     set_tensors(std::move(tensors));
   }
   void read(const std::string& name, std::span<std::byte> out) const override {
@@ -130,14 +131,15 @@ class RandomModels {
     Form form;
     form.dialect = one_of<Dialect>({Dialect::kCore, Dialect::kTransformerEngine});
     if (!config.has_experts() && coin()) form.dialect = Dialect::kLegacy;
-    form.experts = one_of<ExpertForm>(
-        {ExpertForm::kSequential, ExpertForm::kGrouped, ExpertForm::kTeGrouped});
+    form.experts =
+        one_of<ExpertForm>({ExpertForm::kSequential, ExpertForm::kGrouped, ExpertForm::kTeGrouped});
     if (!config.has_experts()) form.experts = ExpertForm::kSequential;
     return form;
   }
 
   /// Random bits, finite in every floating type.
-  std::shared_ptr<const weights::TensorSource> source(const std::vector<weights::TensorInfo>& infos) {
+  std::shared_ptr<const weights::TensorSource> source(
+      const std::vector<weights::TensorInfo>& infos) {
     std::vector<std::pair<weights::TensorInfo, std::vector<std::byte>>> tensors;
     for (const weights::TensorInfo& info : infos) {
       std::vector<float> numbers(static_cast<size_t>(info.num_elements()));

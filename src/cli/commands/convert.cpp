@@ -1,6 +1,7 @@
 // `danlu convert SRC DST --to …`: any checkpoint into any other, as a stream.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 
@@ -10,6 +11,7 @@
 #include "base/progress.h"
 #include "base/shell_quote.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/convert_plan.h"
 #include "cli/commands/convert_request.h"
 #include "cli/commands/gguf_export.h"
 #include "text/template_record.h"
@@ -17,7 +19,6 @@
 #include "weights/gguf/gguf_reader.h"
 #include "weights/joined_source.h"
 #include "weights/layout_source.h"
-#include "weights/lora_source.h"
 #include "weights/megatron/target.h"
 #include "weights/native/native.h"
 #include "weights/safetensors_target.h"
@@ -34,54 +35,10 @@ using weights::megatron::Split;
 
 constexpr uint64_t kCheckByDefaultBelow = 2'000'000'000;
 
-/// What is written: the source after adapters are merged and types chosen.
-struct Plan {
-  CheckpointSource source;
-  std::shared_ptr<const weights::TensorSource> model;  ///< adapters merged
-  arch::ModelConfig config;
-  std::vector<TensorInfo> globals;  ///< in model order, in the dtypes to store
-  bool config_changed = false;
-};
-
 // --- source --------------------------------------------------------------------------------------
 
-/// PEFT, or a MindSpeed LoRA checkpoint beside a base of the same split.
-void merge_named_adapters(const ConvertRequest& request, Plan& plan) {
-  std::shared_ptr<const weights::TensorSource> tensors;
-  weights::PeftConfig peft;
-  if (weights::megatron::is_megatron_directory(request.adapters)) {
-    weights::megatron::Checkpoint opened = weights::megatron::open_adapters(
-        request.adapters, plan.config,
-        {.lora_rank = request.source_options.lora_rank,
-         .lora_alpha = request.source_options.lora_alpha});
-    tensors = opened.adapters;
-    peft = *opened.peft;
-  } else {
-    peft = weights::load_peft_config(request.adapters);
-    tensors = weights::open_weights(request.adapters);
-  }
-  weights::MergedModel merged = weights::merge_adapters(plan.model, tensors, peft, plan.config);
-  plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
-  plan.model = merged.source;
-  plan.config = std::move(merged.config);
-  for (const TensorInfo& info : tensors->tensors())
-    plan.source.files.push_back(tensors->file_of(info.name));
-  plan.source.files.push_back(request.adapters);
-  log::info("merging the adapters of {}: rank {}, alpha {:g}", request.adapters.string(),
-            peft.rank, peft.alpha);
-}
-
-void merge_own_adapters(Plan& plan) {
-  const auto& peft = *plan.source.peft;
-  weights::MergedModel merged =
-      weights::merge_adapters(plan.model, plan.source.adapters, peft, plan.config);
-  plan.model = merged.source;
-  plan.config = std::move(merged.config);
-  log::info("merging the checkpoint's own adapters: rank {}, alpha {:g}", peft.rank, peft.alpha);
-}
-
-Plan open_plan(const Options& options, const ConvertRequest& request) {
-  Plan plan;
+ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
+  ConvertPlan plan;
   plan.source = weights::open_checkpoint_source(request.source, request.source_options);
   check_described(options, request, plan.source);
   plan.config = plan.source.config;
@@ -94,8 +51,8 @@ Plan open_plan(const Options& options, const ConvertRequest& request) {
          "请以基座模型为源并用 --adapters 指定它，或使用 --to peft"});
   }
   if (request.to == ConvertTo::kPeft) return plan;
-  if (plan.source.adapters) merge_own_adapters(plan);
-  if (!request.adapters.empty()) merge_named_adapters(request, plan);
+  if (plan.source.adapters) merge_own_adapters(options, plan);
+  if (!request.adapters.empty()) merge_named_adapters(options, request, plan);
   if (request.with_optimizer && (plan.source.adapters || !request.adapters.empty()))
     throw UsageError("[--with-optimizer] adapters are merged, so the state fits no longer");
   plan.globals = weights::megatron::global_tensors(plan.config, DType::kF32);
@@ -109,32 +66,32 @@ Plan open_plan(const Options& options, const ConvertRequest& request) {
 
 // --- targets -------------------------------------------------------------------------------------
 
-Split split_for(const ConvertRequest& request, const Plan& plan) {
+Split split_for(const ConvertRequest& request, const ConvertPlan& plan) {
   Split split = request.split;
   const auto& megatron = plan.source.megatron;
   if (split.vocab_divisor == 0) {
     split.vocab_divisor = 1;
     const auto* recorded = megatron ? megatron->args.find("make_vocab_size_divisible_by") : nullptr;
     if (recorded && !recorded->is_none())
-      split.vocab_divisor = std::max<int64_t>(1, recorded->as_int("args.make_vocab_size_divisible_by"));
+      split.vocab_divisor =
+          std::max<int64_t>(1, recorded->as_int("args.make_vocab_size_divisible_by"));
   }
   if (request.virtual_stages > 0) {
-    const auto slots =
-        plan.config.num_layers + static_cast<int64_t>(split.noop_layers.size());
+    const auto slots = plan.config.num_layers + static_cast<int64_t>(split.noop_layers.size());
     const int64_t chunks = split.pp * request.virtual_stages;
     if (slots % chunks != 0) {
-      throw UsageError(
-          fmt::format("[--vpp] {} stages of {} chunks do not divide {} layers", split.pp,
-                      request.virtual_stages, slots),
-          {"pp times vpp must divide the layers (no-op slots included)",
-           "pp × vpp 必须整除层数（含空层）"});
+      throw UsageError(fmt::format("[--vpp] {} stages of {} chunks do not divide {} layers",
+                                   split.pp, request.virtual_stages, slots),
+                       {"pp times vpp must divide the layers (no-op slots included)",
+                        "pp × vpp 必须整除层数（含空层）"});
     }
     split.layers_per_virtual_stage = slots / chunks;
   }
   return split;
 }
 
-weights::megatron::OptimizerShape optimizer_shape(const ConvertRequest& request, const Plan& plan) {
+weights::megatron::OptimizerShape optimizer_shape(const ConvertRequest& request,
+                                                  const ConvertPlan& plan) {
   weights::megatron::OptimizerShape shape;
   const auto& megatron = plan.source.megatron;
   const auto recorded = [&](const char* key) {
@@ -147,8 +104,8 @@ weights::megatron::OptimizerShape optimizer_shape(const ConvertRequest& request,
   shape.distributed = request.distributed_optimizer.value_or(is_true("use_distributed_optimizer"));
   shape.param_dtype = plan.globals.front().dtype;
   shape.fp32 = shape.param_dtype == DType::kF32 && !shape.distributed;
-  const bool sums_in_param_dtype =
-      recorded("accumulate_allreduce_grads_in_fp32") && !is_true("accumulate_allreduce_grads_in_fp32");
+  const bool sums_in_param_dtype = recorded("accumulate_allreduce_grads_in_fp32") &&
+                                   !is_true("accumulate_allreduce_grads_in_fp32");
   shape.grad_dtype = sums_in_param_dtype ? shape.param_dtype : DType::kF32;
   const auto* size = recorded("data_parallel_size");
   shape.data_parallel = request.data_parallel.value_or(
@@ -157,7 +114,7 @@ weights::megatron::OptimizerShape optimizer_shape(const ConvertRequest& request,
   return shape;
 }
 
-std::optional<int64_t> target_iteration(const ConvertRequest& request, const Plan& plan) {
+std::optional<int64_t> target_iteration(const ConvertRequest& request, const ConvertPlan& plan) {
   if (!request.target_iteration) {
     if (plan.source.megatron) return plan.source.iteration;
     const int64_t trained = plan.source.optimizer.settings.iteration;
@@ -175,11 +132,11 @@ std::optional<int64_t> target_iteration(const ConvertRequest& request, const Pla
 }
 
 /// Says what was made of the optimizer and reopens with it.
-const OptimizerState* optimizer_of(const Plan& plan) {
+const OptimizerState* optimizer_of(const ConvertPlan& plan) {
   return plan.source.optimizer.tensors ? &plan.source.optimizer : nullptr;
 }
 
-void plan_megatron(const ConvertRequest& request, const Plan& plan, Conversion& conversion) {
+void plan_megatron(const ConvertRequest& request, const ConvertPlan& plan, Conversion& conversion) {
   weights::megatron::TargetOptions target{.split = split_for(request, plan), .form = request.form};
   const auto& megatron = plan.source.megatron;
   if (megatron && request.form.experts == weights::megatron::ExpertForm::kSequential &&
@@ -198,17 +155,17 @@ void plan_megatron(const ConvertRequest& request, const Plan& plan, Conversion& 
   };
 }
 
-void plan_native(const ConvertRequest& request, const Plan& plan, Conversion& conversion) {
-  conversion.target =
-      weights::native::plan_checkpoint(plan.config, plan.globals, split_for(request, plan),
-                                       target_iteration(request, plan).value_or(0), optimizer_of(plan));
+void plan_native(const ConvertRequest& request, const ConvertPlan& plan, Conversion& conversion) {
+  conversion.target = weights::native::plan_checkpoint(
+      plan.config, plan.globals, split_for(request, plan),
+      target_iteration(request, plan).value_or(0), optimizer_of(plan));
   conversion.reopen = [](const fs::path& directory) {
     const auto opened = weights::native::open_checkpoint(directory);
     return weights::join_optimizer(opened.model, opened.optimizer.tensors);
   };
 }
 
-void plan_hf(const ConvertRequest& request, const Plan& plan, Conversion& conversion) {
+void plan_hf(const ConvertRequest& request, const ConvertPlan& plan, Conversion& conversion) {
   if (request.with_optimizer) {
     throw UsageError("[--with-optimizer] a Hugging Face directory holds no optimizer state",
                      {"use --to mcore or --to native", "请使用 --to mcore 或 --to native"});
@@ -217,7 +174,8 @@ void plan_hf(const ConvertRequest& request, const Plan& plan, Conversion& conver
   conversion.reopen = [](const fs::path& directory) { return weights::open_weights(directory); };
 }
 
-void plan_gguf_file(const ConvertRequest& request, const Plan& plan, Conversion& conversion) {
+void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,
+                    Conversion& conversion) {
   using namespace weights::gguf;
   if (request.with_optimizer) throw UsageError("[--with-optimizer] GGUF holds no optimizer state");
   if (request.dtype) {
@@ -245,10 +203,11 @@ void plan_gguf_file(const ConvertRequest& request, const Plan& plan, Conversion&
   };
 }
 
-void plan_peft(const ConvertRequest& request, Plan& plan, Conversion& conversion) {
+void plan_peft(const ConvertRequest& request, ConvertPlan& plan, Conversion& conversion) {
   if (!plan.source.adapters) {
-    throw UsageError(fmt::format("[--to peft] {} has no adapters", request.source.string()),
-                     {"a MindSpeed LoRA checkpoint has them", "仅 MindSpeed LoRA 检查点包含适配器"});
+    throw UsageError(
+        fmt::format("[--to peft] {} has no adapters", request.source.string()),
+        {"a MindSpeed LoRA checkpoint has them", "仅 MindSpeed LoRA 检查点包含适配器"});
   }
   plan.model = plan.source.adapters;
   std::vector<TensorInfo> tensors = plan.model->tensors();
@@ -278,7 +237,8 @@ const char* torch_name(DType dtype) {
 }
 
 /// config.json as the source has it, or with what the conversion changed.
-void write_companions(const ConvertRequest& request, const Plan& plan, const fs::path& directory) {
+void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
+                      const fs::path& directory) {
   if (plan.config_changed) {
     Json config = plan.config.raw;
     config[config.contains("dtype") ? "dtype" : "torch_dtype"] =
@@ -308,11 +268,11 @@ void report(const weights::ConversionReport& done, const Conversion& conversion)
     for (const weights::TensorDigest& digest : done.digests)
       std::fputs(fmt::format("{}  {}\n", weights::digest_text(digest.digest), digest.name).c_str(),
                  stdout);
-    std::fputs(fmt::format("{}  total of {} tensors\n",
-                           weights::digest_text(weights::digest_total(done.digests)),
-                           done.digests.size())
-                   .c_str(),
-               stdout);
+    std::fputs(
+        fmt::format("{}  total of {} tensors\n",
+                    weights::digest_text(weights::digest_total(done.digests)), done.digests.size())
+            .c_str(),
+        stdout);
     log::info("checked: every bit read back from the result is the source's");
   } else {
     log::info("not read back: --check does that");
@@ -335,7 +295,7 @@ void log_next_step(const ConvertRequest& request) {
 
 int run_convert(const Options& options) {
   const ConvertRequest request = read_convert_request(options);
-  Plan plan = open_plan(options, request);
+  ConvertPlan plan = open_plan(options, request);
   Conversion conversion;
   conversion.output = request.output;
   switch (request.to) {

@@ -201,7 +201,10 @@ std::vector<OptionSpec> described_options() {
       {.name = "model_type_hf",
        .help = "key of MindSpeed-LLM's model table, e.g. llama2",
        .group = group},
-      {.name = "add_qkv_bias", .type = OptionType::kBool, .help = "q, k, v have biases", .group = group},
+      {.name = "add_qkv_bias",
+       .type = OptionType::kBool,
+       .help = "q, k, v have biases",
+       .group = group},
       {.name = "add_dense_bias",
        .type = OptionType::kBool,
        .help = "the attention's output has a bias",
@@ -210,7 +213,10 @@ std::vector<OptionSpec> described_options() {
        .type = OptionType::kBool,
        .help = "q, k, v are one matrix (Baichuan)",
        .group = group},
-      {.name = "num_layers", .type = OptionType::kInt, .help = "layers of the model", .group = group},
+      {.name = "num_layers",
+       .type = OptionType::kInt,
+       .help = "layers of the model",
+       .group = group},
       {.name = "lora_r", .type = OptionType::kInt, .help = "rank of the adapters", .group = group},
       {.name = "lora_alpha",
        .type = OptionType::kFloat,
@@ -238,7 +244,8 @@ std::vector<OptionSpec> foreign_convert_options() {
       unavailable({"qlora_nf4"}, "4-bit checkpoints are not written by this version"),
       unavailable({"orm"}, "reward heads are not converted by this version"),
       unavailable({"schedules_method"}, "the dual-pipe layout is not written by this version"),
-      unavailable({"expert_tensor_parallel_size"}, "experts are cut as the dense layers are", {"1"}),
+      unavailable({"expert_tensor_parallel_size"}, "experts are cut as the dense layers are",
+                  {"1"}),
       unavailable({"mtp_num_layers"}, no_such_model),
       unavailable({"tp_2d"}, "two-dimensional tensor parallelism is not written by this version"),
   };
@@ -251,11 +258,12 @@ OptionTable convert_options() {
   for (auto& part : {place_options(), split_options(), form_options(), optimizer_options(),
                      run_options(), described_options(), foreign_convert_options()})
     all.insert(all.end(), part.begin(), part.end());
-  return OptionTable("convert",
-                     "Convert a checkpoint between Hugging Face, Megatron, Danlu and GGUF,\n"
-                     "streamed and checked; nothing about the model has to be typed",
-                     "danlu convert SRC DST --to hf|mcore|legacy|native|gguf|peft [--tp N] [--pp N] …",
-                     std::move(all));
+  return OptionTable(
+      "convert",
+      "Convert a checkpoint between Hugging Face, Megatron, Danlu and GGUF,\n"
+      "streamed and checked; nothing about the model has to be typed",
+      "danlu convert SRC DST --to hf|mcore|legacy|native|gguf|peft [--tp N] [--pp N] …",
+      std::move(all));
 }
 
 OptionTable mm_convert_options() {

@@ -35,11 +35,13 @@ uint64_t bytes_of(const std::string& text) {
   double number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string unit(stop, text.data() + text.size());
-  const std::map<std::string, double> units = {{"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6},
-                                               {"GB", 1e9}, {"KiB", 1024}, {"MiB", 1 << 20},
-                                               {"GiB", 1 << 30}};
-  if (error != std::errc() || !units.count(unit) || !(number * units.at(unit) >= 1) || number > 1e15)
-    throw UsageError(fmt::format("[--max-shard-size] must be a size such as 5GB, got \"{}\"", text));
+  const std::map<std::string, double> units = {{"", 1},          {"B", 1},        {"KB", 1e3},
+                                               {"MB", 1e6},      {"GB", 1e9},     {"KiB", 1024},
+                                               {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+  if (error != std::errc() || !units.count(unit) || !(number * units.at(unit) >= 1) ||
+      number > 1e15)
+    throw UsageError(
+        fmt::format("[--max-shard-size] must be a size such as 5GB, got \"{}\"", text));
   return static_cast<uint64_t>(number * units.at(unit));
 }
 
@@ -79,8 +81,7 @@ void read_target(const Options& options, ConvertRequest& request) {
   } else if (options.get_string("save_model_type") == "hf") {
     request.to = ConvertTo::kHf;
     // convert_ckpt.py is given the original directory here and writes below it.
-    if (fs::exists(request.output / "config.json") &&
-        request.source_options.config_dir.empty())
+    if (fs::exists(request.output / "config.json") && request.source_options.config_dir.empty())
       request.source_options.config_dir = request.output;
     request.output /= "mg2hf";
   } else {
@@ -121,8 +122,7 @@ void read_split(const Options& options, ConvertRequest& request) {
   std::sort(split.noop_layers.begin(), split.noop_layers.end());
   split.tp_extends_ep = options.get_bool_or("moe_tp_extend_ep", false);
   split.vocab_divisor = options.get_int_or("make_vocab_size_divisible_by", 0);
-  split.layers_per_virtual_stage =
-      options.get_int_or("num_layers_per_virtual_pipeline_stage", 0);
+  split.layers_per_virtual_stage = options.get_int_or("num_layers_per_virtual_pipeline_stage", 0);
   request.virtual_stages = options.get_int_or("vpp", 0);
   if (request.virtual_stages > 0 && split.layers_per_virtual_stage > 0)
     throw UsageError("[--vpp] and --num-layers-per-virtual-pipeline-stage say the same: give one");
@@ -188,10 +188,10 @@ const std::map<std::string, std::vector<std::string>>& families_by_key() {
 
 void check_flag(const Options& options, const char* name, bool is_so, const char* what) {
   if (!options.is_set(name) || options.get_bool(name) == is_so) return;
-  throw UsageError(fmt::format("[{}] was given as {}, but the model has {}{}",
-                               options.given_as(name), options.get_bool(name), is_so ? "" : "no ",
-                               what),
-                   {"leave the flag out: the files say it", "可省略该参数：文件中已有此信息"});
+  throw UsageError(
+      fmt::format("[{}] was given as {}, but the model has {}{}", options.given_as(name),
+                  options.get_bool(name), is_so ? "" : "no ", what),
+      {"leave the flag out: the files say it", "可省略该参数：文件中已有此信息"});
 }
 
 }  // namespace
@@ -229,8 +229,8 @@ void check_described(const Options& options, const ConvertRequest& request,
     const std::string key = options.get_string("model_type_hf");
     const auto known = families_by_key().find(key);
     const bool fits = known != families_by_key().end() &&
-                      std::find(known->second.begin(), known->second.end(),
-                                source.config.family) != known->second.end();
+                      std::find(known->second.begin(), known->second.end(), source.config.family) !=
+                          known->second.end();
     if (!fits) {
       throw UsageError(
           fmt::format("[{}] {} was given, but config.json describes a model of family {}",

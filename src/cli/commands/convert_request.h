@@ -23,13 +23,13 @@ struct ConvertRequest {
   std::optional<weights::Format> expected_source;
   bool expect_legacy = false;
   ConvertTo to = ConvertTo::kHf;
-  weights::megatron::Split split;       ///< vocab_divisor 0: the source's, else 1
+  weights::megatron::Split split;  ///< vocab_divisor 0: the source's, else 1
   weights::megatron::Form form;
-  int64_t virtual_stages = 0;           ///< --vpp: chunks of each stage; 0: none
+  int64_t virtual_stages = 0;                   ///< --vpp: chunks of each stage; 0: none
   std::optional<std::string> target_iteration;  ///< a number or "release"
-  std::optional<DType> dtype;           ///< empty: the source's
-  std::filesystem::path adapters;       ///< PEFT or MindSpeed LoRA checkpoint to merge
-  std::filesystem::path tokenizer;      ///< directory whose tokenizer files go along; may be empty
+  std::optional<DType> dtype;                   ///< empty: the source's
+  std::filesystem::path adapters;               ///< PEFT or MindSpeed LoRA checkpoint to merge
+  std::filesystem::path tokenizer;  ///< directory whose tokenizer files go along; may be empty
   std::string gguf_type = "f16";
   uint64_t max_shard_bytes = 5'000'000'000;
   bool with_optimizer = false;

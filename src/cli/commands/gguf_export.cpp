@@ -13,6 +13,7 @@ void append_vocabulary(const text::GgufVocabulary& vocabulary, Metadata& metadat
   add("tokens", weights::gguf::string_array(vocabulary.tokens));
   if (!vocabulary.scores.empty()) add("scores", weights::gguf::number_array(vocabulary.scores));
   std::vector<int32_t> types;
+  types.reserve(vocabulary.types.size());
   for (const text::GgufTokenType type : vocabulary.types)
     types.push_back(static_cast<int32_t>(type));
   add("token_type", weights::gguf::number_array(types));

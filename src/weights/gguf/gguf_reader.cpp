@@ -57,8 +57,9 @@ class HeaderParser {
   }
   template <typename T>
   T number(std::string_view what) {
+    const std::string_view bytes = take(sizeof(T), what);
     T value;
-    std::memcpy(&value, take(sizeof(T), what).data(), sizeof(T));
+    std::memcpy(&value, bytes.data(), bytes.size());
     return value;
   }
   std::string_view text(std::string_view what) { return take(number<uint64_t>(what), what); }

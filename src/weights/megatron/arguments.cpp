@@ -52,9 +52,8 @@ void put_split(PyValue& args, const arch::ModelConfig& c, const Split& split, co
   const bool legacy = form.dialect == Dialect::kLegacy;
   args.put("use_mcore_models", flag(!legacy))
       .put("use_legacy_models", flag(legacy))
-      .put("transformer_impl", text(form.dialect == Dialect::kTransformerEngine
-                                        ? "transformer_engine"
-                                        : "local"))
+      .put("transformer_impl",
+           text(form.dialect == Dialect::kTransformerEngine ? "transformer_engine" : "local"))
       .put("moe_grouped_gemm", flag(form.experts != ExpertForm::kSequential && c.has_experts()))
       .put("params_dtype", PyValue::dtype(dtype))
       .put("bf16", flag(dtype == DType::kBF16))
@@ -80,8 +79,8 @@ void put_experts(PyValue& args, const arch::ModelConfig& c) {
   // Leading dense layers and a period are all these two can say.
   const auto first = std::find(e.sparse_layer.begin(), e.sparse_layer.end(), true);
   const bool leading = has && std::all_of(first, e.sparse_layer.end(), [](bool s) { return s; });
-  args.put("first_k_dense_replace", leading ? number(first - e.sparse_layer.begin())
-                                            : PyValue::none())
+  args.put("first_k_dense_replace",
+           leading ? number(first - e.sparse_layer.begin()) : PyValue::none())
       .put("moe_layer_freq", leading ? number(1) : PyValue::none());
 }
 

@@ -33,11 +33,10 @@ void check_arguments(const Header& header, const arch::ModelConfig& config,
                      const std::filesystem::path& companions) {
   const std::vector<std::string> lines = disagreements(header.args, config);
   if (lines.empty()) return;
-  throw ModelError(fmt::format("{} is not of the model in {}: {}",
-                               header.place.directory.string(), companions.string(),
-                               fmt::join(lines, "; ")),
-                   {"name the right model directory with --hf-config",
-                    "请用 --hf-config 指定正确的模型目录"});
+  throw ModelError(
+      fmt::format("{} is not of the model in {}: {}", header.place.directory.string(),
+                  companions.string(), fmt::join(lines, "; ")),
+      {"name the right model directory with --hf-config", "请用 --hf-config 指定正确的模型目录"});
 }
 
 /// Slots per stage as the files have them, where args did not say and equal stages do not fit.
@@ -79,19 +78,19 @@ void refuse_unknown(const Header& header, const Files& files, const Layout& mode
     for (const TensorInfo& info : files[file]->tensors()) {
       const bool is_state_of_engine = info.name.find("_extra_state") != std::string::npos;
       if (is_weight_name(info.name) && !is_state_of_engine && !known.count(info.name))
-        unknown.push_back(fmt::format("{}: {} {}", model.files[file], info.name,
-                                      shape_text(info.shape)));
+        unknown.push_back(
+            fmt::format("{}: {} {}", model.files[file], info.name, shape_text(info.shape)));
     }
   }
   if (unknown.empty()) return;
   constexpr size_t kShown = 5;
   const size_t count = unknown.size();
   unknown.resize(std::min(count, kShown));
-  throw ModelError(fmt::format("{}: {} tensors are no part of the model config.json describes: {}{}",
-                               header.place.directory.string(), count, fmt::join(unknown, "; "),
-                               count > kShown ? "; …" : ""),
-                   {"is config.json that of this checkpoint's model?",
-                    "config.json 是否属于该检查点的模型？"});
+  throw ModelError(
+      fmt::format("{}: {} tensors are no part of the model config.json describes: {}{}",
+                  header.place.directory.string(), count, fmt::join(unknown, "; "),
+                  count > kShown ? "; …" : ""),
+      {"is config.json that of this checkpoint's model?", "config.json 是否属于该检查点的模型？"});
 }
 
 struct Opened {
@@ -118,7 +117,8 @@ Opened open_parts(const Header& header, const arch::ModelConfig& config) {
 }
 
 /// Settings of every group any rank has, by what distinguishes groups.
-void gather_groups(const PyValue& optimizer, const std::string& where, OptimizerSettings& settings) {
+void gather_groups(const PyValue& optimizer, const std::string& where,
+                   OptimizerSettings& settings) {
   const PyValue* member = &optimizer;
   if (const PyValue* inner = optimizer.find("optimizer")) member = inner;
   const PyValue* groups = member->find("param_groups");
@@ -254,8 +254,7 @@ Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions&
   check_arguments(header, checkpoint.config, checkpoint.companions);
   const Opened opened = open_parts(header, checkpoint.config);
   refuse_unknown(header, opened.files, opened.model.layout, opened.lora);
-  if (!header.only_adapters)
-    checkpoint.model = open_layout(opened.model.layout, opened.files);
+  if (!header.only_adapters) checkpoint.model = open_layout(opened.model.layout, opened.files);
   if (options.with_optimizer) checkpoint.optimizer = open_optimizer(header, opened);
   if (header.has_adapters) add_adapters(opened, options, checkpoint);
   return checkpoint;

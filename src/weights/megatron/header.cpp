@@ -18,8 +18,9 @@ using torch_file::TorchDocument;
 std::filesystem::path model_file(const Place& place, const std::string& rank) {
   const std::filesystem::path file = place.directory / rank / kModelFile;
   if (!std::filesystem::exists(file)) {
-    throw ModelError(fmt::format("{}: {} is missing", (place.directory / rank).string(), kModelFile),
-                     {"copy this rank's folder again", "请重新复制该 rank 的目录"});
+    throw ModelError(
+        fmt::format("{}: {} is missing", (place.directory / rank).string(), kModelFile),
+        {"copy this rank's folder again", "请重新复制该 rank 的目录"});
   }
   return file;
 }
@@ -114,7 +115,8 @@ void check_same_run(const TorchDocument& document, const std::filesystem::path& 
   }
 }
 
-void read_version(const TorchDocument& document, const std::filesystem::path& file, Header& header) {
+void read_version(const TorchDocument& document, const std::filesystem::path& file,
+                  Header& header) {
   const PyValue* version = document.root.find("checkpoint_version");
   if (!version) return;
   header.checkpoint_version = version->as_float(file.string() + ": checkpoint_version");
@@ -125,6 +127,19 @@ void read_version(const TorchDocument& document, const std::filesystem::path& fi
                      {"load and save it once with a Megatron-LM that knows both",
                       "请先用兼容的 Megatron-LM 重新保存一次"});
   }
+}
+
+/// Megatron-core's own way of cutting experts over more ranks, unlike MindSpeed's --moe-tp-extend-ep.
+void refuse_other_expert_cut(const PyValue& args, const std::filesystem::path& file) {
+  const PyValue* extended = args.find("moe_extended_tp");
+  const PyValue* ep = args.find("expert_model_parallel_size");
+  const bool is_one_expert_rank = !ep || ep->is_none() || *ep == PyValue::integer(1);
+  if (!extended || !(*extended == PyValue::boolean(true)) || is_one_expert_rank) return;
+  throw ModelError(
+      fmt::format("{}: saved with --moe-extended-tp, which cuts every expert over tensor and expert "
+                  "ranks; this layout is not read",
+                  file.string()),
+      {"save it without that option", "请不使用 --moe-extended-tp 重新保存"});
 }
 
 }  // namespace
@@ -141,7 +156,8 @@ Header read_header(const std::filesystem::path& path, const OpenOptions& options
     const std::filesystem::path file = model_file(place, rank);
     TorchDocument document = torch_file::read_torch_document(file);
     if (!document.root.find("model") && !document.root.find("model0")) {
-      throw ModelError(fmt::format("{}: no \"model\" in it: not a Megatron checkpoint", file.string()));
+      throw ModelError(
+          fmt::format("{}: no \"model\" in it: not a Megatron checkpoint", file.string()));
     }
     note_form(document, header.form);
     header.has_optimizer |= document.root.find("optimizer") != nullptr;
@@ -158,6 +174,7 @@ Header read_header(const std::filesystem::path& path, const OpenOptions& options
       check_same_run(document, file, first, first_file);
     }
   }
+  refuse_other_expert_cut(header.args, first_file);
   header.only_adapters = header.has_adapters && !has_weights;
   const bool has_sizes = header.args.find("tensor_model_parallel_size") != nullptr;
   header.split = has_sizes ? split_of_arguments(header.args, first_file.string())

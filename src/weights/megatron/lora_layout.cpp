@@ -147,9 +147,9 @@ PeftConfig peft_of(const Layout& lora, double alpha) {
   peft.target_modules.assign(targets.begin(), targets.end());
   peft.alpha = alpha;
   // The commonest rank is the adapter's; the rest are exceptions.
-  const auto common = std::max_element(by_rank.begin(), by_rank.end(), [](const auto& a, const auto& b) {
-    return a.second.size() < b.second.size();
-  });
+  const auto common = std::max_element(
+      by_rank.begin(), by_rank.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   if (common != by_rank.end()) peft.rank = common->first;
   for (const auto& [rank, modules] : by_rank) {
     if (rank == peft.rank) continue;

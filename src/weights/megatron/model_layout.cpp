@@ -101,14 +101,13 @@ class RankBuilder {
     Section section = padded_rows(global, matrix_of(info(global).shape), rank_.tp * rows, rows);
     std::vector<int64_t> shape = {section.rows, section.cols};
     const bool shared = c_.tie_embeddings && split_.pp > 1;
-    add(name + ".weight", std::move(shape), std::move(section),
-        is_copy || on_other_expert_rank(), false, shared);
+    add(name + ".weight", std::move(shape), std::move(section), is_copy || on_other_expert_rank(),
+        false, shared);
   }
   void add_head(bool has_embedding) {
     if (!c_.tie_embeddings) return add_vocabulary(names_.head, Role::kHead, false);
     // With both ends of the pipeline in one chunk the head is the embedding itself.
-    if (!has_embedding || split_.pp > 1)
-      add_vocabulary(names_.tied_head, Role::kEmbedding, true);
+    if (!has_embedding || split_.pp > 1) add_vocabulary(names_.tied_head, Role::kEmbedding, true);
   }
 
   // --- a layer ------------------------------------------------------------------------------
@@ -130,9 +129,9 @@ class RankBuilder {
     for (const bool is_bias : {false, true}) {
       const bool fused = c_.qkv_layout != arch::QkvLayout::kSeparate;
       if (!has(fused ? Role::kQkv : Role::kQ, is_bias)) continue;
-      const QkvGlobals from = fused ? QkvGlobals{at(Role::kQkv, is_bias), 0, 0}
-                                    : QkvGlobals{at(Role::kQ, is_bias), at(Role::kK, is_bias),
-                                                 at(Role::kV, is_bias)};
+      const QkvGlobals from =
+          fused ? QkvGlobals{at(Role::kQkv, is_bias), 0, 0}
+                : QkvGlobals{at(Role::kQ, is_bias), at(Role::kK, is_bias), at(Role::kV, is_bias)};
       Section section = qkv_rows(c_, from, matrix_of(info(from.q).shape).cols, cut_);
       is_bias ? add_vector(names_.qkv + ".bias", std::move(section), on_other_expert_rank())
               : add_matrix(names_.qkv + ".weight", std::move(section), on_other_expert_rank());
@@ -251,9 +250,10 @@ ModelLayout model_layout(const ModelConfig& config, const Split& split, const Fo
                          std::vector<TensorInfo> globals) {
   check_split(config, split);
   if (form.dialect == Dialect::kLegacy && config.has_experts()) {
-    throw ModelError(fmt::format("[legacy Megatron] {} has experts, which the legacy format has not",
-                                 config.family),
-                     {"convert to Megatron-core", "请转换为 Megatron-core 格式"});
+    throw ModelError(
+        fmt::format("[legacy Megatron] {} has experts, which the legacy format has not",
+                    config.family),
+        {"convert to Megatron-core", "请转换为 Megatron-core 格式"});
   }
   const GlobalIndex index(config, globals);
   ModelLayout out;
@@ -271,9 +271,7 @@ ModelLayout model_layout(const ModelConfig& config, const Split& split, const Fo
     const auto& chunks = placement[static_cast<size_t>(rank.pp)];
     RankBuilder builder(config, split, form, index, out, file);
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
-      const std::string key = chunks.size() == 1 && split.layers_per_virtual_stage == 0
-                                  ? "model"
-                                  : "model" + std::to_string(chunk);
+      const std::string key = chunks.size() == 1 ? "model" : "model" + std::to_string(chunk);
       builder.add_chunk(key, chunks[chunk], rank.pp == 0 && chunk == 0,
                         rank.pp == split.pp - 1 && chunk + 1 == chunks.size());
     }

@@ -14,8 +14,8 @@ namespace danlu::weights::megatron {
 
 /// A parameter on one rank, beyond where its numbers lie.
 struct ParameterTraits {
-  std::string key;              ///< in the chunk's state dict: "decoder.layers.0.mlp.linear_fc1.weight"
-  bool is_expert = false;       ///< of a routed expert
+  std::string key;         ///< in the chunk's state dict: "decoder.layers.0.mlp.linear_fc1.weight"
+  bool is_expert = false;  ///< of a routed expert
   bool is_shared_embedding = false;  ///< one of the two ends of a tied embedding, pp > 1
 };
 

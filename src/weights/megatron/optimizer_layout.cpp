@@ -76,13 +76,10 @@ class Builder {
 
   OptimizerLayout build() {
     for (size_t rank = 0; rank < model_.ranks.size(); ++rank) {
-      file_ = rank;
-      out_.layout.files.push_back(shape_.distributed
-                                      ? model_.ranks[rank].directory + "/" + kOptimizerFile
-                                      : model_.layout.files[rank]);
-      out_.ranks.push_back({});
       // Experts of other ranks have gradients to exchange with other partners.
       const bool chained = has_own_experts(model_.ranks[rank]);
+      add_file(rank, chained);
+      out_.ranks.push_back({});
       for (int member = 0; member < (chained ? 2 : 1); ++member) {
         prefix_ = chained ? std::to_string(member) + "." : "";
         out_.ranks[rank].push_back(one(model_.ranks[rank], chained, member == 1));
@@ -92,6 +89,14 @@ class Builder {
   }
 
  private:
+  void add_file(size_t rank, bool chained) {
+    if (shape_.distributed && !chained && model_.ranks[rank].ep > 0) return;
+    file_ = out_.layout.files.size();
+    out_.layout.files.push_back(shape_.distributed
+                                    ? model_.ranks[rank].directory + "/" + kOptimizerFile
+                                    : model_.layout.files[rank]);
+    out_.rank_of_file.push_back(rank);
+  }
   bool has_own_experts(const Rank& rank) const {
     if (!splits_experts()) return false;
     for (const Chunk& chunk : rank.chunks) {
@@ -121,6 +126,8 @@ class Builder {
       add_states(optimizer);
       return optimizer;
     }
+    // Expert ranks are data parallel ranks to all that is no expert, and the first of those writes.
+    if (rank.ep > 0 && !(chained && experts)) return optimizer;
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
       if (!chunks[chunk].empty()) add_buffer(rank, chunk, chunks[chunk], optimizer);
     }
@@ -173,13 +180,13 @@ class Builder {
         const auto state = [&](const char* prefix, std::string name) {
           return add_tensor(std::move(name), shape, sections_of(group.tensors[i], prefix, 0));
         };
-        const std::string inner =
-            fmt::format("optimizer.{}{}state.{}.", prefix_, shape_.fp32 ? "" : "optimizer.",
-                        group.ids[i]);
+        const std::string inner = fmt::format("optimizer.{}{}state.{}.", prefix_,
+                                              shape_.fp32 ? "" : "optimizer.", group.ids[i]);
         RankOptimizer::State places;
-        places.master = shape_.fp32 ? SIZE_MAX
-                                    : state("master.", fmt::format("optimizer.{}fp32_from_fp16_params.{}.{}",
-                                                                   prefix_, g, i));
+        places.master =
+            shape_.fp32 ? SIZE_MAX
+                        : state("master.", fmt::format("optimizer.{}fp32_from_fp16_params.{}.{}",
+                                                       prefix_, g, i));
         places.exp_avg = state("exp_avg.", inner + "exp_avg");
         places.exp_avg_sq = state("exp_avg_sq.", inner + "exp_avg_sq");
         optimizer.states.push_back(places);
@@ -208,9 +215,9 @@ class Builder {
         for (Section& section : sections_of(tensors[i], prefix, places.first[i]))
           sections.push_back(std::move(section));
       }
-      return add_tensor(fmt::format("{}{}.{}.{}", prefix_, optimizer.buffers.size(),
-                                    buffer_key(shape_), name),
-                        {places.numel_unpadded}, std::move(sections));
+      return add_tensor(
+          fmt::format("{}{}.{}.{}", prefix_, optimizer.buffers.size(), buffer_key(shape_), name),
+          {places.numel_unpadded}, std::move(sections));
     };
     const size_t param = buffer("master.", "param");
     const size_t exp_avg = buffer("exp_avg.", "exp_avg");

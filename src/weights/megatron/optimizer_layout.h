@@ -1,4 +1,5 @@
-// weights/megatron/optimizer_layout.h: where Megatron's optimizers keep the state of each parameter.
+// weights/megatron/optimizer_layout.h: where Megatron's optimizers keep the state of each
+// parameter.
 //
 // Rules: docs/formats/megatron.md (Megatron-LM core_v0.8.0: optimizer/__init__.py,
 // optimizer/distrib_optimizer.py, distributed/param_and_grad_buffer.py).
@@ -16,8 +17,8 @@ struct OptimizerShape {
   /// Parameters are F32: there are no separate master weights (plain layout only).
   bool fp32 = false;
   DType param_dtype = DType::kBF16, grad_dtype = DType::kF32;  ///< keys of the flat buffers
-  int64_t data_parallel = 1;        ///< pads the buckets of flat buffers
-  bool overlap_grad_reduce = false;  ///< cuts flat buffers into buckets
+  int64_t data_parallel = 1;                                   ///< pads the buckets of flat buffers
+  bool overlap_grad_reduce = false;                            ///< cuts flat buffers into buckets
 };
 
 /// Parameters that share their settings, as torch numbers them.
@@ -31,7 +32,8 @@ struct ParameterGroup {
 struct RankOptimizer {
   std::vector<ParameterGroup> groups;
   /// Distributed: one per gradient buffer, in order; indices into OptimizerLayout::layout.tensors
-  /// of its param, exp_avg and exp_avg_sq.
+  /// of its param, exp_avg and exp_avg_sq. None on expert ranks > 0 for what is no expert: the first
+  /// expert rank's file holds it for all.
   struct Buffer {
     size_t param, exp_avg, exp_avg_sq;
     int64_t numel_unpadded;
@@ -46,8 +48,10 @@ struct RankOptimizer {
 
 struct OptimizerLayout {
   /// globals: master.*, exp_avg.*, exp_avg_sq.* of each of the model's globals (no master with fp32
-  /// parameters in the plain layout). Files: the model's (plain) or distrib_optim.pt beside them.
+  /// parameters in the plain layout). Files: the model's (plain) or distrib_optim.pt beside them,
+  /// where a rank has buffers.
   Layout layout;
+  std::vector<size_t> rank_of_file;  ///< beside layout.files: index into `ranks`
   std::vector<std::vector<RankOptimizer>> ranks;  ///< beside ModelLayout::ranks
 };
 

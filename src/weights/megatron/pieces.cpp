@@ -42,8 +42,7 @@ Section qkv_rows(const arch::ModelConfig& c, const QkvGlobals& from, int64_t col
   const int64_t group_rows = queries + 2 * d;
   Section section{.rows = groups * group_rows, .cols = cols};
   const auto add = [&](size_t global, int64_t from_row, int64_t rows, int64_t to_row) {
-    section.pieces.push_back(
-        {.global = global, .of = {from_row, rows, 0, cols}, .row = to_row});
+    section.pieces.push_back({.global = global, .of = {from_row, rows, 0, cols}, .row = to_row});
   };
   if (c.qkv_layout == arch::QkvLayout::kInterleaved) {
     add(from.q, cut.rank * section.rows, section.rows, 0);
@@ -87,8 +86,7 @@ Section column_block(size_t global, const Rect& matrix, const RankCut& cut) {
 Section padded_rows(size_t global, const Rect& matrix, int64_t first, int64_t rows) {
   Section section{.rows = rows, .cols = matrix.cols};
   const int64_t real = std::clamp<int64_t>(matrix.rows - first, 0, rows);
-  if (real > 0)
-    section.pieces.push_back({.global = global, .of = {first, real, 0, matrix.cols}});
+  if (real > 0) section.pieces.push_back({.global = global, .of = {first, real, 0, matrix.cols}});
   for (int64_t row = real; row < rows; ++row) {
     section.pieces.push_back({.global = global,
                               .of = {matrix.rows - 1, 1, 0, matrix.cols},

@@ -131,9 +131,10 @@ Place find_checkpoint(const fs::path& path, const std::string& which) {
                      {"choose one with --iteration", "请用 --iteration 指定其中之一"});
   }
   if (!fs::is_directory(root / folder)) {
-    throw ModelError(fmt::format("{}: {} is not here; there are: {}", root.string(), folder,
-                                 there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))),
-                     {"choose another with --iteration", "请用 --iteration 指定其他迭代"});
+    throw ModelError(
+        fmt::format("{}: {} is not here; there are: {}", root.string(), folder,
+                    there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))),
+        {"choose another with --iteration", "请用 --iteration 指定其他迭代"});
   }
   return open_iteration(root, root / folder);
 }

@@ -9,8 +9,8 @@ namespace danlu::weights::megatron {
 
 /// One saved iteration.
 struct Place {
-  std::filesystem::path root;       ///< what --save named; holds the tracker file
-  std::filesystem::path directory;  ///< iter_0001000 or release: holds the ranks' folders
+  std::filesystem::path root;        ///< what --save named; holds the tracker file
+  std::filesystem::path directory;   ///< iter_0001000 or release: holds the ranks' folders
   std::optional<int64_t> iteration;  ///< empty: release
   std::vector<std::string> ranks;    ///< folder names, sorted: "mp_rank_00_001", …
 };

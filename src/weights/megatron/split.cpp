@@ -39,7 +39,8 @@ std::vector<int64_t> layers_of_slots(const Split& split, int64_t num_layers) {
   if (!noops.empty() && (*noops.begin() < 0 || *noops.rbegin() >= slots)) {
     throw UsageError(fmt::format(
         "[--noop-layers] {} no-op slots beside {} layers make slots 0 to {}, got slot {}",
-        noops.size(), num_layers, slots - 1, *noops.begin() < 0 ? *noops.begin() : *noops.rbegin()));
+        noops.size(), num_layers, slots - 1,
+        *noops.begin() < 0 ? *noops.begin() : *noops.rbegin()));
   }
   std::vector<int64_t> layers;
   int64_t next = 0;
@@ -55,15 +56,15 @@ std::vector<int64_t> stage_sizes(const Split& split, int64_t slots) {
   }
   if (split.layers_per_virtual_stage > 0)
     throw UsageError("[--num-layer-list] cannot be combined with virtual pipeline stages");
-  const int64_t sum =
-      std::accumulate(split.layer_list.begin(), split.layer_list.end(), int64_t{0});
+  const int64_t sum = std::accumulate(split.layer_list.begin(), split.layer_list.end(), int64_t{0});
   const bool negative = std::any_of(split.layer_list.begin(), split.layer_list.end(),
                                     [](int64_t n) { return n < 0; });
   if (static_cast<int64_t>(split.layer_list.size()) != split.pp || sum != slots || negative) {
     throw UsageError(
         fmt::format("[--num-layer-list] {} has {} stages of {} layers in all; the pipeline has {} "
                     "stages, the model {} layers",
-                    fmt::join(split.layer_list, ","), split.layer_list.size(), sum, split.pp, slots),
+                    fmt::join(split.layer_list, ","), split.layer_list.size(), sum, split.pp,
+                    slots),
         {"one number per stage, which sum to the model's layers (no-op slots included)",
          "每个流水线阶段一个数，总和应等于模型层数（含空层）"});
   }
@@ -104,13 +105,13 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
   for (const auto& [name, size] : {std::pair{"tensor", split.tp}, std::pair{"pipeline", split.pp},
                                    std::pair{"expert", split.ep}}) {
     if (size < 1 || size > 4096)
-      throw UsageError(fmt::format("[split] {} parallel size must be from 1 to 4096, got {}", name, size));
+      throw UsageError(
+          fmt::format("[split] {} parallel size must be from 1 to 4096, got {}", name, size));
   }
   require_divides("tensor parallel", split.tp, "KV groups", config.num_kv_heads);
-  const bool all_sparse =
-      config.has_experts() &&
-      std::all_of(config.experts.sparse_layer.begin(), config.experts.sparse_layer.end(),
-                  [](bool sparse) { return sparse; });
+  const bool all_sparse = config.has_experts() && std::all_of(config.experts.sparse_layer.begin(),
+                                                              config.experts.sparse_layer.end(),
+                                                              [](bool sparse) { return sparse; });
   if (!all_sparse) require_divides("tensor parallel", split.tp, "FFN columns", config.ffn_size);
   if (config.has_experts()) {
     const int64_t owners = split.tp_extends_ep ? split.tp * split.ep : split.ep;
@@ -121,8 +122,9 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
       require_divides("tensor parallel", split.tp, "columns of the shared expert",
                       config.experts.shared_ffn_size);
   } else if (split.ep > 1 || split.tp_extends_ep) {
-    throw UsageError(fmt::format("[split] {} has no experts: the expert parallel size must be 1, got {}",
-                                 config.family, split.ep));
+    throw UsageError(
+        fmt::format("[split] {} has no experts: the expert parallel size must be 1, got {}",
+                    config.family, split.ep));
   }
   (void)place_layers(split, config.num_layers);
 }

@@ -116,17 +116,18 @@ class Planner {
         infos.push_back(target.layout.tensors[tensor].info);
       }
       const bool is_model = file < model_.ranks.size();
-      const PyValue root = is_model ? model_root(file) : buffers_root(file - model_.ranks.size());
-      target.plans.push_back(torch_file::plan_torch_file(
-          root, infos, is_model ? "model_optim_rng" : "distrib_optim"));
+      const PyValue root = 
+          is_model ? model_root(file)
+                   : buffers_root(state_.rank_of_file[file - model_.ranks.size()]);
+      target.plans.push_back(
+          torch_file::plan_torch_file(root, infos, is_model ? "model_optim_rng" : "distrib_optim"));
     }
     const std::string folder = iteration_directory(options_.iteration);
     for (std::string& file : target.layout.files) file = folder + "/" + file;
-    target.texts.emplace_back(kTrackerFile, options_.iteration
-                                                ? std::to_string(*options_.iteration)
-                                                : std::string("release"));
-    target.description = fmt::format("{}, {}", describe(options_.form.dialect),
-                                     describe(options_.split));
+    target.texts.emplace_back(kTrackerFile, options_.iteration ? std::to_string(*options_.iteration)
+                                                               : std::string("release"));
+    target.description =
+        fmt::format("{}, {}", describe(options_.form.dialect), describe(options_.split));
     return target;
   }
 
@@ -141,8 +142,7 @@ class Planner {
         .put("iteration", PyValue::integer(options_.iteration.value_or(0)));
     for (const Chunk& chunk : model_.ranks[rank].chunks) {
       std::vector<std::pair<std::string, size_t>> tensors;
-      for (const size_t i : chunk.tensors)
-        tensors.emplace_back(model_.traits[i].key, index_.at(i));
+      for (const size_t i : chunk.tensors) tensors.emplace_back(model_.traits[i].key, index_.at(i));
       if (options_.form.dialect == Dialect::kLegacy) {
         root.put(chunk.key, nested(tensors));
         continue;
@@ -189,9 +189,9 @@ class Planner {
     root.put("optimizer", std::move(inner));
     // A scale that was a tensor cannot be carried in the settings; Megatron then begins a new one.
     const Json& scaler = options_.optimizer->settings.grad_scaler;
-    const bool is_plain = scaler.is_object() &&
-                          std::none_of(scaler.begin(), scaler.end(),
-                                       [](const Json& value) { return value.is_string(); });
+    const bool is_plain =
+        scaler.is_object() && std::none_of(scaler.begin(), scaler.end(),
+                                           [](const Json& value) { return value.is_string(); });
     if (is_plain) root.put("grad_scaler", from_json(scaler));
     if (!distributed) root.put("fp32_from_fp16_params", std::move(masters));
     return root;
@@ -203,6 +203,10 @@ class Planner {
     const auto& shape = options_.optimizer_shape;
     PyValue chain = PyValue::list();
     for (const RankOptimizer& member : members) {
+      if (member.buffers.empty() && members.size() > 1) {
+        chain.append(PyValue::none());
+        continue;
+      }
       PyValue root = PyValue::dict();
       root.put("buckets_coalesced", PyValue::boolean(true));
       for (size_t i = 0; i < member.buffers.size(); ++i) {
@@ -213,9 +217,9 @@ class Planner {
             .put("exp_avg_sq", state_tensor(buffer.exp_avg_sq))
             .put("numel_unpadded", PyValue::integer(buffer.numel_unpadded));
         PyValue by_dtype = PyValue::dict();
-        by_dtype.put(PyValue::tuple({PyValue::dtype(shape.param_dtype),
-                                     PyValue::dtype(shape.grad_dtype)}),
-                     std::move(tensors));
+        by_dtype.put(
+            PyValue::tuple({PyValue::dtype(shape.param_dtype), PyValue::dtype(shape.grad_dtype)}),
+            std::move(tensors));
         root.add(PyValue::integer(static_cast<int64_t>(i)), std::move(by_dtype));
       }
       chain.append(std::move(root));

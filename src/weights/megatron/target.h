@@ -1,4 +1,5 @@
-// weights/megatron/target.h: planning a Megatron checkpoint that Megatron-LM and MindSpeed-LLM load.
+// weights/megatron/target.h: planning a Megatron checkpoint that Megatron-LM and MindSpeed-LLM
+// load.
 #pragma once
 #include <optional>
 
@@ -23,7 +24,8 @@ struct TargetOptions {
 
 /// The files of every rank and the tracker. Global tensors: the model's, then the optimizer's
 /// (kStatePrefixes), under their names in `globals` and OptimizerState::tensors.
-/// `globals`: the model's tensors in the dtypes to store. Errors: as model_layout, optimizer_layout.
+/// `globals`: the model's tensors in the dtypes to store. Errors: as model_layout,
+/// optimizer_layout.
 Target plan_checkpoint(const arch::ModelConfig& config, std::vector<TensorInfo> globals,
                        const TargetOptions& options);
 

@@ -9,9 +9,9 @@ namespace danlu::weights::native {
 namespace {
 
 [[noreturn]] void broken(const std::filesystem::path& file, const std::string& what) {
-  throw ModelError(fmt::format("{}: {}", file.string(), what),
-                   {"the index is damaged: copy the checkpoint again",
-                    "索引文件已损坏：请重新复制该检查点"});
+  throw ModelError(
+      fmt::format("{}: {}", file.string(), what),
+      {"the index is damaged: copy the checkpoint again", "索引文件已损坏：请重新复制该检查点"});
 }
 
 bool is_state(const std::string& name) {
@@ -31,8 +31,9 @@ class IndexReader {
       broken(file, "\"format\" is not \"danlu-native\"");
     const Json version = json_.value("version", Json());
     if (version != kVersion) {
-      throw ModelError(fmt::format("{}: version {} of the format is not read by this program, only {}",
-                                   file.string(), version.dump(), kVersion));
+      throw ModelError(
+          fmt::format("{}: version {} of the format is not read by this program, only {}",
+                      file.string(), version.dump(), kVersion));
     }
     for (const char* key : {"files", "tensors"}) {
       if (!json_.contains(key)) broken(file, fmt::format("\"{}\" is missing", key));
@@ -110,8 +111,8 @@ class IndexReader {
       if (at[1] + at[2] > matrix.rows || at[3] + at[4] > matrix.cols || at[5] > matrix.rows)
         broken(file_, fmt::format("{}: a piece reaches outside the tensor", name));
       const auto file = static_cast<size_t>(at[0]);
-      auto part = std::find_if(parts.begin(), parts.end(),
-                               [&](const auto& p) { return p.first == file; });
+      auto part =
+          std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.first == file; });
       if (part == parts.end()) {
         StoredTensor stored;
         stored.file = file;

@@ -83,8 +83,8 @@ class Planner {
       const bool deals_experts = spec.expert >= 0 && split_.tp_extends_ep;
       const int64_t parts = spec.split == Split::kReplicated || deals_experts ? 1 : split_.tp;
       for (int64_t part = 0; part < parts; ++part) {
-        Section section = part_of(config_, spec, global, {parts, part},
-                                  (info.shape.front() + parts - 1) / parts);
+        Section section =
+            part_of(config_, spec, global, {parts, part}, (info.shape.front() + parts - 1) / parts);
         if (section.rows == 0) continue;
         StoredTensor stored;
         stored.file = file_for(folder, spec, part);

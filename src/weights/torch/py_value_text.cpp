@@ -1,7 +1,6 @@
 // Python values as text and as JSON, for messages and names.
 #include <fmt/format.h>
 
-#include <array>
 #include <cmath>
 
 #include "weights/torch/pickle_globals.h"
@@ -49,6 +48,8 @@ class Printer {
   std::string out;
 
  private:
+  static std::string scalar(const PyValue& value);
+  void instance(const PyObject& object);
   bool full() const { return out.size() > kMaxReprBytes; }
   void sequence(const PyValue::Items& items, const char* open, const char* close) {
     out += open;
@@ -72,27 +73,6 @@ class Printer {
 
 void Printer::print(const PyValue& value) {
   switch (value.kind()) {
-    case PyKind::kNone:
-      out += "None";
-      return;
-    case PyKind::kBool:
-      out += value.as_bool("") ? "True" : "False";
-      return;
-    case PyKind::kInt:
-      out += std::to_string(value.as_int(""));
-      return;
-    case PyKind::kBigInt:
-      out += hexadecimal(value.text());
-      return;
-    case PyKind::kFloat:
-      out += float_text(value.as_float(""));
-      return;
-    case PyKind::kString:
-      out += quoted(value.text());
-      return;
-    case PyKind::kBytes:
-      out += fmt::format("<{} bytes>", value.text().size());
-      return;
     case PyKind::kTuple:
       return sequence(value.items(), "(", value.items().size() == 1 ? ",)" : ")");
     case PyKind::kList:
@@ -101,34 +81,55 @@ void Printer::print(const PyValue& value) {
       return sequence(value.items(), "{", "}");
     case PyKind::kFrozenSet:
       return sequence(value.items(), "frozenset({", "})");
+    case PyKind::kSize:
+      return sequence(value.items(), "torch.Size([", "])");
     case PyKind::kDict:
       return mapping(value.entries(), "{", "}");
     case PyKind::kOrderedDict:
       return mapping(value.entries(), "OrderedDict({", "})");
     case PyKind::kNamespace:
       return mapping(value.entries(), "Namespace({", "})");
-    case PyKind::kDType:
-      out += fmt::format("torch.{}", torch_dtype_name(value.as_dtype("")));
-      return;
-    case PyKind::kSize:
-      return sequence(value.items(), "torch.Size([", "])");
-    case PyKind::kGlobal:
-      out += value.object().module + "." + value.object().name;
-      return;
     case PyKind::kObject:
-      if (is_member(value.object())) {
-        print(value.object().arguments[0]);
-        out += "." + value.object().arguments[1].text();
-        return;
-      }
-      out += value.object().module + "." + value.object().name;
-      return sequence(value.object().arguments, "(", ")");
+      return instance(value.object());
+    default:
+      out += scalar(value);
+  }
+}
+
+void Printer::instance(const PyObject& object) {
+  if (is_member(object)) {
+    print(object.arguments[0]);
+    out += "." + object.arguments[1].text();
+  } else {
+    out += object.module + "." + object.name;
+    sequence(object.arguments, "(", ")");
+  }
+}
+
+std::string Printer::scalar(const PyValue& value) {
+  switch (value.kind()) {
+    case PyKind::kBool:
+      return value.as_bool("") ? "True" : "False";
+    case PyKind::kInt:
+      return std::to_string(value.as_int(""));
+    case PyKind::kBigInt:
+      return hexadecimal(value.text());
+    case PyKind::kFloat:
+      return float_text(value.as_float(""));
+    case PyKind::kString:
+      return quoted(value.text());
+    case PyKind::kBytes:
+      return fmt::format("<{} bytes>", value.text().size());
+    case PyKind::kDType:
+      return fmt::format("torch.{}", torch_dtype_name(value.as_dtype("")));
+    case PyKind::kGlobal:
+      return value.object().module + "." + value.object().name;
     case PyKind::kTensor:
-      out += fmt::format("<tensor {}>", value.as_tensor(""));
-      return;
+      return fmt::format("<tensor {}>", value.as_tensor(""));
     case PyKind::kOmitted:
-      out += "<" + value.text() + ">";
-      return;
+      return "<" + value.text() + ">";
+    default:
+      return "None";
   }
 }
 

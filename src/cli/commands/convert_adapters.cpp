@@ -1,0 +1,102 @@
+// `danlu convert` of adapters: found in the checkpoint or named, checked against the flags, merged.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/commands/convert_plan.h"
+#include "weights/lora_source.h"
+
+namespace danlu::cli {
+namespace {
+
+/// --lora-r and --lora-alpha against adapter_config.json.
+void check_peft_flags(const ConvertRequest& request, const weights::PeftConfig& peft) {
+  const auto& given = request.source_options;
+  if (given.lora_rank && *given.lora_rank != peft.rank) {
+    throw UsageError(fmt::format("[--lora-r] {} was given, adapter_config.json says {}",
+                                 *given.lora_rank, peft.rank));
+  }
+  if (given.lora_alpha && *given.lora_alpha != peft.alpha) {
+    throw UsageError(fmt::format("[--lora-alpha] {:g} was given, adapter_config.json says {:g}",
+                                 *given.lora_alpha, peft.alpha));
+  }
+}
+
+/// --lora-target-modules names Megatron's modules or Hugging Face's: each must carry adapters, and
+/// no other may. Errors: UsageError with both lists.
+void check_targets(const Options& options, const weights::PeftConfig& peft) {
+  if (!options.is_set("lora_target_modules")) return;
+  static const std::map<std::string, std::vector<std::string>> parts = {
+      {"linear_qkv", {"q_proj", "k_proj", "v_proj", "W_pack", "wqkv"}},
+      {"query_key_value", {"q_proj", "k_proj", "v_proj", "W_pack", "wqkv"}},
+      {"linear_proj", {"o_proj", "wo"}},
+      {"dense", {"o_proj", "wo"}},
+      {"linear_fc1", {"gate_proj", "up_proj", "w1", "w3"}},
+      {"dense_h_to_4h", {"gate_proj", "up_proj", "w1", "w3"}},
+      {"linear_fc2", {"down_proj", "w2"}},
+      {"dense_4h_to_h", {"down_proj", "w2"}}};
+  const std::set<std::string> found(peft.target_modules.begin(), peft.target_modules.end());
+  std::set<std::string> left = found;
+  bool complete = true;
+  for (const std::string& name : options.get_list("lora_target_modules")) {
+    const auto at = parts.find(name);
+    const auto& ours = at == parts.end() ? std::vector<std::string>{name} : at->second;
+    const bool any = std::any_of(ours.begin(), ours.end(),
+                                 [&](const std::string& part) { return found.count(part); });
+    complete &= any;
+    for (const std::string& part : ours) left.erase(part);
+  }
+  if (complete && left.empty()) return;
+  throw UsageError(
+      fmt::format("[--lora-target-modules] {} was given, the adapters sit on {}",
+                  fmt::join(options.get_list("lora_target_modules"), ", "), fmt::join(found, ", ")),
+      {"leave the flag out: the files say it", "可省略该参数：文件中已有此信息"});
+}
+
+}  // namespace
+
+void merge_named_adapters(const Options& options, const ConvertRequest& request,
+                          ConvertPlan& plan) {
+  std::shared_ptr<const weights::TensorSource> tensors;
+  weights::PeftConfig peft;
+  if (weights::megatron::is_megatron_directory(request.adapters)) {
+    weights::megatron::Checkpoint opened =
+        weights::megatron::open_adapters(request.adapters, plan.config,
+                                         {.lora_rank = request.source_options.lora_rank,
+                                          .lora_alpha = request.source_options.lora_alpha});
+    tensors = opened.adapters;
+    peft = *opened.peft;
+  } else {
+    peft = weights::load_peft_config(request.adapters);
+    tensors = weights::open_weights(request.adapters);
+    check_peft_flags(request, peft);
+  }
+  check_targets(options, peft);
+  weights::MergedModel merged = weights::merge_adapters(plan.model, tensors, peft, plan.config);
+  plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
+  plan.model = merged.source;
+  plan.config = std::move(merged.config);
+  for (const weights::TensorInfo& info : tensors->tensors())
+    plan.source.files.push_back(tensors->file_of(info.name));
+  plan.source.files.push_back(request.adapters);
+  log::info("merging the adapters of {}: rank {}, alpha {:g}", request.adapters.string(), peft.rank,
+            peft.alpha);
+}
+
+void merge_own_adapters(const Options& options, ConvertPlan& plan) {
+  const auto& peft = *plan.source.peft;
+  check_targets(options, peft);
+  weights::MergedModel merged =
+      weights::merge_adapters(plan.model, plan.source.adapters, peft, plan.config);
+  plan.model = merged.source;
+  plan.config = std::move(merged.config);
+  log::info("merging the checkpoint's own adapters: rank {}, alpha {:g}", peft.rank, peft.alpha);
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,30 @@
+// cli/commands/convert_plan.h: what `danlu convert` is about to write, between its parts.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "base/options.h"
+#include "cli/commands/convert_request.h"
+#include "weights/checkpoint_source.h"
+
+namespace danlu::cli {
+
+/// What is written: the source after adapters are merged and types chosen.
+struct ConvertPlan {
+  weights::CheckpointSource source;
+  std::shared_ptr<const weights::TensorSource> model;  ///< adapters merged
+  arch::ModelConfig config;
+  std::vector<weights::TensorInfo> globals;  ///< in model order, in the dtypes to store
+  bool config_changed = false;
+};
+
+/// Merges the adapters that lie in the source checkpoint itself.
+/// Errors: ModelError as weights::merge_adapters; UsageError if flags describe others.
+void merge_own_adapters(const Options& options, ConvertPlan& plan);
+
+/// Merges those that --adapters names: PEFT, or a MindSpeed LoRA checkpoint of the model.
+/// Errors: as merge_own_adapters.
+void merge_named_adapters(const Options& options, const ConvertRequest& request, ConvertPlan& plan);
+
+}  // namespace danlu::cli
