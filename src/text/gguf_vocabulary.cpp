@@ -116,7 +116,8 @@ void add_byte_level(const TokenizerJsonParts& json, const fs::path& file, GgufVo
     if (shown.size() > 300) shown = shown.substr(0, 300) + "…";
     refuse(file, fmt::format("llama.cpp has no pre-tokenizer for {}", shown));
   }
-  for (const auto& [left, right] : json.merges) out.merges.push_back(fmt::format("{} {}", left, right));
+  for (const auto& [left, right] : json.merges)
+    out.merges.push_back(fmt::format("{} {}", left, right));
 }
 
 // --- SentencePiece -------------------------------------------------------------------------------

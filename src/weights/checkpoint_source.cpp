@@ -11,6 +11,7 @@
 #include "weights/describe.h"
 #include "weights/megatron/names.h"
 #include "weights/native/native.h"
+#include "weights/training_state.h"
 
 namespace danlu::weights {
 namespace {
@@ -93,39 +94,6 @@ void check_tied_copy(const arch::ModelConfig& config, const TensorSource& source
                         "若输出层独立，请在 config.json 中将 tie_word_embeddings 设为 false"});
     }
   }
-}
-
-/// optim/state.safetensors of a training checkpoint, and what its JSON files say.
-OptimizerState open_training_state(const fs::path& directory, const arch::ModelConfig& config) {
-  const fs::path file = directory / "optim" / "state.safetensors";
-  if (!fs::exists(file)) {
-    throw ModelError(
-        fmt::format("{}: no optimizer state in it (looked for optim/state.safetensors)",
-                    directory.string()),
-        {"name a checkpoint-<step> directory of a training run",
-         "请指定训练产生的 checkpoint-<step> 目录"});
-  }
-  OptimizerState state;
-  state.tensors = open_safetensors(file);
-  for (const TensorInfo& info : megatron::global_tensors(config, DType::kF32)) {
-    for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) {
-      const TensorInfo* found = state.tensors->find(prefix + info.name);
-      if (!found || found->shape != info.shape) {
-        throw ModelError(
-            fmt::format("{}: no {}{} of the model's shape: only states of full training are "
-                        "converted",
-                        file.string(), prefix, info.name));
-      }
-    }
-    state.has_master |= state.tensors->find("master." + info.name) != nullptr;
-  }
-  const fs::path record = directory / "trainer_state.json";
-  if (!fs::exists(record)) return state;
-  const Json trainer = read_json_file(record);
-  state.settings.iteration = json_get<int64_t>(trainer, "global_step").value_or(0);
-  for (const double decay : {1.0, 0.0})
-    state.settings.groups.push_back({{"wd_mult", decay}, {"step", state.settings.iteration}});
-  return state;
 }
 
 CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {

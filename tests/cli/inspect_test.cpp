@@ -271,6 +271,16 @@ TEST(Inspect, TheTemplateThatIsReallyUsed) {
             "  template    baichuan2, the default of the model's family");
 }
 
+TEST(Inspect, AGgufFileOfLlamaCpp) {
+  DANLU_REQUIRES_SHARED();
+  const fs::path file = shared_dir() / "data" / "models" / "stories260K" / "stories260K.gguf";
+  EXPECT_THAT(inspect({file.string()}),
+              AllOf(HasSubstr("48 tensors"), HasSubstr("general.architecture = \"llama\""),
+                    HasSubstr("tokenizer.ggml.tokens = \"(512 of string)\""),
+                    HasSubstr("tensor types = {\"F32\":48}"),
+                    HasSubstr("5 x  F32  [64, 64]             blk.*.attn_q.weight")));
+}
+
 TEST(Inspect, WhatItCannotTell) {
   const Folder directory;
   EXPECT_THAT(inspect({}, 2), HasSubstr("[inspect] name a path"));

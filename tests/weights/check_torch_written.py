@@ -1,6 +1,7 @@
 """PyTorch's side of torch_python_test.cpp.
 
 usage: check_torch_written.py checkpoint FILE        the file holds what the test built
+       check_torch_written.py restricted FILE        so does the state dict, with weights_only=True
        check_torch_written.py again DIRECTORY COUNT  0.pt … -> 0.zip.pt, 0.legacy.pt …: load and save
        check_torch_written.py write DIRECTORY        zip.pt, legacy.pt, protocol4.pt
 """
@@ -102,8 +103,14 @@ def checkpoint(path):
     same(root[0][(torch.bfloat16, torch.float32)]["param"], torch.zeros(1))
     assert root["many"] == {f"k{i}": i for i in range(3000)} and list(root["many"])[2999] == "k2999"
     assert list(root)[:4] == ["model", "iteration", "checkpoint_version", "args"]
-    # The very first program of a tensor that a file of this torch holds is understood alike when mapped elsewhere.
-    assert torch.load(path, map_location="cpu")["model"]["w"].device.type == "cpu"
+
+
+def restricted(path):  # no floats and dtypes: torch 1.13 refuses them here
+    root = torch.load(path, weights_only=True)
+    same(root["model"]["weight"], torch.tensor([1, 2], dtype=torch.bfloat16))
+    same(root["model"]["bias"], torch.tensor(1.0))
+    assert root["iteration"] == 2**33 and root["big"] == 2**70 and root["list"] == [5, None, True]
+    assert root["size"] == torch.Size([3])
 
 
 def again(directory, count):
@@ -139,4 +146,4 @@ def write(directory):
     torch.save(root, os.path.join(directory, "protocol4.pt"), pickle_protocol=4)
 
 
-{"checkpoint": checkpoint, "again": again, "write": write}[sys.argv[1]](*sys.argv[2:])
+{"checkpoint": checkpoint, "restricted": restricted, "again": again, "write": write}[sys.argv[1]](*sys.argv[2:])

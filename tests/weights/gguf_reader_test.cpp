@@ -120,6 +120,7 @@ TEST(GgufReader, ReadsWhatLlamaCppWrote) {
   EXPECT_EQ(source->metadata()["general.architecture"], "llama");
   EXPECT_EQ(source->metadata()["tokenizer.ggml.tokens"], "(512 of string)");
   EXPECT_EQ(source->metadata()["tensor types"]["F32"], 48);
+  EXPECT_EQ(source->metadata()["llama.attention.layer_norm_rms_epsilon"].dump(), "1e-05");
 }
 
 TEST(GgufReader, Q8BlocksAreDecodedFromAnyElement) {

@@ -112,6 +112,23 @@ TEST(TorchPython, PyTorchReadsWhatWeWrite) {
   }
 }
 
+TEST(TorchPython, AStateDictPassesPyTorchsRestrictedLoader) {
+  DANLU_REQUIRES_PYTHON_TORCH();
+  const test::TemporaryDirectory directory;
+  Content content;
+  PyValue model = PyValue::ordered_dict();
+  model.put("weight", content.tensor(DType::kBF16, {2}, test::little_endian(0x40003f80, 4)));
+  model.put("bias", content.tensor(DType::kF32, {}, test::little_endian(0x3f800000, 4)));
+  content.root.put("model", model).put("iteration", PyValue::integer(int64_t{1} << 33));
+  content.root.put("big", PyValue::big_integer(std::string(8, '\0') + "\x40"));
+  content.root.put("list", PyValue::list({PyValue::integer(5), {}, PyValue::boolean(true)}));
+  content.root.put("size", PyValue::size({3}));
+  write_file_atomic(directory / "state.pt", content.file("state"));
+  EXPECT_EQ(test::run_python(python, "check_torch_written.py",
+                             "restricted " + (directory / "state.pt").string()),
+            0);
+}
+
 TEST(TorchPython, ADistributedOptimizersTensorsHaveNames) {
   const Content content = checkpoint();
   const TorchDocument document = read_torch_document(test::as_bytes(content.file("a")), "f");

@@ -69,7 +69,9 @@ TEST(TorchZip64, OffsetsOfAPlanBeyondAnyDisk) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     EXPECT_EQ(plan.tensor_offsets[i] % 64, 0u);
     EXPECT_GE(plan.tensor_offsets[i], end);
-    if (i > 0) EXPECT_LT(plan.tensor_offsets[i], end + 256);
+    if (i > 0) {
+      EXPECT_LT(plan.tensor_offsets[i], end + 256);
+    }
     end = plan.tensor_offsets[i] + tensors[i].size_bytes();
   }
   EXPECT_GT(plan.size_bytes, end);

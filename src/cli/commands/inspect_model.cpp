@@ -133,11 +133,29 @@ void print_config(const arch::ModelConfig& config) {
     print_line("stops at", fmt::format("ids {}", fmt::join(config.eos_ids, ", ")));
 }
 
+namespace {
+
+/// On one line where it is short, else a line for each key (GGUF).
+void print_metadata(const Json& metadata) {
+  const auto text = [](const Json& value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  if (metadata.size() <= 4) {
+    if (!metadata.empty()) print_line("metadata", text(metadata));
+    return;
+  }
+  std::string_view label = "metadata";
+  for (const auto& [key, value] : metadata.items()) {
+    print_line(label, fmt::format("{} = {}", key, text(value)));
+    label = "";
+  }
+}
+
+}  // namespace
+
 void print_weights(const weights::TensorSource& source, bool every_tensor) {
   print_line("weights", weights::describe_totals(source));
-  if (!source.metadata().empty()) {
-    print_line("metadata", source.metadata().dump(-1, ' ', false, Json::error_handler_t::replace));
-  }
+  print_metadata(source.metadata());
   std::fputs(weights::describe_tensor_table(source, every_tensor).c_str(), stdout);
 }
 

@@ -120,11 +120,6 @@ class Writer {
     out_ += text;
   }
   void bytes(const std::string& content, const Path& path) {
-    if (content.empty()) {
-      global("__builtin__", "bytes", path);
-      out_ += {op::kEmptyTuple, op::kReduce};
-      return;
-    }
     global("_codecs", "encode", path);
     std::string text;
     for (const char c : content) {
