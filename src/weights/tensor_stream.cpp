@@ -1,8 +1,12 @@
 #include "weights/tensor_stream.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
+#include "base/error.h"
 #include "weights/gguf/q8_0.h"
 
 namespace danlu::weights {
@@ -112,8 +116,27 @@ class SectionStream {
     globals_.read_rect(info.name, of, scratch_.data(), of.cols);
     if (piece.transposed) turn(of, item);
     for (int64_t r = 0; r < rows; ++r) {
-      cast_elements(scratch_.data() + r * width * item, info.dtype, to + r * section.cols * item_,
-                    stored_.info.dtype, static_cast<size_t>(width));
+      const std::byte* from = scratch_.data() + r * width * item;
+      std::byte* into = to + r * section.cols * item_;
+      const auto count = static_cast<size_t>(width);
+      cast_elements(from, info.dtype, into, stored_.info.dtype, count);
+      if (stored_.info.dtype == DType::kF16) refuse_overflow(info, from, into, count);
+    }
+  }
+
+  /// F16 ends at 65504: a weight beyond would become infinite without a word.
+  void refuse_overflow(const TensorInfo& info, const std::byte* from, const std::byte* halves,
+                       size_t count) const {
+    for (size_t i = 0; i < count; ++i) {
+      uint16_t half = 0;
+      std::memcpy(&half, halves + 2 * i, sizeof half);
+      if ((half & 0x7fff) != 0x7c00) continue;
+      float value = 0;
+      cast_elements(from + i * dtype_size_bytes(info.dtype), info.dtype, &value, DType::kF32, 1);
+      if (std::isinf(value)) continue;
+      throw ModelError(fmt::format("{}: {} holds {:g}, which fp16 cannot (its largest is 65504)",
+                                   globals_.file_of(info.name).string(), info.name, value),
+                       {"store bf16 or fp32 instead", "请改存为 bf16 或 fp32"});
     }
   }
 
@@ -151,6 +174,11 @@ class SectionStream {
       // Rows are whole multiples of a block, so a buffer of whole rows is too.
       const auto* numbers = reinterpret_cast<const float*>(buffer_.data());
       const size_t count = buffer_.size() / sizeof(float);
+      if (!std::all_of(numbers, numbers + count, [](float x) { return std::isfinite(x); })) {
+        throw ModelError(fmt::format("{} holds infinities or NaNs, which Q8_0 has no number for",
+                                     stored_.info.name),
+                         {"--outtype f16 keeps them as they are", "--outtype f16 可原样保留"});
+      }
       scratch_.resize(gguf::q8_0_bytes(count));
       gguf::quantize_q8_0(numbers, count, scratch_.data());
       sink_(scratch_);

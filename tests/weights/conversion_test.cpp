@@ -202,6 +202,21 @@ TEST_F(ConversionTest, AFullDiskIsAnErrorThatKeepsFinishedFiles) {
   expect_whole(directory_ / "out");
 }
 
+TEST_F(ConversionTest, AWeightThatHalfPrecisionCannotHoldIsAnErrorNotInfinity) {
+  Conversion narrow = conversion();
+  std::vector<float> numbers(32 * 64, 1.0f);
+  numbers[70] = 1e6f;
+  std::vector<std::byte> bytes(numbers.size() * sizeof(float));
+  std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  narrow.source =
+      std::make_shared<MemorySource>(std::vector<std::pair<TensorInfo, std::vector<std::byte>>>{
+          {{"t0", DType::kF32, {32, 64}}, bytes}});
+  narrow.target = plan_hf_directory({{"t0", DType::kF16, {32, 64}}}, 1 << 20);
+  EXPECT_THAT(test::error_of<ModelError>([&] { convert(narrow); }),
+              testing::AllOf(HasSubstr("t0 holds 1e+06"), HasSubstr("65504")));
+  EXPECT_FALSE(fs::exists(directory_ / "out"));
+}
+
 TEST_F(ConversionTest, TwoAtOnceAreRefused) {
   const auto lock = FileLock::try_take(staging_of(directory_ / "out").string() + ".lock");
   ASSERT_TRUE(lock);

@@ -6,31 +6,16 @@
 #include "base/error.h"
 #include "support/throws.h"
 #include "weights/bytes.h"
-#include "weights/joined_source.h"
-#include "weights/layout_writer.h"
 #include "weights/megatron/checkpoint.h"
 #include "weights/megatron/target.h"
 #include "weights/random_models.h"
+#include "weights/write_megatron.h"
 
 namespace danlu::weights::megatron {
 namespace {
 
 using test::RandomModels;
-
-/// Writes a checkpoint with config.json beside it.
-void write(const std::filesystem::path& root, const Json& config_json,
-           const arch::ModelConfig& config, const std::shared_ptr<const TensorSource>& model,
-           const TargetOptions& options) {
-  std::filesystem::create_directories(root);
-  write_json_file(root / "config.json", config_json);
-  std::vector<TensorInfo> globals = global_tensors(config, DType::kF32);
-  for (TensorInfo& info : globals) info.dtype = model->find(info.name)->dtype;
-  const Target target = plan_checkpoint(config, globals, options);
-  check_layout(target.layout);
-  const auto all = join_optimizer(model, options.optimizer ? options.optimizer->tensors : nullptr);
-  write_layout(*all, target.layout, target.plans, root);
-  for (const auto& [path, text] : target.texts) write_file_atomic(root / path, text);
-}
+using test::write_megatron;
 
 /// Names of tensors that differ in anything.
 std::vector<std::string> differences(const TensorSource& a, const TensorSource& b) {
@@ -84,14 +69,14 @@ TEST(MegatronCheckpoint, AnySplitReadsBackAsTheSameBitsAndSplitsAgain) {
     const auto model = random.source(global_tensors(config, config.dtype));
     const test::TemporaryDirectory directory;
     TargetOptions options{random.split(config), random.form(config)};
-    write(directory / "a", json, config, model, options);
+    write_megatron(directory / "a", json, config, model, options);
     const Checkpoint first = open_checkpoint(directory / "a");
     EXPECT_THAT(differences(*model, *first.model), testing::IsEmpty()) << describe(options.split);
     EXPECT_EQ(first.header.form, options.form);
     EXPECT_THAT(differing_copies(directory / "a"), testing::IsEmpty());
 
     options = {random.split(config), random.form(config), std::nullopt, first.header.args};
-    write(directory / "b", json, config, first.model, options);
+    write_megatron(directory / "b", json, config, first.model, options);
     const Checkpoint second = open_checkpoint(directory / "b");
     EXPECT_THAT(differences(*model, *second.model), testing::IsEmpty()) << describe(options.split);
     EXPECT_FALSE(second.header.place.iteration);
@@ -111,7 +96,7 @@ TEST(MegatronCheckpoint, OptimizerStatesAreSplitAgainWithTheWeights) {
     const OptimizerState state = random.optimizer(globals, shape.distributed || !shape.fp32);
     const test::TemporaryDirectory directory;
     TargetOptions options{random.split(config), random.form(config), 42, {}, &state, shape};
-    write(directory / "a", json, config, model, options);
+    write_megatron(directory / "a", json, config, model, options);
     const Checkpoint first = open_checkpoint(directory / "a", {.with_optimizer = true});
     ASSERT_TRUE(first.optimizer.tensors);
     EXPECT_THAT(differences(*state.tensors, *first.optimizer.tensors), testing::IsEmpty());
@@ -124,7 +109,7 @@ TEST(MegatronCheckpoint, OptimizerStatesAreSplitAgainWithTheWeights) {
     shape.fp32 = config.dtype == DType::kF32 && !shape.distributed;
     options = {random.split(config), random.form(config), 42,
                first.header.args,    &first.optimizer,    shape};
-    write(directory / "b", json, config, first.model, options);
+    write_megatron(directory / "b", json, config, first.model, options);
     const Checkpoint second = open_checkpoint(directory / "b", {.with_optimizer = true});
     EXPECT_THAT(differences(*model, *second.model), testing::IsEmpty());
     // F32 weights are their own masters where the layout keeps none.

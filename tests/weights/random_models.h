@@ -117,7 +117,7 @@ class RandomModels {
         split.noop_layers = all;
       }
     }
-    if (split.layer_list.empty() && coin()) {
+    if (split.layer_list.empty() && split.pp > 1 && coin()) {
       const int64_t per_stage = slots / split.pp;
       do {
         split.layers_per_virtual_stage = between(1, per_stage);

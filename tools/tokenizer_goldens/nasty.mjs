@@ -56,7 +56,7 @@ const words = ['the', ' of', ' and', 'ing', 'tion', "'s", "'LL", '<s>', '</s>', 
 export function nastyTexts() {
   const texts = byHand.map((text, i) => [`hand${i}`, Buffer.from(text, 'utf8')]);
   broken.forEach((bytes, i) => texts.push([`broken${i}`, Buffer.from(bytes)]));
-  const next = random(20260731);
+  const next = random(20261121);
   const pick = (list) => list[Math.floor(next() * list.length)];
   for (let i = 0; i < 800; ++i) {
     const used = Array.from({ length: 1 + Math.floor(next() * 4) }, () => pick(alphabets));

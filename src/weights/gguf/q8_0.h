@@ -10,7 +10,7 @@ inline constexpr size_t kQ8Block = 32, kQ8BlockBytes = 34;
 constexpr size_t q8_0_bytes(size_t count) { return count / kQ8Block * kQ8BlockBytes; }
 
 /// Rounds as ggml's reference does: scale = largest magnitude / 127, quotients to the nearest
-/// integer, halves away from zero.
+/// integer, halves away from zero. REQUIRES: finite numbers.
 void quantize_q8_0(const float* numbers, size_t count, std::byte* blocks);
 void dequantize_q8_0(const std::byte* blocks, size_t count, float* numbers);
 

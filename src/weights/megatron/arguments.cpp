@@ -179,7 +179,8 @@ Split split_of_arguments(const PyValue& args, const std::string& where) {
   split.tp = integer("tensor_model_parallel_size", 1);
   split.pp = integer("pipeline_model_parallel_size", 1);
   split.ep = integer("expert_model_parallel_size", 1);
-  split.layers_per_virtual_stage = integer("num_layers_per_virtual_pipeline_stage", 0);
+  if (split.pp > 1)
+    split.layers_per_virtual_stage = integer("num_layers_per_virtual_pipeline_stage", 0);
   split.vocab_divisor = integer("make_vocab_size_divisible_by", 1);
   if (const PyValue* extends = args.find("moe_tp_extend_ep"); extends && !extends->is_none())
     split.tp_extends_ep = extends->as_bool(where + ": args.moe_tp_extend_ep");

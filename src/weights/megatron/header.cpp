@@ -129,16 +129,18 @@ void read_version(const TorchDocument& document, const std::filesystem::path& fi
   }
 }
 
-/// Megatron-core's own way of cutting experts over more ranks, unlike MindSpeed's --moe-tp-extend-ep.
+/// Megatron-core's own way of cutting experts over more ranks, unlike MindSpeed's
+/// --moe-tp-extend-ep.
 void refuse_other_expert_cut(const PyValue& args, const std::filesystem::path& file) {
   const PyValue* extended = args.find("moe_extended_tp");
   const PyValue* ep = args.find("expert_model_parallel_size");
   const bool is_one_expert_rank = !ep || ep->is_none() || *ep == PyValue::integer(1);
   if (!extended || !(*extended == PyValue::boolean(true)) || is_one_expert_rank) return;
   throw ModelError(
-      fmt::format("{}: saved with --moe-extended-tp, which cuts every expert over tensor and expert "
-                  "ranks; this layout is not read",
-                  file.string()),
+      fmt::format(
+          "{}: saved with --moe-extended-tp, which cuts every expert over tensor and expert "
+          "ranks; this layout is not read",
+          file.string()),
       {"save it without that option", "请不使用 --moe-extended-tp 重新保存"});
 }
 

@@ -32,8 +32,8 @@ struct ParameterGroup {
 struct RankOptimizer {
   std::vector<ParameterGroup> groups;
   /// Distributed: one per gradient buffer, in order; indices into OptimizerLayout::layout.tensors
-  /// of its param, exp_avg and exp_avg_sq. None on expert ranks > 0 for what is no expert: the first
-  /// expert rank's file holds it for all.
+  /// of its param, exp_avg and exp_avg_sq. None on expert ranks > 0 for what is no expert: the
+  /// first expert rank's file holds it for all.
   struct Buffer {
     size_t param, exp_avg, exp_avg_sq;
     int64_t numel_unpadded;
@@ -51,7 +51,7 @@ struct OptimizerLayout {
   /// parameters in the plain layout). Files: the model's (plain) or distrib_optim.pt beside them,
   /// where a rank has buffers.
   Layout layout;
-  std::vector<size_t> rank_of_file;  ///< beside layout.files: index into `ranks`
+  std::vector<size_t> rank_of_file;               ///< beside layout.files: index into `ranks`
   std::vector<std::vector<RankOptimizer>> ranks;  ///< beside ModelLayout::ranks
 };
 

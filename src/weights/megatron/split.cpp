@@ -108,6 +108,10 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
       throw UsageError(
           fmt::format("[split] {} parallel size must be from 1 to 4096, got {}", name, size));
   }
+  if (split.layers_per_virtual_stage > 0 && split.pp == 1) {
+    throw UsageError("[split] virtual pipeline stages need more than one pipeline stage",
+                     {"give --pp, or leave them out", "请同时指定 --pp，或不使用虚拟流水线"});
+  }
   require_divides("tensor parallel", split.tp, "KV groups", config.num_kv_heads);
   const bool all_sparse = config.has_experts() && std::all_of(config.experts.sparse_layer.begin(),
                                                               config.experts.sparse_layer.end(),

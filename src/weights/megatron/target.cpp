@@ -116,9 +116,8 @@ class Planner {
         infos.push_back(target.layout.tensors[tensor].info);
       }
       const bool is_model = file < model_.ranks.size();
-      const PyValue root = 
-          is_model ? model_root(file)
-                   : buffers_root(state_.rank_of_file[file - model_.ranks.size()]);
+      const PyValue root = is_model ? model_root(file)
+                                    : buffers_root(state_.rank_of_file[file - model_.ranks.size()]);
       target.plans.push_back(
           torch_file::plan_torch_file(root, infos, is_model ? "model_optim_rng" : "distrib_optim"));
     }
