@@ -5,6 +5,7 @@
 #   DANLU_BENCH_TEXTS="F G"      files to tokenise               (default: this checkout's text)
 #   DANLU_BENCH_ALPACA=FILE      rows to preprocess              (default: the demo's generated rows)
 #   DANLU_BENCH_PEER=PEER.py     the training step's peer: prints the keys of train_step_bench (bench/README.md)
+#   DANLU_BENCH_LAYERS=4         size of the model to convert (20: 7.6 GB)
 #   DANLU_BENCH_ROUNDS=3         runs of each program
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -53,6 +54,9 @@ if [ -d $peers/node_modules ]; then
 else
   echo 'no peer (npm is missing)'
 fi
+
+say 'conversion, against cp'
+python3 bench/convert.py "$build" "$work/convert" --layers "${DANLU_BENCH_LAYERS:-4}" --rounds "$rounds"
 
 say 'training step, 100 M parameters'
 if [ -n "${DANLU_BENCH_PEER:-}" ]; then

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "support/throws.h"
 #include "weights/bytes.h"
+#include "weights/megatron/arguments.h"
 #include "weights/megatron/checkpoint.h"
 #include "weights/megatron/target.h"
 #include "weights/random_models.h"
@@ -121,6 +122,21 @@ TEST(MegatronCheckpoint, OptimizerStatesAreSplitAgainWithTheWeights) {
           << info.name;
     }
   }
+}
+
+TEST(MegatronArguments, OnlyPlainSettingsOfAnotherFileArePassedOn) {
+  RandomModels random(11);
+  const arch::ModelConfig config = random.parse(test::tiny_config("llama"));
+  PyValue args = make_arguments(config, {}, {}, DType::kBF16);
+  args.put("theirs", PyValue::string("kept"));
+  args.put("timers", PyValue::object({.module = "somewhere", .name = "Timers"}));
+  args.put("nested", PyValue::list({PyValue::global("somewhere", "function")}));
+  const PyValue updated = update_arguments(args, config, {.tp = 2}, {}, DType::kBF16);
+  EXPECT_EQ(*updated.find("theirs"), PyValue::string("kept"));
+  EXPECT_EQ(*updated.find("tensor_model_parallel_size"), PyValue::integer(2));
+  EXPECT_TRUE(updated.find("model_type")) << "an Enum of Megatron's";
+  EXPECT_FALSE(updated.find("timers"));
+  EXPECT_FALSE(updated.find("nested"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace danlu::weights::megatron {
 namespace {
@@ -107,6 +108,50 @@ std::vector<int64_t> integers_of(const PyValue& value, const std::string& what) 
   return numbers;
 }
 
+/// Whether a value is what command lines give. Anything else could be what a reader of the new file
+/// would run: it is not passed on.
+bool is_plain(const PyValue& value, int depth = 0) {
+  constexpr int kMaxDepth = 8;
+  if (depth > kMaxDepth) return false;
+  const auto plain = [&](const PyValue& inner) { return is_plain(inner, depth + 1); };
+  if (value.has_items()) return std::all_of(value.items().begin(), value.items().end(), plain);
+  if (value.has_entries()) {
+    return std::all_of(value.entries().begin(), value.entries().end(),
+                       [&](const auto& entry) { return plain(entry.key) && plain(entry.value); });
+  }
+  switch (value.kind()) {
+    case PyKind::kNone:
+    case PyKind::kBool:
+    case PyKind::kInt:
+    case PyKind::kFloat:
+    case PyKind::kString:
+    case PyKind::kDType:
+      return true;
+    case PyKind::kObject: {
+      // A member of an Enum of Megatron's: its class called with a number.
+      const torch_file::PyObject& object = value.object();
+      return object.module.starts_with("megatron.") && !object.has_state &&
+             object.appended.empty() && object.set_entries.empty() &&
+             object.arguments.size() == 1 && object.arguments[0].is(PyKind::kInt);
+    }
+    default:
+      return false;
+  }
+}
+
+PyValue plain_arguments(const PyValue& args) {
+  PyValue kept = PyValue::name_space();
+  for (const auto& [key, value] : args.entries()) {
+    if (is_plain(value)) {
+      kept.add(key, value);
+    } else {
+      log::warning("args.{} is {}: not a plain setting, left out of the new checkpoint",
+                   key.key_text(), value.repr());
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 PyValue make_arguments(const arch::ModelConfig& c, const Split& split, const Form& form,
@@ -158,8 +203,9 @@ PyValue make_arguments(const arch::ModelConfig& c, const Split& split, const For
   return args;
 }
 
-PyValue update_arguments(PyValue existing, const arch::ModelConfig& config, const Split& split,
+PyValue update_arguments(const PyValue& read, const arch::ModelConfig& config, const Split& split,
                          const Form& form, DType dtype) {
+  PyValue existing = read.has_entries() ? plain_arguments(read) : PyValue::name_space();
   // A job that was larger (data parallel, context parallel) keeps those sizes as it recorded them.
   const PyValue* data_parallel = existing.find("data_parallel_size");
   const PyValue* context_parallel = existing.find("context_parallel_size");

@@ -19,9 +19,10 @@ PyValue make_arguments(const arch::ModelConfig& config, const Split& split, cons
                        DType dtype);
 
 /// `existing` with the values that a re-split changes replaced: sizes of the split, vocabulary
-/// padding, dtype, dialect.
-PyValue update_arguments(PyValue existing, const arch::ModelConfig& config, const Split& split,
-                         const Form& form, DType dtype);
+/// padding, dtype, dialect. Only plain values and Megatron's Enums are kept (a warning names the
+/// others): a file from elsewhere does not get to say what readers of ours call.
+PyValue update_arguments(const PyValue& existing, const arch::ModelConfig& config,
+                         const Split& split, const Form& form, DType dtype);
 
 /// Sizes and placement that `args` records; `where` begins messages.
 /// Errors: ModelError for values of the wrong kind.

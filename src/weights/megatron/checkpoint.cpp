@@ -67,19 +67,18 @@ bool is_weight_name(const std::string& name) {
 /// Tensors of the state dict that no part of the model is made of would be lost silently.
 void refuse_unknown(const Header& header, const Files& files, const Layout& model,
                     const Layout& lora) {
+  std::vector<std::unordered_set<std::string>> known(files.size());
+  for (const Layout* layout : {&model, &lora}) {
+    for (const StoredTensor& stored : layout->tensors) known[stored.file].insert(stored.info.name);
+  }
   std::vector<std::string> unknown;
   for (size_t file = 0; file < files.size(); ++file) {
-    std::unordered_set<std::string> known;
-    for (const Layout* layout : {&model, &lora}) {
-      for (const StoredTensor& stored : layout->tensors) {
-        if (stored.file == file) known.insert(stored.info.name);
-      }
-    }
     for (const TensorInfo& info : files[file]->tensors()) {
       const bool is_state_of_engine = info.name.find("_extra_state") != std::string::npos;
-      if (is_weight_name(info.name) && !is_state_of_engine && !known.count(info.name))
+      if (is_weight_name(info.name) && !is_state_of_engine && !known[file].count(info.name)) {
         unknown.push_back(
             fmt::format("{}: {} {}", model.files[file], info.name, shape_text(info.shape)));
+      }
     }
   }
   if (unknown.empty()) return;
