@@ -16,13 +16,11 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/thread_pool.h"
+#include "weights/tensor_bands.h"
 #include "weights/tensor_stream.h"
 
 namespace danlu::weights {
 namespace {
-
-/// How much is read between two calls of TensorSource::forget, per thread.
-constexpr uint64_t kForgetBytes = 64 << 20;
 
 /// A file being written at given places by several threads; it gets its name when it is complete.
 class OpenFile {
@@ -96,6 +94,13 @@ struct FileJob {
   std::unique_ptr<OpenFile> open;
 };
 
+void stop_if_asked() {
+  if (const int signal = pending_interrupt()) {
+    throw_interrupted(signal, "the conversion was stopped; finished files are kept",
+                      {"give the same command again to go on", "重新执行同一命令即可继续"});
+  }
+}
+
 class LayoutWriter {
  public:
   LayoutWriter(const TensorSource& globals, const Layout& layout,
@@ -105,7 +110,8 @@ class LayoutWriter {
         layout_(layout),
         plans_(plans),
         directory_(directory),
-        options_(options) {}
+        options_(options),
+        meter_({&globals}, {}) {}
 
   void run() {
     const auto by_file = tensors_by_file(layout_);
@@ -121,9 +127,7 @@ class LayoutWriter {
       jobs_.push_back(std::move(job));
     }
     parallel_for(tasks_.size(), options_.num_threads, [&](size_t i) {
-      if (const int signal = pending_interrupt())
-        throw_interrupted(signal, "the conversion was stopped; finished files are kept",
-                          {"give the same command again to go on", "重新执行同一命令即可继续"});
+      stop_if_asked();
       write_tensor(*tasks_[i].first, tasks_[i].second);
     });
   }
@@ -144,25 +148,19 @@ class LayoutWriter {
     const PlannedFile& plan = plans_[job.file];
     if (index < job.tensors.size()) {
       const StoredTensor& stored = layout_.tensors[job.tensors[index]];
-      uint64_t at = plan.tensor_offsets[index], unforgotten = 0;
+      uint64_t at = plan.tensor_offsets[index];
       const uint64_t end = at + stored.size_bytes();
       uint32_t crc = libdeflate_crc32(0, nullptr, 0);
       stream_tensor(globals_, layout_, stored, [&](std::span<const std::byte> bytes) {
-        if (pending_interrupt())
-          throw_interrupted(pending_interrupt(),
-                            "the conversion was stopped; finished files are kept",
-                            {"give the same command again to go on", "重新执行同一命令即可继续"});
+        stop_if_asked();
         if (bytes.size() > end - at)
           throw InternalError(
               fmt::format("[layout] {} gives more bytes than it has", stored.info.name));
         if (plan.seal) crc = libdeflate_crc32(crc, bytes.data(), bytes.size());
         file.write(at, bytes.data(), bytes.size());
         at += bytes.size();
-        unforgotten += bytes.size();
+        meter_.add(bytes.size());
         if (options_.on_written) options_.on_written(bytes.size());
-        if (unforgotten < kForgetBytes) return;
-        globals_.forget();
-        unforgotten = 0;
       });
       if (at != end)
         throw InternalError(
@@ -185,6 +183,7 @@ class LayoutWriter {
   const std::vector<PlannedFile>& plans_;
   const fs::path& directory_;
   const WriteOptions& options_;
+  ReadMeter meter_;
   std::vector<std::unique_ptr<FileJob>> jobs_;
   std::vector<std::pair<FileJob*, size_t>> tasks_;
 };

@@ -1,6 +1,9 @@
 #include "weights/tensor_bands.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
 
 #include "base/thread_pool.h"
 
@@ -9,7 +12,18 @@ namespace {
 
 constexpr int64_t kBandBytes = 2 << 20;
 constexpr uint64_t kForgetEvery = 64 << 20;
+/// How often the size of mapped pages is asked: narrow columns touch more than is read of them.
+constexpr uint64_t kLookEvery = 8 << 20;
+constexpr uint64_t kMostMapped = uint64_t{256} << 20;
 constexpr size_t kMostThreads = 8;
+
+/// Bytes of mapped files that are in this process's memory; 0 where the system does not say.
+uint64_t mapped_resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t total = 0, resident = 0, shared = 0;
+  if (!(statm >> total >> resident >> shared)) return 0;
+  return shared * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
 
 }  // namespace
 
@@ -43,7 +57,9 @@ std::span<const std::byte> band_bytes(const TensorSource& source, const TensorIn
 
 void ReadMeter::add(uint64_t bytes) {
   const uint64_t before = done_.fetch_add(bytes), after = before + bytes;
-  if (before / kForgetEvery != after / kForgetEvery) {
+  const bool is_time = before / kForgetEvery != after / kForgetEvery;
+  const bool may_look = before / kLookEvery != after / kLookEvery;
+  if (is_time || (may_look && mapped_resident_bytes() > kMostMapped)) {
     for (const TensorSource* source : sources_) source->forget();
   }
   if (progress_) progress_(after);

@@ -31,7 +31,8 @@ std::vector<Band> bands_of(const TensorInfo& info);
 std::span<const std::byte> band_bytes(const TensorSource& source, const TensorInfo& info,
                                       const Band& band, std::vector<std::byte>& buffer);
 
-/// Counts bytes read from mapped sources and lets go of them every 64 MB. Thread-safe.
+/// Counts bytes read from mapped sources and lets go of them every 64 MB, and whenever more than
+/// 256 MB of mapped files are in memory. Thread-safe.
 class ReadMeter {
  public:
   ReadMeter(std::initializer_list<const TensorSource*> sources, BytesProgress progress)

@@ -15,7 +15,7 @@ namespace {
 /// One write; also what a buffer gathers before it is passed on.
 constexpr int64_t kBandBytes = 4 << 20;
 /// A transposed piece touches every row of its source for each band, so its bands are wide.
-constexpr int64_t kTransposedBandBytes = 48 << 20;
+constexpr int64_t kTransposedBandBytes = 16 << 20;
 /// Shorter runs are gathered: a system call each would cost more than copying them.
 constexpr int64_t kLeastDirectBytes = 128 << 10;
 

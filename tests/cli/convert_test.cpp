@@ -202,6 +202,26 @@ TEST_F(Convert, NativeCheckpointsCarryTheirConfigAndTokenizer) {
     EXPECT_TRUE(fs::exists(*this / "back" / name)) << name;
 }
 
+TEST_F(Convert, InspectSaysWhatEachOneIs) {
+  write_random_model(*this / "hf", {.vocab = 77});
+  ok({"convert", "hf", "core", "--to", "mcore", "--tp", "2", "--pp", "2"});
+  EXPECT_THAT(
+      ok({"inspect", "core"}).out,
+      testing::AllOf(
+          HasSubstr("core: Megatron checkpoint\n"), HasSubstr("TP2 PP2"),
+          HasSubstr("iteration   1\n"), HasSubstr("optimizer   none"),
+          HasSubstr("padded_vocab_size 78"), HasSubstr("family      qwen2"),
+          HasSubstr("2 x  BF16 [64, 64]             model.layers.*.self_attn.q_proj.weight")));
+  fs::remove(*this / "core/config.json");
+  EXPECT_THAT(ok({"inspect", "core/iter_0000001"}).out,
+              testing::AllOf(HasSubstr("no config.json here"), HasSubstr("4 ranks"),
+                             HasSubstr("self_attention.linear_qkv.weight")));
+  ok({"convert", "hf", "nat", "--to", "native", "--tp", "2"});
+  EXPECT_THAT(ok({"inspect", "nat"}).out,
+              testing::AllOf(HasSubstr("nat: native checkpoint\n"), HasSubstr("TP2 PP1"),
+                             HasSubstr("names and shapes fit config.json")));
+}
+
 // --- what goes wrong -----------------------------------------------------------------------------
 
 class ConvertBad : public Convert {

@@ -1,5 +1,6 @@
 // Where a distributed optimizer keeps each parameter, against what Megatron-LM core_v0.8.0's own
 // ParamAndGradBuffer computed for the same model; and what of real files is refused.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -7,10 +8,16 @@
 #include "base/error.h"
 #include "support/throws.h"
 #include "support/tiny_model.h"
-#include "weights/megatron/optimizer_layout.h"
+#include "weights/megatron/arguments.h"
+#include "weights/megatron/checkpoint.h"
+#include "weights/megatron/group_check.h"
+#include "weights/random_models.h"
+#include "weights/write_megatron.h"
 
 namespace danlu::weights::megatron {
 namespace {
+
+using testing::HasSubstr;
 
 /// No size is a multiple of the alignment, and the larger matrices fill buckets.
 arch::ModelConfig odd_model(bool tied) {
@@ -94,8 +101,67 @@ TEST(MegatronOptimizer, FlatBuffersHaveTheOffsetsOfMegatronsOwnBuffers) {
 
 TEST(MegatronOptimizer, ATiedEmbeddingWhoseBucketIsNotAlignedIsRefused) {
   // Megatron-LM puts the parameter 64 elements before its bucket here, and then fails.
-  test::expect_throws<ModelError>([] { (void)layout_of(odd_model(true), 2, 2, true); },
-                                  {"tied embedding", "2 data parallel ranks"});
+  const std::string error =
+      test::error_of<ModelError>([] { (void)layout_of(odd_model(true), 2, 2, true); });
+  EXPECT_THAT(error, HasSubstr("tied embedding"));
+  EXPECT_THAT(error, HasSubstr("2 data parallel ranks"));
+}
+
+PyValue group(double wd_mult, int64_t count) {
+  PyValue ids = PyValue::list();
+  for (int64_t i = 0; i < count; ++i) ids.append(PyValue::integer(i));
+  PyValue group = PyValue::dict();
+  group.put("wd_mult", PyValue::real(wd_mult)).put("params", std::move(ids));
+  return group;
+}
+
+PyValue with_groups(std::vector<PyValue> groups) {
+  PyValue list = PyValue::list(), inner = PyValue::dict(), optimizer = PyValue::dict();
+  for (PyValue& group : groups) list.append(std::move(group));
+  inner.put("param_groups", std::move(list));
+  optimizer.put("optimizer", std::move(inner));
+  return optimizer;
+}
+
+TEST(MegatronOptimizer, OtherGroupsThanTheRuleMakesAreRefused) {
+  RankOptimizer expected;
+  expected.groups = {{false, false, {0, 1}, {}}, {true, false, {2}, {}}};
+  const auto error = [&](const PyValue& optimizer) {
+    return test::error_of<ModelError>([&] { check_groups(optimizer, {expected}, "f: optimizer"); });
+  };
+  EXPECT_NO_THROW(check_groups(with_groups({group(1, 2), group(0, 1)}), {expected}, "f"));
+  EXPECT_THAT(error(with_groups({group(1, 3)})), HasSubstr("1 param_groups, expected 2"));
+  EXPECT_THAT(error(with_groups({group(1, 1), group(0, 2)})),
+              HasSubstr("param_groups[0]: 1 parameters, expected 2"));
+  EXPECT_THAT(error(with_groups({group(0, 2), group(1, 1)})), HasSubstr("wd_mult is 0"));
+  PyValue own_rate = group(1, 2);
+  own_rate.put("is_decoupled_lr", PyValue::boolean(true));
+  EXPECT_THAT(error(with_groups({own_rate, group(0, 1)})), HasSubstr("--decoupled-lr"));
+  EXPECT_THAT(error(PyValue::list({with_groups({}), with_groups({})})),
+              HasSubstr("2 optimizers, expected 1"));
+}
+
+TEST(MegatronCheckpoint, ExpertsCutByMegatronsExtendedTensorParallelismAreRefused) {
+  test::RandomModels random(1);
+  const Json json = test::tiny_config("mixtral");
+  const arch::ModelConfig config = random.parse(json);
+  TargetOptions options;
+  options.split.ep = 2;
+  options.args = make_arguments(config, options.split, options.form, DType::kF32);
+  options.args.put("moe_extended_tp", PyValue::boolean(true));
+  const test::TemporaryDirectory directory;
+  test::write_megatron(directory.path(), json, config,
+                       random.source(global_tensors(config, DType::kF32)), options);
+  EXPECT_THAT(test::error_of<ModelError>([&] { (void)read_header(directory.path()); }),
+              HasSubstr("--moe-extended-tp"));
+}
+
+TEST(MegatronSplit, VirtualStagesNeedAPipeline) {
+  test::RandomModels random(1);
+  const arch::ModelConfig config = random.parse(test::tiny_config("qwen2"));
+  EXPECT_THAT(test::error_of<UsageError>(
+                  [&] { check_split(config, {.pp = 1, .layers_per_virtual_stage = 1}); }),
+              HasSubstr("more than one pipeline stage"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/shell_quote.h"
@@ -330,6 +331,7 @@ int run_convert(const Options& options) {
   }
   if (!request.check.value_or(conversion.target.size_bytes() < kCheckByDefaultBelow))
     conversion.reopen = {};
+  watch_interrupts();
   report(weights::convert(conversion), conversion);
   log_next_step(request);
   return 0;

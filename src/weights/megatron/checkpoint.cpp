@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "weights/layout_source.h"
 #include "weights/megatron/arguments.h"
+#include "weights/megatron/group_check.h"
 #include "weights/megatron/lora_layout.h"
 #include "weights/megatron/optimizer_layout.h"
 #include "weights/source_base.h"
@@ -136,13 +137,15 @@ void gather_groups(const PyValue& optimizer, const std::string& where,
   }
 }
 
-OptimizerSettings read_settings(const Header& header, const Layout& layout) {
+OptimizerSettings read_settings(const Header& header, const Layout& layout,
+                                const std::vector<std::vector<RankOptimizer>>& ranks) {
   OptimizerSettings settings;
   for (size_t i = 0; i < layout.files.size(); ++i) {
     const std::filesystem::path file = header.place.directory / layout.files[i];
     const auto document = torch_file::read_torch_document(file);
     const std::string where = file.string() + ": optimizer";
     if (const PyValue* optimizer = document.root.find("optimizer")) {
+      check_groups(*optimizer, ranks[i], where);
       if (optimizer->is(torch_file::PyKind::kList)) {
         for (const PyValue& member : optimizer->items()) gather_groups(member, where, settings);
       } else {
@@ -210,7 +213,7 @@ OptimizerState open_optimizer(const Header& header, const Opened& opened) {
   }
   OptimizerState state;
   state.has_master = !shape.fp32;
-  state.settings = read_settings(header, opened.model.layout);
+  state.settings = read_settings(header, opened.model.layout, layout.ranks);
   state.tensors = open_layout(layout.layout, files);
   return state;
 }

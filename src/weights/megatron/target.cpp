@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/log.h"
 #include "weights/layout_writer.h"
 #include "weights/megatron/arguments.h"
 #include "weights/megatron/place.h"
@@ -50,6 +51,13 @@ Json settings_of(const OptimizerSettings& settings, const ParameterGroup& group)
   chosen["is_expert_parallel"] = group.is_expert;
   chosen["is_decoupled_lr"] = chosen.value("is_decoupled_lr", false);
   return chosen;
+}
+
+/// A dynamic loss scale is a tensor, which settings do not hold; Megatron then begins a new one.
+bool has_plain_scaler(const OptimizerSettings& settings) {
+  const Json& scaler = settings.grad_scaler;
+  return scaler.is_object() && std::none_of(scaler.begin(), scaler.end(),
+                                            [](const Json& value) { return value.is_string(); });
 }
 
 /// Old Megatron's state dict: parts in dicts of their own, the encoder's parameters in one.
@@ -99,6 +107,9 @@ class Planner {
           .put("accumulate_allreduce_grads_in_fp32",
                PyValue::boolean(options.optimizer_shape.grad_dtype == DType::kF32));
       state_ = optimizer_layout(model_, options.optimizer_shape);
+      const OptimizerSettings& settings = options.optimizer->settings;
+      if (!settings.grad_scaler.is_null() && !has_plain_scaler(settings))
+        log::warning("the dynamic loss scale is not carried over: training begins with a new one");
     }
   }
 
@@ -186,12 +197,8 @@ class Planner {
     if (options_.optimizer_shape.fp32 && !distributed) return inner;
     PyValue root = PyValue::dict();
     root.put("optimizer", std::move(inner));
-    // A scale that was a tensor cannot be carried in the settings; Megatron then begins a new one.
-    const Json& scaler = options_.optimizer->settings.grad_scaler;
-    const bool is_plain =
-        scaler.is_object() && std::none_of(scaler.begin(), scaler.end(),
-                                           [](const Json& value) { return value.is_string(); });
-    if (is_plain) root.put("grad_scaler", from_json(scaler));
+    if (has_plain_scaler(options_.optimizer->settings))
+      root.put("grad_scaler", from_json(options_.optimizer->settings.grad_scaler));
     if (!distributed) root.put("fp32_from_fp16_params", std::move(masters));
     return root;
   }

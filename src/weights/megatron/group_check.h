@@ -1,0 +1,20 @@
+// weights/megatron/group_check.h: whether a file's optimizer groups its parameters as the layout
+// supposes.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "weights/megatron/optimizer_layout.h"
+#include "weights/torch/py_value.h"
+
+namespace danlu::weights::megatron {
+
+/// `optimizer`: as in model_optim_rng.pt, a dict or a list of them; `members`: of the same rank.
+/// Parameters are numbered group by group, so other groups would silently be other parameters.
+/// Errors: ModelError beginning with `where`: another number of optimizers, groups or parameters in
+/// a group; another weight decay; a learning rate of their own for embedding and head
+/// (--decoupled-lr).
+void check_groups(const torch_file::PyValue& optimizer, const std::vector<RankOptimizer>& members,
+                  const std::string& where);
+
+}  // namespace danlu::weights::megatron
