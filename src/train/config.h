@@ -72,8 +72,8 @@ struct BatchConfig {
 
 struct ScheduleChoice {
   optim::ScheduleConfig
-      shape;  ///< warmup_steps, total_steps and decay_steps are filled by the plan
-  double warmup_ratio = 0.05;             ///< of all steps
+      shape;                   ///< warmup_steps, total_steps and decay_steps are filled by the plan
+  double warmup_ratio = 0.05;  ///< of all steps
   std::optional<double> warmup_fraction;  ///< of the decay's steps, as Megatron counts
   std::optional<int64_t> warmup_steps, decay_total_steps, wsd_decay_steps;
 };

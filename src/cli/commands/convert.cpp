@@ -108,9 +108,14 @@ weights::megatron::OptimizerShape optimizer_shape(const ConvertRequest& request,
   const bool sums_in_param_dtype = recorded("accumulate_allreduce_grads_in_fp32") &&
                                    !is_true("accumulate_allreduce_grads_in_fp32");
   shape.grad_dtype = sums_in_param_dtype ? shape.param_dtype : DType::kF32;
-  const auto* size = recorded("data_parallel_size");
-  shape.data_parallel = request.data_parallel.value_or(
-      size && !size->is_none() ? size->as_int("args.data_parallel_size") : 1);
+  const auto size_of = [&](const char* key) {
+    const auto* size = recorded(key);
+    return size && !size->is_none()
+               ? std::max<int64_t>(1, size->as_int(fmt::format("args.{}", key)))
+               : 1;
+  };
+  shape.data_parallel = request.data_parallel.value_or(size_of("data_parallel_size"));
+  shape.context_parallel = size_of("context_parallel_size");
   shape.overlap_grad_reduce = request.overlap_grad_reduce.value_or(is_true("overlap_grad_reduce"));
   return shape;
 }

@@ -189,8 +189,17 @@ OptimizerShape shape_of(const Header& header, const TensorSource& first_model_fi
                            !header.args.find("accumulate_allreduce_grads_in_fp32");
   shape.grad_dtype = sums_in_f32 ? DType::kF32 : shape.param_dtype;
   shape.overlap_grad_reduce = flag_of(header.args, "overlap_grad_reduce");
-  if (const PyValue* size = header.args.find("data_parallel_size"); size && !size->is_none())
-    shape.data_parallel = size->as_int("args.data_parallel_size");
+  const auto size_of = [&](const char* key) {
+    constexpr int64_t kMost = int64_t{1} << 20;
+    const PyValue* size = header.args.find(key);
+    if (!size || size->is_none()) return int64_t{1};
+    const int64_t number = size->as_int(fmt::format("args.{}", key));
+    if (number < 1 || number > kMost)
+      throw ModelError(fmt::format("args.{} must be from 1 to {}, got {}", key, kMost, number));
+    return number;
+  };
+  shape.data_parallel = size_of("data_parallel_size");
+  shape.context_parallel = size_of("context_parallel_size");
   return shape;
 }
 

@@ -70,6 +70,12 @@ Split split_of_folders(const std::vector<std::string>& ranks, bool has_experts) 
 }
 
 void check_ranks(const Place& place, const Split& split) {
+  constexpr int64_t kMost = 4096, kMostRanks = 1 << 16;
+  const auto [least, most] = std::minmax({split.tp, split.pp, split.ep});
+  if (least < 1 || most > kMost || split.tp * split.pp * split.ep > kMostRanks) {
+    throw ModelError(fmt::format("{}: args say TP{} PP{} EP{}, which is no possible split",
+                                 place.directory.string(), split.tp, split.pp, split.ep));
+  }
   std::set<std::string> expected;
   for (int64_t tp = 0; tp < split.tp; ++tp) {
     for (int64_t pp = 0; pp < split.pp; ++pp) {

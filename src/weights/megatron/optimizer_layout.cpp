@@ -129,7 +129,8 @@ class Builder {
     // Expert ranks are data parallel ranks to all that is no expert, and the first of those writes.
     if (rank.ep > 0 && !(chained && experts)) return optimizer;
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
-      if (!chunks[chunk].empty()) add_buffer(rank, chunk, chunks[chunk], optimizer);
+      if (!chunks[chunk].empty())
+        add_buffer(rank, chunk, chunks[chunk], chained && experts, optimizer);
     }
     return optimizer;
   }
@@ -194,7 +195,15 @@ class Builder {
     }
   }
 
-  void add_buffer(const Rank& rank, size_t chunk, std::vector<size_t> tensors,
+  /// Ranks that a gradient is reduced over: an expert's are fewer, for each holds other experts.
+  int64_t sharing_ranks(bool experts) const {
+    int64_t expert_ranks = 1;
+    for (const Rank& rank : model_.ranks) expert_ranks = std::max(expert_ranks, rank.ep + 1);
+    const int64_t all = shape_.data_parallel * shape_.context_parallel;
+    return experts ? std::max<int64_t>(1, all / expert_ranks) : all;
+  }
+
+  void add_buffer(const Rank& rank, size_t chunk, std::vector<size_t> tensors, bool experts,
                   RankOptimizer& optimizer) {
     // Gradients become ready from the last layer on.
     std::reverse(tensors.begin(), tensors.end());
@@ -207,7 +216,7 @@ class Builder {
     constexpr int64_t kLeastBucket = 40'000'000, kBucketPerRank = 1'000'000;
     const bool bucketed = shape_.overlap_grad_reduce && rank.pp == 0 && chunk == 0;
     const FlatPlaces places =
-        place_flat(sizes, alone, shape_.data_parallel,
+        place_flat(sizes, alone, sharing_ranks(experts),
                    bucketed ? std::max(kLeastBucket, kBucketPerRank * shape_.data_parallel) : 0);
     const auto buffer = [&](const char* prefix, const char* name) {
       std::vector<Section> sections;

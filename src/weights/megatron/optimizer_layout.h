@@ -17,8 +17,9 @@ struct OptimizerShape {
   /// Parameters are F32: there are no separate master weights (plain layout only).
   bool fp32 = false;
   DType param_dtype = DType::kBF16, grad_dtype = DType::kF32;  ///< keys of the flat buffers
-  int64_t data_parallel = 1;                                   ///< pads the buckets of flat buffers
-  bool overlap_grad_reduce = false;                            ///< cuts flat buffers into buckets
+  /// Ranks that share gradients; with context parallel ranks they pad the buckets of flat buffers.
+  int64_t data_parallel = 1, context_parallel = 1;
+  bool overlap_grad_reduce = false;  ///< cuts flat buffers into buckets
 };
 
 /// Parameters that share their settings, as torch numbers them.

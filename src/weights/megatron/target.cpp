@@ -103,6 +103,7 @@ class Planner {
           .put("consumed_train_samples",
                PyValue::integer(options.optimizer->settings.consumed_train_samples))
           .put("data_parallel_size", PyValue::integer(options.optimizer_shape.data_parallel))
+          .put("context_parallel_size", PyValue::integer(options.optimizer_shape.context_parallel))
           .put("overlap_grad_reduce", PyValue::boolean(options.optimizer_shape.overlap_grad_reduce))
           .put("accumulate_allreduce_grads_in_fp32",
                PyValue::boolean(options.optimizer_shape.grad_dtype == DType::kF32));
