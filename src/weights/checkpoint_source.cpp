@@ -52,6 +52,7 @@ class ModelView final : public TensorSource {
     return all_->file_of(name);
   }
   const Json& metadata() const override { return all_->metadata(); }
+  std::vector<std::filesystem::path> files() const override { return all_->files(); }
   void forget() const override { all_->forget(); }
 
  private:
@@ -154,8 +155,8 @@ CheckpointSource open_native(const fs::path& path, const SourceOptions& options)
 void note_files(CheckpointSource& source) {
   const auto note = [&](const std::shared_ptr<const TensorSource>& tensors) {
     if (!tensors) return;
-    for (const TensorInfo& info : tensors->tensors())
-      source.files.push_back(tensors->file_of(info.name));
+    const auto files = tensors->files();
+    source.files.insert(source.files.end(), files.begin(), files.end());
   };
   note(source.model);
   note(source.optimizer.tensors);

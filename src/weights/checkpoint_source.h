@@ -31,20 +31,20 @@ struct SourceOptions {
 struct CheckpointSource {
   Format format;
   std::filesystem::path path;
-  std::string description;  ///< "Megatron-core, TP2 PP2, iteration 1000"
-  arch::ModelConfig config;
-  std::filesystem::path companions;  ///< directory of config.json and tokenizer
+  std::string description = {};  ///< "Megatron-core, TP2 PP2, iteration 1000"
+  arch::ModelConfig config = {};
+  std::filesystem::path companions = {};  ///< directory of config.json and tokenizer
   /// Every untied parameter of `config`, under its HF name; with adapters: the base model.
   /// nullptr: the files hold adapters alone.
-  std::shared_ptr<const TensorSource> model;
-  OptimizerState optimizer;
+  std::shared_ptr<const TensorSource> model = {};
+  OptimizerState optimizer = {};
   /// Adapters beside the model, as PEFT tensors; nullptr: none.
-  std::shared_ptr<const TensorSource> adapters;
-  std::optional<PeftConfig> peft;
-  std::optional<megatron::Header> megatron;  ///< of Format::kMegatron
-  std::optional<int64_t> iteration;
+  std::shared_ptr<const TensorSource> adapters = {};
+  std::optional<PeftConfig> peft = {};
+  std::optional<megatron::Header> megatron = {};  ///< of Format::kMegatron
+  std::optional<int64_t> iteration = {};
   /// Files that belong to the source, for telling whether it changed.
-  std::vector<std::filesystem::path> files;
+  std::vector<std::filesystem::path> files = {};
 };
 
 /// A model directory (or one weight file with config.json beside it) of Hugging Face, Megatron or

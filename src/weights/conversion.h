@@ -31,6 +31,8 @@ struct Conversion {
   WriteCompanions write_companions = {};
   /// The source's files: a conversion that was interrupted goes on only if they are unchanged.
   std::vector<std::filesystem::path> source_files;
+  /// Everything else the result depends on (merged adapters' settings, …), for the same purpose.
+  std::string settings = {};
   Reopen reopen = {};  ///< unset: no check
   size_t num_threads = 0;
 };

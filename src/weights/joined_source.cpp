@@ -10,9 +10,16 @@ constexpr std::string_view kMaster = "master.";
 
 class JoinedSource final : public TensorSource {
  public:
-  JoinedSource(std::shared_ptr<const TensorSource> model, std::shared_ptr<const TensorSource> state)
-      : model_(std::move(model)), state_(std::move(state)), infos_(model_->tensors()) {
+  JoinedSource(std::shared_ptr<const TensorSource> model, std::shared_ptr<const TensorSource> state,
+               bool weights_from_masters)
+      : model_(std::move(model)),
+        state_(std::move(state)),
+        from_masters_(weights_from_masters && state_),
+        infos_(model_->tensors()) {
     if (!state_) return;
+    for (TensorInfo& info : infos_) {
+      if (is_from_master(info.name)) info.dtype = DType::kF32;
+    }
     infos_.insert(infos_.end(), state_->tensors().begin(), state_->tensors().end());
     for (TensorInfo info : model_->tensors()) {
       info.name.insert(0, kMaster);
@@ -51,8 +58,21 @@ class JoinedSource final : public TensorSource {
     if (state_) state_->forget();
   }
 
+  std::vector<std::filesystem::path> files() const override {
+    auto all = model_->files();
+    if (state_) {
+      const auto its = state_->files();
+      all.insert(all.end(), its.begin(), its.end());
+    }
+    return all;
+  }
+
  private:
+  bool is_from_master(const std::string& name) const {
+    return from_masters_ && model_->find(name) && state_->find(std::string(kMaster) + name);
+  }
   std::pair<const TensorSource*, std::string> of(const std::string& name) const {
+    if (is_from_master(name)) return {state_.get(), std::string(kMaster) + name};
     if (!state_ || model_->find(name)) return {model_.get(), name};
     if (name.starts_with(kMaster) && !state_->find(name))
       return {model_.get(), name.substr(kMaster.size())};
@@ -60,14 +80,16 @@ class JoinedSource final : public TensorSource {
   }
 
   std::shared_ptr<const TensorSource> model_, state_;
+  bool from_masters_;
   std::vector<TensorInfo> infos_;
 };
 
 }  // namespace
 
 std::shared_ptr<const TensorSource> join_optimizer(std::shared_ptr<const TensorSource> model,
-                                                   std::shared_ptr<const TensorSource> state) {
-  return std::make_shared<JoinedSource>(std::move(model), std::move(state));
+                                                   std::shared_ptr<const TensorSource> state,
+                                                   bool weights_from_masters) {
+  return std::make_shared<JoinedSource>(std::move(model), std::move(state), weights_from_masters);
 }
 
 }  // namespace danlu::weights

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "base/error.h"
@@ -19,26 +20,47 @@ struct Corners {
   throw InternalError(fmt::format("[layout] {}: {}", name, what));
 }
 
+int64_t area_of(const std::string& name, int64_t rows, int64_t cols) {
+  int64_t area = 0;
+  if (__builtin_mul_overflow(rows, cols, &area))
+    fail(name, fmt::format("{} x {} elements are impossible", rows, cols));
+  return area;
+}
+
+/// Goes down the rows and keeps, by first column, the rectangles that may reach the row at hand:
+/// they are disjoint in columns but for those that ended above, which are dropped when met.
+void check_disjoint(const std::string& name, std::vector<Corners> parts) {
+  std::erase_if(parts, [](const Corners& p) { return p.row == p.row_end || p.col == p.col_end; });
+  std::sort(parts.begin(), parts.end(), [](const Corners& a, const Corners& b) {
+    return std::tie(a.row, a.col) < std::tie(b.row, b.col);
+  });
+  std::map<int64_t, const Corners*> open;
+  for (const Corners& part : parts) {
+    auto at = open.lower_bound(part.col);
+    if (at != open.begin() && std::prev(at)->second->col_end > part.col) --at;
+    while (at != open.end() && at->second->col < part.col_end) {
+      if (at->second->row_end > part.row)
+        fail(name, fmt::format("two pieces overlap at row {}", part.row));
+      at = open.erase(at);
+    }
+    open.emplace(part.col, &part);
+  }
+}
+
 /// Errors: unless the rectangles cover rows x cols exactly once.
 void check_cover(const std::string& name, std::vector<Corners> parts, int64_t rows, int64_t cols) {
   int64_t area = 0;
   for (const Corners& part : parts) {
-    if (part.row < 0 || part.col < 0 || part.row_end > rows || part.col_end > cols)
+    if (part.row < 0 || part.col < 0 || part.row_end > rows || part.col_end > cols ||
+        part.row > part.row_end || part.col > part.col_end)
       fail(name, fmt::format("a piece reaches outside {} x {}", rows, cols));
-    area += (part.row_end - part.row) * (part.col_end - part.col);
+    const int64_t own = area_of(name, part.row_end - part.row, part.col_end - part.col);
+    if (__builtin_add_overflow(area, own, &area)) fail(name, "pieces overlap");
   }
-  if (area != rows * cols)
-    fail(name, fmt::format("pieces cover {} of {} elements", area, rows * cols));
-  // Equal area and no overlap is a cover. Sorted by row, only neighbours in a band can overlap.
-  std::sort(parts.begin(), parts.end(), [](const Corners& a, const Corners& b) {
-    return std::tie(a.row, a.col) < std::tie(b.row, b.col);
-  });
-  for (size_t i = 0; i < parts.size(); ++i) {
-    for (size_t j = i + 1; j < parts.size() && parts[j].row < parts[i].row_end; ++j) {
-      if (parts[j].col < parts[i].col_end && parts[i].col < parts[j].col_end)
-        fail(name, fmt::format("two pieces overlap at row {}", parts[j].row));
-    }
-  }
+  const int64_t whole = area_of(name, rows, cols);
+  if (area != whole) fail(name, fmt::format("pieces cover {} of {} elements", area, whole));
+  // Equal area and no overlap is a cover.
+  check_disjoint(name, std::move(parts));
 }
 
 }  // namespace
@@ -67,10 +89,10 @@ void check_layout(const Layout& layout) {
   for (const StoredTensor& stored : layout.tensors) {
     int64_t position = 0;
     for (const Section& section : stored.sections) {
-      if (section.first < position ||
-          section.first + section.rows * section.cols > stored.info.num_elements())
+      const int64_t size = area_of(stored.info.name, section.rows, section.cols);
+      if (section.first < position || size > stored.info.num_elements() - section.first)
         fail(stored.info.name, "its sections overlap or reach beyond it");
-      position = section.first + section.rows * section.cols;
+      position = section.first + size;
       std::vector<Corners> parts;
       for (const Piece& piece : section.pieces) {
         if (piece.global >= layout.globals.size()) fail(stored.info.name, "no such global tensor");

@@ -141,6 +141,16 @@ class LayoutSource final : public SourceBase<std::vector<Home>> {
     const StoredTensor& stored = layout_.tensors[locations_[index_of(name)].front().tensor];
     return files_[stored.file]->file_of(stored.info.name);
   }
+  std::vector<std::filesystem::path> files() const override {
+    std::vector<std::filesystem::path> all;
+    for (const auto& file : files_) {
+      if (!file) continue;
+      const auto its = file->files();
+      all.insert(all.end(), its.begin(), its.end());
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  }
   void forget() const override {
     for (const auto& file : files_) {
       if (file) file->forget();

@@ -4,21 +4,33 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <set>
 
 #include "base/error.h"
 
 namespace danlu::weights {
 
-int64_t TensorInfo::num_elements() const {
+namespace {
+
+/// The product of sizes ≥ 0; INT64_MAX where it is larger: formats refuse such shapes, but a size
+/// of 0 beside them makes a tensor of nothing.
+int64_t product(std::span<const int64_t> sizes) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   int64_t elements = 1;
-  for (const int64_t size : shape) elements *= size;
+  for (const int64_t size : sizes) {
+    if (__builtin_mul_overflow(elements, size, &elements)) elements = kMost;
+  }
   return elements;
 }
 
+}  // namespace
+
+int64_t TensorInfo::num_elements() const { return product(shape); }
+
 Rect matrix_of(const std::vector<int64_t>& shape) {
-  Rect matrix{.rows = shape.empty() ? 1 : shape.front(), .cols = 1};
-  for (size_t d = 1; d < shape.size(); ++d) matrix.cols *= shape[d];
-  return matrix;
+  if (shape.empty()) return {.rows = 1, .cols = 1};
+  return {.rows = shape.front(), .cols = product(std::span(shape).subspan(1))};
 }
 
 const TensorInfo* TensorSource::find(const std::string& name) const {
@@ -27,6 +39,12 @@ const TensorInfo* TensorSource::find(const std::string& name) const {
       all.begin(), all.end(), name,
       [](const TensorInfo& info, const std::string& key) { return info.name < key; });
   return at != all.end() && at->name == name ? &*at : nullptr;
+}
+
+std::vector<std::filesystem::path> TensorSource::files() const {
+  std::set<std::filesystem::path> files;
+  for (const TensorInfo& info : tensors()) files.insert(file_of(info.name));
+  return {files.begin(), files.end()};
 }
 
 void TensorSource::read_rect(const std::string& name, const Rect& rect, std::byte* out,

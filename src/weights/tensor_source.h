@@ -58,6 +58,8 @@ class TensorSource {
   virtual std::span<const std::byte> mapped(const std::string& name) const = 0;
   /// File that holds the tensor, for messages.
   virtual std::filesystem::path file_of(const std::string& name) const = 0;
+  /// Every file that tensors are read from, sorted. A tensor may lie in several.
+  virtual std::vector<std::filesystem::path> files() const;
   /// `__metadata__` of safetensors; empty elsewhere.
   virtual const Json& metadata() const = 0;
 };

@@ -159,5 +159,26 @@ TEST(DTypeNames, AcceptTheSpellingsOfOtherSystems) {
   }
 }
 
+TEST(CastElements, LongRunsEqualOneByOneInEveryBit) {
+  // All halves, NaNs and infinities among them, by runs whose ends fall anywhere.
+  std::vector<uint16_t> halves(65536);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i * 40503u);
+  for (const size_t count : {size_t{65536}, size_t{1031}, size_t{7}}) {
+    std::vector<float> wide(count);
+    cast_elements(halves.data(), DType::kF16, wide.data(), DType::kF32, count);
+    std::vector<uint16_t> back(count), brain(count), from_brain(count);
+    cast_elements(wide.data(), DType::kF32, back.data(), DType::kF16, count);
+    cast_elements(halves.data(), DType::kF16, brain.data(), DType::kBF16, count);
+    cast_elements(brain.data(), DType::kBF16, from_brain.data(), DType::kF16, count);
+    for (size_t i = 0; i < count; ++i) {
+      const float one = f16_to_float(halves[i]);
+      ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(one)) << i;
+      ASSERT_EQ(back[i], float_to_f16(one)) << i;
+      ASSERT_EQ(brain[i], float_to_bf16(one)) << i;
+      ASSERT_EQ(from_brain[i], float_to_f16(bf16_to_float(brain[i]))) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace danlu

@@ -181,6 +181,23 @@ TEST_F(Convert, TypesStayUnlessAskedFor) {
   expect_same("hf", "narrow");
 }
 
+TEST_F(Convert, TheNewConfigNamesTheTypeThatIsStored) {
+  write_random_model(*this / "hf", {});
+  ok({"convert", "hf", "half", "--to", "mcore", "--dtype", "bf16"});
+  replace_in_file(*this / "hf/config.json", "bfloat16", "float32");
+  ok({"convert", "half", "back", "--to", "hf", "--hf-config", "hf"});
+  EXPECT_THAT(content_of(*this / "back/config.json"), HasSubstr("\"bfloat16\""));
+}
+
+TEST_F(Convert, FormsStayUnlessAskedFor) {
+  write_random_model(*this / "hf", {});
+  ok({"convert", "hf", "te", "--to", "mcore", "--transformer-impl", "transformer_engine"});
+  ok({"convert", "te", "te2", "--to", "mcore", "--tp", "2"});
+  EXPECT_THAT(ok({"inspect", "te2"}).out, HasSubstr("Transformer-Engine names"));
+  ok({"convert", "te2", "local", "--to", "mcore", "--transformer-impl", "local"});
+  EXPECT_THAT(ok({"inspect", "local"}).out, testing::Not(HasSubstr("Transformer-Engine names")));
+}
+
 TEST_F(Convert, PrintsAChecksumPerTensorAndATotal) {
   write_random_model(*this / "hf", {});
   const ProgramResult a = ok({"convert", "hf", "a", "--to", "mcore", "--tp", "2"});
@@ -251,7 +268,7 @@ TEST_F(ConvertBad, SplitsThatDoNotDivideNameThoseThatDo) {
   expect_refused({"convert", "hf", "x", "--to", "mcore", "--pp", "3"}, 2,
                  {"pipeline size 3", "2 layers", "1, 2"});
   expect_refused({"convert", "hf", "x", "--to", "mcore", "--pp", "2", "--num-layer-list", "1,2"}, 2,
-                 {"--num-layer-list", "3 layers", "2 layers"});
+                 {"--num-layer-list", "1,2", "2 layers"});
   expect_refused({"convert", "hf", "x", "--to", "mcore", "--ep", "2"}, 2, {"no experts"});
   expect_refused({"convert", "hf", "x", "--to", "mcore", "--vpp", "3"}, 2, {"--vpp", "2 layers"});
   expect_refused({"convert", "hf", "x", "--to", "mcore", "--noop-layers", "7"}, 2, {"slot 7"});
@@ -301,6 +318,35 @@ TEST_F(ConvertBad, TruncatedFilesAreNamed) {
   expect_refused({"convert", "hf", "x", "--to", "mcore"}, 4, {"model.safetensors"});
 }
 
+TEST_F(ConvertBad, ABitThatFlippedInATorchFileIsFound) {
+  std::string bytes = content_of(rank("mp_rank_00_001"));
+  bytes[bytes.size() / 2] ^= 1;
+  write_content(rank("mp_rank_00_001"), bytes);
+  changed();
+  expect_refused({"convert", "m", "x", "--to", "hf"}, 4, {"mp_rank_00_001", "checksum of record"});
+  ok({"convert", "m", "x", "--to", "hf", "--no-check"});
+}
+
+TEST_F(ConvertBad, OneTokenizerIsNotMixedWithAnother) {
+  write_content(*this / "hf/tokenizer.json", "{}");
+  fs::create_directory(*this / "other");
+  write_content(*this / "other/tokenizer.model", "theirs");
+  write_content(*this / "other/config.json", "theirs");
+  ok({"convert", "hf", "x", "--to", "mcore", "--tokenizer-model", "other/tokenizer.model"});
+  EXPECT_FALSE(fs::exists(*this / "x/tokenizer.json"));
+  EXPECT_EQ(content_of(*this / "x/tokenizer.model"), "theirs");
+  EXPECT_THAT(content_of(*this / "x/config.json"), HasSubstr("qwen2"));
+}
+
+TEST_F(ConvertBad, FlagsThatSayTwoThingsAreRefused) {
+  expect_refused({"convert", "hf", "x", "--to", "hf", "--save-model-type", "mg"}, 2,
+                 {"contradicts --save-model-type"});
+  expect_refused({"convert", "hf", "x", "--to", "mcore", "--use-distributed-optimizer"}, 2,
+                 {"--with-optimizer"});
+  expect_refused({"convert", "hf", "", "--to", "mcore"}, 2, {"output"});
+  expect_refused({"convert", "hf", ".", "--to", "mcore", "--overwrite"}, 2, {"holds the source"});
+}
+
 TEST_F(ConvertBad, AnotherModelsConfigIsNoticed) {
   write_random_model(*this / "other", {.hidden = 128});
   changed();
@@ -326,6 +372,10 @@ TEST_F(ConvertBad, PlacesAreChecked) {
   expect_refused({"convert", "hf", "x", "--to", "peft"}, 2, {"no adapters"});
   expect_refused({"convert", "hf", "x", "--to", "mcore", "--target-iteration", "zero"}, 2,
                  {"zero"});
+}
+
+TEST_F(ConvertBad, AdaptersToMergeAreNoSourceOfPeft) {
+  expect_refused({"convert", "m", "x", "--to", "peft", "--adapters", "nowhere"}, 2, {"--adapters"});
 }
 
 TEST_F(ConvertBad, MultimodalConversionSaysThatItIsNotThere) {

@@ -42,6 +42,32 @@ TEST_F(ConvertTrained, TheOptimizerGoesThroughEveryFormat) {
   ok({"diff", "run/checkpoint-2", "back"});
 }
 
+TEST_F(ConvertTrained, WideWeightsAreTheOptimizersExactOnes) {
+  const ProgramResult trained = train(
+      good("good.jsonl"), {"--tuner_type", "full", "--max_steps", "2", "--torch_dtype", "bf16"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const ProgramResult wide = ok({"convert", "run/checkpoint-2", "wide", "--to", "mcore",
+                                 "--with-optimizer", "--dtype", "fp32"});
+  // With F32 weights the plain layout has no masters: the weights are they.
+  const ProgramResult masters =
+      ok({"convert", "wide", "flat", "--to", "native", "--with-optimizer"});
+  EXPECT_NE(run({"diff", "run/checkpoint-2", "wide", "--tolerance", "0"}).exit_code, 0);
+  ok({"diff", "run/checkpoint-2", "wide", "--tolerance", "0.01"});
+  EXPECT_EQ(total(wide), total(masters));
+}
+
+TEST_F(ConvertTrained, GgufIsCheckedInEveryTypeThatKeepsNumbers) {
+  for (const char* type : {"f32", "f16", "bf16"}) {
+    const ProgramResult made =
+        ok({"convert", good("model"), "m.gguf", "--to", "gguf", "--outtype", type, "--overwrite"});
+    EXPECT_THAT(made.err, HasSubstr("every bit read back")) << type;
+    ok({"diff", good("model"), "m.gguf", "--tolerance", type == std::string("f32") ? "0" : "0.01"});
+  }
+  const ProgramResult blocks =
+      ok({"convert", good("model"), "q.gguf", "--to", "gguf", "--outtype", "q8_0", "--check"});
+  EXPECT_THAT(blocks.err, HasSubstr("not read back: Q8_0 rounds"));
+}
+
 TEST_F(ConvertTrained, AModelAloneHasNoOptimizer) {
   expect_error(run({"convert", good("model"), "x", "--to", "mcore", "--with-optimizer"}), 4,
                {"no optimizer state", "checkpoint-<step>"});

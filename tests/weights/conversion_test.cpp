@@ -162,9 +162,82 @@ TEST_F(ConversionTest, AnExistingOutputIsReplacedOnlyWhenAskedFor) {
   EXPECT_EQ(read_file(directory_ / "out/mine.txt"), "mine");
   Conversion replacing = conversion();
   replacing.overwrite = true;
+  EXPECT_THAT(test::error_of<UsageError>([&] { convert(replacing); }),
+              HasSubstr("mine.txt is no part of one"));
+  EXPECT_EQ(read_file(directory_ / "out/mine.txt"), "mine");
+  fs::remove(directory_ / "out/mine.txt");
+  write_file_atomic(directory_ / "out/config.json", "{}");
+  write_file_atomic(directory_ / "out/model-00009-of-00009.safetensors", "old");
   convert(replacing);
   expect_whole(directory_ / "out");
-  EXPECT_FALSE(fs::exists(directory_ / "out/mine.txt"));
+  EXPECT_FALSE(fs::exists(directory_ / "out/config.json"));
+}
+
+TEST_F(ConversionTest, OverwritingNeverTakesOtherIterationsOrTrainingStatesAlong) {
+  for (const char* other : {"iter_0000050", "checkpoint-6", "optim", "logging.jsonl"}) {
+    fs::create_directories(directory_ / "out" / other);
+    Conversion replacing = conversion();
+    replacing.overwrite = true;
+    EXPECT_THAT(test::error_of<UsageError>([&] { convert(replacing); }), HasSubstr(other));
+    fs::remove_all(directory_ / "out");
+  }
+}
+
+TEST_F(ConversionTest, ALinkToAnotherDiskStaysALink) {
+  fs::create_directory(directory_ / "far");
+  fs::create_directory_symlink(directory_ / "far", directory_ / "out");
+  convert(conversion());
+  EXPECT_TRUE(fs::is_symlink(directory_ / "out"));
+  EXPECT_TRUE(fs::exists(directory_ / "far/model.safetensors.index.json"));
+}
+
+TEST_F(ConversionTest, AnOutputThatAppearsMeanwhileIsKept) {
+  Conversion late = conversion();
+  late.source = std::make_shared<Watched>(source_, [&](const std::string& name) {
+    if (name != "t5" || fs::exists(directory_ / "out")) return;
+    fs::create_directory(directory_ / "out");
+    write_file_atomic(directory_ / "out/mine.txt", "mine");
+  });
+  EXPECT_THAT(test::error_of<UsageError>([&] { convert(late); }), HasSubstr("exists"));
+  EXPECT_EQ(read_file(directory_ / "out/mine.txt"), "mine");
+  fs::remove_all(directory_ / "out");
+  EXPECT_GT(convert(conversion()).reused_bytes, 6u * 8192) << "what was finished is not lost";
+  expect_whole(directory_ / "out");
+}
+
+TEST_F(ConversionTest, AFolderOfTheUsersIsNotTakenForAnUnfinishedConversion) {
+  const fs::path mine = staging_of(directory_ / "out");
+  fs::create_directory(mine);
+  write_file_atomic(mine / "thesis.txt", "years of work");
+  EXPECT_THAT(test::error_of<UsageError>([&] { convert(conversion()); }),
+              HasSubstr("is in the way"));
+  EXPECT_EQ(read_file(mine / "thesis.txt"), "years of work");
+}
+
+TEST_F(ConversionTest, OtherSettingsStartOver) {
+  Conversion first = conversion();
+  first.settings = "alpha 8";
+  first.source = std::make_shared<Watched>(source_, [](const std::string& name) {
+    if (name == "t3") throw_interrupted(SIGINT, "stopped");
+  });
+  EXPECT_THROW(convert(first), InterruptedError);
+  Conversion second = conversion();
+  second.settings = "alpha 64";
+  EXPECT_EQ(convert(second).reused_bytes, 0u);
+}
+
+TEST_F(ConversionTest, LeftoversOfAKilledAttemptAreNotPublished) {
+  Conversion first = conversion();
+  first.source = std::make_shared<Watched>(source_, [](const std::string& name) {
+    if (name == "t3") throw_interrupted(SIGINT, "stopped");
+  });
+  EXPECT_THROW(convert(first), InterruptedError);
+  const fs::path staging = staging_of(directory_ / "out");
+  write_file_atomic(staging / "tokenizer.json", "of the attempt before");
+  write_file_atomic(staging / "model-00001-of-00006.safetensors", "cut off");
+  EXPECT_LT(convert(conversion()).reused_bytes, 3u * 8192);
+  expect_whole(directory_ / "out");
+  EXPECT_FALSE(fs::exists(directory_ / "out/tokenizer.json"));
 }
 
 TEST_F(ConversionTest, TheSourceIsNeverTheOutput) {

@@ -1,5 +1,6 @@
 // MindSpeed-LLM's LoRA checkpoints: the rows of its fused adapters, taken apart by formula here,
 // come out as PEFT adapters, and merged as base + alpha/r · B·A.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 #include "support/throws.h"
 #include "support/tiny_model.h"
 #include "weights/bytes.h"
+#include "weights/edit_torch_file.h"
 #include "weights/lora_source.h"
 #include "weights/megatron/arguments.h"
 #include "weights/megatron/checkpoint.h"
@@ -224,6 +226,47 @@ TEST_F(LoraCheckpoint, AloneItIsAnAdapterOfANamedModel) {
   EXPECT_EQ(alone.adapters->tensors().size(), 28u);
   const Checkpoint named = open_adapters(root(), alone.config);
   EXPECT_EQ(named.adapters->tensors().size(), 28u);
+}
+
+TEST_F(LoraCheckpoint, AdaptersOnAnUnknownModuleAreAnError) {
+  for (const bool with_base : {false, true}) {
+    write(with_base);
+    const fs::path file = root() / "iter_0000001/mp_rank_01_000" / kModelFile;
+    test::edit_torch_file(file, [](test::TorchParts& parts) {
+      PyValue state = parts.root.get("model");
+      for (const char* part : {"A", "B"}) {
+        const std::string key =
+            fmt::format("decoder.layers.0.mlp.linear_other.lora_{}.default.weight", part);
+        state.put(key, PyValue::tensor(parts.tensors.size()));
+        parts.tensors.push_back({key, DType::kF32, {kRank, kRank}});
+        parts.bytes.emplace_back(4 * kRank * kRank, '\0');
+      }
+      parts.root.put("model", state);
+    });
+    const arch::ModelConfig config = arch::family_of(config_json()).parse(config_json());
+    const auto names_it = testing::AllOf(HasSubstr("mp_rank_01_000"),
+                                         HasSubstr("mlp.linear_other.lora_A.default.weight"));
+    EXPECT_THAT(test::error_of<ModelError>([&] { (void)open_adapters(root(), config); }), names_it);
+    EXPECT_THAT(test::error_of<ModelError>([&] { (void)open_checkpoint(root()); }), names_it);
+  }
+}
+
+TEST_F(LoraCheckpoint, WithItsBaseItIsAnAdapterOfANamedModelToo) {
+  write(true);
+  const arch::ModelConfig config = arch::family_of(config_json()).parse(config_json());
+  EXPECT_EQ(open_adapters(root(), config).adapters->tensors().size(), 28u);
+}
+
+TEST_F(LoraCheckpoint, ADivisorOfZeroInItsArgsIsAnError) {
+  write(false);
+  test::edit_torch_file(root() / "iter_0000001/mp_rank_00_000" / kModelFile,
+                        [](test::TorchParts& parts) {
+                          PyValue args = parts.root.get("args");
+                          args.put("make_vocab_size_divisible_by", PyValue::integer(0));
+                          parts.root.put("args", args);
+                        });
+  EXPECT_THAT(test::error_of<ModelError>([&] { (void)open_checkpoint(root()); }),
+              HasSubstr("args.make_vocab_size_divisible_by"));
 }
 
 TEST_F(LoraCheckpoint, TheScaleIsNeverGuessed) {

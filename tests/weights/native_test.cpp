@@ -122,6 +122,33 @@ TEST_F(DamagedIndex, FilesOutsideTheCheckpointAreRefused) {
   }
 }
 
+TEST_F(DamagedIndex, ATensorOfNothingNeedsAPlaceToo) {
+  Json& tensors = index_["tensors"];
+  tensors["extra"] = {{"shape", {0}}, {"pieces", Json::array()}};
+  EXPECT_THAT(message_with(index_), HasSubstr("extra"));
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  tensors["extra"] = {{"shape", {0, kHuge, kHuge}}, {"pieces", {{0, 0, 0, 0, 1, 0}}}};
+  EXPECT_THAT(message_with(index_), HasSubstr("extra"));
+  tensors["extra"]["shape"] = {kHuge, kHuge, 0};
+  EXPECT_THAT(message_with(index_), HasSubstr("extra"));
+}
+
+TEST_F(DamagedIndex, SettingsOfTheWrongKindAreRefused) {
+  const auto message = [&](const char* key, const Json& value) {
+    Json index = index_;
+    index["optimizer"] = {{key, value}};
+    return message_with(index);
+  };
+  EXPECT_THAT(message("groups", {1}), HasSubstr("groups[0]"));
+  EXPECT_THAT(message("groups", 1), HasSubstr("groups"));
+  EXPECT_THAT(message("groups", {Json::object(), {{"wd_mult", nullptr}}}),
+              testing::AllOf(HasSubstr("groups[1]"), HasSubstr("wd_mult")));
+  EXPECT_THAT(message("groups", {{{"lr_mult", "1"}}}), HasSubstr("lr_mult"));
+  EXPECT_THAT(message("groups", {{{"is_expert_parallel", 1}}}), HasSubstr("is_expert_parallel"));
+  EXPECT_THAT(message("scheduler", {1}), HasSubstr("scheduler"));
+  EXPECT_THAT(message("iteration", "1"), HasSubstr("danlu_checkpoint.json"));
+}
+
 TEST_F(DamagedIndex, MissingPartsAreNamed) {
   fs::remove(directory_ / "a/weights/mp_rank_01.safetensors");
   EXPECT_THAT(message_with(index_), HasSubstr("weights/mp_rank_01.safetensors is missing"));

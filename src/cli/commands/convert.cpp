@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <map>
 
 #include "base/error.h"
@@ -11,6 +12,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/shell_quote.h"
+#include "base/thread_pool.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/convert_plan.h"
 #include "cli/commands/convert_request.h"
@@ -23,6 +25,8 @@
 #include "weights/megatron/target.h"
 #include "weights/native/native.h"
 #include "weights/safetensors_target.h"
+#include "weights/tensor_bands.h"
+#include "weights/torch/torch_checksums.h"
 
 namespace danlu::cli {
 namespace {
@@ -62,6 +66,8 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
     info.dtype = request.dtype && is_floating(own) ? *request.dtype : own;
     plan.config_changed |= info.dtype != own;
   }
+  // config.json of the model it was trained from may name another type than the checkpoint has.
+  plan.config_changed |= plan.globals.front().dtype != plan.config.dtype;
   return plan;
 }
 
@@ -137,22 +143,51 @@ std::optional<int64_t> target_iteration(const ConvertRequest& request, const Con
   return std::stoll(text);
 }
 
-/// Says what was made of the optimizer and reopens with it.
 const OptimizerState* optimizer_of(const ConvertPlan& plan) {
   return plan.source.optimizer.tensors ? &plan.source.optimizer : nullptr;
 }
 
+/// A fused matrix has one type: parts of several would be rounded without a word.
+void refuse_mixed_types(const weights::Layout& layout) {
+  for (const weights::StoredTensor& stored : layout.tensors) {
+    const TensorInfo& first = layout.globals[stored.sections[0].pieces[0].global];
+    for (const weights::Section& section : stored.sections) {
+      for (const weights::Piece& piece : section.pieces) {
+        const TensorInfo& info = layout.globals[piece.global];
+        if (info.dtype == first.dtype) continue;
+        throw ModelError(
+            fmt::format("{} is {} and {} is {}: Megatron keeps both in one matrix", first.name,
+                        dtype_name(first.dtype), info.name, dtype_name(info.dtype)),
+            {"choose the type to store: --dtype bf16, fp16 or fp32",
+             "请用 --dtype 指定统一的存储类型"});
+      }
+    }
+  }
+}
+
 void plan_megatron(const ConvertRequest& request, const ConvertPlan& plan, Conversion& conversion) {
-  weights::megatron::TargetOptions target{.split = split_for(request, plan), .form = request.form};
+  using weights::megatron::Dialect;
   const auto& megatron = plan.source.megatron;
-  if (megatron && request.form.experts == weights::megatron::ExpertForm::kSequential &&
-      plan.config.has_experts())
+  weights::megatron::TargetOptions target;
+  target.split = split_for(request, plan);
+  const bool is_core = megatron && megatron->form.dialect != Dialect::kLegacy;
+  target.form.dialect = request.dialect.value_or(is_core ? megatron->form.dialect : Dialect::kCore);
+  if (request.experts) {
+    target.form.experts = *request.experts;
+  } else if (megatron && plan.config.has_experts()) {
     target.form.experts = megatron->form.experts;
+  }
+  if (plan.config.rope.scaling != arch::RopeScaling::kNone) {
+    log::info(
+        "config.json scales its rotary embedding, which Megatron's args have no common name "
+        "for: training needs its own flags for it");
+  }
   target.iteration = target_iteration(request, plan);
   if (megatron && !megatron->only_adapters) target.args = megatron->args;
   target.optimizer = optimizer_of(plan);
   target.optimizer_shape = optimizer_shape(request, plan);
   conversion.target = weights::megatron::plan_checkpoint(plan.config, plan.globals, target);
+  refuse_mixed_types(conversion.target.layout);
   const bool with_optimizer = target.optimizer != nullptr;
   conversion.reopen = [with_optimizer](const fs::path& directory) {
     const auto opened =
@@ -227,6 +262,16 @@ void plan_peft(const ConvertRequest& request, ConvertPlan& plan, Conversion& con
   conversion.reopen = [](const fs::path& directory) { return weights::open_weights(directory); };
 }
 
+/// Before anything is made of it: bytes that changed since they were written, where files know.
+void check_source(const CheckpointSource& source, size_t num_threads) {
+  std::vector<fs::path> files;
+  for (const fs::path& file : source.files) {
+    if (file.extension() == ".pt" || file.extension() == ".bin") files.push_back(file);
+  }
+  parallel_for(files.size(), weights::streaming_threads(num_threads),
+               [&](size_t i) { weights::torch_file::check_torch_checksums(files[i]); });
+}
+
 // --- companions ----------------------------------------------------------------------------------
 
 const char* torch_name(DType dtype) {
@@ -242,6 +287,22 @@ const char* torch_name(DType dtype) {
   }
 }
 
+bool is_model_configuration(const std::string& name) {
+  return name == "config.json" || name == "generation_config.json" ||
+         name == "preprocessor_config.json" || name == "processor_config.json" ||
+         name.ends_with(".py");
+}
+
+/// Copies the files whose names are wanted; those that are there already stay.
+void copy_some(const fs::path& from, const fs::path& to,
+               const std::function<bool(const std::string&)>& wanted) {
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const std::string name = entry.path().filename();
+    if (entry.is_regular_file() && wanted(name) && !fs::exists(to / name))
+      write_file_atomic(to / name, read_file(entry.path()));
+  }
+}
+
 /// config.json as the source has it, or with what the conversion changed.
 void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
                       const fs::path& directory) {
@@ -251,25 +312,33 @@ void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
         torch_name(plan.globals.front().dtype);
     write_json_file(directory / "config.json", config);
   }
-  if (!request.tokenizer.empty() && !fs::equivalent(request.tokenizer, plan.source.companions)) {
-    // A tokenizer's directory may be another model's: its configs are not ours.
-    for (const auto& entry : fs::directory_iterator(request.tokenizer)) {
-      const std::string name = entry.path().filename();
-      const bool is_config = name == "config.json" || name == "generation_config.json";
-      if (entry.is_regular_file() && weights::is_carried_over(name) && !is_config)
-        write_file_atomic(directory / name, read_file(entry.path()));
-    }
+  if (request.tokenizer.empty() || fs::equivalent(request.tokenizer, plan.source.companions)) {
+    weights::carry_over_files(plan.source.companions, directory);
+  } else {
+    // One tokenizer, not parts of two: none of the source's own files, and no configuration of the
+    // other directory's model.
+    copy_some(request.tokenizer, directory, [](const std::string& name) {
+      return weights::is_carried_over(name) && !is_model_configuration(name);
+    });
+    copy_some(plan.source.companions, directory, is_model_configuration);
   }
-  weights::carry_over_files(plan.source.companions, directory);
   const fs::path record = plan.source.companions / text::kRecordFile;
   const Json settings = text::read_record(plan.source.companions);
   if (fs::exists(record) && text::recorded_template(settings, plan.source.companions).is_named())
     write_file_atomic(directory / text::kRecordFile, read_file(record));
 }
 
+/// What the result depends on besides the source's files.
+std::string settings_of(const Options& options) {
+  Json settings = options.to_json();
+  for (const char* name : {"check", "threads", "overwrite"}) settings.erase(name);
+  return settings.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 // --- report --------------------------------------------------------------------------------------
 
-void report(const weights::ConversionReport& done, const Conversion& conversion) {
+void report(const weights::ConversionReport& done, const Conversion& conversion,
+            const char* why_unchecked) {
   if (!done.digests.empty()) {
     for (const weights::TensorDigest& digest : done.digests)
       std::fputs(fmt::format("{}  {}\n", weights::digest_text(digest.digest), digest.name).c_str(),
@@ -279,9 +348,9 @@ void report(const weights::ConversionReport& done, const Conversion& conversion)
                     weights::digest_text(weights::digest_total(done.digests)), done.digests.size())
             .c_str(),
         stdout);
-    log::info("checked: every bit read back from the result is the source's");
+    log::info("checked: every bit read back from the result is what was converted");
   } else {
-    log::info("not read back: --check does that");
+    log::info("not read back: {}", why_unchecked);
   }
   log::info("wrote {} ({}, {} in {}, {:.2f} GB/s)", conversion.output.string(),
             conversion.target.description, format_bytes(conversion.target.size_bytes()),
@@ -324,8 +393,12 @@ int run_convert(const Options& options) {
   }
   log::info("{} ({}) -> {} ({})", request.source.string(), plan.source.description,
             request.output.string(), conversion.target.description);
-  conversion.source = weights::join_optimizer(plan.model, plan.source.optimizer.tensors);
+  // Weights trained in fewer bits have their exact values in the optimizer.
+  const bool from_masters = request.dtype == DType::kF32 && plan.source.optimizer.has_master;
+  conversion.source =
+      weights::join_optimizer(plan.model, plan.source.optimizer.tensors, from_masters);
   conversion.source_files = plan.source.files;
+  conversion.settings = settings_of(options);
   conversion.overwrite = request.overwrite;
   conversion.num_threads = request.num_threads;
   const bool writes_model = request.to != ConvertTo::kGguf && request.to != ConvertTo::kPeft;
@@ -334,10 +407,13 @@ int run_convert(const Options& options) {
       write_companions(request, plan, directory);
     };
   }
-  if (!request.check.value_or(conversion.target.size_bytes() < kCheckByDefaultBelow))
-    conversion.reopen = {};
+  const bool can_check = static_cast<bool>(conversion.reopen);
+  const bool checks = request.check.value_or(conversion.target.size_bytes() < kCheckByDefaultBelow);
+  if (!checks) conversion.reopen = {};
   watch_interrupts();
-  report(weights::convert(conversion), conversion);
+  if (checks) check_source(plan.source, request.num_threads);
+  report(weights::convert(conversion), conversion,
+         can_check ? "--check does that" : "Q8_0 rounds, so there is nothing to be equal to");
   log_next_step(request);
   return 0;
 }

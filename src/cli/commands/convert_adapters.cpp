@@ -82,9 +82,9 @@ void merge_named_adapters(const Options& options, const ConvertRequest& request,
   plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
   plan.model = merged.source;
   plan.config = std::move(merged.config);
-  for (const weights::TensorInfo& info : tensors->tensors())
-    plan.source.files.push_back(tensors->file_of(info.name));
-  plan.source.files.push_back(request.adapters);
+  for (const fs::path& file : tensors->files()) plan.source.files.push_back(file);
+  if (fs::exists(request.adapters / "adapter_config.json"))
+    plan.source.files.push_back(request.adapters / "adapter_config.json");
   log::info("merging the adapters of {}: rank {}, alpha {:g}", request.adapters.string(), peft.rank,
             peft.alpha);
 }
@@ -94,6 +94,7 @@ void merge_own_adapters(const Options& options, ConvertPlan& plan) {
   check_targets(options, peft);
   weights::MergedModel merged =
       weights::merge_adapters(plan.model, plan.source.adapters, peft, plan.config);
+  plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
   plan.model = merged.source;
   plan.config = std::move(merged.config);
   log::info("merging the checkpoint's own adapters: rank {}, alpha {:g}", peft.rank, peft.alpha);

@@ -22,7 +22,7 @@ std::vector<OptionSpec> place_options() {
       {.name = "dtype",
        .help = "type to store (default: the source's, tensor by tensor)",
        .aliases = {"params_dtype", "torch_dtype"},
-       .choices = {"fp32", "bf16", "fp16"},
+       .choices = {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"},
        .group = "What"},
       {.name = "adapters",
        .help = "PEFT adapter or MindSpeed LoRA checkpoint to merge into the model",
@@ -101,8 +101,7 @@ std::vector<OptionSpec> split_options() {
 std::vector<OptionSpec> form_options() {
   return {
       {.name = "transformer_impl",
-       .default_text = "local",
-       .help = "names of Megatron-core modules",
+       .help = "names of Megatron-core modules (default: the source's, else local)",
        .choices = {"local", "transformer_engine"},
        .group = "Form"},
       {.name = "experts",
@@ -240,7 +239,7 @@ std::vector<OptionSpec> foreign_convert_options() {
       unavailable({"add_output_layer_bias"}, no_such_model),
       unavailable({"embed_layernorm"}, no_such_model),
       unavailable({"post_norm"}, no_such_model),
-      unavailable({"spec"}, "layer specs are Python code; the layout follows from config.json"),
+      ignored({"spec"}, "the layout follows from config.json"),
       unavailable({"qlora_nf4"}, "4-bit checkpoints are not written by this version"),
       unavailable({"orm"}, "reward heads are not converted by this version"),
       unavailable({"schedules_method"}, "the dual-pipe layout is not written by this version"),

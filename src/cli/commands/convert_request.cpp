@@ -88,12 +88,12 @@ void read_target(const Options& options, ConvertRequest& request) {
     const bool core = options.get_bool_or("use_mcore_models", false) && !to_legacy;
     request.to = core ? ConvertTo::kCore : ConvertTo::kLegacy;
   }
-  request.form.dialect = request.to == ConvertTo::kLegacy ? Dialect::kLegacy : Dialect::kCore;
-  if (options.get_string("transformer_impl") == "transformer_engine") {
-    if (request.to != ConvertTo::kCore)
-      throw UsageError("[--transformer-impl] transformer_engine is a form of Megatron-core only");
-    request.form.dialect = Dialect::kTransformerEngine;
-  }
+  if (request.to == ConvertTo::kLegacy) request.dialect = Dialect::kLegacy;
+  if (!options.is_set("transformer_impl")) return;
+  if (request.to != ConvertTo::kCore)
+    throw UsageError("[--transformer-impl] names modules of Megatron-core: use --to mcore");
+  request.dialect = options.get_string("transformer_impl") == "local" ? Dialect::kCore
+                                                                      : Dialect::kTransformerEngine;
 }
 
 void read_source(const Options& options, ConvertRequest& request) {
@@ -143,14 +143,20 @@ void read_form(const Options& options, ConvertRequest& request) {
   const std::string experts = options.get_string_or("experts", grouped ? "grouped" : "");
   if (grouped && experts == "sequential")
     throw UsageError("[--moe-grouped-gemm] contradicts --experts sequential");
-  if (experts == "grouped") request.form.experts = ExpertForm::kGrouped;
-  if (experts == "te_grouped") request.form.experts = ExpertForm::kTeGrouped;
+  if (experts == "sequential") request.experts = ExpertForm::kSequential;
+  if (experts == "grouped") request.experts = ExpertForm::kGrouped;
+  if (experts == "te_grouped") request.experts = ExpertForm::kTeGrouped;
   if (options.is_set("target_iteration"))
     request.target_iteration = options.get_string("target_iteration");
   request.gguf_type = options.get_string("outtype");
   request.max_shard_bytes = bytes_of(options.get_string("max_shard_size"));
   if (options.has_value("dtype")) request.dtype = dtype_from_name(options.get_string("dtype"));
   if (options.is_set("adapters")) request.adapters = options.get_string("adapters");
+  if (!request.adapters.empty() && request.to == ConvertTo::kPeft) {
+    throw UsageError(
+        "[--to peft] writes the adapters that lie in the source: --adapters is for merging",
+        {"give the adapters' checkpoint as the source", "请将适配器检查点作为源"});
+  }
   if (options.is_set("use_distributed_optimizer"))
     request.distributed_optimizer = options.get_bool("use_distributed_optimizer");
   if (options.is_set("target_data_parallel_size"))
@@ -194,6 +200,26 @@ void check_flag(const Options& options, const char* name, bool is_so, const char
       {"leave the flag out: the files say it", "可省略该参数：文件中已有此信息"});
 }
 
+/// Two ways of saying what to write that do not say the same, and flags that would do nothing.
+void refuse_contradictions(const Options& options, const ConvertRequest& request) {
+  const bool to_megatron = request.to == ConvertTo::kCore || request.to == ConvertTo::kLegacy;
+  const std::string saved = options.get_string_or("save_model_type", "");
+  if (options.is_set("to") && !saved.empty() && (saved == "hf") == to_megatron)
+    throw UsageError(
+        fmt::format("[--to] {} contradicts --save-model-type {}", options.get_string("to"), saved));
+  if (options.get_bool_or("use_mcore_models", false) &&
+      options.get_bool_or("save_to_legacy", false))
+    throw UsageError("[--use-mcore-models] contradicts --save-to-legacy");
+  if (request.with_optimizer) return;
+  for (const char* name :
+       {"use_distributed_optimizer", "overlap_grad_reduce", "target_data_parallel_size"}) {
+    if (!options.is_set(name)) continue;
+    throw UsageError(
+        fmt::format("[{}] concerns the optimizer, which is not converted", options.given_as(name)),
+        {"add --with-optimizer, or leave it out", "请加 --with-optimizer，或去掉该参数"});
+  }
+}
+
 }  // namespace
 
 ConvertRequest read_convert_request(const Options& options) {
@@ -204,6 +230,7 @@ ConvertRequest read_convert_request(const Options& options) {
   read_split(options, request);
   read_form(options, request);
   read_tokenizer(options, request);
+  refuse_contradictions(options, request);
   if (options.is_set("check")) request.check = options.get_bool("check");
   request.overwrite = options.get_bool("overwrite");
   request.num_threads = static_cast<size_t>(options.get_int_or("threads", 0));

@@ -24,7 +24,9 @@ struct ConvertRequest {
   bool expect_legacy = false;
   ConvertTo to = ConvertTo::kHf;
   weights::megatron::Split split;  ///< vocab_divisor 0: the source's, else 1
-  weights::megatron::Form form;
+  /// Megatron targets; empty: the source's where it is Megatron's, else local and sequential.
+  std::optional<weights::megatron::Dialect> dialect;
+  std::optional<weights::megatron::ExpertForm> experts;
   int64_t virtual_stages = 0;                   ///< --vpp: chunks of each stage; 0: none
   std::optional<std::string> target_iteration;  ///< a number or "release"
   std::optional<DType> dtype;                   ///< empty: the source's

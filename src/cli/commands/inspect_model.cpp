@@ -222,6 +222,18 @@ void print_rank_files(const weights::megatron::Header& header, bool every_tensor
   print_weights(*weights::open_torch_file(first), every_tensor);
 }
 
+/// Whether ranks hold the same norms, routers and other copies: converting reads the first's.
+void print_copies(const weights::megatron::Checkpoint& checkpoint) {
+  if (checkpoint.header.place.ranks.size() == 1) return;
+  constexpr size_t kShown = 10;
+  constexpr uint64_t kMostBytes = uint64_t{64} << 20;
+  const std::vector<std::string> lines = checkpoint.differing_copies(kShown + 1, kMostBytes);
+  if (lines.empty()) return print_line("copies", "all ranks agree");
+  print_line("copies", "ranks do not agree; the first one's are read:");
+  for (size_t i = 0; i < std::min(lines.size(), kShown); ++i) print_line("", lines[i]);
+  if (lines.size() > kShown) print_line("", "and more");
+}
+
 }  // namespace
 
 void inspect_megatron(const fs::path& path, bool every_tensor) {
@@ -243,8 +255,9 @@ void inspect_megatron(const fs::path& path, bool every_tensor) {
     return print_rank_files(header, every_tensor);
   }
   try {
-    const auto source = weights::open_checkpoint_source(path, {.lora_alpha = {}});
+    const weights::megatron::Checkpoint source = weights::megatron::open_checkpoint(path);
     print_config(source.config);
+    print_copies(source);
     print_companions(source.companions);
     print_weights(source.model ? *source.model : *source.adapters, every_tensor);
   } catch (const ModelError& e) {

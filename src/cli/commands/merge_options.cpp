@@ -18,7 +18,7 @@ OptionTable merge_options() {
                       {.name = "dtype",
                        .help = "type to store (default: the base model's)",
                        .aliases = {"torch_dtype"},
-                       .choices = {"fp32", "bf16", "fp16"}},
+                       .choices = {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16"}},
                       {.name = "tolerance",
                        .type = OptionType::kFloat,
                        .default_text = "1e-4",

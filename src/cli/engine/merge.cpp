@@ -30,17 +30,21 @@ DType stored_dtype(const Options& options, const weights::TensorSource& base) {
   return DType::kF32;
 }
 
-bool same_place(const fs::path& a, const fs::path& b) {
-  return fs::weakly_canonical(a) == fs::weakly_canonical(b);
+/// `inner` is `outer` or lies in it.
+bool lies_in(const fs::path& inner, const fs::path& outer) {
+  const fs::path relative =
+      fs::weakly_canonical(inner).lexically_relative(fs::weakly_canonical(outer));
+  return !relative.empty() && *relative.begin() != "..";
 }
 
 /// Errors: UsageError where writing would destroy what is read, or something else by accident.
 void check_output(const fs::path& output, const fs::path& base, const fs::path& adapters,
                   bool overwrite) {
   for (const fs::path& input : {base, adapters}) {
-    if (!same_place(output, input)) continue;
-    throw UsageError(fmt::format("[--output] {} is what is merged", output.string()),
-                     {"choose another directory", "请换一个目录"});
+    if (!fs::exists(output) || !lies_in(input, output)) continue;
+    throw UsageError(
+        fmt::format("[--output] {} holds what is merged: it would be replaced", output.string()),
+        {"choose another directory", "请换一个目录"});
   }
   require_new_directory(output, overwrite);
 }

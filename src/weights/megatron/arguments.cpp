@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -32,9 +33,6 @@ void put_split(PyValue& args, const arch::ModelConfig& c, const Split& split, co
       .put("tensor_model_parallel_size", number(split.tp))
       .put("pipeline_model_parallel_size", number(split.pp))
       .put("expert_model_parallel_size", number(split.ep))
-      .put("context_parallel_size", number(1))
-      .put("data_parallel_size", number(1))
-      .put("world_size", number(split.tp * split.pp * split.ep))
       .put("moe_tp_extend_ep", flag(split.tp_extends_ep))
       .put("make_vocab_size_divisible_by", number(split.vocab_divisor))
       .put("padded_vocab_size", number(padded_vocab(c.vocab_size, split)));
@@ -69,7 +67,6 @@ void put_experts(PyValue& args, const arch::ModelConfig& c) {
       .put("moe_router_topk", number(has ? e.per_token : 2))
       .put("moe_intermediate_size", or_none(e.ffn_size))
       .put("moe_ffn_hidden_size", or_none(e.ffn_size))
-      .put("moe_aux_loss_coeff", PyValue::real(e.aux_loss_coef.value_or(0.0)))
       .put("norm_topk_prob", flag(e.norm_topk))
       .put("n_shared_experts", has && e.shared_ffn_size > 0 && e.shared_ffn_size % e.ffn_size == 0
                                    ? number(e.shared_ffn_size / e.ffn_size)
@@ -80,29 +77,70 @@ void put_experts(PyValue& args, const arch::ModelConfig& c) {
   // Leading dense layers and a period are all these two can say.
   const auto first = std::find(e.sparse_layer.begin(), e.sparse_layer.end(), true);
   const bool leading = has && std::all_of(first, e.sparse_layer.end(), [](bool s) { return s; });
+  // Another pattern is for those who wrote it to name.
+  if (has && !leading && args.find("moe_layer_freq")) return;
   args.put("first_k_dense_replace",
            leading ? number(first - e.sparse_layer.begin()) : PyValue::none())
       .put("moe_layer_freq", leading ? number(1) : PyValue::none());
 }
 
+/// What config.json decides, experts included.
+void put_architecture(PyValue& args, const arch::ModelConfig& c) {
+  args.put("hidden_size", number(c.hidden_size))
+      .put("ffn_hidden_size", number(c.ffn_size))
+      .put("num_attention_heads", number(c.num_heads))
+      .put("group_query_attention", flag(c.num_kv_heads != c.num_heads))
+      .put("num_query_groups", number(c.num_kv_heads))
+      .put("kv_channels", number(c.head_dim))
+      .put("position_embedding_type", text(c.alibi ? "alibi" : "rope"))
+      .put("use_rotary_position_embeddings", flag(c.rope.enabled))
+      .put("rotary_base", rope_base(c.rope.theta))
+      .put("rotary_percent", PyValue::real(1.0))
+      .put("rotary_interleaved", flag(false))
+      .put("add_bias_linear", flag(c.mlp_bias))
+      .put("add_qkv_bias", flag(c.qkv_bias))
+      .put("add_dense_bias", flag(c.o_bias))
+      .put("qk_layernorm", flag(c.qk_norm))
+      .put("swiglu", flag(true))
+      .put("gated_linear_unit", flag(true))
+      .put("normalization", text("RMSNorm"))
+      .put("norm_epsilon", PyValue::real(c.norm_eps))
+      .put("layernorm_epsilon", PyValue::real(c.norm_eps))
+      .put("apply_layernorm_1p", flag(false))
+      .put("post_norm", flag(false))
+      .put("untie_embeddings_and_output_weights", flag(!c.tie_embeddings))
+      .put("multi_head_latent_attention", flag(false))
+      .put("q_lora_rank", PyValue::none())
+      .put("kv_lora_rank", PyValue::none())
+      .put("qk_rope_head_dim", PyValue::none())
+      .put("qk_nope_head_dim", PyValue::none())
+      .put("v_head_dim", PyValue::none())
+      .put("vocab_size", number(c.vocab_size));
+  put_experts(args, c);
+}
+
+int64_t parsed_number(std::string_view word, const std::string& what, const std::string& whole) {
+  while (!word.empty() && word.front() == ' ') word.remove_prefix(1);
+  while (!word.empty() && word.back() == ' ') word.remove_suffix(1);
+  int64_t parsed = 0;
+  const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), parsed);
+  if (error != std::errc() || stop != word.data() + word.size())
+    throw ModelError(
+        fmt::format("{} must be whole numbers, got \"{}\"", what, whole.substr(0, 60)));
+  return parsed;
+}
+
 std::vector<int64_t> integers_of(const PyValue& value, const std::string& what) {
   std::vector<int64_t> numbers;
   if (value.has_items()) {
-    for (const PyValue& item : value.items()) numbers.push_back(item.as_int(what));
+    for (const PyValue& item : value.items()) numbers.push_back(whole_number(item, what));
     return numbers;
   }
   if (value.is(PyKind::kInt)) return {value.as_int(what)};
   const std::string& list = value.as_string(what);
   for (size_t begin = 0; begin < list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
-    std::string_view word = std::string_view(list).substr(begin, end - begin);
-    while (!word.empty() && word.front() == ' ') word.remove_prefix(1);
-    while (!word.empty() && word.back() == ' ') word.remove_suffix(1);
-    int64_t parsed = 0;
-    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), parsed);
-    if (error != std::errc() || stop != word.data() + word.size())
-      throw ModelError(fmt::format("{} must be whole numbers, got \"{}\"", what, list));
-    numbers.push_back(parsed);
+    numbers.push_back(parsed_number(std::string_view(list).substr(begin, end - begin), what, list));
     begin = end + 1;
   }
   return numbers;
@@ -159,47 +197,19 @@ PyValue make_arguments(const arch::ModelConfig& c, const Split& split, const For
   PyValue args = PyValue::name_space();
   const int64_t positions = c.max_positions > 0 ? c.max_positions : 4096;
   put_split(args, c, split, form, dtype);
-  args.put("hidden_size", number(c.hidden_size))
-      .put("ffn_hidden_size", number(c.ffn_size))
-      .put("num_attention_heads", number(c.num_heads))
-      .put("group_query_attention", flag(c.num_kv_heads != c.num_heads))
-      .put("num_query_groups", number(c.num_kv_heads))
-      .put("kv_channels", number(c.head_dim))
+  put_job(args, split, split.ep, 1);
+  put_architecture(args, c);
+  args.put("moe_aux_loss_coeff", PyValue::real(c.experts.aux_loss_coef.value_or(0.0)))
       .put("seq_length", number(positions))
       .put("max_position_embeddings", number(positions))
       .put("add_position_embedding", flag(true))
-      .put("position_embedding_type", text(c.alibi ? "alibi" : "rope"))
-      .put("use_rotary_position_embeddings", flag(c.rope.enabled))
-      .put("rotary_base", rope_base(c.rope.theta))
-      .put("rotary_percent", PyValue::real(1.0))
-      .put("rotary_interleaved", flag(false))
-      .put("add_bias_linear", flag(c.mlp_bias))
-      .put("add_qkv_bias", flag(c.qkv_bias))
-      .put("add_dense_bias", flag(c.o_bias))
-      .put("qk_layernorm", flag(c.qk_norm))
-      .put("swiglu", flag(true))
-      .put("gated_linear_unit", flag(true))
-      .put("normalization", text("RMSNorm"))
-      .put("norm_epsilon", PyValue::real(c.norm_eps))
-      .put("layernorm_epsilon", PyValue::real(c.norm_eps))
-      .put("apply_layernorm_1p", flag(false))
-      .put("post_norm", flag(false))
       .put("apply_query_key_layer_scaling", flag(false))
-      .put("untie_embeddings_and_output_weights", flag(!c.tie_embeddings))
-      .put("multi_head_latent_attention", flag(false))
-      .put("q_lora_rank", PyValue::none())
-      .put("kv_lora_rank", PyValue::none())
-      .put("qk_rope_head_dim", PyValue::none())
-      .put("qk_nope_head_dim", PyValue::none())
-      .put("v_head_dim", PyValue::none())
       .put("tokenizer_type", text("PretrainedFromHF"))
-      .put("vocab_size", number(c.vocab_size))
       .put("sequence_parallel", flag(false))
       .put("use_distributed_optimizer", flag(false))
       .put("consumed_train_samples", number(0))
       .put("consumed_valid_samples", number(0))
       .put("model_type", PyValue::enum_member("megatron.core.enums", "ModelType", number(1)));
-  put_experts(args, c);
   return args;
 }
 
@@ -207,20 +217,47 @@ PyValue update_arguments(const PyValue& read, const arch::ModelConfig& config, c
                          const Form& form, DType dtype) {
   PyValue existing = read.has_entries() ? plain_arguments(read) : PyValue::name_space();
   // A job that was larger (data parallel, context parallel) keeps those sizes as it recorded them.
-  const PyValue* data_parallel = existing.find("data_parallel_size");
-  const PyValue* context_parallel = existing.find("context_parallel_size");
-  const PyValue kept_data = data_parallel ? *data_parallel : number(1);
-  const PyValue kept_context = context_parallel ? *context_parallel : number(1);
+  const auto size_of = [&](const char* key) {
+    constexpr int64_t kMost = 8192;
+    const PyValue* size = existing.find(key);
+    const int64_t recorded =
+        size && !size->is_none() ? whole_number(*size, fmt::format("args.{}", key)) : 1;
+    return std::clamp<int64_t>(recorded, 1, kMost);
+  };
+  const int64_t context_parallel = size_of("context_parallel_size");
+  int64_t data_parallel = size_of("data_parallel_size");
+  if (data_parallel * context_parallel % split.ep != 0)
+    data_parallel = std::lcm(data_parallel, split.ep);
   put_split(existing, config, split, form, dtype);
-  existing.put("data_parallel_size", kept_data).put("context_parallel_size", kept_context);
+  put_job(existing, split, data_parallel, context_parallel);
+  put_architecture(existing, config);
   return existing;
+}
+
+void put_job(PyValue& args, const Split& split, int64_t data_parallel, int64_t context_parallel) {
+  int64_t world = split.tp * split.pp;
+  if (data_parallel < 1 || context_parallel < 1 ||
+      __builtin_mul_overflow(world, data_parallel, &world) ||
+      __builtin_mul_overflow(world, context_parallel, &world)) {
+    throw UsageError(
+        fmt::format("[split] {} data parallel and {} context parallel ranks are no job",
+                    data_parallel, context_parallel));
+  }
+  args.put("data_parallel_size", number(data_parallel))
+      .put("context_parallel_size", number(context_parallel))
+      .put("world_size", number(world));
+}
+
+int64_t whole_number(const PyValue& value, const std::string& what) {
+  if (!value.is(PyKind::kString)) return value.as_int(what);
+  return parsed_number(value.text(), what, value.text());
 }
 
 Split split_of_arguments(const PyValue& args, const std::string& where) {
   Split split;
   const auto integer = [&](const char* key, int64_t fallback) {
     const PyValue* value = args.find(key);
-    return value && !value->is_none() ? value->as_int(where + ": args." + key) : fallback;
+    return value && !value->is_none() ? whole_number(*value, where + ": args." + key) : fallback;
   };
   split.tp = integer("tensor_model_parallel_size", 1);
   split.pp = integer("pipeline_model_parallel_size", 1);
@@ -228,6 +265,12 @@ Split split_of_arguments(const PyValue& args, const std::string& where) {
   if (split.pp > 1)
     split.layers_per_virtual_stage = integer("num_layers_per_virtual_pipeline_stage", 0);
   split.vocab_divisor = integer("make_vocab_size_divisible_by", 1);
+  constexpr int64_t kMostDivisor = int64_t{1} << 40;
+  if (split.vocab_divisor < 1 || split.vocab_divisor > kMostDivisor) {
+    throw ModelError(
+        fmt::format("{}: args.make_vocab_size_divisible_by must be from 1 to {}, got {}", where,
+                    kMostDivisor, split.vocab_divisor));
+  }
   if (const PyValue* extends = args.find("moe_tp_extend_ep"); extends && !extends->is_none())
     split.tp_extends_ep = extends->as_bool(where + ": args.moe_tp_extend_ep");
   if (const PyValue* list = args.find("num_layer_list"); list && !list->is_none())
@@ -243,6 +286,9 @@ std::vector<std::string> disagreements(const PyValue& args, const arch::ModelCon
   const auto compare = [&](const char* key, const PyValue& expected, const char* config_key) {
     const PyValue* got = args.find(key);
     if (!got || got->is_none() || *got == expected) return;
+    if (expected.is(PyKind::kInt) && got->is(PyKind::kString) &&
+        number(whole_number(*got, std::string("args.") + key)) == expected)
+      return;
     lines.push_back(fmt::format("args.{} is {}, config.json's {} makes it {}", key, got->repr(),
                                 config_key, expected.repr()));
   };

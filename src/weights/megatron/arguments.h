@@ -18,14 +18,24 @@ using torch_file::PyValue;
 PyValue make_arguments(const arch::ModelConfig& config, const Split& split, const Form& form,
                        DType dtype);
 
-/// `existing` with the values that a re-split changes replaced: sizes of the split, vocabulary
-/// padding, dtype, dialect. Only plain values and Megatron's Enums are kept (a warning names the
-/// others): a file from elsewhere does not get to say what readers of ours call.
+/// `existing` with everything replaced that the model or a re-split decides: the architecture,
+/// sizes of the split, vocabulary padding, dtype, dialect. What a run chooses freely (sequence
+/// length, coefficients, counters) stays, and so does a data parallel size that the expert ranks
+/// divide. Only plain values and Megatron's Enums are kept (a warning names the others): a file
+/// from elsewhere does not get to say what readers of ours call.
 PyValue update_arguments(const PyValue& existing, const arch::ModelConfig& config,
                          const Split& split, const Form& form, DType dtype);
 
+/// The sizes of a job: expert ranks lie inside the data and context parallel ones.
+/// Errors: UsageError for sizes below 1 or beyond all reason.
+void put_job(PyValue& args, const Split& split, int64_t data_parallel, int64_t context_parallel);
+
+/// A whole number, also where it stands in a string, as some converters leave it. `what` begins
+/// the message. Errors: ModelError.
+int64_t whole_number(const PyValue& value, const std::string& what);
+
 /// Sizes and placement that `args` records; `where` begins messages.
-/// Errors: ModelError for values of the wrong kind.
+/// Errors: ModelError for values of the wrong kind, and a vocabulary's divisor below 1.
 Split split_of_arguments(const PyValue& args, const std::string& where);
 
 /// What `args` says of the architecture and config.json says otherwise, one line each with both

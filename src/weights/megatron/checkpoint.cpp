@@ -40,15 +40,19 @@ void check_arguments(const Header& header, const arch::ModelConfig& config,
       {"name the right model directory with --hf-config", "请用 --hf-config 指定正确的模型目录"});
 }
 
-/// Slots per stage as the files have them, where args did not say and equal stages do not fit.
-Split with_found_stages(Split split, int64_t num_layers) {
+/// The stages of adapters alone are those of their names if they sit on every layer.
+Split complete_split(const Header& header, int64_t num_layers) {
+  const std::string where = header.place.directory.string();
+  Split split = header.split;
+  if (count_layers(header.stages) == num_layers) split = with_stages(split, header.stages, where);
   const auto slots = num_layers + static_cast<int64_t>(split.noop_layers.size());
   if (!split.layer_list.empty() || slots % split.pp == 0) return split;
   throw ModelError(
-      fmt::format("[megatron] {} layers do not divide over {} stages, and the checkpoint's args "
-                  "name no num_layer_list",
-                  slots, split.pp),
-      {"give --source-num-layer-list a,b,…", "请提供 --source-num-layer-list a,b,…"});
+      fmt::format("{}: {} layers do not divide over {} stages, and neither args.num_layer_list nor "
+                  "the tensors say how they are cut",
+                  where, slots, split.pp),
+      {"is config.json that of this checkpoint's model? adapters on some layers only need args",
+       "config.json 是否属于该模型？只作用于部分层的适配器需要 args"});
 }
 
 Files open_files(const Header& header, const Layout& layout) {
@@ -65,9 +69,22 @@ bool is_weight_name(const std::string& name) {
   return chunk.find_first_not_of("0123456789") == std::string::npos;
 }
 
+}  // namespace
+
+struct Parts {
+  ModelLayout model;
+  Files files;
+  Layout lora;
+};
+
+namespace {
+
 /// Tensors of the state dict that no part of the model is made of would be lost silently.
-void refuse_unknown(const Header& header, const Files& files, const Layout& model,
-                    const Layout& lora) {
+/// `only_adapters`: what stands beside adapters is not asked for.
+void refuse_unknown(const Header& header, const Parts& parts, bool only_adapters) {
+  const Files& files = parts.files;
+  const Layout& model = parts.model.layout;
+  const Layout& lora = parts.lora;
   std::vector<std::unordered_set<std::string>> known(files.size());
   for (const Layout* layout : {&model, &lora}) {
     for (const StoredTensor& stored : layout->tensors) known[stored.file].insert(stored.info.name);
@@ -76,7 +93,9 @@ void refuse_unknown(const Header& header, const Files& files, const Layout& mode
   for (size_t file = 0; file < files.size(); ++file) {
     for (const TensorInfo& info : files[file]->tensors()) {
       const bool is_state_of_engine = info.name.find("_extra_state") != std::string::npos;
-      if (is_weight_name(info.name) && !is_state_of_engine && !known[file].count(info.name)) {
+      const bool is_wanted = !only_adapters || info.name.find(".lora_") != std::string::npos;
+      if (is_wanted && is_weight_name(info.name) && !is_state_of_engine &&
+          !known[file].count(info.name)) {
         unknown.push_back(
             fmt::format("{}: {} {}", model.files[file], info.name, shape_text(info.shape)));
       }
@@ -93,17 +112,13 @@ void refuse_unknown(const Header& header, const Files& files, const Layout& mode
       {"is config.json that of this checkpoint's model?", "config.json 是否属于该检查点的模型？"});
 }
 
-struct Opened {
-  ModelLayout model;
-  Files files;
-  Layout lora;
-};
-
-Opened open_parts(const Header& header, const arch::ModelConfig& config) {
-  Opened opened;
-  const Split split = with_found_stages(header.split, config.num_layers);
+/// Completes the header's split.
+std::shared_ptr<const Parts> open_parts(Header& header, const arch::ModelConfig& config) {
+  Parts opened;
+  header.split = complete_split(header, config.num_layers);
   try {
-    opened.model = model_layout(config, split, header.form, global_tensors(config, config.dtype));
+    opened.model =
+        model_layout(config, header.split, header.form, global_tensors(config, config.dtype));
   } catch (const UsageError& e) {
     // The split is the file's, not one the user asked for.
     throw ModelError(fmt::format("{}: {}", header.place.directory.string(), e.what()), e.hint());
@@ -113,7 +128,7 @@ Opened open_parts(const Header& header, const arch::ModelConfig& config) {
     rename_base_layers(opened.model, opened.files);
     opened.lora = lora_layout(opened.model, opened.files);
   }
-  return opened;
+  return std::make_shared<const Parts>(std::move(opened));
 }
 
 /// Settings of every group any rank has, by what distinguishes groups.
@@ -123,9 +138,11 @@ void gather_groups(const PyValue& optimizer, const std::string& where,
   if (const PyValue* inner = optimizer.find("optimizer")) member = inner;
   const PyValue* groups = member->find("param_groups");
   if (!groups) return;
+  size_t index = 0;
   for (const PyValue& group : groups->as_items(where + ": param_groups")) {
     Json json = to_json(group);
-    json.erase("params");
+    if (json.is_object()) json.erase("params");
+    check_group_kinds(json, where, fmt::format("param_groups[{}]", index++));
     const auto same = [&](const Json& known) {
       for (const char* key : {"wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr"}) {
         if (known.value(key, Json()) != json.value(key, Json())) return false;
@@ -161,7 +178,7 @@ OptimizerSettings read_settings(const Header& header, const Layout& layout,
       settings.iteration = iteration->as_int(file.string() + ": iteration");
     const PyValue* consumed = header.args.find("consumed_train_samples");
     if (consumed && !consumed->is_none())
-      settings.consumed_train_samples = consumed->as_int(where + ": consumed_train_samples");
+      settings.consumed_train_samples = whole_number(*consumed, where + ": consumed_train_samples");
   }
   return settings;
 }
@@ -193,7 +210,7 @@ OptimizerShape shape_of(const Header& header, const TensorSource& first_model_fi
     constexpr int64_t kMost = int64_t{1} << 20;
     const PyValue* size = header.args.find(key);
     if (!size || size->is_none()) return int64_t{1};
-    const int64_t number = size->as_int(fmt::format("args.{}", key));
+    const int64_t number = whole_number(*size, fmt::format("args.{}", key));
     if (number < 1 || number > kMost)
       throw ModelError(fmt::format("args.{} must be from 1 to {}, got {}", key, kMost, number));
     return number;
@@ -203,7 +220,7 @@ OptimizerShape shape_of(const Header& header, const TensorSource& first_model_fi
   return shape;
 }
 
-OptimizerState open_optimizer(const Header& header, const Opened& opened) {
+OptimizerState open_optimizer(const Header& header, const Parts& opened) {
   const std::string where = header.place.directory.string();
   if (!header.has_optimizer)
     throw ModelError(fmt::format("{}: no optimizer state is in it", where));
@@ -244,7 +261,8 @@ double alpha_of(const Header& header, const OpenOptions& options) {
   return alpha;
 }
 
-void add_adapters(const Opened& opened, const OpenOptions& options, Checkpoint& checkpoint) {
+void add_adapters(const OpenOptions& options, Checkpoint& checkpoint) {
+  const Parts& opened = *checkpoint.parts;
   PeftConfig peft = peft_of(opened.lora, alpha_of(checkpoint.header, options));
   if (options.lora_rank && *options.lora_rank != peft.rank) {
     throw UsageError(fmt::format("[--lora-r] {} was given, the checkpoint's adapters have rank {}",
@@ -254,20 +272,46 @@ void add_adapters(const Opened& opened, const OpenOptions& options, Checkpoint& 
   checkpoint.peft = std::move(peft);
 }
 
+/// The stored tensors that may hold copies, with the dtypes of the files. A copy of another dtype
+/// than its original's is added to `lines` at once.
+Layout copies_in(const Layout& layout, const Files& files, const TensorSource& globals,
+                 uint64_t max_bytes, size_t limit, std::vector<std::string>& lines) {
+  Layout copies{layout.globals, layout.files, {}};
+  for (const StoredTensor& stored : layout.tensors) {
+    const TensorInfo& info = *files[stored.file]->find(stored.info.name);
+    const std::vector<Piece>& pieces = stored.sections.front().pieces;
+    const auto copy = std::find_if(pieces.begin(), pieces.end(),
+                                   [](const Piece& piece) { return piece.replica; });
+    if (copy == pieces.end() || info.size_bytes() > max_bytes) continue;
+    const TensorInfo& original = *globals.find(layout.globals[copy->global].name);
+    if (original.dtype == info.dtype) {
+      copies.tensors.push_back(stored);
+      copies.tensors.back().info.dtype = info.dtype;
+    } else if (lines.size() < limit) {
+      lines.push_back(fmt::format("{}: {} is {}, its copy in {} is {}",
+                                  files[stored.file]->file_of(info.name).string(), info.name,
+                                  dtype_name(info.dtype), globals.file_of(original.name).string(),
+                                  dtype_name(original.dtype)));
+    }
+  }
+  return copies;
+}
+
 }  // namespace
 
 Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions& options) {
   Checkpoint checkpoint;
   checkpoint.header = read_header(path, options);
-  const Header& header = checkpoint.header;
+  Header& header = checkpoint.header;
   checkpoint.companions = find_companions(header.place, options);
   checkpoint.config = arch::load_model_config(checkpoint.companions);
   check_arguments(header, checkpoint.config, checkpoint.companions);
-  const Opened opened = open_parts(header, checkpoint.config);
-  refuse_unknown(header, opened.files, opened.model.layout, opened.lora);
-  if (!header.only_adapters) checkpoint.model = open_layout(opened.model.layout, opened.files);
-  if (options.with_optimizer) checkpoint.optimizer = open_optimizer(header, opened);
-  if (header.has_adapters) add_adapters(opened, options, checkpoint);
+  checkpoint.parts = open_parts(header, checkpoint.config);
+  const Parts& parts = *checkpoint.parts;
+  refuse_unknown(header, parts, false);
+  if (!header.only_adapters) checkpoint.model = open_layout(parts.model.layout, parts.files);
+  if (options.with_optimizer) checkpoint.optimizer = open_optimizer(header, parts);
+  if (header.has_adapters) add_adapters(options, checkpoint);
   return checkpoint;
 }
 
@@ -281,16 +325,23 @@ Checkpoint open_adapters(const std::filesystem::path& path, const arch::ModelCon
                      {"--lora-load names a checkpoint of a LoRA run",
                       "--lora-load 应指向 LoRA 训练得到的检查点"});
   }
-  add_adapters(open_parts(checkpoint.header, config), options, checkpoint);
+  checkpoint.parts = open_parts(checkpoint.header, config);
+  refuse_unknown(checkpoint.header, *checkpoint.parts, true);
+  add_adapters(options, checkpoint);
   return checkpoint;
 }
 
-std::vector<std::string> differing_copies(const std::filesystem::path& path,
-                                          const OpenOptions& options) {
-  const Checkpoint checkpoint = open_checkpoint(path, options);
-  if (!checkpoint.model) return {};
-  const Opened opened = open_parts(checkpoint.header, checkpoint.config);
-  return differing_replicas(opened.model.layout, opened.files, *checkpoint.model);
+std::vector<std::string> Checkpoint::differing_copies(size_t limit, uint64_t max_bytes) const {
+  std::vector<std::string> lines;
+  const auto compare = [&](const Layout& layout, const TensorSource& globals) {
+    const Layout copies = copies_in(layout, parts->files, globals, max_bytes, limit, lines);
+    if (lines.size() >= limit) return;
+    const auto found = differing_replicas(copies, parts->files, globals, limit - lines.size());
+    lines.insert(lines.end(), found.begin(), found.end());
+  };
+  if (model) compare(parts->model.layout, *model);
+  if (adapters) compare(parts->lora, *adapters);
+  return lines;
 }
 
 }  // namespace danlu::weights::megatron

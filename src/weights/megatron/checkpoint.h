@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "weights/megatron/found_stages.h"
 #include "weights/megatron/model_layout.h"
 #include "weights/megatron/place.h"
 #include "weights/optimizer_state.h"
@@ -28,11 +29,15 @@ struct Header {
   torch_file::PyValue args;  ///< Namespace; None if the files hold none
   Split split;               ///< vocab_divisor: such that the padded vocabulary is the files'
   Form form;
+  FoundStages stages;  ///< as the tensors' names say
   double checkpoint_version = 3.0;
   bool has_optimizer = false, has_adapters = false;
   /// The files hold adapters alone (--lora-ckpt-filter).
   bool only_adapters = false;
 };
+
+/// The files that a Checkpoint reads, with their layouts.
+struct Parts;
 
 struct Checkpoint {
   Header header;
@@ -43,22 +48,27 @@ struct Checkpoint {
   /// MindSpeed-LLM's LoRA as PEFT tensors; nullptr: none.
   std::shared_ptr<const TensorSource> adapters;
   std::optional<PeftConfig> peft;
+  std::shared_ptr<const Parts> parts;
+
+  /// Copies between ranks that differ (norms, routers, tied embeddings, adapters), one line each
+  /// with both files, at most `limit`; what is read is the first rank's. Stored tensors of more
+  /// than `max_bytes` are not looked at. Reads every copy once. Errors: IoError.
+  std::vector<std::string> differing_copies(size_t limit = 10,
+                                            uint64_t max_bytes = UINT64_MAX) const;
 };
 
 /// Reads the pickles, not the tensors. Errors: ModelError naming the file: a missing or superfluous
-/// rank, ranks of different iterations or splits, a checkpoint_version before 2.0.
+/// rank, ranks of different iterations, splits or versions, an iteration that is not the folder's,
+/// a checkpoint_version before 2.0. Stages that args do not name are those of the tensors.
 Header read_header(const std::filesystem::path& path, const OpenOptions& options = {});
 
 /// Errors: as read_header; ModelError if no config.json is known, if args and config.json disagree
 /// (each key with both values), for a tensor that is missing, of another shape, or unknown.
 Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions& options = {});
 
-/// As open_checkpoint, of adapters for the model `config` describes.
+/// As open_checkpoint, of adapters for the model `config` describes; base weights beside them are
+/// not read. Errors: also ModelError for an adapter on a module that the model has not.
 Checkpoint open_adapters(const std::filesystem::path& path, const arch::ModelConfig& config,
                          const OpenOptions& options = {});
-
-/// Copies between ranks that differ (norms, routers, tied embeddings, …), one line each.
-std::vector<std::string> differing_copies(const std::filesystem::path& path,
-                                          const OpenOptions& options = {});
 
 }  // namespace danlu::weights::megatron

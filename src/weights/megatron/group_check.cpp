@@ -42,6 +42,10 @@ void check_member(const PyValue& optimizer, const RankOptimizer& expected,
     check_group(groups[i], expected.groups[i], fmt::format("{}.param_groups[{}]", where, i));
 }
 
+std::string shown(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60);
+}
+
 }  // namespace
 
 void check_groups(const PyValue& optimizer, const std::vector<RankOptimizer>& members,
@@ -56,6 +60,31 @@ void check_groups(const PyValue& optimizer, const std::vector<RankOptimizer>& me
     refuse(where, fmt::format("{} optimizers, expected {}", items.size(), members.size()));
   for (size_t i = 0; i < items.size(); ++i)
     check_member(items[i], members[i], fmt::format("{}[{}]", where, i));
+}
+
+void check_group_kinds(const Json& group, const std::string& where, const std::string& name) {
+  if (!group.is_object())
+    throw ModelError(fmt::format("{}: {} must be an object, got {}", where, name, shown(group)));
+  for (const auto& [key, value] : group.items()) {
+    const bool is_factor = key == "wd_mult" || key == "lr_mult";
+    const bool is_flag = key == "is_expert_parallel" || key == "is_decoupled_lr";
+    if ((is_factor && !value.is_number()) || (is_flag && !value.is_boolean())) {
+      throw ModelError(fmt::format("{}: {}.{} must be {}, got {}", where, name, key,
+                                   is_factor ? "a number" : "true or false", shown(value)));
+    }
+  }
+}
+
+void check_settings(const OptimizerSettings& settings, const std::string& where) {
+  if (!settings.groups.is_array())
+    throw ModelError(
+        fmt::format("{}: groups must be a list, got {}", where, shown(settings.groups)));
+  for (size_t i = 0; i < settings.groups.size(); ++i)
+    check_group_kinds(settings.groups[i], where, fmt::format("groups[{}]", i));
+  if (!settings.scheduler.is_object() && !settings.scheduler.is_null()) {
+    throw ModelError(
+        fmt::format("{}: scheduler must be an object, got {}", where, shown(settings.scheduler)));
+  }
 }
 
 }  // namespace danlu::weights::megatron

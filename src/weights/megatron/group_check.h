@@ -1,10 +1,11 @@
 // weights/megatron/group_check.h: whether a file's optimizer groups its parameters as the layout
-// supposes.
+// supposes, and its settings are of the kinds they must be.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "weights/megatron/optimizer_layout.h"
+#include "weights/optimizer_state.h"
 #include "weights/torch/py_value.h"
 
 namespace danlu::weights::megatron {
@@ -16,5 +17,13 @@ namespace danlu::weights::megatron {
 /// (--decoupled-lr).
 void check_groups(const torch_file::PyValue& optimizer, const std::vector<RankOptimizer>& members,
                   const std::string& where);
+
+/// Whether settings, wherever they come from, are of the kinds that readers take them for: groups
+/// are objects whose multipliers are numbers and whose flags are true or false, the scheduler is an
+/// object. Errors: ModelError beginning with `where`.
+void check_settings(const OptimizerSettings& settings, const std::string& where);
+
+/// The part of check_settings for one group; `name`: "groups[0]".
+void check_group_kinds(const Json& group, const std::string& where, const std::string& name);
 
 }  // namespace danlu::weights::megatron

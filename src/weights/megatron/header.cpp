@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "weights/megatron/arguments.h"
 #include "weights/megatron/checkpoint.h"
+#include "weights/megatron/found_stages.h"
 #include "weights/torch/torch_document.h"
 
 namespace danlu::weights::megatron {
@@ -38,7 +39,7 @@ void note_form(const TorchDocument& document, Form& form) {
   if (any_name(document, "mlp.experts.linear_fc1.weight0")) form.experts = ExpertForm::kTeGrouped;
 }
 
-/// The numbers of "mp_rank_00_001".
+/// The numbers of "mp_rank_00_001", which is_rank_folder keeps small.
 std::vector<int64_t> parts_of(const std::string& rank) {
   std::vector<int64_t> parts;
   for (size_t begin = std::string_view("mp_rank_").size(); begin <= rank.size();) {
@@ -73,8 +74,9 @@ void check_ranks(const Place& place, const Split& split) {
   constexpr int64_t kMost = 4096, kMostRanks = 1 << 16;
   const auto [least, most] = std::minmax({split.tp, split.pp, split.ep});
   if (least < 1 || most > kMost || split.tp * split.pp * split.ep > kMostRanks) {
-    throw ModelError(fmt::format("{}: args say TP{} PP{} EP{}, which is no possible split",
-                                 place.directory.string(), split.tp, split.pp, split.ep));
+    throw ModelError(
+        fmt::format("{}: its args and folders say TP{} PP{} EP{}, which is no possible split",
+                    place.directory.string(), split.tp, split.pp, split.ep));
   }
   std::set<std::string> expected;
   for (int64_t tp = 0; tp < split.tp; ++tp) {
@@ -111,14 +113,46 @@ int64_t embedding_rows(const TorchDocument& document) {
 /// What every rank must say alike.
 void check_same_run(const TorchDocument& document, const std::filesystem::path& file,
                     const TorchDocument& first, const std::filesystem::path& first_file) {
-  const PyValue* here = document.root.find("iteration");
-  const PyValue* there = first.root.find("iteration");
-  if (here && there && !(*here == *there)) {
-    throw ModelError(fmt::format("{} is of iteration {}, {} of iteration {}", file.string(),
-                                 here->repr(), first_file.string(), there->repr()),
+  const auto compare = [&](const PyValue& ours, const PyValue& theirs, const char* key) {
+    const PyValue* here = ours.find(key);
+    const PyValue* there = theirs.find(key);
+    if (!here || !there || *here == *there) return;
+    throw ModelError(fmt::format("{} is of {} {}, {} of {}", file.string(), key, here->repr(),
+                                 first_file.string(), there->repr()),
                      {"files of two saves are mixed: copy one whole iteration again",
                       "混有两次保存的文件：请完整复制同一次迭代"});
-  }
+  };
+  compare(document.root, first.root, "iteration");
+  compare(document.root, first.root, "checkpoint_version");
+  const PyValue* args = document.root.find("args");
+  const PyValue* first_args = first.root.find("args");
+  if (!args || !first_args) return;
+  for (const char* key :
+       {"tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size"})
+    compare(*args, *first_args, key);
+}
+
+/// Megatron names the folder after the iteration it writes into the files.
+void check_iteration(const TorchDocument& document, const std::filesystem::path& file,
+                     const Place& place) {
+  const PyValue* iteration = document.root.find("iteration");
+  if (!place.iteration || !iteration || iteration->is_none()) return;
+  const int64_t written = iteration->as_int(file.string() + ": iteration");
+  if (written == *place.iteration) return;
+  throw ModelError(
+      fmt::format("{}: iteration {} is in it, but its folder is {}", file.string(), written,
+                  place.directory.filename().string()),
+      {fmt::format("was the folder renamed? {} is its name then", iteration_directory(written)),
+       fmt::format("目录是否被改名？应为 {}", iteration_directory(written))});
+}
+
+/// Ranks' layers, joined by pipeline stage.
+FoundStages stages_of(const std::vector<std::string>& ranks, std::vector<FoundChunks> chunks,
+                      const Split& split) {
+  std::vector<std::pair<int64_t, FoundChunks>> by_stage;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    by_stage.emplace_back(split.pp > 1 ? parts_of(ranks[i])[1] : 0, std::move(chunks[i]));
+  return join_stages(by_stage, split.pp);
 }
 
 void read_version(const TorchDocument& document, const std::filesystem::path& file,
@@ -160,6 +194,7 @@ Header read_header(const std::filesystem::path& path, const OpenOptions& options
   const std::filesystem::path first_file = model_file(place, place.ranks.front());
   bool has_experts = false, has_weights = false;
   int64_t rows = 0;
+  std::vector<std::vector<TensorInfo>> tensors;
   for (const std::string& rank : place.ranks) {
     const std::filesystem::path file = model_file(place, rank);
     TorchDocument document = torch_file::read_torch_document(file);
@@ -174,8 +209,10 @@ Header read_header(const std::filesystem::path& path, const OpenOptions& options
     has_weights |= any_name(document, "layernorm.weight") || any_name(document, "_norm.weight") ||
                    any_name(document, "layer_norm_weight");
     rows = std::max(rows, embedding_rows(document));
+    tensors.push_back(document.tensors);
     if (&rank == &place.ranks.front()) {
       read_version(document, file, header);
+      check_iteration(document, file, place);
       if (const PyValue* args = document.root.find("args")) header.args = *args;
       first = std::move(document);
     } else {
@@ -189,6 +226,13 @@ Header read_header(const std::filesystem::path& path, const OpenOptions& options
                            : split_of_folders(place.ranks, has_experts);
   if (rows > 0) header.split.vocab_divisor = rows;
   check_ranks(place, header.split);
+  // The dialect is known when every file has been seen.
+  std::vector<FoundChunks> chunks;
+  for (const auto& of_rank : tensors) chunks.push_back(find_chunks(of_rank, header.form.dialect));
+  header.stages = stages_of(place.ranks, std::move(chunks), header.split);
+  // Adapters may leave layers out: how many there are, config.json must say first.
+  if (!header.only_adapters)
+    header.split = with_stages(header.split, header.stages, place.directory.string());
   return header;
 }
 

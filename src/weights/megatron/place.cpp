@@ -16,6 +16,9 @@ bool is_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+/// Longer numbers are no rank's; these fit every integer.
+constexpr size_t kMostRankDigits = 9;
+
 /// "mp_rank_00", "mp_rank_00_001", "mp_rank_00_001_002".
 bool is_rank_folder(const std::string& name) {
   constexpr std::string_view kStart = "mp_rank_";
@@ -23,7 +26,8 @@ bool is_rank_folder(const std::string& name) {
   int parts = 0;
   for (size_t begin = kStart.size(); begin <= name.size(); ++parts) {
     const size_t end = std::min(name.find('_', begin), name.size());
-    if (!is_digits(std::string_view(name).substr(begin, end - begin))) return false;
+    const std::string_view number = std::string_view(name).substr(begin, end - begin);
+    if (!is_digits(number) || number.size() > kMostRankDigits) return false;
     begin = end + 1;
   }
   return parts <= 3;

@@ -56,19 +56,37 @@ std::vector<int64_t> stage_sizes(const Split& split, int64_t slots) {
   }
   if (split.layers_per_virtual_stage > 0)
     throw UsageError("[--num-layer-list] cannot be combined with virtual pipeline stages");
-  const int64_t sum = std::accumulate(split.layer_list.begin(), split.layer_list.end(), int64_t{0});
-  const bool negative = std::any_of(split.layer_list.begin(), split.layer_list.end(),
-                                    [](int64_t n) { return n < 0; });
-  if (static_cast<int64_t>(split.layer_list.size()) != split.pp || sum != slots || negative) {
+  // Sums of numbers in this range cannot overflow.
+  const bool possible = std::all_of(split.layer_list.begin(), split.layer_list.end(),
+                                    [&](int64_t n) { return n >= 0 && n <= slots; });
+  if (static_cast<int64_t>(split.layer_list.size()) != split.pp || !possible ||
+      std::accumulate(split.layer_list.begin(), split.layer_list.end(), int64_t{0}) != slots) {
     throw UsageError(
-        fmt::format("[--num-layer-list] {} has {} stages of {} layers in all; the pipeline has {} "
-                    "stages, the model {} layers",
-                    fmt::join(split.layer_list, ","), split.layer_list.size(), sum, split.pp,
-                    slots),
+        fmt::format("[--num-layer-list] {} does not cut {} layers into {} pipeline stages",
+                    fmt::join(split.layer_list, ","), slots, split.pp),
         {"one number per stage, which sum to the model's layers (no-op slots included)",
          "每个流水线阶段一个数，总和应等于模型层数（含空层）"});
   }
   return split.layer_list;
+}
+
+/// Rows of padding are rows of files: a slip of the hand would fill a disk.
+void check_padding(int64_t vocab_size, const Split& split) {
+  constexpr int64_t kMostDivisor = int64_t{1} << 40;
+  if (split.vocab_divisor < 1 || split.vocab_divisor > kMostDivisor) {
+    throw UsageError(fmt::format("[--make-vocab-size-divisible-by] must be from 1 to {}, got {}",
+                                 kMostDivisor, split.vocab_divisor));
+  }
+  constexpr int64_t kAlwaysFine = 1 << 16, kNever = 1'000'000, kTimes = 16;
+  const int64_t padded = padded_vocab(vocab_size, split);
+  const int64_t most = std::clamp(kTimes * vocab_size, kAlwaysFine, kNever);
+  if (padded - vocab_size <= most) return;
+  throw UsageError(
+      fmt::format("[--make-vocab-size-divisible-by] {} on {} tensor parallel ranks pads a "
+                  "vocabulary of {} to {} rows",
+                  split.vocab_divisor, split.tp, vocab_size, padded),
+      {fmt::format("at most {} rows of padding are written; 128 is usual", most),
+       fmt::format("最多补齐 {} 行；常用取值为 128", most)});
 }
 
 }  // namespace
@@ -79,6 +97,11 @@ Placement place_layers(const Split& split, int64_t num_layers) {
   const auto run = [&](int64_t begin, int64_t count) {
     return std::vector<int64_t>(layers.begin() + begin, layers.begin() + begin + count);
   };
+  if (split.layers_per_virtual_stage < 0) {
+    throw UsageError(
+        fmt::format("[split] layers of a virtual pipeline stage must be at least 1, got {}",
+                    split.layers_per_virtual_stage));
+  }
   Placement placement(static_cast<size_t>(split.pp));
   if (split.layers_per_virtual_stage == 0) {
     const std::vector<int64_t> sizes = stage_sizes(split, slots);
@@ -112,6 +135,7 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
     throw UsageError("[split] virtual pipeline stages need more than one pipeline stage",
                      {"give --pp, or leave them out", "请同时指定 --pp，或不使用虚拟流水线"});
   }
+  check_padding(config.vocab_size, split);
   require_divides("tensor parallel", split.tp, "KV groups", config.num_kv_heads);
   const bool all_sparse = config.has_experts() && std::all_of(config.experts.sparse_layer.begin(),
                                                               config.experts.sparse_layer.end(),

@@ -32,11 +32,13 @@ using Placement = std::vector<std::vector<std::vector<int64_t>>>;
 inline constexpr int64_t kNoopLayer = -1;
 
 /// Errors: UsageError that names the sizes that would do: stages that do not divide the slots, a
-/// list that does not sum to them, a no-op slot outside them, virtual stages with a list.
+/// list that does not sum to them, a no-op slot outside them, virtual stages with a list or of a
+/// negative length.
 Placement place_layers(const Split& split, int64_t num_layers);
 
 /// Errors: UsageError naming the valid sizes: tp must divide KV groups, FFN and expert widths; ep
-/// the experts; layers as place_layers.
+/// the experts; layers as place_layers; the vocabulary's padding must stay within reason (16 times
+/// the vocabulary, and a million rows).
 void check_split(const arch::ModelConfig& config, const Split& split);
 
 /// Rows of the embedding over all ranks.

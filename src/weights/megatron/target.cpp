@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "weights/layout_writer.h"
 #include "weights/megatron/arguments.h"
+#include "weights/megatron/group_check.h"
 #include "weights/megatron/place.h"
 #include "weights/torch/torch_writer.h"
 
@@ -99,11 +100,12 @@ class Planner {
     args_.put("use_distributed_optimizer",
               PyValue::boolean(has_optimizer_ && options.optimizer_shape.distributed));
     if (has_optimizer_) {
+      check_settings(options.optimizer->settings, "optimizer settings");
+      put_job(args_, options.split, options.optimizer_shape.data_parallel,
+              options.optimizer_shape.context_parallel);
       args_
           .put("consumed_train_samples",
                PyValue::integer(options.optimizer->settings.consumed_train_samples))
-          .put("data_parallel_size", PyValue::integer(options.optimizer_shape.data_parallel))
-          .put("context_parallel_size", PyValue::integer(options.optimizer_shape.context_parallel))
           .put("overlap_grad_reduce", PyValue::boolean(options.optimizer_shape.overlap_grad_reduce))
           .put("accumulate_allreduce_grads_in_fp32",
                PyValue::boolean(options.optimizer_shape.grad_dtype == DType::kF32));

@@ -1,8 +1,11 @@
 // Reading the index: what it says is checked before anything is read by it.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "weights/layout_source.h"
+#include "weights/megatron/group_check.h"
 #include "weights/native/native.h"
 
 namespace danlu::weights::native {
@@ -92,10 +95,13 @@ class IndexReader {
     for (const Json& size : entry["shape"]) {
       info.shape.push_back(number(size, name));
       constexpr int64_t kMostElements = int64_t{1} << 50;
-      if (__builtin_mul_overflow(elements, info.shape.back(), &elements) ||
-          elements > kMostElements)
+      // A size of 0 must not excuse the others: rows and columns are multiplied apart.
+      const int64_t factor = std::max<int64_t>(1, info.shape.back());
+      if (__builtin_mul_overflow(elements, factor, &elements) || elements > kMostElements)
         broken(file_, fmt::format("{}: its shape is impossible", name));
     }
+    // A tensor of nothing is in a file too: readers ask which.
+    if (entry["pieces"].empty()) broken(file_, fmt::format("{} has no pieces", name));
     const size_t global = layout.globals.size();
     layout.globals.push_back(info);
     // Parts in one file are one stored tensor.
@@ -138,13 +144,15 @@ class IndexReader {
   std::vector<std::string> files_;
 };
 
-OptimizerSettings read_settings(const Json& json) {
+OptimizerSettings read_settings(const Json& json, const std::filesystem::path& file) {
+  if (!json.is_object()) broken(file, "\"optimizer\" must be an object");
   OptimizerSettings settings;
   settings.groups = json.value("groups", Json::array());
   settings.scheduler = json.value("scheduler", Json::object());
   settings.grad_scaler = json.value("grad_scaler", Json());
   settings.iteration = json.value("iteration", int64_t{0});
   settings.consumed_train_samples = json.value("consumed_train_samples", int64_t{0});
+  megatron::check_settings(settings, file.string() + ": optimizer");
   return settings;
 }
 
@@ -178,7 +186,8 @@ Checkpoint open_checkpoint(const std::filesystem::path& directory) {
     checkpoint.split = index.json().value("split", std::string());
     checkpoint.iteration = index.json().value("iteration", int64_t{0});
     if (index.json().contains("optimizer"))
-      checkpoint.optimizer.settings = read_settings(index.json()["optimizer"]);
+      checkpoint.optimizer.settings =
+          read_settings(index.json()["optimizer"], directory / kIndexFile);
   } catch (const Json::exception& e) {
     broken(directory / kIndexFile, e.what());
   }
