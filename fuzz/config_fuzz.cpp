@@ -6,7 +6,7 @@
 
 #include "arch/model_config.h"
 #include "base/error.h"
-#include "weights/peft.h"
+#include "weights/lora/peft.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace danlu;

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "weights/safetensors_header.h"
+#include "weights/hf/safetensors_header.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace danlu::weights;

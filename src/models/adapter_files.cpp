@@ -9,7 +9,7 @@
 #include "device/dtype.h"
 #include "models/causal_lm_impl.h"
 #include "models/tensor_io.h"
-#include "weights/peft.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::models {
 namespace adapter_files_detail {

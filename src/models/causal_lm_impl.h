@@ -5,7 +5,7 @@
 #include "models/causal_lm.h"
 #include "models/network.h"
 #include "ops/cross_entropy.h"
-#include "weights/peft.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::models {
 

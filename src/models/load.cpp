@@ -10,7 +10,7 @@
 #include "device/dtype.h"
 #include "models/causal_lm_impl.h"
 #include "models/tensor_io.h"
-#include "weights/fit.h"
+#include "weights/hf/fit.h"
 
 namespace danlu::models {
 namespace load_detail {

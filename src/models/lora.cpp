@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "device/dtype.h"
 #include "models/causal_lm_impl.h"
-#include "weights/peft.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::models {
 namespace lora_detail {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "train/option_lines.h"
-#include "weights/peft.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::train::options_test {
 

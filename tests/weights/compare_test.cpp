@@ -1,5 +1,5 @@
 // Comparing checkpoints, proving copies, and digests: planted differences are found where they are.
-#include "weights/compare.h"
+#include "weights/compare/compare.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include "base/rng.h"
 #include "support/tiny_model.h"
 #include "weights/bytes.h"
-#include "weights/compare_text.h"
+#include "weights/compare/compare_text.h"
+#include "weights/compare/verify_copy.h"
 #include "weights/small_tensors.h"
-#include "weights/verify_copy.h"
 
 namespace danlu::weights {
 namespace {

@@ -1,5 +1,5 @@
 // A conversion is whole or not there, goes on where it was killed, and never touches its source.
-#include "weights/conversion.h"
+#include "weights/convert/conversion.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 #include "support/file_size_limit.h"
 #include "support/throws.h"
 #include "weights/bytes.h"
+#include "weights/hf/safetensors_target.h"
 #include "weights/random_models.h"
-#include "weights/safetensors_target.h"
 
 namespace danlu::weights {
 namespace {

@@ -30,6 +30,7 @@ struct TorchParts {
   }
 };
 
+/// Writes the file again with what `edit` made of it.
 inline void edit_torch_file(const std::filesystem::path& file,
                             const std::function<void(TorchParts&)>& edit) {
   weights::torch_file::TorchDocument document = weights::torch_file::read_torch_document(file);

@@ -9,9 +9,9 @@
 #include "support/shared_data.h"
 #include "support/throws.h"
 #include "support/tiny_model.h"
+#include "weights/convert/layout_writer.h"
 #include "weights/gguf/gguf_architecture.h"
 #include "weights/gguf/gguf_reader.h"
-#include "weights/layout_writer.h"
 
 namespace danlu::weights::gguf {
 namespace {

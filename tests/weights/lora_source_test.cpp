@@ -1,6 +1,6 @@
 // Merging adapters as a lazy view: against dense arithmetic in f64, against PEFT's own merge, and
 // the same bits however it is read.
-#include "weights/lora_source.h"
+#include "weights/lora/lora_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -82,8 +82,7 @@ class ForeignCheckpoint : public testing::Test {
   std::shared_ptr<const TensorSource> model_;
 };
 
-// --- sizes in the header
-// ---------------------------------------------------------------------------
+// --- sizes in the header -------------------------------------------------------------------------
 
 TEST_F(ForeignCheckpoint, AFolderWithANumberBeyondReasonIsNoRank) {
   write({}, {});
@@ -148,8 +147,7 @@ TEST_F(ForeignCheckpoint, NegativeVirtualStagesAreAnError) {
   EXPECT_THAT(model_error(), HasSubstr("virtual"));
 }
 
-// --- ranks of different runs
-// -----------------------------------------------------------------------
+// --- ranks of different runs ---------------------------------------------------------------------
 
 TEST_F(ForeignCheckpoint, RanksOfDifferentSplitsAreRefused) {
   for (const char* key : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
@@ -175,8 +173,7 @@ TEST_F(ForeignCheckpoint, TheFoldersIterationMustBeTheFiles) {
   EXPECT_THAT(model_error(), AllOf(HasSubstr("iter_0000020"), HasSubstr("10")));
 }
 
-// --- stages that args do not name
-// ------------------------------------------------------------------
+// --- stages that args do not name ----------------------------------------------------------------
 
 TEST_F(ForeignCheckpoint, StagesOfAnyLengthAreFoundInTheFiles) {
   write({{"num_hidden_layers", 7}}, {.split = {.tp = 2, .pp = 3, .layer_list = {1, 4, 2}}});
@@ -216,8 +213,19 @@ TEST_F(ForeignCheckpoint, WithoutAnyArgsTheFilesSayEnough) {
   expect_same_model(open_checkpoint(root()));
 }
 
-// --- copies
-// ----------------------------------------------------------------------------------------
+TEST_F(ForeignCheckpoint, WithoutAnyArgsTheEmbeddingTellsStagesFromExpertRanks) {
+  for (const Split& split : {Split{.pp = 2}, Split{.ep = 2}, Split{.pp = 2, .ep = 2}}) {
+    write({}, {.split = split}, "mixtral");
+    edit_all([](TorchParts& parts) { parts.root = without(parts.root, {"args"}); });
+    const Checkpoint opened = open_checkpoint(root());
+    EXPECT_EQ(opened.header.split.pp, split.pp);
+    EXPECT_EQ(opened.header.split.ep, split.ep);
+    expect_same_model(opened);
+    fs::remove_all(root());
+  }
+}
+
+// --- copies --------------------------------------------------------------------------------------
 
 TEST_F(ForeignCheckpoint, CopiesThatDifferBetweenRanksAreNamed) {
   write({{"tie_word_embeddings", true}}, {.split = {.tp = 2, .pp = 2}});
@@ -264,8 +272,7 @@ TEST_F(ForeignCheckpoint, CopiesOfAnotherDtypeThanConfigSaysAreComparedToo) {
               ElementsAre(AllOf(HasSubstr("final_layernorm.weight"), HasSubstr("F32"))));
 }
 
-// --- arguments
-// -------------------------------------------------------------------------------------
+// --- arguments -----------------------------------------------------------------------------------
 
 TEST(MegatronArguments, UpdatedOnesNeverContradictTheModel) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
@@ -320,8 +327,7 @@ TEST(MegatronArguments, ExpertRanksAreDataParallelRanks) {
   EXPECT_EQ(number("data_parallel_size"), 2);
 }
 
-// --- splits
-// ----------------------------------------------------------------------------------------
+// --- splits --------------------------------------------------------------------------------------
 
 TEST(MegatronSplit, PaddingBeyondReasonIsRefused) {
   RandomModels random(5);

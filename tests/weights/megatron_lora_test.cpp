@@ -11,7 +11,7 @@
 #include "support/tiny_model.h"
 #include "weights/bytes.h"
 #include "weights/edit_torch_file.h"
-#include "weights/lora_source.h"
+#include "weights/lora/lora_source.h"
 #include "weights/megatron/arguments.h"
 #include "weights/megatron/checkpoint.h"
 #include "weights/planned_bytes.h"

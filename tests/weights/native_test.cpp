@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "support/throws.h"
 #include "weights/bytes.h"
-#include "weights/joined_source.h"
-#include "weights/layout_writer.h"
+#include "weights/convert/joined_source.h"
+#include "weights/convert/layout_writer.h"
 #include "weights/random_models.h"
 
 namespace danlu::weights::native {

@@ -1,5 +1,5 @@
 // PEFT adapters: adapter_config.json, tensor names, and which modules an adapter touches.
-#include "weights/peft.h"
+#include "weights/lora/peft.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // A save that dies between two of its steps: whatever loads is the old set or the new one.
-#include "weights/publish.h"
+#include "weights/hf/publish.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

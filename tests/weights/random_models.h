@@ -10,8 +10,8 @@
 
 #include "arch/model_config.h"
 #include "support/tiny_model.h"
+#include "weights/convert/optimizer_state.h"
 #include "weights/megatron/model_layout.h"
-#include "weights/optimizer_state.h"
 #include "weights/source_base.h"
 
 namespace danlu::test {

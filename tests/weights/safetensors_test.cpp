@@ -7,7 +7,7 @@
 #include "support/throws.h"
 #include "support/tiny_model.h"
 #include "weights/bytes.h"
-#include "weights/safetensors_header.h"
+#include "weights/hf/safetensors_header.h"
 
 namespace danlu::weights {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/file.h"
-#include "weights/joined_source.h"
-#include "weights/layout_writer.h"
+#include "weights/convert/joined_source.h"
+#include "weights/convert/layout_writer.h"
 #include "weights/megatron/target.h"
 
 namespace danlu::test {

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/commands/convert_plan.h"
-#include "weights/lora_source.h"
+#include "weights/lora/lora_source.h"
 
 namespace danlu::cli {
 namespace {

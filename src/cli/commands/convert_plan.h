@@ -6,7 +6,7 @@
 #include "arch/model_config.h"
 #include "base/options.h"
 #include "cli/commands/convert_request.h"
-#include "weights/checkpoint_source.h"
+#include "weights/convert/checkpoint_source.h"
 
 namespace danlu::cli {
 

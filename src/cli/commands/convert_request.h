@@ -8,7 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/options.h"
-#include "weights/checkpoint_source.h"
+#include "weights/convert/checkpoint_source.h"
 #include "weights/megatron/names.h"
 #include "weights/megatron/split.h"
 

@@ -15,8 +15,8 @@
 #include "cli/commands/inspect_rows.h"
 #include "data/megatron/describe.h"
 #include "text/tokenizer.h"
-#include "weights/checkpoint_source.h"
-#include "weights/peft.h"
+#include "weights/convert/checkpoint_source.h"
+#include "weights/lora/peft.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::cli {

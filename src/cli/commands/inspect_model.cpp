@@ -15,8 +15,8 @@
 #include "base/progress.h"
 #include "text/template_choice.h"
 #include "text/tokenizer.h"
-#include "weights/checkpoint_source.h"
-#include "weights/describe.h"
+#include "weights/compare/describe.h"
+#include "weights/convert/checkpoint_source.h"
 #include "weights/native/native.h"
 
 namespace danlu::cli {

@@ -11,7 +11,7 @@
 #include "text/template_choice.h"
 #include "text/template_record.h"
 #include "train/options/model_names.h"
-#include "weights/peft.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_record.h"
 #include "cli/engine/new_directory.h"
-#include "weights/peft.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::cli {
 namespace merge_detail {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "train/options/module_names.h"
-#include "weights/peft.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::train {
 namespace adapter_flags_detail {

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/nearest_name.h"
 #include "base/pattern.h"
-#include "weights/peft.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::train {
 namespace module_names_detail {

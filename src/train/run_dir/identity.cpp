@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "weights/fingerprint.h"
+#include "weights/hf/fingerprint.h"
 
 namespace danlu::train {
 namespace identity_detail {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "weights/convert/planned_file.h"
 #include "weights/gguf/gguf_format.h"
-#include "weights/planned_file.h"
 
 namespace danlu::weights::gguf {
 

@@ -3,11 +3,11 @@
 #include <memory>
 #include <optional>
 
+#include "weights/convert/optimizer_state.h"
+#include "weights/lora/peft.h"
 #include "weights/megatron/found_stages.h"
 #include "weights/megatron/model_layout.h"
 #include "weights/megatron/place.h"
-#include "weights/optimizer_state.h"
-#include "weights/peft.h"
 #include "weights/torch/py_value.h"
 
 namespace danlu::weights::megatron {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "weights/convert/optimizer_state.h"
 #include "weights/megatron/optimizer_layout.h"
-#include "weights/optimizer_state.h"
 #include "weights/torch/py_value.h"
 
 namespace danlu::weights::megatron {

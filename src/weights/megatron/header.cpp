@@ -50,9 +50,21 @@ std::vector<int64_t> parts_of(const std::string& rank) {
   return parts;
 }
 
-/// Without args the folders' numbers are all there is; a second number is the pipeline's unless
-/// the files hold experts.
-Split split_of_folders(const std::vector<std::string>& ranks, bool has_experts) {
+/// Whether a second number is an expert rank: those hold the embedding each, of the stages only the
+/// first does. Adapters alone have none; experts decide then.
+bool is_second_expert(const std::vector<std::string>& ranks,
+                      const std::vector<int64_t>& embedding_rows, bool has_experts) {
+  bool any = false, on_other = false;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const std::vector<int64_t> parts = parts_of(ranks[i]);
+    any |= embedding_rows[i] > 0;
+    on_other |= embedding_rows[i] > 0 && parts.size() > 1 && parts[1] > 0;
+  }
+  return any ? on_other : has_experts;
+}
+
+/// Without args the folders' numbers are all there is.
+Split split_of_folders(const std::vector<std::string>& ranks, bool second_is_expert) {
   std::vector<int64_t> largest;
   for (const std::string& rank : ranks) {
     const std::vector<int64_t> parts = parts_of(rank);
@@ -65,7 +77,7 @@ Split split_of_folders(const std::vector<std::string>& ranks, bool has_experts) 
     split.pp = largest[1] + 1;
     split.ep = largest[2] + 1;
   } else if (largest.size() == 2) {
-    (has_experts ? split.ep : split.pp) = largest[1] + 1;
+    (second_is_expert ? split.ep : split.pp) = largest[1] + 1;
   }
   return split;
 }
@@ -117,8 +129,8 @@ void check_same_run(const TorchDocument& document, const std::filesystem::path& 
     const PyValue* here = ours.find(key);
     const PyValue* there = theirs.find(key);
     if (!here || !there || *here == *there) return;
-    throw ModelError(fmt::format("{} is of {} {}, {} of {}", file.string(), key, here->repr(),
-                                 first_file.string(), there->repr()),
+    throw ModelError(fmt::format("{} is of {} {}, {} of {} {}", file.string(), key, here->repr(),
+                                 first_file.string(), key, there->repr()),
                      {"files of two saves are mixed: copy one whole iteration again",
                       "混有两次保存的文件：请完整复制同一次迭代"});
   };
@@ -184,6 +196,43 @@ void refuse_other_expert_cut(const PyValue& args, const std::filesystem::path& f
       {"save it without that option", "请不使用 --moe-extended-tp 重新保存"});
 }
 
+/// What the ranks' files hold, as far as the header needs it.
+struct Seen {
+  bool experts = false, weights = false;
+  std::vector<int64_t> embedding_rows;  ///< by rank
+  std::vector<std::vector<TensorInfo>> tensors;
+};
+
+void note_rank(const TorchDocument& document, Header& header, Seen& seen) {
+  note_form(document, header.form);
+  header.has_optimizer |= document.root.find("optimizer") != nullptr;
+  header.has_adapters |= any_name(document, ".lora_A.");
+  seen.experts |= any_name(document, "mlp.experts.");
+  seen.weights |= any_name(document, "layernorm.weight") || any_name(document, "_norm.weight") ||
+                  any_name(document, "layer_norm_weight");
+  seen.embedding_rows.push_back(embedding_rows(document));
+  seen.tensors.push_back(document.tensors);
+}
+
+void find_split(const Seen& seen, const std::string& first_file, Header& header) {
+  const Place& place = header.place;
+  const bool has_sizes = header.args.find("tensor_model_parallel_size") != nullptr;
+  header.split = has_sizes ? split_of_arguments(header.args, first_file)
+                           : split_of_folders(
+                                 place.ranks,
+                                 is_second_expert(place.ranks, seen.embedding_rows, seen.experts));
+  const int64_t rows = *std::max_element(seen.embedding_rows.begin(), seen.embedding_rows.end());
+  if (rows > 0) header.split.vocab_divisor = rows;
+  check_ranks(place, header.split);
+  std::vector<FoundChunks> chunks;
+  for (const auto& of_rank : seen.tensors)
+    chunks.push_back(find_chunks(of_rank, header.form.dialect));
+  header.stages = stages_of(place.ranks, std::move(chunks), header.split);
+  // Adapters may leave layers out: how many there are, config.json must say first.
+  if (!header.only_adapters)
+    header.split = with_stages(header.split, header.stages, place.directory.string());
+}
+
 }  // namespace
 
 Header read_header(const std::filesystem::path& path, const OpenOptions& options) {
@@ -192,9 +241,7 @@ Header read_header(const std::filesystem::path& path, const OpenOptions& options
   const Place& place = header.place;
   TorchDocument first;
   const std::filesystem::path first_file = model_file(place, place.ranks.front());
-  bool has_experts = false, has_weights = false;
-  int64_t rows = 0;
-  std::vector<std::vector<TensorInfo>> tensors;
+  Seen seen;
   for (const std::string& rank : place.ranks) {
     const std::filesystem::path file = model_file(place, rank);
     TorchDocument document = torch_file::read_torch_document(file);
@@ -202,14 +249,7 @@ Header read_header(const std::filesystem::path& path, const OpenOptions& options
       throw ModelError(
           fmt::format("{}: no \"model\" in it: not a Megatron checkpoint", file.string()));
     }
-    note_form(document, header.form);
-    header.has_optimizer |= document.root.find("optimizer") != nullptr;
-    header.has_adapters |= any_name(document, ".lora_A.");
-    has_experts |= any_name(document, "mlp.experts.");
-    has_weights |= any_name(document, "layernorm.weight") || any_name(document, "_norm.weight") ||
-                   any_name(document, "layer_norm_weight");
-    rows = std::max(rows, embedding_rows(document));
-    tensors.push_back(document.tensors);
+    note_rank(document, header, seen);
     if (&rank == &place.ranks.front()) {
       read_version(document, file, header);
       check_iteration(document, file, place);
@@ -220,19 +260,8 @@ Header read_header(const std::filesystem::path& path, const OpenOptions& options
     }
   }
   refuse_other_expert_cut(header.args, first_file);
-  header.only_adapters = header.has_adapters && !has_weights;
-  const bool has_sizes = header.args.find("tensor_model_parallel_size") != nullptr;
-  header.split = has_sizes ? split_of_arguments(header.args, first_file.string())
-                           : split_of_folders(place.ranks, has_experts);
-  if (rows > 0) header.split.vocab_divisor = rows;
-  check_ranks(place, header.split);
-  // The dialect is known when every file has been seen.
-  std::vector<FoundChunks> chunks;
-  for (const auto& of_rank : tensors) chunks.push_back(find_chunks(of_rank, header.form.dialect));
-  header.stages = stages_of(place.ranks, std::move(chunks), header.split);
-  // Adapters may leave layers out: how many there are, config.json must say first.
-  if (!header.only_adapters)
-    header.split = with_stages(header.split, header.stages, place.directory.string());
+  header.only_adapters = header.has_adapters && !seen.weights;
+  find_split(seen, first_file.string(), header);
   return header;
 }
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "weights/lora/peft.h"
 #include "weights/megatron/model_layout.h"
-#include "weights/peft.h"
 
 namespace danlu::weights::megatron {
 

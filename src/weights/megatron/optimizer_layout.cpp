@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "weights/optimizer_state.h"
+#include "weights/convert/optimizer_state.h"
 #include "weights/torch/py_value.h"
 
 namespace danlu::weights::megatron {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "base/log.h"
-#include "weights/layout_writer.h"
+#include "weights/convert/layout_writer.h"
 #include "weights/megatron/arguments.h"
 #include "weights/megatron/group_check.h"
 #include "weights/megatron/place.h"

@@ -3,10 +3,10 @@
 #pragma once
 #include <optional>
 
+#include "weights/convert/optimizer_state.h"
+#include "weights/convert/target.h"
 #include "weights/megatron/model_layout.h"
 #include "weights/megatron/optimizer_layout.h"
-#include "weights/optimizer_state.h"
-#include "weights/target.h"
 #include "weights/torch/py_value.h"
 
 namespace danlu::weights::megatron {

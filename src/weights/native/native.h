@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "arch/model_config.h"
+#include "weights/convert/optimizer_state.h"
+#include "weights/convert/target.h"
 #include "weights/megatron/split.h"
-#include "weights/optimizer_state.h"
-#include "weights/target.h"
 
 namespace danlu::weights::native {
 

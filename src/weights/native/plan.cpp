@@ -4,10 +4,10 @@
 #include <map>
 #include <unordered_map>
 
-#include "weights/layout_writer.h"
+#include "weights/convert/layout_writer.h"
+#include "weights/hf/safetensors_target.h"
 #include "weights/megatron/pieces.h"
 #include "weights/native/native.h"
-#include "weights/safetensors_target.h"
 
 namespace danlu::weights::native {
 namespace {

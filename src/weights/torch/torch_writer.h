@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "weights/planned_file.h"
+#include "weights/convert/planned_file.h"
 #include "weights/tensor_source.h"
 #include "weights/torch/py_value.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "weights/planned_file.h"
+#include "weights/convert/planned_file.h"
 
 namespace danlu::weights::torch_file {
 

@@ -1,0 +1,249 @@
+#include "weights/convert/checkpoint_source.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "weights/compare/describe.h"
+#include "weights/convert/training_state.h"
+#include "weights/megatron/names.h"
+#include "weights/native/native.h"
+
+namespace danlu::weights {
+namespace {
+
+bool starts_as_gguf(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  char magic[4] = {};
+  in.read(magic, sizeof magic);
+  return in.gcount() == 4 && std::string_view(magic, 4) == "GGUF";
+}
+
+/// A view of the tensors `config` names: ignored buffers and a tied head's copy stay out.
+class ModelView final : public TensorSource {
+ public:
+  ModelView(std::shared_ptr<const TensorSource> all, const arch::ModelConfig& config)
+      : all_(std::move(all)) {
+    for (const TensorInfo& info : megatron::global_tensors(config, DType::kF32))
+      infos_.push_back(*all_->find(info.name));
+    std::sort(infos_.begin(), infos_.end(),
+              [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+  }
+  const std::vector<TensorInfo>& tensors() const override { return infos_; }
+  void read(const std::string& name, std::span<std::byte> out) const override {
+    all_->read(name, out);
+  }
+  void read_range(const std::string& name, int64_t begin, int64_t end,
+                  std::span<std::byte> out) const override {
+    all_->read_range(name, begin, end, out);
+  }
+  void read_rect(const std::string& name, const Rect& rect, std::byte* out,
+                 int64_t out_stride) const override {
+    all_->read_rect(name, rect, out, out_stride);
+  }
+  std::span<const std::byte> mapped(const std::string& name) const override {
+    return all_->mapped(name);
+  }
+  std::filesystem::path file_of(const std::string& name) const override {
+    return all_->file_of(name);
+  }
+  const Json& metadata() const override { return all_->metadata(); }
+  std::vector<std::filesystem::path> files() const override { return all_->files(); }
+  void forget() const override { all_->forget(); }
+
+ private:
+  std::shared_ptr<const TensorSource> all_;
+  std::vector<TensorInfo> infos_;
+};
+
+void require_fit(const arch::ModelConfig& config, const TensorSource& source,
+                 const fs::path& path) {
+  std::vector<std::string> lines = mismatches(config, source);
+  if (lines.empty()) return;
+  constexpr size_t kShown = 5;
+  const size_t count = lines.size();
+  lines.resize(std::min(count, kShown));
+  throw ModelError(fmt::format("{}: its weights are not those config.json describes, {} {}: {}{}",
+                               path.string(), count, count == 1 ? "difference" : "differences",
+                               fmt::join(lines, "; "), count > kShown ? "; …" : ""),
+                   {"does config.json belong to these weights? danlu inspect shows both",
+                    "config.json 是否属于这些权重？可用 danlu inspect 查看"});
+}
+
+/// lm_head.weight of a tied model is a copy; one that differs would be lost.
+void check_tied_copy(const arch::ModelConfig& config, const TensorSource& source,
+                     const fs::path& path) {
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    const TensorInfo* info = source.find(spec.name);
+    if (spec.tied_to.empty() || !info) continue;
+    const int64_t cols = matrix_of(info->shape).cols, rows = matrix_of(info->shape).rows;
+    const auto item = static_cast<int64_t>(dtype_size_bytes(info->dtype));
+    const int64_t step = std::max<int64_t>(1, (4 << 20) / (cols * item));
+    for (int64_t row = 0; row < rows; row += step) {
+      const Rect rect{row, std::min(step, rows - row), 0, cols};
+      std::vector<std::byte> a(static_cast<size_t>(rect.rows * cols * item)), b(a.size());
+      source.read_rect(spec.name, rect, a.data(), cols);
+      source.read_rect(spec.tied_to, rect, b.data(), cols);
+      if (a == b) continue;
+      throw ModelError(fmt::format("{}: {} differs from {}, but config.json ties them",
+                                   path.string(), spec.name, spec.tied_to),
+                       {"set tie_word_embeddings to false in config.json if the head is its own",
+                        "若输出层独立，请在 config.json 中将 tie_word_embeddings 设为 false"});
+    }
+  }
+}
+
+CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
+  CheckpointSource source{.format = Format::kHuggingFace, .path = path};
+  const bool is_directory = fs::is_directory(path);
+  source.companions = !options.config_dir.empty() ? options.config_dir
+                      : is_directory              ? path
+                                                  : fs::absolute(path).parent_path();
+  source.config = arch::load_model_config(source.companions);
+  const auto all = open_weights(path);
+  require_fit(source.config, *all, path);
+  check_tied_copy(source.config, *all, path);
+  source.model = std::make_shared<ModelView>(all, source.config);
+  source.description = fmt::format("Hugging Face, {}", source.config.family);
+  if (options.with_optimizer) source.optimizer = open_training_state(path, source.config);
+  return source;
+}
+
+CheckpointSource open_megatron(const fs::path& path, const SourceOptions& options) {
+  megatron::Checkpoint opened =
+      megatron::open_checkpoint(path, {.config_dir = options.config_dir,
+                                       .iteration = options.iteration,
+                                       .with_optimizer = options.with_optimizer,
+                                       .lora_rank = options.lora_rank,
+                                       .lora_alpha = options.lora_alpha});
+  CheckpointSource source{.format = Format::kMegatron, .path = path};
+  const megatron::Header& header = opened.header;
+  source.description = fmt::format(
+      "{}, {}, {}", describe(header.form.dialect), describe(header.split),
+      header.place.iteration ? fmt::format("iteration {}", *header.place.iteration) : "release");
+  source.iteration = header.place.iteration;
+  source.config = std::move(opened.config);
+  source.companions = opened.companions;
+  source.model = opened.model;
+  source.optimizer = std::move(opened.optimizer);
+  source.adapters = opened.adapters;
+  source.peft = std::move(opened.peft);
+  source.megatron = std::move(opened.header);
+  return source;
+}
+
+CheckpointSource open_native(const fs::path& path, const SourceOptions& options) {
+  native::Checkpoint opened = native::open_checkpoint(path);
+  CheckpointSource source{.format = Format::kNative, .path = path};
+  source.companions = options.config_dir.empty() ? path : options.config_dir;
+  source.config = arch::load_model_config(source.companions);
+  require_fit(source.config, *opened.model, path);
+  source.model = opened.model;
+  source.iteration = opened.iteration;
+  source.description = "native, " + opened.split;
+  if (!options.with_optimizer) return source;
+  if (!opened.optimizer.tensors)
+    throw ModelError(fmt::format("{}: no optimizer state is in it", path.string()));
+  source.optimizer = std::move(opened.optimizer);
+  return source;
+}
+
+void note_files(CheckpointSource& source) {
+  const auto note = [&](const std::shared_ptr<const TensorSource>& tensors) {
+    if (!tensors) return;
+    const auto files = tensors->files();
+    source.files.insert(source.files.end(), files.begin(), files.end());
+  };
+  note(source.model);
+  note(source.optimizer.tensors);
+  note(source.adapters);
+  source.files.push_back(source.companions / "config.json");
+  std::sort(source.files.begin(), source.files.end());
+  source.files.erase(std::unique(source.files.begin(), source.files.end()), source.files.end());
+}
+
+}  // namespace
+
+const char* format_name(Format format) {
+  switch (format) {
+    case Format::kHuggingFace:
+      return "Hugging Face";
+    case Format::kMegatron:
+      return "Megatron";
+    case Format::kNative:
+      return "native";
+    case Format::kGguf:
+      return "GGUF";
+    case Format::kPeft:
+      return "PEFT";
+  }
+  return "";
+}
+
+std::optional<Format> detect_format(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return std::nullopt;
+  if (!fs::is_directory(path, error)) {
+    if (starts_as_gguf(path)) return Format::kGguf;
+    return Format::kHuggingFace;
+  }
+  if (native::is_native_directory(path)) return Format::kNative;
+  if (megatron::is_megatron_directory(path)) return Format::kMegatron;
+  if (has_weights(path)) return Format::kHuggingFace;
+  if (fs::exists(path / "adapter_config.json", error)) return Format::kPeft;
+  return std::nullopt;
+}
+
+CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOptions& options) {
+  const auto format = detect_format(path);
+  CheckpointSource source;
+  if (!fs::exists(path)) {
+    throw ModelError(fmt::format("{}: no such file or directory", path.string()));
+  } else if (!format) {
+    (void)open_weights(path);  // says what it looked for
+    throw ModelError(fmt::format("{}: no checkpoint in it", path.string()));
+  } else if (*format == Format::kMegatron) {
+    source = open_megatron(path, options);
+  } else if (*format == Format::kNative) {
+    source = open_native(path, options);
+  } else if (*format == Format::kHuggingFace) {
+    source = open_hf(path, options);
+  } else if (*format == Format::kPeft) {
+    throw ModelError(fmt::format("{}: a PEFT adapter, not a model", path.string()),
+                     {"name the base model, and the adapter with --adapters",
+                      "请指定基座模型，并用 --adapters 指定适配器"});
+  } else {
+    throw ModelError(
+        fmt::format("{}: GGUF is written and compared, not converted from", path.string()),
+        {"convert the Hugging Face directory it was made from",
+         "请转换生成该文件的 Hugging Face 目录"});
+  }
+  note_files(source);
+  return source;
+}
+
+std::shared_ptr<const TensorSource> open_any_tensors(const fs::path& path,
+                                                     const SourceOptions& options) {
+  const auto format = detect_format(path);
+  if (!format || *format == Format::kGguf || *format == Format::kPeft) return open_weights(path);
+  if (*format == Format::kHuggingFace) {
+    auto all = open_weights(path);
+    const fs::path directory = fs::is_directory(path) ? path : fs::absolute(path).parent_path();
+    if (!fs::exists(directory / "config.json")) return all;
+    try {
+      const arch::ModelConfig config = arch::load_model_config(directory);
+      if (mismatches(config, *all).empty()) return std::make_shared<ModelView>(all, config);
+    } catch (const ModelError&) {
+      // Another architecture's tensors can be looked at all the same.
+    }
+    return all;
+  }
+  const CheckpointSource source = open_checkpoint_source(path, options);
+  return source.model ? source.model : source.adapters;
+}
+
+}  // namespace danlu::weights

@@ -1,0 +1,62 @@
+// weights/convert/checkpoint_source.h: any checkpoint that Danlu reads, opened as named global
+// tensors.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "weights/convert/optimizer_state.h"
+#include "weights/lora/peft.h"
+#include "weights/megatron/checkpoint.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::weights {
+
+enum class Format { kHuggingFace, kMegatron, kNative, kGguf, kPeft };
+const char* format_name(Format format);
+
+/// What a path holds; nullopt: nothing known. Looks at names only, never throws.
+std::optional<Format> detect_format(const std::filesystem::path& path);
+
+struct SourceOptions {
+  std::filesystem::path config_dir = {};  ///< Megatron: a directory with config.json
+  std::string iteration = {};             ///< Megatron: "1000", "release"; empty: the tracker's
+  bool with_optimizer = false;
+  std::optional<int64_t> lora_rank = {};
+  std::optional<double> lora_alpha = {};
+};
+
+struct CheckpointSource {
+  Format format;
+  std::filesystem::path path;
+  std::string description = {};  ///< "Megatron-core, TP2 PP2, iteration 1000"
+  arch::ModelConfig config = {};
+  std::filesystem::path companions = {};  ///< directory of config.json and tokenizer
+  /// Every untied parameter of `config`, under its HF name; with adapters: the base model.
+  /// nullptr: the files hold adapters alone.
+  std::shared_ptr<const TensorSource> model = {};
+  OptimizerState optimizer = {};
+  /// Adapters beside the model, as PEFT tensors; nullptr: none.
+  std::shared_ptr<const TensorSource> adapters = {};
+  std::optional<PeftConfig> peft = {};
+  std::optional<megatron::Header> megatron = {};  ///< of Format::kMegatron
+  std::optional<int64_t> iteration = {};
+  /// Files that belong to the source, for telling whether it changed.
+  std::vector<std::filesystem::path> files = {};
+};
+
+/// A model directory (or one weight file with config.json beside it) of Hugging Face, Megatron or
+/// Danlu. Errors: ModelError saying what the path is or lacks; a tensor the model needs that is
+/// missing, unknown or of another shape; an optimizer that is wanted and not there.
+CheckpointSource open_checkpoint_source(const std::filesystem::path& path,
+                                        const SourceOptions& options = {});
+
+/// Any path with tensors, for comparing and looking: checkpoints as open_checkpoint_source under HF
+/// names; directories and files that are no whole model as they are.
+std::shared_ptr<const TensorSource> open_any_tensors(const std::filesystem::path& path,
+                                                     const SourceOptions& options = {});
+
+}  // namespace danlu::weights

@@ -1,0 +1,336 @@
+#include "weights/convert/conversion.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/file_lock.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "weights/convert/layout_writer.h"
+#include "weights/megatron/place.h"
+#include "weights/native/native.h"
+#include "weights/tensor_bands.h"
+
+namespace danlu::weights {
+namespace {
+
+constexpr const char* kIdentityFile = "conversion.json";
+constexpr uint64_t kMega = 1'000'000;
+
+fs::path without_slash(const fs::path& path) {
+  if (path.empty())
+    throw UsageError("[output] is empty", {"name where to write", "请指定输出位置"});
+  return fs::absolute(path / "").lexically_normal().parent_path();
+}
+
+bool is_within(const fs::path& inner, const fs::path& outer) {
+  const fs::path relative =
+      fs::weakly_canonical(inner).lexically_relative(fs::weakly_canonical(outer));
+  return !relative.empty() && *relative.begin() != "..";
+}
+
+/// What this conversion is: another one must not go on with its files.
+std::string identity_of(const Conversion& conversion) {
+  Json files = Json::array();
+  for (const fs::path& file : conversion.source_files) {
+    struct stat info{};
+    if (::stat(file.c_str(), &info) != 0)
+      throw IoError(fmt::format("{}: cannot be read", file.string()));
+    files.push_back({fs::absolute(file).lexically_normal().string(), info.st_size,
+                     info.st_mtim.tv_sec, info.st_mtim.tv_nsec});
+  }
+  Json written = Json::array();
+  const Target& target = conversion.target;
+  for (size_t i = 0; i < target.layout.files.size(); ++i) {
+    uint64_t known = 0;
+    for (const PlacedBytes& part : target.plans[i].known) known = hash_bytes(part.bytes, known);
+    written.push_back({target.layout.files[i], target.plans[i].size_bytes, known});
+  }
+  const Json identity = {{"to", target.description},
+                         {"from", files},
+                         {"files", written},
+                         {"settings", conversion.settings}};
+  return identity.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+/// Anything but an empty directory.
+bool is_there(const fs::path& output) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(output))) return false;
+  return !fs::is_directory(output, error) || !fs::is_empty(output, error);
+}
+
+[[noreturn]] void refuse_existing(const fs::path& output) {
+  throw UsageError(fmt::format("[output] {} exists{}", output.string(),
+                               fs::is_directory(output) ? " and is not empty" : ""),
+                   {"choose another name, or give --overwrite", "请换一个名称，或加 --overwrite"});
+}
+
+/// Whether a checkpoint has files of this name at its top.
+bool is_checkpoints_own(const std::string& name) {
+  static const std::set<std::string> kKnown = {
+      "args.json", "adapter_config.json", "README.md", "LICENSE", "weights",
+      "optim",     kIdentityFile};
+  if (kKnown.count(name) || is_carried_over(name)) return true;
+  for (const char* ending : {".safetensors", ".bin", ".index.json", ".py"}) {
+    if (name.ends_with(ending)) return true;
+  }
+  return name == native::kIndexFile || name == megatron::kTrackerFile;
+}
+
+/// What replacing `output` would destroy besides a checkpoint as this conversion writes it; "" if
+/// nothing.
+std::string lost_by_overwriting(const fs::path& output, const Target& target) {
+  if (!fs::is_directory(output)) return fs::is_regular_file(output) ? "" : output.string();
+  const bool is_native = native::is_native_directory(output);
+  for (const auto& entry : fs::directory_iterator(output)) {
+    const std::string name = entry.path().filename();
+    const bool written =
+        std::any_of(target.layout.files.begin(), target.layout.files.end(),
+                    [&](const std::string& file) { return *fs::path(file).begin() == name; });
+    const bool of_training = (name == "optim" || name == "weights") && !is_native;
+    if (!written && (!is_checkpoints_own(name) || of_training)) return entry.path().string();
+  }
+  return "";
+}
+
+/// The result is renamed into its place, which works within one file system only.
+void check_place(const fs::path& output) {
+  std::error_code error;
+  if (fs::equivalent(output, fs::current_path(), error) && !error) {
+    throw UsageError("[output] is the directory this command runs in, which would be replaced",
+                     {"name a directory inside it", "请指定其中的子目录"});
+  }
+  struct stat here{}, above{};
+  if (::stat(output.c_str(), &here) != 0 || ::stat(output.parent_path().c_str(), &above) != 0)
+    return;
+  if (here.st_dev == above.st_dev) return;
+  throw UsageError(fmt::format("[output] {} is a mount point, which cannot be replaced as a whole",
+                               output.string()),
+                   {"name a directory inside it", "请指定其中的子目录"});
+}
+
+void check_output(const Conversion& conversion, const fs::path& output) {
+  for (const fs::path& file : conversion.source_files) {
+    const bool is_source = fs::exists(output) && is_within(file, output);
+    if (!is_source) continue;
+    throw UsageError(fmt::format("[output] {} holds the source ({}): it would be replaced",
+                                 output.string(), file.string()),
+                     {"choose another directory", "请换一个目录"});
+  }
+  check_place(output);
+  if (conversion.output_is_file && fs::is_directory(output)) {
+    throw UsageError(
+        fmt::format("[output] {} is a directory; this format is one file", output.string()),
+        {"name a file, e.g. model.gguf", "请指定文件名，例如 model.gguf"});
+  }
+  if (!is_there(output)) return;
+  if (!conversion.overwrite) refuse_existing(output);
+  const std::string lost = lost_by_overwriting(output, conversion.target);
+  if (!lost.empty()) {
+    throw UsageError(
+        fmt::format("[output] --overwrite replaces a whole checkpoint, and {} is no part of one",
+                    lost),
+        {"move it, or choose another output", "请移走它，或更换输出位置"});
+  }
+}
+
+/// Removes all but the record and the finished files, whose bytes it returns.
+uint64_t keep_finished(const fs::path& staging, const Target& target) {
+  std::map<fs::path, uint64_t> expected;
+  for (size_t i = 0; i < target.layout.files.size(); ++i)
+    expected[staging / target.layout.files[i]] = target.plans[i].size_bytes;
+  uint64_t bytes = 0;
+  std::vector<fs::path> others;
+  for (const auto& entry : fs::recursive_directory_iterator(staging)) {
+    if (entry.is_directory() || entry.path() == staging / kIdentityFile) continue;
+    const auto at = expected.find(entry.path());
+    if (at != expected.end() && entry.file_size() == at->second) {
+      bytes += at->second;
+    } else {
+      others.push_back(entry.path());
+    }
+  }
+  for (const fs::path& file : others) fs::remove(file);
+  return bytes;
+}
+
+/// The names of new files are on the disk only when their directories are.
+void sync_directory(const fs::path& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  sync_descriptor(fd);
+  ::close(fd);
+}
+void sync_directories_below(const fs::path& root) {
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (entry.is_directory()) sync_directory(entry.path());
+  }
+  sync_directory(root);
+}
+
+/// Gives what is finished its name. Without `overwrite` nothing is replaced, even if it came
+/// meanwhile.
+void publish(const fs::path& from, const fs::path& output, bool overwrite) {
+  if (overwrite) return publish_directory(from, output);
+  std::error_code ignored;
+  if (!is_there(output)) fs::remove(output, ignored);  // an empty directory
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, output.c_str(), RENAME_NOREPLACE) == 0) {
+    sync_directory(output.parent_path());
+    return;
+  }
+  if (errno == EEXIST || errno == ENOTEMPTY) refuse_existing(output);
+  if (is_there(output)) refuse_existing(output);
+  publish_directory(from, output);  // a file system without that flag
+}
+
+/// Makes the staging folder, or takes up what an interrupted conversion of the same kind left.
+/// Returns the bytes of the files that are finished.
+uint64_t prepare_staging(const fs::path& staging, const std::string& identity,
+                         const Target& target) {
+  if (is_there(staging)) {
+    const fs::path record = staging / kIdentityFile;
+    if (!fs::exists(record)) {
+      throw UsageError(fmt::format("[output] {} is in the way: conversions are put aside there",
+                                   staging.string()),
+                       {"move it, or choose another output", "请移走它，或更换输出位置"});
+    }
+    if (read_file(record) == identity) {
+      const uint64_t bytes = keep_finished(staging, target);
+      log::info("going on with the conversion that was interrupted: {} are there",
+                format_bytes(bytes));
+      return bytes;
+    }
+    log::warning("{}: left by another conversion that was interrupted; it is removed",
+                 staging.string());
+    fs::remove_all(staging);
+  }
+  require_writable_directory(staging);
+  write_file_atomic(staging / kIdentityFile, identity);
+  return 0;
+}
+
+/// A bar in megabytes that several threads push.
+class Meter {
+ public:
+  Meter(const char* title, uint64_t total_bytes)
+      : bar_(title, total_bytes / kMega, "MB"), begin_(std::chrono::steady_clock::now()) {}
+  void add(uint64_t bytes) { show(done_ += bytes); }
+  void show(uint64_t done) { bar_.update(done / kMega); }
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+  void finish() { bar_.finish(); }
+
+ private:
+  ProgressBar bar_;
+  std::chrono::steady_clock::time_point begin_;
+  std::atomic<uint64_t> done_{0};
+};
+
+/// Errors: IoError naming the first difference.
+std::vector<TensorDigest> check_copy(const Conversion& conversion, const fs::path& staging) {
+  const auto result = conversion.reopen(staging);
+  // As stored: GGUF keeps vectors wider than matrices.
+  std::map<std::string, DType> dtypes;
+  const Layout& layout = conversion.target.layout;
+  for (const StoredTensor& stored : layout.tensors) {
+    for (const Section& section : stored.sections) {
+      for (const Piece& piece : section.pieces) {
+        if (!piece.replica) dtypes[layout.globals[piece.global].name] = stored.info.dtype;
+      }
+    }
+  }
+  uint64_t bytes = 0;
+  for (const TensorInfo& info : result->tensors()) bytes += info.size_bytes();
+  Meter meter("checking", bytes);
+  CopyCheck check = verify_copy(
+      *conversion.source, *result,
+      [&](const TensorInfo& info) {
+        const auto at = dtypes.find(info.name);
+        return at == dtypes.end() ? info.dtype : at->second;
+      },
+      [&](uint64_t done) { meter.show(done); }, conversion.num_threads);
+  meter.finish();
+  if (check.first) {
+    throw IoError(fmt::format("the result is not what was converted: {}", check.first->text()),
+                  {"the disk may be failing, or this is a fault of danlu: nothing was put in place",
+                   "可能是磁盘故障或程序缺陷：未生成任何结果"});
+  }
+  return std::move(check.digests);
+}
+
+bool has_finished(const fs::path& staging, const Target& target) {
+  return std::any_of(target.layout.files.begin(), target.layout.files.end(),
+                     [&](const std::string& file) { return fs::exists(staging / file); });
+}
+
+}  // namespace
+
+fs::path staging_of(const fs::path& output) {
+  return without_slash(output).string() + ".converting";
+}
+
+ConversionReport convert(const Conversion& conversion) {
+  fs::path output = without_slash(conversion.output);
+  // A link to a larger disk stays one.
+  if (fs::is_symlink(output)) output = fs::weakly_canonical(output);
+  const fs::path staging = staging_of(output);
+  check_output(conversion, output);
+  const MadeDirectory parent(output.parent_path());
+  auto lock = FileLock::try_take(staging.string() + ".lock");
+  if (!lock) {
+    throw IoError(fmt::format("{}: {} is converting to it", output.string(),
+                              FileLock::holder(staging.string() + ".lock")));
+  }
+  const std::string identity = identity_of(conversion);
+  ConversionReport report;
+  report.reused_bytes = prepare_staging(staging, identity, conversion.target);
+  bool is_void = false;  // what was written cannot be used, not even in part
+  try {
+    const uint64_t total = conversion.target.size_bytes();
+    report.written_bytes = total - report.reused_bytes;
+    require_free_space(staging, report.written_bytes, "the converted checkpoint");
+    Meter meter("converting", report.written_bytes);
+    write_layout(*conversion.source, conversion.target.layout, conversion.target.plans, staging,
+                 {.num_threads = streaming_threads(conversion.num_threads),
+                  .on_written = [&](uint64_t bytes) { meter.add(bytes); }});
+    report.write_seconds = meter.seconds();
+    meter.finish();
+    for (const auto& [path, text] : conversion.target.texts)
+      write_file_atomic(staging / path, text);
+    if (conversion.write_companions) conversion.write_companions(staging);
+    is_void = true;
+    if (identity_of(conversion) != identity)
+      throw IoError("the source changed while it was converted; the result is not kept");
+    if (conversion.reopen) report.digests = check_copy(conversion, staging);
+    sync_directories_below(staging);
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (is_void || !has_finished(staging, conversion.target)) fs::remove_all(staging, ignored);
+    throw;
+  }
+  if (conversion.output_is_file) {
+    publish(staging / conversion.target.layout.files.front(), output, conversion.overwrite);
+    fs::remove_all(staging);
+  } else {
+    publish(staging, output, conversion.overwrite);
+    fs::remove(output / kIdentityFile);
+  }
+  return report;
+}
+
+}  // namespace danlu::weights

@@ -1,0 +1,56 @@
+// weights/convert/conversion.h: writing a planned checkpoint to disk: aside, restartable, checked,
+// and under its name only when it is whole.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weights/compare/tensor_digest.h"
+#include "weights/compare/verify_copy.h"
+#include "weights/convert/target.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::weights {
+
+/// What is written besides Target: config.json, tokenizer files, …, into the given directory.
+using WriteCompanions = std::function<void(const std::filesystem::path& directory)>;
+/// Opens what was written as the same named global tensors as the source.
+using Reopen =
+    std::function<std::shared_ptr<const TensorSource>(const std::filesystem::path& directory)>;
+
+struct Conversion {
+  std::shared_ptr<const TensorSource> source;  ///< every global tensor of target.layout
+  Target target;
+  /// A directory; or a file, for targets of one file and no texts.
+  std::filesystem::path output;
+  bool output_is_file = false;
+  bool overwrite = false;
+  WriteCompanions write_companions = {};
+  /// The source's files: a conversion that was interrupted goes on only if they are unchanged.
+  std::vector<std::filesystem::path> source_files;
+  /// Everything else the result depends on (merged adapters' settings, …), for the same purpose.
+  std::string settings = {};
+  Reopen reopen = {};  ///< unset: no check
+  size_t num_threads = 0;
+};
+
+struct ConversionReport {
+  uint64_t written_bytes = 0, reused_bytes = 0;  ///< reused: finished before an interruption
+  double write_seconds = 0;
+  std::vector<TensorDigest> digests;  ///< of the result, if it was checked
+};
+
+/// Writes into "<output>.converting", then renames. Killed at any moment it leaves the old output
+/// and finished files, which the same call takes up. Errors: UsageError if the output exists
+/// (unless overwrite), is the source, or holds it; IoError (space, checked before; permission; the
+/// read-back differs: the difference is named and the attempt removed); what reading the source
+/// throws.
+ConversionReport convert(const Conversion& conversion);
+
+/// The folder an interrupted conversion to `output` waits in.
+std::filesystem::path staging_of(const std::filesystem::path& output);
+
+}  // namespace danlu::weights

@@ -1,0 +1,101 @@
+// Which weight files a Hugging Face directory holds, and what kind of file a single one is.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/lfs_pointer.h"
+#include "weights/gguf/gguf_reader.h"
+#include "weights/hf/publish.h"
+#include "weights/hf/sharded_source.h"
+
+namespace danlu::weights {
+namespace {
+
+/// In the order of preference of Hugging Face's loaders.
+constexpr std::array kCandidates = {"model.safetensors",         "model.safetensors.index.json",
+                                    "pytorch_model.bin",         "pytorch_model.bin.index.json",
+                                    "adapter_model.safetensors", "adapter_model.bin"};
+
+bool ends_with(const std::string& text, std::string_view ending) {
+  return text.size() >= ending.size() &&
+         std::string_view(text).substr(text.size() - ending.size()) == ending;
+}
+
+std::string first_bytes(const std::filesystem::path& file, size_t count) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw IoError(fmt::format("{}: cannot open", file.string()));
+  std::string bytes(count, '\0');
+  in.read(bytes.data(), static_cast<std::streamsize>(count));
+  bytes.resize(static_cast<size_t>(in.gcount()));
+  return bytes;
+}
+
+[[noreturn]] void no_weights(const std::filesystem::path& directory) {
+  bool loose_shards = false, interrupted = false;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    interrupted |= entry.path().filename().string().rfind(kStagingPrefix, 0) == 0;
+    loose_shards |= ends_with(entry.path().filename().string(), ".safetensors") ||
+                    ends_with(entry.path().filename().string(), ".bin");
+  }
+  Hint hint;
+  if (interrupted) {
+    hint = {"saving weights here was interrupted (a .saving-… folder is left): save them again",
+            "此处的权重保存曾被中断（留有 .saving-… 文件夹）：请重新保存"};
+  } else if (loose_shards) {
+    hint = {
+        "there are weight files under other names: give one of them, or fetch "
+        "model.safetensors.index.json",
+        "目录中有其他名称的权重文件：请直接给出该文件，或补齐 model.safetensors.index.json"};
+  }
+  throw ModelError(fmt::format("{}: no weights here; looked for {}", directory.string(),
+                               fmt::join(kCandidates, ", ")),
+                   hint);
+}
+
+}  // namespace
+
+std::shared_ptr<const TensorSource> open_weight_file(const std::filesystem::path& file) {
+  if (!std::filesystem::is_regular_file(file))
+    throw ModelError(fmt::format("{}: not a regular file", file.string()));
+  refuse_lfs_pointer(file, "the weights");
+  const std::string start = first_bytes(file, 9);
+  if (start.size() == 9 && start[8] == '{') return open_safetensors(file);
+  if (start.substr(0, 4) == "PK\x03\x04" || start.substr(0, 1) == "\x80")
+    return open_torch_file(file);
+  if (start.substr(0, 4) == "GGUF") return gguf::open(file);
+  if (ends_with(file.string(), ".safetensors")) return open_safetensors(file);
+  throw ModelError(
+      fmt::format("{}: neither a safetensors, a torch nor a GGUF file ({})", file.string(),
+                  start.empty() ? "it is empty" : "its first bytes fit none"),
+      {"an HTML error page saved under this name looks like this: download it again",
+       "可能是保存下来的错误网页，请重新下载"});
+}
+
+bool has_weights(const std::filesystem::path& directory) {
+  // Adapters are weights of a model only together with others.
+  return std::any_of(kCandidates.begin(), kCandidates.end(), [&](std::string_view candidate) {
+    std::error_code error;
+    return !candidate.starts_with("adapter_") &&
+           std::filesystem::exists(directory / candidate, error);
+  });
+}
+
+std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path))
+    throw ModelError(fmt::format("{}: no such file or directory", path.string()));
+  if (!std::filesystem::is_directory(path)) {
+    return ends_with(path.string(), ".index.json") ? open_index(path) : open_weight_file(path);
+  }
+  for (const char* candidate : kCandidates) {
+    const std::filesystem::path file = path / candidate;
+    if (!std::filesystem::exists(file)) continue;
+    return ends_with(candidate, ".index.json") ? open_index(file) : open_weight_file(file);
+  }
+  no_weights(path);
+}
+
+}  // namespace danlu::weights

@@ -1,0 +1,17 @@
+// weights/hf/safetensors_target.h: planning safetensors files: those of a Hugging Face directory,
+// and single ones.
+#pragma once
+#include "weights/convert/target.h"
+
+namespace danlu::weights {
+
+/// The plan of one file that holds `tensors`, in the reference writer's order; offsets in the
+/// caller's. `metadata`: string -> string.
+PlannedFile plan_safetensors_file(const std::vector<TensorInfo>& tensors, const Json& metadata);
+
+/// model.safetensors, or shards of at most `max_shard_bytes` and their index. `globals`: in model
+/// order, in the dtypes to store.
+Target plan_hf_directory(std::vector<TensorInfo> globals, uint64_t max_shard_bytes,
+                         const std::string& base_name = "model");
+
+}  // namespace danlu::weights

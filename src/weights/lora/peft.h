@@ -1,0 +1,84 @@
+// weights/lora/peft.h: PEFT adapter directories: adapter_config.json, tensor names, and which
+// modules of a model an adapter touches.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+
+namespace danlu::weights {
+
+/// adapter_config.json of a LoRA adapter. Keys without a field here stay in `raw` and are written
+/// back.
+struct PeftConfig {
+  int64_t rank = 8;
+  double alpha = 8;
+  double dropout = 0.0;
+  bool rslora = false, dora = false, fan_in_fan_out = false;
+  std::string bias = "none";  ///< none | all | lora_only
+  std::vector<std::string>
+      target_modules;                ///< names; or one regex / "all-linear" if targets_are_pattern
+  bool targets_are_pattern = false;  ///< target_modules was a string in the file
+  std::vector<std::string> exclude_modules;
+  bool excludes_are_pattern = false;
+  std::vector<std::string> modules_to_save;
+  std::vector<int64_t> layers_to_transform;  ///< empty: every layer
+  std::vector<std::string> layers_pattern;
+  /// Regex on the end of the module name -> rank; the first that matches counts.
+  std::vector<std::pair<std::string, int64_t>> rank_pattern;
+  std::vector<std::pair<std::string, double>> alpha_pattern;
+  std::string base_model;  ///< base_model_name_or_path
+  std::string task_type = "CAUSAL_LM";
+  Json raw = Json::object();
+
+  int64_t rank_of(const std::string& module) const;
+  /// alpha/r, or alpha/√r with rslora; patterns applied.
+  double scale_of(const std::string& module) const;
+};
+
+/// Reads adapter_config.json of a directory, or the file itself.
+/// Errors: IoError (unreadable); ModelError for a missing or broken file, a peft_type other than
+/// LORA, a wrong type, a rank below 1, a broken regex, and for variants whose arithmetic differs
+/// (trainable_token_indices, qalora, …).
+PeftConfig load_peft_config(const std::filesystem::path& path);
+PeftConfig parse_peft_config(const Json& json, const std::string& origin);
+
+/// As PEFT writes it: every key, sorted, inference_mode true.
+Json peft_config_json(const PeftConfig& config);
+
+/// target_modules from a list that people gave: a single "all-linear" or regex is a pattern, any
+/// other entry a name.
+void set_targets(PeftConfig& config, const std::vector<std::string>& targets);
+
+/// Whether the adapter sits on `module` ("model.layers.0.self_attn.q_proj"), by PEFT's rules:
+/// excludes first; a string is a regex that must match the whole name; a list entry must equal the
+/// name or its end after a dot; then layers_to_transform. "all-linear": is_linear and not is_head.
+/// Errors: PatternError (broken, or too many steps).
+bool peft_targets(const PeftConfig& config, const std::string& module, bool is_linear = true,
+                  bool is_head = false);
+
+/// What an adapter tensor's file name says.
+enum class AdapterPart {
+  kLoraA,
+  kLoraB,
+  kEmbeddingA,
+  kEmbeddingB,
+  kMagnitude,
+  kBias,
+  kSavedModule
+};
+struct AdapterTensorName {
+  std::string module;  ///< name in the base model, without ".weight"
+  AdapterPart part;
+};
+/// "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight" -> {"model.layers.0.mlp.up_proj",
+/// kLoraA}. nullopt if it does not begin with "base_model.model.".
+std::optional<AdapterTensorName> parse_adapter_name(const std::string& tensor);
+/// The reverse; kSavedModule and kBias add ".weight" / ".bias".
+std::string adapter_tensor_name(const std::string& module, AdapterPart part);
+
+}  // namespace danlu::weights

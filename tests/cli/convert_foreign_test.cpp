@@ -1,0 +1,81 @@
+// `danlu inspect` and `danlu convert` on Megatron checkpoints that something has happened to.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "cli/random_model_dir.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+/// The bytes of a tensor of a safetensors file.
+std::string tensor_bytes(const fs::path& file, const std::string& name) {
+  const std::string content = content_of(file);
+  uint64_t header = 0;
+  std::memcpy(&header, content.data(), 8);
+  const size_t entry = content.find('"' + name + '"');
+  size_t at = content.find("data_offsets", entry);
+  at = content.find('[', at) + 1;
+  const size_t begin = std::stoull(content.substr(at));
+  const size_t end = std::stoull(content.substr(content.find(',', at) + 1));
+  return content.substr(8 + header + begin, end - begin);
+}
+
+class ForeignConvert : public ::testing::Test {
+ protected:
+  ForeignConvert() {
+    std::string pattern = (fs::temp_directory_path() / "danlu-foreign-XXXXXX").string();
+    directory_ = ::mkdtemp(pattern.data());
+    write_random_model(directory_ / "hf", {});
+    EXPECT_EQ(run({"convert", "hf", "core", "--to", "mcore", "--tp", "2"}).exit_code, 0);
+  }
+  ~ForeignConvert() override { fs::remove_all(directory_); }
+  ProgramResult run(const std::vector<std::string>& arguments) const {
+    return run_danlu(arguments, {.directory = directory_});
+  }
+  fs::path rank_file(const char* rank) const {
+    for (const auto& entry : fs::recursive_directory_iterator(directory_ / "core")) {
+      if (entry.path().filename() == "model_optim_rng.pt" &&
+          entry.path().parent_path().filename() == rank)
+        return entry.path();
+    }
+    ADD_FAILURE() << "no " << rank;
+    return {};
+  }
+
+  fs::path directory_;
+};
+
+TEST_F(ForeignConvert, InspectSaysWhetherRanksHoldTheSameCopies) {
+  EXPECT_THAT(run({"inspect", "core"}).out, HasSubstr("  copies      all ranks agree\n"));
+  // A bit of a norm flips on one rank, as a bad disk would do it.
+  const std::string norm =
+      tensor_bytes(directory_ / "hf/model.safetensors", "model.layers.1.input_layernorm.weight");
+  std::string content = content_of(rank_file("mp_rank_01"));
+  const size_t at = content.find(norm);
+  ASSERT_NE(at, std::string::npos);
+  content[at] ^= 1;
+  write_content(rank_file("mp_rank_01"), content);
+  const ProgramResult result = run({"inspect", "core"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("ranks do not agree"));
+  EXPECT_THAT(result.out, HasSubstr("mp_rank_01/model_optim_rng.pt: "
+                                    "model.decoder.layers.1.input_layernorm.weight differs"));
+  EXPECT_THAT(result.out, Not(HasSubstr("all ranks agree")));
+}
+
+TEST_F(ForeignConvert, AFolderWithANumberBeyondReasonIsNoInternalError) {
+  fs::copy(rank_file("mp_rank_00").parent_path(),
+           rank_file("mp_rank_00").parent_path().parent_path() / "mp_rank_99999999999999999999");
+  const ProgramResult result = run({"convert", "core", "back", "--to", "hf"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(run({"diff", "hf", "back"}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace danlu::test
