@@ -67,6 +67,30 @@ TEST_F(ForeignConvert, InspectSaysWhetherRanksHoldTheSameCopies) {
   EXPECT_THAT(result.out, HasSubstr("mp_rank_01/model_optim_rng.pt: "
                                     "model.decoder.layers.1.input_layernorm.weight differs"));
   EXPECT_THAT(result.out, Not(HasSubstr("all ranks agree")));
+  // The checksum is met first; a save that went wrong has right ones.
+  expect_error(run({"convert", "core", "x", "--to", "hf", "--no-check"}), 4,
+               {"input_layernorm.weight differs", "--load-checkpoint-loosely"});
+  const ProgramResult loose =
+      run({"convert", "core", "x", "--to", "hf", "--no-check", "--load-checkpoint-loosely"});
+  EXPECT_EQ(loose.exit_code, 0);
+  EXPECT_THAT(loose.err, HasSubstr("the first rank's copy is taken"));
+}
+
+TEST_F(ForeignConvert, DoubtsAboutTheConfigAreSaid) {
+  replace_in_file(directory_ / "core/config.json", "1000000.0", "500000.0");
+  EXPECT_THAT(run({"convert", "core", "x", "--to", "hf"}).err,
+              HasSubstr("args.rotary_base is 1000000, config.json's rope_theta is 500000"));
+  replace_in_file(directory_ / "core/config.json", "\"vocab_size\": 300", "\"vocab_size\": 200");
+  EXPECT_THAT(run({"convert", "core", "y", "--to", "hf"}).err,
+              HasSubstr("the embedding has 300 rows, 100 more than padding"));
+}
+
+TEST_F(ForeignConvert, DistributedCheckpointsAreNamed) {
+  fs::create_directories(directory_ / "dist/iter_0000001");
+  write_content(directory_ / "dist/latest_checkpointed_iteration.txt", "1");
+  write_content(directory_ / "dist/iter_0000001/metadata.json", "{}");
+  expect_error(run({"convert", "dist", "x", "--to", "hf"}), 4,
+               {"torch_dist", "--ckpt-format torch"});
 }
 
 TEST_F(ForeignConvert, AFolderWithANumberBeyondReasonIsNoInternalError) {

@@ -23,6 +23,7 @@
 #include "weights/gguf/gguf_reader.h"
 #include "weights/hf/safetensors_target.h"
 #include "weights/layout_source.h"
+#include "weights/megatron/arguments.h"
 #include "weights/megatron/target.h"
 #include "weights/native/native.h"
 #include "weights/tensor_bands.h"
@@ -46,6 +47,8 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   ConvertPlan plan;
   plan.source = weights::open_checkpoint_source(request.source, request.source_options);
   check_described(options, request, plan.source);
+  if (plan.source.differing_copies)
+    refuse_differing_copies(plan.source.differing_copies(), request.loose);
   plan.config = plan.source.config;
   plan.model = plan.source.model;
   if (!plan.model) {
@@ -80,8 +83,8 @@ Split split_for(const ConvertRequest& request, const ConvertPlan& plan) {
     split.vocab_divisor = 1;
     const auto* recorded = megatron ? megatron->args.find("make_vocab_size_divisible_by") : nullptr;
     if (recorded && !recorded->is_none())
-      split.vocab_divisor =
-          std::max<int64_t>(1, recorded->as_int("args.make_vocab_size_divisible_by"));
+      split.vocab_divisor = std::max<int64_t>(
+          1, weights::megatron::whole_number(*recorded, "args.make_vocab_size_divisible_by"));
   }
   if (request.virtual_stages > 0) {
     const auto slots = plan.config.num_layers + static_cast<int64_t>(split.noop_layers.size());
@@ -116,9 +119,9 @@ weights::megatron::OptimizerShape optimizer_shape(const ConvertRequest& request,
   shape.grad_dtype = sums_in_param_dtype ? shape.param_dtype : DType::kF32;
   const auto size_of = [&](const char* key) {
     const auto* size = recorded(key);
-    return size && !size->is_none()
-               ? std::max<int64_t>(1, size->as_int(fmt::format("args.{}", key)))
-               : 1;
+    return size && !size->is_none() ? std::max<int64_t>(1, weights::megatron::whole_number(
+                                                               *size, fmt::format("args.{}", key)))
+                                    : 1;
   };
   shape.data_parallel = request.data_parallel.value_or(size_of("data_parallel_size"));
   shape.context_parallel = size_of("context_parallel_size");

@@ -70,6 +70,7 @@ void merge_named_adapters(const Options& options, const ConvertRequest& request,
         weights::megatron::open_adapters(request.adapters, plan.config,
                                          {.lora_rank = request.source_options.lora_rank,
                                           .lora_alpha = request.source_options.lora_alpha});
+    refuse_differing_copies(opened.differing_copies(), request.loose);
     tensors = opened.adapters;
     peft = *opened.peft;
   } else {
@@ -87,6 +88,16 @@ void merge_named_adapters(const Options& options, const ConvertRequest& request,
     plan.source.files.push_back(request.adapters / "adapter_config.json");
   log::info("merging the adapters of {}: rank {}, alpha {:g}", request.adapters.string(), peft.rank,
             peft.alpha);
+}
+
+void refuse_differing_copies(const std::vector<std::string>& lines, bool loose) {
+  if (lines.empty()) return;
+  const std::string text = fmt::format("{}", fmt::join(lines, "; "));
+  if (loose) return log::warning("{}: the first rank's copy is taken", text);
+  throw ModelError(text,
+                   {"files of two saves may be mixed; --load-checkpoint-loosely takes the "
+                    "first rank's copy",
+                    "可能混有两次保存的文件；--load-checkpoint-loosely 将采用第一个 rank 的副本"});
 }
 
 void merge_own_adapters(const Options& options, ConvertPlan& plan) {

@@ -1,6 +1,7 @@
 // cli/commands/convert_plan.h: what `danlu convert` is about to write, between its parts.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "arch/model_config.h"
@@ -18,6 +19,10 @@ struct ConvertPlan {
   std::vector<weights::TensorInfo> globals;  ///< in model order, in the dtypes to store
   bool config_changed = false;
 };
+
+/// Ranks that hold different copies of one tensor are of different saves, or a run went wrong.
+/// Errors: ModelError showing `lines`, or a warning if `loose`.
+void refuse_differing_copies(const std::vector<std::string>& lines, bool loose);
 
 /// Merges the adapters that lie in the source checkpoint itself.
 /// Errors: ModelError as weights::merge_adapters; UsageError if flags describe others.

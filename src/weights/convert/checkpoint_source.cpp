@@ -126,6 +126,7 @@ CheckpointSource open_megatron(const fs::path& path, const SourceOptions& option
       "{}, {}, {}", describe(header.form.dialect), describe(header.split),
       header.place.iteration ? fmt::format("iteration {}", *header.place.iteration) : "release");
   source.iteration = header.place.iteration;
+  source.differing_copies = [opened] { return opened.differing_copies(); };
   source.config = std::move(opened.config);
   source.companions = opened.companions;
   source.model = opened.model;

@@ -2,6 +2,7 @@
 // tensors.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,9 @@ struct CheckpointSource {
   std::optional<PeftConfig> peft = {};
   std::optional<megatron::Header> megatron = {};  ///< of Format::kMegatron
   std::optional<int64_t> iteration = {};
+  /// Copies of one tensor on several ranks that differ, one line each; unset where formats have
+  /// none.
+  std::function<std::vector<std::string>()> differing_copies = {};
   /// Files that belong to the source, for telling whether it changed.
   std::vector<std::filesystem::path> files = {};
 };

@@ -307,4 +307,29 @@ std::vector<std::string> disagreements(const PyValue& args, const arch::ModelCon
   return lines;
 }
 
+std::vector<std::string> doubts(const PyValue& args, const arch::ModelConfig& c,
+                                int64_t padded_rows) {
+  std::vector<std::string> lines;
+  const auto compare = [&](const char* key, double expected, const char* config_key) {
+    const PyValue* got = args.find(key);
+    const bool is_number = got && (got->is(PyKind::kInt) || got->is(PyKind::kFloat));
+    if (!is_number || got->as_float(key) == expected) return;
+    lines.push_back(fmt::format("args.{} is {}, config.json's {} is {:g}", key, got->repr(),
+                                config_key, expected));
+  };
+  if (c.rope.enabled) compare("rotary_base", c.rope.theta, "rope_theta");
+  compare("norm_epsilon", c.norm_eps, "rms_norm_eps");
+  const PyValue* divisor = args.find("make_vocab_size_divisible_by");
+  if (padded_rows == 0 || !divisor || divisor->is_none()) return lines;
+  const Split split = split_of_arguments(args, "the checkpoint");
+  const int64_t unexplained = padded_rows - padded_vocab(c.vocab_size, split);
+  if (unexplained > 0) {
+    lines.push_back(fmt::format(
+        "the embedding has {} rows, {} more than padding config.json's vocab_size of {} "
+        "gives: rows from {} on are dropped",
+        padded_rows, unexplained, c.vocab_size, c.vocab_size));
+  }
+  return lines;
+}
+
 }  // namespace danlu::weights::megatron

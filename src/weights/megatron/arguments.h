@@ -42,4 +42,10 @@ Split split_of_arguments(const PyValue& args, const std::string& where);
 /// values; empty if they agree. Keys that `args` lacks are not compared.
 std::vector<std::string> disagreements(const PyValue& args, const arch::ModelConfig& config);
 
+/// What may well be a mistake, one line each: a rotary base or norm epsilon other than
+/// config.json's (converters leave defaults there), and rows of the vocabulary that no padding rule
+/// explains. `padded_rows`: of the embedding over all ranks; 0: not known.
+std::vector<std::string> doubts(const PyValue& args, const arch::ModelConfig& config,
+                                int64_t padded_rows);
+
 }  // namespace danlu::weights::megatron

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "weights/layout_source.h"
 #include "weights/megatron/arguments.h"
 #include "weights/megatron/group_check.h"
@@ -32,6 +33,10 @@ std::filesystem::path find_companions(const Place& place, const OpenOptions& opt
 
 void check_arguments(const Header& header, const arch::ModelConfig& config,
                      const std::filesystem::path& companions) {
+  // A reader keeps the embedding's rows per rank as the divisor (Header::split).
+  const int64_t rows = header.split.vocab_divisor * header.split.tp;
+  for (const std::string& line : doubts(header.args, config, header.only_adapters ? 0 : rows))
+    log::warning("{}: {}", header.place.directory.string(), line);
   const std::vector<std::string> lines = disagreements(header.args, config);
   if (lines.empty()) return;
   throw ModelError(

@@ -92,6 +92,14 @@ std::string folder_of(const std::string& which, const std::string& origin) {
 Place open_iteration(const fs::path& root, const fs::path& directory) {
   Place place{root, directory, iteration_of(directory.filename()), rank_folders(directory)};
   if (place.ranks.empty()) {
+    for (const char* name : {"metadata.json", ".metadata"}) {
+      if (!fs::exists(directory / name)) continue;
+      throw ModelError(
+          fmt::format("{}: a distributed checkpoint (torch_dist, zarr), which is not read",
+                      directory.string()),
+          {"save it once with --ckpt-format torch (Megatron-LM) and convert that",
+           "请先用 Megatron-LM 的 --ckpt-format torch 重新保存，再转换"});
+    }
     throw ModelError(fmt::format("{}: no mp_rank_… folders in it", directory.string()),
                      {"was the copy of the checkpoint complete?", "检查点是否复制完整？"});
   }

@@ -12,8 +12,8 @@
 namespace danlu::weights::megatron {
 
 struct TargetOptions {
-  Split split;
-  Form form;
+  Split split = {};
+  Form form = {};
   std::optional<int64_t> iteration = 1;  ///< empty: release
   /// args of the Megatron checkpoint this one is made from; None: they are made anew.
   torch_file::PyValue args = {};
