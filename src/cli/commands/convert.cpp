@@ -100,32 +100,17 @@ Split split_for(const ConvertRequest& request, const ConvertPlan& plan) {
   return split;
 }
 
+/// As the source has it, but for what the flags say.
 weights::megatron::OptimizerShape optimizer_shape(const ConvertRequest& request,
                                                   const ConvertPlan& plan) {
-  weights::megatron::OptimizerShape shape;
-  const auto& megatron = plan.source.megatron;
-  const auto recorded = [&](const char* key) {
-    return megatron ? megatron->args.find(key) : nullptr;
-  };
-  const auto is_true = [&](const char* key) {
-    const auto* value = recorded(key);
-    return value && *value == weights::torch_file::PyValue::boolean(true);
-  };
-  shape.distributed = request.distributed_optimizer.value_or(is_true("use_distributed_optimizer"));
-  shape.param_dtype = plan.globals.front().dtype;
-  shape.fp32 = shape.param_dtype == DType::kF32 && !shape.distributed;
-  const bool sums_in_param_dtype = recorded("accumulate_allreduce_grads_in_fp32") &&
-                                   !is_true("accumulate_allreduce_grads_in_fp32");
-  shape.grad_dtype = sums_in_param_dtype ? shape.param_dtype : DType::kF32;
-  const auto size_of = [&](const char* key) {
-    const auto* size = recorded(key);
-    return size && !size->is_none() ? std::max<int64_t>(1, weights::megatron::whole_number(
-                                                               *size, fmt::format("args.{}", key)))
-                                    : 1;
-  };
-  shape.data_parallel = request.data_parallel.value_or(size_of("data_parallel_size"));
-  shape.context_parallel = size_of("context_parallel_size");
-  shape.overlap_grad_reduce = request.overlap_grad_reduce.value_or(is_true("overlap_grad_reduce"));
+  const auto args =
+      plan.source.megatron ? plan.source.megatron->args : weights::torch_file::PyValue::none();
+  const DType dtype = plan.globals.front().dtype;
+  weights::megatron::OptimizerShape shape = weights::megatron::recorded_shape(args, dtype);
+  shape.distributed = request.distributed_optimizer.value_or(shape.distributed);
+  shape.fp32 = dtype == DType::kF32 && !shape.distributed;
+  shape.data_parallel = request.data_parallel.value_or(shape.data_parallel);
+  shape.overlap_grad_reduce = request.overlap_grad_reduce.value_or(shape.overlap_grad_reduce);
   return shape;
 }
 

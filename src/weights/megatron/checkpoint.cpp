@@ -188,40 +188,20 @@ OptimizerSettings read_settings(const Header& header, const Layout& layout,
   return settings;
 }
 
-bool flag_of(const PyValue& args, const char* key) {
-  const PyValue* value = args.find(key);
-  return value && value->is(torch_file::PyKind::kBool) && *value == PyValue::boolean(true);
-}
-
 /// Which of the layouts of an optimizer the files hold.
 OptimizerShape shape_of(const Header& header, const TensorSource& first_model_file) {
-  OptimizerShape shape;
-  const auto& place = header.place;
-  shape.distributed =
-      std::filesystem::exists(place.directory / place.ranks.front() / kOptimizerFile);
+  DType param_dtype = DType::kF32;
   for (const TensorInfo& info : first_model_file.tensors()) {
     if (is_weight_name(info.name) && is_floating(info.dtype)) {
-      shape.param_dtype = info.dtype;
+      param_dtype = info.dtype;
       break;
     }
   }
-  shape.fp32 = shape.param_dtype == DType::kF32 && !shape.distributed;
-  // bf16 training sums gradients in F32 unless told otherwise, and the flag is recorded.
-  const bool sums_in_f32 = flag_of(header.args, "accumulate_allreduce_grads_in_fp32") ||
-                           !header.args.find("accumulate_allreduce_grads_in_fp32");
-  shape.grad_dtype = sums_in_f32 ? DType::kF32 : shape.param_dtype;
-  shape.overlap_grad_reduce = flag_of(header.args, "overlap_grad_reduce");
-  const auto size_of = [&](const char* key) {
-    constexpr int64_t kMost = int64_t{1} << 20;
-    const PyValue* size = header.args.find(key);
-    if (!size || size->is_none()) return int64_t{1};
-    const int64_t number = whole_number(*size, fmt::format("args.{}", key));
-    if (number < 1 || number > kMost)
-      throw ModelError(fmt::format("args.{} must be from 1 to {}, got {}", key, kMost, number));
-    return number;
-  };
-  shape.data_parallel = size_of("data_parallel_size");
-  shape.context_parallel = size_of("context_parallel_size");
+  OptimizerShape shape = recorded_shape(header.args, param_dtype);
+  const auto& place = header.place;
+  shape.distributed =
+      std::filesystem::exists(place.directory / place.ranks.front() / kOptimizerFile);
+  shape.fp32 = param_dtype == DType::kF32 && !shape.distributed;
   return shape;
 }
 

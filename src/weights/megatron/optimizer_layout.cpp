@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "weights/convert/optimizer_state.h"
+#include "weights/megatron/arguments.h"
 #include "weights/torch/py_value.h"
 
 namespace danlu::weights::megatron {
@@ -244,6 +245,33 @@ class Builder {
 };
 
 }  // namespace
+
+OptimizerShape recorded_shape(const torch_file::PyValue& args, DType param_dtype) {
+  const auto is_true = [&](const char* key) {
+    const torch_file::PyValue* value = args.find(key);
+    return value && *value == torch_file::PyValue::boolean(true);
+  };
+  const auto size_of = [&](const char* key) {
+    constexpr int64_t kMost = int64_t{1} << 20;
+    const torch_file::PyValue* size = args.find(key);
+    if (!size || size->is_none()) return int64_t{1};
+    const int64_t number = whole_number(*size, fmt::format("args.{}", key));
+    if (number < 1 || number > kMost)
+      throw ModelError(fmt::format("args.{} must be from 1 to {}, got {}", key, kMost, number));
+    return number;
+  };
+  OptimizerShape shape;
+  shape.distributed = is_true("use_distributed_optimizer");
+  shape.param_dtype = param_dtype;
+  shape.fp32 = param_dtype == DType::kF32 && !shape.distributed;
+  // bf16 training sums gradients in F32 unless told otherwise, and the flag is recorded.
+  constexpr const char* kSumsInF32 = "accumulate_allreduce_grads_in_fp32";
+  shape.grad_dtype = is_true(kSumsInF32) || !args.find(kSumsInF32) ? DType::kF32 : param_dtype;
+  shape.overlap_grad_reduce = is_true("overlap_grad_reduce");
+  shape.data_parallel = size_of("data_parallel_size");
+  shape.context_parallel = size_of("context_parallel_size");
+  return shape;
+}
 
 OptimizerLayout optimizer_layout(const ModelLayout& model, const OptimizerShape& shape) {
   return Builder(model, shape).build();

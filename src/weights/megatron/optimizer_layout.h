@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weights/megatron/model_layout.h"
+#include "weights/torch/py_value.h"
 
 namespace danlu::weights::megatron {
 
@@ -21,6 +22,10 @@ struct OptimizerShape {
   int64_t data_parallel = 1, context_parallel = 1;
   bool overlap_grad_reduce = false;  ///< cuts flat buffers into buckets
 };
+
+/// What args record of the shape: distributed, gradient type, overlap, data and context parallel
+/// sizes; defaults where they are silent. Errors: ModelError for sizes beyond reason.
+OptimizerShape recorded_shape(const torch_file::PyValue& args, DType param_dtype);
 
 /// Parameters that share their settings, as torch numbers them.
 struct ParameterGroup {
