@@ -19,9 +19,10 @@ constexpr uint64_t kPaddingField = 0x4246;
 constexpr uint64_t kCrcInLocalHeader = 14;
 constexpr uint64_t kMaxIn16 = 0xffff;
 
+/// Zeros where `num_bytes` is more than the number fills.
 std::string little_endian(uint64_t value, int num_bytes) {
   std::string bytes;
-  for (int i = 0; i < num_bytes; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xff);
+  for (int i = 0; i < num_bytes; ++i, value >>= 8) bytes += static_cast<char>(value & 0xff);
   return bytes;
 }
 
