@@ -97,19 +97,14 @@ class LayoutSource final : public SourceBase<std::vector<Home>> {
     check_range(info, begin, end, out.size());
     const int64_t cols = matrix_of(info.shape).cols;
     const size_t item = dtype_size_bytes(info.dtype);
-    // A head of a row, whole rows, a tail of a row.
-    for (int64_t at = begin; at < end;) {
-      const int64_t row = at / cols, col = at % cols;
-      const bool whole = col == 0 && end - at >= cols;
-      const Rect rect = whole ? Rect{row, (end - at) / cols, 0, cols}
-                              : Rect{row, 1, col, std::min(end - at, cols - col)};
-      read_rect(name, rect, out.data() + static_cast<size_t>(at - begin) * item, rect.cols);
-      at += rect.rows * rect.cols;
-    }
+    for_each_rect(cols, begin, end, [&](const Rect& rect, int64_t before) {
+      read_rect(name, rect, out.data() + static_cast<size_t>(before) * item, rect.cols);
+    });
   }
   void read_rect(const std::string& name, const Rect& rect, std::byte* out,
                  int64_t out_stride) const override {
     const size_t index = index_of(name);
+    check_rect(infos_[index], rect);
     const size_t item = dtype_size_bytes(infos_[index].dtype);
     for (const Home& home : locations_[index]) {
       const Rect part = overlap(rect, home.piece->of);

@@ -36,4 +36,14 @@ void check_range(const TensorInfo& info, int64_t begin, int64_t end, size_t out_
   }
 }
 
+void check_rect(const TensorInfo& info, const Rect& rect) {
+  const Rect matrix = matrix_of(info.shape);
+  const bool inside = rect.row >= 0 && rect.col >= 0 && rect.rows >= 0 && rect.cols >= 0 &&
+                      rect.row + rect.rows <= matrix.rows && rect.col + rect.cols <= matrix.cols;
+  if (inside) return;
+  throw InternalError(fmt::format("[weights] {}: rows {}+{}, columns {}+{} are outside {} x {}",
+                                  info.name, rect.row, rect.rows, rect.col, rect.cols, matrix.rows,
+                                  matrix.cols));
+}
+
 }  // namespace danlu::weights

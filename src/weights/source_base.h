@@ -46,6 +46,23 @@ class SourceBase : public TensorSource {
 /// Errors: InternalError unless 0 <= begin <= end <= elements and out_bytes is exactly their size.
 void check_range(const TensorInfo& info, int64_t begin, int64_t end, size_t out_bytes);
 
+/// Errors: InternalError if the rectangle reaches outside the tensor's matrix.
+void check_rect(const TensorInfo& info, const Rect& rect);
+
+/// Elements [begin, end) of a row-major matrix of `cols` columns as rectangles, in order: the tail
+/// of a row, whole rows, the head of a row. visit(rect, elements before it).
+template <typename Visit>
+void for_each_rect(int64_t cols, int64_t begin, int64_t end, const Visit& visit) {
+  for (int64_t at = begin; at < end;) {
+    const int64_t row = at / cols, col = at % cols;
+    const bool whole = col == 0 && end - at >= cols;
+    const Rect rect = whole ? Rect{row, (end - at) / cols, 0, cols}
+                            : Rect{row, 1, col, std::min(end - at, cols - col)};
+    visit(rect, at - begin);
+    at += rect.rows * rect.cols;
+  }
+}
+
 template <typename Location>
 size_t SourceBase<Location>::index_of(const std::string& name,
                                       const std::filesystem::path& file) const {

@@ -1,13 +1,11 @@
 #include "weights/tensor_source.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <set>
 
-#include "base/error.h"
+#include "weights/source_base.h"
 
 namespace danlu::weights {
 
@@ -50,12 +48,9 @@ std::vector<std::filesystem::path> TensorSource::files() const {
 void TensorSource::read_rect(const std::string& name, const Rect& rect, std::byte* out,
                              int64_t out_stride) const {
   const TensorInfo* info = find(name);
-  const Rect matrix = info ? matrix_of(info->shape) : Rect{};
-  if (!info || rect.row < 0 || rect.col < 0 || rect.rows < 0 || rect.cols < 0 ||
-      rect.row + rect.rows > matrix.rows || rect.col + rect.cols > matrix.cols) {
-    throw InternalError(fmt::format("[weights] {}: rows {}+{}, columns {}+{} are outside it", name,
-                                    rect.row, rect.rows, rect.col, rect.cols));
-  }
+  if (!info) no_such_tensor(name, "", tensors());
+  check_rect(*info, rect);
+  const Rect matrix = matrix_of(info->shape);
   if (rect.rows == 0 || rect.cols == 0) return;
   const size_t item = dtype_size_bytes(info->dtype);
   if (rect.cols == matrix.cols && out_stride == matrix.cols) {

@@ -291,7 +291,8 @@ TEST(MegatronArguments, UpdatedOnesNeverContradictTheModel) {
       const bool is_free = key == "seq_length" || key == "max_position_embeddings" ||
                            key == "moe_aux_loss_coeff" || key == "first_k_dense_replace" ||
                            key == "moe_layer_freq";
-      if (!is_free) EXPECT_EQ(updated.get(key).repr(), entry.value.repr()) << seed << " " << key;
+      if (is_free) continue;
+      EXPECT_EQ(updated.get(key).repr(), entry.value.repr()) << seed << " " << key;
     }
   }
 }

@@ -94,6 +94,23 @@ TEST(MegatronCheckpoint, NamesEveryFileItIsReadFrom) {
   EXPECT_EQ(open_checkpoint(directory / "a").model->files().size(), 4u);
 }
 
+TEST(MegatronCheckpoint, ARectangleOutsideATensorIsNotRead) {
+  RandomModels random(3);
+  const Json json = test::tiny_config("llama");
+  const arch::ModelConfig config = random.parse(json);
+  const auto model = random.source(global_tensors(config, config.dtype));
+  const test::TemporaryDirectory directory;
+  write_megatron(directory / "a", json, config, model, {.split = {.tp = 2}});
+  const auto opened = open_checkpoint(directory / "a").model;
+  const std::string name = "model.layers.0.mlp.down_proj.weight";
+  const Rect all = matrix_of(opened->find(name)->shape);
+  std::vector<std::byte> out(opened->find(name)->size_bytes());
+  EXPECT_NO_THROW(opened->read_rect(name, all, out.data(), all.cols));
+  EXPECT_THROW(opened->read_rect(name, {all.rows, 1, 0, 1}, out.data(), 1), InternalError);
+  EXPECT_THROW(opened->read_rect(name, {0, 1, all.cols - 1, 2}, out.data(), 2), InternalError);
+  EXPECT_THROW(opened->read_rect(name, {-1, 1, 0, 1}, out.data(), 1), InternalError);
+}
+
 TEST(MegatronCheckpoint, OptimizerStatesAreSplitAgainWithTheWeights) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     RandomModels random(2000 + seed);

@@ -36,7 +36,6 @@ using weights::CheckpointSource;
 using weights::Conversion;
 using weights::OptimizerState;
 using weights::TensorInfo;
-using weights::megatron::Form;
 using weights::megatron::Split;
 
 constexpr uint64_t kCheckByDefaultBelow = 2'000'000'000;

@@ -63,6 +63,7 @@ class JoinedSource final : public TensorSource {
     if (state_) {
       const auto its = state_->files();
       all.insert(all.end(), its.begin(), its.end());
+      std::sort(all.begin(), all.end());
     }
     return all;
   }

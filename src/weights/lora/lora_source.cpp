@@ -98,19 +98,12 @@ class MergedSource final : public SourceBase<Origin> {
     return static_cast<size_t>(info - infos_.data());
   }
 
-  /// A tail of a row, whole rows, a head of a row.
   static void read_rows(const TensorInfo& info, const LowRankUpdate& update, int64_t begin,
                         int64_t end, std::byte* out) {
-    const int64_t cols = matrix_of(info.shape).cols;
     const size_t item = dtype_size_bytes(info.dtype);
-    for (int64_t at = begin; at < end;) {
-      const int64_t row = at / cols, col = at % cols;
-      const bool whole = col == 0 && end - at >= cols;
-      const Rect rect = whole ? Rect{row, (end - at) / cols, 0, cols}
-                              : Rect{row, 1, col, std::min(end - at, cols - col)};
-      update.read_rect(rect, out + static_cast<size_t>(at - begin) * item, rect.cols);
-      at += rect.rows * rect.cols;
-    }
+    for_each_rect(matrix_of(info.shape).cols, begin, end, [&](const Rect& rect, int64_t before) {
+      update.read_rect(rect, out + static_cast<size_t>(before) * item, rect.cols);
+    });
   }
 
   static void read_cast(const TensorInfo& info, const Origin& origin, int64_t begin, int64_t end,
@@ -125,13 +118,6 @@ class MergedSource final : public SourceBase<Origin> {
                     out + static_cast<size_t>(at - begin) * dtype_size_bytes(info.dtype),
                     info.dtype, count);
     }
-  }
-
-  static void check_rect(const TensorInfo& info, const Rect& rect) {
-    const Rect matrix = matrix_of(info.shape);
-    const bool inside = rect.row >= 0 && rect.col >= 0 && rect.rows >= 0 && rect.cols >= 0 &&
-                        rect.row + rect.rows <= matrix.rows && rect.col + rect.cols <= matrix.cols;
-    if (!inside) throw InternalError("[weights] " + info.name + ": a rectangle outside it");
   }
 
   std::shared_ptr<const TensorSource> base_, adapter_;

@@ -40,7 +40,7 @@ struct ModelLayout {
   std::vector<Rank> ranks;
 };
 
-/// The untied parameters of a model as global tensors, in model order. `dtype_of`: by HF name.
+/// The untied parameters of a model as global tensors of one dtype, in model order, under HF names.
 std::vector<TensorInfo> global_tensors(const arch::ModelConfig& config, DType dtype);
 
 /// `globals`: as global_tensors names them; their dtypes are what is stored.
