@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/cpu_class.h"
 #include "base/error.h"
 #include "cli/command.h"
 
@@ -35,6 +36,7 @@ void make_idle_threads_sleep() {
 }
 
 EngineRun open_engine() {
+  constrain_libraries();
   make_idle_threads_sleep();
   const std::filesystem::path path = engine_path();
   // Global: libtorch's own libraries look symbols up in one another.

@@ -24,6 +24,7 @@
 #endif
 
 #include "base/clock.h"
+#include "base/cpu_class.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "device/select.h"
@@ -109,10 +110,9 @@ float chain_fp32_128(float seed) {
 
 Counted choose(bool bf16) {
   constexpr double kSteps = static_cast<double>(kChains) * kRounds * 2;
-  if (bf16 && __builtin_cpu_supports("avx512bf16")) return {chain_bf16_512, kSteps * 32};
-  if (__builtin_cpu_supports("avx512f")) return {chain_fp32_512, kSteps * 16};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return {chain_fp32_256, kSteps * 8};
+  if (bf16) return {chain_bf16_512, kSteps * 32};
+  if (cpu_class() >= CpuClass::kAvx512) return {chain_fp32_512, kSteps * 16};
+  if (cpu_class() >= CpuClass::kAvx2) return {chain_fp32_256, kSteps * 8};
   return {chain_fp32_128, kSteps * 4};
 }
 

@@ -19,6 +19,7 @@
 #include "train/report/banner.h"
 #include "train/run_dir/held_out.h"
 #include "train/run_dir/identity.h"
+#include "train/precision.h"
 #include "train/run_dir/resume.h"
 #include "train/run_dir/run_dir.h"
 #include "train/throughput.h"
@@ -26,12 +27,6 @@
 
 namespace danlu::train {
 namespace run_detail {
-
-at::ScalarType scalar_type(Precision precision) {
-  return precision == Precision::kF32    ? at::kFloat
-         : precision == Precision::kBF16 ? at::kBFloat16
-                                         : at::kHalf;
-}
 
 /// What can be wrong with the model is found here, before data are tokenised: its config and
 /// headers.
@@ -64,7 +59,7 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
                                              const arch::ModelConfig& architecture,
                                              const at::Device& device,
                                              const std::optional<checkpoint::Loaded>& checkpoint) {
-  const at::ScalarType dtype = scalar_type(config.precision);
+  const at::ScalarType dtype = scalar_type_of(config.precision);
   const bool lora = config.tuner == Tuner::kLora;
   std::unique_ptr<models::CausalLM> model;
   if (config.model.from_scratch && !checkpoint) {
