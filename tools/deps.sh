@@ -2,13 +2,17 @@
 # Installs what Danlu needs on Debian 12: packages by apt, and DuckDB (which Debian lacks) by npm.
 #   tools/deps.sh           build, run and test
 #   tools/deps.sh --tools   also clang-format, clang-tidy and clang for `make format|tidy|fuzz`
+#   tools/deps.sh --slow    also what `make test-slow` changes the machine with
 # Says what it installs; prints one line and changes nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 duckdb_dir=.deps/duckdb
 lists=(tools/deps/apt.txt)
-[ "${1:-}" = --tools ] && lists+=(tools/deps/apt-tools.txt)
+case ${1:-} in
+  --tools) lists+=(tools/deps/apt-tools.txt) ;;
+  --slow) lists+=(tools/deps/apt-slow.txt) ;;
+esac
 
 fail() {
   printf 'deps: %s\n' "$1" >&2

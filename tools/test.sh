@@ -4,17 +4,19 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build}")
-results=$build/test-results
-rm -rf "$results" && mkdir -p "$results"
+# A folder of this run alone, since CTest writes where it runs and the build may be in use.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+printf 'subdirs("%s")\n' "$build" >"$work/CTestTestfile.cmake"
 
 # What the program sets for itself: idle threads of libgomp and OpenBLAS sleep instead of spinning.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000} OPENBLAS_THREAD_TIMEOUT=${OPENBLAS_THREAD_TIMEOUT:-4}
 
-GTEST_OUTPUT="xml:$results/" ctest --test-dir "$build" --output-on-failure -j2 "${@:2}"
+GTEST_OUTPUT="xml:$work/results/" ctest --test-dir "$work" --output-on-failure -j2 "${@:2}"
 code=$?
 
 # GoogleTest's reports: one <testcase …> line each; a skipped one names its reason on the next line.
-find "$results" -name '*.xml' -print0 | sort -z | xargs -0 -r awk '
+find "$work/results" -name '*.xml' -print0 | sort -z | xargs -0 -r awk '
   function attribute(name,  at, rest) {
     at = index($0, " " name "=\"")
     if (!at) return ""

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -80,7 +81,7 @@ class JinjaEncoder final : public ChatEncoder {
       bindings.set("tools", tools);
       bindings.set("add_generation_prompt", Value::boolean(add_generation_prompt));
       try {
-        return encoder.template_.render(bindings);
+        return encoder.template_.render(bindings, {}, now);
       } catch (const jinja::TemplateError& error) {
         throw DataError(
             fmt::format("the chat template cannot write this conversation: {}", error.what()));
@@ -113,6 +114,8 @@ class JinjaEncoder final : public ChatEncoder {
     const JinjaEncoder& encoder;
     ValueList messages;
     Value tools;
+    /// One for all renderings: at midnight they would differ by more than their messages.
+    const std::time_t now = std::time(nullptr);
   };
 
   std::vector<ByteSpan> answer_spans(const Session& session, const Conversation& conversation,

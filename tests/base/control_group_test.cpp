@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "support/temporary_directory.h"
 
 namespace danlu {
 namespace {
 
 class ControlGroup : public testing::Test {
  protected:
-  ControlGroup() { std::filesystem::remove_all(root_); }
-  ~ControlGroup() override { std::filesystem::remove_all(root_); }
   void put(const std::string& file, const std::string& text) {
     std::filesystem::create_directories((root_ / file).parent_path());
     write_file_atomic(root_ / file, text);
@@ -18,8 +17,7 @@ class ControlGroup : public testing::Test {
   SystemFiles files() const { return {root_ / "cgroup", root_ / "membership", root_ / "meminfo"}; }
   size_t quota() const { return cpu_quota(files()); }
 
-  const std::filesystem::path root_ =
-      std::filesystem::path(testing::TempDir()) / "danlu_control_group";
+  const test::TemporaryDirectory root_;
 };
 
 TEST_F(ControlGroup, IsNoneWhereNothingSaysSo) {

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/file.h"
+#include "support/temporary_directory.h"
 #include "support/throws.h"
 
 namespace {
@@ -24,27 +25,24 @@ extern "C" int fsync(int fd) {
 namespace danlu {
 namespace {
 
-fs::path scratch(const char* name) {
-  return fs::path(testing::TempDir()) / ("danlu_descriptor_" + unique_suffix() + name);
-}
-
 struct FsyncAnswers {
   explicit FsyncAnswers(int code) { fsync_answers = code; }
   ~FsyncAnswers() { fsync_answers = 0; }
 };
 
 TEST(Descriptor, AMountThatCannotSyncStillTakesFiles) {
-  const fs::path path = scratch("a");
+  const test::TemporaryDirectory directory;
+  const fs::path path = directory / "a";
   for (const int code : {EINVAL, ENOSYS, ENOTSUP}) {
     const FsyncAnswers answers(code);
     EXPECT_NO_THROW(write_file_atomic(path, std::to_string(code))) << code;
     EXPECT_EQ(read_file(path), std::to_string(code));
   }
-  fs::remove(path);
 }
 
 TEST(Descriptor, ASyncThatLostDataIsAnError) {
-  const fs::path path = scratch("b");
+  const test::TemporaryDirectory directory;
+  const fs::path path = directory / "b";
   // EROFS: what ext4 says once an error has made it read-only.
   for (const int code : {EIO, ENOSPC, EROFS}) {
     const FsyncAnswers answers(code);

@@ -1,15 +1,14 @@
 #include "base/file_hash.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <set>
 #include <string>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "support/temporary_directory.h"
 
 namespace danlu {
 namespace {
@@ -26,7 +25,8 @@ std::string error_of_hashing(const fs::path& path) {
 }
 
 TEST(HashFile, ChangesWithEveryByteAndWithTheSize) {
-  const fs::path path = fs::path(testing::TempDir()) / fmt::format("danlu_hash_{}", ::getpid());
+  const test::TemporaryDirectory directory;
+  const fs::path path = directory / "file";
   std::string content((2 << 20) + 5, 'a');  // more than one piece, no multiple of a lane
   std::set<uint64_t> hashes;
   const auto add = [&] {
@@ -47,14 +47,13 @@ TEST(HashFile, ChangesWithEveryByteAndWithTheSize) {
   content = std::string("b\0", 2);  // the padding of the last lane is no content
   add();
   EXPECT_EQ(hashes.size(), 10u);
-  fs::remove(path);
 }
 
 TEST(HashFile, AFileThatCannotBeReadToItsEndHasNoHash) {
   EXPECT_THAT(error_of_hashing("/no/such/file"), HasSubstr("/no/such/file: cannot open"));
   // Both can be opened, and fail at the first byte.
   EXPECT_THAT(error_of_hashing("/proc/self/mem"), HasSubstr("/proc/self/mem: cannot read"));
-  EXPECT_THAT(error_of_hashing(testing::TempDir()), HasSubstr("cannot read"));
+  EXPECT_THAT(error_of_hashing(test::TemporaryDirectory()), HasSubstr("cannot read"));
 }
 
 }  // namespace

@@ -10,27 +10,14 @@
 #include <thread>
 
 #include "base/error.h"
+#include "support/temporary_directory.h"
 
 namespace danlu {
 namespace {
 
 using ::testing::StartsWith;
 
-/// A folder of its own for each test, removed at the end.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "danlu-lock-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
+using Folder = test::TemporaryDirectory;
 
 TEST(FileLock, IsHeldByOneAndNamesIt) {
   const Folder folder;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "support/file_size_limit.h"
+#include "support/temporary_directory.h"
 
 namespace danlu {
 namespace {
@@ -16,13 +17,6 @@ using testing::HasSubstr;
 
 class FileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::path(testing::TempDir()) / "danlu_file_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
   std::vector<std::string> names() const {
     std::vector<std::string> out;
     for (const auto& entry : fs::directory_iterator(dir_)) out.push_back(entry.path().filename());
@@ -30,7 +24,7 @@ class FileTest : public testing::Test {
     return out;
   }
 
-  fs::path dir_;
+  const test::TemporaryDirectory dir_;
   const std::string pid_ = std::to_string(::getpid());
 };
 
@@ -50,7 +44,7 @@ TEST_F(FileTest, AnEmptyFileMapsToNothing) {
 }
 
 TEST_F(FileTest, MissingFilesAndDirectoriesAreErrorsThatNameThePath) {
-  for (const fs::path& path : {dir_ / "nothing", dir_}) {
+  for (const fs::path& path : {dir_ / "nothing", dir_.path()}) {
     try {
       MappedFile file(path);
       FAIL() << path;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "support/temporary_directory.h"
 
 namespace danlu {
 namespace {
@@ -76,7 +77,8 @@ TEST(JsonGet, NamesKeyWantedAndFoundType) {
 }
 
 TEST(JsonFiles, RoundTripWithATrailingNewline) {
-  const fs::path path = fs::path(testing::TempDir()) / "danlu_json_test.json";
+  const test::TemporaryDirectory directory;
+  const fs::path path = directory / "a.json";
   write_json_file(path, parse_json(R"({"名":"丹炉"})", "x"));
   EXPECT_EQ(read_file(path), "{\n  \"名\": \"丹炉\"\n}\n");
   EXPECT_EQ(read_json_file(path)["名"], "丹炉");

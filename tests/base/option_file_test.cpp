@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/options.h"
+#include "support/temporary_directory.h"
 
 namespace danlu {
 namespace {
@@ -18,13 +19,6 @@ using testing::HasSubstr;
 
 class OptionFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::path(testing::TempDir()) / "danlu_options_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
   std::string file(const std::string& name, const std::string& content) const {
     write_file_atomic(dir_ / name, content);
     return (dir_ / name).string();
@@ -59,7 +53,7 @@ class OptionFileTest : public testing::Test {
     return "no error";
   }
 
-  fs::path dir_;
+  const test::TemporaryDirectory dir_;
 };
 
 TEST_F(OptionFileTest, EveryTypeFromYaml) {

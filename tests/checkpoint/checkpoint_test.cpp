@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "support/temporary_directory.h"
 
 namespace danlu::checkpoint {
 namespace checkpoint_test {
@@ -15,16 +16,10 @@ namespace checkpoint_test {
 class Checkpoints : public testing::Test {
  protected:
   void SetUp() override {
-    run_dir_ = fs::path(DANLU_BUILD_DIR) / "checkpoint-test" /
-               (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) +
-                std::to_string(::getpid()));
-    fs::remove_all(run_dir_);
-    fs::create_directories(run_dir_);
     parameters_ = {{"w", at::ones({3, 5}).requires_grad_(true)},
                    {"b", at::ones({7}, at::kBFloat16).requires_grad_(true)}};
     optimizer_ = std::make_unique<optim::AdamW>(parameters_, optim::AdamWConfig{});
   }
-  void TearDown() override { fs::remove_all(run_dir_); }
 
   fs::path save_step(int64_t step, bool with_optimizer = true) {
     SaveRequest request;
@@ -46,7 +41,7 @@ class Checkpoints : public testing::Test {
     return found;
   }
 
-  fs::path run_dir_;
+  const test::TemporaryDirectory run_dir_;
   std::vector<optim::Parameter> parameters_;
   std::unique_ptr<optim::AdamW> optimizer_;
 };

@@ -17,12 +17,6 @@ constexpr const char* kConfig = R"({"model_type": "qwen2", "architectures": ["Qw
  "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
  "hidden_act": "silu", "torch_dtype": "float32"})";
 
-fs::path new_folder() {
-  std::string pattern = (fs::temp_directory_path() / "danlu-bad-input-XXXXXX").string();
-  if (!::mkdtemp(pattern.data())) throw std::runtime_error("cannot make " + pattern);
-  return pattern;
-}
-
 ProgramResult run_in(const fs::path& folder, const std::vector<std::string>& arguments) {
   ProgramSettings settings;
   // A cache of its own: what a user has cached may neither help nor hinder.
@@ -34,7 +28,7 @@ ProgramResult run_in(const fs::path& folder, const std::vector<std::string>& arg
 
 /// Removed when the test program ends.
 struct GoodThings {
-  fs::path folder = new_folder();
+  const TemporaryDirectory folder;
   GoodThings() {
     write_content(folder / "config.json", kConfig);
     std::string text, rows;
@@ -47,10 +41,6 @@ struct GoodThings {
     must({"tokenizer", "train", "--input", "text.txt", "--vocab_size", "280", "--chat_template",
           "chatml", "--output", "tokenizer"});
     must({"init", "--config", "config.json", "--tokenizer", "tokenizer", "--output", "model"});
-  }
-  ~GoodThings() {
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
   }
   void must(const std::vector<std::string>& arguments) const {
     const ProgramResult result = run_in(folder, arguments);
@@ -66,15 +56,7 @@ const GoodThings& good_things() {
 
 }  // namespace
 
-void BadInput::SetUp() {
-  good_things();
-  folder_ = new_folder();
-}
-
-void BadInput::TearDown() {
-  std::error_code ignored;
-  if (!folder_.empty()) fs::remove_all(folder_, ignored);
-}
+void BadInput::SetUp() { good_things(); }
 
 fs::path BadInput::good(const std::string& name) { return good_things().folder / name; }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/run_program.h"
+#include "support/temporary_directory.h"
 
 namespace danlu::test {
 
@@ -17,7 +18,6 @@ namespace danlu::test {
 class BadInput : public ::testing::Test {
  protected:
   void SetUp() override;
-  void TearDown() override;
 
   /// Where the good things lie. Never change them; copy_model() first.
   static std::filesystem::path good(const std::string& name);
@@ -36,7 +36,7 @@ class BadInput : public ::testing::Test {
   std::filesystem::path write(const std::string& name, const std::string& content) const;
 
  private:
-  std::filesystem::path folder_;
+  const TemporaryDirectory folder_;
 };
 
 std::string content_of(const std::filesystem::path& file);

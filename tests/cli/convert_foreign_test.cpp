@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cli/random_model_dir.h"
+#include "support/temporary_directory.h"
 
 namespace danlu::test {
 namespace {
@@ -29,12 +30,9 @@ std::string tensor_bytes(const fs::path& file, const std::string& name) {
 class ForeignConvert : public ::testing::Test {
  protected:
   ForeignConvert() {
-    std::string pattern = (fs::temp_directory_path() / "danlu-foreign-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
     write_random_model(directory_ / "hf", {});
     EXPECT_EQ(run({"convert", "hf", "core", "--to", "mcore", "--tp", "2"}).exit_code, 0);
   }
-  ~ForeignConvert() override { fs::remove_all(directory_); }
   ProgramResult run(const std::vector<std::string>& arguments) const {
     return run_danlu(arguments, {.directory = directory_});
   }
@@ -48,7 +46,7 @@ class ForeignConvert : public ::testing::Test {
     return {};
   }
 
-  fs::path directory_;
+  const TemporaryDirectory directory_;
 };
 
 TEST_F(ForeignConvert, InspectSaysWhetherRanksHoldTheSameCopies) {

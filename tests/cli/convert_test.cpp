@@ -8,6 +8,7 @@
 
 #include "cli/random_model_dir.h"
 #include "support/shared_data.h"
+#include "support/temporary_directory.h"
 
 namespace danlu::test {
 namespace {
@@ -17,11 +18,6 @@ using testing::HasSubstr;
 
 class Convert : public ::testing::Test {
  protected:
-  Convert() {
-    std::string pattern = (fs::temp_directory_path() / "danlu-convert-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~Convert() override { fs::remove_all(folder_); }
   fs::path operator/(const std::string& name) const { return folder_ / name; }
   ProgramResult run(const std::vector<std::string>& arguments) const {
     return run_danlu(arguments, {.directory = folder_});
@@ -36,7 +32,7 @@ class Convert : public ::testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   }
 
-  fs::path folder_;
+  const TemporaryDirectory folder_;
 };
 
 // --- the guides ----------------------------------------------------------------------------------

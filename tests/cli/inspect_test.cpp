@@ -8,6 +8,7 @@
 
 #include "cli/run_program.h"
 #include "support/shared_data.h"
+#include "support/temporary_directory.h"
 
 namespace danlu::test {
 namespace {
@@ -18,20 +19,7 @@ using ::testing::Not;
 
 namespace fs = std::filesystem;
 
-/// A folder of its own for each test, removed at the end.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "danlu-inspect-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Folder() { fs::remove_all(path_); }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+using Folder = TemporaryDirectory;
 
 void write(const fs::path& file, const std::string& content) {
   fs::create_directories(file.parent_path());

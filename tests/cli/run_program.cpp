@@ -11,6 +11,8 @@
 #include <sstream>
 #include <thread>
 
+#include "support/temporary_directory.h"
+
 namespace danlu::test {
 namespace {
 
@@ -30,9 +32,12 @@ std::string content_of(const std::string& path) {
   redirect("in", O_RDONLY, STDIN_FILENO);
   redirect("out", O_WRONLY | O_CREAT, STDOUT_FILENO);
   redirect("err", O_WRONLY | O_CREAT, STDERR_FILENO);
-  for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG", "LOG_LEVEL", "DANLU_LANG"}) {
+  for (const char* name :
+       {"LC_ALL", "LC_MESSAGES", "LANG", "LOG_LEVEL", "DANLU_LANG", "DANLU_CACHE", "XDG_CACHE_HOME",
+        "HF_HOME", "HF_HUB_CACHE", "MODELSCOPE_CACHE"}) {
     ::unsetenv(name);
   }
+  ::setenv("HOME", files.c_str(), 1);
   for (const auto& [name, value] : settings.environment) ::setenv(name.c_str(), value.c_str(), 1);
   if (!settings.directory.empty() && ::chdir(settings.directory.c_str()) != 0) ::_exit(125);
   ::alarm(static_cast<unsigned>(settings.timeout_s));
@@ -67,9 +72,8 @@ std::string danlu_path() { return std::string(DANLU_BUILD_DIR) + "/danlu"; }
 
 ProgramResult run_danlu(const std::vector<std::string>& arguments,
                         const ProgramSettings& settings) {
-  const char* temporary = std::getenv("TMPDIR");
-  std::string files = std::string(temporary ? temporary : "/tmp") + "/danlu_run_XXXXXX";
-  if (!::mkdtemp(files.data())) return {};
+  const TemporaryDirectory directory;
+  const std::string files = directory.path();
   std::ofstream(files + "/in", std::ios::binary) << settings.input;
   const pid_t child = ::fork();
   if (child == 0) become_program(arguments, settings, files);
@@ -78,8 +82,6 @@ ProgramResult run_danlu(const std::vector<std::string>& arguments,
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.out = content_of(files + "/out");
   result.err = content_of(files + "/err");
-  for (const char* name : {"/in", "/out", "/err"}) ::unlink((files + name).c_str());
-  ::rmdir(files.c_str());
   return result;
 }
 

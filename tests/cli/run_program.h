@@ -21,7 +21,8 @@ struct ProgramSettings {
 };
 
 /// `danlu ARGUMENTS…` of the build under test. LOG_LEVEL, DANLU_LANG and the locale are set to what
-/// a test expects (info, English) unless `settings` says otherwise.
+/// a test expects (info, English), the home directory is empty and goes afterwards, caches of the
+/// user are unknown; unless `settings` says otherwise.
 ProgramResult run_danlu(const std::vector<std::string>& arguments,
                         const ProgramSettings& settings = {});
 

@@ -23,8 +23,8 @@ class TrainedAdapter : public BadInput {
   /// Without flags of its own it is trained once per process and copied.
   std::filesystem::path train_adapter(const std::vector<std::string>& more = {}) const {
     namespace fs = std::filesystem;
-    static const KeptFolder kept;
-    const fs::path mine = (*this) / "run", copy = kept.path / "run";
+    static const TemporaryDirectory kept;
+    const fs::path mine = (*this) / "run", copy = kept / "run";
     if (more.empty() && fs::exists(copy)) {
       fs::copy(copy, mine, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
       return mine;
@@ -38,21 +38,6 @@ class TrainedAdapter : public BadInput {
       fs::copy(mine, copy, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
     return mine;
   }
-
- private:
-  /// Removed when the test program ends.
-  struct KeptFolder {
-    std::filesystem::path path;
-    KeptFolder() {
-      std::string pattern = (std::filesystem::temp_directory_path() / "danlu-kept-XXXXXX").string();
-      if (!::mkdtemp(pattern.data())) throw std::runtime_error("cannot make " + pattern);
-      path = pattern;
-    }
-    ~KeptFolder() {
-      std::error_code ignored;
-      std::filesystem::remove_all(path, ignored);
-    }
-  };
 };
 
 }  // namespace danlu::test

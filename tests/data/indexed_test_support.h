@@ -2,7 +2,6 @@
 // tests.
 #pragma once
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -12,29 +11,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "data/megatron/indexed_writer.h"
+#include "support/temporary_directory.h"
 
 namespace danlu::data {
 
-/// A folder that lives as long as the object.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = (fs::temp_directory_path() / "danlu-test-XXXXXX").string();
-    if (!::mkdtemp(name.data())) ADD_FAILURE() << "cannot make a temporary folder";
-    path_ = name;
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+using ScratchFolder = test::TemporaryDirectory;
 
 /// Writes one document per sequence.
 inline void write_documents(const fs::path& prefix,

@@ -2,7 +2,6 @@
 // hand.
 #pragma once
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "support/temporary_directory.h"
 #include "text/conversation.h"
 #include "text/tokenizer.h"
 
@@ -70,27 +70,15 @@ class ByteChatEncoder : public text::ChatEncoder {
   uint64_t content_hash() const override { return 7; }
 };
 
-/// A directory that goes when the test does.
-class TestDirectory {
+/// A temporary directory for flags and rows: its paths are text.
+class TestDirectory : public test::TemporaryDirectory {
  public:
-  TestDirectory() {
-    std::string name = (fs::temp_directory_path() / "danlu-test-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TestDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
   fs::path write(const std::string& name, const std::string& content) const {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << content;
-    return path_ / name;
+    fs::create_directories((path() / name).parent_path());
+    std::ofstream(path() / name, std::ios::binary) << content;
+    return path() / name;
   }
-  const fs::path& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
+  std::string operator/(const std::string& name) const { return (path() / name).string(); }
 };
 
 /// what() of the Error that `body` throws; "" if it throws none.

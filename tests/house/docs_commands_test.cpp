@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "house/source_tree.h"
+#include "support/temporary_directory.h"
 
 namespace danlu::house {
 namespace {
@@ -51,17 +52,16 @@ Page read_page(const fs::path& path) {
 }
 
 /// A folder with links to everything in the checkout; `build` leads to the build under test.
-fs::path make_workplace() {
-  std::string pattern = (fs::path(testing::TempDir()) / "danlu_docs_XXXXXX").string();
-  if (!::mkdtemp(pattern.data())) return {};
-  for (const auto& entry : fs::directory_iterator(root())) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("build") || name == "output" || name == ".git") continue;
-    fs::create_symlink(entry.path(), fs::path(pattern) / name);
+struct Workplace : test::TemporaryDirectory {
+  Workplace() {
+    for (const auto& entry : fs::directory_iterator(root())) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("build") || name == "output" || name == ".git") continue;
+      fs::create_symlink(entry.path(), *this / name);
+    }
+    fs::create_symlink(DANLU_BUILD_DIR, *this / "build");
   }
-  fs::create_symlink(DANLU_BUILD_DIR, fs::path(pattern) / "build");
-  return pattern;
-}
+};
 
 class DocsCommands : public testing::TestWithParam<const char*> {};
 
@@ -71,10 +71,9 @@ TEST_P(DocsCommands, Run) {
   const Page page = read_page(path);
   EXPECT_THAT(page.complaints, testing::IsEmpty());
   if (page.num_run == 0) return;
-  const fs::path workplace = make_workplace();
-  ASSERT_FALSE(workplace.empty());
+  const Workplace workplace;
   std::ofstream(workplace / ".page.sh") << page.script;
-  const std::string command = "cd '" + workplace.string() +
+  const std::string command = "cd '" + workplace.path().string() +
                               "' && PATH=\"$PWD/build:$PATH\" timeout 300 bash -eux -o pipefail "
                               ".page.sh >.page.log 2>&1 </dev/null";
   const int status = std::system(command.c_str());
@@ -83,7 +82,6 @@ TEST_P(DocsCommands, Run) {
   const std::string text = log.str();
   const size_t tail = text.size() > 4000 ? text.size() - 4000 : 0;  // the failing command is last
   EXPECT_EQ(WEXITSTATUS(status), 0) << GetParam() << ":\n" << text.substr(tail);
-  fs::remove_all(workplace);
 }
 
 INSTANTIATE_TEST_SUITE_P(Pages, DocsCommands,
@@ -99,7 +97,8 @@ INSTANTIATE_TEST_SUITE_P(Pages, DocsCommands,
                          });
 
 TEST(DocsCommandsReader, RunsBlocksUnlessMarkedWithAReason) {
-  const fs::path path = fs::path(testing::TempDir()) / "danlu_docs_page.md";
+  const test::TemporaryDirectory directory;
+  const fs::path path = directory / "page.md";
   std::ofstream(path) << "```sh\necho one\n```\n<!-- not run: takes hours -->\n```sh\nexit 1\n```\n"
                          "text\n```sh\necho two\n```\n```text\nnothing\n```\n```bash\nx\n```\n";
   const Page page = read_page(path);
@@ -107,7 +106,6 @@ TEST(DocsCommandsReader, RunsBlocksUnlessMarkedWithAReason) {
   EXPECT_EQ(page.num_run, 2);
   EXPECT_EQ(page.num_skipped, 1);
   EXPECT_EQ(page.complaints.size(), 1u);
-  fs::remove(path);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "house/source_tree.h"
+#include "support/temporary_directory.h"
 
 namespace danlu::house {
 namespace {
@@ -41,9 +42,8 @@ TEST(Lengths, LongFilesAndFunctionsHaveAReason) {
 }
 
 TEST(Lengths, TheFinderSeesFunctionsAndMembersButNotTables) {
-  std::string pattern = (fs::path(testing::TempDir()) / "danlu_lengths_XXXXXX").string();
-  ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-  fs::create_directories(fs::path(pattern) / "src/a");
+  const test::TemporaryDirectory tree;
+  fs::create_directories(tree / "src/a");
   std::string text = "namespace x {\nint long_one(int a,\n             int b) {\n";
   for (int i = 0; i < 70; ++i) text += "  ++a;\n";  // 70 statements
   text += "}\nclass C {\n public:\n  void member() {\n";
@@ -53,13 +53,12 @@ TEST(Lengths, TheFinderSeesFunctionsAndMembersButNotTables) {
   text += "};\nstd::vector<int> table() {\n  return {\n";
   for (int i = 0; i < 70; ++i) text += "      1,\n";
   text += "  };\n}\nint brief() {\n  return 1;\n}\n}\n";
-  std::ofstream(fs::path(pattern) / "src/a/b.cpp") << text;
-  EXPECT_THAT(long_functions(pattern, 60),
+  std::ofstream(tree / "src/a/b.cpp") << text;
+  EXPECT_THAT(long_functions(tree, 60),
               testing::ElementsAre(testing::Pair("src/a/b.cpp:long_one", 73),
                                    testing::Pair("src/a/b.cpp:member", 72)));
-  EXPECT_THAT(long_files(pattern, 100), testing::SizeIs(1));
-  EXPECT_THAT(long_files(pattern, 600), testing::IsEmpty());
-  fs::remove_all(pattern);
+  EXPECT_THAT(long_files(tree, 100), testing::SizeIs(1));
+  EXPECT_THAT(long_files(tree, 600), testing::IsEmpty());
 }
 
 }  // namespace

@@ -2,13 +2,13 @@
 // planted faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <regex>
 #include <sstream>
 
 #include "house/source_tree.h"
+#include "support/temporary_directory.h"
 
 namespace danlu::house {
 namespace {
@@ -22,12 +22,6 @@ fs::path root() { return DANLU_SOURCE_DIR; }
 /// A small tree of its own for each planted fault.
 class PlantedTree : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::path(testing::TempDir()) / "danlu_rooms_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(dir_); }
   void write(const std::string& path, const std::string& text) const {
     fs::create_directories((dir_ / path).parent_path());
     std::ofstream(dir_ / path) << text;
@@ -36,7 +30,7 @@ class PlantedTree : public testing::Test {
     write("rooms.txt", text);
     return read_rooms(dir_ / "rooms.txt");
   }
-  fs::path dir_;
+  const test::TemporaryDirectory dir_;
 };
 
 TEST(Rooms, TheTableHasNoCycleAndNoUnknownRoom) {

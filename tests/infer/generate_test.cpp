@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "infer/step.h"
 #include "support/shared_data.h"
+#include "support/temporary_directory.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::infer {
@@ -227,22 +228,21 @@ TEST(BeamSearch, LengthPenaltyDecidesBetweenShortAndLong) {
 }
 
 /// A directory with the config.json of a small Llama and nothing else.
-std::filesystem::path directory_of_a_small_model(const std::string& name) {
-  const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / name;
-  std::filesystem::create_directories(dir);
-  write_json_file(dir / "config.json", {{"model_type", "llama"},
-                                        {"vocab_size", 8},
-                                        {"hidden_size", 8},
-                                        {"intermediate_size", 8},
-                                        {"num_hidden_layers", 1},
-                                        {"num_attention_heads", 2},
-                                        {"max_position_embeddings", 8},
-                                        {"eos_token_id", 2}});
-  return dir;
-}
+struct DirectoryOfASmallModel : test::TemporaryDirectory {
+  DirectoryOfASmallModel() {
+    write_json_file(*this / "config.json", {{"model_type", "llama"},
+                                            {"vocab_size", 8},
+                                            {"hidden_size", 8},
+                                            {"intermediate_size", 8},
+                                            {"num_hidden_layers", 1},
+                                            {"num_attention_heads", 2},
+                                            {"max_position_embeddings", 8},
+                                            {"eos_token_id", 2}});
+  }
+};
 
 TEST(GenerationDefaults, ReadsTheFileAndTreatsTemperatureZeroAsGreedy) {
-  const std::filesystem::path dir = directory_of_a_small_model("danlu_generation_defaults");
+  const DirectoryOfASmallModel dir;
   write_json_file(
       dir / "generation_config.json",
       {{"eos_token_id", {5, 6}}, {"do_sample", true}, {"temperature", 0}, {"top_k", 20}});
@@ -282,7 +282,7 @@ TEST(GenerationDefaults, ReadsTheFileAndTreatsTemperatureZeroAsGreedy) {
 }
 
 TEST(GenerationDefaults, NamesEveryKeyThatWouldChangeAnswersAndIsNotBuilt) {
-  const std::filesystem::path dir = directory_of_a_small_model("danlu_generation_keys");
+  const DirectoryOfASmallModel dir;
   const auto warnings_of = [&](const Json& json) {
     write_json_file(dir / "generation_config.json", json);
     testing::internal::CaptureStderr();
@@ -316,7 +316,7 @@ TEST(GenerationDefaults, NamesEveryKeyThatWouldChangeAnswersAndIsNotBuilt) {
 }
 
 TEST(GenerationDefaults, ReadsWhenBeamsStop) {
-  const std::filesystem::path dir = directory_of_a_small_model("danlu_generation_early");
+  const DirectoryOfASmallModel dir;
   const auto with = [&](const Json& value) {
     write_json_file(dir / "generation_config.json", {{"early_stopping", value}});
     return load_generation_defaults(dir).sampling.early_stopping;

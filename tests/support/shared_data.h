@@ -1,10 +1,13 @@
 // tests/support/shared_data.h: reference material that lies beside the checkout, not in it.
 #pragma once
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+
+#include "support/temporary_directory.h"
 
 namespace danlu::test {
 
@@ -19,18 +22,23 @@ inline bool shared_must_exist() {
   return ci && std::string(ci) == "true";
 }
 
-/// A group of archives (tokenizers, eval, instruct, corpora), unpacked once into the build folder.
+/// A group of archives (tokenizers, eval, instruct, corpora), unpacked once into the build folder;
+/// where that is another user's, once for this process. Nobody changes what lies there.
 inline std::filesystem::path unpacked(const std::string& group) {
-  const std::filesystem::path to = std::filesystem::path(DANLU_BUILD_DIR) / "shared-data";
-  const std::filesystem::path done = to / ("." + group + ".done");
-  if (std::filesystem::exists(done)) return to / group;
-  std::filesystem::create_directories(to);
+  std::filesystem::path to = std::filesystem::path(DANLU_BUILD_DIR) / "shared-data";
+  if (std::filesystem::exists(to / group)) return to / group;
+  std::error_code ignored;
+  std::filesystem::create_directories(to, ignored);
+  if (::access(to.c_str(), W_OK) != 0) {
+    static const TemporaryDirectory kOwn;
+    to = kOwn;
+    if (std::filesystem::exists(to / group)) return to / group;
+  }
   const std::string archive = (shared_dir() / "data" / (group + ".tar.xz")).string();
-  // Another test program may unpack the same archive: unpack aside, then rename.
-  const std::string command =
-      "set -e; d=$(mktemp -d '" + to.string() + "/.unpack-XXXXXX'); tar -C \"$d\" -xJf '" +
-      archive + "'; rm -rf '" + (to / group).string() + "'; mv \"$d/" + group + "\" '" +
-      (to / group).string() + "' 2>/dev/null || true; rm -rf \"$d\"; touch '" + done.string() + "'";
+  // Unpacked aside and renamed: whoever else does the same at this moment leaves it whole.
+  const std::string command = "cd '" + to.string() + "' && d=$(mktemp -d .unpack-XXXXXX) && " +
+                              "tar -C $d -xJf '" + archive + "' && " + "{ mv -T $d/" + group + " " +
+                              group + " 2>/dev/null; rm -rf $d; }";
   if (std::system(command.c_str()) != 0) ADD_FAILURE() << "cannot unpack " << archive;
   return to / group;
 }

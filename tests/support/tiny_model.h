@@ -10,31 +10,10 @@
 #include "arch/model_config.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "support/temporary_directory.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::test {
-
-/// A directory of this process under the system's temporary folder, removed at the end of the
-/// scope.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "danlu-test-XXXXXX").string();
-    if (!::mkdtemp(pattern.data())) throw std::runtime_error("cannot make " + pattern);
-    path_ = pattern;
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// config.json of a small model of any family ("llama", "qwen2", …): 2 layers, width 32, 4 heads, 2
 /// KV heads where the family has them, vocabulary 97; with experts: 4 of them, 2 for each token.

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "support/plain_gguf.h"
 #include "support/shared_data.h"
+#include "support/temporary_directory.h"
 #include "support/throws.h"
 #include "text/tokenizer.h"
 
@@ -112,12 +113,6 @@ TEST(GgufVocabularyErrors, AModelSmallerThanItsTokenizer) {
 /// A tokenizer of the 256 bytes and nothing else, cut by `pre_tokenizer`.
 class ByteTokenizer : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "danlu-gguf-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   GgufVocabulary read(const Json& pre_tokenizer, const Json& more = Json::object(),
                       const Json& model = Json::object()) const {
     Json vocab = {{"a", 0}, {"b", 1}, {"ab", 2}};
@@ -142,7 +137,7 @@ class ByteTokenizer : public ::testing::Test {
     return {{"type", "Sequence"}, {"pretokenizers", {part, byte_level(false)}}};
   }
 
-  std::filesystem::path directory_;
+  const test::TemporaryDirectory directory_;
 };
 
 TEST_F(ByteTokenizer, PreTokenizersThatLlamaCppKnows) {

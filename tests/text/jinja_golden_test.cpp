@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <map>
 
 #include "base/error.h"
@@ -28,12 +29,23 @@ Bindings bindings_of(const Json& variables) {
   return bindings;
 }
 
+/// A moment of the day that tools/template_goldens takes for today.
+std::time_t golden_day() {
+  std::tm noon{};
+  noon.tm_year = 2026 - 1900;
+  noon.tm_mon = 10;
+  noon.tm_mday = 21;
+  noon.tm_hour = 12;
+  noon.tm_isdst = -1;  // whichever holds that day
+  return std::mktime(&noon);
+}
+
 void expect_renders(const std::string& source, const Bindings& bindings, const Json& golden,
                     const std::string& label) {
   const Json& wanted = expected(golden);
   std::string got;
   try {
-    got = Template(source, "t").render(bindings).text;
+    got = Template(source, "t").render(bindings, {}, golden_day()).text;
   } catch (const TemplateError& error) {
     EXPECT_TRUE(wanted.contains("error"))
         << label << "\nfailed: " << error.what() << "\nexpected: " << wanted["text"];

@@ -1,7 +1,11 @@
-// What goldens cannot show: error texts, limits, generation blocks, thread safety of constants.
+// What goldens cannot show: error texts, limits, generation blocks, the clock, thread safety of
+// constants.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <ctime>
+#include <optional>
 #include <thread>
 
 #include "text/jinja/python_text.h"
@@ -113,6 +117,22 @@ TEST(JinjaGeneration, MarksTheBytesOfItsBlocks) {
   const Rendered rendered = t.render(bindings);
   EXPECT_EQ(rendered.text, "[ab][北]");
   EXPECT_EQ(rendered.generations, (std::vector<std::pair<size_t, size_t>>{{1, 3}, {5, 8}}));
+}
+
+TEST(JinjaClock, StrftimeNowWritesTheGivenTimeAsLocalTime) {
+  const auto rendered_in = [](const char* zone) {
+    ::setenv("TZ", zone, 1);
+    ::tzset();
+    // 22:13:20 UTC, eight hours earlier than in Shanghai.
+    const std::time_t now = 1'700'000'000;
+    return Template("{{ strftime_now('%d %b %Y, %H:%M') }}", "t").render({}, {}, now).text;
+  };
+  const char* set = std::getenv("TZ");
+  const std::optional<std::string> before = set ? std::optional<std::string>(set) : std::nullopt;
+  EXPECT_EQ(rendered_in("UTC0"), "14 Nov 2023, 22:13");
+  EXPECT_EQ(rendered_in("CST-8"), "15 Nov 2023, 06:13");
+  before ? ::setenv("TZ", before->c_str(), 1) : ::unsetenv("TZ");
+  ::tzset();
 }
 
 TEST(JinjaThreads, OneTemplateRendersInManyThreads) {

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "support/shared_data.h"
+#include "support/temporary_directory.h"
 #include "support/throws.h"
 #include "text/conversation.h"
 #include "text/fake_tokenizer.h"
@@ -269,7 +270,7 @@ TEST(StanfordAlpaca, RefusesWhatItCannotWrite) {
 class TemplateFile : public testing::Test {
  protected:
   std::filesystem::path write(const std::string& text) {
-    const std::filesystem::path path = testing::TempDir() + "/danlu_templates_test.json";
+    const std::filesystem::path path = directory_ / "templates.json";
     std::ofstream(path) << text;
     return path;
   }
@@ -277,6 +278,9 @@ class TemplateFile : public testing::Test {
     const auto path = write(text);
     return error_of([&] { ChatEncoder::create(rich_tokenizer(), "mine", path); });
   }
+
+ private:
+  const test::TemporaryDirectory directory_;
 };
 
 TEST_F(TemplateFile, UsersTemplatesAddToAndHideTheBuiltInOnes) {

@@ -2,11 +2,11 @@
 #include "text/tokenizer.h"
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <thread>
 
 #include "base/error.h"
+#include "support/temporary_directory.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "text/tokenizer/scanners.h"
@@ -49,20 +49,12 @@ std::string error_of(F&& action) {
   return "no error";
 }
 
-/// A directory of files, removed at the end of the test.
 class TokenizerFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    directory_ =
-        fs::temp_directory_path() / ("danlu-tokenizer-" + std::to_string(::getpid()) + "-" +
-                                     testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(directory_);
-  }
-  void TearDown() override { fs::remove_all(directory_); }
   void write(const std::string& name, const std::string& content) {
     write_file_atomic(directory_ / name, content);
   }
-  fs::path directory_;
+  const test::TemporaryDirectory directory_;
 };
 
 TEST(TokenizerErrors, NameFileLineAndFault) {

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "support/temporary_directory.h"
 #include "train/support.h"
 
 namespace danlu::train {
@@ -82,13 +83,11 @@ TEST(LoraTraining, TenStepsEqualPeft) {
   const auto golden_dir = danlu::test::shared_dir() / "golden";
   const auto golden = weights::open_safetensors(golden_dir / "lora_llama" / "golden.safetensors");
   // PEFT's own layout: adapter_config.json beside the initial adapter under the name PEFT uses.
-  const auto start = std::filesystem::path(DANLU_BUILD_DIR) / "lora-start";
-  std::filesystem::create_directories(start);
-  const auto overwrite = std::filesystem::copy_options::overwrite_existing;
+  const danlu::test::TemporaryDirectory start;
   std::filesystem::copy_file(golden_dir / "lora_llama" / "adapter_config.json",
-                             start / "adapter_config.json", overwrite);
+                             start / "adapter_config.json");
   std::filesystem::copy_file(golden_dir / "lora_llama" / "adapter_init.safetensors",
-                             start / "adapter_model.safetensors", overwrite);
+                             start / "adapter_model.safetensors");
   const TrainConfig config = recipe(2e-3);
   TrainState state = test::make_state(
       models::load_model(golden_dir / "llama", at::kFloat, at::Device(at::kCPU), start), config);

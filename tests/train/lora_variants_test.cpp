@@ -9,6 +9,7 @@
 #include "models/causal_lm.h"
 #include "models/merge.h"
 #include "models/tensor_io.h"
+#include "support/temporary_directory.h"
 #include "train/report/metrics_log.h"
 #include "train/run.h"
 #include "train/support.h"
@@ -25,15 +26,7 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; 
 
 class LoraVariant : public testing::TestWithParam<Variant> {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(DANLU_BUILD_DIR) / "lora-variants-test" /
-              (GetParam().name + std::to_string(::getpid()));
-    fs::remove_all(folder_);
-    test::write_run_inputs(folder_, DType::kF32, 60);
-  }
-  void TearDown() override {
-    if (!HasFailure()) fs::remove_all(folder_);
-  }
+  void SetUp() override { test::write_run_inputs(folder_, DType::kF32, 60); }
 
   TrainConfig config() const {
     TrainConfig config;
@@ -70,7 +63,7 @@ class LoraVariant : public testing::TestWithParam<Variant> {
     return read_metrics(folder_ / "run" / "logging.jsonl")["loss"];
   }
 
-  fs::path folder_;
+  const danlu::test::TemporaryDirectory folder_;
 };
 
 double distance(const at::Tensor& a, const at::Tensor& b) {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/commands/commands.h"
+#include "support/temporary_directory.h"
 #include "train/options/from_options.h"
 #include "train/support.h"
 
@@ -72,9 +73,6 @@ inline std::vector<std::string> operator+(std::vector<std::string> words,
 class TrainOptions : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = fs::path(DANLU_BUILD_DIR) / "options-test" /
-                 testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(directory_);
     fs::create_directories(directory_ / "model");
     write_json_file(directory_ / "model" / "config.json", test::tiny_config_json());
     std::ofstream(directory_ / "model" / "model.safetensors") << "unread";
@@ -121,7 +119,7 @@ class TrainOptions : public testing::Test {
     return testing::internal::GetCapturedStderr();
   }
 
-  fs::path directory_;
+  const danlu::test::TemporaryDirectory directory_;
 };
 
 }  // namespace danlu::train::options_test

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "data/megatron/indexed_writer.h"
+#include "support/temporary_directory.h"
 #include "train/prepare_data.h"
 
 namespace danlu::train {
@@ -13,9 +14,6 @@ namespace pretrain_order_test {
 class PretrainOrder : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              ("danlu_pretrain_order" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder_);
     data::IndexedWriter writer(folder_ / "text_document", data::TokenType::kI32);
     for (int32_t d = 0; d < 40; ++d) {
       std::vector<int32_t> tokens(static_cast<size_t>(20 + d % 7));
@@ -25,7 +23,6 @@ class PretrainOrder : public testing::Test {
     }
     writer.commit();
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   PreparedData prepared(int64_t max_steps) const {
     TrainConfig config;
@@ -44,7 +41,7 @@ class PretrainOrder : public testing::Test {
     return out;
   }
 
-  std::filesystem::path folder_;
+  const danlu::test::TemporaryDirectory folder_;
 };
 
 TEST_F(PretrainOrder, LaterEpochsAreTheSameWindowsInAnotherOrder) {

@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <png.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -9,6 +8,7 @@
 #include <limits>
 
 #include "base/file.h"
+#include "support/temporary_directory.h"
 #include "train/report/bitmap_font.h"
 #include "train/report/curve_picture.h"
 #include "train/report/metrics_log.h"
@@ -24,16 +24,7 @@ using ::testing::StartsWith;
 
 class ReportFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "danlu-report-XXXXXX").string();
-    ASSERT_TRUE(::mkdtemp(name.data()));
-    folder_ = name;
-  }
-  void TearDown() override {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  fs::path folder_;
+  const danlu::test::TemporaryDirectory folder_;
 };
 
 /// Standard output of a command; "" with a failure if it does not exit with 0.

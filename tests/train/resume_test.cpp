@@ -17,6 +17,7 @@
 #include "checkpoint/checkpoint.h"
 #include "models/causal_lm.h"
 #include "models/merge.h"
+#include "support/temporary_directory.h"
 #include "train/report/metrics_log.h"
 #include "train/run.h"
 #include "train/support.h"
@@ -177,13 +178,8 @@ std::string log_of(const Job& job) { return read_file(job.directory / (job.outpu
 class Resume : public testing::Test {
  protected:
   void SetUp() override {
-    job_.directory = fs::path(DANLU_BUILD_DIR) / "resume-test" /
-                     (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) +
-                      std::to_string(::getpid()));
+    job_.directory = directory_.path();
     test::write_run_inputs(job_.directory, DType::kBF16, 120);
-  }
-  void TearDown() override {
-    if (!HasFailure()) fs::remove_all(job_.directory);
   }
 
   void expect_killed_run_continues_bit_for_bit() {
@@ -214,6 +210,7 @@ class Resume : public testing::Test {
     return state;
   }
 
+  const danlu::test::TemporaryDirectory directory_;
   Job job_;
 };
 

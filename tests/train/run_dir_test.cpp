@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "support/temporary_directory.h"
 #include "train/run.h"
 #include "train/support.h"
 
@@ -17,15 +18,8 @@ namespace run_dir_test {
 class Versions : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(DANLU_BUILD_DIR) / "run-dir-test" /
-              (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) +
-               std::to_string(::getpid()));
-    fs::remove_all(folder_);
     test::write_run_inputs(folder_, DType::kF32, 20);
     finish_run(folder_ / "runs" / "v3-20260101-000000");
-  }
-  void TearDown() override {
-    if (!HasFailure()) fs::remove_all(folder_);
   }
 
   TrainConfig config() const {
@@ -53,7 +47,7 @@ class Versions : public testing::Test {
     return name.substr(0, name.find('-'));
   }
 
-  fs::path folder_;
+  const danlu::test::TemporaryDirectory folder_;
 };
 
 TEST_F(Versions, AFinishedRunIsFollowedByTheNextVersion) { EXPECT_EQ(chosen(config()), "v4"); }

@@ -13,6 +13,7 @@
 #include "data/batch_stream.h"
 #include "data/sample_source.h"
 #include "support/shared_data.h"
+#include "support/temporary_directory.h"
 #include "train/step.h"
 #include "weights/tensor_source.h"
 
@@ -40,12 +41,9 @@ inline Json tiny_config_json() {
 }
 
 inline arch::ModelConfig tiny_config() {
-  const auto file = std::filesystem::temp_directory_path() /
-                    ("danlu-tiny-" + std::to_string(::getpid()) + ".json");
-  write_json_file(file, tiny_config_json());
-  const arch::ModelConfig config = arch::load_model_config(file);
-  std::filesystem::remove(file);
-  return config;
+  const danlu::test::TemporaryDirectory directory;
+  write_json_file(directory / "config.json", tiny_config_json());
+  return arch::load_model_config(directory);
 }
 
 /// Sentences of a toy language: token t is followed by (3 t + 1) mod 90 + 3; lengths 4 to 30.

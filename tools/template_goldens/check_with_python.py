@@ -13,6 +13,7 @@ import sys
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+TODAY = datetime.datetime(2026, 11, 21, 12)  # as in generate.mjs
 GOLDENS = pathlib.Path(__file__).resolve().parent / "../../tests/text/golden_templates"
 
 
@@ -26,7 +27,7 @@ def environment():
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
-    env.globals["strftime_now"] = lambda f: datetime.datetime.now().strftime(f)
+    env.globals["strftime_now"] = lambda f: TODAY.strftime(f)
     return env
 
 

@@ -8,10 +8,10 @@
 
 namespace danlu::text::jinja {
 
-Interpreter::Interpreter(const Ast& ast, const Limits& limits)
+Interpreter::Interpreter(const Ast& ast, const Limits& limits, std::time_t now)
     : ast_(ast),
       limits_(limits),
-      now_(std::time(nullptr)),
+      now_(now),
       root_(ast.symbols.size()),
       root_set_(ast.symbols.size()) {}
 

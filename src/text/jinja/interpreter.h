@@ -21,7 +21,8 @@ struct Limits {
 
 class Interpreter {
  public:
-  Interpreter(const Ast& ast, const Limits& limits);
+  /// `now` is what strftime_now() reads.
+  Interpreter(const Ast& ast, const Limits& limits, std::time_t now);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;

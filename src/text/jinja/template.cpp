@@ -19,8 +19,8 @@ bool Template::mentions(std::string_view variable) const {
 
 bool Template::has_generation_blocks() const { return ast_->has_generation; }
 
-Rendered Template::render(const Bindings& bindings, const Limits& limits) const {
-  Interpreter interpreter(*ast_, limits);
+Rendered Template::render(const Bindings& bindings, const Limits& limits, std::time_t now) const {
+  Interpreter interpreter(*ast_, limits, now);
   for (const auto& [name, value] : bindings.values()) {
     const auto symbol = std::find(ast_->symbols.begin(), ast_->symbols.end(), name);
     if (symbol != ast_->symbols.end()) {

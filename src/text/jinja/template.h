@@ -1,5 +1,6 @@
 // text/jinja/template.h: a Jinja2 template as Hugging Face's chat templates use them.
 #pragma once
+#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -50,7 +51,9 @@ class Template {
   Template(Template&&) noexcept;
 
   /// Errors: TemplateRefusal from raise_exception(), TemplateError for everything else.
-  Rendered render(const Bindings& bindings, const Limits& limits = {}) const;
+  /// `now` is the time that strftime_now() writes as local time.
+  Rendered render(const Bindings& bindings, const Limits& limits = {},
+                  std::time_t now = std::time(nullptr)) const;
   /// True if the variable is mentioned anywhere.
   bool mentions(std::string_view variable) const;
   bool has_generation_blocks() const;
