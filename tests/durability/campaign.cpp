@@ -26,8 +26,10 @@ std::string content_of(const fs::path& path) {
 // --- what a loss of power leaves
 // ------------------------------------------------------------------
 
-/// Builds directory `inode` below `to` from what kill_at.cpp recorded in `store`.
-void build_synced(const fs::path& store, const std::string& inode, const fs::path& to) {
+/// Builds directory `inode` below `to` from what kill_at.cpp recorded in `store`. `built`: where
+/// the files are; one that has two names is one.
+void build_synced(const fs::path& store, const std::string& inode, const fs::path& to,
+                  std::map<std::string, fs::path>& built) {
   fs::create_directories(to);
   const std::string names = content_of(store / ("d-" + inode));
   auto next = [&, at = size_t{0}]() mutable -> std::string {
@@ -40,9 +42,14 @@ void build_synced(const fs::path& store, const std::string& inode, const fs::pat
     const size_t space = entry.find(' ', 2);
     const std::string of = entry.substr(2, space - 2);
     const fs::path path = to / entry.substr(space + 1);
-    if (entry[0] == 'd') build_synced(store, of, path);
+    if (entry[0] == 'd') build_synced(store, of, path, built);
     if (entry[0] == 'l') fs::create_symlink(next(), path);
-    if (entry[0] == 'f') std::ofstream(path, std::ios::binary) << content_of(store / ("f-" + of));
+    if (entry[0] != 'f') continue;
+    if (const auto [at, is_new] = built.emplace(of, path); !is_new) {
+      fs::create_hard_link(at->second, path);
+    } else {
+      std::ofstream(path, std::ios::binary) << content_of(store / ("f-" + of));
+    }
   }
 }
 
@@ -180,13 +187,10 @@ std::string Campaign::try_kill(uint64_t at, Loss loss) {
     return "  ended with " + std::to_string(killed) + " before it was killed:\n" + last_output_;
   if (killed != 0 && loss == Loss::kPower) {
     const fs::path left = directory_ / "left";
-    fs::remove_all(left);
-    build_synced(directory_ / "synced", std::to_string([&] {
-                   struct stat info{};
-                   ::stat(root_.c_str(), &info);
-                   return info.st_ino;
-                 }()),
-                 left);
+    struct stat info{};
+    ::stat(root_.c_str(), &info);
+    std::map<std::string, fs::path> built;
+    build_synced(directory_ / "synced", std::to_string(info.st_ino), left, built);
     fs::remove_all(root_);
     fs::rename(left, root_);
   }

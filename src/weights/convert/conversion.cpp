@@ -210,7 +210,10 @@ bool was_published(const Conversion& conversion, const fs::path& output,
   const fs::path moved =
       staging_of(output) /
       (conversion.output_is_file ? conversion.target.layout.files.front() : kIdentityFile);
-  return !conversion.overwrite && is_there(output) && !fs::exists(moved) &&
+  // After a loss of power a file may have both names.
+  std::error_code missing;
+  return !conversion.overwrite && is_there(output) &&
+         (!fs::exists(moved) || fs::equivalent(moved, output, missing)) &&
          is_marked(conversion, output, identity);
 }
 
