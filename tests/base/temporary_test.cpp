@@ -1,20 +1,33 @@
-// What a process leaves when it is killed, and who may take it away.
+// What a process leaves when it is killed, and who may take it away. flock is ours here: the
+// program's symbol outweighs libc's.
 #include "base/temporary.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 #include <functional>
 #include <thread>
 
 #include "base/file.h"
+
+namespace {
+thread_local int flock_answers = 0;  // an errno; 0: really lock
+}
+
+extern "C" int flock(int fd, int operation) {
+  if (flock_answers == 0) return static_cast<int>(::syscall(SYS_flock, fd, operation));
+  errno = flock_answers;
+  return -1;
+}
 
 namespace danlu {
 namespace {
@@ -128,6 +141,24 @@ TEST_F(TemporaryTest, OfAnotherMachineOrAnEarlierStartIsNamedAndStays) {
   EXPECT_THAT(told, HasSubstr(theirs));
   EXPECT_EQ(told.find(theirs), told.rfind(theirs)) << "once";
   EXPECT_THAT(names(), ElementsAre(theirs, "a", "b"));
+}
+
+TEST_F(TemporaryTest, WhereLocksDoNotWorkItIsNamedAndStays) {
+  killed_after([&] { new AtomicFile(dir_ / "tokens.bin"); });
+  const std::vector<std::string> left = names();
+  for (const int code : {ENOLCK, EOPNOTSUPP, ENOSYS, EBADF}) {
+    flock_answers = code;
+    testing::internal::CaptureStderr();
+    sweep_temporaries(dir_);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(left[0]));
+    EXPECT_EQ(names(), left);
+    write_file_atomic(dir_ / "a", "written all the same");
+    write_directory_atomic(dir_ / "b", [](const fs::path&) {});
+    flock_answers = 0;
+    EXPECT_THAT(names(), ElementsAre(left[0], "a", "b"));
+    fs::remove(dir_ / "a");
+    fs::remove(dir_ / "b");
+  }
 }
 
 TEST_F(TemporaryTest, NamesThatAreNotOursAndLinksAreLeftAlone) {
