@@ -16,14 +16,17 @@
 #include <fstream>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "base/file.h"
 
 namespace {
-thread_local int flock_answers = 0;  // an errno; 0: really lock
-}
+thread_local int flock_answers = 0;               // an errno; 0: really lock
+thread_local std::function<void()> before_flock;  // once
+}  // namespace
 
 extern "C" int flock(int fd, int operation) {
+  if (const auto act = std::exchange(before_flock, nullptr)) act();
   if (flock_answers == 0) return static_cast<int>(::syscall(SYS_flock, fd, operation));
   errno = flock_answers;
   return -1;
@@ -189,7 +192,21 @@ TEST_F(TemporaryTest, NamesThatAreNotOursAndLinksAreLeftAlone) {
 }
 
 // A sweeper that comes between the making of a temporary and its lock must not take it away.
-TEST_F(TemporaryTest, SweepersNeverMeetAFileThatIsBeingMade) {
+TEST_F(TemporaryTest, WhatASweeperTookBeforeItWasLockedIsMadeAgain) {
+  for (const auto kind : {Temporary::Kind::kFile, Temporary::Kind::kDirectory}) {
+    bool was_swept = false;
+    before_flock = [&] {
+      sweep_temporaries(dir_);
+      was_swept = names().empty();
+    };
+    const Temporary made(dir_ / "a", kind);
+    EXPECT_TRUE(was_swept);
+    EXPECT_TRUE(fs::exists(made.path()));
+  }
+  EXPECT_THAT(names(), IsEmpty());
+}
+
+TEST_F(TemporaryTest, SweepersNeverTakeAFileThatIsBeingMade) {
   std::atomic<bool> is_done{false};
   std::thread sweeper([&] {
     while (!is_done) sweep_temporaries(dir_);
