@@ -1,5 +1,6 @@
 #include "base/descriptor.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,6 +35,18 @@ bool sync_descriptor(int fd) {
     return errno == EINVAL || errno == ENOSYS || errno == ENOTSUP;
   }
   return true;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+bool has_name(int fd, const char* path) {
+  struct stat ours{}, named{};
+  return ::fstat(fd, &ours) == 0 && ::lstat(path, &named) == 0 && ours.st_ino == named.st_ino &&
+         ours.st_dev == named.st_dev;
 }
 
 }  // namespace danlu

@@ -1,9 +1,10 @@
-// base/descriptor.h: whole reads, whole writes and syncs of an open file descriptor. Each leaves
-// errno as the system call did: the caller knows the file's name and what it was doing.
+// base/descriptor.h: whole reads, whole writes and syncs of an open file descriptor; names. Each
+// leaves errno as the system call did: the caller knows the file's name and what it was doing.
 #pragma once
 #include <sys/types.h>
 
 #include <cstddef>
+#include <string>
 
 namespace danlu {
 
@@ -17,5 +18,12 @@ bool write_all(int fd, const void* from, size_t size_bytes);
 /// network mounts), for nothing can be done about that. false if data may be lost: EIO, ENOSPC, and
 /// EROFS, which ext4 answers after an error made it read-only.
 bool sync_descriptor(int fd);
+
+/// This machine's name in its network.
+std::string host_name();
+
+/// Whether `path` still names the file that is open: another process may have removed or replaced
+/// it.
+bool has_name(int fd, const char* path);
 
 }  // namespace danlu

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -22,21 +22,8 @@ namespace {
 
 constexpr auto kRetryInterval = std::chrono::milliseconds(50);
 
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 [[noreturn]] void fail_to(const char* doing, const fs::path& file, int code) {
   throw IoError(fmt::format("{}: cannot {}: {}", file.string(), doing, std::strerror(code)));
-}
-
-/// The one before us may have removed the file we opened: only the one that has the name counts.
-bool has_the_name(int fd, const fs::path& file) {
-  struct stat ours{}, named{};
-  return ::fstat(fd, &ours) == 0 && ::stat(file.c_str(), &named) == 0 &&
-         ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
 }
 
 /// Only for messages: a full disk must not stop anybody here.
@@ -51,10 +38,11 @@ void write_holder(int fd) {
 
 std::optional<FileLock> FileLock::try_take(const fs::path& file) {
   for (;;) {
-    const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) fail_to("create", file, errno);
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
-      if (has_the_name(fd, file)) {
+      // The one before us may have removed the file that we opened.
+      if (has_name(fd, file.c_str())) {
         write_holder(fd);
         return FileLock(fd, file);
       }

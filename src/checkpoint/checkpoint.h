@@ -47,8 +47,6 @@ struct Found {
 std::vector<Found> list(const std::filesystem::path& run_dir);
 /// Those left out: one line each, with its directory and what is wrong.
 std::vector<std::string> describe_damaged(const std::filesystem::path& run_dir);
-/// Removes what interrupted writers left behind in `run_dir`. Call only while no writer is active.
-void remove_leftovers(const std::filesystem::path& run_dir);
 /// Every checkpoint of `run_dir`, complete or not, and the links to them; not those that other
 /// programs wrote.
 std::vector<std::filesystem::path> everything_of(const std::filesystem::path& run_dir);

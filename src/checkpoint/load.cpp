@@ -81,23 +81,6 @@ std::vector<std::string> describe_damaged(const fs::path& run_dir) {
   return lines;
 }
 
-void remove_leftovers(const fs::path& run_dir) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
-    const std::string name = entry.path().filename().string();
-    const size_t mark = name.find(".tmp-");
-    if (!entry.is_directory() || !name.starts_with(".checkpoint-") || mark == std::string::npos)
-      continue;
-    // A writer that died between its two renames left the previous content under the .old name.
-    const fs::path target = run_dir / name.substr(1, mark - 1);
-    if (name.ends_with(".old") && !fs::exists(target)) {
-      fs::rename(entry.path(), target, error);
-    } else {
-      fs::remove_all(entry.path(), error);
-    }
-  }
-}
-
 std::vector<fs::path> everything_of(const fs::path& run_dir) {
   std::vector<fs::path> all;
   std::error_code none;

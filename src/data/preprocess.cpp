@@ -103,14 +103,14 @@ fs::path work_directory(const PreprocessSpec& spec, const std::string& key) {
   return work_parent(spec) / (work_stem(spec) + key);
 }
 
-/// Removes what other settings left of their unfinished work.
-void remove_other_work(const PreprocessSpec& spec, const std::string& key) {
+/// Removes what earlier runs left of their work on the prefix, except that under the key `kept`.
+void remove_work(const PreprocessSpec& spec, const std::string& kept) {
   const std::string stem = work_stem(spec);
-  require_writable_directory(work_parent(spec));
+  std::error_code missing;
   constexpr size_t kKeyLength = 16;
-  for (const auto& entry : fs::directory_iterator(work_parent(spec))) {
+  for (const auto& entry : fs::directory_iterator(work_parent(spec), missing)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(stem) && name.size() == stem.size() + kKeyLength && name != stem + key) {
+    if (name.starts_with(stem) && name.size() == stem.size() + kKeyLength && name != stem + kept) {
       std::error_code ignored;
       fs::remove_all(entry.path(), ignored);
     }
@@ -179,6 +179,7 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
     if (earlier && earlier->key == key && describes_files(*earlier, result.outputs) &&
         // With --strict, files that lack rows are no answer: encoding again names the first one.
         !(spec.strict && earlier->report.rows_dropped() > 0)) {
+      remove_work(spec, "");
       result.up_to_date = true;
       result.report = std::move(earlier->report);
       return result;
@@ -187,7 +188,8 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
       refuse_to_replace(spec.output_prefix, key, result.outputs);
     }
   }
-  remove_other_work(spec, key);
+  require_writable_directory(work_parent(spec));
+  remove_work(spec, key);
   try {
     result.report = make_files(spec, plan, settings, key, result.outputs.size());
   } catch (const DataError&) {

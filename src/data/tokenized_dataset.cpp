@@ -12,6 +12,7 @@
 #include "base/file_lock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/temporary.h"
 #include "data/limited_source.h"
 #include "data/megatron/indexed_dataset.h"
 #include "data/megatron/instruction_dataset.h"
@@ -85,10 +86,14 @@ CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDatase
       FileLock::wait_for(entry.string() + ".lock", "the tokens of " + plan[0].dataset.name);
   std::error_code ignored;
   if (spec.overwrite_cache) {
-    fs::remove_all(entry, ignored);
+    if (fs::exists(entry)) remove_directory_atomic(entry);
     fs::remove_all(building, ignored);
   }
-  if (auto report = finished_report(spec, plan, entry)) return {entry / "data", std::move(*report)};
+  if (auto report = finished_report(spec, plan, entry)) {
+    // Of a process that was killed between the last two steps below.
+    fs::remove_all(building, ignored);
+    return {entry / "data", std::move(*report)};
+  }
   CacheEntry result;
   try {
     // Work that has passed over bad rows is not continued by a run that refuses them.

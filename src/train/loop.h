@@ -32,7 +32,10 @@ struct Run {
 /// saving.
 void run_loop(Run& run);
 
-/// Writes checkpoint-<step>, points `last` at it, deletes superfluous ones.
+/// Writes checkpoint-<step> and settles what depends on it.
 void save_checkpoint(Run& run);
+
+/// Points `last` at `newest` and `best` at the best checkpoint, and deletes superfluous ones.
+void settle_checkpoints(const Run& run, const std::filesystem::path& newest);
 
 }  // namespace danlu::train

@@ -133,7 +133,6 @@ void publish(Run& run) {
   } else {
     write_model_files(*run.state.model, run.config, wanted, output.directory);
   }
-  mark_finished(output.directory, run.state.step);
 }
 
 RunSummary summarise(const Run& run) {
@@ -189,7 +188,6 @@ void prepare_run_directory(const TrainConfig& config, bool continuing, const Pre
                            const PreparedData& data) {
   const fs::path& run_dir = config.output.directory;
   watch_interrupts();
-  checkpoint::remove_leftovers(run_dir);
   if (config.output.overwrite && !continuing) clear_run_directory(run_dir);
   mark_unfinished(run_dir);
   write_run_settings(config);
@@ -219,6 +217,11 @@ void check_validation(const TrainConfig& config, const PreparedData& data) {
                                config.flag("load_best_model_at_end")),
                    {"give --val_dataset FILE or --val_ratio 0.01",
                     "请用 --val_dataset 或 --val_ratio 指定验证集"});
+}
+
+bool is_newest(const checkpoint::Loaded& checkpoint, const fs::path& run_dir) {
+  const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
+  return !found.empty() && found.back().directory.filename() == checkpoint.directory.filename();
 }
 
 /// Returns the number of samples that the interrupted run had consumed.
@@ -285,9 +288,14 @@ int run(const TrainConfig& given) {
   job.flops_per_token = flops_per_token(*state.model, data.lengths);
   job.peak_flops = peak_flops(config, device);
   if (checkpoint) job.last_saved_step = state.step;
+  // What a kill behind the newest checkpoint left undone.
+  if (continuing && is_newest(*checkpoint, config.output.directory))
+    settle_checkpoints(job, checkpoint->directory);
   run_loop(job);
   publish(job);
   observer->on_finish(summarise(job));
+  // Last of all: what is killed before this is made good by the same command.
+  mark_finished(config.output.directory, state.step);
   return 0;
 }
 

@@ -110,15 +110,6 @@ TEST_F(Checkpoints, AFailedWriterLeavesTheOldOneAndNoDebris) {
   EXPECT_EQ(std::distance(fs::directory_iterator(run_dir_), fs::directory_iterator()), 1);
 }
 
-TEST_F(Checkpoints, LeftoversOfAKilledWriterAreRemovedAndAReplacedOneRestored) {
-  const fs::path directory = save_step(7);
-  fs::create_directories(run_dir_ / ".checkpoint-9.tmp-1-0");
-  fs::rename(directory, run_dir_ / ".checkpoint-7.tmp-1-0.old");
-  remove_leftovers(run_dir_);
-  EXPECT_EQ(steps(), std::vector<int64_t>{7});
-  EXPECT_EQ(std::distance(fs::directory_iterator(run_dir_), fs::directory_iterator()), 1);
-}
-
 TEST_F(Checkpoints, ModelOnlyOnesCannotBeResumed) {
   const Loaded loaded = open(save_step(2, false));
   EXPECT_FALSE(list(run_dir_).back().resumable);

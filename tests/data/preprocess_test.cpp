@@ -287,6 +287,20 @@ TEST(Preprocess, FinishesTheFilesThatItsKilledRunHadBegunToWrite) {
   EXPECT_FALSE(fs::exists(directory / work));
 }
 
+TEST(Preprocess, WorkThatAKillLeftBehindTheManifestIsRemoved) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", alpaca_rows(10));
+  const PreprocessSpec spec = spec_for(directory / "a.jsonl", directory / "p");
+  preprocess(spec, fakes());
+  const Json manifest = read_json_file(directory / "p_preprocess.json");
+  const std::string work = ".danlu-p-" + manifest["key"].get<std::string>();
+  directory.write(work + "/0.tokens", "");
+  directory.write(".danlu-p-mine", "no work");
+  EXPECT_TRUE(preprocess(spec, fakes()).up_to_date);
+  EXPECT_FALSE(fs::exists(directory / work));
+  EXPECT_TRUE(fs::exists(directory / ".danlu-p-mine"));
+}
+
 TEST(Preprocess, RecordsTheTemplateBesideTheFiles) {
   const TestDirectory directory;
   directory.write("a.jsonl", alpaca_rows(3));

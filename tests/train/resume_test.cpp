@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/temporary.h"
 #include "checkpoint/checkpoint.h"
 #include "models/causal_lm.h"
 #include "models/merge.h"
@@ -373,6 +374,37 @@ TEST_F(Resume, ARunStoppedBetweenItsLastCheckpointAndItsEndIsFinished) {
   EXPECT_EQ(read_file(run_dir / "model.safetensors"), model);
   EXPECT_TRUE(fs::exists(run_dir / "all_results.json"));
   EXPECT_EQ(losses(job_).size(), 10u);
+}
+
+TEST_F(Resume, ARunKilledBehindItsLastCheckpointGetsItsLinksAndReports) {
+  job_.steps = 10;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  const fs::path run_dir = job_.directory / "run";
+  // DONE is written last, and the links are pointed after the checkpoint is there.
+  for (const char* later : {"DONE", "README.md", "last"})
+    ASSERT_TRUE(fs::remove(run_dir / later)) << later;
+  fs::create_directory_symlink("checkpoint-5", run_dir / "last");
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  EXPECT_EQ(fs::read_symlink(run_dir / "last"), "checkpoint-10");
+  EXPECT_TRUE(fs::exists(run_dir / "README.md"));
+  EXPECT_TRUE(fs::exists(run_dir / "DONE"));
+}
+
+TEST_F(Resume, ACheckpointHalfRemovedIsNotKept) {
+  job_.steps = 10;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  const fs::path run_dir = job_.directory / "run";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // As the rotation does it, killed in the midst.
+    const auto* grave = new Temporary(run_dir / "checkpoint-5", Temporary::Kind::kDirectory);
+    fs::rename(run_dir / "checkpoint-5", grave->path() / "checkpoint-5");
+    ::_exit(0);
+  }
+  wait_for(child);
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  for (const auto& entry : fs::directory_iterator(run_dir))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
 }
 
 TEST_F(Resume, OverwritingLeavesNothingOfTheEarlierRun) {

@@ -208,10 +208,11 @@ int run_tokenizer(const Options& options) {
     log::warning("the text gives only {} tokens: no pair is left that occurs {} times",
                  trained.tokens.size() + specials.size(), training.min_frequency);
   }
-  write_json_file(output / "tokenizer.json", text::tokenizer_json_of(trained, pattern, specials));
   write_json_file(output / "tokenizer_config.json",
                   tokenizer_config(specials, trained.tokens.size(), chatml,
                                    options.get_int("model_max_length")));
+  // Last: check_output takes a directory with it for complete.
+  write_json_file(output / "tokenizer.json", text::tokenizer_json_of(trained, pattern, specials));
   log::info("{} tokens ({} merges, {} special) from {} distinct words: {}",
             trained.tokens.size() + specials.size(), trained.merges.size(), specials.size(),
             format_count(counts.size()), output.string());
