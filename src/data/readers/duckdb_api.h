@@ -10,8 +10,8 @@ namespace danlu::data {
 /// Errors: IoError listing the places searched.
 std::string duckdb_description();
 
-/// An in-memory DuckDB database with one connection, which takes at most kDuckDbMemory and writes
-/// no file. Not thread-safe; several objects are independent.
+/// An in-memory DuckDB database with one connection. Not thread-safe; several objects are
+/// independent.
 class DuckDb {
  public:
   /// Opens libduckdb.so: DANLU_DUCKDB (a file), the folder of the program, ../lib and

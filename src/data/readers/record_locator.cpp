@@ -11,6 +11,7 @@
 #include "data/readers/byte_stream.h"
 #include "data/readers/json_events.h"
 #include "data/readers/record_limits.h"
+#include "data/readers/text_encoding.h"
 
 namespace danlu::data {
 namespace {
@@ -134,6 +135,7 @@ struct FaultFinder : AcceptEvents<nlohmann::json> {
     if (const size_t at = what.find(": ", what.find("column")); at != std::string::npos) {
       what = what.substr(at + 2);
     }
+    what = shortened_fault(std::move(what));
     return false;
   }
 };
@@ -149,7 +151,7 @@ std::string find_fault_in_lines(const std::filesystem::path& path) {
     } catch (const DataError& error) {
       // parse_json says ":1:column: what".
       return fmt::format("{}:{}{}", path.string(), lines.line_number(),
-                         std::string(error.what()).substr(2));
+                         shortened_fault(std::string(error.what()).substr(2)));
     }
   }
   return "";
@@ -193,6 +195,14 @@ int64_t JsonRecordLines::line_of(int64_t index) {
 
 int64_t line_of_json_record(const std::filesystem::path& path, int64_t index) {
   return JsonRecordLines(path).line_of(index);
+}
+
+std::string shortened_fault(std::string what) {
+  constexpr size_t kShownBytes = 300;
+  if (what.size() <= kShownBytes) return what;
+  what.resize(kShownBytes);
+  while (!what.empty() && find_invalid_utf8(what) != std::string::npos) what.pop_back();
+  return what + "…";
 }
 
 std::string find_json_fault(const std::filesystem::path& path, bool one_record_a_line) {

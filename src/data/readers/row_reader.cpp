@@ -391,7 +391,8 @@ void refuse_malformed_row(const Dataset& dataset, const RawRow& row) {
     what = error.what();
     what.erase(0, what.find("not valid JSON"));
   }
-  throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index), what));
+  throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index),
+                              shortened_fault(std::move(what))));
 }
 
 }  // namespace danlu::data
