@@ -47,7 +47,8 @@ struct DataConfig {
   uint64_t seed = 42;
   int64_t max_rows = -1;  ///< -1: all
   bool strict = false;
-  int64_t workers = 0;  ///< 0: all CPUs
+  double max_dropped_ratio = 0.5;  ///< of a data set's rows; more is an error
+  int64_t workers = 0;             ///< 0: all CPUs
   std::filesystem::path cache_dir, dataset_dir;
   bool overwrite_cache = false;
   bool append_eod = true, eod_mask_loss = false, reset_position_ids = false,

@@ -183,7 +183,7 @@ TEST_F(ModelVerb, TheOutputIsLookedAtBeforeAnythingIsLoaded) {
                {"in_the_way", "Not a directory"});
   for (const char* input : {"base", "run"}) {
     expect_error(merge({"--model", "base", "--output", input, "--overwrite"}), 2,
-                 {"holds what is merged"});
+                 {"holds the source"});
   }
   expect_error(merge({"--model", "base", "--output", "new/merged"}), 4, {"model.safetensors"});
   EXPECT_FALSE(fs::exists((*this) / "new"));

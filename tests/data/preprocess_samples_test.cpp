@@ -308,6 +308,9 @@ class TokenisedFiles : public ::testing::Test {
 };
 
 TEST_F(TokenisedFiles, LongSamplesAreDroppedAndCounted) {
+  EXPECT_THAT(error_text<DataError>([&] { open_or_build_samples(spec_); }),
+              HasSubstr("3 of 4 rows would be dropped"));
+  spec_.max_dropped_ratio = 0.75;
   const auto samples = open_or_build_samples(spec_);
   ASSERT_EQ(samples.train->size(), 1);
   EXPECT_THAT(samples.train->get(0).ids, ElementsAre(11, 12, 13));

@@ -112,6 +112,7 @@ TEST(Preprocess, DropsSamplesOfSeqLengthOrMore) {
   directory.write("a.jsonl", alpaca_rows(40));
   PreprocessSpec spec = spec_for(directory / "a.jsonl", directory / "p");
   spec.seq_length = 20;
+  spec.max_dropped_ratio = 1;
   const auto result = preprocess(spec, fakes());
   EXPECT_EQ(result.report.lengths.max, 19);
   ASSERT_EQ(result.report.dropped.size(), 1u);

@@ -12,6 +12,7 @@
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/row_options.h"
 #include "text/template_choice.h"
 
 namespace danlu::cli {
@@ -51,6 +52,7 @@ std::vector<OptionSpec> input_options() {
        .default_text = "false",
        .help = "a row that cannot be used is an error, instead of dropped and counted",
        .group = group},
+      max_dropped_ratio_option(group),
   };
 }
 
@@ -162,6 +164,7 @@ data::PreprocessSpec spec_from(const Options& options) {
   spec.document_per_file = options.get_bool("document_per_file");
   spec.num_workers = static_cast<size_t>(options.get_int("workers"));
   spec.strict = options.get_bool("strict");
+  spec.max_dropped_ratio = options.get_float("max_dropped_ratio");
   spec.overwrite = options.get_bool("overwrite_cache");
   spec.work_dir = options.get_string_or("cache_dir", "");
   return spec;

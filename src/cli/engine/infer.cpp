@@ -232,7 +232,8 @@ void answer_all(const Options& options, const InferenceModel& loaded,
   std::vector<std::pair<size_t, Outcome>> done;
   const Work work = plan_work(questions, loaded, sampling, max_new_tokens, &done);
   std::optional<AnswerFile> file;
-  if (options.has_value("output")) file.emplace(options.get_string("output"));
+  if (options.has_value("output"))
+    file.emplace(options.get_string("output"), options.get_bool("overwrite"));
   OrderedResults results(questions, file ? &*file : nullptr);
   for (auto& [index, outcome] : done) results.put(index, std::move(outcome));
   infer::GenerationStats stats;
@@ -296,8 +297,10 @@ int run_infer(const Options& options) {
       task == "chat" || (!options.has_value("prompt") && !options.has_value("dataset") &&
                          !options.get_bool("load_dataset_config"));
   Questions found = chat ? Questions{} : read_questions(options, where.run_args, checkpoint);
+  std::optional<FileLock> lock;
   if (!chat && options.has_value("output"))
-    require_usable_output(options, files_read(options, where, std::move(found.files)));
+    lock.emplace(
+        require_usable_output(options, files_read(options, where, std::move(found.files))));
   InferenceModel loaded = load_for_inference(options, where, options.get_bool("raw"));
   infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
   apply_task(task, sampling);

@@ -53,7 +53,8 @@ class MessagesHandler : public RowHandler {
                        tags_.messages, tags_.role, tags_.content);
   }
 
-  RowResult read(const Json& row) const override {
+ private:
+  RowResult read_row(const Json& row) const override {
     if (!row.is_object()) return RowProblem{"row is not an object", "got " + kind_of(row)};
     const Json* value = find_value(row, tags_.messages);
     if (!value) return missing_column(tags_.messages);
@@ -80,7 +81,6 @@ class MessagesHandler : public RowHandler {
     return Row(std::move(conversation));
   }
 
- private:
   static bool is_lone_answer(const text::Conversation& conversation) {
     return conversation.messages.size() == 1 && conversation.messages[0].role == "assistant" &&
            !conversation.messages[0].extra.contains("tool_calls");

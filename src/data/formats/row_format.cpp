@@ -322,7 +322,28 @@ std::unique_ptr<RowHandler> detect(const FirstRows& first, const FormatOptions& 
                    "请用 --handler-name 与 --map-keys、--columns 或 --json-keys 说明各列含义"});
 }
 
+/// {} or {"instruction": null, "output": null}.
+bool has_no_value(const Json& row) {
+  return row.is_object() &&
+         std::all_of(row.begin(), row.end(), [](const Json& value) { return value.is_null(); });
+}
+
 }  // namespace
+
+RowResult RowHandler::read(const Json& row) const {
+  if (has_no_value(row)) return RowProblem{"no column has a value", row.empty() ? "{}" : ""};
+  return read_row(row);
+}
+
+RowResult RowHandler::read_text(const std::string&) const {
+  return RowProblem{"row is plain text", "expected " + description()};
+}
+
+void DetectionRows::add(Json row, size_t size_bytes) {
+  if (has_no_value(row)) return;
+  rows_.push_back(std::move(row));
+  bytes_ += size_bytes;
+}
 
 std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
                                              const std::vector<Json>& first_rows, bool plain_text) {

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/file_lock.h"
 #include "base/log.h"
+#include "base/new_output.h"
 #include "base/progress.h"
 #include "base/temporary.h"
 #include "weights/convert/layout_writer.h"
@@ -34,12 +35,6 @@ fs::path without_slash(const fs::path& path) {
   if (path.empty())
     throw UsageError("[output] is empty", {"name where to write", "请指定输出位置"});
   return fs::absolute(path / "").lexically_normal().parent_path();
-}
-
-bool is_within(const fs::path& inner, const fs::path& outer) {
-  const fs::path relative =
-      fs::weakly_canonical(inner).lexically_relative(fs::weakly_canonical(outer));
-  return !relative.empty() && *relative.begin() != "..";
 }
 
 /// What this conversion is: another one must not go on with its files.
@@ -64,13 +59,6 @@ std::string identity_of(const Conversion& conversion) {
                          {"files", written},
                          {"settings", conversion.settings}};
   return identity.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-/// Anything but an empty directory.
-bool is_there(const fs::path& output) {
-  std::error_code error;
-  if (!fs::exists(fs::symlink_status(output))) return false;
-  return !fs::is_directory(output, error) || !fs::is_empty(output, error);
 }
 
 [[noreturn]] void refuse_existing(const fs::path& output) {
@@ -124,20 +112,14 @@ void check_place(const fs::path& output) {
 }
 
 void check_output(const Conversion& conversion, const fs::path& output) {
-  for (const fs::path& file : conversion.source_files) {
-    const bool is_source = fs::exists(output) && is_within(file, output);
-    if (!is_source) continue;
-    throw UsageError(fmt::format("[output] {} holds the source ({}): it would be replaced",
-                                 output.string(), file.string()),
-                     {"choose another directory", "请换一个目录"});
-  }
+  refuse_to_replace_inputs(output, conversion.source_files);
   check_place(output);
   if (conversion.output_is_file && fs::is_directory(output)) {
     throw UsageError(
         fmt::format("[output] {} is a directory; this format is one file", output.string()),
         {"name a file, e.g. model.gguf", "请指定文件名，例如 model.gguf"});
   }
-  if (!is_there(output)) return;
+  if (!is_taken(output)) return;
   if (!conversion.overwrite) refuse_existing(output);
   const std::string lost = lost_by_overwriting(output, conversion.target);
   if (!lost.empty()) {
@@ -181,13 +163,13 @@ void sync_directories_below(const fs::path& root) {
 void publish(const fs::path& from, const fs::path& output, bool overwrite) {
   if (overwrite) return publish_directory(from, output);
   std::error_code ignored;
-  if (!is_there(output)) fs::remove(output, ignored);  // an empty directory
+  if (!is_taken(output)) fs::remove(output, ignored);  // an empty directory
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, output.c_str(), RENAME_NOREPLACE) == 0) {
     sync_path(output.parent_path());
     return;
   }
   if (errno == EEXIST || errno == ENOTEMPTY) refuse_existing(output);
-  if (is_there(output)) refuse_existing(output);
+  if (is_taken(output)) refuse_existing(output);
   publish_directory(from, output);  // a file system without that flag
 }
 
@@ -212,7 +194,7 @@ bool was_published(const Conversion& conversion, const fs::path& output,
       (conversion.output_is_file ? conversion.target.layout.files.front() : kIdentityFile);
   // After a loss of power a file may have both names.
   std::error_code missing;
-  return !conversion.overwrite && is_there(output) &&
+  return !conversion.overwrite && is_taken(output) &&
          (!fs::exists(moved) || fs::equivalent(moved, output, missing)) &&
          is_marked(conversion, output, identity);
 }
@@ -220,7 +202,7 @@ bool was_published(const Conversion& conversion, const fs::path& output,
 /// Removes what a published conversion still has beside and in its result. The mark goes last.
 void finish(const fs::path& output, std::optional<FileLock>& lock) {
   const fs::path staging = staging_of(output);
-  if (is_there(staging)) remove_directory_atomic(staging);
+  if (is_taken(staging)) remove_directory_atomic(staging);
   if (fs::is_directory(output)) fs::remove(output / kIdentityFile);
   lock.reset();
   fs::remove(mark_of(output));
@@ -232,10 +214,10 @@ uint64_t prepare_staging(const Conversion& conversion, const fs::path& output,
                          const std::string& identity) {
   const fs::path staging = staging_of(output);
   // What was replaced waits there for its removal.
-  if (is_there(staging) && !fs::exists(staging / kIdentityFile) &&
+  if (is_taken(staging) && !fs::exists(staging / kIdentityFile) &&
       is_marked(conversion, output, identity))
     remove_directory_atomic(staging);
-  if (is_there(staging)) {
+  if (is_taken(staging)) {
     const fs::path record = staging / kIdentityFile;
     if (!fs::exists(record)) {
       throw UsageError(fmt::format("[output] {} is in the way: conversions are put aside there",
