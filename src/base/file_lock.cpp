@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -66,11 +65,8 @@ FileLock FileLock::wait_for(const fs::path& file, const std::string& what) {
     if (!std::exchange(told, true)) {
       log::info("{} works on {}; waiting for it to finish", holder(file), what);
     }
-    if (const int signal = pending_interrupt()) {
-      const std::string message = fmt::format("stopped while waiting for {}", holder(file));
-      if (signal == SIGTERM) throw TerminatedError(message);
-      throw InterruptedError(message);
-    }
+    if (const int signal = pending_interrupt())
+      throw_interrupted(signal, fmt::format("stopped while waiting for {}", holder(file)));
   }
 }
 

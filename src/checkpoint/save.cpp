@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/temporary.h"
 #include "checkpoint/checkpoint.h"
+#include "weights/compare/tensor_digest.h"
 
 namespace danlu::checkpoint {
 namespace save_detail {
@@ -31,17 +32,23 @@ void write_optimizer(const optim::StateTensors& state, const fs::path& directory
                             {.max_shard_bytes = UINT64_MAX, .base_name = "state"});
 }
 
+/// Files are read again for their checksums while the system still has them in memory: several
+/// gigabytes a second, where writing and syncing them took one or two.
 void write_done(const fs::path& directory, int64_t step, bool resumable) {
   std::map<std::string, uint64_t> sizes;
+  std::map<std::string, std::string> digests;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
     if (entry.is_regular_file()) {
-      sizes[fs::relative(entry.path(), directory).string()] = entry.file_size();
+      const std::string name = fs::relative(entry.path(), directory).string();
+      sizes[name] = entry.file_size();
+      digests[name] = weights::digest_text(weights::digest_of_file(entry.path()));
       sync_path(entry.path());  // whoever wrote it: a rename may not overtake its content
     } else if (entry.is_directory()) {
       sync_path(entry.path());
     }
   }
-  write_json_file(directory / "DONE", {{"step", step}, {"resumable", resumable}, {"files", sizes}});
+  write_json_file(directory / "DONE",
+                  {{"step", step}, {"resumable", resumable}, {"files", sizes}, {"xxh3", digests}});
 }
 
 /// As write_directory_atomic; an error names the checkpoint, and what the user still has.

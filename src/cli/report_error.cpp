@@ -22,7 +22,8 @@ int report(ExitCode code, std::string_view what, const Hint& hint) {
   const std::string& text = log::speaks_chinese() && !hint.zh.empty() ? hint.zh : hint.en;
   if (!text.empty()) message += "\nhint: " + text;
   // Ctrl-C is what the user wanted: a message, not an error.
-  const bool asked_for = code == ExitCode::kInterrupted || code == ExitCode::kTerminated;
+  const bool asked_for =
+      code == ExitCode::kInterrupted || code == ExitCode::kTerminated || code == ExitCode::kHungUp;
   log::write(asked_for ? log::Level::kInfo : log::Level::kError, message);
   return static_cast<int>(code);
 }

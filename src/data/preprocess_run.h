@@ -40,7 +40,7 @@ struct RunSettings {
 /// Encodes all rows into `store`; rows that `store` holds already are passed by.
 /// Errors: DataError (malformed file; no usable row; too many dropped, see judge_dropped; with
 /// strict, the first bad row at file:line);
-/// TerminatedError, InterruptedError after a signal, with the finished work kept.
+/// as throw_interrupted after a signal, with the finished work kept.
 PreprocessReport encode_datasets(const std::vector<PlannedDataset>& plan,
                                  const EncodeSettings& settings, const RunSettings& run,
                                  TokenStore* store);

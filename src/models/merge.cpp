@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "device/dtype.h"
 #include "models/batch.h"
+#include "models/tensor_io.h"
 
 namespace danlu::models {
 
@@ -52,7 +53,10 @@ RoundingReport round_parameters(CausalLM& model, DType dtype) {
   const at::Tensor exact = probe_logits(model);
   for (const NamedTensor& parameter : model.parameters()) {
     at::Tensor values = parameter.tensor;
-    values.copy_(values.to(device::scalar_type_of(dtype)));
+    const at::Tensor rounded = values.to(device::scalar_type_of(dtype));
+    refuse_non_finite(rounded, 0, parameter.name,
+                      fmt::format("after the cast to {}: store a wider type", dtype_name(dtype)));
+    values.copy_(rounded);
   }
   const at::Tensor rounded = probe_logits(model);
   RoundingReport report;
