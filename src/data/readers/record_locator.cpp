@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "data/readers/byte_stream.h"
 #include "data/readers/json_events.h"
 
@@ -109,6 +109,17 @@ class CountingInput {
 /// Only the position of the first fault matters.
 struct FaultFinder : AcceptEvents<nlohmann::json> {
   std::string what;
+  /// A file of one array holds rows one level below itself.
+  size_t depth = 0;
+  bool open() {
+    if (++depth <= kMaxJsonDepth + 1) return true;
+    what = fmt::format("nested more than {} deep", kMaxJsonDepth);
+    return false;
+  }
+  bool start_object(size_t) override { return open(); }
+  bool start_array(size_t) override { return open(); }
+  bool end_object() override { return depth-- > 0; }
+  bool end_array() override { return depth-- > 0; }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) override {
     what = e.what();
     // The library repeats its own id and position first; they count records, not lines.
@@ -124,7 +135,7 @@ std::string find_fault_in_lines(const std::filesystem::path& path) {
   std::string text;
   for (int64_t line = 1; lines.next(&text); ++line) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (nlohmann::json::accept(text)) continue;
+    if (is_json(text)) continue;
     try {
       (void)parse_json(text, "");
     } catch (const DataError& error) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "data/readers/json_events.h"
 
 namespace danlu::data {
@@ -64,10 +65,10 @@ std::string find_duplicate_key(const std::string& text, const Json& parsed) {
 }
 
 Json parse_row(const Dataset& dataset, const RawRow& row) {
-  Json value = Json::parse(row.text, nullptr, false);
-  if (value.is_discarded()) refuse_malformed_row(dataset, row);
-  const std::string twice = find_duplicate_key(row.text, value);
-  if (twice.empty()) return value;
+  std::optional<Json> value = try_parse_json(row.text);
+  if (!value) refuse_malformed_row(dataset, row);
+  const std::string twice = find_duplicate_key(row.text, *value);
+  if (twice.empty()) return std::move(*value);
   throw DataError(
       fmt::format("{}: an object has \"{}\" twice", row_place(dataset, row.file, row.index), twice),
       {"keep the value that is meant", "请只保留其中一个值"});
