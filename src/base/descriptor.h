@@ -4,9 +4,15 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <filesystem>
 #include <string>
 
 namespace danlu {
+
+/// A descriptor to read `path` with, which must be a regular file or an open pipe (standard input,
+/// `<(command)`). Errors: IoError; at once for a named pipe, a socket or a device, which could keep
+/// the program waiting or reading for ever. A terminal and /dev/null may be read.
+int open_input(const std::filesystem::path& path);
 
 /// Fills `to`; fewer bytes only at the end of the file. -1 on an error.
 ssize_t read_full(int fd, void* to, size_t size_bytes);

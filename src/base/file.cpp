@@ -15,6 +15,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/progress.h"
 #include "base/temporary.h"
 
 namespace danlu {
@@ -40,13 +41,9 @@ fs::path without_trailing_slash(fs::path path) {
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(path, "open");
+  const int fd = open_input(path);
   struct stat info{};
-  if (::fstat(fd, &info) != 0) {
-    ::close(fd);
-    fail(path, "stat");
-  }
+  ::fstat(fd, &info);
   if (!S_ISREG(info.st_mode)) {
     ::close(fd);
     throw IoError(fmt::format("{}: not a regular file", path.string()));
@@ -81,8 +78,7 @@ void MappedFile::forget() const {
 }
 
 std::string read_file(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(path, "open");
+  const int fd = open_input(path);
   std::string content;
   char chunk[1 << 16];
   for (;;) {
@@ -244,8 +240,8 @@ uint64_t free_space_bytes(const fs::path& path) {
 void require_free_space(const fs::path& path, uint64_t needed_bytes, std::string_view what) {
   const uint64_t free_bytes = free_space_bytes(path);
   if (free_bytes >= needed_bytes) return;
-  throw IoError(fmt::format("{}: {} needs {:.2f} GB, {:.2f} GB are free", path.string(), what,
-                            needed_bytes / 1e9, free_bytes / 1e9),
+  throw IoError(fmt::format("{}: {} needs {}, {} are free", path.string(), what,
+                            format_bytes(needed_bytes), format_bytes(free_bytes)),
                 {"free disk space or choose another directory", "请清理磁盘空间或更换目录"});
 }
 

@@ -9,6 +9,7 @@
 #include "base/cpu_class.h"
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/engine_limits.h"
 
 namespace danlu::cli {
 namespace {
@@ -59,6 +60,7 @@ EngineRun open_engine() {
 
 int run_command(const Command& command, const Options& options) {
   if (command.run) return command.run(options);
+  require_engine_resources(command);
   return open_engine()(command.name.c_str(), &options);
 }
 

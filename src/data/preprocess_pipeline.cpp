@@ -6,7 +6,8 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <thread>
+
+#include "base/thread_pool.h"
 
 #include "base/interrupt.h"
 
@@ -50,7 +51,13 @@ struct EncodePipeline::State {
   bool reading_done = false;
   std::atomic<bool> stopping{false};
   std::exception_ptr read_error;
-  std::vector<std::thread> threads;
+  ThreadGroup threads;  // last: they use all of the above
+
+  void stop() {
+    std::lock_guard lock(mutex);
+    stopping = true;
+    changed.notify_all();
+  }
 };
 
 bool EncodePipeline::State::push(std::vector<RawRow> rows, size_t bytes) {
@@ -139,20 +146,19 @@ void EncodePipeline::State::work() {
 EncodePipeline::EncodePipeline(const Dataset& dataset, const RowEncoder& encoder,
                                size_t num_workers, int64_t skip_rows)
     : state_(std::make_unique<State>(dataset, encoder, num_workers, skip_rows)) {
-  state_->threads.emplace_back([this] { state_->read_all(); });
-  for (size_t i = 0; i < std::max<size_t>(1, num_workers); ++i) {
-    state_->threads.emplace_back([this] { state_->work(); });
+  State* const state = state_.get();
+  try {
+    state->threads.start([state] { state->read_all(); });
+    for (size_t i = 0; i < std::max<size_t>(1, num_workers); ++i) {
+      state->threads.start([state] { state->work(); });
+    }
+  } catch (...) {
+    state->stop();
+    throw;
   }
 }
 
-EncodePipeline::~EncodePipeline() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->stopping = true;
-    state_->changed.notify_all();
-  }
-  for (std::thread& thread : state_->threads) thread.join();
-}
+EncodePipeline::~EncodePipeline() { state_->stop(); }
 
 bool EncodePipeline::next(EncodedBatch* batch) {
   State& s = *state_;

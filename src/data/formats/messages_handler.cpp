@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "base/json_text.h"
 #include "data/formats/handlers.h"
 
 namespace danlu::data {
@@ -31,7 +32,7 @@ Speaker usual_speaker(std::string_view role) {
 /// A function call as ShareGPT writes it ({"name":…,"arguments":…} or a list of them, as text), in
 /// OpenAI's form. Null if it is neither.
 Json tool_calls_of(const std::string& text) {
-  Json parsed = Json::parse(text, nullptr, false);
+  Json parsed = try_parse_json(text).value_or(nullptr);
   if (parsed.is_object()) parsed = Json::array({parsed});
   if (!parsed.is_array() || parsed.empty()) return nullptr;
   Json calls = Json::array();

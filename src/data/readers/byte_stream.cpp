@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "data/readers/record_limits.h"
 
@@ -22,8 +23,7 @@ constexpr size_t kChunkBytes = 1 << 18;
 class PlainStream : public ByteStream {
  public:
   explicit PlainStream(std::filesystem::path path) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0) fail("open");
+    fd_ = open_input(path_);
     ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
   }
   ~PlainStream() override { ::close(fd_); }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "data/readers/byte_stream.h"
 #include "data/readers/json_events.h"
 #include "data/readers/record_limits.h"
@@ -118,9 +118,16 @@ struct FaultFinder : AcceptEvents<nlohmann::json> {
   explicit FaultFinder(CountingInput::Source* source) : source(source) {}
   CountingInput::Source* source;
   std::string what;
+  /// A file of one array holds rows one level below itself.
+  size_t depth = 0;
   bool went_on() {
     source->unparsed = 0;
     return true;
+  }
+  bool open() {
+    if (++depth <= kMaxJsonDepth + 1) return went_on();
+    what = fmt::format("nested more than {} deep", kMaxJsonDepth);
+    return false;
   }
   bool null() override { return went_on(); }
   bool boolean(bool) override { return went_on(); }
@@ -129,6 +136,10 @@ struct FaultFinder : AcceptEvents<nlohmann::json> {
   bool number_float(number_float_t, const string_t&) override { return went_on(); }
   bool string(string_t&) override { return went_on(); }
   bool key(string_t&) override { return went_on(); }
+  bool start_object(size_t) override { return open(); }
+  bool start_array(size_t) override { return open(); }
+  bool end_object() override { return depth-- > 0; }
+  bool end_array() override { return depth-- > 0; }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) override {
     what = e.what();
     // The library repeats its own id and position first; they count records, not lines.
@@ -145,7 +156,7 @@ std::string find_fault_in_lines(const std::filesystem::path& path) {
   std::string text;
   while (lines.next(&text)) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (nlohmann::json::accept(text)) continue;
+    if (is_json(text)) continue;
     try {
       (void)parse_json(text, "");
     } catch (const DataError& error) {

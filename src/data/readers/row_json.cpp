@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "data/readers/record_limits.h"
 
 namespace danlu::data {
@@ -92,6 +93,8 @@ class RowBuilder : public nlohmann::json_sax<Json> {
 
   /// What is open does not move before it is closed: nothing is added beside it meanwhile.
   bool open(Json container) {
+    if (open_.size() == kMaxJsonDepth)
+      return refuse(fmt::format("nested more than {} deep", kMaxJsonDepth));
     if (!add(std::move(container))) return false;
     open_.push_back(added_);
     return true;

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "data/readers/byte_stream.h"
 #include "data/readers/csv_records.h"
 #include "data/readers/duckdb_api.h"
@@ -22,7 +22,6 @@ namespace danlu::data {
 namespace {
 
 constexpr size_t kTextBlockBytes = 1 << 18;
-constexpr size_t kMaxDepth = 512;
 // DuckDB sets aside twice this for each thread: files with longer records are read here.
 constexpr int64_t kMaxDuckDbObject = 16 << 20;
 
@@ -90,15 +89,15 @@ class TextDocument : public FileRows {
 }
 
 /// JSON that DuckDB does not take for JSON (behind a byte order mark), whose packing it does not
-/// check to the end (.gz, .zst), or whose records are too long for its buffers.
+/// check to the end (.gz, .zst), whose file name it does not take (not UTF-8), or whose records are
+/// too long for its buffers.
 class JsonTexts : public FileRows {
  public:
   explicit JsonTexts(const DataFile& file) : file_(file), records_(ByteStream::open(file.path)) {}
   bool next_block(std::vector<std::string>* texts) override {
     std::string record;
     for (size_t bytes = 0; bytes < kTextBlockBytes && records_.next(&record); ++num_records_) {
-      const bool is_good =
-          find_invalid_utf8(record) == std::string::npos && nlohmann::json::accept(record);
+      const bool is_good = find_invalid_utf8(record) == std::string::npos && is_json(record);
       if (!is_good) fail_to_read(file_, "not valid JSON");
       bytes += record.size();
       texts->push_back(std::move(record));
@@ -153,30 +152,6 @@ void require_end_of_array(const DataFile& file) {
   // Lines of which the first is a list are good.
   const std::string fault = find_json_fault(file.path, file.type == FileType::kJsonLines);
   if (!fault.empty()) throw DataError(fault);
-}
-
-/// Deeper JSON is nobody's data, and would take a thread's stack.
-bool is_too_deep(const std::string& json) {
-  if (json.size() < 2 * kMaxDepth) return false;
-  const auto opening =
-      std::count(json.begin(), json.end(), '[') + std::count(json.begin(), json.end(), '{');
-  if (opening <= static_cast<ptrdiff_t>(kMaxDepth)) return false;
-  size_t depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
 }
 
 /// Every row as one JSON text. JSON files keep the text of the record itself: no schema is
@@ -283,9 +258,13 @@ std::unique_ptr<FileRows> open_file(const DataFile& file, bool document_per_file
   }
   const std::string extension = file.path.extension().string();
   const bool is_packed = extension == ".gz" || extension == ".zst";
+  const bool has_utf8_name = find_invalid_utf8(file.path.string()) == std::string::npos;
   if (file.type != FileType::kParquet) {
-    if (has_mark || is_packed) return std::make_unique<JsonTexts>(file);
+    if (has_mark || is_packed || !has_utf8_name) return std::make_unique<JsonTexts>(file);
     require_end_of_array(file);
+  } else if (!has_utf8_name) {
+    throw DataError(file.path.string() + ": DuckDB opens no file whose name is not UTF-8",
+                    {"give it another name; a link will do", "请为其另起文件名（符号链接亦可）"});
   }
   return std::make_unique<DuckDbRows>(file);
 }
@@ -321,9 +300,9 @@ bool RowReader::next_block(std::vector<RawRow>* rows) {
     for (std::string& text : texts) {
       if (s.dataset.max_rows >= 0 && s.rows >= s.dataset.max_rows) break;
       const bool is_json = file.type != FileType::kText;
-      if (is_json && is_too_deep(text)) {
+      if (is_json && nests_too_deep(text)) {
         throw DataError(fmt::format("{}: nested deeper than {} levels",
-                                    row_place(s.dataset, s.file, s.index), kMaxDepth));
+                                    row_place(s.dataset, s.file, s.index), kMaxJsonDepth));
       }
       rows->push_back({std::move(text), is_json, s.file, s.index++});
       ++s.rows;

@@ -52,8 +52,11 @@ Differences compare(const Json& saved, const Json& now, bool explicit_checkpoint
     if (before == value) continue;
     std::string& list =
         explicit_checkpoint && changeable().count(key) ? found.tolerable : found.fatal;
-    list += fmt::format("{}{}: {} then, {} now", list.empty() ? "" : "; ", key, before.dump(),
-                        value.dump());
+    const auto text = [](const Json& json) {
+      return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    };
+    list += fmt::format("{}{}: {} then, {} now", list.empty() ? "" : "; ", key, text(before),
+                        text(value));
   }
   return found;
 }

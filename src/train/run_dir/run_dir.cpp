@@ -63,7 +63,8 @@ std::map<int64_t, fs::path> versions_below(const fs::path& parent) {
 std::string settings_yaml(const TrainConfig& config) {
   std::string yaml = fmt::format("# danlu {} config.yaml repeats this run\n", config.verb);
   for (const auto& [key, value] : config.settings.items())
-    yaml += fmt::format("{}: {}\n", key, value.dump());
+    yaml +=
+        fmt::format("{}: {}\n", key, value.dump(-1, ' ', false, Json::error_handler_t::replace));
   return yaml;
 }
 
