@@ -40,6 +40,7 @@ void link_or_copy(const fs::path& from, const fs::path& folder, const fs::path& 
   if (error) {
     error.clear();
     fs::copy_file(from, temporary, error);
+    sync_path(temporary);
   }
   if (!error) fs::rename(temporary, to, error);
   if (error) throw IoError(fmt::format("{}: cannot write: {}", to.string(), error.message()));
