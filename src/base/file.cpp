@@ -214,6 +214,12 @@ void publish_directory(const fs::path& from, const fs::path& target) {
 void remove_directory_atomic(const fs::path& path) {
   const fs::path from = without_trailing_slash(path);
   const Temporary grave(from, Temporary::Kind::kDirectory);
+  if (grave.fd() < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+    // No room for a new directory: what makes room must not fail for that.
+    std::error_code error;
+    fs::remove_all(from, error);
+    if (!error) return;
+  }
   if (grave.fd() < 0 || ::rename(from.c_str(), (grave.path() / from.filename()).c_str()) != 0)
     fail(from, "remove");
   sync_path(from.parent_path());

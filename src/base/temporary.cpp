@@ -81,13 +81,15 @@ std::string machine_of(std::string_view name) {
   return std::string(tag.substr(0, kHex));
 }
 
-/// Puts back what has no successor.
-void restore(const fs::path& aside) {
+/// Puts back what has no successor. false if something cannot be: it must stay where it is.
+bool restore(const fs::path& aside) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(aside, error)) {
     const fs::path place = aside.parent_path() / entry.path().filename();
-    if (!fs::exists(fs::symlink_status(place))) ::rename(entry.path().c_str(), place.c_str());
+    if (fs::exists(fs::symlink_status(place))) continue;
+    if (::rename(entry.path().c_str(), place.c_str()) != 0) return false;
   }
+  return !error;
 }
 
 enum class Owner { kDead, kLiving, kUnknown };
@@ -104,9 +106,13 @@ Owner sweep(const fs::path& path) {
     if (lock == Lock::kHeldByAnother) owner = Owner::kLiving;
     if (lock == Lock::kTaken) {
       owner = Owner::kDead;
-      if (has_name(fd, path.c_str())) {
-        std::error_code ignored;
-        if (S_ISDIR(info.st_mode) && path.native().ends_with(kAsideEnding)) restore(path);
+      const bool is_aside = S_ISDIR(info.st_mode) && path.native().ends_with(kAsideEnding);
+      std::error_code ignored;
+      if (!has_name(fd, path.c_str())) {
+        // Another sweeper was here, or it got its name.
+      } else if (is_aside && !restore(path)) {
+        owner = Owner::kUnknown;
+      } else {
         fs::remove_all(path, ignored);
       }
     }

@@ -173,6 +173,7 @@ int Campaign::run(uint64_t kill_at, Loss loss) {
                           {"DANLU_KILL_ROOT", root_},
                           {"DANLU_KILL_COUNT", directory_ / "count"},
                           {"DANLU_KILL_AT", std::to_string(kill_at)}};
+  settings.timeout_s = 600;  // for a machine that has much else to do
   if (loss == Loss::kPower) settings.environment["DANLU_KILL_SYNCED"] = directory_ / "synced";
   const ProgramResult result = run_danlu(command_.arguments, settings);
   last_output_ = result.err;

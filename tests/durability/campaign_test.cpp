@@ -61,7 +61,7 @@ class Inputs {
     return inputs;
   }
   static void make(const std::vector<std::string>& arguments) {
-    const ProgramResult result = run_danlu(arguments);
+    const ProgramResult result = run_danlu(arguments, {.timeout_s = 600});
     if (result.exit_code != 0) throw std::runtime_error(result.err);
   }
 
