@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
-#include "weights/compare/tensor_digest.h"
+#include "checkpoint/checksum.h"
 
 namespace danlu::checkpoint {
 namespace save_detail {
@@ -43,8 +43,7 @@ void sync_path(const fs::path& path) {
   if (!synced) throw IoError(fmt::format("{}: cannot sync: {}", path.string(), ::strerror(code)));
 }
 
-/// Files are read again for their checksums while the system still has them in memory: several
-/// gigabytes a second, where writing and syncing them took one or two.
+/// Files are read again for their checksums while the system still has them in memory.
 void write_done(const fs::path& directory, int64_t step, bool resumable) {
   std::map<std::string, uint64_t> sizes;
   std::map<std::string, std::string> digests;
@@ -52,7 +51,7 @@ void write_done(const fs::path& directory, int64_t step, bool resumable) {
     if (entry.is_regular_file()) {
       const std::string name = fs::relative(entry.path(), directory).string();
       sizes[name] = entry.file_size();
-      digests[name] = weights::digest_text(weights::digest_of_file(entry.path()));
+      digests[name] = checksum_of(entry.path());
       sync_path(entry.path());
     } else if (entry.is_directory()) {
       sync_path(entry.path());
