@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "weights/compare/tensor_digest.h"
+#include "checkpoint/checksum.h"
 
 namespace danlu::checkpoint {
 namespace load_detail {
@@ -55,7 +55,7 @@ std::string changed_content(const fs::path& directory, const Json& done) {
   for (const auto& [name, size] : done.at("files").items()) {
     const auto written = done.at("xxh3").find(name);
     if (written == done.at("xxh3").end()) return fmt::format("DONE has no checksum of {}", name);
-    const std::string got = weights::digest_text(weights::digest_of_file(directory / name));
+    const std::string got = checksum_of(directory / name);
     if (*written != got) {
       return fmt::format(
           "file {} was changed after it was written: its checksum is {}, DONE says {}", name, got,

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/temporary.h"
 #include "checkpoint/checkpoint.h"
-#include "weights/compare/tensor_digest.h"
+#include "checkpoint/checksum.h"
 
 namespace danlu::checkpoint {
 namespace save_detail {
@@ -32,8 +32,7 @@ void write_optimizer(const optim::StateTensors& state, const fs::path& directory
                             {.max_shard_bytes = UINT64_MAX, .base_name = "state"});
 }
 
-/// Files are read again for their checksums while the system still has them in memory: several
-/// gigabytes a second, where writing and syncing them took one or two.
+/// Files are read again for their checksums while the system still has them in memory.
 void write_done(const fs::path& directory, int64_t step, bool resumable) {
   std::map<std::string, uint64_t> sizes;
   std::map<std::string, std::string> digests;
@@ -41,7 +40,7 @@ void write_done(const fs::path& directory, int64_t step, bool resumable) {
     if (entry.is_regular_file()) {
       const std::string name = fs::relative(entry.path(), directory).string();
       sizes[name] = entry.file_size();
-      digests[name] = weights::digest_text(weights::digest_of_file(entry.path()));
+      digests[name] = checksum_of(entry.path());
       sync_path(entry.path());  // whoever wrote it: a rename may not overtake its content
     } else if (entry.is_directory()) {
       sync_path(entry.path());

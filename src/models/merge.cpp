@@ -54,8 +54,7 @@ RoundingReport round_parameters(CausalLM& model, DType dtype) {
   for (const NamedTensor& parameter : model.parameters()) {
     at::Tensor values = parameter.tensor;
     const at::Tensor rounded = values.to(device::scalar_type_of(dtype));
-    refuse_non_finite(rounded, 0, parameter.name,
-                      fmt::format("after the cast to {}: store a wider type", dtype_name(dtype)));
+    refuse_overflow(rounded, 0, parameter.name);
     values.copy_(rounded);
   }
   const at::Tensor rounded = probe_logits(model);

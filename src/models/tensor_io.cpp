@@ -24,13 +24,6 @@ std::string shortened(const std::vector<std::string>& names) {
   return text;
 }
 
-/// What a cast into `type` did to a number that it cannot hold.
-std::string after_cast(at::ScalarType type) {
-  return fmt::format(
-      "after the cast to {}; use a wider type",
-      type == at::kHalf ? "fp16 (larger than 65504)" : dtype_name(device::dtype_of(type)));
-}
-
 }  // namespace tensor_io_detail
 
 bool all_finite(const at::Tensor& tensor) {
@@ -51,14 +44,22 @@ bool all_finite(const at::Tensor& tensor) {
 }
 
 void refuse_non_finite(const at::Tensor& piece, int64_t first, const std::string& name,
-                       const std::string& what) {
+                       const std::string& what, const Hint& hint) {
   if (all_finite(piece)) return;
   const at::Tensor flat = piece.detach().flatten();
   const int64_t index = at::nonzero(at::isfinite(flat).logical_not())[0][0].item<int64_t>();
-  throw ModelError(
-      fmt::format("[weights] {} holds {:g} at element {} {}", name, flat[index].item<double>(),
-                  first + index, what),
-      {"the file is damaged or comes from a diverged run", "文件已损坏，或来自训练发散的模型"});
+  throw ModelError(fmt::format("[weights] {} holds {:g} at element {} {}", name,
+                               flat[index].item<double>(), first + index, what),
+                   hint);
+}
+
+void refuse_overflow(const at::Tensor& cast, int64_t first, const std::string& name) {
+  const bool half = cast.scalar_type() == at::kHalf;
+  refuse_non_finite(
+      cast, first, name,
+      fmt::format("after the cast to {}", half ? "fp16 (larger than 65504)"
+                                               : dtype_name(device::dtype_of(cast.scalar_type()))),
+      half ? Hint{"use bf16 or fp32", "请改用 bf16 或 fp32"} : Hint{"use fp32", "请改用 fp32"});
 }
 
 at::Tensor read_tensor(const weights::TensorSource& source, const std::string& name) {
@@ -96,7 +97,7 @@ void read_into(const weights::TensorSource& source, const std::string& name, at:
     part.copy_(piece);
     const DType kept = device::dtype_of(target.scalar_type());
     if (is_floating(info->dtype) && largest_finite(kept) < largest_finite(info->dtype))
-      refuse_non_finite(part, begin, name, after_cast(target.scalar_type()));
+      refuse_overflow(part, begin, name);
   }
 }
 
@@ -133,10 +134,11 @@ void write_tensors(const std::filesystem::path& directory, const std::vector<Nam
   at::Tensor held;
   const auto bytes_of = [&](size_t index) -> std::span<const std::byte> {
     held = tensors[index].tensor.detach().to(at::kCPU, device::scalar_type_of(dtype)).contiguous();
-    refuse_non_finite(held, 0, tensors[index].name,
-                      tensors[index].tensor.scalar_type() == held.scalar_type()
-                          ? "and is not saved"
-                          : tensor_io_detail::after_cast(held.scalar_type()));
+    if (tensors[index].tensor.scalar_type() == held.scalar_type()) {
+      refuse_non_finite(held, 0, tensors[index].name, "and is not saved");
+    } else {
+      refuse_overflow(held, 0, tensors[index].name);
+    }
     return {static_cast<const std::byte*>(held.data_ptr()), infos[index].size_bytes()};
   };
   weights::SaveOptions options;

@@ -26,7 +26,11 @@ bool all_finite(const at::Tensor& tensor);
 /// Errors: ModelError "[weights] <name> holds <value> at element <first + index> <what>" unless
 /// all_finite(piece).
 void refuse_non_finite(const at::Tensor& piece, int64_t first, const std::string& name,
-                       const std::string& what);
+                       const std::string& what,
+                       const Hint& hint = {"the file is damaged or comes from a diverged run",
+                                           "文件已损坏，或来自训练发散的模型"});
+/// The same of a tensor that was cast from another type to its own.
+void refuse_overflow(const at::Tensor& cast, int64_t first, const std::string& name);
 
 /// Fills `target` (any floating dtype and device) without a second copy of the whole tensor.
 /// Errors: ModelError naming tensor, file and element if a value is not finite, in the file or in

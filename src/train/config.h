@@ -93,6 +93,7 @@ struct OutputConfig {
   std::string run_name;  ///< of the TensorBoard run; may be empty
   bool log_first_step = true, hf_log_format = false, tensorboard = true, plot_loss = true;
   double device_tflops = 0;          ///< 0: measured
+  double slow_after_s = 20;          ///< a step that takes longer says so
   std::optional<DType> final_dtype;  ///< of the weights written at the end
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/checksum.h"
 #include "support/temporary_directory.h"
 
 namespace danlu::checkpoint {
@@ -131,6 +132,25 @@ TEST_F(Checkpoints, OnesWithoutChecksumsAreReadAndSaidToBe) {
   EXPECT_NO_THROW(open(directory));
   EXPECT_NE(testing::internal::GetCapturedStderr().find("only sizes were compared"),
             std::string::npos);
+}
+
+TEST_F(Checkpoints, AChecksumOfPiecesSeesEveryByteOfALargeFile) {
+  const fs::path file = run_dir_ / "large";
+  constexpr int64_t kMiB = 1 << 20;
+  std::ofstream(file) << "begin";
+  fs::resize_file(file, 130 * kMiB);  // three pieces, the last one short; holes cost no disk
+  const std::string whole = checksum_of(file);
+  EXPECT_EQ(checksum_of(file), whole);
+  for (const int64_t at : {int64_t{0}, 64 * kMiB - 1, 64 * kMiB, 130 * kMiB - 1}) {
+    std::fstream change(file, std::ios::in | std::ios::out | std::ios::binary);
+    change.seekp(at);
+    change.put('x').flush();
+    const std::string changed = checksum_of(file);
+    EXPECT_NE(changed, whole) << at;
+    change.seekp(at);
+    change.put(at == 0 ? 'b' : '\0').flush();
+    EXPECT_EQ(checksum_of(file), whole) << at;
+  }
 }
 
 TEST_F(Checkpoints, RotationKeepsTheNewestAndTheBest) {

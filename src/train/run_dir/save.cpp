@@ -11,6 +11,7 @@
 namespace danlu::train {
 
 void save_checkpoint(Run& run) {
+  require_finite(run.state);
   const bool adapter = run.config.tuner == Tuner::kLora;
   checkpoint::SaveRequest request;
   request.run_dir = run.config.output.directory;

@@ -1,18 +1,12 @@
 #include "weights/compare/tensor_digest.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/descriptor.h"
-#include "base/error.h"
 #include "weights/source_base.h"
 
 namespace danlu::weights {
@@ -45,19 +39,6 @@ uint64_t digest_total(std::vector<TensorDigest> digests) {
     total.add(std::as_bytes(std::span(text)));
   }
   return total.digest();
-}
-
-uint64_t digest_of_file(const std::filesystem::path& path) {
-  DigestStream digest;
-  std::vector<std::byte> piece(1 << 20);
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  ssize_t got = fd;
-  while (fd >= 0 && (got = read_full(fd, piece.data(), piece.size())) > 0)
-    digest.add(std::span(piece).first(static_cast<size_t>(got)));
-  const int code = errno;
-  if (fd >= 0) ::close(fd);
-  if (got < 0) throw IoError(fmt::format("{}: cannot read: {}", path.string(), ::strerror(code)));
-  return digest.digest();
 }
 
 std::string digest_text(uint64_t digest) { return fmt::format("{:016x}", digest); }

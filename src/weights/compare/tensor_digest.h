@@ -2,7 +2,6 @@
 // each.
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,9 +38,6 @@ class DigestStream {
 /// tensors sorted by name, each as "name\0dtype\0[rows, columns]\0" and its digest in 8 bytes,
 /// little-endian.
 uint64_t digest_total(std::vector<TensorDigest> digests);
-
-/// The digest of a file's bytes, read in pieces of a megabyte. Errors: IoError naming the file.
-uint64_t digest_of_file(const std::filesystem::path& path);
 
 /// 16 hexadecimal digits, as `xxhsum -H3` prints them.
 std::string digest_text(uint64_t digest);
