@@ -103,7 +103,13 @@ struct FirstRows {
     for (const Json& row : rows) columns.merge(names.standard_names(row));
   }
   bool has(const std::string& column) const { return columns.contains(column); }
-  std::string listed() const { return fmt::format("{}", fmt::join(columns, ", ")); }
+  std::string listed() const {
+    constexpr size_t kShown = 40;
+    if (columns.size() <= kShown) return fmt::format("{}", fmt::join(columns, ", "));
+    return fmt::format("{} and {} more",
+                       fmt::join(columns.begin(), std::next(columns.begin(), kShown), ", "),
+                       columns.size() - kShown);
+  }
 };
 
 std::string mapped(const Json& map_keys, const std::string& role, const std::string& fallback) {
