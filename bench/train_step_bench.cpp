@@ -1,11 +1,12 @@
 // bench/train_step_bench.cpp: the time of one full fine-tuning step (forward, backward, AdamW).
 //
-//   train_step_bench [--dtype fp32|bf16] [--batch 4] [--seq 256] [--steps 8] [--layers 12] …
+//   train_step_bench [--dtype fp32|bf16|fp16[,…]] [--batch 4] [--seq 256] [--steps 8] [--layers 12] …
 //
-// Prints one JSON line with the keys of the PyTorch peer it is compared with
+// Prints one JSON line for each type with the keys of the PyTorch peer it is compared with
 // (tools/bench_train.sh): median step seconds after two warm-ups, tokens/s, GFLOP/s at 6N per
-// token, peak resident memory in MiB, last loss. Default shape: 100.1 M parameters, tied
-// embeddings, biases on q, k, v.
+// token, peak resident memory in MiB (of all types together), last loss. Several types take steps
+// in turn, so that their ratio does not depend on what else the machine does. Default shape: 100.1 M
+// parameters, tied embeddings, biases on q, k, v.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -14,10 +15,13 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "arch/model_config.h"
+#include "base/cpu_class.h"
 #include "base/rng.h"
 #include "models/causal_lm.h"
 #include "optim/adamw.h"
@@ -26,19 +30,35 @@ namespace {
 
 using danlu::Json;
 
+const std::map<std::string, at::ScalarType> kTypes{
+    {"fp32", at::kFloat}, {"bf16", at::kBFloat16}, {"fp16", at::kHalf}};
+
 struct Settings {
-  std::string dtype = "fp32";
+  std::vector<std::string> dtypes{"fp32"};
   std::map<std::string, int64_t> sizes{{"vocab", 32000}, {"hidden", 768}, {"layers", 12},
                                        {"heads", 12},    {"kv", 4},       {"ffn", 2048},
                                        {"batch", 4},     {"seq", 256},    {"steps", 8}};
 };
+
+std::vector<std::string> words(const std::string& list) {
+  std::vector<std::string> result;
+  std::istringstream text(list);
+  for (std::string word; std::getline(text, word, ',');) {
+    if (!kTypes.count(word)) {
+      std::fprintf(stderr, "--dtype: unknown type '%s'\n", word.c_str());
+      std::exit(2);
+    }
+    result.push_back(word);
+  }
+  return result;
+}
 
 Settings parse(int argc, char** argv) {
   Settings settings;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = std::string(argv[i]).substr(2);
     if (name == "dtype") {
-      settings.dtype = argv[i + 1];
+      settings.dtypes = words(argv[i + 1]);
     } else if (settings.sizes.count(name)) {
       settings.sizes[name] = std::stoll(argv[i + 1]);
     } else {
@@ -95,49 +115,82 @@ danlu::models::ForwardInput input_of(const Settings& settings, at::Tensor* targe
   return input;
 }
 
+class Run {
+ public:
+  Run(const Settings& settings, const std::string& dtype)
+      : dtype_(dtype),
+        model_(config_of(settings), kTypes.at(dtype), at::Device(at::kCPU)),
+        parameters_(initialized(model_)),
+        gradients_(parameters_),
+        optimizer_(parameters_, adamw()),
+        input_(input_of(settings, &targets_N_)) {}
+
+  void step() {
+    const auto start = std::chrono::steady_clock::now();
+    gradients_.zero();
+    // As train/step.cpp does it; fp16 gradients need a loss scale to stay in range.
+    const double loss_scale = dtype_ == "fp16" ? 1024.0 : 1.0;
+    const double scale = loss_scale / static_cast<double>(targets_N_.numel());
+    const danlu::models::LossSum result = model_.loss(input_, targets_N_, scale);
+    (result.sum * scale).backward();
+    gradients_.collect();
+    optimizer_.step(gradients_, 1e-4, 1.0 / loss_scale);
+    seconds_.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    loss_ = result.sum.item<double>() / static_cast<double>(result.num_targets);
+  }
+
+  void print() const {
+    std::vector<double> counted(seconds_.begin() + 2, seconds_.end());
+    std::sort(counted.begin(), counted.end());
+    const double step_s = counted[counted.size() / 2];
+    const double params = static_cast<double>(danlu::arch::parameter_count(model_.config()));
+    const double tokens = static_cast<double>(targets_N_.numel());
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    fmt::print(
+        "{{\"program\": \"danlu\", \"cpu\": \"{}\", \"dtype\": \"{}\", \"params\": {}, "
+        "\"step_s\": {:.4f}, \"tokens_per_s\": {:.1f}, \"gflops_6N\": {:.1f}, "
+        "\"peak_rss_mib\": {}, \"loss\": {:.4f}}}\n",
+        danlu::describe_cpu_class(), dtype_, static_cast<int64_t>(params), step_s, tokens / step_s,
+        6 * params * tokens / step_s / 1e9, usage.ru_maxrss / 1024, loss_);
+  }
+
+ private:
+  static std::vector<danlu::optim::Parameter> initialized(danlu::models::CausalLM& model) {
+    model.initialize(0);
+    std::vector<danlu::optim::Parameter> parameters;
+    for (const auto& parameter : model.trainable_parameters())
+      parameters.push_back({parameter.name, parameter.tensor});
+    return parameters;
+  }
+  static danlu::optim::AdamWConfig adamw() {
+    danlu::optim::AdamWConfig config;
+    config.groups.weight_decay = 0.01;  // torch.optim.AdamW's default, as the peer uses it
+    return config;
+  }
+
+  std::string dtype_;
+  danlu::models::CausalLM model_;
+  std::vector<danlu::optim::Parameter> parameters_;
+  danlu::optim::GradBuffer gradients_;
+  danlu::optim::AdamW optimizer_;
+  at::Tensor targets_N_;
+  danlu::models::ForwardInput input_;
+  std::vector<double> seconds_;
+  double loss_ = 0;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  danlu::restart_constrained(argv);
   const Settings settings = parse(argc, argv);
-  const bool bf16 = settings.dtype == "bf16";
-  danlu::models::CausalLM model(config_of(settings), bf16 ? at::kBFloat16 : at::kFloat,
-                                at::Device(at::kCPU));
-  model.initialize(0);
-  std::vector<danlu::optim::Parameter> parameters;
-  for (const auto& parameter : model.trainable_parameters())
-    parameters.push_back({parameter.name, parameter.tensor});
-  danlu::optim::AdamWConfig adamw;
-  adamw.groups.weight_decay = 0.01;  // torch.optim.AdamW's default, as the peer uses it
-  danlu::optim::GradBuffer gradients(parameters);
-  danlu::optim::AdamW optimizer(parameters, adamw);
-  at::Tensor targets_N;
-  const danlu::models::ForwardInput input = input_of(settings, &targets_N);
-
-  std::vector<double> seconds;
-  double loss = 0;
-  for (int64_t step = 0; step < settings.sizes.at("steps") + 2; ++step) {
-    const auto start = std::chrono::steady_clock::now();
-    gradients.zero();
-    const danlu::models::LossSum result = model.loss(input, targets_N);
-    result.sum.backward();
-    gradients.collect();
-    optimizer.step(gradients, 1e-4, 1.0 / static_cast<double>(result.num_targets));
-    seconds.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    loss = result.sum.item<double>() / static_cast<double>(result.num_targets);
-  }
-  std::vector<double> counted(seconds.begin() + 2, seconds.end());
-  std::sort(counted.begin(), counted.end());
-  const double step_s = counted[counted.size() / 2];
-  const double params = static_cast<double>(danlu::arch::parameter_count(model.config()));
-  const double tokens = static_cast<double>(targets_N.numel());
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  fmt::print(
-      "{{\"program\": \"danlu\", \"dtype\": \"{}\", \"params\": {}, \"step_s\": {:.4f}, "
-      "\"tokens_per_s\": {:.1f}, "
-      "\"gflops_6N\": {:.1f}, \"peak_rss_mib\": {}, \"loss\": {:.4f}}}\n",
-      settings.dtype, static_cast<int64_t>(params), step_s, tokens / step_s,
-      6 * params * tokens / step_s / 1e9, usage.ru_maxrss / 1024, loss);
+  std::vector<std::unique_ptr<Run>> runs;
+  for (const std::string& dtype : settings.dtypes)
+    runs.push_back(std::make_unique<Run>(settings, dtype));
+  for (int64_t step = 0; step < settings.sizes.at("steps") + 2; ++step)
+    for (const auto& run : runs) run->step();
+  for (const auto& run : runs) run->print();
   return 0;
 }

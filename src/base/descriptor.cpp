@@ -1,10 +1,42 @@
 #include "base/descriptor.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
 
 namespace danlu {
+
+int open_input(const std::filesystem::path& path) {
+  // Without O_NONBLOCK a named pipe would wait here for its writer.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) {
+    throw IoError(fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
+  }
+  struct stat info{};
+  struct statfs system{};
+  constexpr decltype(system.f_type) kPipeFs = 0x50495045;  // linux/magic.h
+  ::fstat(fd, &info);
+  const bool null = info.st_rdev == makedev(1, 3);
+  const bool has_an_end = S_ISFIFO(info.st_mode)
+                              ? ::fstatfs(fd, &system) == 0 && system.f_type == kPipeFs
+                              : !S_ISCHR(info.st_mode) && !S_ISBLK(info.st_mode);
+  if (has_an_end || null || ::isatty(fd)) {
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    return fd;
+  }
+  ::close(fd);
+  throw IoError(fmt::format("{}: {}, not a regular file", path.string(),
+                            S_ISFIFO(info.st_mode) ? "a named pipe" : "a device"),
+                {"write what it holds into a file first", "请先将其内容写入普通文件"});
+}
 
 ssize_t read_full(int fd, void* to, size_t size_bytes) {
   size_t done = 0;
@@ -34,6 +66,18 @@ bool sync_descriptor(int fd) {
     return errno == EINVAL || errno == ENOSYS || errno == ENOTSUP;
   }
   return true;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+bool has_name(int fd, const char* path) {
+  struct stat ours{}, named{};
+  return ::fstat(fd, &ours) == 0 && ::lstat(path, &named) == 0 && ours.st_ino == named.st_ino &&
+         ours.st_dev == named.st_dev;
 }
 
 }  // namespace danlu

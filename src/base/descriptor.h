@@ -1,11 +1,18 @@
-// base/descriptor.h: whole reads, whole writes and syncs of an open file descriptor. Each leaves
-// errno as the system call did: the caller knows the file's name and what it was doing.
+// base/descriptor.h: whole reads, whole writes and syncs of an open file descriptor; names. Each
+// leaves errno as the system call did: the caller knows the file's name and what it was doing.
 #pragma once
 #include <sys/types.h>
 
 #include <cstddef>
+#include <filesystem>
+#include <string>
 
 namespace danlu {
+
+/// A descriptor to read `path` with, which must be a regular file or an open pipe (standard input,
+/// `<(command)`). Errors: IoError; at once for a named pipe, a socket or a device, which could keep
+/// the program waiting or reading for ever. A terminal and /dev/null may be read.
+int open_input(const std::filesystem::path& path);
 
 /// Fills `to`; fewer bytes only at the end of the file. -1 on an error.
 ssize_t read_full(int fd, void* to, size_t size_bytes);
@@ -17,5 +24,12 @@ bool write_all(int fd, const void* from, size_t size_bytes);
 /// network mounts), for nothing can be done about that. false if data may be lost: EIO, ENOSPC, and
 /// EROFS, which ext4 answers after an error made it read-only.
 bool sync_descriptor(int fd);
+
+/// This machine's name in its network.
+std::string host_name();
+
+/// Whether `path` still names the file that is open: another process may have removed or replaced
+/// it.
+bool has_name(int fd, const char* path);
 
 }  // namespace danlu

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/cpu_class.h"
 #include "base/error.h"
 
 namespace danlu {
@@ -163,10 +164,7 @@ __attribute__((target("avx,f16c"))) void f16_to_f32_f16c(const std::byte* from, 
   }
   f16_to_f32_scalar(from + 2 * i, to + i, count - i);
 }
-bool has_f16c() {
-  static const bool has = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
-  return has;
-}
+bool has_f16c() { return cpu_class() >= CpuClass::kAvx2; }
 void f32_to_f16_array(const float* from, std::byte* to, size_t count) {
   has_f16c() ? f32_to_f16_f16c(from, to, count) : f32_to_f16_scalar(from, to, count);
 }

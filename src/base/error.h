@@ -18,6 +18,7 @@ enum class ExitCode : int {
   kComm = 7,      ///< communication, peer lost
   kIo = 8,        ///< disk, checkpoint
   kNumeric = 9,   ///< non-finite or diverged training
+  kHungUp = 129,
   kTerminated = 143,
   kInterrupted = 130,
 };
@@ -57,7 +58,8 @@ using MemoryError = ErrorOf<ExitCode::kMemory>;
 using CommError = ErrorOf<ExitCode::kComm>;
 using IoError = ErrorOf<ExitCode::kIo>;
 using NumericError = ErrorOf<ExitCode::kNumeric>;
-/// Thrown once state is saved after SIGTERM/SIGINT.
+/// Thrown once state is saved after SIGHUP/SIGTERM/SIGINT.
+using HungUpError = ErrorOf<ExitCode::kHungUp>;
 using TerminatedError = ErrorOf<ExitCode::kTerminated>;
 using InterruptedError = ErrorOf<ExitCode::kInterrupted>;
 

@@ -15,6 +15,8 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/progress.h"
+#include "base/temporary.h"
 
 namespace danlu {
 namespace {
@@ -31,37 +33,17 @@ constexpr size_t kBufferBytes = 1 << 20;
   throw IoError(fmt::format("{}: cannot {}: {}", path.string(), doing, std::strerror(code)), hint);
 }
 
-/// Hidden, beside `path`, and nobody else's.
-fs::path temporary_sibling(const fs::path& path) {
-  // Names end at 255 bytes on every common file system; the rest is for suffixes.
-  constexpr size_t kMaxStemBytes = 200;
-  return path.parent_path() / fmt::format(".{}.tmp-{}",
-                                          path.filename().string().substr(0, kMaxStemBytes),
-                                          unique_suffix());
-}
-
 fs::path without_trailing_slash(fs::path path) {
   while (!path.has_filename() && path.has_parent_path()) path = path.parent_path();
   return path;
 }
 
-void sync_directory(const fs::path& directory) {
-  const int fd = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
-}
-
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(path, "open");
+  const int fd = open_input(path);
   struct stat info{};
-  if (::fstat(fd, &info) != 0) {
-    ::close(fd);
-    fail(path, "stat");
-  }
+  ::fstat(fd, &info);
   if (!S_ISREG(info.st_mode)) {
     ::close(fd);
     throw IoError(fmt::format("{}: not a regular file", path.string()));
@@ -96,8 +78,7 @@ void MappedFile::forget() const {
 }
 
 std::string read_file(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(path, "open");
+  const int fd = open_input(path);
   std::string content;
   char chunk[1 << 16];
   for (;;) {
@@ -126,10 +107,11 @@ std::string unique_suffix() {
   return fmt::format("{}-{:08x}{:08x}", ::getpid(), random(), random());
 }
 
-AtomicFile::AtomicFile(fs::path path)
-    : path_(std::move(path)), temporary_(temporary_sibling(path_)) {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail(path_, "create");
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+  Temporary temporary(path_, Temporary::Kind::kFile);
+  if (temporary.fd() < 0) fail(path_, "create");
+  temporary_ = temporary.path();
+  fd_ = temporary.release();
   buffer_.reserve(kBufferBytes);
 }
 
@@ -141,8 +123,8 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
       buffer_(std::move(other.buffer_)) {}
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) ::close(fd_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (fd_ >= 0) ::close(fd_);
 }
 
 void AtomicFile::flush_buffer() {
@@ -165,32 +147,31 @@ void AtomicFile::write(const void* data, size_t size_bytes) {
 void AtomicFile::finish() {
   flush_buffer();
   if (!sync_descriptor(fd_)) fail(path_, "sync");
-  if (::close(std::exchange(fd_, -1)) != 0) fail(path_, "write");
 }
 
 void AtomicFile::commit() {
-  if (fd_ >= 0) finish();
+  finish();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, "write");
   temporary_.clear();
-  sync_directory(path_.parent_path());
+  ::close(std::exchange(fd_, -1));
+  sync_path(path_.parent_path());
 }
 
 namespace {
 
-/// Gives `fresh` the name `target`, which may exist, and removes what had it.
+/// Gives `fresh` the name `target`, which may exist; what had it is under the name of `fresh` then,
+/// or gone.
 void replace_directory(const fs::path& fresh, const fs::path& target) {
-  std::error_code ignored;
   if (!fs::exists(fs::symlink_status(target))) {
     fs::rename(fresh, target);
     return;
   }
-  if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
-    fs::remove_all(fresh, ignored);
-    return;
-  }
+  if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   // Two renames where a file system cannot exchange: a crash between them leaves the old content
-  // under the .old name rather than nothing.
-  const fs::path old = fresh.string() + ".old";
+  // where the next command finds it, and puts it back, rather than nothing.
+  const Temporary aside(target, Temporary::Kind::kAside);
+  if (aside.fd() < 0) fail(target, "write");
+  const fs::path old = aside.path() / target.filename();
   fs::rename(target, old);
   std::error_code failed;
   fs::rename(fresh, target, failed);
@@ -198,7 +179,6 @@ void replace_directory(const fs::path& fresh, const fs::path& target) {
     fs::rename(old, target);
     throw fs::filesystem_error("rename", fresh, target, failed);
   }
-  fs::remove_all(old, ignored);
 }
 
 }  // namespace
@@ -208,31 +188,51 @@ void write_directory_atomic(const fs::path& path,
   const fs::path target = without_trailing_slash(path);
   const fs::path parent = target.has_parent_path() ? target.parent_path() : fs::path(".");
   const MadeDirectory made(parent);
-  const fs::path temporary = temporary_sibling(target);
-  std::error_code ignored;
   try {
-    fs::create_directory(temporary);
-    fill(temporary);
-    sync_directory(temporary);
-    replace_directory(temporary, target);
-    sync_directory(parent);
+    const Temporary temporary(target, Temporary::Kind::kDirectory);
+    if (temporary.fd() < 0) fail(target, "write");
+    fill(temporary.path());
+    sync_path(temporary.path());
+    replace_directory(temporary.path(), target);
+    sync_path(parent);
   } catch (const fs::filesystem_error& e) {
-    fs::remove_all(temporary, ignored);
     throw IoError(fmt::format("{}: cannot write: {}", target.string(), e.code().message()));
-  } catch (...) {
-    fs::remove_all(temporary, ignored);
-    throw;
   }
 }
 
 void publish_directory(const fs::path& from, const fs::path& target) {
   try {
-    sync_directory(from);
+    sync_path(from);
     replace_directory(from, without_trailing_slash(target));
-    sync_directory(fs::absolute(without_trailing_slash(target)).parent_path());
+    sync_path(fs::absolute(without_trailing_slash(target)).parent_path());
+    if (fs::exists(fs::symlink_status(from))) remove_directory_atomic(from);
   } catch (const fs::filesystem_error& e) {
     throw IoError(fmt::format("{}: cannot write: {}", target.string(), e.code().message()));
   }
+}
+
+void remove_directory_atomic(const fs::path& path) {
+  const fs::path from = without_trailing_slash(path);
+  const Temporary grave(from, Temporary::Kind::kDirectory);
+  if (grave.fd() < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+    // No room for a new directory: what makes room must not fail for that.
+    std::error_code error;
+    fs::remove_all(from, error);
+    if (!error) return;
+  }
+  if (grave.fd() < 0 || ::rename(from.c_str(), (grave.path() / from.filename()).c_str()) != 0)
+    fail(from, "remove");
+  sync_path(from.parent_path());
+}
+
+void sync_path(const fs::path& path) {
+  const int fd = ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  const bool is_synced = sync_descriptor(fd);
+  const int code = errno;
+  ::close(fd);
+  errno = code;
+  if (!is_synced) fail(path, "sync");
 }
 
 uint64_t free_space_bytes(const fs::path& path) {
@@ -246,35 +246,48 @@ uint64_t free_space_bytes(const fs::path& path) {
 void require_free_space(const fs::path& path, uint64_t needed_bytes, std::string_view what) {
   const uint64_t free_bytes = free_space_bytes(path);
   if (free_bytes >= needed_bytes) return;
-  throw IoError(fmt::format("{}: {} needs {:.2f} GB, {:.2f} GB are free", path.string(), what,
-                            needed_bytes / 1e9, free_bytes / 1e9),
+  throw IoError(fmt::format("{}: {} needs {}, {} are free", path.string(), what,
+                            format_bytes(needed_bytes), format_bytes(free_bytes)),
                 {"free disk space or choose another directory", "请清理磁盘空间或更换目录"});
 }
 
+namespace {
+
+/// `path` and those above it that are not there, innermost first.
+std::vector<fs::path> missing_directories(const fs::path& path) {
+  std::vector<fs::path> missing;
+  std::error_code unknown;
+  for (fs::path at = fs::absolute(path).lexically_normal();
+       at.has_relative_path() && !fs::exists(at, unknown); at = at.parent_path()) {
+    // "run/" has an empty last part that names nothing of its own.
+    if (at.has_filename()) missing.push_back(at);
+  }
+  return missing;
+}
+
+}  // namespace
+
 void require_writable_directory(const fs::path& path) {
+  const std::vector<fs::path> made = missing_directories(path);
   std::error_code error;
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path)) {
     throw IoError(fmt::format("{}: cannot create directory: {}", path.string(),
                               error ? error.message() : "a file is in the way"));
   }
-  const fs::path probe = path / (".danlu-write-test-" + unique_suffix());
-  const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  // Whatever is synced in a directory is lost with the directory's own name.
+  for (const fs::path& directory : made) sync_path(directory.parent_path());
+  const int fd = open_nameless(path);
   if (fd < 0) fail(path, "write into");
   ::close(fd);
-  ::unlink(probe.c_str());
+  sweep_temporaries_once(path);
 }
 
-MadeDirectory::MadeDirectory(const fs::path& path) {
-  std::error_code unknown;
-  for (fs::path at = fs::absolute(path).lexically_normal();
-       at.has_relative_path() && !fs::exists(at, unknown); at = at.parent_path()) {
-    // "run/" has an empty last part that names nothing of its own.
-    if (at.has_filename()) made_.push_back(at);
-  }
+MadeDirectory::MadeDirectory(const fs::path& path) : made_(missing_directories(path)) {
   try {
     require_writable_directory(path);
   } catch (...) {
+    std::error_code unknown;
     for (const fs::path& made : made_) fs::remove(made, unknown);
     throw;
   }

@@ -45,7 +45,7 @@ std::string read_file(const fs::path& path);
 /// part. Errors: IoError (disk full, not writable); the old file is then intact.
 void write_file_atomic(const fs::path& path, std::string_view content);
 
-/// A file being written, published under its name by commit(); removed if destroyed before that.
+/// A Temporary being written, published under its name by commit(); removed if destroyed before.
 class AtomicFile {
  public:
   explicit AtomicFile(fs::path path);
@@ -58,8 +58,8 @@ class AtomicFile {
   void write(const void* data, size_t size_bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
   uint64_t bytes_written() const { return written_; }
-  /// fsync, close: from here on only the name is missing. For several files that belong together:
-  /// finish all, then commit all. Errors: IoError (disk full).
+  /// fsync: from here on only the name is missing. For several files that belong together: finish
+  /// all, then commit all. Errors: IoError (disk full).
   void finish();
   /// finish, if that was not done, and rename. Errors: IoError.
   void commit();
@@ -67,7 +67,7 @@ class AtomicFile {
  private:
   void flush_buffer();
   fs::path path_, temporary_;  ///< temporary_ is empty when nothing is left to remove
-  int fd_ = -1;
+  int fd_ = -1;                ///< its lock, until it has its name
   uint64_t written_ = 0;
   std::vector<char> buffer_;
 };
@@ -76,7 +76,7 @@ class AtomicFile {
 /// no other process's, not even where containers that share a volume all have process id 1.
 std::string unique_suffix();
 
-/// Fills a temporary sibling directory by `fill`, then gives it the name `target`; an existing
+/// Fills a Temporary directory by `fill`, then gives it the name `target`; an existing
 /// `target` is replaced only after `fill` succeeded, in one step where the file system can (it is
 /// never missing then). On an error nothing of the attempt remains and `target` is as before.
 void write_directory_atomic(const fs::path& target,
@@ -92,8 +92,8 @@ uint64_t free_space_bytes(const fs::path& path);
 /// Errors: IoError saying both numbers if fewer than `needed_bytes` are free at `path`.
 void require_free_space(const fs::path& path, uint64_t needed_bytes, std::string_view what);
 
-/// Creates `path` (and parents) if missing and checks that files can be made in it. Errors:
-/// IoError.
+/// Creates `path` (and parents) if missing, checks that files can be made in it, and takes away
+/// what dead processes left there (base/temporary.h). Errors: IoError.
 void require_writable_directory(const fs::path& path);
 
 /// Makes a directory with its missing parents. When it goes, it takes away again those that it made

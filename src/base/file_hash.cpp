@@ -20,9 +20,7 @@ constexpr size_t kPieceBytes = 1 << 20;  // a multiple of 32
 
 class InputFile {
  public:
-  explicit InputFile(const std::filesystem::path& path)
-      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) fail("open");
+  explicit InputFile(const std::filesystem::path& path) : path_(path), fd_(open_input(path)) {
     ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
   }
   InputFile(const InputFile&) = delete;

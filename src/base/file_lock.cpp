@@ -3,16 +3,15 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <thread>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -22,21 +21,8 @@ namespace {
 
 constexpr auto kRetryInterval = std::chrono::milliseconds(50);
 
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 [[noreturn]] void fail_to(const char* doing, const fs::path& file, int code) {
   throw IoError(fmt::format("{}: cannot {}: {}", file.string(), doing, std::strerror(code)));
-}
-
-/// The one before us may have removed the file we opened: only the one that has the name counts.
-bool has_the_name(int fd, const fs::path& file) {
-  struct stat ours{}, named{};
-  return ::fstat(fd, &ours) == 0 && ::stat(file.c_str(), &named) == 0 &&
-         ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
 }
 
 /// Only for messages: a full disk must not stop anybody here.
@@ -51,10 +37,11 @@ void write_holder(int fd) {
 
 std::optional<FileLock> FileLock::try_take(const fs::path& file) {
   for (;;) {
-    const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) fail_to("create", file, errno);
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
-      if (has_the_name(fd, file)) {
+      // The one before us may have removed the file that we opened.
+      if (has_name(fd, file.c_str())) {
         write_holder(fd);
         return FileLock(fd, file);
       }
@@ -78,11 +65,8 @@ FileLock FileLock::wait_for(const fs::path& file, const std::string& what) {
     if (!std::exchange(told, true)) {
       log::info("{} works on {}; waiting for it to finish", holder(file), what);
     }
-    if (const int signal = pending_interrupt()) {
-      const std::string message = fmt::format("stopped while waiting for {}", holder(file));
-      if (signal == SIGTERM) throw TerminatedError(message);
-      throw InterruptedError(message);
-    }
+    if (const int signal = pending_interrupt())
+      throw_interrupted(signal, fmt::format("stopped while waiting for {}", holder(file)));
   }
 }
 

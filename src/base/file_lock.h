@@ -17,7 +17,7 @@ class FileLock {
   /// Errors: IoError (the directory is missing or not writable).
   static std::optional<FileLock> try_take(const fs::path& file);
   /// Waits for the holder, and says once that it does, calling what it waits for `what`.
-  /// Errors: as try_take; TerminatedError, InterruptedError if a signal comes meanwhile.
+  /// Errors: as try_take; as throw_interrupted if a signal comes meanwhile.
   static FileLock wait_for(const fs::path& file, const std::string& what);
   /// Who holds the lock: "process 1234", with "on HOST" if it runs elsewhere; "another process" if
   /// the file does not say.

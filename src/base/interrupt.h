@@ -1,4 +1,4 @@
-// base/interrupt.h: SIGINT and SIGTERM as a flag that loops look at between steps.
+// base/interrupt.h: SIGINT, SIGTERM and SIGHUP as a flag that loops look at between steps.
 #pragma once
 #include <string>
 
@@ -7,13 +7,18 @@
 namespace danlu {
 
 /// Installs handlers once: the first signal sets the flag, the second one ends the process at once.
+/// SIGHUP, a terminal that is gone, comes from the kernel, the shell and the service manager alike:
+/// it never counts as a second one, nor makes the next one that. Where it is ignored from the start
+/// (nohup) it stays so. After it SIGPIPE is ignored: what read our output is gone too.
 void watch_interrupts();
-/// 0, or the signal received (SIGINT, SIGTERM) since the last clear.
+/// 0, or the signal received (SIGINT, SIGTERM, SIGHUP) since the last clear.
 int pending_interrupt();
 /// Forget it (chat: Ctrl-C stops one answer, not the program).
 void clear_interrupt();
-/// Ends what `signal` asked to end: throws TerminatedError (exit code 143) for SIGTERM, else
-/// InterruptedError (130).
+/// "SIGTERM"
+const char* interrupt_name(int signal);
+/// Ends what `signal` asked to end: throws TerminatedError (exit code 143) for SIGTERM, HungUpError
+/// (129) for SIGHUP, else InterruptedError (130).
 [[noreturn]] void throw_interrupted(int signal, const std::string& message, const Hint& hint = {});
 
 }  // namespace danlu

@@ -2,36 +2,85 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 
 namespace danlu {
 
+namespace {
+
+std::string place_of(std::string_view text, size_t at) {
+  const std::string_view before = text.substr(0, std::min(at, text.size()));
+  const size_t line_start = before.rfind('\n') + 1;  // npos + 1 == 0
+  return fmt::format("{}:{}", std::count(before.begin(), before.end(), '\n') + 1,
+                     before.size() - line_start + 1);
+}
+
+bool has_more_than(size_t count, std::string_view text, char c) {
+  size_t found = 0;
+  for (size_t at = text.find(c); at != text.npos; at = text.find(c, at + 1)) {
+    if (++found > count) return true;
+  }
+  return false;
+}
+
+/// Where `text` opens one bracket too many, or npos. Its syntax is not looked at.
+size_t find_too_deep(std::string_view text) {
+  // Most texts have too few brackets to nest them; searching for a byte costs next to nothing.
+  constexpr size_t kHalf = kMaxJsonDepth / 2;
+  if (!has_more_than(kHalf, text, '{') && !has_more_than(kHalf, text, '[')) return text.npos;
+  size_t depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\';
+    } else if (c == '{' || c == '[') {
+      if (++depth > kMaxJsonDepth) return i;
+    } else if ((c == '}' || c == ']') && depth > 0) {
+      --depth;
+    }
+  }
+  return text.npos;
+}
+
+}  // namespace
+
+bool nests_too_deep(std::string_view text) { return find_too_deep(text) != text.npos; }
+
 Json parse_json(std::string_view text, const std::string& origin) {
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
+  if (const size_t at = find_too_deep(text); at != text.npos) {
+    throw DataError(fmt::format("{}:{}: not valid JSON: nested more than {} deep", origin,
+                                place_of(text, at), kMaxJsonDepth));
+  }
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const nlohmann::json::parse_error& e) {
-    size_t line = 1, column = 1;
-    const size_t end = std::min<size_t>(e.byte > 0 ? e.byte - 1 : 0, text.size());
-    for (size_t i = 0; i < end; ++i) {
-      if (text[i] == '\n') {
-        ++line;
-        column = 1;
-      } else {
-        ++column;
-      }
-    }
     // The library's text repeats position and id; keep the part that says what is wrong.
     std::string what = e.what();
     if (auto at = what.find(": ", what.find("column")); at != std::string::npos)
       what = what.substr(at + 2);
     if (text.find_first_not_of(" \t\r\n") == text.npos) what = "the text is empty";
-    throw DataError(fmt::format("{}:{}:{}: not valid JSON: {}", origin, line, column, what));
+    throw DataError(fmt::format("{}:{}: not valid JSON: {}", origin,
+                                place_of(text, e.byte > 0 ? e.byte - 1 : 0), what));
   } catch (const nlohmann::json::exception& e) {
     // A number that no double holds (1e400) is not a syntax error to the library.
     throw DataError(fmt::format("{}: not valid JSON: {}", origin, e.what()));
   }
+}
+
+std::optional<Json> try_parse_json(std::string_view text) {
+  if (nests_too_deep(text)) return std::nullopt;
+  Json value = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return std::nullopt;
+  return value;
+}
+
+bool is_json(std::string_view text) {
+  return !nests_too_deep(text) && Json::accept(text.begin(), text.end());
 }
 
 Json read_json_file(const std::filesystem::path& path) {

@@ -18,6 +18,10 @@ namespace {
 
 constexpr size_t kMaxIncludeDepth = 16;
 constexpr int kMaxNesting = 64;
+/// Of the values of all files with every alias and variable written out, a node counted as
+/// kNodeBytes beside its text: far above any configuration, and what it becomes fits any machine.
+constexpr size_t kMaxExpandedBytes = 32 << 20;
+constexpr size_t kNodeBytes = 64;
 
 /// Environment variables may hold any bytes; JSON text may not.
 std::string json_text(const Json& value) {
@@ -62,6 +66,12 @@ std::string content_of(const fs::path& path) {
   }
 }
 
+[[noreturn]] void refuse_expansion(const std::string& where) {
+  throw UsageError(fmt::format(
+      "{}: with aliases (*name) and variables written out, the values are larger than {} MiB",
+      where, kMaxExpandedBytes >> 20));
+}
+
 class FileReader {
  public:
   explicit FileReader(const std::function<bool(const std::string&)>& is_group)
@@ -79,7 +89,9 @@ class FileReader {
       }
     }
     open_files_.push_back(path);
-    read_root(parse(text, path));
+    const YAML::Node root = parse(text, path);
+    spend_aliases(root, 0);
+    read_root(root);
     open_files_.pop_back();
   }
 
@@ -90,11 +102,24 @@ class FileReader {
     require_utf8(text, path);
     std::string content(text);
     if (path.extension() == ".json") {
-      (void)parse_json(text, path.string());  // its errors speak of JSON
+      try {
+        (void)parse_json(text, path.string());  // its errors speak of JSON
+      } catch (const DataError& error) {
+        throw UsageError(error.what());
+      }
       content = option_text::json_as_yaml(text);
     }
     try {
-      return YAML::Load(content);
+      const std::vector<YAML::Node> documents = YAML::LoadAll(content);
+      for (size_t i = 1; i < documents.size(); ++i) {
+        if (documents[i].IsNull()) continue;  // a marker at the end
+        throw UsageError(fmt::format("{}:{}: a second document begins here; one file is one "
+                                     "configuration",
+                                     path.string(), documents[i].Mark().line + 1),
+                         {"remove the line ---, or put the rest into a file of its own",
+                          "请删除 --- 行，或将其余内容放入另一个文件"});
+      }
+      return documents.empty() ? YAML::Node() : documents.front();
     } catch (const YAML::Exception& e) {
       throw UsageError(fmt::format("{}:{}:{}: not valid YAML: {}", path.string(), e.mark.line + 1,
                                    e.mark.column + 1, e.msg));
@@ -104,6 +129,31 @@ class FileReader {
   std::string where(const YAML::Node& node) const {
     const std::string file = open_files_.back().string();
     return node.Mark().is_null() ? file : fmt::format("{}:{}", file, node.Mark().line + 1);
+  }
+
+  /// Aliases make nodes appear many times without a byte more in memory; reading them would.
+  void spend_aliases(const YAML::Node& node, int depth) {
+    if (depth > kMaxNesting) throw UsageError(fmt::format("{}: nested too deeply", where(node)));
+    spend(kNodeBytes + (node.IsScalar() ? node.Scalar().size() : 0));
+    for (const auto& item : node) {
+      if (node.IsMap()) {
+        spend_aliases(item.first, depth + 1);
+        spend_aliases(item.second, depth + 1);
+      } else {
+        spend_aliases(item, depth + 1);
+      }
+    }
+  }
+
+  void spend(size_t bytes) {
+    expanded_bytes_ += bytes;
+    if (expanded_bytes_ > kMaxExpandedBytes) refuse_expansion(open_files_.back().string());
+  }
+
+  std::string expanded(const std::string& text, const YAML::Node& at) {
+    std::string out = expand_variables(text, where(at));
+    if (out.size() > text.size()) spend(out.size() - text.size());
+    return out;
   }
 
   void read_root(const YAML::Node& root) {
@@ -154,7 +204,7 @@ class FileReader {
           fmt::format("{}: include: expected a file or a list of files", where(value)));
     }
     for (const std::string& name : names) {
-      const fs::path path = open_files_.back().parent_path() / expand_variables(name, where(value));
+      const fs::path path = open_files_.back().parent_path() / expanded(name, value);
       read_text(content_of(path), path.lexically_normal());
     }
   }
@@ -169,7 +219,7 @@ class FileReader {
       if (!pair.second.IsScalar() || name.empty() || name.find('=') != std::string::npos) {
         throw UsageError(fmt::format("{}: ENV: expected `NAME: value`", where(pair.first)));
       }
-      ::setenv(name.c_str(), expand_variables(pair.second.Scalar(), where(pair.second)).c_str(), 1);
+      ::setenv(name.c_str(), expanded(pair.second.Scalar(), pair.second).c_str(), 1);
     }
   }
 
@@ -187,9 +237,9 @@ class FileReader {
     entry.key = key;
     entry.origin = where(at);
     entry.file = open_files_.back().string();
-    entry.json = json_text(to_json(value, 0));
+    entry.json = json_text(to_json(value));
     if (value.IsScalar()) {
-      entry.text = expand_variables(value.Scalar(), where(value));
+      entry.text = expanded(value.Scalar(), value);
     } else if (value.IsSequence()) {
       entry.kind = OptionFileEntry::Kind::kList;
       entry.text = option_text::list_text(texts_of(value));
@@ -200,27 +250,26 @@ class FileReader {
     entries_.push_back(std::move(entry));
   }
 
-  std::vector<std::string> texts_of(const YAML::Node& sequence) const {
+  std::vector<std::string> texts_of(const YAML::Node& sequence) {
     std::vector<std::string> out;
     for (const YAML::Node& element : sequence) {
-      out.push_back(element.IsScalar() ? expand_variables(element.Scalar(), where(element))
-                                       : json_text(to_json(element, 0)));
+      out.push_back(element.IsScalar() ? expanded(element.Scalar(), element)
+                                       : json_text(to_json(element)));
     }
     return out;
   }
 
-  Json to_json(const YAML::Node& node, int depth) const {
-    if (depth > kMaxNesting) throw UsageError(fmt::format("{}: nested too deeply", where(node)));
-    if (node.IsScalar()) return typed_scalar(node, expand_variables(node.Scalar(), where(node)));
+  Json to_json(const YAML::Node& node) {
+    if (node.IsScalar()) return typed_scalar(node, expanded(node.Scalar(), node));
     if (node.IsSequence()) {
       Json out = Json::array();
-      for (const YAML::Node& element : node) out.push_back(to_json(element, depth + 1));
+      for (const YAML::Node& element : node) out.push_back(to_json(element));
       return out;
     }
     if (node.IsMap()) {
       refuse_repeated_keys(node);
       Json out = Json::object();
-      for (const auto& pair : node) out[key_of(pair.first)] = to_json(pair.second, depth + 1);
+      for (const auto& pair : node) out[key_of(pair.first)] = to_json(pair.second);
       return out;
     }
     return nullptr;
@@ -228,6 +277,7 @@ class FileReader {
 
   const std::function<bool(const std::string&)>& is_group_;
   std::vector<fs::path> open_files_;
+  size_t expanded_bytes_ = 0;
   std::vector<OptionFileEntry> entries_;
 };
 
@@ -256,6 +306,7 @@ std::string expand_variables(std::string_view text, const std::string& where) {
                        {fmt::format("set it, or write ${{{}:-default}}", name),
                         fmt::format("请设置该变量，或写成 ${{{}:-默认值}}", name)});
     }
+    if (out.size() > kMaxExpandedBytes) refuse_expansion(where);
     at = close + 1;
   }
   return out;

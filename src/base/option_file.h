@@ -24,7 +24,8 @@ struct OptionFileEntry {
 /// every value; the map `ENV:` sets environment variables of this process; a map under a key for
 /// which `is_group` holds is opened, under other keys it is a value. `key:` without a value is
 /// skipped. Errors: UsageError "<file>:<line>: <rule>" (syntax, unset variable, include cycle, not
-/// a map, a key written twice in one map); IoError if unreadable.
+/// a map, a key written twice in one map, a second document, values that aliases or variables blow
+/// up beyond 32 MiB); IoError if unreadable.
 std::vector<OptionFileEntry> read_option_file(
     const std::filesystem::path& path, const std::function<bool(const std::string&)>& is_group);
 

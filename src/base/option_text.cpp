@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/nearest_name.h"
 
 namespace danlu::option_text {
@@ -98,6 +99,28 @@ std::string canonical_json(const std::string& text, const std::string& where) {
   }
 }
 
+/// File names are bytes, and JSON's library takes UTF-8 only: each byte as the character of its
+/// number, and back.
+std::string bytes_as_text(std::string_view bytes) {
+  std::string out;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80) out += static_cast<char>(0xC0 | byte >> 6);
+    out += byte < 0x80 ? c : static_cast<char>(0x80 | (byte & 0x3F));
+  }
+  return out;
+}
+
+std::string text_as_bytes(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool leads = (text[i] & 0xFC) == 0xC0 && i + 1 < text.size();
+    out += leads ? static_cast<char>((text[i] & 3) << 6 | (text[i + 1] & 0x3F)) : text[i];
+    i += leads;
+  }
+  return out;
+}
+
 }  // namespace
 
 bool is_inert(const OptionSpec& spec) {
@@ -139,11 +162,14 @@ std::optional<bool> parse_bool(std::string_view word) {
 std::vector<std::string> split_list(std::string_view text) {
   text = trim(text);
   if (text.starts_with('[') && text.ends_with(']')) {
-    const Json parsed = Json::parse(text.begin(), text.end(), nullptr, false);
-    if (parsed.is_array()) {
+    auto parsed = try_parse_json(text);
+    const bool is_utf8 = parsed.has_value();
+    if (!is_utf8) parsed = try_parse_json(bytes_as_text(text));
+    if (parsed && parsed->is_array()) {
       std::vector<std::string> out;
-      for (const Json& element : parsed) {
+      for (const Json& element : *parsed) {
         out.push_back(element.is_string() ? element.get<std::string>() : element.dump());
+        if (!is_utf8) out.back() = text_as_bytes(out.back());
       }
       return out;
     }
@@ -169,7 +195,13 @@ std::vector<std::string> split_list(std::string_view text) {
 }
 
 std::string list_text(const std::vector<std::string>& elements) {
-  return Json(elements).dump(-1, ' ', false, Json::error_handler_t::replace);
+  try {
+    return Json(elements).dump();
+  } catch (const Json::type_error&) {
+    Json mapped = Json::array();
+    for (const std::string& element : elements) mapped.push_back(bytes_as_text(element));
+    return text_as_bytes(mapped.dump());
+  }
 }
 
 std::string canonical(const OptionSpec& spec, const std::string& text, const std::string& where) {
@@ -212,8 +244,9 @@ Json typed_value(const OptionSpec& spec, const std::string& text) {
     case OptionType::kBool:
       return text == "true";
     case OptionType::kList:
+      return split_list(text);
     case OptionType::kJson:
-      return Json::parse(text);
+      return parse_json(text, spec.name);
   }
   throw InternalError(fmt::format("[options] {} has no type", spec.name));
 }

@@ -25,7 +25,8 @@ std::optional<bool> parse_bool(std::string_view word);
 
 /// "a,b" -> {a, b}; commas inside {} or [] do not split; a JSON array is taken as one.
 std::vector<std::string> split_list(std::string_view text);
-/// The canonical text of a list: a JSON array of strings.
+/// The canonical text of a list: a JSON array of strings, their bytes as they are (file names need
+/// not be UTF-8).
 std::string list_text(const std::vector<std::string>& elements);
 
 /// The canonical form of `text` for `spec`: 2e8 -> 200000000, Yes -> true, a choice in its own

@@ -126,7 +126,7 @@ std::vector<std::string> Options::get_list(std::string_view name) const {
 }
 
 Json Options::get_json(std::string_view name) const {
-  return Json::parse(text_of(name, OptionType::kJson));
+  return parse_json(text_of(name, OptionType::kJson), std::string(name));
 }
 
 std::string Options::get_string_or(std::string_view name, std::string fallback) const {

@@ -1,5 +1,6 @@
 #include "base/thread_pool.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -13,12 +14,20 @@
 #include <vector>
 
 #include "base/control_group.h"
+#include "base/error.h"
 
 namespace danlu {
+
+/// Above the processors of any machine; a thousand threads more are a slip that takes gigabytes.
+constexpr long kMostThreads = 4096;
 
 size_t default_thread_count() {
   if (const char* set = std::getenv("OMP_NUM_THREADS")) {
     const long count = std::strtol(set, nullptr, 10);
+    if (count > kMostThreads) {
+      throw UsageError(
+          fmt::format("[OMP_NUM_THREADS] must be at most {}, got {}", kMostThreads, set));
+    }
     if (count > 0) return static_cast<size_t>(count);
   }
   cpu_set_t allowed;
@@ -29,12 +38,23 @@ size_t default_thread_count() {
   return quota > 0 ? std::min(count, quota) : count;
 }
 
+void ThreadGroup::join() {
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
 struct ThreadPool::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::packaged_task<void()>> waiting;
   bool closing = false;
-  std::vector<std::thread> threads;
+  ThreadGroup threads;  // last: they use all of the above
+
+  void close() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    closing = true;
+    changed.notify_all();
+  }
 
   void work() {
     for (;;) {
@@ -52,19 +72,17 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(size_t num_threads) : state_(std::make_unique<State>()) {
-  for (size_t i = 0; i < std::max<size_t>(1, num_threads); ++i) {
-    state_->threads.emplace_back([state = state_.get()] { state->work(); });
+  try {
+    for (size_t i = 0; i < std::max<size_t>(1, num_threads); ++i) {
+      state_->threads.start([state = state_.get()] { state->work(); });
+    }
+  } catch (...) {
+    state_->close();
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard<std::mutex> lock(state_->mutex);
-    state_->closing = true;
-  }
-  state_->changed.notify_all();
-  for (std::thread& thread : state_->threads) thread.join();
-}
+ThreadPool::~ThreadPool() { state_->close(); }
 
 std::future<void> ThreadPool::submit(std::function<void()> task) {
   std::packaged_task<void()> packaged(std::move(task));
@@ -88,21 +106,28 @@ void parallel_for(size_t count, size_t num_threads, const std::function<void(siz
   std::atomic<size_t> next{0};
   std::mutex failure_mutex;
   std::exception_ptr failure;
+  const auto fail = [&] {
+    const std::lock_guard<std::mutex> lock(failure_mutex);
+    if (!failure) failure = std::current_exception();
+    next = count;  // the rest would be wasted work
+  };
   const auto work = [&] {
     for (size_t i; (i = next.fetch_add(1)) < count;) {
       try {
         body(i);
       } catch (...) {
-        const std::lock_guard<std::mutex> lock(failure_mutex);
-        if (!failure) failure = std::current_exception();
-        next = count;  // the rest would be wasted work
+        fail();
       }
     }
   };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < workers; ++i) threads.emplace_back(work);
+  ThreadGroup threads;
+  try {
+    for (size_t i = 1; i < workers; ++i) threads.start(work);
+  } catch (...) {
+    fail();
+  }
   work();
-  for (std::thread& thread : threads) thread.join();
+  threads.join();
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -4,11 +4,31 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <thread>
+#include <vector>
 
 namespace danlu {
 
+/// Threads that are joined when it goes, so also those made before one that could not be made.
+class ThreadGroup {
+ public:
+  ThreadGroup() = default;
+  ~ThreadGroup() { join(); }
+  ThreadGroup(const ThreadGroup&) = delete;
+  ThreadGroup& operator=(const ThreadGroup&) = delete;
+  /// Errors: std::system_error if the system makes no more. Who waits for a signal of this thread's
+  /// owner must then be given it, or the join does not end.
+  void start(std::function<void()> run) { threads_.emplace_back(std::move(run)); }
+  void join();
+  size_t size() const { return threads_.size(); }
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
 /// Threads this process may use: OMP_NUM_THREADS if set, else the CPUs it may run on, or fewer
-/// where its control group grants less (base/control_group.h).
+/// where its control group grants less (base/control_group.h). Errors: UsageError if the variable
+/// asks for more than 4096.
 size_t default_thread_count();
 
 /// Runs submitted tasks on `num_threads` threads; the destructor waits for all of them.

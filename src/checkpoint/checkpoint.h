@@ -19,7 +19,7 @@ namespace danlu::checkpoint {
 ///   model or adapter files, tokenizer files   written by the caller (HF or PEFT layout)
 ///   optim/state.safetensors                   exp_avg.*, exp_avg_sq.*, master.*
 ///   args.json, trainer_state.json, data_state.json
-///   DONE                                      last: lists every file with its size
+///   DONE                                      last: lists every file with size and XXH3-64
 struct SaveRequest {
   std::filesystem::path run_dir;
   int64_t step = 0;
@@ -43,12 +43,15 @@ struct Found {
   bool resumable = false;  ///< holds optimizer state
 };
 
-/// Complete checkpoints of `run_dir`, oldest step first; incomplete ones are left out.
+/// Complete checkpoints of `run_dir`, oldest step first; incomplete ones are left out. Sizes are
+/// compared, not contents.
 std::vector<Found> list(const std::filesystem::path& run_dir);
-/// Those left out: one line each, with its directory and what is wrong.
-std::vector<std::string> describe_damaged(const std::filesystem::path& run_dir);
-/// Removes what interrupted writers left behind in `run_dir`. Call only while no writer is active.
-void remove_leftovers(const std::filesystem::path& run_dir);
+/// Those left out.
+struct Damaged {
+  std::filesystem::path directory;
+  std::string what;  ///< is wrong with it
+};
+std::vector<Damaged> damaged(const std::filesystem::path& run_dir);
 /// Every checkpoint of `run_dir`, complete or not, and the links to them; not those that other
 /// programs wrote.
 std::vector<std::filesystem::path> everything_of(const std::filesystem::path& run_dir);
@@ -67,8 +70,9 @@ struct Loaded {
   std::shared_ptr<const weights::TensorSource> optimizer;  ///< nullptr if it was saved model-only
 };
 
-/// Errors: IoError if the directory is missing or incomplete (no DONE, a file of another size:
-/// names it).
+/// Reads every file once to compare its checksum; a checkpoint of a version that kept none is taken
+/// by its sizes, which is said. Errors: IoError if the directory is missing, incomplete or damaged
+/// (no DONE, a file of another size or content: names it).
 Loaded open(const std::filesystem::path& directory);
 
 /// Fills `optimizer` (state and weights) from an opened checkpoint.

@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checksum.h"
 
 namespace danlu::checkpoint {
 namespace load_detail {
@@ -43,6 +45,26 @@ std::string damage_of(const fs::path& directory, Json& done) {
   return "";
 }
 
+/// As damage_of, for files whose content is not what was written.
+std::string changed_content(const fs::path& directory, const Json& done) {
+  if (!done.contains("xxh3")) {
+    log::info("{}: saved by a version that kept no checksums: only sizes were compared",
+              directory.string());
+    return "";
+  }
+  for (const auto& [name, size] : done.at("files").items()) {
+    const auto written = done.at("xxh3").find(name);
+    if (written == done.at("xxh3").end()) return fmt::format("DONE has no checksum of {}", name);
+    const std::string got = checksum_of(directory / name);
+    if (*written != got) {
+      return fmt::format(
+          "file {} was changed after it was written: its checksum is {}, DONE says {}", name, got,
+          written->dump());
+    }
+  }
+  return "";
+}
+
 /// Hugging Face's Trainer and DeepSpeed name theirs alike.
 bool is_of_another_program(const fs::path& directory) {
   for (const char* theirs : {"optimizer.pt", "scheduler.pt", "training_args.bin", "latest"}) {
@@ -68,34 +90,17 @@ std::vector<Found> list(const fs::path& run_dir) {
   return found;
 }
 
-std::vector<std::string> describe_damaged(const fs::path& run_dir) {
-  std::vector<std::string> lines;
+std::vector<Damaged> damaged(const fs::path& run_dir) {
+  std::vector<Damaged> found;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
     if (!load_detail::step_of_name(entry.path().filename().string()) || !entry.is_directory())
       continue;
     Json done;
     const std::string damage = load_detail::damage_of(entry.path(), done);
-    if (!damage.empty()) lines.push_back(fmt::format("{}: {}", entry.path().string(), damage));
+    if (!damage.empty()) found.push_back({entry.path(), damage});
   }
-  return lines;
-}
-
-void remove_leftovers(const fs::path& run_dir) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
-    const std::string name = entry.path().filename().string();
-    const size_t mark = name.find(".tmp-");
-    if (!entry.is_directory() || !name.starts_with(".checkpoint-") || mark == std::string::npos)
-      continue;
-    // A writer that died between its two renames left the previous content under the .old name.
-    const fs::path target = run_dir / name.substr(1, mark - 1);
-    if (name.ends_with(".old") && !fs::exists(target)) {
-      fs::rename(entry.path(), target, error);
-    } else {
-      fs::remove_all(entry.path(), error);
-    }
-  }
+  return found;
 }
 
 std::vector<fs::path> everything_of(const fs::path& run_dir) {
@@ -115,12 +120,14 @@ Loaded open(const fs::path& directory) {
   if (!fs::is_directory(directory))
     throw IoError(fmt::format("{}: no such checkpoint directory", directory.string()));
   Json done;
-  const std::string damage = load_detail::damage_of(directory, done);
-  if (!damage.empty()) {
-    throw IoError(fmt::format("{}: not a complete checkpoint: {}", directory.string(), damage),
+  const auto refuse_if = [&](const char* kind, const std::string& damage) {
+    if (damage.empty()) return;
+    throw IoError(fmt::format("{}: {}: {}", directory.string(), kind, damage),
                   {"resume from an older checkpoint, or start anew with --resume none",
                    "请从更早的检查点恢复，或用 --resume none 重新开始"});
-  }
+  };
+  refuse_if("not a complete checkpoint", load_detail::damage_of(directory, done));
+  refuse_if("a damaged checkpoint", load_detail::changed_content(directory, done));
   Loaded loaded;
   loaded.directory = directory;
   loaded.args = read_json_file(directory / "args.json");

@@ -1,15 +1,15 @@
 #include <ATen/ATen.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <functional>
 #include <map>
 
-#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/temporary.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checksum.h"
 
 namespace danlu::checkpoint {
 namespace save_detail {
@@ -32,27 +32,22 @@ void write_optimizer(const optim::StateTensors& state, const fs::path& directory
                             {.max_shard_bytes = UINT64_MAX, .base_name = "state"});
 }
 
-/// Flushes a file or directory another writer made: a rename may not overtake its content.
-void sync_path(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return;
-  const bool synced = sync_descriptor(fd);
-  const int code = errno;
-  ::close(fd);
-  if (!synced) throw IoError(fmt::format("{}: cannot sync: {}", path.string(), ::strerror(code)));
-}
-
+/// Files are read again for their checksums while the system still has them in memory.
 void write_done(const fs::path& directory, int64_t step, bool resumable) {
   std::map<std::string, uint64_t> sizes;
+  std::map<std::string, std::string> digests;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
     if (entry.is_regular_file()) {
-      sizes[fs::relative(entry.path(), directory).string()] = entry.file_size();
-      sync_path(entry.path());
+      const std::string name = fs::relative(entry.path(), directory).string();
+      sizes[name] = entry.file_size();
+      digests[name] = checksum_of(entry.path());
+      sync_path(entry.path());  // whoever wrote it: a rename may not overtake its content
     } else if (entry.is_directory()) {
       sync_path(entry.path());
     }
   }
-  write_json_file(directory / "DONE", {{"step", step}, {"resumable", resumable}, {"files", sizes}});
+  write_json_file(directory / "DONE",
+                  {{"step", step}, {"resumable", resumable}, {"files", sizes}, {"xxh3", digests}});
 }
 
 /// As write_directory_atomic; an error names the checkpoint, and what the user still has.
@@ -100,18 +95,16 @@ void rotate(const fs::path& run_dir, int64_t limit, const std::vector<fs::path>&
       return fs::equivalent(path, checkpoint.directory, ignored);
     });
     if (kept) continue;
-    // The marker goes first: a half-deleted checkpoint must not look complete.
-    fs::remove(checkpoint.directory / "DONE");
-    fs::remove_all(checkpoint.directory);
+    remove_directory_atomic(checkpoint.directory);
     --count;
   }
 }
 
 void point_link(const fs::path& run_dir, const std::string& name, const fs::path& directory) {
-  const fs::path temporary = run_dir / ("." + name + unique_suffix());
-  std::error_code error;
-  fs::remove(temporary, error);
-  fs::create_directory_symlink(directory.filename(), temporary, error);
+  const Temporary folder(run_dir / name, Temporary::Kind::kDirectory);
+  std::error_code error(folder.fd() < 0 ? errno : 0, std::generic_category());
+  const fs::path temporary = folder.path() / name;
+  if (!error) fs::create_directory_symlink(directory.filename(), temporary, error);
   if (!error) fs::rename(temporary, run_dir / name, error);
   if (error)
     throw IoError(fmt::format("{}: cannot link: {}", (run_dir / name).string(), error.message()));

@@ -21,6 +21,8 @@ struct Command {
   int (*run)(const Options& options) = nullptr;
   std::vector<std::string> aliases = {};
   std::vector<std::string> subcommands = {};  ///< the first word must be one of these
+  /// What it prints on standard output is about files it made, not the result itself.
+  bool makes_files = false;
 };
 
 /// The explicit list, in help order (src/cli/registry.cpp).
@@ -38,8 +40,8 @@ using EngineRun = int (*)(const char* command, const Options* options);
 int run_command(const Command& command, const Options& options);
 
 /// Prints `error: …` and `hint: …` for the exception being handled and returns its exit code.
-/// REQUIRES: called inside a catch block.
-int report_current_error();
+/// `running`: the verb that threw, or nullptr. REQUIRES: called inside a catch block.
+int report_current_error(const Command* running);
 
 /// `danlu --help`: every verb with its line, by group.
 std::string overview();

@@ -1,8 +1,11 @@
 // danlu <command> [file.yaml] [--flag value …]
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -86,6 +89,8 @@ void check_subcommand(const Command& command, const std::vector<std::string>& wo
                    hint);
 }
 
+const Command* running = nullptr;
+
 int run_words(const Command& command, std::vector<std::string> words) {
   const OptionTable table = command.options();
   if (asks_for_help(words)) {
@@ -100,6 +105,7 @@ int run_words(const Command& command, std::vector<std::string> words) {
     std::fputs(options.print_config().c_str(), stdout);
     return 0;
   }
+  running = &command;
   return run_command(command, options);
 }
 
@@ -123,14 +129,27 @@ int run(const std::vector<std::string>& words) {
 
 /// A full disk shows only when buffered output is flushed; success may not be claimed before that.
 void flush_output() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-    throw IoError("cannot write the output: the disk is full or the reader is gone");
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
+  constexpr const char* kUnwritten =
+      "standard output cannot be written: it is closed, the disk is full or the reader is gone";
+  if (!running || !running->makes_files) throw IoError(kUnwritten);
+  log::warning("{}; the files of danlu {} are complete", kUnwritten, running->name);
+}
+
+/// Whoever starts us without one of them would find a data file under its number. What takes its
+/// place fails as a closed one does: it is opened for the other direction.
+void occupy_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
+    [[maybe_unused]] const int same =  // the lowest free number
+        ::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_standard_descriptors();
   // A file-size limit then fails the write, which is reported, instead of killing the process.
   std::signal(SIGXFSZ, SIG_IGN);
   const char* debug = std::getenv("DANLU_DEBUG");
@@ -141,7 +160,7 @@ int main(int argc, char** argv) {
     flush_output();
     return code;
   } catch (...) {
-    const int code = report_current_error();
+    const int code = report_current_error(running);
     if (rethrow) throw;
     return code;
   }

@@ -6,8 +6,10 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/cpu_class.h"
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/engine_limits.h"
 
 namespace danlu::cli {
 namespace {
@@ -35,6 +37,7 @@ void make_idle_threads_sleep() {
 }
 
 EngineRun open_engine() {
+  constrain_libraries();
   make_idle_threads_sleep();
   const std::filesystem::path path = engine_path();
   // Global: libtorch's own libraries look symbols up in one another.
@@ -57,6 +60,7 @@ EngineRun open_engine() {
 
 int run_command(const Command& command, const Options& options) {
   if (command.run) return command.run(options);
+  require_engine_resources(command);
   return open_engine()(command.name.c_str(), &options);
 }
 

@@ -72,15 +72,6 @@ class LimitedSource : public SampleSource {
   std::vector<int64_t> kept_;
 };
 
-void count(std::vector<ReasonCount>* reasons, const std::string& reason,
-           const std::string& example) {
-  auto entry = std::find_if(reasons->begin(), reasons->end(),
-                            [&](const ReasonCount& known) { return known.reason == reason; });
-  if (entry == reasons->end()) entry = reasons->insert(entry, {reason, 0, {}});
-  ++entry->count;
-  if (entry->examples.size() < kMaxReasonExamples) entry->examples.push_back(example);
-}
-
 const Hint kRaiseLimit{
     "raise --max-length (--seq-length), or cut long samples with --truncation right",
     "请增大 --max-length（--seq-length），或用 --truncation right 截断过长样本"};
@@ -121,13 +112,13 @@ class Limiter {
       drop("no token carries loss after truncation", example);
       return false;
     }
-    count(&report_->truncated, reason, example);
+    count_reason(&report_->truncated, reason, [&] { return example; });
     return true;
   }
 
   void drop(const std::string& reason, const std::string& example) {
     if (limit_.strict) throw DataError(fmt::format("{}: {}", example, reason), kRaiseLimit);
-    count(&report_->dropped, reason, example);
+    count_reason(&report_->dropped, reason, [&] { return example; });
   }
 
   const SampleSource& base_;
@@ -141,7 +132,8 @@ class Limiter {
 std::shared_ptr<const SampleSource> limit_samples(std::shared_ptr<const SampleSource> base,
                                                   const LengthLimit& limit, const std::string& name,
                                                   PreprocessReport* report) {
-  Limiter limiter(*base, limit, name, report);
+  PreprocessReport of_this;
+  Limiter limiter(*base, limit, name, &of_this);
   for (int64_t i = 0; i < base->size(); ++i) limiter.add(i);
   if (limiter.kept.empty() && base->size() > 0) {
     throw DataError(fmt::format("{}: none of the {} samples is left: longer than {} tokens, or "
@@ -149,6 +141,9 @@ std::shared_ptr<const SampleSource> limit_samples(std::shared_ptr<const SampleSo
                                 name, base->size(), limit.max_length),
                     kRaiseLimit);
   }
+  of_this.datasets = {fmt::format("{}: preprocessed, {} samples", name, base->size())};
+  judge_dropped(&of_this, limit.max_dropped_ratio);
+  report->add(of_this);
   if (!limiter.touched) return base;
   return std::make_shared<LimitedSource>(std::move(base), limit, std::move(limiter.kept));
 }

@@ -14,14 +14,16 @@ namespace danlu::data {
 struct LengthLimit {
   int64_t max_length = 0;  ///< tokens a sample may have; 0: any number
   Truncation truncation = Truncation::kDelete;
-  bool strict = false;  ///< a sample that would be dropped is an error
+  bool strict = false;                          ///< a sample that would be dropped is an error
+  double max_dropped_ratio = kMaxDroppedRatio;  ///< of the samples; more is an error
 };
 
 /// Drops (kDelete, kSplit) or cuts the samples of `base` that are too long, and drops those that
 /// then have no target; `base` itself if all of them fit. Padding does not count. Reads the samples
 /// whose stored length is above the limit. Rows read, kept, dropped and cut, and the lengths, are
 /// added to `report`, under the name `name`.
-/// Errors: DataError if no sample is left or, with strict, for the first one to be dropped.
+/// Errors: DataError if no sample is left, too many are dropped (see judge_dropped) or, with
+/// strict, for the first one to be dropped.
 std::shared_ptr<const SampleSource> limit_samples(std::shared_ptr<const SampleSource> base,
                                                   const LengthLimit& limit, const std::string& name,
                                                   PreprocessReport* report);

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/file_lock.h"
 #include "base/log.h"
+#include "base/new_output.h"
 #include "data/megatron/indexed_writer.h"
 #include "data/megatron/instruction_dataset.h"
 #include "data/preprocess_manifest.h"
@@ -81,8 +81,7 @@ std::vector<fs::path> output_prefixes(const PreprocessSpec& spec,
 
 /// One process at a time writes the files of a prefix.
 FileLock lock_prefix(const fs::path& prefix) {
-  const fs::path hidden = fmt::format(".danlu-{}.lock", prefix.filename().string());
-  return FileLock::wait_for(fs::absolute(prefix).parent_path() / hidden, prefix.string());
+  return FileLock::wait_for(lock_file_of(prefix), prefix.string());
 }
 
 /// In a work directory: the files at the prefix may be replaced, because that was asked for or
@@ -103,14 +102,14 @@ fs::path work_directory(const PreprocessSpec& spec, const std::string& key) {
   return work_parent(spec) / (work_stem(spec) + key);
 }
 
-/// Removes what other settings left of their unfinished work.
-void remove_other_work(const PreprocessSpec& spec, const std::string& key) {
+/// Removes what earlier runs left of their work on the prefix, except that under the key `kept`.
+void remove_work(const PreprocessSpec& spec, const std::string& kept) {
   const std::string stem = work_stem(spec);
-  require_writable_directory(work_parent(spec));
+  std::error_code missing;
   constexpr size_t kKeyLength = 16;
-  for (const auto& entry : fs::directory_iterator(work_parent(spec))) {
+  for (const auto& entry : fs::directory_iterator(work_parent(spec), missing)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(stem) && name.size() == stem.size() + kKeyLength && name != stem + key) {
+    if (name.starts_with(stem) && name.size() == stem.size() + kKeyLength && name != stem + kept) {
       std::error_code ignored;
       fs::remove_all(entry.path(), ignored);
     }
@@ -132,7 +131,8 @@ PreprocessReport make_files(const PreprocessSpec& spec, const std::vector<Planne
   // Work that has passed over bad rows is not continued by a run that refuses them.
   TokenStore store(work, spec.strict ? key + " strict" : key, is_texts ? num_outputs : 2);
   if (spec.overwrite) write_file_atomic(work / kMayReplace, "");
-  const RunSettings run{spec.num_workers, spec.strict, spec.show_progress, spec.commit_interval_s};
+  const RunSettings run{spec.num_workers, spec.strict, spec.max_dropped_ratio, spec.show_progress,
+                        spec.commit_interval_s};
   PreprocessReport report = encode_datasets(plan, settings, run, &store);
   // From here on the files are neither the old nor the new ones until the manifest says so.
   write_file_atomic(work / kMayReplace, "");
@@ -166,7 +166,10 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   PreprocessResult result;
   result.outputs = output_prefixes(spec, plan);
   for (const PlannedDataset& item : plan) {
-    for (const DataFile& file : item.dataset.files) result.input_bytes += file.size_bytes;
+    for (const DataFile& file : item.dataset.files) {
+      result.input_bytes += file.size_bytes;
+      refuse_to_replace_inputs(manifest_path(spec.output_prefix), {file.path});
+    }
   }
   result.recorded_template = template_of(settings);
   const FileLock lock = lock_prefix(spec.output_prefix);
@@ -177,8 +180,10 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   } else {
     auto earlier = read_manifest(spec.output_prefix);
     if (earlier && earlier->key == key && describes_files(*earlier, result.outputs) &&
-        // With --strict, files that lack rows are no answer: encoding again names the first one.
-        !(spec.strict && earlier->report.rows_dropped() > 0)) {
+        // Files that lack more rows than are allowed are no answer: encoding again names them.
+        !(spec.strict && earlier->report.rows_dropped() > 0) &&
+        earlier->report.dropped_ratio <= spec.max_dropped_ratio) {
+      remove_work(spec, "");
       result.up_to_date = true;
       result.report = std::move(earlier->report);
       return result;
@@ -187,7 +192,8 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
       refuse_to_replace(spec.output_prefix, key, result.outputs);
     }
   }
-  remove_other_work(spec, key);
+  require_writable_directory(work_parent(spec));
+  remove_work(spec, key);
   try {
     result.report = make_files(spec, plan, settings, key, result.outputs.size());
   } catch (const DataError&) {

@@ -26,6 +26,7 @@ struct PreprocessSpec {
   bool document_per_file = false;
   size_t num_workers = 0;  ///< 0: every CPU; the result does not depend on it
   bool strict = false;
+  double max_dropped_ratio = kMaxDroppedRatio;  ///< of a data set's rows; more is an error
   /// Replace a data set of other content, or files without a manifest, at the prefix; do the work
   /// again although nothing changed.
   bool overwrite = false;

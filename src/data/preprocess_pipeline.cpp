@@ -1,20 +1,28 @@
 #include "data/preprocess_pipeline.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <thread>
+
+#include "base/thread_pool.h"
+
+#include "base/interrupt.h"
 
 namespace danlu::data {
 namespace {
 
 constexpr size_t kBatchBytes = 128 << 10;
+/// Rows waiting or being encoded; one batch may be larger by itself.
+constexpr size_t kMaxBytesInFlight = 64 << 20;
+constexpr auto kSignalInterval = std::chrono::milliseconds(100);
 
 /// A batch on its way: rows until a worker took it, tokens once it is done.
 struct Job {
   std::vector<RawRow> rows;
+  size_t bytes = 0;  ///< of the rows
   EncodedBatch result;
   std::exception_ptr error;
   bool taken = false, done = false;
@@ -27,7 +35,7 @@ struct EncodePipeline::State {
       : dataset(dataset), encoder(encoder), skip_rows(skip_rows), max_jobs(4 * num_workers + 4) {}
 
   void read_all();
-  bool push(std::vector<RawRow> rows);
+  bool push(std::vector<RawRow> rows, size_t bytes);
   void work();
 
   const Dataset& dataset;
@@ -39,17 +47,30 @@ struct EncodePipeline::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<Job>> jobs;  ///< in row order
-  bool reading_done = false, stopping = false;
+  size_t bytes_in_flight = 0;
+  bool reading_done = false;
+  std::atomic<bool> stopping{false};
   std::exception_ptr read_error;
-  std::vector<std::thread> threads;
+  ThreadGroup threads;  // last: they use all of the above
+
+  void stop() {
+    std::lock_guard lock(mutex);
+    stopping = true;
+    changed.notify_all();
+  }
 };
 
-bool EncodePipeline::State::push(std::vector<RawRow> rows) {
+bool EncodePipeline::State::push(std::vector<RawRow> rows, size_t bytes) {
   auto job = std::make_shared<Job>();
   job->rows = std::move(rows);
+  job->bytes = bytes;
   std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return stopping || jobs.size() < max_jobs; });
+  changed.wait(lock, [&] {
+    if (stopping || jobs.empty()) return true;
+    return jobs.size() < max_jobs && bytes_in_flight + bytes <= kMaxBytesInFlight;
+  });
   if (stopping) return false;
+  bytes_in_flight += bytes;
   jobs.push_back(std::move(job));
   changed.notify_all();
   return true;
@@ -72,15 +93,14 @@ void EncodePipeline::State::read_all() {
         bytes += row.text.size() + 64;
         rows.push_back(std::move(row));
         if (bytes < kBatchBytes) continue;
-        open = push(std::exchange(rows, {}));
-        bytes = 0;
+        open = push(std::exchange(rows, {}), std::exchange(bytes, 0));
         if (!open) break;
       }
       block.clear();
       std::lock_guard lock(mutex);
       open = open && !stopping;
     }
-    if (open && !rows.empty()) push(std::move(rows));
+    if (open && !rows.empty()) push(std::move(rows), bytes);
   } catch (...) {
     std::lock_guard lock(mutex);
     read_error = std::current_exception();
@@ -109,7 +129,10 @@ void EncodePipeline::State::work() {
       job->taken = true;
     }
     try {
-      for (const RawRow& row : job->rows) encoder.encode(dataset, row, &job->result);
+      for (const RawRow& row : job->rows) {
+        if (stopping) return;
+        encoder.encode(dataset, row, &job->result);
+      }
     } catch (...) {
       job->error = std::current_exception();
     }
@@ -123,31 +146,36 @@ void EncodePipeline::State::work() {
 EncodePipeline::EncodePipeline(const Dataset& dataset, const RowEncoder& encoder,
                                size_t num_workers, int64_t skip_rows)
     : state_(std::make_unique<State>(dataset, encoder, num_workers, skip_rows)) {
-  state_->threads.emplace_back([this] { state_->read_all(); });
-  for (size_t i = 0; i < std::max<size_t>(1, num_workers); ++i) {
-    state_->threads.emplace_back([this] { state_->work(); });
+  State* const state = state_.get();
+  try {
+    state->threads.start([state] { state->read_all(); });
+    for (size_t i = 0; i < std::max<size_t>(1, num_workers); ++i) {
+      state->threads.start([state] { state->work(); });
+    }
+  } catch (...) {
+    state->stop();
+    throw;
   }
 }
 
-EncodePipeline::~EncodePipeline() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->stopping = true;
-    state_->changed.notify_all();
-  }
-  for (std::thread& thread : state_->threads) thread.join();
-}
+EncodePipeline::~EncodePipeline() { state_->stop(); }
 
 bool EncodePipeline::next(EncodedBatch* batch) {
   State& s = *state_;
   std::unique_lock lock(s.mutex);
-  s.changed.wait(lock, [&] { return s.jobs.empty() ? s.reading_done : s.jobs.front()->done; });
+  const auto has_news = [&] { return s.jobs.empty() ? s.reading_done : s.jobs.front()->done; };
+  while (!s.changed.wait_for(lock, kSignalInterval, has_news)) {
+    if (pending_interrupt() == 0) continue;
+    *batch = {};
+    return true;
+  }
   if (s.jobs.empty()) {
     if (s.read_error) std::rethrow_exception(s.read_error);
     return false;
   }
   const std::shared_ptr<Job> job = s.jobs.front();
   s.jobs.pop_front();
+  s.bytes_in_flight -= job->bytes;
   s.changed.notify_all();
   lock.unlock();
   if (job->error) std::rethrow_exception(job->error);

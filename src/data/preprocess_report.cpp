@@ -1,6 +1,7 @@
 #include "data/preprocess_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include "base/error.h"
 #include "base/ignore_label.h"
 #include "base/progress.h"
+#include "data/formats/row.h"
 
 namespace danlu::data {
 namespace {
@@ -83,6 +85,10 @@ void add_reasons(std::vector<ReasonCount>* reasons, const std::vector<ReasonCoun
   }
 }
 
+double share(int64_t part, int64_t whole) {
+  return whole <= 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
 std::string decode(const text::Tokenizer* tokenizer, std::span<const int32_t> ids) {
   if (tokenizer) return tokenizer->decode(ids);
   return fmt::format("{}", fmt::join(ids, " "));
@@ -127,6 +133,7 @@ void PreprocessReport::add(const PreprocessReport& other) {
   target_tokens += other.target_tokens;
   packed_sequences += other.packed_sequences;
   padding_tokens += other.padding_tokens;
+  dropped_ratio = std::max(dropped_ratio, other.dropped_ratio);
   if (sample.empty()) sample = other.sample;
 }
 
@@ -145,6 +152,7 @@ Json PreprocessReport::to_json() const {
               {"target_tokens", target_tokens},
               {"packed_sequences", packed_sequences},
               {"padding_tokens", padding_tokens},
+              {"dropped_ratio", dropped_ratio},
               {"sample", sample}};
 }
 
@@ -163,7 +171,58 @@ PreprocessReport PreprocessReport::from_json(const Json& json) {
   report.packed_sequences = member<int64_t>(json, "packed_sequences");
   report.padding_tokens = member<int64_t>(json, "padding_tokens");
   report.sample = member<std::string>(json, "sample");
+  // Earlier versions did not write it: the share over all data sets stands for the largest.
+  report.dropped_ratio = json_get<double>(json, "dropped_ratio")
+                             .value_or(share(report.rows_dropped(), report.rows_read));
   return report;
+}
+
+std::string reasons_of_error(const std::vector<ReasonCount>& dropped) {
+  std::string text;
+  for (const ReasonCount& item : dropped) {
+    text += fmt::format("\n  {} {}: {}", item.count, item.count == 1 ? "row" : "rows", item.reason);
+    for (const std::string& example : item.examples) text += "\n    " + example;
+  }
+  return text;
+}
+
+Hint hint_about(const std::vector<ReasonCount>& dropped) {
+  const bool all_too_long =
+      !dropped.empty() && std::all_of(dropped.begin(), dropped.end(), [](const ReasonCount& item) {
+        return item.reason.starts_with("longer than");
+      });
+  if (all_too_long) {
+    return {"raise --max-length; in training, --truncation right cuts long samples",
+            "请增大 --max-length；训练时可用 --truncation right 截断过长样本"};
+  }
+  return {"check the detected layout; --handler-name, --map-keys or --columns change it",
+          "请检查识别出的数据格式；可用 --handler-name、--map-keys 或 --columns 修改"};
+}
+
+void judge_dropped(PreprocessReport* of_one, double max_dropped_ratio) {
+  int64_t rows = of_one->rows_read;
+  std::vector<ReasonCount> lost = of_one->dropped;
+  std::erase_if(lost, [&](const ReasonCount& item) {
+    const bool is_blank = item.reason == kBlankLine;
+    if (is_blank) rows -= item.count;
+    return is_blank;
+  });
+  const int64_t dropped = rows - of_one->rows_kept;
+  of_one->dropped_ratio = share(dropped, rows);
+  if (of_one->dropped_ratio <= max_dropped_ratio) return;
+  const Hint hint = hint_about(lost);
+  const std::string name = fmt::format("{}", fmt::join(of_one->datasets, ", "));
+  if (of_one->rows_kept == 0) {
+    throw DataError(
+        fmt::format("[dataset] {}: no usable row among {}{}", name, rows, reasons_of_error(lost)),
+        hint);
+  }
+  throw DataError(
+      fmt::format("[dataset] {}: {} of {} rows would be dropped, more than the share of {} that "
+                  "--max_dropped_ratio allows{}",
+                  name, dropped, rows, max_dropped_ratio, reasons_of_error(lost)),
+      {hint.en + "; if the others are all you want, --max_dropped_ratio 1",
+       hint.zh + "；若只需其余的行，请用 --max_dropped_ratio 1"});
 }
 
 std::string PreprocessReport::text() const {

@@ -1,11 +1,13 @@
 // data/preprocess_report.h: what became of the rows: counts, reasons, lengths, one sample to look
 // at.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "text/tokenizer.h"
 
@@ -31,6 +33,19 @@ struct ReasonCount {
 };
 inline constexpr size_t kMaxReasonExamples = 3;
 
+/// Counts `reason`; `example` is called where one more is wanted.
+template <typename Example>
+void count_reason(std::vector<ReasonCount>* reasons, const std::string& reason, Example example) {
+  auto entry = std::find_if(reasons->begin(), reasons->end(),
+                            [&](const ReasonCount& known) { return known.reason == reason; });
+  if (entry == reasons->end()) entry = reasons->insert(entry, {reason, 0, {}});
+  ++entry->count;
+  if (entry->examples.size() < kMaxReasonExamples) entry->examples.push_back(example());
+}
+
+/// More of a data set's rows dropped than this share, and it is another data set than was meant.
+inline constexpr double kMaxDroppedRatio = 0.5;
+
 struct PreprocessReport {
   std::vector<std::string> datasets;  ///< "alpaca.json: 1 json file, 22.8 MB; detected: alpaca (…)"
   int64_t rows_read = 0, rows_kept = 0;
@@ -40,6 +55,9 @@ struct PreprocessReport {
   int64_t packed_sequences = 0;  ///< 0: not packed
   int64_t padding_tokens = 0;
   std::string sample;  ///< the first sample, decoded, with its mask
+  /// Share of the rows dropped, where several data sets are counted the largest of theirs. Set by
+  /// judge_dropped.
+  double dropped_ratio = 0;
 
   int64_t rows_dropped() const { return rows_read - rows_kept; }
   /// Counts of both, data sets one after the other; the sample shown is the first there is.
@@ -51,6 +69,16 @@ struct PreprocessReport {
   /// Several lines for people.
   std::string text() const;
 };
+
+/// Sets dropped_ratio of the report on one data set. Blank lines of .txt files do not count,
+/// neither as dropped nor as rows. Errors: DataError with the counts by reason if it is above
+/// `max_dropped_ratio`.
+void judge_dropped(PreprocessReport* of_one, double max_dropped_ratio);
+
+/// "\n  60 rows: column \"output\" is missing\n    a.jsonl:1\n …", for error messages.
+std::string reasons_of_error(const std::vector<ReasonCount>& dropped);
+/// What to do about rows dropped for these reasons.
+Hint hint_about(const std::vector<ReasonCount>& dropped);
 
 /// Decoded ids and labels as ms-swift shows them: masked runs read [-100 * 27]. labels may be
 /// empty.

@@ -22,7 +22,6 @@
 namespace danlu::data {
 namespace {
 
-constexpr size_t kFirstRows = 64;
 /// Raised when the same input would give other tokens than before: old caches are then not taken.
 constexpr int kContentVersion = 1;
 
@@ -35,30 +34,28 @@ double seconds_since(Clock::time_point start) {
 std::vector<Json> first_rows(const Dataset& dataset) {
   RowReader reader(dataset);
   std::vector<RawRow> block;
-  std::vector<Json> rows;
-  while (rows.size() < kFirstRows && reader.next_block(&block)) {
+  DetectionRows first;
+  int64_t seen = 0;
+  while (first.wants_more() && reader.next_block(&block)) {
     for (const RawRow& row : block) {
-      if (rows.size() == kFirstRows) break;
-      rows.push_back(row.is_json ? parse_row(dataset, row) : Json(nullptr));
+      if (!first.wants_more()) break;
+      if (const int signal = pending_interrupt()) throw_interrupted(signal, "stopped");
+      ++seen;
+      first.add(row.is_json ? parse_row(dataset, row) : Json(nullptr), row.text.size());
     }
     block.clear();
   }
-  if (rows.empty()) throw DataError(fmt::format("[dataset] {}: holds no row", dataset.name));
-  return rows;
+  if (seen == 0) throw DataError(fmt::format("[dataset] {}: holds no row", dataset.name));
+  if (first.rows().empty()) {
+    throw DataError(fmt::format("[dataset] {}: no column of its {} {} has a value", dataset.name,
+                                seen, seen == 1 ? "row" : "rows"));
+  }
+  return first.rows();
 }
 
-void count_reason(std::vector<ReasonCount>* reasons, const RowEvent& event,
-                  const Dataset& dataset) {
-  ReasonCount* entry = nullptr;
-  for (ReasonCount& known : *reasons) {
-    if (known.reason == event.reason) entry = &known;
-  }
-  if (!entry) entry = &reasons->emplace_back(ReasonCount{event.reason, 0, {}});
-  ++entry->count;
-  if (entry->examples.size() >= kMaxReasonExamples) return;
-  std::string example = row_place(dataset, event.file, event.index);
-  if (!event.detail.empty()) example += ": " + event.detail;
-  entry->examples.push_back(std::move(example));
+std::string event_text(const RowEvent& event, const Dataset& dataset) {
+  const std::string place = row_place(dataset, event.file, event.index);
+  return event.detail.empty() ? place : place + ": " + event.detail;
 }
 
 /// --columns is said once for all data sets: a column must be in one of them.
@@ -109,11 +106,9 @@ class Run {
     try {
       if (!store->cursor().is_null()) restore(store->cursor());
     } catch (const DataError& error) {
-      log::warning("unfinished work is damaged and is done again: {}", error.what());
+      log::warning("unfinished work cannot be continued and is done again: {}", error.what());
       store->clear();
     }
-    if (!store->cursor().is_null()) return;
-    for (const PlannedDataset& item : plan_) report_.datasets.push_back(item.description);
   }
 
   PreprocessReport finish() {
@@ -121,15 +116,23 @@ class Run {
       bar_ = std::make_unique<ProgressBar>("tokenise", std::max<uint64_t>(1, total_bytes_ / 1000),
                                            "kB");
     }
-    rows_at_start_ = report_.rows_read;
-    tokens_at_start_ = report_.lengths.sum;
-    for (; dataset_ < plan_.size(); ++dataset_, row_ = 0) encode_dataset(plan_[dataset_]);
+    rows_at_start_ = rows_read();
+    tokens_at_start_ = all_.lengths.sum + report_.lengths.sum;
+    for (; dataset_ < plan_.size(); ++dataset_, row_ = 0) {
+      encode_dataset(plan_[dataset_]);
+      judge_dropped(&report_, run_.max_dropped_ratio);
+      all_.add(std::exchange(report_, {}));
+    }
     // Not committed: the final files follow at once, and a sync takes longer than the last seconds'
     // rows would.
     store_->flush();
     if (bar_) bar_->finish();
-    check_usable();
-    return report_;
+    if (all_.lengths.count == 0) {
+      throw DataError(fmt::format("[dataset] no usable row among {}{}", all_.rows_read,
+                                  reasons_of_error(all_.dropped)),
+                      hint_about(all_.dropped));
+    }
+    return std::move(all_);
   }
 
  private:
@@ -138,21 +141,28 @@ class Run {
     if (!cursor.is_object()) throw DataError("the cursor is not an object");
     const auto dataset = json_get<int64_t>(cursor, "dataset"),
                row = json_get<int64_t>(cursor, "row");
-    const auto report = json_get<Json>(cursor, "report");
-    if (!dataset || *dataset < 0 || *dataset >= std::ssize(plan_) || !row || *row < 0 || !report) {
-      throw DataError("the cursor points at no data set or row, or lacks its report");
+    const auto before = json_get<Json>(cursor, "before"), report = json_get<Json>(cursor, "report");
+    if (!dataset || *dataset < 0 || *dataset >= std::ssize(plan_) || !row || *row < 0 || !before ||
+        !report) {
+      throw DataError("the cursor points at no data set or row, or lacks its reports");
     }
-    PreprocessReport earlier = PreprocessReport::from_json(*report);
+    PreprocessReport all = PreprocessReport::from_json(*before);
+    PreprocessReport one = PreprocessReport::from_json(*report);
+    // Work of a run that allowed more is not continued by one that does not.
+    if (all.dropped_ratio > run_.max_dropped_ratio)
+      throw DataError("more rows were dropped than are allowed now");
     int64_t sequences = 0, tokens = 0;
     const size_t counted_streams = counts_every_stream() ? store_->num_streams() : 1;
     for (size_t stream = 0; stream < counted_streams; ++stream) {
       sequences += std::ssize(store_->stream(stream).lengths());
       tokens += std::ssize(store_->stream(stream).tokens());
     }
-    if (earlier.lengths.count != sequences || earlier.lengths.sum != tokens) {
-      throw DataError("the cursor's report is not of these tokens");
+    if (all.lengths.count + one.lengths.count != sequences ||
+        all.lengths.sum + one.lengths.sum != tokens) {
+      throw DataError("the cursor's reports are not of these tokens");
     }
-    report_ = std::move(earlier);
+    all_ = std::move(all);
+    report_ = std::move(one);
     dataset_ = static_cast<size_t>(*dataset);
     row_ = *row;
   }
@@ -161,6 +171,7 @@ class Run {
   bool counts_every_stream() const { return settings_.kind == EncodedKind::kTexts; }
 
   void encode_dataset(const PlannedDataset& item) {
+    report_.datasets = {item.description};
     const RowEncoder encoder(settings_, *item.handler);
     const size_t workers = run_.num_workers ? run_.num_workers : default_thread_count();
     EncodePipeline pipeline(item.dataset, encoder, workers, row_);
@@ -180,7 +191,8 @@ class Run {
   void take(const EncodedBatch& batch, const Dataset& dataset) {
     for (const RowEvent& event : batch.events) {
       if (event.dropped && run_.strict) refuse_row(event, dataset);
-      count_reason(event.dropped ? &report_.dropped : &report_.truncated, event, dataset);
+      count_reason(event.dropped ? &report_.dropped : &report_.truncated, event.reason,
+                   [&] { return event_text(event, dataset); });
     }
     report_.rows_read += batch.rows;
     report_.rows_kept += batch.rows_kept;
@@ -208,46 +220,32 @@ class Run {
     };
     bar_->update((bytes_before_ + bytes_read) / 1000,
                  fmt::format("{} rows  {} rows/s  {} tokens/s",
-                             format_count(static_cast<uint64_t>(report_.rows_read)),
-                             rate(report_.rows_read, rows_at_start_),
-                             rate(report_.lengths.sum, tokens_at_start_)));
+                             format_count(static_cast<uint64_t>(rows_read())),
+                             rate(rows_read(), rows_at_start_),
+                             rate(all_.lengths.sum + report_.lengths.sum, tokens_at_start_)));
   }
 
+  int64_t rows_read() const { return all_.rows_read + report_.rows_read; }
+
   Json cursor() const {
-    return Json{{"dataset", dataset_}, {"row", row_}, {"report", report_.to_json()}};
+    return Json{{"dataset", dataset_},
+                {"row", row_},
+                {"before", all_.to_json()},
+                {"report", report_.to_json()}};
   }
 
   [[noreturn]] void stop(int signal) {
     store_->commit(cursor());
     throw_interrupted(
         signal, fmt::format("stopped after {} rows; run the same command again to go on from there",
-                            report_.rows_read));
-  }
-
-  void check_usable() const {
-    if (report_.lengths.count > 0) return;
-    std::string why;
-    bool all_too_long = !report_.dropped.empty();
-    for (const ReasonCount& reason : report_.dropped) {
-      why += fmt::format("\n  {} {}: {}", reason.count, reason.count == 1 ? "row" : "rows",
-                         reason.reason);
-      all_too_long = all_too_long && reason.reason.starts_with("longer than");
-      for (const std::string& example : reason.examples) why += "\n    " + example;
-    }
-    const Hint layout{
-        "check the detected layout; --handler-name, --map-keys or --columns change it",
-        "请检查识别出的数据格式；可用 --handler-name、--map-keys 或 --columns 修改"};
-    const Hint length{"raise --max-length; in training, --truncation right cuts long samples",
-                      "请增大 --max-length；训练时可用 --truncation right 截断过长样本"};
-    throw DataError(fmt::format("[dataset] no usable row among {}{}", report_.rows_read, why),
-                    all_too_long ? length : layout);
+                            rows_read()));
   }
 
   const std::vector<PlannedDataset>& plan_;
   const EncodeSettings& settings_;
   const RunSettings& run_;
   TokenStore* store_;
-  PreprocessReport report_;
+  PreprocessReport all_, report_;  ///< of the data sets before, and of the current one
   size_t dataset_ = 0;
   int64_t row_ = 0;  ///< rows of the current data set that are in the store
   uint64_t total_bytes_ = 0, bytes_before_ = 0;

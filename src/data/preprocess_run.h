@@ -30,15 +30,17 @@ std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSet
                         const Json& extra);
 
 struct RunSettings {
-  size_t num_workers = 0;  ///< 0: every CPU
-  bool strict = false;     ///< a row that would be dropped is an error
+  size_t num_workers = 0;                       ///< 0: every CPU
+  bool strict = false;                          ///< a row that would be dropped is an error
+  double max_dropped_ratio = kMaxDroppedRatio;  ///< of a data set's rows; more is an error
   bool show_progress = true;
   double commit_interval_s = 5;
 };
 
 /// Encodes all rows into `store`; rows that `store` holds already are passed by.
-/// Errors: DataError (malformed file; no usable row; with strict, the first bad row at file:line);
-/// TerminatedError, InterruptedError after a signal, with the finished work kept.
+/// Errors: DataError (malformed file; no usable row; too many dropped, see judge_dropped; with
+/// strict, the first bad row at file:line);
+/// as throw_interrupted after a signal, with the finished work kept.
 PreprocessReport encode_datasets(const std::vector<PlannedDataset>& plan,
                                  const EncodeSettings& settings, const RunSettings& run,
                                  TokenStore* store);

@@ -12,6 +12,7 @@
 #include "base/file_lock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/temporary.h"
 #include "data/limited_source.h"
 #include "data/megatron/indexed_dataset.h"
 #include "data/megatron/instruction_dataset.h"
@@ -49,7 +50,8 @@ struct CacheEntry {
 };
 
 /// What a finished entry says of its rows; nullopt if there is none that will do. With strict, an
-/// entry that lacks rows will not: encoding them again finds the first bad one where it lies now.
+/// entry that lacks rows will not, nor one that lacks more of them than are allowed: encoding them
+/// again names them where they lie now.
 std::optional<PreprocessReport> finished_report(const SampleSpec& spec,
                                                 const std::vector<PlannedDataset>& plan,
                                                 const fs::path& entry) {
@@ -65,6 +67,7 @@ std::optional<PreprocessReport> finished_report(const SampleSpec& spec,
     return std::nullopt;
   }
   if (spec.strict && report.rows_dropped() > 0) return std::nullopt;
+  if (report.dropped_ratio > spec.max_dropped_ratio) return std::nullopt;
   log::info("tokens from the cache: {}", entry.string());
   // Equal content may have had another name when it was cached.
   report.datasets.clear();
@@ -85,10 +88,14 @@ CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDatase
       FileLock::wait_for(entry.string() + ".lock", "the tokens of " + plan[0].dataset.name);
   std::error_code ignored;
   if (spec.overwrite_cache) {
-    fs::remove_all(entry, ignored);
+    if (fs::exists(entry)) remove_directory_atomic(entry);
     fs::remove_all(building, ignored);
   }
-  if (auto report = finished_report(spec, plan, entry)) return {entry / "data", std::move(*report)};
+  if (auto report = finished_report(spec, plan, entry)) {
+    // Of a process that was killed between the last two steps below.
+    fs::remove_all(building, ignored);
+    return {entry / "data", std::move(*report)};
+  }
   CacheEntry result;
   try {
     // Work that has passed over bad rows is not continued by a run that refuses them.
@@ -96,6 +103,7 @@ CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDatase
     RunSettings run;
     run.num_workers = spec.num_workers;
     run.strict = spec.strict;
+    run.max_dropped_ratio = spec.max_dropped_ratio;
     result.report = encode_datasets(plan, settings, run, &store);
     write_directory_atomic(entry, [&](const fs::path& directory) {
       publish(store, directory / "data", &result.report);
@@ -125,10 +133,10 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
     }
     const auto vocab_size = static_cast<int64_t>(spec.tokenizer ? spec.tokenizer->size() : 0);
     const auto whole = std::make_shared<InstructionDataset>(name, std::nullopt, vocab_size);
-    report->datasets.push_back(fmt::format("{}: preprocessed, {} samples", name, whole->size()));
-    log::info("{}", report->datasets.back());
-    parts.push_back(
-        limit_samples(whole, {spec.max_length, spec.truncation, spec.strict}, name, report));
+    log::info("{}: preprocessed, {} samples", name, whole->size());
+    parts.push_back(limit_samples(
+        whole, {spec.max_length, spec.truncation, spec.strict, spec.max_dropped_ratio}, name,
+        report));
     beforehand->push_back({name, read_recorded_template(name)});
   }
   if (!raw.empty()) {

@@ -32,8 +32,9 @@ struct SampleSpec {
   /// instruction data (legacy_split_ranges). The test share is left out. Wins over val_ratio.
   std::string split_text = {};
   uint64_t seed = 42;
-  bool strict = false;                   ///< bad rows are errors
-  std::filesystem::path cache_dir = {};  ///< "": default_cache_dir()
+  bool strict = false;                          ///< bad rows are errors
+  double max_dropped_ratio = kMaxDroppedRatio;  ///< of a data set's rows; more is an error
+  std::filesystem::path cache_dir = {};         ///< "": default_cache_dir()
   bool overwrite_cache = false;
   size_t num_workers = 0;  ///< 0: every CPU
   std::filesystem::path dataset_info_dir = {};

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -24,6 +25,7 @@
 #endif
 
 #include "base/clock.h"
+#include "base/cpu_class.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "device/select.h"
@@ -109,10 +111,9 @@ float chain_fp32_128(float seed) {
 
 Counted choose(bool bf16) {
   constexpr double kSteps = static_cast<double>(kChains) * kRounds * 2;
-  if (bf16 && __builtin_cpu_supports("avx512bf16")) return {chain_bf16_512, kSteps * 32};
-  if (__builtin_cpu_supports("avx512f")) return {chain_fp32_512, kSteps * 16};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return {chain_fp32_256, kSteps * 8};
+  if (bf16) return {chain_bf16_512, kSteps * 32};
+  if (cpu_class() >= CpuClass::kAvx512) return {chain_fp32_512, kSteps * 16};
+  if (cpu_class() >= CpuClass::kAvx2) return {chain_fp32_256, kSteps * 8};
   return {chain_fp32_128, kSteps * 4};
 }
 
@@ -172,22 +173,23 @@ double best_rate(const Counted& kernel) {
 double measure_cpu(bool bf16) {
   const Counted kernel = choose(bf16);
   std::vector<double> rates(default_thread_count(), 0);
-  std::vector<std::thread> threads;
   // All at once: cores that share a power budget slow each other down, as they do in training.
   std::atomic<size_t> waiting{rates.size()};
-  for (double& rate : rates) {
-    threads.emplace_back([&kernel, &rate, &waiting] {
-      --waiting;
-      while (waiting > 0) std::this_thread::yield();
-      rate = best_rate(kernel);
-    });
+  ThreadGroup threads;
+  try {
+    for (double& rate : rates) {
+      threads.start([&kernel, &rate, &waiting] {
+        --waiting;
+        while (waiting > 0) std::this_thread::yield();
+        rate = best_rate(kernel);
+      });
+    }
+  } catch (...) {
+    waiting -= rates.size() - threads.size();
+    throw;
   }
-  double total = 0;
-  for (size_t i = 0; i < threads.size(); ++i) {
-    threads[i].join();
-    total += rates[i];
-  }
-  return total;
+  threads.join();
+  return std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
 double measure_products(const at::Device& device, at::ScalarType type) {

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 
+#include "base/cpu_class.h"
 #include "base/error.h"
 
 namespace danlu::device {
@@ -34,7 +35,18 @@ at::Device select(const std::string& name) {
 }
 
 bool has_matmul(const at::Device& device, at::ScalarType type) {
-  return !(device.is_cpu() && type == at::kHalf);
+  if (!device.is_cpu()) return true;
+  // libtorch multiplies bf16 on other processors by scalar code that also sums in bf16.
+  if (type == at::kBFloat16) return cpu_class() >= CpuClass::kAvx512Bf16;
+  return type != at::kHalf;
+}
+
+std::string describe_products(const at::Device& device, at::ScalarType type) {
+  if (!device.is_cpu()) return "";
+  const char* name = type == at::kBFloat16 ? "bf16" : type == at::kHalf ? "fp16" : nullptr;
+  if (!name) return describe_cpu_class();
+  return describe_cpu_class() + "; " + name + " products " +
+         (has_matmul(device, type) ? "native" : "in fp32");
 }
 
 }  // namespace danlu::device

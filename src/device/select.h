@@ -12,8 +12,11 @@ namespace danlu::device {
 /// device asked for. Never falls back to another device.
 at::Device select(const std::string& name);
 
-/// True if matrix products of this element type run on the device; where they do not, ops compute
-/// in f32 and round the result.
+/// True if the device has instructions for matrix products of this element type (bf16 on CPUs:
+/// AVX512-BF16; f16: none); where it has not, ops compute in f32 and round the result.
 bool has_matmul(const at::Device& device, at::ScalarType type);
+
+/// How the CPU multiplies this type: "AVX2; bf16 products in fp32". Empty for other devices.
+std::string describe_products(const at::Device& device, at::ScalarType type);
 
 }  // namespace danlu::device

@@ -148,6 +148,10 @@ void CausalLM::freeze(const std::vector<std::string>& patterns) {
   impl_->apply_trainable();
 }
 
+LayerPasses CausalLM::layer_passes() const {
+  return {impl_->counters->forward, impl_->counters->backward};
+}
+
 at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
   const int64_t n = input.ids_N.size(0);
   if (input.ids_N.dim() != 1 || input.positions_N.dim() != 1 || input.positions_N.size(0) != n ||
@@ -165,8 +169,13 @@ at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
   report(0, hidden_NH);
   const int64_t num_layers = impl_->config.num_layers;
   for (int64_t i = 0; i < num_layers; ++i) {
+    if (hidden_NH.requires_grad()) {
+      hidden_NH.register_hook(
+          [counters = impl_->counters](const at::Tensor&) { ++counters->backward; });
+    }
     hidden_NH =
         impl_->network.layers[i]->forward(hidden_NH, pass, impl_->recompute == Recompute::kFull);
+    ++impl_->counters->forward;
     if (i + 1 < num_layers) report(i + 1, hidden_NH);
   }
   hidden_NH = impl_->network.final_norm.forward(hidden_NH);

@@ -70,6 +70,12 @@ struct LossSum {
   int64_t num_correct = 0;  ///< argmax equals target (token accuracy); -1 if not computed
 };
 
+/// Passes through layers so far. A backward pass counts when the gradient of the layer's input is
+/// there, so that of a first layer below which nothing is trained never does.
+struct LayerPasses {
+  int64_t forward = 0, backward = 0;
+};
+
 /// Errors: ModelError if CausalLM cannot be built from `config` (mixture-of-experts models).
 /// Commands that do much before they build the model ask first.
 void require_runnable(const arch::ModelConfig& config);
@@ -129,6 +135,9 @@ class CausalLM {
   /// tokenizer and other files from `carry_from` if not empty.
   void save(const std::filesystem::path& directory, DType dtype,
             const std::filesystem::path& carry_from) const;
+
+  /// How far the passes have come; may be asked from any thread while another one computes.
+  LayerPasses layer_passes() const;
 
   /// Final hidden states [N, hidden].
   at::Tensor forward_hidden(const ForwardInput& input) const;

@@ -1,6 +1,8 @@
 // models/causal_lm_impl.h: the state of a CausalLM, shared by its source files. Internal to models.
 #pragma once
+#include <atomic>
 #include <map>
+#include <memory>
 
 #include "models/causal_lm.h"
 #include "models/network.h"
@@ -14,6 +16,11 @@ namespace danlu::models {
 struct SavedModule {
   std::string name;  ///< HF name of the parameter
   at::Tensor trained;
+};
+
+/// LayerPasses as they are counted; graphs keep it alive.
+struct PassCounters {
+  std::atomic<int64_t> forward = 0, backward = 0;
 };
 
 struct CausalLM::Impl {
@@ -31,6 +38,7 @@ struct CausalLM::Impl {
   std::optional<uint64_t> dropout_seed;
   uint64_t passes = 0;             ///< forward passes since the dropout seed was set
   uint64_t head_dropout_seed = 0;  ///< of the pass begun last
+  std::shared_ptr<PassCounters> counters = std::make_shared<PassCounters>();
 
   Impl(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
   std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input);

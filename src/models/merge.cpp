@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "device/dtype.h"
 #include "models/batch.h"
+#include "models/tensor_io.h"
 
 namespace danlu::models {
 
@@ -52,7 +53,9 @@ RoundingReport round_parameters(CausalLM& model, DType dtype) {
   const at::Tensor exact = probe_logits(model);
   for (const NamedTensor& parameter : model.parameters()) {
     at::Tensor values = parameter.tensor;
-    values.copy_(values.to(device::scalar_type_of(dtype)));
+    const at::Tensor rounded = values.to(device::scalar_type_of(dtype));
+    refuse_overflow(rounded, 0, parameter.name);
+    values.copy_(rounded);
   }
   const at::Tensor rounded = probe_logits(model);
   RoundingReport report;

@@ -26,6 +26,7 @@ struct RoundingReport {
 };
 
 /// Rounds every parameter to what `dtype` can hold and tells what that does to probe_logits.
+/// Errors: ModelError for a parameter that `dtype` cannot hold.
 RoundingReport round_parameters(CausalLM& model, DType dtype);
 
 }  // namespace danlu::models

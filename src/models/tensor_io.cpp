@@ -1,10 +1,14 @@
 #include "models/tensor_io.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/error.h"
+#include "base/finite.h"
 #include "device/dtype.h"
 
 namespace danlu::models {
@@ -20,20 +24,43 @@ std::string shortened(const std::vector<std::string>& names) {
   return text;
 }
 
-void refuse_non_finite(const at::Tensor& piece, int64_t begin, const std::string& name,
-                       const std::string& what) {
-  // min and max carry NaN and infinity through, in one pass.
-  const auto [low, high] = at::aminmax(piece.to(device::wide_type(piece.scalar_type())));
-  if (std::isfinite(low.item<double>()) && std::isfinite(high.item<double>())) return;
-  const at::Tensor bad = at::nonzero(at::isfinite(piece).logical_not());
-  const int64_t at_element = bad[0][0].item<int64_t>();
-  throw ModelError(
-      "[weights] " + name + " holds " + std::to_string(piece[at_element].item<double>()) +
-          " at element " + std::to_string(begin + at_element) + " " + what,
-      {"the file is damaged or comes from a diverged run", "文件已损坏，或来自训练发散的模型"});
+}  // namespace tensor_io_detail
+
+bool all_finite(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  if (!tensor.device().is_cpu() || !tensor.is_contiguous())
+    return at::isfinite(tensor).all().item<bool>();
+  const DType dtype = device::dtype_of(tensor.scalar_type());
+  const auto* bytes = static_cast<const std::byte*>(tensor.data_ptr());
+  const auto item = static_cast<int64_t>(dtype_size_bytes(dtype));
+  std::atomic<bool> finite = true;
+  at::parallel_for(0, tensor.numel(), tensor_io_detail::kPieceElements,
+                   [&](int64_t begin, int64_t end) {
+                     const auto count = static_cast<size_t>(end - begin);
+                     if (first_non_finite(bytes + begin * item, dtype, count) < count)
+                       finite = false;
+                   });
+  return finite;
 }
 
-}  // namespace tensor_io_detail
+void refuse_non_finite(const at::Tensor& piece, int64_t first, const std::string& name,
+                       const std::string& what, const Hint& hint) {
+  if (all_finite(piece)) return;
+  const at::Tensor flat = piece.detach().flatten();
+  const int64_t index = at::nonzero(at::isfinite(flat).logical_not())[0][0].item<int64_t>();
+  throw ModelError(fmt::format("[weights] {} holds {:g} at element {} {}", name,
+                               flat[index].item<double>(), first + index, what),
+                   hint);
+}
+
+void refuse_overflow(const at::Tensor& cast, int64_t first, const std::string& name) {
+  const bool half = cast.scalar_type() == at::kHalf;
+  refuse_non_finite(
+      cast, first, name,
+      fmt::format("after the cast to {}", half ? "fp16 (larger than 65504)"
+                                               : dtype_name(device::dtype_of(cast.scalar_type()))),
+      half ? Hint{"use bf16 or fp32", "请改用 bf16 或 fp32"} : Hint{"use fp32", "请改用 fp32"});
+}
 
 at::Tensor read_tensor(const weights::TensorSource& source, const std::string& name) {
   const weights::TensorInfo* info = source.find(name);
@@ -68,11 +95,9 @@ void read_into(const weights::TensorSource& source, const std::string& name, at:
     refuse_non_finite(piece, begin, name, file);
     const at::Tensor part = flat.narrow(0, begin, count);
     part.copy_(piece);
-    // Only f16 is narrower in range than what files hold.
-    if (target.scalar_type() == at::kHalf && info->dtype != DType::kF16) {
-      refuse_non_finite(part.cpu(), begin, name,
-                        "after the cast to fp16 (larger than 65504); use bf16 or fp32");
-    }
+    const DType kept = device::dtype_of(target.scalar_type());
+    if (is_floating(info->dtype) && largest_finite(kept) < largest_finite(info->dtype))
+      refuse_overflow(part, begin, name);
   }
 }
 
@@ -109,6 +134,11 @@ void write_tensors(const std::filesystem::path& directory, const std::vector<Nam
   at::Tensor held;
   const auto bytes_of = [&](size_t index) -> std::span<const std::byte> {
     held = tensors[index].tensor.detach().to(at::kCPU, device::scalar_type_of(dtype)).contiguous();
+    if (tensors[index].tensor.scalar_type() == held.scalar_type()) {
+      refuse_non_finite(held, 0, tensors[index].name, "and is not saved");
+    } else {
+      refuse_overflow(held, 0, tensors[index].name);
+    }
     return {static_cast<const std::byte*>(held.data_ptr()), infos[index].size_bytes()};
   };
   weights::SaveOptions options;

@@ -20,6 +20,18 @@ using weights::shape_text;
 /// The tensor in the file's dtype, on the CPU, owning its memory. Errors: as TensorSource::read.
 at::Tensor read_tensor(const weights::TensorSource& source, const std::string& name);
 
+/// Whether no element of a floating tensor is infinite or NaN. On the CPU at the speed of reading.
+bool all_finite(const at::Tensor& tensor);
+
+/// Errors: ModelError "[weights] <name> holds <value> at element <first + index> <what>" unless
+/// all_finite(piece).
+void refuse_non_finite(const at::Tensor& piece, int64_t first, const std::string& name,
+                       const std::string& what,
+                       const Hint& hint = {"the file is damaged or comes from a diverged run",
+                                           "文件已损坏，或来自训练发散的模型"});
+/// The same of a tensor that was cast from another type to its own.
+void refuse_overflow(const at::Tensor& cast, int64_t first, const std::string& name);
+
 /// Fills `target` (any floating dtype and device) without a second copy of the whole tensor.
 /// Errors: ModelError naming tensor, file and element if a value is not finite, in the file or in
 /// the target's dtype; or if the shapes differ.
@@ -37,7 +49,8 @@ void refuse_tensor_lists(const std::string& where, const std::vector<std::string
 /// Normal(0, deviation) f32 values on the CPU, a function of `seed` alone.
 at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, uint64_t seed);
 
-/// Writes `tensors`, cast to `dtype`, as <base_name>.safetensors (shards when large).
+/// Writes `tensors`, cast to `dtype`, as <base_name>.safetensors (shards when large). Errors:
+/// ModelError, with nothing written, for one that holds what is not finite then.
 void write_tensors(const std::filesystem::path& directory, const std::vector<NamedTensor>& tensors,
                    DType dtype, const std::string& base_name);
 

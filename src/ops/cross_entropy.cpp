@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "device/dtype.h"
-#include "device/select.h"
 #include "ops/check.h"
 #include "ops/fused_cpu.h"
 #include "ops/kernels.h"
 #include "ops/linear.h"
+#include "ops/widened_product.h"
 
 namespace danlu::ops {
 namespace cross_entropy_detail {
@@ -77,20 +77,22 @@ int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
 }
 
 /// One of the products whose sum the logits are, and its gradients. The input holds the rows that
-/// have targets only.
+/// have targets only. Products are made in the weight's type, or in f32 where the device has none.
 struct Factor {
   at::Tensor input_nX, weight_VX;  ///< X = 0: the factor is absent
-  at::ScalarType product;          ///< what is multiplied in
+  bool widened;
+  at::ScalarType product;
   bool input_grad = false, weight_grad = false;
-  at::Tensor weight = {}, d_input = {}, d_weight = {};
+  at::Tensor d_input = {}, d_weight = {};
 
-  Factor(const at::Tensor& input, const at::Tensor& weight_tensor, at::ScalarType multiplied,
-         bool recording)
-      : input_nX(input), weight_VX(weight_tensor), product(multiplied) {
+  Factor(const at::Tensor& input, const at::Tensor& weight, bool recording)
+      : input_nX(input),
+        weight_VX(weight),
+        widened(cpu::needs_widening(weight)),
+        product(widened ? at::ScalarType(at::kFloat) : weight.scalar_type()) {
     if (is_absent()) return;
     input_grad = recording && input_nX.requires_grad();
     weight_grad = recording && weight_VX.requires_grad();
-    weight = weight_VX.to(product);
     if (input_grad) d_input = at::empty_like(input_nX);
   }
   bool is_absent() const { return weight_VX.size(1) == 0; }
@@ -98,11 +100,27 @@ struct Factor {
   at::Tensor rows(int64_t begin, int64_t count) const {
     return input_nX.narrow(0, begin, count).to(product);
   }
+  at::Tensor logits(int64_t begin, int64_t count) const {
+    if (!widened) return at::mm(rows(begin, count), weight_VX.t());
+    return cpu::widened_product(input_nX.narrow(0, begin, count), weight_VX, {}, product);
+  }
+  void add_logits(at::Tensor& sum_CV, int64_t begin) const {
+    const int64_t count = sum_CV.size(0);
+    if (widened) {
+      sum_CV.add_(logits(begin, count));
+    } else {
+      sum_CV.addmm_(rows(begin, count), weight_VX.t());
+    }
+  }
+  at::Tensor input_gradient(const at::Tensor& d_logits_CV) const {
+    if (!widened) return at::mm(d_logits_CV, weight_VX);
+    return cpu::widened_input_grad(d_logits_CV, weight_VX, input_nX.scalar_type());
+  }
 
   /// Adds what rows begin … begin + C give; the weight's gradient is summed in f32 or wider.
   void add_gradients(const at::Tensor& d_logits_CV, int64_t begin) {
     const int64_t count = d_logits_CV.size(0);
-    if (input_grad) d_input.narrow(0, begin, count).copy_(at::mm(d_logits_CV, weight));
+    if (input_grad) d_input.narrow(0, begin, count).copy_(input_gradient(d_logits_CV));
     if (!weight_grad) return;
     const at::ScalarType wide = device::wide_type(input_nX.scalar_type());
     const at::Tensor input_CX = rows(begin, count);
@@ -117,7 +135,7 @@ struct Factor {
   }
   void finish() {
     if (!weight_grad) return;
-    if (!d_weight.defined()) d_weight = at::zeros_like(weight);
+    if (!d_weight.defined()) d_weight = at::zeros_like(weight_VX);
     d_weight = d_weight.to(weight_VX.scalar_type());
   }
 };
@@ -136,10 +154,8 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
                       const at::Tensor& weight_VR, const at::Tensor& targets_n,
                       const Settings& settings) {
     const at::ScalarType dtype = hidden_nH.scalar_type(), wide = device::wide_type(dtype);
-    const at::ScalarType product =
-        device::has_matmul(hidden_nH.device(), dtype) ? dtype : at::ScalarType(at::kFloat);
-    Factor head(hidden_nH, weight_VH, product, settings.recording);
-    Factor low(low_nR, weight_VR, product, settings.recording);
+    Factor head(hidden_nH, weight_VH, settings.recording);
+    Factor low(low_nR, weight_VR, settings.recording);
     const bool make_grad = head.needs_grad() || low.needs_grad();
     const at::TensorOptions wide_options = hidden_nH.options().dtype(wide);
     at::Tensor sum = at::zeros({}, wide_options);
@@ -147,14 +163,14 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     const int64_t rows = hidden_nH.size(0);
     for (int64_t begin = 0; begin < rows; begin += settings.chunk_tokens) {
       const int64_t count = std::min(settings.chunk_tokens, rows - begin);
-      at::Tensor logits_CV = at::mm(head.rows(begin, count), head.weight.t());
-      if (!low.is_absent()) logits_CV.addmm_(low.rows(begin, count), low.weight.t());
+      at::Tensor logits_CV = head.logits(begin, count);
+      if (!low.is_absent()) low.add_logits(logits_CV, begin);
       const ChunkResult chunk = chunk_of(logits_CV.to(dtype), targets_n.narrow(0, begin, count),
                                          settings.z_weight, settings.grad_scale, make_grad);
       sum.add_(chunk.sum);
       correct.add_(chunk.correct);
       if (!make_grad) continue;
-      const at::Tensor d_logits = chunk.d_logits_CV.to(product);
+      const at::Tensor d_logits = chunk.d_logits_CV.to(head.product);
       head.add_gradients(d_logits, begin);
       low.add_gradients(d_logits, begin);
     }
@@ -223,9 +239,10 @@ CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& w
   require(low_NR.defined() == weight_VR.defined() &&
               (!low_NR.defined() ||
                (low_NR.dim() == 2 && weight_VR.dim() == 2 && low_NR.size(1) == weight_VR.size(1) &&
-                low_NR.size(0) == hidden_NH.size(0) && weight_VR.size(0) == weight_VH.size(0))),
+                low_NR.scalar_type() == weight_VR.scalar_type() &&
+                weight_VR.scalar_type() == weight_VH.scalar_type() && low_NR.size(0) == hidden_NH.size(0) && weight_VR.size(0) == weight_VH.size(0))),
           "head_cross_entropy", "an addition must be [N, R] and [V, R] beside hidden ",
-          hidden_NH.sizes(), " and weight ", weight_VH.sizes());
+          hidden_NH.sizes(), " and weight ", weight_VH.sizes(), ", all of one dtype");
   const at::Tensor index_n = counted(targets_N, hidden_NH.size(0), weight_VH.size(0));
   const bool all = index_n.numel() == targets_N.numel();
   const auto counted_rows = [&](const at::Tensor& rows_N) {

@@ -1,4 +1,4 @@
-// ops/fused_cpu.h: ops with hand-made forward and backward passes for f32 and bf16 on CPUs. Shapes
+// ops/fused_cpu.h: ops with hand-made forward and backward passes for f32, bf16 and f16 on CPUs. Shapes
 // are checked by the caller (the public op of the same name); contracts are the public ones.
 // Results do not depend on the number of threads. Internal to ops.
 #pragma once
@@ -11,7 +11,8 @@
 namespace danlu::ops::cpu {
 
 inline Element element_of(const at::Tensor& x) {
-  return x.scalar_type() == at::kFloat ? Element::kF32 : Element::kBF16;
+  if (x.scalar_type() == at::kFloat) return Element::kF32;
+  return x.scalar_type() == at::kBFloat16 ? Element::kBF16 : Element::kF16;
 }
 
 /// Keeps x and one f32 per row for backward.
@@ -29,7 +30,7 @@ struct ChunkLoss {
   double sum = 0;
   int64_t num_correct = 0;
 };
-/// Summed cross entropy of a chunk of logits (f32 or bf16, contiguous), which become grad_scale
+/// Summed cross entropy of a chunk of logits (contiguous), which become grad_scale
 /// times their gradient where `make_grad`.
 ChunkLoss cross_entropy_chunk(const at::Tensor& logits_CV, const at::Tensor& targets_C,
                               double z_weight, double grad_scale, bool make_grad);

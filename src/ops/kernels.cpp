@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/cpu_class.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/row_kernels_cpu.h"
@@ -31,7 +32,9 @@ Kernels kernels() { return kernels_detail::chosen().load(std::memory_order_relax
 void set_kernels(Kernels kernels) { kernels_detail::chosen().store(kernels); }
 
 bool fused_on_cpu(const at::Tensor& x) {
-  const bool covered = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
+  const at::ScalarType type = x.scalar_type();
+  const bool covered = type == at::kFloat || type == at::kBFloat16 ||
+                       (type == at::kHalf && cpu_class() >= CpuClass::kAvx2);
   return covered && x.device().is_cpu() && kernels() == Kernels::kFused;
 }
 

@@ -15,7 +15,8 @@ enum class Kernels {
 Kernels kernels();
 void set_kernels(Kernels kernels);
 
-/// True if a fused CPU kernel may take `x`: f32 or bf16, on the CPU, and kernels() is kFused.
+/// True if a fused CPU kernel may take `x`: on the CPU, kernels() is kFused, and the type is f32,
+/// bf16, or f16 on a processor that converts it (F16C).
 bool fused_on_cpu(const at::Tensor& x);
 
 }  // namespace danlu::ops

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
+
+#include "base/cpu_class.h"
 
 // This file is compiled once per instruction set by Highway (github.com/google/highway).
 #undef HWY_TARGET_INCLUDE
@@ -21,8 +24,10 @@ using Tag = hn::ScalableTag<float>;
 using Vector = hn::Vec<Tag>;
 using Bf16 = uint16_t;
 using Bf16Tag = hn::Rebind<uint16_t, Tag>;
+using F16 = hwy::float16_t;
+using F16Tag = hn::Rebind<F16, Tag>;
 
-// --- f32 and bf16 arrays as vectors of f32 ---------------------------------------------------
+// --- f32, bf16 and f16 arrays as vectors of f32 ----------------------------------------------
 
 HWY_INLINE size_t lanes() { return hn::Lanes(Tag()); }
 
@@ -31,6 +36,10 @@ HWY_INLINE Vector load_whole(const Bf16* from) {
   const hn::RebindToUnsigned<Tag> as_bits;
   const auto bits = hn::PromoteTo(as_bits, hn::LoadU(Bf16Tag(), from));
   return hn::BitCast(Tag(), hn::ShiftLeft<16>(bits));
+}
+
+HWY_INLINE Vector load_whole(const F16* from) {
+  return hn::PromoteTo(Tag(), hn::LoadU(F16Tag(), from));
 }
 
 /// Rounds to the nearest bf16, ties to even; a NaN stays one. As f32.
@@ -52,11 +61,16 @@ HWY_INLINE void store_whole(Vector value, Bf16* to) {
   const auto high = hn::ShiftRight<16>(hn::BitCast(as_bits, to_bf16_grid(value)));
   hn::StoreU(hn::DemoteTo(Bf16Tag(), hn::BitCast(as_signed, high)), Bf16Tag(), to);
 }
+HWY_INLINE void store_whole(Vector value, F16* to) {
+  hn::StoreU(hn::DemoteTo(F16Tag(), value), F16Tag(), to);
+}
 
 /// What an element of type T holds of `value`.
 template <typename T>
 HWY_INLINE Vector rounded(Vector value) {
-  if constexpr (sizeof(T) == sizeof(Bf16)) return to_bf16_grid(value);
+  if constexpr (std::is_same_v<T, Bf16>) return to_bf16_grid(value);
+  if constexpr (std::is_same_v<T, F16>)
+    return hn::PromoteTo(Tag(), hn::DemoteTo(F16Tag(), value));
   return value;
 }
 
@@ -186,6 +200,7 @@ HWY_INLINE float to_f32(Bf16 value) {
   std::memcpy(&result, &bits, sizeof result);
   return result;
 }
+HWY_INLINE float to_f32(F16 value) { return hn::GetLane(load_part(&value, 1)); }
 
 /// Last vectors are taken at the end of the row, so that no lane is made up: needs width >= lanes.
 template <typename T>
@@ -296,6 +311,40 @@ float dot_of(const T* a, const T* b, size_t count) {
   return sum_of(sums);
 }
 
+/// kRows rows of w against one of x. Two sums a row: more than the latency of an addition.
+template <typename T, size_t kRows>
+void dots_of(const float* x, const T* w, size_t width, float* y) {
+  Vector even[kRows], odd[kRows];
+  for (size_t r = 0; r < kRows; ++r) even[r] = odd[r] = set(0);
+  size_t i = 0;
+  for (; i + 2 * lanes() <= width; i += 2 * lanes()) {
+    const Vector x_even = load_whole(x + i), x_odd = load_whole(x + i + lanes());
+    for (size_t r = 0; r < kRows; ++r) {
+      even[r] = hn::MulAdd(load_whole(w + r * width + i), x_even, even[r]);
+      odd[r] = hn::MulAdd(load_whole(w + r * width + i + lanes()), x_odd, odd[r]);
+    }
+  }
+  for (; i < width; i += lanes()) {
+    const Vector some = load(x + i, width - i);
+    for (size_t r = 0; r < kRows; ++r)
+      even[r] = hn::MulAdd(load(w + r * width + i, width - i), some, even[r]);
+  }
+  for (size_t r = 0; r < kRows; ++r) y[r] = sum_of(hn::Add(even[r], odd[r]));
+}
+
+template <typename T>
+void dots_of_rows(const Dots& d) {
+  constexpr size_t kRows = 4;
+  const T* w = static_cast<const T*>(d.w);
+  size_t row = 0;
+  for (; row + kRows <= d.w_rows; row += kRows)
+    for (size_t r = 0; r < d.x_rows; ++r)
+      dots_of<T, kRows>(d.x + r * d.width, w + row * d.width, d.width, d.y + r * d.y_row + row);
+  for (; row < d.w_rows; ++row)
+    for (size_t r = 0; r < d.x_rows; ++r)
+      dots_of<T, 1>(d.x + r * d.width, w + row * d.width, d.width, d.y + r * d.y_row + row);
+}
+
 template <typename From, typename To>
 void copy_rows(size_t rows, size_t width, const From* from, size_t from_stride, To* to,
                size_t to_stride) {
@@ -364,7 +413,8 @@ void multiply_all(const Product& p) {
 /// Calls body with a value of the element's storage type.
 template <typename Body>
 HWY_INLINE auto with_type(Element element, const Body& body) {
-  return element == Element::kF32 ? body(float()) : body(Bf16());
+  if (element == Element::kF32) return body(float());
+  return element == Element::kBF16 ? body(Bf16()) : body(F16());
 }
 
 void NormForward(const NormShape& shape, const void* x, const void* weight, void* y, float* rstd) {
@@ -420,6 +470,9 @@ float Dot(Element element, const void* a, const void* b, size_t count) {
     return dot_of(static_cast<const T*>(a), static_cast<const T*>(b), count);
   });
 }
+void DotRows(const Dots& dots) {
+  with_type(dots.element, [&]<typename T>(T) { dots_of_rows<T>(dots); });
+}
 void Widen(Element element, size_t rows, size_t width, const void* from, size_t from_stride,
            float* to, size_t to_stride) {
   with_type(element, [&]<typename T>(T) {
@@ -441,6 +494,23 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace danlu::ops::cpu {
 
+/// Targets above the class in use are closed before the first of them is chosen. In Highway's mask
+/// better targets have lower bits.
+bool constrain_targets() {
+  if (cpu_class() < detected_cpu_class()) {
+    const int64_t best = cpu_class() == CpuClass::kPlain   ? HWY_SSE4
+                         : cpu_class() == CpuClass::kAvx2 ? HWY_AVX2
+                                                           : HWY_AVX3_DL;
+    hwy::DisableTargets(best - 1);
+  }
+  return true;
+}
+const bool& constrained() {
+  static const bool done = constrain_targets();
+  return done;
+}
+#define DANLU_DISPATCH(function) (static_cast<void>(constrained()), HWY_DYNAMIC_DISPATCH(function))
+
 HWY_EXPORT(NormForward);
 HWY_EXPORT(NormBackward);
 HWY_EXPORT(Rotate);
@@ -451,58 +521,60 @@ HWY_EXPORT(SoftmaxRow);
 HWY_EXPORT(SoftmaxAgain);
 HWY_EXPORT(SoftmaxBackward);
 HWY_EXPORT(Dot);
+HWY_EXPORT(DotRows);
 HWY_EXPORT(Widen);
 HWY_EXPORT(Narrow);
 HWY_EXPORT(Multiply);
 HWY_EXPORT(VectorTarget);
 
-const char* vector_target() { return HWY_DYNAMIC_DISPATCH(VectorTarget)(); }
+const char* vector_target() { return DANLU_DISPATCH(VectorTarget)(); }
 void rms_norm_forward(const NormShape& shape, const void* x, const void* weight, void* y,
                       float* rstd) {
-  HWY_DYNAMIC_DISPATCH(NormForward)(shape, x, weight, y, rstd);
+  DANLU_DISPATCH(NormForward)(shape, x, weight, y, rstd);
 }
 void rms_norm_backward(const NormShape& shape, const void* x, const void* weight, const float* rstd,
                        const void* dy, void* dx, float* d_weight) {
-  HWY_DYNAMIC_DISPATCH(NormBackward)(shape, x, weight, rstd, dy, dx, d_weight);
+  DANLU_DISPATCH(NormBackward)(shape, x, weight, rstd, dy, dx, d_weight);
 }
 void rotate(Element element, size_t heads, size_t half, bool inverse, const void* x,
             const float* cos, const float* sin, void* y) {
-  HWY_DYNAMIC_DISPATCH(Rotate)(element, heads, half, inverse, x, cos, sin, y);
+  DANLU_DISPATCH(Rotate)(element, heads, half, inverse, x, cos, sin, y);
 }
 void swiglu_forward(Element element, size_t count, const void* gate, const void* up, void* y) {
-  HWY_DYNAMIC_DISPATCH(GateForward)(element, count, gate, up, y);
+  DANLU_DISPATCH(GateForward)(element, count, gate, up, y);
 }
 void swiglu_backward(Element element, size_t count, const void* gate, const void* up,
                      const void* dy, void* d_gate, void* d_up) {
-  HWY_DYNAMIC_DISPATCH(GateBackward)(element, count, gate, up, dy, d_gate, d_up);
+  DANLU_DISPATCH(GateBackward)(element, count, gate, up, dy, d_gate, d_up);
 }
 RowLoss cross_entropy_row(Element element, void* logits, size_t width, int64_t target,
                           float z_weight, float grad_scale, bool make_grad) {
-  return HWY_DYNAMIC_DISPATCH(LossOfRow)(element, logits, width, target, z_weight, grad_scale,
+  return DANLU_DISPATCH(LossOfRow)(element, logits, width, target, z_weight, grad_scale,
                                          make_grad);
 }
 float softmax_row(float* scores, size_t count, float scale, float slope, float query) {
-  return HWY_DYNAMIC_DISPATCH(SoftmaxRow)(scores, count, scale, slope, query);
+  return DANLU_DISPATCH(SoftmaxRow)(scores, count, scale, slope, query);
 }
 void softmax_again(float* scores, size_t count, float scale, float slope, float query, float lse) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxAgain)(scores, count, scale, slope, query, lse);
+  DANLU_DISPATCH(SoftmaxAgain)(scores, count, scale, slope, query, lse);
 }
 void softmax_backward(const float* weights, float* d_weights, size_t count, float scale,
                       float delta) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxBackward)(weights, d_weights, count, scale, delta);
+  DANLU_DISPATCH(SoftmaxBackward)(weights, d_weights, count, scale, delta);
 }
 float dot(Element element, const void* a, const void* b, size_t count) {
-  return HWY_DYNAMIC_DISPATCH(Dot)(element, a, b, count);
+  return DANLU_DISPATCH(Dot)(element, a, b, count);
 }
+void dot_rows(const Dots& dots) { DANLU_DISPATCH(DotRows)(dots); }
 void widen(Element element, size_t rows, size_t width, const void* from, size_t from_stride,
            float* to, size_t to_stride) {
-  HWY_DYNAMIC_DISPATCH(Widen)(element, rows, width, from, from_stride, to, to_stride);
+  DANLU_DISPATCH(Widen)(element, rows, width, from, from_stride, to, to_stride);
 }
 void narrow(Element element, size_t rows, size_t width, const float* from, size_t from_stride,
             void* to, size_t to_stride) {
-  HWY_DYNAMIC_DISPATCH(Narrow)(element, rows, width, from, from_stride, to, to_stride);
+  DANLU_DISPATCH(Narrow)(element, rows, width, from, from_stride, to, to_stride);
 }
-void multiply(const Product& product) { HWY_DYNAMIC_DISPATCH(Multiply)(product); }
+void multiply(const Product& product) { DANLU_DISPATCH(Multiply)(product); }
 
 }  // namespace danlu::ops::cpu
 #endif

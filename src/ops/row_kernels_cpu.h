@@ -1,15 +1,16 @@
 // ops/row_kernels_cpu.h: vectorised inner loops over plain arrays, for one thread each. The
 // instruction set is chosen when the program runs. Internal to ops.
 //
-// Arrays of Element type are f32 or bf16; arithmetic is f32 and each stored value is rounded once
-// unless said otherwise. Sums have an order that depends on the vector width only.
+// Arrays of Element type are f32, bf16 or, from AVX2 on (Highway's emulation of the conversions
+// truncates), f16; arithmetic is f32 and each stored value is rounded once unless said otherwise.
+// Sums have an order that depends on the vector width only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace danlu::ops::cpu {
 
-enum class Element { kF32, kBF16 };
+enum class Element { kF32, kBF16, kF16 };
 
 /// The instruction set in use ("AVX3_ZEN4", "NEON", …).
 const char* vector_target();
@@ -52,6 +53,19 @@ void softmax_again(float* scores, size_t count, float scale, float slope, float 
 void softmax_backward(const float* weights, float* d_weights, size_t count, float scale,
                       float delta);
 float dot(Element element, const void* a, const void* b, size_t count);
+
+/// y[r, o] = sum over i of x[r, i] w[o, i] in f32, for x_rows rows of x and w_rows of w, each row
+/// `width` long and the next one right behind it; rows of y are y_row apart. Rows of w are read
+/// once from memory: for a few rows of x.
+struct Dots {
+  Element element;  ///< of w
+  size_t x_rows, w_rows, width;
+  const float* x;
+  const void* w;
+  float* y;
+  size_t y_row;
+};
+void dot_rows(const Dots& dots);
 
 /// to f32 and back, `rows` rows of `width` with the given distances in elements.
 void widen(Element element, size_t rows, size_t width, const void* from, size_t from_stride,

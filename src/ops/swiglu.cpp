@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "device/select.h"
+#include "device/dtype.h"
 #include "ops/check.h"
 #include "ops/fused_cpu.h"
 #include "ops/kernels.h"
@@ -26,11 +26,9 @@ at::Tensor swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
 
 at::Tensor oracle::swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
   swiglu_detail::check(gate_NF, up_NF);
-  // at::silu widens inside, but libtorch 1.13 has none for f16 on CPUs.
-  const bool native = device::has_matmul(gate_NF.device(), gate_NF.scalar_type());
-  const at::Tensor gated =
-      native ? at::silu(gate_NF) : at::silu(gate_NF.to(at::kFloat)).to(gate_NF.scalar_type());
-  return gated * up_NF;
+  // Widened by hand: libtorch 1.13 has no silu for f16 on CPUs.
+  const at::ScalarType type = gate_NF.scalar_type();
+  return at::silu(gate_NF.to(device::wide_type(type))).to(type) * up_NF;
 }
 
 }  // namespace danlu::ops

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "optim/kernels.h"
 
@@ -106,8 +107,8 @@ void AdamW::write_back(size_t index, int64_t begin, int64_t end) {
     round_to_bf16(reinterpret_cast<uint16_t*>(tensor.data_ptr()) + begin, from + begin,
                   end - begin);
   } else if (tensor.scalar_type() == at::kHalf) {
-    auto* to = tensor.data_ptr<at::Half>();
-    for (int64_t i = begin; i < end; ++i) to[i] = static_cast<at::Half>(from[i]);
+    cast_elements(from + begin, DType::kF32, tensor.data_ptr<at::Half>() + begin, DType::kF16,
+                  static_cast<size_t>(end - begin));
   }
 }
 

@@ -2,14 +2,32 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "optim/kernels.h"
 
 namespace danlu::optim {
 namespace grad_buffer_detail {
+
+/// to[i] += from[i], bf16 or f16.
+void add_half(float* to, const at::Tensor& grad, int64_t begin, int64_t count) {
+  const auto* from = static_cast<const uint16_t*>(grad.data_ptr()) + begin;
+  if (grad.scalar_type() == at::kBFloat16) {
+    add_bf16(to, from, count);
+    return;
+  }
+  constexpr int64_t kPiece = 1024;
+  float wide[kPiece];
+  for (int64_t i = 0; i < count; i += kPiece) {
+    const int64_t some = std::min(kPiece, count - i);
+    cast_elements(from + i, DType::kF16, wide, DType::kF32, static_cast<size_t>(some));
+    for (int64_t j = 0; j < some; ++j) to[i + j] += wide[j];
+  }
+}
 
 std::vector<int64_t> sizes_of(const std::vector<Parameter>& parameters) {
   std::vector<int64_t> sizes;
@@ -45,15 +63,16 @@ void GradBuffer::collect() {
     at::Tensor& grad = parameters_[i].tensor.mutable_grad();
     if (grad.defined() && grad.is_alias_of(flat_)) continue;
     if (grad.defined()) {
-      const bool plain_bf16 =
-          grad.scalar_type() == at::kBFloat16 && grad.device().is_cpu() && grad.is_contiguous();
-      if (plain_bf16) {
-        const auto* from = reinterpret_cast<const uint16_t*>(grad.data_ptr());
+      const at::ScalarType type = grad.scalar_type();
+      const bool plain_half = (type == at::kBFloat16 || type == at::kHalf) &&
+                              grad.device().is_cpu() && grad.is_contiguous();
+      if (plain_half) {
         float* to = slices_[i].data_ptr<float>();
         const FlatLayout pieces({grad.numel()});
         for_each_chunk(pieces, [&](size_t c) {
           const Chunk& chunk = pieces.chunks()[c];
-          add_bf16(to + chunk.begin, from + chunk.begin, chunk.end - chunk.begin);
+          grad_buffer_detail::add_half(to + chunk.begin, grad, chunk.begin,
+                                       chunk.end - chunk.begin);
         });
       } else {
         slices_[i].add_(grad);

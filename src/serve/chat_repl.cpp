@@ -136,9 +136,10 @@ class Repl {
     }
   }
 
-  /// Ctrl-C is for one answer; SIGTERM is for the program, wherever it comes.
+  /// Ctrl-C is for one answer; SIGTERM and SIGHUP are for the program, wherever they come.
   static void leave_if_terminated() {
-    if (pending_interrupt() == SIGTERM) throw_interrupted(SIGTERM, "[chat] terminated");
+    const int signal = pending_interrupt();
+    if (signal != 0 && signal != SIGINT) throw_interrupted(signal, "[chat] terminated");
   }
 
   void answer(const std::string& message) {

@@ -17,7 +17,7 @@ struct ReplSettings {
 /// single-line, reset-system). A message may span lines between two lines of """, or in /multi mode
 /// up to a line holding only #. Ctrl-C stops one answer. An error in one message (too long, …) is
 /// printed and the conversation goes on. Returns the number of answers. Errors: TerminatedError
-/// after SIGTERM.
+/// after SIGTERM, HungUpError after SIGHUP.
 int run_chat(ChatSession& session, const ReplSettings& settings, std::istream& in,
              std::ostream& out);
 

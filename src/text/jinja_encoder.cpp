@@ -82,6 +82,8 @@ class JinjaEncoder final : public ChatEncoder {
       bindings.set("add_generation_prompt", Value::boolean(add_generation_prompt));
       try {
         return encoder.template_.render(bindings, {}, now);
+      } catch (const jinja::TemplateLimit&) {
+        throw;  // not this conversation's fault: no other need be tried
       } catch (const jinja::TemplateError& error) {
         throw DataError(
             fmt::format("the chat template cannot write this conversation: {}", error.what()));

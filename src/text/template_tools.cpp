@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "text/jinja/filters.h"
 
 namespace danlu::text {
@@ -120,11 +121,10 @@ std::vector<ToolCall> read_tool_calls(const Json& tool_calls) {
     ToolCall result{text_at(function, "name"), "{}"};
     if (const auto arguments = function.find("arguments"); arguments != function.end()) {
       // OpenAI writes arguments as JSON in a string; brought to one spelling when it parses.
-      const Json parsed = arguments->is_string()
-                              ? Json::parse(arguments->get<std::string>(), nullptr, false)
+      const auto parsed = arguments->is_string()
+                              ? try_parse_json(arguments->get_ref<const std::string&>())
                               : *arguments;
-      result.arguments =
-          parsed.is_discarded() ? arguments->get<std::string>() : python_json(parsed);
+      result.arguments = parsed ? python_json(*parsed) : arguments->get<std::string>();
     }
     calls.push_back(std::move(result));
   }

@@ -47,7 +47,8 @@ struct DataConfig {
   uint64_t seed = 42;
   int64_t max_rows = -1;  ///< -1: all
   bool strict = false;
-  int64_t workers = 0;  ///< 0: all CPUs
+  double max_dropped_ratio = 0.5;  ///< of a data set's rows; more is an error
+  int64_t workers = 0;             ///< 0: all CPUs
   std::filesystem::path cache_dir, dataset_dir;
   bool overwrite_cache = false;
   bool append_eod = true, eod_mask_loss = false, reset_position_ids = false,
@@ -92,6 +93,7 @@ struct OutputConfig {
   std::string run_name;  ///< of the TensorBoard run; may be empty
   bool log_first_step = true, hf_log_format = false, tensorboard = true, plot_loss = true;
   double device_tflops = 0;          ///< 0: measured
+  double slow_after_s = 20;          ///< a step that takes longer says so
   std::optional<DType> final_dtype;  ///< of the weights written at the end
 };
 

@@ -26,6 +26,14 @@ class EvaluationMode {
 
 }  // namespace evaluate_detail
 
+double loss_of(models::CausalLM& model, const data::Batch& batch) {
+  const evaluate_detail::EvaluationMode mode(model);
+  const at::NoGradGuard no_grad;
+  const models::LossSum loss =
+      model.loss(forward_input(batch, model.device()), target_tensor(batch, model.device()));
+  return loss.sum.item<double>() / static_cast<double>(batch.num_targets);
+}
+
 Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleSource> samples,
                     const EvaluationSettings& settings) {
   const auto begin = std::chrono::steady_clock::now();
@@ -41,6 +49,7 @@ Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleS
       std::move(samples), [size](int64_t index) { return index % size; }, options);
   int64_t batches = stream.steps_per_epoch();
   if (settings.max_batches > 0) batches = std::min(batches, settings.max_batches);
+  if (settings.on_start) settings.on_start(batches);
 
   Evaluation result;
   double sum = 0;

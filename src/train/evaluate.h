@@ -1,8 +1,10 @@
 // train/evaluate.h: loss and token accuracy over held-out data.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 
+#include "data/batch.h"
 #include "data/sample_source.h"
 #include "models/causal_lm.h"
 
@@ -12,6 +14,7 @@ struct EvaluationSettings {
   int64_t batch_size = 1;   ///< samples of a batch
   int64_t max_tokens = 0;   ///< > 0: regroup samples into batches of at most so many tokens
   int64_t max_batches = 0;  ///< 0: all
+  std::function<void(int64_t num_batches)> on_start = {};
 };
 
 struct Evaluation {
@@ -22,8 +25,11 @@ struct Evaluation {
 };
 
 /// No gradients, no dropout; the model is in training mode again afterwards. Deterministic.
-/// Errors: DataError if no token is a target.
+/// Errors: DataError if no token is a target. The loss may be infinite or NaN.
 Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleSource> samples,
                     const EvaluationSettings& settings);
+
+/// Mean loss of the tokens of one batch that are targets, as evaluate. REQUIRES: there are some.
+double loss_of(models::CausalLM& model, const data::Batch& batch);
 
 }  // namespace danlu::train

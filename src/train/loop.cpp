@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/slow_watch.h"
 #include "train/evaluate.h"
 
 namespace danlu::train {
@@ -22,28 +22,9 @@ uint64_t peak_memory_bytes() {
   return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-/// Sums since the last record.
-struct Window {
-  int64_t steps = 0, counted = 0, tokens = 0, samples = 0;
-  double loss = 0, accuracy = 0, seconds = 0, wait_s = 0;
-  bool has_accuracy = true;
-
-  void add(const StepResult& result, double step_s, double data_wait_s) {
-    ++steps;
-    tokens += result.num_tokens;
-    samples += result.num_samples;
-    seconds += step_s;
-    wait_s += data_wait_s;
-    if (result.skipped) return;
-    ++counted;
-    loss += result.loss;
-    accuracy += result.token_accuracy;
-    has_accuracy = has_accuracy && result.token_accuracy >= 0;
-  }
-};
-
-StepRecord record_of(const Run& run, const Window& window, const StepResult& last, double session_s,
+StepRecord record_of(const Run& run, const StepResult& last, double session_s,
                      int64_t session_steps) {
+  const LogWindow& window = run.progress.window;
   StepRecord record;
   record.step = run.state.step;
   record.total_steps = run.plan.total_steps;
@@ -85,12 +66,8 @@ void report_bad_step(const Run& run, const StepResult& result) {
   const bool searching = run.state.loss_scaler.dynamic() && run.state.loss_scaler.scale() > 1.0;
   const int64_t limit = run.config.max_bad_steps + (searching ? 32 : 0);
   if (run.state.bad_steps_in_row < limit) return;
-  throw NumericError(
-      fmt::format("[train] {} steps in a row were not finite, the last at step {}{}",
-                  run.state.bad_steps_in_row, run.state.step, where),
-      {"lower --lr, raise --warmup_ratio, or use --dtype bf16 or fp32; the last checkpoint is "
-       "intact",
-       "请降低 --lr、提高 --warmup_ratio，或改用 --dtype bf16/fp32；上一个检查点完好"});
+  throw_diverged(run.state.step, fmt::format("{} steps in a row were not finite{}",
+                                             run.state.bad_steps_in_row, where));
 }
 
 bool due(const Run& run, Interval interval, int64_t every, bool epoch_ended) {
@@ -98,15 +75,39 @@ bool due(const Run& run, Interval interval, int64_t every, bool epoch_ended) {
   return interval == Interval::kSteps ? run.state.step % every == 0 : epoch_ended;
 }
 
+WorkDone work_done(const models::LayerPasses& passes) {
+  // A backward pass is two products for each of a forward pass.
+  return {passes.forward + passes.backward,
+          static_cast<double>(passes.forward) + 2 * static_cast<double>(passes.backward)};
+}
+
+void watch_step(const Run& run, const data::StepBatches& batches, SlowWatch& watch) {
+  const int64_t passes =
+      run.state.model->config().num_layers *
+      std::count_if(batches.micro_batches.begin(), batches.micro_batches.end(),
+                    [](const data::Batch& batch) { return batch.num_targets > 0; });
+  watch.begin(fmt::format("step {} of {}", run.state.step + 1, run.plan.total_steps), "a step",
+              work_done({.forward = passes, .backward = passes}));
+}
+
 /// Evaluates; true if this is the best so far.
-bool evaluate_now(Run& run) {
+bool evaluate_now(Run& run, SlowWatch& watch) {
   EvaluationSettings settings;
   settings.batch_size = run.config.batch.eval_batch_size > 0 ? run.config.batch.eval_batch_size
                                                              : run.config.batch.micro_batch_size;
   settings.max_tokens =
       run.config.data.packing ? run.config.data.max_length * settings.batch_size : 0;
   settings.max_batches = run.config.output.eval_batches;
+  settings.on_start = [&](int64_t num_batches) {
+    watch.begin(fmt::format("evaluation after step {}", run.state.step), "an evaluation",
+                work_done({.forward = num_batches * run.state.model->config().num_layers}));
+  };
   const Evaluation evaluation = evaluate(*run.state.model, run.data.validation, settings);
+  watch.end();
+  if (!std::isfinite(evaluation.loss)) {
+    throw_diverged(run.state.step, fmt::format("the loss over the held-out data is {}",
+                                               std::fabs(evaluation.loss)));
+  }
   run.progress.log_history.push_back(run.observer.on_evaluation(
       evaluation, run.state.step, run.plan.total_steps, run.stream.epoch()));
   if (!(evaluation.loss < run.progress.best_loss)) return false;
@@ -115,17 +116,30 @@ bool evaluate_now(Run& run) {
   return true;
 }
 
-void evaluate_and_save(Run& run, bool last_step, bool epoch_ended) {
+void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_ended) {
   const OutputConfig& output = run.config.output;
   const int64_t eval_steps = output.eval_steps > 0 ? output.eval_steps : output.save_steps;
   bool best = false;
   if (run.data.validation && output.evaluate != Interval::kNo &&
       (due(run, output.evaluate, eval_steps, epoch_ended) || last_step)) {
-    best = evaluate_now(run);
+    best = evaluate_now(run, watch);
   }
   const bool wanted = due(run, output.save, output.save_steps, epoch_ended) ||
                       (best && output.save != Interval::kNo);
   if (wanted || (last_step && output.save != Interval::kNo)) save_checkpoint(run);
+}
+
+/// No step follows the last one and would tell what its update made of the model: finite weights
+/// may give a loss that is not.
+void check_last_update(Run& run, const data::StepBatches& batches) {
+  require_finite(run.state);
+  for (const data::Batch& batch : batches.micro_batches) {
+    if (batch.num_targets == 0) continue;
+    const double loss = loss_of(*run.state.model, batch);
+    if (std::isfinite(loss)) return;
+    throw_diverged(run.state.step,
+                   fmt::format("the loss after the last update is {}", std::fabs(loss)));
+  }
 }
 
 Hint how_to_go_on(const Run& run) {
@@ -146,7 +160,7 @@ void stop_on_signal(Run& run) {
   if (run.last_saved_step != run.state.step) save_checkpoint(run);
   const std::string message =
       fmt::format("[train] stopped by {} after step {}; checkpoint-{} is complete",
-                  signal == SIGTERM ? "SIGTERM" : "SIGINT", run.state.step, run.state.step);
+                  interrupt_name(signal), run.state.step, run.state.step);
   const Hint hint = how_to_go_on(run);
   throw_interrupted(signal, message, hint);
 }
@@ -156,18 +170,22 @@ void stop_on_signal(Run& run) {
 void run_loop(Run& run) {
   using namespace loop_detail;
   run.state.model->set_training(true);
-  Window window;
+  SlowWatch watch([&] { return work_done(run.state.model->layer_passes()); },
+                  [&](const std::string& line) { run.observer.on_slow(line); },
+                  run.config.output.slow_after_s);
   double session_s = 0;
   int64_t session_steps = 0;
   while (run.state.step < run.plan.total_steps) {
     const double begin = steady_now_s(), epoch = std::floor(run.stream.epoch());
     const data::StepBatches batches = run.stream.next();
+    watch_step(run, batches, watch);
     const StepResult result = run_step(run.state, batches, run.config, run.plan.schedule);
+    watch.end();
     const double step_s = steady_now_s() - begin;
     session_s += step_s;
     ++session_steps;
     run.progress.train_seconds += step_s;
-    window.add(result, step_s, run.stream.data_wait_s());
+    run.progress.window.add(result, step_s, run.stream.data_wait_s());
     if (result.skipped) {
       report_bad_step(run, result);
     } else {
@@ -178,10 +196,11 @@ void run_loop(Run& run) {
     const bool first = run.state.step == 1 && run.config.output.log_first_step;
     if (first || last_step || run.state.step % run.config.output.logging_steps == 0) {
       run.progress.log_history.push_back(
-          run.observer.on_step(record_of(run, window, result, session_s, session_steps)));
-      window = Window();
+          run.observer.on_step(record_of(run, result, session_s, session_steps)));
+      run.progress.window = {};
     }
-    evaluate_and_save(run, last_step, std::floor(run.stream.epoch()) > epoch);
+    if (last_step) check_last_update(run, batches);
+    evaluate_and_save(run, watch, last_step, std::floor(run.stream.epoch()) > epoch);
     if (!last_step) stop_on_signal(run);
   }
 }

@@ -27,12 +27,16 @@ struct Run {
 };
 
 /// Trains until plan.total_steps.
-/// Errors: NumericError after max_bad_steps bad steps in a row (a checkpoint is not written);
-/// TerminatedError, InterruptedError after a signal, once a checkpoint is complete; IoError while
-/// saving.
+/// Errors: NumericError after max_bad_steps bad steps in a row, or where an evaluation, the weights
+/// to be saved or the last loss are not finite (a checkpoint is not written); as throw_interrupted
+/// after a signal, once a checkpoint is complete; IoError while saving.
 void run_loop(Run& run);
 
-/// Writes checkpoint-<step>, points `last` at it, deletes superfluous ones.
+/// Writes checkpoint-<step> and settles what depends on it. Errors: as require_finite, before
+/// anything is written; IoError.
 void save_checkpoint(Run& run);
+
+/// Points `last` at `newest` and `best` at the best checkpoint, and deletes superfluous ones.
+void settle_checkpoints(const Run& run, const std::filesystem::path& newest);
 
 }  // namespace danlu::train

@@ -70,6 +70,11 @@ class RunReporter : public RunObserver {
     return line;
   }
 
+  void on_slow(const std::string& line) override {
+    console_.finish();
+    log::info("{}", line);
+  }
+
   void on_finish(const RunSummary& summary) override {
     console_.finish();
     const double seconds = summary.train_seconds;

@@ -29,6 +29,8 @@ class RunObserver {
   virtual Json on_step(const StepRecord& record) = 0;
   virtual Json on_evaluation(const Evaluation& evaluation, int64_t step, int64_t total_steps,
                              double epoch) = 0;
+  /// Of a step or an evaluation that takes long, while it runs; from another thread.
+  virtual void on_slow(const std::string& line) = 0;
   virtual void on_finish(const RunSummary& summary) = 0;
 };
 

@@ -53,6 +53,7 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   if (config.stage == Stage::kSft) spec.split_text = config.data.megatron_split;
   spec.seed = config.data.seed;
   spec.strict = config.data.strict;
+  spec.max_dropped_ratio = config.data.max_dropped_ratio;
   spec.cache_dir = config.data.cache_dir;
   spec.overwrite_cache = config.data.overwrite_cache;
   spec.num_workers = static_cast<size_t>(std::max<int64_t>(0, config.data.workers));

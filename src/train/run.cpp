@@ -19,6 +19,7 @@
 #include "train/report/banner.h"
 #include "train/run_dir/held_out.h"
 #include "train/run_dir/identity.h"
+#include "train/precision.h"
 #include "train/run_dir/resume.h"
 #include "train/run_dir/run_dir.h"
 #include "train/throughput.h"
@@ -26,12 +27,6 @@
 
 namespace danlu::train {
 namespace run_detail {
-
-at::ScalarType scalar_type(Precision precision) {
-  return precision == Precision::kF32    ? at::kFloat
-         : precision == Precision::kBF16 ? at::kBFloat16
-                                         : at::kHalf;
-}
 
 /// What can be wrong with the model is found here, before data are tokenised: its config and
 /// headers.
@@ -64,7 +59,7 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
                                              const arch::ModelConfig& architecture,
                                              const at::Device& device,
                                              const std::optional<checkpoint::Loaded>& checkpoint) {
-  const at::ScalarType dtype = scalar_type(config.precision);
+  const at::ScalarType dtype = scalar_type_of(config.precision);
   const bool lora = config.tuner == Tuner::kLora;
   std::unique_ptr<models::CausalLM> model;
   if (config.model.from_scratch && !checkpoint) {
@@ -138,7 +133,6 @@ void publish(Run& run) {
   } else {
     write_model_files(*run.state.model, run.config, wanted, output.directory);
   }
-  mark_finished(output.directory, run.state.step);
 }
 
 RunSummary summarise(const Run& run) {
@@ -194,7 +188,6 @@ void prepare_run_directory(const TrainConfig& config, bool continuing, const Pre
                            const PreparedData& data) {
   const fs::path& run_dir = config.output.directory;
   watch_interrupts();
-  checkpoint::remove_leftovers(run_dir);
   if (config.output.overwrite && !continuing) clear_run_directory(run_dir);
   mark_unfinished(run_dir);
   write_run_settings(config);
@@ -224,6 +217,11 @@ void check_validation(const TrainConfig& config, const PreparedData& data) {
                                config.flag("load_best_model_at_end")),
                    {"give --val_dataset FILE or --val_ratio 0.01",
                     "请用 --val_dataset 或 --val_ratio 指定验证集"});
+}
+
+bool is_newest(const checkpoint::Loaded& checkpoint, const fs::path& run_dir) {
+  const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
+  return !found.empty() && found.back().directory.filename() == checkpoint.directory.filename();
 }
 
 /// Returns the number of samples that the interrupted run had consumed.
@@ -290,9 +288,14 @@ int run(const TrainConfig& given) {
   job.flops_per_token = flops_per_token(*state.model, data.lengths);
   job.peak_flops = peak_flops(config, device);
   if (checkpoint) job.last_saved_step = state.step;
+  // What a kill behind the newest checkpoint left undone.
+  if (continuing && is_newest(*checkpoint, config.output.directory))
+    settle_checkpoints(job, checkpoint->directory);
   run_loop(job);
   publish(job);
   observer->on_finish(summarise(job));
+  // Last of all: what is killed before this is made good by the same command.
+  mark_finished(config.output.directory, state.step);
   return 0;
 }
 

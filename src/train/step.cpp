@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "models/tensor_io.h"
 
 namespace danlu::train {
 namespace step_detail {
@@ -49,6 +50,26 @@ models::ForwardInput forward_input(const data::Batch& batch, const at::Device& d
 
 at::Tensor target_tensor(const data::Batch& batch, const at::Device& device) {
   return step_detail::to_tensor(batch.targets, device);
+}
+
+void throw_diverged(int64_t step, const std::string& what) {
+  throw NumericError(
+      fmt::format("[train] step {}: {}: the training has diverged", step, what),
+      {"lower --lr or --weight_decay, raise --warmup_ratio, or use --dtype bf16 or fp32; earlier "
+       "checkpoints are intact",
+       "请降低 --lr 或 --weight_decay、提高 --warmup_ratio，或改用 --dtype "
+       "bf16/fp32；先前的检查点完好"});
+}
+
+void require_finite(const TrainState& state) {
+  const auto check = [&](const char* kind, const std::string& name, const at::Tensor& tensor) {
+    if (!models::all_finite(tensor))
+      throw_diverged(state.step, fmt::format("{} {} is not finite", kind, name));
+  };
+  for (const optim::Parameter& parameter : state.optimizer->parameters())
+    check("the weight", parameter.name, parameter.tensor);
+  for (const auto& [name, tensor] : state.optimizer->state(/*exact_weights=*/false))
+    check("the optimizer's", name, tensor);
 }
 
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,

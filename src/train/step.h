@@ -42,6 +42,13 @@ struct StepResult {
 models::ForwardInput forward_input(const data::Batch& batch, const at::Device& device);
 at::Tensor target_tensor(const data::Batch& batch, const at::Device& device);
 
+/// Errors: NumericError naming the first weight, or state of the optimizer, that is not finite:
+/// what must not be saved.
+void require_finite(const TrainState& state);
+
+/// The error of a training that has diverged: "[train] step <step>: <what>".
+[[noreturn]] void throw_diverged(int64_t step, const std::string& what);
+
 /// The gradient is that of (summed token losses) / (targets of the step), whatever the cut into
 /// micro-batches; sums over micro-batches are kept in f32. Dropout follows from (seed, step,
 /// micro-batch). Errors: DataError if no token of the step is a target; what the model throws.

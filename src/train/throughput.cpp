@@ -4,6 +4,7 @@
 
 #include "arch/model_config.h"
 #include "device/peak.h"
+#include "train/precision.h"
 
 namespace danlu::train {
 
@@ -34,9 +35,7 @@ double flops_per_token(const models::CausalLM& model, const data::LengthStats& l
 
 double peak_flops(const TrainConfig& config, const at::Device& device) {
   if (config.output.device_tflops > 0) return config.output.device_tflops * 1e12;
-  return device::peak_flops(device, config.precision == Precision::kF32    ? at::kFloat
-                                    : config.precision == Precision::kBF16 ? at::kBFloat16
-                                                                           : at::kHalf);
+  return device::peak_flops(device, scalar_type_of(config.precision));
 }
 
 }  // namespace danlu::train

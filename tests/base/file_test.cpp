@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <thread>
 
 #include "base/error.h"
 #include "support/file_size_limit.h"
@@ -53,6 +55,33 @@ TEST_F(FileTest, MissingFilesAndDirectoriesAreErrorsThatNameThePath) {
     }
   }
   EXPECT_THROW(read_file(dir_ / "nothing"), IoError);
+}
+
+TEST_F(FileTest, WhatHasNoEndIsRefusedAtOnce) {
+  const fs::path pipe = dir_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const auto error_of = [](const fs::path& path) -> std::string {
+    try {
+      read_file(path);
+    } catch (const IoError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error_of(pipe), pipe.string() + ": a named pipe, not a regular file");
+  EXPECT_EQ(error_of("/dev/zero"), "/dev/zero: a device, not a regular file");
+  EXPECT_THROW(MappedFile{pipe}, IoError);
+  EXPECT_EQ(read_file("/dev/null"), "");
+  // What `<(command)` names: a pipe that is open already, though nothing was written yet.
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  std::thread writer([&] {
+    EXPECT_EQ(::write(ends[1], "text", 4), 4);
+    ::close(ends[1]);
+  });
+  EXPECT_EQ(read_file("/dev/fd/" + std::to_string(ends[0])), "text");
+  writer.join();
+  ::close(ends[0]);
 }
 
 TEST_F(FileTest, AFileAppearsOnlyWithCommit) {
@@ -179,7 +208,13 @@ TEST_F(FileTest, FreeSpaceIsAskedOfTheNearestExistingFolder) {
     require_free_space(dir_, 1ull << 62, "a checkpoint");
     FAIL();
   } catch (const IoError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("a checkpoint needs 4611686018.43 GB"));
+    EXPECT_THAT(e.what(), HasSubstr("a checkpoint needs 4611.7 PB"));
+  }
+  try {
+    require_free_space("/proc", 1234, "a checkpoint");
+    FAIL();
+  } catch (const IoError& e) {
+    EXPECT_STREQ(e.what(), "/proc: a checkpoint needs 1.2 kB, 0 B are free");
   }
 }
 

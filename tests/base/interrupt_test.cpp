@@ -17,6 +17,40 @@ TEST(Interrupt, TheFirstSignalIsAFlagTheSecondEndsTheProcess) {
   EXPECT_EXIT(signalled_twice(), testing::ExitedWithCode(128 + SIGINT), "");
 }
 
+TEST(Interrupt, AHangupComesSeveralTimesAndNeverCountsAsTheSecondSignal) {
+  const auto hung_up = [] {
+    ::signal(SIGHUP, SIG_DFL);  // this suite may itself run under nohup
+    watch_interrupts();
+    for (int i = 0; i < 3; ++i) ::raise(SIGHUP);
+    if (pending_interrupt() != SIGHUP) ::_exit(1);
+    // What read our output is gone with the terminal.
+    ::raise(SIGPIPE);
+    ::raise(SIGTERM);
+    ::raise(SIGHUP);
+    if (pending_interrupt() != SIGTERM) ::_exit(2);
+    ::raise(SIGTERM);
+    ::_exit(3);
+  };
+  EXPECT_EXIT(hung_up(), testing::ExitedWithCode(128 + SIGTERM), "");
+}
+
+TEST(Interrupt, UnderNohupAHangupIsNothing) {
+  const auto ignored = [] {
+    ::signal(SIGHUP, SIG_IGN);
+    watch_interrupts();
+    ::raise(SIGHUP);
+    ::_exit(pending_interrupt() == 0 ? 0 : 1);
+  };
+  EXPECT_EXIT(ignored(), testing::ExitedWithCode(0), "");
+}
+
+TEST(Interrupt, EverySignalHasItsExitCode) {
+  EXPECT_THROW(throw_interrupted(SIGINT, ""), InterruptedError);
+  EXPECT_THROW(throw_interrupted(SIGTERM, ""), TerminatedError);
+  EXPECT_THROW(throw_interrupted(SIGHUP, ""), HungUpError);
+  EXPECT_EQ(HungUpError("").code(), static_cast<ExitCode>(128 + SIGHUP));
+}
+
 TEST(Interrupt, ClearingMakesTheNextSignalAFirstOneAgain) {
   const auto cleared = [] {
     watch_interrupts();

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "support/temporary_directory.h"
 
 namespace danlu {
@@ -44,9 +45,29 @@ TEST(ParseJson, ANumberThatIsTooLargeIsAnError) {
   EXPECT_THAT(error_of("[1e400]"), HasSubstr("number overflow parsing '1e400'"));
 }
 
-TEST(ParseJson, DeepNestingIsNoCrash) {
-  const std::string deep(200000, '[');
-  EXPECT_THAT(error_of(deep), HasSubstr("not valid JSON"));
+TEST(ParseJson, NestingIsLimited) {
+  const auto nested = [](size_t depth, const char* open, const char* close) {
+    std::string text;
+    for (size_t i = 0; i < depth; ++i) text += open;
+    for (size_t i = 0; i < depth; ++i) text += close;
+    return text;
+  };
+  const std::string most = nested(kMaxJsonDepth, "[", "]");
+  const std::string deep = "{\"a\":\n" + most + "}";
+  EXPECT_EQ(parse_json(most, "x").dump(), most);
+  EXPECT_EQ(error_of(deep), "a.json:2:512: not valid JSON: nested more than 512 deep");
+  EXPECT_FALSE(try_parse_json(deep).has_value());
+  EXPECT_FALSE(is_json(deep));
+  for (const std::string& hostile :
+       {nested(200000, "[", "]"), nested(200000, "[", ""), nested(200000, "{\"a\":[", "]}")}) {
+    EXPECT_THAT(error_of(hostile), HasSubstr("nested more than 512 deep"));
+  }
+  // Brackets side by side, and brackets in texts, are not nested.
+  std::string wide = "[\"\\\"" + std::string(1000, '[') + "\"";
+  for (int i = 0; i < 1000; ++i) wide += ",[{}]";
+  EXPECT_EQ(parse_json(wide + "]", "x").size(), 1001U);
+  EXPECT_TRUE(is_json(wide + "]"));
+  EXPECT_FALSE(is_json(wide));
 }
 
 TEST(JsonGet, TakesAbsentAndNullAsNothing) {

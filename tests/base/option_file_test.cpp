@@ -123,6 +123,40 @@ TEST_F(OptionFileTest, AKeyThatStandsTwiceIsAnErrorWithBothLines) {
               HasSubstr(":3: 'A' is written twice"));
 }
 
+TEST_F(OptionFileTest, ASecondDocumentIsAnError) {
+  EXPECT_EQ(error_of({file("two.yaml", "lr: 1\n---\nsteps: 3\n")}),
+            (dir_ / "two.yaml").string() +
+                ":3: a second document begins here; one file is one configuration | remove the "
+                "line ---, or put the rest into a file of its own");
+  EXPECT_EQ(error_of({file("one.yaml", "---\nlr: 1\n---\n# nothing\n")}), "no error");
+}
+
+TEST_F(OptionFileTest, WhatAliasesAndVariablesMakeIsLimited) {
+  // Each line holds the line before nine times: 9^9 values, twenty gigabytes of them.
+  std::string bomb = "columns:\n  a0: &a0 x\n", doubled = "ENV:\n  DANLU_TEST_V0: 0123456789\n";
+  for (int i = 1; i < 10; ++i) {
+    bomb += "  a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int k = 0; k < 9; ++k) bomb += "*a" + std::to_string(i - 1) + (k < 8 ? ", " : "]\n");
+  }
+  EXPECT_THAT(error_of({file("bomb.yaml", bomb)}), HasSubstr("are larger than 32 MiB"));
+  EXPECT_THAT(error_of({file("self.yaml", "columns: &a [*a]\n")}), HasSubstr("nested too deeply"));
+  for (int i = 1; i < 40; ++i) {
+    const std::string before = "${DANLU_TEST_V" + std::to_string(i - 1) + "}";
+    doubled += "  DANLU_TEST_V" + std::to_string(i) + ": " + before + before + "\n";
+  }
+  EXPECT_THAT(error_of({file("doubled.yaml", doubled)}), HasSubstr("are larger than 32 MiB"));
+  for (int i = 0; i < 40; ++i) ::unsetenv(("DANLU_TEST_V" + std::to_string(i)).c_str());
+  EXPECT_EQ(error_of({file("alias.yaml", "columns:\n  a: &a [x, y]\n  b: *a\n")}), "no error");
+}
+
+TEST_F(OptionFileTest, DeepNestingIsAnError) {
+  const std::string deep = "columns: " + std::string(100000, '[') + std::string(100000, ']');
+  EXPECT_THAT(error_of({file("deep.yaml", deep)}), HasSubstr("not valid YAML"));
+  EXPECT_THAT(error_of({file("deep.json", "{\"columns\": " + std::string(100000, '[') +
+                                              std::string(100000, ']') + "}")}),
+              HasSubstr("nested more than 512 deep"));
+}
+
 TEST_F(OptionFileTest, AnOptionUnderTwoNamesInOneFileIsAnErrorWithBothLines) {
   for (const char* name : {"run.yaml", "run.json"}) {
     const bool json = std::string(name) == "run.json";

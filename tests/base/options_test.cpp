@@ -155,6 +155,14 @@ TEST(OptionValues, ListsTakeAllWordsCommasAndRepetition) {
   EXPECT_THAT(error_of({"--dataset", "--bf16"}), HasSubstr("--dataset: a value is missing"));
 }
 
+TEST(OptionValues, ListsKeepTheBytesOfFileNames) {
+  const Options options = parse({"--dataset", "caf\xe9.jsonl", "\xe4\xb8\xad, \xff\"\\\n"});
+  EXPECT_THAT(options.get_list("dataset"),
+              ElementsAre("caf\xe9.jsonl", "\xe4\xb8\xad", "\xff\"\\"));
+  EXPECT_EQ(options.to_json()["dataset"][0], "caf\xe9.jsonl");
+  EXPECT_THAT(options.print_config(), HasSubstr("caf\ufffd.jsonl"));
+}
+
 TEST(OptionValues, JsonIsTextOrAFile) {
   EXPECT_EQ(parse({"--columns", R"({"q": "query"})"}).get_json("columns")["q"], "query");
   EXPECT_THAT(error_of({"--columns", "{oops"}), HasSubstr("[sft] --columns:1:2: not valid JSON"));

@@ -1,9 +1,14 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -52,9 +57,39 @@ TEST(ThreadPool, TheDestructorWaitsForWaitingTasks) {
   EXPECT_EQ(ran, 20);
 }
 
+/// In a process of its own that has address space for a few threads' stacks.
+[[noreturn]] void start_more_threads_than_there_can_be() {
+  long pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const auto bytes = static_cast<rlim_t>(pages * ::sysconf(_SC_PAGESIZE) + (64 << 20));
+  const rlimit limit{bytes, bytes};
+  ::setrlimit(RLIMIT_AS, &limit);
+  int refused = 0;
+  try {
+    const ThreadPool pool(1000);
+  } catch (const std::system_error&) {
+    ++refused;
+  }
+  try {
+    parallel_for(1000, 1000, [](size_t) { std::this_thread::yield(); });
+  } catch (const std::system_error&) {
+    ++refused;
+  }
+  std::_Exit(refused);
+}
+
+TEST(ThreadPool, ThreadsThatCannotBeMadeAreAnErrorAndTheOthersEnd) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's own memory does not fit the limit";
+#endif
+  EXPECT_EXIT(start_more_threads_than_there_can_be(), testing::ExitedWithCode(2), "");
+}
+
 TEST(DefaultThreadCount, FollowsOmpNumThreads) {
   ::setenv("OMP_NUM_THREADS", "3", 1);
   EXPECT_EQ(default_thread_count(), 3u);
+  ::setenv("OMP_NUM_THREADS", "100000", 1);
+  EXPECT_THROW(default_thread_count(), UsageError);
   ::setenv("OMP_NUM_THREADS", "many", 1);
   EXPECT_GE(default_thread_count(), 1u);
   ::unsetenv("OMP_NUM_THREADS");

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <future>
 
 #include "cli/bad_input.h"
@@ -190,6 +191,32 @@ TEST_F(BadRun, DamagedCheckpointIsNamedAndTheOneBeforeUsed) {
   EXPECT_THAT(again.err,
               HasSubstr("run/checkpoint-2: file optim/state.safetensors has 1000 bytes"));
   EXPECT_THAT(again.err, HasSubstr("resuming from run/checkpoint-1"));
+}
+
+TEST_F(BadRun, AChangedByteIsNoticedAndTheCheckpointBeforeUsed) {
+  ASSERT_EQ(train_good().exit_code, 0);
+  const auto change = [&](int step) {
+    std::fstream file(checkpoint(step) / "model.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-3, std::ios::end);
+    file.put('\x5a');
+  };
+  change(2);
+  expect_error(train_good({"--resume", "run/checkpoint-2"}), 8,
+               {"run/checkpoint-2: a damaged checkpoint: file model.safetensors was changed"});
+  const ProgramResult again = train_good();
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("warning: run/checkpoint-2: a damaged checkpoint: "));
+  EXPECT_THAT(again.err, HasSubstr("resuming from run/checkpoint-1"));
+  // The step is taken again, and saved anew.
+  EXPECT_THAT(train_good().err, HasSubstr("this run is complete: 2 of 2 steps"));
+
+  for (const int step : {1, 2}) change(step);
+  const auto before = contents_below(checkpoint(2));
+  expect_error(train_good(), 8,
+               {"every checkpoint is damaged (checkpoint-2, checkpoint-1)",
+                "hint: restore one from a copy"});
+  EXPECT_EQ(contents_below(checkpoint(2)), before);
 }
 
 }  // namespace

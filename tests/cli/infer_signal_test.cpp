@@ -43,7 +43,7 @@ class InterruptedInfer : public BadInput {
 };
 
 TEST_F(InterruptedInfer, AStreamedAnswerEndsWithTheSignalsCode) {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     const ProgramResult result = infer({"--prompt", "the quick"}, signal);
     EXPECT_EQ(result.exit_code, 128 + signal) << result.err;
     EXPECT_THAT(result.err, HasSubstr("[infer] stopped; the answer is not complete"));

@@ -119,7 +119,7 @@ TEST_F(Verify, AnEqualModelPassesWithTheWorstTensorFirst) {
   EXPECT_THAT(result.out, Not(HasSubstr("above tolerance")));
   // The same differences are too large for a smaller tolerance, and the rows are those above it.
   const ProgramResult strict = verify((*this) / "llama", {"--rows", "3", "--tolerance", "1e-9"});
-  EXPECT_EQ(strict.exit_code, 1) << strict.out;
+  EXPECT_EQ(strict.exit_code, 4) << strict.out;
   EXPECT_THAT(strict.out, HasSubstr("differs: "));
   EXPECT_THAT(strict.out, HasSubstr("… and "));
 }
@@ -134,7 +134,7 @@ TEST_F(Verify, TheFirstLayerThatDeviatesIsNamed) {
     const fs::path model = copy_of_golden_model();
     perturb(model / "model.safetensors", tensor, 3.0f);
     const ProgramResult result = verify(model);
-    EXPECT_EQ(result.exit_code, 1) << tensor << result.err;
+    EXPECT_EQ(result.exit_code, 4) << tensor << result.err;
     EXPECT_THAT(result.out, HasSubstr(words)) << tensor;
     EXPECT_THAT(result.out, HasSubstr("above tolerance"));
     fs::remove_all(model);
@@ -183,7 +183,7 @@ TEST_F(ModelVerb, TheOutputIsLookedAtBeforeAnythingIsLoaded) {
                {"in_the_way", "Not a directory"});
   for (const char* input : {"base", "run"}) {
     expect_error(merge({"--model", "base", "--output", input, "--overwrite"}), 2,
-                 {"holds what is merged"});
+                 {"holds the source"});
   }
   expect_error(merge({"--model", "base", "--output", "new/merged"}), 4, {"model.safetensors"});
   EXPECT_FALSE(fs::exists((*this) / "new"));

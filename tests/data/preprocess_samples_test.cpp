@@ -66,6 +66,19 @@ int64_t tokens_of(const SampleSource& source) {
   return sum;
 }
 
+TEST(OpenOrBuildSamples, WorkThatAKillLeftBehindTheEntryIsRemoved) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", long_rows(20));
+  const SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  open_or_build_samples(spec);
+  const fs::path cache = fs::path(directory / "cache") / "samples";
+  const fs::path entry = fs::directory_iterator(cache)->path();
+  fs::create_directory(entry.string() + ".building");
+  write_file_atomic(entry.string() + ".building/0.tokens", "as large as the data");
+  open_or_build_samples(spec);
+  EXPECT_EQ(std::distance(fs::directory_iterator(cache), fs::directory_iterator()), 1);
+}
+
 TEST(OpenOrBuildSamples, TheSecondTimeItReadsTheCache) {
   const TestDirectory directory;
   directory.write("a.jsonl", long_rows(20));
@@ -295,6 +308,9 @@ class TokenisedFiles : public ::testing::Test {
 };
 
 TEST_F(TokenisedFiles, LongSamplesAreDroppedAndCounted) {
+  EXPECT_THAT(error_text<DataError>([&] { open_or_build_samples(spec_); }),
+              HasSubstr("3 of 4 rows would be dropped"));
+  spec_.max_dropped_ratio = 0.75;
   const auto samples = open_or_build_samples(spec_);
   ASSERT_EQ(samples.train->size(), 1);
   EXPECT_THAT(samples.train->get(0).ids, ElementsAre(11, 12, 13));

@@ -112,6 +112,7 @@ TEST(Preprocess, DropsSamplesOfSeqLengthOrMore) {
   directory.write("a.jsonl", alpaca_rows(40));
   PreprocessSpec spec = spec_for(directory / "a.jsonl", directory / "p");
   spec.seq_length = 20;
+  spec.max_dropped_ratio = 1;
   const auto result = preprocess(spec, fakes());
   EXPECT_EQ(result.report.lengths.max, 19);
   ASSERT_EQ(result.report.dropped.size(), 1u);
@@ -285,6 +286,20 @@ TEST(Preprocess, FinishesTheFilesThatItsKilledRunHadBegunToWrite) {
   EXPECT_FALSE(preprocess(spec, fakes()).up_to_date);
   EXPECT_EQ(output_bytes(directory / "p"), whole);
   EXPECT_FALSE(fs::exists(directory / work));
+}
+
+TEST(Preprocess, WorkThatAKillLeftBehindTheManifestIsRemoved) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", alpaca_rows(10));
+  const PreprocessSpec spec = spec_for(directory / "a.jsonl", directory / "p");
+  preprocess(spec, fakes());
+  const Json manifest = read_json_file(directory / "p_preprocess.json");
+  const std::string work = ".danlu-p-" + manifest["key"].get<std::string>();
+  directory.write(work + "/0.tokens", "");
+  directory.write(".danlu-p-mine", "no work");
+  EXPECT_TRUE(preprocess(spec, fakes()).up_to_date);
+  EXPECT_FALSE(fs::exists(directory / work));
+  EXPECT_TRUE(fs::exists(directory / ".danlu-p-mine"));
 }
 
 TEST(Preprocess, RecordsTheTemplateBesideTheFiles) {

@@ -167,6 +167,29 @@ TEST(Load, RefusesValuesThatFp16CannotHold) {
               HasSubstr("after the cast to fp16"));
 }
 
+TEST(Load, RefusesValuesThatBf16CannotHold) {
+  const auto model = tiny("llama", Json::object(), at::kBFloat16);
+  Doctored source(*tiny());
+  source.set(kQ, at::full({32, 32}, 3.4e38f));
+  EXPECT_THAT(error_of<ModelError>([&] { model->load(source); }),
+              HasSubstr("after the cast to BF16"));
+}
+
+TEST(Save, RefusesWhatIsNotFiniteThen) {
+  const test::TemporaryDirectory directory;
+  const auto model = tiny();
+  const auto saved = [&](DType dtype) {
+    return error_of<ModelError>([&] { model->save(directory.path(), dtype, {}); });
+  };
+  at::Tensor weight = model->parameters()[1].tensor.detach();
+  weight.view({-1})[7].fill_(70000.0f);
+  EXPECT_THAT(saved(DType::kF16), HasSubstr(model->parameters()[1].name +
+                                            " holds inf at element 7 after the cast to fp16"));
+  weight.view({-1})[7].fill_(std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(saved(DType::kF32), HasSubstr("holds nan at element 7 and is not saved"));
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
 TEST(Load, AcceptsATiedHeadInTheFile) {
   const auto model = tiny("qwen2", {{"tie_word_embeddings", true}});
   Doctored source(*model);

@@ -47,12 +47,14 @@ double relative_distance(const at::Tensor& got, const at::Tensor& expected) {
   return std::isfinite(distance) ? distance / largest : std::numeric_limits<double>::infinity();
 }
 
-/// f32 and bf16 inputs: the composite of the same values in f64 is the truth.
+/// f32, bf16 and f16 inputs: the composite of the same values in f64 is the truth. f16 has three
+/// bits more than bf16.
 void expect_fused_agrees(const FusedFunction& f, const std::vector<at::Tensor>& f64_inputs,
                          const std::string& what, double f32_limit = 5e-6,
                          double bf16_limit = 0.02) {
   for (const auto& [type, limit] :
-       {std::pair{at::kFloat, f32_limit}, std::pair{at::kBFloat16, bf16_limit}}) {
+       {std::pair{at::kFloat, f32_limit}, std::pair{at::kBFloat16, bf16_limit},
+        std::pair{at::kHalf, bf16_limit / 8}}) {
     std::vector<at::Tensor> inputs, exact;
     for (const at::Tensor& input : f64_inputs) {
       inputs.push_back(input.to(type));

@@ -204,6 +204,16 @@ TEST(ChatEncoder, ValuesNoTemplateCanHoldAreFaultsOfTheRow) {
   EXPECT_THROW(encoder->encode(c), DataError);
 }
 
+TEST(ChatEncoder, ATemplateThatHitsItsLimitsIsAFaultOfTheModel) {
+  const auto encoder = ChatEncoder::create(
+      chatml_tokenizer("{% if messages|length > 2 %}{{ 'x' * 10000000000 }}{% endif %}"), "");
+  encoder->render(talk({"a", "b"}), false);
+  EXPECT_THROW(encoder->encode(talk({"a", "b", "c", "d"})), ModelError);
+  // Real templates that cannot render the conversation leave other rows alone.
+  EXPECT_THROW(ChatEncoder::create(chatml_tokenizer("{{ 1 // 0 }}"), "")->encode(talk({"a", "b"})),
+               DataError);
+}
+
 TEST(ChatEncoder, ModelsWithoutTemplateNeedAName) {
   const auto tokenizer = chatml_tokenizer("");
   EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, ""); }),

@@ -2,9 +2,14 @@
 // constants.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <iostream>
+#include <new>
 #include <optional>
 #include <thread>
 
@@ -86,6 +91,45 @@ TEST(JinjaLimits, EndAHostileTemplateWithAnError) {
               HasSubstr("nested deeper"));
   EXPECT_THAT(error_of("{{ 2 ** 64 }}"), HasSubstr("64 bits"));
   EXPECT_THAT(error_of("{{ '%999999s' % 'x' }}"), HasSubstr("too large"));
+}
+
+/// In a process of its own that may take 48 MiB more: what a template makes of 16 MiB at the most,
+/// with room for a copy and a growing buffer.
+[[noreturn]] void print_error_in_little_memory(const std::string& source) {
+  long pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const auto bytes = static_cast<rlim_t>(pages * ::sysconf(_SC_PAGESIZE) + (48 << 20));
+  const rlimit limit{bytes, bytes};
+  ::setrlimit(RLIMIT_AS, &limit);
+  try {
+    std::cerr << error_of(source, Json::object(), {.bytes = 16 << 20});
+  } catch (const std::bad_alloc&) {
+    std::cerr << "out of memory";
+  }
+  std::_Exit(0);
+}
+
+TEST(JinjaLimits, AreCheckedBeforeMemoryIsTaken) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's own memory does not fit the limit";
+#endif
+  const std::string s = "{% set s = 'x' * 8000000 %}";
+  for (const std::string hostile :
+       {s + "{{ s|replace('x', s) }}", s + "{{ s.replace('x', s) }}", s + "{{ s.replace('', s) }}",
+        s + "{{ s|list|length }}", s + "{{ s|first }}", s + "{{ s|last }}", s + "{{ s[1:] }}",
+        s + "{% for c in s %}{{ c }}{% break %}{% endfor %}", s + "{{ ''.join(s) }}",
+        std::string("{{ ('%100000s' * 1000) % (('x',) * 1000) }}"),
+        std::string("{{ ('{0}' * 100).format('x' * 1000000) }}"),
+        std::string("{{ (',' * 8000000).split(',')|length }}"),
+        std::string("{{ ('\"' * 8000000)|escape }}"),
+        std::string("{{ ('\"' * 8000000)|urlencode }}"),
+        std::string("{{ ('\x01' * 8000000)|tojson }}"),
+        std::string("{{ [[[[[[[[[[1] * 200000]]]]]]]]]|tojson(64) }}")}) {
+    EXPECT_EXIT(print_error_in_little_memory(hostile), testing::ExitedWithCode(0), "limit")
+        << hostile;
+  }
+  EXPECT_EXIT(print_error_in_little_memory(s + "{{ s[0] }}{{ s[-1] }}{{ s|truncate(4) }}"),
+              testing::ExitedWithCode(0), "printed: xxx[.]{3}");
 }
 
 TEST(JinjaLimits, DeepNestingOfSourceIsRefused) {

@@ -64,6 +64,30 @@ TEST(TokenizerComponents, NormalizersEqualHuggingFace) {
   }
 }
 
+TEST(TokenizerComponents, ANormalizerThatBlowsTextsUpIsRefused) {
+  const auto sequence = [](size_t count, const Json& step) {
+    return Json{{"type", "Sequence"}, {"normalizers", std::vector<Json>(count, step)}};
+  };
+  const auto replace = [](const Json& pattern, const std::string& content) {
+    return Json{{"type", "Replace"}, {"pattern", pattern}, {"content", content}};
+  };
+  const auto normalized = [](const Json& spec, std::string text) {
+    make_normalizer(spec, "test")->normalize(text);
+    return text.size();
+  };
+  const std::string long_text(1 << 19, 'x'), many(400, 'a');
+  // 2^24 bytes of one; 16 MB of 400; 33 times 512 kB.
+  for (const Json& spec : {sequence(24, replace({{"String", "a"}}, "aa")),
+                           sequence(24, replace({{"Regex", "a"}}, "aa")),
+                           replace({{"String", "a"}}, std::string(40000, 'b')),
+                           replace({{"Regex", "."}}, std::string(40000, 'b')),
+                           sequence(33, {{"type", "Prepend"}, {"prepend", long_text}})}) {
+    EXPECT_THROW(normalized(spec, many), ModelError) << spec.dump().substr(0, 100);
+  }
+  EXPECT_EQ(normalized(sequence(3, replace({{"String", "a"}}, "aa")), many), 8 * many.size());
+  EXPECT_EQ(normalized({{"type", "Prepend"}, {"prepend", long_text}}, "a"), long_text.size() + 1);
+}
+
 TEST(TokenizerComponents, PreTokenizersEqualHuggingFace) {
   for (const auto& [name, spec] : specs()["pre_tokenizers"].items()) {
     const PreTokenizerBuild build = make_pre_tokenizer(spec, /*allow_raw_bytes=*/false, "test");

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/temporary.h"
 #include "checkpoint/checkpoint.h"
 #include "models/causal_lm.h"
 #include "models/merge.h"
@@ -39,6 +40,9 @@ struct Job {
   bool overwrite = false, load_best = false;
   std::string save_dtype;  ///< empty: the training type
   std::string validation;  ///< a file below `directory`; empty: held out of the data
+  int64_t logging_steps = 1;
+  bool nohup = false;  ///< started with SIGHUP ignored
+  double slow_after_s = 20;
 };
 
 Json to_json(const Job& job) {
@@ -55,7 +59,9 @@ Json to_json(const Job& job) {
           {"overwrite", job.overwrite},
           {"load_best", job.load_best},
           {"save_dtype", job.save_dtype},
-          {"validation", job.validation}};
+          {"validation", job.validation},
+          {"logging_steps", job.logging_steps},
+          {"slow_after_s", job.slow_after_s}};
 }
 
 TrainConfig config_of(const Json& job) {
@@ -83,8 +89,9 @@ TrainConfig config_of(const Json& job) {
   config.schedule.shape.lr = job.at("lr").get<double>();
   config.output.directory = directory / job.at("output").get<std::string>();
   config.output.save_steps = job.at("save_steps").get<int64_t>();
-  config.output.logging_steps = 1;
+  config.output.logging_steps = job.at("logging_steps").get<int64_t>();
   config.output.plot_loss = false;
+  config.output.slow_after_s = job.at("slow_after_s").get<double>();
   config.output.resume = job.at("resume").get<std::string>();
   config.output.overwrite = job.at("overwrite").get<bool>();
   config.output.load_best_at_end = job.at("load_best").get<bool>();
@@ -139,6 +146,7 @@ pid_t start(const Job& job) {
   const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   ::dup2(fd, 1);
   ::dup2(fd, 2);
+  ::signal(SIGHUP, job.nohup ? SIG_IGN : SIG_DFL);  // this suite may itself run under nohup
   ::execve(program.c_str(), arguments.data(), environment.data());
   ::_exit(127);
 }
@@ -171,6 +179,23 @@ int stop_at(const Job& job, int64_t step, int signal) {
 
 std::vector<std::pair<int64_t, double>> losses(const Job& job) {
   return read_metrics(job.directory / job.output / "logging.jsonl")["loss"];
+}
+
+/// The lines of logging.jsonl, without what a clock or the machine has a part in.
+std::vector<Json> records(const Job& job) {
+  std::vector<Json> found;
+  std::ifstream file(job.directory / job.output / "logging.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const Json all = Json::parse(line);
+    Json kept = Json::object();
+    for (const char* key : {"loss", "token_acc", "acc", "grad_norm", "learning_rate", "epoch",
+                            "global_step", "percentage", "loss_scale", "skipped_steps", "eval_loss",
+                            "eval_token_acc", "train_loss", "train_samples", "train_tokens"}) {
+      if (all.contains(key)) kept[key] = all.at(key);
+    }
+    found.push_back(kept);
+  }
+  return found;
 }
 
 std::string log_of(const Job& job) { return read_file(job.directory / (job.output + ".log")); }
@@ -245,6 +270,28 @@ TEST_F(Resume, Fp16AfterKillIsBitExactWithItsLossScale) {
   EXPECT_GT(scales.size(), 3u);
 }
 
+TEST_F(Resume, WhatIsLoggedIsTheSameThoughEverySaveFallsBetweenTwoRecords) {
+  job_.logging_steps = 7;
+  job_.steps = 100;
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    Job whole = job_, stopped = job_;
+    whole.output = "whole";
+    stopped.output = "stopped" + std::to_string(signal);
+    if (!fs::exists(job_.directory / "whole")) {
+      ASSERT_EQ(run_to_end(whole), 0) << log_of(whole);
+    }
+    // Twice: a window may hold the steps of three sessions.
+    for (const int64_t step : {14, 28}) {
+      ASSERT_EQ(stop_at(stopped, step, signal), 128 + signal) << log_of(stopped);
+    }
+    ASSERT_EQ(run_to_end(stopped), 0) << log_of(stopped);
+    const std::vector<Json> reference = records(whole);
+    // Steps 1, 7, …, 98, 100; evaluations at 5, 10, …, 100; the summary.
+    EXPECT_EQ(reference.size(), 16u + 20u + 1u);
+    EXPECT_EQ(records(stopped), reference);
+  }
+}
+
 TEST_F(Resume, ASecondRunInTheSameDirectoryIsRefusedWhileTheFirstLives) {
   job_.steps = 1'000'000;
   const pid_t first = start(job_);
@@ -273,6 +320,18 @@ TEST_F(Resume, SigtermSavesACompleteCheckpointAndExitsWith143) {
   EXPECT_EQ(losses(job_).size(), 40u);
 }
 
+TEST_F(Resume, ALostTerminalSavesAndExitsWith129UnlessNohupSaidOtherwise) {
+  job_.steps = 100;
+  ASSERT_EQ(stop_at(job_, 12, SIGHUP), 129) << log_of(job_);
+  EXPECT_NE(log_of(job_).find("stopped by SIGHUP"), std::string::npos) << log_of(job_);
+  const auto found = checkpoint::list(job_.directory / "run");
+  ASSERT_FALSE(found.empty());
+  EXPECT_GE(found.back().step, 12);
+  job_.nohup = true;
+  EXPECT_EQ(stop_at(job_, found.back().step + 5, SIGHUP), 0) << log_of(job_);
+  EXPECT_EQ(losses(job_).size(), 100u);
+}
+
 TEST_F(Resume, SigintExitsWith130) { ASSERT_EQ(stop_at(job_, 12, SIGINT), 130) << log_of(job_); }
 
 TEST_F(Resume, AFullDiskKeepsTheOldCheckpointAndExitsWith8) {
@@ -292,8 +351,20 @@ TEST_F(Resume, AFullDiskKeepsTheOldCheckpointAndExitsWith8) {
   EXPECT_EQ(run_to_end(job_), 0) << log_of(job_);
 }
 
+TEST_F(Resume, AStepThatIsThoughtToBeSlowSaysSo) {
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  EXPECT_EQ(log_of(job_).find("layer passes done"), std::string::npos) << log_of(job_);
+  job_.slow_after_s = 0;
+  job_.output = "slow";
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  // Two layers, two micro-batches, forward and backward.
+  EXPECT_NE(log_of(job_).find(" of 40: "), std::string::npos) << log_of(job_);
+  EXPECT_NE(log_of(job_).find(" of 8 layer passes done"), std::string::npos) << log_of(job_);
+}
+
 TEST_F(Resume, DivergedTrainingEndsWith9) {
   job_.lr = 1e30;
+  job_.save_steps = 100;  // an evaluation would say so first
   ASSERT_EQ(run_to_end(job_), 9) << log_of(job_);
   EXPECT_NE(log_of(job_).find("steps in a row were not finite"), std::string::npos) << log_of(job_);
 }
@@ -373,6 +444,37 @@ TEST_F(Resume, ARunStoppedBetweenItsLastCheckpointAndItsEndIsFinished) {
   EXPECT_EQ(read_file(run_dir / "model.safetensors"), model);
   EXPECT_TRUE(fs::exists(run_dir / "all_results.json"));
   EXPECT_EQ(losses(job_).size(), 10u);
+}
+
+TEST_F(Resume, ARunKilledBehindItsLastCheckpointGetsItsLinksAndReports) {
+  job_.steps = 10;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  const fs::path run_dir = job_.directory / "run";
+  // DONE is written last, and the links are pointed after the checkpoint is there.
+  for (const char* later : {"DONE", "README.md", "last"})
+    ASSERT_TRUE(fs::remove(run_dir / later)) << later;
+  fs::create_directory_symlink("checkpoint-5", run_dir / "last");
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  EXPECT_EQ(fs::read_symlink(run_dir / "last"), "checkpoint-10");
+  EXPECT_TRUE(fs::exists(run_dir / "README.md"));
+  EXPECT_TRUE(fs::exists(run_dir / "DONE"));
+}
+
+TEST_F(Resume, ACheckpointHalfRemovedIsNotKept) {
+  job_.steps = 10;
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  const fs::path run_dir = job_.directory / "run";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // As the rotation does it, killed in the midst.
+    const auto* grave = new Temporary(run_dir / "checkpoint-5", Temporary::Kind::kDirectory);
+    fs::rename(run_dir / "checkpoint-5", grave->path() / "checkpoint-5");
+    ::_exit(0);
+  }
+  wait_for(child);
+  ASSERT_EQ(run_to_end(job_), 0) << log_of(job_);
+  for (const auto& entry : fs::directory_iterator(run_dir))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
 }
 
 TEST_F(Resume, OverwritingLeavesNothingOfTheEarlierRun) {

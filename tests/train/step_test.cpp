@@ -137,6 +137,46 @@ TEST(Step, ANonFiniteStepLeavesEverythingAsItWas) {
     EXPECT_EQ(tensor.abs().sum().item<double>(), 0) << name;
 }
 
+TEST(Step, PassesThroughLayersAreCountedAsTheyAreMade) {
+  const TrainConfig config = quick();
+  for (const models::Recompute recompute :
+       {models::Recompute::kNone, models::Recompute::kSelective, models::Recompute::kFull}) {
+    TrainState state = test::tiny_state(config);
+    state.model->set_recompute(recompute);
+    losses_of(state, config, 1, 2, 3, 0);
+    // Three micro-batches through two layers.
+    EXPECT_EQ(state.model->layer_passes().forward, 6);
+    EXPECT_EQ(state.model->layer_passes().backward, 6);
+    evaluate(*state.model, toys(4), {.batch_size = 2});
+    EXPECT_EQ(state.model->layer_passes().forward, 6 + 4);
+    EXPECT_EQ(state.model->layer_passes().backward, 6);
+  }
+}
+
+TEST(Step, WhatIsNotFiniteIsNamedBeforeItIsSaved) {
+  const TrainConfig config = quick();
+  TrainState state = test::tiny_state(config, at::kBFloat16);
+  EXPECT_NO_THROW(require_finite(state));
+  const auto complaint = [&] {
+    try {
+      require_finite(state);
+      return std::string();
+    } catch (const NumericError& error) {
+      return std::string(error.what());
+    }
+  };
+  const optim::Parameter& parameter = state.optimizer->parameters()[1];
+  at::Tensor first = parameter.tensor.detach().view({-1})[3];
+  const at::Tensor kept = first.clone();
+  first.fill_(std::numeric_limits<float>::infinity());
+  EXPECT_NE(complaint().find("the weight " + parameter.name + " is not finite"), std::string::npos)
+      << complaint();
+  first.copy_(kept);
+  at::Tensor moment = state.optimizer->state(false)[1].second;
+  moment.view({-1})[0].fill_(std::numeric_limits<float>::quiet_NaN());
+  EXPECT_NE(complaint().find("the optimizer's exp_avg_sq."), std::string::npos) << complaint();
+}
+
 TEST(Step, AStepWithoutTargetsIsAnError) {
   std::vector<data::Sample> samples = test::toy_samples(2);
   for (auto& sample : samples) std::fill(sample.labels.begin(), sample.labels.end(), -100);

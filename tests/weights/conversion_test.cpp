@@ -214,6 +214,45 @@ TEST_F(ConversionTest, AFolderOfTheUsersIsNotTakenForAnUnfinishedConversion) {
   EXPECT_EQ(read_file(mine / "thesis.txt"), "years of work");
 }
 
+// Killed behind the renaming: the record, the mark, or what was replaced may be left.
+TEST_F(ConversionTest, KilledBehindTheLastRenameItIsDoneNotInTheWay) {
+  const fs::path output = directory_ / "out", mark = staging_of(output).string() + ".done";
+  std::string identity;
+  Conversion first = conversion();
+  first.write_companions = [&](const fs::path& staging) {
+    identity = read_file(staging / "conversion.json");
+  };
+  convert(first);
+  EXPECT_FALSE(fs::exists(mark));
+  EXPECT_THAT(test::error_of<UsageError>([&] { convert(first); }), HasSubstr("exists"))
+      << "given twice";
+  write_file_atomic(mark, identity);
+  write_file_atomic(output / "conversion.json", identity);
+  const ConversionReport report = convert(first);
+  EXPECT_TRUE(report.was_complete);
+  expect_whole(output);
+  EXPECT_FALSE(fs::exists(mark));
+  write_file_atomic(mark, identity + "of another conversion");
+  EXPECT_THAT(test::error_of<UsageError>([&] { convert(first); }), HasSubstr("exists"));
+}
+
+TEST_F(ConversionTest, KilledWhileTheOldOutputIsRemovedItIsDoneAgain) {
+  const fs::path output = directory_ / "out", staging = staging_of(output);
+  std::string identity;
+  Conversion replacing = conversion();
+  replacing.overwrite = true;
+  replacing.write_companions = [&](const fs::path& at) {
+    identity = read_file(at / "conversion.json");
+  };
+  convert(replacing);
+  write_file_atomic(staging.string() + ".done", identity + "replaces\n");
+  fs::create_directory(staging);
+  write_file_atomic(staging / "model.safetensors", "of the old one");
+  EXPECT_FALSE(convert(replacing).was_complete) << "what is there may be the old one";
+  expect_whole(output);
+  EXPECT_FALSE(fs::exists(staging.string() + ".done"));
+}
+
 TEST_F(ConversionTest, OtherSettingsStartOver) {
   Conversion first = conversion();
   first.settings = "alpha 8";

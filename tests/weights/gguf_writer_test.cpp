@@ -128,6 +128,18 @@ TEST(Q8_0, RoundsAsGgmlDoes) {
   EXPECT_EQ(back[4], 0);
 }
 
+TEST(Q8_0, TheLargestAndTheSmallestNumbersStayNumbers) {
+  std::vector<float> numbers(32, 1e-42f), back(32);
+  std::vector<std::byte> block(q8_0_bytes(32));
+  quantize_q8_0(numbers.data(), 32, block.data());
+  dequantize_q8_0(block.data(), 32, back.data());
+  EXPECT_EQ(back, std::vector<float>(32, 0.0f));
+  numbers[5] = -kQ8Largest;
+  quantize_q8_0(numbers.data(), 32, block.data());
+  dequantize_q8_0(block.data(), 32, back.data());
+  EXPECT_EQ(back[5], -kQ8Largest);
+}
+
 TEST(Q8_0, QuotientsUseTheScaleBeforeItIsRounded) {
   // 1/127 is not exact in F16 (0x2008 = 0.0078735); numbers are divided by 1/127 itself.
   std::vector<float> numbers(32, 1.0f);

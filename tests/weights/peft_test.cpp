@@ -201,6 +201,10 @@ TEST(PeftErrors, SayWhichKeyAndWhy) {
   EXPECT_THAT(error_in({{"r", "8"}}), HasSubstr("r must be a number, got \"8\""));
   EXPECT_THAT(error_in({{"lora_dropout", 1.0}}),
               HasSubstr("lora_dropout must be in [0, 1), got 1"));
+  EXPECT_THAT(error_in({{"lora_alpha", 1e308}}),
+              HasSubstr("lora_alpha must be a number that fp32 can hold, got 1e+308"));
+  EXPECT_THAT(error_in({{"alpha_pattern", {{"q", -1e39}}}}),
+              HasSubstr("alpha_pattern of q must be a number that fp32 can hold, got -1e+39"));
   EXPECT_THAT(error_in({{"bias", "some"}}), HasSubstr("bias must be none, all or lora_only"));
   EXPECT_THAT(error_in({{"target_modules", 3}}),
               HasSubstr("target_modules must be a string or a list of strings"));

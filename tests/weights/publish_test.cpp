@@ -98,7 +98,7 @@ TEST(Publish, AKilledSaveLeavesTheOldSetTheNewOneOrNone) {
 
 TEST(Publish, ALeftStagingFolderIsNamed) {
   const TemporaryDirectory folder;
-  fs::create_directory(folder / ".saving-123");
+  fs::create_directory(folder / ".saving.tmp-123");
   const std::string error = test::error_of<ModelError>([&] { open_weights(folder.path()); });
   EXPECT_THAT(error, ::testing::HasSubstr("saving weights here was interrupted"));
 }

@@ -326,6 +326,11 @@ std::string settings_of(const Options& options) {
 
 void report(const weights::ConversionReport& done, const Conversion& conversion,
             const char* why_unchecked) {
+  if (done.was_complete) {
+    log::info("{} ({}) was complete: only the last steps of an interrupted command were missing",
+              conversion.output.string(), conversion.target.description);
+    return;
+  }
   if (!done.digests.empty()) {
     for (const weights::TensorDigest& digest : done.digests)
       std::fputs(fmt::format("{}  {}\n", weights::digest_text(digest.digest), digest.name).c_str(),

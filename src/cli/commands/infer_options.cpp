@@ -1,5 +1,6 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/inference_options.h"
+#include "cli/commands/row_options.h"
 
 namespace danlu::cli {
 
@@ -41,6 +42,7 @@ OptionTable infer_options() {
              .aliases = {"map_keys"},
              .group = "Input"},
             {.name = "handler_name", .help = "row format (default: detected)", .group = "Input"},
+            max_dropped_ratio_option("Input"),
             {.name = "raw",
              .type = OptionType::kBool,
              .default_text = "false",

@@ -26,7 +26,6 @@ namespace {
 constexpr int64_t kTypedRows = 100'000;
 /// Smaller data sets are read before anybody looks.
 constexpr uint64_t kSlowKb = 100'000;
-constexpr size_t kDetectionRows = 64;
 constexpr size_t kShownRowBytes = 600;
 constexpr size_t kShownColumns = 40;
 
@@ -110,7 +109,7 @@ class ColumnTypes {
 struct Survey {
   int64_t rows = 0;
   ColumnTypes types;
-  std::vector<Json> first_rows;
+  data::DetectionRows first_rows;
   std::optional<data::RawRow> shown;
 };
 
@@ -127,9 +126,8 @@ Survey survey_rows(const data::Dataset& dataset, int64_t shown_row) {
       if (row.is_json && survey.rows < kTypedRows) {
         Json value = data::parse_row(dataset, row);
         survey.types.add(value);
-        if (survey.first_rows.size() < kDetectionRows) {
-          survey.first_rows.push_back(std::move(value));
-        }
+        if (survey.first_rows.wants_more())
+          survey.first_rows.add(std::move(value), row.text.size());
       }
       if (survey.rows++ == shown_row) survey.shown = std::move(row);
     }
@@ -209,12 +207,12 @@ void inspect_rows(const std::string& path, const Options& options) {
   print_line("rows", format_count(static_cast<uint64_t>(survey.rows)));
   std::string label = "columns";
   for (const std::string& line : survey.types.lines()) print_line(std::exchange(label, ""), line);
-  if (survey.rows > kTypedRows && !survey.first_rows.empty())
+  const bool plain_text = dataset.files[0].type == data::FileType::kText;
+  if (survey.rows > kTypedRows && !plain_text)
     print_line("", fmt::format("(types: of the first {} rows)", format_count(kTypedRows)));
-  const bool plain_text = survey.first_rows.empty();
   std::unique_ptr<data::RowHandler> handler;
   try {
-    handler = data::make_row_handler(dataset.format, survey.first_rows, plain_text);
+    handler = data::make_row_handler(dataset.format, survey.first_rows.rows(), plain_text);
     print_line("layout", handler->description());
   } catch (const Error& e) {
     print_line("layout", fmt::format("not recognised: {}", e.what()));

@@ -12,6 +12,7 @@
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/row_options.h"
 #include "text/template_choice.h"
 
 namespace danlu::cli {
@@ -51,6 +52,7 @@ std::vector<OptionSpec> input_options() {
        .default_text = "false",
        .help = "a row that cannot be used is an error, instead of dropped and counted",
        .group = group},
+      max_dropped_ratio_option(group),
   };
 }
 
@@ -162,6 +164,7 @@ data::PreprocessSpec spec_from(const Options& options) {
   spec.document_per_file = options.get_bool("document_per_file");
   spec.num_workers = static_cast<size_t>(options.get_int("workers"));
   spec.strict = options.get_bool("strict");
+  spec.max_dropped_ratio = options.get_float("max_dropped_ratio");
   spec.overwrite = options.get_bool("overwrite_cache");
   spec.work_dir = options.get_string_or("cache_dir", "");
   return spec;
@@ -187,18 +190,25 @@ data::PreprocessText text_from(const Options& options) {
   return text;
 }
 
+/// fmt::print throws where standard output cannot be written; what was made is complete all the
+/// same.
+template <typename... T>
+void say(fmt::format_string<T...> format, T&&... values) {
+  std::fputs(fmt::format(format, std::forward<T>(values)...).c_str(), stdout);
+}
+
 void print_result(const data::PreprocessResult& result, const std::string& prefix, double seconds) {
   std::fputs(result.report.text().c_str(), stdout);
-  for (const auto& output : result.outputs) fmt::print("written   {}.bin, .idx\n", output.string());
+  for (const auto& output : result.outputs) say("written   {}.bin, .idx\n", output.string());
   const auto rows = static_cast<double>(result.report.rows_read);
-  fmt::print("time      {}: {} rows/s, {:.1f} MB/s, {} tokens/s\n", format_duration(seconds),
-             format_count(static_cast<uint64_t>(rows / seconds)),
-             static_cast<double>(result.input_bytes) / 1e6 / seconds,
-             format_count(
-                 static_cast<uint64_t>(static_cast<double>(result.report.lengths.sum) / seconds)));
+  say("time      {}: {} rows/s, {:.1f} MB/s, {} tokens/s\n", format_duration(seconds),
+      format_count(static_cast<uint64_t>(rows / seconds)),
+      static_cast<double>(result.input_bytes) / 1e6 / seconds,
+      format_count(
+          static_cast<uint64_t>(static_cast<double>(result.report.lengths.sum) / seconds)));
   const bool is_text = result.report.target_tokens == 0;
-  fmt::print("next      danlu {} --model DIR --data-path {}\n", is_text ? "pretrain" : "sft",
-             is_text ? result.outputs[0].string() : prefix);
+  say("next      danlu {} --model DIR --data-path {}\n", is_text ? "pretrain" : "sft",
+      is_text ? result.outputs[0].string() : prefix);
 }
 
 }  // namespace
@@ -221,7 +231,7 @@ int run_preprocess(const Options& options) {
     for (const std::string& key : options.get_list("merge_group_keys")) {
       const auto output = data::merge_preprocessed(
           inputs[0], key, options.get_string("output_prefix"), options.get_bool("overwrite_cache"));
-      fmt::print("written   {}.bin, .idx\n", output.string());
+      say("written   {}.bin, .idx\n", output.string());
     }
     return 0;
   }
@@ -230,8 +240,7 @@ int run_preprocess(const Options& options) {
   const data::PreprocessSpec spec = spec_from(options);
   const data::PreprocessResult result = data::preprocess(spec, text_from(options));
   if (result.up_to_date) {
-    fmt::print(
-        "up to date, nothing to do: {} rows are in {}_* from the same content "
+    say("up to date, nothing to do: {} rows are in {}_* from the same content "
         "(--overwrite-cache does the work again)\n",
         format_count(static_cast<uint64_t>(result.report.rows_kept)), spec.output_prefix.string());
     return 0;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/new_output.h"
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "cli/commands/commands.h"
@@ -23,6 +24,9 @@ constexpr const char* kChatmlTemplate =
     "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+constexpr const char* kTokenizerFile = "tokenizer.json";
+constexpr const char* kConfigFile = "tokenizer_config.json";
 
 KnownPattern pattern_of(const std::string& name) {
   if (name == "gpt2") return KnownPattern::kGpt2;
@@ -106,8 +110,8 @@ Json tokenizer_config(const std::vector<std::string>& specials, size_t first_id,
   return config;
 }
 
-void check_output(const fs::path& directory, bool overwrite) {
-  const fs::path file = directory / "tokenizer.json";
+void refuse_taken(const fs::path& directory, bool overwrite) {
+  const fs::path file = directory / kTokenizerFile;
   if (!overwrite && fs::exists(file)) {
     throw UsageError(
         fmt::format("[output] {} exists already", file.string()),
@@ -182,7 +186,13 @@ int run_tokenizer(const Options& options) {
   }
   const fs::path output = options.get_string("output");
   const MadeDirectory made(output);
-  check_output(output, options.get_bool("overwrite"));
+  const bool overwrite = options.get_bool("overwrite");
+  const std::vector<std::string> texts = options.get_list("input");
+  for (const char* file : {kTokenizerFile, kConfigFile})
+    refuse_to_replace_inputs(output / file, {texts.begin(), texts.end()});
+  // In the directory, which may be there already and hold other things.
+  const FileLock lock = lock_output(output / kTokenizerFile);
+  refuse_taken(output, overwrite);
   const bool chatml = options.get_string("chat_template") == "chatml";
   const std::vector<std::string> specials = special_tokens(options, chatml);
   const int64_t vocab_size = options.get_int("vocab_size");
@@ -194,7 +204,7 @@ int run_tokenizer(const Options& options) {
                     256 + num_specials, num_specials, vocab_size));
   }
   const KnownPattern pattern = pattern_of(options.get_string("pre_tokenizer"));
-  const text::PieceCounts counts = count_files(options.get_list("input"), pattern);
+  const text::PieceCounts counts = count_files(texts, pattern);
 
   text::BpeTrainerOptions training;
   training.num_tokens = static_cast<size_t>(vocab_size - num_specials);
@@ -208,10 +218,11 @@ int run_tokenizer(const Options& options) {
     log::warning("the text gives only {} tokens: no pair is left that occurs {} times",
                  trained.tokens.size() + specials.size(), training.min_frequency);
   }
-  write_json_file(output / "tokenizer.json", text::tokenizer_json_of(trained, pattern, specials));
-  write_json_file(output / "tokenizer_config.json",
-                  tokenizer_config(specials, trained.tokens.size(), chatml,
-                                   options.get_int("model_max_length")));
+  refuse_taken(output, overwrite);
+  // The tokenizer last: where it is, both are.
+  write_json_file(output / kConfigFile, tokenizer_config(specials, trained.tokens.size(), chatml,
+                                                         options.get_int("model_max_length")));
+  write_json_file(output / kTokenizerFile, text::tokenizer_json_of(trained, pattern, specials));
   log::info("{} tokens ({} merges, {} special) from {} distinct words: {}",
             trained.tokens.size() + specials.size(), trained.merges.size(), specials.size(),
             format_count(counts.size()), output.string());

@@ -1,4 +1,5 @@
 // Data sets, template, lengths.
+#include "cli/commands/row_options.h"
 #include "cli/commands/train_options.h"
 
 namespace danlu::cli {
@@ -95,6 +96,7 @@ std::vector<OptionSpec> train_data_options() {
        .default_text = "false",
        .help = "a bad row is an error instead of a counted loss",
        .group = data},
+      max_dropped_ratio_option(data),
       {.name = "workers",
        .type = OptionType::kInt,
        .default_text = "0",

@@ -1,5 +1,7 @@
 // The engine's door: the program opens this library and asks for a verb by name.
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <sys/resource.h>
 
 #include <string>
 #include <string_view>
@@ -30,12 +32,27 @@ const std::vector<EngineCommand>& engine_commands() {
   return list;
 }
 
+/// OpenBLAS takes a buffer at the first product and keeps it; one that a limit of address space
+/// refuses it asks for again without end. The program saw that it is there now (cli/engine_limits).
+void take_product_buffer() {
+  for (const int resource : {RLIMIT_AS, RLIMIT_DATA}) {
+    rlimit limit{};
+    if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0 ||
+        limit.rlim_cur == RLIM_INFINITY)
+      continue;
+    const at::Tensor square = at::ones({512, 512});
+    at::mm(square, square);
+    return;
+  }
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) int danlu_engine_run(const char* command,
                                                                        const Options* options) {
   // libtorch counts every CPU it may run on; a container's quota grants fewer.
   at::set_num_threads(static_cast<int>(default_thread_count()));
+  take_product_buffer();
   for (const EngineCommand& known : engine_commands()) {
     if (known.name == command) return known.run(*options);
   }

@@ -8,6 +8,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/slow_watch.h"
 #include "cli/engine/chat.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
@@ -62,7 +63,12 @@ infer::Request request_of(const Question& question, const InferenceModel& loaded
   return request;
 }
 
-/// Streams one answer to the screen.
+WorkDone layers_walked(const models::CausalLM& model) {
+  const int64_t passes = model.layer_passes().forward;
+  return {passes, static_cast<double>(passes)};
+}
+
+/// Streams one answer to the screen. Until its first token nothing else would be seen.
 std::string stream_answer(const InferenceModel& loaded, const infer::Request& request,
                           infer::GenerationStats* stats) {
   text::DecodeStream decoder(loaded.tokenizer);
@@ -71,9 +77,15 @@ std::string stream_answer(const InferenceModel& loaded, const infer::Request& re
     answer += piece;
     print_text(piece);
   };
+  SlowWatch watch([&] { return layers_walked(*loaded.model); },
+                  [](const std::string& line) { log::info("{}", line); });
+  const int64_t num_layers = loaded.model->config().num_layers;
+  watch.begin(fmt::format("prompt of {} tokens", request.prompt.size()), "in all",
+              {num_layers, static_cast<double>(num_layers)});
   infer::generate(
       *loaded.model, {request}, 1,
       [&](size_t, text::TokenId id) {
+        watch.end();
         show(decoder.push(id));
         return !is_interrupted();
       },
@@ -232,7 +244,8 @@ void answer_all(const Options& options, const InferenceModel& loaded,
   std::vector<std::pair<size_t, Outcome>> done;
   const Work work = plan_work(questions, loaded, sampling, max_new_tokens, &done);
   std::optional<AnswerFile> file;
-  if (options.has_value("output")) file.emplace(options.get_string("output"));
+  if (options.has_value("output"))
+    file.emplace(options.get_string("output"), options.get_bool("overwrite"));
   OrderedResults results(questions, file ? &*file : nullptr);
   for (auto& [index, outcome] : done) results.put(index, std::move(outcome));
   infer::GenerationStats stats;
@@ -296,8 +309,10 @@ int run_infer(const Options& options) {
       task == "chat" || (!options.has_value("prompt") && !options.has_value("dataset") &&
                          !options.get_bool("load_dataset_config"));
   Questions found = chat ? Questions{} : read_questions(options, where.run_args, checkpoint);
+  std::optional<FileLock> lock;
   if (!chat && options.has_value("output"))
-    require_usable_output(options, files_read(options, where, std::move(found.files)));
+    lock.emplace(
+        require_usable_output(options, files_read(options, where, std::move(found.files))));
   InferenceModel loaded = load_for_inference(options, where, options.get_bool("raw"));
   infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
   apply_task(task, sampling);

@@ -44,13 +44,14 @@ void report_idle_infer_flags(const Options& options, const InferUse& use) {
   if (use.chat) {
     report_idle_among(options,
                       {"prompt", "dataset", "load_dataset_config", "max_samples", "columns",
-                       "handler_name", "output", "overwrite", "batch_size"},
+                       "handler_name", "max_dropped_ratio", "output", "overwrite", "batch_size"},
                       "in a chat");
   } else {
     report_idle_among(options, {"history_turns"}, "outside a chat");
     if (!use.data_set) {
-      report_idle_among(options, {"columns", "handler_name", "max_samples", "batch_size"},
-                        "with " + options.given_as("prompt") + " alone: it is one text");
+      report_idle_among(
+          options, {"columns", "handler_name", "max_dropped_ratio", "max_samples", "batch_size"},
+          "with " + options.given_as("prompt") + " alone: it is one text");
     }
     if (!options.has_value("output")) report_idle_among(options, {"overwrite"}, "without --output");
   }

@@ -13,22 +13,17 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/new_output.h"
 
 namespace danlu::cli {
 namespace {
 
 fs::path partial_of(const fs::path& output) { return output.string() + ".partial"; }
 
-/// Through links, hard ones too.
-bool is_same_file(const fs::path& a, const fs::path& b) {
-  std::error_code error;
-  return fs::equivalent(a, b, error) && !error;
-}
-
 void refuse_to_overwrite_input(const fs::path& output, const std::vector<fs::path>& files_read) {
   for (const fs::path& written : {output, partial_of(output)}) {
     for (const fs::path& read : files_read) {
-      if (!is_same_file(written, read)) continue;
+      if (!would_replace(written, read)) continue;
       throw UsageError(
           fmt::format("[--output] {}: answers written to {} would replace {}, which this run reads",
                       output.string(), written.string(), read.string()),
@@ -72,17 +67,22 @@ void report_earlier_run(const fs::path& partial) {
 
 }  // namespace
 
-void require_usable_output(const Options& options, const std::vector<fs::path>& files_read) {
+FileLock require_usable_output(const Options& options, const std::vector<fs::path>& files_read) {
   const fs::path output = options.get_string("output");
   require_plain_file(output);
   refuse_to_overwrite_input(output, files_read);
-  std::error_code ignored;
-  if (!options.get_bool("overwrite") && fs::exists(output, ignored)) {
+  const auto refuse_existing = [&] {
+    std::error_code ignored;
+    if (options.get_bool("overwrite") || !fs::exists(output, ignored)) return;
     throw UsageError(
         fmt::format("[--output] {} exists", output.string()),
         {"choose another file, or give --overwrite", "请换一个文件名，或加 --overwrite"});
-  }
+  };
+  refuse_existing();
   require_writable_directory(fs::absolute(output).parent_path());
+  FileLock lock = lock_output(output);
+  refuse_existing();
+  return lock;
 }
 
 void print_text(std::string_view text) {
@@ -90,7 +90,8 @@ void print_text(std::string_view text) {
   std::fflush(stdout);
 }
 
-AnswerFile::AnswerFile(fs::path path) : path_(std::move(path)), partial_(partial_of(path_)) {
+AnswerFile::AnswerFile(fs::path path, bool overwrite)
+    : path_(std::move(path)), partial_(partial_of(path_)), overwrite_(overwrite) {
   report_earlier_run(partial_);
 }
 
@@ -113,6 +114,22 @@ void AnswerFile::add(std::string_view lines) {
                std::strerror(errno));
 }
 
+/// Errors: UsageError if the name was taken meanwhile; IoError.
+void AnswerFile::rename_partial() {
+  const unsigned flags = overwrite_ ? 0 : RENAME_NOREPLACE;
+  if (::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, path_.c_str(), flags) == 0) return;
+  std::error_code ignored;
+  if (!overwrite_ && fs::exists(path_, ignored)) {
+    throw UsageError(fmt::format("[--output] {} was made by somebody else meanwhile; the answers "
+                                 "are in {}",
+                                 path_.string(), partial_.string()),
+                     {"move one of them", "请移走其中一个文件"});
+  }
+  // A file system without that flag says EINVAL.
+  if (::rename(partial_.c_str(), path_.c_str()) != 0)
+    throw IoError(fmt::format("{}: cannot write: {}", path_.string(), std::strerror(errno)));
+}
+
 void AnswerFile::publish() {
   if (fd_ < 0) add("");
   const int fd = std::exchange(fd_, -1);
@@ -125,10 +142,9 @@ void AnswerFile::publish() {
     return;
   }
   const bool is_synced = fd >= 0 && sync_descriptor(fd);
-  if ((fd >= 0 && ::close(fd) != 0) || !is_synced ||
-      ::rename(partial_.c_str(), path_.c_str()) != 0) {
+  if ((fd >= 0 && ::close(fd) != 0) || !is_synced)
     throw IoError(fmt::format("{}: cannot write: {}", path_.string(), std::strerror(errno)));
-  }
+  rename_partial();
 }
 
 void AnswerFile::finish() {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/file_lock.h"
 #include "base/options.h"
 #include "cli/engine/infer_rows.h"
 
@@ -12,15 +13,18 @@ namespace danlu::cli {
 
 /// Before any answer is made, so that none is made in vain and nothing is lost. `files_read`: what
 /// the command reads. Errors: UsageError (--output is among them, whatever names they go by; it
-/// exists and --overwrite was not given; it is no file); IoError (nothing can be written there).
-void require_usable_output(const Options& options, const std::vector<fs::path>& files_read);
+/// exists and --overwrite was not given; it is no file); IoError (nothing can be written there, or
+/// another process writes it). Returned: the lock that keeps others away until it goes.
+[[nodiscard]] FileLock require_usable_output(const Options& options,
+                                             const std::vector<fs::path>& files_read);
 
 /// Lines that are on disk as soon as they are added: in `FILE.partial`, which gets the name FILE at
 /// the end, so that a killed run leaves what it had answered.
 class AnswerFile {
  public:
   /// Warns if FILE.partial is there already: it is replaced when the first line comes.
-  explicit AnswerFile(fs::path path);
+  /// `overwrite`: FILE may be there when it gets its name.
+  AnswerFile(fs::path path, bool overwrite);
   /// Without finish() the lines stay in FILE.partial, and a warning says so.
   ~AnswerFile();
   AnswerFile(const AnswerFile&) = delete;
@@ -29,17 +33,19 @@ class AnswerFile {
   /// Appends complete lines. Never fails: what cannot be written waits for finish().
   void add(std::string_view lines);
   /// Gives the file its name. Answers took long to make: those that cannot be written are printed
-  /// on stdout before the error. Errors: IoError.
+  /// on stdout before the error. Errors: IoError; UsageError if somebody made FILE meanwhile: they
+  /// stay in FILE.partial.
   void finish();
 
  private:
   bool append(std::string_view lines);
   void publish();
+  void rename_partial();
 
   fs::path path_, partial_;
   std::string lines_;  ///< all of them, should the disk be full
   int fd_ = -1;
-  bool is_broken_ = false;
+  bool overwrite_, is_broken_ = false;
 };
 
 /// What became of a question.

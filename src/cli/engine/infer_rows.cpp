@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "data/preprocess_run.h"
 #include "data/readers/row_json.h"
@@ -53,40 +54,47 @@ Question question_of(data::Row row) {
   return question;
 }
 
-std::vector<Question> read_dataset(const data::PlannedDataset& planned, int64_t limit) {
+std::vector<Question> read_dataset(const data::PlannedDataset& planned, int64_t limit,
+                                   double max_dropped_ratio) {
   log::info("{}", planned.description);
   data::RowReader reader(planned.dataset);
   data::RowPlaces places(planned.dataset);
   std::vector<Question> questions;
   std::vector<data::RawRow> block;
-  int64_t dropped = 0;
-  std::string first_problem;
+  data::PreprocessReport report;
+  report.datasets = {planned.description};
   while ((limit == 0 || static_cast<int64_t>(questions.size()) < limit) &&
          reader.next_block(&block)) {
     for (const data::RawRow& raw : block) {
       if (limit != 0 && static_cast<int64_t>(questions.size()) >= limit) break;
+      if (const int signal = pending_interrupt()) throw_interrupted(signal, "stopped");
+      ++report.rows_read;
       const std::string place = places.of(raw.file, raw.index);
       if (!raw.is_json && is_blank(raw.text)) {
         questions.push_back(blank_question());
         questions.back().place = place;
+        ++report.rows_kept;
         continue;
       }
       data::RowResult result = raw.is_json
                                    ? planned.handler->read(data::parse_row(planned.dataset, raw))
                                    : planned.handler->read_text(raw.text);
       if (auto* problem = std::get_if<data::RowProblem>(&result)) {
-        if (dropped++ == 0)
-          first_problem = fmt::format("{}: {} {}", place, problem->reason, problem->detail);
+        data::count_reason(&report.dropped, problem->reason, [&] {
+          return problem->detail.empty() ? place : place + ": " + problem->detail;
+        });
         continue;
       }
+      ++report.rows_kept;
       questions.push_back(question_of(std::move(std::get<data::Row>(result))));
       questions.back().place = place;
     }
     block.clear();
   }
-  if (dropped > 0) {
-    log::warning("{}: {} row(s) cannot be used; the first: {}", planned.dataset.name, dropped,
-                 first_problem);
+  data::judge_dropped(&report, max_dropped_ratio);
+  if (report.rows_dropped() > 0) {
+    log::warning("{}: rows that cannot be used:{}", planned.dataset.name,
+                 data::reasons_of_error(report.dropped));
   }
   return questions;
 }
@@ -155,10 +163,12 @@ Questions read_questions(const Options& options, const Json& run_args,
   for (const data::PlannedDataset& planned : plan) {
     for (const data::DataFile& file : planned.dataset.files) found.files.push_back(file.path);
   }
+  const double max_dropped_ratio =
+      options.get_float_or("max_dropped_ratio", data::kMaxDroppedRatio);
   auto planned = plan.begin();
   for (const std::string& name : names) {
-    std::vector<Question> more =
-        name == "-" ? read_lines(std::cin, limit) : read_dataset(*planned++, limit);
+    std::vector<Question> more = name == "-" ? read_lines(std::cin, limit)
+                                             : read_dataset(*planned++, limit, max_dropped_ratio);
     questions.insert(questions.end(), std::make_move_iterator(more.begin()),
                      std::make_move_iterator(more.end()));
   }

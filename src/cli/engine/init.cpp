@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/new_output.h"
 #include "cli/engine/engine.h"
-#include "cli/engine/new_directory.h"
 #include "models/causal_lm.h"
 #include "text/tokenizer.h"
 
@@ -33,12 +33,11 @@ int run_init(const Options& options) {
   const fs::path output = options.get_string("output"),
                  tokenizer = options.get_string_or("tokenizer", "");
   if (!tokenizer.empty()) init_detail::check_vocabulary(config, tokenizer);
-  require_new_directory(output, options.get_bool("overwrite"));
-  const MadeDirectory parent(parent_of(output));
+  const NewDirectory made(output, options.get_bool("overwrite"),
+                          {options.get_string("config"), tokenizer});
   models::CausalLM model(config, at::kFloat, at::Device(at::kCPU));
   model.initialize(static_cast<uint64_t>(options.get_int("seed")));
-  write_directory_atomic(
-      output, [&](const fs::path& directory) { model.save(directory, dtype, tokenizer); });
+  made.publish([&](const fs::path& directory) { model.save(directory, dtype, tokenizer); });
   log::info("wrote {}: {}, {} parameters, {}, seed {}", output.string(), config.family,
             arch::parameter_count(config), dtype_name(dtype), options.get_int("seed"));
   return 0;

@@ -6,11 +6,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/new_output.h"
 #include "base/shell_quote.h"
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_record.h"
-#include "cli/engine/new_directory.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::cli {
@@ -28,25 +28,6 @@ DType stored_dtype(const Options& options, const weights::TensorSource& base) {
     if (is_floating(info.dtype)) return info.dtype;
   }
   return DType::kF32;
-}
-
-/// `inner` is `outer` or lies in it.
-bool lies_in(const fs::path& inner, const fs::path& outer) {
-  const fs::path relative =
-      fs::weakly_canonical(inner).lexically_relative(fs::weakly_canonical(outer));
-  return !relative.empty() && *relative.begin() != "..";
-}
-
-/// Errors: UsageError where writing would destroy what is read, or something else by accident.
-void check_output(const fs::path& output, const fs::path& base, const fs::path& adapters,
-                  bool overwrite) {
-  for (const fs::path& input : {base, adapters}) {
-    if (!fs::exists(output) || !lies_in(input, output)) continue;
-    throw UsageError(
-        fmt::format("[--output] {} holds what is merged: it would be replaced", output.string()),
-        {"choose another directory", "请换一个目录"});
-  }
-  require_new_directory(output, overwrite);
 }
 
 uint64_t bytes_to_write(const weights::TensorSource& base, DType dtype) {
@@ -67,8 +48,7 @@ int run_merge(const Options& options) {
                             ? model_directory(options.get_string("model"), "--model")
                             : base_of_adapter(adapters);
   const fs::path output = output_of(options, adapters);
-  check_output(output, base, adapters, options.get_bool("overwrite"));
-  const MadeDirectory parent(parent_of(output));
+  const NewDirectory made(output, options.get_bool("overwrite"), {base, adapters});
   const auto base_weights = weights::open_weights(base);
   const DType dtype = stored_dtype(options, *base_weights);
   require_free_space(fs::absolute(output), bytes_to_write(*base_weights, dtype),
@@ -84,7 +64,7 @@ int run_merge(const Options& options) {
     log::info("stored in {}: logits move by up to {:.3g}; {:.1f} % of likeliest tokens unchanged",
               dtype_name(dtype), rounding.max_abs, 100 * rounding.same_argmax);
   }
-  write_directory_atomic(output, [&](const fs::path& directory) {
+  made.publish([&](const fs::path& directory) {
     // First: a template of its own is not to be replaced by the base's.
     write_merged_record(directory, base, adapters);
     model->save(directory, dtype, base);

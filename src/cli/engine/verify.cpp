@@ -66,7 +66,7 @@ int run_verify(const Options& options) {
                                         options.get_string_or("adapters", ""));
   const models::GoldenReport report = models::compare_with_golden(*model, *golden, tolerance);
   verify_detail::print(report, tolerance, options.get_int("rows"));
-  return report.passed ? 0 : 1;
+  return report.passed ? 0 : static_cast<int>(ExitCode::kModel);
 }
 
 }  // namespace danlu::cli

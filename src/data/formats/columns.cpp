@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace danlu::data {
 
@@ -73,9 +74,7 @@ std::string kind_of(const Json& value) {
 
 std::optional<Json> parse_if_text(const Json& value) {
   if (!value.is_string()) return value;
-  Json parsed = Json::parse(value.get_ref<const std::string&>(), nullptr, false);
-  if (parsed.is_discarded()) return std::nullopt;
-  return parsed;
+  return try_parse_json(value.get_ref<const std::string&>());
 }
 
 RowProblem wrong_type(const std::string& column, const std::string& expected, const Json& value) {

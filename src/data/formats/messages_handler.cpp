@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "base/json_text.h"
 #include "data/formats/handlers.h"
 
 namespace danlu::data {
@@ -31,7 +32,7 @@ Speaker usual_speaker(std::string_view role) {
 /// A function call as ShareGPT writes it ({"name":…,"arguments":…} or a list of them, as text), in
 /// OpenAI's form. Null if it is neither.
 Json tool_calls_of(const std::string& text) {
-  Json parsed = Json::parse(text, nullptr, false);
+  Json parsed = try_parse_json(text).value_or(nullptr);
   if (parsed.is_object()) parsed = Json::array({parsed});
   if (!parsed.is_array() || parsed.empty()) return nullptr;
   Json calls = Json::array();
@@ -53,7 +54,8 @@ class MessagesHandler : public RowHandler {
                        tags_.messages, tags_.role, tags_.content);
   }
 
-  RowResult read(const Json& row) const override {
+ private:
+  RowResult read_row(const Json& row) const override {
     if (!row.is_object()) return RowProblem{"row is not an object", "got " + kind_of(row)};
     const Json* value = find_value(row, tags_.messages);
     if (!value) return missing_column(tags_.messages);
@@ -80,7 +82,6 @@ class MessagesHandler : public RowHandler {
     return Row(std::move(conversation));
   }
 
- private:
   static bool is_lone_answer(const text::Conversation& conversation) {
     return conversation.messages.size() == 1 && conversation.messages[0].role == "assistant" &&
            !conversation.messages[0].extra.contains("tool_calls");

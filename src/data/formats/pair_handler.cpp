@@ -23,7 +23,8 @@ class PairHandler : public RowHandler {
                        names);
   }
 
-  RowResult read(const Json& row) const override {
+ private:
+  RowResult read_row(const Json& row) const override {
     if (!row.is_object()) return RowProblem{"row is not an object", "got " + kind_of(row)};
     RowProblem problem;
     std::string prompt, query, response, system;
@@ -56,7 +57,6 @@ class PairHandler : public RowHandler {
     return Row(std::move(conversation));
   }
 
- private:
   static bool text_of(const Json& row, const std::string& column, std::string* text,
                       RowProblem* problem) {
     const Json* value = column.empty() ? nullptr : find_value(row, column);

@@ -23,6 +23,9 @@ struct TokenRow {
 
 using Row = std::variant<TextRow, text::Conversation, TokenRow>;
 
+/// RowProblem::reason of an empty line of a .txt file: it separates texts, and nothing is lost.
+inline constexpr const char* kBlankLine = "blank line";
+
 /// Why a row cannot be used.
 struct RowProblem {
   std::string reason;  ///< the kind of fault; rows are counted by it

@@ -103,7 +103,13 @@ struct FirstRows {
     for (const Json& row : rows) columns.merge(names.standard_names(row));
   }
   bool has(const std::string& column) const { return columns.contains(column); }
-  std::string listed() const { return fmt::format("{}", fmt::join(columns, ", ")); }
+  std::string listed() const {
+    constexpr size_t kShown = 40;
+    if (columns.size() <= kShown) return fmt::format("{}", fmt::join(columns, ", "));
+    return fmt::format("{} and {} more",
+                       fmt::join(columns.begin(), std::next(columns.begin(), kShown), ", "),
+                       columns.size() - kShown);
+  }
 };
 
 std::string mapped(const Json& map_keys, const std::string& role, const std::string& fallback) {
@@ -322,7 +328,28 @@ std::unique_ptr<RowHandler> detect(const FirstRows& first, const FormatOptions& 
                    "请用 --handler-name 与 --map-keys、--columns 或 --json-keys 说明各列含义"});
 }
 
+/// {} or {"instruction": null, "output": null}.
+bool has_no_value(const Json& row) {
+  return row.is_object() &&
+         std::all_of(row.begin(), row.end(), [](const Json& value) { return value.is_null(); });
+}
+
 }  // namespace
+
+RowResult RowHandler::read(const Json& row) const {
+  if (has_no_value(row)) return RowProblem{"no column has a value", row.empty() ? "{}" : ""};
+  return read_row(row);
+}
+
+RowResult RowHandler::read_text(const std::string&) const {
+  return RowProblem{"row is plain text", "expected " + description()};
+}
+
+void DetectionRows::add(Json row, size_t size_bytes) {
+  if (has_no_value(row)) return;
+  rows_.push_back(std::move(row));
+  bytes_ += size_bytes;
+}
 
 std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
                                              const std::vector<Json>& first_rows, bool plain_text) {

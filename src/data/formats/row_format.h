@@ -24,16 +24,34 @@ class RowHandler {
   virtual ~RowHandler() = default;
   virtual RowFormat format() const = 0;
   /// A row in its meaning, or what is wrong with it. `row` is any JSON value.
-  virtual RowResult read(const Json& row) const = 0;
+  RowResult read(const Json& row) const;
   /// A .txt line or document. Default: a problem.
   virtual RowResult read_text(const std::string& text) const;
   /// "alpaca (instruction,input,output)".
   virtual std::string description() const = 0;
   /// Output names of kText handlers, e.g. {"text"}; empty for others.
   virtual std::vector<std::string> text_keys() const { return {}; }
+
+ private:
+  /// As read; `row` is no object without values.
+  virtual RowResult read_row(const Json& row) const = 0;
 };
 
-/// The handler for rows that begin with `first_rows` (some tens suffice). `plain_text`: rows come
+/// The first rows of a data set, as many as make_row_handler needs. Those that have no value say
+/// nothing about the layout and are passed by.
+class DetectionRows {
+ public:
+  bool wants_more() const { return rows_.size() < 64 && bytes_ < (16 << 20); }
+  /// `size_bytes`: of the row's text.
+  void add(Json row, size_t size_bytes);
+  const std::vector<Json>& rows() const { return rows_; }
+
+ private:
+  std::vector<Json> rows_;
+  size_t bytes_ = 0;
+};
+
+/// The handler for rows that begin with `first_rows` (see DetectionRows). `plain_text`: rows come
 /// from .txt files. Errors: UsageError (unknown handler, with the nearest name; a handler for
 /// preference training; a malformed map); DataError (no layout fits; two columns for one role; a
 /// mapped column that no row has; preference pairs).

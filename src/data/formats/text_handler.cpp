@@ -19,7 +19,18 @@ class TextHandler : public RowHandler {
     return fmt::format("text ({})", names);
   }
 
-  RowResult read(const Json& row) const override {
+  RowResult read_text(const std::string& text) const override {
+    if (columns_.size() != 1) {
+      return RowProblem{fmt::format("column \"{}\" is missing", columns_.back()), "plain text"};
+    }
+    if (text.empty()) return RowProblem{kBlankLine, ""};
+    return Row(TextRow{{text}});
+  }
+
+ private:
+  RowResult read_row(const Json& row) const override {
+    if (row.is_string() && row.get_ref<const std::string&>().empty())
+      return RowProblem{"empty text", ""};
     if (row.is_string()) return read_text(row.get<std::string>());
     if (!row.is_object()) return RowProblem{"row is not an object", "got " + kind_of(row)};
     TextRow result;
@@ -35,23 +46,10 @@ class TextHandler : public RowHandler {
     return Row(std::move(result));
   }
 
-  RowResult read_text(const std::string& text) const override {
-    if (columns_.size() != 1) {
-      return RowProblem{fmt::format("column \"{}\" is missing", columns_.back()), "plain text"};
-    }
-    if (text.empty()) return RowProblem{"empty text", ""};
-    return Row(TextRow{{text}});
-  }
-
- private:
   std::vector<std::string> columns_;
 };
 
 }  // namespace
-
-RowResult RowHandler::read_text(const std::string&) const {
-  return RowProblem{"row is plain text", "expected " + description()};
-}
 
 std::unique_ptr<RowHandler> make_text_handler(std::vector<std::string> columns) {
   return std::make_unique<TextHandler>(std::move(columns));

@@ -19,7 +19,8 @@ class TokenHandler : public RowHandler {
                        columns_.attention_mask);
   }
 
-  RowResult read(const Json& row) const override {
+ private:
+  RowResult read_row(const Json& row) const override {
     if (!row.is_object()) return RowProblem{"row is not an object", "got " + kind_of(row)};
     RowProblem problem;
     TokenRow result;
@@ -51,7 +52,6 @@ class TokenHandler : public RowHandler {
     return Row(std::move(result));
   }
 
- private:
   static void drop_padding(const std::vector<int32_t>& mask, TokenRow* row) {
     size_t kept = 0;
     for (size_t i = 0; i < mask.size(); ++i) {

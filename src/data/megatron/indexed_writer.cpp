@@ -1,6 +1,5 @@
 #include "data/megatron/indexed_writer.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/temporary.h"
 #include "data/megatron/indexed_layout.h"
 
 namespace danlu::data {
@@ -23,10 +23,8 @@ constexpr size_t kSpoolBufferBytes = 1 << 18;
 class Spool {
  public:
   explicit Spool(const fs::path& beside) : beside_(beside) {
-    std::string name = (fs::absolute(beside).parent_path() / ".danlu-spool-XXXXXX").string();
-    fd_ = ::mkostemp(name.data(), O_CLOEXEC);
+    fd_ = open_nameless(fs::absolute(beside).parent_path());
     if (fd_ < 0) fail("create a temporary file for");
-    ::unlink(name.c_str());
   }
   Spool(const Spool&) = delete;
   Spool& operator=(const Spool&) = delete;

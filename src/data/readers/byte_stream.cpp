@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/error.h"
+#include "data/readers/record_limits.h"
 
 namespace danlu::data {
 namespace {
@@ -21,8 +23,7 @@ constexpr size_t kChunkBytes = 1 << 18;
 class PlainStream : public ByteStream {
  public:
   explicit PlainStream(std::filesystem::path path) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0) fail("open");
+    fd_ = open_input(path_);
     ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
   }
   ~PlainStream() override { ::close(fd_); }
@@ -187,12 +188,15 @@ std::string_view ByteCursor::ahead() {
   return std::string_view(buffer_).substr(at_, size_ - at_);
 }
 
-LineReader::LineReader(std::unique_ptr<ByteStream> stream) : stream_(std::move(stream)) {}
+LineReader::LineReader(std::filesystem::path path)
+    : path_(std::move(path)), stream_(ByteStream::open(path_)) {}
 
 bool LineReader::fill() {
   buffer_.erase(0, at_);
   at_ = 0;
   const size_t old_size = buffer_.size();
+  if (old_size > kMaxRecordBytes)
+    refuse_long_record(fmt::format("{}:{}", path_.string(), line_number_ + 1));
   buffer_.resize(old_size + kChunkBytes);
   const size_t got = stream_->read(buffer_.data() + old_size, kChunkBytes);
   buffer_.resize(old_size + got);
@@ -207,6 +211,7 @@ bool LineReader::next(std::string* line) {
       const size_t stop = end > at_ && buffer_[end - 1] == '\r' ? end - 1 : end;
       line->assign(buffer_, at_, stop - at_);
       at_ = end + 1;
+      ++line_number_;
       return true;
     }
     const size_t pending = buffer_.size() - at_;
@@ -214,6 +219,7 @@ bool LineReader::next(std::string* line) {
       if (pending == 0) return false;
       line->assign(buffer_, at_, pending);
       at_ = buffer_.size();
+      ++line_number_;
       return true;
     }
     searched = at_ + pending;

@@ -1,6 +1,7 @@
 // data/readers/byte_stream.h: a file's bytes in order, decompressed on the way (.gz, .zst).
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -46,16 +47,23 @@ class ByteCursor {
   size_t at_ = 0, size_ = 0;
 };
 
-/// Lines of a ByteStream without their ending ("\n" or "\r\n"); a last line needs no ending.
+/// Lines of a file (unpacked) without their ending ("\n" or "\r\n"); a last line needs no ending.
 class LineReader {
  public:
-  explicit LineReader(std::unique_ptr<ByteStream> stream);
+  /// Errors: those of ByteStream::open.
+  explicit LineReader(std::filesystem::path path);
+  /// False at the end. Errors: DataError at file:line for one longer than kMaxRecordBytes; those of
+  /// ByteStream::read.
   bool next(std::string* line);
+  /// Of the line that next() gave last, from 1.
+  int64_t line_number() const { return line_number_; }
   uint64_t file_bytes_read() const { return stream_->file_bytes_read(); }
 
  private:
   bool fill();
+  std::filesystem::path path_;
   std::unique_ptr<ByteStream> stream_;
+  int64_t line_number_ = 0;
   std::string buffer_;
   size_t at_ = 0;
 };

@@ -2,22 +2,26 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "data/readers/record_limits.h"
 #include "data/readers/text_encoding.h"
 
 namespace danlu::data {
+
 CsvRecords::CsvRecords(const std::filesystem::path& path, char separator)
     : path_(path), bytes_(ByteStream::open(path)), separator_(separator) {
   if (separator_ == 0) choose_separator();
   if (!next_record(&fields_)) return;
+  std::unordered_set<std::string> names;
   for (const Field& field : fields_) {
     std::string name = field.text.empty() ? fmt::format("column{}", columns_.size()) : field.text;
-    if (std::find(columns_.begin(), columns_.end(), name) != columns_.end()) {
+    if (!names.insert(name).second) {
       fail(record_line_, fmt::format("two columns are called \"{}\"", name));
     }
+    keys_.push_back(Json(name).dump());
     columns_.push_back(std::move(name));
   }
 }
@@ -40,20 +44,27 @@ bool CsvRecords::next(std::string* json) {
     fail(record_line_, fmt::format("{} {}, the header has {}", fields_.size(),
                                    fields_.size() == 1 ? "field" : "fields", columns_.size()));
   }
-  Json row = Json::object();
+  json->clear();
   for (size_t i = 0; i < fields_.size(); ++i) {
     const bool is_null = fields_[i].text.empty() && !fields_[i].quoted;
-    row[columns_[i]] = is_null ? Json(nullptr) : Json(std::move(fields_[i].text));
+    *json += i == 0 ? '{' : ',';
+    *json += keys_[i];
+    *json += ':';
+    *json += is_null ? "null" : Json(std::move(fields_[i].text)).dump();
   }
-  *json = row.dump();
+  *json += '}';
   return true;
 }
 
 bool CsvRecords::next_record(std::vector<Field>* fields) {
   fields->clear();
+  record_bytes_ = 0;
   record_line_ = line_;
   if (bytes_.peek() < 0) return false;
   for (;;) {
+    if (fields->size() == kMaxColumns) {
+      refuse_wide_record(fmt::format("{}:{}", path_.string(), record_line_), "the line");
+    }
     Field& field = fields->emplace_back();
     take_field(&field);
     if (find_invalid_utf8(field.text) != std::string::npos) {
@@ -82,8 +93,7 @@ void CsvRecords::take_field(Field* field) {
   }
   for (int c = bytes_.peek(); c >= 0 && c != separator_ && c != '\n' && c != '\r';
        c = bytes_.peek()) {
-    field->text.push_back(static_cast<char>(c));
-    bytes_.take();
+    add_byte(field, bytes_.take());
   }
 }
 
@@ -98,9 +108,16 @@ void CsvRecords::take_quoted(Field* field) {
       bytes_.take();
     }
     if (c == '\n') ++line_;
-    field->text.push_back(static_cast<char>(c));
+    add_byte(field, static_cast<char>(c));
   }
   fail(opened, "a quote is opened here and never closed");
+}
+
+void CsvRecords::add_byte(Field* field, char c) {
+  // As where a quote was opened and not closed.
+  if (record_bytes_++ == kMaxRecordBytes)
+    refuse_long_record(fmt::format("{}:{}", path_.string(), record_line_));
+  field->text.push_back(c);
 }
 
 void CsvRecords::fail(int64_t line, const std::string& what) const {

@@ -16,13 +16,15 @@ class CsvRecords {
  public:
   /// Reads the header. `separator` 0: the first of , ; tab | that the header line has, else a
   /// comma. A column without a name (pandas' index) is called column0, column1, … by its place.
-  /// Errors: DataError at file:line (two columns of one name); those of next.
+  /// Errors: DataError at file:line (two columns of one name, more than kMaxColumns); those of
+  /// next.
   CsvRecords(const std::filesystem::path& path, char separator);
 
   const std::vector<std::string>& columns() const { return columns_; }
   /// The next row as a JSON object of strings; fields that are empty and not quoted are null.
   /// False at the end. Errors: DataError at file:line (a quote that is never closed, text behind a
-  /// closing quote, too few or too many fields, bytes that are not UTF-8).
+  /// closing quote, too few or too many fields, bytes that are not UTF-8, more than
+  /// kMaxRecordBytes).
   bool next(std::string* json);
   /// The line (from 1) on which the last row that next() gave begins.
   int64_t row_line() const { return record_line_; }
@@ -38,15 +40,17 @@ class CsvRecords {
   /// Takes a field, not what follows it.
   void take_field(Field* field);
   void take_quoted(Field* field);
+  void add_byte(Field* field, char c);
   void choose_separator();
   [[noreturn]] void fail(int64_t line, const std::string& what) const;
 
   std::filesystem::path path_;
   ByteCursor bytes_;
   char separator_;
-  int64_t line_ = 1;         ///< of the next byte
-  int64_t record_line_ = 1;  ///< where the last record began
-  std::vector<std::string> columns_;
+  int64_t line_ = 1;                         ///< of the next byte
+  int64_t record_line_ = 1;                  ///< where the last record began
+  size_t record_bytes_ = 0;                  ///< of the record being read
+  std::vector<std::string> columns_, keys_;  ///< keys_: columns_ as JSON
   std::vector<Field> fields_;
 };
 

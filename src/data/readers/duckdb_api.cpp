@@ -143,7 +143,10 @@ struct DuckDb::RowStream::State {
   duckdb_prepared_statement statement = nullptr;
   duckdb_result result{};
   bool has_result = false;
+  duckdb_data_chunk chunk = nullptr;  ///< some 2,000 rows, of which `row` are behind us
+  idx_t row = 0, num_rows = 0;
   ~State() {
+    if (chunk) api().duckdb_destroy_data_chunk(&chunk);
     if (has_result) api().duckdb_destroy_result(&result);
     if (statement) api().duckdb_destroy_prepare(&statement);
   }
@@ -170,34 +173,38 @@ std::unique_ptr<DuckDb::RowStream> DuckDb::stream(const std::string& sql) {
 DuckDb::RowStream::RowStream(std::unique_ptr<State> state) : state_(std::move(state)) {}
 DuckDb::RowStream::~RowStream() = default;
 
-bool DuckDb::RowStream::next_block(const std::function<void(std::string_view)>& visit) {
-  duckdb_data_chunk chunk = api().duckdb_fetch_chunk(state_->result);
-  if (!chunk) {
-    const char* error = api().duckdb_result_error(&state_->result);
+bool DuckDb::RowStream::next_chunk() {
+  State& s = *state_;
+  if (s.chunk) api().duckdb_destroy_data_chunk(&s.chunk);
+  s.row = s.num_rows = 0;
+  s.chunk = api().duckdb_fetch_chunk(s.result);
+  if (!s.chunk) {
+    const char* error = api().duckdb_result_error(&s.result);
     if (error && *error) throw QueryError{error};
     return false;
   }
-  struct Guard {
-    duckdb_data_chunk* chunk;
-    ~Guard() { api().duckdb_destroy_data_chunk(chunk); }
-  } guard{&chunk};
-  const duckdb_vector column = api().duckdb_data_chunk_get_vector(chunk, 0);
-  const auto* values = static_cast<const duckdb_string_t*>(api().duckdb_vector_get_data(column));
+  s.num_rows = api().duckdb_data_chunk_get_size(s.chunk);
+  return s.num_rows > 0;
+}
+
+bool DuckDb::RowStream::next(std::string_view* text) {
+  State& s = *state_;
+  if (s.row == s.num_rows && !next_chunk()) return false;
+  const idx_t row = s.row++;
+  const duckdb_vector column = api().duckdb_data_chunk_get_vector(s.chunk, 0);
   uint64_t* validity = api().duckdb_vector_get_validity(column);
-  const idx_t size = api().duckdb_data_chunk_get_size(chunk);
-  for (idx_t row = 0; row < size; ++row) {
-    if (validity && !api().duckdb_validity_row_is_valid(validity, row)) {
-      visit({});
-      continue;
-    }
-    // Short strings are stored in place of the pointer (duckdb.h, duckdb_string_t).
-    const duckdb_string_t& value = values[row];
-    const uint32_t length = value.value.inlined.length;
-    visit({length <= sizeof value.value.inlined.inlined ? value.value.inlined.inlined
-                                                        : value.value.pointer.ptr,
-           length});
+  if (validity && !api().duckdb_validity_row_is_valid(validity, row)) {
+    *text = {};
+    return true;
   }
-  return size > 0;
+  // Short strings are stored in place of the pointer (duckdb.h, duckdb_string_t).
+  const auto* values = static_cast<const duckdb_string_t*>(api().duckdb_vector_get_data(column));
+  const duckdb_string_t& value = values[row];
+  const uint32_t length = value.value.inlined.length;
+  *text = {length <= sizeof value.value.inlined.inlined ? value.value.inlined.inlined
+                                                        : value.value.pointer.ptr,
+           length};
+  return true;
 }
 
 std::string sql_quote(std::string_view text) {

@@ -1,6 +1,5 @@
 // data/readers/duckdb_api.h: DuckDB, opened when the first row is read, and streamed queries on it.
 #pragma once
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,14 +42,15 @@ class DuckDb {
 class DuckDb::RowStream {
  public:
   ~RowStream();
-  /// Calls `visit` for each row of the next block (about 2,000 rows); a null value is an empty view
-  /// with a null data(). False at the end. Errors: QueryError.
-  bool next_block(const std::function<void(std::string_view)>& visit);
+  /// The next row's text, valid until the next call; a null value is an empty view with a null
+  /// data(). False at the end. Errors: QueryError.
+  bool next(std::string_view* text);
 
  private:
   friend class DuckDb;
   struct State;
   explicit RowStream(std::unique_ptr<State> state);
+  bool next_chunk();
   std::unique_ptr<State> state_;
 };
 

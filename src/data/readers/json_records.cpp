@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "data/readers/record_limits.h"
+
 namespace danlu::data {
 namespace {
 
@@ -18,9 +20,9 @@ int JsonRecords::peek_behind_space() {
 
 bool JsonRecords::next(std::string* record) {
   record->clear();
-  if (malformed_ || !find_record()) return false;
+  if (malformed_ || too_long_ || !find_record()) return false;
   take_record(record);
-  return !malformed_;
+  return !malformed_ && !too_long_;
 }
 
 bool JsonRecords::find_record() {
@@ -48,17 +50,24 @@ bool JsonRecords::find_record() {
   return c >= 0 && !malformed_;
 }
 
+bool JsonRecords::take(std::string* record) {
+  too_long_ = record->size() == kMaxRecordBytes;
+  if (!too_long_) record->push_back(bytes_.take());
+  return !too_long_;
+}
+
 void JsonRecords::take_record(std::string* record) {
   int depth = 0;
   for (int c = bytes_.peek(); c >= 0; c = bytes_.peek()) {
     if (c == '"') {
       take_string(record);
+      if (too_long_) return;
     } else {
       const bool ends_scalar = depth == 0 && (is_space(c) || c == ',' || c == ']' || c == '}');
       if (ends_scalar) break;
       if (c == '{' || c == '[') ++depth;
       if (c == '}' || c == ']') --depth;
-      record->push_back(bytes_.take());
+      if (!take(record)) return;
     }
     const char last = record->back();
     if (depth == 0 && (last == '"' || last == '}' || last == ']')) return;
@@ -68,10 +77,10 @@ void JsonRecords::take_record(std::string* record) {
 }
 
 void JsonRecords::take_string(std::string* record) {
-  record->push_back(bytes_.take());
+  if (!take(record)) return;
   for (bool escaped = false; bytes_.peek() >= 0;) {
-    const char c = bytes_.take();
-    record->push_back(c);
+    if (!take(record)) return;
+    const char c = record->back();
     if (!escaped && c == '"') return;
     escaped = !escaped && c == '\\';
   }

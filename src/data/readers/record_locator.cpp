@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "data/readers/byte_stream.h"
 #include "data/readers/json_events.h"
+#include "data/readers/record_limits.h"
+#include "data/readers/text_encoding.h"
 
 namespace danlu::data {
 namespace {
@@ -70,9 +72,14 @@ class CountingInput {
     size_t at = 0, size = 0;
     int64_t line = 1, column = 1;
     bool ended = false;
+    std::filesystem::path path = {};
+    uint64_t unparsed = 0;  ///< bytes loaded since the parser last said something
 
     void load() {
+      // The parser keeps a string until its end.
+      if (unparsed > kMaxRecordBytes) refuse_long_record(fmt::format("{}:{}", path.string(), line));
       size = stream->read(buffer.data(), buffer.size());
+      unparsed += size;
       at = 0;
       ended = size == 0;
     }
@@ -108,28 +115,54 @@ class CountingInput {
 
 /// Only the position of the first fault matters.
 struct FaultFinder : AcceptEvents<nlohmann::json> {
+  explicit FaultFinder(CountingInput::Source* source) : source(source) {}
+  CountingInput::Source* source;
   std::string what;
+  /// A file of one array holds rows one level below itself.
+  size_t depth = 0;
+  bool went_on() {
+    source->unparsed = 0;
+    return true;
+  }
+  bool open() {
+    if (++depth <= kMaxJsonDepth + 1) return went_on();
+    what = fmt::format("nested more than {} deep", kMaxJsonDepth);
+    return false;
+  }
+  bool null() override { return went_on(); }
+  bool boolean(bool) override { return went_on(); }
+  bool number_integer(number_integer_t) override { return went_on(); }
+  bool number_unsigned(number_unsigned_t) override { return went_on(); }
+  bool number_float(number_float_t, const string_t&) override { return went_on(); }
+  bool string(string_t&) override { return went_on(); }
+  bool key(string_t&) override { return went_on(); }
+  bool start_object(size_t) override { return open(); }
+  bool start_array(size_t) override { return open(); }
+  bool end_object() override { return depth-- > 0; }
+  bool end_array() override { return depth-- > 0; }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) override {
     what = e.what();
     // The library repeats its own id and position first; they count records, not lines.
     if (const size_t at = what.find(": ", what.find("column")); at != std::string::npos) {
       what = what.substr(at + 2);
     }
+    what = shortened_fault(std::move(what));
     return false;
   }
 };
 
 std::string find_fault_in_lines(const std::filesystem::path& path) {
-  LineReader lines(ByteStream::open(path));
+  LineReader lines(path);
   std::string text;
-  for (int64_t line = 1; lines.next(&text); ++line) {
+  while (lines.next(&text)) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (nlohmann::json::accept(text)) continue;
+    if (is_json(text)) continue;
     try {
       (void)parse_json(text, "");
     } catch (const DataError& error) {
       // parse_json says ":1:column: what".
-      return fmt::format("{}:{}{}", path.string(), line, std::string(error.what()).substr(2));
+      return fmt::format("{}:{}{}", path.string(), lines.line_number(),
+                         shortened_fault(std::string(error.what()).substr(2)));
     }
   }
   return "";
@@ -175,10 +208,19 @@ int64_t line_of_json_record(const std::filesystem::path& path, int64_t index) {
   return JsonRecordLines(path).line_of(index);
 }
 
+std::string shortened_fault(std::string what) {
+  constexpr size_t kShownBytes = 300;
+  if (what.size() <= kShownBytes) return what;
+  what.resize(kShownBytes);
+  while (!what.empty() && find_invalid_utf8(what) != std::string::npos) what.pop_back();
+  return what + "…";
+}
+
 std::string find_json_fault(const std::filesystem::path& path, bool one_record_a_line) {
   if (one_record_a_line) return find_fault_in_lines(path);
   CountingInput::Source source;
   source.stream = ByteStream::open(path);
+  source.path = path;
   source.load();
   const auto skip_space = [&] {
     while (!source.ended && std::isspace(static_cast<unsigned char>(source.buffer[source.at]))) {
@@ -186,7 +228,7 @@ std::string find_json_fault(const std::filesystem::path& path, bool one_record_a
     }
   };
   for (skip_space(); !source.ended; skip_space()) {
-    FaultFinder finder;
+    FaultFinder finder(&source);
     const bool good = nlohmann::json::sax_parse(CountingInput(&source), CountingInput(nullptr),
                                                 &finder, nlohmann::json::input_format_t::json,
                                                 /*strict=*/false);

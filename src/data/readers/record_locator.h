@@ -27,6 +27,9 @@ class JsonRecordLines {
   std::unique_ptr<State> state_;
 };
 
+/// The parser's words without the rest of a long string that they quote.
+std::string shortened_fault(std::string what);
+
 /// Parses a JSON file to find its first fault. `one_record_a_line`: a record ends with its line, so
 /// that the fault is not reported on a later one.
 /// Result: "file:line:column: what is wrong", or "" if none is found.

@@ -2,75 +2,129 @@
 
 #include <fmt/format.h>
 
-#include <set>
+#include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
-#include "data/readers/json_events.h"
+#include "base/json_text.h"
+#include "data/readers/record_limits.h"
 
 namespace danlu::data {
 namespace {
 
-/// Members that the text writes down: a colon outside of strings each.
-size_t count_written_members(const std::string& text) {
-  size_t count = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == ':') {
-      ++count;
-    } else if (text[i] == '"') {
-      for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\';
+/// A key that `object` has twice; null if none.
+const std::string* key_twice(const Json::object_t& object) {
+  constexpr size_t kFew = 16;
+  if (object.size() <= kFew) {
+    for (auto at = object.begin(); at != object.end(); ++at) {
+      const auto same = [&](const auto& earlier) { return earlier.first == at->first; };
+      if (std::any_of(object.begin(), at, same)) return &at->first;
     }
+    return nullptr;
   }
-  return count;
+  std::vector<const std::string*> keys;
+  keys.reserve(object.size());
+  for (const auto& [key, value] : object) keys.push_back(&key);
+  std::sort(keys.begin(), keys.end(), [](const auto* a, const auto* b) { return *a < *b; });
+  const auto twice = std::adjacent_find(keys.begin(), keys.end(),
+                                        [](const auto* a, const auto* b) { return *a == *b; });
+  return twice == keys.end() ? nullptr : *twice;
 }
 
-size_t count_kept_members(const Json& value) {
-  if (!value.is_structured()) return 0;
-  size_t count = value.is_object() ? value.size() : 0;
-  for (const Json& item : value) count += count_kept_members(item);
-  return count;
-}
+/// Builds the value from a parser's events; stops at the first thing that is refused.
+class RowBuilder : public nlohmann::json_sax<Json> {
+ public:
+  Json value;
+  std::string why;
 
-/// Stops at the first key that its object has already.
-struct DuplicateFinder : AcceptEvents<Json> {
-  std::vector<std::set<std::string>> open_objects;
-  std::string found;
-  bool start_object(size_t) override {
-    open_objects.emplace_back();
+  bool null() override { return add(nullptr); }
+  bool boolean(bool flag) override { return add(flag); }
+  bool number_integer(number_integer_t number) override { return add(number); }
+  bool number_unsigned(number_unsigned_t number) override { return add(number); }
+  bool number_float(number_float_t number, const string_t&) override { return add(number); }
+  bool string(string_t& text) override { return add(std::move(text)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool key(string_t& name) override {
+    key_ = std::move(name);
     return true;
   }
-  bool key(string_t& name) override {
-    if (open_objects.back().insert(name).second) return true;
-    found = name;
-    return false;
-  }
   bool end_object() override {
-    open_objects.pop_back();
+    const std::string* twice = key_twice(open_.back()->get_ref<Json::object_t&>());
+    if (twice) return refuse(fmt::format("an object has \"{}\" twice", *twice));
+    open_.pop_back();
+    return true;
+  }
+  bool end_array() override {
+    open_.pop_back();
     return true;
   }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
     return false;
   }
+
+ private:
+  bool refuse(std::string what) {
+    why = std::move(what);
+    return false;
+  }
+
+  bool add(Json item) {
+    if (++num_values_ > kMaxRowValues) {
+      return refuse(fmt::format("more than {} values in one row", kMaxRowValues));
+    }
+    if (open_.empty()) {
+      value = std::move(item);
+      added_ = &value;
+    } else if (open_.back()->is_array()) {
+      added_ = &open_.back()->get_ref<Json::array_t&>().emplace_back(std::move(item));
+    } else {
+      Json::object_t& object = open_.back()->get_ref<Json::object_t&>();
+      if (object.size() == kMaxColumns) {
+        return refuse(fmt::format("an object has more than {} keys", kMaxColumns));
+      }
+      // Not through the map, which would look for the key among all others.
+      added_ = &object.emplace_back(std::move(key_), std::move(item)).second;
+    }
+    return true;
+  }
+
+  /// What is open does not move before it is closed: nothing is added beside it meanwhile.
+  bool open(Json container) {
+    if (open_.size() == kMaxJsonDepth)
+      return refuse(fmt::format("nested more than {} deep", kMaxJsonDepth));
+    if (!add(std::move(container))) return false;
+    open_.push_back(added_);
+    return true;
+  }
+
+  std::vector<Json*> open_;
+  Json* added_ = nullptr;
+  std::string key_;
+  size_t num_values_ = 0;
 };
 
 }  // namespace
 
-std::string find_duplicate_key(const std::string& text, const Json& parsed) {
-  // Counting costs far less than a set of keys for every object of every row.
-  if (count_written_members(text) == count_kept_members(parsed)) return "";
-  DuplicateFinder finder;
-  Json::sax_parse(text, &finder);
-  return finder.found;
+std::optional<Json> parse_row_text(const std::string& text, std::string* why) {
+  RowBuilder builder;
+  const bool is_good = Json::sax_parse(text, &builder);
+  *why = std::move(builder.why);
+  if (!is_good) return std::nullopt;
+  return std::move(builder.value);
 }
 
 Json parse_row(const Dataset& dataset, const RawRow& row) {
-  Json value = Json::parse(row.text, nullptr, false);
-  if (value.is_discarded()) refuse_malformed_row(dataset, row);
-  const std::string twice = find_duplicate_key(row.text, value);
-  if (twice.empty()) return value;
-  throw DataError(
-      fmt::format("{}: an object has \"{}\" twice", row_place(dataset, row.file, row.index), twice),
-      {"keep the value that is meant", "请只保留其中一个值"});
+  std::string why;
+  std::optional<Json> value = parse_row_text(row.text, &why);
+  if (value) return std::move(*value);
+  if (why.empty()) refuse_malformed_row(dataset, row);
+  throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index), why),
+                  why.ends_with("twice")
+                      ? Hint{"keep the value that is meant", "请只保留其中一个值"}
+                      : Hint{"keep the columns that hold text", "请只保留文本所在的列"});
 }
 
 }  // namespace danlu::data

@@ -1,16 +1,22 @@
 // data/readers/row_json.h: a row's text as JSON, strictly.
 #pragma once
+#include <optional>
+#include <string>
+
 #include "base/json.h"
 #include "data/readers/row_reader.h"
 
 namespace danlu::data {
 
 /// REQUIRES: row.is_json. Errors: DataError with the row's place if its text is no JSON that can be
-/// held (NaN, 1e400), or one of its objects has a key twice: which value was meant, nobody knows
-/// (pyarrow, hence Hugging Face's datasets, refuses such rows too).
+/// held (NaN, 1e400); has an object of more than kMaxColumns keys, or more than kMaxRowValues
+/// values; or one of its objects has a key twice: which value was meant, nobody knows (pyarrow,
+/// hence Hugging Face's datasets, refuses such rows too).
 Json parse_row(const Dataset& dataset, const RawRow& row);
 
-/// A key that an object in `text` has twice; "" if none has. `parsed` is what `text` parses to.
-std::string find_duplicate_key(const std::string& text, const Json& parsed);
+/// What parse_row makes of a row's or a cell's text, in time n log n (nlohmann's parser compares
+/// each key of an ordered object with all before it). Nothing if it is refused: *why then says what
+/// an object has, and is "" for text that is no JSON.
+std::optional<Json> parse_row_text(const std::string& text, std::string* why);
 
 }  // namespace danlu::data

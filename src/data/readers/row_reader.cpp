@@ -9,11 +9,12 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "data/readers/byte_stream.h"
 #include "data/readers/csv_records.h"
 #include "data/readers/duckdb_api.h"
 #include "data/readers/json_records.h"
+#include "data/readers/record_limits.h"
 #include "data/readers/record_locator.h"
 #include "data/readers/text_encoding.h"
 
@@ -21,10 +22,8 @@ namespace danlu::data {
 namespace {
 
 constexpr size_t kTextBlockBytes = 1 << 18;
-constexpr size_t kMaxDepth = 512;
-// DuckDB sets aside twice this for each thread, so the large sizes are for the files that need
-// them.
-constexpr int64_t kObjectSizes[] = {16 << 20, 256 << 20, 1900 << 20};
+// DuckDB sets aside twice this for each thread: files with longer records are read here.
+constexpr int64_t kMaxDuckDbObject = 16 << 20;
 
 /// The rows of one file.
 class FileRows {
@@ -36,12 +35,12 @@ class FileRows {
 
 class TextLines : public FileRows {
  public:
-  explicit TextLines(const DataFile& file) : path_(file.path), lines_(ByteStream::open(path_)) {}
+  explicit TextLines(const DataFile& file) : path_(file.path), lines_(path_) {}
   bool next_block(std::vector<std::string>* texts) override {
     std::string line;
     for (size_t bytes = 0; bytes < kTextBlockBytes && lines_.next(&line);
          bytes += line.size() + 1) {
-      require_utf8_line(path_, ++line_number_, line);
+      require_utf8_line(path_, lines_.line_number(), line);
       texts->push_back(line);
     }
     return !texts->empty();
@@ -51,7 +50,6 @@ class TextLines : public FileRows {
  private:
   fs::path path_;
   LineReader lines_;
-  int64_t line_number_ = 0;
 };
 
 class TextDocument : public FileRows {
@@ -63,6 +61,7 @@ class TextDocument : public FileRows {
     std::string content;
     for (size_t got = 1; got > 0;) {
       const size_t old_size = content.size();
+      if (old_size > kMaxRecordBytes) refuse_long_record(file_.path.string());
       content.resize(old_size + kTextBlockBytes);
       got = stream_->read(content.data() + old_size, kTextBlockBytes);
       content.resize(old_size + got);
@@ -89,19 +88,23 @@ class TextDocument : public FileRows {
                               message.substr(0, message.find('\n'))));
 }
 
-/// JSON that DuckDB does not take for JSON (behind a byte order mark), or whose packing it does not
-/// check to the end (.gz, .zst).
+/// JSON that DuckDB does not take for JSON (behind a byte order mark), whose packing it does not
+/// check to the end (.gz, .zst), whose file name it does not take (not UTF-8), or whose records are
+/// too long for its buffers.
 class JsonTexts : public FileRows {
  public:
   explicit JsonTexts(const DataFile& file) : file_(file), records_(ByteStream::open(file.path)) {}
   bool next_block(std::vector<std::string>* texts) override {
     std::string record;
-    for (size_t bytes = 0; bytes < kTextBlockBytes && records_.next(&record);
-         bytes += record.size()) {
-      const bool is_good =
-          find_invalid_utf8(record) == std::string::npos && nlohmann::json::accept(record);
+    for (size_t bytes = 0; bytes < kTextBlockBytes && records_.next(&record); ++num_records_) {
+      const bool is_good = find_invalid_utf8(record) == std::string::npos && is_json(record);
       if (!is_good) fail_to_read(file_, "not valid JSON");
-      texts->push_back(record);
+      bytes += record.size();
+      texts->push_back(std::move(record));
+    }
+    if (records_.too_long()) {
+      refuse_long_record(
+          fmt::format("{}:{}", file_.path.string(), line_of_json_record(file_.path, num_records_)));
     }
     if (records_.malformed()) fail_to_read(file_, "not valid JSON");
     return !texts->empty();
@@ -111,6 +114,7 @@ class JsonTexts : public FileRows {
  private:
   const DataFile& file_;
   JsonRecords records_;
+  int64_t num_records_ = 0;
 };
 
 /// 0: the file says.
@@ -150,77 +154,35 @@ void require_end_of_array(const DataFile& file) {
   if (!fault.empty()) throw DataError(fault);
 }
 
-/// Deeper JSON is nobody's data, and would take a thread's stack.
-bool is_too_deep(const std::string& json) {
-  if (json.size() < 2 * kMaxDepth) return false;
-  const auto opening =
-      std::count(json.begin(), json.end(), '[') + std::count(json.begin(), json.end(), '{');
-  if (opening <= static_cast<ptrdiff_t>(kMaxDepth)) return false;
-  size_t depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
-
 /// Every row as one JSON text. JSON files keep the text of the record itself: no schema is
 /// inferred, so that rows may differ in keys and types.
-std::string query_for(const DataFile& file, int64_t max_object_size) {
+std::string query_for(const DataFile& file) {
   const std::string path = sql_path(file.path.string());
-  switch (file.type) {
-    case FileType::kJson:
-    case FileType::kJsonLines:
-      return fmt::format("SELECT json FROM read_json_objects({}, maximum_object_size={})", path,
-                         max_object_size);
-    case FileType::kParquet:
-      return fmt::format("SELECT to_json(t) FROM read_parquet({}) t", path);
-    default:
-      throw InternalError("DuckDB reads json and parquet");
-  }
+  if (file.type == FileType::kParquet)
+    return fmt::format("SELECT to_json(t) FROM read_parquet({}) t", path);
+  return fmt::format("SELECT json FROM read_json_objects({}, maximum_object_size={})", path,
+                     kMaxDuckDbObject);
 }
 
 class DuckDbRows : public FileRows {
  public:
   explicit DuckDbRows(const DataFile& file) : file_(file) {
-    if (file.type != FileType::kParquet) return;
-    run([&] {
-      total_rows_ = database_.query_int(
-          fmt::format("SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata({})",
-                      sql_path(file.path.string())));
-    });
+    if (file.type == FileType::kParquet) run([&] { look_at_parquet(); });
   }
 
   bool next_block(std::vector<std::string>* texts) override {
-    bool more = false;
-    run([&] {
-      if (!stream_) open_stream();
-      do {
-        more = stream_->next_block([&](std::string_view text) {
-          if (to_skip_ > 0) {
-            --to_skip_;
-            return;
-          }
-          texts->emplace_back(text.data() ? text : "null");
-          text_bytes_ += text.size() + 1;
-        });
-      } while (more && texts->empty());
-    });
-    rows_ += static_cast<int64_t>(texts->size());
-    return more;
+    if (!large_) {
+      run([&] {
+        if (!stream_) stream_ = database_->stream(query_for(file_));
+        take_rows(texts);
+      });
+    }
+    if (large_ && texts->empty()) take_large_rows(texts);
+    return !texts->empty();
   }
 
   uint64_t bytes_read() const override {
+    if (large_) return large_->bytes_read();
     if (total_rows_ > 0) {
       return static_cast<uint64_t>(static_cast<double>(file_.size_bytes) *
                                    static_cast<double>(rows_) / static_cast<double>(total_rows_));
@@ -229,37 +191,59 @@ class DuckDbRows : public FileRows {
   }
 
  private:
-  void open_stream() {
-    stream_ = database_.stream(query_for(file_, kObjectSizes[object_size_]));
-    // After a restart with larger buffers the blocks are cut elsewhere: rows are counted, not
-    // blocks.
-    to_skip_ = rows_;
+  void look_at_parquet() {
+    const std::string path = sql_path(file_.path.string());
+    total_rows_ = database_->query_int(
+        fmt::format("SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata({})", path));
+    // The first entry is the table itself.
+    const int64_t columns = database_->query_int(
+        fmt::format("SELECT num_children FROM parquet_schema({}) LIMIT 1", path));
+    if (columns > static_cast<int64_t>(kMaxColumns))
+      refuse_wide_record(file_.path.string(), "the table");
+  }
+
+  void take_rows(std::vector<std::string>* texts) {
+    std::string_view text;
+    for (size_t bytes = 0; bytes < kTextBlockBytes && stream_->next(&text); bytes += text.size()) {
+      if (text.size() > kMaxRecordBytes)
+        refuse_long_record(fmt::format("{}:row {}", file_.path.string(), rows_ + 1));
+      texts->emplace_back(text.data() ? text : "null");
+      text_bytes_ += text.size() + 1;
+      ++rows_;
+    }
+  }
+
+  /// What take_rows had given before it met a long record is passed by.
+  void take_large_rows(std::vector<std::string>* texts) {
+    while (large_->next_block(texts)) {
+      const auto known = std::min<int64_t>(to_skip_, std::ssize(*texts));
+      texts->erase(texts->begin(), texts->begin() + known);
+      to_skip_ -= known;
+      if (!texts->empty()) return;
+    }
   }
 
   template <typename Body>
   void run(Body body) {
     try {
-      try {
-        body();
-      } catch (const DuckDb::QueryError& error) {
-        const bool too_large = error.message.find("maximum_object_size") != std::string::npos;
-        if (!too_large || object_size_ + 1 == std::size(kObjectSizes)) throw;
-        ++object_size_;
-        stream_.reset();
-        run(body);
-      }
+      body();
     } catch (const DuckDb::QueryError& error) {
-      fail_to_read(file_, error.message);
+      if (error.message.find("maximum_object_size") == std::string::npos)
+        fail_to_read(file_, error.message);
+      large_.emplace(file_);
+      to_skip_ = rows_;
+      stream_.reset();
+      database_.reset();
     }
   }
 
-  DuckDb database_;
+  std::optional<DuckDb> database_{std::in_place};
   const DataFile& file_;
   std::unique_ptr<DuckDb::RowStream> stream_;
+  std::optional<JsonTexts> large_;  ///< once a record is too long for DuckDB
   int64_t rows_ = 0, total_rows_ = 0;
-  int64_t to_skip_ = 0;  ///< rows that the stream gives again
+  int64_t to_skip_ = 0;  ///< rows that `large_` gives again
   uint64_t text_bytes_ = 0;
-  size_t object_size_ = 0;
 };
 
 std::unique_ptr<FileRows> open_file(const DataFile& file, bool document_per_file) {
@@ -274,9 +258,13 @@ std::unique_ptr<FileRows> open_file(const DataFile& file, bool document_per_file
   }
   const std::string extension = file.path.extension().string();
   const bool is_packed = extension == ".gz" || extension == ".zst";
+  const bool has_utf8_name = find_invalid_utf8(file.path.string()) == std::string::npos;
   if (file.type != FileType::kParquet) {
-    if (has_mark || is_packed) return std::make_unique<JsonTexts>(file);
+    if (has_mark || is_packed || !has_utf8_name) return std::make_unique<JsonTexts>(file);
     require_end_of_array(file);
+  } else if (!has_utf8_name) {
+    throw DataError(file.path.string() + ": DuckDB opens no file whose name is not UTF-8",
+                    {"give it another name; a link will do", "请为其另起文件名（符号链接亦可）"});
   }
   return std::make_unique<DuckDbRows>(file);
 }
@@ -312,9 +300,9 @@ bool RowReader::next_block(std::vector<RawRow>* rows) {
     for (std::string& text : texts) {
       if (s.dataset.max_rows >= 0 && s.rows >= s.dataset.max_rows) break;
       const bool is_json = file.type != FileType::kText;
-      if (is_json && is_too_deep(text)) {
+      if (is_json && nests_too_deep(text)) {
         throw DataError(fmt::format("{}: nested deeper than {} levels",
-                                    row_place(s.dataset, s.file, s.index), kMaxDepth));
+                                    row_place(s.dataset, s.file, s.index), kMaxJsonDepth));
       }
       rows->push_back({std::move(text), is_json, s.file, s.index++});
       ++s.rows;
@@ -382,7 +370,8 @@ void refuse_malformed_row(const Dataset& dataset, const RawRow& row) {
     what = error.what();
     what.erase(0, what.find("not valid JSON"));
   }
-  throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index), what));
+  throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index),
+                              shortened_fault(std::move(what))));
 }
 
 }  // namespace danlu::data

@@ -115,9 +115,9 @@ void require_utf8_line(const std::filesystem::path& path, int64_t line, std::str
 }
 
 void require_utf8_file(const std::filesystem::path& path) {
-  LineReader lines(ByteStream::open(path));
+  LineReader lines(path);
   std::string text;
-  for (int64_t line = 1; lines.next(&text); ++line) require_utf8_line(path, line, text);
+  while (lines.next(&text)) require_utf8_line(path, lines.line_number(), text);
 }
 
 }  // namespace danlu::data

@@ -14,9 +14,10 @@ FilterFunction find_text_filter(std::string_view name);
 FilterFunction find_sequence_filter(std::string_view name);
 
 /// json.dumps(value, ensure_ascii=ascii, indent=…): what `tojson` prints. indent < 0: one line.
-/// Errors: EvalError for values JSON does not know.
+/// Errors: EvalError for values JSON does not know; LimitError beyond about max_bytes.
 std::string to_json_text(const Value& value, int indent, bool ascii = false, bool sort_keys = false,
                          std::string_view item_separator = "",
-                         std::string_view key_separator = ": ");
+                         std::string_view key_separator = ": ",
+                         size_t max_bytes = std::string::npos);
 
 }  // namespace danlu::text::jinja

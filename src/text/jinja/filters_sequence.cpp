@@ -15,9 +15,10 @@ namespace {
 
 using Input = const Value&;
 
+/// The items, with room for the few lists as long that a filter makes of them.
 ValueList items_of(Interpreter& in, Input v) {
-  ValueList items = iterate(v);
-  in.charge(items.size() * sizeof(Value));
+  ValueList items = in.items_of(v);
+  in.require_room(items.size() * 6 * sizeof(Value));
   return items;
 }
 
@@ -60,17 +61,17 @@ Value join(Interpreter& in, Input v, const Arguments& a) {
   return Value::string(std::move(out));
 }
 
-Value first(Interpreter&, Input v, const Arguments&) {
+Value first(Interpreter& in, Input v, const Arguments&) {
   if (v.is_sequence())
     return v.items().empty() ? Value::undefined(Value::string("first item")) : v.items().front();
-  const ValueList items = iterate(v);
+  const ValueList items = in.items_of(v);
   return items.empty() ? Value::undefined(Value::string("first item")) : items.front();
 }
 
-Value last(Interpreter&, Input v, const Arguments&) {
+Value last(Interpreter& in, Input v, const Arguments&) {
   if (v.is_sequence())
     return v.items().empty() ? Value::undefined(Value::string("last item")) : v.items().back();
-  const ValueList items = iterate(v);
+  const ValueList items = in.items_of(v);
   return items.empty() ? Value::undefined(Value::string("last item")) : items.back();
 }
 

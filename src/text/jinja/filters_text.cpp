@@ -30,24 +30,34 @@ Value trim(Interpreter& in, Input v, const Arguments& a) {
               std::string(chars.is_none() ? strip(text) : strip(text, s.text(0, ""), true, true)));
 }
 
-Value upper(Interpreter& in, Input v, const Arguments&) { return made(in, to_upper(to_text(v))); }
-Value lower(Interpreter& in, Input v, const Arguments&) { return made(in, to_lower(to_text(v))); }
+/// str(v) of what will be rewritten to at most `growth` times its bytes.
+std::string text_to_grow(Interpreter& in, Input v, size_t growth) {
+  std::string text = to_text(v);
+  in.require_room(text.size() * growth);
+  return text;
+}
+
+Value upper(Interpreter& in, Input v, const Arguments&) {
+  return made(in, to_upper(text_to_grow(in, v, kMaxCaseGrowth)));
+}
+Value lower(Interpreter& in, Input v, const Arguments&) {
+  return made(in, to_lower(text_to_grow(in, v, kMaxCaseGrowth)));
+}
 Value title(Interpreter& in, Input v, const Arguments&) {
-  return made(in, jinja_title(to_text(v)));
+  return made(in, jinja_title(text_to_grow(in, v, kMaxCaseGrowth)));
 }
 Value capitalize(Interpreter& in, Input v, const Arguments&) {
-  return made(in, to_capitalized(to_text(v)));
+  return made(in, to_capitalized(text_to_grow(in, v, kMaxCaseGrowth)));
 }
 
 Value replace(Interpreter& in, Input v, const Arguments& a) {
   const Signature s("replace", a, {"old", "new", "count"});
-  return made(in, replace_all(to_text(v), to_text(s.required(0)), to_text(s.required(1)),
-                              s.integer(2, -1)));
+  return replaced(in, to_text(v), to_text(s.required(0)), to_text(s.required(1)), s.integer(2, -1));
 }
 
 Value escape(Interpreter& in, Input v, const Arguments&) {
   std::string out;
-  for (const char c : to_text(v)) {
+  for (const char c : text_to_grow(in, v, std::string_view("&#34;").size())) {
     switch (c) {
       case '&':
         out += "&amp;";
@@ -120,8 +130,8 @@ Value format(Interpreter& in, Input v, const Arguments& a) {
   for (const auto& [name, value] : a.named)
     entries.emplace_back(Value::string(std::string(name)), value);
   const Value mapping = Value::dict(std::move(entries));
-  return made(in, printf_format(to_text(v), ValueList(a.positional.begin(), a.positional.end()),
-                                a.named.empty() ? nullptr : &mapping));
+  return printf_format(in, to_text(v), ValueList(a.positional.begin(), a.positional.end()),
+                       a.named.empty() ? nullptr : &mapping);
 }
 
 Value truncate(Interpreter& in, Input v, const Arguments& a) {
@@ -131,9 +141,8 @@ Value truncate(Interpreter& in, Input v, const Arguments& a) {
   const int64_t end_length = static_cast<int64_t>(code_point_count(end));
   if (length < end_length)
     throw EvalError(fmt::format("expected length >= {}, got {}", end_length, length));
-  const auto offsets = code_point_offsets(text);
-  if (static_cast<int64_t>(offsets.size()) - 1 <= length + leeway) return made(in, text);
-  std::string cut = text.substr(0, offsets[static_cast<size_t>(length - end_length)]);
+  if (static_cast<int64_t>(code_point_count(text)) - leeway <= length) return made(in, text);
+  std::string cut = text.substr(0, byte_offset(text, length - end_length));
   if (!s.boolean(1, false)) cut.resize(std::min(cut.rfind(' '), cut.size()));
   return made(in, cut + end);
 }
@@ -172,7 +181,7 @@ void append_url_quoted(std::string_view text, bool in_query, std::string& out) {
 Value urlencode(Interpreter& in, Input v, const Arguments&) {
   std::string out;
   if (!v.is_dict() && !v.is_sequence()) {
-    append_url_quoted(to_text(v), false, out);
+    append_url_quoted(text_to_grow(in, v, std::string_view("%20").size()), false, out);
     return made(in, std::move(out));
   }
   const auto add = [&](const Value& key, const Value& value) {
@@ -206,7 +215,7 @@ Value tojson(Interpreter& in, Input v, const Arguments& a) {
   }
   return made(in, to_json_text(v, static_cast<int>(std::clamp<int64_t>(width, -1, 64)),
                                !first_is_indent && truthy(first), s.boolean(3, false),
-                               item_separator, key_separator));
+                               item_separator, key_separator, in.bytes_left()));
 }
 
 Value int_filter(Interpreter&, Input v, const Arguments& a) {

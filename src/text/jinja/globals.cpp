@@ -79,7 +79,7 @@ Value make_dict(Interpreter& interpreter, const Arguments& arguments) {
     if (from.is_dict()) {
       entries = from.entries();
     } else {
-      for (const Value& pair : iterate(from)) {
+      for (const Value& pair : interpreter.items_of(from)) {
         if (!pair.is_sequence() || pair.items().size() != 2)
           throw EvalError("dict() needs pairs of key and value");
         entries.emplace_back(pair.items()[0], pair.items()[1]);
@@ -103,11 +103,11 @@ Value strftime_now(Interpreter& interpreter, const Arguments& arguments) {
   const std::time_t now = interpreter.now();
   std::tm local{};
   localtime_r(&now, &local);
+  interpreter.charge(format.size() * 4 + 256);
   std::string text(format.size() * 4 + 256, '\0');
   const size_t size = std::strftime(text.data(), text.size(), format.c_str(), &local);
   if (size == 0) throw EvalError("strftime_now(): the text is too long");
   text.resize(size - 1);
-  interpreter.charge(text.size());
   return Value::string(std::move(text));
 }
 

@@ -34,13 +34,28 @@ void Interpreter::set_variable(Symbol symbol, Value value) {
 void Interpreter::run() { run_block(ast_.body); }
 
 void Interpreter::charge(size_t bytes) {
+  require_room(bytes);
   limits_.bytes -= static_cast<int64_t>(bytes);
-  if (limits_.bytes < 0) throw EvalError("the template makes too much text; its limit is reached");
+}
+
+void Interpreter::require_room(size_t bytes) const {
+  if (bytes > bytes_left()) {
+    throw LimitError("the template makes too much text; its limit is reached");
+  }
 }
 
 void Interpreter::step() {
   if (--limits_.steps < 0)
-    throw EvalError("the template runs too long; its limit of steps is reached");
+    throw LimitError("the template runs too long; its limit of steps is reached");
+}
+
+ValueList Interpreter::items_of(const Value& v) {
+  size_t bytes = 0;
+  if (v.is_sequence()) bytes = v.items().size() * sizeof(Value);
+  if (v.is_dict()) bytes = v.entries().size() * sizeof(Value);
+  if (v.is_string()) bytes = v.as_string().size() * kShortStringBytes;
+  charge(bytes);
+  return iterate(v);
 }
 
 Interpreter::Scope* Interpreter::new_scope() {
@@ -170,6 +185,7 @@ Value Interpreter::evaluate_slice(const SliceExpr& expr) {
   const auto part = [&](const ExprPtr& e) { return e ? evaluate(*e) : Value::none(); };
   const Value object = evaluate(*expr.object);
   const Value start = part(expr.start), stop = part(expr.stop), by = part(expr.step);
+  if (object.is_string()) require_room(object.as_string().size() * sizeof(size_t));
   Value result = get_slice(object, start, stop, by);
   charge(result.is_string() ? result.as_string().size() : result.items().size() * sizeof(Value));
   return result;

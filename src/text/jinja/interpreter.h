@@ -28,7 +28,7 @@ class Interpreter {
   Interpreter& operator=(const Interpreter&) = delete;
 
   void set_variable(Symbol symbol, Value value);
-  /// Errors: EvalError, RaisedError; line() is then where.
+  /// Errors: EvalError, LimitError, RaisedError; line() is then where.
   void run();
   int line() const { return line_; }
 
@@ -37,9 +37,15 @@ class Interpreter {
   std::vector<std::pair<size_t, size_t>> generations;
 
   // For filters, methods and globals.
-  /// Counts `bytes` of new text or list storage. Errors: EvalError when the limit is passed.
+  /// Counts `bytes` of text or list storage. To be called before they are made.
+  /// Errors: LimitError when the limit is passed.
   void charge(size_t bytes);
+  /// The same without counting: of storage that goes at once, or of a bound on a later charge.
+  void require_room(size_t bytes) const;
+  size_t bytes_left() const { return static_cast<size_t>(limits_.bytes); }
   void step();
+  /// iterate(), charged.
+  ValueList items_of(const Value& v);
   Value call(const Value& callee, const Arguments& arguments);
   /// Mutable objects could form cycles of references, so the interpreter keeps them and empties
   /// them at the end.

@@ -10,7 +10,7 @@ class Interpreter::DepthGuard {
   explicit DepthGuard(Interpreter& interpreter) : depth_(interpreter.depth_) {
     if (++depth_ > interpreter.limits_.depth) {
       --depth_;
-      throw EvalError("evaluation is nested too deeply (a macro that calls itself without end?)");
+      throw LimitError("evaluation is nested too deeply (a macro that calls itself without end?)");
     }
   }
   ~DepthGuard() { --depth_; }

@@ -14,14 +14,16 @@ namespace {
 class Writer {
  public:
   Writer(int indent, bool ascii, bool sort_keys, std::string_view item_separator,
-         std::string_view key_separator)
+         std::string_view key_separator, size_t max_bytes)
       : indent_(indent),
         ascii_(ascii),
         sort_keys_(sort_keys),
         item_separator_(item_separator),
-        key_separator_(key_separator) {}
+        key_separator_(key_separator),
+        max_bytes_(max_bytes) {}
 
   void write(const Value& v, int depth) {
+    require_room(0);
     switch (v.kind()) {
       case Kind::kNone:
         out += "null";
@@ -55,6 +57,11 @@ class Writer {
   std::string out;
 
  private:
+  void require_room(size_t bytes) const {
+    if (out.size() > max_bytes_ || bytes > max_bytes_ - out.size())
+      throw LimitError("the template makes too much JSON text; its limit is reached");
+  }
+
   static std::string number(double d) {
     if (std::isnan(d)) return "NaN";
     if (std::isinf(d)) return d < 0 ? "-Infinity" : "Infinity";
@@ -112,6 +119,7 @@ class Writer {
   }
 
   void quote(std::string_view text) {
+    require_room(text.size() * std::string_view("\\u0001").size());
     out += '"';
     for (size_t i = 0; i < text.size();) {
       const size_t start = i;
@@ -164,14 +172,16 @@ class Writer {
   int indent_;
   bool ascii_, sort_keys_;
   std::string item_separator_, key_separator_;
+  size_t max_bytes_;
 };
 
 }  // namespace
 
 std::string to_json_text(const Value& value, int indent, bool ascii, bool sort_keys,
-                         std::string_view item_separator, std::string_view key_separator) {
+                         std::string_view item_separator, std::string_view key_separator,
+                         size_t max_bytes) {
   if (item_separator.empty()) item_separator = indent < 0 ? ", " : ",";
-  Writer writer(indent, ascii, sort_keys, item_separator, key_separator);
+  Writer writer(indent, ascii, sort_keys, item_separator, key_separator, max_bytes);
   writer.write(value, 0);
   return std::move(writer.out);
 }

@@ -15,7 +15,7 @@ namespace {
 using Self = const Value&;
 
 Value text_value(Interpreter& interpreter, std::string_view text) {
-  interpreter.charge(text.size());
+  interpreter.charge(text.size() + kShortStringBytes);
   return Value::string(std::string(text));
 }
 
@@ -25,6 +25,11 @@ Value strip_method(Interpreter& in, Self self, const Arguments& a, std::string_v
   const Value chars = s.get(0, Value::none());
   if (chars.is_none()) return text_value(in, strip(self.as_string(), left, right));
   return text_value(in, strip(self.as_string(), s.text(0, ""), left, right));
+}
+
+Value recased(Interpreter& in, std::string (*change)(std::string_view), Self self) {
+  in.require_room(self.as_string().size() * kMaxCaseGrowth);
+  return text_value(in, change(self.as_string()));
 }
 
 /// startswith / endswith: the affix may be a tuple of strings.
@@ -119,9 +124,7 @@ Value replace_method(Interpreter& in, Self self, const Arguments& a) {
   const Signature s("replace", a, {"old", "new", "count"});
   s.required(0);
   s.required(1);
-  std::string text = replace_all(self.as_string(), s.text(0, ""), s.text(1, ""), s.integer(2, -1));
-  in.charge(text.size());
-  return Value::string(std::move(text));
+  return replaced(in, self.as_string(), s.text(0, ""), s.text(1, ""), s.integer(2, -1));
 }
 
 Value find_text(Self self, const Arguments& a, std::string_view name, bool from_right,
@@ -153,16 +156,16 @@ Value count_text(Interpreter&, Self self, const Arguments& a) {
 }
 
 Value join_text(Interpreter& in, Self self, const Arguments& a) {
-  const ValueList items = iterate(Signature("join", a, {"iterable"}).required(0));
+  const ValueList items = in.items_of(Signature("join", a, {"iterable"}).required(0));
   std::string text;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].is_string()) {
       throw EvalError(
           fmt::format("sequence item {}: expected str instance, {} found", i, type_name(items[i])));
     }
+    in.charge(self.as_string().size() + items[i].as_string().size());
     if (i > 0) text += self.as_string();
     text += items[i].as_string();
-    in.charge(self.as_string().size() + items[i].as_string().size());
   }
   return Value::string(std::move(text));
 }
@@ -171,7 +174,7 @@ Value join_text(Interpreter& in, Self self, const Arguments& a) {
 Value format_method(Interpreter& in, Self self, const Arguments& a) {
   const std::string_view text = self.as_string();
   std::string out;
-  size_t next = 0;
+  size_t next = 0, charged = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     const bool doubled = i + 1 < text.size() && text[i + 1] == c;
@@ -204,9 +207,9 @@ Value format_method(Interpreter& in, Self self, const Arguments& a) {
     } else {
       out += c;
     }
-    in.charge(1);
+    in.charge(out.size() - charged);
+    charged = out.size();
   }
-  in.charge(out.size());
   return Value::string(std::move(out));
 }
 
@@ -237,8 +240,7 @@ Value dict_items(Interpreter& in, Self self, const Arguments& a) {
 
 Value dict_keys(Interpreter& in, Self self, const Arguments& a) {
   const Signature s("keys", a, {});
-  in.charge(self.entries().size() * sizeof(Value));
-  return Value::list(iterate(self));
+  return Value::list(in.items_of(self));
 }
 
 Value dict_values(Interpreter& in, Self self, const Arguments& a) {
@@ -309,10 +311,10 @@ constexpr NamedMethod kStringMethods[] = {
     {"rsplit", DANLU_METHOD(split_method(in, self, a, true))},
     {"splitlines", splitlines_method},
     {"replace", replace_method},
-    {"upper", DANLU_METHOD(text_value(in, to_upper(self.as_string())))},
-    {"lower", DANLU_METHOD(text_value(in, to_lower(self.as_string())))},
-    {"title", DANLU_METHOD(text_value(in, to_title(self.as_string())))},
-    {"capitalize", DANLU_METHOD(text_value(in, to_capitalized(self.as_string())))},
+    {"upper", DANLU_METHOD(recased(in, to_upper, self))},
+    {"lower", DANLU_METHOD(recased(in, to_lower, self))},
+    {"title", DANLU_METHOD(recased(in, to_title, self))},
+    {"capitalize", DANLU_METHOD(recased(in, to_capitalized, self))},
     {"find", DANLU_METHOD(find_text(self, a, "find", false, false))},
     {"rfind", DANLU_METHOD(find_text(self, a, "rfind", true, false))},
     {"index", DANLU_METHOD(find_text(self, a, "index", false, true))},

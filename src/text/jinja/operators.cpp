@@ -166,11 +166,23 @@ Value binary_operation(Interpreter& interpreter, BinaryOp op, Value left, const 
   } else if (op == BinaryOp::kModulo && left.is_string()) {
     const Value* mapping = right.is_dict() ? &right : nullptr;
     const ValueList values = right.kind() == Kind::kTuple ? right.items() : ValueList{right};
-    std::string text = printf_format(left.as_string(), values, mapping);
-    interpreter.charge(text.size());
-    return Value::string(std::move(text));
+    return printf_format(interpreter, left.as_string(), values, mapping);
   }
   unsupported(op, left, right);
+}
+
+Value replaced(Interpreter& interpreter, std::string_view text, std::string_view from,
+               std::string_view to, int64_t limit) {
+  size_t count = 0;
+  if (from.empty()) {
+    count = code_point_count(text) + 1;
+  } else {
+    for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + from.size()))
+      ++count;
+  }
+  if (limit >= 0) count = std::min(count, static_cast<size_t>(limit));
+  interpreter.charge(text.size() - count * from.size() + count * to.size());
+  return Value::string(replace_all(text, from, to, limit));
 }
 
 bool contains(const Value& haystack, const Value& needle) {
@@ -264,12 +276,14 @@ Value attribute_without_items(const Value& object, const Value& name) {
 Value item_at(const Value& object, const Value& key) {
   int64_t index = key.as_int();
   if (object.is_string()) {
-    const std::vector<size_t> offsets = code_point_offsets(object.as_string());
-    const int64_t size = static_cast<int64_t>(offsets.size()) - 1;
-    if (index < 0) index += size;
-    if (index < 0 || index >= size) return Value::undefined(key, object.kind());
-    const size_t at = static_cast<size_t>(index);
-    return Value::string(object.as_string().substr(offsets[at], offsets[at + 1] - offsets[at]));
+    const std::string& text = object.as_string();
+    if (index < 0) index += static_cast<int64_t>(code_point_count(text));
+    if (index < 0) return Value::undefined(key, object.kind());
+    const size_t begin = byte_offset(text, index);
+    if (begin == text.size()) return Value::undefined(key, object.kind());
+    size_t end = begin;
+    next_code_point(text, end);
+    return Value::string(text.substr(begin, end - begin));
   }
   const int64_t size = static_cast<int64_t>(object.items().size());
   if (index < 0) index += size;

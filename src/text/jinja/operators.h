@@ -20,7 +20,12 @@ Value get_item(const Value& object, const Value& key);
 Value get_slice(const Value& object, const Value& start, const Value& stop, const Value& step);
 
 /// text % values, as str.__mod__: %s %r %d %i %f %e %g %x %X %o %c %%, with flags, width,
-/// precision.
-std::string printf_format(std::string_view text, const ValueList& values, const Value* mapping);
+/// precision. Charges what it makes.
+Value printf_format(Interpreter& interpreter, std::string_view text, const ValueList& values,
+                    const Value* mapping);
+
+/// text.replace(from, to, limit), all of them below 0. Charged before it is made.
+Value replaced(Interpreter& interpreter, std::string_view text, std::string_view from,
+               std::string_view to, int64_t limit);
 
 }  // namespace danlu::text::jinja

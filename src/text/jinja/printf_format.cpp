@@ -3,6 +3,7 @@
 #include <cctype>
 #include <cstdio>
 
+#include "text/jinja/interpreter.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/python_text.h"
 
@@ -78,11 +79,7 @@ std::string convert(const Conversion& c, const Value& value) {
     default:
       throw EvalError(fmt::format("unsupported format character '{}'", c.kind));
   }
-  if (c.precision >= 0) {
-    const auto offsets = code_point_offsets(text);
-    if (static_cast<size_t>(c.precision) + 1 < offsets.size())
-      text.resize(offsets[static_cast<size_t>(c.precision)]);
-  }
+  if (c.precision >= 0) text.resize(byte_offset(text, c.precision));
   return padded(std::move(text), c.width, c.flags.find('-') != std::string::npos);
 }
 
@@ -97,9 +94,10 @@ int read_number(std::string_view text, size_t& i) {
 
 }  // namespace
 
-std::string printf_format(std::string_view text, const ValueList& values, const Value* mapping) {
+Value printf_format(Interpreter& interpreter, std::string_view text, const ValueList& values,
+                    const Value* mapping) {
   std::string out;
-  size_t used = 0;
+  size_t used = 0, charged = 0;
   const auto cut_short = [] { throw EvalError("incomplete format"); };
   for (size_t i = 0; i < text.size();) {
     if (text[i] != '%') {
@@ -130,10 +128,13 @@ std::string printf_format(std::string_view text, const ValueList& values, const 
     }
     if (!named && used >= values.size()) throw EvalError("not enough arguments for format string");
     out += convert(c, named ? *named : values[used++]);
+    interpreter.charge(out.size() - charged);
+    charged = out.size();
   }
   if (used < values.size() && !mapping)
     throw EvalError("not all arguments converted during string formatting");
-  return out;
+  interpreter.charge(out.size() - charged);
+  return Value::string(std::move(out));
 }
 
 }  // namespace danlu::text::jinja

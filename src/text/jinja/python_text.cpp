@@ -184,6 +184,12 @@ std::vector<size_t> code_point_offsets(std::string_view text) {
   return offsets;
 }
 
+size_t byte_offset(std::string_view text, int64_t index) {
+  size_t at = 0;
+  for (; index > 0 && at < text.size(); --index) next_code_point(text, at);
+  return at;
+}
+
 bool is_python_space(char32_t c) {
   if (c < 0x80) return c == U' ' || (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f);
   return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||

@@ -17,6 +17,8 @@ void append_string_repr(std::string_view text, std::string& out);
 size_t code_point_count(std::string_view text);
 /// Byte offset where each code point starts, and text.size() at the end.
 std::vector<size_t> code_point_offsets(std::string_view text);
+/// Where the code point of this index (from 0) starts; text.size() if there are not as many.
+size_t byte_offset(std::string_view text, int64_t index);
 bool is_ascii(std::string_view text);
 
 /// str.isspace() of one code point: what strip(), trim and split() remove.
@@ -25,6 +27,8 @@ std::string_view strip(std::string_view text, bool left = true, bool right = tru
 /// Removes any of the code points in `characters`.
 std::string_view strip(std::string_view text, std::string_view characters, bool left, bool right);
 
+/// Bytes that changing the case makes of one at the most: U+0250 takes two and becomes three.
+inline constexpr size_t kMaxCaseGrowth = 2;
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
 std::string to_title(std::string_view text);  ///< str.title()

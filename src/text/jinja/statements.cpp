@@ -85,7 +85,7 @@ void Interpreter::print(const Value& value) {
   const size_t before = out_->size();
   append_text(value, *out_);
   charge(out_->size() - before);
-  if (out_->size() > limits_.output_bytes) throw EvalError("the template prints too much");
+  if (out_->size() > limits_.output_bytes) throw LimitError("the template prints too much");
 }
 
 Interpreter::Flow Interpreter::run_if(const IfStmt& stmt) {
@@ -132,7 +132,7 @@ void Interpreter::assign(const Target& target, Value value) {
     }
     static_cast<NamespaceObject*>(holder->object())->set(target.attribute, std::move(value));
   } else {
-    const ValueList items = iterate(value);
+    const ValueList items = items_of(value);
     if (items.size() != target.parts.size()) {
       throw EvalError(
           fmt::format("cannot unpack {} values into {} names", items.size(), target.parts.size()));
@@ -154,11 +154,10 @@ ValueList Interpreter::filtered(const ForStmt& stmt, ValueList items) {
 
 Interpreter::Flow Interpreter::run_for(const ForStmt& stmt) {
   const Value iterable = evaluate(*stmt.iterable);
-  if (stmt.filter) return run_loop(stmt, filtered(stmt, iterate(iterable)));
+  if (stmt.filter) return run_loop(stmt, filtered(stmt, items_of(iterable)));
   if (iterable.is_sequence())
     return run_loop(stmt, iterable.items());  // `iterable` keeps them alive
-  const ValueList items = iterate(iterable);
-  charge(items.size() * sizeof(Value));
+  const ValueList items = items_of(iterable);
   return run_loop(stmt, items);
 }
 

@@ -34,6 +34,12 @@ Rendered Template::render(const Bindings& bindings, const Limits& limits, std::t
     interpreter.run();
   } catch (const RaisedError& error) {
     throw TemplateRefusal(located(error));
+  } catch (const LimitError& error) {
+    throw TemplateLimit(
+        located(error),
+        {"a chat template this costly is broken or hostile; choose another one with "
+         "--prompt-type",
+         "该对话模板开销异常（有误或恶意）；请用 --prompt-type 另选模板"});
   } catch (const EvalError& error) {
     throw TemplateError(located(error));
   }

@@ -20,6 +20,12 @@ class TemplateRefusal : public TemplateError {
   using TemplateError::TemplateError;
 };
 
+/// The template passed a limit. It would with every other input too, and make everybody wait.
+class TemplateLimit : public TemplateError {
+ public:
+  using TemplateError::TemplateError;
+};
+
 /// What a template is rendered with. Names the template never mentions cost nothing.
 class Bindings {
  public:
@@ -50,7 +56,7 @@ class Template {
   ~Template();
   Template(Template&&) noexcept;
 
-  /// Errors: TemplateRefusal from raise_exception(), TemplateError for everything else.
+  /// Errors: TemplateRefusal from raise_exception(), TemplateLimit, TemplateError for all else.
   /// `now` is the time that strftime_now() writes as local time.
   Rendered render(const Bindings& bindings, const Limits& limits = {},
                   std::time_t now = std::time(nullptr)) const;

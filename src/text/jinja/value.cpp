@@ -75,7 +75,7 @@ void include(Extent& total, const Value& child) {
   total.printed_bytes += extent.printed_bytes;
   if (total.nesting > kMaxNesting)
     throw EvalError(fmt::format("values are nested deeper than {} levels", kMaxNesting));
-  if (total.printed_bytes > kMaxPrintedBytes) throw EvalError("a value grew too large");
+  if (total.printed_bytes > kMaxPrintedBytes) throw LimitError("a value grew too large");
 }
 
 Value Value::none() {

@@ -20,6 +20,12 @@ class EvalError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+/// A limit of steps, text or depth was passed (interpreter.h): a fault of the template, whatever it
+/// was given.
+class LimitError : public EvalError {
+ public:
+  using EvalError::EvalError;
+};
 /// Thrown by raise_exception(): the template refuses its input.
 class RaisedError : public EvalError {
  public:
@@ -62,6 +68,9 @@ struct StringObject final : Object {
   explicit StringObject(std::string t) : text(std::move(t)) {}
   std::string text;
 };
+
+/// What a string of a few bytes takes in a list.
+inline constexpr size_t kShortStringBytes = 16 + sizeof(StringObject) + 2 * sizeof(size_t);
 
 /// 16 bytes: a kind and a number or a pointer to a counted object.
 class Value {

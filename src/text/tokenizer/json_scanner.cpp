@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "text/tokenizer/utf8.h"
 
 namespace danlu::text {
@@ -188,8 +189,9 @@ std::string_view JsonScanner::raw() {
       if (at_ >= text_.size()) break;
       ++at_;
     } else if (c == '{' || c == '[') {
-      // The tree parser and its destructor recurse: keep a hostile file from ending the process.
-      if (++depth > 200) fail("values are nested more than 200 deep");
+      if (++depth > kMaxJsonDepth) {
+        fail(fmt::format("values are nested more than {} deep", kMaxJsonDepth));
+      }
       ++at_;
       continue;
     } else if (c == '}' || c == ']') {

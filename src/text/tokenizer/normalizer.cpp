@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "base/progress.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/char_class.h"
 #include "text/tokenizer/json_fields.h"
@@ -110,10 +111,36 @@ bool is_ascii(std::string_view text) {
   return true;
 }
 
+/// `text` with matches, given from left to right, replaced.
+class Rewriting {
+ public:
+  Rewriting(const std::string& text, const std::string& replacement, size_t max_bytes)
+      : text_(text), replacement_(replacement), max_bytes_(max_bytes) {
+    out_.reserve(text.size() + text.size() / 4);
+  }
+  void match(size_t begin, size_t end) {
+    if (out_.size() + replacement_.size() > max_bytes_) throw Normalizer::TooLong{};
+    out_.append(text_, copied_, begin - copied_);
+    out_ += replacement_;
+    copied_ = end;
+  }
+  std::string finish() {
+    out_.append(text_, copied_, std::string::npos);
+    return std::move(out_);
+  }
+
+ private:
+  const std::string& text_;
+  const std::string& replacement_;
+  const size_t max_bytes_;
+  std::string out_;
+  size_t copied_ = 0;
+};
+
 class FormNormalizer final : public Normalizer {
  public:
   explicit FormNormalizer(NormalizationForm form) : form_(form) {}
-  void normalize(std::string& text) const override { apply_normalization_form(form_, text); }
+  void rewrite(std::string& text, size_t) const override { apply_normalization_form(form_, text); }
   bool leaves_unchanged(std::string_view text) const override {
     if (form_ == NormalizationForm::kNfc) return find_nfc_unsafe(text, 0) == text.size();
     return is_ascii(text);
@@ -125,13 +152,13 @@ class FormNormalizer final : public Normalizer {
 
 class LowercaseNormalizer final : public Normalizer {
  public:
-  void normalize(std::string& text) const override { apply_lowercase(text); }
+  void rewrite(std::string& text, size_t) const override { apply_lowercase(text); }
 };
 
 class StripNormalizer final : public Normalizer {
  public:
   StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
-  void normalize(std::string& text) const override {
+  void rewrite(std::string& text, size_t) const override {
     size_t begin = 0, end = text.size();
     while (left_ && begin < end) {
       const CodePoint c = decode_utf8(text, begin);
@@ -166,7 +193,7 @@ void map_chars(std::string& text, F&& map) {
 
 class StripAccentsNormalizer final : public Normalizer {
  public:
-  void normalize(std::string& text) const override {
+  void rewrite(std::string& text, size_t) const override {
     map_chars(text, [](char32_t c) {
       return char_class(c) & kMark ? int32_t{-1} : static_cast<int32_t>(c);
     });
@@ -177,7 +204,7 @@ class StripAccentsNormalizer final : public Normalizer {
 /// sentencepiece's nmt rules: some controls vanish, odd spaces become spaces.
 class NmtNormalizer final : public Normalizer {
  public:
-  void normalize(std::string& text) const override {
+  void rewrite(std::string& text, size_t) const override {
     map_chars(text, [](char32_t c) -> int32_t {
       if ((c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F ||
           c == 0x8F || c == 0x9F) {
@@ -196,7 +223,7 @@ class NmtNormalizer final : public Normalizer {
 class PrependNormalizer final : public Normalizer {
  public:
   explicit PrependNormalizer(std::string prefix) : prefix_(std::move(prefix)) {}
-  void normalize(std::string& text) const override {
+  void rewrite(std::string& text, size_t) const override {
     if (!text.empty()) text.insert(0, prefix_);
   }
 
@@ -208,20 +235,15 @@ class ReplaceStringNormalizer final : public Normalizer {
  public:
   ReplaceStringNormalizer(std::string from, std::string to)
       : from_(std::move(from)), to_(std::move(to)) {}
-  void normalize(std::string& text) const override {
+  void rewrite(std::string& text, size_t max_bytes) const override {
     if (from_.empty()) return;
     size_t found = text.find(from_);
     if (found == std::string::npos) return;
-    std::string out;
-    out.reserve(text.size() + text.size() / 4);
-    size_t copied = 0;
-    for (; found != std::string::npos; found = text.find(from_, copied)) {
-      out.append(text, copied, found - copied);
-      out += to_;
-      copied = found + from_.size();
+    Rewriting rewriting(text, to_, max_bytes);
+    for (; found != std::string::npos; found = text.find(from_, found + from_.size())) {
+      rewriting.match(found, found + from_.size());
     }
-    out.append(text, copied, std::string::npos);
-    text = std::move(out);
+    text = rewriting.finish();
   }
   bool leaves_unchanged(std::string_view text) const override {
     return from_.empty() || text.find(from_) == std::string_view::npos;
@@ -235,16 +257,10 @@ class ReplaceRegexNormalizer final : public Normalizer {
  public:
   ReplaceRegexNormalizer(const std::string& pattern, std::string to, const std::string& origin)
       : regex_(pattern, origin), to_(std::move(to)) {}
-  void normalize(std::string& text) const override {
-    std::string out;
-    size_t copied = 0;
-    regex_.find_all(text, [&](size_t begin, size_t end) {
-      out.append(text, copied, begin - copied);
-      out += to_;
-      copied = end;
-    });
-    out.append(text, copied, std::string::npos);
-    text = std::move(out);
+  void rewrite(std::string& text, size_t max_bytes) const override {
+    Rewriting rewriting(text, to_, max_bytes);
+    regex_.find_all(text, [&](size_t begin, size_t end) { rewriting.match(begin, end); });
+    text = rewriting.finish();
   }
 
  private:
@@ -254,7 +270,7 @@ class ReplaceRegexNormalizer final : public Normalizer {
 
 class ByteLevelNormalizer final : public Normalizer {
  public:
-  void normalize(std::string& text) const override {
+  void rewrite(std::string& text, size_t) const override {
     std::string out;
     append_byte_level(text, out);
     text = std::move(out);
@@ -265,8 +281,11 @@ class SequenceNormalizer final : public Normalizer {
  public:
   explicit SequenceNormalizer(std::vector<std::unique_ptr<Normalizer>> steps)
       : steps_(std::move(steps)) {}
-  void normalize(std::string& text) const override {
-    for (const auto& step : steps_) step->normalize(text);
+  void rewrite(std::string& text, size_t max_bytes) const override {
+    for (const auto& step : steps_) {
+      step->rewrite(text, max_bytes);
+      if (text.size() > max_bytes) throw Normalizer::TooLong{};
+    }
   }
   bool leaves_unchanged(std::string_view text) const override {
     for (const auto& step : steps_) {
@@ -323,6 +342,21 @@ std::unique_ptr<Normalizer> make_replace(const Json& spec, const std::string& or
 }
 
 }  // namespace
+
+void Normalizer::normalize(std::string& text) const {
+  constexpr size_t kMaxGrowth = 32, kMaxMore = 1 << 20;
+  const size_t before = text.size(), max_bytes = before * kMaxGrowth + kMaxMore;
+  try {
+    rewrite(text, max_bytes);
+  } catch (const Normalizer::TooLong&) {
+    throw ModelError(
+        fmt::format("[tokenizer.json] the normalizer makes more than {} of a text of {}",
+                    format_bytes(max_bytes), format_bytes(before)),
+        {"its rules (\"normalizer\") are broken or hostile; take the tokenizer from its source "
+         "again",
+         "其 \"normalizer\" 规则有误或恶意；请从原始来源重新获取该分词器"});
+  }
+}
 
 void apply_normalization_form(NormalizationForm form, std::string& text) {
   if (form == NormalizationForm::kNfc) {

@@ -14,7 +14,13 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   /// REQUIRES: text is valid UTF-8; so is the result.
-  virtual void normalize(std::string& text) const = 0;
+  /// Errors: ModelError if the rules of the file blow the text up, step by step or at once. What
+  /// real ones do (forms, byte level, a prefix) stays far below the limit: 32 times and 1 MiB.
+  void normalize(std::string& text) const;
+  /// The same for a part of a sequence, with the limit of the whole. Throws TooLong, perhaps only
+  /// when the result is some times longer.
+  struct TooLong {};
+  virtual void rewrite(std::string& text, size_t max_bytes) const = 0;
   /// True if normalize would surely leave `text` as it is: saves the copy. May say false
   /// needlessly.
   virtual bool leaves_unchanged(std::string_view text) const { return text.empty(); }

@@ -26,7 +26,7 @@ class BertNormalizer final : public Normalizer {
   BertNormalizer(bool clean, bool chinese, bool strip_accents, bool lowercase)
       : clean_(clean), chinese_(chinese), strip_accents_(strip_accents), lowercase_(lowercase) {}
 
-  void normalize(std::string& text) const override {
+  void rewrite(std::string& text, size_t) const override {
     if (clean_ || chinese_) {
       std::string out;
       out.reserve(text.size() * 2);
@@ -110,12 +110,12 @@ class PrecompiledNormalizer final : public Normalizer {
   PrecompiledNormalizer(DoubleArray trie, std::string replacements)
       : trie_(std::move(trie)), replacements_(std::move(replacements)) {}
 
-  void normalize(std::string& text) const override {
+  void rewrite(std::string& text, size_t max_bytes) const override {
     std::string out;
     out.reserve(text.size());
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = grapheme_end(text, begin);
-      append_grapheme(std::string_view(text).substr(begin, end - begin), out);
+      append_grapheme(std::string_view(text).substr(begin, end - begin), max_bytes, out);
       begin = end;
     }
     text = std::move(out);
@@ -139,9 +139,11 @@ class PrecompiledNormalizer final : public Normalizer {
   }
 
   // A whole grapheme is replaced by what its shortest matching prefix maps to: so HF does it.
-  void append_grapheme(std::string_view grapheme, std::string& out) const {
+  void append_grapheme(std::string_view grapheme, size_t max_bytes, std::string& out) const {
+    if (out.size() > max_bytes) throw TooLong{};
     if (grapheme.size() < 6 && append_mapped(grapheme, out)) return;
     for (size_t i = 0; i < grapheme.size();) {
+      if (out.size() > max_bytes) throw TooLong{};
       const size_t length = decode_utf8(grapheme, i).length;
       const std::string_view part = grapheme.substr(i, length);
       if (!append_mapped(part, out)) out += part;

@@ -163,6 +163,7 @@ DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
   data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(seed)));
   data.max_rows = options.get_int("max_samples");
   data.strict = options.get_bool("strict");
+  data.max_dropped_ratio = options.get_float("max_dropped_ratio");
   data.workers = options.get_int("workers");
   data.dataset_dir = options.get_string_or("dataset_dir", "");
   if (!data.dataset_dir.empty() && !fs::is_directory(data.dataset_dir)) {

@@ -5,6 +5,8 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "data/preprocess_report.h"
+#include "device/select.h"
+#include "train/precision.h"
 
 namespace danlu::train {
 namespace banner_detail {
@@ -53,6 +55,9 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
   add_line(out, "device",
            fmt::format("{}, {} threads, {}", device.str(), default_thread_count(),
                        precision_name(config.precision)));
+  const std::string processor =
+      device::describe_products(device, scalar_type_of(config.precision));
+  if (!processor.empty()) add_line(out, "processor", processor);
   add_line(out, "model",
            fmt::format("{} ({}, {} layers, hidden {}, vocabulary {})",
                        config.model.directory.string(), model.family, model.num_layers,

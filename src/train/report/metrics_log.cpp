@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 
 namespace danlu::train {
 namespace metrics_log_detail {
@@ -24,8 +25,8 @@ void for_each_object(const std::string& content, Visit visit) {
     if (end == std::string::npos) return;
     const std::string text = content.substr(at, end - at);
     at = end + 1;
-    const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (object.is_object()) visit(text, object);
+    const auto object = try_parse_json(text);
+    if (object && object->is_object()) visit(text, *object);
   }
 }
 

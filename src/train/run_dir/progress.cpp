@@ -7,6 +7,48 @@
 #include "base/error.h"
 
 namespace danlu::train {
+namespace progress_detail {
+
+Json window_json(const LogWindow& window) {
+  return {{"steps", window.steps},
+          {"tokens", window.tokens},
+          {"samples", window.samples},
+          {"counted", window.counted},
+          {"loss", window.loss},
+          {"accuracy", window.accuracy},
+          {"seconds", window.seconds},
+          {"wait_s", window.wait_s},
+          {"has_accuracy", window.has_accuracy}};
+}
+
+LogWindow window_from(const Json& saved) {
+  LogWindow window;
+  window.steps = saved.at("steps").get<int64_t>();
+  window.tokens = saved.at("tokens").get<int64_t>();
+  window.samples = saved.at("samples").get<int64_t>();
+  window.counted = saved.at("counted").get<int64_t>();
+  window.loss = saved.at("loss").get<double>();
+  window.accuracy = saved.at("accuracy").get<double>();
+  window.seconds = saved.at("seconds").get<double>();
+  window.wait_s = saved.at("wait_s").get<double>();
+  window.has_accuracy = saved.at("has_accuracy").get<bool>();
+  return window;
+}
+
+}  // namespace progress_detail
+
+void LogWindow::add(const StepResult& result, double step_s, double data_wait_s) {
+  ++steps;
+  tokens += result.num_tokens;
+  samples += result.num_samples;
+  seconds += step_s;
+  wait_s += data_wait_s;
+  if (result.skipped) return;
+  ++counted;
+  loss += result.loss;
+  accuracy += result.token_accuracy;
+  has_accuracy = has_accuracy && result.token_accuracy >= 0;
+}
 
 Json trainer_state(const RunProgress& progress, const TrainState& state, const RunPlan& plan,
                    const Json& identity, double epoch) {
@@ -27,6 +69,7 @@ Json trainer_state(const RunProgress& progress, const TrainState& state, const R
       {"train_seconds", progress.train_seconds},
       {"loss_sum", progress.loss_sum},
       {"loss_steps", progress.loss_steps},
+      {"log_window", progress_detail::window_json(progress.window)},
       {"rng", {{"scheme", "mix64(seed, step, pass)"}, {"seed", identity.at("seed")}}},
       {"identity", identity},
       {"log_history", progress.log_history}};
@@ -45,6 +88,9 @@ void restore_progress(const Json& saved, RunProgress& progress, TrainState& stat
     progress.train_seconds = saved.at("train_seconds").get<double>();
     progress.loss_sum = saved.at("loss_sum").get<double>();
     progress.loss_steps = saved.at("loss_steps").get<int64_t>();
+    // Checkpoints from before it was kept: their first record covers fewer steps.
+    if (saved.contains("log_window"))
+      progress.window = progress_detail::window_from(saved.at("log_window"));
     progress.log_history = saved.at("log_history");
   } catch (const Json::exception& error) {
     throw IoError(fmt::format("trainer_state.json is damaged: {}", error.what()));

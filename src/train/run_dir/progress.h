@@ -12,12 +12,23 @@
 
 namespace danlu::train {
 
+/// Sums over the steps since the last record of logging.jsonl.
+struct LogWindow {
+  int64_t steps = 0, tokens = 0, samples = 0;
+  int64_t counted = 0;  ///< steps whose loss counts: those not skipped
+  double loss = 0, accuracy = 0, seconds = 0, wait_s = 0;
+  bool has_accuracy = true;
+
+  void add(const StepResult& result, double step_s, double data_wait_s);
+};
+
 struct RunProgress {
   double best_loss = std::numeric_limits<double>::infinity();  ///< evaluation loss
   int64_t best_step = 0;                                       ///< 0: none yet
   double train_seconds = 0;  ///< of all sessions, evaluation and saving left out
   double loss_sum = 0;       ///< summed step losses of all steps that counted
   int64_t loss_steps = 0;
+  LogWindow window;  ///< so that a run resumed between two records logs what it would have
   Json log_history = Json::array();
 
   /// The best step's checkpoint is in another run's directory.

@@ -52,8 +52,11 @@ Differences compare(const Json& saved, const Json& now, bool explicit_checkpoint
     if (before == value) continue;
     std::string& list =
         explicit_checkpoint && changeable().count(key) ? found.tolerable : found.fatal;
-    list += fmt::format("{}{}: {} then, {} now", list.empty() ? "" : "; ", key, before.dump(),
-                        value.dump());
+    const auto text = [](const Json& json) {
+      return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    };
+    list += fmt::format("{}{}: {} then, {} now", list.empty() ? "" : "; ", key, text(before),
+                        text(value));
   }
   return found;
 }
@@ -67,6 +70,34 @@ void refuse_a_run(const fs::path& directory) {
       fmt::format("[train] --resume {}: a run, not one of its checkpoints", directory.string()),
       {"name one: --resume " + newest + "; or resume it as its own command does, without --resume",
        "请指定其中一个检查点：--resume " + newest});
+}
+
+/// The newest of `found` to go on from; those that turn out damaged are named and passed over.
+/// Errors: IoError if every one that a run finished writing is damaged.
+std::optional<checkpoint::Loaded> newest_whole(const fs::path& run_dir,
+                                               const std::vector<checkpoint::Found>& found) {
+  std::string lost;
+  const auto pass_over = [&](const fs::path& directory, const std::string& why) {
+    log::warning("{}; not resumed from", why);
+    if (fs::exists(directory / "DONE"))
+      lost += fmt::format("{}{}", lost.empty() ? "" : ", ", directory.filename().string());
+  };
+  for (const checkpoint::Damaged& damaged : checkpoint::damaged(run_dir)) {
+    pass_over(damaged.directory, fmt::format("{}: {}", damaged.directory.string(), damaged.what));
+  }
+  for (auto it = found.rbegin(); it != found.rend(); ++it) {
+    if (!it->resumable) continue;
+    try {
+      return checkpoint::open(it->directory);
+    } catch (const IoError& error) {
+      pass_over(it->directory, error.what());
+    }
+  }
+  if (lost.empty()) return std::nullopt;
+  throw IoError(
+      fmt::format("[resume] {}: every checkpoint is damaged ({})", run_dir.string(), lost),
+      {"restore one from a copy, or start anew with --overwrite_output_dir, which removes them",
+       "请从备份恢复其中一个，或用 --overwrite_output_dir 重新开始（将删除它们）"});
 }
 
 bool holds_finished_model(const fs::path& directory) {
@@ -85,11 +116,7 @@ std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
   }
   const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
   if (config.output.resume == "auto" && !config.output.overwrite) {
-    for (const std::string& line : checkpoint::describe_damaged(run_dir))
-      log::warning("{}; not resumed from", line);
-    for (auto it = found.rbegin(); it != found.rend(); ++it) {
-      if (it->resumable) return checkpoint::open(it->directory);
-    }
+    if (auto whole = resume_detail::newest_whole(run_dir, found)) return whole;
   }
   if ((!found.empty() || resume_detail::holds_finished_model(run_dir)) &&
       !config.output.overwrite) {

@@ -8,10 +8,10 @@
 
 namespace danlu::train {
 
-/// The checkpoint to continue from: --resume DIR, or with `auto` the newest complete one of the run
-/// directory. Empty: a new run.
-/// Errors: UsageError if the run directory holds something that is neither continued nor to be
-/// overwritten; IoError for an incomplete checkpoint named explicitly.
+/// The checkpoint to continue from: --resume DIR, or with `auto` the newest of the run directory
+/// that is whole; warnings name those passed over. Empty: a new run. Errors: UsageError if the run
+/// directory holds something that is neither continued nor to be overwritten; IoError for a damaged
+/// checkpoint named explicitly, or if damaged ones are all there is.
 std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config);
 
 /// Whether a checkpoint belongs to the run directory itself: only then the other checkpoints there

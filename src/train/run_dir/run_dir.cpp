@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <ctime>
 #include <map>
 #include <set>
@@ -12,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/temporary.h"
 #include "checkpoint/checkpoint.h"
 #include "data/readers/dataset_name.h"
 #include "device/dtype.h"
@@ -29,21 +32,18 @@ const std::set<std::string>& state_files() {
   return names;
 }
 
-void link_or_copy(const fs::path& from, const fs::path& to) {
-  const fs::path temporary = to.parent_path() / ("." + to.filename().string() + unique_suffix());
+/// By way of `folder`, so that `to` is there as it was or as it is to be.
+void link_or_copy(const fs::path& from, const fs::path& folder, const fs::path& to) {
+  const fs::path temporary = folder / to.filename();
   std::error_code error;
-  fs::remove(temporary, error);
   fs::create_hard_link(from, temporary, error);
   if (error) {
     error.clear();
     fs::copy_file(from, temporary, error);
+    sync_path(temporary);
   }
   if (!error) fs::rename(temporary, to, error);
-  if (error) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw IoError(fmt::format("{}: cannot write: {}", to.string(), error.message()));
-  }
+  if (error) throw IoError(fmt::format("{}: cannot write: {}", to.string(), error.message()));
 }
 
 /// The versions a directory holds, by number.
@@ -64,7 +64,8 @@ std::map<int64_t, fs::path> versions_below(const fs::path& parent) {
 std::string settings_yaml(const TrainConfig& config) {
   std::string yaml = fmt::format("# danlu {} config.yaml repeats this run\n", config.verb);
   for (const auto& [key, value] : config.settings.items())
-    yaml += fmt::format("{}: {}\n", key, value.dump());
+    yaml +=
+        fmt::format("{}: {}\n", key, value.dump(-1, ' ', false, Json::error_handler_t::replace));
   return yaml;
 }
 
@@ -194,9 +195,12 @@ void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {
     if (run_dir_detail::is_weight_file(name) && !names.count(name)) stale.push_back(entry.path());
   }
   for (const fs::path& file : stale) fs::remove(file);
+  const Temporary folder(run_dir / "model", Temporary::Kind::kDirectory);
+  if (folder.fd() < 0)
+    throw IoError(fmt::format("{}: cannot write: {}", run_dir.string(), std::strerror(errno)));
   // The index goes last: without it shards are no model to any reader.
   const auto link = [&](const std::string& name) {
-    run_dir_detail::link_or_copy(checkpoint / name, run_dir / name);
+    run_dir_detail::link_or_copy(checkpoint / name, folder.path(), run_dir / name);
   };
   for (const std::string& name : names) {
     if (!name.ends_with(".index.json")) link(name);
@@ -207,13 +211,14 @@ void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {
 }
 
 void clear_run_directory(const fs::path& run_dir) {
-  // The markers go first: what is half deleted must not look complete.
   mark_unfinished(run_dir);
-  const std::vector<fs::path> old = run_dir_detail::left_by_a_run(run_dir);
-  for (const fs::path& path : old) {
-    if (fs::is_directory(fs::symlink_status(path))) fs::remove(path / "DONE");
+  for (const fs::path& path : run_dir_detail::left_by_a_run(run_dir)) {
+    if (fs::is_directory(fs::symlink_status(path))) {
+      remove_directory_atomic(path);
+    } else {
+      fs::remove(path);
+    }
   }
-  for (const fs::path& path : old) fs::remove_all(path);
 }
 
 void refuse_to_clear_inputs(const TrainConfig& config) {

@@ -42,7 +42,7 @@ void clear_run_directory(const std::filesystem::path& run_dir);
 /// tokenizer, adapter, template, data set or checkpoint that it reads.
 void refuse_to_clear_inputs(const TrainConfig& config);
 
-/// RUN/DONE says that the run took all its steps and that its model is in place.
+/// RUN/DONE says that the run took all its steps and that its model and reports are in place.
 void mark_finished(const std::filesystem::path& run_dir, int64_t step);
 void mark_unfinished(const std::filesystem::path& run_dir);
 bool is_finished(const std::filesystem::path& run_dir);

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include "base/file.h"
 #include "base/log.h"
+#include "base/temporary.h"
 #include "checkpoint/checkpoint.h"
 #include "device/dtype.h"
 #include "train/loop.h"
@@ -9,6 +11,7 @@
 namespace danlu::train {
 
 void save_checkpoint(Run& run) {
+  require_finite(run.state);
   const bool adapter = run.config.tuner == Tuner::kLora;
   checkpoint::SaveRequest request;
   request.run_dir = run.config.output.directory;
@@ -25,20 +28,26 @@ void save_checkpoint(Run& run) {
   request.trainer_state =
       trainer_state(run.progress, run.state, run.plan, run.identity, run.stream.epoch());
   request.data_state = data_state(run.data, run.stream.consumed());
+  // A checkpoint whose steps the log has lost cannot log them again.
+  sync_path(request.run_dir / "logging.jsonl");
   const std::filesystem::path saved = checkpoint::save(request);
   run.last_saved_step = run.state.step;
+  settle_checkpoints(run, saved);
+  log::info("saved {}", saved.string());
+}
 
-  checkpoint::point_link(request.run_dir, "last", saved);
-  std::vector<std::filesystem::path> keep = {saved};
+void settle_checkpoints(const Run& run, const std::filesystem::path& newest) {
+  const std::filesystem::path& run_dir = run.config.output.directory;
+  checkpoint::point_link(run_dir, "last", newest);
+  std::vector<std::filesystem::path> keep = {newest};
   if (run.progress.best_step > 0) {
-    const auto best = request.run_dir / fmt::format("checkpoint-{}", run.progress.best_step);
+    const auto best = run_dir / fmt::format("checkpoint-{}", run.progress.best_step);
     if (std::filesystem::exists(best / "DONE")) {
-      checkpoint::point_link(request.run_dir, "best", best);
+      checkpoint::point_link(run_dir, "best", best);
       keep.push_back(best);
     }
   }
-  checkpoint::rotate(request.run_dir, run.config.output.save_total_limit, keep);
-  log::info("saved {}", saved.string());
+  checkpoint::rotate(run_dir, run.config.output.save_total_limit, keep);
 }
 
 }  // namespace danlu::train

@@ -17,6 +17,8 @@ namespace danlu::weights {
 namespace {
 
 bool starts_as_gguf(const fs::path& file) {
+  std::error_code unknown;
+  if (!fs::is_regular_file(file, unknown)) return false;  // a pipe would wait for a writer
   std::ifstream in(file, std::ios::binary);
   char magic[4] = {};
   in.read(magic, sizeof magic);

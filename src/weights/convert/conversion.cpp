@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,14 +10,16 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <set>
 
-#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_lock.h"
 #include "base/log.h"
+#include "base/new_output.h"
 #include "base/progress.h"
+#include "base/temporary.h"
 #include "weights/convert/layout_writer.h"
 #include "weights/megatron/place.h"
 #include "weights/native/native.h"
@@ -34,12 +35,6 @@ fs::path without_slash(const fs::path& path) {
   if (path.empty())
     throw UsageError("[output] is empty", {"name where to write", "请指定输出位置"});
   return fs::absolute(path / "").lexically_normal().parent_path();
-}
-
-bool is_within(const fs::path& inner, const fs::path& outer) {
-  const fs::path relative =
-      fs::weakly_canonical(inner).lexically_relative(fs::weakly_canonical(outer));
-  return !relative.empty() && *relative.begin() != "..";
 }
 
 /// What this conversion is: another one must not go on with its files.
@@ -64,13 +59,6 @@ std::string identity_of(const Conversion& conversion) {
                          {"files", written},
                          {"settings", conversion.settings}};
   return identity.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-/// Anything but an empty directory.
-bool is_there(const fs::path& output) {
-  std::error_code error;
-  if (!fs::exists(fs::symlink_status(output))) return false;
-  return !fs::is_directory(output, error) || !fs::is_empty(output, error);
 }
 
 [[noreturn]] void refuse_existing(const fs::path& output) {
@@ -124,20 +112,14 @@ void check_place(const fs::path& output) {
 }
 
 void check_output(const Conversion& conversion, const fs::path& output) {
-  for (const fs::path& file : conversion.source_files) {
-    const bool is_source = fs::exists(output) && is_within(file, output);
-    if (!is_source) continue;
-    throw UsageError(fmt::format("[output] {} holds the source ({}): it would be replaced",
-                                 output.string(), file.string()),
-                     {"choose another directory", "请换一个目录"});
-  }
+  refuse_to_replace_inputs(output, conversion.source_files);
   check_place(output);
   if (conversion.output_is_file && fs::is_directory(output)) {
     throw UsageError(
         fmt::format("[output] {} is a directory; this format is one file", output.string()),
         {"name a file, e.g. model.gguf", "请指定文件名，例如 model.gguf"});
   }
-  if (!is_there(output)) return;
+  if (!is_taken(output)) return;
   if (!conversion.overwrite) refuse_existing(output);
   const std::string lost = lost_by_overwriting(output, conversion.target);
   if (!lost.empty()) {
@@ -169,17 +151,11 @@ uint64_t keep_finished(const fs::path& staging, const Target& target) {
 }
 
 /// The names of new files are on the disk only when their directories are.
-void sync_directory(const fs::path& directory) {
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  sync_descriptor(fd);
-  ::close(fd);
-}
 void sync_directories_below(const fs::path& root) {
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
-    if (entry.is_directory()) sync_directory(entry.path());
+    if (entry.is_directory()) sync_path(entry.path());
   }
-  sync_directory(root);
+  sync_path(root);
 }
 
 /// Gives what is finished its name. Without `overwrite` nothing is replaced, even if it came
@@ -187,21 +163,61 @@ void sync_directories_below(const fs::path& root) {
 void publish(const fs::path& from, const fs::path& output, bool overwrite) {
   if (overwrite) return publish_directory(from, output);
   std::error_code ignored;
-  if (!is_there(output)) fs::remove(output, ignored);  // an empty directory
+  if (!is_taken(output)) fs::remove(output, ignored);  // an empty directory
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, output.c_str(), RENAME_NOREPLACE) == 0) {
-    sync_directory(output.parent_path());
+    sync_path(output.parent_path());
     return;
   }
   if (errno == EEXIST || errno == ENOTEMPTY) refuse_existing(output);
-  if (is_there(output)) refuse_existing(output);
+  if (is_taken(output)) refuse_existing(output);
   publish_directory(from, output);  // a file system without that flag
+}
+
+/// The file that is there from just before a result gets its name until the call is done.
+fs::path mark_of(const fs::path& output) { return staging_of(output).string() + ".done"; }
+
+std::string mark_text(const Conversion& conversion, const std::string& identity) {
+  return identity + (conversion.overwrite ? "replaces\n" : "");
+}
+
+bool is_marked(const Conversion& conversion, const fs::path& output, const std::string& identity) {
+  const fs::path mark = mark_of(output);
+  return fs::is_regular_file(mark) && read_file(mark) == mark_text(conversion, identity);
+}
+
+/// Whether this conversion put its result in place and was killed before it was done. One that
+/// replaces is done again instead: what is there may still be the old one.
+bool was_published(const Conversion& conversion, const fs::path& output,
+                   const std::string& identity) {
+  const fs::path moved =
+      staging_of(output) /
+      (conversion.output_is_file ? conversion.target.layout.files.front() : kIdentityFile);
+  // After a loss of power a file may have both names.
+  std::error_code missing;
+  return !conversion.overwrite && is_taken(output) &&
+         (!fs::exists(moved) || fs::equivalent(moved, output, missing)) &&
+         is_marked(conversion, output, identity);
+}
+
+/// Removes what a published conversion still has beside and in its result. The mark goes last.
+void finish(const fs::path& output, std::optional<FileLock>& lock) {
+  const fs::path staging = staging_of(output);
+  if (is_taken(staging)) remove_directory_atomic(staging);
+  if (fs::is_directory(output)) fs::remove(output / kIdentityFile);
+  lock.reset();
+  fs::remove(mark_of(output));
 }
 
 /// Makes the staging folder, or takes up what an interrupted conversion of the same kind left.
 /// Returns the bytes of the files that are finished.
-uint64_t prepare_staging(const fs::path& staging, const std::string& identity,
-                         const Target& target) {
-  if (is_there(staging)) {
+uint64_t prepare_staging(const Conversion& conversion, const fs::path& output,
+                         const std::string& identity) {
+  const fs::path staging = staging_of(output);
+  // What was replaced waits there for its removal.
+  if (is_taken(staging) && !fs::exists(staging / kIdentityFile) &&
+      is_marked(conversion, output, identity))
+    remove_directory_atomic(staging);
+  if (is_taken(staging)) {
     const fs::path record = staging / kIdentityFile;
     if (!fs::exists(record)) {
       throw UsageError(fmt::format("[output] {} is in the way: conversions are put aside there",
@@ -209,17 +225,19 @@ uint64_t prepare_staging(const fs::path& staging, const std::string& identity,
                        {"move it, or choose another output", "请移走它，或更换输出位置"});
     }
     if (read_file(record) == identity) {
-      const uint64_t bytes = keep_finished(staging, target);
+      const uint64_t bytes = keep_finished(staging, conversion.target);
       log::info("going on with the conversion that was interrupted: {} are there",
                 format_bytes(bytes));
       return bytes;
     }
     log::warning("{}: left by another conversion that was interrupted; it is removed",
                  staging.string());
-    fs::remove_all(staging);
+    remove_directory_atomic(staging);
   }
-  require_writable_directory(staging);
-  write_file_atomic(staging / kIdentityFile, identity);
+  // It is there with its record or not at all: without one it would be taken for somebody's own.
+  write_directory_atomic(staging, [&](const fs::path& directory) {
+    write_file_atomic(directory / kIdentityFile, identity);
+  });
   return 0;
 }
 
@@ -273,6 +291,15 @@ std::vector<TensorDigest> check_copy(const Conversion& conversion, const fs::pat
   return std::move(check.digests);
 }
 
+/// After an error, which is what the user is told of.
+void give_up(const fs::path& staging) {
+  try {
+    remove_directory_atomic(staging);
+  } catch (const IoError& error) {
+    log::warning("{}", error.what());
+  }
+}
+
 bool has_finished(const fs::path& staging, const Target& target) {
   return std::any_of(target.layout.files.begin(), target.layout.files.end(),
                      [&](const std::string& file) { return fs::exists(staging / file); });
@@ -289,16 +316,23 @@ ConversionReport convert(const Conversion& conversion) {
   // A link to a larger disk stays one.
   if (fs::is_symlink(output)) output = fs::weakly_canonical(output);
   const fs::path staging = staging_of(output);
-  check_output(conversion, output);
+  const std::string identity = identity_of(conversion);
+  const bool is_published = was_published(conversion, output, identity);
+  if (!is_published) check_output(conversion, output);
   const MadeDirectory parent(output.parent_path());
   auto lock = FileLock::try_take(staging.string() + ".lock");
   if (!lock) {
     throw IoError(fmt::format("{}: {} is converting to it", output.string(),
                               FileLock::holder(staging.string() + ".lock")));
   }
-  const std::string identity = identity_of(conversion);
   ConversionReport report;
-  report.reused_bytes = prepare_staging(staging, identity, conversion.target);
+  if (is_published) {
+    report.was_complete = true;
+    report.reused_bytes = conversion.target.size_bytes();
+    finish(output, lock);
+    return report;
+  }
+  report.reused_bytes = prepare_staging(conversion, output, identity);
   bool is_void = false;  // what was written cannot be used, not even in part
   try {
     const uint64_t total = conversion.target.size_bytes();
@@ -319,17 +353,13 @@ ConversionReport convert(const Conversion& conversion) {
     if (conversion.reopen) report.digests = check_copy(conversion, staging);
     sync_directories_below(staging);
   } catch (const Error&) {
-    std::error_code ignored;
-    if (is_void || !has_finished(staging, conversion.target)) fs::remove_all(staging, ignored);
+    if (is_void || !has_finished(staging, conversion.target)) give_up(staging);
     throw;
   }
-  if (conversion.output_is_file) {
-    publish(staging / conversion.target.layout.files.front(), output, conversion.overwrite);
-    fs::remove_all(staging);
-  } else {
-    publish(staging, output, conversion.overwrite);
-    fs::remove(output / kIdentityFile);
-  }
+  write_file_atomic(mark_of(output), mark_text(conversion, identity));
+  publish(conversion.output_is_file ? staging / conversion.target.layout.files.front() : staging,
+          output, conversion.overwrite);
+  finish(output, lock);
   return report;
 }
 

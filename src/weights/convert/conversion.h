@@ -39,15 +39,17 @@ struct Conversion {
 
 struct ConversionReport {
   uint64_t written_bytes = 0, reused_bytes = 0;  ///< reused: finished before an interruption
+  /// An earlier call had put everything in place, checked as asked, and was killed after that.
+  bool was_complete = false;
   double write_seconds = 0;
   std::vector<TensorDigest> digests;  ///< of the result, if it was checked
 };
 
 /// Writes into "<output>.converting", then renames. Killed at any moment it leaves the old output
-/// and finished files, which the same call takes up. Errors: UsageError if the output exists
-/// (unless overwrite), is the source, or holds it; IoError (space, checked before; permission; the
-/// read-back differs: the difference is named and the attempt removed); what reading the source
-/// throws.
+/// and finished files, which the same call takes up, or the new one, which it says. Errors:
+/// UsageError if the output exists (unless overwrite), is the source, or holds it; IoError (space,
+/// checked before; permission; the read-back differs: the difference is named and the attempt
+/// removed); what reading the source throws.
 ConversionReport convert(const Conversion& conversion);
 
 /// The folder an interrupted conversion to `output` waits in.

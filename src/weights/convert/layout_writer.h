@@ -21,8 +21,8 @@ struct WriteOptions {
 /// `globals` holds under the names in layout.globals; floating types are cast to the stored ones,
 /// rounding to nearest even. `plans[i]` is the plan of layout.files[i], whose tensors are those of
 /// layout.tensors in their order. A file that is there already is taken to be finished.
-/// Errors: IoError (disk full: the finished files remain), ModelError (source), TerminatedError and
-/// InterruptedError between two bands, so that the process ends within a moment.
+/// Errors: IoError (disk full: the finished files remain), ModelError (source), as
+/// throw_interrupted between two bands, so that the process ends within a moment.
 void write_layout(const TensorSource& globals, const Layout& layout,
                   const std::vector<PlannedFile>& plans, const std::filesystem::path& directory,
                   const WriteOptions& options = {});

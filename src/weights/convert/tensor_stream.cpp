@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "weights/cast.h"
 #include "weights/gguf/q8_0.h"
 
 namespace danlu::weights {
@@ -118,25 +119,7 @@ class SectionStream {
     for (int64_t r = 0; r < rows; ++r) {
       const std::byte* from = scratch_.data() + r * width * item;
       std::byte* into = to + r * section.cols * item_;
-      const auto count = static_cast<size_t>(width);
-      cast_elements(from, info.dtype, into, stored_.info.dtype, count);
-      if (stored_.info.dtype == DType::kF16) refuse_overflow(info, from, into, count);
-    }
-  }
-
-  /// F16 ends at 65504: a weight beyond would become infinite without a word.
-  void refuse_overflow(const TensorInfo& info, const std::byte* from, const std::byte* halves,
-                       size_t count) const {
-    for (size_t i = 0; i < count; ++i) {
-      uint16_t half = 0;
-      std::memcpy(&half, halves + 2 * i, sizeof half);
-      if ((half & 0x7fff) != 0x7c00) continue;
-      float value = 0;
-      cast_elements(from + i * dtype_size_bytes(info.dtype), info.dtype, &value, DType::kF32, 1);
-      if (std::isinf(value)) continue;
-      throw ModelError(fmt::format("{}: {} holds {:g}, which fp16 cannot (its largest is 65504)",
-                                   globals_.file_of(info.name).string(), info.name, value),
-                       {"store bf16 or fp32 instead", "请改存为 bf16 或 fp32"});
+      cast_weights(globals_, info, from, into, stored_.info.dtype, static_cast<size_t>(width));
     }
   }
 
@@ -174,10 +157,15 @@ class SectionStream {
       // Rows are whole multiples of a block, so a buffer of whole rows is too.
       const auto* numbers = reinterpret_cast<const float*>(buffer_.data());
       const size_t count = buffer_.size() / sizeof(float);
-      if (!std::all_of(numbers, numbers + count, [](float x) { return std::isfinite(x); })) {
-        throw ModelError(fmt::format("{} holds infinities or NaNs, which Q8_0 has no number for",
-                                     stored_.info.name),
-                         {"--outtype f16 keeps them as they are", "--outtype f16 可原样保留"});
+      // Written this way round so that NaN is found.
+      const float* bad = std::find_if(numbers, numbers + count,
+                                      [](float x) { return !(std::fabs(x) <= gguf::kQ8Largest); });
+      if (bad != numbers + count) {
+        throw ModelError(
+            fmt::format("{} holds {:g}, which Q8_0 has no number for (its largest is "
+                        "{:.0f})",
+                        stored_.info.name, *bad, gguf::kQ8Largest),
+            {"--outtype bf16 or f32 keeps it as it is", "--outtype bf16 或 f32 可原样保留"});
       }
       scratch_.resize(gguf::q8_0_bytes(count));
       gguf::quantize_q8_0(numbers, count, scratch_.data());

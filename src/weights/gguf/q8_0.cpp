@@ -14,7 +14,8 @@ void quantize_q8_0(const float* numbers, size_t count, std::byte* blocks) {
     float largest = 0;
     for (size_t i = 0; i < kQ8Block; ++i) largest = std::max(largest, std::fabs(numbers[i]));
     const float scale = largest / 127.0f;
-    const float inverse = scale != 0 ? 1.0f / scale : 0.0f;
+    // Below 2^-128 a scale has no finite inverse; F16 makes it 0 anyway.
+    const float inverse = scale > 0x1p-128f ? 1.0f / scale : 0.0f;
     const uint16_t stored_scale = float_to_f16(scale);
     std::memcpy(blocks, &stored_scale, sizeof stored_scale);
     for (size_t i = 0; i < kQ8Block; ++i) {

@@ -37,14 +37,15 @@ std::string first_bytes(const std::filesystem::path& file, size_t count) {
 [[noreturn]] void no_weights(const std::filesystem::path& directory) {
   bool loose_shards = false, interrupted = false;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    interrupted |= entry.path().filename().string().rfind(kStagingPrefix, 0) == 0;
+    interrupted |=
+        entry.path().filename().string().starts_with(fmt::format(".{}.tmp-", kStagingStem));
     loose_shards |= ends_with(entry.path().filename().string(), ".safetensors") ||
                     ends_with(entry.path().filename().string(), ".bin");
   }
   Hint hint;
   if (interrupted) {
-    hint = {"saving weights here was interrupted (a .saving-… folder is left): save them again",
-            "此处的权重保存曾被中断（留有 .saving-… 文件夹）：请重新保存"};
+    hint = {"saving weights here was interrupted (a .saving.tmp-… folder is left): save them again",
+            "此处的权重保存曾被中断（留有 .saving.tmp-… 文件夹）：请重新保存"};
   } else if (loose_shards) {
     hint = {
         "there are weight files under other names: give one of them, or fetch "

@@ -23,8 +23,7 @@ std::vector<PublishStep> publish_steps(const std::vector<std::string>& existing,
 void publish(const std::filesystem::path& staging, const std::filesystem::path& directory,
              const std::vector<PublishStep>& steps);
 
-/// Names of the folders that files wait in until all are written: ".saving-" and base's
-/// unique_suffix.
-inline constexpr const char* kStagingPrefix = ".saving-";
+/// The folder that files wait in until all are written is a Temporary beside this name.
+inline constexpr const char* kStagingStem = "saving";
 
 }  // namespace danlu::weights

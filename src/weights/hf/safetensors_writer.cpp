@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/temporary.h"
 #include "weights/hf/publish.h"
 #include "weights/hf/safetensors_header.h"
 #include "weights/hf/shard_plan.h"
@@ -32,30 +35,6 @@ void write_shard(const fs::path& file, const std::vector<TensorInfo>& tensors,
   }
   out.commit();
 }
-
-/// A folder beside the files to replace, removed with whatever is left in it.
-class Staging {
- public:
-  explicit Staging(const fs::path& directory)
-      : path_(directory / (kStagingPrefix + unique_suffix())) {
-    std::error_code error;
-    fs::remove_all(path_, error);
-    fs::create_directory(path_, error);
-    if (error)
-      throw IoError(
-          fmt::format("{}: cannot write into it: {}", directory.string(), error.message()));
-  }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  ~Staging() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
@@ -89,7 +68,10 @@ void save_safetensors(const std::filesystem::path& directory,
   constexpr uint64_t kHeaderBytesPerTensor = 256;
   require_free_space(directory, total_bytes + tensors.size() * kHeaderBytesPerTensor,
                      "saving the weights");
-  const Staging staging(directory);
+  const Temporary staging(directory / kStagingStem, Temporary::Kind::kDirectory);
+  if (staging.fd() < 0)
+    throw IoError(
+        fmt::format("{}: cannot write into it: {}", directory.string(), std::strerror(errno)));
   std::vector<std::string> names;
   for (size_t i = 0; i < shards.size(); ++i) {
     names.push_back(shard_name(options.base_name, i, shards.size()));

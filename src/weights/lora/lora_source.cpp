@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "weights/cast.h"
 #include "weights/lora/lora_plan.h"
 #include "weights/lora/low_rank_update.h"
 #include "weights/source_base.h"
@@ -114,9 +115,9 @@ class MergedSource final : public SourceBase<Origin> {
       const auto count = static_cast<size_t>(std::min(kChunk, end - at));
       chunk.resize(count * dtype_size_bytes(origin.dtype));
       origin.source->read_range(origin.name, at, at + static_cast<int64_t>(count), chunk);
-      cast_elements(chunk.data(), origin.dtype,
-                    out + static_cast<size_t>(at - begin) * dtype_size_bytes(info.dtype),
-                    info.dtype, count);
+      cast_weights(*origin.source, *origin.source->find(origin.name), chunk.data(),
+                   out + static_cast<size_t>(at - begin) * dtype_size_bytes(info.dtype), info.dtype,
+                   count);
     }
   }
 

@@ -1,7 +1,12 @@
 #include "weights/lora/low_rank_update.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+
+#include "base/error.h"
+#include "base/finite.h"
 
 // Auto-vectorised in the widths there are. No clone has fused multiply-add: the merged weights then
 // have the same bits on every x86 machine.
@@ -187,11 +192,23 @@ void LowRankUpdate::read_bands(const Rect& rect, std::byte* out, int64_t out_str
       }
     }
     for (int64_t r = 0; r < band.rows; ++r) {
-      cast_elements(sums.data() + r * band.cols, kDTypeOf<Real>,
-                    out + static_cast<size_t>((done + r) * out_stride) * item, dtype_,
-                    static_cast<size_t>(band.cols));
+      const Real* row = sums.data() + r * band.cols;
+      std::byte* merged = out + static_cast<size_t>((done + r) * out_stride) * item;
+      const auto count = static_cast<size_t>(band.cols);
+      cast_elements(row, kDTypeOf<Real>, merged, dtype_, count);
+      if (const size_t bad = first_non_finite(merged, dtype_, count); bad < count) refuse(row[bad]);
     }
   }
+}
+
+void LowRankUpdate::refuse(double value) const {
+  throw ModelError(
+      fmt::format("{}: {} with {} merged into it holds {:g}, which {} cannot (the adapter's scale "
+                  "is {:g})",
+                  adapter_->file_of(parts_.a).string(), parts_.weight, parts_.a, value,
+                  dtype_name(dtype_), parts_.scale),
+      {"adapter or model are damaged or come from a diverged run",
+       "适配器或模型已损坏，或来自发散的训练"});
 }
 
 void LowRankUpdate::read_rect(const Rect& rect, std::byte* out, int64_t out_stride) const {

@@ -36,6 +36,7 @@ class LowRankUpdate {
   /// The merged matrix's `rect` in the weight's dtype; rows begin `out_stride` elements apart.
   /// Costs 2 · rows · r · cols operations; with DoRA the first read of a part of rows computes the
   /// whole matrix once. Memory: some megabytes, and A's columns in the rectangle.
+  /// Errors: ModelError where a merged number is not finite.
   void read_rect(const Rect& rect, std::byte* out, int64_t out_stride) const;
 
  private:
@@ -45,6 +46,7 @@ class LowRankUpdate {
   std::vector<Real> sum_of(const Rect& rect) const;
   template <typename Real>
   std::vector<Real> row_factors(const Rect& rect, const std::vector<Real>& sums) const;
+  [[noreturn]] void refuse(double value) const;
 
   std::shared_ptr<const TensorSource> base_, adapter_;
   LowRankParts parts_;

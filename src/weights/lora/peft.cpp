@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/finite.h"
 #include "base/lfs_pointer.h"
 #include "base/pattern.h"
 
@@ -93,6 +94,15 @@ int64_t whole_rank(const std::string& key, double rank, const std::string& origi
   throw ModelError(fmt::format("{}: {} must be a whole number from 1, got {}", origin, key, rank));
 }
 
+/// Adapters are computed in f32: beyond its range the scale, alpha / r, could be infinite.
+void require_alpha(const std::string& key, double alpha, const std::string& origin) {
+  if (std::abs(alpha) <= largest_finite(DType::kF32)) return;
+  throw ModelError(
+      fmt::format("{}: {} must be a number that fp32 can hold, got {:g}", origin, key, alpha),
+      {"the file is damaged: PEFT's lora_alpha is about as large as r",
+       "文件已损坏：PEFT 的 lora_alpha 与 r 大致同级"});
+}
+
 /// Refuses what would silently give other numbers than PEFT.
 void refuse_other_arithmetic(const AdapterReader& reader) {
   for (const char* key :
@@ -177,6 +187,9 @@ PeftConfig parse_peft_config(const Json& json, const std::string& origin) {
         pattern, whole_rank(fmt::format("rank_pattern of {}", pattern), rank, origin));
   }
   config.alpha_pattern = reader.pattern("alpha_pattern");
+  require_alpha("lora_alpha", config.alpha, origin);
+  for (const auto& [pattern, alpha] : config.alpha_pattern)
+    require_alpha(fmt::format("alpha_pattern of {}", pattern), alpha, origin);
   config.base_model = reader.text("base_model_name_or_path", "");
   config.task_type = reader.text("task_type", "");
   if (!(config.dropout >= 0 && config.dropout < 1)) {

@@ -136,7 +136,7 @@ std::string Printer::scalar(const PyValue& value) {
 /// JSON text must be UTF-8; Python strings may hold lone surrogates, old files anything.
 Json json_string(const std::string& text) {
   const std::string dumped = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  return Json::parse(dumped);
+  return parse_json(dumped, "a text");
 }
 
 Json json_array(const PyValue::Items& items) {

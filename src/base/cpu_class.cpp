@@ -1,0 +1,128 @@
+#include "base/cpu_class.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace danlu {
+namespace {
+
+struct Variable {
+  const char* name;
+  const char* value;
+};
+struct ClassFacts {
+  CpuClass value;
+  const char* choice;  ///< in DANLU_CPU; null: cannot be chosen, only found
+  const char* title;
+  /// libtorch's dispatch (ATen/native/DispatchStub.cpp), oneDNN's dispatcher control and
+  /// OpenBLAS's DYNAMIC_ARCH core names.
+  std::array<Variable, 3> libraries;
+};
+
+constexpr std::array<ClassFacts, 4> kClasses{{
+    {CpuClass::kPlain,
+     "plain",
+     "no vector extensions used",
+     {{{"ATEN_CPU_CAPABILITY", "default"},
+       {"ONEDNN_MAX_CPU_ISA", "SSE41"},
+       {"OPENBLAS_CORETYPE", "Nehalem"}}}},
+    {CpuClass::kAvx2,
+     "avx2",
+     "AVX2",
+     {{{"ATEN_CPU_CAPABILITY", "avx2"},
+       {"ONEDNN_MAX_CPU_ISA", "AVX2"},
+       {"OPENBLAS_CORETYPE", "Haswell"}}}},
+    {CpuClass::kAvx512,
+     "avx512",
+     "AVX-512 without bf16",
+     {{{"ATEN_CPU_CAPABILITY", "avx512"},
+       {"ONEDNN_MAX_CPU_ISA", "AVX512_CORE"},
+       {"OPENBLAS_CORETYPE", "SkylakeX"}}}},
+    {CpuClass::kAvx512Bf16, nullptr, "AVX-512 with bf16", {}},
+}};
+
+const ClassFacts& facts_of(CpuClass value) { return kClasses[static_cast<size_t>(value)]; }
+
+CpuClass detect() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
+  if (!avx2) return CpuClass::kPlain;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+  if (!avx512) return CpuClass::kAvx2;
+  return __builtin_cpu_supports("avx512bf16") ? CpuClass::kAvx512Bf16 : CpuClass::kAvx512;
+#else
+  return CpuClass::kPlain;
+#endif
+}
+
+std::optional<CpuClass> chosen() {
+  const char* text = std::getenv("DANLU_CPU");
+  if (!text || !*text) return std::nullopt;
+  for (const ClassFacts& facts : kClasses) {
+    if (!facts.choice || std::string_view(text) != facts.choice) continue;
+    if (facts.value > detected_cpu_class()) {
+      throw DeviceError(fmt::format("[cpu] DANLU_CPU={}: this processor has less: {}", text,
+                                    facts_of(detected_cpu_class()).title),
+                        {"leave DANLU_CPU unset to use all that the processor has",
+                         "请取消 DANLU_CPU，以使用处理器的全部能力"});
+    }
+    return facts.value;
+  }
+  throw UsageError(
+      fmt::format("[cpu] DANLU_CPU must be avx512, avx2 or plain, got '{}'", text),
+      {"it lowers what is used; unset, all that the processor has is used",
+       "该变量只用于降低所用的指令集；不设置则使用处理器的全部能力"});
+}
+
+}  // namespace
+
+CpuClass detected_cpu_class() {
+  static const CpuClass value = detect();
+  return value;
+}
+
+CpuClass cpu_class() {
+  static const CpuClass value = chosen().value_or(detected_cpu_class());
+  return value;
+}
+
+std::string describe_cpu_class() {
+  const std::string used = facts_of(cpu_class()).title;
+  if (cpu_class() == detected_cpu_class()) return used;
+  return fmt::format("{} (DANLU_CPU; the processor has {})", used,
+                     facts_of(detected_cpu_class()).title);
+}
+
+bool constrain_libraries() {
+  if (!chosen()) return false;
+  bool changed = false;
+  for (const auto& [name, value] : facts_of(cpu_class()).libraries) {
+    const char* before = std::getenv(name);
+    if (before && std::strcmp(before, value) == 0) continue;
+    ::setenv(name, value, /*overwrite=*/1);
+    changed = true;
+  }
+  return changed;
+}
+
+void restart_constrained(char** argv) {
+  if (!constrain_libraries()) return;
+  ::execv("/proc/self/exe", argv);
+  throw InternalError(
+      fmt::format("[cpu] the program cannot start itself again: {}", std::strerror(errno)));
+}
+
+}  // namespace danlu

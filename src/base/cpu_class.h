@@ -1,0 +1,35 @@
+// base/cpu_class.h: which vector instructions danlu and the libraries under it may use.
+#pragma once
+#include <string>
+
+namespace danlu {
+
+/// Each has what the one before it has.
+enum class CpuClass {
+  kPlain,       ///< the architecture's own minimum
+  kAvx2,        ///< AVX2, FMA, F16C: Haswell, Zen 1 to 3 and later
+  kAvx512,      ///< AVX-512 F, BW, CD, DQ, VL: Skylake-X, Cascade Lake, Ice Lake
+  kAvx512Bf16,  ///< and dot products of bf16: Cooper Lake, Sapphire Rapids, Zen 4
+};
+
+/// What this processor and system have.
+CpuClass detected_cpu_class();
+
+/// What is used: the detected class, or the lower one that DANLU_CPU names (plain, avx2, avx512).
+/// The same for the whole process. Errors: UsageError if DANLU_CPU is none of the names,
+/// DeviceError if the processor has less.
+CpuClass cpu_class();
+
+/// "AVX-512 without bf16", with "(DANLU_CPU; the processor has …)" where that lowered it.
+std::string describe_cpu_class();
+
+/// Tells libtorch, oneDNN and OpenBLAS to stay within DANLU_CPU, by their own variables; nothing
+/// without it. They read them while they are loaded: call it before. True if a variable changed.
+/// Errors: as cpu_class.
+bool constrain_libraries();
+
+/// For programs that are linked with those libraries: starts the program again, with the variables
+/// set, if constrain_libraries() had to change one.
+void restart_constrained(char** argv);
+
+}  // namespace danlu

@@ -1,0 +1,47 @@
+// base/new_output.h: outputs that destroy nothing by accident, each made by one process at a time.
+#pragma once
+#include <functional>
+#include <vector>
+
+#include "base/file.h"
+#include "base/file_lock.h"
+
+namespace danlu {
+
+/// Whether replacing `output`, a file or a whole directory, would take `input` away: it is the
+/// same, through links too, or lies in it. Never if there is no `output`.
+bool would_replace(const fs::path& output, const fs::path& input);
+
+/// Errors: UsageError naming the first of `inputs` that replacing `output` would take away.
+void refuse_to_replace_inputs(const fs::path& output, const std::vector<fs::path>& inputs);
+
+/// Anything but an empty directory, a link to nothing included.
+bool is_taken(const fs::path& output);
+
+/// The file that stands for the lock on `output`: hidden, beside it.
+fs::path lock_file_of(const fs::path& output);
+/// Keeps other processes from making `output`. Its directory must be there.
+/// Errors: IoError naming the process that is making it.
+FileLock lock_output(const fs::path& output);
+
+/// A directory that a command makes as a whole and gives its name when it is complete.
+class NewDirectory {
+ public:
+  /// Makes the parent if it is missing, and locks the name until this goes; a link to a directory
+  /// stays one. `inputs`: what the command reads.
+  /// Errors: UsageError (an input would be replaced; it exists and is not empty, without
+  /// `overwrite`); IoError (another process is making it; the parent is not writable).
+  NewDirectory(fs::path output, bool overwrite, const std::vector<fs::path>& inputs);
+  /// See write_directory_atomic. Errors: UsageError if the name was taken meanwhile, without
+  /// `overwrite`.
+  void publish(const std::function<void(const fs::path&)>& fill) const;
+
+ private:
+  void refuse_taken() const;
+  fs::path name_, output_;  ///< as given; absolute, behind a link
+  bool overwrite_;
+  MadeDirectory parent_;
+  FileLock lock_;
+};
+
+}  // namespace danlu

@@ -1,0 +1,97 @@
+#include "cli/engine_limits.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <future>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/progress.h"
+#include "base/thread_pool.h"
+
+namespace danlu::cli {
+namespace {
+
+/// Measured on a model of 36,000 parameters, without the threads' stacks: 713 MiB (init, infer),
+/// 1,193 MiB (sft, which also opens DuckDB). OpenBLAS sets aside 128 MiB at the first product that
+/// is not tiny (sft's had one), and asks again without end if it does not get them.
+constexpr size_t kEngineBytes = size_t{850} << 20;
+constexpr size_t kTrainingBytes = size_t{1200} << 20;
+/// Threads per thread asked for, likewise measured: OpenBLAS and libgomp keep one fewer each;
+/// pthreadpool, or the measurement of the processor's speed, as many.
+constexpr size_t kPools = 3;
+
+/// Counts towards RLIMIT_AS and RLIMIT_DATA; no memory is touched.
+class AddressSpace {
+ public:
+  explicit AddressSpace(size_t size_bytes)
+      : size_bytes_(size_bytes),
+        address_(::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
+  ~AddressSpace() {
+    if (is_there()) ::munmap(address_, size_bytes_);
+  }
+  AddressSpace(const AddressSpace&) = delete;
+  AddressSpace& operator=(const AddressSpace&) = delete;
+  bool is_there() const { return address_ != MAP_FAILED; }
+
+ private:
+  size_t size_bytes_;
+  void* address_;
+};
+
+/// "" without a limit.
+std::string limit_text(int resource, const char* command) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return resource == RLIMIT_NPROC
+             ? fmt::format("; {} allows this user {} threads and processes", command,
+                           limit.rlim_cur)
+             : fmt::format("; {} allows {}", command, format_bytes(limit.rlim_cur));
+}
+
+std::string memory_limits() {
+  return limit_text(RLIMIT_AS, "ulimit -v") + limit_text(RLIMIT_DATA, "ulimit -d");
+}
+
+/// How many of `wanted` threads there can be at the same time.
+size_t count_possible_threads(size_t wanted) {
+  std::promise<void> enough;
+  const std::shared_future<void> signal = enough.get_future().share();
+  ThreadGroup threads;
+  try {
+    while (threads.size() < wanted) threads.start([signal] { signal.wait(); });
+  } catch (const std::system_error&) {
+    // What was made is the answer.
+  }
+  enough.set_value();
+  return threads.size();
+}
+
+}  // namespace
+
+void require_engine_resources(const Command& command) {
+  const size_t bytes = command.group == "Train" ? kTrainingBytes : kEngineBytes;
+  const AddressSpace libraries(bytes);
+  if (!libraries.is_there()) {
+    throw MemoryError(fmt::format("[engine] danlu {} needs at least {} of address space{}",
+                                  command.name, format_bytes(bytes), memory_limits()),
+                      {"raise the limit, with room for the model", "请提高限制，并为模型留出余量"});
+  }
+  const char* set = std::getenv("OMP_NUM_THREADS");
+  const size_t wanted = default_thread_count(), needed = kPools * wanted + 1;
+  const size_t possible = count_possible_threads(needed);
+  if (possible == needed) return;
+  throw MemoryError(
+      fmt::format("[engine] {} threads are needed ({}), and the system makes only {}{}{}", needed,
+                  set && *set ? fmt::format("OMP_NUM_THREADS={}", set)
+                              : fmt::format("{} processors", wanted),
+                  possible, limit_text(RLIMIT_NPROC, "ulimit -u"), memory_limits()),
+      {"set OMP_NUM_THREADS to fewer, or raise the limit (a container's is pids.max)",
+       "请减小 OMP_NUM_THREADS，或提高限制（容器中为 pids.max）"});
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,240 @@
+// Killed anywhere, and given again: nothing differs and nothing is left.
+//
+// `make test` tries a sample of the operations, `make test-slow` each one, both as a kill and as a
+// loss of power. By hand, with the directory of the last one kept:
+//   DANLU_KILL="sft 37" build/test_durability            in front of operation 37
+//   DANLU_KILL="convert 12 40 3 power" …                 12, 15, …, 39; and what was not synced is
+//   lost
+#include "durability/campaign.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "base/json.h"
+#include "cli/run_program.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What the commands read, made once for all of them.
+class Inputs {
+ public:
+  Inputs() {
+    std::string pattern = (fs::temp_directory_path() / "danlu-durability-XXXXXX").string();
+    if (!::mkdtemp(pattern.data())) throw std::runtime_error("cannot make " + pattern);
+    path_ = fs::canonical(pattern);
+    std::ofstream texts(*this / "texts.txt"), rows(*this / "rows.jsonl");
+    for (int i = 0; i < 24; ++i) {
+      const std::string n = std::to_string(i);
+      texts << "the fox " << n << " jumps over the lazy dog " << i * 7 << " times a day\n";
+      rows << R"({"instruction": "what does fox )" << n << R"( do?", "output": "it jumps )" << i * 7
+           << R"( times"})" << "\n";
+    }
+    texts.close();
+    rows.close();
+    std::ofstream(*this / "config.json")
+        << R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300,
+"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+"num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+"tie_word_embeddings": false, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"})";
+    make({"tokenizer", "train", "--input", *this / "texts.txt", "--vocab_size", "290",
+          "--chat_template", "chatml", "--output", *this / "tokenizer"});
+    make({"init", "--config", *this / "config.json", "--tokenizer", *this / "tokenizer", "--output",
+          *this / "model"});
+  }
+  Inputs(const Inputs&) = delete;
+  Inputs& operator=(const Inputs&) = delete;
+  ~Inputs() {
+    std::error_code ignored;
+    if (!std::getenv("DANLU_KILL")) fs::remove_all(path_, ignored);
+  }
+  std::string operator/(const std::string& name) const { return path_ / name; }
+
+  static const Inputs& get() {
+    static const Inputs inputs;
+    return inputs;
+  }
+  static void make(const std::vector<std::string>& arguments) {
+    const ProgramResult result = run_danlu(arguments, {.timeout_s = 600});
+    if (result.exit_code != 0) throw std::runtime_error(result.err);
+  }
+
+ private:
+  fs::path path_;
+};
+
+std::vector<std::string> sft(const std::vector<std::string>& more) {
+  const Inputs& in = Inputs::get();
+  std::vector<std::string> arguments = {"sft",
+                                        "--model",
+                                        in / "model",
+                                        "--dataset",
+                                        in / "rows.jsonl",
+                                        "--output_dir",
+                                        "ROOT/run",
+                                        "--dtype",
+                                        "fp32",
+                                        "--max_steps",
+                                        "4",
+                                        "--logging_steps",
+                                        "1",
+                                        "--save_steps",
+                                        "2",
+                                        "--eval_steps",
+                                        "2",
+                                        "--lr",
+                                        "0.01",
+                                        "--val_ratio",
+                                        "0.1",
+                                        "--batch_size",
+                                        "2",
+                                        "--max_length",
+                                        "64",
+                                        "--device",
+                                        "cpu",
+                                        "--save_total_limit",
+                                        "1"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+Command command_named(const std::string& name) {
+  const Inputs& in = Inputs::get();
+  if (name == "sft") return {name, sft({})};
+  if (name == "lora") return {name, sft({"--tuner", "lora"})};
+  if (name == "preprocess")
+    return {name,
+            {"preprocess", "--input", in / "rows.jsonl", "--tokenizer", in / "tokenizer",
+             "--output-prefix", "ROOT/out/rows"}};
+  if (name == "convert")
+    return {name, {"convert", in / "model", "ROOT/mc", "--to", "mcore", "--tp", "2"}};
+  if (name == "gguf") return {name, {"convert", in / "model", "ROOT/m.gguf", "--to", "gguf"}};
+  if (name == "tokenizer")
+    return {name,
+            {"tokenizer", "train", "--input", in / "texts.txt", "--vocab_size", "290", "--output",
+             "ROOT/tokenizer"},
+            true};
+  if (name == "merge") {
+    if (!fs::exists(in / "adapter"))
+      Inputs::make({"sft", "--model", in / "model", "--dataset", in / "rows.jsonl", "--output_dir",
+                    in / "adapter", "--tuner", "lora", "--max_steps", "2", "--dtype", "fp32",
+                    "--cache_dir", in / "cache"});
+    return {
+        name,
+        {"merge", "--model", in / "model", "--adapters", in / "adapter", "--output", "ROOT/merged"},
+        true};
+  }
+  throw std::runtime_error("no command " + name);
+}
+
+/// A directory of its own for each command.
+Campaign campaign_of(const std::string& name) {
+  const fs::path directory = Inputs::get() / ("of-" + name);
+  fs::create_directories(directory);
+  return Campaign(command_named(name), directory);
+}
+
+/// All operations, or as many of them as `sample`, spread, another choice for each command.
+std::vector<uint64_t> chosen(uint64_t operations, uint64_t sample, uint64_t seed) {
+  std::vector<uint64_t> result;
+  if (std::getenv("DANLU_SLOW")) sample = operations;
+  std::mt19937_64 random(seed);
+  for (uint64_t i = 0; i < sample; ++i) {
+    const uint64_t begin = operations * i / sample, end = operations * (i + 1) / sample;
+    if (begin < end) result.push_back(1 + begin + random() % (end - begin));
+  }
+  return result;
+}
+
+struct Share {
+  const char* command;
+  uint64_t kills, power_losses;  ///< tried by `make test`
+};
+
+class Killed : public testing::TestWithParam<Share> {};
+
+TEST_P(Killed, TheSameCommandMakesItGood) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "a sanitizer wants to be the first library";
+#endif
+  if (std::getenv("DANLU_KILL")) GTEST_SKIP() << "one is tried by hand";
+  Campaign campaign = campaign_of(GetParam().command);
+  ASSERT_GT(campaign.operations(), 5u);
+  for (const auto& [loss, sample] : {std::pair{Loss::kNothing, GetParam().kills},
+                                     std::pair{Loss::kPower, GetParam().power_losses}}) {
+    const char* what = loss == Loss::kPower ? "loss of power" : "kill";
+    const auto tries = chosen(campaign.operations(), sample, 17 + campaign.name().size());
+    uint64_t failed = 0;
+    for (const uint64_t at : tries) {
+      const std::string found = campaign.try_kill(at, loss);
+      if (found.empty()) continue;
+      ++failed;
+      ADD_FAILURE() << campaign.name() << ", " << what << " at operation " << at << " of "
+                    << campaign.operations() << ":\n"
+                    << found;
+    }
+    std::printf("%-10s %-13s %4zu of %4llu operations, %llu bad\n", campaign.name().c_str(), what,
+                tries.size(), static_cast<unsigned long long>(campaign.operations()),
+                static_cast<unsigned long long>(failed));
+    std::fflush(stdout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Commands, Killed,
+                         testing::Values(Share{"sft", 3, 2}, Share{"lora", 2, 1},
+                                         Share{"preprocess", 10, 4}, Share{"convert", 10, 4},
+                                         Share{"gguf", 6, 3}, Share{"tokenizer", 5, 3},
+                                         Share{"merge", 2, 1}),
+                         [](const auto& info) { return std::string(info.param.command); });
+
+TEST(KilledByHand, WhereAskedFor) {
+  const char* asked = std::getenv("DANLU_KILL");
+  if (!asked) return;
+  std::istringstream words(asked);
+  std::string name, word;
+  words >> name;
+  std::vector<uint64_t> numbers;
+  Loss loss = Loss::kNothing;
+  while (words >> word) {
+    if (word == "power") {
+      loss = Loss::kPower;
+    } else {
+      numbers.push_back(std::stoull(word));
+    }
+  }
+  Campaign campaign = campaign_of(name);
+  std::printf("%s: %llu operations, in %s\n", name.c_str(),
+              static_cast<unsigned long long>(campaign.operations()),
+              (Inputs::get() / ("of-" + name)).c_str());
+  ASSERT_FALSE(numbers.empty()) << "DANLU_KILL=\"COMMAND FIRST [LAST [STEP]] [power]\"";
+  const uint64_t last = numbers.size() > 1 ? numbers[1] : numbers[0];
+  for (uint64_t at = numbers[0]; at <= last; at += numbers.size() > 2 ? numbers[2] : 1)
+    EXPECT_EQ(campaign.try_kill(at, loss), "") << "at operation " << at;
+}
+
+// --- the library itself
+// ---------------------------------------------------------------------------
+
+TEST(KillAt, AnUndisturbedRunAndItsOwnRepetitionAreEqual) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "a sanitizer wants to be the first library";
+#endif
+  Campaign campaign = campaign_of("tokenizer");
+  EXPECT_EQ(campaign.try_kill(campaign.operations() + 1, Loss::kNothing), "");
+}
+
+TEST(KillAt, DifferencesAreNamed) {
+  EXPECT_EQ(differences({{"a", "1"}}, {{"a", "1"}}), "");
+  EXPECT_EQ(differences({{"a", "1"}, {"b", "dir"}}, {{"a", "1"}, {".c", ""}}),
+            "  missing: b\n  left: .c\n");
+  EXPECT_NE(differences({{"a", "1"}}, {{"a", "2"}}).find("differs: a at 0"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace danlu::test

@@ -1,0 +1,142 @@
+// linear() for every type, against the same values in f64: natively where the processor has the
+// instructions, widened in blocks or inside the dot product where it has not.
+#include "ops/linear.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "finite_differences.h"
+#include "ops/cross_entropy.h"
+#include "ops/widened_product.h"
+
+namespace danlu::ops {
+namespace {
+
+struct LinearCase {
+  int64_t rows, inputs, outputs;
+  bool bias;
+  std::string name() const {
+    return std::to_string(rows) + " x " + std::to_string(inputs) + " -> " +
+           std::to_string(outputs) + (bias ? " with bias" : "");
+  }
+};
+
+std::vector<LinearCase> linear_cases() {
+  // Few rows and many, single columns, and weights of more than one block of 2^20 elements.
+  std::vector<LinearCase> cases{{1, 7, 5, true},      {1, 1, 1, false},      {8, 64, 33, true},
+                                {9, 64, 33, true},    {0, 12, 6, true},      {3, 8200, 300, true},
+                                {40, 8200, 300, false}, {20, 700, 3100, true}};
+  std::mt19937 random(11);
+  for (int i = 0; i < 12; ++i) {
+    const auto size = [&](int64_t most) { return static_cast<int64_t>(random() % most) + 1; };
+    cases.push_back({size(20), size(150), size(150), i % 2 == 0});
+  }
+  return cases;
+}
+
+/// The result, then the gradients of x, weight and bias, for a d_y of `type`.
+std::vector<at::Tensor> outcome(const std::vector<at::Tensor>& values, at::ScalarType type) {
+  std::vector<at::Tensor> inputs;
+  for (const at::Tensor& value : values) inputs.push_back(value.detach().requires_grad_(true));
+  const at::Tensor y = ops::linear(inputs[0], inputs[1], inputs.size() > 2 ? inputs[2] : at::Tensor());
+  const at::Tensor d_y = test::random_f64(y.sizes(), 5).to(type).to(y.scalar_type());
+  std::vector<at::Tensor> result = torch::autograd::grad({y}, inputs, {d_y});
+  result.insert(result.begin(), y.detach());
+  return result;
+}
+
+double distance(const at::Tensor& got, const at::Tensor& truth) {
+  if (truth.numel() == 0) return 0;
+  const double largest = std::max(truth.abs().max().item<double>(), 1e-9);
+  return (got.to(at::kDouble) - truth).abs().max().item<double>() / largest;
+}
+
+TEST(Linear, EveryTypeIsWithinItsRoundingOfTheTruth) {
+  for (const LinearCase& c : linear_cases()) {
+    std::vector<at::Tensor> values{test::random_f64({c.rows, c.inputs}, 1),
+                                   test::random_f64({c.outputs, c.inputs}, 2)};
+    if (c.bias) values.push_back(test::random_f64({c.outputs}, 3));
+    // Sums are f32: half a unit of the type's last place, and some f32 rounding.
+    for (const auto& [type, limit] : {std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 3.95e-3},
+                                      std::pair{at::kHalf, 5e-4}}) {
+      std::vector<at::Tensor> inputs, exact;
+      for (const at::Tensor& value : values) {
+        inputs.push_back(value.to(type));
+        exact.push_back(inputs.back().to(at::kDouble));
+      }
+      const auto got = outcome(inputs, type), truth = outcome(exact, type);
+      for (size_t i = 0; i < got.size(); ++i) {
+        EXPECT_EQ(got[i].scalar_type(), type);
+        EXPECT_EQ(got[i].sizes(), truth[i].sizes());
+        EXPECT_LE(distance(got[i], truth[i]), limit)
+            << c.name() << ", " << c10::toString(type) << ", "
+            << (i == 0 ? "result" : "gradient of input " + std::to_string(i - 1));
+      }
+    }
+  }
+}
+
+TEST(Linear, TakesMoreDimensionsAndViewsOfRows) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor x = test::random_f64({2, 3, 24}, 1).to(type);
+    const at::Tensor weight = test::random_f64({10, 12}, 2).to(type);
+    const at::Tensor part = x.narrow(2, 6, 12);
+    EXPECT_TRUE(at::equal(ops::linear(part, weight), ops::linear(part.contiguous(), weight)));
+    EXPECT_EQ(ops::linear(part, weight).sizes(), at::IntArrayRef({2, 3, 10}));
+    const at::Tensor turned = test::random_f64({12, 10}, 2).to(type).t();
+    EXPECT_TRUE(at::equal(ops::linear(part, turned), ops::linear(part, turned.contiguous())));
+  }
+}
+
+TEST(Linear, OnlyAskedForGradientsAreMade) {
+  const at::Tensor x = test::random_f64({4, 6}, 1).to(at::kHalf).requires_grad_(true);
+  const at::Tensor weight = test::random_f64({5, 6}, 2).to(at::kHalf);
+  ops::linear(x, weight).sum().backward();
+  EXPECT_TRUE(x.grad().defined());
+  EXPECT_FALSE(weight.grad().defined());
+  const at::Tensor leaf = weight.detach().clone().requires_grad_(true);
+  ops::linear(x.detach(), leaf).sum().backward();
+  EXPECT_TRUE(leaf.grad().defined());
+}
+
+/// The largest piece of memory asked for while it lives.
+class LargestAllocation : public c10::MemoryReportingInfoBase {
+#if TORCH_VERSION_MAJOR >= 2
+  using Total = size_t;
+#else
+  using Total = int64_t;
+#endif
+
+ public:
+  void reportMemoryUsage(void*, int64_t size, Total, Total, c10::Device) override {
+    largest = std::max(largest, size);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t largest = 0;
+};
+
+TEST(Linear, HalvesAreNeverWidenedWhole) {
+  const at::Tensor x = test::random_f64({30, 1024}, 1).to(at::kHalf).requires_grad_(true);
+  const at::Tensor weight = (test::random_f64({5000, 1024}, 2)).to(at::kHalf).requires_grad_(true);
+  const at::Tensor targets = at::arange(30);
+  const auto counter = std::make_shared<LargestAllocation>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+  ops::linear(x, weight).sum().backward();
+  ops::linear(x.detach().narrow(0, 0, 1), weight.detach());
+  EXPECT_LE(counter->largest, weight.numel() * 2) << "linear";
+  EXPECT_GT(counter->largest, 0);
+  head_cross_entropy(x, weight.detach(), targets).sum.backward();
+  EXPECT_LE(counter->largest, weight.numel() * 2) << "head";
+}
+
+}  // namespace
+}  // namespace danlu::ops
