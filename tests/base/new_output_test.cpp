@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "support/temporary_directory.h"
 #include "support/throws.h"
 
 namespace danlu {
@@ -16,14 +17,9 @@ using ::testing::HasSubstr;
 
 class NewOutput : public ::testing::Test {
  protected:
-  NewOutput() {
-    std::string pattern = (fs::temp_directory_path() / "danlu-output-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~NewOutput() override { fs::remove_all(folder_); }
   fs::path operator/(const std::string& name) const { return folder_ / name; }
   static void write(const fs::path& file) { write_file_atomic(file, file.filename().string()); }
-  fs::path folder_;
+  const test::TemporaryDirectory folder_;
 };
 
 TEST_F(NewOutput, TakesAwayWhatLiesInItUnderWhateverName) {

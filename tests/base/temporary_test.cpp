@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "support/temporary_directory.h"
 
 namespace {
 thread_local int flock_answers = 0;               // an errno; 0: really lock
@@ -41,12 +42,6 @@ using ::testing::IsEmpty;
 
 class TemporaryTest : public testing::Test {
  protected:
-  TemporaryTest() {
-    std::string pattern = (fs::temp_directory_path() / "danlu-temporary-XXXXXX").string();
-    if (::mkdtemp(pattern.data())) dir_ = pattern;
-  }
-  ~TemporaryTest() override { fs::remove_all(dir_); }
-
   std::vector<std::string> names() const {
     std::vector<std::string> out;
     for (const auto& entry : fs::directory_iterator(dir_)) out.push_back(entry.path().filename());
@@ -75,7 +70,7 @@ class TemporaryTest : public testing::Test {
     ::waitpid(child, nullptr, 0);
   }
 
-  fs::path dir_;
+  const test::TemporaryDirectory dir_;
 };
 
 TEST_F(TemporaryTest, OfADeadProcessIsSweptOfALivingOneIsNot) {
@@ -140,7 +135,7 @@ TEST_F(TemporaryTest, OfAnotherMachineOrAnEarlierStartIsNamedAndStays) {
   write_file_atomic(dir_ / "a", "");
   write_file_atomic(dir_ / "b", "");
   const std::string told = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(told, HasSubstr(dir_.string() + ": left there by another machine"));
+  EXPECT_THAT(told, HasSubstr(dir_.path().string() + ": left there by another machine"));
   EXPECT_THAT(told, HasSubstr(theirs));
   EXPECT_EQ(told.find(theirs), told.rfind(theirs)) << "once";
   EXPECT_THAT(names(), ElementsAre(theirs, "a", "b"));

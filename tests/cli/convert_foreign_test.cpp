@@ -34,7 +34,7 @@ class ForeignConvert : public ::testing::Test {
     EXPECT_EQ(run({"convert", "hf", "core", "--to", "mcore", "--tp", "2"}).exit_code, 0);
   }
   ProgramResult run(const std::vector<std::string>& arguments) const {
-    return run_danlu(arguments, {.directory = directory_});
+    return run_danlu(arguments, {.directory = directory_.path()});
   }
   fs::path rank_file(const char* rank) const {
     for (const auto& entry : fs::recursive_directory_iterator(directory_ / "core")) {

@@ -20,7 +20,7 @@ class Convert : public ::testing::Test {
  protected:
   fs::path operator/(const std::string& name) const { return folder_ / name; }
   ProgramResult run(const std::vector<std::string>& arguments) const {
-    return run_danlu(arguments, {.directory = folder_});
+    return run_danlu(arguments, {.directory = folder_.path()});
   }
   ProgramResult ok(const std::vector<std::string>& arguments) const {
     ProgramResult result = run(arguments);
