@@ -40,7 +40,6 @@ class Campaign {
   /// then from the undisturbed run, a line each; nothing if nothing does.
   std::string try_kill(uint64_t at, Loss loss);
   /// Of all tries: those after which the command said that its output exists, and it was complete.
-  uint64_t refused() const { return refused_; }
 
  private:
   int run(uint64_t kill_at, Loss loss);
@@ -48,7 +47,6 @@ class Campaign {
 
   Command command_;
   std::filesystem::path directory_, root_;
-  uint64_t operations_ = 0, refused_ = 0;
   std::string last_output_;
   Tree whole_;
 };
