@@ -39,7 +39,6 @@ class Campaign {
   /// Kills the command in front of operation `at` (from 1) and gives it again. Returns what differs
   /// then from the undisturbed run, a line each; nothing if nothing does.
   std::string try_kill(uint64_t at, Loss loss);
-  /// Of all tries: those after which the command said that its output exists, and it was complete.
 
  private:
   int run(uint64_t kill_at, Loss loss);
@@ -47,6 +46,7 @@ class Campaign {
 
   Command command_;
   std::filesystem::path directory_, root_;
+  uint64_t operations_ = 0;
   std::string last_output_;
   Tree whole_;
 };
