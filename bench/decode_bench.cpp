@@ -25,16 +25,11 @@ namespace {
 using danlu::Json;
 
 danlu::arch::ModelConfig half_billion() {
-  const Json json = {{"model_type", "qwen2"},
-                     {"vocab_size", 151936},
-                     {"hidden_size", 896},
-                     {"intermediate_size", 4864},
-                     {"num_hidden_layers", 24},
-                     {"num_attention_heads", 14},
-                     {"num_key_value_heads", 2},
-                     {"max_position_embeddings", 32768},
-                     {"rms_norm_eps", 1e-6},
-                     {"rope_theta", 1e6},
+  const Json json = {{"model_type", "qwen2"},      {"vocab_size", 151936},
+                     {"hidden_size", 896},         {"intermediate_size", 4864},
+                     {"num_hidden_layers", 24},    {"num_attention_heads", 14},
+                     {"num_key_value_heads", 2},   {"max_position_embeddings", 32768},
+                     {"rms_norm_eps", 1e-6},       {"rope_theta", 1e6},
                      {"tie_word_embeddings", true}};
   return danlu::arch::family_of(json).parse(json);
 }
@@ -97,8 +92,9 @@ int main(int argc, char** argv) {
     const double median = counted[counted.size() / 2];
     const auto weights = static_cast<double>(danlu::arch::parameter_count(each.model->config()));
     const double bytes = weights * (each.name == "fp32" ? 4 : 2);
-    fmt::print("{{\"cpu\": \"{}\", \"dtype\": \"{}\", \"token_s\": {:.4f}, \"gb_per_s\": {:.2f}}}\n",
-               danlu::describe_cpu_class(), each.name, median, bytes / median / 1e9);
+    fmt::print(
+        "{{\"cpu\": \"{}\", \"dtype\": \"{}\", \"token_s\": {:.4f}, \"gb_per_s\": {:.2f}}}\n",
+        danlu::describe_cpu_class(), each.name, median, bytes / median / 1e9);
   }
   return 0;
 }

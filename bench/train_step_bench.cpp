@@ -1,12 +1,13 @@
 // bench/train_step_bench.cpp: the time of one full fine-tuning step (forward, backward, AdamW).
 //
-//   train_step_bench [--dtype fp32|bf16|fp16[,…]] [--batch 4] [--seq 256] [--steps 8] [--layers 12] …
+//   train_step_bench [--dtype fp32|bf16|fp16[,…]] [--batch 4] [--seq 256] [--steps 8] [--layers 12]
+//   …
 //
 // Prints one JSON line for each type with the keys of the PyTorch peer it is compared with
 // (tools/bench_train.sh): median step seconds after two warm-ups, tokens/s, GFLOP/s at 6N per
 // token, peak resident memory in MiB (of all types together), last loss. Several types take steps
-// in turn, so that their ratio does not depend on what else the machine does. Default shape: 100.1 M
-// parameters, tied embeddings, biases on q, k, v.
+// in turn, so that their ratio does not depend on what else the machine does. Default shape: 100.1
+// M parameters, tied embeddings, biases on q, k, v.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <sys/resource.h>

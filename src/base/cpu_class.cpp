@@ -28,10 +28,16 @@ struct ClassFacts {
   std::array<Variable, 3> libraries;
 };
 
+#if defined(__x86_64__)
+constexpr const char* kPlainTitle = "SSE";
+#else
+constexpr const char* kPlainTitle = "the architecture's own vectors";
+#endif
+
 constexpr std::array<ClassFacts, 4> kClasses{{
     {CpuClass::kPlain,
      "plain",
-     "no vector extensions used",
+     kPlainTitle,
      {{{"ATEN_CPU_CAPABILITY", "default"},
        {"ONEDNN_MAX_CPU_ISA", "SSE41"},
        {"OPENBLAS_CORETYPE", "Nehalem"}}}},
@@ -55,13 +61,9 @@ const ClassFacts& facts_of(CpuClass value) { return kClasses[static_cast<size_t>
 CpuClass detect() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
-  if (!avx2) return CpuClass::kPlain;
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vl");
-  if (!avx512) return CpuClass::kAvx2;
+  // The levels of the x86-64 psABI: kernels are compiled for all of a level (BMI2, MOVBE, …).
+  if (!__builtin_cpu_supports("x86-64-v3")) return CpuClass::kPlain;
+  if (!__builtin_cpu_supports("x86-64-v4")) return CpuClass::kAvx2;
   return __builtin_cpu_supports("avx512bf16") ? CpuClass::kAvx512Bf16 : CpuClass::kAvx512;
 #else
   return CpuClass::kPlain;
@@ -81,10 +83,9 @@ std::optional<CpuClass> chosen() {
     }
     return facts.value;
   }
-  throw UsageError(
-      fmt::format("[cpu] DANLU_CPU must be avx512, avx2 or plain, got '{}'", text),
-      {"it lowers what is used; unset, all that the processor has is used",
-       "该变量只用于降低所用的指令集；不设置则使用处理器的全部能力"});
+  throw UsageError(fmt::format("[cpu] DANLU_CPU must be avx512, avx2 or plain, got '{}'", text),
+                   {"it lowers what is used; unset, all that the processor has is used",
+                    "该变量只用于降低所用的指令集；不设置则使用处理器的全部能力"});
 }
 
 }  // namespace

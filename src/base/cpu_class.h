@@ -7,8 +7,8 @@ namespace danlu {
 /// Each has what the one before it has.
 enum class CpuClass {
   kPlain,       ///< the architecture's own minimum
-  kAvx2,        ///< AVX2, FMA, F16C: Haswell, Zen 1 to 3 and later
-  kAvx512,      ///< AVX-512 F, BW, CD, DQ, VL: Skylake-X, Cascade Lake, Ice Lake
+  kAvx2,        ///< x86-64-v3 (AVX2, FMA, F16C, BMI2, …): Haswell, Zen 1 to 3 and later
+  kAvx512,      ///< x86-64-v4 (AVX-512 F, BW, CD, DQ, VL): Skylake-X, Cascade Lake, Ice Lake
   kAvx512Bf16,  ///< and dot products of bf16: Cooper Lake, Sapphire Rapids, Zen 4
 };
 

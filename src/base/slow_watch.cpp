@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <system_error>
 
 #include "base/clock.h"
 #include "base/progress.h"
@@ -22,6 +23,7 @@ std::string SlowNews::of(const std::string& what, const std::string& unit, doubl
   const double estimate_s =
       done.effort > 0 ? elapsed_s * std::max(1.0, total.effort / done.effort) : 0;
   double& told_s = told_s_[unit];
+  if (told_s > 0 && estimate_s == 0) return "";
   if (told_s > 0 && estimate_s < 2 * told_s && 2 * estimate_s > told_s) return "";
   told_s = estimate_s;
   std::string line =
@@ -58,7 +60,11 @@ void SlowWatch::begin(const std::string& what, const std::string& unit, const Wo
   begun_s_ = steady_now_s();
   due_s_ = begun_s_ + std::max(patience_s_, 2 * news_.told_s(unit));
   running_ = true;
-  if (!thread_.joinable()) thread_ = std::thread([this] { watch(); });
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { watch(); });
+  } catch (const std::system_error&) {
+    return;  // where threads are scarce the work goes on without being watched
+  }
   // Otherwise the thread wakes before that anyway: short steps do not wake it at all.
   if (due_s_ < wake_s_) changed_.notify_one();
 }

@@ -19,7 +19,8 @@ namespace danlu::checkpoint {
 ///   model or adapter files, tokenizer files   written by the caller (HF or PEFT layout)
 ///   optim/state.safetensors                   exp_avg.*, exp_avg_sq.*, master.*
 ///   args.json, trainer_state.json, data_state.json
-///   DONE                                      last: lists every file with size and XXH3-64
+///   DONE                                      last: lists every file with size and checksum
+///   (checksum.h)
 struct SaveRequest {
   std::filesystem::path run_dir;
   int64_t step = 0;

@@ -14,6 +14,7 @@ struct Command {
   std::string name;
   std::string summary;  ///< one line for `danlu --help`
   std::string group;    ///< "Data", "Train", "Use", "Weights", "Tools"
+  bool trains = false;  ///< needs the memory of training
   OptionTable (*options)();
   bool accepts_config = false;  ///< a positional .yaml/.json is a configuration file
   size_t max_positional = 0;    ///< words that are neither flags nor values; more are an error

@@ -66,6 +66,9 @@ size_t count_possible_threads(size_t wanted) {
     while (threads.size() < wanted) threads.start([signal] { signal.wait(); });
   } catch (const std::system_error&) {
     // What was made is the answer.
+  } catch (...) {
+    enough.set_value();  // those that were made wait for it
+    throw;
   }
   enough.set_value();
   return threads.size();
@@ -74,7 +77,7 @@ size_t count_possible_threads(size_t wanted) {
 }  // namespace
 
 void require_engine_resources(const Command& command) {
-  const size_t bytes = command.group == "Train" ? kTrainingBytes : kEngineBytes;
+  const size_t bytes = command.trains ? kTrainingBytes : kEngineBytes;
   const AddressSpace libraries(bytes);
   if (!libraries.is_there()) {
     throw MemoryError(fmt::format("[engine] danlu {} needs at least {} of address space{}",

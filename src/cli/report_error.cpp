@@ -30,7 +30,7 @@ int report(ExitCode code, std::string_view what, const Hint& hint) {
 }
 
 Hint memory_hint(const Command* running) {
-  if (running && running->group == "Train") {
+  if (running && running->trains) {
     return {"lower the batch size or the sequence length, or use a smaller dtype",
             "请减小批大小或序列长度，或使用更小的数据类型"};
   }

@@ -7,9 +7,8 @@
 #include <exception>
 #include <mutex>
 
-#include "base/thread_pool.h"
-
 #include "base/interrupt.h"
+#include "base/thread_pool.h"
 
 namespace danlu::data {
 namespace {

@@ -240,7 +240,8 @@ CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& w
               (!low_NR.defined() ||
                (low_NR.dim() == 2 && weight_VR.dim() == 2 && low_NR.size(1) == weight_VR.size(1) &&
                 low_NR.scalar_type() == weight_VR.scalar_type() &&
-                weight_VR.scalar_type() == weight_VH.scalar_type() && low_NR.size(0) == hidden_NH.size(0) && weight_VR.size(0) == weight_VH.size(0))),
+                weight_VR.scalar_type() == weight_VH.scalar_type() &&
+                low_NR.size(0) == hidden_NH.size(0) && weight_VR.size(0) == weight_VH.size(0))),
           "head_cross_entropy", "an addition must be [N, R] and [V, R] beside hidden ",
           hidden_NH.sizes(), " and weight ", weight_VH.sizes(), ", all of one dtype");
   const at::Tensor index_n = counted(targets_N, hidden_NH.size(0), weight_VH.size(0));

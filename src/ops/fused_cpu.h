@@ -1,5 +1,5 @@
-// ops/fused_cpu.h: ops with hand-made forward and backward passes for f32, bf16 and f16 on CPUs. Shapes
-// are checked by the caller (the public op of the same name); contracts are the public ones.
+// ops/fused_cpu.h: ops with hand-made forward and backward passes for f32, bf16 and f16 on CPUs.
+// Shapes are checked by the caller (the public op of the same name); contracts are the public ones.
 // Results do not depend on the number of threads. Internal to ops.
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -46,7 +46,8 @@ class WidenedLinear : public torch::autograd::Function<WidenedLinear> {
       result[0] = cpu::widened_input_grad(d_y_NO, weight_OI, type);
     if (ctx->saved_data["weight_grad"].toBool())
       result[1] = cpu::widened_weight_grad(d_y_NO, x_NI, type);
-    if (ctx->saved_data["bias_grad"].toBool()) result[2] = d_y_NO.sum(0, false, at::kFloat).to(type);
+    if (ctx->saved_data["bias_grad"].toBool())
+      result[2] = d_y_NO.sum(0, false, at::kFloat).to(type);
     return result;
   }
 };

@@ -69,8 +69,7 @@ HWY_INLINE void store_whole(Vector value, F16* to) {
 template <typename T>
 HWY_INLINE Vector rounded(Vector value) {
   if constexpr (std::is_same_v<T, Bf16>) return to_bf16_grid(value);
-  if constexpr (std::is_same_v<T, F16>)
-    return hn::PromoteTo(Tag(), hn::DemoteTo(F16Tag(), value));
+  if constexpr (std::is_same_v<T, F16>) return hn::PromoteTo(Tag(), hn::DemoteTo(F16Tag(), value));
   return value;
 }
 
@@ -498,9 +497,9 @@ namespace danlu::ops::cpu {
 /// better targets have lower bits.
 bool constrain_targets() {
   if (cpu_class() < detected_cpu_class()) {
-    const int64_t best = cpu_class() == CpuClass::kPlain   ? HWY_SSE4
+    const int64_t best = cpu_class() == CpuClass::kPlain  ? HWY_SSE4
                          : cpu_class() == CpuClass::kAvx2 ? HWY_AVX2
-                                                           : HWY_AVX3_DL;
+                                                          : HWY_AVX3_DL;
     hwy::DisableTargets(best - 1);
   }
   return true;
@@ -549,8 +548,7 @@ void swiglu_backward(Element element, size_t count, const void* gate, const void
 }
 RowLoss cross_entropy_row(Element element, void* logits, size_t width, int64_t target,
                           float z_weight, float grad_scale, bool make_grad) {
-  return DANLU_DISPATCH(LossOfRow)(element, logits, width, target, z_weight, grad_scale,
-                                         make_grad);
+  return DANLU_DISPATCH(LossOfRow)(element, logits, width, target, z_weight, grad_scale, make_grad);
 }
 float softmax_row(float* scores, size_t count, float scale, float slope, float query) {
   return DANLU_DISPATCH(SoftmaxRow)(scores, count, scale, slope, query);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 
@@ -12,7 +13,8 @@
 namespace danlu::ops::cpu {
 namespace widened_detail {
 
-// A block of widened rows is a few megabytes: large enough that BLAS packs its other operand rarely.
+// A block of widened rows is a few megabytes: large enough that BLAS packs its other operand
+// rarely.
 constexpr int64_t kBlockElements = int64_t{1} << 20;
 constexpr int64_t kLeastRows = 128;
 // Below this the dot product, which reads the weight once as it is, beats widen-and-multiply.
@@ -83,6 +85,8 @@ at::Tensor rounded(const at::Tensor& x, at::ScalarType type) {
 /// Memory of one block, kept by the thread: fresh pages would cost as much as the widening.
 at::Tensor block_buffer(int64_t rows, int64_t width) {
   static thread_local at::Tensor memory;
+  // Made while answering it would be an inference tensor, which no training writes into later.
+  const c10::InferenceMode kept_normal(false);
   if (!memory.defined() || memory.numel() < rows * width)
     memory = at::empty({rows * width}, at::TensorOptions(at::kFloat));
   return memory.narrow(0, 0, rows * width).view({rows, width});
@@ -122,8 +126,7 @@ at::Tensor widened_product(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                            const at::Tensor& bias_O, at::ScalarType result) {
   using namespace widened_detail;
   const at::Tensor x = wide(x_NI);
-  const at::Tensor y_NO =
-      at::empty({x.size(0), weight_OI.size(0)}, x.options().dtype(at::kFloat));
+  const at::Tensor y_NO = at::empty({x.size(0), weight_OI.size(0)}, x.options().dtype(at::kFloat));
   if (x.size(0) <= kFewRows && takes_kernels(weight_OI) && weight_OI.is_contiguous()) {
     dots(x, weight_OI, y_NO);
   } else {
@@ -140,8 +143,7 @@ at::Tensor widened_input_grad(const at::Tensor& d_y_NO, const at::Tensor& weight
                               at::ScalarType result) {
   using namespace widened_detail;
   const at::Tensor d_y = wide(d_y_NO);
-  at::Tensor d_x_NI =
-      at::empty({d_y.size(0), weight_OI.size(1)}, d_y.options().dtype(at::kFloat));
+  at::Tensor d_x_NI = at::empty({d_y.size(0), weight_OI.size(1)}, d_y.options().dtype(at::kFloat));
   if (weight_OI.size(0) == 0) d_x_NI.zero_();
   for_blocks(weight_OI, [&](int64_t begin, const at::Tensor& block_bI) {
     const at::Tensor part = d_y.narrow(1, begin, block_bI.size(0));

@@ -64,12 +64,17 @@ class JinjaEncoder final : public ChatEncoder {
   uint64_t content_hash() const override { return hash_; }
 
  private:
+  /// Below both, a template that passes a limit does so whatever it is given.
+  static constexpr size_t kSmallBytes = size_t{1} << 20, kFewMessages = 1000;
+
   /// One conversation as template values; its values belong to the calling thread.
   struct Session {
     Session(const JinjaEncoder& e, const Conversation& conversation) : encoder(e) {
       messages.reserve(conversation.messages.size());
-      for (const Message& message : conversation.messages)
+      for (const Message& message : conversation.messages) {
         messages.push_back(message_value(message, nullptr));
+        text_bytes += message.content.size();
+      }
       tools = conversation.tools.is_array() && !conversation.tools.empty()
                   ? value_of(conversation.tools)
                   : Value::none();
@@ -82,8 +87,11 @@ class JinjaEncoder final : public ChatEncoder {
       bindings.set("add_generation_prompt", Value::boolean(add_generation_prompt));
       try {
         return encoder.template_.render(bindings, {}, now);
-      } catch (const jinja::TemplateLimit&) {
-        throw;  // not this conversation's fault: no other need be tried
+      } catch (const jinja::TemplateLimit& error) {
+        // A small conversation is not what was too much: no other need be tried.
+        if (text_bytes <= kSmallBytes && messages.size() <= kFewMessages) throw;
+        throw DataError(
+            fmt::format("the conversation is too large for the chat template: {}", error.what()));
       } catch (const jinja::TemplateError& error) {
         throw DataError(
             fmt::format("the chat template cannot write this conversation: {}", error.what()));
@@ -116,6 +124,7 @@ class JinjaEncoder final : public ChatEncoder {
     const JinjaEncoder& encoder;
     ValueList messages;
     Value tools;
+    size_t text_bytes = 0;
     /// One for all renderings: at midnight they would differ by more than their messages.
     const std::time_t now = std::time(nullptr);
   };

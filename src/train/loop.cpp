@@ -131,8 +131,9 @@ void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_en
 
 /// No step follows the last one and would tell what its update made of the model: finite weights
 /// may give a loss that is not.
-void check_last_update(Run& run, const data::StepBatches& batches) {
+void check_last_update(Run& run, const data::StepBatches& batches, bool skipped) {
   require_finite(run.state);
+  if (skipped) return;  // nothing was updated, and these batches are known to be bad
   for (const data::Batch& batch : batches.micro_batches) {
     if (batch.num_targets == 0) continue;
     const double loss = loss_of(*run.state.model, batch);
@@ -199,7 +200,7 @@ void run_loop(Run& run) {
           run.observer.on_step(record_of(run, result, session_s, session_steps)));
       run.progress.window = {};
     }
-    if (last_step) check_last_update(run, batches);
+    if (last_step) check_last_update(run, batches, result.skipped);
     evaluate_and_save(run, watch, last_step, std::floor(run.stream.epoch()) > epoch);
     if (!last_step) stop_on_signal(run);
   }

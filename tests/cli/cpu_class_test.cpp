@@ -60,7 +60,7 @@ TEST_F(CpuClassRuns, ClassesThatAreNoneAreRefusedByName) {
 TEST_F(CpuClassRuns, EveryTypeTrainsAsInFp32) {
   const std::vector<double> expected = losses("", "fp32");
   const std::map<std::string, std::string> titles{
-      {"avx512", "AVX-512 without bf16"}, {"avx2", "AVX2"}, {"plain", "no vector extensions used"}};
+      {"avx512", "AVX-512 without bf16"}, {"avx2", "AVX2"}, {"plain", "SSE"}};
   for (const auto& [cpu, title] : titles) {
     for (const std::string dtype : {"fp32", "bf16", "fp16"}) {
       std::string printed;
@@ -79,9 +79,9 @@ TEST_F(CpuClassRuns, EveryTypeTrainsAsInFp32) {
 TEST_F(CpuClassRuns, AnswersAreTheSame) {
   const auto answer = [&](const std::string& cpu, const std::string& dtype) {
     set(cpu);
-    const ProgramResult result = run({"infer", "--model", good("model").string(), "--prompt", "hi",
-                                      "--max_new_tokens", "8", "--temperature", "0", "--dtype",
-                                      dtype});
+    const ProgramResult result =
+        run({"infer", "--model", good("model").string(), "--prompt", "hi", "--max_new_tokens", "8",
+             "--temperature", "0", "--dtype", dtype});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return result.out;
   };

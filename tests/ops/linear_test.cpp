@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "finite_differences.h"
@@ -32,8 +34,8 @@ struct LinearCase {
 
 std::vector<LinearCase> linear_cases() {
   // Few rows and many, single columns, and weights of more than one block of 2^20 elements.
-  std::vector<LinearCase> cases{{1, 7, 5, true},      {1, 1, 1, false},      {8, 64, 33, true},
-                                {9, 64, 33, true},    {0, 12, 6, true},      {3, 8200, 300, true},
+  std::vector<LinearCase> cases{{1, 7, 5, true},        {1, 1, 1, false},     {8, 64, 33, true},
+                                {9, 64, 33, true},      {0, 12, 6, true},     {3, 8200, 300, true},
                                 {40, 8200, 300, false}, {20, 700, 3100, true}};
   std::mt19937 random(11);
   for (int i = 0; i < 12; ++i) {
@@ -47,7 +49,8 @@ std::vector<LinearCase> linear_cases() {
 std::vector<at::Tensor> outcome(const std::vector<at::Tensor>& values, at::ScalarType type) {
   std::vector<at::Tensor> inputs;
   for (const at::Tensor& value : values) inputs.push_back(value.detach().requires_grad_(true));
-  const at::Tensor y = ops::linear(inputs[0], inputs[1], inputs.size() > 2 ? inputs[2] : at::Tensor());
+  const at::Tensor y =
+      ops::linear(inputs[0], inputs[1], inputs.size() > 2 ? inputs[2] : at::Tensor());
   const at::Tensor d_y = test::random_f64(y.sizes(), 5).to(type).to(y.scalar_type());
   std::vector<at::Tensor> result = torch::autograd::grad({y}, inputs, {d_y});
   result.insert(result.begin(), y.detach());
@@ -66,8 +69,9 @@ TEST(Linear, EveryTypeIsWithinItsRoundingOfTheTruth) {
                                    test::random_f64({c.outputs, c.inputs}, 2)};
     if (c.bias) values.push_back(test::random_f64({c.outputs}, 3));
     // Sums are f32: half a unit of the type's last place, and some f32 rounding.
-    for (const auto& [type, limit] : {std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 3.95e-3},
-                                      std::pair{at::kHalf, 5e-4}}) {
+    for (const auto& [type, limit] :
+         {std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 3.95e-3},
+          std::pair{at::kHalf, 5e-4}}) {
       std::vector<at::Tensor> inputs, exact;
       for (const at::Tensor& value : values) {
         inputs.push_back(value.to(type));
@@ -106,6 +110,21 @@ TEST(Linear, OnlyAskedForGradientsAreMade) {
   const at::Tensor leaf = weight.detach().clone().requires_grad_(true);
   ops::linear(x.detach(), leaf).sum().backward();
   EXPECT_TRUE(leaf.grad().defined());
+}
+
+TEST(Linear, AnsweringDoesNotStandInTheWayOfTraining) {
+  const at::Tensor x = test::random_f64({20, 64}, 1).to(at::kHalf);
+  const at::Tensor weight = test::random_f64({300, 64}, 2).to(at::kHalf);
+  // A thread of its own: it keeps a buffer from the first product on.
+  std::thread([&] {
+    {
+      const c10::InferenceMode answering;
+      ops::linear(x, weight);
+    }
+    const at::Tensor leaf = weight.clone().requires_grad_(true);
+    EXPECT_NO_THROW(ops::linear(x, leaf).sum().backward());
+    EXPECT_TRUE(leaf.grad().defined());
+  }).join();
 }
 
 /// The largest piece of memory asked for while it lives.

@@ -209,6 +209,11 @@ TEST(ChatEncoder, ATemplateThatHitsItsLimitsIsAFaultOfTheModel) {
       chatml_tokenizer("{% if messages|length > 2 %}{{ 'x' * 10000000000 }}{% endif %}"), "");
   encoder->render(talk({"a", "b"}), false);
   EXPECT_THROW(encoder->encode(talk({"a", "b", "c", "d"})), ModelError);
+  // What a large conversation makes of a harmless template is its own.
+  const std::string long_text(2 << 20, 'x');
+  EXPECT_THROW(ChatEncoder::create(chatml_tokenizer("{{ messages[0]['content'] * 10000 }}"), "")
+                   ->encode(talk({long_text.c_str(), "b"})),
+               DataError);
   // Real templates that cannot render the conversation leave other rows alone.
   EXPECT_THROW(ChatEncoder::create(chatml_tokenizer("{{ 1 // 0 }}"), "")->encode(talk({"a", "b"})),
                DataError);

@@ -20,7 +20,7 @@ class TemplateRefusal : public TemplateError {
   using TemplateError::TemplateError;
 };
 
-/// The template passed a limit. It would with every other input too, and make everybody wait.
+/// The template passed a limit. Where the input is small it would with every other one too.
 class TemplateLimit : public TemplateError {
  public:
   using TemplateError::TemplateError;

@@ -55,8 +55,7 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
   add_line(out, "device",
            fmt::format("{}, {} threads, {}", device.str(), default_thread_count(),
                        precision_name(config.precision)));
-  const std::string processor =
-      device::describe_products(device, scalar_type_of(config.precision));
+  const std::string processor = device::describe_products(device, scalar_type_of(config.precision));
   if (!processor.empty()) add_line(out, "processor", processor);
   add_line(out, "model",
            fmt::format("{} ({}, {} layers, hidden {}, vocabulary {})",

@@ -105,8 +105,10 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   source.companions = !options.config_dir.empty() ? options.config_dir
                       : is_directory              ? path
                                                   : fs::absolute(path).parent_path();
+  // What is no file of weights at all says so before a configuration is looked for beside it.
+  const auto file = is_directory ? nullptr : open_weights(path);
   source.config = arch::load_model_config(source.companions);
-  const auto all = open_weights(path);
+  const auto all = is_directory ? open_weights(path) : file;
   require_fit(source.config, *all, path);
   check_tied_copy(source.config, *all, path);
   source.model = std::make_shared<ModelView>(all, source.config);
