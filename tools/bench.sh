@@ -14,7 +14,7 @@ rounds=${DANLU_BENCH_ROUNDS:-3}
 work=$build/bench-data
 mkdir -p "$work"
 
-for program in tokenize_bench preprocess_bench train_step_bench; do
+for program in tokenize_bench preprocess_bench train_step_bench decode_bench; do
   [ -x "$build/$program" ] || { echo "bench: $build/$program is missing: configure with -DDANLU_BENCH=ON" >&2; exit 1; }
 done
 say() { printf '\n== %s\n' "$*"; }
@@ -63,7 +63,8 @@ if [ -n "${DANLU_BENCH_PEER:-}" ]; then
   tools/bench_train.sh --peer "$DANLU_BENCH_PEER" --build "$build" --rounds "$rounds" --wait 10
 else
   echo 'no peer (DANLU_BENCH_PEER is not set): danlu alone'
-  for dtype in fp32 bf16; do
-    env -u OPENBLAS_CORETYPE GOMP_SPINCOUNT=1000 OPENBLAS_THREAD_TIMEOUT=4 "$build/train_step_bench" --dtype $dtype
-  done
+  env -u OPENBLAS_CORETYPE GOMP_SPINCOUNT=1000 OPENBLAS_THREAD_TIMEOUT=4 "$build/train_step_bench" --dtype fp32,bf16
 fi
+
+say 'decoding, 0.5 B parameters, by type'
+env -u OPENBLAS_CORETYPE GOMP_SPINCOUNT=1000 OPENBLAS_THREAD_TIMEOUT=4 "$build/decode_bench"
