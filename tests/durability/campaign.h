@@ -14,6 +14,8 @@ struct Command {
   std::vector<std::string> arguments;
   /// Given again after it was done, it answers that its output exists (exit code 2).
   bool refuses_its_result = false;
+  /// What lies below the directory before each try; empty: nothing.
+  std::filesystem::path before = {};
 };
 
 /// What is lost with the process.
@@ -26,7 +28,7 @@ enum class Loss {
 /// part in; "dir", "-> target".
 using Tree = std::map<std::string, std::string>;
 
-/// One command and its directory, which is emptied before each try; what it reads lies elsewhere.
+/// One command and its directory, which is made anew before each try; what it reads lies elsewhere.
 class Campaign {
  public:
   /// Runs the command once undisturbed. Throws std::runtime_error if it fails.
@@ -42,7 +44,7 @@ class Campaign {
 
  private:
   int run(uint64_t kill_at, Loss loss);
-  void empty_directory() const;
+  void make_directory() const;
 
   Command command_;
   std::filesystem::path directory_, root_;

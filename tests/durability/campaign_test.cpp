@@ -115,6 +115,19 @@ Command command_named(const std::string& name) {
   if (name == "convert")
     return {name, {"convert", in / "model", "ROOT/mc", "--to", "mcore", "--tp", "2"}};
   if (name == "gguf") return {name, {"convert", in / "model", "ROOT/m.gguf", "--to", "gguf"}};
+  if (name == "gguf_replaced") {
+    // Of the same names and sizes: only their content tells the old file from the new one.
+    if (!fs::exists(in / "older")) {
+      fs::create_directory(in / "older");
+      Inputs::make({"init", "--config", in / "config.json", "--tokenizer", in / "tokenizer",
+                    "--seed", "7", "--output", in / "older-model"});
+      Inputs::make({"convert", in / "older-model", in / "older/m.gguf", "--to", "gguf"});
+    }
+    return {name,
+            {"convert", in / "model", "ROOT/m.gguf", "--to", "gguf", "--overwrite"},
+            false,
+            in / "older"};
+  }
   if (name == "tokenizer")
     return {name,
             {"tokenizer", "train", "--input", in / "texts.txt", "--vocab_size", "290", "--output",
@@ -189,7 +202,8 @@ TEST_P(Killed, TheSameCommandMakesItGood) {
 INSTANTIATE_TEST_SUITE_P(Commands, Killed,
                          testing::Values(Share{"sft", 3, 2}, Share{"lora", 2, 1},
                                          Share{"preprocess", 10, 4}, Share{"convert", 10, 4},
-                                         Share{"gguf", 6, 3}, Share{"tokenizer", 5, 3},
+                                         Share{"gguf", 6, 3}, Share{"gguf_replaced", 12, 3},
+                                         Share{"tokenizer", 5, 3},
                                          Share{"merge", 2, 1}),
                          [](const auto& info) { return std::string(info.param.command); });
 

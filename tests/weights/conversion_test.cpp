@@ -253,6 +253,39 @@ TEST_F(ConversionTest, KilledWhileTheOldOutputIsRemovedItIsDoneAgain) {
   EXPECT_FALSE(fs::exists(staging.string() + ".done"));
 }
 
+// The old file has the new one's name and may have its size: killed before the exchange or behind
+// it, with --overwrite or, its output removed, without.
+TEST_F(ConversionTest, AReplacedFileIsNeverTakenForAFinishedOne) {
+  const fs::path output = directory_ / "out.safetensors", staging = staging_of(output);
+  std::string identity;
+  Conversion replacing = conversion();
+  replacing.target = plan_hf_directory(source_->tensors(), 1 << 20);
+  ASSERT_EQ(replacing.target.layout.files.size(), 1u);
+  const std::string name = replacing.target.layout.files[0];
+  replacing.target.texts.clear();
+  replacing.output = output;
+  replacing.output_is_file = true;
+  replacing.reopen = {};
+  replacing.overwrite = true;
+  replacing.write_companions = [&](const fs::path& at) {
+    identity = read_file(at / "conversion.json");
+  };
+  convert(replacing);
+  const std::string whole = read_file(output);
+  for (const bool overwrite : {true, false}) {
+    write_file_atomic(staging.string() + ".done", identity + "replaces\n");
+    fs::create_directory(staging);
+    write_file_atomic(staging / "conversion.json", identity);
+    write_file_atomic(staging / name, std::string(whole.size(), 'o'));
+    if (!overwrite) fs::remove(output);
+    replacing.overwrite = overwrite;
+    EXPECT_EQ(convert(replacing).reused_bytes, 0u);
+    EXPECT_TRUE(read_file(output) == whole) << overwrite;
+    EXPECT_FALSE(fs::exists(staging));
+    EXPECT_FALSE(fs::exists(staging.string() + ".done"));
+  }
+}
+
 TEST_F(ConversionTest, OtherSettingsStartOver) {
   Conversion first = conversion();
   first.settings = "alpha 8";
