@@ -169,16 +169,20 @@ void replace_directory(const fs::path& fresh, const fs::path& target) {
   if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   // Two renames where a file system cannot exchange: a crash between them leaves the old content
   // where the next command finds it, and puts it back, rather than nothing.
-  const Temporary aside(target, Temporary::Kind::kAside);
+  Temporary aside(target, Temporary::Kind::kAside);
   if (aside.fd() < 0) fail(target, "write");
   const fs::path old = aside.path() / target.filename();
   fs::rename(target, old);
-  std::error_code failed;
+  std::error_code failed, is_stuck;
   fs::rename(fresh, target, failed);
-  if (failed) {
-    fs::rename(old, target);
-    throw fs::filesystem_error("rename", fresh, target, failed);
-  }
+  if (!failed) return;
+  fs::rename(old, target, is_stuck);
+  if (!is_stuck) throw fs::filesystem_error("rename", fresh, target, failed);
+  ::close(aside.release());  // it holds the only copy
+  throw IoError(
+      fmt::format("{}: cannot write: {}; what was there is in {}, and cannot be put back: {}",
+                  target.string(), failed.message(), old.string(), is_stuck.message()),
+      {"move it back", "请将其移回原处"});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What a process leaves when it is killed, and who may take it away. flock is ours here: the
-// program's symbol outweighs libc's.
+// What a process leaves when it is killed, and who may take it away. flock, rename and renameat2
+// are ours here: the program's symbol outweighs libc's.
 #include "base/temporary.h"
 
 #include <fcntl.h>
@@ -18,13 +18,34 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "support/temporary_directory.h"
+#include "support/throws.h"
 
 namespace {
 thread_local int flock_answers = 0;               // an errno; 0: really lock
 thread_local std::function<void()> before_flock;  // once
+thread_local bool exchanges_names = true;
+thread_local int renames_until_they_fail = -1;  // -1: they never do
 }  // namespace
+
+extern "C" int rename(const char* from, const char* to) noexcept {
+  if (renames_until_they_fail != 0) {
+    if (renames_until_they_fail > 0) --renames_until_they_fail;
+    return static_cast<int>(::syscall(SYS_rename, from, to));
+  }
+  errno = EIO;
+  return -1;
+}
+
+extern "C" int renameat2(int from_at, const char* from, int to_at, const char* to,
+                         unsigned flags) noexcept {
+  if (exchanges_names || flags != RENAME_EXCHANGE)
+    return static_cast<int>(::syscall(SYS_renameat2, from_at, from, to_at, to, flags));
+  errno = EINVAL;
+  return -1;
+}
 
 extern "C" int flock(int fd, int operation) {
   if (const auto act = std::exchange(before_flock, nullptr)) act();
@@ -124,6 +145,28 @@ TEST_F(TemporaryTest, WhatWasTakenAsideIsPutBackWhereNothingCame) {
   EXPECT_THAT(names(), ElementsAre("lost", "replaced"));
   EXPECT_EQ(read_file(dir_ / "lost/content"), "old");
   EXPECT_EQ(read_file(dir_ / "replaced/content"), "new");
+}
+
+TEST_F(TemporaryTest, WhatWasTakenAsideAndCannotBePutBackIsNamedAndStays) {
+  const auto replace = [&] {
+    write_directory_atomic(dir_ / "model", [](const fs::path& at) {
+      std::ofstream(at / "content") << "new";
+      renames_until_they_fail = 1;
+    });
+  };
+  fs::create_directory(dir_ / "model");
+  std::ofstream(dir_ / "model/content") << "old";
+  exchanges_names = false;
+  const std::string error = test::error_of<IoError>(replace);
+  exchanges_names = true;
+  renames_until_they_fail = -1;
+  ASSERT_EQ(names().size(), 1u);
+  const fs::path aside = dir_ / names()[0] / "model";
+  EXPECT_THAT(error, HasSubstr("what was there is in " + aside.string()));
+  EXPECT_EQ(read_file(aside / "content"), "old");
+  sweep_temporaries(dir_);
+  EXPECT_THAT(names(), ElementsAre("model")) << "the next command puts it back";
+  EXPECT_EQ(read_file(dir_ / "model/content"), "old");
 }
 
 // The same process id and an unlocked file: neither says that the owner is dead.
