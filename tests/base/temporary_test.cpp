@@ -244,6 +244,23 @@ TEST_F(TemporaryTest, WhatASweeperTookBeforeItWasLockedIsMadeAgain) {
   EXPECT_THAT(names(), IsEmpty());
 }
 
+// A file that is made in procfs or in a directory that was removed answers as one that was swept.
+TEST_F(TemporaryTest, WhereNothingCanBeMadeItSaysSo) {
+  const fs::path here = fs::current_path();
+  fs::create_directory(dir_ / "gone");
+  fs::current_path(dir_ / "gone");
+  fs::remove(dir_ / "gone");
+  for (const auto kind : {Temporary::Kind::kFile, Temporary::Kind::kDirectory}) {
+    for (const char* sibling : {"/proc/a", "a", "/none/a"}) {
+      const Temporary none(sibling, kind);
+      EXPECT_EQ(none.fd(), -1) << sibling;
+      EXPECT_EQ(errno, ENOENT) << sibling;
+      EXPECT_TRUE(none.path().empty());
+    }
+  }
+  fs::current_path(here);
+}
+
 TEST_F(TemporaryTest, SweepersNeverTakeAFileThatIsBeingMade) {
   std::atomic<bool> is_done{false};
   std::thread sweeper([&] {
