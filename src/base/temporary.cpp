@@ -168,12 +168,19 @@ void sweep_temporaries(const fs::path& directory) {
   std::error_code error;
   for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
     if (!machine_of(at->path().filename().native()).empty()) found.push_back(at->path());
-  std::string kept;
+  std::string kept, aside;
   for (const fs::path& path : found) {
     const std::string of = machine_of(path.filename().native());
     const bool is_ours = of == machine() && of != kUnknownMachine;
     if (is_ours && sweep(path) != Owner::kUnknown) continue;
-    kept += (kept.empty() ? "" : ", ") + path.filename().string();
+    std::string& names = path.native().ends_with(kAsideEnding) ? aside : kept;
+    names += (names.empty() ? "" : ", ") + path.filename().string();
+  }
+  if (!aside.empty()) {
+    log::warning(
+        "{}: {} holds what was being replaced: move it back if it is missing and no danlu works "
+        "there",
+        directory.string(), aside);
   }
   if (kept.empty()) return;
   log::info(

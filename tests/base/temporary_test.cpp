@@ -202,6 +202,23 @@ TEST_F(TemporaryTest, WhereLocksDoNotWorkItIsNamedAndStays) {
   }
 }
 
+TEST_F(TemporaryTest, WhatMayBeTheOnlyCopyIsNotToBeRemoved) {
+  fs::create_directory(dir_ / "model");
+  killed_after([&] {
+    const auto* aside = new Temporary(dir_ / "model", Temporary::Kind::kAside);
+    fs::rename(dir_ / "model", aside->path() / "model");
+  });
+  const std::vector<std::string> left = names();
+  flock_answers = EBADF;  // NFS: a directory cannot be open for writing
+  testing::internal::CaptureStderr();
+  sweep_temporaries(dir_);
+  flock_answers = 0;
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, HasSubstr(left.at(0) + " holds what was being replaced: move it back"));
+  EXPECT_THAT(told, testing::Not(HasSubstr("remove them")));
+  EXPECT_EQ(names(), left);
+}
+
 TEST_F(TemporaryTest, NamesThatAreNotOursAndLinksAreLeftAlone) {
   fs::path ours;
   killed_after([&] {
