@@ -147,6 +147,9 @@ void AtomicFile::write(const void* data, size_t size_bytes) {
 void AtomicFile::finish() {
   flush_buffer();
   if (!sync_descriptor(fd_)) fail(path_, "sync");
+  // Where there is no fsync, closing is what says that data are lost. The copy keeps the lock.
+  const int lock = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+  if (lock < 0 || ::close(std::exchange(fd_, lock)) != 0) fail(path_, "write");
 }
 
 void AtomicFile::commit() {

@@ -1,5 +1,5 @@
-// What a process leaves when it is killed, and who may take it away. flock, rename and renameat2
-// are ours here: the program's symbol outweighs libc's.
+// What a process leaves when it is killed, and who may take it away. flock, rename, renameat2
+// and close are ours here: the program's symbol outweighs libc's.
 #include "base/temporary.h"
 
 #include <fcntl.h>
@@ -28,7 +28,15 @@ thread_local int flock_answers = 0;               // an errno; 0: really lock
 thread_local std::function<void()> before_flock;  // once
 thread_local bool exchanges_names = true;
 thread_local int renames_until_they_fail = -1;  // -1: they never do
+thread_local bool close_fails = false;           // once
 }  // namespace
+
+extern "C" int close(int fd) {
+  const int result = static_cast<int>(::syscall(SYS_close, fd));
+  if (!std::exchange(close_fails, false)) return result;
+  errno = EIO;
+  return -1;
+}
 
 extern "C" int rename(const char* from, const char* to) noexcept {
   if (renames_until_they_fail != 0) {
@@ -126,6 +134,19 @@ TEST_F(TemporaryTest, TheNextWriterSweeps) {
     fs::remove_all(place / "a");
     EXPECT_TRUE(fs::is_empty(place));
   }
+}
+
+// As on a mount without fsync.
+TEST_F(TemporaryTest, AFileThatCannotBeClosedDoesNotGetItsName) {
+  write_file_atomic(dir_ / "a", "old");
+  {
+    AtomicFile file(dir_ / "a");
+    file.write("new");
+    close_fails = true;
+    EXPECT_THAT(test::error_of<IoError>([&] { file.commit(); }), HasSubstr("a: cannot write: "));
+  }
+  EXPECT_THAT(names(), ElementsAre("a"));
+  EXPECT_EQ(read_file(dir_ / "a"), "old");
 }
 
 TEST_F(TemporaryTest, WhatWasTakenAsideIsPutBackWhereNothingCame) {
