@@ -3,10 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <functional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file_lock.h"
@@ -16,6 +19,16 @@
 #include "weights/bytes.h"
 #include "weights/hf/safetensors_target.h"
 #include "weights/random_models.h"
+
+namespace {
+thread_local std::function<void()> before_flock;  // once
+}  // namespace
+
+/// The program's symbol outweighs libc's.
+extern "C" int flock(int fd, int operation) {
+  if (const auto act = std::exchange(before_flock, nullptr)) act();
+  return static_cast<int>(::syscall(SYS_flock, fd, operation));
+}
 
 namespace danlu::weights {
 namespace {
@@ -367,6 +380,21 @@ TEST_F(ConversionTest, TwoAtOnceAreRefused) {
   ASSERT_TRUE(lock);
   EXPECT_THAT(test::error_of<IoError>([&] { convert(conversion()); }),
               HasSubstr("is converting to it"));
+}
+
+TEST_F(ConversionTest, WhoHadTheLockBeforeDecidesWhetherTheOutputExists) {
+  before_flock = [&] {
+    fs::create_directory(directory_ / "out");
+    write_file_atomic(directory_ / "out/config.json", "of the other");
+  };
+  bool was_read = false;
+  Conversion second = conversion();
+  second.source =
+      std::make_shared<Watched>(source_, [&](const std::string&) { was_read = true; });
+  EXPECT_THAT(test::error_of<UsageError>([&] { convert(second); }), HasSubstr("exists"));
+  EXPECT_FALSE(was_read);
+  EXPECT_FALSE(fs::exists(staging_of(directory_ / "out")));
+  EXPECT_FALSE(fs::exists(staging_of(directory_ / "out").string() + ".done"));
 }
 
 }  // namespace

@@ -317,8 +317,12 @@ ConversionReport convert(const Conversion& conversion) {
   if (fs::is_symlink(output)) output = fs::weakly_canonical(output);
   const fs::path staging = staging_of(output);
   const std::string identity = identity_of(conversion);
-  const bool is_published = was_published(conversion, output, identity);
-  if (!is_published) check_output(conversion, output);
+  const auto is_published = [&] {
+    if (was_published(conversion, output, identity)) return true;
+    check_output(conversion, output);
+    return false;
+  };
+  is_published();  // before anything is made
   const MadeDirectory parent(output.parent_path());
   auto lock = FileLock::try_take(staging.string() + ".lock");
   if (!lock) {
@@ -326,7 +330,8 @@ ConversionReport convert(const Conversion& conversion) {
                               FileLock::holder(staging.string() + ".lock")));
   }
   ConversionReport report;
-  if (is_published) {
+  // Who had the lock before us may have put its result there.
+  if (is_published()) {
     report.was_complete = true;
     report.reused_bytes = conversion.target.size_bytes();
     finish(output, lock);
