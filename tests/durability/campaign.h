@@ -41,6 +41,9 @@ class Campaign {
   /// Kills the command in front of operation `at` (from 1) and gives it again. Returns what differs
   /// then from the undisturbed run, a line each; nothing if nothing does.
   std::string try_kill(uint64_t at, Loss loss);
+  /// How many of these tries killed it: threads take turns in another order each time, so that the
+  /// last operations may not come.
+  uint64_t kills() const { return kills_; }
 
  private:
   int run(uint64_t kill_at, Loss loss);
@@ -48,7 +51,7 @@ class Campaign {
 
   Command command_;
   std::filesystem::path directory_, root_;
-  uint64_t operations_ = 0;
+  uint64_t operations_ = 0, kills_ = 0;
   std::string last_output_;
   Tree whole_;
 };

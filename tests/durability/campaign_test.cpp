@@ -179,10 +179,12 @@ TEST_P(Killed, TheSameCommandMakesItGood) {
   if (std::getenv("DANLU_KILL")) GTEST_SKIP() << "one is tried by hand";
   Campaign campaign = campaign_of(GetParam().command);
   ASSERT_GT(campaign.operations(), 5u);
+  uint64_t tried = 0;
   for (const auto& [loss, sample] : {std::pair{Loss::kNothing, GetParam().kills},
                                      std::pair{Loss::kPower, GetParam().power_losses}}) {
     const char* what = loss == Loss::kPower ? "loss of power" : "kill";
     const auto tries = chosen(campaign.operations(), sample, 17 + campaign.name().size());
+    tried += tries.size();
     uint64_t failed = 0;
     for (const uint64_t at : tries) {
       const std::string found = campaign.try_kill(at, loss);
@@ -197,6 +199,7 @@ TEST_P(Killed, TheSameCommandMakesItGood) {
                 static_cast<unsigned long long>(failed));
     std::fflush(stdout);
   }
+  EXPECT_GE(campaign.kills() + 1 + tried / 50, tried) << "hardly anything was killed";
 }
 
 INSTANTIATE_TEST_SUITE_P(Commands, Killed,
@@ -241,6 +244,9 @@ TEST(KillAt, AnUndisturbedRunAndItsOwnRepetitionAreEqual) {
 #endif
   Campaign campaign = campaign_of("tokenizer");
   EXPECT_EQ(campaign.try_kill(campaign.operations() + 1, Loss::kNothing), "");
+  EXPECT_EQ(campaign.kills(), 0u);
+  EXPECT_EQ(campaign.try_kill(1, Loss::kNothing), "");
+  EXPECT_EQ(campaign.kills(), 1u);
 }
 
 TEST(KillAt, DifferencesAreNamed) {
