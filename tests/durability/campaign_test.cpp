@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(Commands, Killed,
 
 TEST(KilledByHand, WhereAskedFor) {
   const char* asked = std::getenv("DANLU_KILL");
-  if (!asked) return;
+  if (!asked) GTEST_SKIP() << "nothing is asked for";
   std::istringstream words(asked);
   std::string name, word;
   words >> name;
