@@ -171,8 +171,8 @@ void replace_directory(const fs::path& fresh, const fs::path& target) {
   }
   if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   // Two renames where a file system cannot exchange: a crash between them leaves the old content
-  // where the next command finds it, and puts it back or, where no lock says that we are dead, names
-  // it, rather than nothing.
+  // where the next command finds it, and puts it back or, where no lock says that we are dead,
+  // names it, rather than nothing.
   Temporary aside(target, Temporary::Kind::kAside);
   if (aside.fd() < 0) fail(target, "write");
   const fs::path old = aside.path() / target.filename();

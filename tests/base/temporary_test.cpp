@@ -28,7 +28,7 @@ thread_local int flock_answers = 0;               // an errno; 0: really lock
 thread_local std::function<void()> before_flock;  // once
 thread_local bool exchanges_names = true;
 thread_local int renames_until_they_fail = -1;  // -1: they never do
-thread_local bool close_fails = false;           // once
+thread_local bool close_fails = false;          // once
 }  // namespace
 
 extern "C" int close(int fd) {

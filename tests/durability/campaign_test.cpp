@@ -206,8 +206,7 @@ INSTANTIATE_TEST_SUITE_P(Commands, Killed,
                          testing::Values(Share{"sft", 3, 2}, Share{"lora", 2, 1},
                                          Share{"preprocess", 10, 4}, Share{"convert", 10, 4},
                                          Share{"gguf", 6, 3}, Share{"gguf_replaced", 12, 3},
-                                         Share{"tokenizer", 5, 3},
-                                         Share{"merge", 2, 1}),
+                                         Share{"tokenizer", 5, 3}, Share{"merge", 2, 1}),
                          [](const auto& info) { return std::string(info.param.command); });
 
 TEST(KilledByHand, WhereAskedFor) {

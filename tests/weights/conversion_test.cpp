@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/file_lock.h"
 #include "base/interrupt.h"
+#include "base/new_output.h"
 #include "support/file_size_limit.h"
 #include "support/throws.h"
 #include "weights/bytes.h"
@@ -90,7 +90,7 @@ class ConversionTest : public testing::Test {
     for (const TensorInfo& info : source_->tensors())
       EXPECT_EQ(test::read_tensor(*result, info.name), test::read_tensor(*source_, info.name));
     EXPECT_FALSE(fs::exists(staging_of(output)));
-    EXPECT_FALSE(fs::exists(staging_of(output).string() + ".lock"));
+    EXPECT_FALSE(fs::exists(lock_file_of(output)));
     EXPECT_FALSE(fs::exists(output / "conversion.json"));
   }
 
@@ -376,10 +376,8 @@ TEST_F(ConversionTest, AWeightThatHalfPrecisionCannotHoldIsAnErrorNotInfinity) {
 }
 
 TEST_F(ConversionTest, TwoAtOnceAreRefused) {
-  const auto lock = FileLock::try_take(staging_of(directory_ / "out").string() + ".lock");
-  ASSERT_TRUE(lock);
-  EXPECT_THAT(test::error_of<IoError>([&] { convert(conversion()); }),
-              HasSubstr("is converting to it"));
+  const FileLock lock = lock_output(directory_ / "out");  // as init and merge take it
+  EXPECT_THAT(test::error_of<IoError>([&] { convert(conversion()); }), HasSubstr("is making it"));
 }
 
 TEST_F(ConversionTest, WhoHadTheLockBeforeDecidesWhetherTheOutputExists) {
@@ -389,8 +387,7 @@ TEST_F(ConversionTest, WhoHadTheLockBeforeDecidesWhetherTheOutputExists) {
   };
   bool was_read = false;
   Conversion second = conversion();
-  second.source =
-      std::make_shared<Watched>(source_, [&](const std::string&) { was_read = true; });
+  second.source = std::make_shared<Watched>(source_, [&](const std::string&) { was_read = true; });
   EXPECT_THAT(test::error_of<UsageError>([&] { convert(second); }), HasSubstr("exists"));
   EXPECT_FALSE(was_read);
   EXPECT_FALSE(fs::exists(staging_of(directory_ / "out")));

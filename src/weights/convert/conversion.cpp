@@ -324,11 +324,7 @@ ConversionReport convert(const Conversion& conversion) {
   };
   is_published();  // before anything is made
   const MadeDirectory parent(output.parent_path());
-  auto lock = FileLock::try_take(staging.string() + ".lock");
-  if (!lock) {
-    throw IoError(fmt::format("{}: {} is converting to it", output.string(),
-                              FileLock::holder(staging.string() + ".lock")));
-  }
+  std::optional<FileLock> lock(lock_output(output));
   ConversionReport report;
   // Who had the lock before us may have put its result there.
   if (is_published()) {
