@@ -147,6 +147,9 @@ void AtomicFile::write(const void* data, size_t size_bytes) {
 void AtomicFile::finish() {
   flush_buffer();
   if (!sync_descriptor(fd_)) fail(path_, "sync");
+  // Where there is no fsync, closing is what says that data are lost. The copy keeps the lock.
+  const int lock = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+  if (lock < 0 || ::close(std::exchange(fd_, lock)) != 0) fail(path_, "write");
 }
 
 void AtomicFile::commit() {
@@ -168,17 +171,22 @@ void replace_directory(const fs::path& fresh, const fs::path& target) {
   }
   if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   // Two renames where a file system cannot exchange: a crash between them leaves the old content
-  // where the next command finds it, and puts it back, rather than nothing.
-  const Temporary aside(target, Temporary::Kind::kAside);
+  // where the next command finds it, and puts it back or, where no lock says that we are dead,
+  // names it, rather than nothing.
+  Temporary aside(target, Temporary::Kind::kAside);
   if (aside.fd() < 0) fail(target, "write");
   const fs::path old = aside.path() / target.filename();
   fs::rename(target, old);
-  std::error_code failed;
+  std::error_code failed, is_stuck;
   fs::rename(fresh, target, failed);
-  if (failed) {
-    fs::rename(old, target);
-    throw fs::filesystem_error("rename", fresh, target, failed);
-  }
+  if (!failed) return;
+  fs::rename(old, target, is_stuck);
+  if (!is_stuck) throw fs::filesystem_error("rename", fresh, target, failed);
+  ::close(aside.release());  // it holds the only copy
+  throw IoError(
+      fmt::format("{}: cannot write: {}; what was there is in {}, and cannot be put back: {}",
+                  target.string(), failed.message(), old.string(), is_stuck.message()),
+      {"move it back", "请将其移回原处"});
 }
 
 }  // namespace

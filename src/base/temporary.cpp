@@ -24,6 +24,7 @@ namespace {
 
 constexpr const char* kAsideEnding = ".old";
 constexpr const char* kUnknownMachine = "0000000000000000";
+constexpr int kTries = 64;  ///< a sweeper takes one rarely; two of them in a row, hardly ever
 
 /// A lock says something only among processes of one running kernel, and a name of a host only with
 /// its boot id which of them that was.
@@ -50,7 +51,9 @@ int make(const fs::path& path, Temporary::Kind kind) {
   if (kind == Temporary::Kind::kFile)
     return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (::mkdir(path.c_str(), 0777) != 0) return -1;
-  return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) errno = EAGAIN;  // a sweeper has it already
+  return fd;
 }
 
 enum class Lock { kTaken, kHeldByAnother, kUnknown };
@@ -84,10 +87,13 @@ std::string machine_of(std::string_view name) {
 /// Puts back what has no successor. false if something cannot be: it must stay where it is.
 bool restore(const fs::path& aside) {
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(aside, error)) {
-    const fs::path place = aside.parent_path() / entry.path().filename();
-    if (fs::exists(fs::symlink_status(place))) continue;
-    if (::rename(entry.path().c_str(), place.c_str()) != 0) return false;
+  for (fs::directory_iterator at(aside, error), end; !error && at != end; at.increment(error)) {
+    const fs::path place = aside.parent_path() / at->path().filename();
+    std::error_code unknown;
+    const fs::file_type there = fs::symlink_status(place, unknown).type();
+    if (there == fs::file_type::none) return false;
+    if (there == fs::file_type::not_found && ::rename(at->path().c_str(), place.c_str()) != 0)
+      return false;
   }
   return !error;
 }
@@ -126,22 +132,21 @@ Owner sweep(const fs::path& path) {
 Temporary::Temporary(const fs::path& sibling, Kind kind) {
   const fs::path parent = sibling.parent_path();
   sweep_temporaries_once(parent.empty() ? "." : parent);
-  for (;;) {
+  for (int i = 0; i < kTries; ++i) {
     path_ = name_for(sibling, kind);
     fd_ = make(path_, kind);
-    if (fd_ < 0 && errno == ENOENT && fs::is_directory(parent.empty() ? "." : parent)) continue;
-    if (fd_ < 0) {
-      const int code = errno;
-      ::rmdir(path_.c_str());
-      path_.clear();
-      errno = code;
-      return;
-    }
+    if (fd_ < 0 && errno != EAGAIN) break;
+    if (fd_ < 0) continue;
     // Between making and locking it a sweeper may have it: then it is gone, or about to be.
     const Lock lock = try_lock(fd_);
     if (lock == Lock::kUnknown || (lock == Lock::kTaken && has_name(fd_, path_.c_str()))) return;
-    ::close(fd_);
+    ::close(std::exchange(fd_, -1));
+    errno = EAGAIN;
   }
+  const int code = errno;
+  ::rmdir(path_.c_str());
+  path_.clear();
+  errno = code;
 }
 
 Temporary::Temporary(Temporary&& other) noexcept
@@ -163,12 +168,19 @@ void sweep_temporaries(const fs::path& directory) {
   std::error_code error;
   for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
     if (!machine_of(at->path().filename().native()).empty()) found.push_back(at->path());
-  std::string kept;
+  std::string kept, aside;
   for (const fs::path& path : found) {
     const std::string of = machine_of(path.filename().native());
     const bool is_ours = of == machine() && of != kUnknownMachine;
     if (is_ours && sweep(path) != Owner::kUnknown) continue;
-    kept += (kept.empty() ? "" : ", ") + path.filename().string();
+    std::string& names = path.native().ends_with(kAsideEnding) ? aside : kept;
+    names += (names.empty() ? "" : ", ") + path.filename().string();
+  }
+  if (!aside.empty()) {
+    log::warning(
+        "{}: {} holds what was being replaced: move it back if it is missing and no danlu works "
+        "there",
+        directory.string(), aside);
   }
   if (kept.empty()) return;
   log::info(

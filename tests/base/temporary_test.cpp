@@ -1,5 +1,5 @@
-// What a process leaves when it is killed, and who may take it away. flock is ours here: the
-// program's symbol outweighs libc's.
+// What a process leaves when it is killed, and who may take it away. flock, rename, renameat2
+// and close are ours here: the program's symbol outweighs libc's.
 #include "base/temporary.h"
 
 #include <fcntl.h>
@@ -18,13 +18,42 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "support/temporary_directory.h"
+#include "support/throws.h"
 
 namespace {
 thread_local int flock_answers = 0;               // an errno; 0: really lock
 thread_local std::function<void()> before_flock;  // once
+thread_local bool exchanges_names = true;
+thread_local int renames_until_they_fail = -1;  // -1: they never do
+thread_local bool close_fails = false;          // once
 }  // namespace
+
+extern "C" int close(int fd) {
+  const int result = static_cast<int>(::syscall(SYS_close, fd));
+  if (!std::exchange(close_fails, false)) return result;
+  errno = EIO;
+  return -1;
+}
+
+extern "C" int rename(const char* from, const char* to) noexcept {
+  if (renames_until_they_fail != 0) {
+    if (renames_until_they_fail > 0) --renames_until_they_fail;
+    return static_cast<int>(::syscall(SYS_rename, from, to));
+  }
+  errno = EIO;
+  return -1;
+}
+
+extern "C" int renameat2(int from_at, const char* from, int to_at, const char* to,
+                         unsigned flags) noexcept {
+  if (exchanges_names || flags != RENAME_EXCHANGE)
+    return static_cast<int>(::syscall(SYS_renameat2, from_at, from, to_at, to, flags));
+  errno = EINVAL;
+  return -1;
+}
 
 extern "C" int flock(int fd, int operation) {
   if (const auto act = std::exchange(before_flock, nullptr)) act();
@@ -107,6 +136,19 @@ TEST_F(TemporaryTest, TheNextWriterSweeps) {
   }
 }
 
+// As on a mount without fsync.
+TEST_F(TemporaryTest, AFileThatCannotBeClosedDoesNotGetItsName) {
+  write_file_atomic(dir_ / "a", "old");
+  {
+    AtomicFile file(dir_ / "a");
+    file.write("new");
+    close_fails = true;
+    EXPECT_THAT(test::error_of<IoError>([&] { file.commit(); }), HasSubstr("a: cannot write: "));
+  }
+  EXPECT_THAT(names(), ElementsAre("a"));
+  EXPECT_EQ(read_file(dir_ / "a"), "old");
+}
+
 TEST_F(TemporaryTest, WhatWasTakenAsideIsPutBackWhereNothingCame) {
   const auto put_aside = [&](const char* name) {
     fs::create_directory(dir_ / name);
@@ -124,6 +166,28 @@ TEST_F(TemporaryTest, WhatWasTakenAsideIsPutBackWhereNothingCame) {
   EXPECT_THAT(names(), ElementsAre("lost", "replaced"));
   EXPECT_EQ(read_file(dir_ / "lost/content"), "old");
   EXPECT_EQ(read_file(dir_ / "replaced/content"), "new");
+}
+
+TEST_F(TemporaryTest, WhatWasTakenAsideAndCannotBePutBackIsNamedAndStays) {
+  const auto replace = [&] {
+    write_directory_atomic(dir_ / "model", [](const fs::path& at) {
+      std::ofstream(at / "content") << "new";
+      renames_until_they_fail = 1;
+    });
+  };
+  fs::create_directory(dir_ / "model");
+  std::ofstream(dir_ / "model/content") << "old";
+  exchanges_names = false;
+  const std::string error = test::error_of<IoError>(replace);
+  exchanges_names = true;
+  renames_until_they_fail = -1;
+  ASSERT_EQ(names().size(), 1u);
+  const fs::path aside = dir_ / names()[0] / "model";
+  EXPECT_THAT(error, HasSubstr("what was there is in " + aside.string()));
+  EXPECT_EQ(read_file(aside / "content"), "old");
+  sweep_temporaries(dir_);
+  EXPECT_THAT(names(), ElementsAre("model")) << "the next command puts it back";
+  EXPECT_EQ(read_file(dir_ / "model/content"), "old");
 }
 
 // The same process id and an unlocked file: neither says that the owner is dead.
@@ -157,6 +221,23 @@ TEST_F(TemporaryTest, WhereLocksDoNotWorkItIsNamedAndStays) {
     fs::remove(dir_ / "a");
     fs::remove(dir_ / "b");
   }
+}
+
+TEST_F(TemporaryTest, WhatMayBeTheOnlyCopyIsNotToBeRemoved) {
+  fs::create_directory(dir_ / "model");
+  killed_after([&] {
+    const auto* aside = new Temporary(dir_ / "model", Temporary::Kind::kAside);
+    fs::rename(dir_ / "model", aside->path() / "model");
+  });
+  const std::vector<std::string> left = names();
+  flock_answers = EBADF;  // NFS: a directory cannot be open for writing
+  testing::internal::CaptureStderr();
+  sweep_temporaries(dir_);
+  flock_answers = 0;
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, HasSubstr(left.at(0) + " holds what was being replaced: move it back"));
+  EXPECT_THAT(told, testing::Not(HasSubstr("remove them")));
+  EXPECT_EQ(names(), left);
 }
 
 TEST_F(TemporaryTest, NamesThatAreNotOursAndLinksAreLeftAlone) {
@@ -199,6 +280,23 @@ TEST_F(TemporaryTest, WhatASweeperTookBeforeItWasLockedIsMadeAgain) {
     EXPECT_TRUE(fs::exists(made.path()));
   }
   EXPECT_THAT(names(), IsEmpty());
+}
+
+// A file that is made in procfs or in a directory that was removed answers as one that was swept.
+TEST_F(TemporaryTest, WhereNothingCanBeMadeItSaysSo) {
+  const fs::path here = fs::current_path();
+  fs::create_directory(dir_ / "gone");
+  fs::current_path(dir_ / "gone");
+  fs::remove(dir_ / "gone");
+  for (const auto kind : {Temporary::Kind::kFile, Temporary::Kind::kDirectory}) {
+    for (const char* sibling : {"/proc/a", "a", "/none/a"}) {
+      const Temporary none(sibling, kind);
+      EXPECT_EQ(none.fd(), -1) << sibling;
+      EXPECT_EQ(errno, ENOENT) << sibling;
+      EXPECT_TRUE(none.path().empty());
+    }
+  }
+  fs::current_path(here);
 }
 
 TEST_F(TemporaryTest, SweepersNeverTakeAFileThatIsBeingMade) {

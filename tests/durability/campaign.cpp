@@ -148,7 +148,7 @@ Campaign::Campaign(Command command, fs::path directory)
     if (const size_t at = argument.find("ROOT"); at != argument.npos)
       argument.replace(at, 4, root_.string());
   }
-  empty_directory();
+  make_directory();
   if (const int code = run(0, Loss::kNothing); code != 0)
     throw std::runtime_error(command_.name + " ends with " + std::to_string(code) + ":\n" +
                              last_output_);
@@ -157,11 +157,12 @@ Campaign::Campaign(Command command, fs::path directory)
       .read(reinterpret_cast<char*>(&operations_), sizeof operations_);
 }
 
-void Campaign::empty_directory() const {
+void Campaign::make_directory() const {
   for (const char* name : {"root", "synced"}) {
     fs::remove_all(directory_ / name);
     fs::create_directories(directory_ / name);
   }
+  if (!command_.before.empty()) fs::copy(command_.before, root_, fs::copy_options::recursive);
 }
 
 int Campaign::run(uint64_t kill_at, Loss loss) {
@@ -181,9 +182,9 @@ int Campaign::run(uint64_t kill_at, Loss loss) {
 }
 
 std::string Campaign::try_kill(uint64_t at, Loss loss) {
-  empty_directory();
+  make_directory();
   const int killed = run(at, loss);
-  // Threads take turns in another order each time: the last operations may not come.
+  if (killed == 128 + 9) ++kills_;
   if (killed != 128 + 9 && killed != 0)
     return "  ended with " + std::to_string(killed) + " before it was killed:\n" + last_output_;
   if (killed != 0 && loss == Loss::kPower) {

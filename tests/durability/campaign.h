@@ -14,6 +14,8 @@ struct Command {
   std::vector<std::string> arguments;
   /// Given again after it was done, it answers that its output exists (exit code 2).
   bool refuses_its_result = false;
+  /// What lies below the directory before each try; empty: nothing.
+  std::filesystem::path before = {};
 };
 
 /// What is lost with the process.
@@ -26,7 +28,7 @@ enum class Loss {
 /// part in; "dir", "-> target".
 using Tree = std::map<std::string, std::string>;
 
-/// One command and its directory, which is emptied before each try; what it reads lies elsewhere.
+/// One command and its directory, which is made anew before each try; what it reads lies elsewhere.
 class Campaign {
  public:
   /// Runs the command once undisturbed. Throws std::runtime_error if it fails.
@@ -39,14 +41,17 @@ class Campaign {
   /// Kills the command in front of operation `at` (from 1) and gives it again. Returns what differs
   /// then from the undisturbed run, a line each; nothing if nothing does.
   std::string try_kill(uint64_t at, Loss loss);
+  /// How many of these tries killed it: threads take turns in another order each time, so that the
+  /// last operations may not come.
+  uint64_t kills() const { return kills_; }
 
  private:
   int run(uint64_t kill_at, Loss loss);
-  void empty_directory() const;
+  void make_directory() const;
 
   Command command_;
   std::filesystem::path directory_, root_;
-  uint64_t operations_ = 0;
+  uint64_t operations_ = 0, kills_ = 0;
   std::string last_output_;
   Tree whole_;
 };

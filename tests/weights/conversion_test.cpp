@@ -3,19 +3,32 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <functional>
+#include <utility>
 
 #include "base/error.h"
-#include "base/file_lock.h"
 #include "base/interrupt.h"
+#include "base/new_output.h"
 #include "support/file_size_limit.h"
 #include "support/throws.h"
 #include "weights/bytes.h"
 #include "weights/hf/safetensors_target.h"
 #include "weights/random_models.h"
+
+namespace {
+thread_local std::function<void()> before_flock;  // once
+}  // namespace
+
+/// The program's symbol outweighs libc's.
+extern "C" int flock(int fd, int operation) {
+  if (const auto act = std::exchange(before_flock, nullptr)) act();
+  return static_cast<int>(::syscall(SYS_flock, fd, operation));
+}
 
 namespace danlu::weights {
 namespace {
@@ -77,7 +90,7 @@ class ConversionTest : public testing::Test {
     for (const TensorInfo& info : source_->tensors())
       EXPECT_EQ(test::read_tensor(*result, info.name), test::read_tensor(*source_, info.name));
     EXPECT_FALSE(fs::exists(staging_of(output)));
-    EXPECT_FALSE(fs::exists(staging_of(output).string() + ".lock"));
+    EXPECT_FALSE(fs::exists(lock_file_of(output)));
     EXPECT_FALSE(fs::exists(output / "conversion.json"));
   }
 
@@ -253,6 +266,39 @@ TEST_F(ConversionTest, KilledWhileTheOldOutputIsRemovedItIsDoneAgain) {
   EXPECT_FALSE(fs::exists(staging.string() + ".done"));
 }
 
+// The old file has the new one's name and may have its size: killed before the exchange or behind
+// it, with --overwrite or, its output removed, without.
+TEST_F(ConversionTest, AReplacedFileIsNeverTakenForAFinishedOne) {
+  const fs::path output = directory_ / "out.safetensors", staging = staging_of(output);
+  std::string identity;
+  Conversion replacing = conversion();
+  replacing.target = plan_hf_directory(source_->tensors(), 1 << 20);
+  ASSERT_EQ(replacing.target.layout.files.size(), 1u);
+  const std::string name = replacing.target.layout.files[0];
+  replacing.target.texts.clear();
+  replacing.output = output;
+  replacing.output_is_file = true;
+  replacing.reopen = {};
+  replacing.overwrite = true;
+  replacing.write_companions = [&](const fs::path& at) {
+    identity = read_file(at / "conversion.json");
+  };
+  convert(replacing);
+  const std::string whole = read_file(output);
+  for (const bool overwrite : {true, false}) {
+    write_file_atomic(staging.string() + ".done", identity + "replaces\n");
+    fs::create_directory(staging);
+    write_file_atomic(staging / "conversion.json", identity);
+    write_file_atomic(staging / name, std::string(whole.size(), 'o'));
+    if (!overwrite) fs::remove(output);
+    replacing.overwrite = overwrite;
+    EXPECT_EQ(convert(replacing).reused_bytes, 0u);
+    EXPECT_TRUE(read_file(output) == whole) << overwrite;
+    EXPECT_FALSE(fs::exists(staging));
+    EXPECT_FALSE(fs::exists(staging.string() + ".done"));
+  }
+}
+
 TEST_F(ConversionTest, OtherSettingsStartOver) {
   Conversion first = conversion();
   first.settings = "alpha 8";
@@ -330,10 +376,22 @@ TEST_F(ConversionTest, AWeightThatHalfPrecisionCannotHoldIsAnErrorNotInfinity) {
 }
 
 TEST_F(ConversionTest, TwoAtOnceAreRefused) {
-  const auto lock = FileLock::try_take(staging_of(directory_ / "out").string() + ".lock");
-  ASSERT_TRUE(lock);
-  EXPECT_THAT(test::error_of<IoError>([&] { convert(conversion()); }),
-              HasSubstr("is converting to it"));
+  const FileLock lock = lock_output(directory_ / "out");  // as init and merge take it
+  EXPECT_THAT(test::error_of<IoError>([&] { convert(conversion()); }), HasSubstr("is making it"));
+}
+
+TEST_F(ConversionTest, WhoHadTheLockBeforeDecidesWhetherTheOutputExists) {
+  before_flock = [&] {
+    fs::create_directory(directory_ / "out");
+    write_file_atomic(directory_ / "out/config.json", "of the other");
+  };
+  bool was_read = false;
+  Conversion second = conversion();
+  second.source = std::make_shared<Watched>(source_, [&](const std::string&) { was_read = true; });
+  EXPECT_THAT(test::error_of<UsageError>([&] { convert(second); }), HasSubstr("exists"));
+  EXPECT_FALSE(was_read);
+  EXPECT_FALSE(fs::exists(staging_of(directory_ / "out")));
+  EXPECT_FALSE(fs::exists(staging_of(directory_ / "out").string() + ".done"));
 }
 
 }  // namespace

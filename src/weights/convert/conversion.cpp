@@ -176,13 +176,13 @@ void publish(const fs::path& from, const fs::path& output, bool overwrite) {
 /// The file that is there from just before a result gets its name until the call is done.
 fs::path mark_of(const fs::path& output) { return staging_of(output).string() + ".done"; }
 
-std::string mark_text(const Conversion& conversion, const std::string& identity) {
-  return identity + (conversion.overwrite ? "replaces\n" : "");
+std::string mark_text(const std::string& identity, bool replaces) {
+  return identity + (replaces ? "replaces\n" : "");
 }
 
-bool is_marked(const Conversion& conversion, const fs::path& output, const std::string& identity) {
+bool is_marked(const fs::path& output, const std::string& text) {
   const fs::path mark = mark_of(output);
-  return fs::is_regular_file(mark) && read_file(mark) == mark_text(conversion, identity);
+  return fs::is_regular_file(mark) && read_file(mark) == text;
 }
 
 /// Whether this conversion put its result in place and was killed before it was done. One that
@@ -196,7 +196,7 @@ bool was_published(const Conversion& conversion, const fs::path& output,
   std::error_code missing;
   return !conversion.overwrite && is_taken(output) &&
          (!fs::exists(moved) || fs::equivalent(moved, output, missing)) &&
-         is_marked(conversion, output, identity);
+         is_marked(output, mark_text(identity, false));
 }
 
 /// Removes what a published conversion still has beside and in its result. The mark goes last.
@@ -212,13 +212,13 @@ void finish(const fs::path& output, std::optional<FileLock>& lock) {
 /// Returns the bytes of the files that are finished.
 uint64_t prepare_staging(const Conversion& conversion, const fs::path& output,
                          const std::string& identity) {
-  const fs::path staging = staging_of(output);
-  // What was replaced waits there for its removal.
-  if (is_taken(staging) && !fs::exists(staging / kIdentityFile) &&
-      is_marked(conversion, output, identity))
+  const fs::path staging = staging_of(output), record = staging / kIdentityFile;
+  // What was replaced waits there for its removal: a directory in place of ours, a file under the
+  // name and beside the record of what replaced it.
+  if (is_taken(staging) && (conversion.output_is_file || !fs::exists(record)) &&
+      is_marked(output, mark_text(identity, true)))
     remove_directory_atomic(staging);
   if (is_taken(staging)) {
-    const fs::path record = staging / kIdentityFile;
     if (!fs::exists(record)) {
       throw UsageError(fmt::format("[output] {} is in the way: conversions are put aside there",
                                    staging.string()),
@@ -317,16 +317,17 @@ ConversionReport convert(const Conversion& conversion) {
   if (fs::is_symlink(output)) output = fs::weakly_canonical(output);
   const fs::path staging = staging_of(output);
   const std::string identity = identity_of(conversion);
-  const bool is_published = was_published(conversion, output, identity);
-  if (!is_published) check_output(conversion, output);
+  const auto is_published = [&] {
+    if (was_published(conversion, output, identity)) return true;
+    check_output(conversion, output);
+    return false;
+  };
+  is_published();  // before anything is made
   const MadeDirectory parent(output.parent_path());
-  auto lock = FileLock::try_take(staging.string() + ".lock");
-  if (!lock) {
-    throw IoError(fmt::format("{}: {} is converting to it", output.string(),
-                              FileLock::holder(staging.string() + ".lock")));
-  }
+  std::optional<FileLock> lock(lock_output(output));
   ConversionReport report;
-  if (is_published) {
+  // Who had the lock before us may have put its result there.
+  if (is_published()) {
     report.was_complete = true;
     report.reused_bytes = conversion.target.size_bytes();
     finish(output, lock);
@@ -356,7 +357,7 @@ ConversionReport convert(const Conversion& conversion) {
     if (is_void || !has_finished(staging, conversion.target)) give_up(staging);
     throw;
   }
-  write_file_atomic(mark_of(output), mark_text(conversion, identity));
+  write_file_atomic(mark_of(output), mark_text(identity, conversion.overwrite));
   publish(conversion.output_is_file ? staging / conversion.target.layout.files.front() : staging,
           output, conversion.overwrite);
   finish(output, lock);
