@@ -124,6 +124,10 @@ DuckDb::DuckDb() : state_(std::make_unique<State>()) {
 }
 
 DuckDb::~DuckDb() {
+  // DuckDB's workers end here. Were they ended by closing, one that has just finished a task of a
+  // query that failed could still be about to lock what belongs to the connection, which is gone by
+  // then (seen in 1.x: the close waits for ever).
+  api().duckdb_query(state_->connection, "SET threads = 1", nullptr);
   api().duckdb_disconnect(&state_->connection);
   api().duckdb_close(&state_->database);
 }
