@@ -131,6 +131,11 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
       raw.push_back(name);
       continue;
     }
+    if (fs::is_regular_file(name)) {
+      throw UsageError(
+          fmt::format("[dataset] {} is a file and also the prefix of preprocessed samples", name),
+          {"give one of the two another name", "请将二者之一改名"});
+    }
     const auto vocab_size = static_cast<int64_t>(spec.tokenizer ? spec.tokenizer->size() : 0);
     const auto whole = std::make_shared<InstructionDataset>(name, std::nullopt, vocab_size);
     log::info("{}: preprocessed, {} samples", name, whole->size());

@@ -57,6 +57,18 @@ TEST_F(Outputs, InitNeverReplacesItsSource) {
   EXPECT_TRUE(fs::is_symlink((*this) / "link"));
 }
 
+TEST_F(Outputs, AFileAndAPrefixOfOneNameAreNotGuessedAbout) {
+  const ProgramResult made =
+      run({"preprocess", "--input", good("good.jsonl"), "--tokenizer-name-or-path",
+           good("tokenizer"), "--output-prefix", "rows.jsonl", "--handler-name",
+           "AlpacaStyleInstructionHandler"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(train("rows.jsonl").exit_code, 0);
+  fs::copy(good("good.jsonl"), (*this) / "rows.jsonl");
+  expect_error(train("rows.jsonl"), 2,
+               {"rows.jsonl is a file and also the prefix of preprocessed samples"});
+}
+
 TEST_F(Outputs, TokenizerTrainAndPreprocessNeverReplaceTheirInput) {
   const fs::path text = write("made/tokenizer.json", content_of(good("text.txt")));
   expect_kept({"tokenizer", "train", "--input", text, "--vocab_size", "270", "--output", "made",

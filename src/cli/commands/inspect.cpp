@@ -64,7 +64,9 @@ std::vector<std::pair<int64_t, fs::path>> checkpoints_of(const fs::path& run) {
 void print_checkpoint(const fs::path& directory) {
   const bool complete = holds(directory, "DONE");
   std::string text = complete ? "complete" : "incomplete: writing it was interrupted";
-  if (complete) text += fs::exists(directory / "optim") ? ", can be resumed" : ", model only";
+  if (complete)
+    text += fs::exists(directory / "optim") ? ", can be resumed (which compares checksums)"
+                                            : ", model only";
   print_line("checkpoint", fmt::format("{}: {}", directory.filename().string(), text));
 }
 
