@@ -17,20 +17,26 @@ void require_positive(std::string_view name, int64_t size) {
   throw ModelError(fmt::format("[model config] {} must be at least 1, got {}", name, size));
 }
 
-/// What `parse` makes of a JSON file. Errors: ModelError that names the file.
-template <typename Parse>
-auto of_file(const std::filesystem::path& file, const Parse& parse) {
+/// `make()`, with `where` before what is wrong.
+template <typename Make>
+auto placed(const std::string& where, const Make& make) {
   try {
-    return parse(read_json_file(file));
-  } catch (const DataError& e) {
-    throw ModelError(e.what(), {"the file may be cut off: copy or download it again",
-                                "文件可能不完整：请重新复制或下载"});
+    return make();
   } catch (const ModelError& e) {
     // The parser names the file by its role; here its place is known.
     constexpr std::string_view kRole = "[config.json] ";
     std::string_view what = e.what();
     if (what.substr(0, kRole.size()) == kRole) what.remove_prefix(kRole.size());
-    throw ModelError(fmt::format("{}: {}", file.string(), what), e.hint());
+    throw ModelError(fmt::format("{}: {}", where, what), e.hint());
+  }
+}
+
+Json read_file_of_model(const std::filesystem::path& file) {
+  try {
+    return read_json_file(file);
+  } catch (const DataError& e) {
+    throw ModelError(e.what(), {"the file may be cut off: copy or download it again",
+                                "文件可能不完整：请重新复制或下载"});
   }
 }
 
@@ -104,6 +110,14 @@ void ModelConfig::validate() const {
   if (has_experts()) validate_experts(*this);
 }
 
+ModelConfig parse_model_config(const Json& config_json, const std::string& where) {
+  return placed(where, [&] {
+    ModelConfig config = family_of(config_json).parse(config_json);
+    config.validate();
+    return config;
+  });
+}
+
 ModelConfig load_model_config(const std::filesystem::path& path) {
   const bool is_directory = std::filesystem::is_directory(path);
   const std::filesystem::path file = is_directory ? path / "config.json" : path;
@@ -115,23 +129,17 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
   if (std::filesystem::exists(file) && !std::filesystem::is_regular_file(file))
     throw ModelError(fmt::format("{}: not a regular file", file.string()));
   refuse_lfs_pointer(file, "config.json");
-  ModelConfig config = of_file(
-      file, [](const Json& config_json) { return family_of(config_json).parse(config_json); });
+  ModelConfig config = parse_model_config(read_file_of_model(file), file.string());
   const std::filesystem::path generation = file.parent_path() / "generation_config.json";
   if (std::filesystem::exists(generation)) {
-    const auto ids = of_file(generation, [](const Json& generation_json) {
-      return ConfigReader(generation_json).integers("eos_token_id");
-    });
+    const Json generation_json = read_file_of_model(generation);
+    const auto ids = placed(generation.string(),
+                            [&] { return ConfigReader(generation_json).integers("eos_token_id"); });
     for (const int64_t id : ids) {
       const auto& known = config.eos_ids;
       if (id >= 0 && std::find(known.begin(), known.end(), id) == known.end())
         config.eos_ids.push_back(id);
     }
-  }
-  try {
-    config.validate();
-  } catch (const ModelError& e) {
-    throw ModelError(fmt::format("{}: {}", file.string(), e.what()), e.hint());
   }
   return config;
 }

@@ -155,6 +155,10 @@ const std::vector<Family>& families();
 const Family& family_of(const Json& config_json);
 const Family& family_named(const std::string& name);
 
+/// What a config.json of this content describes, validated. Errors: ModelError that begins with
+/// `where`.
+ModelConfig parse_model_config(const Json& config_json, const std::string& where);
+
 /// config.json of a directory (or the file itself), validated; generation_config.json adds eos ids.
 /// Errors: IoError, ModelError (bad JSON; missing key: names it).
 ModelConfig load_model_config(const std::filesystem::path& path);

@@ -85,7 +85,8 @@ struct GenerationDefaults {
   std::optional<int64_t> max_new_tokens;
   std::vector<text::TokenId> stop_ids;
 };
-GenerationDefaults load_generation_defaults(const std::filesystem::path& model_directory);
+GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
+                                            const std::filesystem::path& directory);
 
 /// Throws what generate() would throw for this prompt. Window: config.max_positions (0 =
 /// unlimited).

@@ -126,15 +126,16 @@ void check(SamplingParams& sampling, const fs::path& file) {
 
 }  // namespace generation_config_detail
 
-GenerationDefaults load_generation_defaults(const std::filesystem::path& model_directory) {
+GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
+                                            const std::filesystem::path& directory) {
   GenerationDefaults defaults;
   // load_model_config already merges the eos ids of both files.
-  for (const int64_t id : arch::load_model_config(model_directory).eos_ids) {
+  for (const int64_t id : model.eos_ids) {
     // No vocabulary reaches beyond: such an id can never come.
     if (id <= std::numeric_limits<text::TokenId>::max())
       defaults.stop_ids.push_back(static_cast<text::TokenId>(id));
   }
-  const std::filesystem::path file = model_directory / "generation_config.json";
+  const std::filesystem::path file = directory / "generation_config.json";
   if (!std::filesystem::exists(file)) return defaults;
   const Json json = read_json_file(file);
   const generation_config_detail::Fields fields(json, file);

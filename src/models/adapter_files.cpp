@@ -117,42 +117,50 @@ std::vector<std::string> adapted_last_names(const std::vector<layers::Linear*>& 
 
 }  // namespace adapter_files_detail
 
-void CausalLM::load_adapter(const std::filesystem::path& directory) {
+void CausalLM::load_adapter(const std::filesystem::path& path, std::optional<double> lora_alpha) {
+  if (weights::detect_format(path) == weights::Format::kMegatron) {
+    const auto opened =
+        weights::megatron::open_adapters(path, impl_->config, {.lora_alpha = lora_alpha});
+    return load_adapter(*opened.peft, *opened.adapters, path.string());
+  }
+  load_adapter(weights::load_peft_config(path), *weights::open_weights(path), path.string());
+}
+
+void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::TensorSource& source,
+                            const std::string& where) {
   using namespace adapter_files_detail;
-  const PeftConfig config = weights::load_peft_config(directory);
-  const auto source = weights::open_weights(directory);
-  require_same_model(config, *source, impl_->base);
+  require_same_model(config, source, impl_->base);
   try {
     impl_->add_adapters(config, 0, /*from_file=*/true);
   } catch (const UsageError& error) {
     // What was nobody's flag is the adapter's fault.
-    throw ModelError(directory.string() + ": " + error.what(), error.hint());
+    throw ModelError(where + ": " + error.what(), error.hint());
   }
   std::set<std::string> expected;
   std::vector<std::string> missing, unknown, reshaped;
   const std::vector<NamedTensor> adapters = adapter_parameters();
   for (const NamedTensor& adapter : adapters) {
     expected.insert(adapter.name);
-    const weights::TensorInfo* info = source->find(adapter.name);
+    const weights::TensorInfo* info = source.find(adapter.name);
     if (!info) {
       missing.push_back(adapter.name);
     } else if (at::IntArrayRef(info->shape) != adapter.tensor.sizes()) {
       reshaped.push_back(adapter.name + " is " + shape_text(info->shape) + " in " +
-                         source->file_of(adapter.name).string() +
+                         source.file_of(adapter.name).string() +
                          ", model and adapter_config.json ask for " +
                          shape_text(adapter.tensor.sizes().vec()));
     }
   }
-  const std::set<std::string> copies = copies_of_base(*source, impl_->base, expected);
-  for (const weights::TensorInfo& info : source->tensors()) {
+  const std::set<std::string> copies = copies_of_base(source, impl_->base, expected);
+  for (const weights::TensorInfo& info : source.tensors()) {
     if (!expected.count(info.name) && !copies.count(info.name)) unknown.push_back(info.name);
   }
   refuse_tensor_lists(
-      "adapter " + directory.string(), missing, unknown, reshaped,
+      "adapter " + where, missing, unknown, reshaped,
       {"check that adapter_config.json, the adapter's weights and the base model " +
            (config.base_model.empty() ? "" : config.base_model + " ") + "belong together",
        "请检查 adapter_config.json、适配器权重与基座模型是否匹配"});
-  for (const NamedTensor& adapter : adapters) read_into(*source, adapter.name, adapter.tensor);
+  for (const NamedTensor& adapter : adapters) read_into(source, adapter.name, adapter.tensor);
 }
 
 void CausalLM::save_adapter(const std::filesystem::path& directory,

@@ -13,6 +13,7 @@
 
 #include "arch/model_config.h"
 #include "ops/segments.h"
+#include "weights/convert/checkpoint_source.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::models {
@@ -123,8 +124,14 @@ class CausalLM {
   /// Errors: UsageError if a target matches nothing (lists module names).
   void add_lora(const LoraConfig& lora, uint64_t seed);
   const std::optional<LoraConfig>& lora() const;
-  /// Adds adapters as an adapter_config.json + adapter_model file of PEFT describe and loads them.
-  void load_adapter(const std::filesystem::path& directory);
+  /// Adds the adapters that lie at `path`, and loads them: an adapter_config.json and
+  /// adapter_model file of PEFT, or a MindSpeed-LLM LoRA checkpoint of this model. `lora_alpha`:
+  /// needed where a MindSpeed checkpoint does not record it.
+  /// Errors: ModelError where they were not made for this model.
+  void load_adapter(const std::filesystem::path& path, std::optional<double> lora_alpha = {});
+  /// The same of adapters that are open already; `where` begins messages.
+  void load_adapter(const weights::PeftConfig& config, const weights::TensorSource& source,
+                    const std::string& where);
   /// Writes adapter_config.json and adapter_model.safetensors as PEFT does.
   void save_adapter(const std::filesystem::path& directory,
                     const std::string& base_model_path) const;
@@ -155,8 +162,12 @@ class CausalLM {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Config, weights (dtype as asked, or the files' when empty) and, if given, adapters.
-std::unique_ptr<CausalLM> load_model(const std::filesystem::path& directory,
+/// The model of a source that was opened with all_tensors, in the dtype asked for, or the files'
+/// when empty. Adapters that lie beside it are loaded too.
+std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
+                                     std::optional<at::ScalarType> dtype, const at::Device& device);
+/// The same of a path that describes itself; `adapter` may be empty.
+std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
                                      const std::filesystem::path& adapter = {});
 

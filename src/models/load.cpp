@@ -83,20 +83,31 @@ void CausalLM::save(const std::filesystem::path& directory, DType dtype,
   if (!carry_from.empty()) weights::carry_over_files(carry_from, directory);
 }
 
-std::unique_ptr<CausalLM> load_model(const std::filesystem::path& directory,
+std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
+                                     std::optional<at::ScalarType> dtype,
+                                     const at::Device& device) {
+  require_runnable(source.config);
+  if (!source.model) {
+    throw ModelError(source.path.string() + ": adapters alone, without the model they belong to",
+                     {"name the base model with --model (or --load), this with --adapters",
+                      "请用 --model（或 --load）指定基座模型，用 --adapters 指定该适配器"});
+  }
+  if (!dtype) {
+    const auto& tensors = source.model->tensors();
+    const bool is_known = !tensors.empty() && is_floating(tensors.front().dtype);
+    dtype = device::scalar_type_of(is_known ? tensors.front().dtype : source.config.dtype);
+  }
+  auto model = std::make_unique<CausalLM>(source.config, *dtype, device);
+  model->load(*source.model);
+  if (source.adapters) model->load_adapter(*source.peft, *source.adapters, source.path.string());
+  return model;
+}
+
+std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
                                      const std::filesystem::path& adapter) {
-  const arch::ModelConfig config = arch::load_model_config(directory);
-  require_runnable(config);
-  const auto source = weights::open_weights(directory);
-  if (!dtype) {
-    const weights::TensorInfo* first =
-        source->tensors().empty() ? nullptr : &source->tensors().front();
-    dtype =
-        device::scalar_type_of(first && is_floating(first->dtype) ? first->dtype : config.dtype);
-  }
-  auto model = std::make_unique<CausalLM>(config, *dtype, device);
-  model->load(*source);
+  auto model =
+      load_model(weights::open_checkpoint_source(path, {.all_tensors = true}), dtype, device);
   if (!adapter.empty()) model->load_adapter(adapter);
   return model;
 }

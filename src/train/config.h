@@ -14,6 +14,7 @@
 #include "optim/adamw.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "train/model_source.h"
 
 namespace danlu::train {
 
@@ -25,13 +26,6 @@ enum class Interval { kNo, kSteps, kEpoch };
 std::string stage_name(Stage stage);
 std::string tuner_name(Tuner tuner);
 std::string precision_name(Precision precision);
-
-struct ModelSource {
-  std::filesystem::path directory;  ///< HF directory
-  std::filesystem::path tokenizer;  ///< directory or file; the model's unless given
-  std::filesystem::path adapter;    ///< PEFT directory to go on from; may be empty
-  bool from_scratch = false;        ///< random weights from the seed
-};
 
 struct DataConfig {
   std::vector<std::string> train;       ///< as the user wrote them

@@ -114,7 +114,7 @@ class RunReporter : public RunObserver {
   void write_card(const RunSummary& summary) {
     ModelCard card;
     card.title = fs::absolute(run_dir_).lexically_normal().filename().string();
-    card.base_model = description_.from_scratch ? "" : config_.model.directory.string();
+    card.base_model = description_.from_scratch ? "" : config_.model.path.string();
     card.adapter = config_.tuner == Tuner::kLora;
     card.task = stage_name(config_.stage);
     for (const std::string& name : config_.data.train)

@@ -200,7 +200,9 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
     text.tokenizer = text::Tokenizer::load(config.model.tokenizer);
   } catch (const text::MissingTokenizer&) {
     // Rows that are tokenised already need none; a tokenizer that was named must be there.
-    if (config.model.tokenizer != config.model.directory) throw;
+    if (config.model.tokenizer != config.model.companions &&
+        config.model.tokenizer != config.model.path)
+      throw;
     return text;
   }
   if (static_cast<int64_t>(text.tokenizer->size()) > model.vocab_size) {
@@ -213,7 +215,7 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
   const text::TemplateRequest request = {
       .named = config.data.template_name,
       .templates_file = config.data.templates_file,
-      .recorded_in = text::directory_of_record(config.model.directory, config.model.adapter),
+      .recorded_in = text::directory_of_record(config.model.companions, config.model.adapter),
       .family_default = model.default_template};
   try {
     text.choice = text::choose_template(text.tokenizer, request);

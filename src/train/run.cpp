@@ -23,24 +23,22 @@
 #include "train/run_dir/resume.h"
 #include "train/run_dir/run_dir.h"
 #include "train/throughput.h"
-#include "weights/tensor_source.h"
 
 namespace danlu::train {
 namespace run_detail {
 
 /// What can be wrong with the model is found here, before data are tokenised: its config and
 /// headers.
-arch::ModelConfig check_model(const TrainConfig& config) {
-  const arch::ModelConfig model = arch::load_model_config(config.model.directory);
-  if (!config.model.from_scratch) weights::open_weights(config.model.directory);
-  if (model.max_positions > 0 && config.data.max_length > model.max_positions) {
-    throw UsageError(
-        fmt::format("[train] {} {} exceeds the model's {} positions", config.flag("max_length"),
-                    config.data.max_length, model.max_positions),
-        {"leave it out, and the model's own limit is taken, up to 2048",
-         "可去掉该参数：默认取模型上限（不超过 2048）"});
+weights::CheckpointSource open_checked(const TrainConfig& config) {
+  weights::CheckpointSource opened = open_model(config.model);
+  const int64_t positions = opened.config.max_positions;
+  if (positions > 0 && config.data.max_length > positions) {
+    throw UsageError(fmt::format("[train] {} {} exceeds the model's {} positions",
+                                 config.flag("max_length"), config.data.max_length, positions),
+                     {"leave it out, and the model's own limit is taken, up to 2048",
+                      "可去掉该参数：默认取模型上限（不超过 2048）"});
   }
-  return model;
+  return opened;
 }
 
 data::BatchStreamOptions stream_options(const TrainConfig& config, const RunPlan& plan,
@@ -56,26 +54,32 @@ data::BatchStreamOptions stream_options(const TrainConfig& config, const RunPlan
 }
 
 std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
-                                             const arch::ModelConfig& architecture,
+                                             const weights::CheckpointSource& source,
                                              const at::Device& device,
                                              const std::optional<checkpoint::Loaded>& checkpoint) {
   const at::ScalarType dtype = scalar_type_of(config.precision);
   const bool lora = config.tuner == Tuner::kLora;
   std::unique_ptr<models::CausalLM> model;
   if (config.model.from_scratch && !checkpoint) {
-    model = std::make_unique<models::CausalLM>(architecture, dtype, device);
+    model = std::make_unique<models::CausalLM>(source.config, dtype, device);
     model->initialize(config.seed);
   } else {
     // A full checkpoint holds the model; adapters go on top of the base.
-    const fs::path from = checkpoint && !lora ? checkpoint->directory : config.model.directory;
-    model = models::load_model(from, dtype, device);
+    model = checkpoint && !lora ? models::load_model(checkpoint->directory, dtype, device)
+                                : models::load_model(source, dtype, device);
   }
-  if (lora) {
+  if (model->lora() && (!lora || checkpoint || !config.model.adapter.empty())) {
+    throw ModelError(
+        fmt::format("[train] {}: a model with LoRA adapters on it", config.model.path.string()),
+        {"train them further with --tuner lora, or convert --to hf merges them first",
+         "可用 --tuner lora 继续训练，或先用 convert --to hf 合并"});
+  }
+  if (lora && !model->lora()) {
     const fs::path adapter = checkpoint ? checkpoint->directory : config.model.adapter;
     if (adapter.empty()) {
       model->add_lora(config.lora, config.seed);
     } else {
-      model->load_adapter(adapter);
+      model->load_adapter(adapter, config.model.adapter_alpha);
     }
   }
   if (!config.freeze.empty()) model->freeze(config.freeze);
@@ -105,8 +109,8 @@ std::string next_command(const TrainConfig& config) {
   const std::string named =
       own_template ? "" : " --template " + shell_quoted(config.data.template_name);
   if (config.tuner == Tuner::kLora)
-    return "danlu chat --model " + shell_quoted(config.model.directory.string()) + " --adapters " +
-           run + named;
+    return "danlu chat --model " + shell_quoted(config.model.path.string()) + " --adapters " + run +
+           named;
   return "danlu chat --model " + run + named;
 }
 
@@ -244,14 +248,15 @@ int run(const TrainConfig& given) {
   TrainConfig config = given;
   config.validate();
   const at::Device device = device::select(config.device);
-  const arch::ModelConfig architecture = check_model(config);
+  const weights::CheckpointSource source = open_checked(config);
+  config.model.companions = source.companions;
   const MadeDirectory made(config.output.directory);
   std::optional<FileLock> lock;
   if (!config.dry_run) lock.emplace(lock_run_directory(config.output.directory));
   const std::optional<checkpoint::Loaded> checkpoint = find_checkpoint(config);
   const bool continuing = checkpoint && is_of_run(*checkpoint, config.output.directory);
   if (!continuing) refuse_to_clear_inputs(config);
-  const PreparedText text = prepare_text(config, architecture);
+  const PreparedText text = prepare_text(config, source.config);
   record_template(text.choice, config);
   const PreparedData data =
       prepare_data(config, text, config.batch.micro_batch_size * accumulation_of(config.batch));
@@ -261,11 +266,11 @@ int run(const TrainConfig& given) {
   const Json identity = run_identity(config, plan);
   if (checkpoint) check_resumable(*checkpoint, config, identity, data.content_hash);
   const LogFile log_file(config);
-  log::info("{}", data_banner(config, device, architecture, text, data, plan));
+  log::info("{}", data_banner(config, device, source, text, data, plan));
   if (config.dry_run) return 0;
 
   const uint64_t available = device.is_cpu() ? available_memory_bytes() : 0;
-  TrainState state = make_state(config, make_model(config, architecture, device, checkpoint));
+  TrainState state = make_state(config, make_model(config, source, device, checkpoint));
   RunProgress progress;
   const int64_t consumed = checkpoint ? restore(*checkpoint, progress, state) : 0;
   log::info("{}", parameter_line(*state.model));
@@ -280,7 +285,7 @@ int run(const TrainConfig& given) {
   if (!continuing) progress.forget_best();
   prepare_run_directory(config, continuing, text, data);
   data::BatchStream stream(data.train, data.order,
-                           stream_options(config, plan, data, architecture.vocab_size), consumed);
+                           stream_options(config, plan, data, source.config.vocab_size), consumed);
   const auto observer = make_observer(
       config, plan, state.step,
       {data.train->size(), fmt::format("{:016x}", data.content_hash), config.model.from_scratch});

@@ -246,14 +246,14 @@ TEST(GenerationDefaults, ReadsTheFileAndTreatsTemperatureZeroAsGreedy) {
   write_json_file(
       dir / "generation_config.json",
       {{"eos_token_id", {5, 6}}, {"do_sample", true}, {"temperature", 0}, {"top_k", 20}});
-  const GenerationDefaults defaults = load_generation_defaults(dir);
+  const GenerationDefaults defaults = load_generation_defaults(arch::load_model_config(dir), dir);
   EXPECT_FALSE(defaults.sampling.do_sample);
   EXPECT_EQ(defaults.sampling.top_k, 20);
   EXPECT_THAT(defaults.stop_ids, testing::IsSupersetOf({5, 6}));
 
   const auto with = [&](const Json& json) {
     write_json_file(dir / "generation_config.json", json);
-    return load_generation_defaults(dir);
+    return load_generation_defaults(arch::load_model_config(dir), dir);
   };
   const auto error_with = [&](const Json& json) -> std::string {
     try {
@@ -286,7 +286,7 @@ TEST(GenerationDefaults, NamesEveryKeyThatWouldChangeAnswersAndIsNotBuilt) {
   const auto warnings_of = [&](const Json& json) {
     write_json_file(dir / "generation_config.json", json);
     testing::internal::CaptureStderr();
-    load_generation_defaults(dir);
+    load_generation_defaults(arch::load_model_config(dir), dir);
     return testing::internal::GetCapturedStderr();
   };
   using testing::HasSubstr;
@@ -319,7 +319,7 @@ TEST(GenerationDefaults, ReadsWhenBeamsStop) {
   const DirectoryOfASmallModel dir;
   const auto with = [&](const Json& value) {
     write_json_file(dir / "generation_config.json", {{"early_stopping", value}});
-    return load_generation_defaults(dir).sampling.early_stopping;
+    return load_generation_defaults(arch::load_model_config(dir), dir).sampling.early_stopping;
   };
   EXPECT_EQ(with(nullptr), EarlyStopping::kHeuristic);
   EXPECT_EQ(with(false), EarlyStopping::kHeuristic);

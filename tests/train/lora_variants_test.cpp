@@ -40,7 +40,7 @@ class LoraVariant : public testing::TestWithParam<Variant> {
     config.lora.rslora = GetParam().rslora;
     config.lora.targets = GetParam().targets;
     config.lora.modules_to_save = GetParam().modules_to_save;
-    config.model.directory = config.model.tokenizer = folder_ / "model";
+    config.model.path = config.model.tokenizer = folder_ / "model";
     config.data.train = {(folder_ / "data.jsonl").string()};
     config.data.cache_dir = folder_ / "cache";
     config.data.max_length = 64;

@@ -241,7 +241,7 @@ TEST_F(TrainOptions, LoadNamesTheWeightsAndModelThenTheTokenizer) {
   write_json_file(directory_ / "weights" / "config.json", test::tiny_config_json());
   std::ofstream(directory_ / "weights" / "model.safetensors") << "unread";
   const TrainConfig config = with("sft", {"--load", (directory_ / "weights").string()});
-  EXPECT_EQ(config.model.directory, directory_ / "weights");
+  EXPECT_EQ(config.model.path, directory_ / "weights");
   EXPECT_EQ(config.model.tokenizer, directory_ / "model");
   EXPECT_THAT(refusal<ModelError>("sft", {"--load", "/nowhere/at/all"}), HasSubstr("/nowhere"));
 }
@@ -254,7 +254,7 @@ TEST_F(TrainOptions, ShortModelNamesAreLookedUpInTheLocalCaches) {
   const ScopedVariable cache("HF_HUB_CACHE", (directory_ / "hub").string());
   const std::vector<std::string> words = {"--model_type", "qwen1half-7b-chat", "--dataset",
                                           (directory_ / "data.json").string()};
-  EXPECT_EQ(parse("sft", words).model.directory, snapshot);
+  EXPECT_EQ(parse("sft", words).model.path, snapshot);
   try {
     parse("sft", {"--model_type", "qwen1half-7b-chatt", "--dataset", "x"});
     FAIL() << "must throw";

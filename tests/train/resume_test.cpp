@@ -76,7 +76,7 @@ TrainConfig config_of(const Json& job) {
   config.loss_scale.hysteresis = 2;
   config.device = "cpu";
   config.lora.dropout = 0.1;
-  config.model.directory = config.model.tokenizer = directory / "model";
+  config.model.path = config.model.tokenizer = directory / "model";
   config.data.train = {(directory / "data.jsonl").string()};
   config.data.validation_ratio = 0.1;
   config.data.cache_dir = directory / "cache";

@@ -27,7 +27,7 @@ class Versions : public testing::Test {
     config.precision = Precision::kF32;
     config.device = "cpu";
     config.lora.rank = 2;
-    config.model.directory = config.model.tokenizer = folder_ / "model";
+    config.model.path = config.model.tokenizer = folder_ / "model";
     config.data.train = {(folder_ / "data.jsonl").string()};
     config.data.cache_dir = folder_ / "cache";
     config.data.max_length = 64;
@@ -124,7 +124,7 @@ TEST_F(Versions, WhatTheRunReadsIsNotOverwritten) {
   refused([&](TrainConfig& c) { c.model.adapter = run_dir / "checkpoint-1"; });
   refused([&](TrainConfig& c) { c.model.adapter = run_dir / "last"; });
   refused([&](TrainConfig& c) { c.model.adapter = run_dir; });
-  refused([&](TrainConfig& c) { c.model.directory = run_dir / "checkpoint-1"; });
+  refused([&](TrainConfig& c) { c.model.path = run_dir / "checkpoint-1"; });
   refused([&](TrainConfig& c) { c.model.tokenizer = run_dir / "checkpoint-1"; });
   refused([&](TrainConfig& c) { c.output.resume = (run_dir / "checkpoint-1").string(); });
   std::ofstream(run_dir / "val_dataset.jsonl") << "{}";

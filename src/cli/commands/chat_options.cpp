@@ -1,25 +1,28 @@
 #include "cli/commands/commands.h"
+#include "cli/commands/foreign_options.h"
 #include "cli/commands/inference_options.h"
 
 namespace danlu::cli {
 
 OptionTable chat_options() {
+  const std::vector<OptionSpec> own =
+      joined({model_options(),
+              sampling_options(),
+              {{.name = "history_turns",
+                .type = OptionType::kInt,
+                .default_text = "0",
+                .help = "turns to remember (0 = as many as fit the model's window)",
+                .range = at_least(0),
+                .group = "Chat"},
+               {.name = "stream",
+                .type = OptionType::kBool,
+                .default_text = "true",
+                .help = "print answers while they are made",
+                .group = "Chat"},
+               ignored({"task"}, "this command chats")}});
   return OptionTable("chat", "Talk to a model at the terminal",
                      "danlu chat --model DIR [--adapters DIR]",
-                     joined({model_options(),
-                             sampling_options(),
-                             foreign_inference_options(),
-                             {{.name = "history_turns",
-                               .type = OptionType::kInt,
-                               .default_text = "0",
-                               .help = "turns to remember (0 = as many as fit the model's window)",
-                               .range = at_least(0),
-                               .group = "Chat"},
-                              {.name = "stream",
-                               .type = OptionType::kBool,
-                               .default_text = "true",
-                               .help = "print answers while they are made",
-                               .group = "Chat"}}}));
+                     joined({own, foreign_inference_options(own)}));
 }
 
 }  // namespace danlu::cli

@@ -4,23 +4,59 @@
 
 namespace danlu::cli {
 
-std::vector<OptionSpec> model_options() {
+std::vector<OptionSpec> checkpoint_options(const std::string& group) {
   return {
+      {.name = "hf_config",
+       .help = "directory with config.json, for a Megatron checkpoint without one",
+       .aliases = {"hf_cfg_dir"},
+       .group = group},
+      {.name = "iteration",
+       .help = "Megatron: iteration, or release (default: the tracker file's)",
+       .aliases = {"load_iteration", "ckpt_step"},
+       .group = group},
+  };
+}
+
+std::vector<OptionSpec> opened_model_options(const std::string& group) {
+  return joined({{{.name = "tokenizer",
+                   .help = "tokenizer directory or file (default: the model's)",
+                   .aliases = {"tokenizer_name_or_path", "tokenizer_path", "tokenizer_model"},
+                   .group = group},
+                  {.name = "lora_alpha",
+                   .type = OptionType::kFloat,
+                   .help = "of a MindSpeed LoRA that does not record it",
+                   .group = group}},
+                 checkpoint_options(group)});
+}
+
+std::vector<OptionSpec> model_options() {
+  std::vector<OptionSpec> model = {
       {.name = "model",
-       .help = "HF model directory",
+       .help = "HF or Megatron directory, or a GGUF file",
        .aliases = {"model_name_or_path", "model_id_or_path", "load_dir", "load", "m"},
        .group = "Model"},
       {.name = "model_type",
        .help = "short name of a model in the local caches, e.g. qwen1half-7b-chat",
        .group = "Model"},
       {.name = "adapters",
-       .help = "adapter or checkpoint directory (PEFT layout, or a full checkpoint)",
+       .help =
+           "adapter or checkpoint directory (PEFT layout, MindSpeed LoRA, or a full checkpoint)",
        .aliases = {"ckpt_dir", "adapter_name_or_path", "adapter_path", "lora_load"},
        .group = "Model"},
+  };
+  std::vector<OptionSpec> rest = {
       {.name = "dtype",
        .help = "type to compute in (default: the files' own)",
        .aliases = {"torch_dtype", "params_dtype"},
        .choices = {"fp32", "bf16", "fp16"},
+       .group = "Model"},
+      {.name = "bf16",
+       .type = OptionType::kBool,
+       .help = "the same as --dtype bf16",
+       .group = "Model"},
+      {.name = "fp16",
+       .type = OptionType::kBool,
+       .help = "the same as --dtype fp16",
        .group = "Model"},
       {.name = "device",
        .default_text = "auto",
@@ -47,6 +83,7 @@ std::vector<OptionSpec> model_options() {
        .aliases = {"default_system", "system_prompt"},
        .group = "Template"},
   };
+  return joined({std::move(model), opened_model_options("Model"), std::move(rest)});
 }
 
 std::vector<OptionSpec> sampling_options() {

@@ -1,17 +1,25 @@
 // cli/commands/inference_options.h: options that every verb which talks to a model shares.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "base/options.h"
 
 namespace danlu::cli {
 
+/// How a checkpoint that does not describe itself is opened: config.json, iteration, LoRA's scale.
+/// Shared by every verb that opens one.
+std::vector<OptionSpec> checkpoint_options(const std::string& group);
+/// checkpoint_options, and whose tokenizer and which scale of LoRA go with it.
+std::vector<OptionSpec> opened_model_options(const std::string& group);
 /// Model, adapters, template, dtype.
 std::vector<OptionSpec> model_options();
 /// Sampling and lengths.
 std::vector<OptionSpec> sampling_options();
-/// What other systems have and Danlu does not: taken with a notice, or refused.
-std::vector<OptionSpec> foreign_inference_options();
+/// What other systems have and Danlu does not: taken with a notice, or refused. Flags that
+/// MindSpeed-LLM's scripts repeat from training are those of the training verbs' table, but for
+/// those that `own` has.
+std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>& own);
 /// Concatenation, in order.
 std::vector<OptionSpec> joined(std::vector<std::vector<OptionSpec>> groups);
 

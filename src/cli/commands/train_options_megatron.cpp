@@ -120,7 +120,7 @@ std::vector<OptionSpec> train_megatron_options() {
       accepted("make_vocab_size_divisible_by", "the vocabulary keeps its size"),
       accepted("init_method_std", "config.json's initializer_range decides"),
       accepted_flag("load_checkpoint_loosely", "missing or unknown tensors are always errors",
-                    {"no_shared_storage", "exit_on_missing_checkpoint", "use_checkpoint_args",
+                    {"no_shared_storage", "use_checkpoint_args",
                      "use_checkpoint_opt_param_scheduler", "override_opt_param_scheduler"}),
       accepted_flag("is_pairwise_dataset", "stages that need pairs are not in this version"),
       accepted("recompute_method", "full recomputation keeps the input of every layer",

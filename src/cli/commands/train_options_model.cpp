@@ -1,13 +1,14 @@
 // Model, adapters, tuner.
+#include "cli/commands/inference_options.h"
 #include "cli/commands/train_options.h"
 
 namespace danlu::cli {
 
 std::vector<OptionSpec> train_model_options() {
   const std::string model = "Model", tuner = "Tuner";
-  return {
+  std::vector<OptionSpec> all = {
       {.name = "model",
-       .help = "HF model directory",
+       .help = "HF or Megatron directory, or a GGUF file",
        .aliases = {"model_name_or_path", "model_id_or_path", "m"},
        .group = model},
       {.name = "model_type",
@@ -15,18 +16,25 @@ std::vector<OptionSpec> train_model_options() {
                "and ModelScope caches",
        .group = model},
       {.name = "load",
-       .help =
-           "HF directory with config and weights; --model then gives no more than the tokenizer",
+       .help = "the same; --model then gives no more than the tokenizer and config.json",
        .aliases = {"load_dir"},
        .group = model},
       {.name = "tokenizer",
-       .help = "tokenizer directory, if not the model's",
+       .help = "tokenizer directory, if not the model's; its config.json describes a checkpoint "
+               "that has none",
        .aliases = {"tokenizer_name_or_path", "tokenizer_path", "tokenizer_model"},
        .group = model},
       {.name = "from_scratch",
        .type = OptionType::kBool,
        .default_text = "false",
-       .help = "random weights from --seed; only config.json and the tokenizer of --model are read",
+       .help = "random weights from --seed; only config.json and the tokenizer of --model are read "
+               "(pretrain does so too where there are no weights at all, unless this is false or "
+               "--exit_on_missing_checkpoint is given)",
+       .group = model},
+      {.name = "exit_on_missing_checkpoint",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "no weights are an error, in pretrain too",
        .group = model},
       {.name = "trust_remote_code",
        .type = OptionType::kBool,
@@ -51,7 +59,7 @@ std::vector<OptionSpec> train_model_options() {
        .choices = {"lora", "full", "freeze", "qlora"},
        .group = tuner},
       {.name = "adapters",
-       .help = "PEFT adapter to train further",
+       .help = "PEFT adapter or MindSpeed LoRA to train further",
        .aliases = {"adapter_name_or_path", "adapter_path", "lora_load"},
        .group = tuner},
       {.name = "lora_rank",
@@ -122,6 +130,7 @@ std::vector<OptionSpec> train_model_options() {
        .aliases = {"qlora_bits"},
        .group = tuner},
   };
+  return joined({std::move(all), checkpoint_options(model)});
 }
 
 }  // namespace danlu::cli

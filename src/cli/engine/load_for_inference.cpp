@@ -16,14 +16,19 @@
 namespace danlu::cli {
 namespace {
 
-[[noreturn]] void no_directory(const fs::path& path, const char* flag) {
+[[noreturn]] void no_such_model(const fs::path& path, const char* flag) {
   throw ModelError(fmt::format("[{}] {}: no such directory", flag, path.string()),
-                   {"give a local Hugging Face directory (config.json, weights, tokenizer)",
-                    "请给出本地 Hugging Face 模型目录"});
+                   {"give a local Hugging Face or Megatron directory, or a GGUF file",
+                    "请给出本地 Hugging Face 或 Megatron 模型目录，或 GGUF 文件"});
 }
 
 std::optional<at::ScalarType> dtype_option(const Options& options) {
-  if (!options.has_value("dtype")) return std::nullopt;
+  const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
+  if (bf16 && fp16) throw UsageError("[infer] --bf16 and --fp16 are both on; choose one");
+  if (!options.has_value("dtype")) {
+    if (!bf16 && !fp16) return std::nullopt;
+    return bf16 ? at::kBFloat16 : at::kHalf;
+  }
   switch (dtype_from_name(options.get_string("dtype"))) {
     case DType::kF32:
       return at::kFloat;
@@ -36,29 +41,55 @@ std::optional<at::ScalarType> dtype_option(const Options& options) {
 
 std::shared_ptr<const text::ChatEncoder> encoder_for(const Options& options,
                                                      const ModelLocation& where,
+                                                     const arch::ModelConfig& config,
                                                      const InferenceModel& loaded) {
   Json variables = Json::object();
   if (options.has_value("chat_template_kwargs"))
     variables = options.get_json("chat_template_kwargs");
   if (options.has_value("enable_thinking"))
     variables["enable_thinking"] = options.get_bool("enable_thinking");
-  const text::TemplateChoice choice = text::choose_template(
-      loaded.tokenizer,
-      {.named = options.get_string_or("prompt_type", ""),
-       .templates_file = options.get_string_or("prompt_type_path", ""),
-       .recorded_in = where.record,
-       .family_default = arch::load_model_config(where.model).default_template},
-      variables);
+  const text::TemplateChoice choice =
+      text::choose_template(loaded.tokenizer,
+                            {.named = options.get_string_or("prompt_type", ""),
+                             .templates_file = options.get_string_or("prompt_type_path", ""),
+                             .recorded_in = where.record,
+                             .family_default = config.default_template},
+                            variables);
   if (choice.is_news()) log::info("template: {}, {}", choice.name, choice.reason);
   return choice.encoder;
 }
 
+std::optional<double> lora_alpha_from(const Options& options) {
+  if (!options.has_value("lora_alpha")) return std::nullopt;
+  return options.get_float("lora_alpha");
+}
+
+/// The one that was named, else the model's, else the adapter's: training puts a copy there.
+std::shared_ptr<const text::Tokenizer> tokenizer_for(const Options& options,
+                                                     const ModelLocation& where,
+                                                     const fs::path& companions) {
+  if (options.has_value("tokenizer")) return text::Tokenizer::load(options.get_string("tokenizer"));
+  std::vector<fs::path> places;
+  for (const fs::path& place : {companions, where.adapter}) {
+    if (!place.empty()) places.push_back(place);
+  }
+  for (size_t i = 0; i < places.size(); ++i) {
+    try {
+      return text::Tokenizer::load(places[i]);
+    } catch (const text::MissingTokenizer&) {
+      if (i + 1 == places.size()) throw;
+    }
+  }
+  throw ModelError(fmt::format("{}: no tokenizer goes with it", where.model.string()),
+                   {"name one: --tokenizer DIR", "请用 --tokenizer 指定分词器目录"});
+}
+
 }  // namespace
 
-fs::path model_directory(const std::string& name, const char* flag) {
-  if (fs::is_directory(name)) return name;
+fs::path model_path(const std::string& name, const char* flag) {
+  if (fs::exists(name)) return name;
   // A short name or hub id is looked up in the local caches, as training does.
-  if (name.empty() || name.front() == '/' || name.front() == '.') no_directory(name, flag);
+  if (name.empty() || name.front() == '/' || name.front() == '.') no_such_model(name, flag);
   return train::locate_model(name);
 }
 
@@ -70,7 +101,7 @@ fs::path base_of_adapter(const fs::path& adapter) {
         {"give it with --model", "请用 --model 指定基座模型"});
   }
   const fs::path base =
-      fs::is_directory(adapter / named) ? adapter / named : model_directory(named, "--adapters");
+      fs::exists(adapter / named) ? adapter / named : model_path(named, "--adapters");
   log::info("base model: {} (named by the adapter)", base.string());
   return base;
 }
@@ -95,9 +126,12 @@ ModelLocation locate_model(const Options& options) {
     std::swap(where.adapter, where.model);
   }
   if (!where.adapter.empty()) {
-    if (!fs::is_directory(where.adapter)) no_directory(where.adapter, "--adapters");
+    if (!fs::is_directory(where.adapter)) no_such_model(where.adapter, "--adapters");
     if (fs::exists(where.adapter / "adapter_config.json")) {
       if (where.model.empty()) where.model = base_of_adapter(where.adapter);
+    } else if (weights::detect_format(where.adapter) == weights::Format::kMegatron &&
+               !where.model.empty()) {
+      // MindSpeed's LoRA: loading says whether adapters are in it.
     } else if (!where.model.empty()) {
       throw UsageError(
           fmt::format("[--adapters] {}: no adapter_config.json there", where.adapter.string()),
@@ -106,23 +140,34 @@ ModelLocation locate_model(const Options& options) {
       std::swap(where.adapter, where.model);
     }
   }
-  where.model = model_directory(where.model.string(), "--model");
+  where.model = model_path(where.model.string(), "--model");
   where.record = text::directory_of_record(where.model, where.adapter);
   where.run_args = text::read_record(where.record);
   return where;
+}
+
+weights::CheckpointSource open_model(const Options& options, const fs::path& path) {
+  return weights::open_checkpoint_source(
+      path, {.config_dir = options.get_string_or("hf_config", ""),
+             .fallback_dir = text::directory_of_model(options.get_string_or("tokenizer", "")),
+             .iteration = options.get_string_or("iteration", ""),
+             .all_tensors = true,
+             .lora_alpha = lora_alpha_from(options)});
 }
 
 InferenceModel load_for_inference(const Options& options, const ModelLocation& where, bool raw) {
   InferenceModel loaded;
   loaded.model_directory = where.model;
   loaded.adapter_directory = where.adapter;
-  loaded.tokenizer = text::Tokenizer::load(where.model);
-  loaded.defaults = infer::load_generation_defaults(where.model);
-  if (!raw) loaded.encoder = encoder_for(options, where, loaded);
+  const weights::CheckpointSource source = open_model(options, where.model);
+  loaded.tokenizer = tokenizer_for(options, where, source.companions);
+  loaded.defaults = infer::load_generation_defaults(source.config, source.companions);
+  if (!raw) loaded.encoder = encoder_for(options, where, source.config, loaded);
   if (options.has_value("system")) loaded.system = options.get_string("system");
   if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
-  loaded.model = models::load_model(where.model, dtype_option(options),
-                                    device::select(options.get_string("device")), where.adapter);
+  loaded.model = models::load_model(source, dtype_option(options),
+                                    device::select(options.get_string("device")));
+  if (!where.adapter.empty()) loaded.model->load_adapter(where.adapter, lora_alpha_from(options));
   if (static_cast<int64_t>(loaded.tokenizer->size()) > loaded.model->config().vocab_size) {
     throw ModelError(fmt::format("{}: the tokenizer has {} ids, the model's vocabulary only {}",
                                  where.model.string(), loaded.tokenizer->size(),

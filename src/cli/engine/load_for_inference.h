@@ -9,6 +9,7 @@
 #include "models/causal_lm.h"
 #include "text/conversation.h"
 #include "text/tokenizer.h"
+#include "weights/convert/checkpoint_source.h"
 
 namespace danlu::cli {
 
@@ -23,8 +24,8 @@ struct InferenceModel {
 };
 
 /// Where the weights are: --model and --adapters, or one checkpoint directory that names its base
-/// model (adapter_config.json). Errors: UsageError if neither was given, ModelError if a directory
-/// is missing.
+/// model (adapter_config.json). Errors: UsageError if neither was given, ModelError if one is
+/// missing.
 struct ModelLocation {
   std::filesystem::path model, adapter;
   std::filesystem::path record;    ///< the one of both whose args.json counts
@@ -32,8 +33,12 @@ struct ModelLocation {
 };
 ModelLocation locate_model(const Options& options);
 
-/// A directory as it is, or a hub id or short name found in the local caches. Errors: ModelError.
-std::filesystem::path model_directory(const std::string& name, const char* flag);
+/// A path as it is, or a hub id or short name found in the local caches. Errors: ModelError.
+std::filesystem::path model_path(const std::string& name, const char* flag);
+
+/// The model at `path` in whatever format, with --hf-config, --tokenizer and --iteration.
+/// Errors: as weights::open_checkpoint_source.
+weights::CheckpointSource open_model(const Options& options, const std::filesystem::path& path);
 
 /// The base model that adapter_config.json names, seen from the adapter or from here; says which.
 /// Errors: UsageError if it names none, ModelError if that one is not found.

@@ -43,19 +43,28 @@ int run_merge(const Options& options) {
   using namespace merge_detail;
   const fs::path adapters = options.get_string("adapters");
   // The cheap questions first: loading takes minutes for a large model.
-  weights::load_peft_config(adapters);
+  const bool is_megatron = weights::detect_format(adapters) == weights::Format::kMegatron;
+  if (!is_megatron) weights::load_peft_config(adapters);
+  if (is_megatron && !options.has_value("model")) {
+    throw UsageError("[--model] a MindSpeed LoRA does not name its base model",
+                     {"give it with --model", "请用 --model 指定基座模型"});
+  }
   const fs::path base = options.has_value("model")
-                            ? model_directory(options.get_string("model"), "--model")
+                            ? model_path(options.get_string("model"), "--model")
                             : base_of_adapter(adapters);
   const fs::path output = output_of(options, adapters);
   const NewDirectory made(output, options.get_bool("overwrite"), {base, adapters});
-  const auto base_weights = weights::open_weights(base);
-  const DType dtype = stored_dtype(options, *base_weights);
-  require_free_space(fs::absolute(output), bytes_to_write(*base_weights, dtype),
+  const weights::CheckpointSource source = open_model(options, base);
+  if (!source.model) throw ModelError(base.string() + ": adapters alone, no model");
+  const DType dtype = stored_dtype(options, *source.model);
+  require_free_space(fs::absolute(output), bytes_to_write(*source.model, dtype),
                      "the merged model");
   warn_if_merged_already(base, adapters);
 
-  const auto model = models::load_model(base, at::kFloat, at::Device(at::kCPU), adapters);
+  const auto model = models::load_model(source, at::kFloat, at::Device(at::kCPU));
+  model->load_adapter(adapters, options.has_value("lora_alpha")
+                                    ? std::optional<double>(options.get_float("lora_alpha"))
+                                    : std::nullopt);
   const models::MergeReport report = models::merge_checked(*model, options.get_float("tolerance"));
   log::info("merged logits equal the adapted model's within {:.3g} (largest logit {:.3g})",
             report.max_abs, report.largest_logit);
@@ -67,7 +76,7 @@ int run_merge(const Options& options) {
   made.publish([&](const fs::path& directory) {
     // First: a template of its own is not to be replaced by the base's.
     write_merged_record(directory, base, adapters);
-    model->save(directory, dtype, base);
+    model->save(directory, dtype, source.companions);
   });
   log::info("wrote {}", output.string());
   log::info("next: danlu chat --model {}", shell_quoted(output.string()));

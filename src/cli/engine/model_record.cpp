@@ -6,7 +6,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "text/template_record.h"
-#include "weights/tensor_source.h"
+#include "weights/convert/checkpoint_source.h"
+#include "weights/megatron/names.h"
 
 namespace danlu::cli {
 namespace model_record_detail {
@@ -23,6 +24,11 @@ std::string text_at(const Json& record, const char* key) {
 
 /// The weights' bytes tell adapters apart: names and places change.
 std::string fingerprint(const fs::path& adapter) {
+  if (weights::detect_format(adapter) == weights::Format::kMegatron) {
+    const auto place = weights::megatron::find_checkpoint(adapter);
+    const fs::path first = place.directory / place.ranks.front() / weights::megatron::kModelFile;
+    return fmt::format("{:016x}", hash_bytes(MappedFile(first).text()));
+  }
   const auto source = weights::open_weights(adapter);
   if (source->tensors().empty()) return "";
   const MappedFile file(source->file_of(source->tensors().front().name));

@@ -15,9 +15,8 @@ namespace danlu::cli {
 namespace verify_detail {
 
 fs::path model_of(const Options& options) {
-  if (options.has_value("model")) return model_directory(options.get_string("model"), "--model");
-  if (!options.positional().empty())
-    return model_directory(options.positional().front(), "--model");
+  if (options.has_value("model")) return model_path(options.get_string("model"), "--model");
+  if (!options.positional().empty()) return model_path(options.positional().front(), "--model");
   throw UsageError("[--model] no model was given",
                    {"danlu verify MODEL --golden FILE", "请给出模型目录"});
 }
@@ -61,9 +60,10 @@ int run_verify(const Options& options) {
       options.get_float_or("tolerance", dtype == DType::kBF16 || dtype == DType::kF16 ? 0.1 : 1e-4);
   const fs::path directory = verify_detail::model_of(options);
   const auto golden = weights::open_safetensors(options.get_string("golden"));
-  const auto model = models::load_model(directory, device::scalar_type_of(dtype),
-                                        device::select(options.get_string("device")),
-                                        options.get_string_or("adapters", ""));
+  const auto model =
+      models::load_model(open_model(options, directory), device::scalar_type_of(dtype),
+                         device::select(options.get_string("device")));
+  if (options.has_value("adapters")) model->load_adapter(options.get_string("adapters"));
   const models::GoldenReport report = models::compare_with_golden(*model, *golden, tolerance);
   verify_detail::print(report, tolerance, options.get_int("rows"));
   return report.passed ? 0 : static_cast<int>(ExitCode::kModel);

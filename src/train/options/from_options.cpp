@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "data/tokenized_dataset.h"
+#include "text/template_choice.h"
 #include "train/options/adapter_flags.h"
 #include "train/options/deepspeed.h"
 #include "train/options/idle_flags.h"
@@ -20,7 +21,6 @@
 #include "train/options/module_names.h"
 #include "train/options/one_process.h"
 #include "train/run_dir/run_dir.h"
-#include "weights/tensor_source.h"
 
 namespace danlu::train {
 namespace from_options_detail {
@@ -81,6 +81,15 @@ models::Recompute recompute_from(const Options& options) {
                                : models::Recompute::kNone;
 }
 
+/// Megatron begins pre-training with random weights where --load holds none, unless a flag forbids
+/// it; no other training does.
+bool may_be_random(const Options& options, Stage stage) {
+  if (options.has_value("from_scratch") && options.is_given("from_scratch"))
+    return options.get_bool("from_scratch");
+  return stage == Stage::kPretrain && !options.get_bool("exit_on_missing_checkpoint");
+}
+
+/// --load where it holds weights or nothing else could; the model of --model else.
 ModelSource model_from(const Options& options, Stage stage) {
   ModelSource source;
   const bool loads = options.has_value("load");
@@ -91,19 +100,30 @@ ModelSource model_from(const Options& options, Stage stage) {
     throw UsageError("[train] --model: no model was named",
                      {"give a HF directory: --model DIR", "请用 --model 指定模型目录"});
   }
-  source.directory = locate_model(name);
-  source.tokenizer = options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer"))
-                     : loads && options.has_value("model")
-                         ? locate_model(options.get_string("model"))
-                         : source.directory;
+  source.path = loads ? fs::path(name) : locate_model(name);
+  source.config_dir = options.get_string_or("hf_config", "");
+  source.iteration = options.get_string_or("iteration", "");
   source.adapter = options.get_string_or("adapters", "");
+  if (options.is_given("lora_alpha")) source.adapter_alpha = options.get_float("lora_alpha");
+  const fs::path named_tokenizer = options.has_value("tokenizer") ? options.get_string("tokenizer")
+                                   : loads && options.has_value("model")
+                                       ? locate_model(options.get_string("model"))
+                                       : fs::path();
+  source.fallback_dir = text::directory_of_model(named_tokenizer);
   source.from_scratch = options.get_bool("from_scratch");
-  if (stage == Stage::kPretrain && !source.from_scratch &&
-      !weights::has_weights(source.directory)) {
+  if (!source.from_scratch && holds_no_weights(source.path)) {
+    if (!may_be_random(options, stage)) {
+      throw ModelError(
+          fmt::format("[train] {} {}: no weights there", options.given_as(loads ? "load" : "model"),
+                      source.path.string()),
+          {"--from_scratch begins with random ones", "--from_scratch 表示从随机权重开始"});
+    }
     source.from_scratch = true;
-    log::info("{}: holds no weights; starting from random ones (as --from_scratch says)",
-              source.directory.string());
   }
+  source.companions = open_model(source).companions;
+  source.tokenizer = !named_tokenizer.empty()     ? named_tokenizer
+                     : !source.companions.empty() ? source.companions
+                                                  : source.path;
   return source;
 }
 
@@ -363,7 +383,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
   config.dry_run = options.get_bool("dry_run");
   config.model = model_from(options, config.stage);
-  const arch::ModelConfig model = arch::load_model_config(config.model.directory);
+  const arch::ModelConfig model = open_model(config.model).config;
   models::require_runnable(model);
   config.lora = lora_from(options, model);
   config.freeze = options.get_list("freeze");
@@ -376,7 +396,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.max_grad_norm = options.get_float("max_grad_norm");
   config.max_bad_steps = options.get_int("max_bad_steps");
   config.output =
-      output_from(options, options.get_string_or("model_type", base_name(config.model.directory)));
+      output_from(options, options.get_string_or("model_type", base_name(config.model.path)));
   config.args = options.to_json();
   for (const auto& [key, value] : config.args.items()) {
     if (options.is_set(key) && options.source(key) != OptionSource::kEnvironment)

@@ -112,7 +112,7 @@ std::string nearest_in(std::span<const HubName> table, const std::string& name) 
 
 fs::path locate_model(const std::string& name) {
   using namespace model_names_detail;
-  if (fs::is_directory(name)) return name;
+  if (fs::exists(name)) return name;
   std::vector<std::string> looked = {name};
   const auto alias = known(kModelNames, name);
   if (alias || looks_like_hub_id(name)) {

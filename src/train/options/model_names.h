@@ -6,9 +6,9 @@
 
 namespace danlu::train {
 
-/// A directory as it is; a short name (model_aliases.inc) or a hub id "org/name" is looked up in
-/// the local Hugging Face and ModelScope caches. Nothing is downloaded. Errors: ModelError saying
-/// where was looked.
+/// A directory or file as it is; a short name (model_aliases.inc) or a hub id "org/name" is looked
+/// up in the local Hugging Face and ModelScope caches. Nothing is downloaded. Errors: ModelError
+/// saying where was looked.
 std::filesystem::path locate_model(const std::string& name);
 
 /// Paths, globs, prefixes stay as they are; short names and hub ids of data sets found in the local

@@ -45,9 +45,10 @@ std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
 }  // namespace banner_detail
 
 std::string data_banner(const TrainConfig& config, const at::Device& device,
-                        const arch::ModelConfig& model, const PreparedText& text,
+                        const weights::CheckpointSource& source, const PreparedText& text,
                         const PreparedData& data, const RunPlan& plan) {
   using banner_detail::add_line;
+  const arch::ModelConfig& model = source.config;
   std::string out;
   add_line(out, "run",
            fmt::format("danlu {} · {} · {} · profile {}", config.verb, stage_name(config.stage),
@@ -58,9 +59,10 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
   const std::string processor = device::describe_products(device, scalar_type_of(config.precision));
   if (!processor.empty()) add_line(out, "processor", processor);
   add_line(out, "model",
-           fmt::format("{} ({}, {} layers, hidden {}, vocabulary {})",
-                       config.model.directory.string(), model.family, model.num_layers,
-                       model.hidden_size, format_count(static_cast<uint64_t>(model.vocab_size))));
+           fmt::format("{} ({}, {} layers, hidden {}, vocabulary {})", config.model.path.string(),
+                       model.family, model.num_layers, model.hidden_size,
+                       format_count(static_cast<uint64_t>(model.vocab_size))));
+  add_line(out, "weights", describe_weights(config.model, source, config.seed));
   if (text.encoder) add_line(out, "template", text.encoder->description());
   for (const std::string& dataset : data.report.datasets) add_line(out, "data", dataset);
   add_line(out, "samples", data.description);

@@ -13,7 +13,7 @@ namespace danlu::train {
 /// Known before weights are loaded: the device chosen, data, one decoded sample with its mask,
 /// batch arithmetic.
 std::string data_banner(const TrainConfig& config, const at::Device& device,
-                        const arch::ModelConfig& model, const PreparedText& text,
+                        const weights::CheckpointSource& source, const PreparedText& text,
                         const PreparedData& data, const RunPlan& plan);
 
 /// "trainable params: 12,288 || all params: 272,704 || trainable%: 4.5059", as PEFT prints it.

@@ -61,24 +61,23 @@ void add_schedule(const optim::ScheduleConfig& schedule, Json& identity) {
 }  // namespace identity_detail
 
 Json run_identity(const TrainConfig& config, const RunPlan& plan) {
-  Json identity = {
-      {"stage", stage_name(config.stage)},
-      {"tuner", tuner_name(config.tuner)},
-      {"precision", precision_name(config.precision)},
-      {"seed", config.seed},
-      {"model", fmt::format("{:016x}", weights::model_fingerprint(config.model.directory))},
-      {"from_scratch", config.model.from_scratch},
-      {"lora", identity_detail::lora_identity(config)},
-      {"freeze", config.freeze},
-      {"max_length", config.data.max_length},
-      {"packing", config.data.packing},
-      {"pack_sequences", config.data.pack_sequences},
-      {"shuffle", config.data.shuffle},
-      {"data_seed", config.data.seed},
-      {"batch_size", config.batch.micro_batch_size},
-      {"global_batch_size", plan.global_batch_size},
-      {"num_samples", plan.num_samples},
-      {"total_steps", plan.total_steps}};
+  Json identity = {{"stage", stage_name(config.stage)},
+                   {"tuner", tuner_name(config.tuner)},
+                   {"precision", precision_name(config.precision)},
+                   {"seed", config.seed},
+                   {"model", fmt::format("{:016x}", weights::model_fingerprint(config.model.path))},
+                   {"from_scratch", config.model.from_scratch},
+                   {"lora", identity_detail::lora_identity(config)},
+                   {"freeze", config.freeze},
+                   {"max_length", config.data.max_length},
+                   {"packing", config.data.packing},
+                   {"pack_sequences", config.data.pack_sequences},
+                   {"shuffle", config.data.shuffle},
+                   {"data_seed", config.data.seed},
+                   {"batch_size", config.batch.micro_batch_size},
+                   {"global_batch_size", plan.global_batch_size},
+                   {"num_samples", plan.num_samples},
+                   {"total_steps", plan.total_steps}};
   identity_detail::add_optimizer(config, identity);
   identity_detail::add_schedule(plan.schedule, identity);
   return identity;

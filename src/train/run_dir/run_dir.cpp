@@ -170,15 +170,15 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
                        const fs::path& directory) {
   fs::create_directories(directory);
   if (config.tuner == Tuner::kLora) {
-    model.save_adapter(directory, fs::absolute(config.model.directory).lexically_normal().string());
+    model.save_adapter(directory, fs::absolute(config.model.path).lexically_normal().string());
     // An adapter directory carries the tokenizer too, but not the base model's config.json.
     weights::carry_over_files(config.model.tokenizer, directory);
     std::error_code ignored;
     fs::remove(directory / "config.json", ignored);
     return;
   }
-  model.save(directory, dtype, config.model.directory);
-  if (config.model.tokenizer != config.model.directory)
+  model.save(directory, dtype, config.model.companions);
+  if (config.model.tokenizer != config.model.companions)
     weights::carry_over_files(config.model.tokenizer, directory);
 }
 
@@ -233,7 +233,7 @@ void refuse_to_clear_inputs(const TrainConfig& config) {
                        {"choose another --output_dir", "请更换 --output_dir"});
     }
   };
-  check("model", config.model.directory);
+  check("model", config.model.path);
   check("tokenizer", config.model.tokenizer);
   check("adapters", config.model.adapter);
   check("template", config.data.template_name);

@@ -4,26 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
+#include <array>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "weights/compare/describe.h"
 #include "weights/convert/training_state.h"
+#include "weights/gguf/gguf_checkpoint.h"
 #include "weights/megatron/names.h"
 #include "weights/native/native.h"
 
 namespace danlu::weights {
 namespace {
-
-bool starts_as_gguf(const fs::path& file) {
-  std::error_code unknown;
-  if (!fs::is_regular_file(file, unknown)) return false;  // a pipe would wait for a writer
-  std::ifstream in(file, std::ios::binary);
-  char magic[4] = {};
-  in.read(magic, sizeof magic);
-  return in.gcount() == 4 && std::string_view(magic, 4) == "GGUF";
-}
 
 /// A view of the tensors `config` names: ignored buffers and a tied head's copy stay out.
 class ModelView final : public TensorSource {
@@ -109,10 +101,14 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   const auto file = is_directory ? nullptr : open_weights(path);
   source.config = arch::load_model_config(source.companions);
   const auto all = is_directory ? open_weights(path) : file;
+  source.description = fmt::format("Hugging Face, {}", source.config.family);
+  if (options.all_tensors) {
+    source.model = all;
+    return source;
+  }
   require_fit(source.config, *all, path);
   check_tied_copy(source.config, *all, path);
   source.model = std::make_shared<ModelView>(all, source.config);
-  source.description = fmt::format("Hugging Face, {}", source.config.family);
   if (options.with_optimizer) source.optimizer = open_training_state(path, source.config);
   return source;
 }
@@ -120,6 +116,7 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
 CheckpointSource open_megatron(const fs::path& path, const SourceOptions& options) {
   megatron::Checkpoint opened =
       megatron::open_checkpoint(path, {.config_dir = options.config_dir,
+                                       .fallback_dir = options.fallback_dir,
                                        .iteration = options.iteration,
                                        .with_optimizer = options.with_optimizer,
                                        .lora_rank = options.lora_rank,
@@ -157,6 +154,17 @@ CheckpointSource open_native(const fs::path& path, const SourceOptions& options)
   return source;
 }
 
+CheckpointSource open_gguf(const fs::path& path, const SourceOptions& options) {
+  if (options.with_optimizer)
+    throw ModelError(fmt::format("{}: GGUF files hold no optimizer state", path.string()));
+  gguf::Checkpoint opened = gguf::open_checkpoint(path);
+  CheckpointSource source{.format = Format::kGguf, .path = path};
+  source.description = "GGUF, " + opened.description;
+  source.config = std::move(opened.config);
+  source.model = opened.model;
+  return source;
+}
+
 void note_files(CheckpointSource& source) {
   const auto note = [&](const std::shared_ptr<const TensorSource>& tensors) {
     if (!tensors) return;
@@ -166,7 +174,7 @@ void note_files(CheckpointSource& source) {
   note(source.model);
   note(source.optimizer.tensors);
   note(source.adapters);
-  source.files.push_back(source.companions / "config.json");
+  if (!source.companions.empty()) source.files.push_back(source.companions / "config.json");
   std::sort(source.files.begin(), source.files.end());
   source.files.erase(std::unique(source.files.begin(), source.files.end()), source.files.end());
 }
@@ -193,7 +201,7 @@ std::optional<Format> detect_format(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) return std::nullopt;
   if (!fs::is_directory(path, error)) {
-    if (starts_as_gguf(path)) return Format::kGguf;
+    if (gguf::is_gguf_file(path)) return Format::kGguf;
     return Format::kHuggingFace;
   }
   if (native::is_native_directory(path)) return Format::kNative;
@@ -203,12 +211,45 @@ std::optional<Format> detect_format(const fs::path& path) {
   return std::nullopt;
 }
 
+std::string weights_like_in(const fs::path& directory) {
+  const auto looks_like_weights = [](const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    std::error_code unknown;
+    if (entry.is_directory(unknown)) {
+      return name == "release" || name.starts_with("iter_") || name.starts_with("mp_rank_") ||
+             name.starts_with("global_step");
+    }
+    const auto ends_so = [&](const char* ending) { return name.ends_with(ending); };
+    constexpr std::array kEndings = {".safetensors", ".bin",  ".pt",      ".pth",
+                                     ".gguf",        ".ckpt", ".npz",     ".distcp",
+                                     ".index.json",  ".onnx", ".msgpack", ".h5"};
+    return name == megatron::kTrackerFile || name == ".metadata" ||
+           (!name.starts_with("tokenizer") &&
+            std::any_of(kEndings.begin(), kEndings.end(), ends_so));
+  };
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    if (looks_like_weights(*at)) names.push_back(at->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  if (names.empty()) return "";
+  return names.size() == 1 ? names.front()
+                           : fmt::format("{} and {} more", names.front(), names.size() - 1);
+}
+
 CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOptions& options) {
   const auto format = detect_format(path);
   CheckpointSource source;
   if (!fs::exists(path)) {
     throw ModelError(fmt::format("{}: no such file or directory", path.string()));
   } else if (!format) {
+    const std::string like = weights_like_in(path);
+    if (like.ends_with(".gguf")) {
+      throw ModelError(
+          fmt::format("{}: a directory with {} in it", path.string(), like),
+          {"a GGUF model is one file: name it", "GGUF 模型是单个文件：请直接给出该文件"});
+    }
     (void)open_weights(path);  // says what it looked for
     throw ModelError(fmt::format("{}: no checkpoint in it", path.string()));
   } else if (*format == Format::kMegatron) {
@@ -222,10 +263,7 @@ CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOption
                      {"name the base model, and the adapter with --adapters",
                       "请指定基座模型，并用 --adapters 指定适配器"});
   } else {
-    throw ModelError(
-        fmt::format("{}: GGUF is written and compared, not converted from", path.string()),
-        {"convert the Hugging Face directory it was made from",
-         "请转换生成该文件的 Hugging Face 目录"});
+    source = open_gguf(path, options);
   }
   note_files(source);
   return source;

@@ -23,9 +23,15 @@ const char* format_name(Format format);
 std::optional<Format> detect_format(const std::filesystem::path& path);
 
 struct SourceOptions {
-  std::filesystem::path config_dir = {};  ///< Megatron: a directory with config.json
-  std::string iteration = {};             ///< Megatron: "1000", "release"; empty: the tracker's
+  /// A directory with config.json. Empty: beside the weights, and for Megatron's else in
+  /// `fallback_dir`, else what its args say. GGUF files describe themselves.
+  std::filesystem::path config_dir = {}, fallback_dir = {};
+  std::string iteration = {};  ///< Megatron: "1000", "release"; empty: the tracker's
   bool with_optimizer = false;
+  /// Whoever reads checks the tensors itself and forgives what files of Hugging Face may hold
+  /// beside them: buffers, a tied head of its own. Otherwise both are errors: a copy would lose
+  /// them.
+  bool all_tensors = false;
   std::optional<int64_t> lora_rank = {};
   std::optional<double> lora_alpha = {};
 };
@@ -35,7 +41,8 @@ struct CheckpointSource {
   std::filesystem::path path;
   std::string description = {};  ///< "Megatron-core, TP2 PP2, iteration 1000"
   arch::ModelConfig config = {};
-  std::filesystem::path companions = {};  ///< directory of config.json and tokenizer
+  /// Directory of config.json and tokenizer; empty: the files are all there is.
+  std::filesystem::path companions = {};
   /// Every untied parameter of `config`, under its HF name; with adapters: the base model.
   /// nullptr: the files hold adapters alone.
   std::shared_ptr<const TensorSource> model = {};
@@ -53,10 +60,15 @@ struct CheckpointSource {
 };
 
 /// A model directory (or one weight file with config.json beside it) of Hugging Face, Megatron or
-/// Danlu. Errors: ModelError saying what the path is or lacks; a tensor the model needs that is
-/// missing, unknown or of another shape; an optimizer that is wanted and not there.
+/// Danlu, or a GGUF file. Errors: ModelError saying what the path is or lacks, or what is there
+/// that cannot be opened; a tensor the model needs that is missing, unknown or of another shape; an
+/// optimizer that is wanted and not there.
 CheckpointSource open_checkpoint_source(const std::filesystem::path& path,
                                         const SourceOptions& options = {});
+
+/// What in `directory` looks like weights though detect_format does not know it: "iter_0000100/…",
+/// "model-00002-of-00004.safetensors", …; "" if nothing does.
+std::string weights_like_in(const std::filesystem::path& directory);
 
 /// Any path with tensors, for comparing and looking: checkpoints as open_checkpoint_source under HF
 /// names; directories and files that are no whole model as they are.

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "weights/layout_source.h"
 #include "weights/megatron/arguments.h"
+#include "weights/megatron/described_model.h"
 #include "weights/megatron/group_check.h"
 #include "weights/megatron/lora_layout.h"
 #include "weights/megatron/optimizer_layout.h"
@@ -21,14 +22,13 @@ namespace {
 
 using Files = std::vector<std::shared_ptr<const TensorSource>>;
 
+/// The directory of config.json; empty if none is known.
 std::filesystem::path find_companions(const Place& place, const OpenOptions& options) {
   if (!options.config_dir.empty()) return options.config_dir;
-  if (std::filesystem::exists(place.root / "config.json")) return place.root;
-  throw ModelError(
-      fmt::format("{}: no config.json beside this checkpoint, so its architecture is not known",
-                  place.root.string()),
-      {"name the Hugging Face directory of the model it was made from: --hf-config DIR",
-       "请用 --hf-config 指定原始 Hugging Face 模型目录"});
+  for (const std::filesystem::path& directory : {place.root, options.fallback_dir}) {
+    if (!directory.empty() && std::filesystem::exists(directory / "config.json")) return directory;
+  }
+  return {};
 }
 
 void check_arguments(const Header& header, const arch::ModelConfig& config,
@@ -43,6 +43,19 @@ void check_arguments(const Header& header, const arch::ModelConfig& config,
       fmt::format("{} is not of the model in {}: {}", header.place.directory.string(),
                   companions.string(), fmt::join(lines, "; ")),
       {"name the right model directory with --hf-config", "请用 --hf-config 指定正确的模型目录"});
+}
+
+arch::ModelConfig config_of_arguments(const Header& header) {
+  const std::string where = header.place.directory.string();
+  if (!header.args.has_entries()) {
+    throw ModelError(
+        fmt::format("{}: neither a config.json nor args say what its architecture is", where),
+        {"name the Hugging Face directory of the model it was made from: --hf-config DIR",
+         "请用 --hf-config 指定原始 Hugging Face 模型目录"});
+  }
+  const int64_t rows = header.split.vocab_divisor * header.split.tp;
+  return arch::parse_model_config(
+      described_model(header.args, header.only_adapters ? 0 : rows, where), where);
 }
 
 /// The stages of adapters alone are those of their names if they sit on every layer.
@@ -289,8 +302,12 @@ Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions&
   checkpoint.header = read_header(path, options);
   Header& header = checkpoint.header;
   checkpoint.companions = find_companions(header.place, options);
-  checkpoint.config = arch::load_model_config(checkpoint.companions);
-  check_arguments(header, checkpoint.config, checkpoint.companions);
+  if (checkpoint.companions.empty()) {
+    checkpoint.config = config_of_arguments(header);
+  } else {
+    checkpoint.config = arch::load_model_config(checkpoint.companions);
+    check_arguments(header, checkpoint.config, checkpoint.companions);
+  }
   checkpoint.parts = open_parts(header, checkpoint.config);
   const Parts& parts = *checkpoint.parts;
   refuse_unknown(header, parts, false);

@@ -14,8 +14,8 @@ namespace danlu::weights::megatron {
 
 struct OpenOptions {
   /// Directory with config.json and the tokenizer; empty: those that Danlu wrote into the
-  /// checkpoint.
-  std::filesystem::path config_dir = {};
+  /// checkpoint, else `fallback_dir` if a config.json is in it, else what args say.
+  std::filesystem::path config_dir = {}, fallback_dir = {};
   std::string iteration = {};  ///< as find_checkpoint
   bool with_optimizer = false;
   /// --lora-r, --lora-alpha: what the files' args must agree with, and needed where they lack them.
@@ -42,7 +42,7 @@ struct Parts;
 struct Checkpoint {
   Header header;
   arch::ModelConfig config;
-  std::filesystem::path companions;           ///< where config.json was found
+  std::filesystem::path companions;           ///< where config.json was found; empty: args said it
   std::shared_ptr<const TensorSource> model;  ///< HF names; nullptr if there are only adapters
   OptimizerState optimizer;
   /// MindSpeed-LLM's LoRA as PEFT tensors; nullptr: none.
@@ -62,8 +62,9 @@ struct Checkpoint {
 /// a checkpoint_version before 2.0. Stages that args do not name are those of the tensors.
 Header read_header(const std::filesystem::path& path, const OpenOptions& options = {});
 
-/// Errors: as read_header; ModelError if no config.json is known, if args and config.json disagree
-/// (each key with both values), for a tensor that is missing, of another shape, or unknown.
+/// Errors: as read_header; ModelError if neither a config.json nor args say what the model is, if
+/// they disagree (each key with both values), for a tensor that is missing, of another shape, or
+/// unknown.
 Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions& options = {});
 
 /// As open_checkpoint, of adapters for the model `config` describes; base weights beside them are

@@ -1,0 +1,263 @@
+#include "weights/gguf/gguf_checkpoint.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "weights/gguf/gguf_architecture.h"
+#include "weights/gguf/gguf_model.h"
+#include "weights/gguf/gguf_reader.h"
+#include "weights/layout_source.h"
+#include "weights/megatron/model_layout.h"
+
+namespace danlu::weights::gguf {
+namespace {
+
+constexpr const char* kRopeFactors = "rope_freqs.weight";
+
+/// Writes config.json as the families read it, from what the file says.
+class ConfigWriter {
+ public:
+  ConfigWriter(const Header& header, const TensorSource& tensors, std::string origin)
+      : header_(header), tensors_(tensors), origin_(std::move(origin)) {
+    architecture_ = text("general.architecture");
+  }
+
+  Json config() {
+    config_["model_type"] = model_type();
+    sizes();
+    rope();
+    if (number(key("expert_count")).value_or(0) > 0) experts();
+    biases();
+    config_["torch_dtype"] = dtype();
+    for (const auto& [ours, theirs] : {std::pair("eos_token_id", "tokenizer.ggml.eos_token_id"),
+                                       std::pair("bos_token_id", "tokenizer.ggml.bos_token_id")}) {
+      if (const auto id = number(theirs)) config_[ours] = static_cast<int64_t>(*id);
+    }
+    return config_;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw ModelError(fmt::format("{}: {}", origin_, why),
+                     {"take the Hugging Face directory that the file was made from",
+                      "请改用生成该文件的 Hugging Face 目录"});
+  }
+
+  std::string key(const char* name) const { return architecture_ + "." + name; }
+
+  std::string text(const std::string& name) const {
+    const Value* value = find(header_.metadata, name);
+    const auto* held = value ? std::get_if<std::string>(value) : nullptr;
+    if (!held) refuse(fmt::format("the key {} is missing, or is no text", name));
+    return *held;
+  }
+
+  std::optional<double> number(const std::string& name) const {
+    const Value* value = find(header_.metadata, name);
+    if (!value) return std::nullopt;
+    return std::visit(
+        [&](const auto& held) -> std::optional<double> {
+          using T = std::decay_t<decltype(held)>;
+          if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, Array>) {
+            refuse(fmt::format("the key {} is no number", name));
+          } else if constexpr (std::is_floating_point_v<T>) {
+            // The shortest text that is this float: 1e-06, not 9.999999974752427e-07.
+            return std::isfinite(held) ? std::stod(fmt::format("{}", held)) : held;
+          } else {
+            return static_cast<double>(held);
+          }
+        },
+        *value);
+  }
+
+  double required(const char* name) const {
+    const auto value = number(key(name));
+    if (!value) refuse(fmt::format("the key {} is missing", key(name)));
+    return *value;
+  }
+
+  /// Counts come as whole numbers; anything else is for the family's parser to refuse.
+  static Json whole(double value) {
+    return value == std::floor(value) && std::abs(value) < 1e15 ? Json(static_cast<int64_t>(value))
+                                                                : Json(value);
+  }
+
+  void put(const char* ours, const char* theirs) { config_[ours] = whole(required(theirs)); }
+  bool put_if_there(const char* ours, const char* theirs) {
+    const auto value = number(key(theirs));
+    if (value) config_[ours] = whole(*value);
+    return value.has_value();
+  }
+
+  std::string model_type() const {
+    const bool is_sparse = number(key("expert_count")).value_or(0) > 0;
+    if (architecture_ == "llama") return is_sparse ? "mixtral" : "llama";
+    if (architecture_ == "qwen2moe") return "qwen2_moe";
+    if (architecture_ == "qwen3moe") return "qwen3_moe";
+    for (const char* same : {"qwen2", "qwen3", "baichuan", "internlm2"}) {
+      if (architecture_ == same) return same;
+    }
+    refuse(fmt::format("the architecture {} is not read by this version", architecture_));
+  }
+
+  void sizes() {
+    const TensorInfo* embedding = tensors_.find("token_embd.weight");
+    if (!embedding || embedding->shape.size() != 2) refuse("there is no token_embd.weight");
+    config_["vocab_size"] = embedding->shape[0];
+    put("hidden_size", "embedding_length");
+    put("num_hidden_layers", "block_count");
+    put("intermediate_size", "feed_forward_length");
+    put("num_attention_heads", "attention.head_count");
+    put_if_there("num_key_value_heads", "attention.head_count_kv");
+    put_if_there("head_dim", "attention.key_length");
+    config_["rms_norm_eps"] = required("attention.layer_norm_rms_epsilon");
+    // Baichuan's kinds are told apart as llama.cpp does: by their depth.
+    const bool is_alibi = architecture_ == "baichuan" && config_["num_hidden_layers"] == 40;
+    put(is_alibi ? "model_max_length" : "max_position_embeddings", "context_length");
+    config_["tie_word_embeddings"] = tensors_.find("output.weight") == nullptr;
+  }
+
+  void rope() {
+    if (const auto base = number(key("rope.freq_base"))) config_["rope_theta"] = *base;
+    const auto width = number(key("rope.dimension_count"));
+    const double heads = config_["num_attention_heads"].get<double>();
+    const double head_dim = config_.contains("head_dim")
+                                ? config_["head_dim"].get<double>()
+                                : config_["hidden_size"].get<double>() / heads;
+    if (width && *width != head_dim)
+      refuse(fmt::format("rotary embedding of {} of {} dimensions of a head", *width, head_dim));
+    if (tensors_.find(kRopeFactors)) return llama3_rope();
+    const Value* type = find(header_.metadata, key("rope.scaling.type"));
+    const std::string name = type ? text(key("rope.scaling.type")) : "none";
+    if (name == "none") return;
+    if (name != "linear" && name != "yarn") refuse(fmt::format("rope scaling {}", name));
+    Json scaling = {
+        {"type", name}, {"rope_type", name}, {"factor", required("rope.scaling.factor")}};
+    if (name == "yarn") {
+      scaling["original_max_position_embeddings"] =
+          whole(required("rope.scaling.original_context_length"));
+    }
+    config_["rope_scaling"] = scaling;
+  }
+
+  /// The file has the factors that llama3's rule gives, not the rule: the published models' numbers
+  /// are tried, and taken if they give these factors.
+  void llama3_rope() {
+    const TensorInfo& info = *tensors_.find(kRopeFactors);
+    std::vector<float> factors(static_cast<size_t>(info.num_elements()));
+    if (info.dtype != DType::kF32 || factors.empty())
+      refuse(fmt::format("{} is no list of F32", kRopeFactors));
+    tensors_.read(kRopeFactors, std::as_writable_bytes(std::span(factors)));
+    Json scaling = {{"rope_type", "llama3"},
+                    {"factor", *std::max_element(factors.begin(), factors.end())},
+                    {"low_freq_factor", 1.0},
+                    {"high_freq_factor", 4.0},
+                    {"original_max_position_embeddings", 8192}};
+    config_["rope_scaling"] = scaling;
+    const std::vector<float> known =
+        llama3_frequency_factors(arch::parse_model_config(config_, origin_));
+    const auto equal = [](float a, float b) { return std::abs(a - b) <= 1e-4f * std::abs(b); };
+    if (!std::equal(known.begin(), known.end(), factors.begin(), factors.end(), equal))
+      refuse(fmt::format("{} are not those of a published Llama 3", kRopeFactors));
+  }
+
+  void experts() {
+    const bool is_mixtral = config_["model_type"] == "mixtral";
+    put(is_mixtral ? "num_local_experts" : "num_experts", "expert_count");
+    put("num_experts_per_tok", "expert_used_count");
+    if (is_mixtral) return;
+    put("moe_intermediate_size", "expert_feed_forward_length");
+    put_if_there("shared_expert_intermediate_size", "expert_shared_feed_forward_length");
+    config_["norm_topk_prob"] = architecture_ == "qwen3moe";
+  }
+
+  void biases() {
+    const auto has = [&](const char* tensor) { return tensors_.find(tensor) != nullptr; };
+    if (architecture_ == "llama") {
+      config_["attention_bias"] = has("blk.0.attn_q.bias");
+      config_["mlp_bias"] = has("blk.0.ffn_gate.bias");
+    } else if (architecture_ == "internlm2") {
+      config_["bias"] = has("blk.0.attn_q.bias");
+    } else if (architecture_ == "qwen3" || architecture_ == "qwen3moe") {
+      config_["attention_bias"] = has("blk.0.attn_q.bias");
+    }
+  }
+
+  std::string dtype() const {
+    const TensorInfo* matrix = tensors_.find("token_embd.weight");
+    return matrix->dtype == DType::kBF16  ? "bfloat16"
+           : matrix->dtype == DType::kF16 ? "float16"
+                                          : "float32";
+  }
+
+  const Header& header_;
+  const TensorSource& tensors_;
+  std::string origin_, architecture_;
+  Json config_ = Json::object();
+};
+
+/// How llama.cpp's converter would write the model, with the types that are in the file.
+Layout layout_of(const arch::ModelConfig& config, const std::string& file_name) {
+  ModelPlan plan = plan_model(config, megatron::global_tensors(config, DType::kF32),
+                              {.type = TensorType::kF32, .file_name = file_name});
+  return std::move(plan.layout);
+}
+
+/// What the model has no use for would be lost silently.
+void refuse_unknown(const Layout& layout, const TensorSource& tensors, const std::string& origin) {
+  std::set<std::string> known = {kRopeFactors};
+  for (const StoredTensor& stored : layout.tensors) known.insert(stored.info.name);
+  std::vector<std::string> unknown;
+  for (const TensorInfo& info : tensors.tensors()) {
+    if (!known.count(info.name)) unknown.push_back(info.name);
+  }
+  if (unknown.empty()) return;
+  constexpr size_t kShown = 5;
+  const size_t count = unknown.size();
+  unknown.resize(std::min(count, kShown));
+  throw ModelError(fmt::format("{}: {} tensors are no part of the model its keys describe: {}{}",
+                               origin, count, fmt::join(unknown, ", "),
+                               count > kShown ? ", …" : ""));
+}
+
+std::string types_in(const Header& header) {
+  std::set<std::string> names;
+  for (const TensorEntry& entry : header.tensors)
+    names.insert(std::string(type_traits(entry.type)->name));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+bool is_gguf_file(const std::filesystem::path& path) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown)) return false;  // a pipe would wait
+  std::ifstream in(path, std::ios::binary);
+  char magic[4] = {};
+  in.read(magic, sizeof magic);
+  return in.gcount() == 4 && std::string_view(magic, 4) == "GGUF";
+}
+
+Checkpoint open_checkpoint(const std::filesystem::path& file) {
+  const auto tensors = open(file);
+  const MappedFile content(file);
+  const Header header = parse_header(content.bytes(), file.string());
+  Checkpoint checkpoint;
+  checkpoint.config = arch::parse_model_config(
+      ConfigWriter(header, *tensors, file.string()).config(), file.string());
+  Layout layout = layout_of(checkpoint.config, file.filename().string());
+  refuse_unknown(layout, *tensors, file.string());
+  checkpoint.model = open_layout(std::move(layout), {tensors});
+  checkpoint.description = fmt::format("{}, {}", checkpoint.config.family, types_in(header));
+  return checkpoint;
+}
+
+}  // namespace danlu::weights::gguf

@@ -1,0 +1,134 @@
+#include "weights/megatron/described_model.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "weights/megatron/arguments.h"
+
+namespace danlu::weights::megatron {
+namespace {
+
+using torch_file::PyKind;
+
+/// One setting after the other, with the error that each may need.
+class Description {
+ public:
+  Description(const PyValue& args, std::string where) : args_(args), where_(std::move(where)) {}
+
+  Json config(int64_t padded_rows) {
+    refuse_other_arithmetic();
+    config_["model_type"] = family();
+    const auto noops = static_cast<int64_t>(split_of_arguments(args_, where_).noop_layers.size());
+    config_["num_hidden_layers"] = size("num_layers") - noops;
+    config_["hidden_size"] = size("hidden_size");
+    config_["intermediate_size"] = size("ffn_hidden_size");
+    config_["num_attention_heads"] = size("num_attention_heads");
+    config_["num_key_value_heads"] =
+        size(is_on("group_query_attention") ? "num_query_groups" : "num_attention_heads");
+    if (value("kv_channels")) config_["head_dim"] = size("kv_channels");
+    if (!value("vocab_size") && padded_rows > 0) {
+      config_["vocab_size"] = padded_rows;
+    } else {
+      config_["vocab_size"] = size("vocab_size");
+    }
+    config_["tie_word_embeddings"] = !is_on("untie_embeddings_and_output_weights");
+    if (value("max_position_embeddings"))
+      config_["max_position_embeddings"] = size("max_position_embeddings");
+    config_["rms_norm_eps"] =
+        number(value("norm_epsilon") ? "norm_epsilon" : "layernorm_epsilon", 1e-5);
+    config_["rope_theta"] = number("rotary_base", 10000);
+    if (config_["model_type"] == "llama") {
+      config_["attention_bias"] = is_on("add_dense_bias");
+      config_["mlp_bias"] = is_on("add_bias_linear");
+    }
+    if (has_experts()) experts();
+    if (const PyValue* dtype = value("params_dtype"); dtype && dtype->is(PyKind::kDType))
+      config_["torch_dtype"] = dtype_name(dtype->as_dtype("params_dtype"));
+    return config_;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw ModelError(
+        fmt::format("{}: {}", where_, why),
+        {"name the Hugging Face directory of the model it was made from: --hf-config DIR",
+         "请用 --hf-config 指定原始 Hugging Face 模型目录"});
+  }
+
+  const PyValue* value(const char* key) const {
+    const PyValue* found = args_.find(key);
+    return found && !found->is_none() ? found : nullptr;
+  }
+  bool is_on(const char* key) const {
+    const PyValue* found = value(key);
+    return found && found->as_bool(fmt::format("{}: args.{}", where_, key));
+  }
+  int64_t size(const char* key) const {
+    const PyValue* found = value(key);
+    if (!found) refuse(fmt::format("args hold no {}, so the architecture is not known", key));
+    return whole_number(*found, fmt::format("{}: args.{}", where_, key));
+  }
+  double number(const char* key, double fallback) const {
+    const PyValue* found = value(key);
+    return found ? found->as_float(fmt::format("{}: args.{}", where_, key)) : fallback;
+  }
+  std::string text(const char* key) const {
+    const PyValue* found = value(key);
+    return found && found->is(PyKind::kString) ? found->text() : "";
+  }
+
+  bool has_experts() const { return value("num_experts") && size("num_experts") > 0; }
+
+  /// Without these every family's arithmetic would be another one.
+  void refuse_other_arithmetic() const {
+    const std::string norm = text("normalization"), positions = text("position_embedding_type");
+    if (!norm.empty() && norm != "RMSNorm") refuse(fmt::format("args.normalization is {}", norm));
+    if (!positions.empty() && positions != "rope")
+      refuse(fmt::format("args.position_embedding_type is {}", positions));
+    if (value("swiglu") && !is_on("swiglu")) refuse("args.swiglu is False");
+    if (number("rotary_percent", 1.0) != 1.0) refuse("args.rotary_percent is not 1");
+    for (const char* other : {"multi_head_latent_attention", "post_norm", "apply_layernorm_1p",
+                              "rotary_interleaved", "embed_layernorm"}) {
+      if (is_on(other)) refuse(fmt::format("args.{} is True", other));
+    }
+    if (value("rope_scaling_type"))
+      refuse(fmt::format("args.rope_scaling_type is {}", value("rope_scaling_type")->repr()));
+  }
+
+  std::string family() const {
+    const bool is_sparse = has_experts();
+    if (is_on("qk_layernorm")) return is_sparse ? "qwen3_moe" : "qwen3";
+    if (is_on("add_qkv_bias")) {
+      if (is_on("add_dense_bias")) refuse("args.add_qkv_bias and args.add_dense_bias are True");
+      return is_sparse ? "qwen2_moe" : "qwen2";
+    }
+    return is_sparse ? "mixtral" : "llama";
+  }
+
+  void experts() {
+    const bool is_mixtral = config_["model_type"] == "mixtral";
+    config_[is_mixtral ? "num_local_experts" : "num_experts"] = size("num_experts");
+    config_["num_experts_per_tok"] = size("moe_router_topk");
+    if (is_mixtral) return;
+    const bool has_width = value("moe_intermediate_size") != nullptr;
+    const int64_t width = size(has_width ? "moe_intermediate_size" : "moe_ffn_hidden_size");
+    config_["moe_intermediate_size"] = width;
+    config_["norm_topk_prob"] = is_on("norm_topk_prob");
+    if (config_["model_type"] != "qwen2_moe") return;
+    config_["shared_expert_intermediate_size"] = value("moe_shared_expert_intermediate_size")
+                                                     ? size("moe_shared_expert_intermediate_size")
+                                                     : size("n_shared_experts") * width;
+  }
+
+  const PyValue& args_;
+  std::string where_;
+  Json config_ = Json::object();
+};
+
+}  // namespace
+
+Json described_model(const PyValue& args, int64_t padded_rows, const std::string& where) {
+  return Description(args, where).config(padded_rows);
+}
+
+}  // namespace danlu::weights::megatron
