@@ -18,6 +18,7 @@
 #include "train/loop.h"
 #include "train/precision.h"
 #include "train/report/banner.h"
+#include "train/run_dir/continued.h"
 #include "train/run_dir/held_out.h"
 #include "train/run_dir/identity.h"
 #include "train/run_dir/resume.h"
@@ -263,16 +264,27 @@ int run(const TrainConfig& given) {
   record_tokenised_template(data.tokenised_with, config);
   check_validation(config, data);
   const RunPlan plan = plan_run(config, data.train->size(), data.last_batch);
-  const Json identity = run_identity(config, plan);
+  const Json identity = run_identity(config, source, plan);
   if (checkpoint) check_resumable(*checkpoint, config, identity, data.content_hash);
   const LogFile log_file(config);
-  log::info("{}", data_banner(config, device, source, text, data, plan));
+  std::string of_training;
+  std::optional<Continued> continued;
+  if (!checkpoint) continued = continued_from(config, source, of_training);
+  const std::string origin = describe_weights(config.model, source, config.seed) +
+                             (of_training.empty() ? "" : "; " + of_training);
+  log::info("{}", data_banner(config, device, source.config, origin, text, data, plan));
   if (config.dry_run) return 0;
 
   const uint64_t available = device.is_cpu() ? available_memory_bytes() : 0;
   TrainState state = make_state(config, make_model(config, source, device, checkpoint));
   RunProgress progress;
-  const int64_t consumed = checkpoint ? restore(*checkpoint, progress, state) : 0;
+  int64_t consumed = 0;
+  if (checkpoint) {
+    consumed = restore(*checkpoint, progress, state);
+  } else if (continued) {
+    restore_continued(*continued, plan.total_steps, config, state);
+    consumed = continued->consumed_samples;
+  }
   log::info("{}", parameter_line(*state.model));
   report_memory(memory_plan(state), available);
   if (state.step >= plan.total_steps && is_finished(config.output.directory)) {

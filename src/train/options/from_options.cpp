@@ -105,10 +105,9 @@ ModelSource model_from(const Options& options, Stage stage) {
   source.iteration = options.get_string_or("iteration", "");
   source.adapter = options.get_string_or("adapters", "");
   if (options.is_given("lora_alpha")) source.adapter_alpha = options.get_float("lora_alpha");
-  const fs::path named_tokenizer = options.has_value("tokenizer") ? options.get_string("tokenizer")
-                                   : loads && options.has_value("model")
-                                       ? locate_model(options.get_string("model"))
-                                       : fs::path();
+  fs::path named_tokenizer = options.get_string_or("tokenizer", "");
+  if (named_tokenizer.empty() && loads && options.has_value("model"))
+    named_tokenizer = locate_model(options.get_string("model"));
   source.fallback_dir = text::directory_of_model(named_tokenizer);
   source.from_scratch = options.get_bool("from_scratch");
   if (!source.from_scratch && holds_no_weights(source.path)) {

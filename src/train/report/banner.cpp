@@ -45,10 +45,9 @@ std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
 }  // namespace banner_detail
 
 std::string data_banner(const TrainConfig& config, const at::Device& device,
-                        const weights::CheckpointSource& source, const PreparedText& text,
-                        const PreparedData& data, const RunPlan& plan) {
+                        const arch::ModelConfig& model, const std::string& weights,
+                        const PreparedText& text, const PreparedData& data, const RunPlan& plan) {
   using banner_detail::add_line;
-  const arch::ModelConfig& model = source.config;
   std::string out;
   add_line(out, "run",
            fmt::format("danlu {} · {} · {} · profile {}", config.verb, stage_name(config.stage),
@@ -62,7 +61,7 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
            fmt::format("{} ({}, {} layers, hidden {}, vocabulary {})", config.model.path.string(),
                        model.family, model.num_layers, model.hidden_size,
                        format_count(static_cast<uint64_t>(model.vocab_size))));
-  add_line(out, "weights", describe_weights(config.model, source, config.seed));
+  add_line(out, "weights", weights);
   if (text.encoder) add_line(out, "template", text.encoder->description());
   for (const std::string& dataset : data.report.datasets) add_line(out, "data", dataset);
   add_line(out, "samples", data.description);

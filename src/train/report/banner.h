@@ -11,10 +11,10 @@
 namespace danlu::train {
 
 /// Known before weights are loaded: the device chosen, data, one decoded sample with its mask,
-/// batch arithmetic.
+/// batch arithmetic. `weights`: where they come from.
 std::string data_banner(const TrainConfig& config, const at::Device& device,
-                        const weights::CheckpointSource& source, const PreparedText& text,
-                        const PreparedData& data, const RunPlan& plan);
+                        const arch::ModelConfig& model, const std::string& weights,
+                        const PreparedText& text, const PreparedData& data, const RunPlan& plan);
 
 /// "trainable params: 12,288 || all params: 272,704 || trainable%: 4.5059", as PEFT prints it.
 std::string parameter_line(const models::CausalLM& model);

@@ -29,6 +29,14 @@ Json loss_scale_identity(const TrainConfig& config) {
           {"min", scale.min_scale}};
 }
 
+uint64_t fingerprint_of(const weights::CheckpointSource& source) {
+  const bool is_hf_directory = source.format == weights::Format::kHuggingFace &&
+                               std::filesystem::is_directory(source.companions) &&
+                               (!source.model || source.path == source.companions);
+  return is_hf_directory ? weights::model_fingerprint(source.companions)
+                         : weights::model_fingerprint(source.files);
+}
+
 void add_optimizer(const TrainConfig& config, Json& identity) {
   Json rules = Json::array();
   for (const optim::GroupRule& rule : config.adamw.groups.rules)
@@ -60,12 +68,13 @@ void add_schedule(const optim::ScheduleConfig& schedule, Json& identity) {
 
 }  // namespace identity_detail
 
-Json run_identity(const TrainConfig& config, const RunPlan& plan) {
+Json run_identity(const TrainConfig& config, const weights::CheckpointSource& source,
+                  const RunPlan& plan) {
   Json identity = {{"stage", stage_name(config.stage)},
                    {"tuner", tuner_name(config.tuner)},
                    {"precision", precision_name(config.precision)},
                    {"seed", config.seed},
-                   {"model", fmt::format("{:016x}", weights::model_fingerprint(config.model.path))},
+                   {"model", fmt::format("{:016x}", identity_detail::fingerprint_of(source))},
                    {"from_scratch", config.model.from_scratch},
                    {"lora", identity_detail::lora_identity(config)},
                    {"freeze", config.freeze},

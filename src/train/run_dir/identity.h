@@ -9,6 +9,7 @@ namespace danlu::train {
 /// Every setting that a step's numbers depend on, the base model's fingerprint included, as flat
 /// JSON whose differences can be shown key by key; the data have a hash of their own. Numbers the
 /// plan derives (warm-up, decay) are in it as derived. Errors: IoError.
-Json run_identity(const TrainConfig& config, const RunPlan& plan);
+Json run_identity(const TrainConfig& config, const weights::CheckpointSource& source,
+                  const RunPlan& plan);
 
 }  // namespace danlu::train

@@ -37,6 +37,10 @@ uint64_t model_fingerprint(const std::filesystem::path& directory) {
   for (const auto& entry : fs::directory_iterator(directory)) {
     if (entry.is_regular_file() && counts(entry.path())) files.push_back(entry.path());
   }
+  return model_fingerprint(std::move(files));
+}
+
+uint64_t model_fingerprint(std::vector<fs::path> files) {
   std::sort(files.begin(), files.end());
   uint64_t hash = hash_bytes("");
   for (const fs::path& file : files) {

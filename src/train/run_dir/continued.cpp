@@ -1,0 +1,74 @@
+#include "train/run_dir/continued.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace danlu::train {
+namespace continued_detail {
+
+bool holds_optimizer(const weights::CheckpointSource& source) {
+  if (source.megatron) return source.megatron->has_optimizer;
+  return source.format == weights::Format::kNative;
+}
+
+}  // namespace continued_detail
+
+std::optional<Continued> continued_from(const TrainConfig& config,
+                                        const weights::CheckpointSource& source, std::string& why) {
+  using namespace continued_detail;
+  const bool can_be = source.megatron || source.format == weights::Format::kNative;
+  if (!can_be || config.model.from_scratch) return std::nullopt;
+  if (config.output.resume == "none") {
+    why = "a new run: iteration 0";
+  } else if (!source.iteration) {
+    why = "a release: iteration 0";
+  } else if (!holds_optimizer(source)) {
+    why = "weights only: iteration 0, consumed samples 0";
+  } else if (config.tuner != Tuner::kFull || !config.freeze.empty()) {
+    why = "its optimizer's state is of all weights: iteration 0";
+  }
+  if (!why.empty()) return std::nullopt;
+  weights::CheckpointSource opened =
+      weights::open_checkpoint_source(source.path, {.config_dir = source.companions,
+                                                    .iteration = std::to_string(*source.iteration),
+                                                    .with_optimizer = true});
+  Continued continued{.step = opened.optimizer.settings.iteration,
+                      .consumed_samples = opened.optimizer.settings.consumed_train_samples,
+                      .optimizer = std::move(opened.optimizer)};
+  why = fmt::format("continued: iteration {}, consumed samples {}, Adam's state", continued.step,
+                    continued.consumed_samples);
+  return continued;
+}
+
+void restore_continued(const Continued& continued, int64_t total_steps, const TrainConfig& config,
+                       TrainState& state) {
+  if (continued.step >= total_steps) {
+    throw UsageError(
+        fmt::format("[train] {}: the checkpoint is of iteration {}, and this run has {} steps",
+                    config.model.path.string(), continued.step, total_steps),
+        {"raise --train-iters or --epochs to train on, or begin anew with --finetune",
+         "请增大 --train-iters 或 --epochs 继续训练，或用 --finetune 重新开始"});
+  }
+  const weights::TensorSource& tensors = *continued.optimizer.tensors;
+  const auto find = [&](const std::string& name) {
+    const weights::TensorInfo* info = tensors.find(name);
+    if (!info) return at::Tensor();
+    if (info->dtype != DType::kF32) {
+      throw ModelError(fmt::format("{}: {} is {}, not F32", tensors.file_of(name).string(), name,
+                                   dtype_name(info->dtype)));
+    }
+    at::Tensor tensor = at::empty(info->shape, at::TensorOptions(at::kFloat));
+    tensors.read(name, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
+    return tensor;
+  };
+  int64_t updates = continued.step;
+  for (const Json& group : continued.optimizer.settings.groups)
+    updates = json_get<int64_t>(group, "step").value_or(updates);
+  state.optimizer->load_state(find, updates);
+  state.step = continued.step;
+}
+
+}  // namespace danlu::train

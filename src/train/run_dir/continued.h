@@ -1,0 +1,31 @@
+// train/run_dir/continued.h: going on where another program's checkpoint stopped.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "train/config.h"
+#include "train/step.h"
+#include "weights/convert/checkpoint_source.h"
+
+namespace danlu::train {
+
+/// What a Megatron or native checkpoint says of the training that wrote it.
+struct Continued {
+  int64_t step = 0, consumed_samples = 0;
+  weights::OptimizerState optimizer;
+};
+
+/// What the run that begins with `source` continues, as Megatron does: everything, unless the user
+/// said --finetune or --no-load-optim, or the checkpoint is a release or holds weights alone; then
+/// nullopt, and `why` says it for the banner ("" where there is nothing to say).
+/// Errors: as weights::open_checkpoint_source with an optimizer.
+std::optional<Continued> continued_from(const TrainConfig& config,
+                                        const weights::CheckpointSource& source, std::string& why);
+
+/// Steps, Adam's state and masters into `state`. Errors: ModelError naming a tensor that is missing
+/// or of another shape; UsageError if the run's `total_steps` are done.
+void restore_continued(const Continued& continued, int64_t total_steps, const TrainConfig& config,
+                       TrainState& state);
+
+}  // namespace danlu::train

@@ -1,0 +1,358 @@
+// The guides' chain: a trained model converted to Megatron's files with a split, trained further,
+// tuned, asked; every link held against the same link from the Hugging Face directory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/bad_input.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Chain : public BadInput {
+ protected:
+  ProgramResult ok(const std::vector<std::string>& arguments) const {
+    ProgramResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << arguments[0] << "\n" << result.err;
+    return result;
+  }
+  /// run/: the good model after six steps, far from where it began.
+  void train_base() const {
+    const ProgramResult trained =
+        train(good("good.jsonl"), {"--max_steps", "6", "--lr", "0.01", "--save_steps", "6"});
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  }
+  /// The convert line of guide (c).
+  void convert_base(const std::string& to, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> line = {"convert",
+                                     "--use-mcore-models",
+                                     "--model-type",
+                                     "GPT",
+                                     "--load-model-type",
+                                     "hf",
+                                     "--save-model-type",
+                                     "mg",
+                                     "--target-tensor-parallel-size",
+                                     "2",
+                                     "--target-pipeline-parallel-size",
+                                     "2",
+                                     "--add-qkv-bias",
+                                     "--load-dir",
+                                     "run",
+                                     "--save-dir",
+                                     to,
+                                     "--tokenizer-model",
+                                     "run/tokenizer.json",
+                                     "--model-type-hf",
+                                     "llama2",
+                                     "--params-dtype",
+                                     "fp32"};
+    line.insert(line.end(), more.begin(), more.end());
+    ok(line);
+  }
+  /// Without what Danlu carries beside its own conversions: what MindSpeed's converter leaves.
+  void forget_companions(const std::string& checkpoint) const {
+    for (const auto& entry : fs::directory_iterator(*this / checkpoint)) {
+      const std::string name = entry.path().filename();
+      if (entry.is_regular_file() && name != "latest_checkpointed_iteration.txt")
+        fs::remove(entry.path());
+    }
+  }
+  void preprocess_text() const {
+    std::string rows;
+    for (int i = 0; i < 40; ++i) {
+      rows += R"({"text": "the quick brown fox )" + std::to_string(i) +
+              R"( jumps over the lazy dog and sleeps"})" + "\n";
+    }
+    write("text.jsonl", rows);
+    ok({"preprocess", "--input", "text.jsonl", "--tokenizer-name-or-path", "run",
+        "--tokenizer-type", "PretrainedFromHF", "--handler-name", "GeneralPretrainHandler",
+        "--output-prefix", "fox", "--json-keys", "text", "--workers", "1", "--append-eod"});
+  }
+  ProgramResult pretrain(const std::string& load, const std::string& save,
+                         const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> line = {"pretrain",
+                                     "--load",
+                                     load,
+                                     "--save",
+                                     save,
+                                     "--data-path",
+                                     "fox_text_document",
+                                     "--tokenizer-name-or-path",
+                                     "run",
+                                     "--tokenizer-type",
+                                     "PretrainedFromHF",
+                                     "--use-mcore-models",
+                                     "--num-layers",
+                                     "2",
+                                     "--hidden-size",
+                                     "32",
+                                     "--ffn-hidden-size",
+                                     "48",
+                                     "--num-attention-heads",
+                                     "4",
+                                     "--group-query-attention",
+                                     "--num-query-groups",
+                                     "2",
+                                     "--add-qkv-bias",
+                                     "--untie-embeddings-and-output-weights",
+                                     "--seq-length",
+                                     "16",
+                                     "--micro-batch-size",
+                                     "2",
+                                     "--global-batch-size",
+                                     "4",
+                                     "--train-iters",
+                                     "2",
+                                     "--lr",
+                                     "1e-3",
+                                     "--split",
+                                     "100,0,0",
+                                     "--log-interval",
+                                     "1",
+                                     "--dtype",
+                                     "fp32",
+                                     "--seed",
+                                     "7"};
+    line.insert(line.end(), more.begin(), more.end());
+    return run(line);
+  }
+  /// Losses by step, as logging.jsonl has them.
+  std::vector<double> losses(const std::string& run_dir) const {
+    std::vector<double> found;
+    std::istringstream lines(content_of(*this / run_dir / "logging.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const json record = json::parse(line);
+      if (record.contains("loss")) found.push_back(record["loss"].get<double>());
+    }
+    return found;
+  }
+  std::string answer(const std::vector<std::string>& flags) const {
+    std::vector<std::string> line = {"infer", "--prompt",   "fox?", "--max-new-tokens",
+                                     "8",     "--no-stream"};
+    line.insert(line.end(), flags.begin(), flags.end());
+    return ok(line).out;
+  }
+};
+
+void expect_near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], tolerance) << "step " << i + 1;
+}
+
+TEST_F(Chain, ConvertedThenPretrainedTunedAndAsked) {
+  train_base();
+  convert_base("mcore");
+  preprocess_text();
+  const ProgramResult of_hf = pretrain("run", "from_hf");
+  ASSERT_EQ(of_hf.exit_code, 0) << of_hf.err;
+  EXPECT_THAT(of_hf.err, HasSubstr("weights      Hugging Face, qwen2: run"));
+  const ProgramResult of_mcore = pretrain("mcore", "from_mcore");
+  ASSERT_EQ(of_mcore.exit_code, 0) << of_mcore.err;
+  EXPECT_THAT(of_mcore.err, AllOf(HasSubstr("TP2 PP2"), HasSubstr("iteration 0")));
+  ASSERT_EQ(losses("from_hf").size(), 2u);
+  EXPECT_GT(losses("from_hf")[0], 0.1);
+  expect_near(losses("from_mcore"), losses("from_hf"), 1e-5);
+
+  // What MindSpeed's own converter leaves: files alone, with or without a tokenizer that has a
+  // config.json beside it.
+  forget_companions("mcore");
+  ASSERT_EQ(pretrain("mcore", "described").exit_code, 0);
+  expect_near(losses("described"), losses("from_hf"), 1e-5);
+
+  const std::vector<std::string> lora = {"posttrain",
+                                         "--stage",
+                                         "sft",
+                                         "--tokenizer-name-or-path",
+                                         "run",
+                                         "--lora-r",
+                                         "4",
+                                         "--lora-alpha",
+                                         "8",
+                                         "--lora-target-modules",
+                                         "linear_qkv",
+                                         "linear_proj",
+                                         "--dataset",
+                                         good("good.jsonl").string(),
+                                         "--train-iters",
+                                         "4",
+                                         "--micro-batch-size",
+                                         "2",
+                                         "--global-batch-size",
+                                         "4",
+                                         "--lr",
+                                         "0.02",
+                                         "--log-interval",
+                                         "1",
+                                         "--dtype",
+                                         "fp32",
+                                         "--seed",
+                                         "7"};
+  for (const auto& [load, save] : {std::pair("run", "lora_hf"), std::pair("mcore", "lora_mcore")}) {
+    std::vector<std::string> line = lora;
+    line.insert(line.end(), {"--load", load, "--save", save});
+    ok(line);
+  }
+  expect_near(losses("lora_mcore"), losses("lora_hf"), 1e-5);
+
+  const std::string plain = answer({"--model", "run"});
+  EXPECT_EQ(answer({"--load",
+                    "mcore",
+                    "--tokenizer-name-or-path",
+                    "run",
+                    "--tensor-model-parallel-size",
+                    "2",
+                    "--pipeline-model-parallel-size",
+                    "2",
+                    "--nnodes",
+                    "1",
+                    "--node_rank",
+                    "0",
+                    "--nproc_per_node",
+                    "4",
+                    "--master_addr",
+                    "localhost",
+                    "--master_port",
+                    "6000",
+                    "--use-mcore-models",
+                    "--num-layers",
+                    "2",
+                    "--no-masked-softmax-fusion",
+                    "--seed",
+                    "42"}),
+            plain);
+  const std::string tuned = answer({"--model", "run", "--adapters", "lora_hf"});
+  EXPECT_NE(tuned, plain);
+  EXPECT_EQ(answer({"--load", "mcore", "--lora-load", "lora_mcore", "--tokenizer-name-or-path",
+                    "run", "--lora-r", "4", "--lora-alpha", "8", "--lora-fusion",
+                    "--lora-target-modules", "linear_qkv", "linear_proj"}),
+            tuned);
+  // The adapter names its base itself.
+  EXPECT_EQ(answer({"--adapters", "lora_mcore"}), tuned);
+  ok({"merge", "--model", "mcore", "--adapters", "lora_mcore", "--tokenizer", "run", "--output",
+      "merged"});
+  EXPECT_EQ(answer({"--model", "merged", "--tokenizer", "run"}), tuned);
+}
+
+TEST_F(Chain, EveryFormatAnswersAlike) {
+  train_base();
+  convert_base("mcore");
+  const std::string expected = answer({"--model", "run"});
+  EXPECT_NE(answer({"--model", good("model")}), expected);
+  ok({"convert", "run", "native", "--to", "native", "--tp", "2"});
+  ok({"convert", "run", "legacy", "--to", "legacy", "--tp", "2", "--pp", "2"});
+  ok({"convert", "run", "f32.gguf", "--to", "gguf", "--outtype", "f32"});
+  for (const std::string model : {"mcore", "native", "legacy", "f32.gguf"}) {
+    EXPECT_EQ(answer({"--model", model, "--tokenizer", "run"}), expected) << model;
+    const ProgramResult trained = run({"sft",
+                                       "--model",
+                                       model,
+                                       "--tokenizer",
+                                       "run",
+                                       "--dataset",
+                                       good("good.jsonl"),
+                                       "--output_dir",
+                                       "sft-" + model,
+                                       "--tuner",
+                                       "full",
+                                       "--dtype",
+                                       "fp32",
+                                       "--max_steps",
+                                       "2",
+                                       "--lr",
+                                       "1e-3",
+                                       "--logging_steps",
+                                       "1",
+                                       "--batch_size",
+                                       "2"});
+    EXPECT_EQ(trained.exit_code, 0) << model << trained.err;
+  }
+  for (const std::string model : {"native", "legacy", "f32.gguf"})
+    expect_near(losses("sft-" + model), losses("sft-mcore"), 1e-5);
+  expect_error(run({"infer", "--model", "f32.gguf", "--prompt", "x"}), 4, {"--tokenizer"});
+}
+
+TEST_F(Chain, MegatronsOptimizerAndIterationAreContinued) {
+  const std::vector<std::string> flags = {"--lr",           "0.01",     "--logging_steps", "1",
+                                          "--lr_scheduler", "constant", "--warmup_ratio",  "0"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), flags.begin(), flags.end());
+    return more;
+  };
+  const ProgramResult whole =
+      train(good("good.jsonl"), with({"--max_steps", "4", "--save_total_limit", "0"}));
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const std::vector<double> expected = losses("run");
+  ASSERT_EQ(expected.size(), 4u);
+  ok({"convert", "run/checkpoint-2", "half", "--to", "mcore", "--tp", "2", "--with-optimizer"});
+  const auto go_on = [&](const std::string& output, std::vector<std::string> more) {
+    std::vector<std::string> line = {"sft",
+                                     "--model",
+                                     "half",
+                                     "--tokenizer",
+                                     good("tokenizer"),
+                                     "--dataset",
+                                     good("good.jsonl"),
+                                     "--output_dir",
+                                     output,
+                                     "--no-version-dir",
+                                     "--tuner",
+                                     "full",
+                                     "--dtype",
+                                     "fp32",
+                                     "--batch_size",
+                                     "2"};
+    more = with(std::move(more));
+    line.insert(line.end(), more.begin(), more.end());
+    return run(line);
+  };
+  const ProgramResult rest = go_on("rest", {"--max_steps", "4"});
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_THAT(rest.err, HasSubstr("continued: iteration 2, consumed samples"));
+  expect_near(losses("rest"), {expected[2], expected[3]}, 1e-5);
+  const ProgramResult anew = go_on("anew", {"--max_steps", "2", "--finetune"});
+  ASSERT_EQ(anew.exit_code, 0) << anew.err;
+  EXPECT_THAT(anew.err, HasSubstr("iteration 0"));
+  EXPECT_EQ(losses("anew").size(), 2u);
+  expect_error(go_on("over", {"--max_steps", "2"}), 2, {"iteration 2", "2 steps", "--finetune"});
+}
+
+TEST_F(Chain, WeightsAreNeverRandomUnasked) {
+  train_base();
+  preprocess_text();
+  // Nothing there: as Megatron, unless a flag forbids it, and said on a line of its own.
+  const ProgramResult fresh = pretrain("missing", "fresh");
+  EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
+  EXPECT_THAT(fresh.err, HasSubstr("weights      random (seed 7)"));
+  for (const char* flag : {"--exit-on-missing-checkpoint", "--no-from-scratch"})
+    expect_error(pretrain("missing", "x", {flag}), 4, {"missing: no weights there"});
+  expect_error(run({"sft", "--model", good("tokenizer"), "--dataset", good("good.jsonl")}), 4,
+               {"no weights there"});
+  // What looks like weights is never passed over.
+  fs::create_directory(*this / "shard");
+  fs::copy(*this / "run" / "config.json", *this / "shard" / "config.json");
+  fs::copy(*this / "run" / "model.safetensors",
+           *this / "shard" / "model-00002-of-00004.safetensors");
+  expect_error(pretrain("shard", "x"), 4, {"no weights here", "model.safetensors.index.json"});
+  ok({"convert", "run", "m.gguf", "--to", "gguf"});
+  fs::create_directory(*this / "folder");
+  fs::rename(*this / "m.gguf", *this / "folder" / "m.gguf");
+  expect_error(pretrain("folder", "x"), 4, {"m.gguf", "name it"});
+  fs::create_directories(*this / "dist" / "iter_0000005");
+  write("dist/latest_checkpointed_iteration.txt", "5");
+  write("dist/iter_0000005/metadata.json", R"({"sharded_backend": "torch_dist"})");
+  write("dist/iter_0000005/__0_0.distcp", "x");
+  expect_error(pretrain("dist", "x"), 4, {"torch_dist"});
+}
+
+}  // namespace
+}  // namespace danlu::test
