@@ -86,6 +86,14 @@ void write_directory_atomic(const fs::path& target,
 /// `target` is replaced in one step where the file system can. Errors: IoError.
 void publish_directory(const fs::path& from, const fs::path& target);
 
+/// Removes a directory with all it holds: killed at any moment it leaves it whole or without its
+/// name. Errors: IoError.
+void remove_directory_atomic(const fs::path& path);
+
+/// Makes what is at `path` certain: a file's content, or the names in a directory. Errors: IoError;
+/// none if it cannot be opened.
+void sync_path(const fs::path& path);
+
 /// Bytes free for this user on the file system that holds (or would hold) `path`.
 uint64_t free_space_bytes(const fs::path& path);
 

@@ -85,7 +85,8 @@ FileLock::FileLock(FileLock&& other) noexcept
 FileLock::~FileLock() {
   if (file_.empty()) return;
   // Removed while it is still held: who waits for it sees that the name is gone and makes it anew.
-  ::unlink(file_.c_str());
+  // Its directory may have been replaced: another's of that name stays.
+  if (fd_ < 0 || has_name(fd_, file_.c_str())) ::unlink(file_.c_str());
   if (fd_ >= 0) ::close(fd_);
 }
 

@@ -14,16 +14,37 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
   return end == outer.end();
 }
 
-/// Absolute, and not through a link to a directory: that one stays what it is.
-fs::path place_of(const fs::path& output) {
-  if (output.empty())
-    throw UsageError("[--output] is empty", {"name where to write", "请指定输出位置"});
-  const fs::path place = fs::absolute(output / "").lexically_normal().parent_path();
+constexpr const char* kContentsLock = ".danlu.lock";
+
+/// A link to a directory stays what it is.
+fs::path behind_link(const fs::path& place) {
   std::error_code ignored;
   return fs::is_symlink(place, ignored) ? fs::weakly_canonical(place) : place;
 }
 
+/// A lock that nobody holds is one of a killed process.
+void refuse_worked_in(const fs::path& output) {
+  constexpr auto kOptions = fs::directory_options::skip_permission_denied;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(output, kOptions, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().filename() != kContentsLock) continue;
+    const fs::path directory = at->path().parent_path();
+    if (try_lock_contents(directory)) continue;
+    throw IoError(
+        fmt::format("[--output] {}: {} works in {}", output.string(), holder_of_contents(directory),
+                    directory.string()),
+        {"wait until it has finished, or choose another name", "请等待其结束，或换一个名称"});
+  }
+}
+
 }  // namespace
+
+fs::path place_of(const fs::path& output) {
+  if (output.empty())
+    throw UsageError("[--output] is empty", {"name where to write", "请指定输出位置"});
+  return fs::absolute(output / "").lexically_normal().parent_path();
+}
 
 bool would_replace(const fs::path& output, const fs::path& input) {
   std::error_code error;
@@ -51,8 +72,16 @@ bool is_taken(const fs::path& output) {
   return !fs::is_directory(output, error) || !fs::is_empty(output, error);
 }
 
+void throw_taken(const fs::path& output) {
+  std::error_code ignored;
+  const bool is_directory = fs::is_directory(output, ignored);
+  throw UsageError(fmt::format("[--output] {} exists{}", output.string(),
+                               is_directory ? " and is not empty" : ""),
+                   {"choose another name, or give --overwrite", "请换一个名称，或加 --overwrite"});
+}
+
 fs::path lock_file_of(const fs::path& output) {
-  const fs::path place = fs::absolute(output / "").lexically_normal().parent_path();
+  const fs::path place = place_of(output);
   return place.parent_path() / fmt::format(".danlu-{}.lock", place.filename().string());
 }
 
@@ -64,26 +93,33 @@ FileLock lock_output(const fs::path& output) {
       {"wait until it has finished, or choose another name", "请等待其结束，或换一个名称"});
 }
 
-NewDirectory::NewDirectory(fs::path output, bool overwrite, const std::vector<fs::path>& inputs)
-    : name_(std::move(output)),
-      output_((refuse_to_replace_inputs(name_, inputs), place_of(name_))),
-      overwrite_(overwrite),
-      parent_((refuse_taken(), output_.parent_path())),
-      lock_(lock_output(output_)) {
-  refuse_taken();
+std::optional<FileLock> try_lock_contents(const fs::path& directory) {
+  return FileLock::try_take(directory / kContentsLock);
 }
 
-void NewDirectory::refuse_taken() const {
-  if (overwrite_ || !is_taken(output_)) return;
-  throw UsageError(fmt::format("[--output] {} exists{}", name_.string(),
-                               fs::is_directory(output_) ? " and is not empty" : ""),
-                   {"choose another name, or give --overwrite", "请换一个名称，或加 --overwrite"});
+std::string holder_of_contents(const fs::path& directory) {
+  return FileLock::holder(directory / kContentsLock);
+}
+
+NewDirectory::NewDirectory(fs::path output, bool overwrite, const std::vector<fs::path>& inputs)
+    : name_(std::move(output)),
+      output_((refuse_to_replace_inputs(name_, inputs), behind_link(place_of(name_)))),
+      overwrite_(overwrite),
+      parent_((require_replaceable(), output_.parent_path())),
+      lock_(lock_output(output_)) {
+  require_replaceable();
+}
+
+void NewDirectory::require_replaceable() const {
+  if (!is_taken(output_)) return;
+  if (!overwrite_) throw_taken(name_);
+  refuse_worked_in(output_);
 }
 
 void NewDirectory::publish(const std::function<void(const fs::path&)>& fill) const {
   write_directory_atomic(output_, [&](const fs::path& directory) {
     fill(directory);
-    refuse_taken();
+    require_replaceable();
   });
 }
 

@@ -1,6 +1,8 @@
 // base/new_output.h: outputs that destroy nothing by accident, each made by one process at a time.
 #pragma once
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/file.h"
@@ -15,8 +17,13 @@ bool would_replace(const fs::path& output, const fs::path& input);
 /// Errors: UsageError naming the first of `inputs` that replacing `output` would take away.
 void refuse_to_replace_inputs(const fs::path& output, const std::vector<fs::path>& inputs);
 
+/// `output` as an absolute path without "." and a last slash. Errors: UsageError if it is empty.
+fs::path place_of(const fs::path& output);
+
 /// Anything but an empty directory, a link to nothing included.
 bool is_taken(const fs::path& output);
+/// Errors: UsageError, always: `output` is taken and may not be replaced.
+[[noreturn]] void throw_taken(const fs::path& output);
 
 /// The file that stands for the lock on `output`: hidden, beside it.
 fs::path lock_file_of(const fs::path& output);
@@ -24,20 +31,27 @@ fs::path lock_file_of(const fs::path& output);
 /// Errors: IoError naming the process that is making it.
 FileLock lock_output(const fs::path& output);
 
+/// Held in a directory by who works in it for long, as training does.
+/// Errors: as FileLock::try_take.
+std::optional<FileLock> try_lock_contents(const fs::path& directory);
+/// "process 1234 on HOST": who holds the lock of try_lock_contents.
+std::string holder_of_contents(const fs::path& directory);
+
 /// A directory that a command makes as a whole and gives its name when it is complete.
 class NewDirectory {
  public:
   /// Makes the parent if it is missing, and locks the name until this goes; a link to a directory
   /// stays one. `inputs`: what the command reads.
   /// Errors: UsageError (an input would be replaced; it exists and is not empty, without
-  /// `overwrite`); IoError (another process is making it; the parent is not writable).
+  /// `overwrite`); IoError (another process is making it, or works in it or below; the parent is
+  /// not writable).
   NewDirectory(fs::path output, bool overwrite, const std::vector<fs::path>& inputs);
   /// See write_directory_atomic. Errors: UsageError if the name was taken meanwhile, without
-  /// `overwrite`.
+  /// `overwrite`; IoError if another process works there by now.
   void publish(const std::function<void(const fs::path&)>& fill) const;
 
  private:
-  void refuse_taken() const;
+  void require_replaceable() const;
   fs::path name_, output_;  ///< as given; absolute, behind a link
   bool overwrite_;
   MadeDirectory parent_;

@@ -67,9 +67,12 @@ std::string content_of(const fs::path& path) {
 }
 
 [[noreturn]] void refuse_expansion(const std::string& where) {
-  throw UsageError(fmt::format(
-      "{}: with aliases (*name) and variables written out, the values are larger than {} MiB",
-      where, kMaxExpandedBytes >> 20));
+  throw UsageError(
+      fmt::format(
+          "{}: with aliases (*name) and variables written out, the values are larger than {} MiB",
+          where, kMaxExpandedBytes >> 20),
+      {"settings are small; rows belong into a file that --dataset names",
+       "配置应当很小；数据请放入 --dataset 指定的文件"});
 }
 
 class FileReader {

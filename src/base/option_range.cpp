@@ -29,7 +29,8 @@ std::string NumberRange::rule(std::string_view noun) const {
     out += fmt::format("{} {} {}", least ? " and" : "", most_is_open ? "below" : "up to",
                        number(*most));
   }
-  if (!least && !most) out = "a finite " + out.substr(out.find(' ') + 1);
+  if (!least && !most && !noun.starts_with("a finite"))
+    out = "a finite " + out.substr(out.find(' ') + 1);
   if (special) out += fmt::format(", or {}", number(*special));
   return out;
 }

@@ -70,7 +70,8 @@ std::string canonical_float(const OptionSpec& spec, const std::string& text,
   const std::string_view word = trim(text);
   const auto value = parse_number<double>(word);
   const bool fits = value && !std::isnan(*value) && (!spec.range || spec.range->contains(*value));
-  if (!fits) refuse(where, rule_of(spec, "a number"), text);
+  const bool is_infinite = value && std::isinf(*value);
+  if (!fits) refuse(where, rule_of(spec, is_infinite ? "a finite number" : "a number"), text);
   return std::string(word);
 }
 

@@ -1,5 +1,4 @@
-// base/temporary.h: files and directories that die with the process that made them; what is gone
-// at once, and what is certain.
+// base/temporary.h: files and directories that die with the process that made them.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -52,13 +51,5 @@ void sweep_temporaries_once(const std::filesystem::path& directory);
 /// A file without a name in `directory`, open for reading and writing; -1 on an error, which is in
 /// errno. The system takes its space back when it is closed.
 int open_nameless(const std::filesystem::path& directory);
-
-/// Removes a directory with all it holds: killed at any moment it leaves it whole or without its
-/// name. Errors: IoError.
-void remove_directory_atomic(const std::filesystem::path& path);
-
-/// Makes what is at `path` certain: a file's content, or the names in a directory. Errors: IoError;
-/// none if it cannot be opened.
-void sync_path(const std::filesystem::path& path);
 
 }  // namespace danlu

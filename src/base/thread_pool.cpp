@@ -26,7 +26,9 @@ size_t default_thread_count() {
     const long count = std::strtol(set, nullptr, 10);
     if (count > kMostThreads) {
       throw UsageError(
-          fmt::format("[OMP_NUM_THREADS] must be at most {}, got {}", kMostThreads, set));
+          fmt::format("[OMP_NUM_THREADS] must be at most {}, got {}", kMostThreads, set),
+          {"unset it: danlu then takes one thread a processor core",
+           "请取消该变量：danlu 默认每个处理器核心一个线程"});
     }
     if (count > 0) return static_cast<size_t>(count);
   }

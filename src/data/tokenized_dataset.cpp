@@ -12,7 +12,6 @@
 #include "base/file_lock.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "base/temporary.h"
 #include "data/limited_source.h"
 #include "data/megatron/indexed_dataset.h"
 #include "data/megatron/instruction_dataset.h"

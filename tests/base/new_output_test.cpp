@@ -68,6 +68,38 @@ TEST_F(NewOutput, DecidesAgainWhenItGetsItsName) {
   EXPECT_FALSE(fs::exists(*this / "model/mine"));
 }
 
+TEST_F(NewOutput, IsNotReplacedWhileSomebodyWorksInItOrBelow) {
+  for (const char* at_work : {"runs", "runs/v0"}) {
+    fs::create_directories(*this / "runs/v0");
+    write(*this / "runs/mine");
+    std::optional<NewDirectory> made(std::in_place, *this / "runs", true, std::vector<fs::path>());
+    {
+      const auto working = try_lock_contents(*this / at_work);
+      ASSERT_TRUE(working);
+      EXPECT_THAT(error_of<IoError>([&] { made->publish([](const fs::path&) {}); }),
+                  HasSubstr("works in " + (*this / at_work).string()));
+      made.reset();
+      EXPECT_THAT(error_of<IoError>([&] { NewDirectory(*this / "runs", true, {}); }),
+                  HasSubstr("works in " + (*this / at_work).string()));
+      EXPECT_EQ(read_file(*this / "runs/mine"), "mine");
+    }
+    write(*this / at_work / ".danlu.lock");  // of a killed process
+    NewDirectory(*this / "runs", true, {}).publish([](const fs::path&) {});
+    EXPECT_FALSE(fs::exists(*this / "runs/mine"));
+  }
+}
+
+TEST_F(NewOutput, ALockLeavesTheOneThatTookItsPlace) {
+  fs::create_directory(*this / "run");
+  auto before = try_lock_contents(*this / "run");
+  fs::rename(*this / "run", *this / "moved");
+  fs::create_directory(*this / "run");
+  const auto after = try_lock_contents(*this / "run");
+  ASSERT_TRUE(before && after);
+  before.reset();
+  EXPECT_FALSE(try_lock_contents(*this / "run"));
+}
+
 TEST_F(NewOutput, LeavesALinkToADirectoryALink) {
   fs::create_directory(*this / "disk");
   fs::create_directory_symlink(*this / "disk", *this / "model");

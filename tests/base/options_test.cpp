@@ -196,8 +196,10 @@ TEST(OptionRanges, NumbersOutsideTheirRangeNameFlagRuleAndValue) {
   EXPECT_THAT(error_of({"--dropout", "1"}),
               HasSubstr("[sft] --dropout: expected a number of at least 0 and below 1, got '1'"));
   for (const std::string wrong : {"-0.1", "1.5", "inf", "-inf", "nan", "1e999"}) {
+    const char* kind = wrong.ends_with("inf") ? "a finite number" : "a number";
     EXPECT_THAT(error_of({"--lora-dropout-p=" + wrong}),
-                HasSubstr("[sft] --lora-dropout-p: expected a number of at least 0 and below 1"))
+                HasSubstr(std::string("[sft] --lora-dropout-p: expected ") + kind +
+                          " of at least 0 and below 1"))
         << wrong;
   }
   EXPECT_EQ(parse({"--dropout", "0"}).get_float("dropout"), 0.0);
@@ -234,6 +236,7 @@ TEST(NumberRanges, AreWrittenAsRules) {
   EXPECT_EQ(at_least(1).up_to(1e6).rule("an integer"),
             "an integer of at least 1 and up to 1000000");
   EXPECT_EQ(NumberRange().rule("a number"), "a finite number");
+  EXPECT_EQ(NumberRange().rule("a finite number"), "a finite number");
   EXPECT_EQ(NumberRange().below(3).or_value(5).rule("a number"), "a number below 3, or 5");
   EXPECT_TRUE(above(0).up_to(1).contains(1.0));
   EXPECT_FALSE(above(0).up_to(1).contains(0.0));

@@ -26,6 +26,8 @@ TEST_F(BadFlags, NumbersOutOfRange) {
       {"[sft] --per_device_train_batch_size: expected an integer of at least 1", "got '0'"});
   expect_error(train_good({"--learning_rate", "nan"}), 2,
                {"[sft] --learning_rate: expected a number above 0, got 'nan'"});
+  expect_error(train_good({"--learning_rate", "inf"}), 2,
+               {"[sft] --learning_rate: expected a finite number above 0, got 'inf'"});
   write("run.yaml", "max_length: 32\nseed: -3\n");
   expect_error(run({"sft", "run.yaml"}), 2,
                {"run.yaml:2: seed: expected an integer of at least 0, got '-3'"});

@@ -68,7 +68,7 @@ TEST_F(InferOutput, NeverReplacesAFileThatIsRead) {
 TEST_F(InferOutput, ReplacesAnotherFileOnlyIfTold) {
   write("old.jsonl", "precious\n");
   expect_error(infer({"--prompt", "hi", "--output", "old.jsonl"}), 2,
-               {"[--output] old.jsonl exists", "hint: choose another file, or give --overwrite"});
+               {"[--output] old.jsonl exists", "hint: choose another name, or give --overwrite"});
   EXPECT_EQ(content_of((*this) / "old.jsonl"), "precious\n");
   EXPECT_EQ(infer({"--prompt", "hi", "--output", "old.jsonl", "--overwrite"}).exit_code, 0);
   EXPECT_THAT(content_of((*this) / "old.jsonl"), HasSubstr("\"response\""));

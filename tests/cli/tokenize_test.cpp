@@ -176,7 +176,7 @@ TEST_F(Tokenize, AnExistingTokenizerIsKept) {
   };
   ASSERT_EQ(train({}).exit_code, 0);
   const std::string before = content_of((*this) / "made/tokenizer.json");
-  expect_error(train({"--vocab_size", "280"}), 2, {"tokenizer.json exists already", "--overwrite"});
+  expect_error(train({"--vocab_size", "280"}), 2, {"tokenizer.json exists", "--overwrite"});
   EXPECT_EQ(content_of((*this) / "made/tokenizer.json"), before);
   EXPECT_EQ(train({"--vocab_size", "280", "--overwrite"}).exit_code, 0);
   EXPECT_NE(content_of((*this) / "made/tokenizer.json"), before);

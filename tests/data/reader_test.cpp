@@ -471,7 +471,9 @@ TEST(ResolveDataset, LinksAndThingsThatAreNoFiles) {
   EXPECT_THAT(error_for(directory / "self.jsonl"), HasSubstr("Too many levels of symbolic links"));
   EXPECT_THAT(error_for(std::string(5000, 'x')), HasSubstr("File name too long"));
   ASSERT_EQ(::mkfifo((directory / "pipe.jsonl").c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo((directory / "63").c_str(), 0600), 0);  // as a shell names <( )
   EXPECT_THAT(error_for(directory / "pipe.jsonl"), HasSubstr("pipe.jsonl: not a regular file"));
+  EXPECT_THAT(error_for(directory / "63"), HasSubstr("63: not a regular file"));
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ struct Workplace : test::TemporaryDirectory {
       fs::create_symlink(entry.path(), *this / name);
     }
     fs::create_symlink(DANLU_BUILD_DIR, *this / "build");
+    fs::create_directory(*this / ".home");
   }
 };
 
@@ -73,9 +74,10 @@ TEST_P(DocsCommands, Run) {
   if (page.num_run == 0) return;
   const Workplace workplace;
   std::ofstream(workplace / ".page.sh") << page.script;
-  const std::string command = "cd '" + workplace.path().string() +
-                              "' && PATH=\"$PWD/build:$PATH\" timeout 300 bash -eux -o pipefail "
-                              ".page.sh >.page.log 2>&1 </dev/null";
+  const std::string command =
+      "cd '" + workplace.path().string() +
+      "' && HOME=\"$PWD/.home\" PATH=\"$PWD/build:$PATH\" timeout 1200 bash "
+      "-eux -o pipefail .page.sh >.page.log 2>&1 </dev/null";
   const int status = std::system(command.c_str());
   std::ostringstream log;
   log << std::ifstream(workplace / ".page.log").rdbuf();

@@ -73,10 +73,7 @@ FileLock require_usable_output(const Options& options, const std::vector<fs::pat
   refuse_to_overwrite_input(output, files_read);
   const auto refuse_existing = [&] {
     std::error_code ignored;
-    if (options.get_bool("overwrite") || !fs::exists(output, ignored)) return;
-    throw UsageError(
-        fmt::format("[--output] {} exists", output.string()),
-        {"choose another file, or give --overwrite", "请换一个文件名，或加 --overwrite"});
+    if (!options.get_bool("overwrite") && fs::exists(output, ignored)) throw_taken(output);
   };
   refuse_existing();
   require_writable_directory(fs::absolute(output).parent_path());

@@ -33,21 +33,21 @@ bool is_metadata(const fs::path& path) {
 }
 
 DataFile data_file(const fs::path& path) {
-  const auto type = file_type_of(path);
-  if (!type) {
-    throw DataError(fmt::format("{}: not a type of file that holds rows; accepted: {}",
-                                path.string(), kAccepted));
-  }
-  if ((*type == FileType::kParquet) && path.extension() != ".parquet") {
-    throw DataError(fmt::format("{}: parquet files are compressed inside; unpack this one first",
-                                path.string()));
-  }
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     throw DataError(
         fmt::format("{}: not a regular file: rows are read more than once", path.string()),
         {"write them to a file first", "请先将数据写入普通文件"});
+  }
+  const auto type = file_type_of(path);
+  if (!type) {
+    throw DataError(fmt::format("{}: not a type of file that holds rows; accepted: {}",
+                                path.string(), kAccepted));
+  }
+  if (*type == FileType::kParquet && path.extension() != ".parquet") {
+    throw DataError(fmt::format("{}: parquet files are compressed inside; unpack this one first",
+                                path.string()));
   }
   const uint64_t size = fs::file_size(path, error);
   if (error) throw DataError(fmt::format("{}: cannot be read: {}", path.string(), error.message()));

@@ -302,7 +302,9 @@ bool RowReader::next_block(std::vector<RawRow>* rows) {
       const bool is_json = file.type != FileType::kText;
       if (is_json && nests_too_deep(text)) {
         throw DataError(fmt::format("{}: nested deeper than {} levels",
-                                    row_place(s.dataset, s.file, s.index), kMaxJsonDepth));
+                                    row_place(s.dataset, s.file, s.index), kMaxJsonDepth),
+                        {"remove this row, or write the nested value as text",
+                         "请删除该行，或将嵌套的值写成文本"});
       }
       rows->push_back({std::move(text), is_json, s.file, s.index++});
       ++s.rows;

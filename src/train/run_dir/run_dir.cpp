@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/new_output.h"
 #include "base/temporary.h"
 #include "checkpoint/checkpoint.h"
 #include "data/readers/dataset_name.h"
@@ -22,8 +23,6 @@
 
 namespace danlu::train {
 namespace run_dir_detail {
-
-constexpr const char* kLockName = ".danlu.lock";
 
 /// Training state, as opposed to the model.
 const std::set<std::string>& state_files() {
@@ -76,7 +75,7 @@ bool can_go_on(const fs::path& run_dir, const TrainConfig& config) {
       std::any_of(found.begin(), found.end(), [](const auto& one) { return one.resumable; });
   try {
     return resumable && read_file(run_dir / "config.yaml") == settings_yaml(config) &&
-           FileLock::try_take(run_dir / kLockName);
+           try_lock_contents(run_dir);
   } catch (const Error&) {
     return false;  // damaged, or another user's: nothing of ours to continue
   }
@@ -116,13 +115,9 @@ std::vector<fs::path> left_by_a_run(const fs::path& run_dir) {
 /// Whether removing `path` takes something of `input` away: it is that file, a file of that
 /// directory, or holds it.
 bool would_lose(const fs::path& input, const fs::path& path) {
+  if (would_replace(path, input)) return true;
   std::error_code error;
-  const fs::path read = fs::weakly_canonical(input, error);
-  const fs::path gone = fs::weakly_canonical(path.parent_path(), error) / path.filename();
-  if (error) return false;
-  if (gone.parent_path() == read) return true;
-  const auto [at, end] = std::mismatch(gone.begin(), gone.end(), read.begin(), read.end());
-  return at == gone.end();
+  return fs::equivalent(path.parent_path(), input, error) && !error;
 }
 
 }  // namespace run_dir_detail
@@ -151,10 +146,9 @@ void write_run_settings(const TrainConfig& config) {
 }
 
 FileLock lock_run_directory(const fs::path& directory) {
-  const fs::path file = directory / run_dir_detail::kLockName;
-  if (auto lock = FileLock::try_take(file)) return std::move(*lock);
+  if (auto lock = try_lock_contents(directory)) return std::move(*lock);
   throw IoError(fmt::format("[train] {}: {} is training in this directory", directory.string(),
-                            FileLock::holder(file)),
+                            holder_of_contents(directory)),
                 {"wait until it has finished, or choose another --output_dir",
                  "请等待其结束，或更换 --output_dir"});
 }

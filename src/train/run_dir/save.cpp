@@ -2,7 +2,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/temporary.h"
 #include "checkpoint/checkpoint.h"
 #include "device/dtype.h"
 #include "train/loop.h"

@@ -19,7 +19,6 @@
 #include "base/log.h"
 #include "base/new_output.h"
 #include "base/progress.h"
-#include "base/temporary.h"
 #include "weights/convert/layout_writer.h"
 #include "weights/megatron/place.h"
 #include "weights/native/native.h"
@@ -30,12 +29,6 @@ namespace {
 
 constexpr const char* kIdentityFile = "conversion.json";
 constexpr uint64_t kMega = 1'000'000;
-
-fs::path without_slash(const fs::path& path) {
-  if (path.empty())
-    throw UsageError("[output] is empty", {"name where to write", "请指定输出位置"});
-  return fs::absolute(path / "").lexically_normal().parent_path();
-}
 
 /// What this conversion is: another one must not go on with its files.
 std::string identity_of(const Conversion& conversion) {
@@ -59,12 +52,6 @@ std::string identity_of(const Conversion& conversion) {
                          {"files", written},
                          {"settings", conversion.settings}};
   return identity.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-[[noreturn]] void refuse_existing(const fs::path& output) {
-  throw UsageError(fmt::format("[output] {} exists{}", output.string(),
-                               fs::is_directory(output) ? " and is not empty" : ""),
-                   {"choose another name, or give --overwrite", "请换一个名称，或加 --overwrite"});
 }
 
 /// Whether a checkpoint has files of this name at its top.
@@ -120,7 +107,7 @@ void check_output(const Conversion& conversion, const fs::path& output) {
         {"name a file, e.g. model.gguf", "请指定文件名，例如 model.gguf"});
   }
   if (!is_taken(output)) return;
-  if (!conversion.overwrite) refuse_existing(output);
+  if (!conversion.overwrite) throw_taken(output);
   const std::string lost = lost_by_overwriting(output, conversion.target);
   if (!lost.empty()) {
     throw UsageError(
@@ -168,8 +155,8 @@ void publish(const fs::path& from, const fs::path& output, bool overwrite) {
     sync_path(output.parent_path());
     return;
   }
-  if (errno == EEXIST || errno == ENOTEMPTY) refuse_existing(output);
-  if (is_taken(output)) refuse_existing(output);
+  if (errno == EEXIST || errno == ENOTEMPTY) throw_taken(output);
+  if (is_taken(output)) throw_taken(output);
   publish_directory(from, output);  // a file system without that flag
 }
 
@@ -307,12 +294,10 @@ bool has_finished(const fs::path& staging, const Target& target) {
 
 }  // namespace
 
-fs::path staging_of(const fs::path& output) {
-  return without_slash(output).string() + ".converting";
-}
+fs::path staging_of(const fs::path& output) { return place_of(output).string() + ".converting"; }
 
 ConversionReport convert(const Conversion& conversion) {
-  fs::path output = without_slash(conversion.output);
+  fs::path output = place_of(conversion.output);
   // A link to a larger disk stays one.
   if (fs::is_symlink(output)) output = fs::weakly_canonical(output);
   const fs::path staging = staging_of(output);
