@@ -2,29 +2,31 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 BUILD := build
-JOBS ?= $(shell nproc)
+export JOBS ?= $(shell nproc)
 SOURCES = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'bench/*.h' 'fuzz/*.cpp' 'fuzz/*.h')
 
-.PHONY: help demo test test-slow build deps check format tidy asan bench fuzz docs help-texts hooks clean
+.PHONY: help demo test test-slow build tests deps check format tidy asan bench fuzz docs help-texts hooks clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: build ## train, tune, merge and talk to a small model, in minutes
+demo: build ## build the program alone; train, tune, merge and talk to a small model, in minutes
 	tools/demo/run.sh $(BUILD)
 
-test: build ## build and run every test
+test: tests ## build the program and its tests; run every test
 	tools/test.sh $(BUILD)
 
-test-slow: build ## the long tests too, then all under other dates, locales, users, threads, processors
+test-slow: tests ## the long tests too, then all under other dates, locales, users, threads, processors
 	tools/deps.sh --slow || true # what is missing is counted as not run
 	DANLU_SLOW=1 tools/test.sh $(BUILD)
 	tools/test_anywhere.sh $(BUILD)
 	tools/test_qemu.sh $(BUILD)
 
-build: deps ## build the program: build/danlu
-	cmake --preset release
-	cmake --build --preset release -j $(JOBS)
+build: deps ## build the program alone: build/danlu, its engine and its plugins
+	tools/build.sh $(BUILD) release program
+
+tests: deps ## build the program and its tests, run nothing
+	tools/build.sh $(BUILD) release tests
 
 deps: ## install what is missing (apt and npm); says what it installs
 	tools/deps.sh
@@ -32,7 +34,7 @@ deps: ## install what is missing (apt and npm); says what it installs
 check: ## formatting, then the rules of the house (rooms, seams, lengths, docs)
 	tools/deps.sh --tools
 	clang-format-19 --dry-run -Werror $(SOURCES)
-	cmake --preset release && cmake --build --preset release -j $(JOBS) --target test_house
+	tools/build.sh $(BUILD) release test_house
 	$(BUILD)/test_house
 
 format: ## format every source file in place
@@ -44,25 +46,24 @@ tidy: ## clang-tidy over the rooms without torch (all of them: make tidy TIDY=sr
 	tools/tidy.sh $(TIDY)
 
 asan: deps ## every test under address and undefined-behaviour sanitizers
-	cmake --preset asan
-	cmake --build --preset asan -j $(JOBS)
+	tools/build.sh build-asan asan tests
 	ASAN_OPTIONS=detect_leaks=0 tools/test.sh build-asan
 
 bench: deps ## build and run the benchmarks
-	cmake --preset bench
-	cmake --build --preset bench -j $(JOBS)
+	tools/build.sh $(BUILD) bench program bench
 	tools/bench.sh $(BUILD)
 
 fuzz: ## run every fuzz target for 60 seconds (FUZZ_SECONDS=…)
 	tools/deps.sh --tools
-	cmake --preset fuzz
-	cmake --build --preset fuzz -j $(JOBS)
+	tools/build.sh build-fuzz fuzz all
 	tools/fuzz.sh build-fuzz
 
 docs: build ## run the commands that README and docs show
+	tools/build.sh $(BUILD) release test_house
 	$(BUILD)/test_house --gtest_filter='*Docs*:Features*'
 
 help-texts: build ## rewrite the golden help texts in tests/cli/help
+	tools/build.sh $(BUILD) release test_cli
 	DANLU_UPDATE_HELP=1 $(BUILD)/test_cli --gtest_filter='Help*'
 
 hooks: ## format check before every commit

@@ -16,6 +16,7 @@
 
 #include "base/cpu_class.h"
 #include "base/error.h"
+#include "base/lower_case.h"
 
 namespace danlu {
 namespace {
@@ -47,12 +48,6 @@ const DTypeFacts& facts(DType dtype) {
   const size_t index = static_cast<size_t>(dtype);
   if (index >= kFacts.size()) throw InternalError(fmt::format("[dtype] no type number {}", index));
   return kFacts[index];
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
 }
 
 double load_as_double(const std::byte* at, DType dtype) {
@@ -211,10 +206,10 @@ size_t dtype_size_bytes(DType dtype) { return facts(dtype).size_bytes; }
 std::string_view dtype_name(DType dtype) { return facts(dtype).name; }
 
 DType dtype_from_name(std::string_view name) {
-  std::string wanted = lower(name);
+  std::string wanted = lower_case(name);
   if (wanted.starts_with("torch.")) wanted = wanted.substr(6);
   for (const DTypeFacts& known : kFacts) {
-    if (wanted == lower(known.name)) return known.dtype;
+    if (wanted == lower_case(known.name)) return known.dtype;
     for (const std::string_view spelling : known.spellings) {
       if (!spelling.empty() && wanted == spelling) return known.dtype;
     }

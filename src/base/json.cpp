@@ -12,7 +12,7 @@ namespace danlu {
 
 namespace {
 
-std::string place_of(std::string_view text, size_t at) {
+std::string place_in_text(std::string_view text, size_t at) {
   const std::string_view before = text.substr(0, std::min(at, text.size()));
   const size_t line_start = before.rfind('\n') + 1;  // npos + 1 == 0
   return fmt::format("{}:{}", std::count(before.begin(), before.end(), '\n') + 1,
@@ -54,7 +54,7 @@ Json parse_json(std::string_view text, const std::string& origin) {
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
   if (const size_t at = find_too_deep(text); at != text.npos) {
     throw DataError(fmt::format("{}:{}: not valid JSON: nested more than {} deep", origin,
-                                place_of(text, at), kMaxJsonDepth));
+                                place_in_text(text, at), kMaxJsonDepth));
   }
   try {
     return Json::parse(text.begin(), text.end());
@@ -65,7 +65,7 @@ Json parse_json(std::string_view text, const std::string& origin) {
       what = what.substr(at + 2);
     if (text.find_first_not_of(" \t\r\n") == text.npos) what = "the text is empty";
     throw DataError(fmt::format("{}:{}: not valid JSON: {}", origin,
-                                place_of(text, e.byte > 0 ? e.byte - 1 : 0), what));
+                                place_in_text(text, e.byte > 0 ? e.byte - 1 : 0), what));
   } catch (const nlohmann::json::exception& e) {
     // A number that no double holds (1e400) is not a syntax error to the library.
     throw DataError(fmt::format("{}: not valid JSON: {}", origin, e.what()));

@@ -18,7 +18,7 @@ std::pair<std::string, std::string> pair_of(std::string_view line) {
   return {std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
 }
 
-void read_merges(JsonScanner& json, std::vector<std::pair<std::string, std::string>>& merges) {
+void read_merge_pairs(JsonScanner& json, std::vector<std::pair<std::string, std::string>>& merges) {
   json.array([&] {
     std::string storage;
     if (json.peek() != '[') {
@@ -123,7 +123,7 @@ TokenizerJsonParts read_tokenizer_json_parts(const fs::path& file) {
       if (model_name == "vocab") {
         json.skip();
       } else if (model_name == "merges") {
-        read_merges(json, parts.merges);
+        read_merge_pairs(json, parts.merges);
       } else {
         parts.model[model_name] = json.value();
       }

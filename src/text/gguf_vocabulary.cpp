@@ -17,7 +17,7 @@
 namespace danlu::text {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // ▁
+constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // ▁
 /// What llama.cpp's converter gives ids without a token, and tokens added to a SentencePiece model.
 constexpr float kPaddingScore = -10000, kAddedScore = -1000;
 
@@ -104,7 +104,7 @@ void check_byte_level(const TokenizerJsonParts& json, const fs::path& file) {
   }
 }
 
-void add_byte_level(const TokenizerJsonParts& json, const fs::path& file, GgufVocabulary& out) {
+void write_byte_level(const TokenizerJsonParts& json, const fs::path& file, GgufVocabulary& out) {
   check_byte_level(json, file);
   const std::string origin = file.string();
   out.model = "gpt2";
@@ -146,9 +146,10 @@ bool puts_space_in_front(const TokenizerJsonParts& json, const fs::path& file) {
   bool prepends = false, replaces = false;
   for (const Json& step : parts_of(part(json.rest, "normalizer"), "normalizers", origin)) {
     const std::string type = component_type(step, "a normalizer", origin);
-    if (type == "Prepend" && field_or<std::string>(step, "prepend", "", origin) == kSpace) {
+    if (type == "Prepend" && field_or<std::string>(step, "prepend", "", origin) == kMetaspace) {
       prepends = true;
-    } else if (type == "Replace" && field_or<std::string>(step, "content", "", origin) == kSpace) {
+    } else if (type == "Replace" &&
+               field_or<std::string>(step, "content", "", origin) == kMetaspace) {
       replaces = true;
     } else {
       refuse(file, fmt::format("the normalizer {} is unknown to llama.cpp", type));
@@ -282,13 +283,13 @@ void add_model(const fs::path& directory, const TokenizerJsonParts& json, GgufVo
                  model_file = directory / "tokenizer.model";
   if (!fs::is_regular_file(json_file)) {
     if (fs::is_regular_file(model_file)) return add_sentencepiece(model_file, out);
-    return add_byte_level(json, directory / "vocab.json", out);
+    return write_byte_level(json, directory / "vocab.json", out);
   }
   const std::string origin = json_file.string();
   const std::string type = field_or<std::string>(json.model, "type", "BPE", origin);
   if (type != "BPE") refuse(json_file, fmt::format("a {} model is unknown to llama.cpp", type));
   if (!field_or(json.model, "byte_fallback", false, origin))
-    return add_byte_level(json, json_file, out);
+    return write_byte_level(json, json_file, out);
   // The scores of the model file are llama.cpp's own; merges alone must do without it.
   if (fs::is_regular_file(model_file)) {
     add_sentencepiece(model_file, out);

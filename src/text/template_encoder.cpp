@@ -24,7 +24,8 @@ struct Replacement {
 };
 
 /// Each placeholder is replaced once, and never inside a value put in before.
-std::string filled(const std::string& text, std::initializer_list<Replacement> replacements) {
+std::string with_replacements(const std::string& text,
+                              std::initializer_list<Replacement> replacements) {
   std::string out;
   size_t position = 0;
   std::vector<Replacement> open(replacements);
@@ -188,7 +189,7 @@ class TemplateEncoder final : public ChatEncoder {
            Elements& out) const {
     for (const TemplateSlot& slot : slots) {
       if (slot.kind == TemplateSlot::Kind::kText) {
-        out.push_back({filled(slot.text, replacements), std::nullopt});
+        out.push_back({with_replacements(slot.text, replacements), std::nullopt});
       } else if (slot.kind != TemplateSlot::Kind::kBos) {
         out.push_back({"", slot_id(slot)});
       } else if (const auto bos = tokenizer_->bos_id()) {

@@ -18,7 +18,7 @@ fs::path found_from(const fs::path& directory, const std::string& file) {
                     "请用 --prompt-type（及 --prompt-type-path）指定对话模板"});
 }
 
-std::string text_at(const Json& record, const char* key) {
+std::string recorded_text(const Json& record, const char* key) {
   const auto value = record.find(key);
   return value != record.end() && value->is_string() ? value->get<std::string>() : "";
 }
@@ -45,12 +45,12 @@ RecordedTemplate recorded_template(const Json& record, const fs::path& directory
   RecordedTemplate recorded;
   // MindSpeed-LLM's name for it comes second: a record has one of them.
   for (const char* key : {"template", "prompt_type"}) {
-    if (recorded.name.empty()) recorded.name = text_at(record, key);
+    if (recorded.name.empty()) recorded.name = recorded_text(record, key);
   }
   if (!recorded.is_named()) return recorded;
   if (recorded.name.ends_with(".jinja"))
     recorded.name = found_from(directory, recorded.name).string();
-  const std::string file = text_at(record, "templates_file");
+  const std::string file = recorded_text(record, "templates_file");
   if (!file.empty()) recorded.templates_file = found_from(directory, file);
   return recorded;
 }

@@ -10,7 +10,7 @@
 namespace danlu::weights {
 namespace {
 
-constexpr int64_t kBandBytes = 2 << 20;
+constexpr int64_t kReadBandBytes = 2 << 20;
 constexpr uint64_t kForgetEvery = 64 << 20;
 /// How often the size of mapped pages is asked: narrow columns touch more than is read of them.
 constexpr uint64_t kLookEvery = 8 << 20;
@@ -35,7 +35,7 @@ std::vector<Band> bands_of(const TensorInfo& info) {
   const int64_t elements = info.num_elements();
   const int64_t cols = std::max<int64_t>(1, matrix_of(info.shape).cols);
   int64_t step =
-      std::max<int64_t>(1, kBandBytes / static_cast<int64_t>(dtype_size_bytes(info.dtype)));
+      std::max<int64_t>(1, kReadBandBytes / static_cast<int64_t>(dtype_size_bytes(info.dtype)));
   if (cols <= step) step -= step % cols;
   std::vector<Band> bands;
   for (int64_t begin = 0; begin < elements; begin += step)

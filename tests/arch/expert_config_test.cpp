@@ -6,29 +6,18 @@
 #include <map>
 
 #include "arch/model_config.h"
+#include "arch/parsed_config.h"
 #include "support/shared_data.h"
-#include "support/throws.h"
 #include "support/tiny_model.h"
 
 namespace danlu::arch {
 namespace {
 
-using test::error_of;
 using test::tiny_config;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 using Shapes = std::map<std::string, std::vector<int64_t>>;
-
-ModelConfig parse(const Json& json) {
-  ModelConfig config = family_of(json).parse(json);
-  config.validate();
-  return config;
-}
-
-std::string model_error(const Json& json) {
-  return error_of<ModelError>([&] { parse(json); });
-}
 
 Shapes shapes_of(const ModelConfig& config) {
   Shapes shapes;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "arch/parsed_config.h"
 #include "base/error.h"
 #include "support/throws.h"
 #include "support/tiny_model.h"
@@ -16,16 +17,6 @@ using test::tiny_config;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-ModelConfig parse(const Json& json) {
-  ModelConfig config = family_of(json).parse(json);
-  config.validate();
-  return config;
-}
-
-std::string model_error(const Json& json) {
-  return error_of<ModelError>([&] { parse(json); });
-}
 
 TEST(ModelConfig, Llama3WithExplicitKeys) {
   const ModelConfig config = parse(Json::parse(R"({

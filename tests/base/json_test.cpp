@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string error_of(std::string_view text) {
+std::string syntax_error(std::string_view text) {
   try {
     parse_json(text, "a.json");
   } catch (const DataError& e) {
@@ -34,15 +34,15 @@ TEST(ParseJson, TheLastOfTwoEqualKeysWins) {
 TEST(ParseJson, SkipsAByteOrderMark) { EXPECT_EQ(parse_json("\xEF\xBB\xBF[1]", "x")[0], 1); }
 
 TEST(ParseJson, ErrorsNameFileLineAndColumn) {
-  EXPECT_THAT(error_of("{\n  \"a\": 1,\n  \"b\": oops\n}"),
+  EXPECT_THAT(syntax_error("{\n  \"a\": 1,\n  \"b\": oops\n}"),
               StartsWith("a.json:3:8: not valid JSON"));
-  EXPECT_THAT(error_of("[1, 2"), HasSubstr("not valid JSON"));
-  EXPECT_THAT(error_of(""), StartsWith("a.json:1:1: not valid JSON"));
-  EXPECT_THAT(error_of("[1] x"), StartsWith("a.json:1:5: not valid JSON"));
+  EXPECT_THAT(syntax_error("[1, 2"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(syntax_error(""), StartsWith("a.json:1:1: not valid JSON"));
+  EXPECT_THAT(syntax_error("[1] x"), StartsWith("a.json:1:5: not valid JSON"));
 }
 
 TEST(ParseJson, ANumberThatIsTooLargeIsAnError) {
-  EXPECT_THAT(error_of("[1e400]"), HasSubstr("number overflow parsing '1e400'"));
+  EXPECT_THAT(syntax_error("[1e400]"), HasSubstr("number overflow parsing '1e400'"));
 }
 
 TEST(ParseJson, NestingIsLimited) {
@@ -55,12 +55,12 @@ TEST(ParseJson, NestingIsLimited) {
   const std::string most = nested(kMaxJsonDepth, "[", "]");
   const std::string deep = "{\"a\":\n" + most + "}";
   EXPECT_EQ(parse_json(most, "x").dump(), most);
-  EXPECT_EQ(error_of(deep), "a.json:2:512: not valid JSON: nested more than 512 deep");
+  EXPECT_EQ(syntax_error(deep), "a.json:2:512: not valid JSON: nested more than 512 deep");
   EXPECT_FALSE(try_parse_json(deep).has_value());
   EXPECT_FALSE(is_json(deep));
   for (const std::string& hostile :
        {nested(200000, "[", "]"), nested(200000, "[", ""), nested(200000, "{\"a\":[", "]}")}) {
-    EXPECT_THAT(error_of(hostile), HasSubstr("nested more than 512 deep"));
+    EXPECT_THAT(syntax_error(hostile), HasSubstr("nested more than 512 deep"));
   }
   // Brackets side by side, and brackets in texts, are not nested.
   std::string wide = "[\"\\\"" + std::string(1000, '[') + "\"";

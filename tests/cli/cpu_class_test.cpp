@@ -71,7 +71,9 @@ TEST_F(CpuClassRuns, EveryTypeTrainsAsInFp32) {
       for (size_t i = 0; i < got.size(); ++i)
         EXPECT_NEAR(got[i], expected[i], dtype == "fp32" ? 1e-4 : 0.03) << cpu << " " << dtype;
       EXPECT_THAT(printed, HasSubstr("processor  " + title));
-      if (dtype != "fp32") EXPECT_THAT(printed, HasSubstr(dtype + " products in fp32"));
+      if (dtype != "fp32") {
+        EXPECT_THAT(printed, HasSubstr(dtype + " products in fp32"));
+      }
     }
   }
 }

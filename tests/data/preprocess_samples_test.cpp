@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-SampleSpec spec_for(const TestDirectory& directory, const std::string& dataset) {
+SampleSpec sample_spec(const TestDirectory& directory, const std::string& dataset) {
   SampleSpec spec;
   spec.datasets = {dataset};
   spec.tokenizer = std::make_shared<ByteTokenizer>();
@@ -33,7 +33,7 @@ TEST(OpenOrBuildSamples, TokenisesAlpacaRowsWithTheMaskOfTheTemplate) {
   const TestDirectory directory;
   directory.write("a.json", R"([{"instruction":"ab","input":"c","output":"d"},
                                 {"instruction":"x","input":"","output":"yz"}])");
-  const auto samples = open_or_build_samples(spec_for(directory, directory / "a.json"));
+  const auto samples = open_or_build_samples(sample_spec(directory, directory / "a.json"));
   ASSERT_EQ(samples.train->size(), 2);
   const Sample first = samples.train->get(0);
   // u "ab\nc" a "d" </s>; every id is byte + 10.
@@ -56,7 +56,7 @@ std::string long_rows(int count) {
   return rows;
 }
 
-int64_t tokens_of(const SampleSource& source) {
+int64_t count_tokens(const SampleSource& source) {
   int64_t sum = 0;
   for (int64_t i = 0; i < source.size(); ++i) {
     const Sample sample = source.get(i);
@@ -69,7 +69,7 @@ int64_t tokens_of(const SampleSource& source) {
 TEST(OpenOrBuildSamples, WorkThatAKillLeftBehindTheEntryIsRemoved) {
   const TestDirectory directory;
   directory.write("a.jsonl", long_rows(20));
-  const SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  const SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
   open_or_build_samples(spec);
   const fs::path cache = fs::path(directory / "cache") / "samples";
   const fs::path entry = fs::directory_iterator(cache)->path();
@@ -82,7 +82,7 @@ TEST(OpenOrBuildSamples, WorkThatAKillLeftBehindTheEntryIsRemoved) {
 TEST(OpenOrBuildSamples, TheSecondTimeItReadsTheCache) {
   const TestDirectory directory;
   directory.write("a.jsonl", long_rows(20));
-  const SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  const SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
   const auto first = open_or_build_samples(spec);
   SampleSpec other = spec;
   other.num_workers = 1;
@@ -109,8 +109,8 @@ TEST(OpenOrBuildSamples, TheSecondTimeItReadsTheCache) {
 TEST(OpenOrBuildSamples, ADamagedCacheEntryIsBuiltAgain) {
   const TestDirectory directory;
   directory.write("a.jsonl", long_rows(20));
-  const SampleSpec spec = spec_for(directory, directory / "a.jsonl");
-  const int64_t tokens = tokens_of(*open_or_build_samples(spec).train);
+  const SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
+  const int64_t tokens = count_tokens(*open_or_build_samples(spec).train);
   fs::path manifest;
   for (const auto& entry : fs::recursive_directory_iterator(directory / "cache")) {
     if (entry.path().filename() == "manifest.json") manifest = entry.path();
@@ -119,7 +119,7 @@ TEST(OpenOrBuildSamples, ADamagedCacheEntryIsBuiltAgain) {
   for (const char* damaged : {"", "{\"report\": ", "[]", "{}", "{\"report\": 5}",
                               "{\"report\": {\"rows_read\": \"many\"}}"}) {
     write_file_atomic(manifest, damaged);
-    EXPECT_EQ(tokens_of(*open_or_build_samples(spec).train), tokens) << damaged;
+    EXPECT_EQ(count_tokens(*open_or_build_samples(spec).train), tokens) << damaged;
     EXPECT_EQ(read_file(manifest), good) << damaged;
   }
 }
@@ -127,14 +127,14 @@ TEST(OpenOrBuildSamples, ADamagedCacheEntryIsBuiltAgain) {
 TEST(OpenOrBuildSamples, PacksEverySampleOnceWithItsSegments) {
   const TestDirectory directory;
   directory.write("a.jsonl", long_rows(500));
-  SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
   spec.max_length = 60;
   const auto plain = open_or_build_samples(spec);
   spec.packing = true;
   const auto packed = open_or_build_samples(spec);
   EXPECT_EQ(packed.num_train_rows, 500);
   EXPECT_LT(packed.train->size(), 400);
-  EXPECT_EQ(tokens_of(*packed.train), tokens_of(*plain.train));
+  EXPECT_EQ(count_tokens(*packed.train), count_tokens(*plain.train));
   std::multiset<std::vector<int32_t>> expected, found;
   for (int64_t i = 0; i < plain.train->size(); ++i) {
     Sample sample = plain.train->get(i);
@@ -159,13 +159,13 @@ TEST(OpenOrBuildSamples, PacksEverySampleOnceWithItsSegments) {
 TEST(OpenOrBuildSamples, SplitsAValidationPartOffBySeed) {
   const TestDirectory directory;
   directory.write("a.jsonl", long_rows(200));
-  SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
   const auto all = open_or_build_samples(spec);
   spec.val_ratio = 0.1;
   const auto split = open_or_build_samples(spec);
   EXPECT_EQ(split.val->size(), 20);
   EXPECT_EQ(split.train->size(), 180);
-  EXPECT_EQ(tokens_of(*split.val) + tokens_of(*split.train), tokens_of(*all.train));
+  EXPECT_EQ(count_tokens(*split.val) + count_tokens(*split.train), count_tokens(*all.train));
   spec.seed = 43;
   EXPECT_NE(open_or_build_samples(spec).val->content_hash(), split.val->content_hash());
   spec.val_ratio = 1;
@@ -176,7 +176,7 @@ TEST(OpenOrBuildSamples, SplitsAValidationPartOffBySeed) {
 TEST(OpenOrBuildSamples, CutsByMegatronsSplitInFileOrder) {
   const TestDirectory directory;
   directory.write("a.jsonl", long_rows(20));
-  SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
   const auto all = open_or_build_samples(spec);
   spec.split_text = "80,15,5";
   spec.val_ratio = 0.5;
@@ -200,7 +200,7 @@ TEST(OpenOrBuildSamples, ReadsValidationDataOfItsOwn) {
   const TestDirectory directory;
   directory.write("a.jsonl", long_rows(5));
   directory.write("b.jsonl", long_rows(3));
-  SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
   spec.val_datasets = {directory / "b.jsonl"};
   spec.val_ratio = 0.5;
   const auto samples = open_or_build_samples(spec);
@@ -212,7 +212,7 @@ TEST(OpenOrBuildSamples, CutsAtTheEndAskedForAndDropsWhatLosesItsTargets) {
   const TestDirectory directory;
   // u qqq a rrr </s>: 9 tokens.
   directory.write("a.jsonl", R"({"instruction":"qqq","input":"","output":"rst"})");
-  SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
   spec.max_length = 6;
   spec.truncation = Truncation::kRight;
   EXPECT_THAT(open_or_build_samples(spec).train->get(0).ids,
@@ -230,7 +230,7 @@ TEST(OpenOrBuildSamples, CutsAtTheEndAskedForAndDropsWhatLosesItsTargets) {
 TEST(OpenOrBuildSamples, TextsEndWithEosAndCanBeSplit) {
   const TestDirectory directory;
   directory.write("a.txt", "abcdefg\nhi\n");
-  SampleSpec spec = spec_for(directory, directory / "a.txt");
+  SampleSpec spec = sample_spec(directory, directory / "a.txt");
   EXPECT_EQ(open_or_build_samples(spec).train->get(1).ids.back(), 2);
   spec.max_length = 3;
   spec.truncation = Truncation::kSplit;
@@ -244,7 +244,7 @@ TEST(OpenOrBuildSamples, TextsEndWithEosAndCanBeSplit) {
 TEST(OpenOrBuildSamples, SaysThatConversationsNeedATemplate) {
   const TestDirectory directory;
   directory.write("a.jsonl", long_rows(2));
-  SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
   spec.chat_encoder = nullptr;
   EXPECT_THAT(error_text<UsageError>([&] { open_or_build_samples(spec); }),
               HasSubstr("need a chat template"));
@@ -259,7 +259,7 @@ TEST(OpenOrBuildSamples, OpensPreprocessedPrefixesBesideRawRows) {
   neat.pack = PackMode::kNeat;
   neat.seq_length = 80;
   neat.show_progress = false;
-  SampleSpec spec = spec_for(directory, directory / "a.jsonl");
+  SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
   const auto tokenizer = spec.tokenizer;
   const auto encoder = spec.chat_encoder;
   const auto made = preprocess(neat, {[=] { return tokenizer; }, [=](auto) { return encoder; }});
@@ -272,7 +272,7 @@ TEST(OpenOrBuildSamples, OpensPreprocessedPrefixesBesideRawRows) {
     tokens += static_cast<int64_t>(packed.train->get(i).ids.size());
     segments += static_cast<int64_t>(packed.train->get(i).segments.size());
   }
-  EXPECT_EQ(tokens, tokens_of(*raw.train));
+  EXPECT_EQ(tokens, count_tokens(*raw.train));
   EXPECT_EQ(segments, 30);
   spec.datasets = {directory / "neat", directory / "a.jsonl"};
   EXPECT_EQ(open_or_build_samples(spec).train->size(), packed.train->size() + 30);
@@ -295,7 +295,7 @@ class TokenisedFiles : public ::testing::Test {
                      {-100, -100, -100, -100, 25, 26, -100},
                      {-100, 32, 33, -100, -100, -100, -100},
                      {-100, 42, -100, 44, 45, 46, -100}});
-    spec_ = spec_for(directory_, directory_ / "d");
+    spec_ = sample_spec(directory_, directory_ / "d");
     spec_.max_length = 4;
   }
   void write(const char* field, const std::vector<std::vector<int32_t>>& rows) {
@@ -394,7 +394,7 @@ TEST_F(TokenisedFiles, AreCountedBesideRows) {
 TEST(OpenOrBuildTexts, MakesAMegatronDataSetOnce) {
   const TestDirectory directory;
   directory.write("a.txt", "ab\nc\n");
-  SampleSpec spec = spec_for(directory, directory / "a.txt");
+  SampleSpec spec = sample_spec(directory, directory / "a.txt");
   PreprocessReport report;
   const auto prefixes = open_or_build_texts(spec, &report);
   ASSERT_EQ(prefixes.size(), 1u);
@@ -410,7 +410,7 @@ TEST(OpenOrBuildSamples, ReadsAllOfAlpacaAndDropsOnlyEmptyAndLongRows) {
   DANLU_REQUIRES_SHARED();
   const TestDirectory directory;
   const auto file = test::unpacked("instruct") / "alpaca_data.json";
-  SampleSpec spec = spec_for(directory, file.string());
+  SampleSpec spec = sample_spec(directory, file.string());
   spec.max_length = 0;
   const auto samples = open_or_build_samples(spec);
   EXPECT_EQ(samples.report.rows_read, 52002);

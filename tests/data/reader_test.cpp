@@ -2,11 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <fstream>
 
+#include "data/compressed.h"
 #include "data/readers/byte_stream.h"
 #include "data/readers/data_files.h"
 #include "data/readers/dataset_name.h"
@@ -32,26 +31,6 @@ std::vector<std::string> texts_of(const Dataset& dataset) {
   std::vector<std::string> texts;
   for (const RawRow& row : rows) texts.push_back(row.text);
   return texts;
-}
-
-std::string gzip(const std::string& text) {
-  std::string packed(text.size() + 100, '\0');
-  z_stream zlib{};
-  deflateInit2(&zlib, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  zlib.avail_in = static_cast<uInt>(text.size());
-  zlib.next_out = reinterpret_cast<Bytef*>(packed.data());
-  zlib.avail_out = static_cast<uInt>(packed.size());
-  deflate(&zlib, Z_FINISH);
-  packed.resize(zlib.total_out);
-  deflateEnd(&zlib);
-  return packed;
-}
-
-std::string zstd(const std::string& text) {
-  std::string packed(ZSTD_compressBound(text.size()), '\0');
-  packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
-  return packed;
 }
 
 void copy_to_parquet(const std::string& select, const std::string& path) {

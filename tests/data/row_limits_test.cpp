@@ -1,8 +1,6 @@
 // Rows that no data set has: wide, long, without a value. And rows that stop for a signal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,6 +9,7 @@
 #include <thread>
 
 #include "base/interrupt.h"
+#include "data/compressed.h"
 #include "data/preprocess_pipeline.h"
 #include "data/readers/duckdb_api.h"
 #include "data/readers/record_limits.h"
@@ -87,26 +86,6 @@ TEST(LongRows, MayNotHaveMoreValuesThanAWindowHasTokens) {
   for (size_t i = 0; i < kMaxRowValues; ++i) text += "0,";
   EXPECT_FALSE(parse_row_text(text + "0]", &why));
   EXPECT_EQ(why, "more than 16777216 values in one row");
-}
-
-std::string gzip(const std::string& text) {
-  std::string packed(text.size() / 50 + 1000, '\0');
-  z_stream zlib{};
-  deflateInit2(&zlib, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  zlib.avail_in = static_cast<uInt>(text.size());
-  zlib.next_out = reinterpret_cast<Bytef*>(packed.data());
-  zlib.avail_out = static_cast<uInt>(packed.size());
-  EXPECT_EQ(deflate(&zlib, Z_FINISH), Z_STREAM_END);
-  packed.resize(zlib.total_out);
-  deflateEnd(&zlib);
-  return packed;
-}
-
-std::string zstd(const std::string& text) {
-  std::string packed(ZSTD_compressBound(text.size()), '\0');
-  packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 1));
-  return packed;
 }
 
 TEST(LongRows, AreRefusedWhereverTheyLie) {

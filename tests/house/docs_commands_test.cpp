@@ -18,8 +18,6 @@
 namespace danlu::house {
 namespace {
 
-fs::path root() { return DANLU_SOURCE_DIR; }
-
 struct Page {
   std::string script;
   int num_run = 0, num_skipped = 0;

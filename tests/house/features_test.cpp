@@ -10,8 +10,6 @@
 namespace danlu::house {
 namespace {
 
-fs::path root() { return DANLU_SOURCE_DIR; }
-
 std::vector<std::string> cells_of(const std::string& row) {
   std::vector<std::string> cells;
   std::string cell;

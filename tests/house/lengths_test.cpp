@@ -14,8 +14,6 @@ namespace {
 constexpr int kMaxFileLines = 600;
 constexpr int kMaxFunctionLines = 60;
 
-fs::path root() { return DANLU_SOURCE_DIR; }
-
 /// docs/long_files.txt: "path: reason" or "path:function: reason".
 std::map<std::string, std::string> exceptions() {
   std::map<std::string, std::string> out;

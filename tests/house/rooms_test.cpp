@@ -17,8 +17,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-fs::path root() { return DANLU_SOURCE_DIR; }
-
 /// A small tree of its own for each planted fault.
 class PlantedTree : public testing::Test {
  protected:

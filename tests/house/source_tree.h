@@ -11,6 +11,9 @@ namespace danlu::house {
 
 namespace fs = std::filesystem;
 
+/// The checkout that the tests were built from.
+inline fs::path root() { return DANLU_SOURCE_DIR; }
+
 struct SourceFile {
   std::string path;  ///< relative to the root, e.g. "src/ops/rms_norm.cpp"
   std::vector<std::string> lines;

@@ -10,7 +10,7 @@ namespace danlu::test {
 
 /// what() and the English hint of the Error that `call` throws; a test failure and "" if it throws
 /// none.
-template <typename Expected, typename Call>
+template <typename Expected = Error, typename Call>
 std::string error_of(const Call& call) {
   try {
     call();

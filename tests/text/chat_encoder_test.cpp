@@ -12,6 +12,7 @@
 namespace danlu::text {
 namespace {
 
+using test::error_of;
 using ::testing::HasSubstr;
 
 constexpr char kChatMl[] =
@@ -54,11 +55,6 @@ std::string marked(const std::shared_ptr<FakeTokenizer>& tokenizer,
                    const Json& arguments = nullptr) {
   return marked(*tokenizer,
                 ChatEncoder::create(tokenizer, name, {}, arguments)->encode(conversation));
-}
-
-template <typename Call>
-std::string error_of(const Call& call) {
-  return test::error_of<Error>(call);
 }
 
 TEST(ChatEncoder, TrainsOnEveryAnswerAndItsEndOfTurnToken) {

@@ -114,7 +114,7 @@ TEST(JinjaLimits, AreCheckedBeforeMemoryIsTaken) {
   GTEST_SKIP() << "the sanitizer's own memory does not fit the limit";
 #endif
   const std::string s = "{% set s = 'x' * 8000000 %}";
-  for (const std::string hostile :
+  for (const std::string& hostile :
        {s + "{{ s|replace('x', s) }}", s + "{{ s.replace('x', s) }}", s + "{{ s.replace('', s) }}",
         s + "{{ s|list|length }}", s + "{{ s|first }}", s + "{{ s|last }}", s + "{{ s[1:] }}",
         s + "{% for c in s %}{{ c }}{% break %}{% endfor %}", s + "{{ ''.join(s) }}",

@@ -16,6 +16,7 @@
 namespace danlu::text {
 namespace {
 
+using test::error_of;
 using ::testing::HasSubstr;
 
 std::shared_ptr<FakeTokenizer> rich_tokenizer(std::vector<std::string> merges = {}) {
@@ -37,7 +38,7 @@ Conversation two_turns(const std::string& system = "S") {
   return c;
 }
 
-std::string marked(const Tokenizer& tokenizer, const EncodedConversation& e) {
+std::string bracketed(const Tokenizer& tokenizer, const EncodedConversation& e) {
   std::string out;
   bool inside = false;
   for (size_t i = 0; i < e.ids.size(); ++i) {
@@ -53,13 +54,8 @@ std::string marked(const Tokenizer& tokenizer, const EncodedConversation& e) {
 std::string encoded(const std::string& name, const Conversation& conversation,
                     const Json& arguments = nullptr) {
   const auto tokenizer = rich_tokenizer();
-  return marked(*tokenizer,
-                ChatEncoder::create(tokenizer, name, {}, arguments)->encode(conversation));
-}
-
-template <typename Call>
-std::string error_of(const Call& call) {
-  return test::error_of<Error>(call);
+  return bracketed(*tokenizer,
+                   ChatEncoder::create(tokenizer, name, {}, arguments)->encode(conversation));
 }
 
 TEST(NamedTemplates, WriteExactlyMindSpeedsStrings) {
@@ -242,11 +238,11 @@ Conversation alpaca_row(const std::string& instruction, const std::string& input
 TEST(StanfordAlpaca, ChoosesThePromptByTheInput) {
   const auto tokenizer = rich_tokenizer();
   const auto encoder = ChatEncoder::create(tokenizer, "stanford_alpaca");
-  EXPECT_EQ(marked(*tokenizer, encoder->encode(alpaca_row("Say {input}", "", "hi"))),
+  EXPECT_EQ(bracketed(*tokenizer, encoder->encode(alpaca_row("Say {input}", "", "hi"))),
             "Below is an instruction that describes a task. Write a response that appropriately "
             "completes the request.\n\n"
             "### Instruction:\nSay {input}\n\n### Response:⟦hi</s>⟧");
-  EXPECT_EQ(marked(*tokenizer, encoder->encode(alpaca_row("Sum", "1 2", "3"))),
+  EXPECT_EQ(bracketed(*tokenizer, encoder->encode(alpaca_row("Sum", "1 2", "3"))),
             "Below is an instruction that describes a task, paired with an input that provides "
             "further context. Write a "
             "response that appropriately completes the request.\n\n### Instruction:\nSum\n\n### "
@@ -256,7 +252,7 @@ TEST(StanfordAlpaca, ChoosesThePromptByTheInput) {
 TEST(StanfordAlpaca, ATokenAcrossTheBorderIsNoTarget) {
   const auto tokenizer = rich_tokenizer({":h", ":"});
   const auto encoder = ChatEncoder::create(tokenizer, "stanford_alpaca");
-  EXPECT_THAT(marked(*tokenizer, encoder->encode(alpaca_row("Say", "", "hi"))),
+  EXPECT_THAT(bracketed(*tokenizer, encoder->encode(alpaca_row("Say", "", "hi"))),
               testing::EndsWith("### Response:h⟦i</s>⟧"));
 }
 

@@ -40,7 +40,7 @@ Json byte_level_spec() {
 }
 
 template <typename F>
-std::string error_of(F&& action) {
+std::string model_error(F&& action) {
   try {
     action();
   } catch (const ModelError& error) {
@@ -59,7 +59,7 @@ class TokenizerFiles : public testing::Test {
 
 TEST(TokenizerErrors, NameFileLineAndFault) {
   const auto message = [](const std::string& text) {
-    return error_of([&] { parse_tokenizer_json(text, "t.json"); });
+    return model_error([&] { parse_tokenizer_json(text, "t.json"); });
   };
   EXPECT_THAT(message(""), HasSubstr("t.json:1:1: expected an object"));
   EXPECT_THAT(message("{\n \"model\": {\"vocab\": {\"a\": 0,\n \"b\": x}}}"),
@@ -76,7 +76,7 @@ TEST(TokenizerErrors, NameUnknownAndBrokenComponents) {
   const auto with = [](const char* key, const Json& value) {
     Json spec = spec_of("wordlevel");
     spec[key] = value;
-    return error_of([&] { parse(spec); });
+    return model_error([&] { parse(spec); });
   };
   EXPECT_THAT(with("normalizer", {{"type", "Shout"}}),
               HasSubstr("a normalizer of type \"Shout\" is not known"));
@@ -100,7 +100,7 @@ TEST(TokenizerErrors, NameUnknownAndBrokenComponents) {
 TEST(TokenizerErrors, AMergeMustJoinTokens) {
   const Json spec = {
       {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", {"a b"}}}}};
-  EXPECT_THAT(error_of([&] { parse(spec); }),
+  EXPECT_THAT(model_error([&] { parse(spec); }),
               HasSubstr("merge 0 (\"a\" \"b\") needs the token \"ab\""));
 }
 
@@ -111,9 +111,9 @@ TEST(TokenizerErrors, MissingFilesAreAKindOfTheirOwn) {
 
 TEST(TokenizerErrors, DecodingAnUnknownIdSaysTheRange) {
   const auto tokenizer = parse(byte_level_spec());
-  EXPECT_THAT(error_of([&] { tokenizer->decode(std::vector<TokenId>{257}); }),
+  EXPECT_THAT(model_error([&] { tokenizer->decode(std::vector<TokenId>{257}); }),
               HasSubstr("token id 257 is not in the vocabulary: ids are 0 to 256"));
-  EXPECT_THAT(error_of([&] { tokenizer->decode(std::vector<TokenId>{-1}); }), HasSubstr("-1"));
+  EXPECT_THAT(model_error([&] { tokenizer->decode(std::vector<TokenId>{-1}); }), HasSubstr("-1"));
 }
 
 TEST_F(TokenizerFiles, CompanionsNameSpecialTokensAndTheTemplate) {
@@ -152,7 +152,7 @@ TEST_F(TokenizerFiles, ContentHashFollowsTheFiles) {
 TEST_F(TokenizerFiles, ABrokenCompanionIsAModelErrorThatNamesIt) {
   write("tokenizer.json", byte_level_spec().dump());
   write("tokenizer_config.json", "{\"eos_token\": ");
-  EXPECT_THAT(error_of([&] { Tokenizer::load(directory_); }),
+  EXPECT_THAT(model_error([&] { Tokenizer::load(directory_); }),
               HasSubstr("tokenizer_config.json:1:"));
 }
 
@@ -168,7 +168,7 @@ TEST_F(TokenizerFiles, LlamaClassesObeyTheBosFlag) {
 
 TEST_F(TokenizerFiles, ATiktokenFileSaysWhatToDo) {
   write("tokenizer.model", "IQ== 0\nIg== 1\nIw== 2\n");
-  EXPECT_THAT(error_of([&] { Tokenizer::load(directory_); }), HasSubstr("tiktoken"));
+  EXPECT_THAT(model_error([&] { Tokenizer::load(directory_); }), HasSubstr("tiktoken"));
 }
 
 TEST(TokenizerDecode, ByteLevelRestoresEveryText) {

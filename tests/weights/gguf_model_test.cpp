@@ -23,7 +23,7 @@ using ::testing::FloatNear;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-arch::ModelConfig parse(const Json& json) {
+arch::ModelConfig config_of(const Json& json) {
   arch::ModelConfig config = arch::family_of(json).parse(json);
   config.validate();
   return config;
@@ -229,7 +229,7 @@ TEST(GgufModel, RopeScalingKeysAndTheFactorsOfLlama3) {
   std::vector<std::string> notes;
   const auto keys = [&] {
     ModelPlan plan;
-    plan.metadata = model_metadata(parse(json), TensorType::kF32, "", notes);
+    plan.metadata = model_metadata(config_of(json), TensorType::kF32, "", notes);
     return plan;
   };
   EXPECT_EQ(key<std::string>(keys(), "llama.rope.scaling.type"), "linear");
@@ -251,17 +251,17 @@ TEST(GgufModel, RopeScalingKeysAndTheFactorsOfLlama3) {
                           {"original_max_position_embeddings", 64}};
   // transformers' formula in numpy: frequencies 500000^(-2i/16), turns within 64 positions
   // 10.186, 1.9753, 0.3830, …: the first is kept, the second lies between, the rest are divided.
-  EXPECT_THAT(llama3_frequency_factors(parse(json)),
+  EXPECT_THAT(llama3_frequency_factors(config_of(json)),
               ElementsAre(1, FloatNear(2.44226f, 1e-3f), 8, 8, 8, 8, 8, 8));
   const Exported model(json);
-  EXPECT_EQ(model.numbers_of("rope_freqs.weight"), llama3_frequency_factors(parse(json)));
+  EXPECT_EQ(model.numbers_of("rope_freqs.weight"), llama3_frequency_factors(config_of(json)));
 }
 
 TEST(GgufModel, WindowsThatLlamaCppLeavesOutAreTold) {
   Json json = tiny_config("mistral");
   json["sliding_window"] = 16;
   std::vector<std::string> notes;
-  model_metadata(parse(json), TensorType::kF32, "", notes);
+  model_metadata(config_of(json), TensorType::kF32, "", notes);
   EXPECT_THAT(notes, ElementsAre(HasSubstr("beyond 16 tokens it attends to all")));
 }
 
@@ -269,7 +269,7 @@ TEST(GgufModelErrors, WhatLlamaCppWouldComputeDifferently) {
   const auto error = [](const std::string& family, const Json& keys) {
     Json json = tiny_config(family);
     if (!keys.is_null()) json.update(keys);
-    return error_of<ModelError>([&] { architecture_of(parse(json)); });
+    return error_of<ModelError>([&] { architecture_of(config_of(json)); });
   };
   EXPECT_THAT(error("baichuan", {}),
               HasSubstr("[gguf] baichuan: the head's rows are normalised in every forward"));
@@ -289,7 +289,7 @@ TEST(GgufModelErrors, WhatLlamaCppWouldComputeDifferently) {
               HasSubstr("norm_topk_prob false; llama.cpp always takes it as true"));
   EXPECT_THAT(error("qwen2_moe", {{"mlp_only_layers", {0}}}), HasSubstr("some layers are dense"));
   Json json = tiny_config("llama");
-  EXPECT_THAT(error_of<ModelError>([&] { plan_model(parse(json), {}, {}); }),
+  EXPECT_THAT(error_of<ModelError>([&] { plan_model(config_of(json), {}, {}); }),
               HasSubstr("[gguf] no tensor model.embed_tokens.weight"));
 }
 

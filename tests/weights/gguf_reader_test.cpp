@@ -45,11 +45,11 @@ struct Bytes {
   }
 };
 
-Header parse(const Bytes& bytes) {
+Header header_of(const Bytes& bytes) {
   return parse_header(std::as_bytes(std::span(bytes.text)), "x.gguf");
 }
 std::string error(const Bytes& bytes) {
-  return error_of<ModelError>([&] { parse(bytes); });
+  return error_of<ModelError>([&] { header_of(bytes); });
 }
 
 TEST(GgufReader, MetadataOfEveryType) {
@@ -68,7 +68,7 @@ TEST(GgufReader, MetadataOfEveryType) {
   bytes.string("a.words").put(9u).put(8u).put<uint64_t>(2).string("x").string("");
   bytes.string("a.u64").put(10u).put<uint64_t>(1).string("a.i64").put(11u).put<int64_t>(-1);
   bytes.string("a.f64").put(12u).put<double>(0.25);
-  const Header header = parse(bytes);
+  const Header header = header_of(bytes);
   const auto& m = header.metadata;
   EXPECT_EQ(header.version, 3u);
   EXPECT_EQ(std::get<uint8_t>(*find(m, "a.u8")), 255);
@@ -96,7 +96,7 @@ TEST(GgufReader, ShapesAreReversedAndOffsetsAligned) {
   bytes.tensor("w", {3, 2}, 0, 64).tensor("q", {32}, 8, 0).pad(64);
   const size_t data = bytes.text.size();
   bytes.text.resize(data + 64 + 24);
-  const Header header = parse(bytes);
+  const Header header = header_of(bytes);
   EXPECT_EQ(header.data_offset, data);
   EXPECT_THAT(header.tensors[0].shape, ElementsAre(2, 3));
   EXPECT_EQ(header.tensors[0].offset, data + 64);
@@ -159,7 +159,7 @@ TEST(GgufReaderErrors, EveryCutIsFound) {
   whole.start(1, 2).string("a.words").put(9u).put(8u).put<uint64_t>(1).string("word");
   whole.string("a.n").put(4u).put<uint32_t>(1).tensor("w", {2}, 0, 0).pad();
   whole.put(1.0f).put(2.0f);
-  EXPECT_EQ(parse(whole).tensors.size(), 1u);
+  EXPECT_EQ(header_of(whole).tensors.size(), 1u);
   for (size_t size = 0; size < whole.text.size(); ++size)
     EXPECT_THAT(error(Bytes{whole.text.substr(0, size)}), HasSubstr("x.gguf: ")) << size;
 }

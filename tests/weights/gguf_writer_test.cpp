@@ -23,7 +23,7 @@ std::string bytes_of(const PlannedFile& plan) {
     bytes.replace(placed.offset, placed.bytes.size(), placed.bytes);
   return bytes;
 }
-Header parse(const std::string& bytes) {
+Header written_header(const std::string& bytes) {
   return parse_header(std::as_bytes(std::span(bytes)), "written");
 }
 
@@ -62,7 +62,7 @@ TEST(GgufWriter, EveryKindOfValueIsReadBack) {
                              {"words", string_array({"a", "", "b c"})},
                              {"none", string_array({})}};
   const std::string bytes = bytes_of(plan_file(metadata, {}));
-  const Header header = parse(bytes);
+  const Header header = written_header(bytes);
   ASSERT_EQ(header.metadata.size(), metadata.size());
   for (size_t i = 0; i < metadata.size(); ++i) {
     EXPECT_EQ(header.metadata[i].first, metadata[i].first);
@@ -84,7 +84,7 @@ TEST(GgufWriter, ConstantsStandBehindTheOthersWithTheirBytes) {
   const PlannedFile plan =
       plan_file({}, {{"a", {1, 32}, TensorType::kQ8_0}, {"b", {2}, TensorType::kF32}}, {constant});
   const std::string bytes = bytes_of(plan);
-  const Header header = parse(bytes);
+  const Header header = written_header(bytes);
   ASSERT_EQ(header.tensors.size(), 3u);
   ASSERT_EQ(plan.tensor_offsets.size(), 2u);
   EXPECT_EQ(header.tensors[0].offset, plan.tensor_offsets[0]);

@@ -23,11 +23,11 @@ PeftConfig parse(Json json) {
   if (!json.contains("peft_type")) json["peft_type"] = "LORA";
   return parse_peft_config(json, "adapter_config.json");
 }
-std::string error_in(Json json) {
+std::string config_error(Json json) {
   return error_of<ModelError>([&] { parse(std::move(json)); });
 }
 
-constexpr const char* kQ = "model.layers.3.self_attn.q_proj";
+constexpr const char* kModule = "model.layers.3.self_attn.q_proj";
 
 TEST(PeftConfig, ReadsTheGoldenAdapter) {
   DANLU_REQUIRES_SHARED();
@@ -35,7 +35,7 @@ TEST(PeftConfig, ReadsTheGoldenAdapter) {
   const PeftConfig config = load_peft_config(directory);
   EXPECT_EQ(config.rank, 8);
   EXPECT_EQ(config.alpha, 16);
-  EXPECT_EQ(config.scale_of(kQ), 2.0);
+  EXPECT_EQ(config.scale_of(kModule), 2.0);
   EXPECT_EQ(config.target_modules.size(), 7u);
   EXPECT_EQ(config.base_model, "../llama");
   const auto source = open_weights(directory);
@@ -95,7 +95,7 @@ TEST(PeftConfig, AFreshConfigCarriesEveryKeyPeftReads) {
   EXPECT_EQ(json["inference_mode"], true);
   const PeftConfig again = parse(json);
   EXPECT_EQ(again.rank_of("model.layers.0.self_attn.v_proj"), 2);
-  EXPECT_EQ(again.rank_of(kQ), 4);
+  EXPECT_EQ(again.rank_of(kModule), 4);
 }
 
 TEST(PeftConfig, AdaptersOfForeignModelsAreReadWithoutFuss) {
@@ -116,7 +116,7 @@ TEST(PeftConfig, AdaptersOfForeignModelsAreReadWithoutFuss) {
 
 TEST(PeftTargets, AListMatchesWholeNamesOrTheirEndAfterADot) {
   const PeftConfig config = parse({{"target_modules", {"q_proj", "mlp.up_proj"}}});
-  EXPECT_TRUE(peft_targets(config, kQ));
+  EXPECT_TRUE(peft_targets(config, kModule));
   EXPECT_TRUE(peft_targets(config, "q_proj"));
   EXPECT_TRUE(peft_targets(config, "model.layers.0.mlp.up_proj"));
   EXPECT_FALSE(peft_targets(config, "model.layers.0.self_attn.xq_proj"));
@@ -127,30 +127,30 @@ TEST(PeftTargets, AListMatchesWholeNamesOrTheirEndAfterADot) {
 TEST(PeftTargets, AStringIsARegexOverTheWholeName) {
   const PeftConfig config = parse({{"target_modules", R"(.*\.[0-2]\.self_attn\.(q|v)_proj)"}});
   EXPECT_TRUE(peft_targets(config, "model.layers.2.self_attn.v_proj"));
-  EXPECT_FALSE(peft_targets(config, kQ));
+  EXPECT_FALSE(peft_targets(config, kModule));
   EXPECT_FALSE(peft_targets(config, "model.layers.2.self_attn.v_proj.x"));
 }
 
 TEST(PeftTargets, AllLinearLeavesTheHeadOut) {
   const PeftConfig config = parse({{"target_modules", "all-linear"}});
-  EXPECT_TRUE(peft_targets(config, kQ, true, false));
+  EXPECT_TRUE(peft_targets(config, kModule, true, false));
   EXPECT_FALSE(peft_targets(config, "lm_head", true, true));
   EXPECT_FALSE(peft_targets(config, "model.embed_tokens", false, false));
 }
 
 TEST(PeftTargets, ExcludesWin) {
-  EXPECT_FALSE(
-      peft_targets(parse({{"target_modules", {"q_proj"}}, {"exclude_modules", {"q_proj"}}}), kQ));
-  EXPECT_FALSE(
-      peft_targets(parse({{"target_modules", "all-linear"}, {"exclude_modules", ".*q_proj"}}), kQ));
-  EXPECT_TRUE(
-      peft_targets(parse({{"target_modules", {"q_proj"}}, {"exclude_modules", {"k_proj"}}}), kQ));
+  EXPECT_FALSE(peft_targets(
+      parse({{"target_modules", {"q_proj"}}, {"exclude_modules", {"q_proj"}}}), kModule));
+  EXPECT_FALSE(peft_targets(
+      parse({{"target_modules", "all-linear"}, {"exclude_modules", ".*q_proj"}}), kModule));
+  EXPECT_TRUE(peft_targets(parse({{"target_modules", {"q_proj"}}, {"exclude_modules", {"k_proj"}}}),
+                           kModule));
 }
 
 TEST(PeftTargets, LayersToTransformPickLayersByIndex) {
   const PeftConfig config =
       parse({{"target_modules", {"q_proj"}}, {"layers_to_transform", {3, 5}}});
-  EXPECT_TRUE(peft_targets(config, kQ));
+  EXPECT_TRUE(peft_targets(config, kModule));
   EXPECT_FALSE(peft_targets(config, "model.layers.4.self_attn.q_proj"));
   EXPECT_FALSE(peft_targets(config, "model.embed.q_proj"));
   const PeftConfig one = parse(
@@ -164,11 +164,11 @@ TEST(PeftScale, PatternsAndRsLora) {
                                    {"lora_alpha", 8},
                                    {"rank_pattern", {{"q_proj", 16}}},
                                    {"alpha_pattern", {{R"(layers\.3\..*)", 32}}}});
-  EXPECT_EQ(config.rank_of(kQ), 16);
-  EXPECT_EQ(config.scale_of(kQ), 2.0);                                 // 32 / 16
+  EXPECT_EQ(config.rank_of(kModule), 16);
+  EXPECT_EQ(config.scale_of(kModule), 2.0);                            // 32 / 16
   EXPECT_EQ(config.scale_of("model.layers.0.self_attn.k_proj"), 2.0);  // 8 / 4
   const PeftConfig rs = parse({{"r", 16}, {"lora_alpha", 8}, {"use_rslora", true}});
-  EXPECT_EQ(rs.scale_of(kQ), 2.0);  // 8 / sqrt(16)
+  EXPECT_EQ(rs.scale_of(kModule), 2.0);  // 8 / sqrt(16)
 }
 
 TEST(PeftNames, EveryPartOfTheFileFormat) {
@@ -194,35 +194,37 @@ TEST(PeftNames, EveryPartOfTheFileFormat) {
 }
 
 TEST(PeftErrors, SayWhichKeyAndWhy) {
-  EXPECT_THAT(error_in({{"peft_type", "IA3"}}), HasSubstr("peft_type must be LORA, got \"IA3\""));
-  EXPECT_THAT(error_in({{"peft_type", nullptr}}), HasSubstr("peft_type must be LORA, got \"\""));
-  EXPECT_THAT(error_in({{"r", 0}}), HasSubstr("r must be a whole number from 1, got 0"));
-  EXPECT_THAT(error_in({{"r", 2.5}}), HasSubstr("got 2.5"));
-  EXPECT_THAT(error_in({{"r", "8"}}), HasSubstr("r must be a number, got \"8\""));
-  EXPECT_THAT(error_in({{"lora_dropout", 1.0}}),
+  EXPECT_THAT(config_error({{"peft_type", "IA3"}}),
+              HasSubstr("peft_type must be LORA, got \"IA3\""));
+  EXPECT_THAT(config_error({{"peft_type", nullptr}}),
+              HasSubstr("peft_type must be LORA, got \"\""));
+  EXPECT_THAT(config_error({{"r", 0}}), HasSubstr("r must be a whole number from 1, got 0"));
+  EXPECT_THAT(config_error({{"r", 2.5}}), HasSubstr("got 2.5"));
+  EXPECT_THAT(config_error({{"r", "8"}}), HasSubstr("r must be a number, got \"8\""));
+  EXPECT_THAT(config_error({{"lora_dropout", 1.0}}),
               HasSubstr("lora_dropout must be in [0, 1), got 1"));
-  EXPECT_THAT(error_in({{"lora_alpha", 1e308}}),
+  EXPECT_THAT(config_error({{"lora_alpha", 1e308}}),
               HasSubstr("lora_alpha must be a number that fp32 can hold, got 1e+308"));
-  EXPECT_THAT(error_in({{"alpha_pattern", {{"q", -1e39}}}}),
+  EXPECT_THAT(config_error({{"alpha_pattern", {{"q", -1e39}}}}),
               HasSubstr("alpha_pattern of q must be a number that fp32 can hold, got -1e+39"));
-  EXPECT_THAT(error_in({{"bias", "some"}}), HasSubstr("bias must be none, all or lora_only"));
-  EXPECT_THAT(error_in({{"target_modules", 3}}),
+  EXPECT_THAT(config_error({{"bias", "some"}}), HasSubstr("bias must be none, all or lora_only"));
+  EXPECT_THAT(config_error({{"target_modules", 3}}),
               HasSubstr("target_modules must be a string or a list of strings"));
-  EXPECT_THAT(error_in({{"target_modules", "(q"}}),
+  EXPECT_THAT(config_error({{"target_modules", "(q"}}),
               HasSubstr("'(q' is not a valid regular expression: missing closing parenthesis"));
-  EXPECT_THAT(error_in({{"rank_pattern", {{"q", "x"}}}}),
+  EXPECT_THAT(config_error({{"rank_pattern", {{"q", "x"}}}}),
               HasSubstr("rank_pattern must be an object of numbers"));
-  EXPECT_THAT(error_in({{"rank_pattern", {{"q", 0}}}}),
+  EXPECT_THAT(config_error({{"rank_pattern", {{"q", 0}}}}),
               HasSubstr("rank_pattern of q must be a whole number from 1, got 0"));
-  EXPECT_THAT(error_in({{"rank_pattern", {{"q", 8.5}}}}),
+  EXPECT_THAT(config_error({{"rank_pattern", {{"q", 8.5}}}}),
               HasSubstr("rank_pattern of q must be a whole number from 1, got 8.5"));
-  EXPECT_THAT(error_in({{"rank_pattern", {{"q", 1e30}}}}),
+  EXPECT_THAT(config_error({{"rank_pattern", {{"q", 1e30}}}}),
               HasSubstr("rank_pattern of q must be a whole number from 1, got 1e+30"));
   EXPECT_EQ(parse({{"rank_pattern", {{"q", 4.0}}}}).rank_of("q"), 4);
-  EXPECT_THAT(error_in({{"layers_to_transform", {1.5}}}),
+  EXPECT_THAT(config_error({{"layers_to_transform", {1.5}}}),
               HasSubstr("layers_to_transform must be a whole number or a list of them"));
-  EXPECT_THAT(error_in({{"use_qalora", true}}), HasSubstr("use_qalora must be unset"));
-  EXPECT_THAT(error_in({{"trainable_token_indices", {1}}}),
+  EXPECT_THAT(config_error({{"use_qalora", true}}), HasSubstr("use_qalora must be unset"));
+  EXPECT_THAT(config_error({{"trainable_token_indices", {1}}}),
               HasSubstr("trainable_token_indices must be unset"));
   const test::TemporaryDirectory directory;
   EXPECT_THAT(error_of<ModelError>([&] { load_peft_config(directory.path()); }),

@@ -22,7 +22,7 @@ SafetensorsHeader header_of(const std::string& bytes) {
   return parse_safetensors_header(test::as_bytes(bytes), "f");
 }
 
-std::string error_in(const std::string& bytes) {
+std::string header_error(const std::string& bytes) {
   return error_of<ModelError>([&] { header_of(bytes); });
 }
 
@@ -46,32 +46,33 @@ TEST(SafetensorsHeader, AFileWithoutTensorsIsLegal) {
 }
 
 TEST(SafetensorsErrors, Lengths) {
-  EXPECT_THAT(error_in("1234567"), HasSubstr("it has 7 bytes"));
-  EXPECT_THAT(error_in(test::little_endian(100000001, 8) + "{}"),
+  EXPECT_THAT(header_error("1234567"), HasSubstr("it has 7 bytes"));
+  EXPECT_THAT(header_error(test::little_endian(100000001, 8) + "{}"),
               HasSubstr("100000001 bytes is beyond the limit"));
-  EXPECT_THAT(error_in(test::little_endian(~uint64_t{0}, 8) + "{}"), HasSubstr("beyond the limit"));
-  EXPECT_THAT(error_in(test::little_endian(3, 8) + "{}"),
+  EXPECT_THAT(header_error(test::little_endian(~uint64_t{0}, 8) + "{}"),
+              HasSubstr("beyond the limit"));
+  EXPECT_THAT(header_error(test::little_endian(3, 8) + "{}"),
               HasSubstr("the header needs 3 bytes, 2 follow"));
-  EXPECT_THAT(error_in(test::little_endian(0, 8)), HasSubstr("must begin with {"));
-  EXPECT_THAT(error_in(safetensors_bytes(" {}", "")), HasSubstr("must begin with {"));
-  EXPECT_THAT(error_in(safetensors_bytes("{}", "x")),
+  EXPECT_THAT(header_error(test::little_endian(0, 8)), HasSubstr("must begin with {"));
+  EXPECT_THAT(header_error(safetensors_bytes(" {}", "")), HasSubstr("must begin with {"));
+  EXPECT_THAT(header_error(safetensors_bytes("{}", "x")),
               HasSubstr("describes 0 bytes of data, the file holds 1"));
 }
 
 TEST(SafetensorsErrors, Json) {
-  EXPECT_THAT(error_in(safetensors_bytes("{\"a\":", "")), HasSubstr("not valid JSON"));
-  EXPECT_THAT(error_in(safetensors_bytes("{\"\xff\":1}", "")), HasSubstr("not valid JSON"));
-  EXPECT_THAT(error_in(safetensors_bytes("{\"a\":1}", "")),
+  EXPECT_THAT(header_error(safetensors_bytes("{\"a\":", "")), HasSubstr("not valid JSON"));
+  EXPECT_THAT(header_error(safetensors_bytes("{\"\xff\":1}", "")), HasSubstr("not valid JSON"));
+  EXPECT_THAT(header_error(safetensors_bytes("{\"a\":1}", "")),
               HasSubstr("a number stands where tensor a should have"));
-  EXPECT_THAT(error_in(safetensors_bytes("{\"a\":[1]}", "")),
+  EXPECT_THAT(header_error(safetensors_bytes("{\"a\":[1]}", "")),
               HasSubstr("an array stands where tensor a"));
-  EXPECT_THAT(error_in(safetensors_bytes("{\"__metadata__\":{\"k\":1}}", "")),
+  EXPECT_THAT(header_error(safetensors_bytes("{\"__metadata__\":{\"k\":1}}", "")),
               HasSubstr("__metadata__ values must be strings"));
 }
 
 TEST(SafetensorsErrors, TensorEntries) {
   const auto entry = [](const std::string& fields) {
-    return error_in(safetensors_bytes("{\"a\":{" + fields + "}}", "1234"));
+    return header_error(safetensors_bytes("{\"a\":{" + fields + "}}", "1234"));
   };
   const std::string dtype = R"("dtype":"F32")", shape = R"("shape":[1])",
                     offsets = R"("data_offsets":[0,4])";
@@ -103,7 +104,7 @@ TEST(SafetensorsErrors, TensorEntries) {
 
 TEST(SafetensorsErrors, Layout) {
   const auto two = [](const char* first, const char* second) {
-    return error_in(
+    return header_error(
         safetensors_bytes(std::string(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":)") + first +
                               R"(},"b":{"dtype":"U8","shape":[4],"data_offsets":)" + second + "}}",
                           "123456789"));
@@ -116,10 +117,11 @@ TEST(SafetensorsErrors, Layout) {
 }
 
 TEST(SafetensorsErrors, DuplicateNames) {
-  EXPECT_THAT(error_in(safetensors_bytes(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
-                                         R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
-                                         "")),
-              HasSubstr("tensor a stands twice"));
+  EXPECT_THAT(
+      header_error(safetensors_bytes(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
+                                     R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+                                     "")),
+      HasSubstr("tensor a stands twice"));
 }
 
 TEST(SafetensorsSource, ReadsWholeTensorsRangesAndMappedBytes) {

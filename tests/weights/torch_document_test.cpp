@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "support/throws.h"
 #include "weights/bytes.h"
+#include "weights/pickle_bytes.h"
 #include "weights/planned_bytes.h"
 #include "weights/random_py_value.h"
 #include "weights/torch/torch_contents.h"
@@ -101,32 +102,26 @@ std::string zip_with(const std::string& pickle) {
   zip.add("a/data/0", std::string(16, 'x'));
   return test::planned_bytes(std::move(zip).finish(), {});
 }
-std::string text(const std::string& s) { return "X" + little_endian(s.size(), 4) + s; }
-std::string global(const std::string& module, const std::string& name) {
-  return "c" + module + "\n" + name + "\n";
-}
-std::string dict(const std::string& key, const std::string& value) {
-  return "}(" + text(key) + value + "u";
-}
 TorchDocument document(const std::string& body) {
-  return read_torch_document(as_bytes(zip_with("\x80\x02" + body + ".")), "f");
+  return read_torch_document(as_bytes(zip_with(program(body))), "f");
 }
-std::string error_in(const std::string& body) {
+std::string document_error(const std::string& body) {
   return error_of<ModelError>([&] { document(body); });
 }
 
 TEST(TorchDocument, ValuesThatContainThemselvesAreErrors) {
-  EXPECT_THAT(error_in("]q\x01h\x01"
-                       "a"),
+  EXPECT_THAT(document_error("]q\x01h\x01"
+                             "a"),
               HasSubstr("f: 0: it contains itself"));
-  EXPECT_THAT(error_in("}q\x01(" + text("k") + "h\x01u"), HasSubstr("f: k: it contains itself"));
+  EXPECT_THAT(document_error("}q\x01(" + text("k") + "h\x01u"),
+              HasSubstr("f: k: it contains itself"));
   // An object under args whose state is itself, and one that is its own item.
   const std::string object = global("m", "C") + ")\x81q\x01";
-  EXPECT_THAT(error_in(dict("args", object + "h\x01"
-                                             "b")),
+  EXPECT_THAT(document_error(dict("args", object + "h\x01"
+                                                   "b")),
               HasSubstr("args.state: it contains"));
-  EXPECT_THAT(error_in(dict("args", object + "h\x01"
-                                             "a")),
+  EXPECT_THAT(document_error(dict("args", object + "h\x01"
+                                                   "a")),
               HasSubstr("args.0: it contains"));
   // open_torch_file does not look into objects, nor is it in danger.
   EXPECT_NO_THROW(read_torch_contents(as_bytes(zip_with("\x80\x02" +
@@ -139,33 +134,34 @@ TEST(TorchDocument, ValuesThatContainThemselvesAreErrors) {
 }
 
 TEST(TorchDocument, DepthAndRepetitionEnd) {
-  EXPECT_THAT(error_in(std::string(100, ']') + std::string(99, 'a')),
+  EXPECT_THAT(document_error(std::string(100, ']') + std::string(99, 'a')),
               HasSubstr("nested deeper than 64 levels"));
   std::string doubling = "N";
   for (int i = 0; i < 40; ++i) doubling += "q\x01h\x01\x86";
-  EXPECT_THAT(error_in(doubling), HasSubstr("the object graph is too large"));
+  EXPECT_THAT(document_error(doubling), HasSubstr("the object graph is too large"));
   // One MiB of text, a thousand times.
   const std::string repeated = text(std::string(1 << 20, 's')) + "q\x01" + "](" + [] {
     std::string out;
     for (int i = 0; i < 1000; ++i) out += "h\x01";
     return out;
   }() + "e\x86";
-  EXPECT_THAT(error_in(repeated), HasSubstr("the texts are too large"));
-  EXPECT_THAT(error_in("X\xff\xff\xff\xff"), HasSubstr("a string of 4294967295 bytes"));
-  EXPECT_THAT(error_in("\x8b\xff\xff\xff\x7f"), HasSubstr("an integer of 2147483647 bytes"));
+  EXPECT_THAT(document_error(repeated), HasSubstr("the texts are too large"));
+  EXPECT_THAT(document_error("X\xff\xff\xff\xff"), HasSubstr("a string of 4294967295 bytes"));
+  EXPECT_THAT(document_error("\x8b\xff\xff\xff\x7f"), HasSubstr("an integer of 2147483647 bytes"));
 }
 
 TEST(TorchDocument, ClassesAreNamedUnlessTheyAreSettings) {
   const std::string object = global("my.code", "Thing") + ")\x81" + dict("x", "N") + "b";
-  EXPECT_THAT(error_in(dict("w", object)),
+  EXPECT_THAT(document_error(dict("w", object)),
               HasSubstr("f: w: holds a Python object my.code.Thing, which is not part"));
   // Not hidden in a set, in a key, or in the list of a harmless object either.
   const std::string set = global("__builtin__", "set") + "](" + object + "e\x85R";
-  EXPECT_THAT(error_in(dict("w", set)), HasSubstr("my.code.Thing"));
-  EXPECT_THAT(error_in("}(" + object + "Nu"), HasSubstr("key: holds a Python object my.code"));
-  EXPECT_THAT(error_in(dict("w", global("__builtin__", "slice") + object + "NN\x87R")),
+  EXPECT_THAT(document_error(dict("w", set)), HasSubstr("my.code.Thing"));
+  EXPECT_THAT(document_error("}(" + object + "Nu"),
+              HasSubstr("key: holds a Python object my.code"));
+  EXPECT_THAT(document_error(dict("w", global("__builtin__", "slice") + object + "NN\x87R")),
               HasSubstr("w.0: holds a Python object my.code.Thing"));
-  EXPECT_THAT(error_in(dict("args", global("os", "system") + text("touch /tmp/x") + "\x85R")),
+  EXPECT_THAT(document_error(dict("args", global("os", "system") + text("touch /tmp/x") + "\x85R")),
               HasSubstr("refused: the file asks for os.system"));
   const PyObject kept = document(dict("args", object)).root.get("args").object();
   EXPECT_EQ(kept.module, "my.code");
@@ -173,7 +169,7 @@ TEST(TorchDocument, ClassesAreNamedUnlessTheyAreSettings) {
 }
 
 TEST(TorchDocument, AKeyStandsOnce) {
-  EXPECT_THAT(error_in("}(" + text("k") + "N" + text("k") + "Nu"),
+  EXPECT_THAT(document_error("}(" + text("k") + "N" + text("k") + "Nu"),
               HasSubstr("f: k: this key stands twice"));
   EXPECT_EQ(document("}(K\x01N" + text("1") + "Nu").root.entries().size(), 2u);
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "support/throws.h"
 #include "weights/bytes.h"
+#include "weights/pickle_bytes.h"
 #include "weights/torch/pickle_reader.h"
 #include "weights/torch/torch_contents.h"
 #include "weights/torch/zip_reader.h"
@@ -61,17 +62,12 @@ std::string zip(const std::vector<Entry>& entries, int64_t num_entries = -1) {
          little_endian(0, 2);
 }
 
-std::string text(const std::string& s) { return "X" + little_endian(s.size(), 4) + s; }
-std::string global(const std::string& module, const std::string& name) {
-  return "c" + module + "\n" + name + "\n";
-}
 std::string integer(uint64_t value) { return "\x8a\x08" + little_endian(value, 8); }
 std::string tuple(const std::vector<uint64_t>& numbers) {
   std::string items;
   for (const uint64_t number : numbers) items += integer(number);
   return "(" + items + "t";
 }
-std::string program(const std::string& body) { return "\x80\x02" + body + "."; }
 const std::string kOrderedDict = global("collections", "OrderedDict") + ")R";
 
 struct TensorBytes {
@@ -87,9 +83,6 @@ std::string tensor(const TensorBytes& t = {}) {
          "tR";
 }
 
-std::string dict(const std::string& key, const std::string& value) {
-  return "}(" + text(key) + value + "u";
-}
 const std::string kSixteenBytes(16, 'x');
 
 std::vector<Entry> entries_with(const std::string& pickle) {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "support/throws.h"
 #include "weights/bytes.h"
+#include "weights/pickle_bytes.h"
 #include "weights/planned_bytes.h"
 #include "weights/torch/pickle_writer.h"
 #include "weights/torch/torch_document.h"
@@ -22,7 +23,6 @@ using test::little_endian;
 using ::testing::HasSubstr;
 
 std::string pickle_of(const PyValue& value) { return write_pickle(value, {}).program; }
-std::string program(const std::string& body) { return "\x80\x02" + body + "."; }
 
 TorchDocument written_and_read(const PyValue& root) {
   return read_torch_document(as_bytes(test::planned_bytes(plan_torch_file(root, {}, "a"), {})),

@@ -30,7 +30,7 @@ std::vector<ParamSpec> baichuan_parameters(const ModelConfig& config) {
   return decoder_parameters(config, {.qkv = "self_attn.W_pack"});
 }
 
-std::vector<std::string> ignored_buffers() {
+std::vector<std::string> baichuan_buffers() {
   std::vector<std::string> names = rotary_buffer_names();
   names.push_back(R"(model\.(alibi_mask|future_mask))");
   return names;
@@ -40,7 +40,7 @@ std::vector<std::string> ignored_buffers() {
 
 Family baichuan_family() {
   return {"baichuan",     {"baichuan"},        {"BaichuanForCausalLM", "BaiChuanForCausalLM"},
-          parse_baichuan, baichuan_parameters, ignored_buffers()};
+          parse_baichuan, baichuan_parameters, baichuan_buffers()};
 }
 
 }  // namespace danlu::arch

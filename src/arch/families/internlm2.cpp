@@ -28,7 +28,7 @@ std::vector<ParamSpec> internlm2_parameters(const ModelConfig& config) {
                                      .head = "output"});
 }
 
-std::vector<std::string> ignored_buffers() {
+std::vector<std::string> internlm2_buffers() {
   return {R"(model\.layers\.\d+\.attention\.rotary_emb\.(inv_freq|cos_cached|sin_cached))"};
 }
 
@@ -36,7 +36,7 @@ std::vector<std::string> ignored_buffers() {
 
 Family internlm2_family() {
   return {"internlm2",     {"internlm2"},        {"InternLM2ForCausalLM"},
-          parse_internlm2, internlm2_parameters, ignored_buffers()};
+          parse_internlm2, internlm2_parameters, internlm2_buffers()};
 }
 
 }  // namespace danlu::arch

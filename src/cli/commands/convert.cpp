@@ -324,8 +324,8 @@ std::string settings_of(const Options& options) {
 
 // --- report --------------------------------------------------------------------------------------
 
-void report(const weights::ConversionReport& done, const Conversion& conversion,
-            const char* why_unchecked) {
+void report_conversion(const weights::ConversionReport& done, const Conversion& conversion,
+                       const char* why_unchecked) {
   if (done.was_complete) {
     log::info("{} ({}) was complete: only the last steps of an interrupted command were missing",
               conversion.output.string(), conversion.target.description);
@@ -404,8 +404,9 @@ int run_convert(const Options& options) {
   if (!checks) conversion.reopen = {};
   watch_interrupts();
   if (checks) check_source(plan.source, request.num_threads);
-  report(weights::convert(conversion), conversion,
-         can_check ? "--check does that" : "Q8_0 rounds, so there is nothing to be equal to");
+  report_conversion(
+      weights::convert(conversion), conversion,
+      can_check ? "--check does that" : "Q8_0 rounds, so there is nothing to be equal to");
   log_next_step(request);
   return 0;
 }

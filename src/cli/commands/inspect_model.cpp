@@ -22,8 +22,6 @@
 namespace danlu::cli {
 namespace {
 
-bool holds(const fs::path& directory, const char* name) { return fs::exists(directory / name); }
-
 std::string rope_text(const arch::ModelConfig& config) {
   if (config.alibi) return "ALiBi";
   constexpr const char* kScaling[] = {"", ", linear", ", dynamic", ", llama3", ", yarn"};
@@ -87,7 +85,7 @@ void print_companions(const fs::path& directory) {
   std::vector<std::string> tokenizer;
   for (const char* name :
        {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "tokenizer_config.json"}) {
-    if (holds(directory, name)) tokenizer.push_back(name);
+    if (fs::exists(directory / name)) tokenizer.push_back(name);
   }
   print_line("tokenizer",
              tokenizer.empty() ? "none here" : fmt::format("{}", fmt::join(tokenizer, ", ")));
@@ -250,7 +248,7 @@ void inspect_megatron(const fs::path& path, bool every_tensor) {
   if (header.has_adapters)
     print_line("adapters", header.only_adapters ? "LoRA, without the base" : "LoRA and its base");
   print_line("args", arguments_text(header.args));
-  if (!holds(header.place.root, "config.json")) {
+  if (!fs::exists(header.place.root / "config.json")) {
     print_line("family", "not known: no config.json here (danlu convert takes --hf-config DIR)");
     return print_rank_files(header, every_tensor);
   }
@@ -272,7 +270,7 @@ void inspect_native(const fs::path& directory, bool every_tensor) {
   print_line("split", opened.split);
   print_line("iteration", std::to_string(opened.iteration));
   print_line("optimizer", opened.optimizer.tensors ? "Adam" : "none");
-  if (holds(directory, "config.json")) {
+  if (fs::exists(directory / "config.json")) {
     const arch::ModelConfig config = arch::load_model_config(directory);
     print_config(config);
     print_companions(directory);

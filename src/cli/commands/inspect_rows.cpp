@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/progress.h"
+#include "cli/commands/inspect_model.h"
 #include "data/preprocess_encode.h"
 #include "data/preprocess_report.h"
 #include "data/readers/row_json.h"
@@ -176,10 +177,6 @@ std::string rendered(const data::Dataset& dataset, const data::RowHandler& handl
                        event.detail.empty() ? "" : " (" + event.detail + ")");
   }
   return data::describe_sample(settings.tokenizer.get(), batch.tokens[0], batch.tokens[1]);
-}
-
-void print_line(std::string_view label, const std::string& text) {
-  std::fputs(fmt::format("  {:<12}{}\n", label, text).c_str(), stdout);
 }
 
 }  // namespace

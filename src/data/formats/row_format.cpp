@@ -8,16 +8,12 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/lower_case.h"
 #include "base/nearest_name.h"
 #include "data/formats/handlers.h"
 
 namespace danlu::data {
 namespace {
-
-std::string lower_case(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
 
 /// MindSpeed's names, and a short one each. LlamaFactoryInstructionHandler leaves the choice to
 /// dataset_info.json, which was looked at before.

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/lower_case.h"
 #include "base/nearest_name.h"
 #include "base/progress.h"
 #include "data/readers/dataset_info.h"
@@ -20,11 +21,6 @@ namespace {
 
 constexpr std::string_view kAccepted =
     "parquet, json, jsonl, ndjson, csv, tsv, txt (also .gz, .zst)";
-
-std::string lower_case(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
 
 bool is_metadata(const fs::path& path) {
   const std::string name = path.filename().string();

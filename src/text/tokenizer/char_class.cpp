@@ -34,7 +34,7 @@ bool is_mark(int category) {
 bool is_number(int category) {
   return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
 }
-bool is_punctuation(int category) {
+bool is_punctuation_category(int category) {
   return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
 
@@ -52,7 +52,7 @@ uint16_t bits_of_category(int category, const CategoryChange* change) {
       in_regex == UTF8PROC_CATEGORY_NL || in_regex == UTF8PROC_CATEGORY_PC) {
     bits |= kWord;
   }
-  if (is_punctuation(as_of(kCategoriesUnicode))) bits |= kPunctuation;
+  if (is_punctuation_category(as_of(kCategoriesUnicode))) bits |= kPunctuation;
   if (is_mark(as_of(kNormalizerUnicode))) bits |= kMark;
   if (change && change->since > 14) bits |= kRecent;
   if (change && change->since > kNormalizerUnicode && change->before == UTF8PROC_CATEGORY_CN) {

@@ -7,7 +7,7 @@ namespace danlu::text {
 
 namespace {
 
-TokenId checked_id(const Json& value, const std::string& origin) {
+TokenId special_id(const Json& value, const std::string& origin) {
   if (!value.is_number_integer() || value.get<int64_t>() < 0 ||
       value.get<int64_t>() > Vocabulary::kMaxId) {
     throw ModelError(fmt::format("{}: a token id of the post-processor is not a valid id", origin));
@@ -22,7 +22,7 @@ TokenId pair_id(const Json& spec, const char* key, const std::string& origin) {
     throw ModelError(
         fmt::format("{}: \"{}\" of the post-processor must be [token, id]", origin, key));
   }
-  return checked_id(pair[1], origin);
+  return special_id(pair[1], origin);
 }
 
 PostProcessor read_template(const Json& spec, const std::string& origin) {
@@ -39,7 +39,7 @@ PostProcessor read_template(const Json& spec, const std::string& origin) {
     }
     const auto name = field<std::string>(member(piece, "SpecialToken", origin), "id", origin);
     for (const Json& id : member(member(specials, name, origin), "ids", origin)) {
-      (seen_text ? result.suffix : result.prefix).push_back(checked_id(id, origin));
+      (seen_text ? result.suffix : result.prefix).push_back(special_id(id, origin));
     }
   }
   result.keeps_text = seen_text;

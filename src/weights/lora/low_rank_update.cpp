@@ -19,8 +19,8 @@
 namespace danlu::weights {
 namespace {
 
-constexpr int64_t kTileColumns = 256;     // with the rows of A beside it, half of an L1 cache
-constexpr size_t kBandBytes = 2'000'000;  // of the sums in a band of rows
+constexpr int64_t kTileColumns = 256;        // with the rows of A beside it, half of an L1 cache
+constexpr size_t kSumBandBytes = 2'000'000;  // of the sums in a band of rows
 
 template <typename Real>
 struct Product {
@@ -111,7 +111,7 @@ double length_of(const Real* row, int64_t count) {
 
 int64_t rows_in_band(int64_t cols, size_t item) {
   const size_t row_bytes = std::max<size_t>(1, static_cast<size_t>(cols) * item);
-  return static_cast<int64_t>(std::max<size_t>(1, kBandBytes / row_bytes));
+  return static_cast<int64_t>(std::max<size_t>(1, kSumBandBytes / row_bytes));
 }
 
 }  // namespace
