@@ -50,6 +50,12 @@ OptionTable infer_options() {
                  "done); a prompt that cannot be answered, too long say, gets an \"error\"",
          .aliases = {"result_path", "output_file"},
          .group = "Output"},
+        {.name = "save_result",
+         .type = OptionType::kBool,
+         .default_text = "true",
+         .help = "without --output, keep the answers of a data set in infer_result/ of the run's "
+                 "checkpoint (else in result/MODEL/) as well",
+         .group = "Output"},
         {.name = "overwrite",
          .type = OptionType::kBool,
          .default_text = "false",

@@ -122,19 +122,25 @@ const char* name_of(infer::FinishReason reason) {
 /// Outcomes come as they are done and leave in the order of the questions.
 class OrderedResults {
  public:
-  /// `file` may be null: to the screen. Both must outlive this.
-  OrderedResults(const std::vector<Question>& questions, AnswerFile* file)
-      : questions_(questions), file_(file), waiting_(questions.size()) {}
+  /// `file` may be null. Both must outlive this.
+  OrderedResults(const std::vector<Question>& questions, AnswerFile* file, bool prints)
+      : questions_(questions), file_(file), prints_(prints), waiting_(questions.size()) {}
 
   void put(size_t index, Outcome outcome) {
     waiting_[index] = std::move(outcome);
-    std::string lines;
+    std::string shown, rows;
     for (; next_ < waiting_.size() && waiting_[next_]; ++next_) {
-      lines += line_of(questions_[next_], *waiting_[next_]);
+      const Question& question = questions_[next_];
+      const Outcome& due = *waiting_[next_];
+      count_match(question, due);
+      if (prints_) shown += result_text(question, due);
+      if (file_)
+        rows +=
+            result_row(question, due).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
       waiting_[next_].reset();
     }
-    if (lines.empty()) return;
-    file_ ? file_->add(lines) : print_text(lines);
+    if (!shown.empty()) print_text(shown);
+    if (!rows.empty()) file_->add(rows);
   }
 
   void report_matches() const {
@@ -145,18 +151,15 @@ class OrderedResults {
   }
 
  private:
-  std::string line_of(const Question& question, const Outcome& outcome) {
-    if (question.reference && outcome.error.empty()) {
-      ++with_reference_;
-      equal_ += trimmed(outcome.answer) == trimmed(*question.reference);
-    }
-    if (!file_) return result_text(question, outcome);
-    return result_row(question, outcome).dump(-1, ' ', false, Json::error_handler_t::replace) +
-           "\n";
+  void count_match(const Question& question, const Outcome& outcome) {
+    if (!question.reference || !outcome.error.empty()) return;
+    ++with_reference_;
+    equal_ += trimmed(outcome.answer) == trimmed(*question.reference);
   }
 
   const std::vector<Question>& questions_;
   AnswerFile* file_;
+  bool prints_;
   std::vector<std::optional<Outcome>> waiting_;
   size_t next_ = 0, with_reference_ = 0, equal_ = 0;
 };
@@ -238,15 +241,14 @@ Work plan_work(const std::vector<Question>& questions, const InferenceModel& loa
   return work;
 }
 
-void answer_all(const Options& options, const InferenceModel& loaded,
+void answer_all(const Options& options, const InferenceModel& loaded, const fs::path& output,
                 const std::vector<Question>& questions, const infer::SamplingParams& sampling,
                 int64_t max_new_tokens) {
   std::vector<std::pair<size_t, Outcome>> done;
   const Work work = plan_work(questions, loaded, sampling, max_new_tokens, &done);
   std::optional<AnswerFile> file;
-  if (options.has_value("output"))
-    file.emplace(options.get_string("output"), options.get_bool("overwrite"));
-  OrderedResults results(questions, file ? &*file : nullptr);
+  if (!output.empty()) file.emplace(output, options.get_bool("overwrite"));
+  OrderedResults results(questions, file ? &*file : nullptr, !options.has_value("output"));
   for (auto& [index, outcome] : done) results.put(index, std::move(outcome));
   infer::GenerationStats stats;
   answer_requests(loaded, work.requests, options.get_int("batch_size"), &stats,
@@ -256,7 +258,10 @@ void answer_all(const Options& options, const InferenceModel& loaded,
                                  .finish_reason = name_of(answer.reason),
                                  .error = ""});
                   });
-  if (file) file->finish();
+  if (file) {
+    file->finish();
+    log::info("answers: {}", output.string());
+  }
   report_speed(stats, stats.prefill_s + stats.decode_s);
   results.report_matches();
 }
@@ -310,6 +315,9 @@ int run_infer(const Options& options) {
                          !options.get_bool("load_dataset_config"));
   Questions found = chat ? Questions{} : read_questions(options, where.run_args, checkpoint);
   std::optional<FileLock> lock;
+  fs::path output = options.get_string_or("output", "");
+  if (output.empty() && !chat && !options.has_value("prompt") && options.get_bool("save_result"))
+    output = default_output(where);
   if (!chat && options.has_value("output"))
     lock.emplace(
         require_usable_output(options, files_read(options, where, std::move(found.files))));
@@ -339,7 +347,7 @@ int run_infer(const Options& options) {
   if (single) {
     answer_one(options, loaded, questions[0], sampling, max_new_tokens);
   } else {
-    answer_all(options, loaded, questions, sampling, max_new_tokens);
+    answer_all(options, loaded, output, questions, sampling, max_new_tokens);
   }
   if (const int signal = pending_interrupt()) {
     throw_interrupted(signal, single ? "[infer] stopped; the answer is not complete"

@@ -1,6 +1,7 @@
 #include "cli/engine/infer_output.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "base/descriptor.h"
@@ -80,6 +82,25 @@ FileLock require_usable_output(const Options& options, const std::vector<fs::pat
   FileLock lock = lock_output(output);
   refuse_existing();
   return lock;
+}
+
+fs::path default_output(const ModelLocation& where) {
+  const fs::path checkpoint = fs::absolute(where.adapter.empty() ? where.model : where.adapter);
+  const fs::path place = (checkpoint / "").lexically_normal().parent_path();
+  const fs::path folder =
+      (where.run_args.empty() ? fs::path("result") / place.filename() : place) / "infer_result";
+  const std::string time = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+  try {
+    require_writable_directory(folder);
+    for (int count = 1;; ++count) {
+      const fs::path file =
+          folder / (count == 1 ? time + ".jsonl" : fmt::format("{}-{}.jsonl", time, count));
+      if (!fs::exists(file) && !fs::exists(partial_of(file))) return file;
+    }
+  } catch (const Error& error) {
+    log::warning("the answers are printed only: {}", error.what());
+    return {};
+  }
 }
 
 void print_text(std::string_view text) {

@@ -8,6 +8,7 @@
 #include "base/file_lock.h"
 #include "base/options.h"
 #include "cli/engine/infer_rows.h"
+#include "cli/engine/load_for_inference.h"
 
 namespace danlu::cli {
 
@@ -17,6 +18,11 @@ namespace danlu::cli {
 /// another process writes it). Returned: the lock that keeps others away until it goes.
 [[nodiscard]] FileLock require_usable_output(const Options& options,
                                              const std::vector<fs::path>& files_read);
+
+/// Where ms-swift puts the answers of data sets when nobody names a file: infer_result/<time>.jsonl
+/// in the checkpoint of a run, in result/<model>/ for other models. Empty, with a warning, where
+/// nothing can be written.
+fs::path default_output(const ModelLocation& where);
 
 /// Lines that are on disk as soon as they are added: in `FILE.partial`, which gets the name FILE at
 /// the end, so that a killed run leaves what it had answered.
