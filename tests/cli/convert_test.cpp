@@ -350,9 +350,11 @@ TEST_F(ConvertBad, AnotherModelsConfigIsNoticed) {
                  {"hidden_size is 64", "128"});
   fs::remove(*this / "m/config.json");
   changed();
-  expect_refused({"convert", "m", "x", "--to", "hf"}, 4, {"no config.json", "--hf-config"});
   ok({"convert", "m", "x", "--to", "hf", "--hf-config", "hf"});
   expect_same("hf", "x");
+  // Without it args describe the model.
+  ok({"convert", "m", "described", "--to", "hf"});
+  ok({"diff", "hf", "described", "--tolerance", "0"});
 }
 
 TEST_F(ConvertBad, PlacesAreChecked) {

@@ -21,12 +21,6 @@ SEQUENTIAL, GROUPED, TE_GROUPED = range(3)
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 CONFIG_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-# The class behind args.model_type, under the name that the files give it.
-for name in ("megatron", "megatron.core", "megatron.core.enums"):
-    sys.modules[name] = types.ModuleType(name)
-ModelType = enum.Enum("ModelType", {"encoder_or_decoder": 1, "encoder_and_decoder": 2}, module="megatron.core.enums")
-sys.modules["megatron.core.enums"].ModelType = ModelType
-
 INTERNLM2 = {"embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
              "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
              "mlp.down_proj": "feed_forward.w2"}
@@ -283,7 +277,7 @@ def check_arguments(where, root, case):
         "pipeline_model_parallel_size": case["pp"], "expert_model_parallel_size": case["ep"], "ffn_hidden_size": config["intermediate_size"],
         "padded_vocab_size": -(-config["vocab_size"] // unit) * unit, "num_layers_per_virtual_pipeline_stage": case["layers_per_chunk"] or None,
         "noop_layers": set(case["noop_layers"]) or None, "num_layer_list": ",".join(map(str, case["layer_list"])) or None,
-        "untie_embeddings_and_output_weights": not config["tie_word_embeddings"], "model_type": ModelType.encoder_or_decoder,
+        "untie_embeddings_and_output_weights": not config["tie_word_embeddings"],
         "params_dtype": CONFIG_DTYPES[config["torch_dtype"]], "moe_tp_extend_ep": case["tp_extends_ep"], "swiglu": True, "normalization": "RMSNorm"}
     for key, value in expected.items():
         assert getattr(args, key) == value, (where, key, getattr(args, key), value)

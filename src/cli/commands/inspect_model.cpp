@@ -248,14 +248,14 @@ void inspect_megatron(const fs::path& path, bool every_tensor) {
   if (header.has_adapters)
     print_line("adapters", header.only_adapters ? "LoRA, without the base" : "LoRA and its base");
   print_line("args", arguments_text(header.args));
-  if (!fs::exists(header.place.root / "config.json")) {
-    print_line("family", "not known: no config.json here (danlu convert takes --hf-config DIR)");
-    return print_rank_files(header, every_tensor);
-  }
   try {
     const weights::megatron::Checkpoint source = weights::megatron::open_checkpoint(path);
     print_config(source.config);
     print_copies(source);
+    if (source.companions.empty()) {
+      print_line("config", "no config.json here: the family is what args describe");
+      return print_rank_files(header, every_tensor);
+    }
     print_companions(source.companions);
     print_weights(source.model ? *source.model : *source.adapters, every_tensor);
   } catch (const ModelError& e) {

@@ -146,8 +146,8 @@ std::vector<int64_t> integers_of(const PyValue& value, const std::string& what) 
   return numbers;
 }
 
-/// Whether a value is what command lines give. Anything else could be what a reader of the new file
-/// would run: it is not passed on.
+/// Whether a value is what command lines give, in Python's and torch's own types. Anything else
+/// would be what a reader of the new file must run, or have a package for: it is not passed on.
 bool is_plain(const PyValue& value, int depth = 0) {
   constexpr int kMaxDepth = 8;
   if (depth > kMaxDepth) return false;
@@ -165,13 +165,6 @@ bool is_plain(const PyValue& value, int depth = 0) {
     case PyKind::kString:
     case PyKind::kDType:
       return true;
-    case PyKind::kObject: {
-      // A member of an Enum of Megatron's: its class called with a number.
-      const torch_file::PyObject& object = value.object();
-      return object.module.starts_with("megatron.") && !object.has_state &&
-             object.appended.empty() && object.set_entries.empty() &&
-             object.arguments.size() == 1 && object.arguments[0].is(PyKind::kInt);
-    }
     default:
       return false;
   }
@@ -182,7 +175,7 @@ PyValue plain_arguments(const PyValue& args) {
   for (const auto& [key, value] : args.entries()) {
     if (is_plain(value)) {
       kept.add(key, value);
-    } else {
+    } else if (key.key_text() != "model_type") {  // Megatron's own, which its loader does not read
       log::warning("args.{} is {}: not a plain setting, left out of the new checkpoint",
                    key.key_text(), value.repr());
     }
@@ -208,8 +201,7 @@ PyValue make_arguments(const arch::ModelConfig& c, const Split& split, const For
       .put("sequence_parallel", flag(false))
       .put("use_distributed_optimizer", flag(false))
       .put("consumed_train_samples", number(0))
-      .put("consumed_valid_samples", number(0))
-      .put("model_type", PyValue::enum_member("megatron.core.enums", "ModelType", number(1)));
+      .put("consumed_valid_samples", number(0));
   return args;
 }
 

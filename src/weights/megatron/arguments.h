@@ -21,8 +21,8 @@ PyValue make_arguments(const arch::ModelConfig& config, const Split& split, cons
 /// `existing` with everything replaced that the model or a re-split decides: the architecture,
 /// sizes of the split, vocabulary padding, dtype, dialect. What a run chooses freely (sequence
 /// length, coefficients, counters) stays, and so does a data parallel size that the expert ranks
-/// divide. Only plain values and Megatron's Enums are kept (a warning names the others): a file
-/// from elsewhere does not get to say what readers of ours call.
+/// divide. Only plain values are kept (a warning names the others): a file from elsewhere
+/// does not get to say what readers of ours call, and ours open where Megatron is not installed.
 PyValue update_arguments(const PyValue& existing, const arch::ModelConfig& config,
                          const Split& split, const Form& form, DType dtype);
 
