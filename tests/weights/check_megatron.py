@@ -7,12 +7,10 @@ Follows what Megatron-core does with its modules: fused matrices are reshaped, c
 
 import argparse
 import collections
-import enum
 import json
 import os
 import struct
 import sys
-import types
 
 import torch
 
