@@ -155,7 +155,7 @@ TEST_F(Chain, ConvertedThenPretrainedTunedAndAsked) {
   preprocess_text();
   const ProgramResult of_hf = pretrain("run", "from_hf");
   ASSERT_EQ(of_hf.exit_code, 0) << of_hf.err;
-  EXPECT_THAT(of_hf.err, HasSubstr("weights      Hugging Face, qwen2: run"));
+  EXPECT_THAT(of_hf.err, HasSubstr("weights  Hugging Face, qwen2: run"));
   const ProgramResult of_mcore = pretrain("mcore", "from_mcore");
   ASSERT_EQ(of_mcore.exit_code, 0) << of_mcore.err;
   EXPECT_THAT(of_mcore.err, AllOf(HasSubstr("TP2 PP2"), HasSubstr("iteration 0")));
@@ -332,7 +332,7 @@ TEST_F(Chain, WeightsAreNeverRandomUnasked) {
   // Nothing there: as Megatron, unless a flag forbids it, and said on a line of its own.
   const ProgramResult fresh = pretrain("missing", "fresh");
   EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
-  EXPECT_THAT(fresh.err, HasSubstr("weights      random (seed 7)"));
+  EXPECT_THAT(fresh.err, HasSubstr("weights  random (seed 7)"));
   for (const char* flag : {"--exit-on-missing-checkpoint", "--no-from-scratch"})
     expect_error(pretrain("missing", "x", {flag}), 4, {"missing: no weights there"});
   expect_error(run({"sft", "--model", good("tokenizer"), "--dataset", good("good.jsonl")}), 4,

@@ -7,25 +7,15 @@
 #include "base/log.h"
 
 namespace danlu::train {
-namespace continued_detail {
-
-bool holds_optimizer(const weights::CheckpointSource& source) {
-  if (source.megatron) return source.megatron->has_optimizer;
-  return source.format == weights::Format::kNative;
-}
-
-}  // namespace continued_detail
-
 std::optional<Continued> continued_from(const TrainConfig& config,
                                         const weights::CheckpointSource& source, std::string& why) {
-  using namespace continued_detail;
   const bool can_be = source.megatron || source.format == weights::Format::kNative;
   if (!can_be || config.model.from_scratch) return std::nullopt;
   if (config.output.resume == "none") {
     why = "a new run: iteration 0";
   } else if (!source.iteration) {
     why = "a release: iteration 0";
-  } else if (!holds_optimizer(source)) {
+  } else if (!source.has_optimizer) {
     why = "weights only: iteration 0, consumed samples 0";
   } else if (config.tuner != Tuner::kFull || !config.freeze.empty()) {
     why = "its optimizer's state is of all weights: iteration 0";

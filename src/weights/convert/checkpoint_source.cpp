@@ -132,6 +132,7 @@ CheckpointSource open_megatron(const fs::path& path, const SourceOptions& option
   source.companions = opened.companions;
   source.model = opened.model;
   source.optimizer = std::move(opened.optimizer);
+  source.has_optimizer = opened.header.has_optimizer;
   source.adapters = opened.adapters;
   source.peft = std::move(opened.peft);
   source.megatron = std::move(opened.header);
@@ -147,6 +148,7 @@ CheckpointSource open_native(const fs::path& path, const SourceOptions& options)
   source.model = opened.model;
   source.iteration = opened.iteration;
   source.description = "native, " + opened.split;
+  source.has_optimizer = opened.optimizer.tensors != nullptr;
   if (!options.with_optimizer) return source;
   if (!opened.optimizer.tensors)
     throw ModelError(fmt::format("{}: no optimizer state is in it", path.string()));
