@@ -25,9 +25,14 @@ struct FlatPlaces {
   int64_t numel_unpadded = 0;
 };
 
-/// Follows ParamAndGradBuffer: `sizes` in the buffer's order, `alone`: in a bucket of its own.
-FlatPlaces place_flat(const std::vector<int64_t>& sizes, const std::vector<bool>& alone,
-                      int64_t data_parallel, int64_t bucket_elements) {
+struct FlatParameter {
+  int64_t size = 0;
+  bool is_alone = false;  ///< in a bucket of its own
+};
+
+/// Follows ParamAndGradBuffer: `parameters` in the buffer's order.
+FlatPlaces place_flat(const std::vector<FlatParameter>& parameters, int64_t data_parallel,
+                      int64_t bucket_elements) {
   const int64_t unit = std::lcm(data_parallel, kBucketAlignment);
   FlatPlaces places;
   int64_t position = 0, bucket_begin = 0;
@@ -37,9 +42,9 @@ FlatPlaces place_flat(const std::vector<int64_t>& sizes, const std::vector<bool>
     bucket_begin = round_up(end, unit);
     holds_some = false;
   };
-  for (size_t i = 0; i < sizes.size(); ++i) {
+  for (const FlatParameter& parameter : parameters) {
     position = round_up(position, kParameterAlignment);
-    if (alone[i] && holds_some) close_bucket(position);
+    if (parameter.is_alone && holds_some) close_bucket(position);
     // Megatron does not move the parameter to the new bucket's padded beginning.
     if (position < bucket_begin) {
       throw ModelError(
@@ -50,11 +55,11 @@ FlatPlaces place_flat(const std::vector<int64_t>& sizes, const std::vector<bool>
     }
     // The file joins buckets without the padding at their ends.
     places.first.push_back(position - bucket_begin + places.numel_unpadded);
-    const int64_t end = position + sizes[i];
+    const int64_t end = position + parameter.size;
     holds_some = true;
     position = end;
     const bool full = bucket_elements > 0 && end - bucket_begin >= bucket_elements;
-    if (full || alone[i]) {
+    if (full || parameter.is_alone) {
       close_bucket(end);
       position = bucket_begin;
     }
@@ -208,16 +213,15 @@ class Builder {
                   RankOptimizer& optimizer) {
     // Gradients become ready from the last layer on.
     std::reverse(tensors.begin(), tensors.end());
-    std::vector<int64_t> sizes;
-    std::vector<bool> alone;
+    std::vector<FlatParameter> parameters;
     for (const size_t tensor : tensors) {
-      sizes.push_back(model_.layout.tensors[tensor].info.num_elements());
-      alone.push_back(model_.traits[tensor].is_shared_embedding);
+      parameters.push_back({model_.layout.tensors[tensor].info.num_elements(),
+                            model_.traits[tensor].is_shared_embedding});
     }
     constexpr int64_t kLeastBucket = 40'000'000, kBucketPerRank = 1'000'000;
     const bool bucketed = shape_.overlap_grad_reduce && rank.pp == 0 && chunk == 0;
     const FlatPlaces places =
-        place_flat(sizes, alone, sharing_ranks(experts),
+        place_flat(parameters, sharing_ranks(experts),
                    bucketed ? std::max(kLeastBucket, kBucketPerRank * shape_.data_parallel) : 0);
     const auto buffer = [&](const char* prefix, const char* name) {
       std::vector<Section> sections;
