@@ -112,7 +112,11 @@ NewDirectory::NewDirectory(fs::path output, bool overwrite, const std::vector<fs
 
 void NewDirectory::require_replaceable() const {
   if (!is_taken(output_)) return;
-  if (!overwrite_) throw_taken(name_);
+  if (!overwrite_) {
+    // One killed just behind its end left its lock; a living one keeps it.
+    if (fs::exists(lock_file_of(output_))) (void)FileLock::try_take(lock_file_of(output_));
+    throw_taken(name_);
+  }
   refuse_worked_in(output_);
 }
 

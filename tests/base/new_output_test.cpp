@@ -68,6 +68,14 @@ TEST_F(NewOutput, DecidesAgainWhenItGetsItsName) {
   EXPECT_FALSE(fs::exists(*this / "model/mine"));
 }
 
+TEST_F(NewOutput, ALockLeftByAKilledProcessGoesWithTheRefusal) {
+  fs::create_directory(*this / "model");
+  write(*this / "model/complete");
+  write(lock_file_of(*this / "model"));
+  EXPECT_THROW(NewDirectory(*this / "model", false, {}), UsageError);
+  EXPECT_FALSE(fs::exists(lock_file_of(*this / "model")));
+}
+
 TEST_F(NewOutput, IsNotReplacedWhileSomebodyWorksInItOrBelow) {
   for (const char* at_work : {"runs", "runs/v0"}) {
     fs::create_directories(*this / "runs/v0");
