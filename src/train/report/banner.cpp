@@ -58,9 +58,11 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
   const std::string processor = device::describe_products(device, scalar_type_of(config.precision));
   if (!processor.empty()) add_line(out, "processor", processor);
   add_line(out, "model",
-           fmt::format("{} ({}, {} layers, hidden {}, vocabulary {})", config.model.path.string(),
-                       model.family, model.num_layers, model.hidden_size,
-                       format_count(static_cast<uint64_t>(model.vocab_size))));
+           fmt::format(
+               "{} ({}, {} layers, hidden {}, vocabulary {})",
+               (config.model.from_scratch ? config.model.companions : config.model.path).string(),
+               model.family, model.num_layers, model.hidden_size,
+               format_count(static_cast<uint64_t>(model.vocab_size))));
   add_line(out, "weights", weights);
   if (text.encoder) add_line(out, "template", text.encoder->description());
   for (const std::string& dataset : data.report.datasets) add_line(out, "data", dataset);
