@@ -240,6 +240,13 @@ void refuse_to_clear_inputs(const TrainConfig& config) {
 }
 
 void mark_finished(const fs::path& run_dir, int64_t step) {
+  // What grew line by line: DONE may not outlive a loss of power that they do not.
+  for (const char* name : {"logging.jsonl", "train.log"}) sync_path(run_dir / name);
+  std::error_code none;
+  for (const auto& entry : fs::recursive_directory_iterator(run_dir / "runs", none))
+    sync_path(entry.path());
+  sync_path(run_dir / "runs");
+  sync_path(run_dir);
   write_json_file(run_dir / "DONE", {{"step", step}});
 }
 
