@@ -36,6 +36,18 @@ Truncation truncation_from_name(const std::string& name) {
       near ? Hint{fmt::format("did you mean {}?", *near), ""} : Hint{});
 }
 
+RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawRow& row) {
+  if (!row.is_json) return handler.read_text(row.text);
+  const Json value = parse_row(dataset, row);
+  try {
+    return handler.read(value);
+  } catch (const DataError& error) {
+    throw DataError(
+        fmt::format("{}: {}", row_place(dataset, row.file, row.index), error.what()),
+        error.hint());
+  }
+}
+
 RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
     : settings_(std::move(settings)), handler_(handler) {
   const RowFormat format = handler.format();
@@ -67,17 +79,12 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
   }
 }
 
-RowResult RowEncoder::read(const Dataset& dataset, const RawRow& row) const {
-  if (!row.is_json) return handler_.read_text(row.text);
-  return handler_.read(parse_row(dataset, row));
-}
-
 void RowEncoder::encode(const Dataset& dataset, const RawRow& row, EncodedBatch* batch) const {
   batch->tokens.resize(num_streams_);
   batch->lengths.resize(num_streams_);
   ++batch->rows;
   RowEvent event{true, row.file, row.index, "", ""};
-  RowResult result = read(dataset, row);
+  RowResult result = read_row(handler_, dataset, row);
   bool kept = false;
   if (auto* problem = std::get_if<RowProblem>(&result)) {
     event.reason = std::move(problem->reason);

@@ -157,6 +157,7 @@ data::PreprocessSpec spec_from(const Options& options) {
   if (options.has_value("json_keys")) spec.format.json_keys = options.get_list("json_keys");
   if (options.has_value("map_keys")) spec.format.map_keys = options.get_json("map_keys");
   if (options.has_value("columns")) spec.format.columns = options.get_json("columns");
+  spec.format.text_first = true;
   spec.append_eod = options.get_bool("append_eod");
   spec.seq_length = options.get_int_or("seq_length", 0);
   if (options.get_bool("pack")) spec.pack = data::PackMode::kPack;

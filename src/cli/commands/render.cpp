@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/text_input.h"
+#include "data/formats/media.h"
 #include "text/conversation.h"
 #include "text/template_choice.h"
 #include "text/tokenizer.h"
@@ -27,8 +28,10 @@ struct Rendering {
 text::Conversation read_conversation(const Options& options) {
   const std::string input = options.get_string("input");
   const std::string origin = input_name(input);
-  text::Conversation conversation =
-      text::parse_conversation(parse_json(whole_input(input), origin), origin);
+  const Json given = parse_json(whole_input(input), origin);
+  if (const auto what = data::media_in(given, /*text_is_named=*/false))
+    data::refuse_media(fmt::format("{}: {}", origin, *what));
+  text::Conversation conversation = text::parse_conversation(given, origin);
   if (conversation.messages.empty()) throw DataError(origin + ": there are no messages");
   if (options.has_value("tools")) conversation.tools = read_json_file(options.get_string("tools"));
   if (!conversation.tools.is_null() && !conversation.tools.is_array()) {
