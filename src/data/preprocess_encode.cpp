@@ -42,9 +42,8 @@ RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawR
   try {
     return handler.read(value);
   } catch (const DataError& error) {
-    throw DataError(
-        fmt::format("{}: {}", row_place(dataset, row.file, row.index), error.what()),
-        error.hint());
+    throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index), error.what()),
+                    error.hint());
   }
 }
 

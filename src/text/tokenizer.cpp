@@ -45,6 +45,14 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
 
 }  // namespace
 
+fs::path existing_tokenizer(const fs::path& named) {
+  const fs::path json = named.parent_path() / "tokenizer.json";
+  if (named.filename() != "tokenizer.model" || fs::exists(named) || !fs::is_regular_file(json))
+    return named;
+  log::info("notice: {} is not there: {} is taken", named.string(), json.string());
+  return json;
+}
+
 std::shared_ptr<const Tokenizer> Tokenizer::load(const fs::path& path) {
   if (fs::is_regular_file(path)) return load_file(path);
   if (fs::is_regular_file(path / "tokenizer.json")) return load_file(path / "tokenizer.json");
@@ -52,11 +60,7 @@ std::shared_ptr<const Tokenizer> Tokenizer::load(const fs::path& path) {
   if (fs::is_regular_file(path / "vocab.json") && fs::is_regular_file(path / "merges.txt")) {
     return load_file(path / "vocab.json");
   }
-  if (const fs::path json = path.parent_path() / "tokenizer.json";
-      path.filename() == "tokenizer.model" && !fs::exists(path) && fs::is_regular_file(json)) {
-    log::info("notice: {} is not there; {} is taken", path.string(), json.string());
-    return load_file(json);
-  }
+  if (const fs::path found = existing_tokenizer(path); found != path) return load_file(found);
   fail_missing(path);
 }
 

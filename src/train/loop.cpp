@@ -148,13 +148,14 @@ void refuse_untrained(const Run& run) {
   if (run.progress.loss_steps > 0) return;
   const bool overflowed = run.state.loss_scaler.dynamic();
   throw NumericError(
-      fmt::format("[train] all {} steps were skipped{}: nothing was learned and no model is written",
-                  run.state.step,
-                  overflowed ? fmt::format(", because gradients overflowed at loss scales from {:g} "
-                                           "down to {:g}",
-                                           run.config.loss_scale.initial_scale,
-                                           run.state.loss_scaler.scale())
-                             : ", because no loss or no gradient norm was finite"),
+      fmt::format(
+          "[train] all {} steps were skipped{}: nothing was learned and no model is written",
+          run.state.step,
+          overflowed
+              ? fmt::format(", because gradients overflowed at loss scales from {:g} "
+                            "down to {:g}",
+                            run.config.loss_scale.initial_scale, run.state.loss_scaler.scale())
+              : ", because no loss or no gradient norm was finite"),
       overflowed ? Hint{"each overflow halves the scale: start lower with --initial_loss_scale "
                         "(DeepSpeed: initial_scale_power), train more steps, or use --dtype bf16",
                         "每次溢出后缩放减半：请用 --initial_loss_scale（DeepSpeed 的 "

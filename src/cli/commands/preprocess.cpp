@@ -12,6 +12,7 @@
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/foreign_options.h"
 #include "cli/commands/row_options.h"
 #include "text/template_choice.h"
 
@@ -216,7 +217,8 @@ void print_result(const data::PreprocessResult& result, const std::string& prefi
 
 OptionTable preprocess_options() {
   std::vector<OptionSpec> specs;
-  for (auto group : {input_options(), text_options(), output_options(), compatible_options()}) {
+  for (auto group : {input_options(), text_options(), output_options(), compatible_options(),
+                     multimodal_options(), reinforcement_options()}) {
     specs.insert(specs.end(), group.begin(), group.end());
   }
   return OptionTable("preprocess", "Tokenise data sets into Megatron's .bin/.idx files",

@@ -126,7 +126,8 @@ ModelLocation locate_model(const Options& options) {
     std::swap(where.adapter, where.model);
   }
   if (!where.adapter.empty()) {
-    if (!fs::is_directory(where.adapter)) no_such_model(where.adapter, options.given_as("adapters"));
+    if (!fs::is_directory(where.adapter))
+      no_such_model(where.adapter, options.given_as("adapters"));
     if (fs::exists(where.adapter / "adapter_config.json")) {
       if (where.model.empty()) where.model = base_of_adapter(where.adapter);
     } else if (weights::detect_format(where.adapter) == weights::Format::kMegatron &&

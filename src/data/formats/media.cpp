@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "base/error.h"
 #include "base/lower_case.h"
+#include "base/not_here.h"
 
 namespace danlu::data {
 namespace {
@@ -41,9 +41,8 @@ bool names_media_file(const std::string& text) {
 bool has_placeholder(const Json& value) {
   if (value.is_string()) {
     const std::string& text = value.get_ref<const std::string&>();
-    return std::ranges::any_of(std::array{"<image>", "<video>", "<audio>"}, [&](const char* tag) {
-      return text.find(tag) != text.npos;
-    });
+    return std::ranges::any_of(std::array{"<image>", "<video>", "<audio>"},
+                               [&](const char* tag) { return text.find(tag) != text.npos; });
   }
   return value.is_structured() && std::any_of(value.begin(), value.end(), has_placeholder);
 }

@@ -8,9 +8,6 @@
 
 namespace danlu::data {
 
-/// The sentence of every refusal.
-inline constexpr const char* kNoMultimodal = "multimodal models are not part of this version";
-
 /// What of a row is not text, e.g. `column "images" holds pictures`: a value in a column image,
 /// video or audio (or their plurals), as LLaVA, ShareGPT4V, ms-swift and LLaMA-Factory write them,
 /// or <image>, <video>, <audio> in the row of a column that names such a file. `text_is_named`: the

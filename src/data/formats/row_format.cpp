@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/lower_case.h"
 #include "base/nearest_name.h"
+#include "base/not_here.h"
 #include "data/formats/handlers.h"
 #include "data/formats/media.h"
 
@@ -42,9 +43,9 @@ const std::map<std::string, std::string>& unavailable_handlers() {
   static const std::map<std::string, std::string> kHandlers{
       {"AlpacaStylePairwiseHandler", kPreference},
       {"SharegptStylePairwiseHandler", kPreference},
-      {"PPOAlpacaStyleInstructionHandler", kPreference},
-      {"R1AlpacaStyleInstructionHandler", kPreference},
-      {"R1SharegptStyleInstructionHandler", kPreference},
+      {"PPOAlpacaStyleInstructionHandler", kNoReinforcement},
+      {"R1AlpacaStyleInstructionHandler", kNoReinforcement},
+      {"R1SharegptStyleInstructionHandler", kNoReinforcement},
       {"AlpacaStyleProcessRewardHandler", kPreference},
       {"AlpacaPretrainHandler",
        kOneDataset +
@@ -72,7 +73,10 @@ std::optional<RowFormat> format_by_name(const std::string& name) {
   }
   for (const auto& [known, reason] : unavailable_handlers()) {
     if (lower_case(known) == lower_case(name)) {
-      throw UsageError(fmt::format("[handler_name] {} {}", known, reason));
+      const bool reinforcement = reason == kNoReinforcement;
+      throw UsageError(
+          fmt::format("[handler_name] {}{} {}", known, reinforcement ? ":" : "", reason),
+          reinforcement ? kSftInsteadHint : Hint{});
     }
   }
   Hint hint{"known: " + fmt::format("{}", fmt::join(names, ", ")), ""};
@@ -131,7 +135,7 @@ void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
           "[{}] \"{}\" belongs to preference training, which is not available", what, role));
     }
     if (role == "images" || role == "videos" || role == "audios")
-      throw UsageError(fmt::format("[{}] \"{}\": {}", what, role, kNoMultimodal));
+      throw UsageError(fmt::format("[{}] \"{}\": {}", what, role, kNoMultimodal), kTextOnlyHint);
     if (std::find(roles.begin(), roles.end(), role) != roles.end()) continue;
     Hint hint{"known: " + fmt::format("{}", fmt::join(roles, ", ")), ""};
     if (const auto near = nearest_name(role, roles)) {
@@ -315,9 +319,10 @@ bool takes_text(const FirstRows& first) {
     other = "AlpacaStyleInstructionHandler";
   }
   if (other) {
-    log::info("notice: rows have {}: column \"text\" is taken, as MindSpeed does without a handler; "
-              "--handler-name {} takes the others",
-              first.listed(), other);
+    log::info(
+        "notice: rows have {}: column \"text\" is taken, as MindSpeed does without a handler; "
+        "--handler-name {} takes the others",
+        first.listed(), other);
   }
   return true;
 }

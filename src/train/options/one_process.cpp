@@ -61,11 +61,12 @@ void require_one_process(const Options& options) {
     refuse_unless_one(name, environment(name));
   const bool has_fsdp = options.has_value("fsdp") && !options.get_string("fsdp").empty();
   if (has_fsdp && !options.get_string_or("deepspeed", "").empty()) {
-    throw UsageError(fmt::format("[train] {} and {} are two ways to divide one training; give one",
-                                 options.given_as("fsdp"), options.given_as("deepspeed")),
-                     {"with one process both give the same numbers; the DeepSpeed file may also set "
-                      "batch sizes and the schedule",
-                      "单进程下两者结果相同；DeepSpeed 文件还可能设定批大小与学习率调度"});
+    throw UsageError(
+        fmt::format("[train] {} and {} are two ways to divide one training; give one",
+                    options.given_as("fsdp"), options.given_as("deepspeed")),
+        {"with one process both give the same numbers; the DeepSpeed file may also set "
+         "batch sizes and the schedule",
+         "单进程下两者结果相同；DeepSpeed 文件还可能设定批大小与学习率调度"});
   }
   if (has_fsdp) explain_fsdp(options.get_string("fsdp"));
   if (options.get_string("shard") != "none")
