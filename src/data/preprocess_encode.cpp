@@ -61,7 +61,9 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
   }
   if (format != RowFormat::kTokens && !settings_.tokenizer) {
     throw UsageError(
-        "[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model");
+        "[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model",
+        {"the model's directory holds none; name one: --tokenizer DIR",
+         "模型目录中没有分词器，请用 --tokenizer 指定"});
   }
   if (format != RowFormat::kTokens && format != RowFormat::kText && !settings_.chat_encoder) {
     throw UsageError("[template] rows of layout " + handler.description() +
