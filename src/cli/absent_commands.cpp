@@ -5,6 +5,13 @@
 #include "base/not_here.h"
 
 namespace danlu::cli {
+namespace {
+
+Hint same_flags(const std::string& command) {
+  return {"the same flags go to danlu " + command, "请将相同的参数用于 danlu " + command};
+}
+
+}  // namespace
 
 const std::vector<AbsentCommand>& absent_commands() {
   static const std::vector<AbsentCommand> list = {
@@ -46,13 +53,11 @@ const std::vector<AbsentCommand>& absent_commands() {
       {{"torchrun", "accelerate", "deepspeed", "megatron"},
        "no launcher is needed: a command is one process",
        {"leave it out: danlu train …", "请去掉启动器，直接使用 danlu train …"}},
-      {{"preprocess-data"},
-       "it is called preprocess here",
-       {"danlu preprocess", "danlu preprocess"}},
-      {{"pretrain-gpt"}, "it is called pretrain here", {"danlu pretrain", "danlu pretrain"}},
-      {{"posttrain-gpt"}, "it is called posttrain here", {"danlu posttrain", "danlu posttrain"}},
-      {{"inference", "generate"}, "it is called infer here", {"danlu infer", "danlu infer"}},
-      {{"finetune", "fine-tune"}, "it is called sft here", {"danlu sft", "danlu sft"}},
+      {{"preprocess-data"}, "it is called preprocess here", same_flags("preprocess")},
+      {{"pretrain-gpt"}, "it is called pretrain here", same_flags("pretrain")},
+      {{"posttrain-gpt"}, "it is called posttrain here", same_flags("posttrain")},
+      {{"inference", "generate"}, "it is called infer here", same_flags("infer")},
+      {{"finetune", "fine-tune"}, "it is called sft here", same_flags("sft")},
   };
   return list;
 }

@@ -57,6 +57,9 @@ TEST_F(NotHere, PicturesInAnyLayoutAreAnErrorOfEveryTextVerb) {
       "messages": [{"role": "user", "content": "<image>Who?"}]})");
   expect_error(run({"render", "--model", good("model"), "--input", asked}), 3,
                {"asked.json: column \"images\"", kNoMultimodal});
+  write("asked.json", R"([{"role": "user", "content": [{"type": "image", "image": "1.jpg"}]}])");
+  expect_error(run({"render", "--model", good("model"), "--input", asked}), 3,
+               {"asked.json: a message holds \"image\"", kNoMultimodal});
 }
 
 // LLaVA's file has rows without pictures; the layout is told from the first rows.

@@ -25,6 +25,17 @@ struct Rendering {
   std::vector<text::TokenId> labels;
 };
 
+/// A content that is a list of parts goes to the template as it is.
+void refuse_media_blocks(const text::Message& message, const std::string& origin) {
+  const auto content = message.extra.find("content");
+  if (content == message.extra.end()) return;
+  for (const Json& block : *content) {
+    const std::string type = block.is_object() ? block.value("type", "") : "";
+    if (data::is_media_block(type))
+      data::refuse_media(fmt::format("{}: a message holds \"{}\"", origin, type));
+  }
+}
+
 text::Conversation read_conversation(const Options& options) {
   const std::string input = options.get_string("input");
   const std::string origin = input_name(input);
@@ -32,6 +43,7 @@ text::Conversation read_conversation(const Options& options) {
   if (const auto what = data::media_in(given, /*text_is_named=*/false))
     data::refuse_media(fmt::format("{}: {}", origin, *what));
   text::Conversation conversation = text::parse_conversation(given, origin);
+  for (const text::Message& message : conversation.messages) refuse_media_blocks(message, origin);
   if (conversation.messages.empty()) throw DataError(origin + ": there are no messages");
   if (options.has_value("tools")) conversation.tools = read_json_file(options.get_string("tools"));
   if (!conversation.tools.is_null() && !conversation.tools.is_array()) {
