@@ -150,7 +150,7 @@ void refuse_untrained(const Run& run) {
   throw NumericError(
       fmt::format(
           "[train] all {} steps were skipped{}: nothing was learned and no model is written",
-          run.state.step,
+          run.state.skipped_steps,
           overflowed
               ? fmt::format(", because gradients overflowed at loss scales from {:g} "
                             "down to {:g}",

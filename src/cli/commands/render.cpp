@@ -30,9 +30,10 @@ void refuse_media_blocks(const text::Message& message, const std::string& origin
   const auto content = message.extra.find("content");
   if (content == message.extra.end()) return;
   for (const Json& block : *content) {
-    const std::string type = block.is_object() ? block.value("type", "") : "";
-    if (data::is_media_block(type))
-      data::refuse_media(fmt::format("{}: a message holds \"{}\"", origin, type));
+    const auto type = block.is_object() ? block.find("type") : block.end();
+    if (type == block.end() || !type->is_string()) continue;
+    if (const auto& name = type->get_ref<const std::string&>(); data::is_media_block(name))
+      data::refuse_media(fmt::format("{}: a message holds \"{}\"", origin, name));
   }
 }
 
