@@ -96,7 +96,6 @@ TEST_F(NotHere, MultimodalFlagsAndCommands) {
   }
   expect_error(run({"pretrain", "--mm-data", "data.json", "--mm-tool", "tool.json"}), 2,
                {"--mm-data is not available", kNoMultimodal});
-  expect_error(run({"mm-convert", "Qwen2VLConverter", "hf_to_mm"}), 2, {kNoMultimodal});
   expect_error(run({"llava_instruct_2_mllm_demo_format.py"}), 2, {kNoMultimodal});
   write("dataset_info.json", R"({"mllm": {"file_name": "rows.json", "formatting": "sharegpt",
       "columns": {"messages": "messages", "images": "images"}}})");
