@@ -230,9 +230,12 @@ TEST(Messages, KeepToolCallsAndLossMarks) {
 }
 
 TEST(Messages, RefuseContentThatIsNotText) {
-  EXPECT_EQ(
-      told(R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]})"),
-      "a message holds something other than text (got \"image_url\")");
+  EXPECT_EQ(told(R"({"messages":[{"role":"user","content":[{"type":"file","file":{}}]}]})"),
+            "a message holds something other than text (got \"file\")");
+  EXPECT_THAT(error_text<DataError>([] {
+                told(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})");
+              }),
+              HasSubstr("a message holds \"image_url\": multimodal models are not part"));
 }
 
 TEST(Messages, ALoneAnswerIsPlainText) {
