@@ -83,9 +83,11 @@ TEST_F(NotHere, TextAboutPicturesIsText) {
   // A column that was named is what is read; what is beside it is known not to be.
   const fs::path captions =
       write("captions.jsonl", "{\"text\": \"a dog in the sun\", \"image\": \"1.jpg\"}\n");
-  expect_error(preprocess(captions), 3, {"column \"image\" holds pictures"});
-  const ProgramResult named = run({"preprocess", "--input", captions, "--tokenizer", good("model"),
-                                   "--output_prefix", "ids/c", "--json-keys", "text"});
+  std::vector<std::string> words = {"preprocess",  "--input",         captions, "--tokenizer",
+                                    good("model"), "--output_prefix", "ids/c"};
+  expect_error(run(words), 3, {"column \"image\" holds pictures"});
+  words.insert(words.end(), {"--json-keys", "text"});
+  const ProgramResult named = run(words);
   EXPECT_EQ(named.exit_code, 0) << named.err;
 }
 
@@ -94,8 +96,8 @@ TEST_F(NotHere, MultimodalFlagsAndCommands) {
     expect_error(run({verb, "--model", good("model"), "--mm-model", "model.json"}), 2,
                  {"--mm-model is not available", kNoMultimodal, "hint: "});
   }
-  expect_error(run({"pretrain", "--mm-data", "data.json", "--mm-tool", "tool.json"}), 2,
-               {"--mm-data is not available", kNoMultimodal});
+  for (const char* flag : {"--mm-data", "--mm-tool"})
+    expect_error(run({"pretrain", flag, "x.json"}), 2, {flag, "is not available", kNoMultimodal});
   expect_error(run({"llava_instruct_2_mllm_demo_format.py"}), 2, {kNoMultimodal});
   write("dataset_info.json", R"({"mllm": {"file_name": "rows.json", "formatting": "sharegpt",
       "columns": {"messages": "messages", "images": "images"}}})");
