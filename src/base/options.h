@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "base/option_range.h"
 
@@ -35,6 +36,7 @@ struct OptionSpec {
   /// Known from other systems, not built in, and of influence on the result: the error that
   /// switching it on gives. Values that change nothing are taken: `choices`, else false, 0, none.
   std::string unavailable_because = {};
+  Hint unavailable_hint = {};
 };
 
 enum class OptionSource { kDefault, kProfile, kEnvironment, kFile, kFlag };
@@ -127,6 +129,9 @@ class OptionTable {
   void apply_files(const std::vector<OptionFileEntry>& entries, Options& options) const;
   void check_required(const Options& options) const;
   void refuse_unavailable(const Options& options) const;
+  /// Before a name is called unknown: a file for something that is not built in has other names
+  /// that say more.
+  void refuse_unavailable(const std::vector<OptionFileEntry>& entries) const;
   [[noreturn]] void refuse_unknown_key(const std::string& key, const std::string& origin) const;
   std::string command_, summary_, usage_;
   std::vector<OptionSpec> specs_;

@@ -342,7 +342,19 @@ void OptionTable::refuse_unavailable(const Options& options) const {
     if (spec.unavailable_because.empty() || !options.is_set(spec.name)) continue;
     if (option_text::is_neutral(spec, *options.find(spec.name).text)) continue;
     throw UsageError(fmt::format("[{}] {} is not available: {}", command_,
-                                 options.given_as(spec.name), spec.unavailable_because));
+                                 options.given_as(spec.name), spec.unavailable_because),
+                     spec.unavailable_hint);
+  }
+}
+
+void OptionTable::refuse_unavailable(const std::vector<OptionFileEntry>& entries) const {
+  for (const OptionFileEntry& entry : entries) {
+    const OptionSpec* spec = find_spec(entry.key);
+    if (!spec || spec->unavailable_because.empty() || option_text::is_neutral(*spec, entry.text))
+      continue;
+    throw UsageError(fmt::format("[{}] {}: {} is not available: {}", command_, entry.origin,
+                                 entry.key, spec->unavailable_because),
+                     spec->unavailable_hint);
   }
 }
 
@@ -390,7 +402,10 @@ void OptionTable::apply_files(const std::vector<OptionFileEntry>& entries, Optio
   for (const OptionFileEntry& entry : entries) {
     const OptionSpec* spec = find_spec(entry.key);
     if (!spec && normalise_name(entry.key) == "profile") continue;  // read before the others
-    if (!spec) refuse_unknown_key(entry.key, entry.origin);
+    if (!spec) {
+      refuse_unavailable(entries);
+      refuse_unknown_key(entry.key, entry.origin);
+    }
     if (option_text::is_inert(*spec)) {
       // One inert option stands for many names: what is switched on stays visible.
       if (options.source(spec->name) == OptionSource::kFile &&

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
+#include "cli/absent_commands.h"
 #include "cli/command.h"
 
 namespace {
@@ -26,6 +27,8 @@ bool is_help(const std::string& word) { return word == "--help" || word == "-h";
 
 const Command& command_named(const std::string& name) {
   if (const Command* command = find_command(name)) return *command;
+  if (const AbsentCommand* absent = find_absent_command(name))
+    throw UsageError(fmt::format("danlu has no command '{}': {}", name, absent->why), absent->hint);
   std::vector<std::string> names;
   for (const Command& command : commands()) {
     names.push_back(command.name);

@@ -36,6 +36,17 @@ Truncation truncation_from_name(const std::string& name) {
       near ? Hint{fmt::format("did you mean {}?", *near), ""} : Hint{});
 }
 
+RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawRow& row) {
+  if (!row.is_json) return handler.read_text(row.text);
+  const Json value = parse_row(dataset, row);
+  try {
+    return handler.read(value);
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index), error.what()),
+                    error.hint());
+  }
+}
+
 RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
     : settings_(std::move(settings)), handler_(handler) {
   const RowFormat format = handler.format();
@@ -50,7 +61,9 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
   }
   if (format != RowFormat::kTokens && !settings_.tokenizer) {
     throw UsageError(
-        "[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model");
+        "[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model",
+        {"the model's directory holds none; name one: --tokenizer DIR",
+         "模型目录中没有分词器，请用 --tokenizer 指定"});
   }
   if (format != RowFormat::kTokens && format != RowFormat::kText && !settings_.chat_encoder) {
     throw UsageError("[template] rows of layout " + handler.description() +
@@ -67,17 +80,12 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
   }
 }
 
-RowResult RowEncoder::read(const Dataset& dataset, const RawRow& row) const {
-  if (!row.is_json) return handler_.read_text(row.text);
-  return handler_.read(parse_row(dataset, row));
-}
-
 void RowEncoder::encode(const Dataset& dataset, const RawRow& row, EncodedBatch* batch) const {
   batch->tokens.resize(num_streams_);
   batch->lengths.resize(num_streams_);
   ++batch->rows;
   RowEvent event{true, row.file, row.index, "", ""};
-  RowResult result = read(dataset, row);
+  RowResult result = read_row(handler_, dataset, row);
   bool kept = false;
   if (auto* problem = std::get_if<RowProblem>(&result)) {
     event.reason = std::move(problem->reason);

@@ -54,6 +54,10 @@ struct EncodedBatch {
   int64_t rows = 0, rows_kept = 0, target_tokens = 0;
 };
 
+/// What `handler` makes of a row of either kind. Errors: DataError naming the place if the row is
+/// not JSON or `handler` refuses it.
+RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawRow& row);
+
 /// Immutable; thread-safe.
 class RowEncoder {
  public:
@@ -62,12 +66,10 @@ class RowEncoder {
   RowEncoder(EncodeSettings settings, const RowHandler& handler);
 
   size_t num_streams() const { return num_streams_; }
-  /// Appends the row's tokens, or an event. Errors: DataError naming the place if the row is not
-  /// JSON.
+  /// Appends the row's tokens, or an event. Errors: as read_row.
   void encode(const Dataset& dataset, const RawRow& row, EncodedBatch* batch) const;
 
  private:
-  RowResult read(const Dataset& dataset, const RawRow& row) const;
   bool append_texts(const TextRow& row, EncodedBatch* batch, RowEvent* event) const;
   bool append_sample(Row row, EncodedBatch* batch, RowEvent* event) const;
   bool cut(std::vector<int32_t>* ids, std::vector<int32_t>* labels, RowEvent* event) const;

@@ -23,7 +23,7 @@ namespace danlu::data {
 namespace {
 
 /// Raised when the same input would give other tokens than before: old caches are then not taken.
-constexpr int kContentVersion = 1;
+constexpr int kContentVersion = 2;
 
 using Clock = std::chrono::steady_clock;
 

@@ -270,7 +270,9 @@ std::vector<fs::path> open_or_build_texts(const SampleSpec& spec, PreprocessRepo
       prefixes.emplace_back(name);
       continue;
     }
-    const auto plan = plan_datasets({name}, spec.format, spec.dataset_info_dir);
+    FormatOptions format = spec.format;
+    format.text_first = true;
+    const auto plan = plan_datasets({name}, format, spec.dataset_info_dir);
     log::info("{}", plan[0].description);
     const std::vector<std::string> keys = plan[0].handler->text_keys();
     if (keys.size() != 1) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/lfs_pointer.h"
+#include "base/log.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace danlu::text {
@@ -26,8 +27,9 @@ namespace {
       fmt::format("{}: no tokenizer here: tokenizer.json, tokenizer.model or vocab.json + "
                   "merges.txt is needed",
                   path.string()),
-      {"copy the tokenizer files of the model into this directory",
-       "请将模型的分词器文件复制到该目录"});
+      {"copy the tokenizer files of the model into this directory, or name where they are: "
+       "--tokenizer DIR",
+       "请将模型的分词器文件复制到该目录，或用 --tokenizer 指定其所在目录"});
 }
 
 std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
@@ -43,6 +45,14 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
 
 }  // namespace
 
+fs::path existing_tokenizer(const fs::path& named) {
+  const fs::path json = named.parent_path() / "tokenizer.json";
+  if (named.filename() != "tokenizer.model" || fs::exists(named) || !fs::is_regular_file(json))
+    return named;
+  log::info("notice: {} is not there: {} is taken", named.string(), json.string());
+  return json;
+}
+
 std::shared_ptr<const Tokenizer> Tokenizer::load(const fs::path& path) {
   if (fs::is_regular_file(path)) return load_file(path);
   if (fs::is_regular_file(path / "tokenizer.json")) return load_file(path / "tokenizer.json");
@@ -50,6 +60,7 @@ std::shared_ptr<const Tokenizer> Tokenizer::load(const fs::path& path) {
   if (fs::is_regular_file(path / "vocab.json") && fs::is_regular_file(path / "merges.txt")) {
     return load_file(path / "vocab.json");
   }
+  if (const fs::path found = existing_tokenizer(path); found != path) return load_file(found);
   fail_missing(path);
 }
 

@@ -29,15 +29,20 @@ class MissingTokenizer : public ModelError {
   using ModelError::ModelError;
 };
 
+/// `named`, or the tokenizer.json beside it where it is a tokenizer.model that is not there: newer
+/// models have that file alone, and command lines still name the other. Says so in a notice.
+std::filesystem::path existing_tokenizer(const std::filesystem::path& named);
+
 /// Immutable after loading; every method is thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
   /// Loads from a HF model directory (tokenizer.json, else tokenizer.model, else
-  /// vocab.json+merges.txt) or from one such file. tokenizer_config.json, special_tokens_map.json,
-  /// added_tokens.json, generation_config.json beside it are read when present. Errors: ModelError
-  /// naming file and the unsupported or broken part; MissingTokenizer if nothing is there.
+  /// vocab.json+merges.txt) or from one such file, as existing_tokenizer. tokenizer_config.json,
+  /// special_tokens_map.json, added_tokens.json, generation_config.json beside it are read when
+  /// present. Errors: ModelError naming file and the unsupported or broken part; MissingTokenizer
+  /// if nothing is there.
   static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& path);
 
   /// Ids of `text`. Special and added tokens written in the text are recognised, as HF does by

@@ -60,7 +60,7 @@ void report_bad_step(const Run& run, const StepResult& result) {
               run.state.step, result.loss_scale, run.state.loss_scaler.scale());
   } else {
     log::warning("step {}: loss {} or gradient norm {} is not finite{}: step skipped",
-                 run.state.step, result.loss, result.grad_norm, where);
+                 run.state.step, std::fabs(result.loss), std::fabs(result.grad_norm), where);
   }
   // A dynamic loss scale starts high on purpose: halvings on the way down are not yet trouble.
   const bool searching = run.state.loss_scaler.dynamic() && run.state.loss_scaler.scale() > 1.0;
@@ -143,6 +143,27 @@ void check_last_update(Run& run, const data::StepBatches& batches, bool skipped)
   }
 }
 
+/// A model that no step has changed is not a result: what would be saved is what was opened.
+void refuse_untrained(const Run& run) {
+  if (run.progress.loss_steps > 0) return;
+  const bool overflowed = run.state.loss_scaler.dynamic();
+  throw NumericError(
+      fmt::format(
+          "[train] all {} steps were skipped{}: nothing was learned and no model is written",
+          run.state.skipped_steps,
+          overflowed
+              ? fmt::format(", because gradients overflowed at loss scales from {:g} "
+                            "down to {:g}",
+                            run.config.loss_scale.initial_scale, run.state.loss_scaler.scale())
+              : ", because no loss or no gradient norm was finite"),
+      overflowed ? Hint{"each overflow halves the scale: start lower with --initial_loss_scale "
+                        "(DeepSpeed: initial_scale_power), train more steps, or use --dtype bf16",
+                        "每次溢出后缩放减半：请用 --initial_loss_scale（DeepSpeed 的 "
+                        "initial_scale_power）从更低的值开始、增加训练步数，或改用 --dtype bf16"}
+                 : Hint{"lower --lr, or use --dtype bf16 or fp32",
+                        "请降低 --lr，或改用 --dtype bf16/fp32"});
+}
+
 Hint how_to_go_on(const Run& run) {
   const OutputConfig& output = run.config.output;
   if (output.save_only_model) {
@@ -200,7 +221,10 @@ void run_loop(Run& run) {
           run.observer.on_step(record_of(run, result, session_s, session_steps)));
       run.progress.window = {};
     }
-    if (last_step) check_last_update(run, batches, result.skipped);
+    if (last_step) {
+      refuse_untrained(run);
+      check_last_update(run, batches, result.skipped);
+    }
     evaluate_and_save(run, watch, last_step, std::floor(run.stream.epoch()) > epoch);
     if (!last_step) stop_on_signal(run);
   }

@@ -28,8 +28,9 @@ struct Run {
 
 /// Trains until plan.total_steps.
 /// Errors: NumericError after max_bad_steps bad steps in a row, or where an evaluation, the weights
-/// to be saved or the last loss are not finite (a checkpoint is not written); as throw_interrupted
-/// after a signal, once a checkpoint is complete; IoError while saving.
+/// to be saved or the last loss are not finite, or all steps were skipped (a checkpoint is not
+/// written); as throw_interrupted after a signal, once a checkpoint is complete; IoError while
+/// saving.
 void run_loop(Run& run);
 
 /// Writes checkpoint-<step> and settles what depends on it. Errors: as require_finite, before

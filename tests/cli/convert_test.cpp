@@ -381,7 +381,7 @@ TEST_F(ConvertBad, MultimodalConversionSaysThatItIsNotThere) {
       {"mm-convert", "Qwen2VLConverter", "hf_to_mm", "--cfg.mm_dir", "a", "--cfg.hf_config.hf_dir",
        "b", "--cfg.parallel_config.llm_pp_layers", "[[28]]", "--cfg.parallel_config.vit_pp_layers",
        "[[32]]", "--cfg.parallel_config.tp_size", "1"},
-      2, {"not converted by this version"});
+      2, {"multimodal models are not part of this version"});
 }
 
 }  // namespace

@@ -99,6 +99,43 @@ TEST(HandlerNames, GeneralPretrainHandlerReadsTheJsonKeys) {
               HasSubstr("no row has a column \"body\"; there are: content"));
 }
 
+TEST(Media, RowsThatHoldMoreThanTextAreRefused) {
+  const auto refusal = [](const char* row, FormatOptions options = {}) {
+    return error_text<DataError>([&] { told(row, options); });
+  };
+  EXPECT_THAT(refusal(R"({"query":"a","response":"b","videos":["v"]})"),
+              HasSubstr("column \"videos\" holds video: multimodal models"));
+  // Hugging Face's image column.
+  EXPECT_THAT(refusal(R"({"query":"a","response":"b","image":{"bytes":null,"path":"x"}})"),
+              HasSubstr("column \"image\" holds pictures"));
+  EXPECT_THAT(refusal(R"({"query":"<image>a","response":"b","file_name":"x.JPEG"})"),
+              HasSubstr("column \"file_name\" names a file"));
+  FormatOptions named;
+  named.json_keys = {"text"};
+  EXPECT_THAT(refusal(R"({"text":"<image> a","images":["x"]})", named),
+              HasSubstr("column \"images\""));
+  EXPECT_EQ(told(R"({"text":"a","images":["x"]})", named), "text:a");
+}
+
+TEST(Media, WhatOnlySpeaksOfPicturesIsText) {
+  EXPECT_EQ(told(R"({"query":"<image>","response":"b"})"), "user:<image>|assistant:b");
+  EXPECT_EQ(told(R"({"query":"a","response":"b","source":"x.jpg","image":false})"),
+            "user:a|assistant:b");
+  EXPECT_EQ(told(R"({"query":"<image>a","response":"b","images":[],"image":
+                     {"bytes":null,"path":null},"video":"","audios":"[]","url":"x.html"})"),
+            "user:<image>a|assistant:b");
+}
+
+TEST(Detection, TextMayComeFirst) {
+  const char* row = R"({"text":"t","instruction":"a","input":"","output":"b"})";
+  FormatOptions options;
+  EXPECT_EQ(handler_for(row, options)->format(), RowFormat::kAlpaca);
+  options.text_first = true;
+  EXPECT_EQ(handler_for(row, options)->description(), "text (text)");
+  options.handler_name = "AlpacaStyleInstructionHandler";
+  EXPECT_EQ(handler_for(row, options)->format(), RowFormat::kAlpaca);
+}
+
 TEST(Alpaca, JoinsInstructionAndInputByANewline) {
   EXPECT_EQ(told(R"({"instruction":"a","input":"b","output":"c"})"), "user:a\nb|assistant:c");
   EXPECT_EQ(told(R"({"instruction":"a","input":"","output":"c"})"), "user:a|assistant:c");
@@ -193,9 +230,12 @@ TEST(Messages, KeepToolCallsAndLossMarks) {
 }
 
 TEST(Messages, RefuseContentThatIsNotText) {
-  EXPECT_EQ(
-      told(R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]})"),
-      "a message holds something other than text (got \"image_url\")");
+  EXPECT_EQ(told(R"({"messages":[{"role":"user","content":[{"type":"file","file":{}}]}]})"),
+            "a message holds something other than text (got \"file\")");
+  EXPECT_THAT(error_text<DataError>([] {
+                told(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})");
+              }),
+              HasSubstr("a message holds \"image_url\": multimodal models are not part"));
 }
 
 TEST(Messages, ALoneAnswerIsPlainText) {

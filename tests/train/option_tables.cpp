@@ -1,5 +1,6 @@
 // The training verbs' option tables belong to the program; these tests read them without it.
 #include "cli/commands/foreign_options.cpp"
+#include "cli/commands/inference_options.cpp"
 #include "cli/commands/train_options.cpp"
 #include "cli/commands/train_options_data.cpp"
 #include "cli/commands/train_options_foreign.cpp"

@@ -239,7 +239,8 @@ TEST_F(TrainOptions, WhatHasNoEffectIsSaid) {
 TEST_F(TrainOptions, LoadNamesTheWeightsAndModelThenTheTokenizer) {
   fs::create_directories(directory_ / "weights");
   write_json_file(directory_ / "weights" / "config.json", test::tiny_config_json());
-  std::ofstream(directory_ / "weights" / "model.safetensors") << "unread";
+  fs::copy_file(directory_ / "model" / "model.safetensors",
+                directory_ / "weights" / "model.safetensors");
   const TrainConfig config = with("sft", {"--load", (directory_ / "weights").string()});
   EXPECT_EQ(config.model.path, directory_ / "weights");
   EXPECT_EQ(config.model.tokenizer, directory_ / "model");
@@ -250,7 +251,8 @@ TEST_F(TrainOptions, ShortModelNamesAreLookedUpInTheLocalCaches) {
   const fs::path snapshot =
       directory_ / "hub" / "models--Qwen--Qwen1.5-7B-Chat" / "snapshots" / "abc";
   fs::create_directories(snapshot);
-  fs::copy_file(directory_ / "model" / "config.json", snapshot / "config.json");
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy_file(directory_ / "model" / file, snapshot / file);
   const ScopedVariable cache("HF_HUB_CACHE", (directory_ / "hub").string());
   const std::vector<std::string> words = {"--model_type", "qwen1half-7b-chat", "--dataset",
                                           (directory_ / "data.json").string()};
@@ -312,7 +314,7 @@ TEST_F(TrainOptions, NumbersThatCannotBeMeantAreRefusedUnderTheNameTyped) {
       {{"--learning_rate", "0"}, "--learning_rate: expected a number above 0, got '0'"},
       {{"--lr=-1e-4"}, "--lr: expected a number above 0"},
       {{"--lr", "nan"}, "--lr: expected a number above 0, got 'nan'"},
-      {{"--lr", "inf"}, "--lr: expected a number above 0, got 'inf'"},
+      {{"--lr", "inf"}, "--lr: expected a finite number above 0, got 'inf'"},
       {{"--seq-length", "0"}, "--seq-length: expected an integer of at least 2"},
       {{"--lora_dropout_p", "1"}, "--lora_dropout_p: expected a number of at least 0 and below 1"},
       {{"--adam_beta2", "1"}, "--adam_beta2: expected a number of at least 0 and below 1"},

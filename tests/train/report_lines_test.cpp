@@ -57,6 +57,16 @@ TEST(StepLine, CountsSkippedSteps) {
   EXPECT_THAT(step_line(record), HasSubstr("  skipped 2"));
 }
 
+TEST(StepLine, HasNoSignedNan) {
+  StepRecord record = a_record();
+  record.grad_norm = record.loss = -std::nan("");
+  const std::string line = step_line(record);
+  EXPECT_THAT(line, HasSubstr("  gnorm skipped  lr"));
+  EXPECT_THAT(line, HasSubstr("loss nan"));
+  EXPECT_THAT(line, Not(HasSubstr("-nan")));
+  EXPECT_THAT(eval_line({.loss = -std::nan("")}), Not(HasSubstr("-nan")));
+}
+
 // Keys of ms-swift 2.x and 3.x, and ours.
 TEST(StepJson, HoldsTheKeysThatPlottersKnow) {
   EXPECT_EQ(

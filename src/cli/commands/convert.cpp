@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/not_here.h"
 #include "base/progress.h"
 #include "base/shell_quote.h"
 #include "base/thread_pool.h"
@@ -412,8 +413,9 @@ int run_convert(const Options& options) {
 }
 
 int run_mm_convert(const Options&) {
-  throw UsageError("[mm-convert] multimodal checkpoints are not converted by this version",
-                   {"text models are: danlu convert", "纯文本模型请使用 danlu convert"});
+  throw UsageError(
+      fmt::format("[mm-convert] {}", kNoMultimodal),
+      {"text models are converted by danlu convert", "纯文本模型请使用 danlu convert"});
 }
 
 }  // namespace danlu::cli

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "text/tokenizer.h"
 
 namespace danlu::cli {
 namespace {
@@ -167,7 +168,7 @@ void read_form(const Options& options, ConvertRequest& request) {
 
 void read_tokenizer(const Options& options, ConvertRequest& request) {
   if (!options.is_set("tokenizer_model")) return;
-  const fs::path named = options.get_string("tokenizer_model");
+  const fs::path named = text::existing_tokenizer(options.get_string("tokenizer_model"));
   if (!fs::exists(named)) {
     throw UsageError(fmt::format("[{}] {}: no such file or directory",
                                  options.given_as("tokenizer_model"), named.string()));

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/not_here.h"
+
 namespace danlu::cli {
 namespace {
 
@@ -27,11 +29,24 @@ OptionSpec ignored_switch(const ForeignNames& names, std::string why) {
   return spec;
 }
 
-OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames neutral) {
+OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames neutral,
+                       Hint hint) {
   OptionSpec spec = named(OptionType::kString, names);
   spec.choices = std::move(neutral);
   spec.unavailable_because = std::move(why);
+  spec.unavailable_hint = std::move(hint);
   return spec;
+}
+
+std::vector<OptionSpec> multimodal_options() {
+  return {unavailable({"mm_data", "mm_model", "mm_tool"}, kNoMultimodal, {}, kTextOnlyHint)};
+}
+
+std::vector<OptionSpec> reinforcement_options() {
+  return {unavailable({"rl_config", "actor_config", "ref_config", "critic_config", "reward_config",
+                       "generate_config", "actor_rollout", "adv_estimator", "rlhf_type",
+                       "reward_funcs", "reward_model", "dataset_additional_keys"},
+                      kNoReinforcement, {}, kSftInsteadHint)};
 }
 
 }  // namespace danlu::cli

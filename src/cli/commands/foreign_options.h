@@ -18,6 +18,11 @@ OptionSpec ignored(const ForeignNames& names, std::string why);
 OptionSpec ignored_switch(const ForeignNames& names, std::string why);
 
 /// Refused with `why`, unless its value is `neutral`, or means "off" where no value is neutral.
-OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames neutral = {});
+OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames neutral = {},
+                       Hint hint = {});
+
+/// Flags and keys that ask for multimodal models or for reinforcement learning: said as such.
+std::vector<OptionSpec> multimodal_options();
+std::vector<OptionSpec> reinforcement_options();
 
 }  // namespace danlu::cli

@@ -75,6 +75,7 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
       unavailable({"logprobs", "top_logprobs"}, "answers are text"),
       unavailable({"external_plugins", "custom_register_path"}, "no Python is ever run"),
   };
+  for (OptionSpec& spec : multimodal_options()) foreign.push_back(std::move(spec));
   std::vector<OptionSpec> all = own;
   all.insert(all.end(), foreign.begin(), foreign.end());
   return joined({std::move(foreign), repeated_from_training(all)});

@@ -12,6 +12,7 @@
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/foreign_options.h"
 #include "cli/commands/row_options.h"
 #include "text/template_choice.h"
 
@@ -157,6 +158,7 @@ data::PreprocessSpec spec_from(const Options& options) {
   if (options.has_value("json_keys")) spec.format.json_keys = options.get_list("json_keys");
   if (options.has_value("map_keys")) spec.format.map_keys = options.get_json("map_keys");
   if (options.has_value("columns")) spec.format.columns = options.get_json("columns");
+  spec.format.text_first = true;
   spec.append_eod = options.get_bool("append_eod");
   spec.seq_length = options.get_int_or("seq_length", 0);
   if (options.get_bool("pack")) spec.pack = data::PackMode::kPack;
@@ -215,7 +217,8 @@ void print_result(const data::PreprocessResult& result, const std::string& prefi
 
 OptionTable preprocess_options() {
   std::vector<OptionSpec> specs;
-  for (auto group : {input_options(), text_options(), output_options(), compatible_options()}) {
+  for (auto group : {input_options(), text_options(), output_options(), compatible_options(),
+                     multimodal_options(), reinforcement_options()}) {
     specs.insert(specs.end(), group.begin(), group.end());
   }
   return OptionTable("preprocess", "Tokenise data sets into Megatron's .bin/.idx files",

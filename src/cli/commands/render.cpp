@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/text_input.h"
+#include "data/formats/media.h"
 #include "text/conversation.h"
 #include "text/template_choice.h"
 #include "text/tokenizer.h"
@@ -24,11 +25,26 @@ struct Rendering {
   std::vector<text::TokenId> labels;
 };
 
+/// A content that is a list of parts goes to the template as it is.
+void refuse_media_blocks(const text::Message& message, const std::string& origin) {
+  const auto content = message.extra.find("content");
+  if (content == message.extra.end()) return;
+  for (const Json& block : *content) {
+    const auto type = block.is_object() ? block.find("type") : block.end();
+    if (type == block.end() || !type->is_string()) continue;
+    if (const auto& name = type->get_ref<const std::string&>(); data::is_media_block(name))
+      data::refuse_media(fmt::format("{}: a message holds \"{}\"", origin, name));
+  }
+}
+
 text::Conversation read_conversation(const Options& options) {
   const std::string input = options.get_string("input");
   const std::string origin = input_name(input);
-  text::Conversation conversation =
-      text::parse_conversation(parse_json(whole_input(input), origin), origin);
+  const Json given = parse_json(whole_input(input), origin);
+  if (const auto what = data::media_in(given, /*text_is_named=*/false))
+    data::refuse_media(fmt::format("{}: {}", origin, *what));
+  text::Conversation conversation = text::parse_conversation(given, origin);
+  for (const text::Message& message : conversation.messages) refuse_media_blocks(message, origin);
   if (conversation.messages.empty()) throw DataError(origin + ": there are no messages");
   if (options.has_value("tools")) conversation.tools = read_json_file(options.get_string("tools"));
   if (!conversation.tools.is_null() && !conversation.tools.is_array()) {

@@ -127,7 +127,7 @@ std::vector<OptionSpec> data_and_run() {
 
 std::vector<OptionSpec> train_foreign_options() {
   std::vector<OptionSpec> all = without_effect();
-  for (auto* part : {model_and_tuner, data_and_run}) {
+  for (auto* part : {model_and_tuner, data_and_run, multimodal_options, reinforcement_options}) {
     for (OptionSpec& spec : part()) all.push_back(std::move(spec));
   }
   return all;

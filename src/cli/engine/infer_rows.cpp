@@ -10,7 +10,6 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "data/preprocess_run.h"
-#include "data/readers/row_json.h"
 
 namespace danlu::cli {
 namespace {
@@ -76,9 +75,7 @@ std::vector<Question> read_dataset(const data::PlannedDataset& planned, int64_t 
         ++report.rows_kept;
         continue;
       }
-      data::RowResult result = raw.is_json
-                                   ? planned.handler->read(data::parse_row(planned.dataset, raw))
-                                   : planned.handler->read_text(raw.text);
+      data::RowResult result = data::read_row(*planned.handler, planned.dataset, raw);
       if (auto* problem = std::get_if<data::RowProblem>(&result)) {
         data::count_reason(&report.dropped, problem->reason, [&] {
           return problem->detail.empty() ? place : place + ": " + problem->detail;

@@ -16,7 +16,7 @@
 namespace danlu::cli {
 namespace {
 
-[[noreturn]] void no_such_model(const fs::path& path, const char* flag) {
+[[noreturn]] void no_such_model(const fs::path& path, const std::string& flag) {
   throw ModelError(fmt::format("[{}] {}: no such directory", flag, path.string()),
                    {"give a local Hugging Face or Megatron directory, or a GGUF file",
                     "请给出本地 Hugging Face 或 Megatron 模型目录，或 GGUF 文件"});
@@ -126,7 +126,8 @@ ModelLocation locate_model(const Options& options) {
     std::swap(where.adapter, where.model);
   }
   if (!where.adapter.empty()) {
-    if (!fs::is_directory(where.adapter)) no_such_model(where.adapter, "--adapters");
+    if (!fs::is_directory(where.adapter))
+      no_such_model(where.adapter, options.given_as("adapters"));
     if (fs::exists(where.adapter / "adapter_config.json")) {
       if (where.model.empty()) where.model = base_of_adapter(where.adapter);
     } else if (weights::detect_format(where.adapter) == weights::Format::kMegatron &&
@@ -134,7 +135,8 @@ ModelLocation locate_model(const Options& options) {
       // MindSpeed's LoRA: loading says whether adapters are in it.
     } else if (!where.model.empty()) {
       throw UsageError(
-          fmt::format("[--adapters] {}: no adapter_config.json there", where.adapter.string()),
+          fmt::format("[{}] {}: no adapter_config.json there", options.given_as("adapters"),
+                      where.adapter.string()),
           {"a full checkpoint is given as --model alone", "完整检查点请用 --model 指定"});
     } else {
       std::swap(where.adapter, where.model);

@@ -17,6 +17,9 @@ struct FormatOptions {
   Json columns = Json::object();
   /// Columns that hold pre-training texts; given: every row is plain text.
   std::vector<std::string> json_keys = {};
+  /// Where the format is detected, a column `text` outweighs the columns of conversations, as in
+  /// MindSpeed's preprocess_data.py. Not part of to_json(): the handler tells.
+  bool text_first = false;
   /// Rows are questions: an answer may be missing (or empty), as where a model is to give it. Not
   /// part of to_json(): such rows are never cached.
   bool answers_optional = false;

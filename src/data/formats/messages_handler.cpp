@@ -7,6 +7,7 @@
 
 #include "base/json_text.h"
 #include "data/formats/handlers.h"
+#include "data/formats/media.h"
 
 namespace danlu::data {
 namespace {
@@ -211,6 +212,7 @@ class MessagesHandler : public RowHandler {
       for (const Json& call : calls) result->extra["tool_calls"].push_back(call);
       if (!calls.is_null()) return true;
     }
+    if (is_media_block(type)) refuse_media(fmt::format("a message holds \"{}\"", type));
     *problem = {"a message holds something other than text",
                 type.empty() ? "got " + kind_of(block) : fmt::format("got \"{}\"", type)};
     return false;

@@ -8,9 +8,12 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/lower_case.h"
 #include "base/nearest_name.h"
+#include "base/not_here.h"
 #include "data/formats/handlers.h"
+#include "data/formats/media.h"
 
 namespace danlu::data {
 namespace {
@@ -40,9 +43,9 @@ const std::map<std::string, std::string>& unavailable_handlers() {
   static const std::map<std::string, std::string> kHandlers{
       {"AlpacaStylePairwiseHandler", kPreference},
       {"SharegptStylePairwiseHandler", kPreference},
-      {"PPOAlpacaStyleInstructionHandler", kPreference},
-      {"R1AlpacaStyleInstructionHandler", kPreference},
-      {"R1SharegptStyleInstructionHandler", kPreference},
+      {"PPOAlpacaStyleInstructionHandler", kNoReinforcement},
+      {"R1AlpacaStyleInstructionHandler", kNoReinforcement},
+      {"R1SharegptStyleInstructionHandler", kNoReinforcement},
       {"AlpacaStyleProcessRewardHandler", kPreference},
       {"AlpacaPretrainHandler",
        kOneDataset +
@@ -70,7 +73,10 @@ std::optional<RowFormat> format_by_name(const std::string& name) {
   }
   for (const auto& [known, reason] : unavailable_handlers()) {
     if (lower_case(known) == lower_case(name)) {
-      throw UsageError(fmt::format("[handler_name] {} {}", known, reason));
+      const bool reinforcement = reason == kNoReinforcement;
+      throw UsageError(
+          fmt::format("[handler_name] {}{} {}", known, reinforcement ? ":" : "", reason),
+          reinforcement ? kSftInsteadHint : Hint{});
     }
   }
   Hint hint{"known: " + fmt::format("{}", fmt::join(names, ", ")), ""};
@@ -128,6 +134,8 @@ void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
       throw UsageError(fmt::format(
           "[{}] \"{}\" belongs to preference training, which is not available", what, role));
     }
+    if (role == "images" || role == "videos" || role == "audios")
+      throw UsageError(fmt::format("[{}] \"{}\": {}", what, role, kNoMultimodal), kTextOnlyHint);
     if (std::find(roles.begin(), roles.end(), role) != roles.end()) continue;
     Hint hint{"known: " + fmt::format("{}", fmt::join(roles, ", ")), ""};
     if (const auto near = nearest_name(role, roles)) {
@@ -298,9 +306,32 @@ std::unique_ptr<RowHandler> token_handler(const FirstRows& first, const FormatOp
   return make_token_handler(std::move(columns));
 }
 
+/// MindSpeed's preprocess_data.py reads `text` where no handler is named, whatever else is there.
+/// False: rows have no such column. Says so where another handler would fit too.
+bool takes_text(const FirstRows& first) {
+  if (!first.has("text")) return false;
+  const char* other = nullptr;
+  if (first.has("messages")) {
+    other = "OpenAIInstructionHandler";
+  } else if (first.has("conversation") || first.has("conversations")) {
+    other = "SharegptStyleInstructionHandler";
+  } else if (first.has("instruction") && (first.has("input") || first.has("output"))) {
+    other = "AlpacaStyleInstructionHandler";
+  }
+  if (other) {
+    log::info(
+        "notice: rows have {}: column \"text\" is taken, as MindSpeed does without a handler; "
+        "--handler-name {} takes the others",
+        first.listed(), other);
+  }
+  return true;
+}
+
 std::unique_ptr<RowHandler> detect(const FirstRows& first, const FormatOptions& options) {
   refuse_preference_pairs(first);
   if (first.has("input_ids")) return token_handler(first, options);
+  if (options.text_first && takes_text(first))
+    return make_text_handler({first.names.actual("text")});
   if (first.has("messages") || first.has("conversation") || first.has("conversations")) {
     return messages_handler(first, options, std::nullopt);
   }
@@ -330,25 +361,8 @@ bool has_no_value(const Json& row) {
          std::all_of(row.begin(), row.end(), [](const Json& value) { return value.is_null(); });
 }
 
-}  // namespace
-
-RowResult RowHandler::read(const Json& row) const {
-  if (has_no_value(row)) return RowProblem{"no column has a value", row.empty() ? "{}" : ""};
-  return read_row(row);
-}
-
-RowResult RowHandler::read_text(const std::string&) const {
-  return RowProblem{"row is plain text", "expected " + description()};
-}
-
-void DetectionRows::add(Json row, size_t size_bytes) {
-  if (has_no_value(row)) return;
-  rows_.push_back(std::move(row));
-  bytes_ += size_bytes;
-}
-
-std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
-                                             const std::vector<Json>& first_rows, bool plain_text) {
+std::unique_ptr<RowHandler> choose_handler(const FormatOptions& options,
+                                           const std::vector<Json>& first_rows, bool plain_text) {
   std::optional<RowFormat> wanted = format_by_name(options.handler_name);
   if (!wanted && !options.json_keys.empty()) wanted = RowFormat::kText;
   if (plain_text) {
@@ -376,6 +390,31 @@ std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
       return token_handler(first, options);
   }
   throw InternalError("a row format without a handler");
+}
+
+}  // namespace
+
+RowResult RowHandler::read(const Json& row) const {
+  if (has_no_value(row)) return RowProblem{"no column has a value", row.empty() ? "{}" : ""};
+  if (const auto what = media_in(row, text_is_named_)) refuse_media(*what);
+  return read_row(row);
+}
+
+RowResult RowHandler::read_text(const std::string&) const {
+  return RowProblem{"row is plain text", "expected " + description()};
+}
+
+void DetectionRows::add(Json row, size_t size_bytes) {
+  if (has_no_value(row)) return;
+  rows_.push_back(std::move(row));
+  bytes_ += size_bytes;
+}
+
+std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
+                                             const std::vector<Json>& first_rows, bool plain_text) {
+  auto handler = choose_handler(options, first_rows, plain_text);
+  handler->text_is_named_ = !options.json_keys.empty();
+  return handler;
 }
 
 }  // namespace danlu::data

@@ -23,7 +23,9 @@ class RowHandler {
  public:
   virtual ~RowHandler() = default;
   virtual RowFormat format() const = 0;
-  /// A row in its meaning, or what is wrong with it. `row` is any JSON value.
+  /// A row in its meaning, or what is wrong with it. `row` is any JSON value. Errors: DataError if
+  /// it holds pictures, video or audio (see media_in): dropping such rows would hide that they are
+  /// of no use here.
   RowResult read(const Json& row) const;
   /// A .txt line or document. Default: a problem.
   virtual RowResult read_text(const std::string& text) const;
@@ -33,8 +35,11 @@ class RowHandler {
   virtual std::vector<std::string> text_keys() const { return {}; }
 
  private:
+  friend std::unique_ptr<RowHandler> make_row_handler(const FormatOptions&,
+                                                      const std::vector<Json>&, bool);
   /// As read; `row` is no object without values.
   virtual RowResult read_row(const Json& row) const = 0;
+  bool text_is_named_ = false;  ///< as media_in's
 };
 
 /// The first rows of a data set, as many as make_row_handler needs. Those that have no value say

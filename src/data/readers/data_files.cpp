@@ -168,6 +168,7 @@ FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info
   if (!user.columns.empty()) merged.columns = user.columns;
   if (!user.json_keys.empty()) merged.json_keys = user.json_keys;
   merged.answers_optional = user.answers_optional;
+  merged.text_first = user.text_first;
   return merged;
 }
 
@@ -182,6 +183,14 @@ FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info
       "a data set is a file, a directory, a glob, or a name in dataset_info.json; names on a "
       "hub are not fetched",
       "数据集可以是文件、目录、通配符，或 dataset_info.json 中的名称；不会从网上下载"};
+  // One of the three files of preprocessed samples, which go by the prefix that they share.
+  if (const size_t field = name.path.find("_packed_");
+      field != name.path.npos && fs::exists(name.path + ".idx", ignored)) {
+    const std::string prefix = name.path.substr(0, field);
+    throw DataError(
+        fmt::format("[dataset] {}: is a part of the preprocessed samples {}", text, prefix),
+        {fmt::format("give their prefix: {}", prefix), fmt::format("请给出共同前缀：{}", prefix)});
+  }
   if (const auto near = nearest_name(name.path, nearby)) {
     hint = {fmt::format("did you mean {}?", *near), fmt::format("是否想用 {}？", *near)};
   }

@@ -302,8 +302,15 @@ class Applier {
 
 void apply_deepspeed(const std::string& text, const Options& options, TrainConfig& config) {
   if (text.empty()) return;
-  const Json json = deepspeed_detail::read(text);
-  deepspeed_detail::Applier(json, options, config).run();
+  try {
+    const Json json = deepspeed_detail::read(text);
+    deepspeed_detail::Applier(json, options, config).run();
+  } catch (const DataError& error) {
+    // JSON that cannot be read or holds something else than is expected: settings, not data.
+    throw UsageError(fmt::format("[deepspeed] {}", error.what()),
+                     {"the file is JSON, as DeepSpeed's documentation of its configuration says",
+                      "该文件应为 DeepSpeed 配置格式的 JSON"});
+  }
 }
 
 }  // namespace danlu::train

@@ -59,8 +59,16 @@ void require_one_process(const Options& options) {
   }
   for (const char* name : {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"})
     refuse_unless_one(name, environment(name));
-  if (options.has_value("fsdp") && !options.get_string("fsdp").empty())
-    explain_fsdp(options.get_string("fsdp"));
+  const bool has_fsdp = options.has_value("fsdp") && !options.get_string("fsdp").empty();
+  if (has_fsdp && !options.get_string_or("deepspeed", "").empty()) {
+    throw UsageError(
+        fmt::format("[train] {} and {} are two ways to divide one training; give one",
+                    options.given_as("fsdp"), options.given_as("deepspeed")),
+        {"with one process both give the same numbers; the DeepSpeed file may also set "
+         "batch sizes and the schedule",
+         "单进程下两者结果相同；DeepSpeed 文件还可能设定批大小与学习率调度"});
+  }
+  if (has_fsdp) explain_fsdp(options.get_string("fsdp"));
   if (options.get_string("shard") != "none")
     log::info("--shard {}: ignored, one process holds everything", options.get_string("shard"));
   if (!options.get_list("offload").empty())

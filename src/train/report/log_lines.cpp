@@ -22,6 +22,9 @@ double percent_done(const StepRecord& r) {
              : 0;
 }
 
+/// A nan has a sign, which means nothing and would be printed.
+double unsigned_nan(double value) { return std::isnan(value) ? std::fabs(value) : value; }
+
 std::string fraction(int64_t step, int64_t total) { return fmt::format("{}/{}", step, total); }
 
 }  // namespace log_lines_detail
@@ -96,11 +99,13 @@ Json eval_json(const EvalRecord& r) {
 
 std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t num_devices) {
   using log_lines_detail::kGiB;
-  std::string line = fmt::format("step {}  {:.2f}%  loss {:.4f}",
-                                 log_lines_detail::fraction(r.step, r.total_steps),
-                                 log_lines_detail::percent_done(r), r.loss);
+  std::string line = fmt::format(
+      "step {}  {:.2f}%  loss {:.4f}", log_lines_detail::fraction(r.step, r.total_steps),
+      log_lines_detail::percent_done(r), log_lines_detail::unsigned_nan(r.loss));
   if (r.token_accuracy >= 0) line += fmt::format("  acc {:.3f}", r.token_accuracy);
-  line += fmt::format("  gnorm {:.3f}  lr {:.3g}", r.grad_norm, r.lr);
+  line +=
+      std::isfinite(r.grad_norm) ? fmt::format("  gnorm {:.3f}", r.grad_norm) : "  gnorm skipped";
+  line += fmt::format("  lr {:.3g}", r.lr);
   if (r.loss_scale != 1) line += fmt::format("  scale {:g}", r.loss_scale);
   line += fmt::format("  mem {:.1f}", static_cast<double>(r.memory_bytes) / kGiB);
   if (memory_limit_bytes > 0)
@@ -120,8 +125,9 @@ std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t 
 }
 
 std::string eval_line(const EvalRecord& r) {
-  std::string line = fmt::format("eval {}  loss {:.4f}",
-                                 log_lines_detail::fraction(r.step, r.total_steps), r.loss);
+  std::string line =
+      fmt::format("eval {}  loss {:.4f}", log_lines_detail::fraction(r.step, r.total_steps),
+                  log_lines_detail::unsigned_nan(r.loss));
   if (r.token_accuracy >= 0) line += fmt::format("  acc {:.3f}", r.token_accuracy);
   if (std::isfinite(r.loss) && r.loss < 20) line += fmt::format("  ppl {:.3f}", std::exp(r.loss));
   if (r.num_samples > 0)

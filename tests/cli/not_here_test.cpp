@@ -1,0 +1,277 @@
+// What this version has not is said, where the scripts, files and rows of other systems ask for it:
+// nothing of it is passed over in silence.
+#include "cli/bad_input.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kNoMultimodal = "multimodal models are not part of this version";
+
+class NotHere : public BadInput {
+ protected:
+  ProgramResult preprocess(const fs::path& rows, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {"preprocess",  "--input",         rows,   "--tokenizer",
+                                      good("model"), "--output_prefix", "ids/x"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  }
+};
+
+// --- pictures, audio, video ----------------------------------------------------------------------
+
+TEST_F(NotHere, PicturesInAnyLayoutAreAnErrorOfEveryTextVerb) {
+  const std::vector<std::pair<const char*, const char*>> layouts = {
+      // MindSpeed-MM and LLaMA-Factory
+      {R"({"messages": [{"role": "user", "content": "<image>Who?"},
+           {"role": "assistant", "content": "They."}], "images": ["1.jpg"]})",
+       "column \"images\" holds pictures"},
+      // LLaVA and ShareGPT4V
+      {R"({"id": "0", "image": "coco/1.jpg", "conversations": [
+           {"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": "A dog."}]})",
+       "column \"image\" holds pictures"},
+      {R"({"instruction": "Hear.", "input": "", "output": "A dog.", "audio": {"path": "a.wav"}})",
+       "column \"audio\" holds audio"},
+      {R"({"query": "<video> What?", "response": "A dog.", "clip": "a.MP4"})",
+       "column \"clip\" names a file that a placeholder"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]},
+           {"role": "assistant", "content": "A dog."}]})",
+       "a message holds \"image_url\""}};
+  for (const auto& [row, what] : layouts) {
+    std::string line(row);
+    std::erase(line, '\n');
+    const fs::path rows = write("rows.jsonl", line + "\n");
+    expect_error(preprocess(rows), 3,
+                 {"rows.jsonl:1: ", what, kNoMultimodal, "hint: to use the text alone"});
+  }
+  const fs::path rows = (*this) / "rows.jsonl";
+  expect_error(train(rows), 3, {"rows.jsonl:1: ", "image_url", kNoMultimodal});
+  expect_error(run({"infer", "--model", good("model"), "--dataset", rows, "--max_new_tokens", "1"}),
+               3, {"rows.jsonl:1: ", kNoMultimodal});
+  EXPECT_FALSE(fs::exists((*this) / "ids"));
+  const fs::path asked = write("asked.json", R"({"images": ["1.jpg"],
+      "messages": [{"role": "user", "content": "<image>Who?"}]})");
+  expect_error(run({"render", "--model", good("model"), "--input", asked}), 3,
+               {"asked.json: column \"images\"", kNoMultimodal});
+  write("asked.json", R"([{"role": "user", "content": [{"type": "image", "image": "1.jpg"}]}])");
+  expect_error(run({"render", "--model", good("model"), "--input", asked}), 3,
+               {"asked.json: a message holds \"image\"", kNoMultimodal});
+}
+
+// LLaVA's file has rows without pictures; the layout is told from the first rows.
+TEST_F(NotHere, APictureFarDownIsFoundToo) {
+  std::string rows;
+  for (int i = 0; i < 100; ++i)
+    rows += R"({"instruction": "a", "input": "<image>", "output": "b", "images": []})"
+            "\n";
+  rows += R"({"instruction": "a", "input": "", "output": "b", "images": ["1.jpg"]})"
+          "\n";
+  expect_error(preprocess(write("rows.jsonl", rows)), 3, {"rows.jsonl:101: ", kNoMultimodal});
+}
+
+TEST_F(NotHere, TextAboutPicturesIsText) {
+  const fs::path rows =
+      write("rows.jsonl", R"({"instruction": "Write <image> in HTML.", "input": "",)"
+                          R"( "output": "<img>", "images": [], "image": "", "audio": null})"
+                          "\n");
+  const ProgramResult result = preprocess(rows);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  // A column that was named is what is read; what is beside it is known not to be.
+  const fs::path captions =
+      write("captions.jsonl", "{\"text\": \"a dog in the sun\", \"image\": \"1.jpg\"}\n");
+  std::vector<std::string> words = {"preprocess",  "--input",         captions, "--tokenizer",
+                                    good("model"), "--output_prefix", "ids/c"};
+  expect_error(run(words), 3, {"column \"image\" holds pictures"});
+  words.insert(words.end(), {"--json-keys", "text"});
+  const ProgramResult named = run(words);
+  EXPECT_EQ(named.exit_code, 0) << named.err;
+}
+
+TEST_F(NotHere, MultimodalFlagsAndCommands) {
+  for (const char* verb : {"pretrain", "posttrain", "infer"}) {
+    expect_error(run({verb, "--model", good("model"), "--mm-model", "model.json"}), 2,
+                 {"--mm-model is not available", kNoMultimodal, "hint: "});
+  }
+  for (const char* flag : {"--mm-data", "--mm-tool"})
+    expect_error(run({"pretrain", flag, "x.json"}), 2, {flag, "is not available", kNoMultimodal});
+  expect_error(run({"llava_instruct_2_mllm_demo_format.py"}), 2, {kNoMultimodal});
+  write("dataset_info.json", R"({"mllm": {"file_name": "rows.json", "formatting": "sharegpt",
+      "columns": {"messages": "messages", "images": "images"}}})");
+  write("rows.json", R"([{"messages": [{"role": "user", "content": "a"}], "images": []}])");
+  expect_error(preprocess("mllm"), 2, {"\"images\"", kNoMultimodal});
+}
+
+// --- reinforcement learning ----------------------------------------------------------------------
+
+TEST_F(NotHere, FilesForReinforcementLearningAreCalledSo) {
+  const fs::path rows = write("orz.jsonl", R"({"problem": "1+1", "answer": "2"})"
+                                           "\n");
+  write("r1.yaml", "input: " + rows.string() +
+                       "\ntokenizer_name_or_path: " + good("model").string() +
+                       "\noutput_prefix: ids/orz\nhandler_name: R1AlpacaStyleInstructionHandler\n"
+                       "prompt_type: qwen_r1\ndataset_additional_keys: [labels]\n"
+                       "map_keys: {\"prompt\":\"problem\", \"response\": \"answer\"}\n");
+  expect_error(run({"preprocess", "r1.yaml"}), 2,
+               {"r1.yaml:6", "dataset_additional_keys", "describes reinforcement learning",
+                "are missing", "hint: to train on the reference answers instead"});
+  expect_error(preprocess(rows, {"--handler-name", "R1AlpacaStyleInstructionHandler"}), 2,
+               {"R1AlpacaStyleInstructionHandler", "describes reinforcement learning"});
+  // MindSpeed-RL's layout, whose first names say nothing.
+  write("grpo.yaml",
+        "defaults:\n  - model:\n      - qwen25_7b\nmegatron_training:\n  model: qwen25_7b\n"
+        "actor_config:\n  model: qwen25_7b\nrl_config:\n  adv_estimator: group_norm\n");
+  expect_error(run({"posttrain", "grpo.yaml"}), 2,
+               {"grpo.yaml:6", "actor_config", "describes reinforcement learning"});
+}
+
+// --- commands ------------------------------------------------------------------------------------
+
+TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
+  const std::vector<std::pair<const char*, const char*>> answers = {
+      {"eval", "benchmarks are not part"},
+      {"evaluate", "benchmarks are not part"},
+      {"download", "fetches nothing"},
+      {"doctor", "danlu inspect"},
+      {"env", "danlu inspect"},
+      {"serve", "no HTTP server"},
+      {"deploy", "no HTTP server"},
+      {"app", "no web page"},
+      {"web-ui", "no web page"},
+      {"web_ui", "no web page"},
+      {"export", "danlu merge"},
+      {"rlhf", "preferences or rewards"},
+      {"sample", "several answers"},
+      {"torchrun", "no launcher"},
+      {"preprocess_data.py", "danlu preprocess"},
+      {"pretrain_gpt.py", "danlu pretrain"},
+      {"posttrain_gpt.py", "danlu posttrain"},
+      {"inference.py", "danlu infer"}};
+  for (const auto& [name, answer] : answers) {
+    const ProgramResult result = run({name, "--model", "x"});
+    expect_error(result, 2, {std::string("danlu has no command '") + name + "'", answer, "hint: "});
+    EXPECT_THAT(listed_commands(), Not(testing::Contains(name)));
+  }
+  expect_error(run({"help", "eval"}), 2, {"benchmarks"});
+  EXPECT_EQ(run({"pt", "--help"}).exit_code, 0);
+}
+
+// --- training that trains nothing ----------------------------------------------------------------
+
+TEST_F(NotHere, ATrainingOfSkippedStepsOnlyIsAnError) {
+  write("ds.json", R"({"fp16": {"enabled": true, "initial_scale_power": 32}})");
+  const ProgramResult result = run({"sft",
+                                    "--model",
+                                    good("model"),
+                                    "--dataset",
+                                    good("good.jsonl"),
+                                    "--output_dir",
+                                    "run",
+                                    "--no-version-dir",
+                                    "--tuner",
+                                    "full",
+                                    "--fp16",
+                                    "true",
+                                    "--batch_size",
+                                    "2",
+                                    "--save_steps",
+                                    "1",
+                                    "--max_steps",
+                                    "2",
+                                    "--deepspeed",
+                                    "ds.json",
+                                    "--logging_steps",
+                                    "1"});
+  expect_error(result, 9,
+               {"all 2 steps were skipped", "loss scales from 4.29497e+09", "hint: each overflow"});
+  EXPECT_THAT(result.err, HasSubstr("gnorm skipped"));
+  EXPECT_THAT(result.err, AllOf(Not(HasSubstr("mean loss")), Not(HasSubstr("nan")),
+                                Not(HasSubstr("finished"))));
+  for (const char* file : {"model.safetensors", "all_results.json", "README.md"})
+    EXPECT_FALSE(fs::exists((*this) / "run" / file)) << file;
+}
+
+// --- the guides' words ---------------------------------------------------------------------------
+
+TEST_F(NotHere, PreprocessTakesTextWhereNoHandlerIsNamed) {
+  const fs::path rows =
+      write("rows.jsonl",
+            R"({"instruction": "fox?", "input": "", "output": "dog", "text": "### fox? dog"})"
+            "\n");
+  const ProgramResult text = preprocess(rows);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.err, AllOf(HasSubstr("column \"text\" is taken"),
+                              HasSubstr("--handler-name AlpacaStyleInstructionHandler")));
+  EXPECT_TRUE(fs::exists((*this) / "ids" / "x_text_document.idx"));
+  const ProgramResult pairs =
+      run({"preprocess", "--input", rows, "--tokenizer", good("model"), "--output_prefix", "ids/y",
+           "--handler-name", "AlpacaStyleInstructionHandler"});
+  ASSERT_EQ(pairs.exit_code, 0) << pairs.err;
+  EXPECT_TRUE(fs::exists((*this) / "ids" / "y_packed_input_ids_document.idx"));
+  // Pre-training from the rows themselves reads them as preprocess does; tuning reads the pairs.
+  const ProgramResult pretrained = run({"pretrain", "--model", good("model"), "--data-path", rows,
+                                        "--output_dir", "run", "--dry_run", "--seq-length", "4"});
+  EXPECT_THAT(pretrained.err, HasSubstr("detected: text (text)"));
+  EXPECT_THAT(train(rows, {"--dry_run"}).err, HasSubstr("detected: alpaca"));
+}
+
+TEST_F(NotHere, ATokenizerModelThatIsATokenizerJson) {
+  const std::string named = good("model") / "tokenizer.model";
+  const ProgramResult result = run({"preprocess", "--input", good("good.jsonl"),
+                                    "--tokenizer-model", named, "--output_prefix", "ids/x"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("tokenizer.model is not there: "));
+  EXPECT_THAT(result.err, HasSubstr("tokenizer.json is taken"));
+  const ProgramResult trained =
+      train(good("good.jsonl"), {"--dry_run", "--tokenizer-name-or-path", named});
+  EXPECT_EQ(trained.exit_code, 0) << trained.err;
+  const ProgramResult converted = run({"convert", "--load-dir", good("model"), "--save-dir", "mg",
+                                       "--to", "mcore", "--tokenizer-model", named});
+  EXPECT_EQ(converted.exit_code, 0) << converted.err;
+  expect_error(run({"tokenize", "--model", "nowhere/tokenizer.model"}), 4,
+               {"nowhere/tokenizer.model: no such file"});
+}
+
+TEST_F(NotHere, AModelWithoutTokenizerNamesTheFlag) {
+  const fs::path bare = copy_model("bare");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) fs::remove(bare / name);
+  expect_error(ask(bare), 4, {"bare: no tokenizer here", "--tokenizer DIR"});
+  expect_error(
+      run({"sft", "--model", bare, "--dataset", good("good.jsonl"), "--output_dir", "run"}), 2,
+      {"rows of text need a tokenizer", "hint: ", "--tokenizer DIR"});
+}
+
+TEST_F(NotHere, OneWayToShardIsNamed) {
+  expect_error(
+      train(good("good.jsonl"), {"--fsdp", "full_shard auto_wrap", "--deepspeed", "default-zero2"}),
+      2, {"--fsdp and --deepspeed", "give one", "hint: "});
+}
+
+TEST_F(NotHere, ABadDeepSpeedFileIsABadFlag) {
+  const fs::path file = write("ds.json", "{\"train_batch_size\": 2,}");
+  expect_error(train(good("good.jsonl"), {"--deepspeed", file}), 2, {"[deepspeed] ", "ds.json:1"});
+  write("ds.json", "{\"scheduler\": {\"type\": 3}}");
+  expect_error(train(good("good.jsonl"), {"--deepspeed", file}), 2, {"[deepspeed] ", "\"type\""});
+}
+
+TEST_F(NotHere, ErrorsNameTheFlagAsGiven) {
+  expect_error(run({"infer", "--ckpt_dir", "nowhere", "--prompt", "hi"}), 4,
+               {"[--ckpt_dir] nowhere: no such directory"});
+  expect_error(
+      run({"infer", "--model", good("model"), "--ckpt_dir", good("model"), "--prompt", "x"}), 2,
+      {"[--ckpt_dir] ", "no adapter_config.json there"});
+}
+
+TEST_F(NotHere, OneOfThreePreprocessedFilesNamesTheirPrefix) {
+  ASSERT_EQ(preprocess(good("good.jsonl")).exit_code, 0);
+  const std::string prefix = (*this) / "ids" / "x";
+  expect_error(
+      train(prefix + "_packed_input_ids_document"), 3,
+      {"is a part of the preprocessed samples " + prefix, "hint: give their prefix: " + prefix});
+}
+
+}  // namespace
+}  // namespace danlu::test
