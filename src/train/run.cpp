@@ -242,6 +242,15 @@ int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainStat
   return *consumed;
 }
 
+bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainState& state) {
+  if (state.step < plan.total_steps || !is_finished(config.output.directory)) return false;
+  log::info(
+      "this run is complete: {} of {} steps. Raise --epochs or --max_steps, with --resume DIR, "
+      "to train on.",
+      state.step, plan.total_steps);
+  return true;
+}
+
 }  // namespace run_detail
 
 int run(const TrainConfig& given) {
@@ -267,33 +276,21 @@ int run(const TrainConfig& given) {
   const Json identity = run_identity(config, source, plan);
   if (checkpoint) check_resumable(*checkpoint, config, identity, data.content_hash);
   const LogFile log_file(config);
-  std::string of_training;
+  std::string origin = describe_weights(config.model, source, config.seed);
   std::optional<Continued> continued;
-  if (!checkpoint) continued = continued_from(config, source, of_training);
-  const std::string origin = describe_weights(config.model, source, config.seed) +
-                             (of_training.empty() ? "" : "; " + of_training);
+  if (!checkpoint) continued = continued_from(config, source, origin);
   log::info("{}", data_banner(config, device, source.config, origin, text, data, plan));
   if (config.dry_run) return 0;
 
   const uint64_t available = device.is_cpu() ? available_memory_bytes() : 0;
   TrainState state = make_state(config, make_model(config, source, device, checkpoint));
   RunProgress progress;
-  int64_t consumed = 0;
-  if (checkpoint) {
-    consumed = restore(*checkpoint, progress, state);
-  } else if (continued) {
-    restore_continued(*continued, plan.total_steps, config, state);
-    consumed = continued->consumed_samples;
-  }
+  const int64_t consumed = checkpoint  ? restore(*checkpoint, progress, state)
+                           : continued ? restore_continued(*continued, plan, config, state)
+                                       : 0;
   log::info("{}", parameter_line(*state.model));
   report_memory(memory_plan(state), available);
-  if (state.step >= plan.total_steps && is_finished(config.output.directory)) {
-    log::info(
-        "this run is complete: {} of {} steps. Raise --epochs or --max_steps, with --resume DIR, "
-        "to train on.",
-        state.step, plan.total_steps);
-    return 0;
-  }
+  if (is_complete(config, plan, state)) return 0;
   if (!continuing) progress.forget_best();
   prepare_run_directory(config, continuing, text, data);
   data::BatchStream stream(data.train, data.order,

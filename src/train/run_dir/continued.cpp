@@ -8,7 +8,9 @@
 
 namespace danlu::train {
 std::optional<Continued> continued_from(const TrainConfig& config,
-                                        const weights::CheckpointSource& source, std::string& why) {
+                                        const weights::CheckpointSource& source,
+                                        std::string& origin) {
+  std::string why;
   const bool can_be = source.megatron || source.format == weights::Format::kNative;
   if (!can_be || config.model.from_scratch) return std::nullopt;
   if (config.output.resume == "none") {
@@ -20,7 +22,10 @@ std::optional<Continued> continued_from(const TrainConfig& config,
   } else if (config.tuner != Tuner::kFull || !config.freeze.empty()) {
     why = "its optimizer's state is of all weights: iteration 0";
   }
-  if (!why.empty()) return std::nullopt;
+  if (!why.empty()) {
+    origin += "; " + why;
+    return std::nullopt;
+  }
   weights::CheckpointSource opened =
       weights::open_checkpoint_source(source.path, {.config_dir = source.companions,
                                                     .iteration = std::to_string(*source.iteration),
@@ -28,17 +33,17 @@ std::optional<Continued> continued_from(const TrainConfig& config,
   Continued continued{.step = opened.optimizer.settings.iteration,
                       .consumed_samples = opened.optimizer.settings.consumed_train_samples,
                       .optimizer = std::move(opened.optimizer)};
-  why = fmt::format("continued: iteration {}, consumed samples {}, Adam's state", continued.step,
-                    continued.consumed_samples);
+  origin += fmt::format("; continued: iteration {}, consumed samples {}, Adam's state",
+                        continued.step, continued.consumed_samples);
   return continued;
 }
 
-void restore_continued(const Continued& continued, int64_t total_steps, const TrainConfig& config,
-                       TrainState& state) {
-  if (continued.step >= total_steps) {
+int64_t restore_continued(const Continued& continued, const RunPlan& plan,
+                          const TrainConfig& config, TrainState& state) {
+  if (continued.step >= plan.total_steps) {
     throw UsageError(
         fmt::format("[train] {}: the checkpoint is of iteration {}, and this run has {} steps",
-                    config.model.path.string(), continued.step, total_steps),
+                    config.model.path.string(), continued.step, plan.total_steps),
         {"raise --train-iters or --epochs to train on, or begin anew with --finetune",
          "请增大 --train-iters 或 --epochs 继续训练，或用 --finetune 重新开始"});
   }
@@ -59,6 +64,7 @@ void restore_continued(const Continued& continued, int64_t total_steps, const Tr
     updates = json_get<int64_t>(group, "step").value_or(updates);
   state.optimizer->load_state(find, updates);
   state.step = continued.step;
+  return continued.consumed_samples;
 }
 
 }  // namespace danlu::train

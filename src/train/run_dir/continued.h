@@ -5,6 +5,7 @@
 #include <string>
 
 #include "train/config.h"
+#include "train/plan.h"
 #include "train/step.h"
 #include "weights/convert/checkpoint_source.h"
 
@@ -18,14 +19,16 @@ struct Continued {
 
 /// What the run that begins with `source` continues, as Megatron does: everything, unless the user
 /// said --finetune or --no-load-optim, or the checkpoint is a release or holds weights alone; then
-/// nullopt, and `why` says it for the banner ("" where there is nothing to say).
+/// nullopt. `origin`, the banner's line on weights, gets what is continued or why nothing is.
 /// Errors: as weights::open_checkpoint_source with an optimizer.
 std::optional<Continued> continued_from(const TrainConfig& config,
-                                        const weights::CheckpointSource& source, std::string& why);
+                                        const weights::CheckpointSource& source,
+                                        std::string& origin);
 
-/// Steps, Adam's state and masters into `state`. Errors: ModelError naming a tensor that is missing
-/// or of another shape; UsageError if the run's `total_steps` are done.
-void restore_continued(const Continued& continued, int64_t total_steps, const TrainConfig& config,
-                       TrainState& state);
+/// Steps, Adam's state and masters into `state`; returns the samples consumed so far.
+/// Errors: ModelError naming a tensor that is missing or of another shape; UsageError if the plan's
+/// steps are done.
+int64_t restore_continued(const Continued& continued, const RunPlan& plan,
+                          const TrainConfig& config, TrainState& state);
 
 }  // namespace danlu::train
