@@ -169,6 +169,11 @@ TEST_F(Chain, ConvertedThenPretrainedTunedAndAsked) {
   ASSERT_EQ(pretrain("mcore", "described").exit_code, 0);
   expect_near(losses("described"), losses("from_hf"), 1e-5);
 
+  std::string rows;
+  for (int row = 0; row < 8; ++row)
+    rows += R"({"instruction": "fox?", "output": "cat"})"
+            "\n";
+  write("cats.jsonl", rows);
   const std::vector<std::string> lora = {"posttrain",
                                          "--stage",
                                          "sft",
@@ -182,9 +187,9 @@ TEST_F(Chain, ConvertedThenPretrainedTunedAndAsked) {
                                          "linear_qkv",
                                          "linear_proj",
                                          "--dataset",
-                                         good("good.jsonl").string(),
+                                         "cats.jsonl",
                                          "--train-iters",
-                                         "4",
+                                         "12",
                                          "--micro-batch-size",
                                          "2",
                                          "--global-batch-size",
