@@ -62,6 +62,10 @@ TEST_F(ConvertTrained, GgufIsCheckedInEveryTypeThatKeepsNumbers) {
         ok({"convert", good("model"), "m.gguf", "--to", "gguf", "--outtype", type, "--overwrite"});
     EXPECT_THAT(made.err, HasSubstr("every bit read back")) << type;
     ok({"diff", good("model"), "m.gguf", "--tolerance", type == std::string("f32") ? "0" : "0.01"});
+    ok({"convert", "m.gguf", "back", "--to", "hf", "--overwrite", "--tokenizer-model",
+        good("tokenizer")});
+    ok({"diff", good("model"), "back", "--tolerance", type == std::string("f32") ? "0" : "0.01"});
+    EXPECT_TRUE(std::filesystem::exists(*this / "back" / "tokenizer.json"));
   }
   const ProgramResult blocks =
       ok({"convert", good("model"), "q.gguf", "--to", "gguf", "--outtype", "q8_0", "--check"});

@@ -71,6 +71,8 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   }
   // config.json of the model it was trained from may name another type than the checkpoint has.
   plan.config_changed |= plan.globals.front().dtype != plan.config.dtype;
+  // Without a config.json of its own the source's args or keys said what the model is.
+  plan.config_changed |= plan.source.companions.empty();
   return plan;
 }
 
@@ -216,11 +218,18 @@ void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,
                                                           {"bf16", TensorType::kBF16},
                                                           {"q8_0", TensorType::kQ8_0}};
   const fs::path tokenizer = request.tokenizer.empty() ? plan.source.companions : request.tokenizer;
+  if (tokenizer.empty()) {
+    throw UsageError("[convert] no tokenizer lies beside the source, and GGUF holds one",
+                     {"name it: --tokenizer-model DIR", "请用 --tokenizer-model 指定分词器目录"});
+  }
   const fs::path file = request.output.filename();
-  ModelPlan model = plan_gguf(plan.config, plan.globals, tokenizer,
-                              {.type = types.at(request.gguf_type),
-                               .model_name = fs::absolute(plan.source.companions).filename(),
-                               .file_name = file});
+  ModelPlan model =
+      plan_gguf(plan.config, plan.globals, tokenizer,
+                {.type = types.at(request.gguf_type),
+                 .model_name = plan.source.companions.empty()
+                                   ? std::string()
+                                   : fs::absolute(plan.source.companions).filename().string(),
+                 .file_name = file});
   for (const std::string& note : model.notes) log::info("{}", note);
   conversion.output_is_file = true;
   conversion.target.plans.push_back(plan_file(model.metadata, model.tensors, model.constants));
@@ -300,19 +309,21 @@ void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
         torch_name(plan.globals.front().dtype);
     write_json_file(directory / "config.json", config);
   }
-  if (request.tokenizer.empty() || fs::equivalent(request.tokenizer, plan.source.companions)) {
-    weights::carry_over_files(plan.source.companions, directory);
+  const fs::path& companions = plan.source.companions;
+  const bool has_own = !companions.empty();
+  if (request.tokenizer.empty() || (has_own && fs::equivalent(request.tokenizer, companions))) {
+    if (has_own) weights::carry_over_files(companions, directory);
   } else {
     // One tokenizer, not parts of two: none of the source's own files, and no configuration of the
     // other directory's model.
     copy_some(request.tokenizer, directory, [](const std::string& name) {
       return weights::is_carried_over(name) && !is_model_configuration(name);
     });
-    copy_some(plan.source.companions, directory, is_model_configuration);
+    if (has_own) copy_some(companions, directory, is_model_configuration);
   }
-  const fs::path record = plan.source.companions / text::kRecordFile;
-  const Json settings = text::read_record(plan.source.companions);
-  if (fs::exists(record) && text::recorded_template(settings, plan.source.companions).is_named())
+  const fs::path record = companions / text::kRecordFile;
+  const Json settings = text::read_record(companions);
+  if (has_own && fs::exists(record) && text::recorded_template(settings, companions).is_named())
     write_file_atomic(directory / text::kRecordFile, read_file(record));
 }
 
