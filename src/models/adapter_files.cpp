@@ -118,7 +118,8 @@ std::vector<std::string> adapted_last_names(const std::vector<layers::Linear*>& 
 }  // namespace adapter_files_detail
 
 void CausalLM::load_adapter(const std::filesystem::path& path, std::optional<double> lora_alpha) {
-  if (weights::detect_format(path) == weights::Format::kMegatron) {
+  const bool is_peft = std::filesystem::exists(path / "adapter_config.json");
+  if (!is_peft && weights::detect_format(path) == weights::Format::kMegatron) {
     const auto opened =
         weights::megatron::open_adapters(path, impl_->config, {.lora_alpha = lora_alpha});
     return load_adapter(*opened.peft, *opened.adapters, path.string());

@@ -11,9 +11,27 @@
 #include "models/causal_lm_impl.h"
 #include "models/tensor_io.h"
 #include "weights/hf/fit.h"
+#include "weights/torch/torch_checksums.h"
 
 namespace danlu::models {
 namespace load_detail {
+
+/// What the files of several ranks, or records with checksums, can tell that a single tensor
+/// cannot. Errors: ModelError for copies that differ between ranks, and for damaged files.
+void check_files(const weights::CheckpointSource& source) {
+  if (source.format != weights::Format::kMegatron) return;
+  for (const std::filesystem::path& file : source.files) {
+    if (file.extension() == ".pt") weights::torch_file::check_torch_checksums(file);
+  }
+  const std::vector<std::string> lines =
+      source.differing_copies ? source.differing_copies() : std::vector<std::string>();
+  if (lines.empty()) return;
+  throw ModelError(source.path.string() + ": ranks do not agree: " + lines.front() +
+                       (lines.size() > 1 ? "; and more" : ""),
+                   {"files of two saves may be mixed: copy one whole iteration again; danlu "
+                    "inspect lists what differs",
+                    "可能混有两次保存的文件：请完整复制同一次迭代；可用 danlu inspect 查看差异"});
+}
 
 /// Errors: ModelError if `source` lacks, adds or reshapes a tensor.
 void check_fit(const arch::ModelConfig& config, const weights::TensorSource& source) {
@@ -97,6 +115,7 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
     const bool is_known = !tensors.empty() && is_floating(tensors.front().dtype);
     dtype = device::scalar_type_of(is_known ? tensors.front().dtype : source.config.dtype);
   }
+  load_detail::check_files(source);
   auto model = std::make_unique<CausalLM>(source.config, *dtype, device);
   model->load(*source.model);
   if (source.adapters) model->load_adapter(*source.peft, *source.adapters, source.path.string());

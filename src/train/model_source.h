@@ -17,6 +17,7 @@ struct ModelSource {
   std::filesystem::path adapter;        ///< PEFT or MindSpeed LoRA to go on from; may be empty
   std::optional<double> adapter_alpha;  ///< of a MindSpeed LoRA that does not record it
   bool from_scratch = false;            ///< random weights from the seed
+  bool continues = true;                ///< the training that a Megatron checkpoint is of
   /// How `path` is opened: config.json named by the user, and where else it may lie.
   std::filesystem::path config_dir = {}, fallback_dir = {};
   std::string iteration = {};  ///< Megatron: "1000", "release"; empty: the tracker's

@@ -29,9 +29,17 @@ namespace danlu::train {
 namespace run_detail {
 
 /// What can be wrong with the model is found here, before data are tokenised: its config and
-/// headers.
-weights::CheckpointSource open_checked(const TrainConfig& config) {
+/// headers. Completes config.model by what is found.
+weights::CheckpointSource open_checked(TrainConfig& config) {
+  refuse_other_format(config.output.directory);
   weights::CheckpointSource opened = open_model(config.model);
+  ModelSource& model = config.model;
+  model.companions = opened.companions;
+  if (opened.megatron) {
+    // What is written down must mean these weights when the tracker has moved on.
+    if (model.tokenizer == model.path) model.tokenizer = opened.megatron->place.directory;
+    model.path = opened.megatron->place.directory;
+  }
   const int64_t positions = opened.config.max_positions;
   if (positions > 0 && config.data.max_length > positions) {
     throw UsageError(fmt::format("[train] {} {} exceeds the model's {} positions",
@@ -259,7 +267,6 @@ int run(const TrainConfig& given) {
   config.validate();
   const at::Device device = device::select(config.device);
   const weights::CheckpointSource source = open_checked(config);
-  config.model.companions = source.companions;
   const MadeDirectory made(config.output.directory);
   std::optional<FileLock> lock;
   if (!config.dry_run) lock.emplace(lock_run_directory(config.output.directory));

@@ -232,6 +232,9 @@ TEST_F(Chain, ConvertedThenPretrainedTunedAndAsked) {
                     "--num-layers",
                     "2",
                     "--no-masked-softmax-fusion",
+                    "--exit-on-missing-checkpoint",
+                    "--ckpt-format",
+                    "torch",
                     "--seed",
                     "42"}),
             plain);
@@ -243,9 +246,38 @@ TEST_F(Chain, ConvertedThenPretrainedTunedAndAsked) {
             tuned);
   // The adapter names its base itself.
   EXPECT_EQ(answer({"--adapters", "lora_mcore"}), tuned);
-  ok({"merge", "--model", "mcore", "--adapters", "lora_mcore", "--tokenizer", "run", "--output",
-      "merged"});
-  EXPECT_EQ(answer({"--model", "merged", "--tokenizer", "run"}), tuned);
+  // The base has no tokenizer: the adapter's goes along.
+  ok({"merge", "--model", "mcore", "--adapters", "lora_mcore", "--output", "merged"});
+  EXPECT_EQ(answer({"--model", "merged"}), tuned);
+}
+
+TEST_F(Chain, WhatIsTrainedIsNeverShadowedOrForgotten) {
+  train_base();
+  convert_base("mcore");
+  const auto lora = [&](const std::string& output) {
+    return run({"sft", "--load", "mcore", "--dataset", good("good.jsonl"), "--output_dir", output,
+                "--no-version-dir", "--max_steps", "1", "--dtype", "fp32"});
+  };
+  // Megatron's files would be read in place of the trained model.
+  expect_error(lora("mcore"), 2, {"mcore: holds a Megatron checkpoint", "--output_dir"});
+  // The iteration goes into what is written down: the tracker may move on.
+  ASSERT_EQ(lora("lora").exit_code, 0);
+  EXPECT_THAT(content_of(*this / "lora" / "adapter_config.json"), HasSubstr("mcore/iter_0000001"));
+  // Two models in one directory.
+  fs::copy(*this / "run" / "model.safetensors", *this / "mcore" / "model.safetensors");
+  expect_error(run({"infer", "--load", "mcore", "--prompt", "x"}), 4, {"lie in it", "iter_"});
+  fs::remove(*this / "mcore" / "model.safetensors");
+  // Ranks of two saves, and a damaged one.
+  const fs::path rank = *this / "mcore" / "iter_0000001" / "mp_rank_01_000" / "model_optim_rng.pt";
+  const fs::path other = *this / "other" / "iter_0000001" / "mp_rank_01_000" / "model_optim_rng.pt";
+  ok({"convert", good("model"), "other", "--to", "mcore", "--tp", "2", "--pp", "2"});
+  const std::string whole = content_of(rank);
+  fs::copy_file(other, rank, fs::copy_options::overwrite_existing);
+  expect_error(run({"infer", "--load", "mcore", "--prompt", "x"}), 4, {"ranks do not agree"});
+  std::string damaged = whole;
+  damaged[damaged.size() / 2] ^= 1;
+  write_content(rank, damaged);
+  expect_error(run({"infer", "--load", "mcore", "--prompt", "x"}), 4, {"model_optim_rng.pt"});
 }
 
 TEST_F(Chain, EveryFormatAnswersAlike) {
@@ -338,7 +370,8 @@ TEST_F(Chain, WeightsAreNeverRandomUnasked) {
   const ProgramResult fresh = pretrain("missing", "fresh");
   EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
   EXPECT_THAT(fresh.err, HasSubstr("weights  random (seed 7)"));
-  for (const char* flag : {"--exit-on-missing-checkpoint", "--no-from-scratch"})
+  EXPECT_THAT(fresh.err, HasSubstr("missing: no checkpoint there"));
+  for (const char* flag : {"--exit-on-missing-checkpoint", "--no-from-scratch", "--finetune"})
     expect_error(pretrain("missing", "x", {flag}), 4, {"missing: no weights there"});
   expect_error(run({"sft", "--model", good("tokenizer"), "--dataset", good("good.jsonl")}), 4,
                {"no weights there"});

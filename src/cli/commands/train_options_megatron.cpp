@@ -109,6 +109,10 @@ std::vector<OptionSpec> train_megatron_options() {
                      "no_check_for_nan_in_loss_and_grad"}),
       accepted("transformer_impl", "there is one implementation",
                {"distributed_executor", "manual_gc_interval", "sparse_mode"}),
+      accepted("ckpt_format", "files say what they are"),
+      accepted_flag(
+          "square_alibi_mask", "the architecture follows from config.json",
+          {"fill_neg_inf", "no_pad_to_seq_lengths", "coc_fused_kernel", "enable_hf2mg_convert"}),
       {.name = "spec",
        .type = OptionType::kList,
        .help = "accepted",

@@ -11,6 +11,7 @@
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_record.h"
+#include "text/template_choice.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::cli {
@@ -43,7 +44,8 @@ int run_merge(const Options& options) {
   using namespace merge_detail;
   const fs::path adapters = options.get_string("adapters");
   // The cheap questions first: loading takes minutes for a large model.
-  const bool is_megatron = weights::detect_format(adapters) == weights::Format::kMegatron;
+  const bool is_megatron = !fs::exists(adapters / "adapter_config.json") &&
+                           weights::detect_format(adapters) == weights::Format::kMegatron;
   if (!is_megatron) weights::load_peft_config(adapters);
   if (is_megatron && !options.has_value("model")) {
     throw UsageError("[--model] a MindSpeed LoRA does not name its base model",
@@ -77,6 +79,13 @@ int run_merge(const Options& options) {
     // First: a template of its own is not to be replaced by the base's.
     write_merged_record(directory, base, adapters);
     model->save(directory, dtype, source.companions);
+    // Where the base has no tokenizer: the one that was named, else the adapter's.
+    if (source.companions.empty()) {
+      weights::carry_over_files(options.has_value("tokenizer")
+                                    ? text::directory_of_model(options.get_string("tokenizer"))
+                                    : adapters,
+                                directory);
+    }
   });
   log::info("wrote {}", output.string());
   log::info("next: danlu chat --model {}", shell_quoted(output.string()));

@@ -86,7 +86,8 @@ models::Recompute recompute_from(const Options& options) {
 bool may_be_random(const Options& options, Stage stage) {
   if (options.has_value("from_scratch") && options.is_given("from_scratch"))
     return options.get_bool("from_scratch");
-  return stage == Stage::kPretrain && !options.get_bool("exit_on_missing_checkpoint");
+  return stage == Stage::kPretrain && !options.get_bool("exit_on_missing_checkpoint") &&
+         !options.get_bool("finetune");
 }
 
 /// --load where it holds weights or nothing else could; the model of --model else.
@@ -110,6 +111,7 @@ ModelSource model_from(const Options& options, Stage stage) {
     named_tokenizer = locate_model(options.get_string("model"));
   source.fallback_dir = text::directory_of_model(named_tokenizer);
   source.from_scratch = options.get_bool("from_scratch");
+  source.continues = !options.get_bool("finetune");
   if (!source.from_scratch && holds_no_weights(source.path)) {
     if (!may_be_random(options, stage)) {
       throw ModelError(
@@ -118,6 +120,8 @@ ModelSource model_from(const Options& options, Stage stage) {
           {"--from_scratch begins with random ones", "--from_scratch 表示从随机权重开始"});
     }
     source.from_scratch = true;
+    log::warning("{} {}: no checkpoint there; random weights",
+                 options.given_as(loads ? "load" : "model"), source.path.string());
   }
   source.companions = open_model(source).companions;
   source.tokenizer = !named_tokenizer.empty()     ? named_tokenizer
@@ -333,7 +337,8 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   if (options.has_value("save_dtype"))
     output.final_dtype = dtype_from_name(options.get_string("save_dtype"));
   output.overwrite = options.get_bool("overwrite_output_dir");
-  output.resume = options.get_bool("finetune") ? "none" : options.get_string("resume");
+  const bool begins_anew = options.get_bool("finetune") && !options.is_given("resume");
+  output.resume = begins_anew ? "none" : options.get_string("resume");
   if (output.resume == "true" || output.resume == "True") output.resume = "auto";
   if (output.resume == "false" || output.resume == "False") output.resume = "none";
 

@@ -13,7 +13,7 @@ std::optional<Continued> continued_from(const TrainConfig& config,
   std::string why;
   const bool can_be = source.megatron || source.format == weights::Format::kNative;
   if (!can_be || config.model.from_scratch) return std::nullopt;
-  if (config.output.resume == "none") {
+  if (!config.model.continues || config.output.resume == "none") {
     why = "a new run: iteration 0";
   } else if (!source.iteration) {
     why = "a release: iteration 0";

@@ -215,6 +215,16 @@ void clear_run_directory(const fs::path& run_dir) {
   }
 }
 
+void refuse_other_format(const fs::path& run_dir) {
+  const auto format = weights::detect_format(run_dir);
+  const bool is_other = format == weights::Format::kMegatron || format == weights::Format::kNative;
+  if (!is_other) return;
+  throw UsageError(fmt::format("[train] {}: holds a {} checkpoint, which would be read in place of "
+                               "the model that this run leaves there",
+                               run_dir.string(), weights::format_name(*format)),
+                   {"choose another --output_dir (--save)", "请更换 --output_dir（--save）"});
+}
+
 void refuse_to_clear_inputs(const TrainConfig& config) {
   if (!config.output.overwrite) return;
   const std::vector<fs::path> old = run_dir_detail::left_by_a_run(config.output.directory);

@@ -38,6 +38,10 @@ void publish_model(const std::filesystem::path& checkpoint, const std::filesyste
 /// event files, results. Files that no run writes stay.
 void clear_run_directory(const std::filesystem::path& run_dir);
 
+/// Errors: UsageError if the run's directory holds a checkpoint of another format, which would be
+/// read in place of what this run leaves there.
+void refuse_other_format(const std::filesystem::path& run_dir);
+
 /// Errors: UsageError if this run overwrites its directory and would thereby remove a model,
 /// tokenizer, adapter, template, data set or checkpoint that it reads.
 void refuse_to_clear_inputs(const TrainConfig& config);

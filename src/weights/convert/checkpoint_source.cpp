@@ -255,6 +255,12 @@ CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOption
     (void)open_weights(path);  // says what it looked for
     throw ModelError(fmt::format("{}: no checkpoint in it", path.string()));
   } else if (*format == Format::kMegatron) {
+    if (has_weights(path)) {
+      throw ModelError(fmt::format("{}: a Megatron checkpoint and Hugging Face weights lie in it",
+                                   path.string()),
+                       {"name the iteration's directory (iter_…), or move one of them",
+                        "请直接指定迭代目录（iter_…），或移走其中一个"});
+    }
     source = open_megatron(path, options);
   } else if (*format == Format::kNative) {
     source = open_native(path, options);
