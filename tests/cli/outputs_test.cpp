@@ -58,10 +58,9 @@ TEST_F(Outputs, InitNeverReplacesItsSource) {
 }
 
 TEST_F(Outputs, AFileAndAPrefixOfOneNameAreNotGuessedAbout) {
-  const ProgramResult made =
-      run({"preprocess", "--input", good("good.jsonl"), "--tokenizer-name-or-path",
-           good("tokenizer"), "--output-prefix", "rows.jsonl", "--handler-name",
-           "AlpacaStyleInstructionHandler"});
+  const ProgramResult made = run({"preprocess", "--input", good("good.jsonl"),
+                                  "--tokenizer-name-or-path", good("tokenizer"), "--output-prefix",
+                                  "rows.jsonl", "--handler-name", "AlpacaStyleInstructionHandler"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   EXPECT_EQ(train("rows.jsonl").exit_code, 0);
   fs::copy(good("good.jsonl"), (*this) / "rows.jsonl");
