@@ -151,6 +151,15 @@ TEST(MegatronCheckpoint, OptimizerStatesAreSplitAgainWithTheWeights) {
   }
 }
 
+TEST(MegatronArguments, ASplitOfNothingIsRefusedBeforeAnythingIsDividedByIt) {
+  RandomModels random(13);
+  const arch::ModelConfig config = random.parse(test::tiny_config("llama"));
+  PyValue args = make_arguments(config, {}, {}, DType::kBF16);
+  args.put("tensor_model_parallel_size", PyValue::integer(0));
+  EXPECT_THROW(split_of_arguments(args, "a file"), ModelError);
+  EXPECT_THROW(doubts(args, config, 97), ModelError);
+}
+
 TEST(MegatronArguments, OnlyPlainSettingsOfAnotherFileArePassedOn) {
   RandomModels random(11);
   const arch::ModelConfig config = random.parse(test::tiny_config("llama"));

@@ -254,6 +254,10 @@ Split split_of_arguments(const PyValue& args, const std::string& where) {
   split.tp = integer("tensor_model_parallel_size", 1);
   split.pp = integer("pipeline_model_parallel_size", 1);
   split.ep = integer("expert_model_parallel_size", 1);
+  if (std::min({split.tp, split.pp, split.ep}) < 1) {
+    throw ModelError(fmt::format("{}: its args say TP{} PP{} EP{}, which is no possible split",
+                                 where, split.tp, split.pp, split.ep));
+  }
   if (split.pp > 1)
     split.layers_per_virtual_stage = integer("num_layers_per_virtual_pipeline_stage", 0);
   split.vocab_divisor = integer("make_vocab_size_divisible_by", 1);

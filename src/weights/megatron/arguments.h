@@ -35,7 +35,7 @@ void put_job(PyValue& args, const Split& split, int64_t data_parallel, int64_t c
 int64_t whole_number(const PyValue& value, const std::string& what);
 
 /// Sizes and placement that `args` records; `where` begins messages.
-/// Errors: ModelError for values of the wrong kind, and a vocabulary's divisor below 1.
+/// Errors: ModelError for values of the wrong kind, sizes and a vocabulary's divisor below 1.
 Split split_of_arguments(const PyValue& args, const std::string& where);
 
 /// What `args` says of the architecture and config.json says otherwise, one line each with both
