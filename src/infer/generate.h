@@ -78,8 +78,9 @@ class Session {
 };
 
 /// Sampling defaults, stop ids and lengths of a model directory's generation_config.json
-/// (config.json's eos otherwise). Keys of HF that would change answers and are not built in are
-/// named in warnings; keys that HF does not know are ignored, as there.
+/// (config.json's eos otherwise); an empty directory holds none. Keys of HF that would change
+/// answers and are not built in are named in warnings; keys that HF does not know are ignored, as
+/// there.
 struct GenerationDefaults {
   SamplingParams sampling;
   std::optional<int64_t> max_new_tokens;

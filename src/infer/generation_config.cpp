@@ -136,7 +136,7 @@ GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
       defaults.stop_ids.push_back(static_cast<text::TokenId>(id));
   }
   const std::filesystem::path file = directory / "generation_config.json";
-  if (!std::filesystem::exists(file)) return defaults;
+  if (directory.empty() || !std::filesystem::exists(file)) return defaults;
   const Json json = read_json_file(file);
   const generation_config_detail::Fields fields(json, file);
   SamplingParams& sampling = defaults.sampling;

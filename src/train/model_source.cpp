@@ -24,7 +24,8 @@ weights::CheckpointSource open_model(const ModelSource& source) {
   return weights::open_checkpoint_source(source.path, {.config_dir = source.config_dir,
                                                        .fallback_dir = source.fallback_dir,
                                                        .iteration = source.iteration,
-                                                       .all_tensors = true});
+                                                       .all_tensors = true,
+                                                       .lora_alpha = source.adapter_alpha});
 }
 
 std::string describe_weights(const ModelSource& source, const weights::CheckpointSource& opened,

@@ -288,6 +288,7 @@ TEST_F(Chain, EveryFormatAnswersAlike) {
   ok({"convert", "run", "native", "--to", "native", "--tp", "2"});
   ok({"convert", "run", "legacy", "--to", "legacy", "--tp", "2", "--pp", "2"});
   ok({"convert", "run", "f32.gguf", "--to", "gguf", "--outtype", "f32"});
+  write("generation_config.json", "{");  // of nobody: a GGUF has no directory of its own
   for (const std::string model : {"mcore", "native", "legacy", "f32.gguf"}) {
     EXPECT_EQ(answer({"--model", model, "--tokenizer", "run"}), expected) << model;
     const ProgramResult trained = run({"sft",

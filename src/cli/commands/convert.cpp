@@ -321,9 +321,10 @@ void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
     });
     if (has_own) copy_some(companions, directory, is_model_configuration);
   }
+  if (!has_own) return;
   const fs::path record = companions / text::kRecordFile;
   const Json settings = text::read_record(companions);
-  if (has_own && fs::exists(record) && text::recorded_template(settings, companions).is_named())
+  if (fs::exists(record) && text::recorded_template(settings, companions).is_named())
     write_file_atomic(directory / text::kRecordFile, read_file(record));
 }
 

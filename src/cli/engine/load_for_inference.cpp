@@ -59,11 +59,6 @@ std::shared_ptr<const text::ChatEncoder> encoder_for(const Options& options,
   return choice.encoder;
 }
 
-std::optional<double> lora_alpha_from(const Options& options) {
-  if (!options.has_value("lora_alpha")) return std::nullopt;
-  return options.get_float("lora_alpha");
-}
-
 /// The one that was named, else the model's, else the adapter's: training puts a copy there.
 std::shared_ptr<const text::Tokenizer> tokenizer_for(const Options& options,
                                                      const ModelLocation& where,
@@ -85,6 +80,11 @@ std::shared_ptr<const text::Tokenizer> tokenizer_for(const Options& options,
 }
 
 }  // namespace
+
+std::optional<double> lora_alpha_from(const Options& options) {
+  if (!options.has_value("lora_alpha")) return std::nullopt;
+  return options.get_float("lora_alpha");
+}
 
 fs::path model_path(const std::string& name, const char* flag) {
   if (fs::exists(name)) return name;

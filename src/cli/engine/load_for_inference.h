@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/options.h"
@@ -35,6 +36,9 @@ ModelLocation locate_model(const Options& options);
 
 /// A path as it is, or a hub id or short name found in the local caches. Errors: ModelError.
 std::filesystem::path model_path(const std::string& name, const char* flag);
+
+/// --lora_alpha, where it was given.
+std::optional<double> lora_alpha_from(const Options& options);
 
 /// The model at `path` in whatever format, with --hf-config, --tokenizer and --iteration.
 /// Errors: as weights::open_checkpoint_source.

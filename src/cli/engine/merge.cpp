@@ -64,9 +64,7 @@ int run_merge(const Options& options) {
   warn_if_merged_already(base, adapters);
 
   const auto model = models::load_model(source, at::kFloat, at::Device(at::kCPU));
-  model->load_adapter(adapters, options.has_value("lora_alpha")
-                                    ? std::optional<double>(options.get_float("lora_alpha"))
-                                    : std::nullopt);
+  model->load_adapter(adapters, lora_alpha_from(options));
   const models::MergeReport report = models::merge_checked(*model, options.get_float("tolerance"));
   log::info("merged logits equal the adapted model's within {:.3g} (largest logit {:.3g})",
             report.max_abs, report.largest_logit);

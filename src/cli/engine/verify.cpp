@@ -63,7 +63,8 @@ int run_verify(const Options& options) {
   const auto model =
       models::load_model(open_model(options, directory), device::scalar_type_of(dtype),
                          device::select(options.get_string("device")));
-  if (options.has_value("adapters")) model->load_adapter(options.get_string("adapters"));
+  if (options.has_value("adapters"))
+    model->load_adapter(options.get_string("adapters"), lora_alpha_from(options));
   const models::GoldenReport report = models::compare_with_golden(*model, *golden, tolerance);
   verify_detail::print(report, tolerance, options.get_int("rows"));
   return report.passed ? 0 : static_cast<int>(ExitCode::kModel);

@@ -90,8 +90,9 @@ bool may_be_random(const Options& options, Stage stage) {
          !options.get_bool("finetune");
 }
 
-/// --load where it holds weights or nothing else could; the model of --model else.
-ModelSource model_from(const Options& options, Stage stage) {
+/// --load where it holds weights or nothing else could; the model of --model else. `described`:
+/// what the model is.
+ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& described) {
   ModelSource source;
   const bool loads = options.has_value("load");
   const std::string name =
@@ -123,7 +124,9 @@ ModelSource model_from(const Options& options, Stage stage) {
     log::warning("{} {}: no checkpoint there; random weights",
                  options.given_as(loads ? "load" : "model"), source.path.string());
   }
-  source.companions = open_model(source).companions;
+  weights::CheckpointSource opened = open_model(source);
+  source.companions = opened.companions;
+  described = std::move(opened.config);
   source.tokenizer = !named_tokenizer.empty()     ? named_tokenizer
                      : !source.companions.empty() ? source.companions
                                                   : source.path;
@@ -386,8 +389,8 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.device = options.get_string("device");
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
   config.dry_run = options.get_bool("dry_run");
-  config.model = model_from(options, config.stage);
-  const arch::ModelConfig model = open_model(config.model).config;
+  arch::ModelConfig model;
+  config.model = model_from(options, config.stage, model);
   models::require_runnable(model);
   config.lora = lora_from(options, model);
   config.freeze = options.get_list("freeze");
