@@ -1,6 +1,7 @@
 #include "layers/lora.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "device/dtype.h"
 #include "ops/dropout.h"

@@ -1,5 +1,6 @@
 // Weights from files, from a seed, and into files.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 

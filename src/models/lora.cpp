@@ -1,5 +1,6 @@
 // Adapters on a CausalLM: choosing their places, making, naming and merging them.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>

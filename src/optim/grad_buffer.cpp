@@ -1,6 +1,7 @@
 #include "optim/grad_buffer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>

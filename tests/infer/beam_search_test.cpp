@@ -1,5 +1,6 @@
 // Beam search against Hugging Face's definition, written down here without cache, forks or pruning.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // A really trained model (karpathy's stories260K) from its files to text: what other programs
 // measured with the same weights is the oracle.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

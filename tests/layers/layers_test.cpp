@@ -1,5 +1,6 @@
 // Adapters, recomputation and layouts of single layers.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -1,5 +1,6 @@
 // What must hold for every family: packing, caching, layouts, scalings, recomputation, precision.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Weights in and out: what is read, written, refused; initialisation; freezing; the comparison
 // tool.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

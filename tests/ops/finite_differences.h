@@ -1,6 +1,7 @@
 // tests/ops/finite_differences.h: gradients from autograd against central differences in f64.
 #pragma once
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
