@@ -1,4 +1,4 @@
-# The front door. `make demo` and `make test` are each complete in themselves on a fresh Debian 12.
+# The front door. `make demo` and `make test` are each complete in themselves on a fresh Debian 12 or 13.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 BUILD := build

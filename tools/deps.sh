@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what Danlu needs on Debian 12: packages by apt, and DuckDB (which Debian lacks) by npm.
+# Installs what Danlu needs on Debian 12 and 13: packages by apt, and DuckDB (which Debian lacks) by npm.
 #   tools/deps.sh           build, run and test
 #   tools/deps.sh --tools   also clang-format, clang-tidy and clang for `make format|tidy|fuzz`
 #   tools/deps.sh --slow    also what `make test-slow` changes the machine with
@@ -8,6 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 duckdb_dir=.deps/duckdb
+by_hand="without npm: put libduckdb.so (1.4) into $duckdb_dir/lib and duckdb.h into $duckdb_dir/include, or install both for the system"
 lists=(tools/deps/apt.txt)
 case ${1:-} in
   --tools) lists+=(tools/deps/apt-tools.txt) ;;
@@ -48,16 +49,20 @@ as_root() {
 
 install_packages() {
   printf 'deps: installing with apt: %s\n' "$*"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" \
-    >/dev/null
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq ||
+    fail "apt-get update failed, and these packages are missing: $*"
+  local missing=()
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
+    mapfile -t missing < <(missing_packages "$@")
+  [ ${#missing[@]} = 0 ] ||
+    fail "apt could not install: ${missing[*]}; Debian 12 and 13 have them, elsewhere install their like. DuckDB $by_hand"
 }
 
 # Fetches one pinned npm package into $1 and checks its content: the pin decides, not the registry.
 fetch_package() {
   local into=$1 package=$2 version=$3 sha512=$4 file
   file=$(cd "$into" && npm pack --silent "$package@$version" 2>"$into/npm.log" | tail -n 1) ||
-    { cat "$into/npm.log" >&2; fail "npm could not fetch $package@$version"; }
+    { cat "$into/npm.log" >&2; fail "npm could not fetch $package@$version; $by_hand"; }
   echo "$sha512  $into/$file" | sha512sum --check --status ||
     fail "$package@$version does not have the pinned content (tools/deps/npm.txt)"
   echo "$into/$file"
@@ -81,14 +86,14 @@ install_duckdb() {
       found=1
     fi
   done < <(words_of tools/deps/npm.txt)
-  [ "$found" = 1 ] || fail "no libduckdb for $machine: install libduckdb.so and duckdb.h yourself"
+  [ "$found" = 1 ] || fail "npm has no libduckdb for $machine; $by_hand"
   mkdir -p "$(dirname "$duckdb_dir")"
   rm -rf "$duckdb_dir"
   mv "$work/out" "$duckdb_dir"
 }
 
 command -v dpkg-query >/dev/null ||
-  fail "made for Debian 12; elsewhere install what tools/deps/apt.txt names"
+  fail "made for Debian 12 and 13; elsewhere install what tools/deps/apt.txt names, then $by_hand"
 mapfile -t wanted < <(words_of "${lists[@]}")
 have_duckdb || command -v npm >/dev/null || wanted+=(nodejs npm)
 mapfile -t missing < <(missing_packages "${wanted[@]}")

@@ -37,9 +37,12 @@ git -C "$root/work/danlu" fetch -q "$PWD" HEAD
 git -C "$root/work/danlu" checkout -q --force --detach FETCH_HEAD
 git -C "$root/work/danlu" clean -q -d --force
 cp /etc/resolv.conf "$root/etc/resolv.conf"
-for settings in /etc/npmrc "$HOME/.npmrc"; do # a mirror that this machine is told to use
-  [ ! -f "$settings" ] || cp "$settings" "$root/root/.npmrc"
-done
+# Whom this machine trusts (a company's certificate, say), the root trusts.
+certificates=/usr/local/share/ca-certificates
+if compgen -G "$certificates/*.crt" >/dev/null; then
+  cp "$certificates"/*.crt "$root$certificates/"
+  chroot "$root" update-ca-certificates >/dev/null 2>&1
+fi
 
 # Mounts end with the name space, whatever the command does.
 export root shared
@@ -54,6 +57,6 @@ exec unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
   fi
   exec chroot "$root" /usr/bin/env -i HOME=/root TERM=dumb LANG=C.UTF-8 JOBS="${JOBS:-$(nproc)}" CI="${CI:-}" \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
+    NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
     bash -c '\''cd /work/danlu && exec "$@"'\'' in_debian "$@"
 ' in_debian "${@:2}"

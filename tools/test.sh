@@ -9,6 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 printf 'subdirs("%s")\n' "$build" >"$work/CTestTestfile.cmake"
 
+# What tests compare with is English, whatever the locale is.
+export DANLU_LANG=${DANLU_LANG:-en}
 # What the program sets for itself: idle threads of libgomp and OpenBLAS sleep instead of spinning.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000} OPENBLAS_THREAD_TIMEOUT=${OPENBLAS_THREAD_TIMEOUT:-4}
 

@@ -21,9 +21,9 @@ std::string shown(const Json& value) {
 ConfigReader::ConfigReader(const Json& object, std::string where)
     : object_(object), where_(std::move(where)) {
   if (!object_.is_object()) {
-    throw ModelError(fmt::format("[config.json] {} must be a JSON object, got {}",
-                                 where_.empty() ? "the file" : where_.substr(0, where_.size() - 1),
-                                 shown(object_)));
+    throw ModelError(tr("[config.json] {} must be a JSON object, got {}",
+                        where_.empty() ? "the file" : where_.substr(0, where_.size() - 1),
+                        shown(object_)));
   }
 }
 
@@ -37,8 +37,7 @@ const Json* ConfigReader::value(std::string_view key) const {
 }
 
 void ConfigReader::wrong(std::string_view key, std::string_view rule, const Json& got) const {
-  throw ModelError(
-      fmt::format("[config.json] {}{} must be {}, got {}", where_, key, rule, shown(got)));
+  throw ModelError(tr("[config.json] {}{} must be {}, got {}", where_, key, rule, shown(got)));
 }
 
 std::optional<int64_t> ConfigReader::as_integer(const Json& got) const {
@@ -59,15 +58,14 @@ std::optional<int64_t> ConfigReader::as_integer(const Json& got) const {
 int64_t ConfigReader::checked_size(std::string_view key, const Json& got, int64_t limit) const {
   const auto size = as_integer(got);
   if (!size || *size < 1 || *size > limit) {
-    wrong(key, fmt::format("a whole number from 1 to {}", limit), got);
+    wrong(key, tr("a whole number from 1 to {}", limit), got);
   }
   return *size;
 }
 
 int64_t ConfigReader::required_size(std::string_view key, int64_t limit) const {
   const Json* got = value(key);
-  if (!got)
-    throw ModelError(fmt::format("[config.json] required key {}{} is missing", where_, key));
+  if (!got) throw ModelError(tr("[config.json] required key {}{} is missing", where_, key));
   return checked_size(key, *got, limit);
 }
 

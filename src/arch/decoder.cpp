@@ -10,16 +10,16 @@ namespace {
 void refuse_what_changes_the_maths(const ConfigReader& config) {
   const std::string activation = config.text("hidden_act").value_or("silu");
   if (activation != "silu" && activation != "swish") {
-    throw ModelError(fmt::format("[config.json] hidden_act must be silu, got \"{}\"", activation));
+    throw ModelError(tr("[config.json] hidden_act must be silu, got \"{}\"", activation));
   }
   if (const Json* quantisation = config.value("quantization_config")) {
     const auto method = ConfigReader(*quantisation, "quantization_config.").text("quant_method");
     throw ModelError(
-        fmt::format("[config.json] quantised weights ({}) are not supported", method.value_or("?")),
-        {"use the unquantised release of the model", "请使用未量化的模型权重"});
+        tr("[config.json] quantised weights ({}) are not supported", method.value_or("?")),
+        tr("use the unquantised release of the model"));
   }
   if (const double rotary = config.number_or("partial_rotary_factor", 1.0); rotary != 1.0) {
-    throw ModelError(fmt::format("[config.json] partial_rotary_factor must be 1, got {}", rotary));
+    throw ModelError(tr("[config.json] partial_rotary_factor must be 1, got {}", rotary));
   }
 }
 
@@ -29,8 +29,7 @@ DType parse_dtype(const ConfigReader& config) {
   try {
     return dtype_from_name(*name);
   } catch (const ModelError&) {
-    throw ModelError(
-        fmt::format("[config.json] torch_dtype \"{}\" is not a known element type", *name));
+    throw ModelError(tr("[config.json] torch_dtype \"{}\" is not a known element type", *name));
   }
 }
 
@@ -60,9 +59,9 @@ ModelConfig parse_decoder(const Json& config_json, std::string family,
   if (model.head_dim == 0) {
     if (model.hidden_size % model.num_heads != 0) {
       throw ModelError(
-          fmt::format("[config.json] num_attention_heads={} must divide hidden_size={} where "
-                      "head_dim is not given",
-                      model.num_heads, model.hidden_size));
+          tr("[config.json] num_attention_heads={} must divide hidden_size={} where "
+             "head_dim is not given",
+             model.num_heads, model.hidden_size));
     }
     model.head_dim = model.hidden_size / model.num_heads;
   }
@@ -92,20 +91,19 @@ std::vector<int64_t> window_per_layer(const ConfigReader& config, int64_t num_la
     return windows;
   }
   if (static_cast<int64_t>(kinds->size()) != num_layers) {
-    throw ModelError(
-        fmt::format("[config.json] layer_types must have one entry per layer ({}), got {}",
-                    num_layers, kinds->size()));
+    throw ModelError(tr("[config.json] layer_types must have one entry per layer ({}), got {}",
+                        num_layers, kinds->size()));
   }
   for (size_t layer = 0; layer < kinds->size(); ++layer) {
     const std::string& kind = (*kinds)[layer];
     if (kind == "full_attention") continue;
     if (kind != "sliding_attention") {
-      throw ModelError(fmt::format(
+      throw ModelError(tr(
           "[config.json] layer_types[{}] must be full_attention or sliding_attention, got \"{}\"",
           layer, kind));
     }
     if (window == 0) {
-      throw ModelError(fmt::format(
+      throw ModelError(tr(
           "[config.json] layer_types[{}] is sliding_attention, but sliding_window is off", layer));
     }
     windows[layer] = window;

@@ -19,9 +19,8 @@ ExpertConfig parse_qwen_experts(const ConfigReader& config, int64_t num_layers) 
   const std::vector<int64_t> dense = config.integers("mlp_only_layers");
   for (const int64_t layer : dense) {
     if (layer >= 0 && layer < num_layers) continue;
-    throw ModelError(
-        fmt::format("[config.json] mlp_only_layers must name layers from 0 to {}, got {}",
-                    num_layers - 1, layer));
+    throw ModelError(tr("[config.json] mlp_only_layers must name layers from 0 to {}, got {}",
+                        num_layers - 1, layer));
   }
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     const bool is_listed = std::find(dense.begin(), dense.end(), layer) != dense.end();

@@ -14,7 +14,7 @@ namespace {
 
 void require_positive(std::string_view name, int64_t size) {
   if (size > 0) return;
-  throw ModelError(fmt::format("[model config] {} must be at least 1, got {}", name, size));
+  throw ModelError(tr("[model config] {} must be at least 1, got {}", name, size));
 }
 
 /// `make()`, with `where` before what is wrong.
@@ -27,7 +27,7 @@ auto placed(const std::string& where, const Make& make) {
     constexpr std::string_view kRole = "[config.json] ";
     std::string_view what = e.what();
     if (what.substr(0, kRole.size()) == kRole) what.remove_prefix(kRole.size());
-    throw ModelError(fmt::format("{}: {}", where, what), e.hint());
+    throw ModelError(tr("{}: {}", where, what), e.hint());
   }
 }
 
@@ -35,8 +35,7 @@ Json read_file_of_model(const std::filesystem::path& file) {
   try {
     return read_json_file(file);
   } catch (const DataError& e) {
-    throw ModelError(e.what(), {"the file may be cut off: copy or download it again",
-                                "文件可能不完整：请重新复制或下载"});
+    throw ModelError(e.what(), tr("the file may be cut off: copy or download it again"));
   }
 }
 
@@ -47,18 +46,17 @@ void validate_experts(const ModelConfig& model) {
   const ExpertConfig& experts = model.experts;
   require_positive("the width of an expert", experts.ffn_size);
   if (experts.per_token < 1 || experts.per_token > experts.count) {
-    throw ModelError(fmt::format(
-        "[model config] num_experts_per_tok={} must be from 1 to the number of experts, {}",
-        experts.per_token, experts.count));
+    throw ModelError(
+        tr("[model config] num_experts_per_tok={} must be from 1 to the number of experts, {}",
+           experts.per_token, experts.count));
   }
   if (experts.count * model.num_layers > kMaxExpertsInAll) {
-    throw ModelError(
-        fmt::format("[model config] {} experts in each of {} layers are more than {} in all",
-                    experts.count, model.num_layers, kMaxExpertsInAll));
+    throw ModelError(tr("[model config] {} experts in each of {} layers are more than {} in all",
+                        experts.count, model.num_layers, kMaxExpertsInAll));
   }
   if (static_cast<int64_t>(experts.sparse_layer.size()) != model.num_layers) {
-    throw ModelError(fmt::format("[model config] sparse_layer has {} entries for {} layers",
-                                 experts.sparse_layer.size(), model.num_layers));
+    throw ModelError(tr("[model config] sparse_layer has {} entries for {} layers",
+                        experts.sparse_layer.size(), model.num_layers));
   }
 }
 
@@ -73,39 +71,36 @@ void ModelConfig::validate() const {
   require_positive("head_dim", head_dim);
   require_positive("intermediate_size", ffn_size);
   if (num_heads % num_kv_heads != 0) {
-    throw ModelError(
-        fmt::format("[model config] num_key_value_heads={} must divide num_attention_heads={}",
-                    num_kv_heads, num_heads));
+    throw ModelError(tr("[model config] num_key_value_heads={} must divide num_attention_heads={}",
+                        num_kv_heads, num_heads));
   }
   if (num_heads * head_dim > (int64_t{1} << 24)) {
-    throw ModelError(
-        fmt::format("[model config] num_attention_heads={} times head_dim={} is beyond {}",
-                    num_heads, head_dim, int64_t{1} << 24));
+    throw ModelError(tr("[model config] num_attention_heads={} times head_dim={} is beyond {}",
+                        num_heads, head_dim, int64_t{1} << 24));
   }
   if (rope.enabled && head_dim % 2 != 0) {
     throw ModelError(
-        fmt::format("[model config] rotary embedding needs an even head_dim, got {}", head_dim));
+        tr("[model config] rotary embedding needs an even head_dim, got {}", head_dim));
   }
   if (rope.enabled && alibi) {
-    throw ModelError("[model config] a model has rotary embedding or ALiBi, not both");
+    throw ModelError(tr("[model config] a model has rotary embedding or ALiBi, not both"));
   }
   if (qkv_layout == QkvLayout::kThirds && num_kv_heads != num_heads) {
     throw ModelError(
-        fmt::format("[model config] W_pack is three equal parts, so num_key_value_heads={} must "
-                    "equal num_attention_heads={}",
-                    num_kv_heads, num_heads));
+        tr("[model config] W_pack is three equal parts, so num_key_value_heads={} must "
+           "equal num_attention_heads={}",
+           num_kv_heads, num_heads));
   }
   if (!(norm_eps >= 0) || norm_eps >= 1) {
-    throw ModelError(
-        fmt::format("[model config] rms_norm_eps must be in [0, 1), got {}", norm_eps));
+    throw ModelError(tr("[model config] rms_norm_eps must be in [0, 1), got {}", norm_eps));
   }
   if (!(initializer_range >= 0)) {
-    throw ModelError(fmt::format("[model config] initializer_range must not be negative, got {}",
-                                 initializer_range));
+    throw ModelError(
+        tr("[model config] initializer_range must not be negative, got {}", initializer_range));
   }
   if (static_cast<int64_t>(sliding_window.size()) != num_layers) {
-    throw ModelError(fmt::format("[model config] sliding_window has {} entries for {} layers",
-                                 sliding_window.size(), num_layers));
+    throw ModelError(tr("[model config] sliding_window has {} entries for {} layers",
+                        sliding_window.size(), num_layers));
   }
   if (has_experts()) validate_experts(*this);
 }
@@ -122,12 +117,11 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
   const bool is_directory = std::filesystem::is_directory(path);
   const std::filesystem::path file = is_directory ? path / "config.json" : path;
   if (is_directory && !std::filesystem::exists(file)) {
-    throw ModelError(
-        fmt::format("{}: no config.json in this directory", path.string()),
-        {"give the directory of a Hugging Face model", "请给出 Hugging Face 模型目录"});
+    throw ModelError(tr("{}: no config.json in this directory", path.string()),
+                     tr("give the directory of a Hugging Face model"));
   }
   if (std::filesystem::exists(file) && !std::filesystem::is_regular_file(file))
-    throw ModelError(fmt::format("{}: not a regular file", file.string()));
+    throw ModelError(tr("{}: not a regular file", file.string()));
   refuse_lfs_pointer(file, "config.json");
   ModelConfig config = parse_model_config(read_file_of_model(file), file.string());
   const std::filesystem::path generation = file.parent_path() / "generation_config.json";

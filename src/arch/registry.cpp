@@ -21,13 +21,12 @@ namespace {
     });
     if (kin != supported.end()) nearest = *kin;
   }
-  Hint hint;
+  std::string hint;
   if (nearest) {
-    hint = {fmt::format("the nearest supported one is {}; its arithmetic may differ", *nearest),
-            fmt::format("最接近的受支持架构是 {}，但其计算可能不同", *nearest)};
+    hint = tr("the nearest supported one is {}; its arithmetic may differ", *nearest);
   }
-  throw ModelError(fmt::format("[config.json] unsupported architecture \"{}\"; supported: {}", what,
-                               fmt::join(supported, ", ")),
+  throw ModelError(tr("[config.json] unsupported architecture \"{}\"; supported: {}", what,
+                      fmt::join(supported, ", ")),
                    hint);
 }
 
@@ -58,7 +57,7 @@ const Family& family_of(const Json& config_json) {
   const auto model_type = config.text("model_type");
   const auto classes = config.texts("architectures").value_or(std::vector<std::string>{});
   if (!model_type && classes.empty()) {
-    throw ModelError("[config.json] required key model_type is missing");
+    throw ModelError(tr("[config.json] required key model_type is missing"));
   }
   for (const Family& family : families()) {
     if (model_type && !holds(family.model_types, *model_type)) continue;

@@ -11,7 +11,7 @@ namespace {
 double required_number(const ConfigReader& scaling, std::string_view key, std::string_view kind) {
   const auto number = scaling.number(key);
   if (!number) {
-    throw ModelError(fmt::format("[config.json] rope scaling \"{}\" needs the key {}", kind, key));
+    throw ModelError(tr("[config.json] rope scaling \"{}\" needs the key {}", kind, key));
   }
   return *number;
 }
@@ -22,14 +22,14 @@ RopeScaling scaling_kind(const std::string& name) {
   if (name == "dynamic") return RopeScaling::kDynamic;
   if (name == "llama3") return RopeScaling::kLlama3;
   if (name == "yarn") return RopeScaling::kYarn;
-  throw ModelError(fmt::format(
-      "[config.json] rope scaling must be default, linear, dynamic, llama3 or yarn, got \"{}\"",
-      name));
+  throw ModelError(
+      tr("[config.json] rope scaling must be default, linear, dynamic, llama3 or yarn, got \"{}\"",
+         name));
 }
 
 void read_scaling(const ConfigReader& scaling, int64_t max_positions, RopeConfig& rope) {
   const auto type = scaling.text(scaling.has("rope_type") ? "rope_type" : "type");
-  if (!type) throw ModelError("[config.json] rope_scaling has neither rope_type nor type");
+  if (!type) throw ModelError(tr("[config.json] rope_scaling has neither rope_type nor type"));
   rope.scaling = scaling_kind(*type);
   if (rope.scaling == RopeScaling::kNone) return;
   rope.original_max_positions =
@@ -44,22 +44,22 @@ void read_scaling(const ConfigReader& scaling, int64_t max_positions, RopeConfig
   }
   if (rope.factor < 1.0) {
     throw ModelError(
-        fmt::format("[config.json] rope scaling factor must be at least 1, got {}", rope.factor));
+        tr("[config.json] rope scaling factor must be at least 1, got {}", rope.factor));
   }
   if (rope.scaling != RopeScaling::kLinear && rope.original_max_positions == 0) {
     throw ModelError(
-        fmt::format("[config.json] rope scaling \"{}\" needs original_max_position_embeddings or "
-                    "max_position_embeddings",
-                    *type));
+        tr("[config.json] rope scaling \"{}\" needs original_max_position_embeddings or "
+           "max_position_embeddings",
+           *type));
   }
   if (rope.scaling == RopeScaling::kLlama3) {
     rope.low_freq_factor = required_number(scaling, "low_freq_factor", *type);
     rope.high_freq_factor = required_number(scaling, "high_freq_factor", *type);
     if (rope.low_freq_factor <= 0 || rope.high_freq_factor <= rope.low_freq_factor) {
       throw ModelError(
-          fmt::format("[config.json] llama3 rope scaling needs 0 < low_freq_factor < "
-                      "high_freq_factor, got {} and {}",
-                      rope.low_freq_factor, rope.high_freq_factor));
+          tr("[config.json] llama3 rope scaling needs 0 < low_freq_factor < "
+             "high_freq_factor, got {} and {}",
+             rope.low_freq_factor, rope.high_freq_factor));
     }
   }
   if (rope.scaling == RopeScaling::kYarn) {
@@ -69,12 +69,11 @@ void read_scaling(const ConfigReader& scaling, int64_t max_positions, RopeConfig
     rope.mscale = scaling.number("mscale");
     rope.mscale_all_dim = scaling.number("mscale_all_dim");
     if (rope.beta_slow <= 0 || rope.beta_fast < rope.beta_slow) {
-      throw ModelError(
-          fmt::format("[config.json] yarn needs 0 < beta_slow <= beta_fast, got {} and {}",
-                      rope.beta_slow, rope.beta_fast));
+      throw ModelError(tr("[config.json] yarn needs 0 < beta_slow <= beta_fast, got {} and {}",
+                          rope.beta_slow, rope.beta_fast));
     }
     if (!scaling.boolean_or("truncate", true)) {
-      throw ModelError("[config.json] yarn with truncate=false is not supported");
+      throw ModelError(tr("[config.json] yarn with truncate=false is not supported"));
     }
   }
 }
@@ -88,15 +87,14 @@ RopeConfig parse_rope(const ConfigReader& config, double default_theta, int64_t 
     const ConfigReader reader(*parameters, "rope_parameters.");
     rope.theta = reader.number_or("rope_theta", rope.theta);
     if (const double rotary = reader.number_or("partial_rotary_factor", 1.0); rotary != 1.0) {
-      throw ModelError(
-          fmt::format("[config.json] partial_rotary_factor must be 1, got {}", rotary));
+      throw ModelError(tr("[config.json] partial_rotary_factor must be 1, got {}", rotary));
     }
     if (reader.has("rope_type") || reader.has("type")) read_scaling(reader, max_positions, rope);
   } else if (const Json* scaling = config.value("rope_scaling")) {
     read_scaling(ConfigReader(*scaling, "rope_scaling."), max_positions, rope);
   }
   if (rope.theta <= 0) {
-    throw ModelError(fmt::format("[config.json] rope_theta must be positive, got {}", rope.theta));
+    throw ModelError(tr("[config.json] rope_theta must be positive, got {}", rope.theta));
   }
   return rope;
 }

@@ -76,16 +76,14 @@ std::optional<CpuClass> chosen() {
   for (const ClassFacts& facts : kClasses) {
     if (!facts.choice || std::string_view(text) != facts.choice) continue;
     if (facts.value > detected_cpu_class()) {
-      throw DeviceError(fmt::format("[cpu] DANLU_CPU={}: this processor has less: {}", text,
-                                    facts_of(detected_cpu_class()).title),
-                        {"leave DANLU_CPU unset to use all that the processor has",
-                         "请取消 DANLU_CPU，以使用处理器的全部能力"});
+      throw DeviceError(tr("[cpu] DANLU_CPU={}: this processor has less: {}", text,
+                           facts_of(detected_cpu_class()).title),
+                        tr("leave DANLU_CPU unset to use all that the processor has"));
     }
     return facts.value;
   }
-  throw UsageError(fmt::format("[cpu] DANLU_CPU must be avx512, avx2 or plain, got '{}'", text),
-                   {"it lowers what is used; unset, all that the processor has is used",
-                    "该变量只用于降低所用的指令集；不设置则使用处理器的全部能力"});
+  throw UsageError(tr("[cpu] DANLU_CPU must be avx512, avx2 or plain, got '{}'", text),
+                   tr("it lowers what is used; unset, all that the processor has is used"));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ int open_input(const std::filesystem::path& path) {
   // Without O_NONBLOCK a named pipe would wait here for its writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) {
-    throw IoError(fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
+    throw IoError(tr("{}: cannot open: {}", path.string(), std::strerror(errno)));
   }
   struct stat info{};
   struct statfs system{};
@@ -33,9 +33,9 @@ int open_input(const std::filesystem::path& path) {
     return fd;
   }
   ::close(fd);
-  throw IoError(fmt::format("{}: {}, not a regular file", path.string(),
-                            S_ISFIFO(info.st_mode) ? "a named pipe" : "a device"),
-                {"write what it holds into a file first", "请先将其内容写入普通文件"});
+  throw IoError(tr("{}: {}, not a regular file", path.string(),
+                   S_ISFIFO(info.st_mode) ? "a named pipe" : "a device"),
+                tr("write what it holds into a file first"));
 }
 
 ssize_t read_full(int fd, void* to, size_t size_bytes) {

@@ -214,9 +214,8 @@ DType dtype_from_name(std::string_view name) {
       if (!spelling.empty() && wanted == spelling) return known.dtype;
     }
   }
-  throw ModelError(fmt::format("[dtype] unknown element type '{}'", name),
-                   {"known types: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL",
-                    "已知类型：F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL"});
+  throw ModelError(tr("[dtype] unknown element type '{}'", name),
+                   tr("known types: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL"));
 }
 
 bool is_floating(DType dtype) {

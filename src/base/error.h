@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/message.h"
+
 namespace danlu {
 
 /// Process exit codes. Values are part of the command line's contract: never renumber.
@@ -23,29 +25,25 @@ enum class ExitCode : int {
   kInterrupted = 130,
 };
 
-/// What the user can do about an error; shown on its own line. `zh` may be empty.
-struct Hint {
-  std::string en;
-  std::string zh;
-};
-
-/// Base of every error Danlu throws on purpose. what() is one line: "[where] rule, got".
+/// Base of every error Danlu throws on purpose. what() is one line: "[where] rule, got"; hint()
+/// says what the user can do about it, on a line of its own, and may be empty. Both are said with
+/// tr().
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, const std::string& message, Hint hint = {})
+  Error(ExitCode code, const std::string& message, std::string hint = {})
       : std::runtime_error(message), code_(code), hint_(std::move(hint)) {}
   ExitCode code() const { return code_; }
-  const Hint& hint() const { return hint_; }
+  const std::string& hint() const { return hint_; }
 
  private:
   ExitCode code_;
-  Hint hint_;
+  std::string hint_;
 };
 
 template <ExitCode kCode>
 class ErrorOf : public Error {
  public:
-  explicit ErrorOf(const std::string& message, Hint hint = {})
+  explicit ErrorOf(const std::string& message, std::string hint = {})
       : Error(kCode, message, std::move(hint)) {}
 };
 

@@ -25,12 +25,11 @@ constexpr size_t kBufferBytes = 1 << 20;
 
 [[noreturn]] void fail(const fs::path& path, std::string_view doing) {
   const int code = errno;
-  Hint hint;
+  std::string hint;
   if (code == ENOSPC || code == EDQUOT) {
-    hint = {"free disk space or choose another directory; files written before are intact",
-            "请清理磁盘空间或更换目录；之前写入的文件完好无损"};
+    hint = tr("free disk space or choose another directory; files written before are intact");
   }
-  throw IoError(fmt::format("{}: cannot {}: {}", path.string(), doing, std::strerror(code)), hint);
+  throw IoError(tr("{}: cannot {}: {}", path.string(), doing, std::strerror(code)), hint);
 }
 
 fs::path without_trailing_slash(fs::path path) {
@@ -46,7 +45,7 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   ::fstat(fd, &info);
   if (!S_ISREG(info.st_mode)) {
     ::close(fd);
-    throw IoError(fmt::format("{}: not a regular file", path.string()));
+    throw IoError(tr("{}: not a regular file", path.string()));
   }
   size_ = static_cast<size_t>(info.st_size);
   if (size_ > 0) {
@@ -183,10 +182,9 @@ void replace_directory(const fs::path& fresh, const fs::path& target) {
   fs::rename(old, target, is_stuck);
   if (!is_stuck) throw fs::filesystem_error("rename", fresh, target, failed);
   ::close(aside.release());  // it holds the only copy
-  throw IoError(
-      fmt::format("{}: cannot write: {}; what was there is in {}, and cannot be put back: {}",
-                  target.string(), failed.message(), old.string(), is_stuck.message()),
-      {"move it back", "请将其移回原处"});
+  throw IoError(tr("{}: cannot write: {}; what was there is in {}, and cannot be put back: {}",
+                   target.string(), failed.message(), old.string(), is_stuck.message()),
+                tr("move it back"));
 }
 
 }  // namespace
@@ -204,7 +202,7 @@ void write_directory_atomic(const fs::path& path,
     replace_directory(temporary.path(), target);
     sync_path(parent);
   } catch (const fs::filesystem_error& e) {
-    throw IoError(fmt::format("{}: cannot write: {}", target.string(), e.code().message()));
+    throw IoError(tr("{}: cannot write: {}", target.string(), e.code().message()));
   }
 }
 
@@ -215,7 +213,7 @@ void publish_directory(const fs::path& from, const fs::path& target) {
     sync_path(fs::absolute(without_trailing_slash(target)).parent_path());
     if (fs::exists(fs::symlink_status(from))) remove_directory_atomic(from);
   } catch (const fs::filesystem_error& e) {
-    throw IoError(fmt::format("{}: cannot write: {}", target.string(), e.code().message()));
+    throw IoError(tr("{}: cannot write: {}", target.string(), e.code().message()));
   }
 }
 
@@ -254,9 +252,9 @@ uint64_t free_space_bytes(const fs::path& path) {
 void require_free_space(const fs::path& path, uint64_t needed_bytes, std::string_view what) {
   const uint64_t free_bytes = free_space_bytes(path);
   if (free_bytes >= needed_bytes) return;
-  throw IoError(fmt::format("{}: {} needs {}, {} are free", path.string(), what,
-                            format_bytes(needed_bytes), format_bytes(free_bytes)),
-                {"free disk space or choose another directory", "请清理磁盘空间或更换目录"});
+  throw IoError(tr("{}: {} needs {}, {} are free", path.string(), what, format_bytes(needed_bytes),
+                   format_bytes(free_bytes)),
+                tr("free disk space or choose another directory"));
 }
 
 namespace {
@@ -280,8 +278,8 @@ void require_writable_directory(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path)) {
-    throw IoError(fmt::format("{}: cannot create directory: {}", path.string(),
-                              error ? error.message() : "a file is in the way"));
+    throw IoError(tr("{}: cannot create directory: {}", path.string(),
+                     error ? error.message() : "a file is in the way"));
   }
   // Whatever is synced in a directory is lost with the directory's own name.
   for (const fs::path& directory : made) sync_path(directory.parent_path());

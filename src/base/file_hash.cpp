@@ -37,7 +37,7 @@ class InputFile {
 
  private:
   [[noreturn]] void fail(const char* doing) const {
-    throw IoError(fmt::format("{}: cannot {}: {}", path_.string(), doing, std::strerror(errno)));
+    throw IoError(tr("{}: cannot {}: {}", path_.string(), doing, std::strerror(errno)));
   }
   const std::filesystem::path& path_;
   int fd_;

@@ -22,7 +22,7 @@ namespace {
 constexpr auto kRetryInterval = std::chrono::milliseconds(50);
 
 [[noreturn]] void fail_to(const char* doing, const fs::path& file, int code) {
-  throw IoError(fmt::format("{}: cannot {}: {}", file.string(), doing, std::strerror(code)));
+  throw IoError(tr("{}: cannot {}: {}", file.string(), doing, std::strerror(code)));
 }
 
 /// Only for messages: a full disk must not stop anybody here.
@@ -66,7 +66,7 @@ FileLock FileLock::wait_for(const fs::path& file, const std::string& what) {
       log::info("{} works on {}; waiting for it to finish", holder(file), what);
     }
     if (const int signal = pending_interrupt())
-      throw_interrupted(signal, fmt::format("stopped while waiting for {}", holder(file)));
+      throw_interrupted(signal, tr("stopped while waiting for {}", holder(file)));
   }
 }
 

@@ -48,7 +48,7 @@ const char* interrupt_name(int signal) {
   return signal == SIGTERM ? "SIGTERM" : signal == SIGHUP ? "SIGHUP" : "SIGINT";
 }
 
-void throw_interrupted(int signal, const std::string& message, const Hint& hint) {
+void throw_interrupted(int signal, const std::string& message, const std::string& hint) {
   if (signal == SIGTERM) throw TerminatedError(message, hint);
   if (signal == SIGHUP) throw HungUpError(message, hint);
   throw InterruptedError(message, hint);

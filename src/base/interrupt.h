@@ -19,6 +19,7 @@ void clear_interrupt();
 const char* interrupt_name(int signal);
 /// Ends what `signal` asked to end: throws TerminatedError (exit code 143) for SIGTERM, HungUpError
 /// (129) for SIGHUP, else InterruptedError (130).
-[[noreturn]] void throw_interrupted(int signal, const std::string& message, const Hint& hint = {});
+[[noreturn]] void throw_interrupted(int signal, const std::string& message,
+                                    const std::string& hint = {});
 
 }  // namespace danlu

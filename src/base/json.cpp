@@ -53,8 +53,8 @@ bool nests_too_deep(std::string_view text) { return find_too_deep(text) != text.
 Json parse_json(std::string_view text, const std::string& origin) {
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
   if (const size_t at = find_too_deep(text); at != text.npos) {
-    throw DataError(fmt::format("{}:{}: not valid JSON: nested more than {} deep", origin,
-                                place_in_text(text, at), kMaxJsonDepth));
+    throw DataError(tr("{}:{}: not valid JSON: nested more than {} deep", origin,
+                       place_in_text(text, at), kMaxJsonDepth));
   }
   try {
     return Json::parse(text.begin(), text.end());
@@ -64,11 +64,11 @@ Json parse_json(std::string_view text, const std::string& origin) {
     if (auto at = what.find(": ", what.find("column")); at != std::string::npos)
       what = what.substr(at + 2);
     if (text.find_first_not_of(" \t\r\n") == text.npos) what = "the text is empty";
-    throw DataError(fmt::format("{}:{}: not valid JSON: {}", origin,
-                                place_in_text(text, e.byte > 0 ? e.byte - 1 : 0), what));
+    throw DataError(tr("{}:{}: not valid JSON: {}", origin,
+                       place_in_text(text, e.byte > 0 ? e.byte - 1 : 0), what));
   } catch (const nlohmann::json::exception& e) {
     // A number that no double holds (1e400) is not a syntax error to the library.
-    throw DataError(fmt::format("{}: not valid JSON: {}", origin, e.what()));
+    throw DataError(tr("{}: not valid JSON: {}", origin, e.what()));
   }
 }
 
@@ -95,7 +95,7 @@ void throw_wrong_type(std::string_view key, const char* wanted, const Json& foun
   std::string shown = found.dump(-1, ' ', false, Json::error_handler_t::replace);
   constexpr size_t kShown = 40;
   if (shown.size() > kShown) shown = std::string(found.type_name());
-  throw DataError(fmt::format("\"{}\" must be {}, got {}", key, wanted, shown));
+  throw DataError(tr("\"{}\" must be {}, got {}", key, wanted, shown));
 }
 
 }  // namespace danlu

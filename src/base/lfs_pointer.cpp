@@ -19,14 +19,10 @@ void refuse_lfs_pointer(const std::filesystem::path& file, std::string_view what
   if (!in.read(start.data(), static_cast<std::streamsize>(start.size())) || start != kStart) return;
   const std::filesystem::path parent = file.parent_path();
   const std::string directory = parent.empty() ? "." : parent.string();
-  throw ModelError(
-      fmt::format("{}: this is a Git LFS pointer, not {}: run `git lfs pull` in {}", file.string(),
-                  what, directory),
-      {"the git-lfs package gives git that command; or download the file with your hub's own tool",
-       fmt::format(
-           "该文件只是 Git LFS 指针：请安装 git-lfs 并在 {} 中运行 git lfs pull，或用官方工具"
-           "重新下载",
-           directory)});
+  throw ModelError(tr("{}: this is a Git LFS pointer, not {}: run `git lfs pull` in {}",
+                      file.string(), what, directory),
+                   tr("the git-lfs package gives git that command; or download the file with your "
+                      "hub's own tool"));
 }
 
 }  // namespace danlu

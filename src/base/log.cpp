@@ -30,21 +30,14 @@ std::mutex& output_mutex() {
 }
 
 std::FILE* tee = nullptr;
+std::atomic<bool> verbose_notices{false};
+std::atomic<int> num_notices{0};
+constexpr int kNoticesShown = 2;
 
 }  // namespace
 
 void set_level(Level level) { current_level() = level; }
 Level level() { return current_level(); }
-
-bool speaks_chinese() {
-  if (const char* own = std::getenv("DANLU_LANG"))
-    return std::string_view(own).substr(0, 2) == "zh";
-  for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (value && *value) return std::string_view(value).substr(0, 2) == "zh";
-  }
-  return false;
-}
 
 void report_unknown_language() {
   const char* own = std::getenv("DANLU_LANG");
@@ -52,21 +45,33 @@ void report_unknown_language() {
   for (const char* known : {"zh", "en", "C", "POSIX"}) {
     if (language.empty() || language.starts_with(known)) return;
   }
-  info(
-      "notice: DANLU_LANG={}: there are zh and en (only hints are translated); hints are in "
-      "English",
-      language);
+  notice("DANLU_LANG={}: there are zh and en; messages are in English", language);
 }
 
 void write(Level at, std::string_view message) {
   const std::lock_guard<std::mutex> lock(output_mutex());
-  const char* prefix = at == Level::kWarning ? "warning: " : at == Level::kError ? "error: " : "";
+  const std::string prefix(at == Level::kWarning ? translated("warning: ")
+                           : at == Level::kError ? translated("error: ")
+                                                 : "");
   if (at >= level())
-    std::fprintf(stderr, "%s%.*s\n", prefix, static_cast<int>(message.size()), message.data());
+    std::fprintf(stderr, "%s%.*s\n", prefix.c_str(), static_cast<int>(message.size()),
+                 message.data());
   if (tee) {
-    std::fprintf(tee, "%s%.*s\n", prefix, static_cast<int>(message.size()), message.data());
+    std::fprintf(tee, "%s%.*s\n", prefix.c_str(), static_cast<int>(message.size()), message.data());
     std::fflush(tee);
   }
+}
+
+void set_verbose(bool verbose) { verbose_notices = verbose; }
+bool verbose() { return verbose_notices || level() <= Level::kDebug; }
+
+void write_notice(std::string_view message) {
+  const int shown = num_notices++;
+  const bool all = verbose();
+  if (!all && shown > kNoticesShown) return;
+  const bool more = !all && shown == kNoticesShown;
+  write(Level::kInfo,
+        tr("notice: {}", more ? tr("there are more: -v shows all of them") : std::string(message)));
 }
 
 void tee_to_file(const char* path) {

@@ -31,18 +31,16 @@ void refuse_worked_in(const fs::path& output) {
     if (at->path().filename() != kContentsLock) continue;
     const fs::path directory = at->path().parent_path();
     if (try_lock_contents(directory)) continue;
-    throw IoError(
-        fmt::format("[--output] {}: {} works in {}", output.string(), holder_of_contents(directory),
-                    directory.string()),
-        {"wait until it has finished, or choose another name", "请等待其结束，或换一个名称"});
+    throw IoError(tr("[--output] {}: {} works in {}", output.string(),
+                     holder_of_contents(directory), directory.string()),
+                  tr("wait until it has finished, or choose another name"));
   }
 }
 
 }  // namespace
 
 fs::path place_of(const fs::path& output) {
-  if (output.empty())
-    throw UsageError("[--output] is empty", {"name where to write", "请指定输出位置"});
+  if (output.empty()) throw UsageError(tr("[--output] is empty"), tr("name where to write"));
   return fs::absolute(output / "").lexically_normal().parent_path();
 }
 
@@ -60,9 +58,9 @@ bool would_replace(const fs::path& output, const fs::path& input) {
 void refuse_to_replace_inputs(const fs::path& output, const std::vector<fs::path>& inputs) {
   for (const fs::path& input : inputs) {
     if (!would_replace(output, input)) continue;
-    throw UsageError(fmt::format("[--output] {} holds the source ({}): it would be replaced",
-                                 output.string(), input.string()),
-                     {"choose another output", "请更换输出位置"});
+    throw UsageError(tr("[--output] {} holds the source ({}): it would be replaced",
+                        output.string(), input.string()),
+                     tr("choose another output"));
   }
 }
 
@@ -75,9 +73,9 @@ bool is_taken(const fs::path& output) {
 void throw_taken(const fs::path& output) {
   std::error_code ignored;
   const bool is_directory = fs::is_directory(output, ignored);
-  throw UsageError(fmt::format("[--output] {} exists{}", output.string(),
-                               is_directory ? " and is not empty" : ""),
-                   {"choose another name, or give --overwrite", "请换一个名称，或加 --overwrite"});
+  throw UsageError(
+      tr("[--output] {} exists{}", output.string(), is_directory ? " and is not empty" : ""),
+      tr("choose another name, or give --overwrite"));
 }
 
 fs::path lock_file_of(const fs::path& output) {
@@ -88,9 +86,8 @@ fs::path lock_file_of(const fs::path& output) {
 FileLock lock_output(const fs::path& output) {
   const fs::path file = lock_file_of(output);
   if (auto lock = FileLock::try_take(file)) return std::move(*lock);
-  throw IoError(
-      fmt::format("[--output] {}: {} is making it", output.string(), FileLock::holder(file)),
-      {"wait until it has finished, or choose another name", "请等待其结束，或换一个名称"});
+  throw IoError(tr("[--output] {}: {} is making it", output.string(), FileLock::holder(file)),
+                tr("wait until it has finished, or choose another name"));
 }
 
 std::optional<FileLock> try_lock_contents(const fs::path& directory) {

@@ -32,7 +32,7 @@ void require_utf8(std::string_view text, const fs::path& path) {
   try {
     (void)Json(text).dump();  // the writer checks every byte
   } catch (const Json::type_error&) {
-    throw UsageError(fmt::format("{}: not UTF-8 text", path.string()));
+    throw UsageError(tr("{}: not UTF-8 text", path.string()));
   }
 }
 
@@ -68,11 +68,9 @@ std::string content_of(const fs::path& path) {
 
 [[noreturn]] void refuse_expansion(const std::string& where) {
   throw UsageError(
-      fmt::format(
-          "{}: with aliases (*name) and variables written out, the values are larger than {} MiB",
-          where, kMaxExpandedBytes >> 20),
-      {"settings are small; rows belong into a file that --dataset names",
-       "配置应当很小；数据请放入 --dataset 指定的文件"});
+      tr("{}: with aliases (*name) and variables written out, the values are larger than {} MiB",
+         where, kMaxExpandedBytes >> 20),
+      tr("settings are small; rows belong into a file that --dataset names"));
 }
 
 class FileReader {
@@ -82,13 +80,13 @@ class FileReader {
 
   void read_text(std::string_view text, const fs::path& path) {
     if (open_files_.size() >= kMaxIncludeDepth) {
-      throw UsageError(fmt::format("{}: more than {} files include one another", path.string(),
-                                   kMaxIncludeDepth));
+      throw UsageError(
+          tr("{}: more than {} files include one another", path.string(), kMaxIncludeDepth));
     }
     for (const fs::path& open : open_files_) {
       if (open == path) {
-        throw UsageError(fmt::format("{}: includes itself by way of {}", path.string(),
-                                     open_files_.back().string()));
+        throw UsageError(
+            tr("{}: includes itself by way of {}", path.string(), open_files_.back().string()));
       }
     }
     open_files_.push_back(path);
@@ -116,16 +114,15 @@ class FileReader {
       const std::vector<YAML::Node> documents = YAML::LoadAll(content);
       for (size_t i = 1; i < documents.size(); ++i) {
         if (documents[i].IsNull()) continue;  // a marker at the end
-        throw UsageError(fmt::format("{}:{}: a second document begins here; one file is one "
-                                     "configuration",
-                                     path.string(), documents[i].Mark().line + 1),
-                         {"remove the line ---, or put the rest into a file of its own",
-                          "请删除 --- 行，或将其余内容放入另一个文件"});
+        throw UsageError(tr("{}:{}: a second document begins here; one file is one "
+                            "configuration",
+                            path.string(), documents[i].Mark().line + 1),
+                         tr("remove the line ---, or put the rest into a file of its own"));
       }
       return documents.empty() ? YAML::Node() : documents.front();
     } catch (const YAML::Exception& e) {
-      throw UsageError(fmt::format("{}:{}:{}: not valid YAML: {}", path.string(), e.mark.line + 1,
-                                   e.mark.column + 1, e.msg));
+      throw UsageError(tr("{}:{}:{}: not valid YAML: {}", path.string(), e.mark.line + 1,
+                          e.mark.column + 1, e.msg));
     }
   }
 
@@ -136,7 +133,7 @@ class FileReader {
 
   /// Aliases make nodes appear many times without a byte more in memory; reading them would.
   void spend_aliases(const YAML::Node& node, int depth) {
-    if (depth > kMaxNesting) throw UsageError(fmt::format("{}: nested too deeply", where(node)));
+    if (depth > kMaxNesting) throw UsageError(tr("{}: nested too deeply", where(node)));
     spend(kNodeBytes + (node.IsScalar() ? node.Scalar().size() : 0));
     for (const auto& item : node) {
       if (node.IsMap()) {
@@ -162,7 +159,7 @@ class FileReader {
   void read_root(const YAML::Node& root) {
     if (!root.IsDefined() || root.IsNull()) return;
     if (!root.IsMap()) {
-      throw UsageError(fmt::format("{}: expected `name: value` lines", where(root)));
+      throw UsageError(tr("{}: expected `name: value` lines", where(root)));
     }
     refuse_repeated_keys(root);
     // Included files first, wherever the key stands: the including file overrides them.
@@ -183,14 +180,14 @@ class FileReader {
       const std::string key = key_of(pair.first);
       const auto [at, fresh] = seen.emplace(key, pair.first);
       if (fresh) continue;
-      throw UsageError(fmt::format("{}: '{}' is written twice; it stands at {} too",
-                                   where(pair.first), key, where(at->second)),
-                       {"keep one of them", "请只保留一处"});
+      throw UsageError(tr("{}: '{}' is written twice; it stands at {} too", where(pair.first), key,
+                          where(at->second)),
+                       tr("keep one of them"));
     }
   }
 
   std::string key_of(const YAML::Node& key) const {
-    if (!key.IsScalar()) throw UsageError(fmt::format("{}: a key must be a word", where(key)));
+    if (!key.IsScalar()) throw UsageError(tr("{}: a key must be a word", where(key)));
     return key.Scalar();
   }
 
@@ -203,8 +200,7 @@ class FileReader {
       }
     }
     if (names.empty()) {
-      throw UsageError(
-          fmt::format("{}: include: expected a file or a list of files", where(value)));
+      throw UsageError(tr("{}: include: expected a file or a list of files", where(value)));
     }
     for (const std::string& name : names) {
       const fs::path path = open_files_.back().parent_path() / expanded(name, value);
@@ -214,13 +210,13 @@ class FileReader {
 
   void set_environment(const YAML::Node& value) {
     if (!value.IsMap()) {
-      throw UsageError(fmt::format("{}: ENV: expected a map of variables", where(value)));
+      throw UsageError(tr("{}: ENV: expected a map of variables", where(value)));
     }
     refuse_repeated_keys(value);
     for (const auto& pair : value) {
       const std::string name = key_of(pair.first);
       if (!pair.second.IsScalar() || name.empty() || name.find('=') != std::string::npos) {
-        throw UsageError(fmt::format("{}: ENV: expected `NAME: value`", where(pair.first)));
+        throw UsageError(tr("{}: ENV: expected `NAME: value`", where(pair.first)));
       }
       ::setenv(name.c_str(), expanded(pair.second.Scalar(), pair.second).c_str(), 1);
     }
@@ -305,9 +301,8 @@ std::string expand_variables(std::string_view text, const std::string& where) {
     } else if (fallback != inside.npos) {
       out += inside.substr(fallback + 2);
     } else {
-      throw UsageError(fmt::format("{}: environment variable {} is not set", where, name),
-                       {fmt::format("set it, or write ${{{}:-default}}", name),
-                        fmt::format("请设置该变量，或写成 ${{{}:-默认值}}", name)});
+      throw UsageError(tr("{}: environment variable {} is not set", where, name),
+                       tr("set it, or write ${{{}:-default}}", name));
     }
     if (out.size() > kMaxExpandedBytes) refuse_expansion(where);
     at = close + 1;

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <vector>
+
+#include "base/message.h"
 
 namespace danlu {
 namespace {
@@ -23,15 +26,15 @@ bool NumberRange::contains(double value) const {
 }
 
 std::string NumberRange::rule(std::string_view noun) const {
-  std::string out(noun);
-  if (least) out += fmt::format(" {} {}", least_is_open ? "above" : "of at least", number(*least));
-  if (most) {
-    out += fmt::format("{} {} {}", least ? " and" : "", most_is_open ? "below" : "up to",
-                       number(*most));
-  }
-  if (!least && !most && !noun.starts_with("a finite"))
-    out = "a finite " + out.substr(out.find(' ') + 1);
-  if (special) out += fmt::format(", or {}", number(*special));
+  std::vector<std::string> limits;
+  if (least)
+    limits.push_back(least_is_open ? tr("above {}", number(*least))
+                                   : tr("of at least {}", number(*least)));
+  if (most)
+    limits.push_back(most_is_open ? tr("below {}", number(*most)) : tr("up to {}", number(*most)));
+  std::string out(translated(limits.empty() ? "a finite number" : noun));
+  if (!limits.empty()) out += tr(" {}", fmt::join(limits, translated(" and ")));
+  if (special) out += tr(", or {}", number(*special));
   return out;
 }
 

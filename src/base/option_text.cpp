@@ -42,7 +42,7 @@ std::optional<Number> parse_number(std::string_view text) {
 }
 
 [[noreturn]] void refuse(const std::string& where, std::string_view rule, std::string_view text) {
-  throw UsageError(fmt::format("{}: expected {}, got '{}'", where, rule, text));
+  throw UsageError(tr("{}: expected {}, got '{}'", where, rule, text));
 }
 
 std::string rule_of(const OptionSpec& spec, std::string_view noun) {
@@ -81,13 +81,12 @@ std::string canonical_choice(const OptionSpec& spec, const std::string& text,
   for (const std::string& choice : spec.choices) {
     if (lower(choice) == lower(text)) return choice;
   }
-  Hint hint;
+  std::string hint;
   if (const auto near = nearest_name(text, spec.choices)) {
-    hint = {fmt::format("did you mean '{}'?", *near), fmt::format("是否想写 '{}'？", *near)};
+    hint = tr("did you mean '{}'?", *near);
   }
   throw UsageError(
-      fmt::format("{}: expected one of {}, got '{}'", where, fmt::join(spec.choices, " | "), text),
-      hint);
+      tr("{}: expected one of {}, got '{}'", where, fmt::join(spec.choices, " | "), text), hint);
 }
 
 std::string canonical_json(const std::string& text, const std::string& where) {
@@ -96,7 +95,7 @@ std::string canonical_json(const std::string& text, const std::string& where) {
   try {
     return parse_json(word, where).dump();
   } catch (const DataError& e) {
-    throw UsageError(fmt::format("{}; expected JSON or the path of a .json file", e.what()));
+    throw UsageError(tr("{}; expected JSON or the path of a .json file", e.what()));
   }
 }
 

@@ -69,8 +69,7 @@ const std::string& Options::text_of(std::string_view name, OptionType type) cons
                                     type_name(value.spec.type), type_name(type)));
   }
   if (!value.text) {
-    throw UsageError(fmt::format("--{} has no value", name),
-                     {fmt::format("give --{}", name), fmt::format("请指定 --{}", name)});
+    throw UsageError(tr("--{} has no value", name), tr("give --{}", name));
   }
   return *value.text;
 }

@@ -36,7 +36,7 @@ struct OptionSpec {
   /// Known from other systems, not built in, and of influence on the result: the error that
   /// switching it on gives. Values that change nothing are taken: `choices`, else false, 0, none.
   std::string unavailable_because = {};
-  Hint unavailable_hint = {};
+  std::string unavailable_hint = {};
 };
 
 enum class OptionSource { kDefault, kProfile, kEnvironment, kFile, kFlag };

@@ -1,6 +1,9 @@
 // The help text of a command, laid out from its option table.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/message.h"
 #include "base/option_text.h"
 #include "base/options.h"
 
@@ -28,34 +31,68 @@ const char* placeholder(OptionType type) {
   return "";
 }
 
-/// Columns on a terminal: UTF-8 continuation bytes take none. Help is ASCII but for "…".
+/// The first character of a text: its bytes, and the columns it takes on a terminal.
+struct Character {
+  size_t bytes = 1, columns = 1;
+};
+
+/// Help is ASCII, "…" and Chinese: three-byte characters from U+2E80 on are two columns wide.
+Character first_character(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const size_t bytes = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  const bool wide =
+      bytes > 3 || lead > 0xE2 ||
+      (lead == 0xE2 && text.size() > 1 && static_cast<unsigned char>(text[1]) >= 0xBA);
+  return {std::min(bytes, text.size()), wide ? size_t{2} : size_t{1}};
+}
+
 size_t columns(std::string_view text) {
   size_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  while (!text.empty()) {
+    const Character character = first_character(text);
+    count += character.columns;
+    text.remove_prefix(character.bytes);
+  }
   return count;
 }
 
-/// Breaks `text` at spaces; every line after the first starts with `indent` spaces.
+/// What may not be parted: up to a space, or one Chinese character and the marks that follow it.
+std::string_view first_word(std::string_view text) {
+  size_t end = 0;
+  while (end < text.size() && text[end] != ' ') {
+    const Character character = first_character(text.substr(end));
+    if (character.columns == 2 && end > 0) break;
+    end += character.bytes;
+    if (character.columns == 1) continue;
+    for (const std::string_view mark : {"，", "。", "；", "：", "）", "、"}) {
+      while (text.substr(end).starts_with(mark)) end += mark.size();
+    }
+    if (end == text.size() || first_character(text.substr(end)).columns == 2) break;
+  }
+  return text.substr(0, end);
+}
+
+/// Breaks `text` at spaces and between Chinese characters; every line after the first starts with
+/// `indent` spaces.
 std::string wrap(std::string_view text, size_t start_column, size_t indent) {
   std::string out;
   size_t column = start_column;
-  bool line_is_empty = true;
+  bool line_is_empty = true, space = false;
   while (!text.empty()) {
-    const size_t space = text.find(' ');
-    const std::string_view word = text.substr(0, space);
-    text = space == text.npos ? std::string_view() : text.substr(space + 1);
-    if (!line_is_empty && column + 1 + columns(word) > kLineWidth) {
+    const std::string_view word = first_word(text);
+    text.remove_prefix(word.size());
+    if (!line_is_empty && column + space + columns(word) > kLineWidth) {
       out += "\n" + std::string(indent, ' ');
       column = indent;
-      line_is_empty = true;
-    }
-    if (!line_is_empty) {
+    } else if (space && !line_is_empty) {
       out += ' ';
       ++column;
     }
     out += word;
     column += columns(word);
     line_is_empty = false;
+    space = text.starts_with(' ');
+    if (space) text.remove_prefix(1);
   }
   return out;
 }
@@ -63,7 +100,7 @@ std::string wrap(std::string_view text, size_t start_column, size_t indent) {
 std::string dashed(const std::string& name) { return (name.size() == 1 ? "-" : "--") + name; }
 
 std::string describe(const OptionSpec& spec) {
-  std::string out = spec.help;
+  std::string out(translated(spec.help));
   if (!spec.choices.empty()) {
     out += " (";
     for (size_t i = 0; i < spec.choices.size(); ++i) out += (i ? " | " : "") + spec.choices[i];
@@ -71,15 +108,14 @@ std::string describe(const OptionSpec& spec) {
   }
   if (const std::string range = spec.range ? spec.range->brief() : ""; !range.empty())
     out += fmt::format(" [{}]", range);
-  if (spec.required) out += " [required]";
-  if (!spec.default_text.empty()) out += fmt::format(" [default: {}]", spec.default_text);
-  if (!spec.environment.empty()) out += fmt::format(" [env: {}]", spec.environment);
+  if (spec.required) out += tr(" [required]");
+  if (!spec.default_text.empty()) out += tr(" [default: {}]", spec.default_text);
+  if (!spec.environment.empty()) out += tr(" [env: {}]", spec.environment);
   if (!spec.aliases.empty()) {
-    out += " (also";
-    for (size_t i = 0; i < spec.aliases.size(); ++i) {
-      out += (i ? ", " : " ") + dashed(spec.aliases[i]);
-    }
-    out += ")";
+    std::string aliases;
+    for (const std::string& alias : spec.aliases)
+      aliases += (aliases.empty() ? "" : ", ") + dashed(alias);
+    out += tr(" (also {})", aliases);
   }
   return out;
 }
@@ -98,7 +134,7 @@ std::string option_lines(const OptionSpec& spec) {
 }  // namespace
 
 std::string OptionTable::help() const {
-  std::string out = fmt::format("danlu {}: {}\n\nUsage: {}\n", command_, summary_, usage_);
+  std::string out = tr("danlu {}: {}\n\nUsage: {}\n", command_, translated(summary_), usage_);
   std::vector<std::string> groups;
   std::string ignored;
   for (const OptionSpec& spec : specs_) {
@@ -113,7 +149,7 @@ std::string OptionTable::help() const {
     if (!known) groups.push_back(group);
   }
   for (const std::string& group : groups) {
-    out += "\n" + group + "\n";
+    out += fmt::format("\n{}\n", translated(group));
     for (const OptionSpec& spec : specs_) {
       const bool here = (spec.group.empty() ? "Options" : spec.group) == group;
       if (here && !option_text::is_inert(spec)) out += option_lines(spec);
@@ -122,16 +158,18 @@ std::string OptionTable::help() const {
   if (!profiles_.empty()) {
     std::string names;
     for (const auto& [name, values] : profiles_) names += (names.empty() ? "" : " | ") + name;
-    out += "\nProfiles\n" +
-           option_lines({.name = "profile",
-                         .help = fmt::format("defaults as in another system ({})", names)});
+    out +=
+        fmt::format("\n{}\n", translated("Profiles")) +
+        option_lines({.name = "profile", .help = tr("defaults as in another system ({})", names)});
   }
   if (!ignored.empty()) {
-    out += "\nAccepted for compatibility, without effect here\n  " + wrap(ignored, 2, 2) + "\n";
+    out +=
+        fmt::format("\n{}\n  {}\n", translated("Accepted for compatibility, without effect here"),
+                    wrap(ignored, 2, 2));
   }
-  out +=
+  out += tr(
       "\nDash and underscore are the same in flags; --x, --x true, --x=true and --no-x all work.\n"
-      "--print_config shows every value and where it came from.\n";
+      "--print_config shows every value and where it came from; -v shows every notice.\n");
   return out;
 }
 

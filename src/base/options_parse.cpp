@@ -35,7 +35,8 @@ bool looks_like_flag(std::string_view word) {
   });
 }
 
-Hint hint_for(const OptionTable& table, const std::string& spelled, std::string_view dashes) {
+std::string hint_for(const OptionTable& table, const std::string& spelled,
+                     std::string_view dashes) {
   std::vector<std::string> known;
   for (const OptionSpec& spec : table.specs()) {
     known.push_back(spec.name);
@@ -44,11 +45,9 @@ Hint hint_for(const OptionTable& table, const std::string& spelled, std::string_
     }
   }
   if (const auto near = nearest_name(normalise_name(spelled), known)) {
-    return {fmt::format("did you mean {}{}?", dashes, *near),
-            fmt::format("是否想写 {}{}？", dashes, *near)};
+    return tr("did you mean {}{}?", dashes, *near);
   }
-  return {fmt::format("danlu {} --help lists the names", table.command()),
-          fmt::format("danlu {} --help 列出全部名称", table.command())};
+  return tr("danlu {} --help lists the names", table.command());
 }
 
 /// What the command line said about one option.
@@ -156,7 +155,7 @@ class WordReader {
       const auto value = option_text::parse_bool(*attached);
       if (!value) {
         throw UsageError(
-            fmt::format("{}{}: expected true or false, got '{}'", prefix(), spelled, *attached));
+            tr("{}{}: expected true or false, got '{}'", prefix(), spelled, *attached));
       }
       negated = *value;
     } else if (at_ < words_.size()) {
@@ -176,9 +175,8 @@ class WordReader {
   }
 
   [[noreturn]] void refuse_missing(const std::string& spelled) const {
-    throw UsageError(fmt::format("{}{}: a value is missing", prefix(), spelled),
-                     {fmt::format("a value that begins with a dash is written {}=VALUE", spelled),
-                      fmt::format("以减号开头的值请写成 {}=值", spelled)});
+    throw UsageError(tr("{}{}: a value is missing", prefix(), spelled),
+                     tr("a value that begins with a dash is written {}=VALUE", spelled));
   }
 
   void store(const OptionSpec& spec, const std::string& spelled, const std::string& raw) {
@@ -194,8 +192,8 @@ class WordReader {
       return;
     }
     if (!first && given.text != text && !option_text::is_inert(spec)) {
-      log::info("notice: {} {} takes the place of the earlier {} {}: the last one counts", spelled,
-                text, given.spelled, given.text);
+      log::notice("{} {} takes the place of the earlier {} {}: the last one counts", spelled, text,
+                  given.spelled, given.text);
     }
     // One inert option stands for many names: what is switched on stays visible.
     if (!first && option_text::is_inert(spec) && option_text::is_neutral(spec, text)) return;
@@ -204,8 +202,7 @@ class WordReader {
   }
 
   [[noreturn]] void refuse_unknown(const std::string& spelled) const {
-    throw UsageError(fmt::format("{}unknown flag {}", prefix(), spelled),
-                     hint_for(table_, spelled, "--"));
+    throw UsageError(tr("{}unknown flag {}", prefix(), spelled), hint_for(table_, spelled, "--"));
   }
 
   std::string prefix() const { return fmt::format("[{}] ", table_.command()); }
@@ -252,7 +249,7 @@ std::string file_text(const OptionSpec& spec, const OptionFileEntry& entry) {
   const bool list_to_list =
       spec.type == OptionType::kList && entry.kind == OptionFileEntry::Kind::kList;
   if (!scalar && !list_to_list) {
-    throw UsageError(fmt::format("{}: expected one value, got {}", where, entry.text));
+    throw UsageError(tr("{}: expected one value, got {}", where, entry.text));
   }
   return option_text::canonical(spec, entry.text, where);
 }
@@ -267,9 +264,37 @@ void refuse_contradiction(const OptionFileEntry& entry, const OptionSpec& spec,
   }
   const bool same_name = normalise_name(entry.key) == normalise_name(first->key);
   if (!same_name && file_text(spec, entry) == file_text(spec, *first)) return;
-  throw UsageError(fmt::format("{}: '{}' gives {} a second time; it stands at {} as '{}' too",
-                               entry.origin, entry.key, spec.name, first->origin, first->key),
-                   {"keep one of them", "请只保留一处"});
+  throw UsageError(tr("{}: '{}' gives {} a second time; it stands at {} as '{}' too", entry.origin,
+                      entry.key, spec.name, first->origin, first->key),
+                   tr("keep one of them"));
+}
+
+/// Scripts of other systems carry dozens of them: many make one notice, with -v one each.
+void report_ignored(const OptionTable& table,
+                    const std::map<std::string, std::vector<std::string>>& mentions) {
+  constexpr size_t kEach = 2, kNamed = 5;
+  if (mentions.size() <= kEach || log::verbose()) {
+    for (const auto& [name, mentioned] : mentions) {
+      const std::string& why = table.find_spec(name)->ignored_because;
+      if (mentioned.size() == 1) {
+        log::notice("{} has no effect here: {}", mentioned.front(), why);
+      } else {
+        log::notice("{} have no effect here: {}", fmt::join(mentioned, ", "), why);
+      }
+    }
+    return;
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, mentioned] : mentions)
+    names.insert(names.end(), mentioned.begin(), mentioned.end());
+  if (names.size() <= kNamed) {
+    log::notice("{} have no effect here (-v says why)", fmt::join(names, ", "));
+    return;
+  }
+  const size_t more = names.size() - kNamed;
+  names.resize(kNamed);
+  log::notice("{} and {} more have no effect here (-v names them and says why)",
+              fmt::join(names, ", "), more);
 }
 
 }  // namespace
@@ -317,23 +342,22 @@ const std::map<std::string, std::string>& OptionTable::profile(const std::string
     names.push_back(known);
     listed += (listed.empty() ? "" : ", ") + known;
   }
-  if (names.empty()) throw UsageError(fmt::format("[{}] has no profiles", command_));
-  Hint hint{"profiles: " + listed, "可用配置：" + listed};
-  if (const auto near = nearest_name(name, names))
-    hint = {"did you mean " + *near + "?", "是否想写 " + *near + "？"};
-  throw UsageError(fmt::format("[{}] --profile: unknown profile '{}'", command_, name), hint);
+  if (names.empty()) throw UsageError(tr("[{}] has no profiles", command_));
+  std::string hint = tr("profiles: {}", listed);
+  if (const auto near = nearest_name(name, names)) hint = tr("did you mean {}?", *near);
+  throw UsageError(tr("[{}] --profile: unknown profile '{}'", command_, name), hint);
 }
 
 void OptionTable::refuse_unknown_key(const std::string& key, const std::string& origin) const {
-  throw UsageError(fmt::format("{}: unknown name '{}' for danlu {}", origin, key, command_),
+  throw UsageError(tr("{}: unknown name '{}' for danlu {}", origin, key, command_),
                    hint_for(*this, key, ""));
 }
 
 void OptionTable::check_required(const Options& options) const {
   for (const OptionSpec& spec : specs_) {
     if (!spec.required || options.has_value(spec.name)) continue;
-    throw UsageError(fmt::format("[{}] --{} is required: {}", command_, spec.name, spec.help),
-                     {"usage: " + usage_, "用法：" + usage_});
+    throw UsageError(tr("[{}] --{} is required: {}", command_, spec.name, spec.help),
+                     tr("usage: {}", usage_));
   }
 }
 
@@ -341,8 +365,8 @@ void OptionTable::refuse_unavailable(const Options& options) const {
   for (const OptionSpec& spec : specs_) {
     if (spec.unavailable_because.empty() || !options.is_set(spec.name)) continue;
     if (option_text::is_neutral(spec, *options.find(spec.name).text)) continue;
-    throw UsageError(fmt::format("[{}] {} is not available: {}", command_,
-                                 options.given_as(spec.name), spec.unavailable_because),
+    throw UsageError(tr("[{}] {} is not available: {}", command_, options.given_as(spec.name),
+                        spec.unavailable_because),
                      spec.unavailable_hint);
   }
 }
@@ -352,8 +376,8 @@ void OptionTable::refuse_unavailable(const std::vector<OptionFileEntry>& entries
     const OptionSpec* spec = find_spec(entry.key);
     if (!spec || spec->unavailable_because.empty() || option_text::is_neutral(*spec, entry.text))
       continue;
-    throw UsageError(fmt::format("[{}] {}: {} is not available: {}", command_, entry.origin,
-                                 entry.key, spec->unavailable_because),
+    throw UsageError(tr("[{}] {}: {} is not available: {}", command_, entry.origin, entry.key,
+                        spec->unavailable_because),
                      spec->unavailable_hint);
   }
 }
@@ -444,10 +468,7 @@ Options OptionTable::parse(const std::vector<std::string>& arguments, bool accep
   }
 
   refuse_unavailable(options);
-  for (const auto& [name, mentioned] : ignored_mentions(*this, entries, words.flags)) {
-    log::info("notice: {} {} no effect here: {}", fmt::join(mentioned, ", "),
-              mentioned.size() == 1 ? "has" : "have", find_spec(name)->ignored_because);
-  }
+  report_ignored(*this, ignored_mentions(*this, entries, words.flags));
   check_required(options);
   return options;
 }

@@ -83,8 +83,8 @@ Pattern::Pattern(const std::string& pattern) : state_(std::make_unique<State>())
   if (!state_->code) {
     offset -= static_cast<size_t>(std::count_if(python.added.begin(), python.added.end(),
                                                 [&](size_t at) { return at < offset; }));
-    throw PatternError(fmt::format("'{}' is not a valid regular expression: {} (at character {})",
-                                   pattern, pcre_text(error), offset));
+    throw PatternError(tr("'{}' is not a valid regular expression: {} (at character {})", pattern,
+                          pcre_text(error), offset));
   }
   state_->limits = pcre2_match_context_create_8(nullptr);
   if (!state_->limits) throw std::bad_alloc();
@@ -114,13 +114,11 @@ bool Pattern::run(std::string_view text, uint32_t options, std::string* last_gro
   if (result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_HEAPLIMIT ||
       result == PCRE2_ERROR_DEPTHLIMIT) {
     throw PatternError(
-        fmt::format("'{}' takes more than {} steps to match '{}'", state_->pattern, kMatchLimit,
-                    text),
-        {"a repeated group that holds a repetition, such as (.*)*, does that: write .*",
-         "嵌套重复（如 (.*)*）会导致这种情况：请改写为 .*"});
+        tr("'{}' takes more than {} steps to match '{}'", state_->pattern, kMatchLimit, text),
+        tr("a repeated group that holds a repetition, such as (.*)*, does that: write .*"));
   }
-  throw PatternError(fmt::format("'{}' cannot be matched against '{}': {}", state_->pattern, text,
-                                 pcre_text(result)));
+  throw PatternError(
+      tr("'{}' cannot be matched against '{}': {}", state_->pattern, text, pcre_text(result)));
 }
 
 bool Pattern::matches(std::string_view text) const {

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/clock.h"
+#include "base/message.h"
 #include "base/progress.h"
 
 namespace danlu {
@@ -27,9 +28,9 @@ std::string SlowNews::of(const std::string& what, const std::string& unit, doubl
   if (told_s > 0 && estimate_s < 2 * told_s && 2 * estimate_s > told_s) return "";
   told_s = estimate_s;
   std::string line =
-      fmt::format("{}: {} so far, {} of {} layer passes done", what, format_duration(elapsed_s),
-                  std::min(done.passes, total.passes), total.passes);
-  if (estimate_s > 0) line += fmt::format(", about {} {}", format_duration(estimate_s), unit);
+      tr("{}: {} so far, {} of {} layer passes done", what, format_duration(elapsed_s),
+         std::min(done.passes, total.passes), total.passes);
+  if (estimate_s > 0) line += tr(", about {} {}", format_duration(estimate_s), unit);
   return line;
 }
 

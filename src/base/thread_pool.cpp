@@ -25,10 +25,8 @@ size_t default_thread_count() {
   if (const char* set = std::getenv("OMP_NUM_THREADS")) {
     const long count = std::strtol(set, nullptr, 10);
     if (count > kMostThreads) {
-      throw UsageError(
-          fmt::format("[OMP_NUM_THREADS] must be at most {}, got {}", kMostThreads, set),
-          {"unset it: danlu then takes one thread a processor core",
-           "请取消该变量：danlu 默认每个处理器核心一个线程"});
+      throw UsageError(tr("[OMP_NUM_THREADS] must be at most {}, got {}", kMostThreads, set),
+                       tr("unset it: danlu then takes one thread a processor core"));
     }
     if (count > 0) return static_cast<size_t>(count);
   }

@@ -48,7 +48,7 @@ class ReadableFile {
 
  private:
   [[noreturn]] void fail() const {
-    throw IoError(fmt::format("{}: cannot read: {}", path_.string(), std::strerror(errno)));
+    throw IoError(tr("{}: cannot read: {}", path_.string(), std::strerror(errno)));
   }
   const std::filesystem::path& path_;
   int fd_;

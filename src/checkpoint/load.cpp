@@ -31,16 +31,15 @@ std::string damage_of(const fs::path& directory, Json& done) {
     for (const auto& [name, size] : done.at("files").items()) {
       std::error_code error;
       const uintmax_t got = fs::file_size(directory / name, error);
-      if (error) return fmt::format("file {} is missing", name);
+      if (error) return tr("file {} is missing", name);
       if (got != size.get<uintmax_t>()) {
-        return fmt::format("file {} has {} bytes, {} were written", name, got,
-                           size.get<uintmax_t>());
+        return tr("file {} has {} bytes, {} were written", name, got, size.get<uintmax_t>());
       }
     }
   } catch (const DataError& error) {
-    return fmt::format("its DONE file is damaged: {}", error.what());
+    return tr("its DONE file is damaged: {}", error.what());
   } catch (const Json::exception& error) {
-    return fmt::format("its DONE file is damaged: {}", error.what());
+    return tr("its DONE file is damaged: {}", error.what());
   }
   return "";
 }
@@ -54,12 +53,11 @@ std::string changed_content(const fs::path& directory, const Json& done) {
   }
   for (const auto& [name, size] : done.at("files").items()) {
     const auto written = done.at("xxh3").find(name);
-    if (written == done.at("xxh3").end()) return fmt::format("DONE has no checksum of {}", name);
+    if (written == done.at("xxh3").end()) return tr("DONE has no checksum of {}", name);
     const std::string got = checksum_of(directory / name);
     if (*written != got) {
-      return fmt::format(
-          "file {} was changed after it was written: its checksum is {}, DONE says {}", name, got,
-          written->dump());
+      return tr("file {} was changed after it was written: its checksum is {}, DONE says {}", name,
+                got, written->dump());
     }
   }
   return "";
@@ -118,13 +116,12 @@ std::vector<fs::path> everything_of(const fs::path& run_dir) {
 
 Loaded open(const fs::path& directory) {
   if (!fs::is_directory(directory))
-    throw IoError(fmt::format("{}: no such checkpoint directory", directory.string()));
+    throw IoError(tr("{}: no such checkpoint directory", directory.string()));
   Json done;
   const auto refuse_if = [&](const char* kind, const std::string& damage) {
     if (damage.empty()) return;
-    throw IoError(fmt::format("{}: {}: {}", directory.string(), kind, damage),
-                  {"resume from an older checkpoint, or start anew with --resume none",
-                   "请从更早的检查点恢复，或用 --resume none 重新开始"});
+    throw IoError(tr("{}: {}: {}", directory.string(), kind, damage),
+                  tr("resume from an older checkpoint, or start anew with --resume none"));
   };
   refuse_if("not a complete checkpoint", load_detail::damage_of(directory, done));
   refuse_if("a damaged checkpoint", load_detail::changed_content(directory, done));
@@ -141,23 +138,21 @@ Loaded open(const fs::path& directory) {
 void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
   if (!checkpoint.optimizer) {
     throw IoError(
-        fmt::format("{}: saved without optimizer state (--save_only_model), cannot be resumed",
-                    checkpoint.directory.string()),
-        {"start a new run from it: --model " + checkpoint.directory.string() + " --resume none",
-         ""});
+        tr("{}: saved without optimizer state (--save_only_model), cannot be resumed",
+           checkpoint.directory.string()),
+        tr("start a new run from it: --model {} --resume none", checkpoint.directory.string()));
   }
   const auto updates = json_get<int64_t>(checkpoint.trainer_state, "optimizer_updates");
   if (!updates)
-    throw IoError(fmt::format("{}: trainer_state.json lacks optimizer_updates",
-                              checkpoint.directory.string()));
+    throw IoError(
+        tr("{}: trainer_state.json lacks optimizer_updates", checkpoint.directory.string()));
   optimizer.load_state(
       [&](const std::string& name) {
         const weights::TensorInfo* info = checkpoint.optimizer->find(name);
         if (!info) return at::Tensor();
         if (info->dtype != DType::kF32) {
-          throw ModelError(fmt::format("{}: optimizer tensor '{}' is {}, not F32",
-                                       checkpoint.directory.string(), name,
-                                       dtype_name(info->dtype)));
+          throw ModelError(tr("{}: optimizer tensor '{}' is {}, not F32",
+                              checkpoint.directory.string(), name, dtype_name(info->dtype)));
         }
         at::Tensor tensor = at::empty(info->shape, at::kFloat);
         checkpoint.optimizer->read(name,

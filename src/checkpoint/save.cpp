@@ -56,9 +56,8 @@ void publish(const fs::path& target, const std::function<void(const fs::path&)>&
     write_directory_atomic(target, fill);
   } catch (const IoError& error) {
     throw IoError(
-        fmt::format("{}: cannot be saved: {}", target.string(), error.what()),
-        {"earlier checkpoints are intact: free some space, then run the same command to go on",
-         "先前的检查点完好：请释放空间后用同一命令继续"});
+        tr("{}: cannot be saved: {}", target.string(), error.what()),
+        tr("earlier checkpoints are intact: free some space, then run the same command to go on"));
   }
 }
 
@@ -106,8 +105,7 @@ void point_link(const fs::path& run_dir, const std::string& name, const fs::path
   const fs::path temporary = folder.path() / name;
   if (!error) fs::create_directory_symlink(directory.filename(), temporary, error);
   if (!error) fs::rename(temporary, run_dir / name, error);
-  if (error)
-    throw IoError(fmt::format("{}: cannot link: {}", (run_dir / name).string(), error.message()));
+  if (error) throw IoError(tr("{}: cannot link: {}", (run_dir / name).string(), error.message()));
 }
 
 }  // namespace danlu::checkpoint

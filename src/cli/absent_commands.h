@@ -11,7 +11,7 @@ namespace danlu::cli {
 struct AbsentCommand {
   std::vector<std::string> names;
   std::string why;
-  Hint hint;
+  std::string hint;
 };
 
 /// None of the names is a command (a test); one that becomes a command leaves this list.

@@ -43,8 +43,7 @@ complete -o filenames -F _danlu danlu
 std::string completion_script(const std::string& shell) {
   if (shell == "bash") return bash_function();
   if (shell == "zsh") return "autoload -U +X bashcompinit && bashcompinit\n" + bash_function();
-  throw UsageError(fmt::format("[completion] unknown shell '{}'", shell),
-                   {"bash or zsh", "bash 或 zsh"});
+  throw UsageError(tr("[completion] unknown shell '{}'", shell), tr("bash or zsh"));
 }
 
 }  // namespace danlu::cli

@@ -48,8 +48,7 @@ std::string limit_text(int resource, const char* command) {
   rlimit limit{};
   if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
   return resource == RLIMIT_NPROC
-             ? fmt::format("; {} allows this user {} threads and processes", command,
-                           limit.rlim_cur)
+             ? tr("; {} allows this user {} threads and processes", command, limit.rlim_cur)
              : fmt::format("; {} allows {}", command, format_bytes(limit.rlim_cur));
 }
 
@@ -80,21 +79,20 @@ void require_engine_resources(const Command& command) {
   const size_t bytes = command.trains ? kTrainingBytes : kEngineBytes;
   const AddressSpace libraries(bytes);
   if (!libraries.is_there()) {
-    throw MemoryError(fmt::format("[engine] danlu {} needs at least {} of address space{}",
-                                  command.name, format_bytes(bytes), memory_limits()),
-                      {"raise the limit, with room for the model", "请提高限制，并为模型留出余量"});
+    throw MemoryError(tr("[engine] danlu {} needs at least {} of address space{}", command.name,
+                         format_bytes(bytes), memory_limits()),
+                      tr("raise the limit, with room for the model"));
   }
   const char* set = std::getenv("OMP_NUM_THREADS");
   const size_t wanted = default_thread_count(), needed = kPools * wanted + 1;
   const size_t possible = count_possible_threads(needed);
   if (possible == needed) return;
   throw MemoryError(
-      fmt::format("[engine] {} threads are needed ({}), and the system makes only {}{}{}", needed,
-                  set && *set ? fmt::format("OMP_NUM_THREADS={}", set)
-                              : fmt::format("{} processors", wanted),
-                  possible, limit_text(RLIMIT_NPROC, "ulimit -u"), memory_limits()),
-      {"set OMP_NUM_THREADS to fewer, or raise the limit (a container's is pids.max)",
-       "请减小 OMP_NUM_THREADS，或提高限制（容器中为 pids.max）"});
+      tr("[engine] {} threads are needed ({}), and the system makes only {}{}{}", needed,
+         set && *set ? fmt::format("OMP_NUM_THREADS={}", set)
+                     : fmt::format("{} processors", wanted),
+         possible, limit_text(RLIMIT_NPROC, "ulimit -u"), memory_limits()),
+      tr("set OMP_NUM_THREADS to fewer, or raise the limit (a container's is pids.max)"));
 }
 
 }  // namespace danlu::cli

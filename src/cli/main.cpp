@@ -28,25 +28,25 @@ bool is_help(const std::string& word) { return word == "--help" || word == "-h";
 const Command& command_named(const std::string& name) {
   if (const Command* command = find_command(name)) return *command;
   if (const AbsentCommand* absent = find_absent_command(name))
-    throw UsageError(fmt::format("danlu has no command '{}': {}", name, absent->why), absent->hint);
+    throw UsageError(tr("danlu has no command '{}': {}", name, absent->why), absent->hint);
   std::vector<std::string> names;
   for (const Command& command : commands()) {
     names.push_back(command.name);
     names.insert(names.end(), command.aliases.begin(), command.aliases.end());
   }
-  Hint hint{"danlu --help lists the commands", "danlu --help 列出全部命令"};
+  std::string hint = tr("danlu --help lists the commands");
   if (const auto near = nearest_name(name, names)) {
-    hint = {fmt::format("did you mean danlu {}?", *near),
-            fmt::format("是否想写 danlu {}？", *near)};
+    hint = tr("did you mean danlu {}?", *near);
   }
-  const char* kind = name.starts_with('-') ? "flag" : "command";
-  throw UsageError(fmt::format("unknown {} '{}'", kind, name), hint);
+  throw UsageError(
+      name.starts_with('-') ? tr("unknown flag '{}'", name) : tr("unknown command '{}'", name),
+      hint);
 }
 
-/// Removes `--print_config` (any spelling) from the words before `--`; true if it was there.
-bool take_print_config(std::vector<std::string>& words) {
+/// Removes one of `spellings` from the words before `--`; true if it was there.
+bool take_word(std::vector<std::string>& words, const std::vector<std::string>& spellings) {
   for (auto at = words.begin(); at != words.end() && *at != "--"; ++at) {
-    if (*at == "--print_config" || *at == "--print-config") {
+    if (std::find(spellings.begin(), spellings.end(), *at) != spellings.end()) {
       words.erase(at);
       return true;
     }
@@ -66,9 +66,8 @@ void check_positional(const Command& command, const Options& options) {
   const auto& words = options.positional();
   if (words.size() <= command.max_positional) return;
   const std::string& first = words[command.max_positional];
-  throw UsageError(fmt::format("[{}] unexpected word '{}'", command.name, first),
-                   {fmt::format("flags begin with --; see danlu {} --help", command.name),
-                    fmt::format("参数以 -- 开头；见 danlu {} --help", command.name)});
+  throw UsageError(tr("[{}] unexpected word '{}'", command.name, first),
+                   tr("flags begin with --; see danlu {} --help", command.name));
 }
 
 /// Before flags are read: what they mean depends on the word.
@@ -80,16 +79,14 @@ void check_subcommand(const Command& command, const std::vector<std::string>& wo
   const std::string listed = fmt::format("{}", fmt::join(known, " | "));
   const std::string example = fmt::format("danlu {} {}", command.name, known.front());
   if (word.empty() || word.starts_with('-')) {
-    throw UsageError(fmt::format("[{}] what to do is missing: {}", command.name, listed),
-                     {fmt::format("see {} --help", example), fmt::format("见 {} --help", example)});
+    throw UsageError(tr("[{}] what to do is missing: {}", command.name, listed),
+                     tr("see {} --help", example));
   }
-  Hint hint{fmt::format("see {} --help", example), fmt::format("见 {} --help", example)};
+  std::string hint = tr("see {} --help", example);
   if (const auto near = nearest_name(word, known)) {
-    hint = {fmt::format("did you mean danlu {} {}?", command.name, *near),
-            fmt::format("是否想写 danlu {} {}？", command.name, *near)};
+    hint = tr("did you mean danlu {} {}?", command.name, *near);
   }
-  throw UsageError(fmt::format("[{}] unknown word '{}'; there is: {}", command.name, word, listed),
-                   hint);
+  throw UsageError(tr("[{}] unknown word '{}'; there is: {}", command.name, word, listed), hint);
 }
 
 const Command* running = nullptr;
@@ -101,7 +98,8 @@ int run_words(const Command& command, std::vector<std::string> words) {
     return 0;
   }
   check_subcommand(command, words);
-  const bool print_config = take_print_config(words);
+  const bool print_config = take_word(words, {"--print_config", "--print-config"});
+  log::set_verbose(take_word(words, {"-v"}));
   const Options options = table.parse(words, command.accepts_config);
   check_positional(command, options);
   if (print_config) {
@@ -135,7 +133,7 @@ void flush_output() {
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
   constexpr const char* kUnwritten =
       "standard output cannot be written: it is closed, the disk is full or the reader is gone";
-  if (!running || !running->makes_files) throw IoError(kUnwritten);
+  if (!running || !running->makes_files) throw IoError(std::string(translated(kUnwritten)));
   log::warning("{}; the files of danlu {} are complete", kUnwritten, running->name);
 }
 

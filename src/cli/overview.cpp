@@ -2,14 +2,15 @@
 
 #include <vector>
 
+#include "base/message.h"
 #include "cli/command.h"
 
 namespace danlu::cli {
 
 std::string overview() {
   std::string out =
-      "danlu (丹炉): prepare data for, train, convert and talk to language models\n\n"
-      "Usage: danlu <command> [file.yaml] [--flag value …]\n";
+      tr("danlu (丹炉): prepare data for, train, convert and talk to language models\n\n"
+         "Usage: danlu <command> [file.yaml] [--flag value …]\n");
   std::vector<std::string> groups;
   for (const Command& command : commands()) {
     bool known = false;
@@ -17,16 +18,16 @@ std::string overview() {
     if (!known) groups.push_back(command.group);
   }
   for (const std::string& group : groups) {
-    out += "\n" + group + "\n";
+    out += fmt::format("\n{}\n", translated(group));
     for (const Command& command : commands()) {
       if (command.group == group)
-        out += fmt::format("  {:<12} {}\n", command.name, command.summary);
+        out += fmt::format("  {:<12} {}\n", command.name, translated(command.summary));
     }
   }
   out +=
-      "\ndanlu <command> --help explains a command; danlu --version prints the version.\n"
-      "Environment: LOG_LEVEL=debug|info|warning|error|off, OMP_NUM_THREADS, DANLU_LANG=zh|en,\n"
-      "DANLU_DEBUG=1 (show where an error was thrown).\n";
+      tr("\ndanlu <command> --help explains a command; danlu --version prints the version.\n"
+         "Environment: LOG_LEVEL=debug|info|warning|error|off, OMP_NUM_THREADS, DANLU_LANG=zh|en,\n"
+         "DANLU_DEBUG=1 (show where an error was thrown).\n");
   return out;
 }
 

@@ -18,41 +18,39 @@ std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-int report(ExitCode code, std::string_view what, const Hint& hint) {
+int report(ExitCode code, std::string_view what, const std::string& hint) {
   std::string message(what);
-  const std::string& text = log::speaks_chinese() && !hint.zh.empty() ? hint.zh : hint.en;
-  if (!text.empty()) message += "\nhint: " + text;
+  if (!hint.empty()) message += "\n" + tr("hint: {}", hint);
   // Ctrl-C is what the user wanted: a message, not an error.
   const bool asked_for =
       code == ExitCode::kInterrupted || code == ExitCode::kTerminated || code == ExitCode::kHungUp;
+  // The last line and the same in every language: a pipe (| tee) hides the exit code.
+  if (!asked_for) message += fmt::format("\nFAILED (exit {})", static_cast<int>(code));
   log::write(asked_for ? log::Level::kInfo : log::Level::kError, message);
   return static_cast<int>(code);
 }
 
-Hint memory_hint(const Command* running) {
+std::string memory_hint(const Command* running) {
   if (running && running->trains) {
-    return {"lower the batch size or the sequence length, or use a smaller dtype",
-            "请减小批大小或序列长度，或使用更小的数据类型"};
+    return tr("lower the batch size or the sequence length, or use a smaller dtype");
   }
   if (running && !running->run) {
-    return {"use a smaller dtype, shorter texts or fewer at a time",
-            "请使用更小的数据类型，或缩短文本、减少同时处理的数量"};
+    return tr("use a smaller dtype, shorter texts or fewer at a time");
   }
-  return {
+  return tr(
       "give it less at a time (smaller files, fewer threads), or raise the limit (ulimit -v, the "
-      "control group's)",
-      "请减少单次输入（更小的文件、更少的线程），或提高内存限制（ulimit -v 或控制组）"};
+      "control group's)");
 }
 
 }  // namespace
 
 int report_current_error(const Command* running) {
-  const Hint bug{"this is a fault of danlu; run it with DANLU_DEBUG=1 and report what it prints",
-                 "这是 danlu 的缺陷；请用 DANLU_DEBUG=1 重新运行并反馈输出"};
+  const std::string bug =
+      tr("this is a fault of danlu; run it with DANLU_DEBUG=1 and report what it prints");
   try {
     throw;
   } catch (const Error& e) {
-    const bool ours = e.code() == ExitCode::kInternal && e.hint().en.empty();
+    const bool ours = e.code() == ExitCode::kInternal && e.hint().empty();
     return report(e.code(), e.what(), ours ? bug : e.hint());
   } catch (const std::bad_alloc&) {
     return report(ExitCode::kMemory, "out of memory", memory_hint(running));
@@ -63,18 +61,15 @@ int report_current_error(const Command* running) {
     // std::thread says no more; fmt::print says what could not be written.
     if (e.code() != std::errc::resource_unavailable_try_again)
       return report(ExitCode::kIo, first_line(e.what()), {});
-    return report(
-        ExitCode::kMemory, "the system does not allow another thread",
-        {"lower OMP_NUM_THREADS or the number of workers, or raise the limit (ulimit -u, "
-         "ulimit -v, pids.max of the control group)",
-         "请减小 OMP_NUM_THREADS 或工作线程数，或提高限制（ulimit -u、ulimit -v、控制组的 "
-         "pids.max）"});
+    return report(ExitCode::kMemory, "the system does not allow another thread",
+                  tr("lower OMP_NUM_THREADS or the number of workers, or raise the limit (ulimit "
+                     "-u, ulimit -v, pids.max of the control group)"));
   } catch (const std::exception& e) {
     const std::string what = first_line(e.what());
     if (what.find("can't allocate memory") != what.npos) {
-      return report(ExitCode::kMemory, "out of memory: " + what, memory_hint(running));
+      return report(ExitCode::kMemory, tr("out of memory: {}", what), memory_hint(running));
     }
-    return report(ExitCode::kInternal, "[internal] " + what, bug);
+    return report(ExitCode::kInternal, tr("[internal] {}", what), bug);
   } catch (...) {
     return report(ExitCode::kInternal, "[internal] an exception without a text", bug);
   }

@@ -44,10 +44,8 @@ EngineRun open_engine() {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library) {
     const char* why = ::dlerror();
-    throw DeviceError(
-        fmt::format("[engine] {}: cannot be loaded: {}", path.string(), why ? why : "?"),
-        {"build it with libtorch installed: make deps build",
-         "请先安装 libtorch 再构建：make deps build"});
+    throw DeviceError(tr("[engine] {}: cannot be loaded: {}", path.string(), why ? why : "?"),
+                      tr("build it with libtorch installed: make deps build"));
   }
   void* symbol = ::dlsym(library, "danlu_engine_run");
   if (!symbol) {

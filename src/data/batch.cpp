@@ -58,8 +58,8 @@ void append_sample(const Sample& sample, Batch& batch) {
   check_starts(restarts, count, "position_starts");
   const size_t base = batch.ids.size();
   if (base + count > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    throw DataError(fmt::format("[make_batch] a micro-batch of more than {} tokens",
-                                std::numeric_limits<int32_t>::max()));
+    throw DataError(tr("[make_batch] a micro-batch of more than {} tokens",
+                       std::numeric_limits<int32_t>::max()));
   }
   batch.ids.insert(batch.ids.end(), sample.ids.begin(), sample.ids.end());
   append_targets(sample, batch);

@@ -11,7 +11,7 @@ namespace danlu::data {
 void BatchStreamOptions::validate() const {
   const auto at_least = [](const char* name, int64_t value, int64_t minimum) {
     if (value < minimum) {
-      throw UsageError(fmt::format("{} must be at least {}, got {}", name, minimum, value));
+      throw UsageError(tr("{} must be at least {}, got {}", name, minimum, value));
     }
   };
   at_least("micro batch size", micro_batch_size, 1);
@@ -20,8 +20,7 @@ void BatchStreamOptions::validate() const {
   at_least("tokens per micro-batch", max_tokens_per_micro_batch, 0);
   at_least("prefetched steps", prefetch_steps, 0);
   if (dp_rank < 0 || dp_rank >= dp_size) {
-    throw UsageError(
-        fmt::format("data-parallel rank {} must be below its size {}", dp_rank, dp_size));
+    throw UsageError(tr("data-parallel rank {} must be below its size {}", dp_rank, dp_size));
   }
 }
 
@@ -34,13 +33,12 @@ BatchStream::BatchStream(std::shared_ptr<const SampleSource> source, Order order
                          const BatchStreamOptions& options, int64_t consumed)
     : source_(std::move(source)), order_(std::move(order)), options_(options), consumed_(consumed) {
   options_.validate();
-  if (source_->size() < 1) throw DataError("[batch_stream] the data set has no sample");
+  if (source_->size() < 1) throw DataError(tr("[batch_stream] the data set has no sample"));
   if (options_.last_batch == LastBatch::kDrop && source_->size() < options_.global_batch_size()) {
     throw DataError(
-        fmt::format("[batch_stream] {} samples do not fill one global batch of {}", source_->size(),
-                    options_.global_batch_size()),
-        {"lower the batch size or gradient accumulation, or keep the incomplete last batch",
-         "请减小批大小或梯度累积步数，或保留不完整的最后一批"});
+        tr("[batch_stream] {} samples do not fill one global batch of {}", source_->size(),
+           options_.global_batch_size()),
+        tr("lower the batch size or gradient accumulation, or keep the incomplete last batch"));
   }
   if (options_.prefetch_steps > 0) {
     prefetcher_ = std::make_unique<Prefetcher<StepBatches>>(
@@ -128,12 +126,10 @@ Batch BatchStream::load(const std::vector<int64_t>& samples) const {
 void BatchStream::check_vocabulary(const Sample& sample, int64_t index) const {
   const auto require = [&](int32_t token, size_t position, const char* what) {
     if (token >= 0 && token < options_.vocab_size) return;
-    throw DataError(
-        fmt::format("sample {}: {} {} at position {} is not in the model's vocabulary of {}", index,
-                    what, token, position, options_.vocab_size),
-        {"the data were tokenised for another model; run `danlu preprocess` with this "
-         "model's tokenizer",
-         "数据是用其他模型的分词器生成的；请用本模型的分词器重新运行 `danlu preprocess`"});
+    throw DataError(tr("sample {}: {} {} at position {} is not in the model's vocabulary of {}",
+                       index, what, token, position, options_.vocab_size),
+                    tr("the data were tokenised for another model; run `danlu preprocess` with "
+                       "this model's tokenizer"));
   };
   for (size_t i = 0; i < sample.ids.size(); ++i) require(sample.ids[i], i, "token");
   for (size_t i = 0; i < sample.labels.size(); ++i) {

@@ -72,9 +72,8 @@ class LimitedSource : public SampleSource {
   std::vector<int64_t> kept_;
 };
 
-const Hint kRaiseLimit{
-    "raise --max-length (--seq-length), or cut long samples with --truncation right",
-    "请增大 --max-length（--seq-length），或用 --truncation right 截断过长样本"};
+const std::string kRaiseLimit =
+    tr("raise --max-length (--seq-length), or cut long samples with --truncation right");
 
 /// Sorts the samples of one source by what becomes of them.
 class Limiter {
@@ -100,7 +99,7 @@ class Limiter {
     Sample sample = base_.get(index);
     if (static_cast<int64_t>(sample.ids.size()) <= limit_.max_length) return true;
     touched = true;
-    const std::string reason = fmt::format("longer than {} tokens", limit_.max_length);
+    const std::string reason = tr("longer than {} tokens", limit_.max_length);
     const std::string example =
         fmt::format("{}: sample {}: {} tokens", name_, index, sample.ids.size());
     if (limit_.truncation == Truncation::kDelete || limit_.truncation == Truncation::kSplit) {
@@ -117,7 +116,7 @@ class Limiter {
   }
 
   void drop(const std::string& reason, const std::string& example) {
-    if (limit_.strict) throw DataError(fmt::format("{}: {}", example, reason), kRaiseLimit);
+    if (limit_.strict) throw DataError(tr("{}: {}", example, reason), kRaiseLimit);
     count_reason(&report_->dropped, reason, [&] { return example; });
   }
 
@@ -136,9 +135,9 @@ std::shared_ptr<const SampleSource> limit_samples(std::shared_ptr<const SampleSo
   Limiter limiter(*base, limit, name, &of_this);
   for (int64_t i = 0; i < base->size(); ++i) limiter.add(i);
   if (limiter.kept.empty() && base->size() > 0) {
-    throw DataError(fmt::format("{}: none of the {} samples is left: longer than {} tokens, or "
-                                "without a target once cut",
-                                name, base->size(), limit.max_length),
+    throw DataError(tr("{}: none of the {} samples is left: longer than {} tokens, or "
+                       "without a target once cut",
+                       name, base->size(), limit.max_length),
                     kRaiseLimit);
   }
   of_this.datasets = {fmt::format("{}: preprocessed, {} samples", name, base->size())};

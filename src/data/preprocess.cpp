@@ -22,9 +22,9 @@ EncodedKind kind_of_all(const std::vector<PlannedDataset>& plan) {
   for (const PlannedDataset& item : plan) {
     if (is_text(item) != is_text(plan[0]) ||
         item.handler->text_keys() != plan[0].handler->text_keys()) {
-      throw UsageError(fmt::format("[input] {} and {} do not fit into the same files",
-                                   plan[0].description, item.description),
-                       {"preprocess them under different --output-prefix", "请分别处理"});
+      throw UsageError(tr("[input] {} and {} do not fit into the same files", plan[0].description,
+                          item.description),
+                       tr("preprocess them under different --output-prefix"));
     }
   }
   return is_text(plan[0]) ? EncodedKind::kTexts : EncodedKind::kSamples;
@@ -32,13 +32,13 @@ EncodedKind kind_of_all(const std::vector<PlannedDataset>& plan) {
 
 void check_spec(const PreprocessSpec& spec) {
   if (spec.output_prefix.empty() || !spec.output_prefix.has_filename()) {
-    throw UsageError("[output_prefix] must end in a name, such as out/alpaca");
+    throw UsageError(tr("[output_prefix] must end in a name, such as out/alpaca"));
   }
   if (spec.seq_length != 0 && spec.seq_length < 2) {
-    throw UsageError(fmt::format("[seq_length] must be at least 2, got {}", spec.seq_length));
+    throw UsageError(tr("[seq_length] must be at least 2, got {}", spec.seq_length));
   }
   if (spec.pack != PackMode::kNone && spec.seq_length == 0) {
-    throw UsageError("[pack] needs --seq-length: the length of the sequences to fill");
+    throw UsageError(tr("[pack] needs --seq-length: the length of the sequences to fill"));
   }
 }
 
@@ -157,8 +157,8 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   for (const PlannedDataset& item : plan) log::info("{}", item.description);
   const EncodeSettings settings = settings_for(spec, text, plan);
   if (settings.kind == EncodedKind::kTexts && spec.pack != PackMode::kNone) {
-    throw UsageError("[pack] plain texts are not packed: pre-training joins them itself",
-                     {"leave out --pack", "请去掉 --pack"});
+    throw UsageError(tr("[pack] plain texts are not packed: pre-training joins them itself"),
+                     tr("leave out --pack"));
   }
   const Json pack{static_cast<int>(spec.pack), spec.seq_length};
   const std::string key = content_key(plan, settings, pack);
@@ -210,8 +210,8 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
 fs::path merge_preprocessed(const fs::path& directory, const std::string& key,
                             const fs::path& output_prefix, bool overwrite) {
   if (!fs::is_directory(directory)) {
-    throw DataError(fmt::format("[input] {}: merging needs a directory of .bin/.idx files",
-                                directory.string()));
+    throw DataError(
+        tr("[input] {}: merging needs a directory of .bin/.idx files", directory.string()));
   }
   const fs::path output = fmt::format("{}_{}", output_prefix.string(), key);
   std::vector<fs::path> prefixes;
@@ -225,17 +225,16 @@ fs::path merge_preprocessed(const fs::path& directory, const std::string& key,
     prefixes.push_back(prefix);
   }
   if (prefixes.empty()) {
-    throw DataError(fmt::format("[merge_group_keys] {}: no .idx file whose name contains \"{}\"",
-                                directory.string(), key));
+    throw DataError(tr("[merge_group_keys] {}: no .idx file whose name contains \"{}\"",
+                       directory.string(), key));
   }
   std::sort(prefixes.begin(), prefixes.end());
   const MadeDirectory made(fs::absolute(output).parent_path());
   const FileLock lock = lock_prefix(output);
   for (const fs::path& file : {tokens_path(output), index_path(output)}) {
     if (overwrite || !fs::exists(file)) continue;
-    throw UsageError(fmt::format("[output_prefix] {} exists", file.string()),
-                     {"choose another --output-prefix, or replace it with --overwrite",
-                      "请换一个 --output-prefix，或用 --overwrite 覆盖"});
+    throw UsageError(tr("[output_prefix] {} exists", file.string()),
+                     tr("choose another --output-prefix, or replace it with --overwrite"));
   }
   merge_indexed_datasets(prefixes, output);
   return output;

@@ -31,9 +31,8 @@ Truncation truncation_from_name(const std::string& name) {
     if (kNames[i] == name) return static_cast<Truncation>(i);
   }
   const auto near = nearest_name(name, kNames);
-  throw UsageError(
-      fmt::format("[truncation] must be delete, left, right or split, got \"{}\"", name),
-      near ? Hint{fmt::format("did you mean {}?", *near), ""} : Hint{});
+  throw UsageError(tr("[truncation] must be delete, left, right or split, got \"{}\"", name),
+                   near ? tr("did you mean {}?", *near) : std::string{});
 }
 
 RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawRow& row) {
@@ -42,7 +41,7 @@ RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawR
   try {
     return handler.read(value);
   } catch (const DataError& error) {
-    throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index), error.what()),
+    throw DataError(tr("{}: {}", row_place(dataset, row.file, row.index), error.what()),
                     error.hint());
   }
 }
@@ -52,29 +51,29 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
   const RowFormat format = handler.format();
   if (settings_.kind == EncodedKind::kTexts) {
     if (format != RowFormat::kText) {
-      throw UsageError(
-          fmt::format("[dataset] rows of layout {} are not plain text", handler.description()));
+      throw UsageError(tr("[dataset] rows of layout {} are not plain text", handler.description()));
     }
     num_streams_ = handler.text_keys().size();
   } else if (format == RowFormat::kText && handler.text_keys().size() != 1) {
-    throw UsageError("[json_keys] several text columns make several data sets; name one");
+    throw UsageError(tr("[json_keys] several text columns make several data sets; name one"));
   }
   if (format != RowFormat::kTokens && !settings_.tokenizer) {
     throw UsageError(
-        "[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model",
-        {"the model's directory holds none; name one: --tokenizer DIR",
-         "模型目录中没有分词器，请用 --tokenizer 指定"});
+        tr("[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model"),
+        tr("the model's directory holds none; name one: --tokenizer DIR"));
   }
   if (format != RowFormat::kTokens && format != RowFormat::kText && !settings_.chat_encoder) {
-    throw UsageError("[template] rows of layout " + handler.description() +
-                     " need a chat template: --prompt-type, or a tokenizer that carries one");
+    throw UsageError(
+        tr("[template] rows of layout {} need a chat template: --prompt-type, or a tokenizer that "
+           "carries one",
+           handler.description()));
   }
   const bool needs_eod = settings_.append_eod ||
                          (settings_.append_eod_text && settings_.kind == EncodedKind::kSamples);
   if (needs_eod && settings_.tokenizer) {
     const auto eos = settings_.tokenizer->eos_id();
     if (!eos && settings_.append_eod) {
-      throw ModelError("[append_eod] the tokenizer names no end-of-text token (eos_token)");
+      throw ModelError(tr("[append_eod] the tokenizer names no end-of-text token (eos_token)"));
     }
     eod_ = eos.value_or(-1);
   }
@@ -167,7 +166,7 @@ bool RowEncoder::cut(std::vector<int32_t>* ids, std::vector<int32_t>* labels,
                      RowEvent* event) const {
   const auto limit = static_cast<size_t>(settings_.max_length);
   if (settings_.max_length <= 0 || ids->size() <= limit) return true;
-  event->reason = fmt::format("longer than {} tokens", limit);
+  event->reason = tr("longer than {} tokens", limit);
   event->detail = fmt::format("{} tokens", ids->size());
   if (settings_.truncation == Truncation::kDelete || settings_.truncation == Truncation::kSplit) {
     return false;

@@ -91,15 +91,14 @@ void refuse_to_replace(const fs::path& prefix, const std::string& key,
   if (manifest && manifest->key == key) return;
   const fs::path present = present_file(prefix, outputs, manifest);
   if (present.empty()) return;
-  const Hint hint{"choose another --output-prefix, or replace it with --overwrite",
-                  "请换一个 --output-prefix，或用 --overwrite 覆盖"};
+  const std::string hint = tr("choose another --output-prefix, or replace it with --overwrite");
   if (!manifest) {
-    throw UsageError(fmt::format("[output_prefix] {} exists, and no {} says what it was made from",
-                                 present.string(), manifest_path(prefix).filename().string()),
+    throw UsageError(tr("[output_prefix] {} exists, and no {} says what it was made from",
+                        present.string(), manifest_path(prefix).filename().string()),
                      hint);
   }
-  throw UsageError(fmt::format("[output_prefix] {} exists, made from other input or settings: {}",
-                               present.string(), fmt::join(manifest->report.datasets, "; ")),
+  throw UsageError(tr("[output_prefix] {} exists, made from other input or settings: {}",
+                      present.string(), fmt::join(manifest->report.datasets, "; ")),
                    hint);
 }
 

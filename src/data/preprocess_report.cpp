@@ -27,9 +27,9 @@ Json reasons_to_json(const std::vector<ReasonCount>& reasons) {
 /// object[key], which must be there and of type T.
 template <typename T>
 T member(const Json& object, const char* key) {
-  if (!object.is_object()) throw DataError(fmt::format("no object that could hold \"{}\"", key));
+  if (!object.is_object()) throw DataError(tr("no object that could hold \"{}\"", key));
   const auto value = json_get<T>(object, key);
-  if (!value) throw DataError(fmt::format("\"{}\" is missing", key));
+  if (!value) throw DataError(tr("\"{}\" is missing", key));
   return *value;
 }
 
@@ -180,23 +180,22 @@ PreprocessReport PreprocessReport::from_json(const Json& json) {
 std::string reasons_of_error(const std::vector<ReasonCount>& dropped) {
   std::string text;
   for (const ReasonCount& item : dropped) {
-    text += fmt::format("\n  {} {}: {}", item.count, item.count == 1 ? "row" : "rows", item.reason);
+    text += "\n  " + (item.count == 1 ? tr("1 row: {}", item.reason)
+                                      : tr("{} rows: {}", item.count, item.reason));
     for (const std::string& example : item.examples) text += "\n    " + example;
   }
   return text;
 }
 
-Hint hint_about(const std::vector<ReasonCount>& dropped) {
+std::string hint_about(const std::vector<ReasonCount>& dropped) {
   const bool all_too_long =
       !dropped.empty() && std::all_of(dropped.begin(), dropped.end(), [](const ReasonCount& item) {
-        return item.reason.starts_with("longer than");
+        return item.reason.starts_with(translated("longer than"));
       });
   if (all_too_long) {
-    return {"raise --max-length; in training, --truncation right cuts long samples",
-            "请增大 --max-length；训练时可用 --truncation right 截断过长样本"};
+    return tr("raise --max-length; in training, --truncation right cuts long samples");
   }
-  return {"check the detected layout; --handler-name, --map-keys or --columns change it",
-          "请检查识别出的数据格式；可用 --handler-name、--map-keys 或 --columns 修改"};
+  return tr("check the detected layout; --handler-name, --map-keys or --columns change it");
 }
 
 void judge_dropped(PreprocessReport* of_one, double max_dropped_ratio) {
@@ -210,19 +209,16 @@ void judge_dropped(PreprocessReport* of_one, double max_dropped_ratio) {
   const int64_t dropped = rows - of_one->rows_kept;
   of_one->dropped_ratio = share(dropped, rows);
   if (of_one->dropped_ratio <= max_dropped_ratio) return;
-  const Hint hint = hint_about(lost);
+  const std::string hint = hint_about(lost);
   const std::string name = fmt::format("{}", fmt::join(of_one->datasets, ", "));
   if (of_one->rows_kept == 0) {
     throw DataError(
-        fmt::format("[dataset] {}: no usable row among {}{}", name, rows, reasons_of_error(lost)),
-        hint);
+        tr("[dataset] {}: no usable row among {}{}", name, rows, reasons_of_error(lost)), hint);
   }
-  throw DataError(
-      fmt::format("[dataset] {}: {} of {} rows would be dropped, more than the share of {} that "
-                  "--max_dropped_ratio allows{}",
-                  name, dropped, rows, max_dropped_ratio, reasons_of_error(lost)),
-      {hint.en + "; if the others are all you want, --max_dropped_ratio 1",
-       hint.zh + "；若只需其余的行，请用 --max_dropped_ratio 1"});
+  throw DataError(tr("[dataset] {}: {} of {} rows would be dropped, more than the share of {} that "
+                     "--max_dropped_ratio allows{}",
+                     name, dropped, rows, max_dropped_ratio, reasons_of_error(lost)),
+                  tr("{}; if the others are all you want, --max_dropped_ratio 1", hint));
 }
 
 std::string PreprocessReport::text() const {
@@ -235,9 +231,9 @@ std::string PreprocessReport::text() const {
   text += reasons_text("truncated", truncated);
   text += fmt::format("{:<10}{}", "tokens", format_count(lengths.sum));
   if (target_tokens > 0) {
-    text += fmt::format(", {} with loss ({:.1f} %)", format_count(target_tokens),
-                        100.0 * static_cast<double>(target_tokens) /
-                            static_cast<double>(std::max<int64_t>(1, lengths.sum)));
+    text += tr(", {} with loss ({:.1f} %)", format_count(target_tokens),
+               100.0 * static_cast<double>(target_tokens) /
+                   static_cast<double>(std::max<int64_t>(1, lengths.sum)));
   }
   text += fmt::format("\n{:<10}{:.1f} ± {:.1f} tokens, min {}, max {}, {} samples\n", "length",
                       lengths.mean(), lengths.deviation(), lengths.min, lengths.max,
@@ -256,7 +252,7 @@ std::string describe_sample(const text::Tokenizer* tokenizer, std::span<const in
                             std::span<const int32_t> labels) {
   const size_t shown = std::min(ids.size(), kMaxShownTokens);
   std::string text = "[INPUT]  " + decode(tokenizer, ids.first(shown));
-  if (shown < ids.size()) text += fmt::format(" … ({} more tokens)", ids.size() - shown);
+  if (shown < ids.size()) text += tr(" … ({} more tokens)", ids.size() - shown);
   text += "\n";
   if (labels.empty()) return text;
   text += "[LABELS] ";

@@ -78,7 +78,7 @@ void judge_dropped(PreprocessReport* of_one, double max_dropped_ratio);
 /// "\n  60 rows: column \"output\" is missing\n    a.jsonl:1\n …", for error messages.
 std::string reasons_of_error(const std::vector<ReasonCount>& dropped);
 /// What to do about rows dropped for these reasons.
-Hint hint_about(const std::vector<ReasonCount>& dropped);
+std::string hint_about(const std::vector<ReasonCount>& dropped);
 
 /// Decoded ids and labels as ms-swift shows them: masked runs read [-100 * 27]. labels may be
 /// empty.

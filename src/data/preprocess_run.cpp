@@ -45,10 +45,10 @@ std::vector<Json> first_rows(const Dataset& dataset) {
     }
     block.clear();
   }
-  if (seen == 0) throw DataError(fmt::format("[dataset] {}: holds no row", dataset.name));
+  if (seen == 0) throw DataError(tr("[dataset] {}: holds no row", dataset.name));
   if (first.rows().empty()) {
-    throw DataError(fmt::format("[dataset] {}: no column of its {} {} has a value", dataset.name,
-                                seen, seen == 1 ? "row" : "rows"));
+    throw DataError(tr("[dataset] {}: no column of its {} {} has a value", dataset.name, seen,
+                       seen == 1 ? "row" : "rows"));
   }
   return first.rows();
 }
@@ -76,22 +76,20 @@ void refuse_unknown_columns(const std::vector<PlannedDataset>& plan,
   std::string where;
   for (const PlannedDataset& item : plan) where += (where.empty() ? "" : ", ") + item.dataset.name;
   const std::vector<std::string> columns(known.begin(), known.end());
-  Hint hint;
+  std::string hint;
   if (const auto near = nearest_name(*unknown.begin(), columns)) {
-    hint = {fmt::format("did you mean \"{}\"?", *near), fmt::format("是否想用 \"{}\"？", *near)};
+    hint = tr("did you mean \"{}\"?", *near);
   }
-  throw DataError(
-      fmt::format("[columns] no row of {} has a column \"{}\"; there are: {}", where,
-                  fmt::join(unknown, "\", \""),
-                  columns.empty() ? "none" : fmt::format("{}", fmt::join(columns, ", "))),
-      hint);
+  throw DataError(tr("[columns] no row of {} has a column \"{}\"; there are: {}", where,
+                     fmt::join(unknown, "\", \""),
+                     columns.empty() ? "none" : fmt::format("{}", fmt::join(columns, ", "))),
+                  hint);
 }
 
 [[noreturn]] void refuse_row(const RowEvent& event, const Dataset& dataset) {
-  throw DataError(fmt::format("{}: {}{}", row_place(dataset, event.file, event.index), event.reason,
-                              event.detail.empty() ? "" : " (" + event.detail + ")"),
-                  {"without --strict such rows are dropped and counted",
-                   "不加 --strict 时此类行会被丢弃并计数"});
+  throw DataError(tr("{}: {}{}", row_place(dataset, event.file, event.index), event.reason,
+                     event.detail.empty() ? "" : " (" + event.detail + ")"),
+                  tr("without --strict such rows are dropped and counted"));
 }
 
 /// The state of a run between two commits.
@@ -128,9 +126,9 @@ class Run {
     store_->flush();
     if (bar_) bar_->finish();
     if (all_.lengths.count == 0) {
-      throw DataError(fmt::format("[dataset] no usable row among {}{}", all_.rows_read,
-                                  reasons_of_error(all_.dropped)),
-                      hint_about(all_.dropped));
+      throw DataError(
+          tr("[dataset] no usable row among {}{}", all_.rows_read, reasons_of_error(all_.dropped)),
+          hint_about(all_.dropped));
     }
     return std::move(all_);
   }
@@ -138,19 +136,19 @@ class Run {
  private:
   /// Errors: DataError if cursor() did not write `cursor` for this plan.
   void restore(const Json& cursor) {
-    if (!cursor.is_object()) throw DataError("the cursor is not an object");
+    if (!cursor.is_object()) throw DataError(tr("the cursor is not an object"));
     const auto dataset = json_get<int64_t>(cursor, "dataset"),
                row = json_get<int64_t>(cursor, "row");
     const auto before = json_get<Json>(cursor, "before"), report = json_get<Json>(cursor, "report");
     if (!dataset || *dataset < 0 || *dataset >= std::ssize(plan_) || !row || *row < 0 || !before ||
         !report) {
-      throw DataError("the cursor points at no data set or row, or lacks its reports");
+      throw DataError(tr("the cursor points at no data set or row, or lacks its reports"));
     }
     PreprocessReport all = PreprocessReport::from_json(*before);
     PreprocessReport one = PreprocessReport::from_json(*report);
     // Work of a run that allowed more is not continued by one that does not.
     if (all.dropped_ratio > run_.max_dropped_ratio)
-      throw DataError("more rows were dropped than are allowed now");
+      throw DataError(tr("more rows were dropped than are allowed now"));
     int64_t sequences = 0, tokens = 0;
     const size_t counted_streams = counts_every_stream() ? store_->num_streams() : 1;
     for (size_t stream = 0; stream < counted_streams; ++stream) {
@@ -159,7 +157,7 @@ class Run {
     }
     if (all.lengths.count + one.lengths.count != sequences ||
         all.lengths.sum + one.lengths.sum != tokens) {
-      throw DataError("the cursor's reports are not of these tokens");
+      throw DataError(tr("the cursor's reports are not of these tokens"));
     }
     all_ = std::move(all);
     report_ = std::move(one);
@@ -237,8 +235,8 @@ class Run {
   [[noreturn]] void stop(int signal) {
     store_->commit(cursor());
     throw_interrupted(
-        signal, fmt::format("stopped after {} rows; run the same command again to go on from there",
-                            rows_read()));
+        signal,
+        tr("stopped after {} rows; run the same command again to go on from there", rows_read()));
   }
 
   const std::vector<PlannedDataset>& plan_;
@@ -259,7 +257,7 @@ class Run {
 std::vector<PlannedDataset> plan_datasets(const std::vector<std::string>& names,
                                           const FormatOptions& format, const fs::path& info_dir,
                                           bool document_per_file) {
-  if (names.empty()) throw UsageError("[dataset] none given");
+  if (names.empty()) throw UsageError(tr("[dataset] none given"));
   std::vector<PlannedDataset> plan;
   std::vector<std::vector<Json>> rows;
   for (const std::string& name : names) {

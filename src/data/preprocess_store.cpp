@@ -28,7 +28,7 @@ std::optional<Journal> read_journal(const fs::path& path, const std::string& key
                                     size_t num_files) {
   if (!fs::exists(path)) return std::nullopt;
   const Json json = read_json_file(path);
-  if (!json.is_object()) throw DataError(path.string() + ": not an object");
+  if (!json.is_object()) throw DataError(tr("{}: not an object", path.string()));
   if (json_get<std::string>(json, "key").value_or("") != key) return std::nullopt;
   const Json sizes = json_get<Json>(json, "sizes").value_or(nullptr);
   Journal journal;
@@ -38,7 +38,7 @@ std::optional<Journal> read_journal(const fs::path& path, const std::string& key
     good = sizes[i].is_number_unsigned() && sizes[i].get<uint64_t>() % sizeof(int32_t) == 0;
     if (good) journal.sizes_bytes.push_back(sizes[i].get<uint64_t>());
   }
-  if (!good) throw DataError(path.string() + ": no sizes of the files, or no cursor");
+  if (!good) throw DataError(tr("{}: no sizes of the files, or no cursor", path.string()));
   return journal;
 }
 
@@ -57,13 +57,11 @@ struct TokenStore::File {
 
   [[noreturn]] void fail(const char* doing) const {
     const int code = errno;
-    Hint hint;
+    std::string hint;
     if (code == ENOSPC || code == EDQUOT) {
-      hint = {"free disk space and run the same command again: finished work is kept",
-              "请清理磁盘空间后重新运行同一命令：已完成的部分会保留"};
+      hint = tr("free disk space and run the same command again: finished work is kept");
     }
-    throw IoError(fmt::format("{}: cannot {}: {}", path.string(), doing, std::strerror(code)),
-                  hint);
+    throw IoError(tr("{}: cannot {}: {}", path.string(), doing, std::strerror(code)), hint);
   }
 
   void open(uint64_t keep_bytes) {
@@ -104,7 +102,7 @@ TokenStore::TokenStore(fs::path directory, std::string key, size_t num_streams)
   try {
     const auto journal = read_journal(directory_ / kJournal, key_, files_.size());
     if (journal && !open_files(journal->sizes_bytes)) {
-      throw DataError((directory_ / kJournal).string() + ": does not fit the files beside it");
+      throw DataError(tr("{}: does not fit the files beside it", (directory_ / kJournal).string()));
     }
     if (journal) {
       cursor_ = journal->cursor;

@@ -14,7 +14,7 @@ constexpr int kMinHalfBits = 5;
 
 SampleOrder::SampleOrder(int64_t num_samples, uint64_t seed, bool shuffle)
     : num_samples_(num_samples), seed_(seed), shuffle_(shuffle), half_bits_(kMinHalfBits) {
-  if (num_samples < 1) throw DataError("[sample_order] the data set has no sample");
+  if (num_samples < 1) throw DataError(tr("[sample_order] the data set has no sample"));
   while (half_bits_ < 31 &&
          (uint64_t{1} << (2 * half_bits_)) < static_cast<uint64_t>(num_samples)) {
     ++half_bits_;

@@ -58,7 +58,7 @@ std::optional<PreprocessReport> finished_report(const SampleSpec& spec,
   PreprocessReport report;
   try {
     const Json manifest = read_json_file(entry / kManifest);
-    if (!manifest.is_object()) throw DataError("not an object");
+    if (!manifest.is_object()) throw DataError(tr("not an object"));
     report = PreprocessReport::from_json(json_get<Json>(manifest, "report").value_or(nullptr));
   } catch (const DataError& error) {
     log::warning("{}: damaged, the tokens are made again: {}", (entry / kManifest).string(),
@@ -132,8 +132,8 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
     }
     if (fs::is_regular_file(name)) {
       throw UsageError(
-          fmt::format("[dataset] {} is a file and also the prefix of preprocessed samples", name),
-          {"give one of the two another name", "请将二者之一改名"});
+          tr("[dataset] {} is a file and also the prefix of preprocessed samples", name),
+          tr("give one of the two another name"));
     }
     const auto vocab_size = static_cast<int64_t>(spec.tokenizer ? spec.tokenizer->size() : 0);
     const auto whole = std::make_shared<InstructionDataset>(name, std::nullopt, vocab_size);
@@ -188,8 +188,8 @@ void hold_out_by_split(const std::string& split_text, TrainValSamples* samples) 
   samples->train = samples_in(all, ranges[0]);
   samples->val = samples_in(all, ranges[1]);
   if (!samples->train) {
-    throw DataError(fmt::format("--split {}: none of the {} samples is left for training",
-                                split_text, all->size()));
+    throw DataError(
+        tr("--split {}: none of the {} samples is left for training", split_text, all->size()));
   }
 }
 
@@ -224,25 +224,23 @@ void require_cache_directory(const fs::path& directory) {
   try {
     require_writable_directory(directory);
   } catch (const IoError& error) {
-    throw IoError(
-        fmt::format("[cache] {}", error.what()),
-        {"tokens are kept there; choose another place with --cache_dir DIR, or for every "
-         "command with DANLU_CACHE=DIR",
-         "分词结果缓存在此；可用 --cache_dir 目录 更换，或设置环境变量 DANLU_CACHE=目录"});
+    throw IoError(tr("[cache] {}", error.what()),
+                  tr("tokens are kept there; choose another place with --cache_dir DIR, or for "
+                     "every command with DANLU_CACHE=DIR"));
   }
 }
 
 TrainValSamples open_or_build_samples(const SampleSpec& spec) {
-  if (spec.datasets.empty()) throw UsageError("[dataset] none given");
+  if (spec.datasets.empty()) throw UsageError(tr("[dataset] none given"));
   if (spec.val_ratio < 0 || spec.val_ratio >= 1) {
-    throw UsageError(fmt::format("[val_ratio] must be in [0, 1), got {}", spec.val_ratio));
+    throw UsageError(tr("[val_ratio] must be in [0, 1), got {}", spec.val_ratio));
   }
   if (spec.packing && spec.max_length <= 0) {
-    throw UsageError("[packing] needs --max_length: the length of the sequences to fill");
+    throw UsageError(tr("[packing] needs --max_length: the length of the sequences to fill"));
   }
   if (!spec.split_text.empty() && !spec.val_datasets.empty()) {
     throw UsageError(
-        "[split] --split and --val_dataset both say what is held out; give one of them");
+        tr("[split] --split and --val_dataset both say what is held out; give one of them"));
   }
   TrainValSamples result;
   result.train = open_side(spec, spec.datasets, &result.report, &result.tokenised_beforehand);
@@ -263,7 +261,7 @@ TrainValSamples open_or_build_samples(const SampleSpec& spec) {
 }
 
 std::vector<fs::path> open_or_build_texts(const SampleSpec& spec, PreprocessReport* report) {
-  if (spec.datasets.empty()) throw UsageError("[dataset] none given");
+  if (spec.datasets.empty()) throw UsageError(tr("[dataset] none given"));
   std::vector<fs::path> prefixes;
   for (const std::string& name : spec.datasets) {
     if (indexed_dataset_exists(name)) {
@@ -276,9 +274,9 @@ std::vector<fs::path> open_or_build_texts(const SampleSpec& spec, PreprocessRepo
     log::info("{}", plan[0].description);
     const std::vector<std::string> keys = plan[0].handler->text_keys();
     if (keys.size() != 1) {
-      throw UsageError(fmt::format("[dataset] {}: pre-training reads one text column; detected: {}",
-                                   name, plan[0].handler->description()),
-                       {"name the text column with --json-keys", "请用 --json-keys 指定文本列"});
+      throw UsageError(tr("[dataset] {}: pre-training reads one text column; detected: {}", name,
+                          plan[0].handler->description()),
+                       tr("name the text column with --json-keys"));
     }
     const CacheEntry entry =
         open_or_build(spec, plan, encode_settings(spec, EncodedKind::kTexts), "texts", 1,

@@ -13,14 +13,11 @@ void check_vocabulary(const std::filesystem::path& file, int64_t sequence, int64
   for (size_t i = 0; i < ids.size(); ++i) {
     if ((ids[i] >= 0 && ids[i] < vocab_size) || ids[i] == kIgnoreLabel) continue;
     throw DataError(
-        fmt::format("{}: token {} of sequence {} is {}, not in the tokenizer's vocabulary: ids are "
-                    "0 to {}",
-                    file.string(), offset + static_cast<int64_t>(i), sequence, ids[i],
-                    vocab_size - 1),
-        {"the data were made with another tokenizer; run `danlu preprocess` with this model's, or "
-         "name the right one with --tokenizer",
-         "数据是用其他分词器生成的；请用本模型的分词器重新运行 `danlu preprocess`，或用 "
-         "--tokenizer 指定正确的分词器"});
+        tr("{}: token {} of sequence {} is {}, not in the tokenizer's vocabulary: ids are "
+           "0 to {}",
+           file.string(), offset + static_cast<int64_t>(i), sequence, ids[i], vocab_size - 1),
+        tr("the data were made with another tokenizer; run `danlu preprocess` with this model's, "
+           "or name the right one with --tokenizer"));
   }
 }
 

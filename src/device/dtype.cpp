@@ -29,7 +29,7 @@ at::ScalarType scalar_type_of(DType dtype) {
     case DType::kBool:
       return at::kBool;
     default:
-      throw ModelError("[dtype] no tensors of type " + std::string(dtype_name(dtype)));
+      throw ModelError(tr("[dtype] no tensors of type {}", dtype_name(dtype)));
   }
 }
 

@@ -216,8 +216,7 @@ double peak_from_environment() {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tflops);
   if (error != std::errc() || end != text.data() + text.size() || !(tflops > 0) ||
       !std::isfinite(tflops)) {
-    throw UsageError(
-        fmt::format("DEVICE_TFLOPS must be a number above 0 (TFLOP/s), got \"{}\"", text));
+    throw UsageError(tr("DEVICE_TFLOPS must be a number above 0 (TFLOP/s), got \"{}\"", text));
   }
   return tflops * 1e12;
 }

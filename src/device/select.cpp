@@ -15,23 +15,23 @@ at::Device select(const std::string& name) {
   if (name == "cpu") return at::Device(at::kCPU);
   if (name == "cuda" || name.rfind("cuda:", 0) == 0) {
     if (!context.hasCUDA()) {
-      throw DeviceError("[device] '" + name +
-                            "' asked for, but this libtorch was built without CUDA or sees no card",
-                        {"use --device cpu, or build with -DTorch_DIR=<libtorch with CUDA>",
-                         "请使用 --device cpu，或用带 CUDA 的 libtorch 编译（-DTorch_DIR）"});
+      throw DeviceError(
+          tr("[device] '{}' asked for, but this libtorch was built without CUDA or sees no card",
+             name),
+          tr("use --device cpu, or build with -DTorch_DIR=<libtorch with CUDA>"));
     }
     try {
       return name == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(name);
     } catch (const c10::Error&) {
-      throw UsageError("[device] '" + name + "' is not a device; write cuda:<number>");
+      throw UsageError(tr("[device] '{}' is not a device; write cuda:<number>", name));
     }
   }
   if (name == "npu" || name.rfind("npu:", 0) == 0) {
     throw DeviceError(
-        "[device] '" + name + "' asked for, but this build cannot open Ascend devices yet",
-        {"use --device cpu", "请使用 --device cpu"});
+        tr("[device] '{}' asked for, but this build cannot open Ascend devices yet", name),
+        tr("use --device cpu"));
   }
-  throw UsageError("[device] '" + name + "' is not a device; known: auto, cpu, cuda[:n], npu[:n]");
+  throw UsageError(tr("[device] '{}' is not a device; known: auto, cpu, cuda[:n], npu[:n]", name));
 }
 
 bool has_matmul(const at::Device& device, at::ScalarType type) {

@@ -59,20 +59,20 @@ void cancel_unfinished(std::vector<Running>& running, size_t next, std::vector<A
 
 void check_prompt(const arch::ModelConfig& config, const std::vector<text::TokenId>& prompt) {
   if (prompt.empty()) {
-    throw DataError("[generate] the prompt is empty after tokenisation",
-                    {"give some text, or a model whose tokenizer adds a BOS token", "请输入文本"});
+    throw DataError(tr("[generate] the prompt is empty after tokenisation"),
+                    tr("give some text, or a model whose tokenizer adds a BOS token"));
   }
   for (const text::TokenId id : prompt) {
     if (id < 0 || id >= config.vocab_size) {
-      throw DataError(fmt::format("[generate] prompt id {} is outside the model's vocabulary of {}",
-                                  id, config.vocab_size),
-                      {"the tokenizer does not belong to this model", "分词器与模型不匹配"});
+      throw DataError(tr("[generate] prompt id {} is outside the model's vocabulary of {}", id,
+                         config.vocab_size),
+                      tr("the tokenizer does not belong to this model"));
     }
   }
   if (config.max_positions > 0 && static_cast<int64_t>(prompt.size()) >= config.max_positions) {
-    throw DataError(fmt::format("[generate] the prompt has {} tokens, the model's window holds {}",
-                                prompt.size(), config.max_positions),
-                    {"shorten the prompt", "请缩短提示词"});
+    throw DataError(tr("[generate] the prompt has {} tokens, the model's window holds {}",
+                       prompt.size(), config.max_positions),
+                    tr("shorten the prompt"));
   }
 }
 

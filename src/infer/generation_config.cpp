@@ -18,8 +18,8 @@ std::optional<Number> read(const Json& json, const char* key, bool right_kind, c
   const auto value = json.find(key);
   if (value == json.end() || value->is_null()) return std::nullopt;
   if (right_kind) return value->get<Number>();
-  throw ModelError(fmt::format("{}: {} must be {}, got {}", file.string(), key, kind,
-                               value->dump(-1, ' ', false, Json::error_handler_t::replace)));
+  throw ModelError(tr("{}: {} must be {}, got {}", file.string(), key, kind,
+                      value->dump(-1, ' ', false, Json::error_handler_t::replace)));
 }
 
 /// Typed access that names file and key. null counts as missing, as HF writes it.
@@ -107,9 +107,8 @@ EarlyStopping early_stopping(const Json& json, const fs::path& file) {
   if (value == json.end() || value->is_null() || *value == false) return EarlyStopping::kHeuristic;
   if (*value == true) return EarlyStopping::kWhenFull;
   if (*value == "never") return EarlyStopping::kNever;
-  throw ModelError(fmt::format("{}: early_stopping must be true, false or \"never\", got {}",
-                               file.string(),
-                               value->dump(-1, ' ', false, Json::error_handler_t::replace)));
+  throw ModelError(tr("{}: early_stopping must be true, false or \"never\", got {}", file.string(),
+                      value->dump(-1, ' ', false, Json::error_handler_t::replace)));
 }
 
 /// Values out of range matter where they are used: HF too says nothing of a greedy model's top_p.
@@ -118,7 +117,7 @@ void check(SamplingParams& sampling, const fs::path& file) {
     sampling.validate();
   } catch (const UsageError& error) {
     if (sampling.do_sample || sampling.num_beams != 1)
-      throw ModelError(fmt::format("{}: {}", file.string(), error.what()), error.hint());
+      throw ModelError(tr("{}: {}", file.string(), error.what()), error.hint());
     log::warning("{}: its sampling settings are left out: {}", file.string(), error.what());
     sampling = SamplingParams{};
   }
@@ -151,8 +150,8 @@ GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
   sampling.early_stopping = generation_config_detail::early_stopping(json, file);
   defaults.max_new_tokens = fields.integer("max_new_tokens");
   if (defaults.max_new_tokens && *defaults.max_new_tokens <= 0) {
-    throw ModelError(fmt::format("{}: max_new_tokens must be > 0, got {}", file.string(),
-                                 *defaults.max_new_tokens));
+    throw ModelError(
+        tr("{}: max_new_tokens must be > 0, got {}", file.string(), *defaults.max_new_tokens));
   }
   // Files written for greedy decoding often hold temperature 0, which HF reads as "do not sample".
   if (sampling.temperature <= 0) {

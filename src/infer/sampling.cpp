@@ -78,7 +78,7 @@ void keep_min_p(std::span<float> logits_V, double min_p) {
 }
 
 void require(bool good, const char* name, const char* rule, double value) {
-  if (!good) throw UsageError(fmt::format("[sampling] {} must be {}, got {}", name, rule, value));
+  if (!good) throw UsageError(tr("[sampling] {} must be {}, got {}", name, rule, value));
 }
 
 }  // namespace sampling_detail
@@ -104,9 +104,8 @@ void require_usable_logits(std::span<const float> logits_V) {
   }
   if (!what && !any_finite) what = "no finite";
   if (!what) return;
-  throw NumericError(fmt::format("[sampling] the model produced {} logits", what),
-                     {"try --dtype fp32, and `danlu verify` on the model",
-                      "请尝试 --dtype fp32，并用 danlu verify 检查模型"});
+  throw NumericError(tr("[sampling] the model produced {} logits", what),
+                     tr("try --dtype fp32, and `danlu verify` on the model"));
 }
 
 void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,

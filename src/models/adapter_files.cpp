@@ -55,11 +55,10 @@ void require_same_model(const PeftConfig& peft, const weights::TensorSource& sou
                         const std::vector<BaseParameter>& base) {
   const auto modules = modules_of(base);
   const auto refuse = [&](const std::string& tensor, const std::string& difference) {
-    throw ModelError(source.file_of(tensor).string() + ": this adapter was trained on " +
-                         (peft.base_model.empty() ? "another model" : peft.base_model) +
-                         ", which is not this model: " + difference,
-                     {"give the base model the adapter was trained on with --model",
-                      "请用 --model 指定训练该适配器时所用的基座模型"});
+    throw ModelError(tr("{}: this adapter was trained on {}, which is not this model: {}",
+                        source.file_of(tensor).string(),
+                        (peft.base_model.empty() ? "another model" : peft.base_model), difference),
+                     tr("give the base model the adapter was trained on with --model"));
   };
   for (const weights::TensorInfo& info : source.tensors()) {
     const auto name = weights::parse_adapter_name(info.name);
@@ -69,12 +68,12 @@ void require_same_model(const PeftConfig& peft, const weights::TensorSource& sou
       module.resize(module.size() - kBaseLayer.size());
     const auto known = modules.find(module);
     if (known == modules.end())
-      refuse(info.name, info.name + " is for '" + module + "', which this model does not have");
+      refuse(info.name, tr("{} is for '{}', which this model does not have", info.name, module));
     if (known->second.size() != 2 && name->part != AdapterPart::kSavedModule) continue;
     const std::vector<int64_t> fitting = fitting_shape(name->part, known->second, info.shape);
     if (!fitting.empty() && info.shape != fitting) {
-      refuse(info.name, info.name + " is " + shape_text(info.shape) + ", this model needs " +
-                            shape_text(fitting));
+      refuse(info.name, tr("{} is {}, this model needs {}", info.name, shape_text(info.shape),
+                           shape_text(fitting)));
     }
   }
 }
@@ -95,11 +94,10 @@ std::set<std::string> copies_of_base(const weights::TensorSource& source,
       if (parameter.spec.name != weight) continue;
       const at::Tensor ours = parameter.tensor.detach().cpu();
       if (!at::equal(read_tensor(source, info.name).to(ours.scalar_type()), ours)) {
-        throw ModelError(source.file_of(info.name).string() + ": " + info.name +
-                             " differs from the base model's " + weight +
-                             ", and adapter_config.json does not list it in modules_to_save",
-                         {"give the base model the adapter was trained on with --model",
-                          "请用 --model 指定训练该适配器时所用的基座模型"});
+        throw ModelError(tr("{}: {} differs from the base model's {}, and adapter_config.json does "
+                            "not list it in modules_to_save",
+                            source.file_of(info.name).string(), info.name, weight),
+                         tr("give the base model the adapter was trained on with --model"));
       }
       copies.insert(info.name);
     }
@@ -135,7 +133,7 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
     impl_->add_adapters(config, 0, /*from_file=*/true);
   } catch (const UsageError& error) {
     // What was nobody's flag is the adapter's fault.
-    throw ModelError(where + ": " + error.what(), error.hint());
+    throw ModelError(tr("{}: {}", where, error.what()), error.hint());
   }
   std::set<std::string> expected;
   std::vector<std::string> missing, unknown, reshaped;
@@ -146,21 +144,20 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
     if (!info) {
       missing.push_back(adapter.name);
     } else if (at::IntArrayRef(info->shape) != adapter.tensor.sizes()) {
-      reshaped.push_back(adapter.name + " is " + shape_text(info->shape) + " in " +
-                         source.file_of(adapter.name).string() +
-                         ", model and adapter_config.json ask for " +
-                         shape_text(adapter.tensor.sizes().vec()));
+      reshaped.push_back(tr("{} is {} in {}, model and adapter_config.json ask for {}",
+                            adapter.name, shape_text(info->shape),
+                            source.file_of(adapter.name).string(),
+                            shape_text(adapter.tensor.sizes().vec())));
     }
   }
   const std::set<std::string> copies = copies_of_base(source, impl_->base, expected);
   for (const weights::TensorInfo& info : source.tensors()) {
     if (!expected.count(info.name) && !copies.count(info.name)) unknown.push_back(info.name);
   }
-  refuse_tensor_lists(
-      "adapter " + where, missing, unknown, reshaped,
-      {"check that adapter_config.json, the adapter's weights and the base model " +
-           (config.base_model.empty() ? "" : config.base_model + " ") + "belong together",
-       "请检查 adapter_config.json、适配器权重与基座模型是否匹配"});
+  refuse_tensor_lists(tr("adapter {}", where), missing, unknown, reshaped,
+                      tr("check that adapter_config.json, the adapter's weights and the base model "
+                         "{}belong together",
+                         (config.base_model.empty() ? "" : config.base_model + " ")));
   for (const NamedTensor& adapter : adapters) read_into(source, adapter.name, adapter.tensor);
 }
 

@@ -38,11 +38,10 @@ std::vector<BaseParameter> allocate(const arch::ModelConfig& config, at::ScalarT
 
 void require_runnable(const arch::ModelConfig& config) {
   if (!config.has_experts()) return;
-  throw ModelError(
-      "[model] " + config.family +
-          ": mixture-of-experts models are converted and inspected, but not trained or "
-          "run by this version",
-      {"take a dense model of the same family", "请改用同系列的稠密（非 MoE）模型"});
+  throw ModelError(tr("[model] {}: mixture-of-experts models are converted and inspected, but not "
+                      "trained or run by this version",
+                      config.family),
+                   tr("take a dense model of the same family"));
 }
 
 CausalLM::Impl::Impl(const arch::ModelConfig& model_config, at::ScalarType scalar_type,
@@ -137,12 +136,12 @@ void CausalLM::freeze(const std::vector<std::string>& patterns) {
         matched = true;
       }
     } catch (const PatternError& error) {
-      throw UsageError("[freeze] " + std::string(error.what()), error.hint());
+      throw UsageError(tr("[freeze] {}", error.what()), error.hint());
     }
     if (!matched) {
-      throw UsageError("[freeze] '" + pattern + "' matches no parameter; names look like '" +
-                       impl_->base.front().spec.name + "', '" +
-                       impl_->base[impl_->base.size() / 2].spec.name + "'");
+      throw UsageError(tr("[freeze] '{}' matches no parameter; names look like '{}', '{}'", pattern,
+                          impl_->base.front().spec.name,
+                          impl_->base[impl_->base.size() / 2].spec.name));
     }
   }
   impl_->apply_trainable();

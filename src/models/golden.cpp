@@ -64,8 +64,8 @@ class Comparison {
   void judge(const std::string& name, const at::Tensor& ours, const at::Tensor& theirs,
              bool relative = false) {
     if (ours.sizes() != theirs.sizes()) {
-      throw ModelError("[golden] " + name + " is " + shape_text(theirs.sizes().vec()) +
-                       " in the file, the model gives " + shape_text(ours.sizes().vec()));
+      throw ModelError(tr("[golden] {} is {} in the file, the model gives {}", name,
+                          shape_text(theirs.sizes().vec()), shape_text(ours.sizes().vec())));
     }
     if (theirs.numel() == 0) return;
     const at::Tensor expected = theirs.to(at::kDouble);
@@ -85,8 +85,8 @@ class Comparison {
   /// Rows of a [B, T, X] tensor that were packed.
   static at::Tensor packed_rows(const at::Tensor& full_BTX, const PaddedBatch& batch) {
     if (full_BTX.dim() != 3)
-      throw ModelError("[golden] expected a [B, T, X] tensor, got " +
-                       shape_text(full_BTX.sizes().vec()));
+      throw ModelError(
+          tr("[golden] expected a [B, T, X] tensor, got {}", shape_text(full_BTX.sizes().vec())));
     return full_BTX.reshape({-1, full_BTX.size(2)}).index_select(0, batch.index_N);
   }
 
@@ -111,7 +111,7 @@ class Comparison {
     GradientsOn gradients;
     for (const NamedTensor& parameter : wanted) gradients.add(parameter.tensor);
     const LossSum loss = model_.loss(batch.input, batch.targets_N);
-    if (loss.num_targets == 0) throw ModelError("[golden] labels hold no target");
+    if (loss.num_targets == 0) throw ModelError(tr("[golden] labels hold no target"));
     const at::Tensor mean = loss.sum / static_cast<double>(loss.num_targets);
     if (has("loss")) judge("loss", mean.reshape({1}), take("loss").reshape({1}));
     if (wanted.empty()) return;
@@ -134,9 +134,8 @@ class Comparison {
       if (info.name.rfind("grad.", 0) != 0) continue;
       const auto it = known.find(info.name.substr(5));
       if (it == known.end()) {
-        throw ModelError("[golden] " + info.name + " names no parameter of this model",
-                         {"give --adapters if the file is about adapters",
-                          "若文件涉及 LoRA，请给出 --adapters"});
+        throw ModelError(tr("[golden] {} names no parameter of this model", info.name),
+                         tr("give --adapters if the file is about adapters"));
       }
       wanted.push_back(it->second);
     }
@@ -171,9 +170,8 @@ class Comparison {
     }
     if (differences_.empty()) {
       throw ModelError(
-          "[golden] the file holds nothing to compare: it needs input_ids and at least one of "
-          "logits, loss, "
-          "grad.<parameter>, hidden_states.<k>");
+          tr("[golden] the file holds nothing to compare: it needs input_ids and at least one of "
+             "logits, loss, grad.<parameter>, hidden_states.<k>"));
     }
     report.first_deviation = first_deviation();
     report.passed = std::all_of(differences_.begin(), differences_.end(),

@@ -27,11 +27,10 @@ void check_files(const weights::CheckpointSource& source) {
   const std::vector<std::string> lines =
       source.differing_copies ? source.differing_copies() : std::vector<std::string>();
   if (lines.empty()) return;
-  throw ModelError(source.path.string() + ": ranks do not agree: " + lines.front() +
-                       (lines.size() > 1 ? "; and more" : ""),
-                   {"files of two saves may be mixed: copy one whole iteration again; danlu "
-                    "inspect lists what differs",
-                    "可能混有两次保存的文件：请完整复制同一次迭代；可用 danlu inspect 查看差异"});
+  throw ModelError(tr("{}: ranks do not agree: {}{}", source.path.string(), lines.front(),
+                      (lines.size() > 1 ? "; and more" : "")),
+                   tr("files of two saves may be mixed: copy one whole iteration again; danlu "
+                      "inspect lists what differs"));
 }
 
 /// Errors: ModelError if `source` lacks, adds or reshapes a tensor.
@@ -41,13 +40,13 @@ void check_fit(const arch::ModelConfig& config, const weights::TensorSource& sou
   for (const arch::ParamSpec& spec : misfit.missing) missing.push_back(spec.name);
   for (const weights::TensorInfo& info : misfit.unknown) unknown.push_back(info.name);
   for (const weights::Misfit::Shape& shape : misfit.reshaped) {
-    other.push_back(shape.name + " is " + shape_text(shape.in_file) + " in " +
-                    source.file_of(shape.name).string() + ", the config asks for " +
-                    shape_text(shape.expected));
+    other.push_back(tr("{} is {} in {}, the config asks for {}", shape.name,
+                       shape_text(shape.in_file), source.file_of(shape.name).string(),
+                       shape_text(shape.expected)));
   }
   for (const weights::TensorInfo& info : misfit.not_floating) {
-    other.push_back(info.name + " has the dtype " + std::string(dtype_name(info.dtype)) +
-                    ", which is no floating one");
+    other.push_back(
+        tr("{} has the dtype {}, which is no floating one", info.name, dtype_name(info.dtype)));
   }
   refuse_tensor_lists("weights", missing, unknown, other);
 }
@@ -107,9 +106,9 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
                                      const at::Device& device) {
   require_runnable(source.config);
   if (!source.model) {
-    throw ModelError(source.path.string() + ": adapters alone, without the model they belong to",
-                     {"name the base model with --model (or --load), this with --adapters",
-                      "请用 --model（或 --load）指定基座模型，用 --adapters 指定该适配器"});
+    throw ModelError(
+        tr("{}: adapters alone, without the model they belong to", source.path.string()),
+        tr("name the base model with --model (or --load), this with --adapters"));
   }
   if (!dtype) {
     const auto& tensors = source.model->tensors();

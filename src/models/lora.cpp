@@ -50,16 +50,15 @@ LoraConfig lora_of(const PeftConfig& peft) {
 }
 
 void check(const PeftConfig& peft) {
-  const auto refuse = [](const std::string& text) { throw UsageError("[lora] " + text); };
-  if (peft.rank <= 0) refuse("rank must be positive, got " + std::to_string(peft.rank));
+  const auto refuse = [](const std::string& text) { throw UsageError(tr("[lora] {}", text)); };
+  if (peft.rank <= 0) refuse(tr("rank must be positive, got {}", peft.rank));
   if (!(peft.dropout >= 0 && peft.dropout < 1))
-    refuse("dropout must be in [0, 1), got " + std::to_string(peft.dropout));
+    refuse(tr("dropout must be in [0, 1), got {}", peft.dropout));
   for (const auto& [pattern, rank] : peft.rank_pattern) {
-    if (rank <= 0)
-      refuse("rank_pattern '" + pattern + "' must be positive, got " + std::to_string(rank));
+    if (rank <= 0) refuse(tr("rank_pattern '{}' must be positive, got {}", pattern, rank));
   }
   if (peft.target_modules.empty()) refuse("no target modules are named");
-  if (peft.bias != "none") refuse("bias = \"" + peft.bias + "\" is not supported, only \"none\"");
+  if (peft.bias != "none") refuse(tr("bias = \"{}\" is not supported, only \"none\"", peft.bias));
   if (peft.fan_in_fan_out)
     refuse("fan_in_fan_out is for transposed (Conv1D) layers; this model has none");
 }
@@ -95,17 +94,16 @@ std::vector<layers::Linear*> targets_of(const PeftConfig& peft, Network& network
     if (!found) unmatched.push_back(target);
   }
   if (!unmatched.empty() && (!lenient || unmatched.size() == peft.target_modules.size())) {
-    throw UsageError(
-        "[lora] target '" + unmatched.front() +
-            "' matches no linear layer; there are: " + joined_last_names(network.linears()),
-        {"all-linear chooses every one of them", "all-linear 表示全部线性层"});
+    throw UsageError(tr("[lora] target '{}' matches no linear layer; there are: {}",
+                        unmatched.front(), joined_last_names(network.linears())),
+                     tr("all-linear chooses every one of them"));
   }
   std::vector<layers::Linear*> chosen;
   for (layers::Linear* linear : linears) {
     if (chooses(peft, linear)) chosen.push_back(linear);
   }
   if (chosen.empty())
-    throw UsageError("[lora] targets, exclusions and layers leave no module to adapt");
+    throw UsageError(tr("[lora] targets, exclusions and layers leave no module to adapt"));
   return chosen;
 }
 
@@ -156,9 +154,9 @@ void refuse_ends(const PeftConfig& peft, const std::vector<BaseParameter>& base,
     const std::string why = why_not_adaptable(peft, parameter.spec, network);
     const std::string module = module_of(parameter.spec.name);
     if (why.empty() || !weights::peft_targets(peft, module, false, true)) continue;
-    throw UsageError("[lora] an adapter on '" + module + "' is not supported (" + why +
-                         "); it can be trained whole",
-                     {"name it in modules_to_save", "请将其写入 modules_to_save"});
+    throw UsageError(
+        tr("[lora] an adapter on '{}' is not supported ({}); it can be trained whole", module, why),
+        tr("name it in modules_to_save"));
   }
 }
 
@@ -174,7 +172,7 @@ std::vector<SavedModule> copies_of(const PeftConfig& peft, const std::vector<Bas
           {parameter.spec.name, parameter.tensor.detach().clone().requires_grad_(true)});
     }
     if (!matched)
-      throw UsageError("[lora] modules_to_save '" + wanted + "' matches no module of the model");
+      throw UsageError(tr("[lora] modules_to_save '{}' matches no module of the model", wanted));
   }
   return saved;
 }
@@ -183,7 +181,7 @@ std::vector<SavedModule> copies_of(const PeftConfig& peft, const std::vector<Bas
 
 void CausalLM::Impl::add_adapters(const weights::PeftConfig& config, uint64_t seed,
                                   bool from_file) {
-  if (lora) throw UsageError("[lora] the model has adapters already; merge them first");
+  if (lora) throw UsageError(tr("[lora] the model has adapters already; merge them first"));
   lora_detail::check(config);
   lora_detail::refuse_ends(config, base, network);
   // Everything that can be refused is looked at before the model changes.
@@ -193,7 +191,7 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config, uint64_t se
   for (const SavedModule& module : saved) {
     for (const layers::Linear* linear : chosen) {
       if (linear->weight.name == module.name)
-        throw UsageError("[lora] '" + linear->path + "' is both a target and in modules_to_save");
+        throw UsageError(tr("[lora] '{}' is both a target and in modules_to_save", linear->path));
     }
   }
   for (const SavedModule& module : saved) {

@@ -38,13 +38,11 @@ MergeReport merge_checked(CausalLM& model, double tolerance) {
   report.largest_logit = adapted.abs().max().item<double>();
   // Written this way round so that NaN is refused.
   if (!(report.relative() <= tolerance)) {
-    throw ModelError(
-        fmt::format("[merge] merged logits differ from the adapted model's by {:.3g} (largest "
-                    "logit {:.3g}): relative "
-                    "{:.3g} is above the tolerance {:g}",
-                    report.max_abs, report.largest_logit, report.relative(), tolerance),
-        {"nothing was written; raise --tolerance only if you know why they differ",
-         "未写出任何文件；确认原因后才可放宽 --tolerance"});
+    throw ModelError(tr("[merge] merged logits differ from the adapted model's by {:.3g} (largest "
+                        "logit {:.3g}): relative "
+                        "{:.3g} is above the tolerance {:g}",
+                        report.max_abs, report.largest_logit, report.relative(), tolerance),
+                     tr("nothing was written; raise --tolerance only if you know why they differ"));
   }
   return report;
 }

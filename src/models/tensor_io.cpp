@@ -21,7 +21,7 @@ constexpr int64_t kPieceElements = int64_t{1} << 22;
 std::string shortened(const std::vector<std::string>& names) {
   std::string text;
   for (size_t i = 0; i < std::min<size_t>(names.size(), 5); ++i) text += (i ? ", " : "") + names[i];
-  if (names.size() > 5) text += ", … (" + std::to_string(names.size()) + " in all)";
+  if (names.size() > 5) text += tr(", … ({} in all)", names.size());
   return text;
 }
 
@@ -45,12 +45,12 @@ bool all_finite(const at::Tensor& tensor) {
 }
 
 void refuse_non_finite(const at::Tensor& piece, int64_t first, const std::string& name,
-                       const std::string& what, const Hint& hint) {
+                       const std::string& what, const std::string& hint) {
   if (all_finite(piece)) return;
   const at::Tensor flat = piece.detach().flatten();
   const int64_t index = at::nonzero(at::isfinite(flat).logical_not())[0][0].item<int64_t>();
-  throw ModelError(fmt::format("[weights] {} holds {:g} at element {} {}", name,
-                               flat[index].item<double>(), first + index, what),
+  throw ModelError(tr("[weights] {} holds {:g} at element {} {}", name, flat[index].item<double>(),
+                      first + index, what),
                    hint);
 }
 
@@ -58,14 +58,14 @@ void refuse_overflow(const at::Tensor& cast, int64_t first, const std::string& n
   const bool half = cast.scalar_type() == at::kHalf;
   refuse_non_finite(
       cast, first, name,
-      fmt::format("after the cast to {}", half ? "fp16 (larger than 65504)"
-                                               : dtype_name(device::dtype_of(cast.scalar_type()))),
-      half ? Hint{"use bf16 or fp32", "请改用 bf16 或 fp32"} : Hint{"use fp32", "请改用 fp32"});
+      tr("after the cast to {}",
+         half ? "fp16 (larger than 65504)" : dtype_name(device::dtype_of(cast.scalar_type()))),
+      half ? tr("use bf16 or fp32") : tr("use fp32"));
 }
 
 at::Tensor read_tensor(const weights::TensorSource& source, const std::string& name) {
   const weights::TensorInfo* info = source.find(name);
-  if (!info) throw ModelError("[weights] there is no tensor '" + name + "'");
+  if (!info) throw ModelError(tr("[weights] there is no tensor '{}'", name));
   at::Tensor tensor =
       at::empty(info->shape, at::TensorOptions(device::scalar_type_of(info->dtype)));
   source.read(name, {static_cast<std::byte*>(tensor.data_ptr()), info->size_bytes()});
@@ -76,11 +76,10 @@ void read_into(const weights::TensorSource& source, const std::string& name, at:
   using namespace tensor_io_detail;
   const at::NoGradGuard no_grad;
   const weights::TensorInfo* info = source.find(name);
-  if (!info) throw ModelError("[weights] there is no tensor '" + name + "'");
+  if (!info) throw ModelError(tr("[weights] there is no tensor '{}'", name));
   if (at::IntArrayRef(info->shape) != target.sizes()) {
-    throw ModelError("[weights] " + name + " is " + shape_text(info->shape) + " in " +
-                     source.file_of(name).string() + ", but must be " +
-                     shape_text(target.sizes().vec()));
+    throw ModelError(tr("[weights] {} is {} in {}, but must be {}", name, shape_text(info->shape),
+                        source.file_of(name).string(), shape_text(target.sizes().vec())));
   }
   const at::Tensor flat = target.view({-1});
   const int64_t total = flat.numel();
@@ -104,7 +103,7 @@ void read_into(const weights::TensorSource& source, const std::string& name, at:
 
 void refuse_tensor_lists(const std::string& where, const std::vector<std::string>& missing,
                          const std::vector<std::string>& unknown,
-                         const std::vector<std::string>& other, const Hint& hint) {
+                         const std::vector<std::string>& other, const std::string& hint) {
   if (missing.empty() && unknown.empty() && other.empty()) return;
   std::string text = "[" + where + "]";
   const char* separator = " ";
@@ -158,8 +157,8 @@ std::string torch_dtype_name(DType dtype) {
     case DType::kF64:
       return "float64";
     default:
-      throw UsageError("[weights] models are saved in fp32, bf16, fp16 or fp64, not " +
-                       std::string(dtype_name(dtype)));
+      throw UsageError(
+          tr("[weights] models are saved in fp32, bf16, fp16 or fp64, not {}", dtype_name(dtype)));
   }
 }
 

@@ -25,10 +25,9 @@ bool all_finite(const at::Tensor& tensor);
 
 /// Errors: ModelError "[weights] <name> holds <value> at element <first + index> <what>" unless
 /// all_finite(piece).
-void refuse_non_finite(const at::Tensor& piece, int64_t first, const std::string& name,
-                       const std::string& what,
-                       const Hint& hint = {"the file is damaged or comes from a diverged run",
-                                           "文件已损坏，或来自训练发散的模型"});
+void refuse_non_finite(
+    const at::Tensor& piece, int64_t first, const std::string& name, const std::string& what,
+    const std::string& hint = tr("the file is damaged or comes from a diverged run"));
 /// The same of a tensor that was cast from another type to its own.
 void refuse_overflow(const at::Tensor& cast, int64_t first, const std::string& name);
 
@@ -39,12 +38,10 @@ void read_into(const weights::TensorSource& source, const std::string& name, at:
 
 /// Errors: ModelError naming the first five of each list, and how many there are; nothing if all
 /// are empty.
-void refuse_tensor_lists(const std::string& where, const std::vector<std::string>& missing,
-                         const std::vector<std::string>& unknown,
-                         const std::vector<std::string>& other,
-                         const Hint& hint = {
-                             "check that config.json and the weight files belong together",
-                             "请检查 config.json 与权重文件是否属于同一个模型"});
+void refuse_tensor_lists(
+    const std::string& where, const std::vector<std::string>& missing,
+    const std::vector<std::string>& unknown, const std::vector<std::string>& other,
+    const std::string& hint = tr("check that config.json and the weight files belong together"));
 
 /// Normal(0, deviation) f32 values on the CPU, a function of `seed` alone.
 at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, uint64_t seed);

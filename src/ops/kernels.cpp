@@ -16,7 +16,7 @@ Kernels start_value() {
   const char* text = std::getenv("DANLU_KERNELS");
   const std::string name = text ? text : "fused";
   if (name != "fused" && name != "composite")
-    throw UsageError("[kernels] DANLU_KERNELS must be 'fused' or 'composite', got '" + name + "'");
+    throw UsageError(tr("[kernels] DANLU_KERNELS must be 'fused' or 'composite', got '{}'", name));
   log::debug("ops: {} kernels; CPU vectors: {}", name, cpu::vector_target());
   return name == "fused" ? Kernels::kFused : Kernels::kComposite;
 }

@@ -39,7 +39,7 @@ AdamWScalars scalars_of(const AdamWConfig& config, const ParameterSettings& sett
 
 void AdamWConfig::validate() const {
   const auto bad = [](const char* field, double got, const char* rule) {
-    throw UsageError(fmt::format("[adamw] {} must be {}, got {}", field, rule, got));
+    throw UsageError(tr("[adamw] {} must be {}, got {}", field, rule, got));
   };
   if (!(beta1 >= 0 && beta1 < 1)) bad("adam_beta1", beta1, "in [0, 1)");
   if (!(beta2 >= 0 && beta2 < 1)) bad("adam_beta2", beta2, "in [0, 1)");
@@ -168,12 +168,12 @@ void AdamW::load_state(const std::function<at::Tensor(const std::string&)>& find
     if (!saved.defined()) {
       // Weights of f32 parameters may live in the model files alone.
       if (name.starts_with("master.") && lives_in_parameter(name.substr(7))) continue;
-      throw ModelError(fmt::format("[optimizer state] tensor '{}' is missing", name));
+      throw ModelError(tr("[optimizer state] tensor '{}' is missing", name));
     }
     if (saved.sizes() != target.sizes()) {
-      throw ModelError(fmt::format(
-          "[optimizer state] tensor '{}' has {} elements in the checkpoint, {} in the model", name,
-          saved.numel(), target.numel()));
+      throw ModelError(
+          tr("[optimizer state] tensor '{}' has {} elements in the checkpoint, {} in the model",
+             name, saved.numel(), target.numel()));
     }
     at::Tensor(target).copy_(saved);
   }

@@ -10,7 +10,7 @@ namespace danlu::optim {
 
 void LossScaleConfig::validate() const {
   const auto bad = [](const char* field, double got, const char* rule) {
-    throw UsageError(fmt::format("[loss_scale] {} must be {}, got {}", field, rule, got));
+    throw UsageError(tr("[loss_scale] {} must be {}, got {}", field, rule, got));
   };
   if (!(fixed_scale >= 0)) bad("loss_scale", fixed_scale, "0 (dynamic) or positive");
   if (!(min_scale > 0)) bad("min_loss_scale", min_scale, "positive");
@@ -56,7 +56,7 @@ void LossScaler::load_state(const Json& state) {
   const auto left = json_get<int64_t>(state, "hysteresis_left");
   if (!scale || !steps || !left)
     throw DataError(
-        "[loss_scale] saved state lacks scale, steps_since_overflow or hysteresis_left");
+        tr("[loss_scale] saved state lacks scale, steps_since_overflow or hysteresis_left"));
   scale_ = *scale;
   steps_since_overflow_ = *steps;
   hysteresis_left_ = *left;

@@ -12,7 +12,7 @@ Pattern compile_group_pattern(const std::string& pattern) {
   try {
     return Pattern(pattern);
   } catch (const PatternError& error) {
-    throw UsageError(fmt::format("[param_groups] {}", error.what()));
+    throw UsageError(tr("[param_groups] {}", error.what()));
   }
 }
 
@@ -37,9 +37,9 @@ std::vector<ParameterSettings> settings_of(const std::vector<Parameter>& paramet
     }
     if (!matched) {
       throw UsageError(
-          fmt::format("[param_groups] pattern '{}' matches none of the {} trainable parameters",
-                      rule.pattern, parameters.size()),
-          {parameters.empty() ? "" : "names look like " + parameters.front().name, ""});
+          tr("[param_groups] pattern '{}' matches none of the {} trainable parameters",
+             rule.pattern, parameters.size()),
+          parameters.empty() ? std::string() : tr("names look like {}", parameters.front().name));
     }
   }
   return settings;
@@ -48,7 +48,7 @@ std::vector<ParameterSettings> settings_of(const std::vector<Parameter>& paramet
 DecayRule decay_rule_from_name(const std::string& name) {
   if (name == "all") return DecayRule::kAll;
   if (name == "matrices") return DecayRule::kMatrices;
-  throw UsageError(fmt::format("[weight_decay_on] must be all or matrices, got '{}'", name));
+  throw UsageError(tr("[weight_decay_on] must be all or matrices, got '{}'", name));
 }
 
 }  // namespace danlu::optim

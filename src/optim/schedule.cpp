@@ -126,7 +126,7 @@ constexpr RampName kRampNames[] = {{"linear", Ramp::kLinear},
                                    {"minus_sqrt", Ramp::kOneMinusSqrt}};
 
 void require(bool holds, const char* field, double got, const char* rule) {
-  if (!holds) throw UsageError(fmt::format("[schedule] {} must be {}, got {}", field, rule, got));
+  if (!holds) throw UsageError(tr("[schedule] {} must be {}, got {}", field, rule, got));
 }
 
 template <typename Entry, size_t kCount>
@@ -135,9 +135,8 @@ template <typename Entry, size_t kCount>
   std::vector<std::string> names;
   for (const Entry& entry : table) names.push_back(entry.name);
   const auto near = nearest_name(name, names);
-  throw UsageError(
-      fmt::format("[schedule] unknown {} '{}'; known: {}", what, name, fmt::join(names, ", ")),
-      {near ? "did you mean '" + *near + "'?" : "", ""});
+  throw UsageError(tr("[schedule] unknown {} '{}'; known: {}", what, name, fmt::join(names, ", ")),
+                   near ? tr("did you mean '{}'?", *near) : std::string());
 }
 
 }  // namespace schedule_detail

@@ -102,36 +102,37 @@ class Repl {
 
  private:
   void prompt() {
-    if (settings_.show_prompt) out_ << (multi_ ? ">>> (end with #) " : ">>> ") << std::flush;
+    if (settings_.show_prompt)
+      out_ << translated(multi_ ? ">>> (end with #) " : ">>> ") << std::flush;
   }
 
   void obey(const ReplLine& line) {
     switch (line.command) {
       case ReplCommand::kClear:
         session_.clear();
-        out_ << "(conversation cleared)\n";
+        out_ << translated("(conversation cleared)\n");
         break;
       case ReplCommand::kSystem:
         session_.set_system(line.argument);
-        out_ << "(system message set, conversation cleared)\n";
+        out_ << translated("(system message set, conversation cleared)\n");
         break;
       case ReplCommand::kResetSystem:
         session_.set_system("");
-        out_ << "(the template's own system message)\n";
+        out_ << translated("(the template's own system message)\n");
         break;
       case ReplCommand::kMulti:
         multi_ = !multi_;
-        out_ << (multi_ ? "(several lines; end with #)\n" : "(one line)\n");
+        out_ << translated(multi_ ? "(several lines; end with #)\n" : "(one line)\n");
         break;
       case ReplCommand::kSingle:
         multi_ = false;
-        out_ << "(one line)\n";
+        out_ << translated("(one line)\n");
         break;
       case ReplCommand::kUnknown:
-        out_ << "unknown command " << line.argument << "\n" << kHelp;
+        out_ << tr("unknown command {}\n", line.argument) << translated(kHelp);
         break;
       default:
-        out_ << kHelp;
+        out_ << translated(kHelp);
         break;
     }
   }
@@ -154,7 +155,7 @@ class Repl {
       log::write(log::Level::kError, e.what());
       return;
     }
-    out_ << (pending_interrupt() != 0 ? " [stopped]\n" : "\n") << std::flush;
+    out_ << translated(pending_interrupt() != 0 ? " [stopped]\n" : "\n") << std::flush;
     leave_if_terminated();
     clear_interrupt();
     ++num_answers_;

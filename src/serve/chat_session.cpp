@@ -43,9 +43,9 @@ std::vector<text::TokenId> ChatSession::fitting_prompt(const std::string& user) 
     }
     if (history_.empty()) {
       history_ = before;
-      throw DataError("[chat] this message has " + std::to_string(prompt.size()) +
-                          " tokens, the model's window holds " + std::to_string(max_positions_),
-                      {"send a shorter message", "请缩短消息"});
+      throw DataError(tr("[chat] this message has {} tokens, the model's window holds {}",
+                         prompt.size(), max_positions_),
+                      tr("send a shorter message"));
     }
     drop_oldest();
   }

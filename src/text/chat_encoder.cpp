@@ -34,8 +34,8 @@ std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tok
                                                        const std::filesystem::path& templates_file,
                                                        const Json& template_arguments) {
   if (!template_arguments.is_null() && !template_arguments.is_object()) {
-    throw UsageError(fmt::format("template arguments must be a JSON object, got {}",
-                                 template_arguments.type_name()));
+    throw UsageError(
+        tr("template arguments must be a JSON object, got {}", template_arguments.type_name()));
   }
   std::string chosen = name == "auto" ? "" : name;
   if (chosen.ends_with(".jinja"))
@@ -46,19 +46,16 @@ std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tok
       const std::string source = tokenizer->chat_template();
       return make_jinja_encoder(std::move(tokenizer), source, origin, template_arguments);
     }
-    throw ModelError(
-        fmt::format("this model ships no chat template; choose one with --prompt-type: {}",
-                    joined(names(templates_file))),
-        {"for a base model, 'default', 'alpaca' or 'chatml' are common choices",
-         "基座模型可选用 default、alpaca 或 chatml"});
+    throw ModelError(tr("this model ships no chat template; choose one with --prompt-type: {}",
+                        joined(names(templates_file))),
+                     tr("for a base model, 'default', 'alpaca' or 'chatml' are common choices"));
   }
   auto found = find_template(chosen, templates_file);
   if (!found) {
     const std::vector<std::string> known = names(templates_file);
     const auto nearest = nearest_name(chosen, known);
-    throw ModelError(fmt::format("unknown template '{}'{}; known: {}", chosen,
-                                 nearest ? fmt::format(" (did you mean '{}'?)", *nearest) : "",
-                                 joined(known)));
+    throw ModelError(tr("unknown template '{}'{}; known: {}", chosen,
+                        nearest ? tr(" (did you mean '{}'?)", *nearest) : "", joined(known)));
   }
   return make_template_encoder(std::move(tokenizer), std::move(*found), chosen, template_arguments);
 }
@@ -82,14 +79,13 @@ Conversation parse_conversation(const Json& json, const std::string& origin) {
   Conversation conversation;
   if (wrapped) conversation.tools = json.value("tools", Json());
   if (!list.is_array())
-    throw DataError(
-        fmt::format("{}: expected a list of messages, or an object with \"messages\"", origin));
+    throw DataError(tr("{}: expected a list of messages, or an object with \"messages\"", origin));
   for (size_t i = 0; i < list.size(); ++i) {
     const Json& entry = list[i];
     const auto fail = [&](const std::string& what) {
-      throw DataError(fmt::format("{}: message {}: {}", origin, i + 1, what));
+      throw DataError(tr("{}: message {}: {}", origin, i + 1, what));
     };
-    if (!entry.is_object()) fail(fmt::format("expected an object, got {}", entry.type_name()));
+    if (!entry.is_object()) fail(tr("expected an object, got {}", entry.type_name()));
     Message message;
     if (!entry.contains("role") || !entry["role"].is_string()) fail("\"role\" must be a string");
     message.role = entry["role"].get<std::string>();
@@ -100,7 +96,7 @@ Conversation parse_conversation(const Json& json, const std::string& origin) {
       } else if (key == "train" && value.is_boolean()) {
         message.train = value.get<bool>();
       } else if (key == "content" && !value.is_null() && !value.is_array()) {
-        fail(fmt::format("\"content\" must be a string, got {}", value.type_name()));
+        fail(tr("\"content\" must be a string, got {}", value.type_name()));
       } else {
         message.extra[key] = value;
       }

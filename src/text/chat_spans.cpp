@@ -50,7 +50,7 @@ class SpanFinder {
     } else if (const auto begin = begin_in_rewritten_history(message, not_before)) {
       span.begin = *begin;
     } else {
-      throw DataError(fmt::format(
+      throw DataError(tr(
           "message {}: the chat template prints this answer in a way that cannot be told from the "
           "rest of the text, so it cannot be a training target",
           message + 1));

@@ -64,9 +64,8 @@ class WireReader {
 
  private:
   [[noreturn]] void fail() const {
-    throw ModelError(
-        fmt::format("{}: not a SentencePiece model", origin_),
-        {"the file may be cut off: copy or download it again", "文件可能不完整：请重新复制或下载"});
+    throw ModelError(tr("{}: not a SentencePiece model", origin_),
+                     tr("the file may be cut off: copy or download it again"));
   }
   std::string_view take(uint64_t size) {
     if (size > bytes_.size() - at_) fail();

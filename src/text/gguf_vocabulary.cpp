@@ -23,9 +23,8 @@ constexpr float kPaddingScore = -10000, kAddedScore = -1000;
 
 [[noreturn]] void refuse(const fs::path& file, const std::string& why) {
   throw ModelError(
-      fmt::format("{}: {}", file.string(), why),
-      {"llama.cpp would give other ids: such a tokenizer is not written into a GGUF file",
-       "llama.cpp 会给出不同的 token：此类分词器不能写入 GGUF"});
+      tr("{}: {}", file.string(), why),
+      tr("llama.cpp would give other ids: such a tokenizer is not written into a GGUF file"));
 }
 
 bool is_byte_token(std::string_view token) {
@@ -96,11 +95,11 @@ void check_byte_level(const TokenizerJsonParts& json, const fs::path& file) {
   const std::string origin = file.string();
   for (const Json& step : parts_of(part(json.rest, "normalizer"), "normalizers", origin)) {
     const std::string type = component_type(step, "a normalizer", origin);
-    if (type != "NFC") refuse(file, fmt::format("the normalizer {} is unknown to llama.cpp", type));
+    if (type != "NFC") refuse(file, tr("the normalizer {} is unknown to llama.cpp", type));
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "unk_token"}) {
     if (!field_or<std::string>(json.model, key, "", origin).empty())
-      refuse(file, fmt::format("byte-level BPE with {} is unknown to llama.cpp", key));
+      refuse(file, tr("byte-level BPE with {} is unknown to llama.cpp", key));
   }
 }
 
@@ -114,7 +113,7 @@ void write_byte_level(const TokenizerJsonParts& json, const fs::path& file, Gguf
     std::string shown =
         part(json.rest, "pre_tokenizer").dump(-1, ' ', false, Json::error_handler_t::replace);
     if (shown.size() > 300) shown = shown.substr(0, 300) + "…";
-    refuse(file, fmt::format("llama.cpp has no pre-tokenizer for {}", shown));
+    refuse(file, tr("llama.cpp has no pre-tokenizer for {}", shown));
   }
   for (const auto& [left, right] : json.merges)
     out.merges.push_back(fmt::format("{} {}", left, right));
@@ -132,9 +131,9 @@ std::unordered_map<std::string, float> scores_of(const TokenizerJsonParts& json,
     if (token == previous) continue;
     const auto rank = static_cast<float>(scores.size());
     if (!scores.emplace(token, -rank).second)
-      refuse(file, fmt::format("the merges that give \"{}\" do not stand together, and llama.cpp "
-                               "has one rank for each token",
-                               token));
+      refuse(file, tr("the merges that give \"{}\" do not stand together, and llama.cpp "
+                      "has one rank for each token",
+                      token));
     previous = std::move(token);
   }
   return scores;
@@ -152,14 +151,13 @@ bool puts_space_in_front(const TokenizerJsonParts& json, const fs::path& file) {
                field_or<std::string>(step, "content", "", origin) == kMetaspace) {
       replaces = true;
     } else {
-      refuse(file, fmt::format("the normalizer {} is unknown to llama.cpp", type));
+      refuse(file, tr("the normalizer {} is unknown to llama.cpp", type));
     }
   }
   for (const Json& step : parts_of(part(json.rest, "pre_tokenizer"), "pretokenizers", origin)) {
     const std::string type = component_type(step, "a pre-tokenizer", origin);
     if (type != "Metaspace" || field_or(step, "split", true, origin))
-      refuse(file, fmt::format("the pre-tokenizer {} beside byte fallback is unknown to llama.cpp",
-                               type));
+      refuse(file, tr("the pre-tokenizer {} beside byte fallback is unknown to llama.cpp", type));
     replaces = true;
     const std::string scheme = field_or<std::string>(step, "prepend_scheme", "always", origin);
     prepends |= scheme != "never";
@@ -200,8 +198,8 @@ void add_sentencepiece(const fs::path& file, GgufVocabulary& out) {
     const SentencePiecePart& piece = parts.pieces[id];
     const bool is_added = type == GgufTokenType::kControl || type == GgufTokenType::kUserDefined;
     if (piece.piece != out.tokens[id] && !is_added)
-      refuse(file, fmt::format("piece {} is \"{}\", but the tokenizer in use has \"{}\"", id,
-                               piece.piece, out.tokens[id]));
+      refuse(file, tr("piece {} is \"{}\", but the tokenizer in use has \"{}\"", id, piece.piece,
+                      out.tokens[id]));
     out.scores.push_back(piece.piece == out.tokens[id] ? piece.score : kAddedScore);
     // What the files beside it add or mark special counts, except for the unknown token.
     if (!is_added || piece.type == static_cast<int32_t>(GgufTokenType::kUnknown))
@@ -273,9 +271,9 @@ void add_special(const Tokenizer& tokenizer, const fs::path& directory, GgufVoca
   out.add_bos = before.size() == 1 && out.bos == before[0];
   out.add_eos = after.size() == 1 && out.eos == after[0];
   if ((!out.add_bos && !before.empty()) || (!out.add_eos && !after.empty()))
-    refuse(directory, fmt::format("a text is given {} tokens before and {} after it; llama.cpp "
-                                  "knows bos and eos only",
-                                  before.size(), after.size()));
+    refuse(directory, tr("a text is given {} tokens before and {} after it; llama.cpp "
+                         "knows bos and eos only",
+                         before.size(), after.size()));
 }
 
 void add_model(const fs::path& directory, const TokenizerJsonParts& json, GgufVocabulary& out) {
@@ -287,7 +285,7 @@ void add_model(const fs::path& directory, const TokenizerJsonParts& json, GgufVo
   }
   const std::string origin = json_file.string();
   const std::string type = field_or<std::string>(json.model, "type", "BPE", origin);
-  if (type != "BPE") refuse(json_file, fmt::format("a {} model is unknown to llama.cpp", type));
+  if (type != "BPE") refuse(json_file, tr("a {} model is unknown to llama.cpp", type));
   if (!field_or(json.model, "byte_fallback", false, origin))
     return write_byte_level(json, json_file, out);
   // The scores of the model file are llama.cpp's own; merges alone must do without it.
@@ -321,8 +319,8 @@ TokenizerJsonParts parts_of_two_files(const fs::path& directory) {
 GgufVocabulary read_gguf_vocabulary(const fs::path& directory, int64_t vocab_size) {
   const auto tokenizer = Tokenizer::load(directory);
   if (static_cast<int64_t>(tokenizer->size()) > vocab_size)
-    throw ModelError(fmt::format("{}: the tokenizer has {} ids, but vocab_size is {}",
-                                 directory.string(), tokenizer->size(), vocab_size));
+    throw ModelError(tr("{}: the tokenizer has {} ids, but vocab_size is {}", directory.string(),
+                        tokenizer->size(), vocab_size));
   TokenizerJsonParts json;
   if (fs::is_regular_file(directory / "tokenizer.json")) {
     json = read_tokenizer_json_parts(directory / "tokenizer.json");

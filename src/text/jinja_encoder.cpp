@@ -37,7 +37,7 @@ class JinjaEncoder final : public ChatEncoder {
     Session session(*this, conversation);
     if (std::none_of(conversation.messages.begin(), conversation.messages.end(),
                      [](const Message& m) { return m.role == "assistant"; })) {
-      throw DataError("the conversation has no message of the assistant");
+      throw DataError(tr("the conversation has no message of the assistant"));
     }
     const jinja::Rendered full = session.render(session.messages, false);
     const std::vector<ByteSpan> spans = answer_spans(session, conversation, full);
@@ -49,7 +49,7 @@ class JinjaEncoder final : public ChatEncoder {
 
   std::vector<TokenId> encode_prompt(const Conversation& conversation) const override {
     if (!conversation.messages.empty() && conversation.messages.back().role == "assistant") {
-      throw DataError("a prompt must not end with a message of the assistant");
+      throw DataError(tr("a prompt must not end with a message of the assistant"));
     }
     return tokenizer_->encode(render(conversation, true), false);
   }
@@ -91,10 +91,9 @@ class JinjaEncoder final : public ChatEncoder {
         // A small conversation is not what was too much: no other need be tried.
         if (text_bytes <= kSmallBytes && messages.size() <= kFewMessages) throw;
         throw DataError(
-            fmt::format("the conversation is too large for the chat template: {}", error.what()));
+            tr("the conversation is too large for the chat template: {}", error.what()));
       } catch (const jinja::TemplateError& error) {
-        throw DataError(
-            fmt::format("the chat template cannot write this conversation: {}", error.what()));
+        throw DataError(tr("the chat template cannot write this conversation: {}", error.what()));
       }
     }
 
@@ -102,8 +101,7 @@ class JinjaEncoder final : public ChatEncoder {
       try {
         return Value::from_json(json);
       } catch (const jinja::EvalError& error) {
-        throw DataError(
-            fmt::format("a value cannot be given to the chat template: {}", error.what()));
+        throw DataError(tr("a value cannot be given to the chat template: {}", error.what()));
       }
     }
 
@@ -159,8 +157,8 @@ class JinjaEncoder final : public ChatEncoder {
     }
     if (!all_train && answers.size() != full.generations.size()) {
       throw DataError(
-          "the chat template marks answers in a way that cannot leave out single ones (train: "
-          "false)");
+          tr("the chat template marks answers in a way that cannot leave out single ones (train: "
+             "false)"));
     }
     std::vector<ByteSpan> spans;
     for (size_t i = 0; i < full.generations.size(); ++i) {

@@ -33,14 +33,14 @@ class StanfordAlpacaEncoder final : public ChatEncoder {
       : tokenizer_(std::move(tokenizer)), eos_(tokenizer_->special_tokens().eos.value_or("")) {
     if (!tokenizer_->eos_id())
       throw ModelError(
-          "template 'stanford_alpaca' ends answers with EOS, and this tokenizer names no EOS "
-          "token");
+          tr("template 'stanford_alpaca' ends answers with EOS, and this tokenizer names no EOS "
+             "token"));
   }
 
   EncodedConversation encode(const Conversation& conversation) const override {
     const auto& messages = conversation.messages;
     if (messages.empty() || messages.back().role != "assistant") {
-      throw DataError("the conversation ends without an answer of the assistant");
+      throw DataError(tr("the conversation ends without an answer of the assistant"));
     }
     const std::string source = source_text(conversation, messages.size() - 1);
     EncodedConversation result;
@@ -60,8 +60,8 @@ class StanfordAlpacaEncoder final : public ChatEncoder {
     const auto& messages = conversation.messages;
     const bool answered = !messages.empty() && messages.back().role == "assistant";
     if (answered == add_generation_prompt) {
-      throw DataError(answered ? "a prompt must not end with a message of the assistant"
-                               : "the conversation ends without an answer of the assistant");
+      throw DataError(answered ? tr("a prompt must not end with a message of the assistant")
+                               : tr("the conversation ends without an answer of the assistant"));
     }
     std::string text = source_text(conversation, messages.size() - (answered ? 1 : 0));
     if (answered) text += messages.back().content + eos_;
@@ -80,11 +80,11 @@ class StanfordAlpacaEncoder final : public ChatEncoder {
     const auto& messages = conversation.messages;
     if (count != 1 || messages[0].role != "user") {
       throw DataError(
-          "template 'stanford_alpaca' is for one user message and one answer, without system text; "
-          "use 'alpaca' for conversations");
+          tr("template 'stanford_alpaca' is for one user message and one answer, without system "
+             "text; use 'alpaca' for conversations"));
     }
     if (conversation.tools.is_array() && !conversation.tools.empty()) {
-      throw DataError("template 'stanford_alpaca' cannot write tools");
+      throw DataError(tr("template 'stanford_alpaca' cannot write tools"));
     }
     const Message& user = messages[0];
     const auto instruction = json_get<std::string>(user.extra, "instruction");

@@ -32,7 +32,7 @@ TemplateChoice family_choice(std::shared_ptr<const Tokenizer> tokenizer,
   }
   const std::string word = missing_stop_word(*tokenizer, name, request.templates_file);
   if (!word.empty()) {
-    choice.reason = fmt::format(
+    choice.reason = tr(
         "this model ships no chat template, and its family's default '{}' needs the token {} that "
         "the tokenizer lacks",
         name, word);
@@ -42,9 +42,9 @@ TemplateChoice family_choice(std::shared_ptr<const Tokenizer> tokenizer,
     choice.encoder =
         ChatEncoder::create(std::move(tokenizer), name, request.templates_file, arguments);
   } catch (const ModelError& error) {
-    choice.reason = fmt::format(
-        "this model ships no chat template, and its family's default '{}' cannot be used: {}", name,
-        error.what());
+    choice.reason =
+        tr("this model ships no chat template, and its family's default '{}' cannot be used: {}",
+           name, error.what());
     return choice;
   }
   choice.origin = TemplateOrigin::kFamily;
@@ -57,10 +57,9 @@ TemplateChoice family_choice(std::shared_ptr<const Tokenizer> tokenizer,
 
 std::shared_ptr<const ChatEncoder> TemplateChoice::required() const {
   if (encoder) return encoder;
-  throw ModelError(fmt::format("{}; choose one with --prompt-type: {}", reason,
-                               fmt::join(ChatEncoder::names(templates_file), ", ")),
-                   {"for a base model, 'default', 'alpaca' or 'chatml' are common choices",
-                    "基座模型可选用 default、alpaca 或 chatml"});
+  throw ModelError(tr("{}; choose one with --prompt-type: {}", reason,
+                      fmt::join(ChatEncoder::names(templates_file), ", ")),
+                   tr("for a base model, 'default', 'alpaca' or 'chatml' are common choices"));
 }
 
 TemplateChoice choose_template(std::shared_ptr<const Tokenizer> tokenizer,

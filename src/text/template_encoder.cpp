@@ -58,7 +58,7 @@ class TemplateEncoder final : public ChatEncoder {
          {&named_.prefix, &named_.system, &named_.user, &named_.assistant, &named_.function,
           &named_.observation, &named_.separator}) {
       for (const TemplateSlot& slot : *slots) {
-        if (slot.kind == TemplateSlot::Kind::kToken) required_id(slot.text, "uses");
+        if (slot.kind == TemplateSlot::Kind::kToken) required_id(slot.text, "makes use of");
         if (slot.kind == TemplateSlot::Kind::kEos && !eos_) require_eos();
       }
     }
@@ -144,17 +144,16 @@ class TemplateEncoder final : public ChatEncoder {
     const Message* answer = nullptr;  ///< null for the open turn of a prompt
   };
 
-  [[noreturn]] void fail(const std::string& what, Hint hint = {}) const {
-    throw ModelError(fmt::format("template '{}' {}", named_.name, what), std::move(hint));
+  [[noreturn]] void fail(const std::string& what, std::string hint = {}) const {
+    throw ModelError(tr("template '{}' {}", named_.name, what), std::move(hint));
   }
 
   TokenId required_id(const std::string& token, std::string_view use) const {
     const auto id = tokenizer_->token_to_id(token);
     if (!id) {
-      fail(fmt::format("{} the token {}, which this tokenizer does not have", use, token),
-           {"choose a template made for this model (--prompt-type), or add the token to the "
-            "tokenizer",
-            "请选择适合该模型的模板（--prompt-type），或先把该词元加入分词器"});
+      fail(tr("{} the token {}, which this tokenizer does not have", use, token),
+           tr("choose a template made for this model (--prompt-type), or add the token to the "
+              "tokenizer"));
     }
     return *id;
   }
@@ -175,7 +174,7 @@ class TemplateEncoder final : public ChatEncoder {
       if (key != "enable_thinking" || named_.style != TemplateStyle::kReasoning ||
           !value.is_boolean()) {
         throw UsageError(
-            fmt::format("template '{}' knows no argument {}={}", named_.name, key, value.dump()));
+            tr("template '{}' knows no argument {}={}", named_.name, key, value.dump()));
       }
       enable_thinking_ = value.get<bool>();
     }
@@ -221,9 +220,9 @@ class TemplateEncoder final : public ChatEncoder {
          ++i) {
       const bool expects_question = turns.empty() || turns.back().answer;
       if (expects_question ? !is_question(messages[i]) : !is_answer(messages[i])) {
-        throw DataError(fmt::format(
-            "message {}: expected role {}, got '{}' (template '{}' needs turns in order)", i + 1,
-            expects_question ? "user or tool" : "assistant", messages[i].role, named_.name));
+        throw DataError(
+            tr("message {}: expected role {}, got '{}' (template '{}' needs turns in order)", i + 1,
+               expects_question ? "user or tool" : "assistant", messages[i].role, named_.name));
       }
       if (expects_question) {
         turns.push_back({&messages[i], nullptr});
@@ -231,9 +230,9 @@ class TemplateEncoder final : public ChatEncoder {
         turns.back().answer = &messages[i];
       }
     }
-    if (turns.empty()) throw DataError("the conversation has no user message");
+    if (turns.empty()) throw DataError(tr("the conversation has no user message"));
     if (complete && !turns.back().answer)
-      throw DataError("the conversation ends without an answer of the assistant");
+      throw DataError(tr("the conversation ends without an answer of the assistant"));
     return turns;
   }
 
@@ -296,8 +295,8 @@ class TemplateEncoder final : public ChatEncoder {
       return;
     }
     if (calls.size() != 1) {
-      throw DataError(fmt::format("template '{}' can write one tool call per message, got {}",
-                                  named_.name, calls.size()));
+      throw DataError(tr("template '{}' can write one tool call per message, got {}", named_.name,
+                         calls.size()));
     }
     add(named_.function, {{"{{name}}", calls[0].name}, {"{{arguments}}", calls[0].arguments}}, out);
   }
@@ -319,7 +318,7 @@ class TemplateEncoder final : public ChatEncoder {
   void for_each_element(const Conversation& conversation, bool prompt, const Sink& sink) const {
     const std::vector<Turn> turns = split_turns(conversation, !prompt);
     if (prompt && turns.back().answer)
-      throw DataError("a prompt must not end with a message of the assistant");
+      throw DataError(tr("a prompt must not end with a message of the assistant"));
     const bool reasoning = named_.style == TemplateStyle::kReasoning;
     for (size_t t = 0; t < turns.size(); ++t) {
       for (const Element& element : source_elements(turns[t], t, conversation)) sink(element);

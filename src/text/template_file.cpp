@@ -21,13 +21,12 @@ class TemplateReader {
         "format_tools",   "format_observation", "format_separator",
         "default_system", "stop_words",         "efficient_eos",
         "replace_eos",    "force_system",       "template_class"};
-    if (!json_.is_object())
-      throw ModelError(fmt::format("{}: every template must be an object", origin_));
+    if (!json_.is_object()) throw ModelError(tr("{}: every template must be an object", origin_));
     result_.name = string("name", "");
-    if (result_.name.empty()) throw ModelError(fmt::format("{}: a template has no name", origin_));
+    if (result_.name.empty()) throw ModelError(tr("{}: a template has no name", origin_));
     for (const auto& [key, value] : json_.items()) {
       if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end())
-        fail(fmt::format("unknown key '{}'", key));
+        fail(tr("unknown key '{}'", key));
     }
     result_.efficient_eos = boolean("efficient_eos");
     result_.replace_eos = boolean("replace_eos");
@@ -40,7 +39,7 @@ class TemplateReader {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw ModelError(fmt::format("{}: template '{}': {}", origin_, result_.name, what));
+    throw ModelError(tr("{}: template '{}': {}", origin_, result_.name, what));
   }
 
   std::string string(const char* key, std::string fallback) const {
@@ -52,15 +51,14 @@ class TemplateReader {
       for (const Json& part : *it) joined += part.get<std::string>();
       return joined;
     }
-    if (!it->is_string()) fail(fmt::format("'{}' must be a string, got {}", key, it->type_name()));
+    if (!it->is_string()) fail(tr("'{}' must be a string, got {}", key, it->type_name()));
     return it->get<std::string>();
   }
 
   bool boolean(const char* key) const {
     const auto it = json_.find(key);
     if (it == json_.end() || it->is_null()) return false;
-    if (!it->is_boolean())
-      fail(fmt::format("'{}' must be true or false, got {}", key, it->type_name()));
+    if (!it->is_boolean()) fail(tr("'{}' must be true or false, got {}", key, it->type_name()));
     return it->get<bool>();
   }
 
@@ -73,10 +71,10 @@ class TemplateReader {
     } else if (name == "StanfordAlpacaTemplate") {
       result_.style = TemplateStyle::kStanfordAlpaca;
     } else if (!name.empty() && name != "Template") {
-      fail(fmt::format(
-          "unknown template_class '{}'; known: Template, Llama2Template, ReasoningTemplate, "
-          "StanfordAlpacaTemplate",
-          name));
+      fail(
+          tr("unknown template_class '{}'; known: Template, Llama2Template, ReasoningTemplate, "
+             "StanfordAlpacaTemplate",
+             name));
     }
   }
 
@@ -90,9 +88,9 @@ class TemplateReader {
       return {Kind::kToken, json["token"].get<std::string>()};
     }
     fail(
-        fmt::format("'{}': a slot must be a string, [\"bos_token\"], [\"eos_token\"] or "
-                    "{{\"token\": …}}, got {}",
-                    key, json.dump()));
+        tr("'{}': a slot must be a string, [\"bos_token\"], [\"eos_token\"] or "
+           "{{\"token\": …}}, got {}",
+           key, json.dump()));
   }
 
   /// {"slots": […]} or just […].
@@ -106,7 +104,7 @@ class TemplateReader {
       list = &*inner;
     }
     if (!list->is_array())
-      fail(fmt::format("'{}' must hold a list of slots, got {}", key, list->type_name()));
+      fail(tr("'{}' must hold a list of slots, got {}", key, list->type_name()));
     TemplateSlots result;
     for (const Json& json : *list) result.push_back(slot(key, json));
     return result;
@@ -119,8 +117,7 @@ class TemplateReader {
   }
 
   void require_content(const char* key, const TemplateSlots& slots) const {
-    if (!has_placeholder(slots, "{{content}}"))
-      fail(fmt::format("'{}' must contain {{{{content}}}}", key));
+    if (!has_placeholder(slots, "{{content}}")) fail(tr("'{}' must contain {{{{content}}}}", key));
   }
 
   void read_formats() {
@@ -176,15 +173,13 @@ class TemplateReader {
 
 std::vector<NamedTemplate> parse_templates(const Json& json, const std::string& origin) {
   if (!json.is_array())
-    throw ModelError(
-        fmt::format("{}: expected a list of templates, got {}", origin, json.type_name()));
+    throw ModelError(tr("{}: expected a list of templates, got {}", origin, json.type_name()));
   std::vector<NamedTemplate> templates;
   for (const Json& entry : json) {
     templates.push_back(TemplateReader(entry, origin).read());
     const auto same = [&](const NamedTemplate& t) { return t.name == templates.back().name; };
     if (std::any_of(templates.begin(), templates.end() - 1, same)) {
-      throw ModelError(
-          fmt::format("{}: template '{}' appears twice", origin, templates.back().name));
+      throw ModelError(tr("{}: template '{}' appears twice", origin, templates.back().name));
     }
   }
   return templates;

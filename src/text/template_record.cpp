@@ -12,10 +12,9 @@ fs::path found_from(const fs::path& directory, const std::string& file) {
   for (const fs::path& candidate : {directory / file, fs::path(file)}) {
     if (fs::is_regular_file(candidate)) return candidate;
   }
-  throw ModelError(fmt::format("{}: the template file {} it names is not there",
-                               (directory / kRecordFile).string(), file),
-                   {"name the template with --prompt-type (and --prompt-type-path)",
-                    "请用 --prompt-type（及 --prompt-type-path）指定对话模板"});
+  throw ModelError(tr("{}: the template file {} it names is not there",
+                      (directory / kRecordFile).string(), file),
+                   tr("name the template with --prompt-type (and --prompt-type-path)"));
 }
 
 std::string recorded_text(const Json& record, const char* key) {
@@ -34,7 +33,7 @@ Json read_record(const fs::path& directory) {
   } catch (const DataError& error) {
     throw ModelError(error.what());
   }
-  throw ModelError(fmt::format("{}: must hold a JSON object", file.string()));
+  throw ModelError(tr("{}: must hold a JSON object", file.string()));
 }
 
 fs::path directory_of_record(const fs::path& model, const fs::path& adapter) {

@@ -96,20 +96,20 @@ std::string qwen_tools_text(const Json& tools) {
 
 std::string tools_text(const Json& tools, const std::string& format) {
   if (tools.is_null() || tools.empty()) return "";
-  if (!tools.is_array())
-    throw DataError(fmt::format("tools must be a list, got {}", tools.type_name()));
+  if (!tools.is_array()) throw DataError(tr("tools must be a list, got {}", tools.type_name()));
   for (const Json& tool : tools) {
     if (!tool.is_object() || text_at(function_of(tool), "name").empty()) {
       throw DataError(
-          "a tool must be an object with a name, or {\"type\": \"function\", \"function\": {…}}");
+          tr("a tool must be an object with a name, or {{\"type\": \"function\", \"function\": "
+             "{{…}}}}"));
     }
   }
   if (format == "default") return default_tools_text(tools);
   if (format == "qwen") return qwen_tools_text(tools);
   throw DataError(
-      fmt::format("tool format '{}' of this template is not known, so its tools cannot be written; "
-                  "known: default, qwen",
-                  format));
+      tr("tool format '{}' of this template is not known, so its tools cannot be written; "
+         "known: default, qwen",
+         format));
 }
 
 std::vector<ToolCall> read_tool_calls(const Json& tool_calls) {
@@ -117,7 +117,7 @@ std::vector<ToolCall> read_tool_calls(const Json& tool_calls) {
   for (const Json& call : tool_calls) {
     const Json& function = function_of(call);
     if (!function.is_object() || text_at(function, "name").empty())
-      throw DataError("a tool call has no function name");
+      throw DataError(tr("a tool call has no function name"));
     ToolCall result{text_at(function, "name"), "{}"};
     if (const auto arguments = function.find("arguments"); arguments != function.end()) {
       // OpenAI writes arguments as JSON in a string; brought to one spelling when it parses.

@@ -13,23 +13,20 @@ namespace danlu::text {
 namespace {
 
 [[noreturn]] void fail_missing(const fs::path& path) {
-  if (!fs::exists(path))
-    throw MissingTokenizer(fmt::format("{}: no such file or directory", path.string()));
+  if (!fs::exists(path)) throw MissingTokenizer(tr("{}: no such file or directory", path.string()));
   if (fs::is_directory(path)) {
     for (const auto& entry : fs::directory_iterator(path)) {
       if (entry.path().extension() != ".tiktoken") continue;
-      throw ModelError(fmt::format("{}: tiktoken vocabularies are not read", entry.path().string()),
-                       {"take tokenizer.json from a newer release of the model",
-                        "请使用该模型较新版本中的 tokenizer.json"});
+      throw ModelError(tr("{}: tiktoken vocabularies are not read", entry.path().string()),
+                       tr("take tokenizer.json from a newer release of the model"));
     }
   }
   throw MissingTokenizer(
-      fmt::format("{}: no tokenizer here: tokenizer.json, tokenizer.model or vocab.json + "
-                  "merges.txt is needed",
-                  path.string()),
-      {"copy the tokenizer files of the model into this directory, or name where they are: "
-       "--tokenizer DIR",
-       "请将模型的分词器文件复制到该目录，或用 --tokenizer 指定其所在目录"});
+      tr("{}: no tokenizer here: tokenizer.json, tokenizer.model or vocab.json + "
+         "merges.txt is needed",
+         path.string()),
+      tr("copy the tokenizer files of the model into this directory, or name where they are: "
+         "--tokenizer DIR"));
 }
 
 std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
@@ -49,7 +46,7 @@ fs::path existing_tokenizer(const fs::path& named) {
   const fs::path json = named.parent_path() / "tokenizer.json";
   if (named.filename() != "tokenizer.model" || fs::exists(named) || !fs::is_regular_file(json))
     return named;
-  log::info("notice: {} is not there: {} is taken", named.string(), json.string());
+  log::notice("{} is not there: {} is taken", named.string(), json.string());
   return json;
 }
 

@@ -15,12 +15,11 @@ class Checker {
   explicit Checker(const TrainConfig& config) : config_(config) {}
 
   [[noreturn]] void refuse(const char* option, const std::string& got, const std::string& rule,
-                           Hint hint = {}) const {
-    throw UsageError(fmt::format("[train] {} {}: {}", config_.flag(option), got, rule),
-                     std::move(hint));
+                           std::string hint = {}) const {
+    throw UsageError(tr("[train] {} {}: {}", config_.flag(option), got, rule), std::move(hint));
   }
   void at_least(const char* option, int64_t got, int64_t least) const {
-    if (got < least) refuse(option, std::to_string(got), fmt::format("must be at least {}", least));
+    if (got < least) refuse(option, std::to_string(got), tr("must be at least {}", least));
   }
   /// `holds` is the rule's outcome, so that NaN fails it.
   void number(const char* option, double got, bool holds, const char* rule) const {
@@ -36,16 +35,16 @@ void check_global_batch(const Checker& check, const TrainConfig& config) {
   if (batch.global_batch_size <= 0) return;
   const std::string got = std::to_string(batch.global_batch_size);
   if (batch.global_batch_size % batch.micro_batch_size != 0) {
-    check.refuse("global_batch_size", got,
-                 fmt::format("must be a multiple of {} {}", config.flag("batch_size"),
-                             batch.micro_batch_size));
+    check.refuse(
+        "global_batch_size", got,
+        tr("must be a multiple of {} {}", config.flag("batch_size"), batch.micro_batch_size));
   }
   const int64_t steps = batch.global_batch_size / batch.micro_batch_size;
   if (batch.accumulation > 0 && batch.accumulation != steps) {
-    check.refuse("global_batch_size", got,
-                 fmt::format("differs from {} {} × {} {} = {}", config.flag("batch_size"),
-                             batch.micro_batch_size, config.flag("accum"), batch.accumulation,
-                             batch.micro_batch_size * batch.accumulation));
+    check.refuse(
+        "global_batch_size", got,
+        tr("differs from {} {} × {} {} = {}", config.flag("batch_size"), batch.micro_batch_size,
+           config.flag("accum"), batch.accumulation, batch.micro_batch_size * batch.accumulation));
   }
 }
 
@@ -73,9 +72,8 @@ void check_output(const Checker& check, const TrainConfig& config) {
   check.at_least("save_steps", output.save_steps, 1);
   check.at_least("logging_steps", output.logging_steps, 1);
   if (output.load_best_at_end && output.save == Interval::kNo)
-    check.refuse(
-        "load_best_model_at_end", "true",
-        fmt::format("needs checkpoints to load from, {} is no", config.flag("save_strategy")));
+    check.refuse("load_best_model_at_end", "true",
+                 tr("needs checkpoints to load from, {} is no", config.flag("save_strategy")));
   if (output.load_best_at_end && output.evaluate == Interval::kNo)
     check.refuse("load_best_model_at_end", "true", "needs evaluations, and none are asked for");
 }
@@ -101,8 +99,7 @@ void TrainConfig::validate() const {
   const config_detail::Checker check(*this);
   if (data.train.empty()) {
     check.refuse("dataset", "(none)", "no training data was named",
-                 {"name files, directories or .bin/.idx prefixes: --dataset data.jsonl",
-                  "请用 --dataset 指定训练数据"});
+                 tr("name files, directories or .bin/.idx prefixes: --dataset data.jsonl"));
   }
   check.at_least("max_length", data.max_length, 2);
   check.number("val_ratio", data.validation_ratio,
@@ -115,9 +112,8 @@ void TrainConfig::validate() const {
   if (tuner != Tuner::kLora && !model.adapter.empty()) {
     check.refuse(
         "adapters", model.adapter.string(),
-        fmt::format("--tuner {} trains the base weights; merge the adapter first",
-                    tuner_name(tuner)),
-        {"danlu merge --model BASE --adapters " + model.adapter.string() + " --output DIR", ""});
+        tr("--tuner {} trains the base weights; merge the adapter first", tuner_name(tuner)),
+        "danlu merge --model BASE --adapters " + model.adapter.string() + " --output DIR");
   }
   if (model.from_scratch && tuner == Tuner::kLora)
     check.refuse("from_scratch", "true", "random weights need --tuner full");

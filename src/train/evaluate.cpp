@@ -70,7 +70,7 @@ Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleS
     }
   }
   if (result.num_targets == 0)
-    throw DataError("[evaluate] no token of the held-out data is a target");
+    throw DataError(tr("[evaluate] no token of the held-out data is a target"));
   result.loss = sum / static_cast<double>(result.num_targets);
   if (counts_correct)
     result.token_accuracy = static_cast<double>(correct) / static_cast<double>(result.num_targets);

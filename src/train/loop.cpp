@@ -51,10 +51,9 @@ StepRecord record_of(const Run& run, const StepResult& last, double session_s,
 }
 
 void report_bad_step(const Run& run, const StepResult& result) {
-  const std::string where =
-      result.bad_parameters.empty()
-          ? ""
-          : fmt::format(" (first in {})", fmt::join(result.bad_parameters, ", "));
+  const std::string where = result.bad_parameters.empty()
+                                ? ""
+                                : tr(" (first in {})", fmt::join(result.bad_parameters, ", "));
   if (run.state.loss_scaler.dynamic()) {
     log::info("step {}: overflow at loss scale {:g}, skipped; the scale is now {:g}",
               run.state.step, result.loss_scale, run.state.loss_scaler.scale());
@@ -66,8 +65,8 @@ void report_bad_step(const Run& run, const StepResult& result) {
   const bool searching = run.state.loss_scaler.dynamic() && run.state.loss_scaler.scale() > 1.0;
   const int64_t limit = run.config.max_bad_steps + (searching ? 32 : 0);
   if (run.state.bad_steps_in_row < limit) return;
-  throw_diverged(run.state.step, fmt::format("{} steps in a row were not finite{}",
-                                             run.state.bad_steps_in_row, where));
+  throw_diverged(run.state.step,
+                 tr("{} steps in a row were not finite{}", run.state.bad_steps_in_row, where));
 }
 
 bool due(const Run& run, Interval interval, int64_t every, bool epoch_ended) {
@@ -99,14 +98,14 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
       run.config.data.packing ? run.config.data.max_length * settings.batch_size : 0;
   settings.max_batches = run.config.output.eval_batches;
   settings.on_start = [&](int64_t num_batches) {
-    watch.begin(fmt::format("evaluation after step {}", run.state.step), "an evaluation",
+    watch.begin(tr("evaluation after step {}", run.state.step), "an evaluation",
                 work_done({.forward = num_batches * run.state.model->config().num_layers}));
   };
   const Evaluation evaluation = evaluate(*run.state.model, run.data.validation, settings);
   watch.end();
   if (!std::isfinite(evaluation.loss)) {
-    throw_diverged(run.state.step, fmt::format("the loss over the held-out data is {}",
-                                               std::fabs(evaluation.loss)));
+    throw_diverged(run.state.step,
+                   tr("the loss over the held-out data is {}", std::fabs(evaluation.loss)));
   }
   run.progress.log_history.push_back(run.observer.on_evaluation(
       evaluation, run.state.step, run.plan.total_steps, run.stream.epoch()));
@@ -138,8 +137,7 @@ void check_last_update(Run& run, const data::StepBatches& batches, bool skipped)
     if (batch.num_targets == 0) continue;
     const double loss = loss_of(*run.state.model, batch);
     if (std::isfinite(loss)) return;
-    throw_diverged(run.state.step,
-                   fmt::format("the loss after the last update is {}", std::fabs(loss)));
+    throw_diverged(run.state.step, tr("the loss after the last update is {}", std::fabs(loss)));
   }
 }
 
@@ -148,42 +146,35 @@ void refuse_untrained(const Run& run) {
   if (run.progress.loss_steps > 0) return;
   const bool overflowed = run.state.loss_scaler.dynamic();
   throw NumericError(
-      fmt::format(
-          "[train] all {} steps were skipped{}: nothing was learned and no model is written",
-          run.state.skipped_steps,
-          overflowed
-              ? fmt::format(", because gradients overflowed at loss scales from {:g} "
-                            "down to {:g}",
-                            run.config.loss_scale.initial_scale, run.state.loss_scaler.scale())
-              : ", because no loss or no gradient norm was finite"),
-      overflowed ? Hint{"each overflow halves the scale: start lower with --initial_loss_scale "
-                        "(DeepSpeed: initial_scale_power), train more steps, or use --dtype bf16",
-                        "每次溢出后缩放减半：请用 --initial_loss_scale（DeepSpeed 的 "
-                        "initial_scale_power）从更低的值开始、增加训练步数，或改用 --dtype bf16"}
-                 : Hint{"lower --lr, or use --dtype bf16 or fp32",
-                        "请降低 --lr，或改用 --dtype bf16/fp32"});
+      tr("[train] all {} steps were skipped{}: nothing was learned and no model is written",
+         run.state.skipped_steps,
+         overflowed ? tr(", because gradients overflowed at loss scales from {:g} "
+                         "down to {:g}",
+                         run.config.loss_scale.initial_scale, run.state.loss_scaler.scale())
+                    : ", because no loss or no gradient norm was finite"),
+      overflowed ? tr("each overflow halves the scale: start lower with --initial_loss_scale "
+                      "(DeepSpeed: initial_scale_power), train more steps, or use --dtype bf16")
+                 : tr("lower --lr, or use --dtype bf16 or fp32"));
 }
 
-Hint how_to_go_on(const Run& run) {
+std::string how_to_go_on(const Run& run) {
   const OutputConfig& output = run.config.output;
   if (output.save_only_model) {
-    return {"it holds the model only (--save_only_model): training goes on from it as a new run",
-            "该检查点仅含模型（--save_only_model），只能作为新的训练的起点"};
+    return tr("it holds the model only (--save_only_model): training goes on from it as a new run");
   }
   if (output.resume == "auto" && !output.overwrite)
-    return {"run the same command again to continue", "再次运行同一命令即可继续"};
-  return {"run the same command with --resume auto and without --overwrite_output_dir to continue",
-          "去掉 --overwrite_output_dir 并使用 --resume auto 再次运行即可继续"};
+    return tr("run the same command again to continue");
+  return tr(
+      "run the same command with --resume auto and without --overwrite_output_dir to continue");
 }
 
 void stop_on_signal(Run& run) {
   const int signal = pending_interrupt();
   if (signal == 0) return;
   if (run.last_saved_step != run.state.step) save_checkpoint(run);
-  const std::string message =
-      fmt::format("[train] stopped by {} after step {}; checkpoint-{} is complete",
-                  interrupt_name(signal), run.state.step, run.state.step);
-  const Hint hint = how_to_go_on(run);
+  const std::string message = tr("[train] stopped by {} after step {}; checkpoint-{} is complete",
+                                 interrupt_name(signal), run.state.step, run.state.step);
+  const std::string hint = how_to_go_on(run);
   throw_interrupted(signal, message, hint);
 }
 

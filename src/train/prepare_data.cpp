@@ -88,9 +88,9 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
                                                    config.data.shuffle);
   prepared.order = [order](int64_t index) { return order->at(index); };
-  prepared.description = fmt::format("{} training samples, {} held out",
-                                     format_count(static_cast<uint64_t>(samples.num_train_rows)),
-                                     format_count(static_cast<uint64_t>(samples.num_val_rows)));
+  prepared.description = tr("{} training samples, {} held out",
+                            format_count(static_cast<uint64_t>(samples.num_train_rows)),
+                            format_count(static_cast<uint64_t>(samples.num_val_rows)));
   return prepared;
 }
 
@@ -164,7 +164,7 @@ PreparedData prepare_pretrain(const TrainConfig& config, const PreparedText& tex
   } else {
     if (!config.data.megatron_split.empty()) {
       throw UsageError(
-          "[train] --split and --val_dataset both say what is held out; give one of them");
+          tr("[train] --split and --val_dataset both say what is held out; give one of them"));
     }
     data::PreprocessReport ignored;
     paths.per_split[0] = train;
@@ -175,7 +175,7 @@ PreparedData prepare_pretrain(const TrainConfig& config, const PreparedText& tex
   prepared.validation = splits[1];
   prepared.order = order_of_windows(prepared.train->size(), config);
   prepared.last_batch = data::LastBatch::kWrap;
-  prepared.description = fmt::format(
+  prepared.description = tr(
       "{} training samples of {} tokens, {} held out",
       format_count(static_cast<uint64_t>(prepared.train->size())), config.data.max_length,
       format_count(prepared.validation ? static_cast<uint64_t>(prepared.validation->size()) : 0));
@@ -206,10 +206,9 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
     return text;
   }
   if (static_cast<int64_t>(text.tokenizer->size()) > model.vocab_size) {
-    throw ModelError(
-        fmt::format("[train] the tokenizer {} has {} ids, the model's vocab_size is {}",
-                    config.model.tokenizer.string(), text.tokenizer->size(), model.vocab_size),
-        {"use the tokenizer that came with the model", "请使用与模型配套的分词器"});
+    throw ModelError(tr("[train] the tokenizer {} has {} ids, the model's vocab_size is {}",
+                        config.model.tokenizer.string(), text.tokenizer->size(), model.vocab_size),
+                     tr("use the tokenizer that came with the model"));
   }
   if (config.stage == Stage::kPretrain) return text;
   const text::TemplateRequest request = {
@@ -237,7 +236,7 @@ PreparedData prepare_data(const TrainConfig& config, const PreparedText& text,
           ? prepare_data_detail::prepare_pretrain(config, text, global_batch_size)
           : prepare_data_detail::prepare_sft(config, text);
   if (!prepared.train || prepared.train->size() == 0)
-    throw DataError("[train] no usable training sample");
+    throw DataError(tr("[train] no usable training sample"));
   if (prepared.validation && prepared.validation->size() == 0) prepared.validation.reset();
   prepared.lengths = prepare_data_detail::length_stats(*prepared.train);
   prepared.content_hash = prepared.train->content_hash();

@@ -42,10 +42,9 @@ weights::CheckpointSource open_checked(TrainConfig& config) {
   }
   const int64_t positions = opened.config.max_positions;
   if (positions > 0 && config.data.max_length > positions) {
-    throw UsageError(fmt::format("[train] {} {} exceeds the model's {} positions",
-                                 config.flag("max_length"), config.data.max_length, positions),
-                     {"leave it out, and the model's own limit is taken, up to 2048",
-                      "可去掉该参数：默认取模型上限（不超过 2048）"});
+    throw UsageError(tr("[train] {} {} exceeds the model's {} positions", config.flag("max_length"),
+                        config.data.max_length, positions),
+                     tr("leave it out, and the model's own limit is taken, up to 2048"));
   }
   return opened;
 }
@@ -79,9 +78,8 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
   }
   if (model->lora() && (!lora || checkpoint || !config.model.adapter.empty())) {
     throw ModelError(
-        fmt::format("[train] {}: a model with LoRA adapters on it", config.model.path.string()),
-        {"train them further with --tuner lora, or convert --to hf merges them first",
-         "可用 --tuner lora 继续训练，或先用 convert --to hf 合并"});
+        tr("[train] {}: a model with LoRA adapters on it", config.model.path.string()),
+        tr("train them further with --tuner lora, or convert --to hf merges them first"));
   }
   if (lora && !model->lora()) {
     const fs::path adapter = checkpoint ? checkpoint->directory : config.model.adapter;
@@ -102,7 +100,8 @@ TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalL
   std::vector<optim::Parameter> parameters;
   for (const models::NamedTensor& parameter : state.model->trainable_parameters())
     parameters.push_back({parameter.name, parameter.tensor});
-  if (parameters.empty()) throw UsageError("[train] every parameter is frozen: nothing to train");
+  if (parameters.empty())
+    throw UsageError(tr("[train] every parameter is frozen: nothing to train"));
   state.gradients = std::make_unique<optim::GradBuffer>(parameters);
   state.optimizer = std::make_unique<optim::AdamW>(parameters, config.adamw);
   if (config.precision == Precision::kF16) state.loss_scaler = optim::LossScaler(config.loss_scale);
@@ -226,10 +225,9 @@ void check_validation(const TrainConfig& config, const PreparedData& data) {
     break;
   }
   if (!config.output.load_best_at_end) return;
-  throw UsageError(fmt::format("[train] {} true: nothing is held out to evaluate on",
-                               config.flag("load_best_model_at_end")),
-                   {"give --val_dataset FILE or --val_ratio 0.01",
-                    "请用 --val_dataset 或 --val_ratio 指定验证集"});
+  throw UsageError(tr("[train] {} true: nothing is held out to evaluate on",
+                      config.flag("load_best_model_at_end")),
+                   tr("give --val_dataset FILE or --val_ratio 0.01"));
 }
 
 bool is_newest(const checkpoint::Loaded& checkpoint, const fs::path& run_dir) {
@@ -244,8 +242,7 @@ int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainStat
   log::info("resuming from {} at step {}", from.directory.string(), state.step);
   const auto consumed = json_get<int64_t>(from.data_state, "consumed_samples");
   if (!consumed) {
-    throw IoError(
-        fmt::format("{}: data_state.json lacks consumed_samples", from.directory.string()));
+    throw IoError(tr("{}: data_state.json lacks consumed_samples", from.directory.string()));
   }
   return *consumed;
 }

@@ -53,18 +53,15 @@ at::Tensor target_tensor(const data::Batch& batch, const at::Device& device) {
 }
 
 void throw_diverged(int64_t step, const std::string& what) {
-  throw NumericError(
-      fmt::format("[train] step {}: {}: the training has diverged", step, what),
-      {"lower --lr or --weight_decay, raise --warmup_ratio, or use --dtype bf16 or fp32; earlier "
-       "checkpoints are intact",
-       "请降低 --lr 或 --weight_decay、提高 --warmup_ratio，或改用 --dtype "
-       "bf16/fp32；先前的检查点完好"});
+  throw NumericError(tr("[train] step {}: {}: the training has diverged", step, what),
+                     tr("lower --lr or --weight_decay, raise --warmup_ratio, or use --dtype bf16 "
+                        "or fp32; earlier checkpoints are intact"));
 }
 
 void require_finite(const TrainState& state) {
   const auto check = [&](const char* kind, const std::string& name, const at::Tensor& tensor) {
     if (!models::all_finite(tensor))
-      throw_diverged(state.step, fmt::format("{} {} is not finite", kind, name));
+      throw_diverged(state.step, tr("{} {} is not finite", kind, name));
   };
   for (const optim::Parameter& parameter : state.optimizer->parameters())
     check("the weight", parameter.name, parameter.tensor);
@@ -75,10 +72,9 @@ void require_finite(const TrainState& state) {
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const optim::ScheduleConfig& schedule) {
   if (batches.num_targets == 0) {
-    throw DataError(fmt::format("[train] step {}: none of its {} tokens is a target",
-                                state.step + 1, batches.num_tokens),
-                    {"check the masks: the banner shows a decoded example",
-                     "请检查标签掩码：启动信息中有一条解码示例"});
+    throw DataError(tr("[train] step {}: none of its {} tokens is a target", state.step + 1,
+                       batches.num_tokens),
+                    tr("check the masks: the banner shows a decoded example"));
   }
   StepResult result;
   result.loss_scale = state.loss_scaler.scale();

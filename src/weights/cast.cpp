@@ -14,12 +14,11 @@ void refuse_number(const std::string& file, const std::string& tensor, double va
                            : dtype == DType::kBF16 ? "bf16"
                            : dtype == DType::kF32  ? "fp32"
                                                    : "fp64";
-  throw ModelError(fmt::format("{}: {} holds {:g}, which {} cannot (its largest is {:g})", file,
-                               tensor, value, name, largest_finite(dtype)),
+  throw ModelError(tr("{}: {} holds {:g}, which {} cannot (its largest is {:g})", file, tensor,
+                      value, name, largest_finite(dtype)),
                    dtype == DType::kF16
-                       ? Hint{"store bf16 or fp32 instead", "请改存为 bf16 或 fp32"}
-                       : Hint{"the weights are damaged or come from a diverged run",
-                              "权重已损坏，或来自训练发散的模型"});
+                       ? tr("store bf16 or fp32 instead")
+                       : tr("the weights are damaged or come from a diverged run"));
 }
 
 void cast_weights(const TensorSource& source, const TensorInfo& info, const std::byte* from,

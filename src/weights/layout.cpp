@@ -23,7 +23,7 @@ struct Corners {
 int64_t area_of(const std::string& name, int64_t rows, int64_t cols) {
   int64_t area = 0;
   if (__builtin_mul_overflow(rows, cols, &area))
-    fail(name, fmt::format("{} x {} elements are impossible", rows, cols));
+    fail(name, tr("{} x {} elements are impossible", rows, cols));
   return area;
 }
 
@@ -39,8 +39,7 @@ void check_disjoint(const std::string& name, std::vector<Corners> parts) {
     auto at = open.lower_bound(part.col);
     if (at != open.begin() && std::prev(at)->second->col_end > part.col) --at;
     while (at != open.end() && at->second->col < part.col_end) {
-      if (at->second->row_end > part.row)
-        fail(name, fmt::format("two pieces overlap at row {}", part.row));
+      if (at->second->row_end > part.row) fail(name, tr("two pieces overlap at row {}", part.row));
       at = open.erase(at);
     }
     open.emplace(part.col, &part);
@@ -53,12 +52,12 @@ void check_cover(const std::string& name, std::vector<Corners> parts, int64_t ro
   for (const Corners& part : parts) {
     if (part.row < 0 || part.col < 0 || part.row_end > rows || part.col_end > cols ||
         part.row > part.row_end || part.col > part.col_end)
-      fail(name, fmt::format("a piece reaches outside {} x {}", rows, cols));
+      fail(name, tr("a piece reaches outside {} x {}", rows, cols));
     const int64_t own = area_of(name, part.row_end - part.row, part.col_end - part.col);
     if (__builtin_add_overflow(area, own, &area)) fail(name, "pieces overlap");
   }
   const int64_t whole = area_of(name, rows, cols);
-  if (area != whole) fail(name, fmt::format("pieces cover {} of {} elements", area, whole));
+  if (area != whole) fail(name, tr("pieces cover {} of {} elements", area, whole));
   // Equal area and no overlap is a cover.
   check_disjoint(name, std::move(parts));
 }

@@ -157,10 +157,9 @@ class LayoutSource final : public SourceBase<std::vector<Home>> {
     return SourceBase::index_of(name, layout_.files.empty() ? "" : layout_.files.front());
   }
   [[noreturn]] void mixed_dtypes(const TensorInfo& info, const StoredTensor& stored) const {
-    throw ModelError(fmt::format("{}: {} is {}, another part of {} is {}",
-                                 files_[stored.file]->file_of(stored.info.name).string(),
-                                 stored.info.name, dtype_name(stored.info.dtype), info.name,
-                                 dtype_name(info.dtype)));
+    throw ModelError(tr("{}: {} is {}, another part of {} is {}",
+                        files_[stored.file]->file_of(stored.info.name).string(), stored.info.name,
+                        dtype_name(stored.info.dtype), info.name, dtype_name(info.dtype)));
   }
   /// Every stored tensor is there in the shape the layout gives; its dtype is the file's.
   void check_files() {
@@ -169,9 +168,9 @@ class LayoutSource final : public SourceBase<std::vector<Home>> {
       const TensorInfo* info = file.find(stored.info.name);
       if (!info) no_such_tensor(stored.info.name, layout_.files[stored.file], file.tensors());
       if (info->shape != stored.info.shape) {
-        throw ModelError(fmt::format("{}: {} has shape {}, this model at this split needs {}",
-                                     file.file_of(stored.info.name).string(), stored.info.name,
-                                     shape_text(info->shape), shape_text(stored.info.shape)));
+        throw ModelError(tr("{}: {} has shape {}, this model at this split needs {}",
+                            file.file_of(stored.info.name).string(), stored.info.name,
+                            shape_text(info->shape), shape_text(stored.info.shape)));
       }
       stored.info.dtype = info->dtype;
     }
@@ -213,9 +212,9 @@ std::vector<std::string> differing_replicas(
           read_part(stored, section, piece, file, part, here.data(), part.cols);
           globals.read_rect(name, part, there.data(), part.cols);
           if (here == there) continue;
-          lines.push_back(fmt::format("{}: {} differs from its copy in {}",
-                                      file.file_of(stored.info.name).string(), stored.info.name,
-                                      globals.file_of(name).string()));
+          lines.push_back(tr("{}: {} differs from its copy in {}",
+                             file.file_of(stored.info.name).string(), stored.info.name,
+                             globals.file_of(name).string()));
           if (lines.size() >= limit) return lines;
           break;
         }

@@ -17,11 +17,9 @@ void no_such_tensor(const std::string& name, const std::filesystem::path& file,
   std::vector<std::string> names;
   for (const TensorInfo& info : tensors) names.push_back(info.name);
   const auto nearest = nearest_name(name, names);
-  Hint hint;
-  if (nearest)
-    hint = {fmt::format("did you mean {}?", *nearest), fmt::format("是否指 {}？", *nearest)};
-  throw ModelError(
-      fmt::format("{}: no tensor {} among its {}", file.string(), name, tensors.size()), hint);
+  std::string hint;
+  if (nearest) hint = tr("did you mean {}?", *nearest);
+  throw ModelError(tr("{}: no tensor {} among its {}", file.string(), name, tensors.size()), hint);
 }
 
 void check_range(const TensorInfo& info, int64_t begin, int64_t end, size_t out_bytes) {

@@ -48,7 +48,7 @@ class OptionFileTest : public testing::Test {
     try {
       parse(words);
     } catch (const UsageError& e) {
-      return std::string(e.what()) + " | " + e.hint().en;
+      return std::string(e.what()) + " | " + e.hint();
     }
     return "no error";
   }

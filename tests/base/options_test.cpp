@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/nearest_name.h"
 
 namespace danlu {
@@ -69,7 +70,7 @@ std::string error_of(const std::vector<std::string>& words, bool accepts_config 
     parse(words, accepts_config);
   } catch (const UsageError& e) {
     EXPECT_EQ(e.code(), ExitCode::kUsage);
-    return std::string(e.what()) + " | " + e.hint().en;
+    return std::string(e.what()) + " | " + e.hint();
   }
   return "no error";
 }
@@ -187,6 +188,7 @@ TEST(OptionErrors, AMissingValueIsNotTakenFromTheNextFlag) {
 
 /// What parsing `words` prints.
 std::string notices_of(const std::vector<std::string>& words) {
+  log::set_verbose(true);
   testing::internal::CaptureStderr();
   parse(words);
   return testing::internal::GetCapturedStderr();
@@ -283,8 +285,7 @@ TEST(OptionErrors, ARequiredOptionIsNamed) {
     FAIL();
   } catch (const UsageError& e) {
     EXPECT_STREQ(e.what(), "[x] --input is required: a file");
-    EXPECT_EQ(e.hint().en, "usage: danlu x --input FILE");
-    EXPECT_EQ(e.hint().zh, "用法：danlu x --input FILE");
+    EXPECT_EQ(e.hint(), "usage: danlu x --input FILE");
   }
 }
 
@@ -332,7 +333,7 @@ TEST(OptionSources, FlagBeatsEnvironmentBeatsProfileBeatsDefault) {
     profiled.parse({"--profile", "alpacca"});
     FAIL();
   } catch (const UsageError& e) {
-    EXPECT_EQ(e.hint().en, "did you mean alpaca?");
+    EXPECT_EQ(e.hint(), "did you mean alpaca?");
   }
   EXPECT_THROW(profiled.add_profile("x", {{"nothing", "1"}}), InternalError);
 }

@@ -393,5 +393,28 @@ TEST_F(Chain, WeightsAreNeverRandomUnasked) {
   expect_error(pretrain("dist", "x"), 4, {"torch_dist"});
 }
 
+/// The exit code of a recipe in this directory; what it printed is in recipe.log.
+int run_recipe(const fs::path& directory, const std::string& words) {
+  const std::string command = "cd '" + directory.string() + "' && DANLU='" + danlu_path() +
+                              "' DANLU_LANG=en TP=2 PP=2 LENGTH=64 BATCH=2 STEPS=2 DTYPE=fp32 "
+                              "bash '" DANLU_SOURCE_DIR "/recipes/megatron_chain.sh' " +
+                              words + " >recipe.log 2>&1";
+  const int status = std::system(command.c_str());
+  return WEXITSTATUS(status);
+}
+
+TEST_F(Chain, TheRecipeRunsAndItsPipesHideNoFailure) {
+  train_base();
+  write("text.jsonl", "{\"text\": \"the quick brown fox jumps over the lazy dog\"}\n");
+  EXPECT_EQ(run_recipe(*this / ".", "run text.jsonl " + good("good.jsonl").string() + " out"), 0)
+      << content_of(*this / "recipe.log");
+  EXPECT_THAT(content_of(*this / "out/pretrain.log"), HasSubstr("weights  mcore"));
+  EXPECT_TRUE(fs::exists(*this / "out/merged/config.json"));
+  // The conversion fails: nothing after it is tried, and the last line says so.
+  EXPECT_EQ(run_recipe(*this / ".", "nowhere text.jsonl rows.jsonl failed"), 4);
+  EXPECT_THAT(content_of(*this / "failed/convert.log"), testing::EndsWith("FAILED (exit 4)\n"));
+  EXPECT_FALSE(fs::exists(*this / "failed/preprocess.log"));
+}
+
 }  // namespace
 }  // namespace danlu::test

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <sstream>
+
 #include "cli/run_program.h"
 
 namespace danlu::test {
@@ -19,7 +22,8 @@ TEST(Program, AnUnknownCommandNamesTheNearestAndExitsWith2) {
   const ProgramResult result = run_danlu({"chta"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.out, "");
-  EXPECT_EQ(result.err, "error: unknown command 'chta'\nhint: did you mean danlu chat?\n");
+  EXPECT_EQ(result.err,
+            "error: unknown command 'chta'\nhint: did you mean danlu chat?\nFAILED (exit 2)\n");
   EXPECT_EQ(run_danlu({"help", "chta"}).exit_code, 2);
   EXPECT_THAT(run_danlu({"--versoin"}).err, StartsWith("error: unknown flag '--versoin'"));
 }
@@ -27,14 +31,17 @@ TEST(Program, AnUnknownCommandNamesTheNearestAndExitsWith2) {
 TEST(Program, AnUnknownFlagNamesTheNearestAndExitsWith2) {
   const ProgramResult result = run_danlu({"infer", "--modle", "x"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_EQ(result.err, "error: [infer] unknown flag --modle\nhint: did you mean --model?\n");
+  EXPECT_EQ(result.err,
+            "error: [infer] unknown flag --modle\nhint: did you mean --model?\n"
+            "FAILED (exit 2)\n");
 }
 
-TEST(Program, HintsSpeakTheUsersLanguage) {
+TEST(Program, ErrorsSpeakTheUsersLanguage) {
   for (const auto& [name, value] : std::map<std::string, std::string>{
            {"DANLU_LANG", "zh"}, {"LANG", "zh_CN.UTF-8"}, {"LC_ALL", "zh_CN.UTF-8"}}) {
-    EXPECT_THAT(run_danlu({"infer", "--modle", "x"}, {.environment = {{name, value}}}).err,
-                HasSubstr("hint: 是否想写 --model？"))
+    EXPECT_THAT(
+        run_danlu({"infer", "--modle", "x"}, {.environment = {{name, value}}}).err,
+        testing::Eq("错误：[infer] 未知参数 --modle\n建议：是否想写 --model？\nFAILED (exit 2)\n"))
         << name;
   }
   EXPECT_THAT(run_danlu({"infer", "--modle"},
@@ -43,13 +50,57 @@ TEST(Program, HintsSpeakTheUsersLanguage) {
               HasSubstr("did you mean"));
 }
 
+/// Chinese punctuation counts: a usage line may hold no other.
+bool has_chinese(const std::string& text) {
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0xE3 && byte <= 0xEF;
+  });
+}
+
+TEST(Program, EveryHelpTextIsChineseForChineseReaders) {
+  const ProgramSettings chinese = {.environment = {{"DANLU_LANG", "zh"}}};
+  EXPECT_THAT(run_danlu({"--help"}, chinese).out, HasSubstr("命令"));
+  for (const std::string& verb : listed_commands()) {
+    std::istringstream lines(run_danlu({verb, "--help"}, chinese).out);
+    std::string line, option;
+    bool described = true;
+    while (std::getline(lines, line)) {
+      const bool begins = line.starts_with("  -");
+      if (begins || line.empty()) {
+        EXPECT_TRUE(described) << verb << ": " << option;
+        option = line;
+        described = line.empty();
+      }
+      // Placeholders such as ITEM… are no words: names end before the column of descriptions.
+      described |= has_chinese(line.substr(std::min<size_t>(line.size(), begins ? 30 : 0)));
+    }
+  }
+}
+
+TEST(Program, ManyNoticesAreThreeLinesUnlessAllAreWanted) {
+  std::vector<std::string> words = {"posttrain", "--model", "nowhere", "--dataset", "nowhere"};
+  for (const char* flag :
+       {"--use-flash-attn", "--no-load-rng", "--use-distributed-optimizer", "--overlap-grad-reduce",
+        "--no-gradient-accumulation-fusion", "--use-fused-rmsnorm", "--use-fused-swiglu", "--tf32"})
+    words.push_back(flag);
+  const auto notices = [&] {
+    const std::string err = run_danlu(words).err;
+    size_t count = 0;
+    for (size_t at = err.find("notice: "); at != err.npos; at = err.find("notice: ", at + 1))
+      ++count;
+    return count;
+  };
+  EXPECT_LE(notices(), 3u);
+  words.push_back("-v");
+  EXPECT_GT(notices(), 4u);
+}
+
 TEST(Program, AnUnknownLanguageIsToldOnce) {
   const auto notices = [](const std::string& language) {
     return run_danlu({"--version"}, {.environment = {{"DANLU_LANG", language}}}).err;
   };
-  EXPECT_EQ(notices("fr"),
-            "notice: DANLU_LANG=fr: there are zh and en (only hints are translated); hints are in "
-            "English\n");
+  EXPECT_EQ(notices("fr"), "notice: DANLU_LANG=fr: there are zh and en; messages are in English\n");
   for (const char* known : {"zh", "zh_CN.UTF-8", "en", "en_US.UTF-8", "C", ""})
     EXPECT_EQ(notices(known), "") << known;
 }

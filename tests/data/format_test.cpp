@@ -85,7 +85,7 @@ TEST(HandlerNames, AreMindSpeeds) {
     handler_for(row, {.handler_name = "AlpacaStyleInstructHandler"});
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.hint().en, HasSubstr("AlpacaStyleInstructionHandler"));
+    EXPECT_THAT(error.hint(), HasSubstr("AlpacaStyleInstructionHandler"));
   }
 }
 

@@ -282,7 +282,7 @@ TEST(ResolveDataset, ErrorsNameTheNearestFile) {
     resolve_dataset(directory / "alpaca_date.json");
     FAIL();
   } catch (const DataError& error) {
-    EXPECT_THAT(error.hint().en, HasSubstr("alpaca_data.json"));
+    EXPECT_THAT(error.hint(), HasSubstr("alpaca_data.json"));
   }
   EXPECT_THAT(error_text<UsageError>([&] { resolve_dataset("x.json#many"); }), HasSubstr("#"));
   directory.write("a.doc", "x");

@@ -129,7 +129,7 @@ TEST(Schedule, UnknownNameSuggestsTheNearest) {
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("unknown learning-rate schedule 'cosin'"),
               std::string::npos);
-    EXPECT_EQ(error.hint().en, "did you mean 'cosine'?");
+    EXPECT_EQ(error.hint(), "did you mean 'cosine'?");
   }
 }
 

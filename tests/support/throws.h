@@ -15,7 +15,7 @@ std::string error_of(const Call& call) {
   try {
     call();
   } catch (const Expected& e) {
-    return std::string(e.what()) + (e.hint().en.empty() ? "" : " | " + e.hint().en);
+    return std::string(e.what()) + (e.hint().empty() ? "" : " | " + e.hint());
   } catch (const std::exception& e) {
     ADD_FAILURE() << "another kind of error: " << e.what();
     return e.what();

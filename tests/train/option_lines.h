@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/commands/commands.h"
 #include "support/temporary_directory.h"
 #include "train/options/from_options.h"
@@ -104,14 +105,14 @@ class TrainOptions : public testing::Test {
     try {
       with(verb, more);
     } catch (const Expected& error) {
-      return error.hint().en.empty() ? error.what()
-                                     : std::string(error.what()) + " | " + error.hint().en;
+      return error.hint().empty() ? error.what() : std::string(error.what()) + " | " + error.hint();
     }
     return "(accepted)";
   }
 
-  /// What a command line that is accepted prints.
+  /// What a command line that is accepted prints, with -v.
   std::string notices(const std::string& verb, const std::vector<std::string>& more) const {
+    log::set_verbose(true);
     testing::internal::CaptureStderr();
     try {
       with(verb, more);

@@ -261,8 +261,8 @@ TEST_F(TrainOptions, ShortModelNamesAreLookedUpInTheLocalCaches) {
     parse("sft", {"--model_type", "qwen1half-7b-chatt", "--dataset", "x"});
     FAIL() << "must throw";
   } catch (const ModelError& error) {
-    EXPECT_NE(error.hint().en.find("did you mean 'qwen1half-7b-chat'?"), std::string::npos)
-        << error.hint().en;
+    EXPECT_NE(error.hint().find("did you mean 'qwen1half-7b-chat'?"), std::string::npos)
+        << error.hint();
   }
 }
 

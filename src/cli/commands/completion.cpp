@@ -14,9 +14,8 @@ OptionTable completion_options() {
 
 int run_completion(const Options& options) {
   if (options.positional().empty()) {
-    throw UsageError("[completion] name a shell: bash or zsh",
-                     {"add to ~/.bashrc: source <(danlu completion bash)",
-                      "在 ~/.bashrc 中加入：source <(danlu completion bash)"});
+    throw UsageError(tr("[completion] name a shell: bash or zsh"),
+                     tr("add to ~/.bashrc: source <(danlu completion bash)"));
   }
   std::fputs(completion_script(options.positional()[0]).c_str(), stdout);
   return 0;

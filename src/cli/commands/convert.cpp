@@ -54,15 +54,14 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   if (!plan.model) {
     if (request.to == ConvertTo::kPeft) return plan;
     throw ModelError(
-        fmt::format("{}: holds adapters alone", request.source.string()),
-        {"name the base model as the source and this with --adapters, or use --to peft",
-         "请以基座模型为源并用 --adapters 指定它，或使用 --to peft"});
+        tr("{}: holds adapters alone", request.source.string()),
+        tr("name the base model as the source and this with --adapters, or use --to peft"));
   }
   if (request.to == ConvertTo::kPeft) return plan;
   if (plan.source.adapters) merge_own_adapters(options, plan);
   if (!request.adapters.empty()) merge_named_adapters(options, request, plan);
   if (request.with_optimizer && (plan.source.adapters || !request.adapters.empty()))
-    throw UsageError("[--with-optimizer] adapters are merged, so the state fits no longer");
+    throw UsageError(tr("[--with-optimizer] adapters are merged, so the state fits no longer"));
   plan.globals = weights::megatron::global_tensors(plan.config, DType::kF32);
   for (TensorInfo& info : plan.globals) {
     const DType own = plan.model->find(info.name)->dtype;
@@ -92,10 +91,9 @@ Split split_for(const ConvertRequest& request, const ConvertPlan& plan) {
     const auto slots = plan.config.num_layers + static_cast<int64_t>(split.noop_layers.size());
     const int64_t chunks = split.pp * request.virtual_stages;
     if (slots % chunks != 0) {
-      throw UsageError(fmt::format("[--vpp] {} stages of {} chunks do not divide {} layers",
-                                   split.pp, request.virtual_stages, slots),
-                       {"pp times vpp must divide the layers (no-op slots included)",
-                        "pp × vpp 必须整除层数（含空层）"});
+      throw UsageError(tr("[--vpp] {} stages of {} chunks do not divide {} layers", split.pp,
+                          request.virtual_stages, slots),
+                       tr("pp times vpp must divide the layers (no-op slots included)"));
     }
     split.layers_per_virtual_stage = slots / chunks;
   }
@@ -127,7 +125,7 @@ std::optional<int64_t> target_iteration(const ConvertRequest& request, const Con
   const bool number = !text.empty() && text.size() < 18 &&
                       text.find_first_not_of("0123456789") == std::string::npos;
   if (!number || std::stoll(text) == 0) {
-    throw UsageError(fmt::format(
+    throw UsageError(tr(
         "[--target-iteration] must be an iteration of at least 1, or release, got \"{}\"", text));
   }
   return std::stoll(text);
@@ -145,11 +143,9 @@ void refuse_mixed_types(const weights::Layout& layout) {
       for (const weights::Piece& piece : section.pieces) {
         const TensorInfo& info = layout.globals[piece.global];
         if (info.dtype == first.dtype) continue;
-        throw ModelError(
-            fmt::format("{} is {} and {} is {}: Megatron keeps both in one matrix", first.name,
-                        dtype_name(first.dtype), info.name, dtype_name(info.dtype)),
-            {"choose the type to store: --dtype bf16, fp16 or fp32",
-             "请用 --dtype 指定统一的存储类型"});
+        throw ModelError(tr("{} is {} and {} is {}: Megatron keeps both in one matrix", first.name,
+                            dtype_name(first.dtype), info.name, dtype_name(info.dtype)),
+                         tr("choose the type to store: --dtype bf16, fp16 or fp32"));
       }
     }
   }
@@ -198,8 +194,8 @@ void plan_native(const ConvertRequest& request, const ConvertPlan& plan, Convers
 
 void plan_hf(const ConvertRequest& request, const ConvertPlan& plan, Conversion& conversion) {
   if (request.with_optimizer) {
-    throw UsageError("[--with-optimizer] a Hugging Face directory holds no optimizer state",
-                     {"use --to mcore or --to native", "请使用 --to mcore 或 --to native"});
+    throw UsageError(tr("[--with-optimizer] a Hugging Face directory holds no optimizer state"),
+                     tr("use --to mcore or --to native"));
   }
   conversion.target = weights::plan_hf_directory(plan.globals, request.max_shard_bytes);
   conversion.reopen = [](const fs::path& directory) { return weights::open_weights(directory); };
@@ -208,10 +204,11 @@ void plan_hf(const ConvertRequest& request, const ConvertPlan& plan, Conversion&
 void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,
                     Conversion& conversion) {
   using namespace weights::gguf;
-  if (request.with_optimizer) throw UsageError("[--with-optimizer] GGUF holds no optimizer state");
+  if (request.with_optimizer)
+    throw UsageError(tr("[--with-optimizer] GGUF holds no optimizer state"));
   if (request.dtype) {
-    throw UsageError("[--dtype] a GGUF file's type is chosen with --outtype",
-                     {"--outtype f32, f16, bf16 or q8_0", "请使用 --outtype"});
+    throw UsageError(tr("[--dtype] a GGUF file's type is chosen with --outtype"),
+                     tr("--outtype f32, f16, bf16 or q8_0"));
   }
   static const std::map<std::string, TensorType> types = {{"f32", TensorType::kF32},
                                                           {"f16", TensorType::kF16},
@@ -219,8 +216,8 @@ void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,
                                                           {"q8_0", TensorType::kQ8_0}};
   const fs::path tokenizer = request.tokenizer.empty() ? plan.source.companions : request.tokenizer;
   if (tokenizer.empty()) {
-    throw UsageError("[convert] no tokenizer lies beside the source, and GGUF holds one",
-                     {"name it: --tokenizer-model DIR", "请用 --tokenizer-model 指定分词器目录"});
+    throw UsageError(tr("[convert] no tokenizer lies beside the source, and GGUF holds one"),
+                     tr("name it: --tokenizer-model DIR"));
   }
   const fs::path file = request.output.filename();
   ModelPlan model =
@@ -243,9 +240,8 @@ void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,
 
 void plan_peft(const ConvertRequest& request, ConvertPlan& plan, Conversion& conversion) {
   if (!plan.source.adapters) {
-    throw UsageError(
-        fmt::format("[--to peft] {} has no adapters", request.source.string()),
-        {"a MindSpeed LoRA checkpoint has them", "仅 MindSpeed LoRA 检查点包含适配器"});
+    throw UsageError(tr("[--to peft] {} has no adapters", request.source.string()),
+                     tr("a MindSpeed LoRA checkpoint has them"));
   }
   plan.model = plan.source.adapters;
   std::vector<TensorInfo> tensors = plan.model->tensors();
@@ -331,23 +327,32 @@ void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
 /// What the result depends on besides the source's files.
 std::string settings_of(const Options& options) {
   Json settings = options.to_json();
-  for (const char* name : {"check", "threads", "overwrite"}) settings.erase(name);
+  for (const char* name : {"check", "checksums", "threads", "overwrite"}) settings.erase(name);
   return settings.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 // --- report --------------------------------------------------------------------------------------
 
+/// On standard output, and in OUTPUT.checksums for a later comparison.
+void write_checksums(const weights::ConversionReport& done, const fs::path& output) {
+  std::string lines;
+  for (const weights::TensorDigest& digest : done.digests)
+    lines += fmt::format("{}  {}\n", weights::digest_text(digest.digest), digest.name);
+  std::fputs(lines.c_str(), stdout);
+  const fs::path file = output.string() + ".checksums";
+  write_file_atomic(file, lines);
+  log::info("checksums: {}", file.string());
+}
+
 void report_conversion(const weights::ConversionReport& done, const Conversion& conversion,
-                       const char* why_unchecked) {
+                       const char* why_unchecked, bool checksums) {
   if (done.was_complete) {
     log::info("{} ({}) was complete: only the last steps of an interrupted command were missing",
               conversion.output.string(), conversion.target.description);
     return;
   }
   if (!done.digests.empty()) {
-    for (const weights::TensorDigest& digest : done.digests)
-      std::fputs(fmt::format("{}  {}\n", weights::digest_text(digest.digest), digest.name).c_str(),
-                 stdout);
+    if (checksums) write_checksums(done, conversion.output);
     std::fputs(
         fmt::format("{}  total of {} tensors\n",
                     weights::digest_text(weights::digest_total(done.digests)), done.digests.size())
@@ -419,15 +424,15 @@ int run_convert(const Options& options) {
   if (checks) check_source(plan.source, request.num_threads);
   report_conversion(
       weights::convert(conversion), conversion,
-      can_check ? "--check does that" : "Q8_0 rounds, so there is nothing to be equal to");
+      can_check ? "--check does that" : "Q8_0 rounds, so there is nothing to be equal to",
+      options.get_bool("checksums"));
   log_next_step(request);
   return 0;
 }
 
 int run_mm_convert(const Options&) {
-  throw UsageError(
-      fmt::format("[mm-convert] {}", kNoMultimodal),
-      {"text models are converted by danlu convert", "纯文本模型请使用 danlu convert"});
+  throw UsageError(tr("[mm-convert] {}", kNoMultimodal),
+                   tr("text models are converted by danlu convert"));
 }
 
 }  // namespace danlu::cli

@@ -19,12 +19,12 @@ namespace {
 void check_peft_flags(const ConvertRequest& request, const weights::PeftConfig& peft) {
   const auto& given = request.source_options;
   if (given.lora_rank && *given.lora_rank != peft.rank) {
-    throw UsageError(fmt::format("[--lora-r] {} was given, adapter_config.json says {}",
-                                 *given.lora_rank, peft.rank));
+    throw UsageError(
+        tr("[--lora-r] {} was given, adapter_config.json says {}", *given.lora_rank, peft.rank));
   }
   if (given.lora_alpha && *given.lora_alpha != peft.alpha) {
-    throw UsageError(fmt::format("[--lora-alpha] {:g} was given, adapter_config.json says {:g}",
-                                 *given.lora_alpha, peft.alpha));
+    throw UsageError(tr("[--lora-alpha] {:g} was given, adapter_config.json says {:g}",
+                        *given.lora_alpha, peft.alpha));
   }
 }
 
@@ -54,9 +54,9 @@ void check_targets(const Options& options, const weights::PeftConfig& peft) {
   }
   if (complete && left.empty()) return;
   throw UsageError(
-      fmt::format("[--lora-target-modules] {} was given, the adapters sit on {}",
-                  fmt::join(options.get_list("lora_target_modules"), ", "), fmt::join(found, ", ")),
-      {"leave the flag out: the files say it", "可省略该参数：文件中已有此信息"});
+      tr("[--lora-target-modules] {} was given, the adapters sit on {}",
+         fmt::join(options.get_list("lora_target_modules"), ", "), fmt::join(found, ", ")),
+      tr("leave the flag out: the files say it"));
 }
 
 }  // namespace
@@ -94,10 +94,9 @@ void refuse_differing_copies(const std::vector<std::string>& lines, bool loose) 
   if (lines.empty()) return;
   const std::string text = fmt::format("{}", fmt::join(lines, "; "));
   if (loose) return log::warning("{}: the first rank's copy is taken", text);
-  throw ModelError(text,
-                   {"files of two saves may be mixed; --load-checkpoint-loosely takes the "
-                    "first rank's copy",
-                    "可能混有两次保存的文件；--load-checkpoint-loosely 将采用第一个 rank 的副本"});
+  throw ModelError(
+      text,
+      tr("files of two saves may be mixed; --load-checkpoint-loosely takes the first rank's copy"));
 }
 
 void merge_own_adapters(const Options& options, ConvertPlan& plan) {

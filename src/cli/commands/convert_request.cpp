@@ -24,8 +24,7 @@ std::vector<int64_t> integers(const Options& options, const char* name) {
     int64_t number = 0;
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (error != std::errc() || stop != word.data() + word.size()) {
-      throw UsageError(
-          fmt::format("[{}] must be whole numbers, got \"{}\"", options.given_as(name), word));
+      throw UsageError(tr("[{}] must be whole numbers, got \"{}\"", options.given_as(name), word));
     }
     numbers.push_back(number);
   }
@@ -41,8 +40,7 @@ uint64_t bytes_of(const std::string& text) {
                                                {"MiB", 1 << 20}, {"GiB", 1 << 30}};
   if (error != std::errc() || !units.count(unit) || !(number * units.at(unit) >= 1) ||
       number > 1e15)
-    throw UsageError(
-        fmt::format("[--max-shard-size] must be a size such as 5GB, got \"{}\"", text));
+    throw UsageError(tr("[--max-shard-size] must be a size such as 5GB, got \"{}\"", text));
   return static_cast<uint64_t>(number * units.at(unit));
 }
 
@@ -51,9 +49,8 @@ void read_places(const Options& options, ConvertRequest& request) {
   const auto take = [&](const char* flag, const char* what) {
     if (options.is_set(flag)) return options.get_string(flag);
     if (words.empty()) {
-      throw UsageError(fmt::format("[convert] {} is not named", what),
-                       {"danlu convert SRC DST --to mcore --tp 2",
-                        "用法：danlu convert 源目录 目标目录 --to mcore --tp 2"});
+      throw UsageError(tr("[convert] {} is not named", what),
+                       tr("danlu convert SRC DST --to mcore --tp 2"));
     }
     std::string word = words.front();
     words.erase(words.begin());
@@ -61,17 +58,15 @@ void read_places(const Options& options, ConvertRequest& request) {
   };
   request.source = take("load_dir", "the checkpoint to convert");
   request.output = take("save_dir", "where to write");
-  if (!words.empty())
-    throw UsageError(fmt::format("[convert] one word too many: \"{}\"", words.front()));
+  if (!words.empty()) throw UsageError(tr("[convert] one word too many: \"{}\"", words.front()));
 }
 
 /// The target by --to or by MindSpeed's pair of flags.
 void read_target(const Options& options, ConvertRequest& request) {
   const bool has_short = options.is_set("to");
   if (!has_short && !options.is_set("save_model_type")) {
-    throw UsageError("[convert] what to write is not said",
-                     {"--to hf, mcore, legacy, native, gguf or peft",
-                      "请用 --to 指定 hf、mcore、legacy、native、gguf 或 peft"});
+    throw UsageError(tr("[convert] what to write is not said"),
+                     tr("--to hf, mcore, legacy, native, gguf or peft"));
   }
   const bool to_legacy = options.get_bool_or("save_to_legacy", false);
   if (has_short) {
@@ -92,7 +87,7 @@ void read_target(const Options& options, ConvertRequest& request) {
   if (request.to == ConvertTo::kLegacy) request.dialect = Dialect::kLegacy;
   if (!options.is_set("transformer_impl")) return;
   if (request.to != ConvertTo::kCore)
-    throw UsageError("[--transformer-impl] names modules of Megatron-core: use --to mcore");
+    throw UsageError(tr("[--transformer-impl] names modules of Megatron-core: use --to mcore"));
   request.dialect = options.get_string("transformer_impl") == "local" ? Dialect::kCore
                                                                       : Dialect::kTransformerEngine;
 }
@@ -126,16 +121,16 @@ void read_split(const Options& options, ConvertRequest& request) {
   split.layers_per_virtual_stage = options.get_int_or("num_layers_per_virtual_pipeline_stage", 0);
   request.virtual_stages = options.get_int_or("vpp", 0);
   if (request.virtual_stages > 0 && split.layers_per_virtual_stage > 0)
-    throw UsageError("[--vpp] and --num-layers-per-virtual-pipeline-stage say the same: give one");
+    throw UsageError(
+        tr("[--vpp] and --num-layers-per-virtual-pipeline-stage say the same: give one"));
   const bool is_split = split.tp > 1 || split.pp > 1 || split.ep > 1 || !split.layer_list.empty() ||
                         !split.noop_layers.empty() || split.layers_per_virtual_stage > 0 ||
                         request.virtual_stages > 0 || split.tp_extends_ep;
   const bool whole = request.to == ConvertTo::kHf || request.to == ConvertTo::kGguf ||
                      request.to == ConvertTo::kPeft;
   if (is_split && whole) {
-    throw UsageError("[convert] this format is not cut over ranks: tp, pp and ep must be 1",
-                     {"a split belongs to --to mcore, legacy or native",
-                      "并行切分只适用于 --to mcore、legacy 或 native"});
+    throw UsageError(tr("[convert] this format is not cut over ranks: tp, pp and ep must be 1"),
+                     tr("a split belongs to --to mcore, legacy or native"));
   }
 }
 
@@ -143,7 +138,7 @@ void read_form(const Options& options, ConvertRequest& request) {
   const bool grouped = options.get_bool_or("moe_grouped_gemm", false);
   const std::string experts = options.get_string_or("experts", grouped ? "grouped" : "");
   if (grouped && experts == "sequential")
-    throw UsageError("[--moe-grouped-gemm] contradicts --experts sequential");
+    throw UsageError(tr("[--moe-grouped-gemm] contradicts --experts sequential"));
   if (experts == "sequential") request.experts = ExpertForm::kSequential;
   if (experts == "grouped") request.experts = ExpertForm::kGrouped;
   if (experts == "te_grouped") request.experts = ExpertForm::kTeGrouped;
@@ -155,8 +150,8 @@ void read_form(const Options& options, ConvertRequest& request) {
   if (options.is_set("adapters")) request.adapters = options.get_string("adapters");
   if (!request.adapters.empty() && request.to == ConvertTo::kPeft) {
     throw UsageError(
-        "[--to peft] writes the adapters that lie in the source: --adapters is for merging",
-        {"give the adapters' checkpoint as the source", "请将适配器检查点作为源"});
+        tr("[--to peft] writes the adapters that lie in the source: --adapters is for merging"),
+        tr("give the adapters' checkpoint as the source"));
   }
   if (options.is_set("use_distributed_optimizer"))
     request.distributed_optimizer = options.get_bool("use_distributed_optimizer");
@@ -170,8 +165,8 @@ void read_tokenizer(const Options& options, ConvertRequest& request) {
   if (!options.is_set("tokenizer_model")) return;
   const fs::path named = text::existing_tokenizer(options.get_string("tokenizer_model"));
   if (!fs::exists(named)) {
-    throw UsageError(fmt::format("[{}] {}: no such file or directory",
-                                 options.given_as("tokenizer_model"), named.string()));
+    throw UsageError(tr("[{}] {}: no such file or directory", options.given_as("tokenizer_model"),
+                        named.string()));
   }
   request.tokenizer = fs::is_directory(named) ? named : fs::absolute(named).parent_path();
 }
@@ -196,9 +191,9 @@ const std::map<std::string, std::vector<std::string>>& families_by_key() {
 void check_flag(const Options& options, const char* name, bool is_so, const char* what) {
   if (!options.is_set(name) || options.get_bool(name) == is_so) return;
   throw UsageError(
-      fmt::format("[{}] was given as {}, but the model has {}{}", options.given_as(name),
-                  options.get_bool(name), is_so ? "" : "no ", what),
-      {"leave the flag out: the files say it", "可省略该参数：文件中已有此信息"});
+      is_so ? tr("[{}] was given as false, but the model has {}", options.given_as(name), what)
+            : tr("[{}] was given as true, but the model has no {}", options.given_as(name), what),
+      tr("leave the flag out: the files say it"));
 }
 
 /// Two ways of saying what to write that do not say the same, and flags that would do nothing.
@@ -207,17 +202,17 @@ void refuse_contradictions(const Options& options, const ConvertRequest& request
   const std::string saved = options.get_string_or("save_model_type", "");
   if (options.is_set("to") && !saved.empty() && (saved == "hf") == to_megatron)
     throw UsageError(
-        fmt::format("[--to] {} contradicts --save-model-type {}", options.get_string("to"), saved));
+        tr("[--to] {} contradicts --save-model-type {}", options.get_string("to"), saved));
   if (options.get_bool_or("use_mcore_models", false) &&
       options.get_bool_or("save_to_legacy", false))
-    throw UsageError("[--use-mcore-models] contradicts --save-to-legacy");
+    throw UsageError(tr("[--use-mcore-models] contradicts --save-to-legacy"));
   if (request.with_optimizer) return;
   for (const char* name :
        {"use_distributed_optimizer", "overlap_grad_reduce", "target_data_parallel_size"}) {
     if (!options.is_set(name)) continue;
     throw UsageError(
-        fmt::format("[{}] concerns the optimizer, which is not converted", options.given_as(name)),
-        {"add --with-optimizer, or leave it out", "请加 --with-optimizer，或去掉该参数"});
+        tr("[{}] concerns the optimizer, which is not converted", options.given_as(name)),
+        tr("add --with-optimizer, or leave it out"));
   }
 }
 
@@ -242,17 +237,17 @@ ConvertRequest read_convert_request(const Options& options) {
 void check_described(const Options& options, const ConvertRequest& request,
                      const weights::CheckpointSource& source) {
   if (request.expected_source && *request.expected_source != source.format) {
-    throw UsageError(fmt::format("[{}] says {}, but {} is: {}",
-                                 options.given_as(request.expect_legacy ? "load_from_legacy"
-                                                                        : "load_model_type"),
-                                 weights::format_name(*request.expected_source),
-                                 source.path.string(), source.description),
-                     {"leave the flag out: the files say it", "可省略该参数：文件中已有此信息"});
+    throw UsageError(
+        tr("[{}] says {}, but {} is: {}",
+           options.given_as(request.expect_legacy ? "load_from_legacy" : "load_model_type"),
+           weights::format_name(*request.expected_source), source.path.string(),
+           source.description),
+        tr("leave the flag out: the files say it"));
   }
   const bool is_legacy = source.megatron && source.megatron->form.dialect == Dialect::kLegacy;
   if (request.expect_legacy && !is_legacy) {
-    throw UsageError(fmt::format("[--load-from-legacy] was given, but {} is: {}",
-                                 source.path.string(), source.description));
+    throw UsageError(tr("[--load-from-legacy] was given, but {} is: {}", source.path.string(),
+                        source.description));
   }
   if (options.is_set("model_type_hf")) {
     const std::string key = options.get_string("model_type_hf");
@@ -261,10 +256,9 @@ void check_described(const Options& options, const ConvertRequest& request,
                       std::find(known->second.begin(), known->second.end(), source.config.family) !=
                           known->second.end();
     if (!fits) {
-      throw UsageError(
-          fmt::format("[{}] {} was given, but config.json describes a model of family {}",
-                      options.given_as("model_type_hf"), key, source.config.family),
-          {"leave the flag out: the files say it", "可省略该参数：文件中已有此信息"});
+      throw UsageError(tr("[{}] {} was given, but config.json describes a model of family {}",
+                          options.given_as("model_type_hf"), key, source.config.family),
+                       tr("leave the flag out: the files say it"));
     }
   }
   check_flag(options, "add_qkv_bias", source.config.qkv_bias, "biases on q, k and v");
@@ -272,9 +266,8 @@ void check_described(const Options& options, const ConvertRequest& request,
   check_flag(options, "w_pack", source.config.qkv_layout == arch::QkvLayout::kThirds,
              "packed q, k and v");
   if (options.is_set("num_layers") && options.get_int("num_layers") != source.config.num_layers) {
-    throw UsageError(fmt::format("[{}] {} was given, but the model has {}",
-                                 options.given_as("num_layers"), options.get_int("num_layers"),
-                                 source.config.num_layers));
+    throw UsageError(tr("[{}] {} was given, but the model has {}", options.given_as("num_layers"),
+                        options.get_int("num_layers"), source.config.num_layers));
   }
 }
 

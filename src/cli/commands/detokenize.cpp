@@ -30,9 +30,8 @@ std::vector<text::TokenId> parse_ids(std::string_view line, const std::string& w
     text::TokenId id = 0;
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || stop != word.data() + word.size()) {
-      throw DataError(fmt::format("{}: token ids are integers, got '{}'", where, word),
-                      {"write ids as 1 2 3 or [1, 2, 3], one text per line",
-                       "每行一个文本，写作 1 2 3 或 [1, 2, 3]"});
+      throw DataError(tr("{}: token ids are integers, got '{}'", where, word),
+                      tr("write ids as 1 2 3 or [1, 2, 3], one text per line"));
     }
     ids.push_back(id);
     i = end;
@@ -45,10 +44,9 @@ void require_known(const text::Tokenizer& tokenizer, const std::vector<text::Tok
                    const std::string& where) {
   for (const text::TokenId id : ids) {
     if (id >= 0 && tokenizer.id_to_token(id)) continue;
-    throw DataError(fmt::format("{}: token id {} is none of the tokenizer's {} ids", where, id,
-                                tokenizer.size()),
-                    {"ids belong to one tokenizer: use the one that made them",
-                     "id 与分词器一一对应：请使用生成这些 id 的分词器"});
+    throw DataError(
+        tr("{}: token id {} is none of the tokenizer's {} ids", where, id, tokenizer.size()),
+        tr("ids belong to one tokenizer: use the one that made them"));
   }
 }
 

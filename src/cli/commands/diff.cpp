@@ -93,9 +93,8 @@ OptionTable diff_options() {
 int run_diff(const Options& options) {
   const std::vector<std::string>& paths = options.positional();
   if (paths.size() != 2) {
-    throw UsageError(
-        fmt::format("[diff] name two checkpoints: danlu diff A B, got {}", paths.size()),
-        {"each is a model directory or a weight file", "每个参数应为模型目录或权重文件"});
+    throw UsageError(tr("[diff] name two checkpoints: danlu diff A B, got {}", paths.size()),
+                     tr("each is a model directory or a weight file"));
   }
   weights::SourceOptions settings;
   if (options.is_set("hf_config")) settings.config_dir = options.get_string("hf_config");

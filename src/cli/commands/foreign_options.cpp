@@ -30,7 +30,7 @@ OptionSpec ignored_switch(const ForeignNames& names, std::string why) {
 }
 
 OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames neutral,
-                       Hint hint) {
+                       std::string hint) {
   OptionSpec spec = named(OptionType::kString, names);
   spec.choices = std::move(neutral);
   spec.unavailable_because = std::move(why);

@@ -19,7 +19,7 @@ OptionSpec ignored_switch(const ForeignNames& names, std::string why);
 
 /// Refused with `why`, unless its value is `neutral`, or means "off" where no value is neutral.
 OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames neutral = {},
-                       Hint hint = {});
+                       std::string hint = {});
 
 /// Flags and keys that ask for multimodal models or for reinforcement learning: said as such.
 std::vector<OptionSpec> multimodal_options();

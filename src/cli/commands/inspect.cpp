@@ -117,9 +117,9 @@ void require_reachable(const fs::path& path) {
       error == std::errc::not_a_directory || error == std::errc::filename_too_long)
     return;
   const bool loop = error == std::errc::too_many_symbolic_link_levels;
-  throw IoError(fmt::format("{}: {}", path.string(),
-                            loop ? "its symbolic links lead back to themselves"
-                                 : "cannot be looked at: " + error.message()));
+  throw IoError(tr("{}: {}", path.string(),
+                   loop ? tr("its symbolic links lead back to themselves")
+                        : tr("cannot be looked at: {}", error.message())));
 }
 
 void inspect_path(const fs::path& path, const Options& options) {
@@ -144,7 +144,7 @@ void inspect_path(const fs::path& path, const Options& options) {
                            !(fs::is_directory(path) && weights::has_weights(path));
   if (may_be_rows && is_row_dataset(path.string())) return inspect_rows(path.string(), options);
   if (!fs::exists(path))
-    throw IoError(fmt::format("{}: no such file, directory or data set prefix", path.string()));
+    throw IoError(tr("{}: no such file, directory or data set prefix", path.string()));
   if (path.filename() == "config.json") {
     print_title(path, "model configuration");
     return print_config(arch::load_model_config(path));
@@ -181,11 +181,9 @@ OptionTable inspect_options() {
 
 int run_inspect(const Options& options) {
   if (options.positional().empty()) {
-    throw UsageError("[inspect] name a path: danlu inspect PATH",
-                     {"a model directory, a weight file, an adapter, a data set, the prefix of an "
-                      ".idx file, or a "
-                      "run",
-                      "可以是模型目录、权重文件、适配器、数据集、.idx 前缀或训练目录"});
+    throw UsageError(tr("[inspect] name a path: danlu inspect PATH"),
+                     tr("a model directory, a weight file, an adapter, a data set, the prefix of "
+                        "an .idx file, or a run"));
   }
   inspect_path(options.positional()[0], options);
   return 0;

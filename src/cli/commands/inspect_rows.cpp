@@ -136,7 +136,7 @@ Survey survey_rows(const data::Dataset& dataset, int64_t shown_row) {
     if (const int signal = pending_interrupt()) throw_interrupted(signal, "[inspect] stopped");
   }
   if (bar) bar->finish();
-  if (survey.rows == 0) throw DataError(fmt::format("[dataset] {}: holds no row", dataset.name));
+  if (survey.rows == 0) throw DataError(tr("[dataset] {}: holds no row", dataset.name));
   return survey;
 }
 
@@ -196,8 +196,8 @@ void inspect_rows(const std::string& path, const Options& options) {
   const int64_t shown_row = options.is_set("sample") ? options.get_int("sample") : 0;
   const Survey survey = survey_rows(dataset, shown_row);
   if (!survey.shown) {
-    throw UsageError(fmt::format("[sample] {}: there are rows 0 to {}, got {}", path,
-                                 survey.rows - 1, shown_row));
+    throw UsageError(
+        tr("[sample] {}: there are rows 0 to {}, got {}", path, survey.rows - 1, shown_row));
   }
   std::fputs(fmt::format("{}: data set\n", path).c_str(), stdout);
   print_line("files", dataset.summary);

@@ -230,7 +230,7 @@ OptionTable preprocess_options() {
 int run_preprocess(const Options& options) {
   if (options.has_value("merge_group_keys")) {
     const std::vector<std::string> inputs = options.get_list("input");
-    if (inputs.size() != 1) throw UsageError("[input] merging takes one directory");
+    if (inputs.size() != 1) throw UsageError(tr("[input] merging takes one directory"));
     for (const std::string& key : options.get_list("merge_group_keys")) {
       const auto output = data::merge_preprocessed(
           inputs[0], key, options.get_string("output_prefix"), options.get_bool("overwrite_cache"));

@@ -33,7 +33,7 @@ void refuse_media_blocks(const text::Message& message, const std::string& origin
     const auto type = block.is_object() ? block.find("type") : block.end();
     if (type == block.end() || !type->is_string()) continue;
     if (const auto& name = type->get_ref<const std::string&>(); data::is_media_block(name))
-      data::refuse_media(fmt::format("{}: a message holds \"{}\"", origin, name));
+      data::refuse_media(tr("{}: a message holds \"{}\"", origin, name));
   }
 }
 
@@ -45,10 +45,10 @@ text::Conversation read_conversation(const Options& options) {
     data::refuse_media(fmt::format("{}: {}", origin, *what));
   text::Conversation conversation = text::parse_conversation(given, origin);
   for (const text::Message& message : conversation.messages) refuse_media_blocks(message, origin);
-  if (conversation.messages.empty()) throw DataError(origin + ": there are no messages");
+  if (conversation.messages.empty()) throw DataError(tr("{}: there are no messages", origin));
   if (options.has_value("tools")) conversation.tools = read_json_file(options.get_string("tools"));
   if (!conversation.tools.is_null() && !conversation.tools.is_array()) {
-    throw DataError(fmt::format("tools must be a list, got {}", conversation.tools.type_name()));
+    throw DataError(tr("tools must be a list, got {}", conversation.tools.type_name()));
   }
   return conversation;
 }

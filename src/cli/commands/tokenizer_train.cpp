@@ -55,7 +55,7 @@ text::PieceCounts count_files(const std::vector<std::string>& paths, KnownPatter
       rest.remove_prefix(size);
     }
   }
-  if (total == 0) throw DataError("the input holds no text");
+  if (total == 0) throw DataError(tr("the input holds no text"));
   ProgressBar progress("counting", total, "B");
   text::PieceCounts all;
   std::mutex mutex;
@@ -177,8 +177,8 @@ OptionTable tokenizer_options() {
 
 int run_tokenizer(const Options& options) {
   if (options.positional() != std::vector<std::string>{"train"}) {
-    throw UsageError("[tokenizer] the one thing to do is 'train'",
-                     {"danlu tokenizer train --input FILE --vocab_size N --output DIR", ""});
+    throw UsageError(tr("[tokenizer] the one thing to do is 'train'"),
+                     "danlu tokenizer train --input FILE --vocab_size N --output DIR");
   }
   const fs::path output = options.get_string("output");
   const MadeDirectory made(output);
@@ -195,9 +195,9 @@ int run_tokenizer(const Options& options) {
   const auto num_specials = static_cast<int64_t>(specials.size());
   if (vocab_size < 256 + num_specials) {
     throw UsageError(
-        fmt::format("[vocab_size] must be at least {} (256 bytes and {} special tokens), "
-                    "got {}",
-                    256 + num_specials, num_specials, vocab_size));
+        tr("[vocab_size] must be at least {} (256 bytes and {} special tokens), "
+           "got {}",
+           256 + num_specials, num_specials, vocab_size));
   }
   const KnownPattern pattern = pattern_of(options.get_string("pre_tokenizer"));
   const text::PieceCounts counts = count_files(texts, pattern);

@@ -14,11 +14,9 @@ namespace danlu::cli {
 
 int run_chat_with(const Options& options, InferenceModel& loaded) {
   if (!loaded.encoder) {
-    throw UsageError(
-        fmt::format("{}: the model carries no chat template", loaded.model_directory.string()),
-        {"name one with --prompt-type (danlu render --help lists them), or complete text with "
-         "danlu infer --raw --prompt",
-         "请用 --prompt-type 指定对话模板，或用 danlu infer --raw --prompt 续写文本"});
+    throw UsageError(tr("{}: the model carries no chat template", loaded.model_directory.string()),
+                     tr("name one with --prompt-type (danlu render --help lists them), or complete "
+                        "text with danlu infer --raw --prompt"));
   }
   serve::ChatSettings settings;
   settings.sampling = sampling_from(options, loaded.defaults);

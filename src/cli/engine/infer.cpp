@@ -25,11 +25,9 @@ const std::string& text_to_complete(const Question& question) {
   const std::vector<text::Message>& messages = question.conversation.messages;
   if (messages.empty()) return question.plain;
   if (messages.size() == 1 && messages[0].role == "user") return messages[0].content;
-  throw UsageError(
-      fmt::format("{}: without a chat template this row, a conversation, cannot be answered",
-                  question.place),
-      {"leave out --raw, or name a template with --prompt-type",
-       "请去掉 --raw，或用 --prompt-type 指定对话模板"});
+  throw UsageError(tr("{}: without a chat template this row, a conversation, cannot be answered",
+                      question.place),
+                   tr("leave out --raw, or name a template with --prompt-type"));
 }
 
 infer::Request request_of(const Question& question, const InferenceModel& loaded,
@@ -80,7 +78,7 @@ std::string stream_answer(const InferenceModel& loaded, const infer::Request& re
   SlowWatch watch([&] { return layers_walked(*loaded.model); },
                   [](const std::string& line) { log::info("{}", line); });
   const int64_t num_layers = loaded.model->config().num_layers;
-  watch.begin(fmt::format("prompt of {} tokens", request.prompt.size()), "in all",
+  watch.begin(tr("prompt of {} tokens", request.prompt.size()), "in all",
               {num_layers, static_cast<double>(num_layers)});
   infer::generate(
       *loaded.model, {request}, 1,
@@ -202,7 +200,7 @@ infer::Request checked_request(const Question& question, const InferenceModel& l
     infer::check_prompt(loaded.model->config(), request.prompt);
     return request;
   } catch (const DataError& error) {
-    throw DataError(fmt::format("{}: {}", question.place, error.what()), error.hint());
+    throw DataError(tr("{}: {}", question.place, error.what()), error.hint());
   }
 }
 

@@ -18,14 +18,17 @@ void report_idle_among(const Options& options, const std::vector<const char*>& n
     if (options.is_given(name)) idle.push_back(options.given_as(name));
   }
   if (idle.empty()) return;
-  log::info("notice: {} {} no effect {}", fmt::join(idle, ", "), idle.size() == 1 ? "has" : "have",
-            why);
+  if (idle.size() == 1) {
+    log::notice("{} has no effect {}", idle.front(), why);
+  } else {
+    log::notice("{} have no effect {}", fmt::join(idle, ", "), why);
+  }
 }
 
 /// What it was that keeps tokens from being drawn.
 std::string why_no_draws(const Options& options) {
   const auto said = [&](const char* name, const std::string& value) {
-    return fmt::format("with {} {}: no token is drawn", options.given_as(name), value);
+    return tr("with {} {}: no token is drawn", options.given_as(name), value);
   };
   if (options.is_given("task")) {
     const std::string task = options.get_string("task");
@@ -51,7 +54,7 @@ void report_idle_infer_flags(const Options& options, const InferUse& use) {
     if (!use.data_set) {
       report_idle_among(
           options, {"columns", "handler_name", "max_dropped_ratio", "max_samples", "batch_size"},
-          "with " + options.given_as("prompt") + " alone: it is one text");
+          tr("with {} alone: it is one text", options.given_as("prompt")));
     }
     if (!options.has_value("output")) report_idle_among(options, {"overwrite"}, "without --output");
   }
@@ -59,8 +62,8 @@ void report_idle_infer_flags(const Options& options, const InferUse& use) {
     report_idle_among(
         options,
         {"system", "prompt_type", "prompt_type_path", "chat_template_kwargs", "enable_thinking"},
-        options.get_bool("raw") ? "with " + options.given_as("raw")
-                                : "on a model without a chat template");
+        options.get_bool("raw") ? tr("with {}", options.given_as("raw"))
+                                : std::string("on a model without a chat template"));
   }
   std::vector<const char*> of_draws = {"top_k", "top_p", "min_p", "seed"};
   if (!options.is_given("temperature") || options.get_float("temperature") != 0)

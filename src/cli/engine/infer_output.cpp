@@ -27,9 +27,9 @@ void refuse_to_overwrite_input(const fs::path& output, const std::vector<fs::pat
     for (const fs::path& read : files_read) {
       if (!would_replace(written, read)) continue;
       throw UsageError(
-          fmt::format("[--output] {}: answers written to {} would replace {}, which this run reads",
-                      output.string(), written.string(), read.string()),
-          {"choose another file", "请换一个文件名"});
+          tr("[--output] {}: answers written to {} would replace {}, which this run reads",
+             output.string(), written.string(), read.string()),
+          tr("choose another file"));
     }
   }
 }
@@ -38,18 +38,17 @@ void require_plain_file(const fs::path& file) {
   std::error_code error;
   for (const fs::path& name : {file, partial_of(file)}) {
     if (fs::status(name, error).type() == fs::file_type::none)
-      throw IoError(fmt::format("[--output] {}: {}", name.string(), error.message()));
+      throw IoError(tr("[--output] {}: {}", name.string(), error.message()));
   }
   const fs::file_status status = fs::status(file, error);
   if (status.type() == fs::file_type::not_found) return;  // judged by the folder's check
   if (fs::is_directory(status)) {
-    throw UsageError(
-        fmt::format("[--output] {}: is a directory, answers go into a file", file.string()),
-        {"name a .jsonl file in it", "请给出其中的 .jsonl 文件名"});
+    throw UsageError(tr("[--output] {}: is a directory, answers go into a file", file.string()),
+                     tr("name a .jsonl file in it"));
   }
   if (!fs::is_regular_file(status)) {
-    throw UsageError(fmt::format("[--output] {}: is not a regular file", file.string()),
-                     {"without --output answers are printed", "不加 --output 时答案直接打印"});
+    throw UsageError(tr("[--output] {}: is not a regular file", file.string()),
+                     tr("without --output answers are printed"));
   }
 }
 
@@ -138,14 +137,14 @@ void AnswerFile::rename_partial() {
   if (::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, path_.c_str(), flags) == 0) return;
   std::error_code ignored;
   if (!overwrite_ && fs::exists(path_, ignored)) {
-    throw UsageError(fmt::format("[--output] {} was made by somebody else meanwhile; the answers "
-                                 "are in {}",
-                                 path_.string(), partial_.string()),
-                     {"move one of them", "请移走其中一个文件"});
+    throw UsageError(tr("[--output] {} was made by somebody else meanwhile; the answers "
+                        "are in {}",
+                        path_.string(), partial_.string()),
+                     tr("move one of them"));
   }
   // A file system without that flag says EINVAL.
   if (::rename(partial_.c_str(), path_.c_str()) != 0)
-    throw IoError(fmt::format("{}: cannot write: {}", path_.string(), std::strerror(errno)));
+    throw IoError(tr("{}: cannot write: {}", path_.string(), std::strerror(errno)));
 }
 
 void AnswerFile::publish() {
@@ -161,7 +160,7 @@ void AnswerFile::publish() {
   }
   const bool is_synced = fd >= 0 && sync_descriptor(fd);
   if ((fd >= 0 && ::close(fd) != 0) || !is_synced)
-    throw IoError(fmt::format("{}: cannot write: {}", path_.string(), std::strerror(errno)));
+    throw IoError(tr("{}: cannot write: {}", path_.string(), std::strerror(errno)));
   rename_partial();
 }
 
@@ -170,7 +169,7 @@ void AnswerFile::finish() {
     publish();
   } catch (const IoError& error) {
     print_text(lines_);
-    throw IoError(fmt::format("{}; the answers were printed instead", error.what()), error.hint());
+    throw IoError(tr("{}; the answers were printed instead", error.what()), error.hint());
   }
   log::info("answers: {}", path_.string());
 }

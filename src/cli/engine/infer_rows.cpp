@@ -122,9 +122,9 @@ std::string held_out_file(const std::string& checkpoint_directory, const Json& r
       named && named->is_array() && !named->empty())
     return named->front().get<std::string>();
   throw DataError(
-      fmt::format("[--load_dataset_config] {}: the run kept no validation rows (val_dataset.jsonl)",
-                  checkpoint_directory),
-      {"name the rows with --dataset FILE", "请用 --dataset 指定数据"});
+      tr("[--load_dataset_config] {}: the run kept no validation rows (val_dataset.jsonl)",
+         checkpoint_directory),
+      tr("name the rows with --dataset FILE"));
 }
 
 }  // namespace
@@ -172,7 +172,7 @@ Questions read_questions(const Options& options, const Json& run_args,
   const bool is_useless = std::all_of(questions.begin(), questions.end(),
                                       [](const Question& question) { return question.is_blank; });
   if (is_useless && !names.empty()) {
-    throw DataError(fmt::format("[--dataset] {}: no usable row", names.front()));
+    throw DataError(tr("[--dataset] {}: no usable row", names.front()));
   }
   return found;
 }

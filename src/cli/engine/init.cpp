@@ -15,12 +15,10 @@ namespace init_detail {
 void check_vocabulary(const arch::ModelConfig& config, const fs::path& directory) {
   const auto tokenizer = text::Tokenizer::load(directory);
   if (static_cast<int64_t>(tokenizer->size()) <= config.vocab_size) return;
-  throw ModelError(
-      fmt::format("[init] the tokenizer of {} has {} ids, but vocab_size is {}: ids from {} on "
-                  "would have no row",
-                  directory.string(), tokenizer->size(), config.vocab_size, config.vocab_size),
-      {fmt::format("set vocab_size to {} or more in the config", tokenizer->size()),
-       fmt::format("请将 config 中的 vocab_size 设为至少 {}", tokenizer->size())});
+  throw ModelError(tr("[init] the tokenizer of {} has {} ids, but vocab_size is {}: ids from {} on "
+                      "would have no row",
+                      directory.string(), tokenizer->size(), config.vocab_size, config.vocab_size),
+                   tr("set vocab_size to {} or more in the config", tokenizer->size()));
 }
 
 }  // namespace init_detail

@@ -17,14 +17,13 @@ namespace danlu::cli {
 namespace {
 
 [[noreturn]] void no_such_model(const fs::path& path, const std::string& flag) {
-  throw ModelError(fmt::format("[{}] {}: no such directory", flag, path.string()),
-                   {"give a local Hugging Face or Megatron directory, or a GGUF file",
-                    "请给出本地 Hugging Face 或 Megatron 模型目录，或 GGUF 文件"});
+  throw ModelError(tr("[{}] {}: no such directory", flag, path.string()),
+                   tr("give a local Hugging Face or Megatron directory, or a GGUF file"));
 }
 
 std::optional<at::ScalarType> dtype_option(const Options& options) {
   const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
-  if (bf16 && fp16) throw UsageError("[infer] --bf16 and --fp16 are both on; choose one");
+  if (bf16 && fp16) throw UsageError(tr("[infer] --bf16 and --fp16 are both on; choose one"));
   if (!options.has_value("dtype")) {
     if (!bf16 && !fp16) return std::nullopt;
     return bf16 ? at::kBFloat16 : at::kHalf;
@@ -75,8 +74,8 @@ std::shared_ptr<const text::Tokenizer> tokenizer_for(const Options& options,
       if (i + 1 == places.size()) throw;
     }
   }
-  throw ModelError(fmt::format("{}: no tokenizer goes with it", where.model.string()),
-                   {"name one: --tokenizer DIR", "请用 --tokenizer 指定分词器目录"});
+  throw ModelError(tr("{}: no tokenizer goes with it", where.model.string()),
+                   tr("name one: --tokenizer DIR"));
 }
 
 }  // namespace
@@ -97,8 +96,8 @@ fs::path base_of_adapter(const fs::path& adapter) {
   const std::string named = weights::load_peft_config(adapter).base_model;
   if (named.empty()) {
     throw UsageError(
-        fmt::format("[--adapters] {}: the adapter does not name its base model", adapter.string()),
-        {"give it with --model", "请用 --model 指定基座模型"});
+        tr("[--adapters] {}: the adapter does not name its base model", adapter.string()),
+        tr("give it with --model"));
   }
   const fs::path base =
       fs::exists(adapter / named) ? adapter / named : model_path(named, "--adapters");
@@ -115,9 +114,8 @@ ModelLocation locate_model(const Options& options) {
   if (where.model.empty() && !options.positional().empty())
     where.model = options.positional().front();
   if (where.model.empty() && where.adapter.empty()) {
-    throw UsageError(
-        "[--model] no model was given",
-        {"danlu infer --model DIR, or --adapters CHECKPOINT", "请用 --model 指定模型目录"});
+    throw UsageError(tr("[--model] no model was given"),
+                     tr("danlu infer --model DIR, or --adapters CHECKPOINT"));
   }
   // One directory may be all that is known: a full checkpoint is a model, an adapter names its
   // base.
@@ -134,10 +132,9 @@ ModelLocation locate_model(const Options& options) {
                !where.model.empty()) {
       // MindSpeed's LoRA: loading says whether adapters are in it.
     } else if (!where.model.empty()) {
-      throw UsageError(
-          fmt::format("[{}] {}: no adapter_config.json there", options.given_as("adapters"),
-                      where.adapter.string()),
-          {"a full checkpoint is given as --model alone", "完整检查点请用 --model 指定"});
+      throw UsageError(tr("[{}] {}: no adapter_config.json there", options.given_as("adapters"),
+                          where.adapter.string()),
+                       tr("a full checkpoint is given as --model alone"));
     } else {
       std::swap(where.adapter, where.model);
     }
@@ -171,10 +168,10 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
                                     device::select(options.get_string("device")));
   if (!where.adapter.empty()) loaded.model->load_adapter(where.adapter, lora_alpha_from(options));
   if (static_cast<int64_t>(loaded.tokenizer->size()) > loaded.model->config().vocab_size) {
-    throw ModelError(fmt::format("{}: the tokenizer has {} ids, the model's vocabulary only {}",
-                                 where.model.string(), loaded.tokenizer->size(),
-                                 loaded.model->config().vocab_size),
-                     {"the tokenizer files do not belong to this model", "分词器文件与模型不匹配"});
+    throw ModelError(
+        tr("{}: the tokenizer has {} ids, the model's vocabulary only {}", where.model.string(),
+           loaded.tokenizer->size(), loaded.model->config().vocab_size),
+        tr("the tokenizer files do not belong to this model"));
   }
   loaded.model->set_training(false);
   return loaded;
@@ -213,7 +210,7 @@ infer::SamplingParams sampling_from(const Options& options,
 int64_t max_new_tokens_from(const Options& options, const infer::GenerationDefaults& defaults) {
   const int64_t value = options.is_set("max_new_tokens") ? options.get_int("max_new_tokens")
                                                          : defaults.max_new_tokens.value_or(512);
-  if (value <= 0) throw UsageError(fmt::format("[--max-new-tokens] must be > 0, got {}", value));
+  if (value <= 0) throw UsageError(tr("[--max-new-tokens] must be > 0, got {}", value));
   return value;
 }
 

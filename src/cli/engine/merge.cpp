@@ -48,8 +48,8 @@ int run_merge(const Options& options) {
                            weights::detect_format(adapters) == weights::Format::kMegatron;
   if (!is_megatron) weights::load_peft_config(adapters);
   if (is_megatron && !options.has_value("model")) {
-    throw UsageError("[--model] a MindSpeed LoRA does not name its base model",
-                     {"give it with --model", "请用 --model 指定基座模型"});
+    throw UsageError(tr("[--model] a MindSpeed LoRA does not name its base model"),
+                     tr("give it with --model"));
   }
   const fs::path base = options.has_value("model")
                             ? model_path(options.get_string("model"), "--model")
@@ -57,7 +57,7 @@ int run_merge(const Options& options) {
   const fs::path output = output_of(options, adapters);
   const NewDirectory made(output, options.get_bool("overwrite"), {base, adapters});
   const weights::CheckpointSource source = open_model(options, base);
-  if (!source.model) throw ModelError(base.string() + ": adapters alone, no model");
+  if (!source.model) throw ModelError(tr("{}: adapters alone, no model", base.string()));
   const DType dtype = stored_dtype(options, *source.model);
   require_free_space(fs::absolute(output), bytes_to_write(*source.model, dtype),
                      "the merged model");

@@ -17,8 +17,7 @@ namespace verify_detail {
 fs::path model_of(const Options& options) {
   if (options.has_value("model")) return model_path(options.get_string("model"), "--model");
   if (!options.positional().empty()) return model_path(options.positional().front(), "--model");
-  throw UsageError("[--model] no model was given",
-                   {"danlu verify MODEL --golden FILE", "请给出模型目录"});
+  throw UsageError(tr("[--model] no model was given"), tr("danlu verify MODEL --golden FILE"));
 }
 
 void print(const models::GoldenReport& report, double tolerance, int64_t rows) {

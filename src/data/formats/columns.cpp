@@ -9,13 +9,13 @@ namespace danlu::data {
 
 ColumnNames::ColumnNames(const Json& renames) {
   if (!renames.is_object()) {
-    throw UsageError("[columns] must be an object such as {\"question\":\"query\"}, got " +
-                     kind_of(renames));
+    throw UsageError(tr("[columns] must be an object such as {{\"question\":\"query\"}}, got {}",
+                        kind_of(renames)));
   }
   for (const auto& [actual, standard] : renames.items()) {
     if (!standard.is_string()) {
       throw UsageError(
-          fmt::format("[columns] \"{}\" must map to a name, got {}", actual, kind_of(standard)));
+          tr("[columns] \"{}\" must map to a name, got {}", actual, kind_of(standard)));
     }
     actual_to_standard_.emplace_back(actual, standard.get<std::string>());
   }
@@ -78,11 +78,11 @@ std::optional<Json> parse_if_text(const Json& value) {
 }
 
 RowProblem wrong_type(const std::string& column, const std::string& expected, const Json& value) {
-  return {fmt::format("column \"{}\" is not {}", column, expected), "got " + kind_of(value)};
+  return {tr("column \"{}\" is not {}", column, expected), tr("got {}", kind_of(value))};
 }
 
 RowProblem missing_column(const std::string& column) {
-  return {fmt::format("column \"{}\" is missing", column), ""};
+  return {tr("column \"{}\" is missing", column), ""};
 }
 
 bool read_tools(const Json& row, const std::string& column, Json* tools, RowProblem* problem) {

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/lower_case.h"
+#include "base/message.h"
 #include "base/not_here.h"
 
 namespace danlu::data {
@@ -57,8 +58,7 @@ std::optional<std::string> media_in(const Json& row, bool text_is_named) {
       return fmt::format("column \"{}\" holds {}", column, media);
     if (media.empty() && value.is_string() &&
         names_media_file(value.get_ref<const std::string&>()) && has_placeholder(row)) {
-      return fmt::format("column \"{}\" names a file that a placeholder such as <image> stands for",
-                         column);
+      return tr("column \"{}\" names a file that a placeholder such as <image> stands for", column);
     }
   }
   return std::nullopt;
@@ -71,10 +71,9 @@ bool is_media_block(std::string_view type) {
 }
 
 void refuse_media(const std::string& what) {
-  throw DataError(fmt::format("{}: {}", what, kNoMultimodal),
-                  {"to use the text alone, take such columns and their placeholders out of the "
-                   "rows, or name the text column with --json-keys",
-                   "若只使用文本，请从数据中去掉这些列及其占位符，或用 --json-keys 指定文本列"});
+  throw DataError(tr("{}: {}", what, kNoMultimodal),
+                  tr("to use the text alone, take such columns and their placeholders out of the "
+                     "rows, or name the text column with --json-keys"));
 }
 
 }  // namespace danlu::data

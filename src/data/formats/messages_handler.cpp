@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/json_text.h"
+#include "base/message.h"
 #include "data/formats/handlers.h"
 #include "data/formats/media.h"
 
@@ -57,7 +58,7 @@ class MessagesHandler : public RowHandler {
 
  private:
   RowResult read_row(const Json& row) const override {
-    if (!row.is_object()) return RowProblem{"row is not an object", "got " + kind_of(row)};
+    if (!row.is_object()) return RowProblem{"row is not an object", tr("got {}", kind_of(row))};
     const Json* value = find_value(row, tags_.messages);
     if (!value) return missing_column(tags_.messages);
     const auto list = parse_if_text(*value);
@@ -108,7 +109,7 @@ class MessagesHandler : public RowHandler {
   bool add_message(const Json& message, std::vector<text::Message>* messages,
                    RowProblem* problem) const {
     if (!message.is_object()) {
-      *problem = {"a message is not an object", "got " + kind_of(message)};
+      *problem = {"a message is not an object", tr("got {}", kind_of(message))};
       return false;
     }
     const Json* role = find_value(message, tags_.role);
@@ -149,7 +150,7 @@ class MessagesHandler : public RowHandler {
       }
     }
     if (!has_question || (!has_answer && !tags_.answers_optional)) {
-      *problem = {fmt::format("a message has no \"{}\"", tags_.role), ""};
+      *problem = {tr("a message has no \"{}\"", tags_.role), ""};
       return false;
     }
     messages->push_back({"user", std::move(question)});
@@ -176,7 +177,7 @@ class MessagesHandler : public RowHandler {
     const Json* content = find_value(message, tags_.content);
     if (!content) {
       if (result->extra.contains("tool_calls")) return true;
-      *problem = {fmt::format("a message has no \"{}\"", tags_.content), ""};
+      *problem = {tr("a message has no \"{}\"", tags_.content), ""};
       return false;
     }
     if (content->is_string()) {
@@ -212,7 +213,7 @@ class MessagesHandler : public RowHandler {
       for (const Json& call : calls) result->extra["tool_calls"].push_back(call);
       if (!calls.is_null()) return true;
     }
-    if (is_media_block(type)) refuse_media(fmt::format("a message holds \"{}\"", type));
+    if (is_media_block(type)) refuse_media(tr("a message holds \"{}\"", type));
     *problem = {"a message holds something other than text",
                 type.empty() ? "got " + kind_of(block) : fmt::format("got \"{}\"", type)};
     return false;
@@ -222,7 +223,7 @@ class MessagesHandler : public RowHandler {
     Json calls = tool_calls_of(result->content);
     if (calls.is_null()) {
       *problem = {"a function call is not {\"name\":…, \"arguments\":…}",
-                  "got " + result->content.substr(0, 80)};
+                  tr("got {}", result->content.substr(0, 80))};
       return false;
     }
     result->extra["tool_calls"] = std::move(calls);

@@ -48,19 +48,20 @@ const std::map<std::string, std::string>& unavailable_handlers() {
       {"R1SharegptStyleInstructionHandler", kNoReinforcement},
       {"AlpacaStyleProcessRewardHandler", kPreference},
       {"AlpacaPretrainHandler",
-       kOneDataset +
-           "use GeneralPretrainHandler with --json-keys, or AlpacaStyleInstructionHandler"},
+       tr("{}use GeneralPretrainHandler with --json-keys, or AlpacaStyleInstructionHandler",
+          kOneDataset)},
       {"StackOverflowPythonPretrainHandler",
-       kOneDataset + "use GeneralPretrainHandler with --json-keys"},
+       tr("{}use GeneralPretrainHandler with --json-keys", kOneDataset)},
       {"GeneralInstructionHandler",
-       kOneDataset + "use AlpacaStyleInstructionHandler with --prompt-type alpaca"},
+       tr("{}use AlpacaStyleInstructionHandler with --prompt-type alpaca", kOneDataset)},
       {"HunyuanInstructionHandler",
        "is AlpacaStyleInstructionHandler with the tokenizer's own template; use that one without "
        "--prompt-type"},
-      {"BelleMultiTurnInstructionHandler", kOneDataset + "use SharegptStyleInstructionHandler"},
-      {"MOSSMultiTurnHandler", kOneDataset + "use SharegptStyleInstructionHandler"},
-      {"MOSSInstructionHandler", kOneDataset + "use SharegptStyleInstructionHandler"},
-      {"LeetcodePythonInstructionHandler", kOneDataset + "use AlpacaStyleInstructionHandler"}};
+      {"BelleMultiTurnInstructionHandler",
+       tr("{}use SharegptStyleInstructionHandler", kOneDataset)},
+      {"MOSSMultiTurnHandler", tr("{}use SharegptStyleInstructionHandler", kOneDataset)},
+      {"MOSSInstructionHandler", tr("{}use SharegptStyleInstructionHandler", kOneDataset)},
+      {"LeetcodePythonInstructionHandler", tr("{}use AlpacaStyleInstructionHandler", kOneDataset)}};
   return kHandlers;
 }
 
@@ -74,16 +75,15 @@ std::optional<RowFormat> format_by_name(const std::string& name) {
   for (const auto& [known, reason] : unavailable_handlers()) {
     if (lower_case(known) == lower_case(name)) {
       const bool reinforcement = reason == kNoReinforcement;
-      throw UsageError(
-          fmt::format("[handler_name] {}{} {}", known, reinforcement ? ":" : "", reason),
-          reinforcement ? kSftInsteadHint : Hint{});
+      throw UsageError(tr("[handler_name] {}{} {}", known, reinforcement ? ":" : "", reason),
+                       reinforcement ? kSftInsteadHint : std::string{});
     }
   }
-  Hint hint{"known: " + fmt::format("{}", fmt::join(names, ", ")), ""};
+  std::string hint = tr("known: {}", fmt::join(names, ", "));
   if (const auto near = nearest_name(name, names)) {
-    hint = {fmt::format("did you mean {}?", *near), fmt::format("是否想用 {}？", *near)};
+    hint = tr("did you mean {}?", *near);
   }
-  throw UsageError(fmt::format("[handler_name] unknown handler \"{}\"", name), hint);
+  throw UsageError(tr("[handler_name] unknown handler \"{}\"", name), hint);
 }
 
 /// What detection looks at: the columns that occur in the first rows.
@@ -119,29 +119,28 @@ std::string mapped(const Json& map_keys, const std::string& role, const std::str
   if (found == map_keys.end()) return fallback;
   if (found->is_null()) return "";
   if (!found->is_string()) {
-    throw UsageError(
-        fmt::format("[map_keys] \"{}\" must name a column, got {}", role, kind_of(*found)));
+    throw UsageError(tr("[map_keys] \"{}\" must name a column, got {}", role, kind_of(*found)));
   }
   return found->get<std::string>();
 }
 
 void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles, const char* what) {
   if (!map_keys.is_object()) {
-    throw UsageError(fmt::format("[{}] must be an object, got {}", what, kind_of(map_keys)));
+    throw UsageError(tr("[{}] must be an object, got {}", what, kind_of(map_keys)));
   }
   for (const auto& [role, column] : map_keys.items()) {
     if (role == "chosen" || role == "rejected" || role == "kto_tag") {
-      throw UsageError(fmt::format(
-          "[{}] \"{}\" belongs to preference training, which is not available", what, role));
+      throw UsageError(
+          tr("[{}] \"{}\" belongs to preference training, which is not available", what, role));
     }
     if (role == "images" || role == "videos" || role == "audios")
-      throw UsageError(fmt::format("[{}] \"{}\": {}", what, role, kNoMultimodal), kTextOnlyHint);
+      throw UsageError(tr("[{}] \"{}\": {}", what, role, kNoMultimodal), kTextOnlyHint);
     if (std::find(roles.begin(), roles.end(), role) != roles.end()) continue;
-    Hint hint{"known: " + fmt::format("{}", fmt::join(roles, ", ")), ""};
+    std::string hint = tr("known: {}", fmt::join(roles, ", "));
     if (const auto near = nearest_name(role, roles)) {
-      hint = {fmt::format("did you mean \"{}\"?", *near), fmt::format("是否想用 \"{}\"？", *near)};
+      hint = tr("did you mean \"{}\"?", *near);
     }
-    throw UsageError(fmt::format("[{}] unknown role \"{}\"", what, role), hint);
+    throw UsageError(tr("[{}] unknown role \"{}\"", what, role), hint);
   }
 }
 
@@ -158,11 +157,10 @@ std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const FormatO
     if (is_there || first.rows.empty() || (column->empty() && !needed)) return;
     const bool may_lack = options.answers_optional && standard == std::string_view("output");
     if (needed || (map_keys.contains(role) && !may_lack)) {
-      throw DataError(fmt::format("[map_keys] {}: no row has a column \"{}\"; there are: {}", role,
-                                  *column, first.listed()),
-                      {"name the columns with --map-keys "
-                       "'{\"prompt\":\"…\",\"query\":\"…\",\"response\":\"…\"}'",
-                       "请用 --map-keys 指定列名"});
+      throw DataError(tr("[map_keys] {}: no row has a column \"{}\"; there are: {}", role, *column,
+                         first.listed()),
+                      tr("name the columns with --map-keys "
+                         "'{{\"prompt\":\"…\",\"query\":\"…\",\"response\":\"…\"}}'"));
     }
     column->clear();
   };
@@ -186,9 +184,8 @@ std::string column_among(const FirstRows& first, const std::vector<std::string>&
     }
   }
   if (found.size() > 1) {
-    throw DataError(fmt::format("[columns] {} could all be the {}", fmt::join(found, ", "), role),
-                    {fmt::format("choose with --columns '{{\"{}\":\"{}\"}}'", found[0], role),
-                     fmt::format("请用 --columns '{{\"{}\":\"{}\"}}' 指定", found[0], role)});
+    throw DataError(tr("[columns] {} could all be the {}", fmt::join(found, ", "), role),
+                    tr("choose with --columns '{{\"{}\":\"{}\"}}'", found[0], role));
   }
   return found.empty() ? "" : found[0];
 }
@@ -209,8 +206,8 @@ std::unique_ptr<RowHandler> query_response_handler(const FirstRows& first, bool 
   columns.answers_optional = answers_optional;
   if (columns.query.empty() || (columns.response.empty() && !answers_optional)) {
     if (!required) return nullptr;
-    throw DataError(fmt::format("[handler_name] query_response: no {} column among: {}",
-                                columns.query.empty() ? "query" : "response", first.listed()));
+    throw DataError(tr("[handler_name] query_response: no {} column among: {}",
+                       columns.query.empty() ? "query" : "response", first.listed()));
   }
   columns.system = choose("system", {"system", "system_prompt"});
   if (first.has("history")) columns.history = first.names.actual("history");
@@ -264,8 +261,8 @@ std::unique_ptr<RowHandler> messages_handler(const FirstRows& first, const Forma
     return row.is_object() && row.contains(tags.messages);
   });
   if (!is_there && !first.rows.empty()) {
-    throw DataError(fmt::format("[map_keys] messages: no row has a column \"{}\"; there are: {}",
-                                tags.messages, first.listed()));
+    throw DataError(tr("[map_keys] messages: no row has a column \"{}\"; there are: {}",
+                       tags.messages, first.listed()));
   }
   return make_messages_handler(detected, tags);
 }
@@ -279,8 +276,8 @@ std::unique_ptr<RowHandler> text_handler(const FirstRows& first, std::vector<std
     });
     if (!is_there && !first.rows.empty()) {
       throw DataError(
-          fmt::format("[json_keys] no row has a column \"{}\"; there are: {}", key, first.listed()),
-          {"name the text column with --json-keys", "请用 --json-keys 指定文本列"});
+          tr("[json_keys] no row has a column \"{}\"; there are: {}", key, first.listed()),
+          tr("name the text column with --json-keys"));
     }
   }
   return make_text_handler(std::move(keys));
@@ -290,12 +287,10 @@ void refuse_preference_pairs(const FirstRows& first) {
   for (const char* column : {"rejected", "rejected_response", "rejected_messages"}) {
     if (!first.has(column)) continue;
     throw UsageError(
-        fmt::format(
-            "[dataset] column \"{}\": preference pairs belong to preference training, which "
-            "is not available",
-            column),
-        {"to train on one side only, map it: --map-keys or --columns",
-         "若只训练其中一侧，请用 --map-keys 或 --columns 指定"});
+        tr("[dataset] column \"{}\": preference pairs belong to preference training, which "
+           "is not available",
+           column),
+        tr("to train on one side only, map it: --map-keys or --columns"));
   }
 }
 
@@ -319,8 +314,8 @@ bool takes_text(const FirstRows& first) {
     other = "AlpacaStyleInstructionHandler";
   }
   if (other) {
-    log::info(
-        "notice: rows have {}: column \"text\" is taken, as MindSpeed does without a handler; "
+    log::notice(
+        "rows have {}: column \"text\" is taken, as MindSpeed does without a handler; "
         "--handler-name {} takes the others",
         first.listed(), other);
   }
@@ -343,16 +338,13 @@ std::unique_ptr<RowHandler> detect(const FirstRows& first, const FormatOptions& 
   if (!first.rows.empty() && first.rows[0].is_string()) return make_text_handler({"text"});
   if (first.columns.empty() && !first.rows.empty()) {
     throw DataError(
-        fmt::format(
-            "[dataset] rows have no columns: the first is {}",
-            first.rows[0].empty() && !first.rows[0].is_null() ? "empty" : kind_of(first.rows[0])),
-        {"a row is an object such as {\"instruction\": \"…\", \"output\": \"…\"}",
-         "每行应为对象，如 {\"instruction\": \"…\", \"output\": \"…\"}"});
+        tr("[dataset] rows have no columns: the first is {}",
+           first.rows[0].empty() && !first.rows[0].is_null() ? "empty" : kind_of(first.rows[0])),
+        tr("a row is an object such as {{\"instruction\": \"…\", \"output\": \"…\"}}"));
   }
-  throw DataError(fmt::format("[dataset] no known layout has these columns: {}", first.listed()),
-                  {"say what they mean: --handler-name with --map-keys, --columns, or --json-keys "
-                   "for plain text",
-                   "请用 --handler-name 与 --map-keys、--columns 或 --json-keys 说明各列含义"});
+  throw DataError(tr("[dataset] no known layout has these columns: {}", first.listed()),
+                  tr("say what they mean: --handler-name with --map-keys, --columns, or "
+                     "--json-keys for plain text"));
 }
 
 /// {} or {"instruction": null, "output": null}.
@@ -369,8 +361,7 @@ std::unique_ptr<RowHandler> choose_handler(const FormatOptions& options,
     if (!wanted || wanted == RowFormat::kText) {
       return make_text_handler({options.json_keys.size() == 1 ? options.json_keys[0] : "text"});
     }
-    throw UsageError(
-        fmt::format("[handler_name] {}: .txt files hold plain text", options.handler_name));
+    throw UsageError(tr("[handler_name] {}: .txt files hold plain text", options.handler_name));
   }
   const FirstRows first(first_rows, options.columns);
   if (!wanted && options.map_keys.contains("messages")) wanted = RowFormat::kShareGpt;
@@ -401,7 +392,7 @@ RowResult RowHandler::read(const Json& row) const {
 }
 
 RowResult RowHandler::read_text(const std::string&) const {
-  return RowProblem{"row is plain text", "expected " + description()};
+  return RowProblem{"row is plain text", tr("expected {}", description())};
 }
 
 void DetectionRows::add(Json row, size_t size_bytes) {

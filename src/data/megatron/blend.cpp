@@ -23,7 +23,7 @@ constexpr size_t kMaxDatasets = 32766;  // the data set number is stored in 16 s
 void require_blendable(size_t num_datasets) {
   if (num_datasets == 0 || num_datasets > kMaxDatasets) {
     throw UsageError(
-        fmt::format("[blend] 1..{} data sets can be blended, got {}", kMaxDatasets, num_datasets));
+        tr("[blend] 1..{} data sets can be blended, got {}", kMaxDatasets, num_datasets));
   }
 }
 
@@ -55,11 +55,10 @@ bool names_path(const std::string& item) {
 BlendSpec unweighted(const std::vector<std::string>& items) {
   for (size_t i = 0; i < items.size(); ++i) {
     if (!parse_weight(items[i]) || names_path(items[i])) continue;
-    throw UsageError(
-        fmt::format("--data-path: weights and prefixes alternate, item {} is the number {}", i + 1,
-                    items[i]),
-        {"give a weight before each prefix (--data-path 0.3 A 0.7 B), or none (--data-path A B)",
-         "请在每个前缀前给出权重（--data-path 0.3 A 0.7 B），或都不给（--data-path A B）"});
+    throw UsageError(tr("--data-path: weights and prefixes alternate, item {} is the number {}",
+                        i + 1, items[i]),
+                     tr("give a weight before each prefix (--data-path 0.3 A 0.7 B), or none "
+                        "(--data-path A B)"));
   }
   return {items, std::nullopt};
 }
@@ -80,9 +79,9 @@ BlendIndices read_blend(const BlendCache& cache, int64_t size, std::span<const i
   const NpyFile dataset(cache.dataset), sample(cache.sample);
   for (const NpyFile* file : {&dataset, &sample}) {
     if (file->shape().rows != size || file->shape().columns != 0) {
-      throw DataError(fmt::format("{}: has {} entries, the blend has {}",
-                                  (file == &dataset ? cache.dataset : cache.sample).string(),
-                                  file->shape().size(), size));
+      throw DataError(tr("{}: has {} entries, the blend has {}",
+                         (file == &dataset ? cache.dataset : cache.sample).string(),
+                         file->shape().size(), size));
     }
   }
   BlendIndices indices;
@@ -90,8 +89,8 @@ BlendIndices read_blend(const BlendCache& cache, int64_t size, std::span<const i
     const int64_t source = dataset.at(i);
     if (source < 0 || source >= std::ssize(sizes) || sample.at(i) < 0 ||
         sample.at(i) >= sizes[static_cast<size_t>(source)]) {
-      throw DataError(fmt::format("{}: entry {} is sample {} of data set {}", cache.sample.string(),
-                                  i, sample.at(i), source));
+      throw DataError(tr("{}: entry {} is sample {} of data set {}", cache.sample.string(), i,
+                         sample.at(i), source));
     }
     indices.dataset.push_back(static_cast<int16_t>(source));
     indices.sample.push_back(sample.at(i));
@@ -131,8 +130,7 @@ BlendIndices build_blend(std::span<const double> weights, int64_t size) {
   require_blendable(weights.size());
   for (size_t i = 0; i < weights.size(); ++i) {
     if (!(weights[i] > 0)) {
-      throw UsageError(
-          fmt::format("[blend] weight {} of data set {} must be above 0", weights[i], i));
+      throw UsageError(tr("[blend] weight {} of data set {} must be above 0", weights[i], i));
     }
   }
   BlendIndices indices;
@@ -196,7 +194,7 @@ std::vector<std::string> blend_items(const std::vector<std::string>& given) {
 }
 
 BlendSpec parse_blend(const std::vector<std::string>& given) {
-  if (given.empty()) throw UsageError("--data-path: no data set given");
+  if (given.empty()) throw UsageError(tr("--data-path: no data set given"));
   const std::vector<std::string> items = blend_items(given);
   if (items.size() % 2 == 1) return unweighted(items);
   std::vector<double> weights;
@@ -211,14 +209,13 @@ BlendSpec parse_blend(const std::vector<std::string>& given) {
   if (weights.empty()) return unweighted(items);
   if (weights.size() != prefixes.size()) {
     throw UsageError(
-        fmt::format("--data-path: {} of {} items in weight position are numbers; give a "
-                    "weight before each prefix, or none",
-                    weights.size(), prefixes.size()));
+        tr("--data-path: {} of {} items in weight position are numbers; give a "
+           "weight before each prefix, or none",
+           weights.size(), prefixes.size()));
   }
   for (size_t i = 0; i < weights.size(); ++i) {
     if (!(weights[i] > 0) || !std::isfinite(weights[i])) {
-      throw UsageError(
-          fmt::format("--data-path: weight {} of {} must be above 0", weights[i], prefixes[i]));
+      throw UsageError(tr("--data-path: weight {} of {} must be above 0", weights[i], prefixes[i]));
     }
   }
   return {std::move(prefixes), std::move(weights)};
@@ -261,9 +258,8 @@ BlendedSource::BlendedSource(std::vector<std::shared_ptr<const SampleSource>> so
   for (size_t s = 0; s < indices_.dataset.size(); ++s) {
     const auto dataset = static_cast<size_t>(indices_.dataset[s]);
     if (indices_.sample[s] >= sizes[dataset]) {
-      throw DataError(
-          fmt::format("[blend] entry {} asks for sample {} of data set {}, which has {}", s,
-                      indices_.sample[s], dataset, sizes[dataset]));
+      throw DataError(tr("[blend] entry {} asks for sample {} of data set {}, which has {}", s,
+                         indices_.sample[s], dataset, sizes[dataset]));
     }
   }
   if (cache && !cached) save_blend(*cache, indices_, description);

@@ -69,8 +69,8 @@ std::string labels_text(const std::vector<int32_t>& labels) {
 
 void require_sample(int64_t sample, int64_t count, const std::string& prefix) {
   if (sample >= 0 && sample < count) return;
-  throw UsageError(fmt::format("{}: sample {} asked for, there are {} (numbered from 0)", prefix,
-                               sample, count));
+  throw UsageError(
+      tr("{}: sample {} asked for, there are {} (numbered from 0)", prefix, sample, count));
 }
 
 std::string describe_instruction_sample(const std::string& prefix, int64_t index,

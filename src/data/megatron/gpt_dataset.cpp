@@ -41,12 +41,12 @@ GptCacheName cache_name(const GptOptions& options, const std::string& prefix, Da
 
 void GptOptions::validate() const {
   if (sequence_length < 1) {
-    throw UsageError(fmt::format("--seq-length must be at least 1, got {}", sequence_length));
+    throw UsageError(tr("--seq-length must be at least 1, got {}", sequence_length));
   }
   if (eod_id < 0 && (eod_mask_loss || reset_position_ids || reset_attention_mask)) {
     throw UsageError(
-        "--eod-mask-loss, --reset-position-ids and --reset-attention-mask need a tokenizer with an "
-        "end-of-document token");
+        tr("--eod-mask-loss, --reset-position-ids and --reset-attention-mask need a tokenizer with "
+           "an end-of-document token"));
   }
 }
 
@@ -100,12 +100,11 @@ std::vector<int32_t> GptDataset::window(int64_t index) const {
   }
   const int64_t sample = indices_->shuffled(index);
   const auto damaged = [&](const std::string& what) {
-    throw DataError(
-        fmt::format("{}: the cached sample order was damaged meanwhile, at sample {}: {}",
-                    index_path(tokens_->prefix()).string(), index, what),
-        {"start again: the sample order is built anew", "请重新启动，程序会重新生成样本顺序"});
+    throw DataError(tr("{}: the cached sample order was damaged meanwhile, at sample {}: {}",
+                       index_path(tokens_->prefix()).string(), index, what),
+                    tr("start again: the sample order is built anew"));
   };
-  if (sample < 0 || sample >= size()) damaged(fmt::format("shuffle entry {}", sample));
+  if (sample < 0 || sample >= size()) damaged(tr("shuffle entry {}", sample));
   const auto [first, begin] = indices_->row(sample);
   const auto [last, end] = indices_->row(sample + 1);
   if (first < 0 || last < first || last >= indices_->num_documents()) {
@@ -123,7 +122,7 @@ std::vector<int32_t> GptDataset::window(int64_t index) const {
     const int64_t to = position == last ? end + extra : tokens_->length(sequence);
     const size_t have = window.size();
     if (to < from || static_cast<int64_t>(have) + to - from > options_.sequence_length + extra) {
-      damaged(fmt::format("tokens [{}, {}) of sequence {}", from, to, sequence));
+      damaged(tr("tokens [{}, {}) of sequence {}", from, to, sequence));
     }
     window.resize(have + static_cast<size_t>(to - from));
     tokens_->read(sequence, from, to - from, window.data() + have);

@@ -26,11 +26,11 @@ void append_shuffled_epochs(IdRange exposed, int64_t num_epochs, NumpyRandomStat
 void check(const GptIndexOptions& options) {
   if (options.sequence_length < 1 ||
       options.sequence_length >= std::numeric_limits<int32_t>::max()) {
-    throw UsageError(fmt::format("[gpt_index] --seq-length must be 1..2147483646, got {}",
-                                 options.sequence_length));
+    throw UsageError(
+        tr("[gpt_index] --seq-length must be 1..2147483646, got {}", options.sequence_length));
   }
   if (options.num_samples && *options.num_samples < 0) {
-    throw UsageError(fmt::format("[gpt_index] {} samples asked for", *options.num_samples));
+    throw UsageError(tr("[gpt_index] {} samples asked for", *options.num_samples));
   }
 }
 
@@ -90,9 +90,8 @@ GptIndices build_gpt_indices(std::span<const int32_t> lengths, IdRange exposed,
   const int64_t epoch_tokens =
       std::accumulate(lengths.begin() + exposed.begin, lengths.begin() + exposed.end, int64_t{0});
   if (epoch_tokens == 0) {
-    throw DataError(
-        fmt::format("[gpt_index] sequences [{}, {}) hold no token", exposed.begin, exposed.end),
-        {"change --split, or use a larger data set", "请调整 --split 或使用更大的数据集"});
+    throw DataError(tr("[gpt_index] sequences [{}, {}) hold no token", exposed.begin, exposed.end),
+                    tr("change --split, or use a larger data set"));
   }
   const int64_t extra = options.add_extra_token ? 1 : 0;
   const int64_t length = options.sequence_length;

@@ -49,14 +49,14 @@ class MappedView : public GptIndexView {
   explicit MappedView(const CacheFiles& files)
       : documents_(files.documents), samples_(files.samples), shuffle_(files.shuffle) {
     const auto unfit = [](const fs::path& file, const std::string& what) {
-      throw DataError(fmt::format("{}: {}", file.string(), what));
+      throw DataError(tr("{}: {}", file.string(), what));
     };
     if (samples_.shape().columns != 2 || samples_.shape().rows < 1) {
       unfit(files.samples, "must have two columns and at least one row");
     }
     if (shuffle_.shape().columns != 0 || shuffle_.shape().rows != samples_.shape().rows - 1) {
-      unfit(files.shuffle, fmt::format("has {} entries, {} samples are indexed",
-                                       shuffle_.shape().rows, samples_.shape().rows - 1));
+      unfit(files.shuffle, tr("has {} entries, {} samples are indexed", shuffle_.shape().rows,
+                              samples_.shape().rows - 1));
     }
     if (documents_.shape().columns != 0) unfit(files.documents, "must have one dimension");
   }
@@ -102,13 +102,13 @@ std::string find_misfit(const GptIndexView& view, std::span<const int32_t> lengt
   for (int64_t i = 0; i < num_documents; ++i) {
     const int64_t sequence = view.document(i);
     if (sequence < exposed.begin || sequence >= exposed.end) {
-      return fmt::format("document {} is sequence {}, not in [{}, {})", i, sequence, exposed.begin,
-                         exposed.end);
+      return tr("document {} is sequence {}, not in [{}, {})", i, sequence, exposed.begin,
+                exposed.end);
     }
     total_tokens += length_at(i);
   }
   if (const int64_t wanted = num_gpt_samples(total_tokens, options); num_samples != wanted) {
-    return fmt::format("{} samples, the data make {}", num_samples, wanted);
+    return tr("{} samples, the data make {}", num_samples, wanted);
   }
   const int64_t extra = options.add_extra_token ? 1 : 0;
   std::pair<int64_t, int64_t> from = view.row(0);
@@ -117,7 +117,7 @@ std::string find_misfit(const GptIndexView& view, std::span<const int32_t> lengt
     const auto [position, offset] = view.row(i + 1);
     if (position < from.first || position >= num_documents || offset + extra < 0 ||
         offset + extra > length_at(position)) {
-      return fmt::format("sample {} ends at token {} of document {}", i, offset, position);
+      return tr("sample {} ends at token {} of document {}", i, offset, position);
     }
     int64_t tokens = offset - from.second;
     for (int64_t k = from.first; k < position; ++k) tokens += length_at(k);
@@ -128,7 +128,7 @@ std::string find_misfit(const GptIndexView& view, std::span<const int32_t> lengt
       return fmt::format("sample {} has {} tokens", i, tokens);
     }
     if (view.shuffled(i) < 0 || view.shuffled(i) >= num_samples) {
-      return fmt::format("shuffle entry {} is {}", i, view.shuffled(i));
+      return tr("shuffle entry {} is {}", i, view.shuffled(i));
     }
   }
   return "";

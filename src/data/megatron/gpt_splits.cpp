@@ -29,18 +29,15 @@ class OpenDatasets {
   static void require_file(const fs::path& file) {
     std::error_code unreadable;
     if (fs::exists(file, unreadable) || unreadable) return;
-    throw DataError(fmt::format("--data-path: {} does not exist", file.string()),
-                    {"a data set is named without .idx and .bin; `danlu preprocess` makes one from "
-                     "text, and text files are not mixed with them",
-                     "数据集以不带 .idx/.bin 的前缀命名；可用 `danlu preprocess` "
-                     "由文本生成，且不能与文本文件混用"});
+    throw DataError(tr("--data-path: {} does not exist", file.string()),
+                    tr("a data set is named without .idx and .bin; `danlu preprocess` makes one "
+                       "from text, and text files are not mixed with them"));
   }
 
   std::map<std::string, std::shared_ptr<const IndexedDataset>> open_;
 };
 
-const Hint kMoreData{"change --split, or use a larger data set",
-                     "请调整 --split 或使用更大的数据集"};
+const std::string kMoreData = tr("change --split, or use a larger data set");
 
 /// A data set of a split without a sample: an error in training, else a warning.
 void report_empty(const std::string& message, DatasetSplit split) {
@@ -54,9 +51,8 @@ std::optional<IdRange> exposed_range(OpenDatasets& datasets, const std::string& 
   const int64_t count = datasets.open(prefix)->num_sequences();
   const IdRange exposed = split_range(matrix, split, count).value();
   if (exposed.size() > 0) return exposed;
-  report_empty(fmt::format("{}: the {} split has none of the {} sequences", prefix,
-                           split_name(split), count),
-               split);
+  report_empty(
+      tr("{}: the {} split has none of the {} sequences", prefix, split_name(split), count), split);
   return std::nullopt;
 }
 
@@ -71,10 +67,9 @@ std::shared_ptr<const GptDataset> open_one(OpenDatasets& datasets, const std::st
     auto one = std::make_shared<const GptDataset>(options, prefix, tokens, exposed, split, size);
     if (one->size() > 0) return one;
   }
-  report_empty(
-      fmt::format("{}: the {} split has no sample of {} tokens: its {} sequences hold {}", prefix,
+  report_empty(tr("{}: the {} split has no sample of {} tokens: its {} sequences hold {}", prefix,
                   split_name(split), options.sequence_length, exposed.size(), num_tokens),
-      split);
+               split);
   return nullptr;
 }
 
@@ -111,12 +106,9 @@ Members members_in(OpenDatasets& datasets, const BlendSpec& blend, const SplitMa
 [[noreturn]] void weights_need_size(DatasetSplit split) {
   const bool training = split == DatasetSplit::kTrain;
   const char* flag = training ? "--train-iters" : "--eval-iters";
-  throw UsageError(
-      fmt::format("--data-path: weights need a number of {} samples", split_name(split)),
-      {fmt::format("say how many batches to draw with {} N{}, or leave the weights out", flag,
-                   training ? "" : ", hold nothing out with --split 100,0,0"),
-       fmt::format("请用 {} N 指定要抽取的批数{}，或去掉权重", flag,
-                   training ? "" : "，或用 --split 100,0,0 不留验证集")});
+  throw UsageError(tr("--data-path: weights need a number of {} samples", split_name(split)),
+                   tr("say how many batches to draw with {} N{}, or leave the weights out", flag,
+                      training ? "" : ", hold nothing out with --split 100,0,0"));
 }
 
 /// As many samples of each member as the blend asks for: one epoch where there are no weights.
@@ -177,12 +169,11 @@ std::shared_ptr<const SampleSource> open_blend(OpenDatasets& datasets, const Ble
 /// split_text empty: each split has data sets of its own.
 [[noreturn]] void throw_no_training_data(const std::string& split_text) {
   if (split_text.empty()) {
-    throw DataError("--train-data-path: the training split is empty",
-                    {"name the data sets to train on", "请指定训练用的数据集"});
+    throw DataError(tr("--train-data-path: the training split is empty"),
+                    tr("name the data sets to train on"));
   }
-  throw DataError(fmt::format("--split {}: the training split is empty", split_text),
-                  {"the first share is for training, for example --split 99,1,0",
-                   "第一个比例用于训练，例如 --split 99,1,0"});
+  throw DataError(tr("--split {}: the training split is empty", split_text),
+                  tr("the first share is for training, for example --split 99,1,0"));
 }
 
 }  // namespace
@@ -203,9 +194,9 @@ std::array<std::shared_ptr<const SampleSource>, 3> open_gpt_splits(const GptData
   if (any_per_split == !paths.all.empty()) {
     throw UsageError(
         any_per_split
-            ? "--data-path and --train-data-path/--valid-data-path/--test-data-path exclude "
-              "each other"
-            : "--data-path: no data set given");
+            ? tr("--data-path and --train-data-path/--valid-data-path/--test-data-path exclude "
+                 "each other")
+            : tr("--data-path: no data set given"));
   }
   OpenDatasets datasets;
   std::array<std::shared_ptr<const SampleSource>, 3> splits;

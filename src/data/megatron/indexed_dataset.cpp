@@ -33,10 +33,9 @@ fs::path with_ending(const fs::path& prefix, const char* ending) {
 }
 
 [[noreturn]] void damaged(const fs::path& file, const std::string& what) {
-  throw DataError(
-      fmt::format("{}: {}", file.string(), what),
-      {"the file is damaged or not a Megatron index; run `danlu preprocess` again to rebuild it",
-       "文件已损坏或不是 Megatron 索引；请重新运行 `danlu preprocess`"});
+  throw DataError(tr("{}: {}", file.string(), what),
+                  tr("the file is damaged or not a Megatron index; run `danlu preprocess` again to "
+                     "rebuild it"));
 }
 
 }  // namespace
@@ -86,17 +85,15 @@ void IndexedDataset::parse_header() {
   const std::byte* data = index_.bytes().data();
   const uint64_t size = index_.size();
   if (size < kIndexHeaderBytes) {
-    damaged(file, fmt::format("an index has at least {} bytes, this file has {}", kIndexHeaderBytes,
-                              size));
+    damaged(file, tr("an index has at least {} bytes, this file has {}", kIndexHeaderBytes, size));
   }
   if (std::memcmp(data, kIndexMagic.data(), kIndexMagic.size()) != 0) {
     damaged(file, "does not start with the magic MMIDIDX");
   }
   const uint64_t version = load_at<uint64_t>(data + kIndexVersionAt, 0);
-  if (version != kIndexVersion) damaged(file, fmt::format("version must be 1, got {}", version));
+  if (version != kIndexVersion) damaged(file, tr("version must be 1, got {}", version));
   const auto code = static_cast<uint8_t>(data[kIndexTypeAt]);
-  if (code < 1 || code > 8)
-    damaged(file, fmt::format("token type code must be 1..8, got {}", code));
+  if (code < 1 || code > 8) damaged(file, tr("token type code must be 1..8, got {}", code));
   type_ = static_cast<TokenType>(code);
 
   const uint64_t sequences = load_at<uint64_t>(data + kIndexSequencesAt, 0);
@@ -104,19 +101,19 @@ void IndexedDataset::parse_header() {
   // Compare counts with the room that is left before multiplying: damaged counts may be near 2^64.
   uint64_t left = size - kIndexHeaderBytes;
   if (sequences > left / 12) {
-    damaged(file, fmt::format("{} sequences need 12 bytes each, {} bytes follow the header",
-                              sequences, left));
+    damaged(file,
+            tr("{} sequences need 12 bytes each, {} bytes follow the header", sequences, left));
   }
   left -= sequences * 12;
   if (bounds < 1 || bounds > left / 8) {
-    damaged(file, fmt::format("{} document bounds do not fit the {} bytes after the sequences",
-                              bounds, left));
+    damaged(file,
+            tr("{} document bounds do not fit the {} bytes after the sequences", bounds, left));
   }
   left -= bounds * 8;
   if (left != 0 && left != sequences) {
-    damaged(file, fmt::format("{} bytes follow the document bounds; legal are 0 or one mode byte "
-                              "for each of the {} sequences",
-                              left, sequences));
+    damaged(file, tr("{} bytes follow the document bounds; legal are 0 or one mode byte "
+                     "for each of the {} sequences",
+                     left, sequences));
   }
   num_sequences_ = static_cast<int64_t>(sequences);
   num_document_bounds_ = static_cast<int64_t>(bounds);
@@ -133,11 +130,10 @@ void IndexedDataset::check_sequences(Open open) {
   int64_t used_bytes = 0;
   for (int64_t i = 0; i < num_sequences_; ++i) {
     const int64_t tokens = length(i), at = byte_offset(i);
-    if (tokens < 0) damaged(index_.path(), fmt::format("sequence {} has length {}", i, tokens));
+    if (tokens < 0) damaged(index_.path(), tr("sequence {} has length {}", i, tokens));
     if (at < 0 || at > limit || tokens * width > limit - at) {
-      damaged(index_.path(),
-              fmt::format("sequence {} lies at bytes [{}, {}+{}), but {} has {} bytes", i, at, at,
-                          tokens * width, tokens_path(prefix_).string(), limit));
+      damaged(index_.path(), tr("sequence {} lies at bytes [{}, {}+{}), but {} has {} bytes", i, at,
+                                at, tokens * width, tokens_path(prefix_).string(), limit));
     }
     used_bytes = std::max(used_bytes, at + tokens * width);
     num_tokens_ += tokens;
@@ -153,19 +149,17 @@ void IndexedDataset::check_documents() const {
   for (int64_t k = 0; k < num_document_bounds_; ++k) {
     const int64_t start = load_at<int64_t>(documents_, k);
     if (k == 0 && start != 0) {
-      damaged(index_.path(), fmt::format("document 0 must start at sequence 0, got {}", start));
+      damaged(index_.path(), tr("document 0 must start at sequence 0, got {}", start));
     }
     if (start < previous) {
-      damaged(index_.path(),
-              fmt::format("document {} starts at sequence {}, before document {} at {}", k, start,
-                          k - 1, previous));
+      damaged(index_.path(), tr("document {} starts at sequence {}, before document {} at {}", k,
+                                start, k - 1, previous));
     }
     previous = start;
   }
   if (previous != num_sequences_) {
-    damaged(index_.path(),
-            fmt::format("the last document ends at sequence {}, there are {} sequences", previous,
-                        num_sequences_));
+    damaged(index_.path(), tr("the last document ends at sequence {}, there are {} sequences",
+                              previous, num_sequences_));
   }
 }
 
@@ -192,16 +186,15 @@ int8_t IndexedDataset::mode(int64_t sequence) const { return load_at<int8_t>(mod
 void IndexedDataset::read(int64_t sequence, int64_t offset, int64_t count, int32_t* out) const {
   const fs::path file = tokens_path(prefix_);
   if (sequence < 0 || sequence >= num_sequences_) {
-    throw DataError(fmt::format("{}: sequence {} asked for, there are {}", file.string(), sequence,
-                                num_sequences_));
+    throw DataError(
+        tr("{}: sequence {} asked for, there are {}", file.string(), sequence, num_sequences_));
   }
   if (offset < 0 || count < 0 || offset > length(sequence) || count > length(sequence) - offset) {
-    throw DataError(fmt::format("{}: tokens [{}, {}+{}) of sequence {} asked for, it has {}",
-                                file.string(), offset, offset, count, sequence, length(sequence)));
+    throw DataError(tr("{}: tokens [{}, {}+{}) of sequence {} asked for, it has {}", file.string(),
+                       offset, offset, count, sequence, length(sequence)));
   }
   if (!bin_.size() && count > 0) {
-    throw DataError(
-        fmt::format("{}: opened for its index only, tokens cannot be read", file.string()));
+    throw DataError(tr("{}: opened for its index only, tokens cannot be read", file.string()));
   }
   const std::byte* from =
       bin_.bytes().data() + byte_offset(sequence) + offset * token_type_bytes(type_);
@@ -221,16 +214,15 @@ void IndexedDataset::read(int64_t sequence, int64_t offset, int64_t count, int32
       for (int64_t i = 0; i < count; ++i) {
         const int64_t token = load_at<int64_t>(from, i);
         if (token != static_cast<int32_t>(token)) {
-          damaged(file, fmt::format("token {} of sequence {} is {}, beyond 32 bits", offset + i,
-                                    sequence, token));
+          damaged(file,
+                  tr("token {} of sequence {} is {}, beyond 32 bits", offset + i, sequence, token));
         }
         out[i] = static_cast<int32_t>(token);
       }
       return;
     case TokenType::kF32:
     case TokenType::kF64:
-      throw DataError(
-          fmt::format("{}: holds {} values, not tokens", file.string(), token_type_name(type_)));
+      throw DataError(tr("{}: holds {} values, not tokens", file.string(), token_type_name(type_)));
   }
 }
 

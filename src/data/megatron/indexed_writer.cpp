@@ -56,8 +56,7 @@ class Spool {
 
  private:
   [[noreturn]] void fail(const char* doing) const {
-    throw IoError(
-        fmt::format("{}: cannot {} it: {}", beside_.string(), doing, std::strerror(errno)));
+    throw IoError(tr("{}: cannot {} it: {}", beside_.string(), doing, std::strerror(errno)));
   }
   void flush() {
     if (!write_all(fd_, buffer_.data(), buffer_.size())) fail("write the temporary file of");
@@ -129,8 +128,8 @@ struct IndexedWriter::State {
 
 IndexedWriter::IndexedWriter(const fs::path& prefix, TokenType type) {
   if (type == TokenType::kF32 || type == TokenType::kF64) {
-    throw UsageError(fmt::format("{}: tokens cannot be stored as {}", index_path(prefix).string(),
-                                 token_type_name(type)));
+    throw UsageError(tr("{}: tokens cannot be stored as {}", index_path(prefix).string(),
+                        token_type_name(type)));
   }
   const fs::path parent = index_path(prefix).parent_path();
   if (!parent.empty()) require_writable_directory(parent);
@@ -143,14 +142,14 @@ IndexedWriter::IndexedWriter(IndexedWriter&&) noexcept = default;
 void IndexedWriter::add_sequence(std::span<const int32_t> tokens) {
   State& s = *state_;
   if (tokens.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    throw DataError(fmt::format("{}: sequence {} has {} tokens, the format counts them in 32 bits",
-                                tokens_path(s.prefix).string(), s.num_sequences, tokens.size()));
+    throw DataError(tr("{}: sequence {} has {} tokens, the format counts them in 32 bits",
+                       tokens_path(s.prefix).string(), s.num_sequences, tokens.size()));
   }
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < s.range.low || tokens[i] > s.range.high) {
-      throw DataError(fmt::format("{}: token {} of sequence {} is {}, {} holds {}..{}",
-                                  tokens_path(s.prefix).string(), i, s.num_sequences, tokens[i],
-                                  token_type_name(s.type), s.range.low, s.range.high));
+      throw DataError(tr("{}: token {} of sequence {} is {}, {} holds {}..{}",
+                         tokens_path(s.prefix).string(), i, s.num_sequences, tokens[i],
+                         token_type_name(s.type), s.range.low, s.range.high));
     }
   }
   switch (token_type_bytes(s.type)) {
@@ -188,13 +187,13 @@ void IndexedWriter::append(const IndexedDataset& other) {
   State& s = *state_;
   const std::string name = index_path(other.prefix()).string();
   if (other.type() != s.type) {
-    throw DataError(fmt::format("{}: holds {}, cannot be appended to {} which holds {}", name,
-                                token_type_name(other.type()), index_path(s.prefix).string(),
-                                token_type_name(s.type)));
+    throw DataError(tr("{}: holds {}, cannot be appended to {} which holds {}", name,
+                       token_type_name(other.type()), index_path(s.prefix).string(),
+                       token_type_name(s.type)));
   }
   if (other.has_modes()) {
     throw DataError(
-        fmt::format("{}: has mode bytes (multimodal data), which this writer cannot keep", name));
+        tr("{}: has mode bytes (multimodal data), which this writer cannot keep", name));
   }
   if (s.closed_sequences != s.num_sequences) {
     throw InternalError("[indexed_writer] append() inside an open document");
@@ -254,11 +253,10 @@ void IndexedWriter::commit() {
 }
 
 void merge_indexed_datasets(const std::vector<fs::path>& inputs, const fs::path& output) {
-  if (inputs.empty()) throw UsageError("[merge] no data set to merge");
+  if (inputs.empty()) throw UsageError(tr("[merge] no data set to merge"));
   for (const fs::path& input : inputs) {
     if (fs::weakly_canonical(index_path(input)) == fs::weakly_canonical(index_path(output))) {
-      throw UsageError(
-          fmt::format("[merge] {} is both input and output", index_path(output).string()));
+      throw UsageError(tr("[merge] {} is both input and output", index_path(output).string()));
     }
   }
   std::optional<IndexedWriter> writer;

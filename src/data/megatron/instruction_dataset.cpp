@@ -11,13 +11,13 @@ namespace {
 void require_same_shape(const IndexedDataset& ids, const IndexedDataset& other) {
   const std::string name = index_path(other.prefix()).string();
   if (other.num_sequences() != ids.num_sequences()) {
-    throw DataError(fmt::format("{}: has {} samples, {} has {}", name, other.num_sequences(),
-                                index_path(ids.prefix()).string(), ids.num_sequences()));
+    throw DataError(tr("{}: has {} samples, {} has {}", name, other.num_sequences(),
+                       index_path(ids.prefix()).string(), ids.num_sequences()));
   }
   for (int64_t i = 0; i < ids.num_sequences(); ++i) {
     if (other.length(i) == ids.length(i)) continue;
-    throw DataError(fmt::format("{}: sample {} has {} values, {} has {}", name, i, other.length(i),
-                                index_path(ids.prefix()).string(), ids.length(i)));
+    throw DataError(tr("{}: sample {} has {} values, {} has {}", name, i, other.length(i),
+                       index_path(ids.prefix()).string(), ids.length(i)));
   }
 }
 
@@ -54,8 +54,8 @@ Sample InstructionDataset::get(int64_t index) const {
   int32_t previous_mask = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (mask[i] < 0) {
-      throw DataError(fmt::format("{}: value {} of sample {} is {}, must be >= 0",
-                                  tokens_path(mask_.prefix()).string(), i, index, mask[i]));
+      throw DataError(tr("{}: value {} of sample {} is {}, must be >= 0",
+                         tokens_path(mask_.prefix()).string(), i, index, mask[i]));
     }
     if (mask[i] == 0) continue;
     const bool after_end =

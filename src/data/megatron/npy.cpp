@@ -54,11 +54,11 @@ class NpyHeaderParser {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(fmt::format("{}: bad header at byte {}: {}", file_.string(), at_, what),
-                    {"delete the file; it is built again", "请删除该文件，程序会重新生成"});
+    throw DataError(tr("{}: bad header at byte {}: {}", file_.string(), at_, what),
+                    tr("delete the file; it is built again"));
   }
   void require(bool has, const char* key) const {
-    if (!has) fail(fmt::format("has no {}", key));
+    if (!has) fail(tr("has no {}", key));
   }
   void require_first(bool has, const char* key) const {
     if (has) fail(fmt::format("has {} twice", key));
@@ -84,12 +84,12 @@ class NpyHeaderParser {
   std::string_view quoted(const char* what) {
     skip_space();
     if (at_ == text_.size() || (text_[at_] != '\'' && text_[at_] != '"'))
-      fail(fmt::format("{} must be a string in quotes", what));
+      fail(tr("{} must be a string in quotes", what));
     const size_t end = text_.find(text_[at_], at_ + 1);
     // No key and no type is longer: a quote that is closed far away was never one.
     constexpr size_t kLongest = 64;
     if (end == std::string_view::npos || end - at_ > kLongest)
-      fail(fmt::format("{} has no closing quote", what));
+      fail(tr("{} has no closing quote", what));
     const std::string_view inside = text_.substr(at_ + 1, end - at_ - 1);
     at_ = end + 1;
     return inside;
@@ -97,7 +97,7 @@ class NpyHeaderParser {
 
   void entry() {
     const std::string_view key = quoted("a key");
-    if (!take(':')) fail(fmt::format("':' must follow '{}'", key));
+    if (!take(':')) fail(tr("':' must follow '{}'", key));
     if (key == "descr") {
       require_first(header_.descr.has_value(), "descr");
       header_.descr = integer_type();
@@ -109,7 +109,7 @@ class NpyHeaderParser {
       require_first(header_.shape.has_value(), "shape");
       header_.shape = extents();
     } else {
-      fail(fmt::format("unknown key '{}'", key));
+      fail(tr("unknown key '{}'", key));
     }
   }
 
@@ -119,7 +119,7 @@ class NpyHeaderParser {
                        (type[1] == 'i' || type[1] == 'u') &&
                        std::string_view("1248").find(type[2]) != std::string_view::npos;
     if (!known) {
-      fail(fmt::format("descr must be little-endian integers (<i8, <u4, …), got '{}'", type));
+      fail(tr("descr must be little-endian integers (<i8, <u4, …), got '{}'", type));
     }
     return std::string(type);
   }
@@ -175,8 +175,7 @@ std::string npy_header(char kind, size_t width, NpyShape shape) {
 NpyFile::NpyFile(const fs::path& path) : file_(path) {
   const std::string_view text = file_.text();
   const auto damaged = [&](const std::string& what) {
-    throw DataError(fmt::format("{}: {}", path.string(), what),
-                    {"delete the file; it is built again", "请删除该文件，程序会重新生成"});
+    throw DataError(tr("{}: {}", path.string(), what), tr("delete the file; it is built again"));
   };
   if (text.size() < kPreambleBytes || text.substr(0, kMagic.size()) != kMagic) {
     damaged("not a .npy file of version 1.0");
@@ -191,7 +190,7 @@ NpyFile::NpyFile(const fs::path& path) : file_(path) {
   const uint64_t have = (text.size() - kPreambleBytes - header_bytes) / width;
   const auto columns = static_cast<uint64_t>(std::max<int64_t>(1, shape_.columns));
   if (static_cast<uint64_t>(shape_.rows) > have / columns)
-    damaged(fmt::format("has {} values, its header promises more", have));
+    damaged(tr("has {} values, its header promises more", have));
   data_ = file_.bytes().data() + kPreambleBytes + header_bytes;
 }
 

@@ -12,9 +12,8 @@ namespace danlu::data {
 namespace {
 
 [[noreturn]] void bad_split(std::string_view text, std::string_view rule) {
-  throw UsageError(fmt::format("--split \"{}\": {}", text, rule),
-                   {"give shares for training, validation and test, for example --split 99,1,0",
-                    "请按训练、验证、测试给出比例，例如 --split 99,1,0"});
+  throw UsageError(tr("--split \"{}\": {}", text, rule),
+                   tr("give shares for training, validation and test, for example --split 99,1,0"));
 }
 
 double parse_share(std::string_view whole, std::string_view part) {
@@ -22,7 +21,7 @@ double parse_share(std::string_view whole, std::string_view part) {
   const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
   if (error != std::errc() || end != part.data() + part.size() || !std::isfinite(value) ||
       value < 0) {
-    bad_split(whole, fmt::format("\"{}\" is not a share (a number >= 0)", part));
+    bad_split(whole, tr("\"{}\" is not a share (a number >= 0)", part));
   }
   return value;
 }
@@ -82,7 +81,7 @@ SplitMatrix parse_split(std::string_view text) {
     at = end;
   }
   if (shares.empty() || shares.size() > 3) {
-    bad_split(text, fmt::format("needs one to three numbers, got {}", shares.size()));
+    bad_split(text, tr("needs one to three numbers, got {}", shares.size()));
   }
   shares.resize(3, 0.0);
   if (numpy_sum(shares) <= 0) bad_split(text, "at least one share must be above 0");

@@ -41,7 +41,7 @@ class PlainStream : public ByteStream {
 
  private:
   [[noreturn]] void fail(const char* doing) const {
-    throw IoError(fmt::format("{}: cannot {}: {}", path_.string(), doing, std::strerror(errno)));
+    throw IoError(tr("{}: cannot {}: {}", path_.string(), doing, std::strerror(errno)));
   }
   std::filesystem::path path_;
   int fd_ = -1;
@@ -85,7 +85,7 @@ class GzipStream : public ByteStream {
 
  private:
   [[noreturn]] void damaged(const char* what) const {
-    throw DataError(fmt::format("{}: damaged gzip data: {}", file_.path().string(), what));
+    throw DataError(tr("{}: damaged gzip data: {}", file_.path().string(), what));
   }
   PlainStream file_;
   std::vector<char> input_;
@@ -120,7 +120,7 @@ class ZstdStream : public ByteStream {
 
  private:
   [[noreturn]] void damaged(const char* what) const {
-    throw DataError(fmt::format("{}: damaged zstd data: {}", file_.path().string(), what));
+    throw DataError(tr("{}: damaged zstd data: {}", file_.path().string(), what));
   }
   PlainStream file_;
   std::vector<char> input_;

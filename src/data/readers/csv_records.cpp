@@ -19,7 +19,7 @@ CsvRecords::CsvRecords(const std::filesystem::path& path, char separator)
   for (const Field& field : fields_) {
     std::string name = field.text.empty() ? fmt::format("column{}", columns_.size()) : field.text;
     if (!names.insert(name).second) {
-      fail(record_line_, fmt::format("two columns are called \"{}\"", name));
+      fail(record_line_, tr("two columns are called \"{}\"", name));
     }
     keys_.push_back(Json(name).dump());
     columns_.push_back(std::move(name));
@@ -41,8 +41,8 @@ bool CsvRecords::next(std::string* json) {
     if (!next_record(&fields_)) return false;
   } while (fields_.size() == 1 && fields_[0].text.empty() && !fields_[0].quoted);
   if (fields_.size() != columns_.size()) {
-    fail(record_line_, fmt::format("{} {}, the header has {}", fields_.size(),
-                                   fields_.size() == 1 ? "field" : "fields", columns_.size()));
+    fail(record_line_, tr("{} {}, the header has {}", fields_.size(),
+                          fields_.size() == 1 ? "field" : "fields", columns_.size()));
   }
   json->clear();
   for (size_t i = 0; i < fields_.size(); ++i) {
@@ -86,8 +86,8 @@ void CsvRecords::take_field(Field* field) {
     take_quoted(field);
     const int c = bytes_.peek();
     if (c >= 0 && c != separator_ && c != '\n' && c != '\r') {
-      fail(line_, fmt::format("a {} must follow the closing quote, or the end of the line",
-                              separator_ == '\t' ? "tab" : std::string(1, separator_)));
+      fail(line_, tr("a {} must follow the closing quote, or the end of the line",
+                     separator_ == '\t' ? "tab" : std::string(1, separator_)));
     }
     return;
   }
@@ -121,7 +121,7 @@ void CsvRecords::add_byte(Field* field, char c) {
 }
 
 void CsvRecords::fail(int64_t line, const std::string& what) const {
-  throw DataError(fmt::format("{}:{}: {}", path_.string(), line, what));
+  throw DataError(tr("{}:{}: {}", path_.string(), line, what));
 }
 
 }  // namespace danlu::data

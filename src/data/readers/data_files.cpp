@@ -32,21 +32,20 @@ DataFile data_file(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
-    throw DataError(
-        fmt::format("{}: not a regular file: rows are read more than once", path.string()),
-        {"write them to a file first", "请先将数据写入普通文件"});
+    throw DataError(tr("{}: not a regular file: rows are read more than once", path.string()),
+                    tr("write them to a file first"));
   }
   const auto type = file_type_of(path);
   if (!type) {
-    throw DataError(fmt::format("{}: not a type of file that holds rows; accepted: {}",
-                                path.string(), kAccepted));
+    throw DataError(
+        tr("{}: not a type of file that holds rows; accepted: {}", path.string(), kAccepted));
   }
   if (*type == FileType::kParquet && path.extension() != ".parquet") {
-    throw DataError(fmt::format("{}: parquet files are compressed inside; unpack this one first",
-                                path.string()));
+    throw DataError(
+        tr("{}: parquet files are compressed inside; unpack this one first", path.string()));
   }
   const uint64_t size = fs::file_size(path, error);
-  if (error) throw DataError(fmt::format("{}: cannot be read: {}", path.string(), error.message()));
+  if (error) throw DataError(tr("{}: cannot be read: {}", path.string(), error.message()));
   return {path, *type, size};
 }
 
@@ -110,7 +109,7 @@ void collect_files(const fs::path& directory, std::set<fs::path>* visited,
     }
   }
   if (error) {
-    throw DataError(fmt::format("{}: cannot be listed: {}", directory.string(), error.message()));
+    throw DataError(tr("{}: cannot be listed: {}", directory.string(), error.message()));
   }
 }
 
@@ -129,12 +128,11 @@ void list_directory(const fs::path& root, const std::string& split, Dataset* dat
       dataset->files.push_back(data_file(path));
   }
   if (dataset->files.empty()) {
-    throw DataError(split.empty()
-                        ? fmt::format("{}: no data file in this directory; accepted: {}",
-                                      root.string(), kAccepted)
-                        : fmt::format("{}: no data file of the split \"{}\" in this directory ({} "
-                                      "files of other names)",
-                                      root.string(), split, paths.size()));
+    throw DataError(split.empty() ? tr("{}: no data file in this directory; accepted: {}",
+                                       root.string(), kAccepted)
+                                  : tr("{}: no data file of the split \"{}\" in this directory ({} "
+                                       "files of other names)",
+                                       root.string(), split, paths.size()));
   }
   if (split.empty() && has_train && has_other) {
     log::warning("{}: holds files of several splits and all of them are read; {}:train takes one",
@@ -179,22 +177,20 @@ FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info
   for (const auto& entry : fs::directory_iterator(parent.empty() ? "." : parent, ignored)) {
     nearby.push_back((parent / entry.path().filename()).string());
   }
-  Hint hint{
-      "a data set is a file, a directory, a glob, or a name in dataset_info.json; names on a "
-      "hub are not fetched",
-      "数据集可以是文件、目录、通配符，或 dataset_info.json 中的名称；不会从网上下载"};
+  std::string hint =
+      tr("a data set is a file, a directory, a glob, or a name in dataset_info.json; names on a "
+         "hub are not fetched");
   // One of the three files of preprocessed samples, which go by the prefix that they share.
   if (const size_t field = name.path.find("_packed_");
       field != name.path.npos && fs::exists(name.path + ".idx", ignored)) {
     const std::string prefix = name.path.substr(0, field);
-    throw DataError(
-        fmt::format("[dataset] {}: is a part of the preprocessed samples {}", text, prefix),
-        {fmt::format("give their prefix: {}", prefix), fmt::format("请给出共同前缀：{}", prefix)});
+    throw DataError(tr("[dataset] {}: is a part of the preprocessed samples {}", text, prefix),
+                    tr("give their prefix: {}", prefix));
   }
   if (const auto near = nearest_name(name.path, nearby)) {
-    hint = {fmt::format("did you mean {}?", *near), fmt::format("是否想用 {}？", *near)};
+    hint = tr("did you mean {}?", *near);
   }
-  throw DataError(fmt::format("[dataset] {}: no such file or directory", text), hint);
+  throw DataError(tr("[dataset] {}: no such file or directory", text), hint);
 }
 
 }  // namespace
@@ -236,8 +232,7 @@ Dataset resolve_dataset(const std::string& text, const FormatOptions& format,
   }
   if (!target.split.empty() && target.split != "train") {
     if (!dataset_path_exists(target.path)) not_found(name, text);
-    throw DataError(
-        fmt::format("[dataset] {}: a single file has no split \"{}\"", text, target.split));
+    throw DataError(tr("[dataset] {}: a single file has no split \"{}\"", text, target.split));
   }
   if (dataset_path_exists(target.path)) {
     dataset.files = {data_file(target.path)};

@@ -32,21 +32,22 @@ FormatOptions format_of(const Json& entry) {
 
 DatasetInfo read_entry(const fs::path& info_path, const std::string& name, const Json& entry) {
   const std::string where = fmt::format("{}: \"{}\"", info_path.string(), name);
-  if (!entry.is_object()) throw DataError(where + ": must be an object");
+  if (!entry.is_object()) throw DataError(tr("{}: must be an object", where));
   if (json_get<bool>(entry, "ranking").value_or(false)) {
-    throw UsageError(where +
-                     ": holds preference pairs (\"ranking\": true), which belong to "
-                     "preference training and are not available here");
+    throw UsageError(
+        tr("{}: holds preference pairs (\"ranking\": true), which belong to preference training "
+           "and are not available here",
+           where));
   }
   const auto file_name = json_get<std::string>(entry, "file_name");
   if (!file_name) {
-    throw UsageError(where + ": names a data set on a hub, which is not fetched",
-                     {"download it and give the path of its files", "请先下载，再给出文件路径"});
+    throw UsageError(tr("{}: names a data set on a hub, which is not fetched", where),
+                     tr("download it and give the path of its files"));
   }
   DatasetInfo info;
   info.file = info_path.parent_path() / *file_name;
   if (!fs::exists(info.file)) {
-    throw DataError(fmt::format("{}: file_name {} does not exist", where, info.file.string()));
+    throw DataError(tr("{}: file_name {} does not exist", where, info.file.string()));
   }
   info.split =
       fs::is_directory(info.file) ? json_get<std::string>(entry, "split").value_or("") : "";

@@ -27,8 +27,8 @@ bool dataset_path_exists(const std::string& path) {
   const bool found = fs::exists(path, error);
   if (!error) return found;
   constexpr size_t kShownBytes = 200;
-  throw DataError(fmt::format("[dataset] {}: cannot be read: {}", path.substr(0, kShownBytes),
-                              error.message()));
+  throw DataError(
+      tr("[dataset] {}: cannot be read: {}", path.substr(0, kShownBytes), error.message()));
 }
 
 DatasetName parse_dataset_name(const std::string& text) {
@@ -49,9 +49,8 @@ DatasetName parse_dataset_name(const std::string& text) {
     const char* end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(begin, end, name.max_rows);
     if (error != std::errc() || stop != end || name.max_rows < 1) {
-      throw UsageError(
-          fmt::format("[dataset] {}: what follows # must be a number of rows >= 1, got \"{}\"",
-                      text, text.substr(hash + 1)));
+      throw UsageError(tr("[dataset] {}: what follows # must be a number of rows >= 1, got \"{}\"",
+                          text, text.substr(hash + 1)));
     }
     name.path.resize(hash);
     if (names_something(name.path)) return name;

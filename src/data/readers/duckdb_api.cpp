@@ -84,9 +84,8 @@ void* open_library(std::string* path) {
     }
     searched += fmt::format("\n  {} ({})", candidate, ::dlerror());
   }
-  throw IoError("libduckdb.so, which reads data files, was not found; searched:" + searched,
-                {"run `make deps`, or set DANLU_DUCKDB to the library's file",
-                 "请运行 `make deps`，或用 DANLU_DUCKDB 指定该库文件"});
+  throw IoError(tr("libduckdb.so, which reads data files, was not found; searched:{}", searched),
+                tr("run `make deps`, or set DANLU_DUCKDB to the library's file"));
 }
 
 const Api& api() {

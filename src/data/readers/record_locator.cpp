@@ -126,7 +126,7 @@ struct FaultFinder : AcceptEvents<nlohmann::json> {
   }
   bool open() {
     if (++depth <= kMaxJsonDepth + 1) return went_on();
-    what = fmt::format("nested more than {} deep", kMaxJsonDepth);
+    what = tr("nested more than {} deep", kMaxJsonDepth);
     return false;
   }
   bool null() override { return went_on(); }
@@ -235,8 +235,7 @@ std::string find_json_fault(const std::filesystem::path& path, bool one_record_a
     if (!good) {
       // The parser has taken the offending byte already.
       const int64_t column = source.column > 1 ? source.column - 1 : 1;
-      return fmt::format("{}:{}:{}: not valid JSON: {}", path.string(), source.line, column,
-                         finder.what);
+      return tr("{}:{}:{}: not valid JSON: {}", path.string(), source.line, column, finder.what);
     }
   }
   return "";

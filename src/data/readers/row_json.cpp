@@ -53,7 +53,7 @@ class RowBuilder : public nlohmann::json_sax<Json> {
   }
   bool end_object() override {
     const std::string* twice = key_twice(open_.back()->get_ref<Json::object_t&>());
-    if (twice) return refuse(fmt::format("an object has \"{}\" twice", *twice));
+    if (twice) return refuse(tr("an object has \"{}\" twice", *twice));
     open_.pop_back();
     return true;
   }
@@ -73,7 +73,7 @@ class RowBuilder : public nlohmann::json_sax<Json> {
 
   bool add(Json item) {
     if (++num_values_ > kMaxRowValues) {
-      return refuse(fmt::format("more than {} values in one row", kMaxRowValues));
+      return refuse(tr("more than {} values in one row", kMaxRowValues));
     }
     if (open_.empty()) {
       value = std::move(item);
@@ -83,7 +83,7 @@ class RowBuilder : public nlohmann::json_sax<Json> {
     } else {
       Json::object_t& object = open_.back()->get_ref<Json::object_t&>();
       if (object.size() == kMaxColumns) {
-        return refuse(fmt::format("an object has more than {} keys", kMaxColumns));
+        return refuse(tr("an object has more than {} keys", kMaxColumns));
       }
       // Not through the map, which would look for the key among all others.
       added_ = &object.emplace_back(std::move(key_), std::move(item)).second;
@@ -93,8 +93,7 @@ class RowBuilder : public nlohmann::json_sax<Json> {
 
   /// What is open does not move before it is closed: nothing is added beside it meanwhile.
   bool open(Json container) {
-    if (open_.size() == kMaxJsonDepth)
-      return refuse(fmt::format("nested more than {} deep", kMaxJsonDepth));
+    if (open_.size() == kMaxJsonDepth) return refuse(tr("nested more than {} deep", kMaxJsonDepth));
     if (!add(std::move(container))) return false;
     open_.push_back(added_);
     return true;
@@ -121,10 +120,9 @@ Json parse_row(const Dataset& dataset, const RawRow& row) {
   std::optional<Json> value = parse_row_text(row.text, &why);
   if (value) return std::move(*value);
   if (why.empty()) refuse_malformed_row(dataset, row);
-  throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index), why),
-                  why.ends_with("twice")
-                      ? Hint{"keep the value that is meant", "请只保留其中一个值"}
-                      : Hint{"keep the columns that hold text", "请只保留文本所在的列"});
+  throw DataError(tr("{}: {}", row_place(dataset, row.file, row.index), why),
+                  why.ends_with(translated("twice")) ? tr("keep the value that is meant")
+                                                     : tr("keep the columns that hold text"));
 }
 
 }  // namespace danlu::data

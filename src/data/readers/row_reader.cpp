@@ -84,8 +84,8 @@ class TextDocument : public FileRows {
     const std::string fault = find_json_fault(file.path, file.type == FileType::kJsonLines);
     if (!fault.empty()) throw DataError(fault);
   }
-  throw DataError(fmt::format("{}: cannot read the rows: {}", file.path.string(),
-                              message.substr(0, message.find('\n'))));
+  throw DataError(tr("{}: cannot read the rows: {}", file.path.string(),
+                     message.substr(0, message.find('\n'))));
 }
 
 /// JSON that DuckDB does not take for JSON (behind a byte order mark), whose packing it does not
@@ -247,7 +247,7 @@ class DuckDbRows : public FileRows {
 };
 
 std::unique_ptr<FileRows> open_file(const DataFile& file, bool document_per_file) {
-  if (file.size_bytes == 0) throw DataError(file.path.string() + ": the file is empty");
+  if (file.size_bytes == 0) throw DataError(tr("{}: the file is empty", file.path.string()));
   const bool has_mark = file.type != FileType::kParquet && begins_with_utf8_mark(file.path);
   if (file.type == FileType::kText) {
     if (document_per_file) return std::make_unique<TextDocument>(file);
@@ -263,8 +263,8 @@ std::unique_ptr<FileRows> open_file(const DataFile& file, bool document_per_file
     if (has_mark || is_packed || !has_utf8_name) return std::make_unique<JsonTexts>(file);
     require_end_of_array(file);
   } else if (!has_utf8_name) {
-    throw DataError(file.path.string() + ": DuckDB opens no file whose name is not UTF-8",
-                    {"give it another name; a link will do", "请为其另起文件名（符号链接亦可）"});
+    throw DataError(tr("{}: DuckDB opens no file whose name is not UTF-8", file.path.string()),
+                    tr("give it another name; a link will do"));
   }
   return std::make_unique<DuckDbRows>(file);
 }
@@ -301,10 +301,9 @@ bool RowReader::next_block(std::vector<RawRow>* rows) {
       if (s.dataset.max_rows >= 0 && s.rows >= s.dataset.max_rows) break;
       const bool is_json = file.type != FileType::kText;
       if (is_json && nests_too_deep(text)) {
-        throw DataError(fmt::format("{}: nested deeper than {} levels",
-                                    row_place(s.dataset, s.file, s.index), kMaxJsonDepth),
-                        {"remove this row, or write the nested value as text",
-                         "请删除该行，或将嵌套的值写成文本"});
+        throw DataError(tr("{}: nested deeper than {} levels",
+                           row_place(s.dataset, s.file, s.index), kMaxJsonDepth),
+                        tr("remove this row, or write the nested value as text"));
       }
       rows->push_back({std::move(text), is_json, s.file, s.index++});
       ++s.rows;
@@ -364,16 +363,16 @@ std::string row_place(const Dataset& dataset, uint32_t file, int64_t index) {
 }
 
 void refuse_malformed_row(const Dataset& dataset, const RawRow& row) {
-  std::string what = "not valid JSON";
+  std::string what(translated("not valid JSON"));
   try {
     (void)parse_json(row.text, "");
   } catch (const DataError& error) {
     // The line and column inside the row's text would be taken for the file's.
     what = error.what();
-    what.erase(0, what.find("not valid JSON"));
+    what.erase(0, what.find(translated("not valid JSON")));
   }
-  throw DataError(fmt::format("{}: {}", row_place(dataset, row.file, row.index),
-                              shortened_fault(std::move(what))));
+  throw DataError(
+      tr("{}: {}", row_place(dataset, row.file, row.index), shortened_fault(std::move(what))));
 }
 
 }  // namespace danlu::data

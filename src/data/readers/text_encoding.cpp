@@ -13,7 +13,8 @@ namespace {
 constexpr size_t kHeadBytes = 4096;
 
 /// `iconv` on the file, unpacked first where it is compressed.
-Hint conversion_hint(const std::filesystem::path& path, std::string_view encoding, bool sure) {
+std::string conversion_hint(const std::filesystem::path& path, std::string_view encoding,
+                            bool sure) {
   const std::string name = path.string();
   const std::string extension = path.extension().string();
   const std::string from = extension == ".gz"    ? fmt::format("gzip -dc {} | ", name)
@@ -25,10 +26,9 @@ Hint conversion_hint(const std::filesystem::path& path, std::string_view encodin
   const std::string command = fmt::format("{}iconv -f {} -t UTF-8{} > {}", from, encoding,
                                           from.empty() ? " " + name : "", to);
   if (sure) {
-    return {"convert it: " + command, "请转换编码：" + command};
+    return tr("convert it: {}", command);
   }
-  return {fmt::format("convert it; if it is {}: {}", encoding, command),
-          fmt::format("请转换编码；若为 {}：{}", encoding, command)};
+  return tr("convert it; if it is {}: {}", encoding, command);
 }
 
 /// "UTF-16", "UTF-32" or "": by the byte order mark, or by the zero bytes of its ASCII letters.
@@ -82,7 +82,7 @@ bool begins_with_utf8_mark(const std::filesystem::path& path) {
   }
   head.resize(size);
   if (const std::string_view wide = wide_encoding(head); !wide.empty()) {
-    throw DataError(fmt::format("{}: byte 0: this is {} text; UTF-8 is read", path.string(), wide),
+    throw DataError(tr("{}: byte 0: this is {} text; UTF-8 is read", path.string(), wide),
                     conversion_hint(path, wide, /*sure=*/true));
   }
   return head.starts_with(kUtf8Mark);
@@ -109,8 +109,8 @@ size_t find_invalid_utf8(std::string_view text) {
 void require_utf8_line(const std::filesystem::path& path, int64_t line, std::string_view text) {
   const size_t at = find_invalid_utf8(text);
   if (at == std::string_view::npos) return;
-  throw DataError(fmt::format("{}:{}:{}: not UTF-8: byte 0x{:02X}", path.string(), line, at + 1,
-                              static_cast<unsigned char>(text[at])),
+  throw DataError(tr("{}:{}:{}: not UTF-8: byte 0x{:02X}", path.string(), line, at + 1,
+                     static_cast<unsigned char>(text[at])),
                   conversion_hint(path, "GBK", /*sure=*/false));
 }
 

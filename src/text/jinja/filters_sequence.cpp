@@ -314,7 +314,7 @@ Value groupby(Interpreter& in, Input v, const Arguments& a) {
 }
 
 Value attr(Interpreter&, Input v, const Arguments& a) {
-  const Value& name = Signature("attr", a, {"name"}).required(0);
+  const Value name = Signature("attr", a, {"name"}).required(0);
   return name.is_string() ? get_attribute(v, name) : Value::undefined(name);
 }
 

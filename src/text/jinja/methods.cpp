@@ -254,13 +254,13 @@ Value dict_values(Interpreter& in, Self self, const Arguments& a) {
 Value copy_method(Interpreter&, Self self, const Arguments&) { return self; }
 
 Value count_items(Interpreter&, Self self, const Arguments& a) {
-  const Value& wanted = Signature("count", a, {"value"}).required(0);
+  const Value wanted = Signature("count", a, {"value"}).required(0);
   return Value::integer(std::count_if(self.items().begin(), self.items().end(),
                                       [&](const Value& v) { return equals(v, wanted); }));
 }
 
 Value index_of_item(Interpreter&, Self self, const Arguments& a) {
-  const Value& wanted = Signature("index", a, {"value"}).required(0);
+  const Value wanted = Signature("index", a, {"value"}).required(0);
   const auto found = std::find_if(self.items().begin(), self.items().end(),
                                   [&](const Value& v) { return equals(v, wanted); });
   if (found == self.items().end()) throw EvalError("value is not in list");

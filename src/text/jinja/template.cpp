@@ -35,11 +35,8 @@ Rendered Template::render(const Bindings& bindings, const Limits& limits, std::t
   } catch (const RaisedError& error) {
     throw TemplateRefusal(located(error));
   } catch (const LimitError& error) {
-    throw TemplateLimit(
-        located(error),
-        {"a chat template this costly is broken or hostile; choose another one with "
-         "--prompt-type",
-         "该对话模板开销异常（有误或恶意）；请用 --prompt-type 另选模板"});
+    throw TemplateLimit(located(error), tr("a chat template this costly is broken or hostile; "
+                                           "choose another one with --prompt-type"));
   } catch (const EvalError& error) {
     throw TemplateError(located(error));
   }

@@ -33,10 +33,8 @@ Factory open_plugin() {
   void* factory = library ? ::dlsym(library, "danlu_sentencepiece_model") : nullptr;
   if (!factory) {
     const char* why = ::dlerror();
-    throw ModelError(
-        fmt::format("[sentencepiece] cannot open {}: {}", path.string(), why ? why : "unknown"),
-        {"`make deps build` installs libsentencepiece and builds the plug-in",
-         "请运行 make deps build"});
+    throw ModelError(tr("[sentencepiece] cannot open {}: {}", path.string(), why ? why : "unknown"),
+                     tr("`make deps build` installs libsentencepiece and builds the plug-in"));
   }
   return reinterpret_cast<Factory>(factory);
 }

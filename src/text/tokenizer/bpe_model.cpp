@@ -53,9 +53,9 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Pair>& pairs, BpeOpt
                                        : merge.right < 0 ? right
                                                          : std::string_view(joined);
       throw ModelError(
-          fmt::format("{}: merge {} (\"{}\" \"{}\") needs the token \"{}\", which the "
-                      "vocabulary lacks",
-                      origin, merges.size(), left, right, missing));
+          tr("{}: merge {} (\"{}\" \"{}\") needs the token \"{}\", which the "
+             "vocabulary lacks",
+             origin, merges.size(), left, right, missing));
     }
     merges.push_back(merge);
   }

@@ -189,7 +189,8 @@ size_t safe_cut(std::string_view text) {
 
 TrainedBpe train_bpe(const PieceCounts& counts, const BpeTrainerOptions& options) {
   if (options.num_tokens < 256) {
-    throw UsageError("a byte-level vocabulary needs at least 256 tokens besides the special ones");
+    throw UsageError(
+        tr("a byte-level vocabulary needs at least 256 tokens besides the special ones"));
   }
   TrainedBpe result;
   Trainer trainer(counts, result);

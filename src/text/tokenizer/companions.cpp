@@ -22,7 +22,7 @@ Json read_object(const fs::path& directory, const char* name, Companions& compan
   } catch (const DataError& error) {
     throw ModelError(error.what());
   }
-  if (!value.is_object()) throw ModelError(fmt::format("{}: must hold an object", path.string()));
+  if (!value.is_object()) throw ModelError(tr("{}: must hold an object", path.string()));
   companions.files.push_back(path);
   return value;
 }
@@ -63,7 +63,7 @@ void read_special(const Json& object, SpecialTokens& special) {
 TokenId checked_id(int64_t id, const std::string& origin) {
   if (id < 0 || id > Vocabulary::kMaxId) {
     throw ModelError(
-        fmt::format("{}: token id {} must be between 0 and {}", origin, id, Vocabulary::kMaxId));
+        tr("{}: token id {} must be between 0 and {}", origin, id, Vocabulary::kMaxId));
   }
   return static_cast<TokenId>(id);
 }
@@ -76,7 +76,7 @@ void read_added_decoder(const Json& config, const std::string& origin,
     int64_t id = -1;
     std::from_chars(key.data(), key.data() + key.size(), id);
     if (!value.is_object()) {
-      throw ModelError(fmt::format("{}: added_tokens_decoder.{} must be an object", origin, key));
+      throw ModelError(tr("{}: added_tokens_decoder.{} must be an object", origin, key));
     }
     AddedToken token;
     token.content = field<std::string>(value, "content", origin);
@@ -95,7 +95,7 @@ void read_added_map(const Json& map, const std::string& origin, std::vector<Adde
     const auto same = [&](const AddedToken& token) { return token.content == content; };
     if (std::any_of(added.begin(), added.end(), same)) continue;
     if (!id.is_number_integer()) {
-      throw ModelError(fmt::format("{}: the id of \"{}\" must be an integer", origin, content));
+      throw ModelError(tr("{}: the id of \"{}\" must be an integer", origin, content));
     }
     AddedToken token;
     token.content = content;

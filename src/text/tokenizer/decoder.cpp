@@ -301,7 +301,7 @@ std::unique_ptr<Decoder> make_decoder(const Json& spec, const std::string& origi
     const auto start = field_or<int64_t>(spec, "start", 0, origin);
     const auto stop = field_or<int64_t>(spec, "stop", 0, origin);
     if (content.empty() || start < 0 || stop < 0) {
-      throw ModelError(origin + ": the Strip decoder needs content, start >= 0 and stop >= 0");
+      throw ModelError(tr("{}: the Strip decoder needs content, start >= 0 and stop >= 0", origin));
     }
     return std::make_unique<StripDecoder>(std::move(content), static_cast<size_t>(start),
                                           static_cast<size_t>(stop));
@@ -330,7 +330,7 @@ std::unique_ptr<Decoder> make_decoder(const Json& spec, const std::string& origi
     std::vector<std::unique_ptr<Decoder>> steps;
     for (const Json& step : member(spec, "decoders", origin)) {
       steps.push_back(make_decoder(step, origin));
-      if (!steps.back()) throw ModelError(origin + ": a decoder of a Sequence is null");
+      if (!steps.back()) throw ModelError(tr("{}: a decoder of a Sequence is null", origin));
     }
     if (steps.size() == 1) return std::move(steps.front());
     return std::make_unique<SequenceDecoder>(std::move(steps));

@@ -29,9 +29,8 @@ T field_or(const Json& spec, std::string_view key, T fallback, const std::string
     fits = false;
   }
   if (!fits) {
-    throw ModelError(
-        fmt::format("{}: \"{}\" has the wrong type: {}", origin, key,
-                    it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80)));
+    throw ModelError(tr("{}: \"{}\" has the wrong type: {}", origin, key,
+                        it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80)));
   }
   return fallback;
 }
@@ -41,9 +40,8 @@ template <typename T>
 T field(const Json& spec, std::string_view key, const std::string& origin) {
   const auto it = spec.find(std::string(key));
   if (it == spec.end() || it->is_null()) {
-    throw ModelError(
-        fmt::format("{}: \"{}\" is missing in {}", origin, key,
-                    spec.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 120)));
+    throw ModelError(tr("{}: \"{}\" is missing in {}", origin, key,
+                        spec.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 120)));
   }
   return field_or<T>(spec, key, T{}, origin);
 }
@@ -52,7 +50,7 @@ T field(const Json& spec, std::string_view key, const std::string& origin) {
 inline const Json& member(const Json& spec, std::string_view key, const std::string& origin) {
   const auto it = spec.find(std::string(key));
   if (it == spec.end()) {
-    throw ModelError(fmt::format("{}: \"{}\" is missing", origin, key));
+    throw ModelError(tr("{}: \"{}\" is missing", origin, key));
   }
   return *it;
 }
@@ -61,16 +59,15 @@ inline const Json& member(const Json& spec, std::string_view key, const std::str
 inline std::string component_type(const Json& spec, std::string_view what,
                                   const std::string& origin) {
   if (!spec.is_object()) {
-    throw ModelError(fmt::format("{}: {} must be an object with a \"type\"", origin, what));
+    throw ModelError(tr("{}: {} must be an object with a \"type\"", origin, what));
   }
   return field<std::string>(spec, "type", origin);
 }
 
 [[noreturn]] inline void fail_unknown_type(std::string_view what, std::string_view type,
                                            const std::string& origin) {
-  throw ModelError(fmt::format("{}: {} of type \"{}\" is not known", origin, what, type),
-                   {"the file was made for a newer tokenizers library; report it with the file",
-                    "该文件由更新版本的 tokenizers 库生成;请附上文件反馈"});
+  throw ModelError(tr("{}: {} of type \"{}\" is not known", origin, what, type),
+                   tr("the file was made for a newer tokenizers library; report it with the file"));
 }
 
 }  // namespace danlu::text

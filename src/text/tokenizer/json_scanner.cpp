@@ -20,8 +20,7 @@ void JsonScanner::fail(const std::string& what) const {
   const std::string_view before = text_.substr(0, std::min(at_, text_.size()));
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
   const size_t line_start = before.rfind('\n') + 1;  // npos + 1 == 0
-  throw ModelError(
-      fmt::format("{}:{}:{}: {}", origin_, line, before.size() - line_start + 1, what));
+  throw ModelError(tr("{}:{}:{}: {}", origin_, line, before.size() - line_start + 1, what));
 }
 
 void JsonScanner::skip_space() {
@@ -190,7 +189,7 @@ std::string_view JsonScanner::raw() {
       ++at_;
     } else if (c == '{' || c == '[') {
       if (++depth > kMaxJsonDepth) {
-        fail(fmt::format("values are nested more than {} deep", kMaxJsonDepth));
+        fail(tr("values are nested more than {} deep", kMaxJsonDepth));
       }
       ++at_;
       continue;

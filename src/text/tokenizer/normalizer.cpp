@@ -316,7 +316,7 @@ std::string decode_base64(std::string_view text, const std::string& origin) {
     else if (c == '/')
       value = 63;
     else
-      throw ModelError(fmt::format("{}: \"precompiled_charsmap\" is not base64", origin));
+      throw ModelError(tr("{}: \"precompiled_charsmap\" is not base64", origin));
     bits = bits << 6 | value;
     count += 6;
     if (count >= 8) {
@@ -349,12 +349,10 @@ void Normalizer::normalize(std::string& text) const {
   try {
     rewrite(text, max_bytes);
   } catch (const Normalizer::TooLong&) {
-    throw ModelError(
-        fmt::format("[tokenizer.json] the normalizer makes more than {} of a text of {}",
-                    format_bytes(max_bytes), format_bytes(before)),
-        {"its rules (\"normalizer\") are broken or hostile; take the tokenizer from its source "
-         "again",
-         "其 \"normalizer\" 规则有误或恶意；请从原始来源重新获取该分词器"});
+    throw ModelError(tr("[tokenizer.json] the normalizer makes more than {} of a text of {}",
+                        format_bytes(max_bytes), format_bytes(before)),
+                     tr("its rules (\"normalizer\") are broken or hostile; take the tokenizer from "
+                        "its source again"));
   }
 }
 
@@ -412,7 +410,7 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& spec, const std::string&
     std::vector<std::unique_ptr<Normalizer>> steps;
     for (const Json& step : member(spec, "normalizers", origin)) {
       steps.push_back(make_normalizer(step, origin));
-      if (!steps.back()) throw ModelError(origin + ": a normalizer of a Sequence is null");
+      if (!steps.back()) throw ModelError(tr("{}: a normalizer of a Sequence is null", origin));
     }
     if (steps.size() == 1) return std::move(steps.front());
     return std::make_unique<SequenceNormalizer>(std::move(steps));

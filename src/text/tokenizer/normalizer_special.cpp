@@ -183,13 +183,13 @@ std::unique_ptr<Normalizer> make_precompiled_normalizer(std::string charsmap,
   if (charsmap.size() >= 4) std::memcpy(&trie_bytes, charsmap.data(), 4);
   if (charsmap.size() < 4 || trie_bytes % 4 != 0 || trie_bytes > charsmap.size() - 4) {
     throw ModelError(
-        fmt::format("{}: the precompiled character map is damaged: it names a trie of "
-                    "{} bytes and has {}",
-                    origin, trie_bytes, charsmap.size()));
+        tr("{}: the precompiled character map is damaged: it names a trie of "
+           "{} bytes and has {}",
+           origin, trie_bytes, charsmap.size()));
   }
   std::string replacements = charsmap.substr(4 + trie_bytes);
   if (!is_valid_utf8(replacements)) {
-    throw ModelError(fmt::format("{}: the precompiled character map is not UTF-8", origin));
+    throw ModelError(tr("{}: the precompiled character map is not UTF-8", origin));
   }
   return std::make_unique<PrecompiledNormalizer>(
       DoubleArray(std::string_view(charsmap).substr(4, trie_bytes)), std::move(replacements));

@@ -152,8 +152,7 @@ std::string PipelineTokenizer::decode_bytes(std::span<const TokenId> ids, bool s
 std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
   for (const TokenId id : ids) {
     if (id < 0 || static_cast<size_t>(id) >= size_) {
-      throw ModelError(
-          fmt::format("token id {} is not in the vocabulary: ids are 0 to {}", id, size_ - 1));
+      throw ModelError(tr("token id {} is not in the vocabulary: ids are 0 to {}", id, size_ - 1));
     }
   }
   if (pipeline_.decoder && pipeline_.decoder->is_byte_level()) {

@@ -10,7 +10,7 @@ namespace {
 TokenId special_id(const Json& value, const std::string& origin) {
   if (!value.is_number_integer() || value.get<int64_t>() < 0 ||
       value.get<int64_t>() > Vocabulary::kMaxId) {
-    throw ModelError(fmt::format("{}: a token id of the post-processor is not a valid id", origin));
+    throw ModelError(tr("{}: a token id of the post-processor is not a valid id", origin));
   }
   return value.get<TokenId>();
 }
@@ -19,8 +19,7 @@ TokenId special_id(const Json& value, const std::string& origin) {
 TokenId pair_id(const Json& spec, const char* key, const std::string& origin) {
   const Json& pair = member(spec, key, origin);
   if (!pair.is_array() || pair.size() != 2) {
-    throw ModelError(
-        fmt::format("{}: \"{}\" of the post-processor must be [token, id]", origin, key));
+    throw ModelError(tr("{}: \"{}\" of the post-processor must be [token, id]", origin, key));
   }
   return special_id(pair[1], origin);
 }
@@ -32,7 +31,7 @@ PostProcessor read_template(const Json& spec, const std::string& origin) {
   for (const Json& piece : member(spec, "single", origin)) {
     if (piece.is_object() && piece.contains("Sequence")) {
       if (seen_text) {
-        throw ModelError(origin + ": a template that repeats the text is not supported");
+        throw ModelError(tr("{}: a template that repeats the text is not supported", origin));
       }
       seen_text = true;
       continue;

@@ -271,9 +271,9 @@ SplitBehavior behavior_of(const Json& spec, const char* fallback, const std::str
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
   throw ModelError(
-      fmt::format("{}: \"behavior\" must be Removed, Isolated, MergedWithPrevious, "
-                  "MergedWithNext or Contiguous, got \"{}\"",
-                  origin, name));
+      tr("{}: \"behavior\" must be Removed, Isolated, MergedWithPrevious, "
+         "MergedWithNext or Contiguous, got \"{}\"",
+         origin, name));
 }
 
 void add_split(const Json& spec, Steps& steps, const std::string& origin) {
@@ -301,7 +301,7 @@ void add_split(const Json& spec, Steps& steps, const std::string& origin) {
 
 void add_metaspace(const Json& spec, Steps& steps, const std::string& origin) {
   auto replacement = field_or<std::string>(spec, "replacement", "\xE2\x96\x81", origin);
-  if (replacement.empty()) throw ModelError(origin + ": Metaspace's \"replacement\" is empty");
+  if (replacement.empty()) throw ModelError(tr("{}: Metaspace's \"replacement\" is empty", origin));
   auto scheme = field_or<std::string>(spec, "prepend_scheme", "always", origin);
   // Files older than prepend_scheme say add_prefix_space.
   if (!spec.contains("prepend_scheme") && !field_or(spec, "add_prefix_space", true, origin)) {
@@ -316,9 +316,9 @@ void add_metaspace(const Json& spec, Steps& steps, const std::string& origin) {
     prepend = Metaspace::Prepend::kNever;
   else {
     throw ModelError(
-        fmt::format("{}: \"prepend_scheme\" must be always, first or never, got "
-                    "\"{}\"",
-                    origin, scheme));
+        tr("{}: \"prepend_scheme\" must be always, first or never, got "
+           "\"{}\"",
+           origin, scheme));
   }
   steps.push_back(std::make_unique<Metaspace>(std::move(replacement), prepend,
                                               field_or(spec, "split", true, origin)));
@@ -366,7 +366,7 @@ void add_steps(const Json& spec, Steps& steps, const std::string& origin) {
     steps.push_back(make_unicode_scripts_pre_tokenizer());
   } else if (type == "FixedLength") {
     const auto length = field_or<int64_t>(spec, "length", 5, origin);
-    if (length < 1) throw ModelError(origin + ": FixedLength's \"length\" must be at least 1");
+    if (length < 1) throw ModelError(tr("{}: FixedLength's \"length\" must be at least 1", origin));
     steps.push_back(std::make_unique<FixedLength>(static_cast<size_t>(length)));
   } else {
     fail_unknown_type("a pre-tokenizer", type, origin);

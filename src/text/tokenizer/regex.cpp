@@ -50,9 +50,9 @@ class Translator {
  private:
   [[noreturn]] void fail(std::string_view what) const {
     throw ModelError(
-        fmt::format("{}: the regular expression \"{}\" uses {} at position {}, which is "
-                    "not supported",
-                    origin_, pattern_, what, at_));
+        tr("{}: the regular expression \"{}\" uses {} at position {}, which is "
+           "not supported",
+           origin_, pattern_, what, at_));
   }
 
   void escape(bool in_class) {
@@ -240,8 +240,8 @@ Regex::Regex(std::string_view pattern, const std::string& origin)
   if (!state_->code) {
     PCRE2_UCHAR message[256];
     pcre2_get_error_message(error, message, sizeof message);
-    throw ModelError(fmt::format("{}: cannot read the regular expression \"{}\": {} at position {}",
-                                 origin, pattern, reinterpret_cast<const char*>(message), where));
+    throw ModelError(tr("{}: cannot read the regular expression \"{}\": {} at position {}", origin,
+                        pattern, reinterpret_cast<const char*>(message), where));
   }
   state_->jit = pcre2_jit_compile(state_->code, PCRE2_JIT_COMPLETE) == 0;
 }
@@ -284,8 +284,8 @@ bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end)
   if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
     PCRE2_UCHAR message[256];
     pcre2_get_error_message(rc, message, sizeof message);
-    throw ModelError(fmt::format("matching \"{}\" failed: {}", state_->pattern,
-                                 reinterpret_cast<const char*>(message)));
+    throw ModelError(
+        tr("matching \"{}\" failed: {}", state_->pattern, reinterpret_cast<const char*>(message)));
   }
   return rc >= 0;
 }

@@ -70,14 +70,14 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (run.empty()) return;
       std::string text;
       const std::string why = model_->decode(run, &text);
-      if (!why.empty()) throw ModelError(fmt::format("sentencepiece: {}", why));
+      if (!why.empty()) throw ModelError(tr("sentencepiece: {}", why));
       out += text;
       run.clear();
     };
     for (const TokenId id : ids) {
       if (id < 0 || static_cast<size_t>(id) >= size_) {
         throw ModelError(
-            fmt::format("token id {} is not in the vocabulary: ids are 0 to {}", id, size_ - 1));
+            tr("token id {} is not in the vocabulary: ids are 0 to {}", id, size_ - 1));
       }
       if (skip_special && is_special(id)) continue;
       if (const AddedToken* token = added_.by_id(id)) {
@@ -121,12 +121,11 @@ class SentencePieceTokenizer final : public Tokenizer {
         line.size() < 200 && line.find(' ') != std::string_view::npos &&
         std::all_of(line.begin(), line.end(), [](char c) { return c > 0x1F && c < 0x7F; });
     if (is_tiktoken) {
-      throw ModelError(fmt::format("{}: this is a tiktoken vocabulary, not a SentencePiece model",
-                                   path.string()),
-                       {"take tokenizer.json from the Hugging Face form of the model",
-                        "请使用该模型 Hugging Face 版本中的 tokenizer.json"});
+      throw ModelError(
+          tr("{}: this is a tiktoken vocabulary, not a SentencePiece model", path.string()),
+          tr("take tokenizer.json from the Hugging Face form of the model"));
     }
-    throw ModelError(fmt::format("{}: not a SentencePiece model ({})", path.string(), why));
+    throw ModelError(tr("{}: not a SentencePiece model ({})", path.string(), why));
   }
 
   bool is_piece(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < num_pieces_; }
@@ -173,7 +172,7 @@ class SentencePieceTokenizer final : public Tokenizer {
       text = prefixed;
     }
     const std::string why = model_->encode(text, &found);
-    if (!why.empty()) throw ModelError(fmt::format("sentencepiece: {}", why));
+    if (!why.empty()) throw ModelError(tr("sentencepiece: {}", why));
     ids.insert(ids.end(), found.begin(), found.end());
   }
 

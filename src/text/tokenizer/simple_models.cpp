@@ -146,8 +146,8 @@ class UnigramModel final : public Model {
       });
       if (!has_single) {
         if (!options_.unk_id) {
-          throw ModelError(fmt::format("the Unigram model has no unknown token for \"{}\"",
-                                       piece.substr(begin, char_length)));
+          throw ModelError(tr("the Unigram model has no unknown token for \"{}\"",
+                              piece.substr(begin, char_length)));
         }
         offer(begin, begin + char_length, unk_score_ + here, options_.unk_id);
       }
@@ -207,8 +207,8 @@ class WordPieceModel final : public Model {
  private:
   void push_unknown(Scratch& scratch) const {
     if (unk_id_ < 0) {
-      throw ModelError(fmt::format("{}: the unknown token \"{}\" is not in the vocabulary", origin_,
-                                   options_.unk_token));
+      throw ModelError(
+          tr("{}: the unknown token \"{}\" is not in the vocabulary", origin_, options_.unk_token));
     }
     scratch.ids.push(unk_id_);
   }
@@ -241,8 +241,8 @@ class WordLevelModel final : public Model {
 std::unique_ptr<Model> make_unigram_model(Vocabulary vocabulary, std::vector<double> scores,
                                           UnigramOptions options, const std::string& origin) {
   if (options.unk_id && !vocabulary.has(*options.unk_id)) {
-    throw ModelError(fmt::format("{}: \"unk_id\" {} is not in the vocabulary of {} tokens", origin,
-                                 *options.unk_id, vocabulary.size()));
+    throw ModelError(tr("{}: \"unk_id\" {} is not in the vocabulary of {} tokens", origin,
+                        *options.unk_id, vocabulary.size()));
   }
   return std::make_unique<UnigramModel>(std::move(vocabulary), std::move(scores), options);
 }

@@ -2,6 +2,7 @@
 #include <deque>
 
 #include "base/file.h"
+#include "base/message.h"
 #include "text/tokenizer/bpe_model.h"
 #include "text/tokenizer/json_fields.h"
 #include "text/tokenizer/json_scanner.h"
@@ -25,7 +26,7 @@ struct ModelSource {
 TokenId read_id(JsonScanner& json) {
   const int64_t id = json.integer();
   if (id < 0 || id > Vocabulary::kMaxId) {
-    json.fail(fmt::format("token id {} must be between 0 and {}", id, Vocabulary::kMaxId));
+    json.fail(tr("token id {} must be between 0 and {}", id, Vocabulary::kMaxId));
   }
   return static_cast<TokenId>(id);
 }
@@ -82,7 +83,7 @@ void read_merges(JsonScanner& json, ModelSource& source) {
     const std::string_view line = kept_string(json, source);
     const size_t space = line.find(' ');
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-      json.fail(fmt::format("a merge must be two tokens with one space between, got \"{}\"", line));
+      json.fail(tr("a merge must be two tokens with one space between, got \"{}\"", line));
     }
     source.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   });
@@ -113,10 +114,10 @@ std::string model_type(const ModelSource& source, const std::string& origin) {
 std::unique_ptr<Model> make_model(ModelSource& source, const std::string& origin) {
   const std::string type = model_type(source, origin);
   const Json& rest = source.rest;
-  if (!source.has_vocabulary) throw ModelError(origin + ": the model has no \"vocab\"");
+  if (!source.has_vocabulary) throw ModelError(tr("{}: the model has no \"vocab\"", origin));
   if (source.vocabulary_is_list != (type == "Unigram")) {
-    throw ModelError(fmt::format("{}: a {} model's \"vocab\" must be {}", origin, type,
-                                 type == "Unigram" ? "a list of [token, score]" : "an object"));
+    throw ModelError(tr("{}: a {} model's \"vocab\" must be {}", origin, type,
+                        type == "Unigram" ? "a list of [token, score]" : "an object"));
   }
   if (type == "BPE") {
     BpeOptions options;
@@ -160,14 +161,14 @@ std::unique_ptr<Model> make_model(ModelSource& source, const std::string& origin
 /// The id is the vocabulary's own for a token it knows, else -1.
 AddedToken read_added_token(const Json& spec, const Vocabulary& vocabulary,
                             const std::string& origin) {
-  if (!spec.is_object()) throw ModelError(origin + ": an entry of \"added_tokens\" is no object");
+  if (!spec.is_object())
+    throw ModelError(tr("{}: an entry of \"added_tokens\" is no object", origin));
   AddedToken token;
   token.content = field<std::string>(spec, "content", origin);
   const auto id = field<int64_t>(spec, "id", origin);
   if (id < 0 || id > Vocabulary::kMaxId) {
-    throw ModelError(
-        fmt::format("{}: added token \"{}\" has the id {}; it must be between 0 and {}", origin,
-                    token.content, id, Vocabulary::kMaxId));
+    throw ModelError(tr("{}: added token \"{}\" has the id {}; it must be between 0 and {}", origin,
+                        token.content, id, Vocabulary::kMaxId));
   }
   token.id = vocabulary.find(token.content);
   token.single_word = field_or(spec, "single_word", false, origin);
@@ -225,9 +226,8 @@ Pipeline read_pipeline(std::string_view text, const std::string& origin) {
   });
   json.finish();
   if (!has_model) {
-    throw ModelError(origin + ": \"model\" is missing",
-                     {"is this a tokenizer.json of the tokenizers library?",
-                      "请确认它是 tokenizers 库的 tokenizer.json"});
+    throw ModelError(tr("{}: \"model\" is missing", origin),
+                     tr("is this a tokenizer.json of the tokenizers library?"));
   }
   return assemble(source, parts, origin);
 }
@@ -266,9 +266,9 @@ std::shared_ptr<const Tokenizer> load_vocab_and_merges(const fs::path& vocab_pat
     const size_t space = line.find(' ');
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
       throw ModelError(
-          fmt::format("{}:{}: a merge must be two tokens with one space between, got "
-                      "\"{}\"",
-                      merges_path.string(), number, line));
+          tr("{}:{}: a merge must be two tokens with one space between, got "
+             "\"{}\"",
+             merges_path.string(), number, line));
     }
     source.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }

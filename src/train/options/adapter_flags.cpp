@@ -90,12 +90,10 @@ void check_adapter_flags(const Options& options, const std::filesystem::path& ad
                      : fmt::format("{}", fmt::join(sorted(peft.modules_to_save), ",")));
   }
   if (check.found().empty()) return;
-  throw UsageError(
-      fmt::format("[train] flags disagree with {}: {}", (adapter / "adapter_config.json").string(),
-                  check.found()),
-      {"leave them out: the adapter says what it is. For another shape merge it first (danlu "
-       "merge) and start a new one",
-       "可去掉这些参数：适配器文件已包含全部信息。若要更换结构，请先用 danlu merge 合并"});
+  throw UsageError(tr("[train] flags disagree with {}: {}",
+                      (adapter / "adapter_config.json").string(), check.found()),
+                   tr("leave them out: the adapter says what it is. For another shape merge it "
+                      "first (danlu merge) and start a new one"));
 }
 
 }  // namespace danlu::train

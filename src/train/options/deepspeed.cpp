@@ -71,16 +71,14 @@ Json read(const std::string& text) {
   if (const Json known = preset(text); !known.is_null()) return known;
   const bool inline_json = text.find('{') != std::string::npos;
   if (!inline_json && !fs::exists(text)) {
-    throw UsageError(fmt::format("[deepspeed] '{}' is neither a file nor a preset", text),
-                     {"presets: default-zero2, default-zero3, zero0, zero1, zero2, zero3, "
-                      "zero2_offload, zero3_offload",
-                      ""});
+    throw UsageError(tr("[deepspeed] '{}' is neither a file nor a preset", text),
+                     tr("presets: default-zero2, default-zero3, zero0, zero1, zero2, zero3, "
+                        "zero2_offload, zero3_offload"));
   }
   const std::string content = inline_json ? text : read_file(text);
   const std::string origin = inline_json ? "--deepspeed" : text;
   Json json = parse_json(content, origin);
-  if (!json.is_object())
-    throw UsageError(fmt::format("[deepspeed] {}: an object is expected", origin));
+  if (!json.is_object()) throw UsageError(tr("[deepspeed] {}: an object is expected", origin));
   warn_duplicates(content, origin);
   return json;
 }
@@ -90,8 +88,8 @@ std::optional<double> number_at(const Json& json, const std::string& pointer) {
   const Json::json_pointer at(pointer);
   if (!json.contains(at) || json.at(at).is_null() || json.at(at) == "auto") return std::nullopt;
   if (!json.at(at).is_number())
-    throw UsageError(fmt::format("[deepspeed] {} must be a number or \"auto\", got {}", pointer,
-                                 json.at(at).dump()));
+    throw UsageError(
+        tr("[deepspeed] {} must be a number or \"auto\", got {}", pointer, json.at(at).dump()));
   return json.at(at).get<double>();
 }
 
@@ -100,16 +98,15 @@ std::optional<double> count_at(const Json& json, const std::string& pointer, dou
   constexpr double kMost = 1e15;  // exact in a double
   const auto value = number_at(json, pointer);
   if (!value || (*value >= least && *value <= kMost && *value == std::floor(*value))) return value;
-  throw UsageError(fmt::format("[deepspeed] {} must be a whole number of at least {}, got {}",
-                               pointer, least, *value));
+  throw UsageError(
+      tr("[deepspeed] {} must be a whole number of at least {}, got {}", pointer, least, *value));
 }
 
 /// The object under `key`; empty if absent or null.
 Json object_at(const Json& json, const char* key) {
   if (!json.contains(key) || json.at(key).is_null()) return Json::object();
   if (!json.at(key).is_object())
-    throw UsageError(
-        fmt::format("[deepspeed] /{} must be an object, got {}", key, json.at(key).dump()));
+    throw UsageError(tr("[deepspeed] /{} must be an object, got {}", key, json.at(key).dump()));
   return json.at(key);
 }
 
@@ -132,9 +129,8 @@ class Applier {
     precision();
     ignored();
     if (!mismatches_.empty()) {
-      throw UsageError("[deepspeed] the file disagrees with the flags: " + mismatches_,
-                       {"write \"auto\" in the file, or make both equal",
-                        "请在文件中写 \"auto\"，或使两者一致"});
+      throw UsageError(tr("[deepspeed] the file disagrees with the flags: {}", mismatches_),
+                       tr("write \"auto\" in the file, or make both equal"));
     }
     log::info("--deepspeed: honoured: {}",
               honoured_.empty() ? "nothing (all \"auto\")" : honoured_);
@@ -176,11 +172,9 @@ class Applier {
     const int64_t calculated = config_.batch.micro_batch_size * accumulation;
     if (calculated != static_cast<int64_t>(*total)) {
       throw UsageError(
-          fmt::format(
-              "[deepspeed] train_batch_size {} ≠ {} micro × {} accumulation × 1 process = {}",
-              *total, config_.batch.micro_batch_size, accumulation, calculated),
-          {"write \"auto\", or the product for one process",
-           "请写 \"auto\"，或填写单进程下的乘积"});
+          tr("[deepspeed] train_batch_size {} ≠ {} micro × {} accumulation × 1 process = {}",
+             *total, config_.batch.micro_batch_size, accumulation, calculated),
+          tr("write \"auto\", or the product for one process"));
     }
     config_.batch.accumulation = accumulation;
     list(honoured_, fmt::format("train_batch_size {}", *total));
@@ -195,8 +189,7 @@ class Applier {
     take(params + "/betas/1", "adam_beta2", config_.adamw.beta2);
     const Json type = json_.value(Json::json_pointer("/optimizer/type"), Json("AdamW"));
     if (type != "AdamW" && type != "Adam")
-      throw UsageError(
-          fmt::format("[deepspeed] optimizer {}: only AdamW is built in", type.dump()));
+      throw UsageError(tr("[deepspeed] optimizer {}: only AdamW is built in", type.dump()));
   }
 
   void scheduler() {
@@ -205,7 +198,7 @@ class Applier {
     const std::string type = json_get<std::string>(scheduler, "type").value_or("");
     if (type != "WarmupLR" && type != "WarmupDecayLR") {
       throw UsageError(
-          fmt::format("[deepspeed] scheduler '{}': WarmupLR and WarmupDecayLR are built in", type));
+          tr("[deepspeed] scheduler '{}': WarmupLR and WarmupDecayLR are built in", type));
     }
     config_.schedule.shape.kind = optim::schedule_from_name(type);
     const std::string params = "/scheduler/params";
@@ -234,8 +227,7 @@ class Applier {
       const bool chosen =
           options_.is_given("dtype") || options_.is_given("bf16") || options_.is_given("fp16");
       if (chosen && config_.precision != kind) {
-        list(mismatches_,
-             fmt::format("{}.enabled true vs {}", name, precision_name(config_.precision)));
+        list(mismatches_, tr("{}.enabled true vs {}", name, precision_name(config_.precision)));
       }
       config_.precision = kind;
       list(honoured_, std::string(name));
@@ -253,8 +245,7 @@ class Applier {
 
   void ignored() {
     const Json zero = object_at(json_, "zero_optimization");
-    if (zero.contains("stage"))
-      list(ignored_, fmt::format("ZeRO stage {}", zero.at("stage").dump()));
+    if (zero.contains("stage")) list(ignored_, tr("ZeRO stage {}", zero.at("stage").dump()));
     for (const char* key : {"offload_optimizer", "offload_param"}) {
       const auto device = json_get<std::string>(object_at(zero, key), "device");
       if (device.value_or("none") != "none") list(ignored_, key);
@@ -307,9 +298,9 @@ void apply_deepspeed(const std::string& text, const Options& options, TrainConfi
     deepspeed_detail::Applier(json, options, config).run();
   } catch (const DataError& error) {
     // JSON that cannot be read or holds something else than is expected: settings, not data.
-    throw UsageError(fmt::format("[deepspeed] {}", error.what()),
-                     {"the file is JSON, as DeepSpeed's documentation of its configuration says",
-                      "该文件应为 DeepSpeed 配置格式的 JSON"});
+    throw UsageError(
+        tr("[deepspeed] {}", error.what()),
+        tr("the file is JSON, as DeepSpeed's documentation of its configuration says"));
   }
 }
 

@@ -30,9 +30,8 @@ Stage stage_from(const std::string& verb, const Options& options) {
   if (stage == "sft") return Stage::kSft;
   if (stage == "pretrain" || stage == "pt") return Stage::kPretrain;
   throw UsageError(
-      fmt::format("[train] {} {}: this version trains pretrain and sft", options.given_as("stage"),
-                  stage),
-      {"dpo, simpo, orm, prm and the others are not built in", "当前版本仅支持 pretrain 与 sft"});
+      tr("[train] {} {}: this version trains pretrain and sft", options.given_as("stage"), stage),
+      tr("dpo, simpo, orm, prm and the others are not built in"));
 }
 
 Tuner tuner_from(const std::string& verb, Stage stage, const Options& options) {
@@ -42,10 +41,10 @@ Tuner tuner_from(const std::string& verb, Stage stage, const Options& options) {
   const std::string name = options.get_string_or("tuner", fallback);
   if (name == "qlora" || options.get_int("quantization_bit") != 0) {
     const char* flag = name == "qlora" ? "tuner" : "quantization_bit";
-    throw UsageError(fmt::format("[train] {} {}: quantised base weights are not in this version",
-                                 options.given_as(flag),
-                                 name == "qlora" ? name : std::to_string(options.get_int(flag))),
-                     {"use --tuner lora", "请使用 --tuner lora"});
+    throw UsageError(
+        tr("[train] {} {}: quantised base weights are not in this version", options.given_as(flag),
+           name == "qlora" ? name : std::to_string(options.get_int(flag))),
+        tr("use --tuner lora"));
   }
   return name == "full" ? Tuner::kFull : name == "lora" ? Tuner::kLora : Tuner::kFreeze;
 }
@@ -58,14 +57,13 @@ Precision precision_named(const std::string& name) {
 
 Precision precision_from(const Options& options) {
   const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
-  if (bf16 && fp16) throw UsageError("[train] --bf16 and --fp16 are both on; choose one");
+  if (bf16 && fp16) throw UsageError(tr("[train] --bf16 and --fp16 are both on; choose one"));
   const Precision named = precision_named(options.get_string("dtype"));
   if (!bf16 && !fp16) return named;
   const Precision flagged = bf16 ? Precision::kBF16 : Precision::kF16;
   if (options.is_given("dtype") && named != flagged) {
-    throw UsageError(fmt::format("[train] {} {} disagrees with {} true", options.given_as("dtype"),
-                                 options.get_string("dtype"),
-                                 options.given_as(bf16 ? "bf16" : "fp16")));
+    throw UsageError(tr("[train] {} {} disagrees with {} true", options.given_as("dtype"),
+                        options.get_string("dtype"), options.given_as(bf16 ? "bf16" : "fp16")));
   }
   return flagged;
 }
@@ -99,8 +97,8 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
       loads ? options.get_string("load")
             : options.get_string_or("model", options.get_string_or("model_type", ""));
   if (name.empty()) {
-    throw UsageError("[train] --model: no model was named",
-                     {"give a HF directory: --model DIR", "请用 --model 指定模型目录"});
+    throw UsageError(tr("[train] --model: no model was named"),
+                     tr("give a HF directory: --model DIR"));
   }
   source.path = loads ? fs::path(name) : locate_model(name);
   source.config_dir = options.get_string_or("hf_config", "");
@@ -115,10 +113,9 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
   source.continues = !options.get_bool("finetune");
   if (!source.from_scratch && holds_no_weights(source.path)) {
     if (!may_be_random(options, stage)) {
-      throw ModelError(
-          fmt::format("[train] {} {}: no weights there", options.given_as(loads ? "load" : "model"),
-                      source.path.string()),
-          {"--from_scratch begins with random ones", "--from_scratch 表示从随机权重开始"});
+      throw ModelError(tr("[train] {} {}: no weights there",
+                          options.given_as(loads ? "load" : "model"), source.path.string()),
+                       tr("--from_scratch begins with random ones"));
     }
     source.from_scratch = true;
     log::warning("{} {}: no checkpoint there; random weights",
@@ -193,8 +190,8 @@ DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
   data.workers = options.get_int("workers");
   data.dataset_dir = options.get_string_or("dataset_dir", "");
   if (!data.dataset_dir.empty() && !fs::is_directory(data.dataset_dir)) {
-    throw UsageError(fmt::format("[train] {} {}: no such directory",
-                                 options.given_as("dataset_dir"), data.dataset_dir.string()));
+    throw UsageError(tr("[train] {} {}: no such directory", options.given_as("dataset_dir"),
+                        data.dataset_dir.string()));
   }
   data.overwrite_cache = options.get_bool("overwrite_cache");
   data.append_eod = options.get_bool("append_eod");
@@ -270,9 +267,9 @@ optim::AdamWConfig adamw_from(const Options& options) {
     }
   } catch (const Json::exception& error) {
     throw UsageError(
-        fmt::format("[train] --param_groups: a list of {{\"pattern\", \"lr_scale\", "
-                    "\"weight_decay\"}} is expected: {}",
-                    error.what()));
+        tr("[train] --param_groups: a list of {{\"pattern\", \"lr_scale\", "
+           "\"weight_decay\"}} is expected: {}",
+           error.what()));
   }
   return adamw;
 }
@@ -305,16 +302,13 @@ bool wants_tensorboard(const Options& options) {
     const std::string flag = options.given_as("report_to");
     if (std::count(kElsewhere.begin(), kElsewhere.end(), word)) {
       throw UsageError(
-          fmt::format("[train] {} {}: not available; there are tensorboard and none", flag, word),
-          {"logging.jsonl and TensorBoard files hold every figure; nothing is sent anywhere",
-           "logging.jsonl 与 TensorBoard 文件包含全部指标；程序不向外部发送数据"});
+          tr("[train] {} {}: not available; there are tensorboard and none", flag, word),
+          tr("logging.jsonl and TensorBoard files hold every figure; nothing is sent anywhere"));
     }
-    Hint hint;
+    std::string hint;
     std::vector<std::string> known = kBuiltIn;
-    if (const auto near = nearest_name(word, known))
-      hint = {"did you mean '" + *near + "'?", "是否想写 '" + *near + "'？"};
-    throw UsageError(fmt::format("[train] {}: expected tensorboard or none, got '{}'", flag, word),
-                     hint);
+    if (const auto near = nearest_name(word, known)) hint = tr("did you mean '{}'?", *near);
+    throw UsageError(tr("[train] {}: expected tensorboard or none, got '{}'", flag, word), hint);
   }
   return wanted;
 }
@@ -374,9 +368,8 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   using namespace from_options_detail;
   require_one_process(options);
   if (!options.get_bool_or("do_train", true)) {
-    throw UsageError(
-        fmt::format("[train] {} false: this command trains", options.given_as("do_train")),
-        {"danlu infer answers data sets with a model", "仅推理请使用 danlu infer"});
+    throw UsageError(tr("[train] {} false: this command trains", options.given_as("do_train")),
+                     tr("danlu infer answers data sets with a model"));
   }
   TrainConfig config;
   config.given_as = given_names(options);

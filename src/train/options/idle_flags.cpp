@@ -49,7 +49,7 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
       {!lora,
        {"lora_rank", "lora_alpha", "lora_dropout", "lora_target", "lora_modules_to_save",
         "use_rslora", "use_dora"},
-       "with --tuner " + tuner_name(config.tuner)},
+       tr("with --tuner {}", tuner_name(config.tuner))},
       {lora, {"save_dtype"}, "with --tuner lora: adapters are saved in --dtype"},
       {config.precision != Precision::kF16,
        {"loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"},
@@ -82,8 +82,11 @@ void report_idle_flags(const Options& options, const TrainConfig& config) {
       if (rule.idle && options.is_given(option)) idle.push_back(options.given_as(option));
     }
     if (idle.empty()) continue;
-    log::info("notice: {} {} no effect {}", fmt::join(idle, ", "),
-              idle.size() == 1 ? "has" : "have", rule.beside);
+    if (idle.size() == 1) {
+      log::notice("{} has no effect {}", idle.front(), rule.beside);
+    } else {
+      log::notice("{} have no effect {}", fmt::join(idle, ", "), rule.beside);
+    }
   }
 }
 

@@ -36,9 +36,8 @@ class FlagCheck {
   }
   void finish() const {
     if (found_.empty()) return;
-    throw UsageError(fmt::format("[train] flags disagree with the model's config.json: {}", found_),
-                     {"leave architecture flags out: config.json says it all",
-                      "可去掉结构参数：config.json 已包含全部信息"});
+    throw UsageError(tr("[train] flags disagree with the model's config.json: {}", found_),
+                     tr("leave architecture flags out: config.json says it all"));
   }
 
  private:

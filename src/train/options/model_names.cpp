@@ -105,7 +105,7 @@ std::string nearest_in(std::span<const HubName> table, const std::string& name) 
   std::vector<std::string> names;
   for (const HubName& entry : table) names.push_back(entry.name);
   const auto near = nearest_name(name, names);
-  return near ? "did you mean '" + *near + "'? " : "";
+  return near ? tr("did you mean '{}'? ", *near) : std::string();
 }
 
 }  // namespace model_names_detail
@@ -123,13 +123,12 @@ fs::path locate_model(const std::string& name) {
       return *found;
     }
   }
-  throw ModelError(fmt::format("[model] '{}' is no directory{}; looked in {}", name,
-                               alias ? fmt::format(" (it means {})", alias->huggingface) : "",
-                               fmt::join(looked, ", ")),
-                   {(alias ? "" : nearest_in(kModelNames, name)) +
-                        "Danlu downloads nothing: fetch the model with your hub's own tool, then "
-                        "give its directory",
-                    "Danlu 不会下载模型：请先用官方工具下载，再给出目录"});
+  throw ModelError(
+      tr("[model] '{}' is no directory{}; looked in {}", name,
+         alias ? tr(" (it means {})", alias->huggingface) : "", fmt::join(looked, ", ")),
+      tr("{}Danlu downloads nothing: fetch the model with your hub's own tool, then give its "
+         "directory",
+         (alias ? "" : nearest_in(kModelNames, name))));
 }
 
 std::string locate_dataset(const std::string& name, const fs::path& cache_dir) {
@@ -148,11 +147,10 @@ std::string locate_dataset(const std::string& name, const fs::path& cache_dir) {
     return found->string() + rest;
   }
   if (!alias) return name;
-  throw DataError(
-      fmt::format("[data] '{}' is no file{}; looked in {}", bare,
-                  fmt::format(" (it means {})", alias->modelscope), fmt::join(looked, ", ")),
-      {"Danlu downloads nothing: fetch the data set with your hub's own tool, then give its path",
-       "Danlu 不会下载数据集：请先下载，再给出路径"});
+  throw DataError(tr("[data] '{}' is no file{}; looked in {}", bare,
+                     tr(" (it means {})", alias->modelscope), fmt::join(looked, ", ")),
+                  tr("Danlu downloads nothing: fetch the data set with your hub's own tool, then "
+                     "give its path"));
 }
 
 }  // namespace danlu::train

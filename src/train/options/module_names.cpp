@@ -50,10 +50,11 @@ std::vector<std::string> last_names(const std::vector<std::string>& modules) {
   return {names.begin(), names.end()};
 }
 
-Hint nearest_hint(const std::string& word, const std::vector<std::string>& names, Hint otherwise) {
+std::string nearest_hint(const std::string& word, const std::vector<std::string>& names,
+                         std::string otherwise) {
   const auto near = nearest_name(last_name(word), names);
   if (!near) return otherwise;
-  return {fmt::format("did you mean {}?", *near), fmt::format("是否想写 {}？", *near)};
+  return tr("did you mean {}?", *near);
 }
 
 void check_targets(const TrainConfig& config, const arch::ModelConfig& model) {
@@ -65,16 +66,14 @@ void check_targets(const TrainConfig& config, const arch::ModelConfig& model) {
       try {
         return chosen_modules(alone, model).empty();
       } catch (const PatternError& error) {
-        throw UsageError(fmt::format("[lora] {}: {}", flag, error.what()), error.hint());
+        throw UsageError(tr("[lora] {}: {}", flag, error.what()), error.hint());
       }
     }();
     if (!broken) continue;
     const std::vector<std::string> names = last_names(linear_modules(model));
-    throw UsageError(
-        fmt::format("[lora] {}: target '{}' matches no linear layer; there are: {}", flag, target,
-                    fmt::join(names, ", ")),
-        nearest_hint(target, names,
-                     {"all-linear chooses every one of them", "all-linear 表示全部线性层"}));
+    throw UsageError(tr("[lora] {}: target '{}' matches no linear layer; there are: {}", flag,
+                        target, fmt::join(names, ", ")),
+                     nearest_hint(target, names, tr("all-linear chooses every one of them")));
   }
 }
 
@@ -88,10 +87,9 @@ void check_saved_modules(const TrainConfig& config, const arch::ModelConfig& mod
     });
     if (found) continue;
     const std::vector<std::string> names = last_names(modules);
-    throw UsageError(
-        fmt::format("[lora] {}: '{}' matches no module of the model; there are: {}",
-                    config.flag("lora_modules_to_save"), wanted, fmt::join(names, ", ")),
-        nearest_hint(wanted, names, {}));
+    throw UsageError(tr("[lora] {}: '{}' matches no module of the model; there are: {}",
+                        config.flag("lora_modules_to_save"), wanted, fmt::join(names, ", ")),
+                     nearest_hint(wanted, names, {}));
   }
 }
 
@@ -106,11 +104,10 @@ void check_freeze(const TrainConfig& config, const arch::ModelConfig& model) {
           [&](const arch::ParamSpec& parameter) { return expression.is_found_in(parameter.name); });
       if (found) continue;
     } catch (const PatternError& error) {
-      throw UsageError(fmt::format("[freeze] {}: {}", flag, error.what()), error.hint());
+      throw UsageError(tr("[freeze] {}: {}", flag, error.what()), error.hint());
     }
-    throw UsageError(
-        fmt::format("[freeze] {} '{}' matches no parameter; names look like '{}', '{}'", flag,
-                    pattern, parameters.front().name, parameters[parameters.size() / 2].name));
+    throw UsageError(tr("[freeze] {} '{}' matches no parameter; names look like '{}', '{}'", flag,
+                        pattern, parameters.front().name, parameters[parameters.size() / 2].name));
   }
 }
 

@@ -17,9 +17,8 @@ namespace {
 void refuse_unless_one(const std::string& what, const std::string& value) {
   if (value.empty() || value == "1") return;
   throw UsageError(
-      fmt::format("[train] {}={}: this version trains in one process", what, value),
-      {"leave it out, or set it to 1; one process uses every CPU core (or one accelerator)",
-       "当前版本仅支持单进程训练：请去掉该设置或设为 1"});
+      tr("[train] {}={}: this version trains in one process", what, value),
+      tr("leave it out, or set it to 1; one process uses every CPU core (or one accelerator)"));
 }
 
 std::string environment(const char* name) {
@@ -36,15 +35,13 @@ void explain_fsdp(const std::string& text) {
   while (words >> word) {
     if (!known.count(word)) {
       std::vector<std::string> names(known.begin(), known.end());
-      Hint hint;
-      if (const auto near = nearest_name(word, names))
-        hint = {"did you mean " + *near + "?", "是否想写 " + *near + "？"};
+      std::string hint;
+      if (const auto near = nearest_name(word, names)) hint = tr("did you mean {}?", *near);
       throw UsageError(
-          fmt::format("[train] --fsdp: unknown word '{}'; known: {}", word, fmt::join(known, ", ")),
-          hint);
+          tr("[train] --fsdp: unknown word '{}'; known: {}", word, fmt::join(known, ", ")), hint);
     }
   }
-  log::info(
+  log::notice(
       "--fsdp \"{}\": ignored, one process holds all parameters; the numbers are those of a "
       "sharded run",
       text);
@@ -61,18 +58,16 @@ void require_one_process(const Options& options) {
     refuse_unless_one(name, environment(name));
   const bool has_fsdp = options.has_value("fsdp") && !options.get_string("fsdp").empty();
   if (has_fsdp && !options.get_string_or("deepspeed", "").empty()) {
-    throw UsageError(
-        fmt::format("[train] {} and {} are two ways to divide one training; give one",
-                    options.given_as("fsdp"), options.given_as("deepspeed")),
-        {"with one process both give the same numbers; the DeepSpeed file may also set "
-         "batch sizes and the schedule",
-         "单进程下两者结果相同；DeepSpeed 文件还可能设定批大小与学习率调度"});
+    throw UsageError(tr("[train] {} and {} are two ways to divide one training; give one",
+                        options.given_as("fsdp"), options.given_as("deepspeed")),
+                     tr("with one process both give the same numbers; the DeepSpeed file may also "
+                        "set batch sizes and the schedule"));
   }
   if (has_fsdp) explain_fsdp(options.get_string("fsdp"));
   if (options.get_string("shard") != "none")
-    log::info("--shard {}: ignored, one process holds everything", options.get_string("shard"));
+    log::notice("--shard {}: ignored, one process holds everything", options.get_string("shard"));
   if (!options.get_list("offload").empty())
-    log::info("--offload: ignored, parameters and state are where the device is");
+    log::notice("--offload: ignored, parameters and state are where the device is");
 }
 
 }  // namespace danlu::train

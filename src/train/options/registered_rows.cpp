@@ -27,7 +27,7 @@ Json joined(const Json& row, const std::string& place) {
              output = json_get<std::string>(row, "output"),
              answer = json_get<std::string>(row, "answer");
   if (!input || !output || !answer)
-    throw DataError(fmt::format("{}: input, output and answer are expected", place));
+    throw DataError(tr("{}: input, output and answer are expected", place));
   return {{"query", *input}, {"response", *output + "\n\nAnswer: " + *answer}};
 }
 

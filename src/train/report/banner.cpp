@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/message.h"
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "data/preprocess_report.h"
@@ -12,7 +13,7 @@ namespace danlu::train {
 namespace banner_detail {
 
 void add_line(std::string& out, const char* label, const std::string& text) {
-  out += fmt::format("{:>11}  {}\n", label, text);
+  out += fmt::format("{:>11}  {}\n", translated(label), text);
 }
 
 /// A sample as the model sees it, where rows were not reported by the data pipeline.
@@ -37,9 +38,9 @@ std::string reasons(const std::vector<data::ReasonCount>& counts) {
 
 std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
   const auto& schedule = plan.schedule;
-  return fmt::format("AdamW lr {:.3g} {}, warm-up {} steps, min {:.3g}, decay {:.3g}, clip {:.3g}",
-                     schedule.lr, optim::schedule_name(schedule.kind), schedule.warmup_steps,
-                     schedule.min_lr, config.adamw.groups.weight_decay, config.max_grad_norm);
+  return tr("AdamW lr {:.3g} {}, warm-up {} steps, min {:.3g}, decay {:.3g}, clip {:.3g}",
+            schedule.lr, optim::schedule_name(schedule.kind), schedule.warmup_steps,
+            schedule.min_lr, config.adamw.groups.weight_decay, config.max_grad_norm);
 }
 
 }  // namespace banner_detail
@@ -50,49 +51,48 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
   using banner_detail::add_line;
   std::string out;
   add_line(out, "run",
-           fmt::format("danlu {} · {} · {} · profile {}", config.verb, stage_name(config.stage),
-                       tuner_name(config.tuner), config.profile));
+           tr("danlu {} · {} · {} · profile {}", config.verb, stage_name(config.stage),
+              tuner_name(config.tuner), config.profile));
   add_line(out, "device",
-           fmt::format("{}, {} threads, {}", device.str(), default_thread_count(),
-                       precision_name(config.precision)));
+           tr("{}, {} threads, {}", device.str(), default_thread_count(),
+              precision_name(config.precision)));
   const std::string processor = device::describe_products(device, scalar_type_of(config.precision));
   if (!processor.empty()) add_line(out, "processor", processor);
   add_line(out, "model",
-           fmt::format(
-               "{} ({}, {} layers, hidden {}, vocabulary {})",
-               (config.model.from_scratch ? config.model.companions : config.model.path).string(),
-               model.family, model.num_layers, model.hidden_size,
-               format_count(static_cast<uint64_t>(model.vocab_size))));
+           tr("{} ({}, {} layers, hidden {}, vocabulary {})",
+              (config.model.from_scratch ? config.model.companions : config.model.path).string(),
+              model.family, model.num_layers, model.hidden_size,
+              format_count(static_cast<uint64_t>(model.vocab_size))));
   add_line(out, "weights", weights);
   if (text.encoder) add_line(out, "template", text.encoder->description());
   for (const std::string& dataset : data.report.datasets) add_line(out, "data", dataset);
   add_line(out, "samples", data.description);
   if (data.report.rows_read > 0) {
     add_line(out, "rows",
-             fmt::format("{} read, {} kept, {} dropped",
-                         format_count(static_cast<uint64_t>(data.report.rows_read)),
-                         format_count(static_cast<uint64_t>(data.report.rows_kept)),
-                         format_count(static_cast<uint64_t>(data.report.rows_dropped()))));
+             tr("{} read, {} kept, {} dropped",
+                format_count(static_cast<uint64_t>(data.report.rows_read)),
+                format_count(static_cast<uint64_t>(data.report.rows_kept)),
+                format_count(static_cast<uint64_t>(data.report.rows_dropped()))));
   }
   if (!data.report.dropped.empty())
     add_line(out, "dropped", banner_detail::reasons(data.report.dropped));
   if (!data.report.truncated.empty())
     add_line(out, "truncated", banner_detail::reasons(data.report.truncated));
-  add_line(out, "lengths",
-           fmt::format("mean {:.1f} ± {:.1f}, min {}, max {} tokens; limit {}", data.lengths.mean(),
-                       data.lengths.deviation(), data.lengths.min, data.lengths.max,
-                       config.data.max_length));
+  add_line(
+      out, "lengths",
+      tr("mean {:.1f} ± {:.1f}, min {}, max {} tokens; limit {}", data.lengths.mean(),
+         data.lengths.deviation(), data.lengths.min, data.lengths.max, config.data.max_length));
   add_line(out, "batch",
-           plan.batch_arithmetic +
-               (config.data.packing ? fmt::format("; passes of up to {} tokens",
-                                                  config.data.max_length * plan.micro_batch_size)
-                                    : ""));
+           plan.batch_arithmetic + (config.data.packing
+                                        ? tr("; forward passes of up to {} tokens",
+                                             config.data.max_length * plan.micro_batch_size)
+                                        : ""));
   add_line(out, "steps",
-           fmt::format("{} ({} an epoch)", format_count(static_cast<uint64_t>(plan.total_steps)),
-                       format_count(static_cast<uint64_t>(plan.steps_per_epoch))));
+           tr("{} ({} an epoch)", format_count(static_cast<uint64_t>(plan.total_steps)),
+              format_count(static_cast<uint64_t>(plan.steps_per_epoch))));
   add_line(out, "optimizer", banner_detail::optimizer_line(config, plan));
   add_line(out, "output", config.output.directory.string());
-  out += "one sample, as trained on (masked runs in brackets):\n" +
+  out += tr("one sample, as trained on (masked spans in brackets):\n") +
          banner_detail::first_sample(text, data);
   return out;
 }
@@ -102,10 +102,10 @@ std::string parameter_line(const models::CausalLM& model) {
   for (const auto& parameter : model.parameters()) all += parameter.tensor.numel();
   for (const auto& parameter : model.adapter_parameters()) all += parameter.tensor.numel();
   for (const auto& parameter : model.trainable_parameters()) trainable += parameter.tensor.numel();
-  return fmt::format("trainable params: {} || all params: {} || trainable%: {:.4f}",
-                     format_count(static_cast<uint64_t>(trainable)),
-                     format_count(static_cast<uint64_t>(all)),
-                     all ? 100.0 * static_cast<double>(trainable) / static_cast<double>(all) : 0.0);
+  return tr("trainable params: {} || all params: {} || trainable%: {:.4f}",
+            format_count(static_cast<uint64_t>(trainable)),
+            format_count(static_cast<uint64_t>(all)),
+            all ? 100.0 * static_cast<double>(trainable) / static_cast<double>(all) : 0.0);
 }
 
 MemoryPlan memory_plan(const TrainState& state) {
@@ -119,12 +119,10 @@ MemoryPlan memory_plan(const TrainState& state) {
 }
 
 std::string memory_line(const MemoryPlan& plan, uint64_t available_bytes) {
-  std::string line =
-      fmt::format("memory: weights {} + gradients {} + optimizer {} = {}, and activations",
-                  format_bytes(plan.weights), format_bytes(plan.gradients),
-                  format_bytes(plan.optimizer), format_bytes(plan.total()));
-  if (available_bytes > 0)
-    line += fmt::format("; {} are there for them", format_bytes(available_bytes));
+  std::string line = tr("memory: weights {} + gradients {} + optimizer {} = {}, and activations",
+                        format_bytes(plan.weights), format_bytes(plan.gradients),
+                        format_bytes(plan.optimizer), format_bytes(plan.total()));
+  if (available_bytes > 0) line += tr("; {} available", format_bytes(available_bytes));
   return line;
 }
 

@@ -20,7 +20,7 @@ void append_to_string(png_structp png, png_bytep data, png_size_t size) {
 }
 void flush_nothing(png_structp) {}
 [[noreturn]] void throw_error(png_structp, png_const_charp message) {
-  throw IoError(fmt::format("[canvas] libpng: {}", message));
+  throw IoError(tr("[canvas] libpng: {}", message));
 }
 void ignore_warning(png_structp, png_const_charp) {}
 
@@ -118,7 +118,7 @@ std::string Canvas::encode_png(int dots_per_inch) const {
   png_infop info = png ? png_create_info_struct(png) : nullptr;
   if (!info) {
     png_destroy_write_struct(&png, nullptr);
-    throw MemoryError("[canvas] libpng cannot start");
+    throw MemoryError(tr("[canvas] libpng cannot start"));
   }
   try {
     png_set_write_fn(png, &out, canvas_detail::append_to_string, canvas_detail::flush_nothing);

@@ -49,8 +49,7 @@ MetricsLog::MetricsLog(fs::path path, int64_t start_step) : path_(std::move(path
   }
   write_file_atomic(path_, kept);
   fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (fd_ < 0)
-    throw IoError(fmt::format("{}: cannot open: {}", path_.string(), std::strerror(errno)));
+  if (fd_ < 0) throw IoError(tr("{}: cannot open: {}", path_.string(), std::strerror(errno)));
 }
 
 MetricsLog::~MetricsLog() { ::close(fd_); }
@@ -61,8 +60,7 @@ void MetricsLog::append(const Json& line) {
   for (size_t done = 0; done < text.size();) {
     const ssize_t put = ::write(fd_, text.data() + done, text.size() - done);
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0)
-      throw IoError(fmt::format("{}: cannot write: {}", path_.string(), std::strerror(errno)));
+    if (put < 0) throw IoError(tr("{}: cannot write: {}", path_.string(), std::strerror(errno)));
     done += static_cast<size_t>(put);
   }
 }

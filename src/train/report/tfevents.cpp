@@ -90,8 +90,7 @@ TfEventsWriter::TfEventsWriter(const fs::path& directory, int64_t start_step) {
                                   static_cast<int64_t>(tfevents_detail::now_s()), host, ::getpid(),
                                   counter.fetch_add(1));
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0)
-    throw IoError(fmt::format("{}: cannot create: {}", path_.string(), std::strerror(errno)));
+  if (fd_ < 0) throw IoError(tr("{}: cannot create: {}", path_.string(), std::strerror(errno)));
   std::string version = tfevents_detail::event_head(0);
   tfevents_detail::put_bytes(version, tfevents_detail::kEventFileVersion, "brain.Event:2");
   append_record(version);
@@ -132,8 +131,7 @@ void TfEventsWriter::append_record(std::string_view payload) {
   for (size_t done = 0; done < record.size();) {
     const ssize_t put = ::write(fd_, record.data() + done, record.size() - done);
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0)
-      throw IoError(fmt::format("{}: cannot write: {}", path_.string(), std::strerror(errno)));
+    if (put < 0) throw IoError(tr("{}: cannot write: {}", path_.string(), std::strerror(errno)));
     done += static_cast<size_t>(put);
   }
 }

@@ -33,8 +33,8 @@ std::optional<Continued> continued_from(const TrainConfig& config,
   Continued continued{.step = opened.optimizer.settings.iteration,
                       .consumed_samples = opened.optimizer.settings.consumed_train_samples,
                       .optimizer = std::move(opened.optimizer)};
-  origin += fmt::format("; continued: iteration {}, consumed samples {}, Adam's state",
-                        continued.step, continued.consumed_samples);
+  origin += tr("; continued: iteration {}, consumed samples {}, Adam's state", continued.step,
+               continued.consumed_samples);
   return continued;
 }
 
@@ -42,18 +42,17 @@ int64_t restore_continued(const Continued& continued, const RunPlan& plan,
                           const TrainConfig& config, TrainState& state) {
   if (continued.step >= plan.total_steps) {
     throw UsageError(
-        fmt::format("[train] {}: the checkpoint is of iteration {}, and this run has {} steps",
-                    config.model.path.string(), continued.step, plan.total_steps),
-        {"raise --train-iters or --epochs to train on, or begin anew with --finetune",
-         "请增大 --train-iters 或 --epochs 继续训练，或用 --finetune 重新开始"});
+        tr("[train] {}: the checkpoint is of iteration {}, and this run has {} steps",
+           config.model.path.string(), continued.step, plan.total_steps),
+        tr("raise --train-iters or --epochs to train on, or begin anew with --finetune"));
   }
   const weights::TensorSource& tensors = *continued.optimizer.tensors;
   const auto find = [&](const std::string& name) {
     const weights::TensorInfo* info = tensors.find(name);
     if (!info) return at::Tensor();
     if (info->dtype != DType::kF32) {
-      throw ModelError(fmt::format("{}: {} is {}, not F32", tensors.file_of(name).string(), name,
-                                   dtype_name(info->dtype)));
+      throw ModelError(tr("{}: {} is {}, not F32", tensors.file_of(name).string(), name,
+                          dtype_name(info->dtype)));
     }
     at::Tensor tensor = at::empty(info->shape, at::TensorOptions(at::kFloat));
     tensors.read(name, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});

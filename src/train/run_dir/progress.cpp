@@ -93,7 +93,7 @@ void restore_progress(const Json& saved, RunProgress& progress, TrainState& stat
       progress.window = progress_detail::window_from(saved.at("log_window"));
     progress.log_history = saved.at("log_history");
   } catch (const Json::exception& error) {
-    throw IoError(fmt::format("trainer_state.json is damaged: {}", error.what()));
+    throw IoError(tr("trainer_state.json is damaged: {}", error.what()));
   }
 }
 

@@ -67,9 +67,8 @@ void refuse_a_run(const fs::path& directory) {
   if (found.empty()) return;
   const std::string newest = found.back().directory.string();
   throw UsageError(
-      fmt::format("[train] --resume {}: a run, not one of its checkpoints", directory.string()),
-      {"name one: --resume " + newest + "; or resume it as its own command does, without --resume",
-       "请指定其中一个检查点：--resume " + newest});
+      tr("[train] --resume {}: a run, not one of its checkpoints", directory.string()),
+      tr("name one: --resume {}; or resume it as its own command does, without --resume", newest));
 }
 
 /// The newest of `found` to go on from; those that turn out damaged are named and passed over.
@@ -95,9 +94,8 @@ std::optional<checkpoint::Loaded> newest_whole(const fs::path& run_dir,
   }
   if (lost.empty()) return std::nullopt;
   throw IoError(
-      fmt::format("[resume] {}: every checkpoint is damaged ({})", run_dir.string(), lost),
-      {"restore one from a copy, or start anew with --overwrite_output_dir, which removes them",
-       "请从备份恢复其中一个，或用 --overwrite_output_dir 重新开始（将删除它们）"});
+      tr("[resume] {}: every checkpoint is damaged ({})", run_dir.string(), lost),
+      tr("restore one from a copy, or start anew with --overwrite_output_dir, which removes them"));
 }
 
 bool holds_finished_model(const fs::path& directory) {
@@ -120,10 +118,9 @@ std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
   }
   if ((!found.empty() || resume_detail::holds_finished_model(run_dir)) &&
       !config.output.overwrite) {
-    throw UsageError(fmt::format("[train] --output_dir {} holds {} of an earlier run",
-                                 run_dir.string(), found.empty() ? "the model" : "checkpoints"),
-                     {"choose another directory, or give --overwrite_output_dir",
-                      "请更换输出目录，或使用 --overwrite_output_dir"});
+    throw UsageError(tr("[train] --output_dir {} holds {} of an earlier run", run_dir.string(),
+                        found.empty() ? "the model" : "checkpoints"),
+                     tr("choose another directory, or give --overwrite_output_dir"));
   }
   return named;
 }
@@ -142,22 +139,20 @@ void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& co
   const std::string hash = fmt::format("{:016x}", data_hash);
   const std::string saved_hash = checkpoint.data_state.value("content_hash", std::string());
   if (hash != saved_hash) {
-    found.fatal += fmt::format("{}training data: content {} then, {} now",
-                               found.fatal.empty() ? "" : "; ", saved_hash, hash);
+    found.fatal += tr("{}training data: content {} then, {} now", found.fatal.empty() ? "" : "; ",
+                      saved_hash, hash);
   }
   if (!found.fatal.empty()) {
     throw UsageError(
-        fmt::format("[resume] {} is of a run with other settings: {}",
-                    checkpoint.directory.string(), found.fatal),
+        tr("[resume] {} is of a run with other settings: {}", checkpoint.directory.string(),
+           found.fatal),
         explicit_checkpoint
-            ? Hint{"restore the settings; or begin a new run from these weights: --model or "
-                   "--adapters " +
-                       checkpoint.directory.string(),
-                   "请恢复原来的设置，或以该检查点的权重开始新的训练"}
-            : Hint{"restore the settings; or --resume " + checkpoint.directory.string() +
-                       " to continue with changed rates and lengths; or start anew: another "
-                       "--output_dir, or --overwrite_output_dir",
-                   "请恢复原来的设置，或更换 --output_dir，或用 --overwrite_output_dir 重新开始"});
+            ? tr("restore the settings; or begin a new run from these weights: --model or "
+                 "--adapters {}",
+                 checkpoint.directory.string())
+            : tr("restore the settings; or --resume {} to continue with changed rates and lengths; "
+                 "or start anew: another --output_dir, or --overwrite_output_dir",
+                 checkpoint.directory.string()));
   }
   if (!found.tolerable.empty())
     log::warning("[resume] continuing with changed settings: {}", found.tolerable);

@@ -42,7 +42,7 @@ void link_or_copy(const fs::path& from, const fs::path& folder, const fs::path& 
     sync_path(temporary);
   }
   if (!error) fs::rename(temporary, to, error);
-  if (error) throw IoError(fmt::format("{}: cannot write: {}", to.string(), error.message()));
+  if (error) throw IoError(tr("{}: cannot write: {}", to.string(), error.message()));
 }
 
 /// The versions a directory holds, by number.
@@ -147,10 +147,9 @@ void write_run_settings(const TrainConfig& config) {
 
 FileLock lock_run_directory(const fs::path& directory) {
   if (auto lock = try_lock_contents(directory)) return std::move(*lock);
-  throw IoError(fmt::format("[train] {}: {} is training in this directory", directory.string(),
-                            holder_of_contents(directory)),
-                {"wait until it has finished, or choose another --output_dir",
-                 "请等待其结束，或更换 --output_dir"});
+  throw IoError(tr("[train] {}: {} is training in this directory", directory.string(),
+                   holder_of_contents(directory)),
+                tr("wait until it has finished, or choose another --output_dir"));
 }
 
 uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only) {
@@ -191,7 +190,7 @@ void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {
   for (const fs::path& file : stale) fs::remove(file);
   const Temporary folder(run_dir / "model", Temporary::Kind::kDirectory);
   if (folder.fd() < 0)
-    throw IoError(fmt::format("{}: cannot write: {}", run_dir.string(), std::strerror(errno)));
+    throw IoError(tr("{}: cannot write: {}", run_dir.string(), std::strerror(errno)));
   // The index goes last: without it shards are no model to any reader.
   const auto link = [&](const std::string& name) {
     run_dir_detail::link_or_copy(checkpoint / name, folder.path(), run_dir / name);
@@ -219,10 +218,10 @@ void refuse_other_format(const fs::path& run_dir) {
   const auto format = weights::detect_format(run_dir);
   const bool is_other = format == weights::Format::kMegatron || format == weights::Format::kNative;
   if (!is_other) return;
-  throw UsageError(fmt::format("[train] {}: holds a {} checkpoint, which would be read in place of "
-                               "the model that this run leaves there",
-                               run_dir.string(), weights::format_name(*format)),
-                   {"choose another --output_dir (--save)", "请更换 --output_dir（--save）"});
+  throw UsageError(tr("[train] {}: holds a {} checkpoint, which would be read in place of "
+                      "the model that this run leaves there",
+                      run_dir.string(), weights::format_name(*format)),
+                   tr("choose another --output_dir (--save)"));
 }
 
 void refuse_to_clear_inputs(const TrainConfig& config) {
@@ -231,10 +230,10 @@ void refuse_to_clear_inputs(const TrainConfig& config) {
   const auto check = [&](const char* option, const fs::path& input) {
     for (const fs::path& path : old) {
       if (input.empty() || !run_dir_detail::would_lose(input, path)) continue;
-      throw UsageError(fmt::format("[train] {} {} is read by this run, and {} would remove {}",
-                                   config.flag(option), input.string(),
-                                   config.flag("overwrite_output_dir"), path.string()),
-                       {"choose another --output_dir", "请更换 --output_dir"});
+      throw UsageError(
+          tr("[train] {} {} is read by this run, and {} would remove {}", config.flag(option),
+             input.string(), config.flag("overwrite_output_dir"), path.string()),
+          tr("choose another --output_dir"));
     }
   };
   check("model", config.model.path);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/message.h"
 #include "base/thread_pool.h"
 #include "weights/source_base.h"
 
@@ -123,16 +124,16 @@ std::string CopyMismatch::text() const {
   const std::string from = source_file.string(), to = result_file.string();
   switch (kind) {
     case Kind::kMissing:
-      return fmt::format("{} {} of {} is missing in the result", tensor, source, from);
+      return tr("{} {} of {} is missing in the result", tensor, source, from);
     case Kind::kUnexpected:
-      return fmt::format("{}: {} {} is not in the source", to, tensor, result);
+      return tr("{}: {} {} is not in the source", to, tensor, result);
     case Kind::kShape:
       return fmt::format("{}: {} is {}; {} has {}", to, tensor, result, from, source);
     case Kind::kDType:
-      return fmt::format("{}: {} is {}, it should be {}", to, tensor, result, source);
+      return tr("{}: {} is {}, it should be {}", to, tensor, result, source);
     case Kind::kValue:
-      return fmt::format("{}: {} is {} at row {}, column {}; {} has {}", to, tensor, result, row,
-                         col, from, source);
+      return tr("{}: {} is {} at row {}, column {}; {} has {}", to, tensor, result, row, col, from,
+                source);
   }
   return tensor;
 }

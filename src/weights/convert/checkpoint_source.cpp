@@ -61,11 +61,10 @@ void require_fit(const arch::ModelConfig& config, const TensorSource& source,
   constexpr size_t kShown = 5;
   const size_t count = lines.size();
   lines.resize(std::min(count, kShown));
-  throw ModelError(fmt::format("{}: its weights are not those config.json describes, {} {}: {}{}",
-                               path.string(), count, count == 1 ? "difference" : "differences",
-                               fmt::join(lines, "; "), count > kShown ? "; …" : ""),
-                   {"does config.json belong to these weights? danlu inspect shows both",
-                    "config.json 是否属于这些权重？可用 danlu inspect 查看"});
+  throw ModelError(tr("{}: its weights are not those config.json describes, {} {}: {}{}",
+                      path.string(), count, count == 1 ? "difference" : "differences",
+                      fmt::join(lines, "; "), count > kShown ? "; …" : ""),
+                   tr("does config.json belong to these weights? danlu inspect shows both"));
 }
 
 /// lm_head.weight of a tied model is a copy; one that differs would be lost.
@@ -83,10 +82,10 @@ void check_tied_copy(const arch::ModelConfig& config, const TensorSource& source
       source.read_rect(spec.name, rect, a.data(), cols);
       source.read_rect(spec.tied_to, rect, b.data(), cols);
       if (a == b) continue;
-      throw ModelError(fmt::format("{}: {} differs from {}, but config.json ties them",
-                                   path.string(), spec.name, spec.tied_to),
-                       {"set tie_word_embeddings to false in config.json if the head is its own",
-                        "若输出层独立，请在 config.json 中将 tie_word_embeddings 设为 false"});
+      throw ModelError(
+          tr("{}: {} differs from {}, but config.json ties them", path.string(), spec.name,
+             spec.tied_to),
+          tr("set tie_word_embeddings to false in config.json if the head is its own"));
     }
   }
 }
@@ -151,14 +150,14 @@ CheckpointSource open_native(const fs::path& path, const SourceOptions& options)
   source.has_optimizer = opened.optimizer.tensors != nullptr;
   if (!options.with_optimizer) return source;
   if (!opened.optimizer.tensors)
-    throw ModelError(fmt::format("{}: no optimizer state is in it", path.string()));
+    throw ModelError(tr("{}: no optimizer state is in it", path.string()));
   source.optimizer = std::move(opened.optimizer);
   return source;
 }
 
 CheckpointSource open_gguf(const fs::path& path, const SourceOptions& options) {
   if (options.with_optimizer)
-    throw ModelError(fmt::format("{}: GGUF files hold no optimizer state", path.string()));
+    throw ModelError(tr("{}: GGUF files hold no optimizer state", path.string()));
   gguf::Checkpoint opened = gguf::open_checkpoint(path);
   CheckpointSource source{.format = Format::kGguf, .path = path};
   source.description = "GGUF, " + opened.description;
@@ -244,22 +243,20 @@ CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOption
   const auto format = detect_format(path);
   CheckpointSource source;
   if (!fs::exists(path)) {
-    throw ModelError(fmt::format("{}: no such file or directory", path.string()));
+    throw ModelError(tr("{}: no such file or directory", path.string()));
   } else if (!format) {
     const std::string like = weights_like_in(path);
     if (like.ends_with(".gguf")) {
-      throw ModelError(
-          fmt::format("{}: a directory with {} in it", path.string(), like),
-          {"a GGUF model is one file: name it", "GGUF 模型是单个文件：请直接给出该文件"});
+      throw ModelError(tr("{}: a directory with {} in it", path.string(), like),
+                       tr("a GGUF model is one file: name it"));
     }
     (void)open_weights(path);  // says what it looked for
-    throw ModelError(fmt::format("{}: no checkpoint in it", path.string()));
+    throw ModelError(tr("{}: no checkpoint in it", path.string()));
   } else if (*format == Format::kMegatron) {
     if (has_weights(path)) {
-      throw ModelError(fmt::format("{}: a Megatron checkpoint and Hugging Face weights lie in it",
-                                   path.string()),
-                       {"name the iteration's directory (iter_…), or move one of them",
-                        "请直接指定迭代目录（iter_…），或移走其中一个"});
+      throw ModelError(
+          tr("{}: a Megatron checkpoint and Hugging Face weights lie in it", path.string()),
+          tr("name the iteration's directory (iter_…), or move one of them"));
     }
     source = open_megatron(path, options);
   } else if (*format == Format::kNative) {
@@ -267,9 +264,8 @@ CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOption
   } else if (*format == Format::kHuggingFace) {
     source = open_hf(path, options);
   } else if (*format == Format::kPeft) {
-    throw ModelError(fmt::format("{}: a PEFT adapter, not a model", path.string()),
-                     {"name the base model, and the adapter with --adapters",
-                      "请指定基座模型，并用 --adapters 指定适配器"});
+    throw ModelError(tr("{}: a PEFT adapter, not a model", path.string()),
+                     tr("name the base model, and the adapter with --adapters"));
   } else {
     source = open_gguf(path, options);
   }

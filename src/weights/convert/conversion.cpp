@@ -35,8 +35,7 @@ std::string identity_of(const Conversion& conversion) {
   Json files = Json::array();
   for (const fs::path& file : conversion.source_files) {
     struct stat info{};
-    if (::stat(file.c_str(), &info) != 0)
-      throw IoError(fmt::format("{}: cannot be read", file.string()));
+    if (::stat(file.c_str(), &info) != 0) throw IoError(tr("{}: cannot be read", file.string()));
     files.push_back({fs::absolute(file).lexically_normal().string(), info.st_size,
                      info.st_mtim.tv_sec, info.st_mtim.tv_nsec});
   }
@@ -86,34 +85,32 @@ std::string lost_by_overwriting(const fs::path& output, const Target& target) {
 void check_place(const fs::path& output) {
   std::error_code error;
   if (fs::equivalent(output, fs::current_path(), error) && !error) {
-    throw UsageError("[output] is the directory this command runs in, which would be replaced",
-                     {"name a directory inside it", "请指定其中的子目录"});
+    throw UsageError(tr("[output] is the directory this command runs in, which would be replaced"),
+                     tr("name a directory inside it"));
   }
   struct stat here{}, above{};
   if (::stat(output.c_str(), &here) != 0 || ::stat(output.parent_path().c_str(), &above) != 0)
     return;
   if (here.st_dev == above.st_dev) return;
-  throw UsageError(fmt::format("[output] {} is a mount point, which cannot be replaced as a whole",
-                               output.string()),
-                   {"name a directory inside it", "请指定其中的子目录"});
+  throw UsageError(
+      tr("[output] {} is a mount point, which cannot be replaced as a whole", output.string()),
+      tr("name a directory inside it"));
 }
 
 void check_output(const Conversion& conversion, const fs::path& output) {
   refuse_to_replace_inputs(output, conversion.source_files);
   check_place(output);
   if (conversion.output_is_file && fs::is_directory(output)) {
-    throw UsageError(
-        fmt::format("[output] {} is a directory; this format is one file", output.string()),
-        {"name a file, e.g. model.gguf", "请指定文件名，例如 model.gguf"});
+    throw UsageError(tr("[output] {} is a directory; this format is one file", output.string()),
+                     tr("name a file, e.g. model.gguf"));
   }
   if (!is_taken(output)) return;
   if (!conversion.overwrite) throw_taken(output);
   const std::string lost = lost_by_overwriting(output, conversion.target);
   if (!lost.empty()) {
     throw UsageError(
-        fmt::format("[output] --overwrite replaces a whole checkpoint, and {} is no part of one",
-                    lost),
-        {"move it, or choose another output", "请移走它，或更换输出位置"});
+        tr("[output] --overwrite replaces a whole checkpoint, and {} is no part of one", lost),
+        tr("move it, or choose another output"));
   }
 }
 
@@ -207,9 +204,9 @@ uint64_t prepare_staging(const Conversion& conversion, const fs::path& output,
     remove_directory_atomic(staging);
   if (is_taken(staging)) {
     if (!fs::exists(record)) {
-      throw UsageError(fmt::format("[output] {} is in the way: conversions are put aside there",
-                                   staging.string()),
-                       {"move it, or choose another output", "请移走它，或更换输出位置"});
+      throw UsageError(
+          tr("[output] {} is in the way: conversions are put aside there", staging.string()),
+          tr("move it, or choose another output"));
     }
     if (read_file(record) == identity) {
       const uint64_t bytes = keep_finished(staging, conversion.target);
@@ -271,9 +268,9 @@ std::vector<TensorDigest> check_copy(const Conversion& conversion, const fs::pat
       [&](uint64_t done) { meter.show(done); }, conversion.num_threads);
   meter.finish();
   if (check.first) {
-    throw IoError(fmt::format("the result is not what was converted: {}", check.first->text()),
-                  {"the disk may be failing, or this is a fault of danlu: nothing was put in place",
-                   "可能是磁盘故障或程序缺陷：未生成任何结果"});
+    throw IoError(
+        tr("the result is not what was converted: {}", check.first->text()),
+        tr("the disk may be failing, or this is a fault of danlu: nothing was put in place"));
   }
   return std::move(check.digests);
 }
@@ -335,7 +332,7 @@ ConversionReport convert(const Conversion& conversion) {
     if (conversion.write_companions) conversion.write_companions(staging);
     is_void = true;
     if (identity_of(conversion) != identity)
-      throw IoError("the source changed while it was converted; the result is not kept");
+      throw IoError(tr("the source changed while it was converted; the result is not kept"));
     if (conversion.reopen) report.digests = check_copy(conversion, staging);
     sync_directories_below(staging);
   } catch (const Error&) {

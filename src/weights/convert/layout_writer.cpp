@@ -72,13 +72,11 @@ class OpenFile {
  private:
   [[noreturn]] void fail(const char* doing) const {
     const int code = errno;
-    Hint hint;
+    std::string hint;
     if (code == ENOSPC || code == EDQUOT) {
-      hint = {"free disk space and give the same command again: finished files are kept",
-              "请清理磁盘空间后重新执行同一命令：已完成的文件会保留"};
+      hint = tr("free disk space and give the same command again: finished files are kept");
     }
-    throw IoError(fmt::format("{}: cannot {} it: {}", path_.string(), doing, std::strerror(code)),
-                  hint);
+    throw IoError(tr("{}: cannot {} it: {}", path_.string(), doing, std::strerror(code)), hint);
   }
   fs::path path_, unfinished_;
   int fd_ = -1;
@@ -97,7 +95,7 @@ struct FileJob {
 void stop_if_asked() {
   if (const int signal = pending_interrupt()) {
     throw_interrupted(signal, "the conversion was stopped; finished files are kept",
-                      {"give the same command again to go on", "重新执行同一命令即可继续"});
+                      tr("give the same command again to go on"));
   }
 }
 

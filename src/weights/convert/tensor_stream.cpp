@@ -161,11 +161,10 @@ class SectionStream {
       const float* bad = std::find_if(numbers, numbers + count,
                                       [](float x) { return !(std::fabs(x) <= gguf::kQ8Largest); });
       if (bad != numbers + count) {
-        throw ModelError(
-            fmt::format("{} holds {:g}, which Q8_0 has no number for (its largest is "
-                        "{:.0f})",
-                        stored_.info.name, *bad, gguf::kQ8Largest),
-            {"--outtype bf16 or f32 keeps it as it is", "--outtype bf16 或 f32 可原样保留"});
+        throw ModelError(tr("{} holds {:g}, which Q8_0 has no number for (its largest is "
+                            "{:.0f})",
+                            stored_.info.name, *bad, gguf::kQ8Largest),
+                         tr("--outtype bf16 or f32 keeps it as it is"));
       }
       scratch_.resize(gguf::q8_0_bytes(count));
       gguf::quantize_q8_0(numbers, count, scratch_.data());

@@ -72,12 +72,10 @@ void read_settings(const fs::path& checkpoint, OptimizerSettings& settings) {
 OptimizerState open_training_state(const fs::path& checkpoint, const arch::ModelConfig& config) {
   const fs::path file = checkpoint / "optim" / "state.safetensors";
   if (!fs::exists(file) || !fs::exists(checkpoint / "trainer_state.json")) {
-    throw ModelError(
-        fmt::format("{}: no optimizer state in it (looked for optim/state.safetensors and "
-                    "trainer_state.json)",
-                    checkpoint.string()),
-        {"name a checkpoint-<step> directory of a training run",
-         "请指定训练产生的 checkpoint-<step> 目录"});
+    throw ModelError(tr("{}: no optimizer state in it (looked for optim/state.safetensors and "
+                        "trainer_state.json)",
+                        checkpoint.string()),
+                     tr("name a checkpoint-<step> directory of a training run"));
   }
   OptimizerState state;
   state.tensors = open_safetensors(file);
@@ -85,9 +83,9 @@ OptimizerState open_training_state(const fs::path& checkpoint, const arch::Model
     for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) {
       const TensorInfo* found = state.tensors->find(prefix + info.name);
       if (found && found->shape == info.shape) continue;
-      throw ModelError(fmt::format(
-          "{}: no {}{} of the model's shape: only states of full training are converted",
-          file.string(), prefix, info.name));
+      throw ModelError(
+          tr("{}: no {}{} of the model's shape: only states of full training are converted",
+             file.string(), prefix, info.name));
     }
     state.has_master |= state.tensors->find("master." + info.name) != nullptr;
   }

@@ -15,11 +15,9 @@ using arch::ModelConfig;
 using arch::RopeScaling;
 
 [[noreturn]] void refuse(const ModelConfig& config, const std::string& why) {
-  throw ModelError(
-      fmt::format("[gguf] {}: {}", config.family, why),
-      {"llama.cpp would compute something else: serve this model from its Hugging Face "
-       "directory",
-       "llama.cpp 的计算会与原模型不同：请直接使用 Hugging Face 目录"});
+  throw ModelError(tr("[gguf] {}: {}", config.family, why),
+                   tr("llama.cpp would compute something else: serve this model from its Hugging "
+                      "Face directory"));
 }
 
 void check_rope(const ModelConfig& c, const std::string& name) {
@@ -27,17 +25,15 @@ void check_rope(const ModelConfig& c, const std::string& name) {
   if (rope.scaling == RopeScaling::kDynamic)
     refuse(c, "dynamic rope scaling has no counterpart in llama.cpp");
   if (rope.scaling == RopeScaling::kLlama3 && name != "llama")
-    refuse(c,
-           fmt::format("llama3 rope scaling is known to llama.cpp's llama only, not to {}", name));
+    refuse(c, tr("llama3 rope scaling is known to llama.cpp's llama only, not to {}", name));
   if (rope.scaling != RopeScaling::kYarn) return;
   const double usual = 0.1 * std::log(rope.factor) + 1;
   if (rope.mscale || rope.mscale_all_dim ||
       std::abs(rope.attention_factor.value_or(usual) - usual) > 1e-6)
-    refuse(c, fmt::format("yarn with an attention factor other than 0.1 ln(factor) + 1 = {:.6g}",
-                          usual));
+    refuse(c, tr("yarn with an attention factor other than 0.1 ln(factor) + 1 = {:.6g}", usual));
   if (rope.beta_fast != 32 || rope.beta_slow != 1)
-    refuse(c, fmt::format("yarn with beta_fast {} and beta_slow {} (32 and 1 are)", rope.beta_fast,
-                          rope.beta_slow));
+    refuse(c, tr("yarn with beta_fast {} and beta_slow {} (32 and 1 are)", rope.beta_fast,
+                 rope.beta_slow));
 }
 
 void check_baichuan(const ModelConfig& c) {
@@ -45,9 +41,9 @@ void check_baichuan(const ModelConfig& c) {
     refuse(c, "the head's rows are normalised in every forward, which llama.cpp does not do");
   // llama.cpp tells the two kinds apart by their depth.
   if (c.alibi ? c.num_layers != 40 : c.num_layers != 32)
-    refuse(c, fmt::format("llama.cpp takes a Baichuan of 32 layers as rotary and one of 40 as "
-                          "ALiBi; this one has {} and {}",
-                          c.num_layers, c.alibi ? "ALiBi" : "rotary embedding"));
+    refuse(c, tr("llama.cpp takes a Baichuan of 32 layers as rotary and one of 40 as "
+                 "ALiBi; this one has {} and {}",
+                 c.num_layers, c.alibi ? "ALiBi" : "rotary embedding"));
 }
 
 void check_experts(const ModelConfig& c) {
@@ -58,8 +54,8 @@ void check_experts(const ModelConfig& c) {
            "experts in every layer");
   const bool normalises = c.family != "qwen2_moe";
   if (experts.norm_topk != normalises)
-    refuse(c, fmt::format("norm_topk_prob {}; llama.cpp always takes it as {}", experts.norm_topk,
-                          normalises));
+    refuse(c,
+           tr("norm_topk_prob {}; llama.cpp always takes it as {}", experts.norm_topk, normalises));
 }
 
 /// Architectures of llama.cpp that know biases only where their published models have them.
@@ -67,17 +63,17 @@ void check_biases(const ModelConfig& c, const std::string& name) {
   if (name == "llama") return;
   const bool may_have_qkv = name == "qwen2" || name == "qwen2moe";
   if (c.o_bias || c.mlp_bias || (c.qkv_bias && !may_have_qkv))
-    refuse(c, fmt::format("llama.cpp's {} has no such biases", name));
+    refuse(c, tr("llama.cpp's {} has no such biases", name));
 }
 
 void check_windows(const ModelConfig& c, std::vector<std::string>& notes) {
   const auto sliding = std::count_if(c.sliding_window.begin(), c.sliding_window.end(),
                                      [](int64_t window) { return window > 0; });
   if (sliding == 0) return;
-  notes.push_back(fmt::format(
-      "llama.cpp knows no sliding window for this architecture: beyond {} tokens it attends to "
-      "all, and answers differ",
-      *std::max_element(c.sliding_window.begin(), c.sliding_window.end())));
+  notes.push_back(
+      tr("llama.cpp knows no sliding window for this architecture: beyond {} tokens it attends to "
+         "all, and answers differ",
+         *std::max_element(c.sliding_window.begin(), c.sliding_window.end())));
 }
 
 /// Values of general.file_type.
@@ -101,7 +97,7 @@ class Keys {
       : metadata_(metadata), prefix_(std::move(architecture) + ".") {}
   void size(const std::string& key, int64_t value) {
     if (value > INT64_C(0xFFFFFFFF))
-      throw ModelError(fmt::format("[gguf] {}{} = {} does not fit 32 bits", prefix_, key, value));
+      throw ModelError(tr("[gguf] {}{} = {} does not fit 32 bits", prefix_, key, value));
     metadata_.emplace_back(prefix_ + key, static_cast<uint32_t>(value));
   }
   void real(const std::string& key, double value) {
@@ -155,8 +151,8 @@ std::string architecture_of(const ModelConfig& c) {
   // These architectures have no key for the width of a head.
   if ((name == "qwen2" || name == "qwen2moe" || name == "internlm2" || name == "baichuan") &&
       c.num_heads * c.head_dim != c.hidden_size)
-    refuse(c, fmt::format("{} heads of {} must be as wide as hidden_size {}", c.num_heads,
-                          c.head_dim, c.hidden_size));
+    refuse(c, tr("{} heads of {} must be as wide as hidden_size {}", c.num_heads, c.head_dim,
+                 c.hidden_size));
   return name;
 }
 
@@ -165,8 +161,9 @@ Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string
   const std::string architecture = architecture_of(c);
   check_windows(c, notes);
   if (c.max_positions == 0)
-    throw ModelError("[gguf] max_position_embeddings is missing in config.json, and GGUF needs it",
-                     {"add it with the length the model was trained for", "请补上模型的训练长度"});
+    throw ModelError(
+        tr("[gguf] max_position_embeddings is missing in config.json, and GGUF needs it"),
+        tr("add it with the length the model was trained for"));
   Metadata metadata;
   metadata.emplace_back("general.architecture", architecture);
   metadata.emplace_back("general.type", std::string("model"));

@@ -46,9 +46,8 @@ class ConfigWriter {
 
  private:
   [[noreturn]] void refuse(const std::string& why) const {
-    throw ModelError(fmt::format("{}: {}", origin_, why),
-                     {"take the Hugging Face directory that the file was made from",
-                      "请改用生成该文件的 Hugging Face 目录"});
+    throw ModelError(tr("{}: {}", origin_, why),
+                     tr("take the Hugging Face directory that the file was made from"));
   }
 
   std::string key(const char* name) const { return architecture_ + "." + name; }
@@ -56,7 +55,7 @@ class ConfigWriter {
   std::string text(const std::string& name) const {
     const Value* value = find(header_.metadata, name);
     const auto* held = value ? std::get_if<std::string>(value) : nullptr;
-    if (!held) refuse(fmt::format("the key {} is missing, or is no text", name));
+    if (!held) refuse(tr("the key {} is missing, or is no text", name));
     return *held;
   }
 
@@ -67,7 +66,7 @@ class ConfigWriter {
         [&](const auto& held) -> std::optional<double> {
           using T = std::decay_t<decltype(held)>;
           if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, Array>) {
-            refuse(fmt::format("the key {} is no number", name));
+            refuse(tr("the key {} is no number", name));
           } else if constexpr (std::is_floating_point_v<T>) {
             // The shortest text that is this float: 1e-06, not 9.999999974752427e-07.
             return std::isfinite(held) ? std::stod(fmt::format("{}", held)) : held;
@@ -80,7 +79,7 @@ class ConfigWriter {
 
   double required(const char* name) const {
     const auto value = number(key(name));
-    if (!value) refuse(fmt::format("the key {} is missing", key(name)));
+    if (!value) refuse(tr("the key {} is missing", key(name)));
     return *value;
   }
 
@@ -105,7 +104,7 @@ class ConfigWriter {
     for (const char* same : {"qwen2", "qwen3", "baichuan", "internlm2"}) {
       if (architecture_ == same) return same;
     }
-    refuse(fmt::format("the architecture {} is not read by this version", architecture_));
+    refuse(tr("the architecture {} is not read by this version", architecture_));
   }
 
   void sizes() {
@@ -133,12 +132,12 @@ class ConfigWriter {
                                 ? config_["head_dim"].get<double>()
                                 : config_["hidden_size"].get<double>() / heads;
     if (width && *width != head_dim)
-      refuse(fmt::format("rotary embedding of {} of {} dimensions of a head", *width, head_dim));
+      refuse(tr("rotary embedding of {} of {} dimensions of a head", *width, head_dim));
     if (tensors_.find(kRopeFactors)) return llama3_rope();
     const Value* type = find(header_.metadata, key("rope.scaling.type"));
     const std::string name = type ? text(key("rope.scaling.type")) : "none";
     if (name == "none") return;
-    if (name != "linear" && name != "yarn") refuse(fmt::format("rope scaling {}", name));
+    if (name != "linear" && name != "yarn") refuse(tr("rope scaling {}", name));
     Json scaling = {
         {"type", name}, {"rope_type", name}, {"factor", required("rope.scaling.factor")}};
     if (name == "yarn") {
@@ -154,7 +153,7 @@ class ConfigWriter {
     const TensorInfo& info = *tensors_.find(kRopeFactors);
     std::vector<float> factors(static_cast<size_t>(info.num_elements()));
     if (info.dtype != DType::kF32 || factors.empty())
-      refuse(fmt::format("{} is no list of F32", kRopeFactors));
+      refuse(tr("{} is no list of F32", kRopeFactors));
     tensors_.read(kRopeFactors, std::as_writable_bytes(std::span(factors)));
     Json scaling = {{"rope_type", "llama3"},
                     {"factor", *std::max_element(factors.begin(), factors.end())},
@@ -166,7 +165,7 @@ class ConfigWriter {
         llama3_frequency_factors(arch::parse_model_config(config_, origin_));
     const auto equal = [](float a, float b) { return std::abs(a - b) <= 1e-4f * std::abs(b); };
     if (!std::equal(known.begin(), known.end(), factors.begin(), factors.end(), equal))
-      refuse(fmt::format("{} are not those of a published Llama 3", kRopeFactors));
+      refuse(tr("{} are not those of a published Llama 3", kRopeFactors));
   }
 
   void experts() {
@@ -223,9 +222,8 @@ void refuse_unknown(const Layout& layout, const TensorSource& tensors, const std
   constexpr size_t kShown = 5;
   const size_t count = unknown.size();
   unknown.resize(std::min(count, kShown));
-  throw ModelError(fmt::format("{}: {} tensors are no part of the model its keys describe: {}{}",
-                               origin, count, fmt::join(unknown, ", "),
-                               count > kShown ? ", …" : ""));
+  throw ModelError(tr("{}: {} tensors are no part of the model its keys describe: {}{}", origin,
+                      count, fmt::join(unknown, ", "), count > kShown ? ", …" : ""));
 }
 
 std::string types_in(const Header& header) {

@@ -95,9 +95,9 @@ class Planner {
     for (const ParamSpec& spec : arch::parameters_of(config_)) add(spec);
     if (config_.rope.scaling == arch::RopeScaling::kLlama3) add_rope_factors();
     if (narrow_rows_ > 0) {
-      plan_.notes.push_back(fmt::format(
-          "{} tensors have rows that are no multiple of {}: stored as F16 instead of Q8_0",
-          narrow_rows_, type_traits(TensorType::kQ8_0).block));
+      plan_.notes.push_back(
+          tr("{} tensors have rows that are no multiple of {}: stored as F16 instead of Q8_0",
+             narrow_rows_, type_traits(TensorType::kQ8_0).block));
     }
     return std::move(plan_);
   }
@@ -105,7 +105,7 @@ class Planner {
  private:
   size_t global(const std::string& name) {
     const auto it = by_name_.find(name);
-    if (it == by_name_.end()) throw ModelError(fmt::format("[gguf] no tensor {}", name));
+    if (it == by_name_.end()) throw ModelError(tr("[gguf] no tensor {}", name));
     const auto [known, is_new] = indices_.try_emplace(name, plan_.layout.globals.size());
     if (is_new) plan_.layout.globals.push_back(*it->second);
     return known->second;

@@ -13,7 +13,7 @@ namespace danlu::weights::gguf {
 
 struct ModelOptions {
   TensorType type = TensorType::kF16;  ///< of matrices; vectors and routers are always F32
-  std::string model_name;              ///< general.name; empty: left out
+  std::string model_name = {};         ///< general.name; empty: left out
   std::string file_name = "model.gguf";
 };
 

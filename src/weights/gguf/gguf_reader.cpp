@@ -40,14 +40,13 @@ class HeaderParser {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what, Hint hint = {}) const {
-    throw ModelError(fmt::format("{}: {}", origin_, what), std::move(hint));
+  [[noreturn]] void fail(const std::string& what, std::string hint = {}) const {
+    throw ModelError(tr("{}: {}", origin_, what), std::move(hint));
   }
   uint64_t left() const { return file_.size() - at_; }
   [[noreturn]] void cut_off(std::string_view what) const {
-    fail(
-        fmt::format("the file ends within {} (at byte {})", what, file_.size()),
-        {"the file may be cut off: copy or download it again", "文件可能不完整：请重新复制或下载"});
+    fail(tr("the file ends within {} (at byte {})", what, file_.size()),
+         tr("the file may be cut off: copy or download it again"));
   }
   std::string_view take(uint64_t count, std::string_view what) {
     if (count > left()) cut_off(what);
@@ -71,10 +70,10 @@ class HeaderParser {
     if (header_.version == 2 || header_.version == 3) return;
     if ((header_.version & 0xFFFF) == 0) {
       fail("a big-endian GGUF file; little-endian ones are read",
-           {"convert it on the machine it was made on", "请在生成它的机器上转换字节序"});
+           tr("convert it on the machine it was made on"));
     }
-    fail(fmt::format("GGUF version {}; versions 2 and 3 are read", header_.version),
-         {"write it anew with a current llama.cpp", "请用新版 llama.cpp 重新生成"});
+    fail(tr("GGUF version {}; versions 2 and 3 are read", header_.version),
+         tr("write it anew with a current llama.cpp"));
   }
 
   Value read_number(uint32_t type, std::string_view key) {
@@ -103,7 +102,7 @@ class HeaderParser {
         break;
     }
     const auto truth = number<uint8_t>(key);
-    if (truth > 1) fail(fmt::format("metadata key {}: a bool must be 0 or 1, got {}", key, truth));
+    if (truth > 1) fail(tr("metadata key {}: a bool must be 0 or 1, got {}", key, truth));
     return truth == 1;
   }
 
@@ -116,7 +115,7 @@ class HeaderParser {
       array.numbers = take(array.count * size, key);
       if (array.element == kBool &&
           std::any_of(array.numbers.begin(), array.numbers.end(), [](char c) { return c & ~1; }))
-        fail(fmt::format("metadata key {}: a bool must be 0 or 1", key));
+        fail(tr("metadata key {}: a bool must be 0 or 1", key));
       return array;
     }
     // A string takes 8 bytes at least, an array 12.
@@ -126,14 +125,13 @@ class HeaderParser {
       return array;
     }
     if (depth == kMaxArrayDepth)
-      fail(fmt::format("metadata key {}: arrays are nested more than {} deep", key, depth));
+      fail(tr("metadata key {}: arrays are nested more than {} deep", key, depth));
     for (uint64_t i = 0; i < array.count; ++i) array.arrays.push_back(read_array(key, depth + 1));
     return array;
   }
 
   uint32_t checked_type(uint32_t type, std::string_view key) const {
-    if (type >= kNumValueTypes)
-      fail(fmt::format("metadata key {}: no such value type {}", key, type));
+    if (type >= kNumValueTypes) fail(tr("metadata key {}: no such value type {}", key, type));
     return type;
   }
 
@@ -143,9 +141,9 @@ class HeaderParser {
       const std::string_view key = text("a metadata key");
       if (key.empty() || key.size() > kMaxKeyBytes ||
           std::any_of(key.begin(), key.end(), [](char c) { return c <= 0x20 || c >= 0x7F; }))
-        fail(fmt::format("metadata key \"{}\" must be 1 to {} printable ASCII characters",
-                         shown(key), kMaxKeyBytes));
-      if (!keys.emplace(key).second) fail(fmt::format("metadata key {} stands twice", key));
+        fail(tr("metadata key \"{}\" must be 1 to {} printable ASCII characters", shown(key),
+                kMaxKeyBytes));
+      if (!keys.emplace(key).second) fail(tr("metadata key {} stands twice", key));
       const uint32_t type = checked_type(number<uint32_t>(key), key);
       Value value;
       if (type == kString) {
@@ -164,31 +162,30 @@ class HeaderParser {
     if (!value) return;
     const uint32_t* alignment = std::get_if<uint32_t>(value);
     if (!alignment || *alignment == 0 || (*alignment & (*alignment - 1)) != 0)
-      fail(fmt::format("{} must be a power of two, stored as a 32-bit number", kAlignmentKey));
+      fail(tr("{} must be a power of two, stored as a 32-bit number", kAlignmentKey));
     header_.alignment = *alignment;
   }
 
   void read_shape(TensorEntry& entry) {
     const auto num_dims = number<uint32_t>("the list of tensors");
     if (num_dims > kMaxDims)
-      fail(fmt::format("tensor {}: at most {} dimensions, got {}", shown(entry.name), kMaxDims,
-                       num_dims));
+      fail(tr("tensor {}: at most {} dimensions, got {}", shown(entry.name), kMaxDims, num_dims));
     uint64_t elements = 1;
     for (uint32_t i = 0; i < num_dims; ++i) {
       const auto size = number<uint64_t>("the list of tensors");
       if (size > kMaxElements || (size > 0 && elements > kMaxElements / size))
-        fail(fmt::format("tensor {}: more than 2^60 elements", shown(entry.name)));
+        fail(tr("tensor {}: more than 2^60 elements", shown(entry.name)));
       elements *= size;
       entry.shape.push_back(static_cast<int64_t>(size));
     }
     std::reverse(entry.shape.begin(), entry.shape.end());
     entry.type = number<uint32_t>("the list of tensors");
     const TypeTraits* traits = type_traits(entry.type);
-    if (!traits) fail(fmt::format("tensor {}: no such type {}", shown(entry.name), entry.type));
+    if (!traits) fail(tr("tensor {}: no such type {}", shown(entry.name), entry.type));
     const uint64_t row = entry.shape.empty() ? 1 : static_cast<uint64_t>(entry.shape.back());
     if (row % traits->block != 0)
-      fail(fmt::format("tensor {}: rows of {} numbers are no multiple of {}'s block of {}",
-                       shown(entry.name), row, traits->name, traits->block));
+      fail(tr("tensor {}: rows of {} numbers are no multiple of {}'s block of {}",
+              shown(entry.name), row, traits->name, traits->block));
     entry.size_bytes = elements / traits->block * traits->block_bytes;
   }
 
@@ -198,9 +195,8 @@ class HeaderParser {
       TensorEntry entry;
       entry.name = text("the list of tensors");
       if (entry.name.empty() || entry.name.size() > kMaxKeyBytes)
-        fail(fmt::format("the name of tensor {} has {} bytes", i, entry.name.size()));
-      if (!names.insert(entry.name).second)
-        fail(fmt::format("tensor {} stands twice", shown(entry.name)));
+        fail(tr("the name of tensor {} has {} bytes", i, entry.name.size()));
+      if (!names.insert(entry.name).second) fail(tr("tensor {} stands twice", shown(entry.name)));
       read_shape(entry);
       entry.offset = number<uint64_t>("the list of tensors");
       header_.tensors.push_back(std::move(entry));
@@ -216,16 +212,14 @@ class HeaderParser {
     std::vector<const TensorEntry*> by_place;
     for (TensorEntry& entry : header_.tensors) {
       if (entry.offset % alignment != 0)
-        fail(fmt::format("tensor {} begins at {}, which is no multiple of the alignment {}",
-                         shown(entry.name), entry.offset, alignment));
+        fail(tr("tensor {} begins at {}, which is no multiple of the alignment {}",
+                shown(entry.name), entry.offset, alignment));
       if (entry.offset > size || entry.size_bytes > size - entry.offset) {
-        fail(fmt::format(
-                 "tensor {} needs bytes {} to {} of the data, the file holds {}", shown(entry.name),
-                 entry.offset,
-                 fmt::format("{}", static_cast<unsigned __int128>(entry.offset) + entry.size_bytes),
-                 size),
-             {"the file may be cut off: copy or download it again",
-              "文件可能不完整：请重新复制或下载"});
+        fail(tr("tensor {} needs bytes {} to {} of the data, the file holds {}", shown(entry.name),
+                entry.offset,
+                fmt::format("{}", static_cast<unsigned __int128>(entry.offset) + entry.size_bytes),
+                size),
+             tr("the file may be cut off: copy or download it again"));
       }
       entry.offset += header_.data_offset;
       if (entry.size_bytes > 0) by_place.push_back(&entry);
@@ -235,8 +229,7 @@ class HeaderParser {
     for (size_t i = 1; i < by_place.size(); ++i) {
       const TensorEntry &before = *by_place[i - 1], &after = *by_place[i];
       if (before.offset + before.size_bytes > after.offset)
-        fail(fmt::format("the data of tensors {} and {} overlap", shown(before.name),
-                         shown(after.name)));
+        fail(tr("the data of tensors {} and {} overlap", shown(before.name), shown(after.name)));
     }
   }
 

@@ -123,9 +123,9 @@ class GgufSource final : public FileSource<Place> {
  private:
   void require_q8_0(const TensorInfo& info, const Place& place) const {
     if (place.type == static_cast<uint32_t>(TensorType::kQ8_0)) return;
-    throw ModelError(fmt::format("{}: tensor {} is stored as {}; F32, F16, BF16 and Q8_0 are read",
-                                 file_.path().string(), info.name, type_traits(place.type)->name),
-                     {"take the file the quantised one was made from", "请改用量化前的文件"});
+    throw ModelError(tr("{}: tensor {} is stored as {}; F32, F16, BF16 and Q8_0 are read",
+                        file_.path().string(), info.name, type_traits(place.type)->name),
+                     tr("take the file the quantised one was made from"));
   }
 
   static void decode(const std::byte* blocks, int64_t begin, int64_t end, std::byte* out) {

@@ -71,11 +71,11 @@ void check(const PlannedTensor& tensor, std::set<std::string>& names) {
     throw InternalError(fmt::format("[gguf] {}: {}", tensor.name, what));
   };
   if (tensor.name.empty() || tensor.name.size() > kMaxNameBytes)
-    fail(fmt::format("a name has 1 to {} bytes", kMaxNameBytes));
+    fail(tr("a name has 1 to {} bytes", kMaxNameBytes));
   if (!names.insert(tensor.name).second) fail("stands twice");
   const int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
   if (row % type_traits(tensor.type).block != 0)
-    fail(fmt::format("rows of {} do not fill blocks of {}", row, type_traits(tensor.type).block));
+    fail(tr("rows of {} do not fill blocks of {}", row, type_traits(tensor.type).block));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ bool is_carried_over(const std::string& name) {
 }
 
 void carry_over_files(const std::filesystem::path& from, const std::filesystem::path& to) {
-  if (!fs::is_directory(from)) throw IoError(fmt::format("{}: no such directory", from.string()));
+  if (!fs::is_directory(from)) throw IoError(tr("{}: no such directory", from.string()));
   const bool takes_code = needs_own_code(from);
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();

@@ -27,7 +27,7 @@ bool ends_with(const std::string& text, std::string_view ending) {
 
 std::string first_bytes(const std::filesystem::path& file, size_t count) {
   std::ifstream in(file, std::ios::binary);
-  if (!in) throw IoError(fmt::format("{}: cannot open", file.string()));
+  if (!in) throw IoError(tr("{}: cannot open", file.string()));
   std::string bytes(count, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(count));
   bytes.resize(static_cast<size_t>(in.gcount()));
@@ -42,26 +42,25 @@ std::string first_bytes(const std::filesystem::path& file, size_t count) {
     loose_shards |= ends_with(entry.path().filename().string(), ".safetensors") ||
                     ends_with(entry.path().filename().string(), ".bin");
   }
-  Hint hint;
+  std::string hint;
   if (interrupted) {
-    hint = {"saving weights here was interrupted (a .saving.tmp-… folder is left): save them again",
-            "此处的权重保存曾被中断（留有 .saving.tmp-… 文件夹）：请重新保存"};
+    hint =
+        tr("saving weights here was interrupted (a .saving.tmp-… folder is left): save them again");
   } else if (loose_shards) {
-    hint = {
-        "there are weight files under other names: give one of them, or fetch "
-        "model.safetensors.index.json",
-        "目录中有其他名称的权重文件：请直接给出该文件，或补齐 model.safetensors.index.json"};
+    hint =
+        tr("there are weight files under other names: give one of them, or fetch "
+           "model.safetensors.index.json");
   }
-  throw ModelError(fmt::format("{}: no weights here; looked for {}", directory.string(),
-                               fmt::join(kCandidates, ", ")),
-                   hint);
+  throw ModelError(
+      tr("{}: no weights here; looked for {}", directory.string(), fmt::join(kCandidates, ", ")),
+      hint);
 }
 
 }  // namespace
 
 std::shared_ptr<const TensorSource> open_weight_file(const std::filesystem::path& file) {
   if (!std::filesystem::is_regular_file(file))
-    throw ModelError(fmt::format("{}: not a regular file", file.string()));
+    throw ModelError(tr("{}: not a regular file", file.string()));
   refuse_lfs_pointer(file, "the weights");
   const std::string start = first_bytes(file, 9);
   if (start.size() == 9 && start[8] == '{') return open_safetensors(file);
@@ -70,10 +69,9 @@ std::shared_ptr<const TensorSource> open_weight_file(const std::filesystem::path
   if (start.substr(0, 4) == "GGUF") return gguf::open(file);
   if (ends_with(file.string(), ".safetensors")) return open_safetensors(file);
   throw ModelError(
-      fmt::format("{}: neither a safetensors, a torch nor a GGUF file ({})", file.string(),
-                  start.empty() ? "it is empty" : "its first bytes fit none"),
-      {"an HTML error page saved under this name looks like this: download it again",
-       "可能是保存下来的错误网页，请重新下载"});
+      tr("{}: neither a safetensors, a torch nor a GGUF file ({})", file.string(),
+         start.empty() ? "it is empty" : "its first bytes fit none"),
+      tr("an HTML error page saved under this name looks like this: download it again"));
 }
 
 bool has_weights(const std::filesystem::path& directory) {
@@ -87,7 +85,7 @@ bool has_weights(const std::filesystem::path& directory) {
 
 std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
-    throw ModelError(fmt::format("{}: no such file or directory", path.string()));
+    throw ModelError(tr("{}: no such file or directory", path.string()));
   if (!std::filesystem::is_directory(path)) {
     return ends_with(path.string(), ".index.json") ? open_index(path) : open_weight_file(path);
   }

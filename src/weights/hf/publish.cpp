@@ -70,8 +70,8 @@ void publish(const fs::path& staging, const fs::path& directory,
       }
     }
   } catch (const fs::filesystem_error& e) {
-    throw IoError(fmt::format("{}: cannot put the saved weights in place: {}", directory.string(),
-                              e.code().message()));
+    throw IoError(tr("{}: cannot put the saved weights in place: {}", directory.string(),
+                     e.code().message()));
   }
 }
 

@@ -62,8 +62,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
 
   bool key(string_t& name) override {
     if (place_ == Place::kTop) {
-      if (!names_.insert(name).second)
-        fail(fmt::format("tensor {} stands twice in the header", name));
+      if (!names_.insert(name).second) fail(tr("tensor {} stands twice in the header", name));
       current_ = {};
       current_.info.name = name;
       seen_ = {};
@@ -77,8 +76,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
       mark_seen();
     } else {
       key_ = name;
-      if (header_.metadata.contains(name))
-        fail(fmt::format("__metadata__ has the key {} twice", name));
+      if (header_.metadata.contains(name)) fail(tr("__metadata__ has the key {} twice", name));
     }
     return true;
   }
@@ -122,10 +120,10 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return true;
   }
   bool number_integer(number_integer_t value) override {
-    misplaced(fmt::format("the negative number {}", value));
+    misplaced(tr("the negative number {}", value));
   }
   bool number_float(number_float_t, const string_t& text) override {
-    misplaced("the number " + text);
+    misplaced(tr("the number {}", text));
   }
 
   bool string(string_t& value) override {
@@ -143,7 +141,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
   bool binary(binary_t&) override { misplaced("binary data"); }
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception&) override {
-    fail(fmt::format("the header is not valid JSON at byte {}", position));
+    fail(tr("the header is not valid JSON at byte {}", position));
   }
 
  private:
@@ -151,17 +149,16 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
   enum class Next { kTensor, kMetadata, kDtype, kShape, kOffsets, kIgnored };
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw ModelError(fmt::format("{}: not a valid safetensors file: {}", origin_, what));
+    throw ModelError(tr("{}: not a valid safetensors file: {}", origin_, what));
   }
   [[noreturn]] void fail_tensor(const std::string& what) const {
     fail(fmt::format("tensor {} {}", current_.info.name, what));
   }
   [[noreturn]] void misplaced(const std::string& what) const {
     if (place_ == Place::kStart) fail("the header must be a JSON object");
-    if (place_ == Place::kMetadata)
-      fail(fmt::format("__metadata__ values must be strings, got {}", what));
-    fail(fmt::format("{} stands where tensor {} should have dtype, shape or data_offsets", what,
-                     current_.info.name));
+    if (place_ == Place::kMetadata) fail(tr("__metadata__ values must be strings, got {}", what));
+    fail(tr("{} stands where tensor {} should have dtype, shape or data_offsets", what,
+            current_.info.name));
   }
   void mark_seen() {
     if (next_ == Next::kIgnored) fail_tensor("has a key other than dtype, shape and data_offsets");
@@ -189,35 +186,33 @@ void HeaderHandler::finish_tensor() {
   if (!seen_[2] || num_offsets_ != 2) fail_tensor("must have exactly two data_offsets");
   const auto type = std::find_if(kTypes.begin(), kTypes.end(),
                                  [&](const FormatType& t) { return t.name == dtype_name_; });
-  if (type == kTypes.end()) fail_tensor(fmt::format("has the unknown dtype {}", dtype_name_));
+  if (type == kTypes.end()) fail_tensor(tr("has the unknown dtype {}", dtype_name_));
   if (!type->dtype) {
-    throw ModelError(fmt::format("{}: tensor {} has dtype {}, which Danlu does not read", origin_,
-                                 current_.info.name, dtype_name_),
-                     {"convert it to BF16, F16 or F32 first", "请先转换为 BF16、F16 或 F32"});
+    throw ModelError(tr("{}: tensor {} has dtype {}, which Danlu does not read", origin_,
+                        current_.info.name, dtype_name_),
+                     tr("convert it to BF16, F16 or F32 first"));
   }
   current_.info.dtype = *type->dtype;
   uint64_t bytes = dtype_size_bytes(*type->dtype);
   for (const int64_t size : current_.info.shape) {
     if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes) ||
         bytes > static_cast<uint64_t>(INT64_MAX)) {
-      fail_tensor(fmt::format("has the impossible shape {}", shape_text(current_.info.shape)));
+      fail_tensor(tr("has the impossible shape {}", shape_text(current_.info.shape)));
     }
   }
   if (current_.begin > current_.end) {
-    fail_tensor(
-        fmt::format("has data_offsets [{}, {}] in the wrong order", current_.begin, current_.end));
+    fail_tensor(tr("has data_offsets [{}, {}] in the wrong order", current_.begin, current_.end));
   }
   if (current_.end - current_.begin != bytes) {
-    fail_tensor(fmt::format("of {} {} takes {} bytes, its data_offsets hold {}", dtype_name_,
-                            shape_text(current_.info.shape), bytes, current_.end - current_.begin));
+    fail_tensor(tr("of {} {} takes {} bytes, its data_offsets hold {}", dtype_name_,
+                   shape_text(current_.info.shape), bytes, current_.end - current_.begin));
   }
   header_.entries.push_back(std::move(current_));
 }
 
 [[noreturn]] void fail_file(const std::string& origin, const std::string& what) {
-  throw ModelError(fmt::format("{}: not a valid safetensors file: {}", origin, what),
-                   {"the file may be cut off or damaged: download or copy it again",
-                    "文件可能不完整或已损坏，请重新下载或复制"});
+  throw ModelError(tr("{}: not a valid safetensors file: {}", origin, what),
+                   tr("the file may be cut off or damaged: download or copy it again"));
 }
 
 void check_layout(SafetensorsHeader& header, uint64_t data_bytes, const std::string& origin) {
@@ -227,16 +222,15 @@ void check_layout(SafetensorsHeader& header, uint64_t data_bytes, const std::str
   uint64_t position = 0;
   for (const SafetensorsEntry& entry : header.entries) {
     if (entry.begin != position) {
-      fail_file(origin,
-                fmt::format("tensor {} begins at byte {}, {} the {} bytes before it",
-                            entry.info.name, entry.begin,
-                            entry.begin < position ? "inside" : "leaving a hole after", position));
+      fail_file(origin, tr("tensor {} begins at byte {}, {} the {} bytes before it",
+                           entry.info.name, entry.begin,
+                           entry.begin < position ? "inside" : "leaving a hole after", position));
     }
     position = entry.end;
   }
   if (position != data_bytes) {
-    fail_file(origin, fmt::format("the header describes {} bytes of data, the file holds {}",
-                                  position, data_bytes));
+    fail_file(origin,
+              tr("the header describes {} bytes of data, the file holds {}", position, data_bytes));
   }
 }
 
@@ -245,19 +239,18 @@ void check_layout(SafetensorsHeader& header, uint64_t data_bytes, const std::str
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& origin) {
   if (file.size() < 8) {
-    fail_file(origin,
-              fmt::format("it has {} bytes, the smallest one has 8 and a header", file.size()));
+    fail_file(origin, tr("it has {} bytes, the smallest one has 8 and a header", file.size()));
   }
   uint64_t header_bytes = 0;
   for (int i = 7; i >= 0; --i)
     header_bytes = header_bytes << 8 | std::to_integer<uint64_t>(file[i]);
   if (header_bytes > kMaxHeaderBytes) {
-    fail_file(origin, fmt::format("a header of {} bytes is beyond the limit of {}", header_bytes,
-                                  kMaxHeaderBytes));
+    fail_file(origin,
+              tr("a header of {} bytes is beyond the limit of {}", header_bytes, kMaxHeaderBytes));
   }
   if (header_bytes > file.size() - 8) {
-    fail_file(origin, fmt::format("the header needs {} bytes, {} follow its length", header_bytes,
-                                  file.size() - 8));
+    fail_file(origin,
+              tr("the header needs {} bytes, {} follow its length", header_bytes, file.size() - 8));
   }
   const char* text = reinterpret_cast<const char*>(file.data()) + 8;
   if (header_bytes == 0 || text[0] != '{') fail_file(origin, "the header must begin with {");

@@ -60,8 +60,7 @@ void save_safetensors(const std::filesystem::path& directory,
                       const std::vector<TensorInfo>& tensors, const TensorBytes& bytes_of,
                       const SaveOptions& options) {
   check_names(tensors);
-  if (!fs::is_directory(directory))
-    throw IoError(fmt::format("{}: no such directory", directory.string()));
+  if (!fs::is_directory(directory)) throw IoError(tr("{}: no such directory", directory.string()));
   const std::vector<ShardPlan> shards = plan_shards(tensors, options.max_shard_bytes);
   uint64_t total_bytes = 0;
   for (const ShardPlan& shard : shards) total_bytes += shard.data_bytes;
@@ -70,8 +69,7 @@ void save_safetensors(const std::filesystem::path& directory,
                      "saving the weights");
   const Temporary staging(directory / kStagingStem, Temporary::Kind::kDirectory);
   if (staging.fd() < 0)
-    throw IoError(
-        fmt::format("{}: cannot write into it: {}", directory.string(), std::strerror(errno)));
+    throw IoError(tr("{}: cannot write into it: {}", directory.string(), std::strerror(errno)));
   std::vector<std::string> names;
   for (size_t i = 0; i < shards.size(); ++i) {
     names.push_back(shard_name(options.base_name, i, shards.size()));

@@ -75,15 +75,14 @@ WeightMap read_weight_map(const std::filesystem::path& index_file) {
 WeightMap parse_weight_map(const Json& index, const std::string& origin) {
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (map == index.end() || !map->is_object() || map->empty()) {
-    throw ModelError(
-        fmt::format("{}: weight_map (tensor name -> file name) is missing or empty", origin));
+    throw ModelError(tr("{}: weight_map (tensor name -> file name) is missing or empty", origin));
   }
   WeightMap shards;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || !is_plain_file_name(file.get<std::string>())) {
-      throw ModelError(
-          fmt::format("{}: weight_map of {} must be a file name without a directory, got {}",
-                      origin, tensor, file.dump(-1, ' ', false, Json::error_handler_t::replace)));
+      throw ModelError(tr("{}: weight_map of {} must be a file name without a directory, got {}",
+                          origin, tensor,
+                          file.dump(-1, ' ', false, Json::error_handler_t::replace)));
     }
     shards[file.get<std::string>()].push_back(tensor);
   }
@@ -96,17 +95,15 @@ std::shared_ptr<const TensorSource> open_index(const std::filesystem::path& inde
   for (const auto& [file_name, names] : read_weight_map(index_file)) {
     const std::filesystem::path file = index_file.parent_path() / file_name;
     if (!std::filesystem::exists(file)) {
-      throw ModelError(
-          fmt::format("{}: shard {} is missing", index_file.string(), file_name),
-          {"the download is incomplete: fetch that file too", "下载不完整：请补齐该文件"});
+      throw ModelError(tr("{}: shard {} is missing", index_file.string(), file_name),
+                       tr("the download is incomplete: fetch that file too"));
     }
     shards.push_back(open_weight_file(file));
     for (const std::string& name : names) {
       const TensorInfo* info = shards.back()->find(name);
       if (!info) {
-        throw ModelError(
-            fmt::format("{}: tensor {} is listed in {}, but that file has no such tensor",
-                        index_file.string(), name, file_name));
+        throw ModelError(tr("{}: tensor {} is listed in {}, but that file has no such tensor",
+                            index_file.string(), name, file_name));
       }
       tensors.emplace_back(*info, shards.back().get());
     }

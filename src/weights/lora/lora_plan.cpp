@@ -71,18 +71,17 @@ class Planner {
  private:
   std::string file_of(const std::string& tensor) const { return adapter_.file_of(tensor).string(); }
   [[noreturn]] void refuse(const std::string& tensor, const std::string& problem,
-                           Hint hint = {}) const {
-    throw ModelError(fmt::format("{}: {} {}", file_of(tensor), tensor, problem), std::move(hint));
+                           std::string hint = {}) const {
+    throw ModelError(tr("{}: {} {}", file_of(tensor), tensor, problem), std::move(hint));
   }
-  Hint other_model_hint() const {
-    return {fmt::format("merge it into the base model it was trained on{}{}",
-                        peft_.base_model.empty() ? "" : ": ", peft_.base_model),
-            "请合并到训练该适配器时所用的基座模型"};
+  std::string other_model_hint() const {
+    return tr("merge it into the base model it was trained on{}{}",
+              peft_.base_model.empty() ? "" : ": ", peft_.base_model);
   }
 
   /// Sorts the adapter's tensors by module.
   void collect() {
-    if (adapter_.tensors().empty()) throw ModelError("[merge] the adapter holds no tensors");
+    if (adapter_.tensors().empty()) throw ModelError(tr("[merge] the adapter holds no tensors"));
     for (const TensorInfo& info : adapter_.tensors()) {
       auto name = parse_adapter_name(info.name);
       if (!name) {
@@ -91,11 +90,11 @@ class Planner {
                "part of an adapter, .weight or .bias");
       }
       if (!is_floating(info.dtype))
-        refuse(info.name, fmt::format("is {}; adapters are floating", dtype_name(info.dtype)));
+        refuse(info.name, tr("is {}; adapters are floating", dtype_name(info.dtype)));
       if (!is_low_rank(name->part) && name->module.ends_with(kBaseLayer))
         name->module.resize(name->module.size() - kBaseLayer.size());
       const auto [at, is_new] = modules_[name->module].emplace(name->part, info.name);
-      if (!is_new) refuse(info.name, "and " + at->second + " are for the same weight");
+      if (!is_new) refuse(info.name, tr("and {} are for the same weight", at->second));
       if (!weights_.count(name->module)) refuse_module(info.name, name->module);
     }
   }
@@ -106,9 +105,8 @@ class Planner {
     for (const auto& [name, spec] : weights_) known.push_back(name);
     const auto nearest = nearest_name(module, known);
     refuse(tensor,
-           fmt::format("is for {}, which this {} model of {} layers does not have{}", module,
-                       config_.family, config_.num_layers,
-                       nearest ? fmt::format("; the nearest it has is {}", *nearest) : ""),
+           tr("is for {}, which this {} model of {} layers does not have{}", module, config_.family,
+              config_.num_layers, nearest ? tr("; the nearest it has is {}", *nearest) : ""),
            other_model_hint());
   }
 
@@ -122,13 +120,12 @@ class Planner {
       no_such_tensor(name, all.empty() ? "" : base_.file_of(all.front().name), all);
     }
     if (info->shape != spec.shape) {
-      throw ModelError(fmt::format("{}: {} is {}, config.json says {}",
-                                   base_.file_of(name).string(), name, shape_text(info->shape),
-                                   shape_text(spec.shape)));
+      throw ModelError(tr("{}: {} is {}, config.json says {}", base_.file_of(name).string(), name,
+                          shape_text(info->shape), shape_text(spec.shape)));
     }
     if (!is_floating(info->dtype)) {
-      throw ModelError(fmt::format("{}: {} is {}; adapters are merged into floating weights",
-                                   base_.file_of(name).string(), name, dtype_name(info->dtype)));
+      throw ModelError(tr("{}: {} is {}; adapters are merged into floating weights",
+                          base_.file_of(name).string(), name, dtype_name(info->dtype)));
     }
     return *info;
   }
@@ -137,10 +134,9 @@ class Planner {
                      const std::string& why) const {
     const TensorInfo* info = adapter_.find(tensor);
     if (info->shape == expected) return;
-    refuse(
-        tensor,
-        fmt::format("is {}, it must be {}: {}", shape_text(info->shape), shape_text(expected), why),
-        other_model_hint());
+    refuse(tensor,
+           tr("is {}, it must be {}: {}", shape_text(info->shape), shape_text(expected), why),
+           other_model_hint());
   }
 
   void plan_module(const std::string& module, const Parts& parts) {
@@ -169,8 +165,8 @@ class Planner {
     const int64_t rank = peft_.rank_of(module);
     // An embedding is a linear layer from the vocabulary, stored the other way round.
     const int64_t out = spec.shape[embedding ? 1 : 0], in = spec.shape[embedding ? 0 : 1];
-    const std::string why = fmt::format("rank {} by adapter_config.json, and {} is {}", rank,
-                                        update.weight, shape_text(spec.shape));
+    const std::string why = tr("rank {} by adapter_config.json, and {} is {}", rank, update.weight,
+                               shape_text(spec.shape));
     require_shape(update.a, {rank, in}, why);
     require_shape(update.b, {out, rank}, why);
     if (peft_.dora) {
@@ -186,9 +182,8 @@ class Planner {
   [[noreturn]] void refuse_missing(const std::string& missing, const Parts& parts) const {
     const std::string& present = parts.begin()->second;
     throw ModelError(
-        fmt::format("{}: {} is missing, though there is {}", file_of(present), missing, present),
-        {"the file is incomplete, or adapter_config.json is not its own",
-         "文件不完整，或 adapter_config.json 与其不匹配"});
+        tr("{}: {} is missing, though there is {}", file_of(present), missing, present),
+        tr("the file is incomplete, or adapter_config.json is not its own"));
   }
 
   /// Errors: ModelError where a module cannot have these parts.
@@ -197,15 +192,14 @@ class Planner {
     const std::string& first = std::find_if(parts.begin(), parts.end(), [](const auto& p) {
                                  return is_low_rank(p.first);
                                })->second;
-    if (spec.shape.size() != 2)
-      refuse(first, fmt::format("is for {}, which is no linear layer", module));
+    if (spec.shape.size() != 2) refuse(first, tr("is for {}, which is no linear layer", module));
     for (const auto& [part, tensor] : parts) {
       const bool of_embedding =
           part == AdapterPart::kEmbeddingA || part == AdapterPart::kEmbeddingB;
       const bool of_linear = part == AdapterPart::kLoraA || part == AdapterPart::kLoraB;
       if (embedding ? of_linear : of_embedding) {
-        refuse(tensor, fmt::format("is for {}, which is {}", module,
-                                   embedding ? "an embedding" : "a linear layer"));
+        refuse(tensor,
+               tr("is for {}, which is {}", module, embedding ? "an embedding" : "a linear layer"));
       }
       if (part == AdapterPart::kMagnitude && !peft_.dora)
         refuse(tensor, "is DoRA's, but adapter_config.json does not say use_dora");
@@ -215,9 +209,9 @@ class Planner {
     if (head && config_.norm_head)
       refuse(first, "is on a head with normalised rows, which cannot be adapted");
     if (!peft_targets(peft_, module, !embedding, head)) {
-      refuse(first, fmt::format("is for {}, which target_modules of adapter_config.json does not "
-                                "choose",
-                                module));
+      refuse(first, tr("is for {}, which target_modules of adapter_config.json does not "
+                       "choose",
+                       module));
     }
   }
 
@@ -229,10 +223,10 @@ class Planner {
   /// A whole weight: trained, if modules_to_save says so, else a copy of the base model's.
   void plan_saved(const std::string& module, const std::string& tensor, const ParamSpec& spec) {
     const TensorInfo& base = base_tensor(spec);
-    require_shape(tensor, spec.shape, fmt::format("the shape of the base model's {}", base.name));
+    require_shape(tensor, spec.shape, tr("the shape of the base model's {}", base.name));
     if (!is_saved(module)) return require_copy(tensor, base);
     if (changes_.count(spec.name))
-      refuse(tensor, fmt::format("is in modules_to_save, and {} has an adapter too", module));
+      refuse(tensor, tr("is in modules_to_save, and {} has an adapter too", module));
     changes_[spec.name] = {.name = spec.name, .base = base.name, .replaced_by = tensor};
   }
 
@@ -253,9 +247,9 @@ class Planner {
       cast_elements(theirs.data(), copy.dtype, cast.data(), base.dtype, count);
       if (ours == cast) continue;
       refuse(tensor,
-             fmt::format("differs from the base model's {}, and adapter_config.json does not list "
-                         "it in modules_to_save",
-                         base.name),
+             tr("differs from the base model's {}, and adapter_config.json does not list "
+                "it in modules_to_save",
+                base.name),
              other_model_hint());
     }
   }
@@ -265,9 +259,9 @@ class Planner {
       return spec.is_bias && spec.name == module + ".bias";
     });
     if (at == specs_.end())
-      refuse(tensor, fmt::format("is for {}, which has no bias", module), other_model_hint());
+      refuse(tensor, tr("is for {}, which has no bias", module), other_model_hint());
     const TensorInfo& base = base_tensor(*at);
-    require_shape(tensor, at->shape, fmt::format("the shape of the base model's {}", base.name));
+    require_shape(tensor, at->shape, tr("the shape of the base model's {}", base.name));
     const bool of_adapted = peft_.bias == "lora_only" && has_low_rank(modules_.at(module));
     if (!is_saved(module) && peft_.bias != "all" && !of_adapted) return require_copy(tensor, base);
     changes_[at->name] = {.name = at->name, .base = base.name, .replaced_by = tensor};
@@ -287,43 +281,43 @@ class Planner {
   void require_complete() const {
     const std::string& any = adapter_.tensors().front().name;
     const std::string file = file_of(any);
-    const Hint hint = {"the file is incomplete, or adapter_config.json is not its own",
-                       "文件不完整，或 adapter_config.json 与其不匹配"};
+    const std::string hint = tr("the file is incomplete, or adapter_config.json is not its own");
     bool chooses = false;
     for (const auto& [module, spec] : weights_) {
       if (is_saved(module) || !is_targeted(module, spec)) continue;
       chooses = true;
       const auto at = modules_.find(module);
       if (at == modules_.end() || !has_low_rank(at->second)) {
-        throw ModelError(fmt::format("{}: no adapter for {}, which target_modules of "
-                                     "adapter_config.json chooses",
-                                     file, module),
+        throw ModelError(tr("{}: no adapter for {}, which target_modules of "
+                            "adapter_config.json chooses",
+                            file, module),
                          hint);
       }
     }
     if (!chooses && !peft_.target_modules.empty() && peft_.modules_to_save.empty()) {
-      throw ModelError(fmt::format("{}: target_modules of adapter_config.json ({}) names no layer "
-                                   "of this {} model",
-                                   file, peft_.target_modules.front(), config_.family),
+      throw ModelError(tr("{}: target_modules of adapter_config.json ({}) names no layer "
+                          "of this {} model",
+                          file, peft_.target_modules.front(), config_.family),
                        other_model_hint());
     }
     for (const std::string& wanted : peft_.modules_to_save) require_saved(wanted, file, hint);
   }
 
-  void require_saved(const std::string& wanted, const std::string& file, const Hint& hint) const {
+  void require_saved(const std::string& wanted, const std::string& file,
+                     const std::string& hint) const {
     bool found = false;
     for (const ParamSpec& spec : specs_) {
       if (!is_within(module_of(spec.name), wanted)) continue;
       found = true;
       if (changes_.count(spec.name)) continue;
-      throw ModelError(fmt::format("{}: {} is missing, which modules_to_save ({}) asks for", file,
-                                   "base_model.model." + spec.name, wanted),
+      throw ModelError(tr("{}: {} is missing, which modules_to_save ({}) asks for", file,
+                          "base_model.model." + spec.name, wanted),
                        hint);
     }
     if (found) return;
-    throw ModelError(fmt::format("{}: modules_to_save of adapter_config.json names {}, which this "
-                                 "{} model does not have",
-                                 file, wanted, config_.family),
+    throw ModelError(tr("{}: modules_to_save of adapter_config.json names {}, which this "
+                        "{} model does not have",
+                        file, wanted, config_.family),
                      other_model_hint());
   }
 

@@ -203,12 +203,11 @@ void LowRankUpdate::read_bands(const Rect& rect, std::byte* out, int64_t out_str
 
 void LowRankUpdate::refuse(double value) const {
   throw ModelError(
-      fmt::format("{}: {} with {} merged into it holds {:g}, which {} cannot (the adapter's scale "
-                  "is {:g})",
-                  adapter_->file_of(parts_.a).string(), parts_.weight, parts_.a, value,
-                  dtype_name(dtype_), parts_.scale),
-      {"adapter or model are damaged or come from a diverged run",
-       "适配器或模型已损坏，或来自发散的训练"});
+      tr("{}: {} with {} merged into it holds {:g}, which {} cannot (the adapter's scale "
+         "is {:g})",
+         adapter_->file_of(parts_.a).string(), parts_.weight, parts_.a, value, dtype_name(dtype_),
+         parts_.scale),
+      tr("adapter or model are damaged or come from a diverged run"));
 }
 
 void LowRankUpdate::read_rect(const Rect& rect, std::byte* out, int64_t out_stride) const {

@@ -20,9 +20,8 @@ class AdapterReader {
   AdapterReader(const Json& json, const std::string& origin) : json_(json), origin_(origin) {}
 
   [[noreturn]] void fail(std::string_view key, std::string_view rule, const Json& got) const {
-    throw ModelError(
-        fmt::format("{}: {} must be {}, got {}", origin_, key, rule,
-                    got.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60)));
+    throw ModelError(tr("{}: {} must be {}, got {}", origin_, key, rule,
+                        got.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60)));
   }
   const Json* value(const char* key) const {
     const auto at = json_.find(key);
@@ -91,16 +90,14 @@ class AdapterReader {
 /// JSON written elsewhere may hold 8.0; 8.5 and numbers that no matrix has are refused.
 int64_t whole_rank(const std::string& key, double rank, const std::string& origin) {
   if (rank >= 1 && rank < 1e6 && rank == std::floor(rank)) return static_cast<int64_t>(rank);
-  throw ModelError(fmt::format("{}: {} must be a whole number from 1, got {}", origin, key, rank));
+  throw ModelError(tr("{}: {} must be a whole number from 1, got {}", origin, key, rank));
 }
 
 /// Adapters are computed in f32: beyond its range the scale, alpha / r, could be infinite.
 void require_alpha(const std::string& key, double alpha, const std::string& origin) {
   if (std::abs(alpha) <= largest_finite(DType::kF32)) return;
-  throw ModelError(
-      fmt::format("{}: {} must be a number that fp32 can hold, got {:g}", origin, key, alpha),
-      {"the file is damaged: PEFT's lora_alpha is about as large as r",
-       "文件已损坏：PEFT 的 lora_alpha 与 r 大致同级"});
+  throw ModelError(tr("{}: {} must be a number that fp32 can hold, got {:g}", origin, key, alpha),
+                   tr("the file is damaged: PEFT's lora_alpha is about as large as r"));
 }
 
 /// Refuses what would silently give other numbers than PEFT.
@@ -161,11 +158,11 @@ double PeftConfig::scale_of(const std::string& module) const {
 }
 
 PeftConfig parse_peft_config(const Json& json, const std::string& origin) {
-  if (!json.is_object()) throw ModelError(fmt::format("{}: must be a JSON object", origin));
+  if (!json.is_object()) throw ModelError(tr("{}: must be a JSON object", origin));
   const AdapterReader reader(json, origin);
   const std::string type = reader.text("peft_type", "");
   if (type != "LORA") {
-    throw ModelError(fmt::format("{}: peft_type must be LORA, got \"{}\"", origin, type));
+    throw ModelError(tr("{}: peft_type must be LORA, got \"{}\"", origin, type));
   }
   refuse_other_arithmetic(reader);
   PeftConfig config;
@@ -183,29 +180,28 @@ PeftConfig parse_peft_config(const Json& json, const std::string& origin) {
   config.layers_to_transform = reader.integers("layers_to_transform");
   config.layers_pattern = reader.texts("layers_pattern");
   for (const auto& [pattern, rank] : reader.pattern("rank_pattern")) {
-    config.rank_pattern.emplace_back(
-        pattern, whole_rank(fmt::format("rank_pattern of {}", pattern), rank, origin));
+    config.rank_pattern.emplace_back(pattern,
+                                     whole_rank(tr("rank_pattern of {}", pattern), rank, origin));
   }
   config.alpha_pattern = reader.pattern("alpha_pattern");
   require_alpha("lora_alpha", config.alpha, origin);
   for (const auto& [pattern, alpha] : config.alpha_pattern)
-    require_alpha(fmt::format("alpha_pattern of {}", pattern), alpha, origin);
+    require_alpha(tr("alpha_pattern of {}", pattern), alpha, origin);
   config.base_model = reader.text("base_model_name_or_path", "");
   config.task_type = reader.text("task_type", "");
   if (!(config.dropout >= 0 && config.dropout < 1)) {
-    throw ModelError(
-        fmt::format("{}: lora_dropout must be in [0, 1), got {}", origin, config.dropout));
+    throw ModelError(tr("{}: lora_dropout must be in [0, 1), got {}", origin, config.dropout));
   }
   if (config.bias != "none" && config.bias != "all" && config.bias != "lora_only") {
     throw ModelError(
-        fmt::format("{}: bias must be none, all or lora_only, got \"{}\"", origin, config.bias));
+        tr("{}: bias must be none, all or lora_only, got \"{}\"", origin, config.bias));
   }
   // Broken patterns are found now, not at the first module.
   try {
     peft_targets(config, "model.layers.0.probe");
     config.scale_of("model.layers.0.probe");
   } catch (const PatternError& error) {
-    throw ModelError(fmt::format("{}: {}", origin, error.what()), error.hint());
+    throw ModelError(tr("{}: {}", origin, error.what()), error.hint());
   }
   return config;
 }
@@ -214,7 +210,7 @@ PeftConfig load_peft_config(const std::filesystem::path& path) {
   const auto file = std::filesystem::is_directory(path) ? path / "adapter_config.json" : path;
   if (!std::filesystem::exists(file)) {
     throw ModelError(
-        fmt::format("{}: no adapter_config.json, so not a PEFT adapter directory", path.string()));
+        tr("{}: no adapter_config.json, so not a PEFT adapter directory", path.string()));
   }
   refuse_lfs_pointer(file, "adapter_config.json");
   Json json;

@@ -125,8 +125,7 @@ int64_t parsed_number(std::string_view word, const std::string& what, const std:
   int64_t parsed = 0;
   const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), parsed);
   if (error != std::errc() || stop != word.data() + word.size())
-    throw ModelError(
-        fmt::format("{} must be whole numbers, got \"{}\"", what, whole.substr(0, 60)));
+    throw ModelError(tr("{} must be whole numbers, got \"{}\"", what, whole.substr(0, 60)));
   return parsed;
 }
 
@@ -231,9 +230,8 @@ void put_job(PyValue& args, const Split& split, int64_t data_parallel, int64_t c
   if (data_parallel < 1 || context_parallel < 1 ||
       __builtin_mul_overflow(world, data_parallel, &world) ||
       __builtin_mul_overflow(world, context_parallel, &world)) {
-    throw UsageError(
-        fmt::format("[split] {} data parallel and {} context parallel ranks are no job",
-                    data_parallel, context_parallel));
+    throw UsageError(tr("[split] {} data parallel and {} context parallel ranks are no job",
+                        data_parallel, context_parallel));
   }
   args.put("data_parallel_size", number(data_parallel))
       .put("context_parallel_size", number(context_parallel))
@@ -255,17 +253,16 @@ Split split_of_arguments(const PyValue& args, const std::string& where) {
   split.pp = integer("pipeline_model_parallel_size", 1);
   split.ep = integer("expert_model_parallel_size", 1);
   if (std::min({split.tp, split.pp, split.ep}) < 1) {
-    throw ModelError(fmt::format("{}: its args say TP{} PP{} EP{}, which is no possible split",
-                                 where, split.tp, split.pp, split.ep));
+    throw ModelError(tr("{}: its args say TP{} PP{} EP{}, which is no possible split", where,
+                        split.tp, split.pp, split.ep));
   }
   if (split.pp > 1)
     split.layers_per_virtual_stage = integer("num_layers_per_virtual_pipeline_stage", 0);
   split.vocab_divisor = integer("make_vocab_size_divisible_by", 1);
   constexpr int64_t kMostDivisor = int64_t{1} << 40;
   if (split.vocab_divisor < 1 || split.vocab_divisor > kMostDivisor) {
-    throw ModelError(
-        fmt::format("{}: args.make_vocab_size_divisible_by must be from 1 to {}, got {}", where,
-                    kMostDivisor, split.vocab_divisor));
+    throw ModelError(tr("{}: args.make_vocab_size_divisible_by must be from 1 to {}, got {}", where,
+                        kMostDivisor, split.vocab_divisor));
   }
   if (const PyValue* extends = args.find("moe_tp_extend_ep"); extends && !extends->is_none())
     split.tp_extends_ep = extends->as_bool(where + ": args.moe_tp_extend_ep");
@@ -285,8 +282,8 @@ std::vector<std::string> disagreements(const PyValue& args, const arch::ModelCon
     if (expected.is(PyKind::kInt) && got->is(PyKind::kString) &&
         number(whole_number(*got, std::string("args.") + key)) == expected)
       return;
-    lines.push_back(fmt::format("args.{} is {}, config.json's {} makes it {}", key, got->repr(),
-                                config_key, expected.repr()));
+    lines.push_back(tr("args.{} is {}, config.json's {} makes it {}", key, got->repr(), config_key,
+                       expected.repr()));
   };
   const Split split = split_of_arguments(args, "the checkpoint");
   compare("num_layers", number(c.num_layers + static_cast<int64_t>(split.noop_layers.size())),
@@ -320,10 +317,10 @@ std::vector<std::string> doubts(const PyValue& args, const arch::ModelConfig& c,
   const Split split = split_of_arguments(args, "the checkpoint");
   const int64_t unexplained = padded_rows - padded_vocab(c.vocab_size, split);
   if (unexplained > 0) {
-    lines.push_back(fmt::format(
-        "the embedding has {} rows, {} more than padding config.json's vocab_size of {} "
-        "gives: rows from {} on are dropped",
-        padded_rows, unexplained, c.vocab_size, c.vocab_size));
+    lines.push_back(
+        tr("the embedding has {} rows, {} more than padding config.json's vocab_size of {} "
+           "gives: rows from {} on are dropped",
+           padded_rows, unexplained, c.vocab_size, c.vocab_size));
   }
   return lines;
 }

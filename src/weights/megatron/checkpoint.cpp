@@ -39,19 +39,17 @@ void check_arguments(const Header& header, const arch::ModelConfig& config,
     log::warning("{}: {}", header.place.directory.string(), line);
   const std::vector<std::string> lines = disagreements(header.args, config);
   if (lines.empty()) return;
-  throw ModelError(
-      fmt::format("{} is not of the model in {}: {}", header.place.directory.string(),
-                  companions.string(), fmt::join(lines, "; ")),
-      {"name the right model directory with --hf-config", "请用 --hf-config 指定正确的模型目录"});
+  throw ModelError(tr("{} is not of the model in {}: {}", header.place.directory.string(),
+                      companions.string(), fmt::join(lines, "; ")),
+                   tr("name the right model directory with --hf-config"));
 }
 
 arch::ModelConfig config_of_arguments(const Header& header) {
   const std::string where = header.place.directory.string();
   if (!header.args.has_entries()) {
     throw ModelError(
-        fmt::format("{}: neither a config.json nor args say what its architecture is", where),
-        {"name the Hugging Face directory of the model it was made from: --hf-config DIR",
-         "请用 --hf-config 指定原始 Hugging Face 模型目录"});
+        tr("{}: neither a config.json nor args say what its architecture is", where),
+        tr("name the Hugging Face directory of the model it was made from: --hf-config DIR"));
   }
   const int64_t rows = header.split.vocab_divisor * header.split.tp;
   return arch::parse_model_config(
@@ -66,11 +64,10 @@ Split complete_split(const Header& header, int64_t num_layers) {
   const auto slots = num_layers + static_cast<int64_t>(split.noop_layers.size());
   if (!split.layer_list.empty() || slots % split.pp == 0) return split;
   throw ModelError(
-      fmt::format("{}: {} layers do not divide over {} stages, and neither args.num_layer_list nor "
-                  "the tensors say how they are cut",
-                  where, slots, split.pp),
-      {"is config.json that of this checkpoint's model? adapters on some layers only need args",
-       "config.json 是否属于该模型？只作用于部分层的适配器需要 args"});
+      tr("{}: {} layers do not divide over {} stages, and neither args.num_layer_list nor "
+         "the tensors say how they are cut",
+         where, slots, split.pp),
+      tr("is config.json that of this checkpoint's model? adapters on some layers only need args"));
 }
 
 Files open_files(const Header& header, const Layout& layout) {
@@ -123,11 +120,10 @@ void refuse_unknown(const Header& header, const Parts& parts, bool only_adapters
   constexpr size_t kShown = 5;
   const size_t count = unknown.size();
   unknown.resize(std::min(count, kShown));
-  throw ModelError(
-      fmt::format("{}: {} tensors are no part of the model config.json describes: {}{}",
-                  header.place.directory.string(), count, fmt::join(unknown, "; "),
-                  count > kShown ? "; …" : ""),
-      {"is config.json that of this checkpoint's model?", "config.json 是否属于该检查点的模型？"});
+  throw ModelError(tr("{}: {} tensors are no part of the model config.json describes: {}{}",
+                      header.place.directory.string(), count, fmt::join(unknown, "; "),
+                      count > kShown ? "; …" : ""),
+                   tr("is config.json that of this checkpoint's model?"));
 }
 
 /// Completes the header's split.
@@ -139,7 +135,7 @@ std::shared_ptr<const Parts> open_parts(Header& header, const arch::ModelConfig&
         model_layout(config, header.split, header.form, global_tensors(config, config.dtype));
   } catch (const UsageError& e) {
     // The split is the file's, not one the user asked for.
-    throw ModelError(fmt::format("{}: {}", header.place.directory.string(), e.what()), e.hint());
+    throw ModelError(tr("{}: {}", header.place.directory.string(), e.what()), e.hint());
   }
   opened.files = open_files(header, opened.model.layout);
   if (header.has_adapters) {
@@ -220,10 +216,9 @@ OptimizerShape shape_of(const Header& header, const TensorSource& first_model_fi
 
 OptimizerState open_optimizer(const Header& header, const Parts& opened) {
   const std::string where = header.place.directory.string();
-  if (!header.has_optimizer)
-    throw ModelError(fmt::format("{}: no optimizer state is in it", where));
+  if (!header.has_optimizer) throw ModelError(tr("{}: no optimizer state is in it", where));
   if (header.has_adapters)
-    throw ModelError(fmt::format("{}: optimizer states of adapters are not converted", where));
+    throw ModelError(tr("{}: optimizer states of adapters are not converted", where));
   const OptimizerShape shape = shape_of(header, *opened.files.front());
   const OptimizerLayout layout = optimizer_layout(opened.model, shape);
   Files files = opened.files;
@@ -231,7 +226,7 @@ OptimizerState open_optimizer(const Header& header, const Parts& opened) {
     files.clear();
     for (const std::string& file : layout.layout.files) {
       if (!std::filesystem::exists(header.place.directory / file))
-        throw ModelError(fmt::format("{}/{} is missing", where, file));
+        throw ModelError(tr("{}/{} is missing", where, file));
       files.push_back(open_torch_file(header.place.directory / file));
     }
   }
@@ -246,15 +241,14 @@ double alpha_of(const Header& header, const OpenOptions& options) {
   const PyValue* recorded = header.args.find("lora_alpha");
   if (!recorded || recorded->is_none()) {
     if (options.lora_alpha) return *options.lora_alpha;
-    throw ModelError(
-        fmt::format("{}: args hold no lora_alpha, so the adapters' scale is not known",
-                    header.place.directory.string()),
-        {"give the value training was run with: --lora-alpha N", "请给出训练时的 --lora-alpha"});
+    throw ModelError(tr("{}: args hold no lora_alpha, so the adapters' scale is not known",
+                        header.place.directory.string()),
+                     tr("give the value training was run with: --lora-alpha N"));
   }
   const double alpha = recorded->as_float("args.lora_alpha");
   if (options.lora_alpha && *options.lora_alpha != alpha) {
-    throw UsageError(fmt::format("[--lora-alpha] {} was given, the checkpoint was trained with {}",
-                                 *options.lora_alpha, alpha));
+    throw UsageError(tr("[--lora-alpha] {} was given, the checkpoint was trained with {}",
+                        *options.lora_alpha, alpha));
   }
   return alpha;
 }
@@ -263,8 +257,8 @@ void add_adapters(const OpenOptions& options, Checkpoint& checkpoint) {
   const Parts& opened = *checkpoint.parts;
   PeftConfig peft = peft_of(opened.lora, alpha_of(checkpoint.header, options));
   if (options.lora_rank && *options.lora_rank != peft.rank) {
-    throw UsageError(fmt::format("[--lora-r] {} was given, the checkpoint's adapters have rank {}",
-                                 *options.lora_rank, peft.rank));
+    throw UsageError(tr("[--lora-r] {} was given, the checkpoint's adapters have rank {}",
+                        *options.lora_rank, peft.rank));
   }
   checkpoint.adapters = open_layout(opened.lora, opened.files);
   checkpoint.peft = std::move(peft);
@@ -286,10 +280,10 @@ Layout copies_in(const Layout& layout, const Files& files, const TensorSource& g
       copies.tensors.push_back(stored);
       copies.tensors.back().info.dtype = info.dtype;
     } else if (lines.size() < limit) {
-      lines.push_back(fmt::format("{}: {} is {}, its copy in {} is {}",
-                                  files[stored.file]->file_of(info.name).string(), info.name,
-                                  dtype_name(info.dtype), globals.file_of(original.name).string(),
-                                  dtype_name(original.dtype)));
+      lines.push_back(tr("{}: {} is {}, its copy in {} is {}",
+                         files[stored.file]->file_of(info.name).string(), info.name,
+                         dtype_name(info.dtype), globals.file_of(original.name).string(),
+                         dtype_name(original.dtype)));
     }
   }
   return copies;
@@ -323,9 +317,8 @@ Checkpoint open_adapters(const std::filesystem::path& path, const arch::ModelCon
   checkpoint.header = read_header(path, options);
   checkpoint.config = config;
   if (!checkpoint.header.has_adapters) {
-    throw ModelError(fmt::format("{}: no LoRA tensors are in it", path.string()),
-                     {"--lora-load names a checkpoint of a LoRA run",
-                      "--lora-load 应指向 LoRA 训练得到的检查点"});
+    throw ModelError(tr("{}: no LoRA tensors are in it", path.string()),
+                     tr("--lora-load names a checkpoint of a LoRA run"));
   }
   checkpoint.parts = open_parts(checkpoint.header, config);
   refuse_unknown(checkpoint.header, *checkpoint.parts, true);

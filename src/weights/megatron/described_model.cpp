@@ -50,9 +50,8 @@ class Description {
  private:
   [[noreturn]] void refuse(const std::string& why) const {
     throw ModelError(
-        fmt::format("{}: {}", where_, why),
-        {"name the Hugging Face directory of the model it was made from: --hf-config DIR",
-         "请用 --hf-config 指定原始 Hugging Face 模型目录"});
+        tr("{}: {}", where_, why),
+        tr("name the Hugging Face directory of the model it was made from: --hf-config DIR"));
   }
 
   const PyValue* value(const char* key) const {
@@ -65,7 +64,7 @@ class Description {
   }
   int64_t size(const char* key) const {
     const PyValue* found = value(key);
-    if (!found) refuse(fmt::format("args hold no {}, so the architecture is not known", key));
+    if (!found) refuse(tr("args hold no {}, so the architecture is not known", key));
     return whole_number(*found, fmt::format("{}: args.{}", where_, key));
   }
   double number(const char* key, double fallback) const {
@@ -82,9 +81,9 @@ class Description {
   /// Without these every family's arithmetic would be another one.
   void refuse_other_arithmetic() const {
     const std::string norm = text("normalization"), positions = text("position_embedding_type");
-    if (!norm.empty() && norm != "RMSNorm") refuse(fmt::format("args.normalization is {}", norm));
+    if (!norm.empty() && norm != "RMSNorm") refuse(tr("args.normalization is {}", norm));
     if (!positions.empty() && positions != "rope")
-      refuse(fmt::format("args.position_embedding_type is {}", positions));
+      refuse(tr("args.position_embedding_type is {}", positions));
     if (value("swiglu") && !is_on("swiglu")) refuse("args.swiglu is False");
     if (number("rotary_percent", 1.0) != 1.0) refuse("args.rotary_percent is not 1");
     for (const char* other : {"multi_head_latent_attention", "post_norm", "apply_layernorm_1p",
@@ -92,7 +91,7 @@ class Description {
       if (is_on(other)) refuse(fmt::format("args.{} is True", other));
     }
     if (value("rope_scaling_type"))
-      refuse(fmt::format("args.rope_scaling_type is {}", value("rope_scaling_type")->repr()));
+      refuse(tr("args.rope_scaling_type is {}", value("rope_scaling_type")->repr()));
   }
 
   std::string family() const {

@@ -94,10 +94,9 @@ Split with_stages(Split split, const FoundStages& stages, const std::string& whe
     return split;
   }
   if (!are_equal) {
-    throw ModelError(fmt::format("{}: its virtual stages hold {} layers; they must be equal", where,
-                                 fmt::join(counts, ", ")),
-                     {"no-op layers are known from args.noop_layers alone, which are not in it",
-                      "空层只能由 args.noop_layers 得知，而文件中没有"});
+    throw ModelError(tr("{}: its virtual stages hold {} layers; they must be equal", where,
+                        fmt::join(counts, ", ")),
+                     tr("no-op layers are known from args.noop_layers alone, which are not in it"));
   }
   split.layers_per_virtual_stage = counts.front();
   return split;

@@ -11,9 +11,9 @@ using torch_file::PyKind;
 using torch_file::PyValue;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
-  throw ModelError(fmt::format("{}: {}", where, what),
-                   {"was it saved by a run that trains every parameter of this model with Adam?",
-                    "保存它的训练是否用 Adam 训练了该模型的全部参数？"});
+  throw ModelError(
+      tr("{}: {}", where, what),
+      tr("was it saved by a run that trains every parameter of this model with Adam?"));
 }
 
 void check_group(const PyValue& group, const ParameterGroup& expected, const std::string& where) {
@@ -21,7 +21,7 @@ void check_group(const PyValue& group, const ParameterGroup& expected, const std
     refuse(where, "is_decoupled_lr is True; states of runs with --decoupled-lr are not converted");
   const double decay = expected.no_weight_decay ? 0.0 : 1.0;
   if (const PyValue* got = group.find("wd_mult"); got && got->as_float(where) != decay)
-    refuse(where, fmt::format("wd_mult is {}, expected {}", got->repr(), decay));
+    refuse(where, tr("wd_mult is {}, expected {}", got->repr(), decay));
   const PyValue* params = group.find("params");
   const size_t count = params ? params->as_items(where + ".params").size() : expected.ids.size();
   if (count != expected.ids.size())
@@ -52,7 +52,7 @@ void check_groups(const PyValue& optimizer, const std::vector<RankOptimizer>& me
                   const std::string& where) {
   if (!optimizer.is(PyKind::kList)) {
     if (members.size() != 1)
-      refuse(where, fmt::format("one optimizer, expected a list of {}", members.size()));
+      refuse(where, tr("one optimizer, expected a list of {}", members.size()));
     return check_member(optimizer, members[0], where);
   }
   const std::vector<PyValue>& items = optimizer.items();
@@ -64,26 +64,25 @@ void check_groups(const PyValue& optimizer, const std::vector<RankOptimizer>& me
 
 void check_group_kinds(const Json& group, const std::string& where, const std::string& name) {
   if (!group.is_object())
-    throw ModelError(fmt::format("{}: {} must be an object, got {}", where, name, shown(group)));
+    throw ModelError(tr("{}: {} must be an object, got {}", where, name, shown(group)));
   for (const auto& [key, value] : group.items()) {
     const bool is_factor = key == "wd_mult" || key == "lr_mult";
     const bool is_flag = key == "is_expert_parallel" || key == "is_decoupled_lr";
     if ((is_factor && !value.is_number()) || (is_flag && !value.is_boolean())) {
-      throw ModelError(fmt::format("{}: {}.{} must be {}, got {}", where, name, key,
-                                   is_factor ? "a number" : "true or false", shown(value)));
+      throw ModelError(tr("{}: {}.{} must be {}, got {}", where, name, key,
+                          is_factor ? "a number" : "true or false", shown(value)));
     }
   }
 }
 
 void check_settings(const OptimizerSettings& settings, const std::string& where) {
   if (!settings.groups.is_array())
-    throw ModelError(
-        fmt::format("{}: groups must be a list, got {}", where, shown(settings.groups)));
+    throw ModelError(tr("{}: groups must be a list, got {}", where, shown(settings.groups)));
   for (size_t i = 0; i < settings.groups.size(); ++i)
     check_group_kinds(settings.groups[i], where, fmt::format("groups[{}]", i));
   if (!settings.scheduler.is_object() && !settings.scheduler.is_null()) {
     throw ModelError(
-        fmt::format("{}: scheduler must be an object, got {}", where, shown(settings.scheduler)));
+        tr("{}: scheduler must be an object, got {}", where, shown(settings.scheduler)));
   }
 }
 

@@ -19,9 +19,8 @@ using torch_file::TorchDocument;
 std::filesystem::path model_file(const Place& place, const std::string& rank) {
   const std::filesystem::path file = place.directory / rank / kModelFile;
   if (!std::filesystem::exists(file)) {
-    throw ModelError(
-        fmt::format("{}: {} is missing", (place.directory / rank).string(), kModelFile),
-        {"copy this rank's folder again", "请重新复制该 rank 的目录"});
+    throw ModelError(tr("{}: {} is missing", (place.directory / rank).string(), kModelFile),
+                     tr("copy this rank's folder again"));
   }
   return file;
 }
@@ -86,9 +85,8 @@ void check_ranks(const Place& place, const Split& split) {
   constexpr int64_t kMost = 4096, kMostRanks = 1 << 16;
   const auto [least, most] = std::minmax({split.tp, split.pp, split.ep});
   if (least < 1 || most > kMost || split.tp * split.pp * split.ep > kMostRanks) {
-    throw ModelError(
-        fmt::format("{}: its args and folders say TP{} PP{} EP{}, which is no possible split",
-                    place.directory.string(), split.tp, split.pp, split.ep));
+    throw ModelError(tr("{}: its args and folders say TP{} PP{} EP{}, which is no possible split",
+                        place.directory.string(), split.tp, split.pp, split.ep));
   }
   std::set<std::string> expected;
   for (int64_t tp = 0; tp < split.tp; ++tp) {
@@ -103,13 +101,12 @@ void check_ranks(const Place& place, const Split& split) {
                       std::back_inserter(extra));
   if (missing.empty() && extra.empty()) return;
   throw ModelError(
-      fmt::format("{}: the checkpoint was saved as {}, so there must be {} rank folders; {}{}{}{}",
-                  place.directory.string(), describe(split), expected.size(),
-                  missing.empty() ? "" : fmt::format("missing: {}", fmt::join(missing, ", ")),
-                  !missing.empty() && !extra.empty() ? "; " : "",
-                  extra.empty() ? "" : fmt::format("not of it: {}", fmt::join(extra, ", ")), ""),
-      {"a copy may be incomplete, or two checkpoints are mixed in one folder",
-       "可能复制不完整，或同一目录混有两个检查点"});
+      tr("{}: the checkpoint was saved as {}, so there must be {} rank folders; {}{}{}{}",
+         place.directory.string(), describe(split), expected.size(),
+         missing.empty() ? "" : fmt::format("missing: {}", fmt::join(missing, ", ")),
+         !missing.empty() && !extra.empty() ? "; " : "",
+         extra.empty() ? "" : tr("not of it: {}", fmt::join(extra, ", ")), ""),
+      tr("a copy may be incomplete, or two checkpoints are mixed in one folder"));
 }
 
 /// Rows of the embedding on one tensor rank; 0 if this file holds none.
@@ -129,10 +126,9 @@ void check_same_run(const TorchDocument& document, const std::filesystem::path& 
     const PyValue* here = ours.find(key);
     const PyValue* there = theirs.find(key);
     if (!here || !there || *here == *there) return;
-    throw ModelError(fmt::format("{} is of {} {}, {} of {} {}", file.string(), key, here->repr(),
-                                 first_file.string(), key, there->repr()),
-                     {"files of two saves are mixed: copy one whole iteration again",
-                      "混有两次保存的文件：请完整复制同一次迭代"});
+    throw ModelError(tr("{} is of {} {}, {} of {} {}", file.string(), key, here->repr(),
+                        first_file.string(), key, there->repr()),
+                     tr("files of two saves are mixed: copy one whole iteration again"));
   };
   compare(document.root, first.root, "iteration");
   compare(document.root, first.root, "checkpoint_version");
@@ -151,11 +147,9 @@ void check_iteration(const TorchDocument& document, const std::filesystem::path&
   if (!place.iteration || !iteration || iteration->is_none()) return;
   const int64_t written = iteration->as_int(file.string() + ": iteration");
   if (written == *place.iteration) return;
-  throw ModelError(
-      fmt::format("{}: iteration {} is in it, but its folder is {}", file.string(), written,
-                  place.directory.filename().string()),
-      {fmt::format("was the folder renamed? {} is its name then", iteration_directory(written)),
-       fmt::format("目录是否被改名？应为 {}", iteration_directory(written))});
+  throw ModelError(tr("{}: iteration {} is in it, but its folder is {}", file.string(), written,
+                      place.directory.filename().string()),
+                   tr("was the folder renamed? {} is its name then", iteration_directory(written)));
 }
 
 /// Ranks' layers, joined by pipeline stage.
@@ -173,11 +167,10 @@ void read_version(const TorchDocument& document, const std::filesystem::path& fi
   if (!version) return;
   header.checkpoint_version = version->as_float(file.string() + ": checkpoint_version");
   if (header.checkpoint_version < 2.0) {
-    throw ModelError(fmt::format("{}: checkpoint_version {} keeps query, key and value rows in an "
-                                 "order that is no longer written; 2.0 and later are read",
-                                 file.string(), header.checkpoint_version),
-                     {"load and save it once with a Megatron-LM that knows both",
-                      "请先用兼容的 Megatron-LM 重新保存一次"});
+    throw ModelError(tr("{}: checkpoint_version {} keeps query, key and value rows in an "
+                        "order that is no longer written; 2.0 and later are read",
+                        file.string(), header.checkpoint_version),
+                     tr("load and save it once with a Megatron-LM that knows both"));
   }
 }
 
@@ -189,11 +182,10 @@ void refuse_other_expert_cut(const PyValue& args, const std::filesystem::path& f
   const bool is_one_expert_rank = !ep || ep->is_none() || *ep == PyValue::integer(1);
   if (!extended || !(*extended == PyValue::boolean(true)) || is_one_expert_rank) return;
   throw ModelError(
-      fmt::format(
-          "{}: saved with --moe-extended-tp, which cuts every expert over tensor and expert "
-          "ranks; this layout is not read",
-          file.string()),
-      {"save it without that option", "请不使用 --moe-extended-tp 重新保存"});
+      tr("{}: saved with --moe-extended-tp, which cuts every expert over tensor and expert "
+         "ranks; this layout is not read",
+         file.string()),
+      tr("save it without that option"));
 }
 
 /// What the ranks' files hold, as far as the header needs it.
@@ -246,8 +238,7 @@ Header read_header(const std::filesystem::path& path, const OpenOptions& options
     const std::filesystem::path file = model_file(place, rank);
     TorchDocument document = torch_file::read_torch_document(file);
     if (!document.root.find("model") && !document.root.find("model0")) {
-      throw ModelError(
-          fmt::format("{}: no \"model\" in it: not a Megatron checkpoint", file.string()));
+      throw ModelError(tr("{}: no \"model\" in it: not a Megatron checkpoint", file.string()));
     }
     note_rank(document, header, seen);
     if (&rank == &place.ranks.front()) {

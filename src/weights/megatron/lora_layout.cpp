@@ -38,17 +38,17 @@ class LoraBuilder {
       const TensorInfo* b = files_[base.file]->find(name + ".lora_B.default.weight");
       if (!a && !b) continue;
       if (!a || !b) {
-        throw ModelError(fmt::format("{}: {} has lora_{} but no lora_{}", out_.files[base.file],
-                                     name, a ? "A" : "B", a ? "B" : "A"));
+        throw ModelError(tr("{}: {} has lora_{} but no lora_{}", out_.files[base.file], name,
+                            a ? "A" : "B", a ? "B" : "A"));
       }
       if (model_.traits[i].is_expert) {
-        throw ModelError(fmt::format("{}: {}: adapters on routed experts are not converted",
-                                     out_.files[base.file], name));
+        throw ModelError(tr("{}: {}: adapters on routed experts are not converted",
+                            out_.files[base.file], name));
       }
       if (a->shape.size() != 2 || b->shape.size() != 2 || a->shape[0] != b->shape[1]) {
-        throw ModelError(fmt::format("{}: {}: lora_A {} and lora_B {} do not fit each other",
-                                     out_.files[base.file], name, shape_text(a->shape),
-                                     shape_text(b->shape)));
+        throw ModelError(tr("{}: {}: lora_A {} and lora_B {} do not fit each other",
+                            out_.files[base.file], name, shape_text(a->shape),
+                            shape_text(b->shape)));
       }
       add(base, *a, *b);
     }
@@ -65,8 +65,8 @@ class LoraBuilder {
       out_.globals.push_back({name, DType::kF32, {rows, cols}});
       ranks_.emplace(module, rank);
     } else if (ranks_.at(module) != rank) {
-      throw ModelError(fmt::format("{}: rank {} on one tensor parallel rank, {} on another", module,
-                                   ranks_.at(module), rank));
+      throw ModelError(tr("{}: rank {} on one tensor parallel rank, {} on another", module,
+                          ranks_.at(module), rank));
     }
     return at->second;
   }

@@ -251,9 +251,8 @@ ModelLayout model_layout(const ModelConfig& config, const Split& split, const Fo
   check_split(config, split);
   if (form.dialect == Dialect::kLegacy && config.has_experts()) {
     throw ModelError(
-        fmt::format("[legacy Megatron] {} has experts, which the legacy format has not",
-                    config.family),
-        {"convert to Megatron-core", "请转换为 Megatron-core 格式"});
+        tr("[legacy Megatron] {} has experts, which the legacy format has not", config.family),
+        tr("convert to Megatron-core"));
   }
   const GlobalIndex index(config, globals);
   ModelLayout out;

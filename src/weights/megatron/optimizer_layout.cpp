@@ -48,10 +48,10 @@ FlatPlaces place_flat(const std::vector<FlatParameter>& parameters, int64_t data
     // Megatron does not move the parameter to the new bucket's padded beginning.
     if (position < bucket_begin) {
       throw ModelError(
-          fmt::format("[distributed optimizer] with {} data parallel ranks the tied embedding's "
-                      "bucket begins at element {}, which Megatron itself cannot place",
-                      data_parallel, position),
-          {"write the plain layout instead", "请改用普通（非分布式）优化器布局"});
+          tr("[distributed optimizer] with {} data parallel ranks the tied embedding's "
+             "bucket begins at element {}, which Megatron itself cannot place",
+             data_parallel, position),
+          tr("write the plain layout instead"));
     }
     // The file joins buckets without the padding at their ends.
     places.first.push_back(position - bucket_begin + places.numel_unpadded);
@@ -261,7 +261,7 @@ OptimizerShape recorded_shape(const torch_file::PyValue& args, DType param_dtype
     if (!size || size->is_none()) return int64_t{1};
     const int64_t number = whole_number(*size, fmt::format("args.{}", key));
     if (number < 1 || number > kMost)
-      throw ModelError(fmt::format("args.{} must be from 1 to {}, got {}", key, kMost, number));
+      throw ModelError(tr("args.{} must be from 1 to {}, got {}", key, kMost, number));
     return number;
   };
   OptimizerShape shape;

@@ -83,8 +83,8 @@ std::string folder_of(const std::string& which, const std::string& origin) {
   int64_t number = 0;
   const auto [stop, failure] = std::from_chars(which.data(), which.data() + which.size(), number);
   if (failure != std::errc() || stop != which.data() + which.size() || number < 0) {
-    throw ModelError(fmt::format("{}: must be an iteration or the word release, got \"{}\"", origin,
-                                 which.substr(0, 60)));
+    throw ModelError(tr("{}: must be an iteration or the word release, got \"{}\"", origin,
+                        which.substr(0, 60)));
   }
   return iteration_directory(number);
 }
@@ -94,14 +94,12 @@ Place open_iteration(const fs::path& root, const fs::path& directory) {
   if (place.ranks.empty()) {
     for (const char* name : {"metadata.json", ".metadata"}) {
       if (!fs::exists(directory / name)) continue;
-      throw ModelError(
-          fmt::format("{}: a distributed checkpoint (torch_dist, zarr), which is not read",
-                      directory.string()),
-          {"save it once with --ckpt-format torch (Megatron-LM) and convert that",
-           "请先用 Megatron-LM 的 --ckpt-format torch 重新保存，再转换"});
+      throw ModelError(tr("{}: a distributed checkpoint (torch_dist, zarr), which is not read",
+                          directory.string()),
+                       tr("save it once with --ckpt-format torch (Megatron-LM) and convert that"));
     }
-    throw ModelError(fmt::format("{}: no mp_rank_… folders in it", directory.string()),
-                     {"was the copy of the checkpoint complete?", "检查点是否复制完整？"});
+    throw ModelError(tr("{}: no mp_rank_… folders in it", directory.string()),
+                     tr("was the copy of the checkpoint complete?"));
   }
   return place;
 }
@@ -138,15 +136,14 @@ Place find_checkpoint(const fs::path& path, const std::string& which) {
   } else if (there.size() == 1) {
     folder = there.front();
   } else {
-    throw ModelError(fmt::format("{}: {} is missing, and {} iterations are here: {}", root.string(),
-                                 kTrackerFile, there.size(), fmt::join(there, ", ")),
-                     {"choose one with --iteration", "请用 --iteration 指定其中之一"});
+    throw ModelError(tr("{}: {} is missing, and {} iterations are here: {}", root.string(),
+                        kTrackerFile, there.size(), fmt::join(there, ", ")),
+                     tr("choose one with --iteration"));
   }
   if (!fs::is_directory(root / folder)) {
-    throw ModelError(
-        fmt::format("{}: {} is not here; there are: {}", root.string(), folder,
-                    there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))),
-        {"choose another with --iteration", "请用 --iteration 指定其他迭代"});
+    throw ModelError(tr("{}: {} is not here; there are: {}", root.string(), folder,
+                        there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))),
+                     tr("choose another with --iteration"));
   }
   return open_iteration(root, root / folder);
 }

@@ -21,9 +21,8 @@ std::vector<int64_t> divisors(int64_t number) {
 }
 
 [[noreturn]] void does_not_divide(const char* what, int64_t size, const char* of, int64_t number) {
-  throw UsageError(fmt::format("[split] {} size {} does not divide {} {}", what, size, number, of),
-                   {fmt::format("sizes that do: {}", fmt::join(divisors(number), ", ")),
-                    fmt::format("可用的取值：{}", fmt::join(divisors(number), "、"))});
+  throw UsageError(tr("[split] {} size {} does not divide {} {}", what, size, number, of),
+                   tr("sizes that do: {}", fmt::join(divisors(number), ", ")));
 }
 
 void require_divides(const char* what, int64_t size, const char* of, int64_t number) {
@@ -34,13 +33,13 @@ void require_divides(const char* what, int64_t size, const char* of, int64_t num
 std::vector<int64_t> layers_of_slots(const Split& split, int64_t num_layers) {
   const std::set<int64_t> noops(split.noop_layers.begin(), split.noop_layers.end());
   if (noops.size() != split.noop_layers.size())
-    throw UsageError("[--noop-layers] a slot is named twice");
+    throw UsageError(tr("[--noop-layers] a slot is named twice"));
   const int64_t slots = num_layers + static_cast<int64_t>(noops.size());
   if (!noops.empty() && (*noops.begin() < 0 || *noops.rbegin() >= slots)) {
-    throw UsageError(fmt::format(
-        "[--noop-layers] {} no-op slots beside {} layers make slots 0 to {}, got slot {}",
-        noops.size(), num_layers, slots - 1,
-        *noops.begin() < 0 ? *noops.begin() : *noops.rbegin()));
+    throw UsageError(
+        tr("[--noop-layers] {} no-op slots beside {} layers make slots 0 to {}, got slot {}",
+           noops.size(), num_layers, slots - 1,
+           *noops.begin() < 0 ? *noops.begin() : *noops.rbegin()));
   }
   std::vector<int64_t> layers;
   int64_t next = 0;
@@ -55,17 +54,16 @@ std::vector<int64_t> stage_sizes(const Split& split, int64_t slots) {
     return std::vector<int64_t>(static_cast<size_t>(split.pp), slots / split.pp);
   }
   if (split.layers_per_virtual_stage > 0)
-    throw UsageError("[--num-layer-list] cannot be combined with virtual pipeline stages");
+    throw UsageError(tr("[--num-layer-list] cannot be combined with virtual pipeline stages"));
   // Sums of numbers in this range cannot overflow.
   const bool possible = std::all_of(split.layer_list.begin(), split.layer_list.end(),
                                     [&](int64_t n) { return n >= 0 && n <= slots; });
   if (static_cast<int64_t>(split.layer_list.size()) != split.pp || !possible ||
       std::accumulate(split.layer_list.begin(), split.layer_list.end(), int64_t{0}) != slots) {
     throw UsageError(
-        fmt::format("[--num-layer-list] {} does not cut {} layers into {} pipeline stages",
-                    fmt::join(split.layer_list, ","), slots, split.pp),
-        {"one number per stage, which sum to the model's layers (no-op slots included)",
-         "每个流水线阶段一个数，总和应等于模型层数（含空层）"});
+        tr("[--num-layer-list] {} does not cut {} layers into {} pipeline stages",
+           fmt::join(split.layer_list, ","), slots, split.pp),
+        tr("one number per stage, which sum to the model's layers (no-op slots included)"));
   }
   return split.layer_list;
 }
@@ -74,19 +72,17 @@ std::vector<int64_t> stage_sizes(const Split& split, int64_t slots) {
 void check_padding(int64_t vocab_size, const Split& split) {
   constexpr int64_t kMostDivisor = int64_t{1} << 40;
   if (split.vocab_divisor < 1 || split.vocab_divisor > kMostDivisor) {
-    throw UsageError(fmt::format("[--make-vocab-size-divisible-by] must be from 1 to {}, got {}",
-                                 kMostDivisor, split.vocab_divisor));
+    throw UsageError(tr("[--make-vocab-size-divisible-by] must be from 1 to {}, got {}",
+                        kMostDivisor, split.vocab_divisor));
   }
   constexpr int64_t kAlwaysFine = 1 << 16, kNever = 1'000'000, kTimes = 16;
   const int64_t padded = padded_vocab(vocab_size, split);
   const int64_t most = std::clamp(kTimes * vocab_size, kAlwaysFine, kNever);
   if (padded - vocab_size <= most) return;
-  throw UsageError(
-      fmt::format("[--make-vocab-size-divisible-by] {} on {} tensor parallel ranks pads a "
-                  "vocabulary of {} to {} rows",
-                  split.vocab_divisor, split.tp, vocab_size, padded),
-      {fmt::format("at most {} rows of padding are written; 128 is usual", most),
-       fmt::format("最多补齐 {} 行；常用取值为 128", most)});
+  throw UsageError(tr("[--make-vocab-size-divisible-by] {} on {} tensor parallel ranks pads a "
+                      "vocabulary of {} to {} rows",
+                      split.vocab_divisor, split.tp, vocab_size, padded),
+                   tr("at most {} rows of padding are written; 128 is usual", most));
 }
 
 }  // namespace
@@ -98,9 +94,8 @@ Placement place_layers(const Split& split, int64_t num_layers) {
     return std::vector<int64_t>(layers.begin() + begin, layers.begin() + begin + count);
   };
   if (split.layers_per_virtual_stage < 0) {
-    throw UsageError(
-        fmt::format("[split] layers of a virtual pipeline stage must be at least 1, got {}",
-                    split.layers_per_virtual_stage));
+    throw UsageError(tr("[split] layers of a virtual pipeline stage must be at least 1, got {}",
+                        split.layers_per_virtual_stage));
   }
   Placement placement(static_cast<size_t>(split.pp));
   if (split.layers_per_virtual_stage == 0) {
@@ -128,12 +123,11 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
   for (const auto& [name, size] : {std::pair{"tensor", split.tp}, std::pair{"pipeline", split.pp},
                                    std::pair{"expert", split.ep}}) {
     if (size < 1 || size > 4096)
-      throw UsageError(
-          fmt::format("[split] {} parallel size must be from 1 to 4096, got {}", name, size));
+      throw UsageError(tr("[split] {} parallel size must be from 1 to 4096, got {}", name, size));
   }
   if (split.layers_per_virtual_stage > 0 && split.pp == 1) {
-    throw UsageError("[split] virtual pipeline stages need more than one pipeline stage",
-                     {"give --pp, or leave them out", "请同时指定 --pp，或不使用虚拟流水线"});
+    throw UsageError(tr("[split] virtual pipeline stages need more than one pipeline stage"),
+                     tr("give --pp, or leave them out"));
   }
   check_padding(config.vocab_size, split);
   require_divides("tensor parallel", split.tp, "KV groups", config.num_kv_heads);
@@ -150,9 +144,8 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
       require_divides("tensor parallel", split.tp, "columns of the shared expert",
                       config.experts.shared_ffn_size);
   } else if (split.ep > 1 || split.tp_extends_ep) {
-    throw UsageError(
-        fmt::format("[split] {} has no experts: the expert parallel size must be 1, got {}",
-                    config.family, split.ep));
+    throw UsageError(tr("[split] {} has no experts: the expert parallel size must be 1, got {}",
+                        config.family, split.ep));
   }
   (void)place_layers(split, config.num_layers);
 }

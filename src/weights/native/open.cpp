@@ -12,9 +12,8 @@ namespace danlu::weights::native {
 namespace {
 
 [[noreturn]] void broken(const std::filesystem::path& file, const std::string& what) {
-  throw ModelError(
-      fmt::format("{}: {}", file.string(), what),
-      {"the index is damaged: copy the checkpoint again", "索引文件已损坏：请重新复制该检查点"});
+  throw ModelError(tr("{}: {}", file.string(), what),
+                   tr("the index is damaged: copy the checkpoint again"));
 }
 
 bool is_state(const std::string& name) {
@@ -34,12 +33,11 @@ class IndexReader {
       broken(file, "\"format\" is not \"danlu-native\"");
     const Json version = json_.value("version", Json());
     if (version != kVersion) {
-      throw ModelError(
-          fmt::format("{}: version {} of the format is not read by this program, only {}",
-                      file.string(), version.dump(), kVersion));
+      throw ModelError(tr("{}: version {} of the format is not read by this program, only {}",
+                          file.string(), version.dump(), kVersion));
     }
     for (const char* key : {"files", "tensors"}) {
-      if (!json_.contains(key)) broken(file, fmt::format("\"{}\" is missing", key));
+      if (!json_.contains(key)) broken(file, tr("\"{}\" is missing", key));
     }
     read_files();
   }
@@ -73,8 +71,8 @@ class IndexReader {
       bool climbs = name.empty() || path.is_absolute();
       for (const auto& part : path) climbs |= part == "..";
       if (climbs || name.find('\0') != std::string::npos)
-        broken(file_, fmt::format("\"files\" holds {}, which is no path inside the checkpoint",
-                                  entry.dump(-1, ' ', false, Json::error_handler_t::replace)));
+        broken(file_, tr("\"files\" holds {}, which is no path inside the checkpoint",
+                         entry.dump(-1, ' ', false, Json::error_handler_t::replace)));
       files_.push_back(name);
     }
   }
@@ -82,7 +80,7 @@ class IndexReader {
   int64_t number(const Json& value, const std::string& name) const {
     constexpr int64_t kMost = int64_t{1} << 40;
     if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > kMost)
-      broken(file_, fmt::format("{}: sizes and positions must be whole numbers ≥ 0", name));
+      broken(file_, tr("{}: sizes and positions must be whole numbers ≥ 0", name));
     return value.get<int64_t>();
   }
 
@@ -98,24 +96,24 @@ class IndexReader {
       // A size of 0 must not excuse the others: rows and columns are multiplied apart.
       const int64_t factor = std::max<int64_t>(1, info.shape.back());
       if (__builtin_mul_overflow(elements, factor, &elements) || elements > kMostElements)
-        broken(file_, fmt::format("{}: its shape is impossible", name));
+        broken(file_, tr("{}: its shape is impossible", name));
     }
     // A tensor of nothing is in a file too: readers ask which.
-    if (entry["pieces"].empty()) broken(file_, fmt::format("{} has no pieces", name));
+    if (entry["pieces"].empty()) broken(file_, tr("{} has no pieces", name));
     const size_t global = layout.globals.size();
     layout.globals.push_back(info);
     // Parts in one file are one stored tensor.
     std::vector<std::pair<size_t, StoredTensor>> parts;
     for (const Json& piece : entry["pieces"]) {
       if (!piece.is_array() || piece.size() != 6)
-        broken(file_, fmt::format("{}: a piece must be 6 numbers", name));
+        broken(file_, tr("{}: a piece must be 6 numbers", name));
       int64_t at[6];
       for (size_t i = 0; i < 6; ++i) at[i] = number(piece[i], name);
       if (static_cast<size_t>(at[0]) >= files_.size())
-        broken(file_, fmt::format("{}: there is no file {}", name, at[0]));
+        broken(file_, tr("{}: there is no file {}", name, at[0]));
       const Rect matrix = matrix_of(info.shape);
       if (at[1] + at[2] > matrix.rows || at[3] + at[4] > matrix.cols || at[5] > matrix.rows)
-        broken(file_, fmt::format("{}: a piece reaches outside the tensor", name));
+        broken(file_, tr("{}: a piece reaches outside the tensor", name));
       const auto file = static_cast<size_t>(at[0]);
       auto part =
           std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.first == file; });
@@ -164,8 +162,8 @@ std::shared_ptr<const TensorSource> open_all(const std::filesystem::path& direct
   for (size_t i = 0; i < layout.files.size(); ++i) {
     const std::filesystem::path file = directory / layout.files[i];
     if (used[i] && !std::filesystem::exists(file)) {
-      throw ModelError(fmt::format("{}: {} is missing", directory.string(), layout.files[i]),
-                       {"copy the checkpoint again", "请重新复制该检查点"});
+      throw ModelError(tr("{}: {} is missing", directory.string(), layout.files[i]),
+                       tr("copy the checkpoint again"));
     }
     files.push_back(used[i] ? open_safetensors(file) : nullptr);
   }

@@ -30,14 +30,14 @@ class Machine {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw ModelError(fmt::format("{}: pickle byte {}: {}", origin_, opcode_at_, what));
+    throw ModelError(tr("{}: pickle byte {}: {}", origin_, opcode_at_, what));
   }
 
   // --- bytes ---------------------------------------------------------------------------------
   std::span<const std::byte> take(size_t count) {
     if (count > bytes_.size() - position_) fail("the pickle ends in the middle");
     if (position_ + count > limits_.max_bytes)
-      fail(fmt::format("the pickle is larger than {} bytes", limits_.max_bytes));
+      fail(tr("the pickle is larger than {} bytes", limits_.max_bytes));
     const auto part = bytes_.subspan(position_, count);
     position_ += count;
     return part;
@@ -50,7 +50,7 @@ class Machine {
   }
   std::string_view text(uint64_t length) {
     if (length > limits_.max_string_bytes)
-      fail(fmt::format("a string of {} bytes is beyond the limit", length));
+      fail(tr("a string of {} bytes is beyond the limit", length));
     const auto part = take(length);
     return {reinterpret_cast<const char*>(part.data()), part.size()};
   }
@@ -65,13 +65,13 @@ class Machine {
   // --- values and stack ----------------------------------------------------------------------
   ValueId make(Value value) {
     if (pickle_.values.size() >= limits_.max_values)
-      fail(fmt::format("more than {} objects", limits_.max_values));
+      fail(tr("more than {} objects", limits_.max_values));
     pickle_.values.push_back(std::move(value));
     return static_cast<ValueId>(pickle_.values.size() - 1);
   }
   void push(ValueId id) {
     if (stack_.size() >= limits_.max_stack)
-      fail(fmt::format("the stack is deeper than {}", limits_.max_stack));
+      fail(tr("the stack is deeper than {}", limits_.max_stack));
     stack_.push_back(id);
   }
   void push_new(Value value) { push(make(std::move(value))); }
@@ -102,7 +102,7 @@ class Machine {
   }
   void push_long(uint64_t num_bytes) {
     if (num_bytes > limits_.max_long_bytes)
-      fail(fmt::format("an integer of {} bytes is beyond the limit", num_bytes));
+      fail(tr("an integer of {} bytes is beyond the limit", num_bytes));
     const std::string_view digits = text(num_bytes);
     if (num_bytes > 8) return push_new({.kind = Kind::kBigInt, .text = digits});
     uint64_t value = 0;
@@ -112,11 +112,10 @@ class Machine {
     push_integer(static_cast<int64_t>(value));
   }
   [[noreturn]] void refuse(std::string_view module, std::string_view name) const {
-    throw ModelError(fmt::format("{}: pickle byte {}: refused: the file asks for {}.{}, which "
-                                 "weights never need; it may be malicious",
-                                 origin_, opcode_at_, module, name),
-                     {"do not open this file with Python either; nothing in it was run",
-                      "该文件可能是恶意的，请勿用 Python 打开；其中没有任何内容被执行"});
+    throw ModelError(tr("{}: pickle byte {}: refused: the file asks for {}.{}, which "
+                        "weights never need; it may be malicious",
+                        origin_, opcode_at_, module, name),
+                     tr("do not open this file with Python either; nothing in it was run"));
   }
   void push_global(std::string_view module, std::string_view name) {
     const bool may_name_a_member = is_getattr(module, name);
@@ -155,11 +154,11 @@ class Machine {
   void put(uint64_t index) {
     memo_[index] = top();
     if (memo_.size() > limits_.max_values)
-      fail(fmt::format("more than {} memo entries", limits_.max_values));
+      fail(tr("more than {} memo entries", limits_.max_values));
   }
   void get(uint64_t index) {
     const auto at = memo_.find(index);
-    if (at == memo_.end()) fail(fmt::format("memo entry {} was never stored", index));
+    if (at == memo_.end()) fail(tr("memo entry {} was never stored", index));
     push(at->second);
   }
 
@@ -390,7 +389,7 @@ void Machine::step(uint8_t opcode) {
   switch (opcode) {
     case 0x80:
       if (const uint64_t protocol = unsigned_int(1); protocol < 2 || protocol > 5) {
-        fail(fmt::format("pickle protocol {} is not one of 2 to 5", protocol));
+        fail(tr("pickle protocol {} is not one of 2 to 5", protocol));
       }
       return;
     case 0x95:
@@ -426,7 +425,7 @@ void Machine::step(uint8_t opcode) {
     case 'b':
       return build();
     default:
-      fail(fmt::format("opcode 0x{:02x} is not one that torch.save writes", opcode));
+      fail(tr("opcode 0x{:02x} is not one that torch.save writes", opcode));
   }
 }
 

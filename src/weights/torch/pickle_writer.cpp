@@ -69,7 +69,7 @@ class Writer {
 
  private:
   [[noreturn]] static void fail(const Path& path, const std::string& what) {
-    throw ModelError(fmt::format("{} cannot be written to a .pt file: {}", path.text(), what));
+    throw ModelError(tr("{} cannot be written to a .pt file: {}", path.text(), what));
   }
 
   // --- numbers and texts -------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Writer {
   void global(const std::string& module, const std::string& name, const Path& path,
               bool may_name_a_member = false) {
     if (is_dangerous_global(module, name) && !may_name_a_member)
-      fail(path, fmt::format("{}.{} is no part of a weight file", module, name));
+      fail(path, tr("{}.{} is no part of a weight file", module, name));
     for (const std::string& part : {module, name}) {
       if (part.empty() || part.find('\n') != std::string::npos || !is_python_utf8(part))
         fail(path, "the name of its class is not a Python name");
@@ -304,7 +304,7 @@ void Writer::tensor(size_t index, const Path& path) {
 }
 
 void Writer::write(const PyValue& value, const Path& path) {
-  if (path.depth > kMaxDepth) fail(path, fmt::format("nested deeper than {} levels", kMaxDepth));
+  if (path.depth > kMaxDepth) fail(path, tr("nested deeper than {} levels", kMaxDepth));
   switch (value.kind()) {
     case PyKind::kNone:
       out_ += op::kNone;

@@ -139,7 +139,7 @@ void PyValue::wrong(std::string_view what, std::string_view wanted) const {
   std::string got = kind_name(kind_);
   const bool shown = kind_ != PyKind::kNone && kind_ != PyKind::kTensor && !has_entries();
   if (shown) got += " " + repr();
-  throw ModelError(fmt::format("{} must be {}, got {}", what, wanted, got));
+  throw ModelError(tr("{} must be {}, got {}", what, wanted, got));
 }
 
 bool PyValue::as_bool(std::string_view what) const {
@@ -224,8 +224,8 @@ const PyValue* PyValue::find(const PyValue& key) const {
 const PyValue& PyValue::get(std::string_view key, std::string_view where) const {
   const PyValue* value = find(key);
   if (value) return *value;
-  if (!has_entries()) wrong(where, fmt::format("a dict with \"{}\"", key));
-  throw ModelError(fmt::format("{} has no \"{}\"", where, key));
+  if (!has_entries()) wrong(where, tr("a dict with \"{}\"", key));
+  throw ModelError(tr("{} has no \"{}\"", where, key));
 }
 
 PyValue& PyValue::put(std::string_view key, PyValue value) {

@@ -18,7 +18,7 @@ constexpr int kMaxWrappers = 64;
 }  // namespace
 
 void TensorRebuilder::fail(const std::string& name, const std::string& what) const {
-  throw ModelError(fmt::format("{}: {}: {}", origin_, name, what));
+  throw ModelError(tr("{}: {}: {}", origin_, name, what));
 }
 
 /// nullopt: the call makes no tensor.
@@ -56,7 +56,7 @@ std::optional<TensorRebuilder::Rebuild> TensorRebuilder::unwrap(ValueId id,
 int64_t TensorRebuilder::integer(ValueId id, const std::string& name, const char* what) const {
   const Value& value = pickle_.at(id);
   if (value.kind != Kind::kInt || value.integer < 0)
-    fail(name, fmt::format("its {} is not a whole number ≥ 0", what));
+    fail(name, tr("its {} is not a whole number ≥ 0", what));
   return value.integer;
 }
 
@@ -67,7 +67,7 @@ std::vector<int64_t> TensorRebuilder::integers(ValueId id, const std::string& na
     const auto& arguments = pickle_.at(value->items[1]).items;
     if (arguments.size() == 1) value = &pickle_.at(arguments[0]);
   }
-  if (value->kind != Kind::kTuple) fail(name, fmt::format("its {} is not a tuple", what));
+  if (value->kind != Kind::kTuple) fail(name, tr("its {} is not a tuple", what));
   std::vector<int64_t> numbers;
   for (const ValueId item : value->items) numbers.push_back(integer(item, name, what));
   return numbers;
@@ -87,16 +87,14 @@ void TensorRebuilder::check_inside(const StridedTensor& tensor, int64_t storage_
   }
   const std::string shape = shape_text(tensor.info.shape);
   if (overflow)
-    fail(name,
-         fmt::format("impossible shape {} with strides {}", shape, shape_text(tensor.strides)));
+    fail(name, tr("impossible shape {} with strides {}", shape, shape_text(tensor.strides)));
   if (!empty && last >= storage_elements) {
-    fail(name,
-         fmt::format("shape {}, strides {}, offset {} reach element {} of a storage of {}", shape,
-                     shape_text(tensor.strides), tensor.offset, last, storage_elements));
+    fail(name, tr("shape {}, strides {}, offset {} reach element {} of a storage of {}", shape,
+                  shape_text(tensor.strides), tensor.offset, last, storage_elements));
   }
   if (static_cast<uint64_t>(elements) > max_tensor_bytes_ / dtype_size_bytes(tensor.info.dtype)) {
-    fail(name, fmt::format("shape {} repeats a storage of {} elements beyond reason", shape,
-                           storage_elements));
+    fail(name,
+         tr("shape {} repeats a storage of {} elements beyond reason", shape, storage_elements));
   }
 }
 
@@ -105,7 +103,7 @@ StridedTensor TensorRebuilder::locate(const Rebuild& rebuild, const std::string&
   const bool has_dtype = rebuild.function == "_rebuild_tensor_v3";
   if (arguments.size() < (has_dtype ? 7u : 4u) ||
       pickle_.at(arguments[0]).kind != Kind::kPersistent) {
-    fail(name, fmt::format("{} has wrong arguments", rebuild.function));
+    fail(name, tr("{} has wrong arguments", rebuild.function));
   }
   StorageRef ref = parse_storage_ref(pickle_, arguments[0], origin_ + ": " + name);
   StridedTensor tensor;
@@ -115,7 +113,7 @@ StridedTensor TensorRebuilder::locate(const Rebuild& rebuild, const std::string&
     const Value& dtype = pickle_.at(arguments[6]);
     const auto known =
         dtype.kind == Kind::kGlobal ? dtype_global(dtype.text, dtype.name) : std::nullopt;
-    if (!known) fail(name, fmt::format("element type torch.{} is not one Danlu reads", dtype.name));
+    if (!known) fail(name, tr("element type torch.{} is not one Danlu reads", dtype.name));
     // The storage of such a tensor counts bytes.
     tensor.info.dtype = *known;
   }
@@ -123,8 +121,7 @@ StridedTensor TensorRebuilder::locate(const Rebuild& rebuild, const std::string&
   tensor.info.shape = integers(arguments[2], name, "size");
   tensor.strides = integers(arguments[3], name, "stride");
   if (tensor.info.shape.size() != tensor.strides.size()) {
-    fail(name,
-         fmt::format("{} sizes but {} strides", tensor.info.shape.size(), tensor.strides.size()));
+    fail(name, tr("{} sizes but {} strides", tensor.info.shape.size(), tensor.strides.size()));
   }
   tensor.storage = storage_bytes_(ref);
   const auto item_bytes = static_cast<int64_t>(dtype_size_bytes(tensor.info.dtype));

@@ -66,7 +66,7 @@ class Walk {
 
  private:
   [[noreturn]] void fail(const Place& place, const std::string& what) const {
-    throw ModelError(fmt::format("{}: {}: {}", origin_, place.shown(), what));
+    throw ModelError(tr("{}: {}: {}", origin_, place.shown(), what));
   }
   std::string copied(std::string_view text, const Place& place) {
     text_bytes_ += text.size();
@@ -112,7 +112,7 @@ class Walk {
 };
 
 void Walk::visit(ValueId id, const Place& place, PyValue* out) {
-  if (place.depth > kMaxDepth) fail(place, fmt::format("nested deeper than {} levels", kMaxDepth));
+  if (place.depth > kMaxDepth) fail(place, tr("nested deeper than {} levels", kMaxDepth));
   if (++num_visits_ > max_visits_) fail(place, "the object graph is too large");
   if (place.name.size() > kMaxNameBytes) {
     fail({.name = place.name.substr(0, 60) + "…"}, "a name is longer than 4096 bytes");
@@ -197,11 +197,10 @@ void Walk::check_known(const Value& global, const Place& place) const {
       is_plain_object(global.text, global.name) || is_dict_class(global.text, global.name) ||
       dtype_global(global.text, global.name) || storage_dtype(global.text, global.name);
   if (known || place.in_settings) return;
-  throw ModelError(fmt::format("{}: {}: holds a Python object {}.{}, which is not part of a weight "
-                               "file",
-                               origin_, place.shown(), global.text, global.name),
-                   {"save the state_dict alone: torch.save(model.state_dict(), file)",
-                    "请只保存 state_dict：torch.save(model.state_dict(), file)"});
+  throw ModelError(tr("{}: {}: holds a Python object {}.{}, which is not part of a weight "
+                      "file",
+                      origin_, place.shown(), global.text, global.name),
+                   tr("save the state_dict alone: torch.save(model.state_dict(), file)"));
 }
 
 void Walk::visit_call(ValueId id, const Place& place, PyValue* out) {

@@ -26,10 +26,9 @@ void check_torch_checksums(const std::filesystem::path& file) {
     }
     if (crc == entry.crc32) continue;
     throw ModelError(
-        fmt::format("{}: the checksum of record {} is not that of its content", file.string(),
-                    entry.name),
-        {"the file was damaged since it was written: copy it again (--no-check goes on without)",
-         "文件写入后已损坏：请重新复制（--no-check 可跳过校验）"});
+        tr("{}: the checksum of record {} is not that of its content", file.string(), entry.name),
+        tr("the file was damaged since it was written: copy it again (--no-check goes on "
+           "without)"));
   }
 }
 

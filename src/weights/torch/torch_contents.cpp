@@ -22,7 +22,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 }
 
 [[noreturn]] void fail(const std::string& origin, const std::string& what) {
-  throw ModelError(fmt::format("{}: not a valid torch file: {}", origin, what));
+  throw ModelError(tr("{}: not a valid torch file: {}", origin, what));
 }
 
 /// Bytes that `num_elements` from `view_offset` on need. Errors: ModelError on overflow.
@@ -32,7 +32,7 @@ uint64_t bytes_needed(const StorageRef& ref, const std::string& origin) {
                              static_cast<uint64_t>(ref.num_elements), &elements) ||
       __builtin_mul_overflow(elements, static_cast<uint64_t>(dtype_size_bytes(ref.dtype)),
                              &bytes)) {
-    fail(origin, fmt::format("storage {} has an impossible size", ref.key));
+    fail(origin, tr("storage {} has an impossible size", ref.key));
   }
   return bytes;
 }
@@ -41,8 +41,7 @@ std::span<const std::byte> checked_storage(std::span<const std::byte> bytes, con
                                            const std::string& origin) {
   const uint64_t needed = bytes_needed(ref, origin);
   if (needed > bytes.size()) {
-    fail(origin, fmt::format("storage {} has {} bytes, its tensors need {}", ref.key, bytes.size(),
-                             needed));
+    fail(origin, tr("storage {} has {} bytes, its tensors need {}", ref.key, bytes.size(), needed));
   }
   return bytes.subspan(static_cast<size_t>(ref.view_offset) * dtype_size_bytes(ref.dtype));
 }
@@ -53,14 +52,13 @@ std::string top_folder(const ZipReader& zip, const std::string& origin) {
   if (zip.entries().empty()) fail(origin, "the zip is empty");
   const std::string& first = zip.entries().front().name;
   const std::string top = first.substr(0, first.find('/') + 1);
-  if (top.size() < 2) fail(origin, fmt::format("entry {} lies in no folder", first));
+  if (top.size() < 2) fail(origin, tr("entry {} lies in no folder", first));
   for (const ZipEntry& entry : zip.entries()) {
     if (entry.name.rfind(top, 0) != 0)
-      fail(origin, fmt::format("entry {} lies outside the folder {}", entry.name, top));
+      fail(origin, tr("entry {} lies outside the folder {}", entry.name, top));
     if (entry.name == top + "constants.pkl" || entry.name.rfind(top + "code/", 0) == 0) {
-      throw ModelError(
-          fmt::format("{}: a TorchScript program, not a weight file", origin),
-          {"save the state_dict with torch.save instead", "请改用 torch.save 保存 state_dict"});
+      throw ModelError(tr("{}: a TorchScript program, not a weight file", origin),
+                       tr("save the state_dict with torch.save instead"));
     }
   }
   return top;
@@ -75,15 +73,15 @@ std::vector<StridedTensor> read_zip(std::span<const std::byte> file, const std::
     fail(origin, "it was written on a big-endian machine");
   }
   const ZipEntry* program = zip.find(top + "data.pkl");
-  if (!program) fail(origin, fmt::format("there is no {}data.pkl", top));
+  if (!program) fail(origin, tr("there is no {}data.pkl", top));
   if (program->size > PickleLimits{}.max_bytes) {
-    fail(origin, fmt::format("data.pkl of {} bytes is beyond the limit of {}", program->size,
-                             PickleLimits{}.max_bytes));
+    fail(origin, tr("data.pkl of {} bytes is beyond the limit of {}", program->size,
+                    PickleLimits{}.max_bytes));
   }
   const Pickle pickle = read_pickle(zip.checked_bytes(*program), origin);
   const auto storage = [&](const StorageRef& ref) {
     const ZipEntry* entry = zip.find(top + "data/" + ref.key);
-    if (!entry) fail(origin, fmt::format("storage {}data/{} is missing", top, ref.key));
+    if (!entry) fail(origin, tr("storage {}data/{} is missing", top, ref.key));
     return checked_storage(zip.bytes(*entry), ref, origin);
   };
   return collect_tensors(pickle, origin, storage, file.size() + kExpandAllowance, document);
@@ -103,7 +101,7 @@ class LegacyStream {
     locate_storages(object, keys);
     const auto storage = [&](const StorageRef& ref) {
       const auto at = storages_.find(ref.key);
-      if (at == storages_.end()) fail(origin_, fmt::format("storage {} is missing", ref.key));
+      if (at == storages_.end()) fail(origin_, tr("storage {} is missing", ref.key));
       return checked_storage(at->second, ref, origin_);
     };
     return collect_tensors(object, origin_, storage, max_tensor_bytes, document);
@@ -122,7 +120,7 @@ class LegacyStream {
     const Pickle magic = next();
     const Value& number = magic.at(magic.root);
     if (number.kind != Kind::kBigInt || number.text != kMagic) {
-      throw ModelError(fmt::format("{}: a Python pickle that torch.save did not write", origin_));
+      throw ModelError(tr("{}: a Python pickle that torch.save did not write", origin_));
     }
     const Pickle protocol = next();
     if (protocol.at(protocol.root).integer != 1001) fail(origin_, "its protocol is not 1001");
@@ -146,16 +144,16 @@ class LegacyStream {
       const std::string key(keys.at(id).text);
       const auto dtype = dtypes.find(key);
       if (keys.at(id).kind != Kind::kString || dtype == dtypes.end()) {
-        fail(origin_, fmt::format("storage \"{}\" belongs to no tensor", key));
+        fail(origin_, tr("storage \"{}\" belongs to no tensor", key));
       }
-      if (rest_.size() < 8) fail(origin_, fmt::format("it ends before storage {}", key));
+      if (rest_.size() < 8) fail(origin_, tr("it ends before storage {}", key));
       uint64_t count = 0, bytes = 0;
       for (int i = 7; i >= 0; --i) count = count << 8 | std::to_integer<uint64_t>(rest_[i]);
       rest_ = rest_.subspan(8);
       if (__builtin_mul_overflow(count, static_cast<uint64_t>(dtype_size_bytes(dtype->second)),
                                  &bytes) ||
           bytes > rest_.size()) {
-        fail(origin_, fmt::format("storage {} of {} elements reaches beyond the end", key, count));
+        fail(origin_, tr("storage {} of {} elements reaches beyond the end", key, count));
       }
       storages_[key] = rest_.first(bytes);
       rest_ = rest_.subspan(bytes);
@@ -180,8 +178,8 @@ StorageRef parse_storage_ref(const Pickle& pickle, ValueId persistent, const std
   const Value& storage_class = pickle.at(items[1]);
   const auto dtype = storage_dtype(storage_class.text, storage_class.name);
   if (!dtype) {
-    throw ModelError(fmt::format("{}: storage class {}.{} is not one Danlu reads", origin,
-                                 storage_class.text, storage_class.name));
+    throw ModelError(tr("{}: storage class {}.{} is not one Danlu reads", origin,
+                        storage_class.text, storage_class.name));
   }
   StorageRef ref{std::string(pickle.at(items[2]).text), *dtype, pickle.at(items[4]).integer, 0};
   if (items.size() > 5 && kind_of(5) == Kind::kTuple) {

@@ -36,8 +36,8 @@ void check_shape(const TensorInfo& info) {
     bad |= extent < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(extent, 1), &bytes);
   }
   if (bad) {
-    throw ModelError(fmt::format("{} cannot be written to a .pt file: the impossible shape {}",
-                                 info.name, shape_text(info.shape)));
+    throw ModelError(tr("{} cannot be written to a .pt file: the impossible shape {}", info.name,
+                        shape_text(info.shape)));
   }
 }
 
@@ -50,9 +50,9 @@ PlannedFile plan_torch_file(const PyValue& root, const std::vector<TensorInfo>& 
   const WrittenPickle pickle = write_pickle(root, tensors);
   if (pickle.program.size() > PickleLimits{}.max_bytes) {
     throw ModelError(
-        fmt::format("{}.pt: what stands beside the tensors takes {} bytes, at most {} "
-                    "can be read again",
-                    top_folder, pickle.program.size(), PickleLimits{}.max_bytes));
+        tr("{}.pt: what stands beside the tensors takes {} bytes, at most {} "
+           "can be read again",
+           top_folder, pickle.program.size(), PickleLimits{}.max_bytes));
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!pickle.used[i]) {

@@ -19,14 +19,13 @@ constexpr uint64_t kMaxComment = 65535;
 }  // namespace
 
 void ZipReader::fail(const std::string& what) const {
-  throw ModelError(fmt::format("{}: not a valid torch zip file: {}", origin_, what),
-                   {"the file may be cut off or damaged: download or copy it again",
-                    "文件可能不完整或已损坏，请重新下载或复制"});
+  throw ModelError(tr("{}: not a valid torch zip file: {}", origin_, what),
+                   tr("the file may be cut off or damaged: download or copy it again"));
 }
 
 uint64_t ZipReader::number(uint64_t offset, int num_bytes) const {
   if (offset > file_.size() || file_.size() - offset < static_cast<uint64_t>(num_bytes)) {
-    fail(fmt::format("a record at byte {} reaches beyond the end", offset));
+    fail(tr("a record at byte {} reaches beyond the end", offset));
   }
   uint64_t value = 0;
   for (int i = num_bytes - 1; i >= 0; --i)
@@ -41,8 +40,8 @@ ZipReader::ZipReader(std::span<const std::byte> file, std::string origin)
     fail("the central directory lies beyond the end");
   }
   if (directory.num_entries > kMaxEntries || directory.num_entries > directory.size / kEntryBytes) {
-    fail(fmt::format("{} entries do not fit a directory of {} bytes", directory.num_entries,
-                     directory.size));
+    fail(
+        tr("{} entries do not fit a directory of {} bytes", directory.num_entries, directory.size));
   }
   uint64_t at = directory.offset;
   for (uint64_t i = 0; i < directory.num_entries; ++i) at = read_entry(at, directory);
@@ -88,20 +87,19 @@ uint64_t ZipReader::read_entry(uint64_t at, const Directory& directory) {
   read_zip64_extra(file_.subspan(at + kEntryBytes + name_bytes, extra_bytes), size, compressed,
                    header);
   check_name(entry.name);
-  if (flags & 1) fail(fmt::format("entry {} is encrypted", entry.name));
+  if (flags & 1) fail(tr("entry {} is encrypted", entry.name));
   if (method != 0 || compressed != size) {
-    fail(fmt::format("entry {} is compressed (torch.save stores entries as they are)", entry.name));
+    fail(tr("entry {} is compressed (torch.save stores entries as they are)", entry.name));
   }
-  if (number(header, 4) != kLocalSignature)
-    fail(fmt::format("entry {} has no local header", entry.name));
+  if (number(header, 4) != kLocalSignature) fail(tr("entry {} has no local header", entry.name));
   entry.offset = header + kLocalBytes + number(header + 26, 2) + number(header + 28, 2);
   entry.size = size;
   if (entry.offset > directory.offset || size > directory.offset - entry.offset) {
-    fail(fmt::format("entry {} of {} bytes at {} reaches into the central directory", entry.name,
-                     size, entry.offset));
+    fail(tr("entry {} of {} bytes at {} reaches into the central directory", entry.name, size,
+            entry.offset));
   }
   if (!by_name_.emplace(entry.name, entries_.size()).second)
-    fail(fmt::format("entry {} stands twice", entry.name));
+    fail(tr("entry {} stands twice", entry.name));
   entries_.push_back(std::move(entry));
   header_offsets_.push_back(header);
   return next;
@@ -143,7 +141,7 @@ void ZipReader::check_name(const std::string& name) const {
   if (unsafe || climbs) {
     std::string shown = name;
     std::replace_if(shown.begin(), shown.end(), [](unsigned char c) { return c < 0x20; }, '?');
-    fail(fmt::format("entry name \"{}\" is not a plain relative path", shown));
+    fail(tr("entry name \"{}\" is not a plain relative path", shown));
   }
 }
 
@@ -156,7 +154,7 @@ void ZipReader::check_overlaps(uint64_t directory_offset) {
     const ZipEntry& entry = entries_[order[i]];
     const uint64_t limit = i + 1 < order.size() ? header_offsets_[order[i + 1]] : directory_offset;
     if (entry.offset + entry.size > limit)
-      fail(fmt::format("entry {} overlaps the one after it", entry.name));
+      fail(tr("entry {} overlaps the one after it", entry.name));
   }
 }
 
@@ -168,7 +166,7 @@ const ZipEntry* ZipReader::find(const std::string& name) const {
 std::span<const std::byte> ZipReader::checked_bytes(const ZipEntry& entry) const {
   const auto payload = bytes(entry);
   if (libdeflate_crc32(0, payload.data(), payload.size()) != entry.crc32) {
-    fail(fmt::format("the checksum of entry {} does not match its content", entry.name));
+    fail(tr("the checksum of entry {} does not match its content", entry.name));
   }
   return payload;
 }

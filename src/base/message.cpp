@@ -1,0 +1,43 @@
+#include "base/message.h"
+
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace danlu {
+namespace base {
+extern const char* const kChineseMessages;
+}
+
+namespace {
+
+using Catalogue = std::map<std::string, std::string, std::less<>>;
+
+bool chosen_chinese() {
+  if (const char* own = std::getenv("DANLU_LANG"))
+    return std::string_view(own).substr(0, 2) == "zh";
+  for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value && *value) return std::string_view(value).substr(0, 2) == "zh";
+  }
+  return false;
+}
+
+}  // namespace
+
+bool speaks_chinese() {
+  static const bool chinese = chosen_chinese();
+  return chinese;
+}
+
+std::string_view translated(std::string_view english) {
+  if (!speaks_chinese()) return english;
+  // Never freed: messages are written while the process ends, too.
+  static const Catalogue& catalogue =
+      *new Catalogue(nlohmann::json::parse(base::kChineseMessages).get<Catalogue>());
+  const auto found = catalogue.find(english);
+  return found == catalogue.end() ? english : std::string_view(found->second);
+}
+
+}  // namespace danlu

@@ -1,0 +1,69 @@
+// tools/deps.sh where something cannot be had: the error names what to install. The commands it
+// calls are played by files in a folder of the test, so nothing is installed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "house/source_tree.h"
+#include "support/temporary_directory.h"
+
+namespace danlu::house {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Deps : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fs::create_directories(folder_ / "bin");
+    fs::create_directories(folder_ / "tools");
+    fs::copy(root() / "tools/deps", folder_ / "tools/deps", fs::copy_options::recursive);
+    fs::copy_file(root() / "tools/deps.sh", folder_ / "tools/deps.sh");
+    play("dpkg-query", "echo installed");
+    play("ldconfig", "true");
+    play("apt-get", "[ \"$1\" = update ] || exit 100");
+    play("sudo", "\"$@\"");
+  }
+
+  void play(const std::string& command, const std::string& body) {
+    std::ofstream(folder_ / "bin" / command) << "#!/bin/sh\n" << body << "\n";
+    fs::permissions(folder_ / "bin" / command, fs::perms::owner_all);
+  }
+
+  /// What it prints; it must fail.
+  std::string refusal() {
+    const std::string command = "cd '" + (folder_ / ".").string() +
+                                "' && CI= PATH=\"$PWD/bin:$PATH\" bash tools/deps.sh >out 2>&1";
+    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+    std::stringstream text;
+    text << std::ifstream(folder_ / "out").rdbuf();
+    return text.str();
+  }
+
+  const danlu::test::TemporaryDirectory folder_;
+};
+
+TEST_F(Deps, APackageThatAptLacksIsNamed) {
+  play("dpkg-query", "case \"$4\" in libtorch-dev) ;; *) echo installed ;; esac");
+  EXPECT_THAT(refusal(), HasSubstr("apt could not install: libtorch-dev"));
+}
+
+TEST_F(Deps, WithoutThePinnedPackageTheErrorSaysWhatToPutWhere) {
+  play("npm", "echo 404 >&2; exit 1");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("npm could not fetch @duckdb/"),
+                               HasSubstr("libduckdb.so (1.4) into .deps/duckdb/lib")));
+}
+
+TEST_F(Deps, AnotherContentThanThePinnedIsRefused) {
+  play("npm", "echo other >package.tgz; echo package.tgz");
+  EXPECT_THAT(refusal(), HasSubstr("does not have the pinned content"));
+}
+
+}  // namespace
+}  // namespace danlu::house
