@@ -157,7 +157,7 @@ HelpPage OptionTable::help_page() const {
     if (!spec.ignored_because.empty()) {
       page.ignored += (page.ignored.empty() ? "" : " ") + dashed(spec.name);
     } else if (!option_text::is_inert(spec)) {
-      const std::string_view title = translated(spec.group.empty() ? "Options" : spec.group);
+      const std::string title(translated(spec.group.empty() ? "Options" : spec.group));
       section_named(title, page).entries.push_back(entry_of(spec));
     }
   }
