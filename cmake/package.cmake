@@ -1,14 +1,16 @@
 # What an installation holds and how Debian's package of it is described. `make package` (tools/package.sh)
 # makes that package and an archive that needs none.
 
-# Manual pages and completion come from the option tables, so the program writes them.
+# Manual pages (English and Chinese) and completion come from the option tables, so the program writes them.
 set(pages ${CMAKE_BINARY_DIR}/pages)
+set(run_danlu ASAN_OPTIONS=detect_leaks=0 $<TARGET_FILE:danlu>)
 add_custom_command(
   OUTPUT ${pages}/danlu.bash
   COMMAND ${CMAKE_COMMAND} -E rm -rf ${pages}
-  COMMAND ${CMAKE_COMMAND} -E env ASAN_OPTIONS=detect_leaks=0 sh -ec
-          "\"$1\" help --man \"$2/man1\"; gzip -9n \"$2\"/man1/*; \"$1\" completion bash >\"$2/danlu.bash\"" -
-          $<TARGET_FILE:danlu> ${pages}
+  COMMAND ${CMAKE_COMMAND} -E env DANLU_LANG=en ${run_danlu} help --man ${pages}/man/man1
+  COMMAND ${CMAKE_COMMAND} -E env DANLU_LANG=zh ${run_danlu} help --man ${pages}/man/zh_CN/man1
+  COMMAND find ${pages}/man -type f -exec gzip -9n {} +
+  COMMAND ${CMAKE_COMMAND} -E env ${run_danlu} completion bash > ${pages}/danlu.bash
   DEPENDS danlu VERBATIM)
 add_custom_target(danlu_pages ALL DEPENDS ${pages}/danlu.bash)
 add_dependencies(program danlu_pages)
@@ -25,7 +27,7 @@ if(DUCKDB_LIBRARY)
   install(PROGRAMS ${duckdb} DESTINATION lib/danlu RENAME libduckdb.so)
 endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/recipes DESTINATION share/danlu)
-install(DIRECTORY ${pages}/man1 DESTINATION share/man)
+install(DIRECTORY ${pages}/man DESTINATION share)
 install(FILES ${pages}/danlu.bash DESTINATION share/bash-completion/completions RENAME danlu)
 install(FILES README.md README.zh-CN.md CHANGELOG.md cmake/copyright DESTINATION share/doc/danlu)
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/message.h"
 #include "cli/command.h"
 
 namespace danlu::cli {
@@ -49,7 +50,7 @@ std::string beginning(const std::string& name, const std::string& summary,
                      roff(name), roff(name), roff(one_line(summary)), roff(usage));
 }
 
-std::string entry(const std::string& bold, const std::string& text) {
+std::string entry(std::string_view bold, std::string_view text) {
   return fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(bold), roff(text));
 }
 
@@ -61,7 +62,8 @@ std::string verb_page(const Command& command) {
     for (const HelpPage::Entry& flag : section.entries) out += entry(flag.flag, flag.text);
   }
   if (!page.ignored.empty()) {
-    out += ".SH Accepted for compatibility, without effect here\n" + roff(page.ignored) + "\n";
+    out += ".SH " + roff(translated("Accepted for compatibility, without effect here")) + "\n" +
+           roff(page.ignored) + "\n";
   }
   return out + ".SH NOTES\n" + roff(page.notes.substr(page.notes.find_first_not_of('\n'))) +
          ".SH SEE ALSO\n.BR danlu (1)\n";
@@ -69,28 +71,29 @@ std::string verb_page(const Command& command) {
 
 std::string program_page() {
   std::string out =
-      beginning("danlu", "prepare data for, train, convert and talk to language models",
+      beginning("danlu", tr("prepare data for, train, convert and talk to language models"),
                 "danlu <command> [file.yaml] [--flag value …]");
-  out += ".SH COMMANDS\nEach has a page of its own:\n.BR danlu\\-sft (1)\nand so on.\n";
-  for (const Command& command : commands()) out += entry("danlu " + command.name, command.summary);
+  out += ".SH COMMANDS\n" + roff(tr("Each has a page of its own, such as danlu-sft(1).")) + "\n";
+  for (const Command& command : commands())
+    out += entry("danlu " + command.name, translated(command.summary));
   out += ".SH ENVIRONMENT\n" + roff(environment_help()) + ".SH EXIT STATUS\n";
   for (const auto& [code, meaning] : {
-           std::pair{ExitCode::kSuccess, "success"},
+           std::pair{ExitCode::kSuccess, "all was done"},
            {ExitCode::kInternal, "a fault of danlu"},
            {ExitCode::kUsage, "flags or configuration"},
-           {ExitCode::kData, "data"},
+           {ExitCode::kData, "data that cannot be used"},
            {ExitCode::kModel,
             "model, adapter, tokenizer or template, their missing files included"},
-           {ExitCode::kDevice, "device"},
-           {ExitCode::kMemory, "memory"},
-           {ExitCode::kComm, "communication"},
+           {ExitCode::kDevice, "a device that is missing or fails"},
+           {ExitCode::kMemory, "too little memory"},
+           {ExitCode::kComm, "communication with other processes"},
            {ExitCode::kIo, "disk or checkpoint"},
            {ExitCode::kNumeric, "diverged training"},
            {ExitCode::kHungUp, "the terminal went away; the state was saved"},
            {ExitCode::kInterrupted, "interrupted; the state was saved"},
            {ExitCode::kTerminated, "terminated; the state was saved"},
        }) {
-    out += entry(std::to_string(static_cast<int>(code)), meaning);
+    out += entry(std::to_string(static_cast<int>(code)), translated(meaning));
   }
   out += ".SH SEE ALSO\n";
   for (const Command& command : commands())

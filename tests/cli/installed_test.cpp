@@ -79,7 +79,8 @@ TEST_F(Installed, HoldsPagesCompletionRecipesAndLicences) {
   std::vector<std::string> pages{"danlu"};
   for (const std::string& verb : listed_commands()) pages.push_back("danlu-" + verb);
   for (const std::string& page : pages)
-    EXPECT_TRUE(fs::exists(share / "man/man1" / (page + ".1.gz"))) << page;
+    for (const char* section : {"man/man1", "man/zh_CN/man1"})
+      EXPECT_TRUE(fs::exists(share / section / (page + ".1.gz"))) << page;
   EXPECT_EQ(content_of(share / "bash-completion/completions/danlu"),
             run_danlu({"completion", "bash"}).out);
   EXPECT_THAT(content_of(share / "doc/danlu/copyright"), HasSubstr("Stichting DuckDB Foundation"));
@@ -114,6 +115,9 @@ TEST(ManPages, SayWhatHelpSays) {
       EXPECT_THAT(page, HasSubstr(line)) << verb;
   }
   EXPECT_THAT(plain(content_of(directory / "man/danlu.1")), HasSubstr("\\fBdanlu sft\\fR\n"));
+  run_danlu({"help", "--man", directory / "zh"}, {.environment = {{"DANLU_LANG", "zh"}}});
+  EXPECT_THAT(content_of(directory / "zh/danlu.1"), HasSubstr("全部完成"));
+  EXPECT_THAT(content_of(directory / "zh/danlu-sft.1"), HasSubstr("为兼容而接受"));
 }
 
 }  // namespace
