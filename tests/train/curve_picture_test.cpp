@@ -161,8 +161,8 @@ TEST(CurvePicture, EveryCoordinateLiesOnThePageWhateverTheNumbersAre) {
 TEST(CurvePicture, WordsDoNotTouchEachOther) {
   const Curve curve{"loss",
                     "run",
-                    {{1000000000000, 123456.25}, {1000000000003, 123456.75}},
-                    {{1000000000002, 123456.5}}};
+                    {{100000000000, 123456.25}, {100000000009, 123456.75}},
+                    {{100000000002, 123456.5}}};
   const Svg svg = drawn(curve);
   EXPECT_THAT(svg.words_that_touch(), IsEmpty());
   EXPECT_GE(svg.words().size(), 9u);

@@ -42,7 +42,7 @@ std::string tick_text(double value, double largest, double step) {
 
 Axis make_axis(double low, double high, double margin, double from, double to) {
   const double size = std::max(std::abs(low), std::abs(high));
-  if (!(high - low > size * 1e-9)) {
+  if (!(high - low > size * 1e-11)) {
     const double half = size == 0 ? 0.5 : size * 0.05;
     low -= half;
     high += half;

@@ -16,17 +16,6 @@ void say_quietly(const char*, GLogLevelFlags, const char* message, void*) {
   log::debug("[picture] pango: {}", message);
 }
 
-/// Formats that Pango draws.
-bool has_outline_font(const FcFontSet* fonts) {
-  for (int i = 0; fonts && i < fonts->nfont; ++i) {
-    FcChar8* format = nullptr;
-    if (FcPatternGetString(fonts->fonts[i], FC_FONTFORMAT, 0, &format) != FcResultMatch) continue;
-    const std::string_view name = reinterpret_cast<const char*>(format);
-    if (name == "TrueType" || name == "CFF") return true;
-  }
-  return false;
-}
-
 /// Fontconfig's own start complains on stderr of a machine without its files; Pango's would run it
 /// in a thread, and writes "expect ugly output" for want of fonts.
 PangoFontMap* open_font_map(const std::filesystem::path& scratch) {
@@ -42,9 +31,10 @@ PangoFontMap* open_font_map(const std::filesystem::path& scratch) {
   }
   FcConfigSetCurrent(config);
   if (std::error_code ignored; !scratch.empty()) std::filesystem::remove_all(scratch, ignored);
-  const bool usable = has_outline_font(FcConfigGetFonts(config, FcSetSystem));
+  const FcFontSet* fonts = FcConfigGetFonts(config, FcSetSystem);
+  const bool none = !fonts || fonts->nfont == 0;
   FcConfigDestroy(config);
-  if (!usable) return nullptr;
+  if (none) return nullptr;
   g_log_set_handler("Pango",
                     static_cast<GLogLevelFlags>(G_LOG_LEVEL_WARNING | G_LOG_LEVEL_CRITICAL),
                     say_quietly, nullptr);
