@@ -32,7 +32,7 @@ bool same(Stroke a, Stroke b) {
   return std::abs(a.red - b.red) + std::abs(a.green - b.green) + std::abs(a.blue - b.blue) < 1;
 }
 
-/// "rgb(100%,80%,72%)"
+/// "rgb(100%,72%,60%)"
 Stroke color_of(const std::string& text) {
   Stroke color{};
   std::sscanf(text.c_str(), "rgb(%lf%%, %lf%%, %lf%%)", &color.red, &color.green, &color.blue);

@@ -13,7 +13,7 @@ using Polyline = std::vector<Point>;
 struct Stroke {
   double red, green, blue;
 };
-inline constexpr Stroke kRawStroke{100, 80, 72}, kMeanStroke{90, 29, 10},
+inline constexpr Stroke kRawStroke{100, 72, 60}, kMeanStroke{90, 29, 10},
     kEvaluationStroke{10, 42, 70};
 
 /// Read by glib's XML parser; a document that is not well-formed is a failure of the test.

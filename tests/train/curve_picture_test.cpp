@@ -201,7 +201,7 @@ TEST(CurvePicture, ThePngIsItsPictureAtTwicePixels) {
   };
   // The colours of mean and records; most of the page stays white.
   EXPECT_GT(count(230, 74, 26), 2000);
-  EXPECT_GT(count(255, 204, 184), 2000);
+  EXPECT_GT(count(255, 184, 153), 2000);
   EXPECT_GT(count(255, 255, 255), 1200000);
   EXPECT_EQ(count(26, 107, 179), 0);
 }

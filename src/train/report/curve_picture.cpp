@@ -19,7 +19,7 @@ namespace curve_picture_detail {
 constexpr double kWidth = 800, kHeight = 500;
 constexpr double kRight = 776, kBottom = 436;  // of the frame; top and left depend on the texts
 constexpr double kSmoothing = 0.9;
-constexpr Color kPale{1.00, 0.80, 0.72}, kStrong{0.90, 0.29, 0.10}, kBlue{0.10, 0.42, 0.70};
+constexpr Color kPale{1.00, 0.72, 0.60}, kStrong{0.90, 0.29, 0.10}, kBlue{0.10, 0.42, 0.70};
 constexpr Color kInk{0.13, 0.13, 0.13}, kGrey{0.36, 0.36, 0.36}, kFaint{0.91, 0.91, 0.91};
 constexpr TextStyle kTickStyle{.size = 12, .color = kGrey};
 
