@@ -158,7 +158,7 @@ std::vector<OptionSpec> train_run_options() {
       {.name = "plot_loss",
        .type = OptionType::kBool,
        .default_text = "true",
-       .help = "images/*.png at the end",
+       .help = "images/*.png and *.svg at the end",
        .group = log},
       {.name = "log_throughput",
        .type = OptionType::kBool,
