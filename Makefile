@@ -5,7 +5,7 @@ BUILD := build
 export JOBS ?= $(shell nproc)
 SOURCES = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'bench/*.h' 'fuzz/*.cpp' 'fuzz/*.h')
 
-.PHONY: help demo test test-slow build tests deps check format tidy asan bench fuzz docs help-texts hooks clean
+.PHONY: help demo test test-slow build tests package deps check format tidy asan bench fuzz docs help-texts hooks clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ build: deps ## build the program alone: build/danlu, its engine and its plugins
 
 tests: deps ## build the program and its tests, run nothing
 	tools/build.sh $(BUILD) release tests
+
+package: build ## Debian's package of the program, and an archive that runs anywhere, in build/package
+	tools/deps.sh --package
+	tools/package.sh $(BUILD)
 
 deps: ## install what is missing (apt and npm); says what it installs
 	tools/deps.sh

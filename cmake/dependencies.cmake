@@ -13,13 +13,13 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 
 # DuckDB is opened at run time (src/data/readers): only its header is needed here, from the system or
-# from .deps (tools/deps.sh). The library's place is remembered for programs run from another folder.
+# from .deps (tools/deps.sh). The library lies where Danlu's own do (base/own_library.h).
 find_path(DUCKDB_INCLUDE duckdb.h PATHS ${CMAKE_SOURCE_DIR}/.deps/duckdb/include REQUIRED)
 find_library(DUCKDB_LIBRARY duckdb PATHS ${CMAKE_SOURCE_DIR}/.deps/duckdb/lib)
 add_library(danlu_duckdb INTERFACE)
 target_include_directories(danlu_duckdb SYSTEM INTERFACE ${DUCKDB_INCLUDE})
 if(DUCKDB_LIBRARY)
-  target_compile_definitions(danlu_duckdb INTERFACE DANLU_DUCKDB_LIBRARY="${DUCKDB_LIBRARY}")
+  file(CREATE_LINK ${DUCKDB_LIBRARY} ${CMAKE_BINARY_DIR}/libduckdb.so SYMBOLIC)
 endif()
 
 if(DANLU_ENGINE)

@@ -98,4 +98,6 @@ function(danlu_program target)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_compile_definitions(${target} PRIVATE DANLU_VERSION="${PROJECT_VERSION}")
   target_link_libraries(${target} PRIVATE danlu_core fmt::fmt nlohmann_json::nlohmann_json yaml-cpp ${CMAKE_DL_LIBS})
+  # Finds its libraries beside itself (a build folder) or in lib/danlu of an installation, moved or not.
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib/danlu")
 endfunction()

@@ -2,6 +2,7 @@
 # Installs what Danlu needs on Debian 12 and 13: packages by apt, and DuckDB (which Debian lacks) by npm.
 #   tools/deps.sh           build, run and test
 #   tools/deps.sh --tools   also clang-format, clang-tidy and clang for `make format|tidy|fuzz`
+#   tools/deps.sh --package also what `make package` and its test run
 #   tools/deps.sh --slow    also what `make test-slow` changes the machine with
 # Says what it installs; prints one line and changes nothing when all is there.
 set -euo pipefail
@@ -12,6 +13,7 @@ by_hand="without npm: put libduckdb.so (1.4) into $duckdb_dir/lib and duckdb.h i
 lists=(tools/deps/apt.txt)
 case ${1:-} in
   --tools) lists+=(tools/deps/apt-tools.txt) ;;
+  --package) lists+=(tools/deps/apt-package.txt) ;;
   --slow) lists+=(tools/deps/apt-slow.txt) ;;
 esac
 

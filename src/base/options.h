@@ -90,6 +90,21 @@ class Options {
   std::vector<std::string> positional_;
 };
 
+/// What a command's help says, in parts: for a terminal and for a manual page.
+struct HelpPage {
+  struct Entry {
+    std::string flag, text;  ///< "--lr NUMBER", what it does
+  };
+  struct Section {
+    std::string title;
+    std::vector<Entry> entries;
+  };
+  std::string command, summary, usage;
+  std::vector<Section> sections;
+  std::string ignored;  ///< flags that other systems have, with no effect here; may be empty
+  std::string notes;    ///< lines about all flags
+};
+
 /// The options of one command.
 class OptionTable {
  public:
@@ -113,6 +128,7 @@ class OptionTable {
 
   /// Help text grouped by OptionSpec::group; stable, so that tests can hold it.
   std::string help() const;
+  HelpPage help_page() const;
   const std::vector<OptionSpec>& specs() const { return specs_; }
   const std::string& command() const { return command_; }
   /// Profiles: name -> (option -> value); chosen by `--profile NAME`.

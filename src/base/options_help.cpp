@@ -120,57 +120,70 @@ std::string describe(const OptionSpec& spec) {
   return out;
 }
 
-std::string option_lines(const OptionSpec& spec) {
-  std::string left = "  " + dashed(spec.name);
-  if (const std::string_view value = placeholder(spec.type); !value.empty()) {
-    left += fmt::format(" {}", value);
-  }
-  const std::string right = wrap(describe(spec), kHelpColumn, kHelpColumn);
+HelpPage::Entry entry_of(const OptionSpec& spec) {
+  std::string flag = dashed(spec.name);
+  if (const std::string_view value = placeholder(spec.type); !value.empty())
+    flag += fmt::format(" {}", value);
+  return {flag, describe(spec)};
+}
+
+std::string lines_of(const HelpPage::Entry& entry) {
+  const std::string left = "  " + entry.flag;
+  const std::string right = wrap(entry.text, kHelpColumn, kHelpColumn);
   if (columns(left) + 2 > kHelpColumn)
     return left + "\n" + std::string(kHelpColumn, ' ') + right + "\n";
   return left + std::string(kHelpColumn - columns(left), ' ') + right + "\n";
 }
 
+HelpPage::Section& section_named(std::string_view title, HelpPage& page) {
+  for (HelpPage::Section& section : page.sections)
+    if (section.title == title) return section;
+  return page.sections.emplace_back(HelpPage::Section{std::string(title), {}});
+}
+
 }  // namespace
 
-std::string OptionTable::help() const {
-  std::string out = tr("danlu {}: {}\n\nUsage: {}\n", command_, translated(summary_), usage_);
-  std::vector<std::string> groups;
-  std::string ignored;
+HelpPage OptionTable::help_page() const {
+  HelpPage page{.command = command_,
+                .summary = std::string(translated(summary_)),
+                .usage = usage_,
+                .sections = {},
+                .ignored = {},
+                .notes = tr("\nDash and underscore are the same in flags; --x, --x true, --x=true "
+                            "and --no-x all work.\n"
+                            "--print_config shows every value and where it came from; -v shows "
+                            "every notice.\n")};
   for (const OptionSpec& spec : specs_) {
     if (!spec.ignored_because.empty()) {
-      ignored += (ignored.empty() ? "" : " ") + dashed(spec.name);
-      continue;
-    }
-    if (!spec.unavailable_because.empty()) continue;
-    const std::string group = spec.group.empty() ? "Options" : spec.group;
-    bool known = false;
-    for (const std::string& seen : groups) known = known || seen == group;
-    if (!known) groups.push_back(group);
-  }
-  for (const std::string& group : groups) {
-    out += fmt::format("\n{}\n", translated(group));
-    for (const OptionSpec& spec : specs_) {
-      const bool here = (spec.group.empty() ? "Options" : spec.group) == group;
-      if (here && !option_text::is_inert(spec)) out += option_lines(spec);
+      page.ignored += (page.ignored.empty() ? "" : " ") + dashed(spec.name);
+    } else if (!option_text::is_inert(spec)) {
+      const std::string_view title = translated(spec.group.empty() ? "Options" : spec.group);
+      section_named(title, page).entries.push_back(entry_of(spec));
     }
   }
   if (!profiles_.empty()) {
     std::string names;
     for (const auto& [name, values] : profiles_) names += (names.empty() ? "" : " | ") + name;
-    out +=
-        fmt::format("\n{}\n", translated("Profiles")) +
-        option_lines({.name = "profile", .help = tr("defaults as in another system ({})", names)});
+    section_named(translated("Profiles"), page)
+        .entries.push_back(
+            entry_of({.name = "profile", .help = tr("defaults as in another system ({})", names)}));
   }
-  if (!ignored.empty()) {
+  return page;
+}
+
+std::string OptionTable::help() const {
+  const HelpPage page = help_page();
+  std::string out = tr("danlu {}: {}\n\nUsage: {}\n", page.command, page.summary, page.usage);
+  for (const HelpPage::Section& section : page.sections) {
+    out += fmt::format("\n{}\n", section.title);
+    for (const HelpPage::Entry& entry : section.entries) out += lines_of(entry);
+  }
+  if (!page.ignored.empty()) {
     out +=
         fmt::format("\n{}\n  {}\n", translated("Accepted for compatibility, without effect here"),
-                    wrap(ignored, 2, 2));
+                    wrap(page.ignored, 2, 2));
   }
-  out += tr(
-      "\nDash and underscore are the same in flags; --x, --x true, --x=true and --no-x all work.\n"
-      "--print_config shows every value and where it came from; -v shows every notice.\n");
-  return out;
+  return out + page.notes;
 }
 
 }  // namespace danlu

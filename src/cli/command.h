@@ -46,6 +46,12 @@ int report_current_error(const Command* running);
 
 /// `danlu --help`: every verb with its line, by group.
 std::string overview();
+/// The variables that every verb reads.
+std::string environment_help();
+
+/// Writes danlu.1 and danlu-VERB.1 into `directory`, which is made; for `danlu help --man DIR`,
+/// which packaging uses and no help lists. Errors: IoError.
+void write_man_pages(const std::string& directory);
 
 /// Shell code that completes verbs and flags, for `danlu completion bash|zsh`.
 std::string completion_script(const std::string& shell);

@@ -119,6 +119,10 @@ int run(const std::vector<std::string>& words) {
     std::puts("danlu " DANLU_VERSION);
     return 0;
   }
+  if (words[0] == "help" && words.size() == 3 && words[1] == "--man") {
+    write_man_pages(words[2]);
+    return 0;
+  }
   if (words[0] == "help") {
     std::fputs(
         words.size() > 1 ? command_named(words[1]).options().help().c_str() : overview().c_str(),

@@ -7,6 +7,12 @@
 
 namespace danlu::cli {
 
+std::string environment_help() {
+  return tr(
+      "LOG_LEVEL=debug|info|warning|error|off, OMP_NUM_THREADS, DANLU_LANG=zh|en,\n"
+      "DANLU_DEBUG=1 (show where an error was thrown).\n");
+}
+
 std::string overview() {
   std::string out =
       tr("danlu (丹炉): prepare data for, train, convert and talk to language models\n\n"
@@ -24,11 +30,10 @@ std::string overview() {
         out += fmt::format("  {:<12} {}\n", command.name, translated(command.summary));
     }
   }
-  out +=
-      tr("\ndanlu <command> --help explains a command; danlu --version prints the version.\n"
-         "Environment: LOG_LEVEL=debug|info|warning|error|off, OMP_NUM_THREADS, DANLU_LANG=zh|en,\n"
-         "DANLU_DEBUG=1 (show where an error was thrown).\n");
-  return out;
+  return out +
+         tr("\ndanlu <command> --help explains a command; danlu --version prints the version.\n"
+            "Environment: {}",
+            environment_help());
 }
 
 }  // namespace danlu::cli

@@ -1,32 +1,18 @@
 // Running a verb: directly, or through the engine library, which costs 300 libraries to open.
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 
 #include "base/cpu_class.h"
 #include "base/error.h"
+#include "base/own_library.h"
 #include "cli/command.h"
 #include "cli/engine_limits.h"
 
 namespace danlu::cli {
 namespace {
-
-std::filesystem::path program_directory() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) throw InternalError("[engine] cannot read /proc/self/exe: " + error.message());
-  return program.parent_path();
-}
-
-std::filesystem::path engine_path() {
-  const auto beside = program_directory() / "libdanlu_engine.so";
-  if (std::filesystem::exists(beside)) return beside;
-  const auto installed = program_directory() / ".." / "lib" / "danlu" / "libdanlu_engine.so";
-  return std::filesystem::exists(installed) ? installed : beside;
-}
 
 /// libgomp and OpenBLAS each keep a pool of threads whose idle ones spin by default, in the way of
 /// the other pool: with 2 cores a small training step takes 2.6 times as long. Both read the
@@ -39,7 +25,7 @@ void make_idle_threads_sleep() {
 EngineRun open_engine() {
   constrain_libraries();
   make_idle_threads_sleep();
-  const std::filesystem::path path = engine_path();
+  const std::filesystem::path path = own_library("libdanlu_engine.so");
   // Global: libtorch's own libraries look symbols up in one another.
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library) {

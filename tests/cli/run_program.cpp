@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -45,7 +46,7 @@ std::string content_of(const std::string& path) {
   std::vector<char*> argv = {const_cast<char*>("danlu")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  ::execv(danlu_path().c_str(), argv.data());
+  ::execv(settings.program.empty() ? danlu_path().c_str() : settings.program.c_str(), argv.data());
   ::_exit(126);
 }
 
@@ -84,6 +85,17 @@ ProgramResult run_danlu(const std::vector<std::string>& arguments,
   result.out = content_of(files + "/out");
   result.err = content_of(files + "/err");
   return result;
+}
+
+std::set<std::string> opened_libraries(const ProgramResult& result) {
+  std::set<std::string> paths;
+  std::istringstream lines(result.err);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t at = line.find("calling init: ");
+    if (at != line.npos)
+      paths.insert(std::filesystem::path(line.substr(at + 14)).lexically_normal());
+  }
+  return paths;
 }
 
 std::vector<std::string> listed_commands() {

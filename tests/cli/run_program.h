@@ -1,6 +1,7 @@
 // tests/cli/run_program.h: runs the built program and keeps what it printed.
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@ struct ProgramResult {
 };
 
 struct ProgramSettings {
+  std::string program = {};                             ///< empty: danlu_path()
   std::map<std::string, std::string> environment = {};  ///< added to a copy of ours
   std::string input = {};                               ///< what stdin holds
   std::string directory = {};                           ///< where it runs; empty: here
@@ -25,6 +27,9 @@ struct ProgramSettings {
 /// user are unknown; unless `settings` says otherwise.
 ProgramResult run_danlu(const std::vector<std::string>& arguments,
                         const ProgramSettings& settings = {});
+
+/// The libraries that the dynamic linker opened, also later, in a run with LD_DEBUG=files.
+std::set<std::string> opened_libraries(const ProgramResult& result);
 
 /// The build's `danlu`.
 std::string danlu_path();

@@ -2,27 +2,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <set>
-#include <sstream>
 
 #include "cli/run_program.h"
 
 namespace danlu::test {
 namespace {
 
-/// The libraries the dynamic linker opened while `arguments` ran, also those opened later.
-std::set<std::string> libraries_of(const std::vector<std::string>& arguments,
-                                   const std::string& input = {}) {
-  const ProgramResult result =
-      run_danlu(arguments, {.environment = {{"LD_DEBUG", "files"}}, .input = input});
+/// The names of the libraries that were opened while `arguments` ran.
+std::set<std::string> libraries_of(const std::vector<std::string>& arguments) {
   std::set<std::string> names;
-  std::istringstream lines(result.err);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t at = line.find("calling init: ");
-    if (at == line.npos) continue;
-    const std::string path = line.substr(at + 14);
-    names.insert(path.substr(path.rfind('/') + 1));
-  }
+  for (const std::filesystem::path path :
+       opened_libraries(run_danlu(arguments, {.environment = {{"LD_DEBUG", "files"}}})))
+    names.insert(path.filename());
   return names;
 }
 

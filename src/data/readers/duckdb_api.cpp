@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/own_library.h"
 
 namespace danlu::data {
 namespace {
@@ -50,24 +51,8 @@ struct Api {
 };
 
 std::vector<std::string> library_candidates() {
-  std::vector<std::string> candidates;
   if (const char* set = std::getenv("DANLU_DUCKDB"); set && *set) return {set};
-  Dl_info info{};
-  fs::path home;
-  if (::dladdr(reinterpret_cast<void*>(&duckdb_description), &info) && info.dli_fname) {
-    std::error_code ignored;
-    home = fs::weakly_canonical(info.dli_fname, ignored).parent_path();
-  }
-  if (!home.empty()) {
-    for (const char* place : {"", "../lib", "../.deps/duckdb/lib", "../lib/danlu"}) {
-      candidates.push_back((home / place / "libduckdb.so").lexically_normal().string());
-    }
-  }
-#ifdef DANLU_DUCKDB_LIBRARY
-  candidates.emplace_back(DANLU_DUCKDB_LIBRARY);
-#endif
-  candidates.emplace_back("libduckdb.so");
-  return candidates;
+  return {own_library("libduckdb.so"), "libduckdb.so"};
 }
 
 void* open_library(std::string* path) {

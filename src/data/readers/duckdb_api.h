@@ -14,8 +14,8 @@ std::string duckdb_description();
 /// independent.
 class DuckDb {
  public:
-  /// Opens libduckdb.so: DANLU_DUCKDB (a file), the folder of the program, ../lib and
-  /// ../.deps/duckdb/lib beside it, the folder known when Danlu was built, the system's.
+  /// Opens libduckdb.so: DANLU_DUCKDB (a file), the one beside Danlu's own libraries
+  /// (base/own_library.h; in a build folder a link, cmake/dependencies.cmake), the system's.
   /// Errors: IoError listing the places searched.
   DuckDb();
   ~DuckDb();

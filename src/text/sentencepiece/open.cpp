@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/own_library.h"
 #include "text/sentencepiece/model.h"
 
 namespace danlu::text {
@@ -16,19 +16,8 @@ constexpr int kOwnSymbols = 0;  // the sanitizer's runtime refuses RTLD_DEEPBIND
 constexpr int kOwnSymbols = RTLD_DEEPBIND;
 #endif
 
-/// The plug-in lies beside the library or program this code is part of.
-fs::path plugin_path() {
-  Dl_info info{};
-  const auto here = reinterpret_cast<void*>(&open_sentencepiece);
-  std::error_code ignored;
-  const fs::path home = ::dladdr(here, &info) && info.dli_fname
-                            ? fs::weakly_canonical(info.dli_fname, ignored).parent_path()
-                            : fs::path();
-  return home / "libdanlu_sentencepiece.so";
-}
-
 Factory open_plugin() {
-  const fs::path path = plugin_path();
+  const auto path = own_library("libdanlu_sentencepiece.so");
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | kOwnSymbols);
   void* factory = library ? ::dlsym(library, "danlu_sentencepiece_model") : nullptr;
   if (!factory) {
