@@ -157,6 +157,14 @@ void Options::set(std::string_view name, const std::string& text, OptionSource s
   value.file_key.clear();
 }
 
+std::vector<std::string> Options::from_profile() const {
+  std::vector<std::string> names;
+  for (const std::string& name : order_) {
+    if (name != "profile" && source(name) == OptionSource::kProfile) names.push_back(name);
+  }
+  return names;
+}
+
 Json Options::to_json() const {
   Json out = Json::object();
   for (const std::string& name : order_) {

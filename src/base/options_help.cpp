@@ -119,13 +119,6 @@ std::string OptionTable::help() const {
       if (here && !option_text::is_inert(spec)) out += option_lines(spec);
     }
   }
-  if (!profiles_.empty()) {
-    std::string names;
-    for (const auto& [name, values] : profiles_) names += (names.empty() ? "" : " | ") + name;
-    out += "\nProfiles\n" +
-           option_lines({.name = "profile",
-                         .help = fmt::format("defaults as in another system ({})", names)});
-  }
   if (!ignored.empty()) {
     out += "\nAccepted for compatibility, without effect here\n  " + wrap(ignored, 2, 2) + "\n";
   }

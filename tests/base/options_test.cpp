@@ -218,7 +218,7 @@ TEST(OptionRanges, ASpecialValueBesideTheRange) {
 
 TEST(OptionRanges, EverySourceIsChecked) {
   OptionTable profiled = table();
-  profiled.add_profile("wild", {{"dropout", "7"}});
+  profiled.add_profile({.name = "wild", .values = {{"dropout", "7"}}});
   try {
     profiled.parse({"--profile", "wild"});
     FAIL();
@@ -309,7 +309,7 @@ TEST(OptionSources, IgnoredOptionsAreAcceptedWithANoticeThatNamesThemAsTyped) {
 
 TEST(OptionSources, FlagBeatsEnvironmentBeatsProfileBeatsDefault) {
   OptionTable profiled = table();
-  profiled.add_profile("alpaca", {{"cache", "from-profile"}, {"lr", "2e-5"}});
+  profiled.add_profile({.name = "alpaca", .values = {{"cache", "from-profile"}, {"lr", "2e-5"}}});
   EXPECT_EQ(profiled.parse({}).get_string("cache"), "~/.cache");
   EXPECT_FALSE(profiled.parse({}).is_set("cache"));
   EXPECT_TRUE(profiled.parse({}).has_value("cache"));
@@ -332,9 +332,9 @@ TEST(OptionSources, FlagBeatsEnvironmentBeatsProfileBeatsDefault) {
     profiled.parse({"--profile", "alpacca"});
     FAIL();
   } catch (const UsageError& e) {
-    EXPECT_EQ(e.hint().en, "did you mean alpaca?");
+    EXPECT_EQ(e.hint().en, "did you mean 'alpaca'?");
   }
-  EXPECT_THROW(profiled.add_profile("x", {{"nothing", "1"}}), InternalError);
+  EXPECT_THROW(profiled.add_profile({.name = "x", .values = {{"nothing", "1"}}}), InternalError);
 }
 
 TEST(OptionSources, SetOverridesAndChecks) {
