@@ -71,10 +71,6 @@ class Options {
   std::vector<std::string> from_profile() const;
   /// Words that are neither flags nor flag values, in order.
   const std::vector<std::string>& positional() const { return positional_; }
-  /// Overrides a value (for derived defaults). Errors: UsageError if `text` does not fit the
-  /// option.
-  void set(std::string_view name, const std::string& text,
-           OptionSource source = OptionSource::kProfile);
   /// Every option with its value, in table order: what config.yaml and --print_config show.
   Json to_json() const;
   std::string print_config() const;
@@ -125,7 +121,6 @@ class OptionTable {
   /// the one without values is what holds where nothing does. Its values have the profile as
   /// source.
   void add_profile(OptionProfile profile);
-  const std::vector<OptionProfile>& profiles() const { return profiles_; }
   /// The option that `name` (any spelling, an alias too) means, or nullptr.
   const OptionSpec* find_spec(std::string_view name) const;
 

@@ -225,8 +225,6 @@ TEST(OptionRanges, EverySourceIsChecked) {
   } catch (const UsageError& e) {
     EXPECT_THAT(e.what(), HasSubstr("profile wild: expected a number of at least 0"));
   }
-  Options options = parse({});
-  EXPECT_THROW(options.set("dropout", "2"), UsageError);
 }
 
 TEST(NumberRanges, AreWrittenAsRules) {
@@ -335,15 +333,6 @@ TEST(OptionSources, FlagBeatsEnvironmentBeatsProfileBeatsDefault) {
     EXPECT_EQ(e.hint().en, "did you mean 'alpaca'?");
   }
   EXPECT_THROW(profiled.add_profile({.name = "x", .values = {{"nothing", "1"}}}), InternalError);
-}
-
-TEST(OptionSources, SetOverridesAndChecks) {
-  Options options = parse({});
-  options.set("learning_rate", "3");
-  EXPECT_EQ(options.get_float("learning_rate"), 3.0);
-  EXPECT_EQ(options.source("learning_rate"), OptionSource::kProfile);
-  EXPECT_THROW(options.set("learning_rate", "x"), UsageError);
-  EXPECT_THROW(options.set("nothing", "x"), InternalError);
 }
 
 TEST(OptionOutput, OptionsOutliveTheirTable) {

@@ -32,7 +32,7 @@ std::string values_table() {
   const OptionTable table = cli::sft_options();
   std::vector<std::string> heading = {"option"};
   std::set<std::string> named;
-  for (const OptionProfile& profile : table.profiles()) {
+  for (const OptionProfile& profile : cli::train_profiles("sft")) {
     heading.push_back(profile.name);
     for (const auto& [option, value] : profile.values) named.insert(option);
   }
@@ -40,7 +40,7 @@ std::string values_table() {
   for (const OptionSpec& spec : table.specs()) {
     if (!named.count(spec.name)) continue;
     std::vector<std::string> cells = {"`--" + spec.name + "`", own_default(spec)};
-    for (const OptionProfile& profile : table.profiles()) {
+    for (const OptionProfile& profile : cli::train_profiles("sft")) {
       if (profile.values.empty()) continue;
       const auto at = profile.values.find(spec.name);
       cells.push_back(at == profile.values.end() ? "" : at->second);
@@ -85,7 +85,7 @@ TEST(ProfilesPage, ItsTablesAreTheData) {
 
 TEST(ProfilesPage, EveryMarkIsANameOfTheTable) {
   const OptionTable table = cli::sft_options();
-  for (const OptionProfile& profile : table.profiles()) {
+  for (const OptionProfile& profile : cli::train_profiles("sft")) {
     for (const ProfileMark& mark : profile.marks)
       EXPECT_TRUE(table.find_spec(mark.name)) << profile.name << ": " << mark.name;
   }
