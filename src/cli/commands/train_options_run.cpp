@@ -125,7 +125,6 @@ std::vector<OptionSpec> train_run_options() {
                    "hub_always_push"},
        .group = run,
        .ignored_because = "Danlu never contacts a hub"},
-      {.name = "profile_name", .help = "set by --profile", .group = run},
 
       {.name = "logging_steps",
        .type = OptionType::kInt,
