@@ -107,7 +107,9 @@ std::string other_profile(const fs::path& run_dir, const ProfileInForce& now) {
   std::error_code ignored;
   if (!fs::exists(run_dir / "args.json", ignored)) return "";
   const Json args = read_json_file(run_dir / "args.json");
-  const std::string then = json_get<std::string>(args, "profile").value_or("danlu");
+  const auto earlier_key = json_get<std::string>(args, "profile_name");
+  const std::string then =
+      json_get<std::string>(args, "profile").value_or(earlier_key.value_or("danlu"));
   if (then == now.name) return "";
   return tr("; it began with the defaults of --profile {}, this line has those of {}", then,
             now.name);
