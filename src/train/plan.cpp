@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/message.h"
+
 namespace danlu::train {
 namespace plan_detail {
 
