@@ -66,9 +66,10 @@ docs: build ## run the commands that README and docs show
 	tools/build.sh $(BUILD) release test_house
 	$(BUILD)/test_house --gtest_filter='*Docs*:Features*'
 
-help-texts: build ## rewrite the golden help texts in tests/cli/help
-	tools/build.sh $(BUILD) release test_cli
+help-texts: build ## rewrite the golden help texts in tests/cli/help and the tables of docs/profiles.md
+	tools/build.sh $(BUILD) release test_cli test_train
 	DANLU_UPDATE_HELP=1 $(BUILD)/test_cli --gtest_filter='Help*'
+	DANLU_UPDATE_HELP=1 $(BUILD)/test_train --gtest_filter='ProfilesPage*'
 
 hooks: ## format check before every commit
 	git config core.hooksPath tools/hooks

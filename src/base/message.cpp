@@ -14,7 +14,9 @@ namespace {
 
 using Catalogue = std::map<std::string, std::string, std::less<>>;
 
-bool chosen_chinese() {
+}  // namespace
+
+bool speaks_chinese() {
   if (const char* own = std::getenv("DANLU_LANG"))
     return std::string_view(own).substr(0, 2) == "zh";
   for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG"}) {
@@ -24,15 +26,11 @@ bool chosen_chinese() {
   return false;
 }
 
-}  // namespace
-
-bool speaks_chinese() {
-  static const bool chinese = chosen_chinese();
-  return chinese;
+std::string_view translated(std::string_view english) {
+  return speaks_chinese() ? in_chinese(english) : english;
 }
 
-std::string_view translated(std::string_view english) {
-  if (!speaks_chinese()) return english;
+std::string_view in_chinese(std::string_view english) {
   // Never freed: messages are written while the process ends, too.
   static const Catalogue& catalogue =
       *new Catalogue(nlohmann::json::parse(base::kChineseMessages).get<Catalogue>());

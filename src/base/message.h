@@ -12,11 +12,14 @@
 namespace danlu {
 
 /// True if the person at the terminal reads Chinese: DANLU_LANG=zh, else LC_ALL / LC_MESSAGES /
-/// LANG begin with zh. Asked once in a process.
+/// LANG begin with zh.
 bool speaks_chinese();
 
 /// A text of the catalogue in the language of the terminal; any other text is returned as it is.
 std::string_view translated(std::string_view english);
+
+/// The same in Chinese, whatever the terminal's language is.
+std::string_view in_chinese(std::string_view english);
 
 namespace message_detail {
 

@@ -144,16 +144,12 @@ bool Options::get_bool_or(std::string_view name, bool fallback) const {
   return has_value(name) ? get_bool(name) : fallback;
 }
 
-void Options::set(std::string_view name, const std::string& text, OptionSource source) {
-  const auto at = values_.find(name);
-  if (at == values_.end()) {
-    throw InternalError(fmt::format("[options] the table has no option '{}'", name));
+std::vector<std::string> Options::from_profile() const {
+  std::vector<std::string> names;
+  for (const std::string& name : order_) {
+    if (name != "profile" && source(name) == OptionSource::kProfile) names.push_back(name);
   }
-  Value& value = at->second;
-  value.text = option_text::canonical(value.spec, text, fmt::format("--{}", name));
-  value.source = source;
-  value.origin.clear();
-  value.file_key.clear();
+  return names;
 }
 
 Json Options::to_json() const {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/option_profiles.h"
 #include "base/option_range.h"
 
 namespace danlu {
@@ -64,12 +65,12 @@ class Options {
   int64_t get_int_or(std::string_view name, int64_t fallback) const;
   double get_float_or(std::string_view name, double fallback) const;
   bool get_bool_or(std::string_view name, bool fallback) const;
+  /// Whose defaults hold, and what chose them: a flag or file key as typed, or the command.
+  const ProfileChoice& profile() const { return profile_; }
+  /// Options whose value is the profile's.
+  std::vector<std::string> from_profile() const;
   /// Words that are neither flags nor flag values, in order.
   const std::vector<std::string>& positional() const { return positional_; }
-  /// Overrides a value (for derived defaults). Errors: UsageError if `text` does not fit the
-  /// option.
-  void set(std::string_view name, const std::string& text,
-           OptionSource source = OptionSource::kProfile);
   /// Every option with its value, in table order: what config.yaml and --print_config show.
   Json to_json() const;
   std::string print_config() const;
@@ -88,6 +89,7 @@ class Options {
   std::vector<std::string> order_;
   std::map<std::string, Value, std::less<>> values_;
   std::vector<std::string> positional_;
+  ProfileChoice profile_;
 };
 
 /// What a command's help says, in parts: for a terminal and for a manual page.
@@ -131,16 +133,19 @@ class OptionTable {
   HelpPage help_page() const;
   const std::vector<OptionSpec>& specs() const { return specs_; }
   const std::string& command() const { return command_; }
-  /// Profiles: name -> (option -> value); chosen by `--profile NAME`.
-  void add_profile(std::string name, std::map<std::string, std::string> values);
+  /// The first call adds the option `profile`. `--profile NAME` chooses one, else choose_profile;
+  /// the one without values is what holds where nothing does. Its values have the profile as
+  /// source.
+  void add_profile(OptionProfile profile);
   /// The option that `name` (any spelling, an alias too) means, or nullptr.
   const OptionSpec* find_spec(std::string_view name) const;
 
  private:
-  const std::map<std::string, std::string>& profile(const std::string& name) const;
   bool is_group(const std::string& key) const;
   Options defaults() const;
+  void choose_profile(const std::vector<TypedName>& typed, Options& options) const;
   void apply_profile(const std::string& name, Options& options) const;
+  void follow_formulas(Options& options) const;
   void apply_environment(Options& options) const;
   void apply_files(const std::vector<OptionFileEntry>& entries, Options& options) const;
   void check_required(const Options& options) const;
@@ -152,7 +157,7 @@ class OptionTable {
   std::string command_, summary_, usage_;
   std::vector<OptionSpec> specs_;
   std::map<std::string, size_t, std::less<>> index_;  ///< normalised name or alias -> specs_
-  std::map<std::string, std::map<std::string, std::string>> profiles_;
+  std::vector<OptionProfile> profiles_;
 };
 
 }  // namespace danlu

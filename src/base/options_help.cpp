@@ -161,13 +161,6 @@ HelpPage OptionTable::help_page() const {
       section_named(title, page).entries.push_back(entry_of(spec));
     }
   }
-  if (!profiles_.empty()) {
-    std::string names;
-    for (const auto& [name, values] : profiles_) names += (names.empty() ? "" : " | ") + name;
-    section_named(translated("Profiles"), page)
-        .entries.push_back(
-            entry_of({.name = "profile", .help = tr("defaults as in another system ({})", names)}));
-  }
   return page;
 }
 

@@ -81,7 +81,6 @@ class WordReader {
 
   std::map<std::string, Given> flags;
   std::vector<std::string> config_paths, positional;
-  std::string profile;
 
  private:
   void read_word(const std::string& word) {
@@ -113,10 +112,6 @@ class WordReader {
     }
     if (accepts_config_ && name == "config") {
       config_paths.push_back(attached ? *attached : next_value(spelled));
-      return;
-    }
-    if (name == "profile") {
-      profile = attached ? *attached : next_value(spelled);
       return;
     }
     refuse_unknown(spelled);
@@ -233,6 +228,22 @@ std::map<std::string, std::vector<std::string>> ignored_mentions(
   return out;
 }
 
+/// Every name that the line and its files give a value to, as written there.
+std::vector<TypedName> typed_names(const OptionTable& table,
+                                   const std::vector<OptionFileEntry>& entries,
+                                   const std::map<std::string, Given>& flags) {
+  std::vector<TypedName> out;
+  for (const auto& [name, given] : flags) {
+    for (const std::string& spelled : given.spellings)
+      out.push_back({normalise_name(spelled), name, spelled});
+  }
+  for (const OptionFileEntry& entry : entries) {
+    out.push_back({normalise_name(entry.key), table.find_spec(entry.key)->name,
+                   entry.origin + ": " + entry.key});
+  }
+  return out;
+}
+
 std::string group_key(std::string_view heading) {
   std::string out = normalise_name(heading);
   for (char& c : out)
@@ -323,29 +334,25 @@ const OptionSpec* OptionTable::find_spec(std::string_view name) const {
   return at == index_.end() ? nullptr : &specs_[at->second];
 }
 
-void OptionTable::add_profile(std::string name, std::map<std::string, std::string> values) {
-  for (const auto& [option, text] : values) {
+void OptionTable::add_profile(OptionProfile profile) {
+  for (const auto& [option, text] : profile.values) {
     if (!find_spec(option)) {
       throw InternalError(
-          fmt::format("[{}] profile {} sets unknown option {}", command_, name, option));
+          fmt::format("[{}] profile {} sets unknown option {}", command_, profile.name, option));
     }
   }
-  profiles_[std::move(name)] = std::move(values);
-}
-
-const std::map<std::string, std::string>& OptionTable::profile(const std::string& name) const {
-  const auto at = profiles_.find(name);
-  if (at != profiles_.end()) return at->second;
-  std::vector<std::string> names;
-  std::string listed;
-  for (const auto& [known, values] : profiles_) {
-    names.push_back(known);
-    listed += (listed.empty() ? "" : ", ") + known;
+  if (profiles_.empty()) {
+    for (const char* name : {"profile", "profile_name"}) index_.emplace(name, specs_.size());
+    specs_.push_back({.name = "profile",
+                      .help = "defaults as in another system; without it, flags that only one "
+                              "system has choose, then the command",
+                      .aliases = {"profile_name"},
+                      .group = "Profiles"});
   }
-  if (names.empty()) throw UsageError(tr("[{}] has no profiles", command_));
-  std::string hint = tr("profiles: {}", listed);
-  if (const auto near = nearest_name(name, names)) hint = tr("did you mean {}?", *near);
-  throw UsageError(tr("[{}] --profile: unknown profile '{}'", command_, name), hint);
+  OptionSpec& spec = specs_[index_.find("profile")->second];
+  spec.choices.push_back(profile.name);
+  if (profile.values.empty()) spec.default_text = profile.name;
+  profiles_.push_back(std::move(profile));
 }
 
 void OptionTable::refuse_unknown_key(const std::string& key, const std::string& origin) const {
@@ -403,11 +410,53 @@ Options OptionTable::defaults() const {
   return options;
 }
 
+void OptionTable::choose_profile(const std::vector<TypedName>& typed, Options& options) const {
+  Options::Value& value = options.values_.at("profile");
+  if (value.source != OptionSource::kDefault) {
+    options.profile_ = {*value.text, options.given_as("profile")};
+    return;
+  }
+  options.profile_ = danlu::choose_profile(profiles_, typed, command_);
+  if (options.profile_.name.empty()) {
+    options.profile_.name = value.text.value_or("");
+    return;
+  }
+  value.text = options.profile_.name;
+  value.source = OptionSource::kProfile;
+  value.origin = "by " + options.profile_.by;
+}
+
+/// Where nothing stronger gave a value.
 void OptionTable::apply_profile(const std::string& name, Options& options) const {
-  for (const auto& [option, text] : profile(name)) {
-    const OptionSpec& spec = *find_spec(option);
-    options.values_[spec.name] = {spec, option_text::canonical(spec, text, "profile " + name),
-                                  OptionSource::kProfile, name, ""};
+  for (const OptionProfile& profile : profiles_) {
+    if (profile.name != name) continue;
+    for (const auto& [option, text] : profile.values) {
+      const OptionSpec& spec = *find_spec(option);
+      Options::Value& value = options.values_.at(spec.name);
+      if (value.source != OptionSource::kDefault) continue;
+      const bool formula = text.starts_with("= ");
+      value.text = formula ? text : option_text::canonical(spec, text, "profile " + name);
+      value.source = OptionSource::kProfile;
+      value.origin = name;
+    }
+  }
+}
+
+/// Values that follow from another option's, known when all others are.
+void OptionTable::follow_formulas(Options& options) const {
+  for (auto& [name, value] : options.values_) {
+    if (value.source != OptionSource::kProfile || !value.text || !value.text->starts_with("= "))
+      continue;
+    std::string other = value.text->substr(2);
+    double factor = 1;
+    if (const size_t star = other.find(" * "); star != other.npos) {
+      factor = std::stod(other.substr(0, star));
+      other = other.substr(star + 3);
+    }
+    const std::string& text = *options.find(other).text;
+    value.text = option_text::canonical(
+        value.spec, factor == 1 ? text : fmt::format("{}", factor * std::stod(text)),
+        "profile " + value.origin);
   }
 }
 
@@ -425,7 +474,6 @@ void OptionTable::apply_files(const std::vector<OptionFileEntry>& entries, Optio
   std::map<std::pair<std::string, std::string>, const OptionFileEntry*> first;
   for (const OptionFileEntry& entry : entries) {
     const OptionSpec* spec = find_spec(entry.key);
-    if (!spec && normalise_name(entry.key) == "profile") continue;  // read before the others
     if (!spec) {
       refuse_unavailable(entries);
       refuse_unknown_key(entry.key, entry.origin);
@@ -451,20 +499,19 @@ Options OptionTable::parse(const std::vector<std::string>& arguments, bool accep
     auto more = read_option_file(path, [this](const std::string& key) { return is_group(key); });
     entries.insert(entries.end(), more.begin(), more.end());
   }
-  std::string profile_name = words.profile;
-  for (const OptionFileEntry& entry : entries) {
-    const bool names_one = normalise_name(entry.key) == "profile" && !find_spec("profile");
-    if (names_one && words.profile.empty()) profile_name = entry.text;
-  }
-
-  // From the weakest source to the strongest: each overwrites what the earlier ones gave.
+  // From the weakest source to the strongest: each overwrites what the earlier ones gave. The
+  // profile comes last because what is typed chooses it, and fills what is still a default.
   Options options = defaults();
   options.positional_ = std::move(words.positional);
-  if (!profile_name.empty()) apply_profile(profile_name, options);
   apply_environment(options);
   apply_files(entries, options);
   for (const auto& [name, given] : words.flags) {
     options.values_[name] = {*find_spec(name), given.text, OptionSource::kFlag, given.spelled, ""};
+  }
+  if (!profiles_.empty()) {
+    choose_profile(typed_names(*this, entries, words.flags), options);
+    apply_profile(options.profile_.name, options);
+    follow_formulas(options);
   }
 
   refuse_unavailable(options);

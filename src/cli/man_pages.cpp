@@ -66,13 +66,13 @@ std::string verb_page(const Command& command) {
            roff(page.ignored) + "\n";
   }
   return out + ".SH NOTES\n" + roff(page.notes.substr(page.notes.find_first_not_of('\n'))) +
-         ".SH SEE ALSO\n.BR danlu (1)\n";
+         ".SH SEE ALSO\n\\fBdanlu\\fR(1)\n";
 }
 
 std::string program_page() {
   std::string out =
       beginning("danlu", tr("prepare data for, train, convert and talk to language models"),
-                "danlu <command> [file.yaml] [--flag value …]");
+                tr("danlu <command> [file.yaml] [--flag value …]"));
   out += ".SH COMMANDS\n" + roff(tr("Each has a page of its own, such as danlu-sft(1).")) + "\n";
   for (const Command& command : commands())
     out += entry("danlu " + command.name, translated(command.summary));

@@ -63,6 +63,9 @@ struct BatchConfig {
   double epochs = 1;
   int64_t max_steps = -1;     ///< > 0 overrides epochs
   int64_t train_samples = 0;  ///< > 0: instead of max_steps
+  /// Copies of the model among which the command line divides a step; this one process does the
+  /// work of one of them.
+  int64_t replicas = 1;
 };
 
 struct ScheduleChoice {
@@ -91,9 +94,16 @@ struct OutputConfig {
   std::optional<DType> final_dtype;  ///< of the weights written at the end
 };
 
+/// Whose defaults hold where nothing was said.
+struct ProfileInForce {
+  std::string name = "danlu";
+  std::string by;  ///< what chose it: a flag or file key as typed, a command; "": nothing did
+  size_t num_values = 0;  ///< settings whose value is the profile's
+};
+
 struct TrainConfig {
   std::string verb = "sft";
-  std::string profile = "danlu";
+  ProfileInForce profile;
   Stage stage = Stage::kSft;
   Tuner tuner = Tuner::kLora;
   Precision precision = Precision::kBF16;

@@ -113,7 +113,7 @@ class RunReporter : public RunObserver {
 
   void write_card(const RunSummary& summary) {
     ModelCard card;
-    card.title = fs::absolute(run_dir_).lexically_normal().filename().string();
+    card.title = directory_name();
     card.base_model = description_.from_scratch ? "" : config_.model.path.string();
     card.adapter = config_.tuner == Tuner::kLora;
     card.task = stage_name(config_.stage);
@@ -142,6 +142,13 @@ class RunReporter : public RunObserver {
     write_model_card(run_dir_ / "README.md", card);
   }
 
+  std::string directory_name() const {
+    return fs::absolute(run_dir_).lexically_normal().filename().string();
+  }
+  std::string run_title() const {
+    return config_.output.run_name.empty() ? directory_name() : config_.output.run_name;
+  }
+
   void show_curve() {
     const auto metrics = read_metrics(run_dir_ / "logging.jsonl");
     const auto loss = metrics.find("loss");
@@ -152,7 +159,8 @@ class RunReporter : public RunObserver {
         log::info("loss {:.4f} {} {:.4f}", values.front(), sparkline(values), values.back());
     }
     if (!config_.output.plot_loss) return;
-    const auto pictures = draw_run_pictures(run_dir_ / "logging.jsonl", run_dir_ / "images");
+    const auto pictures =
+        draw_run_pictures(run_dir_ / "logging.jsonl", run_dir_ / "images", run_title());
     if (!pictures.empty())
       log::info("images_dir: {} ({})", (run_dir_ / "images").string(),
                 pictures.front().filename().string());

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/message.h"
+
 namespace danlu::train {
 namespace plan_detail {
 
@@ -21,6 +23,21 @@ int64_t total_steps(const BatchConfig& batch, const RunPlan& plan, data::LastBat
           : static_cast<double>(plan.steps_per_epoch);
   return std::max<int64_t>(1,
                            static_cast<int64_t>(std::ceil(batch.epochs * steps_per_epoch - 1e-9)));
+}
+
+/// What a step was to be with the processes that the line names, where those are several.
+std::string divided_step(const BatchConfig& batch, const RunPlan& plan) {
+  if (batch.replicas <= 1) return "";
+  const int64_t together = batch.micro_batch_size * batch.replicas;
+  int64_t wanted = plan.global_batch_size;
+  if (batch.global_batch_size <= 0) {
+    wanted = together * (batch.accumulation > 0 ? batch.accumulation
+                                                : (kDefaultGlobalBatch + together - 1) / together);
+  }
+  if (wanted == plan.global_batch_size)
+    return tr(", as among the {} replicas that the line names", batch.replicas);
+  return tr("; among the {} replicas that the line names it was to be {}: --accum {}",
+            batch.replicas, wanted, wanted / batch.micro_batch_size);
 }
 
 }  // namespace plan_detail
@@ -42,6 +59,7 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
   plan.batch_arithmetic = fmt::format(
       "{} sample{} × {} accumulation × 1 process = {} samples a step", plan.micro_batch_size,
       plan.micro_batch_size == 1 ? "" : "s", plan.accumulation, plan.global_batch_size);
+  plan.batch_arithmetic += plan_detail::divided_step(config.batch, plan);
 
   plan.schedule = config.schedule.shape;
   plan.schedule.total_steps = config.schedule.decay_total_steps.value_or(plan.total_steps);

@@ -38,7 +38,7 @@ class OptionFileTest : public testing::Test {
          {.name = "packing", .type = OptionType::kBool, .default_text = "false", .help = ""},
          {.name = "dataset", .type = OptionType::kList, .help = ""},
          {.name = "columns", .type = OptionType::kJson, .help = ""}});
-    out.add_profile("slow", {{"lr", "0.1"}});
+    out.add_profile({.name = "slow", .values = {{"lr", "0.1"}}});
     return out;
   }
 

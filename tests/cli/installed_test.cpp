@@ -111,7 +111,7 @@ TEST(ManPages, SayWhatHelpSays) {
       const bool in_another_form = word == verb + ":" || word == "Usage:";
       EXPECT_TRUE(in_another_form || page.find(word) != page.npos) << verb << ": " << word;
     }
-    for (const char* line : {"\n.SH NAME\ndanlu-", "\n.SH NOTES\n", "\n.BR danlu (1)\n"})
+    for (const char* line : {"\n.SH NAME\ndanlu-", "\n.SH NOTES\n", "\n\\fBdanlu\\fR(1)\n"})
       EXPECT_THAT(page, HasSubstr(line)) << verb;
   }
   EXPECT_THAT(plain(content_of(directory / "man/danlu.1")), HasSubstr("\\fBdanlu sft\\fR\n"));

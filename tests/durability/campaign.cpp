@@ -104,7 +104,7 @@ Tree tree_of(const fs::path& root) {
     } else if (file.starts_with("events.out.tfevents.")) {
       tree.erase(name);  // one a session, named after time and process
       tree[name.parent_path() / "events"] = "";
-    } else if (file == "train.log" || file.ends_with(".png")) {
+    } else if (file == "train.log" || file.ends_with(".png") || file.ends_with(".svg")) {
       content = "";  // of every session; of speeds
     } else if (file == "logging.jsonl") {
       content = without_clock(content_of(entry.path()));

@@ -33,12 +33,11 @@ TEST_F(TrainOptions, AutomaticAccumulationReachesSixteenSamples) {
 }
 
 TEST_F(TrainOptions, StanfordAlpacaCommandLine) {
-  const TrainConfig config =
-      with("train",
-           alpaca_line() + std::vector<std::string>{"--gradient_checkpointing", "True", "--fsdp",
-                                                    "full_shard offload auto_wrap",
-                                                    "--fsdp_transformer_layer_cls_to_wrap",
-                                                    "Qwen2DecoderLayer", "--profile", "alpaca"});
+  const TrainConfig config = with(
+      "train", alpaca_line() + std::vector<std::string>{"--gradient_checkpointing", "True",
+                                                        "--fsdp", "full_shard offload auto_wrap",
+                                                        "--fsdp_transformer_layer_cls_to_wrap",
+                                                        "Qwen2DecoderLayer"});
   EXPECT_EQ(config.tuner, Tuner::kFull);
   EXPECT_EQ(config.precision, Precision::kF16);
   EXPECT_EQ(config.recompute, models::Recompute::kFull);
@@ -116,18 +115,87 @@ TEST_F(TrainOptions, MegatronFlagsThatDisagreeShowBothValues) {
   EXPECT_EQ(text.find("hidden_size"), std::string::npos) << text;
 }
 
-TEST_F(TrainOptions, SeveralProcessesAreRefused) {
-  EXPECT_NE(refusal("pretrain", {"--tensor-model-parallel-size", "8"})
-                .find("--tensor-model-parallel-size=8: this version trains in one process"),
-            std::string::npos);
-  EXPECT_NE(refusal("sft", {"--nproc_per_node", "8"}).find("--nproc_per_node=8"),
-            std::string::npos);
+TEST_F(TrainOptions, ProcessesThatWouldEachTrainTheWholeAreRefused) {
+  EXPECT_THAT(refusal("sft", {"--nnodes", "2"}), HasSubstr("[train] --nnodes=2: this version"));
+  const ScopedVariable variable("WORLD_SIZE", "8");
+  EXPECT_THAT(refusal("sft", {}), HasSubstr("[train] WORLD_SIZE=8: this version trains in one"));
+}
+
+TEST_F(TrainOptions, ALineThatDividesAStepSaysWhatTheStepWasToBe) {
+  const auto step = [&](const std::string& verb, const std::vector<std::string>& more) {
+    return plan_run(with(verb, more), 1000, data::LastBatch::kPartial).batch_arithmetic;
+  };
+  // The Alpaca guide: 2 × 8 × 8 processes.
+  EXPECT_EQ(step("train", {"--nproc_per_node=8", "--per_device_train_batch_size", "2",
+                           "--gradient_accumulation_steps", "8"}),
+            "2 samples × 8 accumulation × 1 process = 16 samples a step; among the 8 replicas that "
+            "the line names it was to be 128: --accum 64");
+  // ms-swift makes 16 of any number of processes; of three, six of one sample each.
   {
-    const ScopedVariable variable("WORLD_SIZE", "8");
-    EXPECT_NE(refusal("sft", {}).find("WORLD_SIZE=8"), std::string::npos);
+    const ScopedVariable variable("NPROC_PER_NODE", "4");
+    EXPECT_THAT(step("sft", {"--sft_type", "lora"}),
+                HasSubstr("= 16 samples a step, as among the 4 replicas that the line names"));
   }
-  const ScopedVariable variable("NPROC_PER_NODE", "4");
-  EXPECT_THAT(refusal("sft", {}), HasSubstr("[train] NPROC_PER_NODE=4: this version"));
+  EXPECT_THAT(step("sft", {"--sft_type", "lora", "--nproc_per_node", "3"}),
+              HasSubstr("= 16 samples a step; among the 3 replicas that the line names it was to "
+                        "be 18: --accum 18"));
+  // Megatron: processes that share one copy of the model divide no batch.
+  const std::vector<std::string> split = {"--nproc_per_node",
+                                          "8",
+                                          "--tensor-model-parallel-size",
+                                          "2",
+                                          "--pipeline-model-parallel-size",
+                                          "2",
+                                          "--micro-batch-size",
+                                          "4"};
+  EXPECT_THAT(step("pretrain", split), HasSubstr("= 4 samples a step; among the 2 replicas that "
+                                                 "the line names it was to be 8: --accum 2"));
+  EXPECT_THAT(step("pretrain", split + std::vector<std::string>{"--global-batch-size", "16"}),
+              HasSubstr("= 16 samples a step, as among the 2 replicas"));
+  EXPECT_THAT(step("pretrain", {"--tensor-model-parallel-size", "8"}),
+              testing::Not(HasSubstr("replicas")));
+  EXPECT_THAT(notices("pretrain", split),
+              HasSubstr("notice: --nproc_per_node 8, --tensor-model-parallel-size 2, "
+                        "--pipeline-model-parallel-size 2: this version trains in one process"));
+  EXPECT_THAT(refusal("pretrain", {"--nproc_per_node", "6", "--tp", "4"}),
+              HasSubstr("--nproc_per_node 6: not a multiple of tensor × pipeline × context = 4"));
+  // DeepSpeed's total is that of all processes.
+  const std::vector<std::string> deepspeed = {
+      "--deepspeed", R"({"train_batch_size":128,"train_micro_batch_size_per_gpu":2})"};
+  EXPECT_THAT(step("sft", deepspeed + std::vector<std::string>{"--nproc_per_node", "8"}),
+              HasSubstr("= 16 samples a step; among the 8 replicas that the line names it was to "
+                        "be 128: --accum 64"));
+  EXPECT_THAT(
+      refusal("sft", deepspeed + std::vector<std::string>{"--accum", "8"}),
+      HasSubstr("128 ≠ 2 micro × 8 accumulation × 1 process = 16 | write \"auto\", or name"));
+}
+
+TEST_F(TrainOptions, APosttrainLineHasMindSpeedsDefaults) {
+  const TrainConfig config = with("posttrain", {"--lora-target-modules", "linear_qkv", "--bf16"});
+  EXPECT_EQ(config.profile.name, "mindspeed");
+  EXPECT_EQ(config.tuner, Tuner::kLora) << "targets ask for adapters there";
+  EXPECT_EQ(config.lora.rank, 16);
+  EXPECT_EQ(config.lora.dropout, 0.0);
+  EXPECT_EQ(config.schedule.warmup_ratio, 0.0);
+  EXPECT_EQ(config.schedule.shape.kind, optim::ScheduleKind::kLinear);
+  EXPECT_EQ(config.adamw.groups.weight_decay, 0.01);
+  EXPECT_EQ(config.precision, Precision::kBF16);
+  EXPECT_EQ(with("posttrain", {}).precision, Precision::kF32);
+  EXPECT_EQ(accumulation_of(with("posttrain", {"--global-batch-size", "8"}).batch), 8);
+  EXPECT_EQ(accumulation_of(config.batch), 1);
+  EXPECT_EQ(config.data.megatron_split, "969,30,1");
+  EXPECT_EQ(with("posttrain", {"--val_ratio", "0.1"}).data.megatron_split, "");
+  EXPECT_EQ(with("posttrain", {"--profile", "danlu"}).schedule.warmup_ratio, 0.05);
+  EXPECT_EQ(config.settings.at("profile"), "mindspeed");
+  EXPECT_EQ(with("sft", {}).settings.at("profile"), "danlu");
+}
+
+TEST_F(TrainOptions, AProfilesWarmUpIsNotForAConstantRate) {
+  const std::vector<std::string> line = {"--sft_type", "lora", "--lr_scheduler_type", "constant"};
+  EXPECT_EQ(with("sft", line).schedule.warmup_ratio, 0.0);
+  EXPECT_EQ(
+      with("sft", line + std::vector<std::string>{"--warmup_ratio", "0.1"}).schedule.warmup_ratio,
+      0.1);
 }
 
 TEST_F(TrainOptions, DeepSpeedFileIsHonouredWhereOneProcessCan) {

@@ -1,6 +1,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/foreign_options.h"
 #include "cli/commands/inference_options.h"
+#include "cli/commands/inference_profiles.h"
 
 namespace danlu::cli {
 
@@ -20,9 +21,9 @@ OptionTable chat_options() {
                 .help = "print answers while they are made",
                 .group = "Chat"},
                ignored({"task"}, "this command chats")}});
-  return OptionTable("chat", "Talk to a model at the terminal",
-                     "danlu chat --model DIR [--adapters DIR]",
-                     joined({own, foreign_inference_options(own)}));
+  return with_inference_profiles(OptionTable("chat", "Talk to a model at the terminal",
+                                             "danlu chat --model DIR [--adapters DIR]",
+                                             joined({own, foreign_inference_options(own)})));
 }
 
 }  // namespace danlu::cli

@@ -1,5 +1,6 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/inference_options.h"
+#include "cli/commands/inference_profiles.h"
 #include "cli/commands/row_options.h"
 
 namespace danlu::cli {
@@ -84,11 +85,11 @@ OptionTable infer_options() {
          .range = at_least(0),
          .group = "Generation"}},
        sampling_options()});
-  return OptionTable(
+  return with_inference_profiles(OptionTable(
       "infer", "Answer prompts, files or data sets with a model",
       "danlu infer --model DIR [--adapters DIR] (--prompt TEXT | --dataset FILE)   without either: "
       "chat",
-      joined({own, foreign_inference_options(own)}));
+      joined({own, foreign_inference_options(own)})));
 }
 
 }  // namespace danlu::cli

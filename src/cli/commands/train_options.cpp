@@ -18,7 +18,7 @@ OptionTable training_table(const std::string& verb, const std::string& summary,
     for (OptionSpec& spec : group()) all.push_back(std::move(spec));
   }
   OptionTable table(verb, summary, usage, std::move(all));
-  for (const auto& [name, values] : train_profiles()) table.add_profile(name, values);
+  for (OptionProfile& profile : train_profiles(verb)) table.add_profile(std::move(profile));
   return table;
 }
 

@@ -125,7 +125,6 @@ std::vector<OptionSpec> train_run_options() {
                    "hub_always_push"},
        .group = run,
        .ignored_because = "Danlu never contacts a hub"},
-      {.name = "profile_name", .help = "set by --profile", .group = run},
 
       {.name = "logging_steps",
        .type = OptionType::kInt,
@@ -158,7 +157,7 @@ std::vector<OptionSpec> train_run_options() {
       {.name = "plot_loss",
        .type = OptionType::kBool,
        .default_text = "true",
-       .help = "images/*.png at the end",
+       .help = "images/*.png and *.svg at the end",
        .group = log},
       {.name = "log_throughput",
        .type = OptionType::kBool,

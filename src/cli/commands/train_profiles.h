@@ -1,97 +1,185 @@
-// cli/commands/train_profiles.h: the hidden defaults of other training systems, as data.
-// Source: ms-swift 2.x (2024), stanford_alpaca's train.py, LLaMA-Factory's examples.
+// cli/commands/train_profiles.h: what other training systems take where a command line is silent,
+// and by which flags their lines are known; as data. docs/profiles.md shows them side by side.
+// Sources: Megatron-LM core 0.8 and MindSpeed-LLM 2.0 (arguments.py), ms-swift 2.x of 2024
+// (argument.py), Hugging Face's TrainingArguments with Stanford Alpaca's train.py, LLaMA-Factory's
+// hparams.
 #pragma once
-#include <map>
 #include <string>
+#include <vector>
+
+#include "base/option_profiles.h"
 
 namespace danlu::cli {
 
-using ProfileValues = std::map<std::string, std::string>;
+/// Megatron's flags for the split, for kernels and for the retyped architecture: nobody types them
+/// but for Megatron's sake. --train-iters and the like are not among them: they have a meaning here
+/// that a Danlu user may want.
+inline OptionProfile mindspeed_profile() {
+  return {.name = "mindspeed",
+          .system = "MindSpeed-LLM and Megatron-LM",
+          .values = {{"lora_rank", "16"},
+                     {"lora_alpha", "32"},
+                     {"lora_dropout", "0"},
+                     {"split", "969,30,1"},
+                     {"truncation", "right"},
+                     {"accum", "1"},
+                     {"lr_scheduler", "linear"},
+                     {"min_lr", "0"},
+                     {"warmup_ratio", "0"},
+                     {"weight_decay", "0.01"},
+                     {"adam_beta1", "0.9"},
+                     {"adam_beta2", "0.999"},
+                     {"adam_epsilon", "1e-8"},
+                     {"max_grad_norm", "1.0"},
+                     {"initial_loss_scale", "4294967296"},
+                     {"loss_scale_window", "1000"},
+                     {"hysteresis", "2"},
+                     {"min_loss_scale", "1"},
+                     {"dtype", "fp32"},
+                     {"recompute", "none"},
+                     {"seed", "1234"},
+                     {"eval_steps", "1000"},
+                     {"eval_iters", "100"},
+                     {"save_total_limit", "0"},
+                     {"logging_steps", "100"}},
+          .marks = {{"tensor_model_parallel_size"},
+                    {"pipeline_model_parallel_size"},
+                    {"num_layers_per_virtual_pipeline_stage"},
+                    {"use_distributed_optimizer"},
+                    {"use_mcore_models"},
+                    {"use_legacy_models"},
+                    {"transformer_impl"},
+                    {"tokenizer_type"},
+                    {"make_vocab_size_divisible_by"},
+                    {"init_method_std"},
+                    {"num_layers"},
+                    {"ffn_hidden_size"},
+                    {"num_attention_heads"},
+                    {"group_query_attention"},
+                    {"position_embedding_type"},
+                    {"normalization"},
+                    {"swiglu"},
+                    {"untie_embeddings_and_output_weights"},
+                    {"disable_bias_linear"},
+                    {"no_masked_softmax_fusion"},
+                    {"attention_softmax_in_fp32"},
+                    {"no_gradient_accumulation_fusion"},
+                    {"use_fused_rmsnorm"},
+                    {"use_fused_swiglu"},
+                    {"use_fused_rotary_pos_emb"},
+                    {"is_instruction_dataset"}}};
+}
 
-/// Name -> option -> value. `profile_name` records which one was chosen.
-inline const std::map<std::string, ProfileValues>& train_profiles() {
-  static const std::map<std::string, ProfileValues> profiles = {
-      {"danlu", {{"profile_name", "danlu"}}},
-      {"swift24",
-       {{"profile_name", "swift24"},
-        {"max_length", "2048"},
-        {"truncation", "delete"},
-        {"val_ratio", "0.01"},
-        {"data_seed", "42"},
-        {"lora_rank", "8"},
-        {"lora_alpha", "32"},
-        {"lora_dropout", "0.05"},
-        {"lora_target", "DEFAULT"},
-        {"adam_beta1", "0.9"},
-        {"adam_beta2", "0.999"},
-        {"weight_decay", "0.1"},
-        {"max_grad_norm", "0.5"},
-        {"lr_scheduler", "linear"},
-        {"warmup_ratio", "0.05"},
-        {"batch_size", "1"},
-        {"epochs", "1"},
-        {"recompute", "full"},
-        {"eval_steps", "50"},
-        {"save_steps", "50"},
-        {"save_total_limit", "2"},
-        {"logging_steps", "5"},
-        {"seed", "42"},
-        {"packing", "false"},
-        {"version_dir", "true"}}},
-      {"alpaca",
-       {{"profile_name", "alpaca"},
-        {"tuner", "full"},
-        {"template", "stanford_alpaca"},
-        {"max_length", "512"},
-        {"truncation", "right"},
-        {"val_ratio", "0"},
-        {"epochs", "3"},
-        {"batch_size", "8"},
-        {"eval_batch_size", "8"},
-        {"accum", "1"},
-        {"lr", "5e-5"},
-        {"weight_decay", "0"},
-        {"adam_beta1", "0.9"},
-        {"adam_beta2", "0.999"},
-        {"max_grad_norm", "1.0"},
-        {"lr_scheduler", "linear"},
-        {"warmup_ratio", "0"},
-        {"logging_steps", "500"},
-        {"save_steps", "500"},
-        {"save_total_limit", "0"},
-        {"seed", "42"},
-        {"packing", "false"},
-        {"dtype", "fp32"},
-        {"recompute", "none"},
-        {"version_dir", "false"}}},
-      {"llamafactory",
-       {{"profile_name", "llamafactory"},
-        {"max_length", "2048"},
-        {"truncation", "right"},
-        {"val_ratio", "0"},
-        {"lora_rank", "8"},
-        {"lora_alpha", "16"},
-        {"lora_dropout", "0"},
-        {"lora_target", "all-linear"},
-        {"lr", "5e-5"},
-        {"weight_decay", "0"},
-        {"adam_beta1", "0.9"},
-        {"adam_beta2", "0.999"},
-        {"max_grad_norm", "1.0"},
-        {"lr_scheduler", "linear"},
-        {"warmup_ratio", "0"},
-        {"batch_size", "8"},
-        {"accum", "1"},
-        {"epochs", "3"},
-        {"logging_steps", "500"},
-        {"save_steps", "500"},
-        {"save_total_limit", "0"},
-        {"seed", "42"},
-        {"packing", "false"},
-        {"recompute", "full"},
-        {"version_dir", "false"}}},
-  };
-  return profiles;
+inline OptionProfile swift24_profile() {
+  return {.name = "swift24",
+          .system = "ms-swift 2.x",
+          .values = {{"tuner", "lora"},
+                     {"max_length", "2048"},
+                     {"truncation", "delete"},
+                     {"val_ratio", "0.01"},
+                     {"data_seed", "42"},
+                     {"lora_rank", "8"},
+                     {"lora_alpha", "32"},
+                     {"lora_dropout", "0.05"},
+                     {"lora_target", "DEFAULT"},
+                     {"adam_beta1", "0.9"},
+                     {"adam_beta2", "0.999"},
+                     {"weight_decay", "0.1"},
+                     {"max_grad_norm", "0.5"},
+                     {"lr_scheduler", "linear"},
+                     {"warmup_ratio", "0.05"},
+                     {"batch_size", "1"},
+                     {"epochs", "1"},
+                     {"recompute", "full"},
+                     {"eval_steps", "50"},
+                     {"save_steps", "= eval_steps"},
+                     {"save_total_limit", "2"},
+                     {"logging_steps", "5"},
+                     {"seed", "42"},
+                     {"packing", "false"},
+                     {"version_dir", "true"}},
+          .marks = {{"sft_type"},
+                    {"model_type", "model"},  // beside --model it is ms-swift 3's
+                    {"model_id_or_path"},
+                    {"custom_train_dataset_path"},
+                    {"custom_val_dataset_path"},
+                    {"template_type"},
+                    {"train_dataset_sample"},
+                    {"dataset_test_ratio"},
+                    {"check_dataset_strategy"},
+                    {"preprocess_num_proc"},
+                    {"lora_dropout_p"},
+                    {"add_output_dir_suffix"},
+                    {"check_model_is_latest"},
+                    {"push_hub_strategy"}}};
+}
+
+/// Of stanford_alpaca's train.py, and of the TrainingArguments that it inherits.
+inline OptionProfile alpaca_profile() {
+  return {.name = "alpaca",
+          .system = "Stanford Alpaca's train.py (HF Trainer)",
+          .values = {{"tuner", "full"},        {"template", "stanford_alpaca"},
+                     {"max_length", "512"},    {"truncation", "right"},
+                     {"val_ratio", "0"},       {"epochs", "3"},
+                     {"batch_size", "8"},      {"eval_batch_size", "8"},
+                     {"accum", "1"},           {"lr", "5e-5"},
+                     {"weight_decay", "0"},    {"adam_beta1", "0.9"},
+                     {"adam_beta2", "0.999"},  {"adam_epsilon", "1e-8"},
+                     {"max_grad_norm", "1.0"}, {"lr_scheduler", "linear"},
+                     {"warmup_ratio", "0"},    {"logging_steps", "500"},
+                     {"save_steps", "500"},    {"save_total_limit", "0"},
+                     {"seed", "42"},           {"packing", "false"},
+                     {"dtype", "fp32"},        {"recompute", "none"},
+                     {"version_dir", "false"}}};
+}
+
+inline OptionProfile llamafactory_profile() {
+  return {.name = "llamafactory",
+          .system = "LLaMA-Factory",
+          .values = {{"tuner", "lora"},
+                     {"max_length", "2048"},
+                     {"truncation", "right"},
+                     {"val_ratio", "0"},
+                     {"lora_rank", "8"},
+                     {"lora_alpha", "= 2 * lora_rank"},
+                     {"lora_dropout", "0"},
+                     {"lora_target", "all-linear"},
+                     {"lr", "5e-5"},
+                     {"weight_decay", "0"},
+                     {"adam_beta1", "0.9"},
+                     {"adam_beta2", "0.999"},
+                     {"adam_epsilon", "1e-8"},
+                     {"max_grad_norm", "1.0"},
+                     {"lr_scheduler", "linear"},
+                     {"warmup_ratio", "0"},
+                     {"batch_size", "8"},
+                     {"eval_batch_size", "8"},
+                     {"accum", "1"},
+                     {"epochs", "3"},
+                     {"logging_steps", "500"},
+                     {"save_steps", "500"},
+                     {"save_total_limit", "0"},
+                     {"seed", "42"},
+                     {"packing", "false"},
+                     {"recompute", "full"},
+                     {"version_dir", "false"}},
+          .marks = {{"finetuning_type"}, {"neat_packing"}}};
+}
+
+/// The profiles of a training verb.
+inline std::vector<OptionProfile> train_profiles(const std::string& verb) {
+  std::vector<OptionProfile> all = {{.name = "danlu", .system = "Danlu"},
+                                    mindspeed_profile(),
+                                    swift24_profile(),
+                                    alpaca_profile(),
+                                    llamafactory_profile()};
+  for (OptionProfile& profile : all) {
+    if (verb == "posttrain" && profile.name == "mindspeed") profile.of_command = true;
+    if (verb != "train" || profile.name != "alpaca") continue;
+    profile.of_command = true;
+    profile.unless_given = "stage";
+  }
+  return all;
 }
 
 }  // namespace danlu::cli

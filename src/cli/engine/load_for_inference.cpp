@@ -78,6 +78,19 @@ std::shared_ptr<const text::Tokenizer> tokenizer_for(const Options& options,
                    tr("name one: --tokenizer DIR"));
 }
 
+/// Another system's numbers are not what this model's generation_config.json says.
+void report_profile(const Options& options) {
+  std::string values;
+  const Json all = options.to_json();
+  for (const std::string& name : options.from_profile())
+    values += fmt::format("{}{} {}", values.empty() ? "" : ", ", name, all.at(name).dump());
+  if (values.empty()) return;
+  log::notice(
+      "defaults of --profile {}, chosen by {}: {}; --profile danlu leaves them to the "
+      "model",
+      options.profile().name, options.profile().by, values);
+}
+
 }  // namespace
 
 std::optional<double> lora_alpha_from(const Options& options) {
@@ -155,6 +168,7 @@ weights::CheckpointSource open_model(const Options& options, const fs::path& pat
 }
 
 InferenceModel load_for_inference(const Options& options, const ModelLocation& where, bool raw) {
+  report_profile(options);
   InferenceModel loaded;
   loaded.model_directory = where.model;
   loaded.adapter_directory = where.adapter;
@@ -184,7 +198,7 @@ infer::SamplingParams sampling_from(const Options& options,
   auto take_float = [&](const char* name, double& value) {
     if (!options.is_set(name)) return false;
     value = options.get_float(name);
-    return true;
+    return options.is_given(name);  // a profile's number only shapes the draws
   };
   asked_to_sample |= take_float("temperature", params.temperature);
   asked_to_sample |= take_float("top_p", params.top_p);
@@ -193,7 +207,7 @@ infer::SamplingParams sampling_from(const Options& options,
   take_float("length_penalty", params.length_penalty);
   if (options.is_set("top_k")) {
     params.top_k = options.get_int("top_k");
-    asked_to_sample = true;
+    asked_to_sample |= options.is_given("top_k");
   }
   if (options.is_set("num_beams")) params.num_beams = options.get_int("num_beams");
   if (asked_to_sample) params.do_sample = true;

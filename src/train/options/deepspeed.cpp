@@ -165,16 +165,17 @@ class Applier {
     take("/gradient_clipping", "max_grad_norm", config_.max_grad_norm);
     const auto total = count_at(json_, "/train_batch_size", 1);
     if (!total) return;
-    const int64_t accumulation =
-        config_.batch.accumulation > 0
-            ? config_.batch.accumulation
-            : static_cast<int64_t>(*total) / config_.batch.micro_batch_size;
-    const int64_t calculated = config_.batch.micro_batch_size * accumulation;
+    const int64_t together = config_.batch.micro_batch_size * config_.batch.replicas;
+    const int64_t accumulation = config_.batch.accumulation > 0
+                                     ? config_.batch.accumulation
+                                     : static_cast<int64_t>(*total) / together;
+    const int64_t calculated = together * accumulation;
     if (calculated != static_cast<int64_t>(*total)) {
       throw UsageError(
-          tr("[deepspeed] train_batch_size {} ≠ {} micro × {} accumulation × 1 process = {}",
-             *total, config_.batch.micro_batch_size, accumulation, calculated),
-          tr("write \"auto\", or the product for one process"));
+          tr("[deepspeed] train_batch_size {} ≠ {} micro × {} accumulation × {} processes = {}",
+             static_cast<int64_t>(*total), config_.batch.micro_batch_size, accumulation,
+             config_.batch.replicas, calculated),
+          tr("write \"auto\", or name the processes that it is for: --nproc_per_node N"));
     }
     config_.batch.accumulation = accumulation;
     list(honoured_, fmt::format("train_batch_size {}", *total));

@@ -35,8 +35,9 @@ Stage stage_from(const std::string& verb, const Options& options) {
 }
 
 Tuner tuner_from(const std::string& verb, Stage stage, const Options& options) {
-  // MindSpeed-LLM's posttrain has no word for LoRA: a rank asks for it.
-  const bool lora = verb == "sft" || options.is_given("lora_rank");
+  // MindSpeed-LLM's posttrain has no word for LoRA: targets ask for it there, and a rank does here.
+  const bool lora =
+      verb == "sft" || options.is_given("lora_rank") || options.is_given("lora_target");
   const std::string fallback = stage == Stage::kSft && lora ? "lora" : "full";
   const std::string name = options.get_string_or("tuner", fallback);
   if (name == "qlora" || options.get_int("quantization_bit") != 0) {
@@ -166,6 +167,13 @@ bool evaluates(const Options& options) {
   return !(options.is_set("eval_iters") && options.get_int("eval_iters") == 0);
 }
 
+/// A profile's split gives way to what the user said of held-out data in other words.
+std::string split_from(const Options& options) {
+  const bool own = options.is_given("split");
+  const bool otherwise = options.is_given("val_dataset") || options.is_given("val_ratio");
+  return own || !otherwise ? options.get_string_or("split", "") : "";
+}
+
 DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
   DataConfig data;
   data.cache_dir = options.has_value("cache_dir") ? fs::path(options.get_string("cache_dir"))
@@ -177,7 +185,7 @@ DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
   }
   data.validation_ratio =
       options.get_float_or("val_ratio", stage == Stage::kSft && evaluates(options) ? 0.01 : 0.0);
-  data.megatron_split = options.get_string_or("split", "");
+  data.megatron_split = split_from(options);
   data.max_length = options.get_int_or("max_length", 0);
   data.truncation = options.get_string("truncation");
   data.packing = options.get_bool("packing");
@@ -240,8 +248,11 @@ ScheduleChoice schedule_from(const Options& options, Tuner tuner) {
   schedule.shape.power = options.get_float("lr_power");
   schedule.shape.num_cycles = options.get_int("lr_num_cycles");
   schedule.shape.decay_ramp = optim::ramp_from_name(options.get_string("wsd_decay_style"));
+  // The Trainer's "constant" warms up only here, and only if told to: no profile's ratio is for it.
   const bool plain_constant = options.get_string("lr_scheduler") == "constant";
-  schedule.warmup_ratio = options.get_float_or("warmup_ratio", plain_constant ? 0.0 : 0.05);
+  schedule.warmup_ratio = plain_constant && !options.is_given("warmup_ratio")
+                              ? 0.0
+                              : options.get_float_or("warmup_ratio", 0.05);
   if (options.has_value("lr_warmup_fraction"))
     schedule.warmup_fraction = options.get_float("lr_warmup_fraction");
   if (options.has_value("warmup_steps")) schedule.warmup_steps = options.get_int("warmup_steps");
@@ -347,12 +358,13 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   return output;
 }
 
-/// How the user named each option that was set.
+/// How the user named each option that was set, by other means than a profile.
 std::map<std::string, std::string> given_names(const Options& options) {
   std::map<std::string, std::string> out;
   const Json all = options.to_json();
   for (const auto& [name, value] : all.items()) {
-    if (options.is_set(name)) out[name] = options.given_as(name);
+    if (options.is_set(name) && options.source(name) != OptionSource::kProfile)
+      out[name] = options.given_as(name);
   }
   return out;
 }
@@ -366,7 +378,7 @@ std::string base_name(const fs::path& directory) {
 
 TrainConfig config_from_options(const std::string& verb, const Options& options) {
   using namespace from_options_detail;
-  require_one_process(options);
+  const int64_t replicas = replicas_in_one_process(options);
   if (!options.get_bool_or("do_train", true)) {
     throw UsageError(tr("[train] {} false: this command trains", options.given_as("do_train")),
                      tr("danlu infer answers data sets with a model"));
@@ -374,7 +386,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   TrainConfig config;
   config.given_as = given_names(options);
   config.verb = verb;
-  config.profile = options.get_string_or("profile_name", "danlu");
+  config.profile = {options.profile().name, options.profile().by, options.from_profile().size()};
   config.stage = stage_from(verb, options);
   config.tuner = tuner_from(verb, config.stage, options);
   config.precision = precision_from(options);
@@ -390,6 +402,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.data = data_from(options, config.stage, config.seed);
   config.data.max_length = max_length_from(options, model);
   config.batch = batch_from(options);
+  config.batch.replicas = replicas;
   config.schedule = schedule_from(options, config.tuner);
   config.adamw = adamw_from(options);
   config.loss_scale = loss_scale_from(options);
@@ -402,6 +415,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
     if (options.is_set(key) && options.source(key) != OptionSource::kEnvironment)
       config.settings[key] = value;
   }
+  config.settings["profile"] = config.profile.name;  // the file's own keys must not choose another
   if (options.has_value("deepspeed"))
     apply_deepspeed(options.get_string("deepspeed"), options, config);
   check_architecture_flags(options, model);

@@ -36,6 +36,13 @@ std::string reasons(const std::vector<data::ReasonCount>& counts) {
   return text;
 }
 
+std::string profile_line(const ProfileInForce& profile) {
+  if (profile.by.empty()) return profile.name;
+  return tr("{}, chosen by {}: {} settings, which --print_config shows", profile.name, profile.by,
+            profile.num_values) +
+         (profile.by == "--profile" ? std::string() : tr("; --profile NAME chooses others"));
+}
+
 std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
   const auto& schedule = plan.schedule;
   return tr("AdamW lr {:.3g} {}, warm-up {} steps, min {:.3g}, decay {:.3g}, clip {:.3g}",
@@ -51,8 +58,9 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
   using banner_detail::add_line;
   std::string out;
   add_line(out, "run",
-           tr("danlu {} · {} · {} · profile {}", config.verb, stage_name(config.stage),
-              tuner_name(config.tuner), config.profile));
+           fmt::format("danlu {} · {} · {}", config.verb, stage_name(config.stage),
+                       tuner_name(config.tuner)));
+  add_line(out, "defaults", banner_detail::profile_line(config.profile));
   add_line(out, "device",
            tr("{}, {} threads, {}", device.str(), default_thread_count(),
               precision_name(config.precision)));

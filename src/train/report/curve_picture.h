@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/report/canvas.h"
+#include "train/report/painter.h"
 
 namespace danlu::train {
 
@@ -17,18 +17,30 @@ namespace danlu::train {
 /// finite.
 std::vector<double> smoothed(std::span<const double> values, double smoothing);
 
-/// Round numbers that cover [low, high], about `count` of them.
-std::vector<double> axis_ticks(double low, double high, int count);
+/// (step, value), in the order of steps.
+using Series = std::vector<std::pair<int64_t, double>>;
 
-/// 800 x 500 pixels (8 x 5 inches at 100 dots): the values in #FFE2D9, their exponential mean (0.9)
-/// in #FF7043, axes with ticks and numbers, `title` above. Points that are not finite are gaps.
-/// smooth false: the values alone, in #FF7043.
-Canvas draw_curve(const std::string& title, std::span<const std::pair<int64_t, double>> points,
-                  bool smooth = true);
+struct Curve {
+  std::string key;  ///< of logging.jsonl: name, unit and whether a mean is drawn follow from it
+  std::string run;  ///< the run's name
+  Series points;
+  Series evaluations = {};  ///< the same figure of the validation set; may be empty
+};
 
-/// Writes images/train_<key>.png (eval_<key>.png) for every number series of two or more points in
-/// a logging.jsonl. Returns the paths; train_loss.png first if there is one. Errors: IoError.
+/// 800 x 500 units (PNG: 1600 x 1000 pixels): title, the values, above them their exponential mean
+/// (0.9) if they are noisy, evaluations as dots, axes with round numbers, and a legend where there
+/// is more than one curve. Values that are not finite, or beyond ±1e300, are gaps. Of many points
+/// those are drawn that can be told apart. `chinese`: the labels are; ask pictures_speak_chinese().
+std::string curve_picture(const Curve& curve, PictureFormat format, bool chinese);
+
+/// True if messages are Chinese and the machine has glyphs for every label.
+bool pictures_speak_chinese();
+
+/// Writes images/train_<key>.png and .svg (eval_<key>) for every number series of two or more
+/// points in a logging.jsonl, and for the loss however short. Says so where fonts are missing.
+/// Returns the paths of the PNGs; train_loss.png first if there is one. Errors: IoError.
 std::vector<std::filesystem::path> draw_run_pictures(const std::filesystem::path& logging_jsonl,
-                                                     const std::filesystem::path& images_dir);
+                                                     const std::filesystem::path& images_dir,
+                                                     const std::string& run);
 
 }  // namespace danlu::train

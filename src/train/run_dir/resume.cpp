@@ -102,6 +102,19 @@ bool holds_finished_model(const fs::path& directory) {
   return fs::exists(directory / "config.json") || fs::exists(directory / "adapter_config.json");
 }
 
+/// Where the run began with another system's defaults: the likeliest reason for other settings.
+std::string other_profile(const fs::path& run_dir, const ProfileInForce& now) {
+  std::error_code ignored;
+  if (!fs::exists(run_dir / "args.json", ignored)) return "";
+  const Json args = read_json_file(run_dir / "args.json");
+  const auto earlier_key = json_get<std::string>(args, "profile_name");
+  const std::string then =
+      json_get<std::string>(args, "profile").value_or(earlier_key.value_or("danlu"));
+  if (then == now.name) return "";
+  return tr("; it began with the defaults of --profile {}, this line has those of {}", then,
+            now.name);
+}
+
 }  // namespace resume_detail
 
 std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
@@ -142,10 +155,13 @@ void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& co
     found.fatal += tr("{}training data: content {} then, {} now", found.fatal.empty() ? "" : "; ",
                       saved_hash, hash);
   }
+  const auto cause = [&] {
+    return resume_detail::other_profile(checkpoint.directory.parent_path(), config.profile);
+  };
   if (!found.fatal.empty()) {
     throw UsageError(
-        tr("[resume] {} is of a run with other settings: {}", checkpoint.directory.string(),
-           found.fatal),
+        tr("[resume] {} is of a run with other settings: {}{}", checkpoint.directory.string(),
+           found.fatal, cause()),
         explicit_checkpoint
             ? tr("restore the settings; or begin a new run from these weights: --model or "
                  "--adapters {}",
@@ -155,7 +171,7 @@ void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& co
                  checkpoint.directory.string()));
   }
   if (!found.tolerable.empty())
-    log::warning("[resume] continuing with changed settings: {}", found.tolerable);
+    log::warning("[resume] continuing with changed settings: {}{}", found.tolerable, cause());
 }
 
 }  // namespace danlu::train

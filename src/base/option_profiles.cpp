@@ -1,0 +1,55 @@
+#include "base/option_profiles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace danlu {
+namespace {
+
+bool is_given(const std::vector<TypedName>& typed, const std::string& option) {
+  return std::any_of(typed.begin(), typed.end(),
+                     [&](const TypedName& one) { return one.option == option; });
+}
+
+/// The first name of `typed` that marks `profile`, or nullptr.
+const TypedName* mark_of(const OptionProfile& profile, const std::vector<TypedName>& typed) {
+  for (const TypedName& one : typed) {
+    for (const ProfileMark& mark : profile.marks) {
+      if (mark.name == one.name && (mark.unless.empty() || !is_given(typed, mark.unless)))
+        return &one;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+ProfileChoice choose_profile(const std::vector<OptionProfile>& profiles,
+                             const std::vector<TypedName>& typed, const std::string& command) {
+  const OptionProfile* chosen = nullptr;
+  const TypedName* mark = nullptr;
+  for (const OptionProfile& profile : profiles) {
+    const TypedName* found = mark_of(profile, typed);
+    if (!found) continue;
+    if (mark) {
+      throw UsageError(
+          tr("[{}] {} is a flag of {}, {} one of {}: whose defaults hold where the line is "
+             "silent?",
+             command, mark->where, chosen->system, found->where, profile.system),
+          tr("say --profile {} or --profile {}", chosen->name, profile.name));
+    }
+    chosen = &profile;
+    mark = found;
+  }
+  if (mark) return {chosen->name, mark->where};
+  for (const OptionProfile& profile : profiles) {
+    const bool otherwise = !profile.unless_given.empty() && is_given(typed, profile.unless_given);
+    if (profile.of_command && !otherwise) return {profile.name, "danlu " + command};
+  }
+  return {};
+}
+
+}  // namespace danlu

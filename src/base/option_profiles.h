@@ -1,0 +1,44 @@
+// base/option_profiles.h: the hidden defaults of other systems, and whose a command line is.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+namespace danlu {
+
+/// A flag or file key, as typed, by which a system's command lines are known.
+struct ProfileMark {
+  std::string name;         ///< with underscores; this spelling alone, not the option's other names
+  std::string unless = {};  ///< it says nothing where this option is given; "": it always does
+};
+
+/// What one system takes where its command line is silent.
+struct OptionProfile {
+  std::string name;         ///< as in --profile NAME
+  std::string system = {};  ///< whose defaults these are, for people
+  /// Option -> value. "= other" is that option's value in the end, "= 2 * other" a multiple of it.
+  std::map<std::string, std::string> values = {};
+  /// Names that no other system's command lines have: one of them chooses this profile.
+  std::vector<ProfileMark> marks = {};
+  bool of_command = false;        ///< the command alone stands for the system, where no mark is
+  std::string unless_given = {};  ///< … but not where this option is given
+};
+
+/// A name that the user gave a value to.
+struct TypedName {
+  std::string name;    ///< normalised
+  std::string option;  ///< the option it means
+  std::string where;   ///< for messages: "--sft_type", "run.yaml:3: sft_type"
+};
+
+struct ProfileChoice {
+  std::string name;  ///< "": none
+  std::string by;    ///< what chose it, as it was typed
+};
+
+/// Whose line this is: a mark outweighs the command. Errors: UsageError where two systems' marks
+/// stand in one line, for then nobody knows which defaults were meant.
+ProfileChoice choose_profile(const std::vector<OptionProfile>& profiles,
+                             const std::vector<TypedName>& typed, const std::string& command);
+
+}  // namespace danlu

@@ -1,0 +1,49 @@
+// cli/commands/inference_profiles.h: how other systems generate where a command line is silent, and
+// by which flags their lines are known. Sources: ms-swift 2.x of 2024 (argument.py), MindSpeed-LLM
+// 2.0 (its inference arguments).
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "base/options.h"
+#include "cli/commands/train_profiles.h"
+
+namespace danlu::cli {
+
+/// The profiles of infer and chat. MindSpeed-LLM's numbers shape the draws that --task asks for; it
+/// is ms-swift that draws unasked.
+inline std::vector<OptionProfile> inference_profiles() {
+  return {{.name = "danlu", .system = "Danlu"},
+          {.name = "mindspeed",
+           .system = mindspeed_profile().system,
+           .values = {{"max_new_tokens", "128"},
+                      {"temperature", "0.7"},
+                      {"top_k", "50"},
+                      {"top_p", "0.95"}},
+           .marks = mindspeed_profile().marks},
+          {.name = "swift24",
+           .system = swift24_profile().system,
+           .values = {{"max_new_tokens", "2048"},
+                      {"do_sample", "true"},
+                      {"temperature", "0.3"},
+                      {"top_k", "20"},
+                      {"top_p", "0.7"},
+                      {"repetition_penalty", "1.0"},
+                      {"seed", "42"}},
+           .marks = {{"ckpt_dir"},
+                     {"model_type", "model"},
+                     {"model_id_or_path"},
+                     {"sft_type"},
+                     {"template_type"},
+                     {"val_dataset_sample"},
+                     {"check_model_is_latest"},
+                     {"load_args_from_ckpt_dir"}}}};
+}
+
+/// An option table with them.
+inline OptionTable with_inference_profiles(OptionTable table) {
+  for (OptionProfile& profile : inference_profiles()) table.add_profile(std::move(profile));
+  return table;
+}
+
+}  // namespace danlu::cli

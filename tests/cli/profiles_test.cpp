@@ -1,0 +1,267 @@
+// The guides' lines have the defaults of the system they were written for, and say so.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/bad_input.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Profiles : public BadInput {
+ protected:
+  std::string config(std::vector<std::string> line) const {
+    line.push_back("--print_config");
+    const ProgramResult result = run(line);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  }
+  static std::string value(const std::string& config, const std::string& option) {
+    const size_t at = ("\n" + config).find("\n" + option + ": ");
+    if (at == std::string::npos) return "(no such option)";
+    const size_t end = config.find('\n', at);
+    std::string line = config.substr(at + option.size() + 2, end - at - option.size() - 2);
+    const size_t gap = line.find("  ");
+    const size_t mark = line.find('#');
+    return line.substr(0, std::min(gap, line.find(" #"))) + " " + line.substr(mark);
+  }
+};
+
+TEST_F(Profiles, GuideOnAlpaca) {
+  const std::string all = config({"train",
+                                  "--model_name_or_path",
+                                  "m",
+                                  "--data_path",
+                                  "d.json",
+                                  "--fp16",
+                                  "True",
+                                  "--output_dir",
+                                  "o",
+                                  "--num_train_epochs",
+                                  "1",
+                                  "--per_device_train_batch_size",
+                                  "2",
+                                  "--per_device_eval_batch_size",
+                                  "4",
+                                  "--gradient_accumulation_steps",
+                                  "8",
+                                  "--eval_strategy",
+                                  "no",
+                                  "--save_strategy",
+                                  "steps",
+                                  "--save_steps",
+                                  "2000",
+                                  "--save_total_limit",
+                                  "1",
+                                  "--learning_rate",
+                                  "2e-5",
+                                  "--weight_decay",
+                                  "0.",
+                                  "--warmup_ratio",
+                                  "0.03",
+                                  "--lr_scheduler_type",
+                                  "cosine",
+                                  "--logging_steps",
+                                  "1",
+                                  "--fsdp",
+                                  "full_shard auto_wrap",
+                                  "--fsdp_transformer_layer_cls_to_wrap",
+                                  "Qwen2DecoderLayer"});
+  EXPECT_EQ(value(all, "profile"), "\"alpaca\" # profile by danlu train");
+  EXPECT_EQ(value(all, "max_length"), "512 # profile alpaca");
+  EXPECT_EQ(value(all, "template"), "\"stanford_alpaca\" # profile alpaca");
+  EXPECT_EQ(value(all, "adam_beta2"), "0.999 # profile alpaca");
+  EXPECT_EQ(value(all, "seed"), "42 # profile alpaca");
+  EXPECT_EQ(value(all, "tuner"), "\"full\" # profile alpaca");
+  EXPECT_EQ(value(all, "warmup_ratio"), "0.03 # flag --warmup_ratio");
+}
+
+TEST_F(Profiles, GuideOnSwift) {
+  const std::vector<std::string> line = {"sft",
+                                         "--model_type",
+                                         "qwen1half-7b-chat",
+                                         "--dataset",
+                                         "blossom-math-zh",
+                                         "--num_train_epochs",
+                                         "5",
+                                         "--sft_type",
+                                         "lora",
+                                         "--output_dir",
+                                         "output"};
+  const std::string all = config(line);
+  EXPECT_THAT(value(all, "profile"), HasSubstr("\"swift24\" # profile by --"));
+  const std::vector<std::pair<const char*, const char*>> hidden = {
+      {"max_length", "2048"},    {"truncation", "\"delete\""},
+      {"val_ratio", "0.01"},     {"data_seed", "42"},
+      {"lora_rank", "8"},        {"lora_alpha", "32.0"},
+      {"lora_dropout", "0.05"},  {"lora_target", "[\"DEFAULT\"]"},
+      {"adam_beta2", "0.999"},   {"weight_decay", "0.1"},
+      {"max_grad_norm", "0.5"},  {"lr_scheduler", "\"linear\""},
+      {"warmup_ratio", "0.05"},  {"batch_size", "1"},
+      {"recompute", "\"full\""}, {"eval_steps", "50"},
+      {"save_steps", "50"},      {"save_total_limit", "2"},
+      {"logging_steps", "5"},    {"version_dir", "true"}};
+  for (const auto& [option, expected] : hidden)
+    EXPECT_EQ(value(all, option), std::string(expected) + " # profile swift24") << option;
+  EXPECT_EQ(value(all, "epochs"), "5.0 # flag --num_train_epochs");
+  std::vector<std::string> ours = line;
+  ours.insert(ours.end(), {"--profile", "danlu"});
+  EXPECT_THAT(config(ours), Not(HasSubstr("# profile")));
+}
+
+TEST_F(Profiles, MindSpeedsTuneAndPretrainLines) {
+  const std::vector<std::string> script = {"--tensor-model-parallel-size",
+                                           "1",
+                                           "--use-mcore-models",
+                                           "--num-layers",
+                                           "2",
+                                           "--tokenizer-type",
+                                           "PretrainedFromHF",
+                                           "--seq-length",
+                                           "16",
+                                           "--lr",
+                                           "1.25e-6",
+                                           "--bf16",
+                                           "--train-iters",
+                                           "2"};
+  for (const char* verb : {"posttrain", "pretrain"}) {
+    std::vector<std::string> line = script;
+    line.insert(line.begin(), verb);
+    const std::string all = config(line);
+    EXPECT_THAT(value(all, "profile"), HasSubstr("\"mindspeed\" # profile by --")) << verb;
+    const std::vector<std::pair<const char*, const char*>> hidden = {
+        {"warmup_ratio", "0.0"},
+        {"lora_dropout", "0.0"},
+        {"lora_rank", "16"},
+        {"lora_alpha", "32.0"},
+        {"weight_decay", "0.01"},
+        {"adam_beta2", "0.999"},
+        {"lr_scheduler", "\"linear\""},
+        {"seed", "1234"},
+        {"split", "\"969,30,1\""},
+        {"eval_steps", "1000"},
+        {"eval_iters", "100"},
+        {"logging_steps", "100"},
+        {"accum", "1"},
+        {"dtype", "\"fp32\""},
+        {"save_total_limit", "0"},
+        {"initial_loss_scale", "4294967296.0"}};
+    for (const auto& [option, expected] : hidden)
+      EXPECT_EQ(value(all, option), std::string(expected) + " # profile mindspeed") << option;
+  }
+  EXPECT_EQ(value(config({"posttrain", "--stage", "sft"}), "profile"),
+            "\"mindspeed\" # profile by danlu posttrain");
+}
+
+TEST_F(Profiles, FlagsThatSeveralSystemsHaveDecideNothing) {
+  for (const char* verb : {"sft", "pretrain"}) {
+    const std::string all =
+        config({verb,     "--model_name_or_path", "m",      "--data-path",
+                "d",      "--learning-rate",      "1e-4",   "--per_device_train_batch_size",
+                "2",      "--train-iters",        "5",      "--seq-length",
+                "64",     "--micro-batch-size",   "2",      "--lora-target-modules",
+                "q_proj", "--lr-decay-style",     "cosine", "--model_type",
+                "qwen2"});
+    EXPECT_EQ(value(all, "profile"), "\"danlu\" # default") << verb;
+    EXPECT_THAT(all, Not(HasSubstr("# profile")));
+  }
+  expect_error(run({"sft", "--sft_type", "lora", "--use-mcore-models"}), 2,
+               {"--use-mcore-models is a flag of MindSpeed-LLM", "--sft_type one of ms-swift 2.x",
+                "say --profile mindspeed or --profile swift24"});
+}
+
+TEST_F(Profiles, SuccessiveLinesOfSwiftDoNotMeetAndNoLineLosesItsBatch) {
+  const auto line = [&](const std::string& tuner) {
+    return run({"sft", "--model_id_or_path", good("model").string(), "--dataset",
+                good("good.jsonl").string(), "--sft_type", tuner, "--output_dir", "output",
+                "--max_steps", "1", "--dtype", "fp32", "--nproc_per_node", "4",
+                "--gradient_accumulation_steps", "2", "--report_to", "none"});
+  };
+  const ProgramResult lora = line("lora");
+  ASSERT_EQ(lora.exit_code, 0) << lora.err;
+  EXPECT_THAT(lora.err, AllOf(HasSubstr("notice: --nproc_per_node 4: this version trains in one"),
+                              HasSubstr("defaults  swift24, chosen by --")));
+  EXPECT_THAT(lora.err,
+              HasSubstr("1 sample × 2 accumulation × 1 process = 2 samples a step; among the 4 "
+                        "replicas that the line names it was to be 8: --accum 8"));
+  const ProgramResult full = line("full");
+  ASSERT_EQ(full.exit_code, 0) << full.err;
+  size_t first = 0, second = 0;
+  for (const auto& entry : fs::directory_iterator(*this / "output/model")) {
+    first += entry.path().filename().string().starts_with("v0-");
+    second += entry.path().filename().string().starts_with("v1-");
+  }
+  EXPECT_EQ(first, 1u);
+  EXPECT_EQ(second, 1u);
+}
+
+TEST_F(Profiles, AnswersAreDrawnAsTheLinesSystemDrawsThem) {
+  const std::string swift =
+      config({"infer", "--ckpt_dir", "xxx/checkpoint-xxx", "--load_dataset_config", "true"});
+  EXPECT_EQ(value(swift, "profile"), "\"swift24\" # profile by --ckpt_dir");
+  for (const auto& [option, expected] :
+       std::vector<std::pair<const char*, const char*>>{{"temperature", "0.3"},
+                                                        {"top_k", "20"},
+                                                        {"top_p", "0.7"},
+                                                        {"max_new_tokens", "2048"},
+                                                        {"do_sample", "true"},
+                                                        {"repetition_penalty", "1.0"}})
+    EXPECT_EQ(value(swift, option), std::string(expected) + " # profile swift24") << option;
+  EXPECT_EQ(value(config({"infer", "--model_type", "qwen1half-7b-chat"}), "top_k"),
+            "20 # profile swift24");
+  const std::string mindspeed =
+      config({"chat", "--use-mcore-models", "--tensor-model-parallel-size", "2", "--load", "m"});
+  EXPECT_EQ(value(mindspeed, "max_new_tokens"), "128 # profile mindspeed");
+  EXPECT_EQ(value(mindspeed, "top_p"), "0.95 # profile mindspeed");
+  EXPECT_THAT(config({"infer", "--model", "m", "--adapters", "a", "--load_dataset_config"}),
+              Not(HasSubstr("# profile")));
+
+  // MindSpeed-LLM's numbers alone draw nothing: its --task does.
+  const std::string model = good("model").string();
+  const auto answer = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> line = {"infer", "--prompt",         "fox?", "--no-stream", "--load",
+                                     model,   "--max-new-tokens", "6"};
+    line.insert(line.end(), more.begin(), more.end());
+    return run(line);
+  };
+  const ProgramResult plain = answer({}), of_script = answer({"--use-mcore-models"});
+  ASSERT_EQ(of_script.exit_code, 0) << of_script.err;
+  EXPECT_EQ(of_script.out, plain.out);
+  EXPECT_THAT(of_script.err,
+              HasSubstr("notice: defaults of --profile mindspeed, chosen by --use-mcore-models: "
+                        "temperature 0.7, top_k 50, top_p 0.95; --profile danlu"));
+  EXPECT_THAT(plain.err, Not(HasSubstr("defaults of --profile")));
+}
+
+TEST_F(Profiles, ARunThatBeganUnderAnotherProfileIsNamed) {
+  const std::vector<std::string> line = {"posttrain",
+                                         "--model",
+                                         good("model").string(),
+                                         "--dataset",
+                                         good("good.jsonl").string(),
+                                         "--save",
+                                         "run",
+                                         "--max_steps",
+                                         "2",
+                                         "--save_steps",
+                                         "1",
+                                         "--report_to",
+                                         "none",
+                                         "--split",
+                                         "100,0,0"};
+  std::vector<std::string> ours = line;
+  ours.insert(ours.end(), {"--profile", "danlu"});
+  ASSERT_EQ(run(ours).exit_code, 0);
+  expect_error(run(line), 2,
+               {"weight_decay: 0.1 then, 0.01 now",
+                "it began with the defaults of --profile danlu, this line has those of mindspeed"});
+  const std::string yaml = content_of(*this / "run/config.yaml");
+  EXPECT_THAT(yaml, HasSubstr("profile: \"danlu\"\n"));
+}
+
+}  // namespace
+}  // namespace danlu::test
