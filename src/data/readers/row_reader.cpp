@@ -158,9 +158,10 @@ void require_end_of_array(const DataFile& file) {
 /// inferred, so that rows may differ in keys and types.
 std::string query_for(const DataFile& file) {
   const std::string path = sql_path(file.path.string());
-  if (file.type == FileType::kParquet) return tr("SELECT to_json(t) FROM read_parquet({}) t", path);
-  return tr("SELECT json FROM read_json_objects({}, maximum_object_size={})", path,
-            kMaxDuckDbObject);
+  if (file.type == FileType::kParquet)
+    return fmt::format("SELECT to_json(t) FROM read_parquet({}) t", path);
+  return fmt::format("SELECT json FROM read_json_objects({}, maximum_object_size={})", path,
+                     kMaxDuckDbObject);
 }
 
 class DuckDbRows : public FileRows {
@@ -193,10 +194,10 @@ class DuckDbRows : public FileRows {
   void look_at_parquet() {
     const std::string path = sql_path(file_.path.string());
     total_rows_ = database_->query_int(
-        tr("SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata({})", path));
+        fmt::format("SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata({})", path));
     // The first entry is the table itself.
-    const int64_t columns =
-        database_->query_int(tr("SELECT num_children FROM parquet_schema({}) LIMIT 1", path));
+    const int64_t columns = database_->query_int(
+        fmt::format("SELECT num_children FROM parquet_schema({}) LIMIT 1", path));
     if (columns > static_cast<int64_t>(kMaxColumns))
       refuse_wide_record(file_.path.string(), "the table");
   }

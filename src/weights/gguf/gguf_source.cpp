@@ -31,7 +31,7 @@ Json number_json(T value) {
 
 Json text_json(const std::string& text) {
   if (text.size() <= kMaxShownText) return text;
-  return tr("({} bytes of text)", text.size());
+  return fmt::format("({} bytes of text)", text.size());
 }
 
 template <typename T>

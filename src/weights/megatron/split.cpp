@@ -167,9 +167,10 @@ std::string describe(const Split& split) {
   if (!split.layer_list.empty())
     text += fmt::format(" ({} layers)", fmt::join(split.layer_list, ","));
   if (split.layers_per_virtual_stage > 0)
-    text += tr(" VPP (chunks of {} layers)", split.layers_per_virtual_stage);
+    text += fmt::format(" VPP (chunks of {} layers)", split.layers_per_virtual_stage);
   if (split.ep > 1) text += fmt::format(" EP{}", split.ep);
-  if (!split.noop_layers.empty()) text += tr(", no-op slots {}", fmt::join(split.noop_layers, ","));
+  if (!split.noop_layers.empty())
+    text += fmt::format(", no-op slots {}", fmt::join(split.noop_layers, ","));
   return text;
 }
 
