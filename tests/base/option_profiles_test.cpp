@@ -50,7 +50,7 @@ std::string chosen_by(const std::vector<std::string>& words, bool red_is_the_com
     const Options options = two_systems(red_is_the_commands).parse(words, true);
     return options.profile().name + " by " + options.profile().by;
   } catch (const UsageError& error) {
-    return std::string(error.what()) + " | " + error.hint().en;
+    return std::string(error.what()) + " | " + error.hint();
   }
 }
 
