@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/json.h"
 
 namespace danlu {
 namespace base {
@@ -33,7 +35,7 @@ std::string_view translated(std::string_view english) {
 std::string_view in_chinese(std::string_view english) {
   // Never freed: messages are written while the process ends, too.
   static const Catalogue& catalogue =
-      *new Catalogue(nlohmann::json::parse(base::kChineseMessages).get<Catalogue>());
+      *new Catalogue(parse_json(base::kChineseMessages, "messages/zh.json").get<Catalogue>());
   const auto found = catalogue.find(english);
   return found == catalogue.end() ? english : std::string_view(found->second);
 }

@@ -408,7 +408,7 @@ TEST_F(Chain, TheRecipeRunsAndItsPipesHideNoFailure) {
   write("text.jsonl", "{\"text\": \"the quick brown fox jumps over the lazy dog\"}\n");
   EXPECT_EQ(run_recipe(*this / ".", "run text.jsonl " + good("good.jsonl").string() + " out"), 0)
       << content_of(*this / "recipe.log");
-  EXPECT_THAT(content_of(*this / "out/pretrain.log"), HasSubstr("weights  mcore"));
+  EXPECT_THAT(content_of(*this / "out/pretrain.log"), HasSubstr("weights  Megatron-core, TP2 PP2"));
   EXPECT_TRUE(fs::exists(*this / "out/merged/config.json"));
   // The conversion fails: nothing after it is tried, and the last line says so.
   EXPECT_EQ(run_recipe(*this / ".", "nowhere text.jsonl rows.jsonl failed"), 4);

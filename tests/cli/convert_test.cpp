@@ -196,12 +196,19 @@ TEST_F(Convert, FormsStayUnlessAskedFor) {
 
 TEST_F(Convert, PrintsAChecksumPerTensorAndATotal) {
   write_random_model(*this / "hf", {});
-  const ProgramResult a = ok({"convert", "hf", "a", "--to", "mcore", "--tp", "2"});
-  const ProgramResult b = ok({"convert", "a", "b", "--to", "native", "--pp", "2"});
+  const ProgramResult a = ok({"convert", "hf", "a", "--to", "mcore", "--tp", "2", "--checksums"});
+  const ProgramResult b = ok({"convert", "a", "b", "--to", "native", "--pp", "2", "--checksums"});
   EXPECT_EQ(a.out, b.out) << "the same tensors have the same checksums in any format";
   EXPECT_THAT(a.out, HasSubstr("  model.layers.1.mlp.down_proj.weight\n"));
   EXPECT_THAT(a.out, HasSubstr("  total of 27 tensors\n"));
+  EXPECT_EQ(content_of(*this / "a.checksums"), content_of(*this / "b.checksums"));
+  EXPECT_EQ(a.out.find(content_of(*this / "a.checksums")), 0u);
+  const ProgramResult total = ok({"convert", "hf", "d", "--to", "native"});
+  EXPECT_THAT(a.out, testing::EndsWith(total.out)) << "alone, the total is printed";
+  EXPECT_FALSE(std::filesystem::exists(*this / "d.checksums"));
   EXPECT_EQ(ok({"convert", "hf", "c", "--to", "mcore", "--no-check"}).out, "");
+  expect_error(run({"convert", "hf", "e", "--to", "mcore", "--no-check", "--checksums"}), 2,
+               {"[--checksums]", "--no-check"});
 }
 
 TEST_F(Convert, NativeCheckpointsCarryTheirConfigAndTokenizer) {

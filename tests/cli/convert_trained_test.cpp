@@ -26,8 +26,8 @@ TEST_F(ConvertTrained, TheOptimizerGoesThroughEveryFormat) {
   const ProgramResult trained = train(
       good("good.jsonl"), {"--tuner_type", "full", "--max_steps", "2", "--torch_dtype", "bf16"});
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  const ProgramResult plain = ok(
-      {"convert", "run/checkpoint-2", "plain", "--to", "mcore", "--tp", "2", "--with-optimizer"});
+  const ProgramResult plain = ok({"convert", "run/checkpoint-2", "plain", "--to", "mcore", "--tp",
+                                  "2", "--with-optimizer", "--checksums"});
   EXPECT_THAT(plain.out, HasSubstr("exp_avg_sq.model.norm.weight"));
   EXPECT_THAT(ok({"inspect", "plain"}).out, HasSubstr("Adam, plain layout"));
   const ProgramResult native =

@@ -208,7 +208,7 @@ TEST(NamedTemplates, MissingTokensAreNamedBeforeAnythingIsEncoded) {
   EXPECT_THAT(error_of([&] { ChatEncoder::create(bare, "qwen"); }),
               HasSubstr("the token <|im_end|>, which this tokenizer does not have"));
   EXPECT_THAT(error_of([&] { ChatEncoder::create(bare, "chatglm3"); }),
-              HasSubstr("template 'chatglm3' uses the token [gMASK]"));
+              HasSubstr("template 'chatglm3' makes use of the token [gMASK]"));
   EXPECT_THAT(error_of([&] { ChatEncoder::create(bare, "default"); }),
               HasSubstr("names no EOS token"));
 }

@@ -297,8 +297,7 @@ TEST_F(RunPictures, AMachineWithoutFontsDrawsTheCurvesAndSaysOnlyThat) {
   for (const std::string& configuration :
        {font_configuration({}), (folder_ / "not there").string()}) {
     EXPECT_EXIT(draw_and_exit(configuration, "zh", curve_alone), testing::ExitedWithCode(0),
-                StrEq("images: no font on this machine, so pictures have no text "
-                      "(fonts-dejavu-core)\n"));
+                StrEq("图片：本机没有字体，图中不含文字（可安装 fonts-dejavu-core）\n"));
   }
 }
 
@@ -310,8 +309,7 @@ TEST_F(RunPictures, WithoutChineseGlyphsLabelsAreEnglish) {
   };
   EXPECT_EXIT(draw_and_exit(font_configuration({dejavu}), "zh", english),
               testing::ExitedWithCode(0),
-              StrEq("images: no font with Chinese glyphs, so labels are English "
-                    "(fonts-wqy-microhei)\n"));
+              StrEq("图片：没有含中文的字体，标签使用英文（可安装 fonts-wqy-microhei）\n"));
 }
 
 TEST_F(RunPictures, LabelsAreChineseWhereMessagesAreAndGlyphsAreThere) {

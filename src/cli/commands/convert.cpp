@@ -418,14 +418,20 @@ int run_convert(const Options& options) {
     };
   }
   const bool can_check = static_cast<bool>(conversion.reopen);
-  const bool checks = request.check.value_or(conversion.target.size_bytes() < kCheckByDefaultBelow);
+  const bool checksums = options.get_bool("checksums");
+  if (checksums && request.check == false)
+    throw UsageError(
+        tr("[--checksums] are taken while the result is read back, which {} leaves out",
+           options.given_as("check")));
+  const bool checks =
+      request.check.value_or(checksums || conversion.target.size_bytes() < kCheckByDefaultBelow);
   if (!checks) conversion.reopen = {};
   watch_interrupts();
   if (checks) check_source(plan.source, request.num_threads);
   report_conversion(
       weights::convert(conversion), conversion,
       can_check ? "--check does that" : "Q8_0 rounds, so there is nothing to be equal to",
-      options.get_bool("checksums"));
+      checksums);
   log_next_step(request);
   return 0;
 }

@@ -172,9 +172,11 @@ class Applier {
     const int64_t calculated = together * accumulation;
     if (calculated != static_cast<int64_t>(*total)) {
       throw UsageError(
-          tr("[deepspeed] train_batch_size {} ≠ {} micro × {} accumulation × {} processes = {}",
+          tr("[deepspeed] train_batch_size {} ≠ {} micro × {} accumulation × {} = {}",
              static_cast<int64_t>(*total), config_.batch.micro_batch_size, accumulation,
-             config_.batch.replicas, calculated),
+             config_.batch.replicas == 1 ? tr("1 process")
+                                         : tr("{} processes", config_.batch.replicas),
+             calculated),
           tr("write \"auto\", or name the processes that it is for: --nproc_per_node N"));
     }
     config_.batch.accumulation = accumulation;
