@@ -56,9 +56,10 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
   plan.num_samples = num_samples;
   plan.steps_per_epoch = data::steps_per_epoch(num_samples, plan.global_batch_size, last_batch);
   plan.total_steps = plan_detail::total_steps(config.batch, plan, last_batch);
-  plan.batch_arithmetic = fmt::format(
-      "{} sample{} × {} accumulation × 1 process = {} samples a step", plan.micro_batch_size,
-      plan.micro_batch_size == 1 ? "" : "s", plan.accumulation, plan.global_batch_size);
+  plan.batch_arithmetic =
+      tr("{} × {} accumulation × 1 process = {} samples a step",
+         plan.micro_batch_size == 1 ? tr("1 sample") : tr("{} samples", plan.micro_batch_size),
+         plan.accumulation, plan.global_batch_size);
   plan.batch_arithmetic += plan_detail::divided_step(config.batch, plan);
 
   plan.schedule = config.schedule.shape;

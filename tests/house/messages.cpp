@@ -72,7 +72,7 @@ class LiteralScanner {
     if (joined) {
       found_.back().text += value;
     } else {
-      found_.push_back({path_, line, value, calls_});
+      found_.push_back({path_, line, value, calls_, before_ == "("});
     }
     before_ = "\"";
   }
@@ -89,11 +89,16 @@ class LiteralScanner {
 std::vector<Literal> literals_of(const SourceFile& file) { return LiteralScanner(file).scan(); }
 
 bool is_message(const Literal& literal) {
-  static const std::regex words("[A-Za-z]{2,} [a-z]{2,}");
+  static const std::set<std::string> says = {"tr", "info", "warning", "notice", "translated"};
+  static const std::regex no_words("\\{[^}]*\\}|\\[[^\\]]*\\]|--[a-z_-]+"), word("[A-Za-z]{2}"),
+      words("[A-Za-z]{2,} [a-z]{2,}");
   for (const std::string& call : literal.calls) {
     if (call == "InternalError" || call == "static_assert") return false;
   }
-  return std::regex_search(literal.text, words);
+  const bool said =
+      !literal.calls.empty() && says.count(literal.calls.back()) && literal.is_first_argument;
+  return said ? std::regex_search(std::regex_replace(literal.text, no_words, ""), word)
+              : std::regex_search(literal.text, words);
 }
 
 std::multiset<std::string> places_of(const std::string& format) {

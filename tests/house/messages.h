@@ -14,12 +14,13 @@ struct Literal {
   int line = 0;
   std::string text;                ///< escapes resolved
   std::vector<std::string> calls;  ///< names before the brackets around it, innermost last
+  bool is_first_argument = false;
 };
 
 std::vector<Literal> literals_of(const SourceFile& file);
 
-/// True if people read the literal: it is said (tr, log::info, …), or it has words of a sentence.
-/// What is in InternalError is for developers.
+/// True if people read the literal: it is said (tr, log::info, …) and has a word, or it has words
+/// of a sentence. What is in InternalError is for developers.
 bool is_message(const Literal& literal);
 
 /// The places of a format, automatic ones numbered: {"0:", "1:.3f"}. "{{" is no place.
