@@ -49,8 +49,8 @@ TEST(Blend, EqualsNumpyForManyWeights) {
     }
     EXPECT_EQ(blend_sizes(once, golden["target"]), golden["sizes"].get<std::vector<int64_t>>());
     const BlendIndices blend = build_blend(twice, golden["size"]);
-    EXPECT_EQ(npy_md5_of(blend.dataset), golden["dataset_npy"]);
-    EXPECT_EQ(npy_md5_of(blend.sample), golden["sample_npy"]);
+    EXPECT_EQ(npy_md5_of(blend.dataset), golden["dataset_npy"].get<std::string>());
+    EXPECT_EQ(npy_md5_of(blend.sample), golden["sample_npy"].get<std::string>());
   }
 }
 
