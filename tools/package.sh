@@ -47,7 +47,7 @@ add_libraries() {
   done <"$work/libraries" | sort -u >"$work/packages"
   {
     echo "# Debian's packages that the libraries here are from: package, version, source, its version."
-    echo "# The sources: https://snapshot.debian.org/package/SOURCE/VERSION/"
+    echo "# The sources are in Debian's archive of snapshots, by source and version."
     xargs dpkg-query -W -f '${Package} ${Version} ${source:Package} ${source:Version}\n' <"$work/packages" | sort -u
   } >"$doc/licenses/SOURCES"
 }
