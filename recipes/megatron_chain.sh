@@ -2,6 +2,7 @@
 # The walk-through of MindSpeed-LLM as one script: Hugging Face to Megatron, pre-training on it, LoRA on
 # instructions, an answer, and the result back as a Hugging Face directory.
 #   recipes/megatron_chain.sh MODEL_DIR TEXT_FILE INSTRUCTIONS_FILE OUT_DIR
+# Stopped and given again it goes on: what is complete is kept.
 #   TP=2 PP=2 LENGTH=4096 BATCH=16 STEPS=2000 DTYPE=bf16 change what is written here; DANLU is the program.
 set -euo pipefail # without pipefail, `| tee` turns a failed command into a success
 model=${1:?MODEL_DIR} text=${2:?TEXT_FILE} rows=${3:?INSTRUCTIONS_FILE} out=${4:?OUT_DIR}
@@ -14,7 +15,7 @@ step() { # step NAME ARGUMENTS…: its messages go to the terminal and to OUT/NA
   "$danlu" "$@" 2>&1 | tee "$out/$name.log"
 }
 
-step convert convert "$model" "$out/mcore" --to mcore --tp "${TP:-1}" --pp "${PP:-1}"
+[ -e "$out/mcore" ] || step convert convert "$model" "$out/mcore" --to mcore --tp "${TP:-1}" --pp "${PP:-1}"
 
 step preprocess preprocess --input "$text" --tokenizer-type PretrainedFromHF --tokenizer-name-or-path "$model" \
   --handler-name GeneralPretrainHandler --json-keys text --output-prefix "$out/text" --append-eod
@@ -28,6 +29,6 @@ step tune posttrain --stage sft --load "$out/pretrained" --save "$out/lora" --da
   --lora-target-modules linear_qkv linear_proj linear_fc1 linear_fc2 \
   --micro-batch-size 1 --global-batch-size "$batch" --train-iters "$steps" --lr 1e-4 --dtype "$dtype"
 
-step merge merge --model "$out/pretrained" --adapters "$out/lora" --output "$out/merged"
+[ -e "$out/merged" ] || step merge merge --model "$out/pretrained" --adapters "$out/lora" --output "$out/merged"
 
 step answer infer --model "$out/merged" --prompt "${PROMPT:-Who are you?}"

@@ -19,11 +19,16 @@ using Catalogue = std::map<std::string, std::string, std::less<>>;
 }  // namespace
 
 bool speaks_chinese() {
-  if (const char* own = std::getenv("DANLU_LANG"))
+  if (const char* own = std::getenv("DANLU_LANG"); own && *own)
     return std::string_view(own).substr(0, 2) == "zh";
   for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG"}) {
     const char* value = std::getenv(name);
-    if (value && *value) return std::string_view(value).substr(0, 2) == "zh";
+    if (!value || !*value) continue;
+    // What is written is UTF-8: a terminal of another encoding gets ASCII.
+    const std::string_view locale = value;
+    const bool utf8 = locale.find('.') == locale.npos || locale.find("UTF") != locale.npos ||
+                      locale.find("utf") != locale.npos;
+    return utf8 && locale.substr(0, 2) == "zh";
   }
   return false;
 }

@@ -1,6 +1,7 @@
 // Errors as the person at the terminal sees them: what, hint, exit code.
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <new>
 #include <string_view>
@@ -19,6 +20,7 @@ std::string first_line(std::string_view text) {
 }
 
 int report(ExitCode code, std::string_view what, const std::string& hint) {
+  std::fflush(stdout);  // where both go into one pipe, the error is the end
   std::string message(what);
   if (!hint.empty()) message += "\n" + tr("hint: {}", hint);
   // Ctrl-C is what the user wanted: a message, not an error.

@@ -2,6 +2,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <array>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
@@ -22,12 +24,31 @@ void make_idle_threads_sleep() {
   ::setenv("OPENBLAS_THREAD_TIMEOUT", "4", /*overwrite=*/0);
 }
 
+/// Puts back what signals do: UCX, which Debian 13's libtorch brings along by MPI, takes SIGHUP for
+/// its debugger when it is loaded, and the next lost terminal would end a run under nohup.
+class KeptSignals {
+ public:
+  KeptSignals() {
+    for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], nullptr, &actions_[i]);
+  }
+  ~KeptSignals() {
+    for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &actions_[i], nullptr);
+  }
+
+ private:
+  static constexpr std::array kSignals = {SIGHUP, SIGINT, SIGTERM};
+  std::array<struct sigaction, kSignals.size()> actions_{};
+};
+
 EngineRun open_engine() {
   constrain_libraries();
   make_idle_threads_sleep();
   const std::filesystem::path path = own_library("libdanlu_engine.so");
   // Global: libtorch's own libraries look symbols up in one another.
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* library = [&] {
+    const KeptSignals kept;
+    return ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  }();
   if (!library) {
     const char* why = ::dlerror();
     throw DeviceError(tr("[engine] {}: cannot be loaded: {}", path.string(), why ? why : "?"),

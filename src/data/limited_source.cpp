@@ -99,7 +99,7 @@ class Limiter {
     Sample sample = base_.get(index);
     if (static_cast<int64_t>(sample.ids.size()) <= limit_.max_length) return true;
     touched = true;
-    const std::string reason = tr("longer than {} tokens", limit_.max_length);
+    const std::string reason = fmt::format("longer than {} tokens", limit_.max_length);
     const std::string example =
         fmt::format("{}: sample {}: {} tokens", name_, index, sample.ids.size());
     if (limit_.truncation == Truncation::kDelete || limit_.truncation == Truncation::kSplit) {

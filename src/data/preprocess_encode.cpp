@@ -166,7 +166,7 @@ bool RowEncoder::cut(std::vector<int32_t>* ids, std::vector<int32_t>* labels,
                      RowEvent* event) const {
   const auto limit = static_cast<size_t>(settings_.max_length);
   if (settings_.max_length <= 0 || ids->size() <= limit) return true;
-  event->reason = tr("longer than {} tokens", limit);
+  event->reason = fmt::format("longer than {} tokens", limit);
   event->detail = fmt::format("{} tokens", ids->size());
   if (settings_.truncation == Truncation::kDelete || settings_.truncation == Truncation::kSplit) {
     return false;

@@ -190,7 +190,7 @@ std::string reasons_of_error(const std::vector<ReasonCount>& dropped) {
 std::string hint_about(const std::vector<ReasonCount>& dropped) {
   const bool all_too_long =
       !dropped.empty() && std::all_of(dropped.begin(), dropped.end(), [](const ReasonCount& item) {
-        return item.reason.starts_with(translated("longer than"));
+        return item.reason.starts_with("longer than");
       });
   if (all_too_long) {
     return tr("raise --max-length; in training, --truncation right cuts long samples");

@@ -34,6 +34,9 @@ std::string divided_step(const BatchConfig& batch, const RunPlan& plan) {
     wanted = together * (batch.accumulation > 0 ? batch.accumulation
                                                 : (kDefaultGlobalBatch + together - 1) / together);
   }
+  if (wanted % together != 0)
+    return tr("; the {} replicas that the line names could not share it: a micro-batch each is {}",
+              batch.replicas, together);
   if (wanted == plan.global_batch_size)
     return tr(", as among the {} replicas that the line names", batch.replicas);
   return tr("; among the {} replicas that the line names it was to be {}: --accum {}",

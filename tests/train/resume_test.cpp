@@ -129,7 +129,8 @@ pid_t start(const Job& job) {
   const std::string variable = std::string(kChildVariable) + "=" + to_json(job).dump();
   const std::string log = (job.directory / (job.output + ".log")).string();
   // One thread: on a busy machine two of them mostly spin; thread counts are step_test's matter.
-  std::vector<std::string> environment_text = {variable, "OMP_NUM_THREADS=1"};
+  // UCX, which some builds of libtorch load before main, would take SIGHUP for its debugger.
+  std::vector<std::string> environment_text = {variable, "OMP_NUM_THREADS=1", "UCX_DEBUG_SIGNO=0"};
   for (char** entry = environ; *entry; ++entry) {
     if (std::string(*entry).rfind("OMP_NUM_THREADS=", 0) != 0) environment_text.push_back(*entry);
   }

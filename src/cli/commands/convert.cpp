@@ -333,13 +333,18 @@ std::string settings_of(const Options& options) {
 
 // --- report --------------------------------------------------------------------------------------
 
+fs::path checksums_file(const fs::path& output) {
+  const fs::path named = output.has_filename() ? output : output.parent_path();
+  return named.string() + ".checksums";
+}
+
 /// On standard output, and in OUTPUT.checksums for a later comparison.
 void write_checksums(const weights::ConversionReport& done, const fs::path& output) {
   std::string lines;
   for (const weights::TensorDigest& digest : done.digests)
     lines += fmt::format("{}  {}\n", weights::digest_text(digest.digest), digest.name);
   std::fputs(lines.c_str(), stdout);
-  const fs::path file = output.string() + ".checksums";
+  const fs::path file = checksums_file(output);
   write_file_atomic(file, lines);
   log::info("checksums: {}", file.string());
 }
@@ -361,11 +366,28 @@ void report_conversion(const weights::ConversionReport& done, const Conversion& 
     log::info("checked: every bit read back from the result is what was converted");
   } else {
     log::info("not read back: {}", why_unchecked);
+    if (checksums) log::warning("--checksums: there are none of what is not read back");
   }
   log::info("wrote {} ({}, {} in {}, {:.2f} GB/s)", conversion.output.string(),
             conversion.target.description, format_bytes(conversion.target.size_bytes()),
             format_duration(done.write_seconds),
             static_cast<double>(done.written_bytes) / 1e9 / std::max(1e-3, done.write_seconds));
+}
+
+/// Before anything is converted: what --checksums asks for can be had, and nobody's file is
+/// replaced.
+void check_checksums(const Options& options, const ConvertRequest& request) {
+  const bool checksums = options.get_bool("checksums");
+  if (const fs::path file = checksums_file(request.output); fs::exists(file)) {
+    if (checksums && !request.overwrite)
+      throw UsageError(tr("[--checksums] {} exists", file.string()),
+                       tr("choose another name, or give --overwrite"));
+    if (!checksums) log::warning("{}: of an earlier result", file.string());
+  }
+  if (checksums && request.check == false)
+    throw UsageError(
+        tr("[--checksums] are taken while the result is read back, which {} leaves out",
+           options.given_as("check")));
 }
 
 void log_next_step(const ConvertRequest& request) {
@@ -419,13 +441,10 @@ int run_convert(const Options& options) {
   }
   const bool can_check = static_cast<bool>(conversion.reopen);
   const bool checksums = options.get_bool("checksums");
-  if (checksums && request.check == false)
-    throw UsageError(
-        tr("[--checksums] are taken while the result is read back, which {} leaves out",
-           options.given_as("check")));
   const bool checks =
       request.check.value_or(checksums || conversion.target.size_bytes() < kCheckByDefaultBelow);
   if (!checks) conversion.reopen = {};
+  check_checksums(options, request);
   watch_interrupts();
   if (checks) check_source(plan.source, request.num_threads);
   report_conversion(

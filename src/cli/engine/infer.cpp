@@ -258,7 +258,6 @@ void answer_all(const Options& options, const InferenceModel& loaded, const fs::
                   });
   if (file) {
     file->finish();
-    log::info("answers: {}", output.string());
   }
   report_speed(stats, stats.prefill_s + stats.decode_s);
   results.report_matches();

@@ -78,11 +78,12 @@ std::optional<Json> parse_if_text(const Json& value) {
 }
 
 RowProblem wrong_type(const std::string& column, const std::string& expected, const Json& value) {
-  return {tr("column \"{}\" is not {}", column, expected), tr("got {}", kind_of(value))};
+  return {fmt::format("column \"{}\" is not {}", column, expected),
+          fmt::format("got {}", kind_of(value))};
 }
 
 RowProblem missing_column(const std::string& column) {
-  return {tr("column \"{}\" is missing", column), ""};
+  return {fmt::format("column \"{}\" is missing", column), ""};
 }
 
 bool read_tools(const Json& row, const std::string& column, Json* tools, RowProblem* problem) {

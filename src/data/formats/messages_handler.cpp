@@ -58,7 +58,8 @@ class MessagesHandler : public RowHandler {
 
  private:
   RowResult read_row(const Json& row) const override {
-    if (!row.is_object()) return RowProblem{"row is not an object", tr("got {}", kind_of(row))};
+    if (!row.is_object())
+      return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};
     const Json* value = find_value(row, tags_.messages);
     if (!value) return missing_column(tags_.messages);
     const auto list = parse_if_text(*value);
@@ -109,7 +110,7 @@ class MessagesHandler : public RowHandler {
   bool add_message(const Json& message, std::vector<text::Message>* messages,
                    RowProblem* problem) const {
     if (!message.is_object()) {
-      *problem = {"a message is not an object", tr("got {}", kind_of(message))};
+      *problem = {"a message is not an object", fmt::format("got {}", kind_of(message))};
       return false;
     }
     const Json* role = find_value(message, tags_.role);
@@ -150,7 +151,7 @@ class MessagesHandler : public RowHandler {
       }
     }
     if (!has_question || (!has_answer && !tags_.answers_optional)) {
-      *problem = {tr("a message has no \"{}\"", tags_.role), ""};
+      *problem = {fmt::format("a message has no \"{}\"", tags_.role), ""};
       return false;
     }
     messages->push_back({"user", std::move(question)});
@@ -177,7 +178,7 @@ class MessagesHandler : public RowHandler {
     const Json* content = find_value(message, tags_.content);
     if (!content) {
       if (result->extra.contains("tool_calls")) return true;
-      *problem = {tr("a message has no \"{}\"", tags_.content), ""};
+      *problem = {fmt::format("a message has no \"{}\"", tags_.content), ""};
       return false;
     }
     if (content->is_string()) {
@@ -223,7 +224,7 @@ class MessagesHandler : public RowHandler {
     Json calls = tool_calls_of(result->content);
     if (calls.is_null()) {
       *problem = {"a function call is not {\"name\":…, \"arguments\":…}",
-                  tr("got {}", result->content.substr(0, 80))};
+                  fmt::format("got {}", result->content.substr(0, 80))};
       return false;
     }
     result->extra["tool_calls"] = std::move(calls);

@@ -26,7 +26,8 @@ class PairHandler : public RowHandler {
 
  private:
   RowResult read_row(const Json& row) const override {
-    if (!row.is_object()) return RowProblem{"row is not an object", tr("got {}", kind_of(row))};
+    if (!row.is_object())
+      return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};
     RowProblem problem;
     std::string prompt, query, response, system;
     if (!text_of(row, columns_.prompt, &prompt, &problem) ||
@@ -82,8 +83,9 @@ class PairHandler : public RowHandler {
     }
     for (const Json& turn : *history) {
       if (!turn.is_array() || turn.size() != 2 || !turn[0].is_string() || !turn[1].is_string()) {
-        *problem = {tr("column \"{}\" is not a list of [question, answer] pairs", columns_.history),
-                    tr("got {}", turn.dump().substr(0, 80))};
+        *problem = {fmt::format("column \"{}\" is not a list of [question, answer] pairs",
+                                columns_.history),
+                    fmt::format("got {}", turn.dump().substr(0, 80))};
         return false;
       }
       messages->push_back({"user", turn[0].get<std::string>()});

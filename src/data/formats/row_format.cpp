@@ -392,7 +392,7 @@ RowResult RowHandler::read(const Json& row) const {
 }
 
 RowResult RowHandler::read_text(const std::string&) const {
-  return RowProblem{"row is plain text", tr("expected {}", description())};
+  return RowProblem{"row is plain text", fmt::format("expected {}", description())};
 }
 
 void DetectionRows::add(Json row, size_t size_bytes) {

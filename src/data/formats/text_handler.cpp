@@ -22,7 +22,7 @@ class TextHandler : public RowHandler {
 
   RowResult read_text(const std::string& text) const override {
     if (columns_.size() != 1) {
-      return RowProblem{tr("column \"{}\" is missing", columns_.back()), "plain text"};
+      return RowProblem{fmt::format("column \"{}\" is missing", columns_.back()), "plain text"};
     }
     if (text.empty()) return RowProblem{kBlankLine, ""};
     return Row(TextRow{{text}});
@@ -33,7 +33,8 @@ class TextHandler : public RowHandler {
     if (row.is_string() && row.get_ref<const std::string&>().empty())
       return RowProblem{"empty text", ""};
     if (row.is_string()) return read_text(row.get<std::string>());
-    if (!row.is_object()) return RowProblem{"row is not an object", tr("got {}", kind_of(row))};
+    if (!row.is_object())
+      return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};
     TextRow result;
     bool has_text = false;
     for (const std::string& column : columns_) {

@@ -22,7 +22,8 @@ class TokenHandler : public RowHandler {
 
  private:
   RowResult read_row(const Json& row) const override {
-    if (!row.is_object()) return RowProblem{"row is not an object", tr("got {}", kind_of(row))};
+    if (!row.is_object())
+      return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};
     RowProblem problem;
     TokenRow result;
     std::vector<int32_t> mask;
@@ -41,7 +42,7 @@ class TokenHandler : public RowHandler {
     for (const auto& [name, size] : {std::pair{columns_.labels, result.labels.size()},
                                      std::pair{columns_.attention_mask, mask.size()}}) {
       if (size != result.ids.size()) {
-        return RowProblem{tr("column \"{}\" is not as long as \"{}\"", name, columns_.ids),
+        return RowProblem{fmt::format("column \"{}\" is not as long as \"{}\"", name, columns_.ids),
                           fmt::format("{} and {}", size, result.ids.size())};
       }
     }
@@ -79,8 +80,8 @@ class TokenHandler : public RowHandler {
           item.is_number_integer() ? item.get<int64_t>() : std::numeric_limits<int64_t>::max();
       if (number < std::numeric_limits<int32_t>::min() ||
           number > std::numeric_limits<int32_t>::max()) {
-        *problem = {tr("column \"{}\" is not a list of integers", column),
-                    tr("got {}", item.dump().substr(0, 40))};
+        *problem = {fmt::format("column \"{}\" is not a list of integers", column),
+                    fmt::format("got {}", item.dump().substr(0, 40))};
         return false;
       }
       values->push_back(static_cast<int32_t>(number));

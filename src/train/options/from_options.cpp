@@ -69,6 +69,16 @@ Precision precision_from(const Options& options) {
   return flagged;
 }
 
+/// A profile's value that another option, given, takes the place of: it is not a setting of the
+/// run.
+bool is_outweighed(const Options& options, Tuner tuner, const std::string& name) {
+  if (options.source(name) != OptionSource::kProfile) return false;
+  if (name == "dtype")
+    return options.get_bool_or("bf16", false) || options.get_bool_or("fp16", false);
+  if (name == "recompute") return options.has_value("gradient_checkpointing");
+  return name.starts_with("lora_") && tuner != Tuner::kLora;
+}
+
 models::Recompute recompute_from(const Options& options) {
   const std::string name = options.get_string("recompute");
   if (options.has_value("gradient_checkpointing") && !options.is_given("recompute")) {
@@ -412,9 +422,15 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
       output_from(options, options.get_string_or("model_type", base_name(config.model.path)));
   config.args = options.to_json();
   for (const auto& [key, value] : config.args.items()) {
-    if (options.is_set(key) && options.source(key) != OptionSource::kEnvironment)
+    if (options.is_set(key) && options.source(key) != OptionSource::kEnvironment &&
+        !is_outweighed(options, config.tuner, key))
       config.settings[key] = value;
   }
+  // A rank in the record must not make a full run one of LoRA.
+  config.settings["tuner"] = tuner_name(config.tuner);
+  // A profile's length may be more than the model has, which is no error; the same length typed is.
+  if (options.is_set("max_length") && options.source("max_length") == OptionSource::kProfile)
+    config.settings["max_length"] = config.data.max_length;
   config.settings["profile"] = config.profile.name;  // the file's own keys must not choose another
   if (options.has_value("deepspeed"))
     apply_deepspeed(options.get_string("deepspeed"), options, config);

@@ -30,7 +30,7 @@ std::string reasons(const std::vector<data::ReasonCount>& counts) {
   std::string text;
   for (const data::ReasonCount& count : counts) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
-                        format_count(static_cast<uint64_t>(count.count)), count.reason);
+                        format_count(static_cast<uint64_t>(count.count)), translated(count.reason));
     if (!count.examples.empty()) text += " (" + count.examples.front() + ")";
   }
   return text;
