@@ -174,6 +174,35 @@ TEST_F(Profiles, FlagsThatSeveralSystemsHaveDecideNothing) {
                 "say --profile mindspeed or --profile swift24"});
 }
 
+/// What a profile says and the line or the model outweighs (a precision, a rank without LoRA, a
+/// length beyond the window) must not come back from the record as if it had been typed.
+TEST_F(Profiles, ARecordRepeatsTheRunUnderEveryProfile) {
+  const std::vector<std::vector<std::string>> lines = {
+      {"posttrain", "--bf16", "--train-iters", "2", "--seq-length", "64"},
+      {"train", "--fp16", "True", "--max_steps", "2", "--template", "chatml"},
+      {"sft", "--sft_type", "lora", "--gradient_checkpointing", "false", "--max_steps", "2",
+       "--add_output_dir_suffix", "false"}};
+  for (std::vector<std::string> line : lines) {
+    const std::string name = line[0] + line[1];
+    for (const std::string& word : std::vector<std::string>{
+             "--model_name_or_path", good("model").string(), "--dataset",
+             good("good.jsonl").string(), "--output_dir", name, "--save_strategy", "no"})
+      line.push_back(word);
+    const ProgramResult first = run(line);
+    ASSERT_EQ(first.exit_code, 0) << name << "\n" << first.err;
+    const ProgramResult again =
+        run({line[0], name + "/config.yaml", "--output_dir", name + "-again"});
+    ASSERT_EQ(again.exit_code, 0) << name << "\n" << again.err;
+    for (const char* file : {"model.safetensors", "adapter_model.safetensors"}) {
+      ASSERT_EQ(fs::exists(*this / name / file), fs::exists(*this / (name + "-again") / file));
+      if (fs::exists(*this / name / file)) {
+        EXPECT_TRUE(content_of(*this / name / file) == content_of(*this / (name + "-again") / file))
+            << name;
+      }
+    }
+  }
+}
+
 TEST_F(Profiles, SuccessiveLinesOfSwiftDoNotMeetAndNoLineLosesItsBatch) {
   const auto line = [&](const std::string& tuner) {
     return run({"sft", "--model_id_or_path", good("model").string(), "--dataset",

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -71,12 +72,15 @@ Precision precision_from(const Options& options) {
 
 /// A profile's value that another option, given, takes the place of: it is not a setting of the
 /// run.
-bool is_outweighed(const Options& options, Tuner tuner, const std::string& name) {
+bool is_outweighed(const Options& options, const TrainConfig& config, const std::string& name) {
   if (options.source(name) != OptionSource::kProfile) return false;
   if (name == "dtype")
     return options.get_bool_or("bf16", false) || options.get_bool_or("fp16", false);
   if (name == "recompute") return options.has_value("gradient_checkpointing");
-  return name.starts_with("lora_") && tuner != Tuner::kLora;
+  static const std::set<std::string> of_fp16 = {
+      "loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"};
+  if (of_fp16.count(name)) return config.precision != Precision::kF16;
+  return name.starts_with("lora_") && config.tuner != Tuner::kLora;
 }
 
 models::Recompute recompute_from(const Options& options) {
@@ -423,7 +427,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.args = options.to_json();
   for (const auto& [key, value] : config.args.items()) {
     if (options.is_set(key) && options.source(key) != OptionSource::kEnvironment &&
-        !is_outweighed(options, config.tuner, key))
+        !is_outweighed(options, config, key))
       config.settings[key] = value;
   }
   // A rank in the record must not make a full run one of LoRA.
