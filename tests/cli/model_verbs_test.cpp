@@ -234,7 +234,8 @@ TEST_F(ModelVerb, TemplatesOfFilesAreCopiedBesideTheMergedModel) {
         "{% if add_generation_prompt %}<assistant> {% endif %}");
   train_adapter({"--template", "mine.jinja"});
   const std::string adapted = answer({"--adapters", "run"});
-  ASSERT_EQ(merge({"--output", "merged"}).exit_code, 0);
+  const ProgramResult merged = merge({"--output", "merged"});
+  ASSERT_EQ(merged.exit_code, 0) << merged.err;
   fs::remove((*this) / "mine.jinja");
   EXPECT_EQ(answer({"--model", "merged"}), adapted);
   // The run names a file that is gone now: said, not passed over.

@@ -360,7 +360,7 @@ def check_optimizer(where, directory, root, case, rank, chunks, state_tensors):
     # Expert ranks are data parallel ranks of everything but experts: the first of them writes it.
     writes = [rank.ep == 0 or (chained and number == 1) for number in range(len(members))]
     assert os.path.exists(path) == (options["distributed"] and any(writes)), where
-    buffers = torch.load(path) if os.path.exists(path) else None
+    buffers = torch.load(path, weights_only=False) if os.path.exists(path) else None
     for number, names in enumerate(members):
         groups = groups_of(chunks, names)
         if not options["distributed"]:
@@ -395,7 +395,7 @@ def check_case(directory):
                 folder = f"mp_rank_{tp:02d}" + (f"_{pp:03d}" if case["pp"] > 1 else "") + (f"_{ep:03d}" if case["ep"] > 1 else "")
                 folders.add(folder)
                 where = f"{directory}: {folder}"
-                file = torch.load(os.path.join(iteration, folder, "model_optim_rng.pt"))
+                file = torch.load(os.path.join(iteration, folder, "model_optim_rng.pt"), weights_only=False)
                 rank = Rank(model, tp, pp, ep)
                 chunks = rank.chunks()
                 check_arguments(where, file, case)
