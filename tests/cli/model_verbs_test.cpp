@@ -232,7 +232,8 @@ TEST_F(ModelVerb, TemplatesOfFilesAreCopiedBesideTheMergedModel) {
   write("mine.jinja",
         "{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}"
         "{% if add_generation_prompt %}<assistant> {% endif %}");
-  train_adapter({"--template", "mine.jinja"});
+  // A rate at which rounding alone stays far below what merging allows.
+  train_adapter({"--template", "mine.jinja", "--lr", "0.03"});
   const std::string adapted = answer({"--adapters", "run"});
   const ProgramResult merged = merge({"--output", "merged"});
   ASSERT_EQ(merged.exit_code, 0) << merged.err;
