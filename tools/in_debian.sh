@@ -31,11 +31,11 @@ if [ ! -e "$root/etc/danlu-root" ]; then
   touch "$root/etc/danlu-root"
 fi
 
-mkdir -p "$root/work/danlu"
-[ -e "$root/work/danlu/.git" ] || git -C "$root/work/danlu" init -q
-git -C "$root/work/danlu" fetch -q "$PWD" HEAD
-git -C "$root/work/danlu" checkout -q --force --detach FETCH_HEAD
-git -C "$root/work/danlu" clean -q -d --force
+mkdir -p "$root/src/danlu"
+[ -e "$root/src/danlu/.git" ] || git -C "$root/src/danlu" init -q
+git -C "$root/src/danlu" fetch -q "$PWD" HEAD
+git -C "$root/src/danlu" checkout -q --force --detach FETCH_HEAD
+git -C "$root/src/danlu" clean -q -d --force
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 # Whom this machine trusts (a company's certificate, say), the root trusts.
 certificates=/usr/local/share/ca-certificates
@@ -52,11 +52,11 @@ exec unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
   mount --rbind /dev "$root/dev"
   mount --rbind /sys "$root/sys"
   if [ -d "$shared" ]; then
-    mkdir -p "$root/work/shared"
-    mount --bind -o ro "$shared" "$root/work/shared"
+    mkdir -p "$root/src/shared"
+    mount --bind -o ro "$shared" "$root/src/shared"
   fi
   exec chroot "$root" /usr/bin/env -i HOME=/root TERM=dumb LANG=C.UTF-8 JOBS="${JOBS:-$(nproc)}" CI="${CI:-}" \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
-    bash -c '\''cd /work/danlu && exec "$@"'\'' in_debian "$@"
+    bash -c '\''cd /src/danlu && exec "$@"'\'' in_debian "$@"
 ' in_debian "${@:2}"

@@ -5,7 +5,7 @@
 # Needs root, debootstrap and a mirror of Debian. The bare system and what apt downloads stay for the next run, in
 # $DANLU_ROOTS (else /var/tmp/danlu-roots). The package must have been made on that Debian, e.g. for 13:
 #   tools/in_debian.sh 13 make package
-#   tools/test_package.sh 13 /var/tmp/danlu-roots/debian-13/work/danlu/build
+#   tools/test_package.sh 13 /var/tmp/danlu-roots/debian-13/src/danlu/build
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
