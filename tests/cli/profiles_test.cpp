@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/bad_input.h"
+#include "support/alpaca_line.h"
 
 namespace danlu::test {
 namespace {
@@ -32,45 +33,11 @@ class Profiles : public BadInput {
 };
 
 TEST_F(Profiles, GuideOnAlpaca) {
-  const std::string all = config({"train",
-                                  "--model_name_or_path",
-                                  "m",
-                                  "--data_path",
-                                  "d.json",
-                                  "--fp16",
-                                  "True",
-                                  "--output_dir",
-                                  "o",
-                                  "--num_train_epochs",
-                                  "1",
-                                  "--per_device_train_batch_size",
-                                  "2",
-                                  "--per_device_eval_batch_size",
-                                  "4",
-                                  "--gradient_accumulation_steps",
-                                  "8",
-                                  "--eval_strategy",
-                                  "no",
-                                  "--save_strategy",
-                                  "steps",
-                                  "--save_steps",
-                                  "2000",
-                                  "--save_total_limit",
-                                  "1",
-                                  "--learning_rate",
-                                  "2e-5",
-                                  "--weight_decay",
-                                  "0.",
-                                  "--warmup_ratio",
-                                  "0.03",
-                                  "--lr_scheduler_type",
-                                  "cosine",
-                                  "--logging_steps",
-                                  "1",
-                                  "--fsdp",
-                                  "full_shard auto_wrap",
-                                  "--fsdp_transformer_layer_cls_to_wrap",
-                                  "Qwen2DecoderLayer"});
+  std::vector<std::string> line = alpaca_line();
+  line.insert(line.begin(), {"train", "--model_name_or_path", "m", "--data_path", "d.json"});
+  line.insert(line.end(), {"--fsdp", "full_shard auto_wrap", "--fsdp_transformer_layer_cls_to_wrap",
+                           "Qwen2DecoderLayer"});
+  const std::string all = config(line);
   EXPECT_EQ(value(all, "profile"), "\"alpaca\" # profile by danlu train");
   EXPECT_EQ(value(all, "max_length"), "512 # profile alpaca");
   EXPECT_EQ(value(all, "template"), "\"stanford_alpaca\" # profile alpaca");

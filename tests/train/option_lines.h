@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/commands/commands.h"
+#include "support/alpaca_line.h"
 #include "support/temporary_directory.h"
 #include "train/options/from_options.h"
 #include "train/support.h"
@@ -31,39 +32,7 @@ class ScopedVariable {
   const char* name_;
 };
 
-/// The flags that all three command lines of the Stanford Alpaca guide share.
-inline std::vector<std::string> alpaca_line() {
-  return {"--fp16",
-          "True",
-          "--output_dir",
-          "/o",
-          "--num_train_epochs",
-          "1",
-          "--per_device_train_batch_size",
-          "2",
-          "--per_device_eval_batch_size",
-          "4",
-          "--gradient_accumulation_steps",
-          "8",
-          "--eval_strategy",
-          "no",
-          "--save_strategy",
-          "steps",
-          "--save_steps",
-          "2000",
-          "--save_total_limit",
-          "1",
-          "--learning_rate",
-          "2e-5",
-          "--weight_decay",
-          "0.",
-          "--warmup_ratio",
-          "0.03",
-          "--lr_scheduler_type",
-          "cosine",
-          "--logging_steps",
-          "1"};
-}
+using danlu::test::alpaca_line;
 
 inline std::vector<std::string> operator+(std::vector<std::string> words,
                                           const std::vector<std::string>& more) {
