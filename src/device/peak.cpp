@@ -1,7 +1,9 @@
 #include "device/peak.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "infer/generate.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>

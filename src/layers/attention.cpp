@@ -1,6 +1,6 @@
 #include "layers/attention.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "layers/recompute.h"
 

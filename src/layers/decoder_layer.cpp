@@ -1,6 +1,7 @@
 #include "layers/decoder_layer.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 
 #include "layers/recompute.h"
 

@@ -1,6 +1,7 @@
 #include "layers/linear.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 
 #include "base/file.h"
 #include "base/rng.h"

@@ -1,7 +1,10 @@
 #include "layers/lora.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/norm.h>
 
 #include "device/dtype.h"
 #include "ops/dropout.h"

@@ -1,6 +1,6 @@
 #include "layers/mlp.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "layers/recompute.h"
 #include "ops/swiglu.h"

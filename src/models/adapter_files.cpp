@@ -1,5 +1,6 @@
 // Adapters of a CausalLM from and into PEFT directories.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
 
 #include <map>
 #include <set>

@@ -1,6 +1,11 @@
 #include "models/batch.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/remainder.h>
 
 #include "base/ignore_label.h"
 #include "ops/check.h"

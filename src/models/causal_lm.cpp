@@ -1,6 +1,9 @@
 #include "models/causal_lm.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randint.h>
 
 #include "base/error.h"
 #include "base/file.h"

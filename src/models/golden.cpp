@@ -1,7 +1,9 @@
 #include "models/golden.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Weights from files, from a seed, and into files.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
 
 #include <cmath>
 

@@ -1,6 +1,7 @@
 #include "models/network.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
 
 #include <cmath>
 #include <map>

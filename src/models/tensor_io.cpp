@@ -1,8 +1,11 @@
 #include "models/tensor_io.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/nonzero.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,8 @@
 #include "ops/dropout.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include "ops/check.h"
 

@@ -1,6 +1,9 @@
 #include "ops/linear.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "device/select.h"

@@ -1,6 +1,8 @@
 #include "ops/norm_head.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/norm.h>
 
 #include "device/dtype.h"
 

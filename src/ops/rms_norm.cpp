@@ -1,6 +1,9 @@
 #include "ops/rms_norm.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/rsqrt.h>
 
 #include "device/dtype.h"
 #include "ops/check.h"

@@ -1,6 +1,8 @@
 #include "ops/rotary.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 
 #include "device/dtype.h"
 #include "ops/check.h"

@@ -1,7 +1,9 @@
 #include "ops/widened_product.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>

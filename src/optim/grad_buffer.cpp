@@ -1,7 +1,8 @@
 #include "optim/grad_buffer.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>

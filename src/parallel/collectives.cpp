@@ -1,6 +1,6 @@
 #include "parallel/collectives.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace danlu::parallel {

@@ -2,7 +2,10 @@
 // instructions, widened in blocks or inside the dot product where it has not.
 #include "ops/linear.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/ThreadLocalDebugInfo.h>

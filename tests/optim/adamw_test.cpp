@@ -1,7 +1,11 @@
 // AdamW against torch.optim.AdamW (goldens.json, written by make_goldens.py).
 #include "optim/adamw.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

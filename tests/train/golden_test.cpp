@@ -1,5 +1,6 @@
 // Twenty steps against Hugging Face and torch.optim.AdamW (shared/golden/train_*, lora_llama).
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
 #include "support/temporary_directory.h"

@@ -1,5 +1,8 @@
 // Every kind of adapter through a whole run: trained, saved, loaded, merged, resumed.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/mm.h>
 #include <gtest/gtest.h>
 
 #include <fstream>

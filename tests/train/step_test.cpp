@@ -1,7 +1,8 @@
 // What a step promises: the numbers do not depend on how it is cut, and never on luck.
 #include "train/step.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 

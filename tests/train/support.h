@@ -1,6 +1,8 @@
 // tests/train/support.h: small models and samples for training tests.
 #pragma once
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <filesystem>
 #include <fstream>

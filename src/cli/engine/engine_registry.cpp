@@ -1,6 +1,8 @@
 // The engine's door: the program opens this library and asks for a verb by name.
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <sys/resource.h>
 
 #include <string>

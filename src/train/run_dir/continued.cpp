@@ -1,6 +1,7 @@
 #include "train/run_dir/continued.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
