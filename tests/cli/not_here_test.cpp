@@ -265,12 +265,30 @@ TEST_F(NotHere, ErrorsNameTheFlagAsGiven) {
       {"[--ckpt_dir] ", "no adapter_config.json there"});
 }
 
-TEST_F(NotHere, OneOfThreePreprocessedFilesNamesTheirPrefix) {
+TEST_F(NotHere, WhatWasTokenisedBeforeNamesItsPrefixAndWhoTakesIt) {
   ASSERT_EQ(preprocess(good("good.jsonl")).exit_code, 0);
-  const std::string prefix = (*this) / "ids" / "x";
-  expect_error(
-      train(prefix + "_packed_input_ids_document"), 3,
-      {"is a part of the preprocessed samples " + prefix, "hint: give their prefix: " + prefix});
+  const std::string samples = (*this) / "ids" / "x";
+  for (const char* ending :
+       {"_packed", "_packed_input_ids_document", "_packed_labels_document.idx"})
+    expect_error(train(samples + ending), 3,
+                 {"of the preprocessed samples " + samples,
+                  "hint: danlu sft takes them by their prefix: --data-path " + samples + "\n"});
+  const auto pretrain = [&](const std::string& dataset) {
+    return run({"pretrain", "--model", good("model"), "--dataset", dataset, "--output_dir", "run"});
+  };
+  expect_error(pretrain(samples), 3, {"of the preprocessed samples " + samples});
+
+  const std::string text = (*this) / "ids" / "t";
+  ASSERT_EQ(run({"preprocess", "--input", good("text.txt"), "--tokenizer", good("tokenizer"),
+                 "--output-prefix", text})
+                .exit_code,
+            0);
+  for (const char* ending : {"", "_text_document", "_text_document.bin"})
+    expect_error(
+        train(text + ending), 3,
+        {text + ending + ": tokenised text (.bin, .idx), not rows",
+         "hint: danlu pretrain takes it by its prefix: --data-path " + text + "_text_document\n"});
+  expect_error(pretrain(text), 3, {"--data-path " + text + "_text_document"});
 }
 
 }  // namespace
