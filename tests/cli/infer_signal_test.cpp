@@ -10,6 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -48,6 +49,7 @@ TEST_F(InterruptedInfer, AStreamedAnswerEndsWithTheSignalsCode) {
     const ProgramResult result = infer({"--prompt", "the quick"}, signal);
     EXPECT_EQ(result.exit_code, 128 + signal) << result.err;
     EXPECT_THAT(result.err, HasSubstr("[infer] stopped; the answer is not complete"));
+    EXPECT_THAT(result.err, EndsWith("\nSTOPPED (exit " + std::to_string(128 + signal) + ")\n"));
     EXPECT_FALSE(result.out.empty());
   }
 }
