@@ -4,23 +4,28 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <string>
+
+#include "base/lower_case.h"
 
 namespace danlu::log {
 namespace {
 
-Level level_from_environment() {
+/// LOG_LEVEL: nullopt for a word that names no level.
+std::optional<Level> level_from_environment() {
   const char* text = std::getenv("LOG_LEVEL");
-  const std::string value = text ? text : "";
-  if (value == "debug" || value == "DEBUG") return Level::kDebug;
-  if (value == "warning" || value == "WARNING") return Level::kWarning;
-  if (value == "error" || value == "ERROR") return Level::kError;
+  const std::string value = lower_case(text ? text : "");
+  if (value.empty() || value == "info") return Level::kInfo;
+  if (value == "debug") return Level::kDebug;
+  if (value == "warning" || value == "warn") return Level::kWarning;
+  if (value == "error") return Level::kError;
   if (value == "off") return Level::kOff;
-  return Level::kInfo;
+  return std::nullopt;
 }
 
 std::atomic<Level>& current_level() {
-  static std::atomic<Level> value{level_from_environment()};
+  static std::atomic<Level> value{level_from_environment().value_or(Level::kInfo)};
   return value;
 }
 
@@ -39,7 +44,10 @@ constexpr int kNoticesShown = 2;
 void set_level(Level level) { current_level() = level; }
 Level level() { return current_level(); }
 
-void report_unknown_language() {
+void report_unknown_environment() {
+  if (!level_from_environment())
+    warning("LOG_LEVEL={}: there are debug, info, warning, error and off; info is taken",
+            std::getenv("LOG_LEVEL"));
   const char* own = std::getenv("DANLU_LANG");
   const std::string_view language = own ? own : "";
   for (const char* known : {"zh", "en", "C", "POSIX"}) {

@@ -8,12 +8,13 @@ namespace danlu::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError, kOff };
 
-/// LOG_LEVEL (debug|info|warning|error|off) sets the start value; info without it.
+/// LOG_LEVEL (debug|info|warning|error|off, in any case) sets the start value; info without it.
 void set_level(Level level);
 Level level();
 
-/// A notice if DANLU_LANG asks for a language that there is no catalogue for.
-void report_unknown_language();
+/// A notice if DANLU_LANG asks for a language that there is no catalogue for, a warning if LOG_LEVEL
+/// names no level.
+void report_unknown_environment();
 
 /// Writes one line. Thread-safe. Warnings and errors carry the prefix "warning: " / "error: ".
 void write(Level level, std::string_view message);

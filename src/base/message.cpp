@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "base/in_english.h"
 #include "base/json.h"
 
 namespace danlu {
@@ -15,6 +16,8 @@ extern const char* const kChineseMessages;
 namespace {
 
 using Catalogue = std::map<std::string, std::string, std::less<>>;
+
+thread_local int english_scopes = 0;
 
 }  // namespace
 
@@ -33,8 +36,11 @@ bool speaks_chinese() {
   return false;
 }
 
+InEnglish::InEnglish() { ++english_scopes; }
+InEnglish::~InEnglish() { --english_scopes; }
+
 std::string_view translated(std::string_view english) {
-  return speaks_chinese() ? in_chinese(english) : english;
+  return english_scopes == 0 && speaks_chinese() ? in_chinese(english) : english;
 }
 
 std::string_view in_chinese(std::string_view english) {

@@ -1,6 +1,7 @@
 #include "base/new_output.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -78,6 +79,19 @@ void throw_taken(const fs::path& output) {
       tr("choose another name, or give --overwrite"));
 }
 
+MadeDirectory parent_of(const fs::path& output) {
+  const fs::path place = place_of(output);
+  try {
+    return MadeDirectory(place.parent_path());
+  } catch (const IoError& error) {
+    if (!fs::is_directory(place) || ::access(place.c_str(), W_OK) != 0) throw;
+    throw IoError(error.what(),
+                  tr("the result is made beside its name and renamed at the end: name a new "
+                     "directory inside, {}",
+                     (output / "model").string()));
+  }
+}
+
 fs::path lock_file_of(const fs::path& output) {
   const fs::path place = place_of(output);
   return place.parent_path() / fmt::format(".danlu-{}.lock", place.filename().string());
@@ -102,7 +116,7 @@ NewDirectory::NewDirectory(fs::path output, bool overwrite, const std::vector<fs
     : name_(std::move(output)),
       output_((refuse_to_replace_inputs(name_, inputs), behind_link(place_of(name_)))),
       overwrite_(overwrite),
-      parent_((require_replaceable(), output_.parent_path())),
+      parent_((require_replaceable(), parent_of(output_))),
       lock_(lock_output(output_)) {
   require_replaceable();
 }

@@ -25,6 +25,9 @@ bool is_taken(const fs::path& output);
 /// Errors: UsageError, always: `output` is taken and may not be replaced.
 [[noreturn]] void throw_taken(const fs::path& output);
 
+/// The directory in which `output` is made, under another name at first. Errors: as MadeDirectory.
+MadeDirectory parent_of(const fs::path& output);
+
 /// The file that stands for the lock on `output`: hidden, beside it.
 fs::path lock_file_of(const fs::path& output);
 /// Keeps other processes from making `output`. Its directory must be there.

@@ -163,15 +163,17 @@ Json Options::to_json() const {
 }
 
 std::string Options::print_config() const {
-  // JSON values are YAML too, so that the printed text can be saved and used as a file.
+  // JSON values are YAML too, so that the printed text can be saved and used as a file. What nobody
+  // gave is a comment: as a setting it would outweigh, or contradict, what it follows from.
   std::string out;
   const Json values = to_json();
   for (const auto& [name, json] : values.items()) {
     const Value& value = find(name);
     std::string from = source_name(value.source);
     if (!value.origin.empty()) from += " " + value.origin;
-    const std::string line =
-        fmt::format("{}: {}", name, json.dump(-1, ' ', false, Json::error_handler_t::replace));
+    const char* unset = is_given(name) || name == "profile" ? "" : "# ";
+    const std::string line = fmt::format("{}{}: {}", unset, name,
+                                         json.dump(-1, ' ', false, Json::error_handler_t::replace));
     out += fmt::format("{:<47} # {}\n", line, from);
   }
   return out;

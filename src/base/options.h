@@ -71,8 +71,10 @@ class Options {
   std::vector<std::string> from_profile() const;
   /// Words that are neither flags nor flag values, in order.
   const std::vector<std::string>& positional() const { return positional_; }
-  /// Every option with its value, in table order: what config.yaml and --print_config show.
+  /// Every option with its value, in table order.
   Json to_json() const;
+  /// The same as a configuration file that gives these options again where it is read under the
+  /// same environment: what was given and the profile stand in it, the rest as comments.
   std::string print_config() const;
 
  private:

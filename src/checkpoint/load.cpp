@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/shell_quote.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksum.h"
 
@@ -138,26 +139,33 @@ Loaded open(const fs::path& directory) {
 
 void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
   if (!checkpoint.optimizer) {
+    const bool adapter = fs::exists(checkpoint.directory / "adapter_config.json");
     throw IoError(
         tr("{}: saved without optimizer state (--save_only_model), cannot be resumed",
            checkpoint.directory.string()),
-        tr("start a new run from it: --model {} --resume none", checkpoint.directory.string()));
+        tr("begin a new run from it, in another --output_dir and without --resume: {} {}",
+           adapter ? "--adapters" : "--model", shell_quoted(checkpoint.directory.string())));
   }
   const auto updates = json_get<int64_t>(checkpoint.trainer_state, "optimizer_updates");
   if (!updates)
     throw IoError(
         tr("{}: trainer_state.json lacks optimizer_updates", checkpoint.directory.string()));
+  std::shared_ptr<const weights::TensorSource> model;
   optimizer.load_state(
       [&](const std::string& name) {
-        const weights::TensorInfo* info = checkpoint.optimizer->find(name);
+        const weights::TensorSource* source = checkpoint.optimizer.get();
+        if (!name.starts_with("master.") && !name.starts_with("exp_avg")) {
+          if (!model) model = weights::open_weights(checkpoint.directory);
+          source = model.get();
+        }
+        const weights::TensorInfo* info = source->find(name);
         if (!info) return at::Tensor();
         if (info->dtype != DType::kF32) {
           throw ModelError(tr("{}: optimizer tensor '{}' is {}, not F32",
                               checkpoint.directory.string(), name, dtype_name(info->dtype)));
         }
         at::Tensor tensor = at::empty(info->shape, at::kFloat);
-        checkpoint.optimizer->read(name,
-                                   {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
+        source->read(name, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
         return tensor;
       },
       *updates);

@@ -160,7 +160,7 @@ int main(int argc, char** argv) {
   const char* debug = std::getenv("DANLU_DEBUG");
   const bool rethrow = debug && *debug && std::string(debug) != "0";
   try {
-    log::report_unknown_language();
+    log::report_unknown_environment();
     const int code = run({argv + 1, argv + argc});
     flush_output();
     return code;

@@ -27,7 +27,8 @@ int report(ExitCode code, std::string_view what, const std::string& hint) {
   const bool asked_for =
       code == ExitCode::kInterrupted || code == ExitCode::kTerminated || code == ExitCode::kHungUp;
   // The last line and the same in every language: a pipe (| tee) hides the exit code.
-  if (!asked_for) message += fmt::format("\nFAILED (exit {})", static_cast<int>(code));
+  message +=
+      fmt::format("\n{} (exit {})", asked_for ? "STOPPED" : "FAILED", static_cast<int>(code));
   log::write(asked_for ? log::Level::kInfo : log::Level::kError, message);
   return static_cast<int>(code);
 }

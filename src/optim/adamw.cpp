@@ -167,10 +167,13 @@ bool AdamW::lives_in_parameter(const std::string& name) const {
 void AdamW::load_state(const std::function<at::Tensor(const std::string&)>& find, int64_t updates) {
   at::NoGradGuard no_grad;
   for (const auto& [name, target] : state(true)) {
-    const at::Tensor saved = find(name);
-    if (!saved.defined()) {
+    at::Tensor saved = find(name);
+    if (!saved.defined() && name.starts_with("master.")) {
       // Weights of f32 parameters may live in the model files alone.
-      if (name.starts_with("master.") && lives_in_parameter(name.substr(7))) continue;
+      if (lives_in_parameter(name.substr(7))) continue;
+      saved = find(name.substr(7));
+    }
+    if (!saved.defined()) {
       throw ModelError(tr("[optimizer state] tensor '{}' is missing", name));
     }
     if (saved.sizes() != target.sizes()) {

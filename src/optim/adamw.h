@@ -54,7 +54,8 @@ class AdamW {
   /// checkpoints whose model files hold them in another type.
   StateTensors state(bool exact_weights) const;
   /// Copies state in and writes parameters from it; find(name) returns an undefined tensor if
-  /// absent. Errors: ModelError naming a missing tensor or one of another shape.
+  /// absent. Where a parameter was its own master and is none now, find("<param>") is asked for the
+  /// weight. Errors: ModelError naming a missing tensor or one of another shape.
   void load_state(const std::function<at::Tensor(const std::string&)>& find, int64_t updates);
 
  private:

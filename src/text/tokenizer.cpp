@@ -37,6 +37,9 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
     return load_vocab_and_merges(directory / "vocab.json", directory / "merges.txt");
   }
   if (path.extension() == ".json") return load_tokenizer_json(path);
+  if (path.extension() == ".gguf")
+    throw MissingTokenizer(tr("{}: no tokenizer is read from a GGUF file", path.string()),
+                           tr("name one: --tokenizer DIR"));
   return load_sentencepiece(path);
 }
 

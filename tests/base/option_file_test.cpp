@@ -251,6 +251,8 @@ TEST_F(OptionFileTest, PrintedConfigurationReadsBackTheSame) {
   const Options first = parse(words);
   const Options second = parse({file("printed.yaml", first.print_config())});
   EXPECT_EQ(first.to_json(), second.to_json());
+  EXPECT_TRUE(second.is_given("lr"));
+  EXPECT_FALSE(second.is_given("packing")) << "a default is not what the user said";
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -134,6 +135,28 @@ TEST_F(FiniteWeights, ATypeThatCannotHoldAWeightIsAnError) {
   expect_error(convert({"model", "out", "--to", "gguf", "--outtype", "bf16"}), 4,
                {"3.4e+38, which bf16 cannot"});
   EXPECT_EQ(run({"convert", "model", "out", "--to", "hf"}).exit_code, 0);
+}
+
+TEST_F(FiniteWeights, NumbersThatAreNoneAreConvertedAndNamed) {
+  const fs::path file = copy_model() / "model.safetensors";
+  const auto converted = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> line = {"convert", "model", "out"};
+    line.insert(line.end(), more.begin(), more.end());
+    const ProgramResult result = run(line);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    fs::remove_all((*this) / "out");
+    return result.err;
+  };
+  EXPECT_THAT(converted({"--to", "hf"}), Not(HasSubstr("NaN")));
+  set_first(file, kUp, std::nanf(""));
+  set_first(file, "model.norm.weight", -INFINITY);
+  const std::string kTwo = "warning: 2 of 27 tensors hold an infinity or NaN, the first: ";
+  EXPECT_THAT(converted({"--to", "hf"}), HasSubstr(kTwo + kUp));
+  EXPECT_THAT(converted({"--to", "hf", "--dtype", "bf16", "--check", "false"}),
+              HasSubstr(kTwo + kUp));
+  EXPECT_THAT(converted({"--to", "mcore", "--tp", "2"}),
+              AllOf(HasSubstr("tensors hold an infinity or NaN, the first: "),
+                    HasSubstr("they are kept as they are")));
 }
 
 TEST_F(FiniteWeights, TrainedWeightsThatTheTypeOfTheResultCannotHoldAreNotSaved) {

@@ -79,19 +79,47 @@ TEST_F(Hostile, MoreThreadsThanAnyMachineHasAreRefused) {
   }
 }
 
+/// Root is bound by no number of processes and no permission; a user that nothing else runs as may
+/// be had here.
+std::string other_user() {
+  return ::geteuid() == 0
+             ? "exec setpriv --clear-groups --reuid=" + std::to_string(100'000 + ::getpid())
+             : "exec";
+}
+
+TEST_F(Hostile, AWritableDirectoryInOneThatIsNotSaysWhereTheResultCanBe) {
+  fs::create_directories((*this) / "parent/mine");
+  fs::copy(good("model"), (*this) / "model", fs::copy_options::recursive);
+  fs::permissions((*this) / "", fs::perms::all);
+  fs::permissions((*this) / "parent/mine", fs::perms::all);
+  fs::permissions((*this) / "parent", fs::perms::all);
+  constexpr auto kWrite = fs::perms::owner_write | fs::perms::group_write | fs::perms::others_write;
+  fs::permissions((*this) / "parent", kWrite, fs::perm_options::remove);
+  const auto as_other = [&](const Words& words) {
+    return run_in_shell("umask 0", words, "", other_user());
+  };
+  for (const Words& words :
+       std::vector<Words>{{"convert", "model", "parent/mine", "--to", "mcore"},
+                          {"init", "--config", "model/config.json", "--output", "parent/mine"}}) {
+    const ProgramResult refused = as_other(words);
+    if (refused.exit_code == 126) GTEST_SKIP() << "no other user may run the program here";
+    expect_error(
+        refused, 8,
+        {"parent: cannot write into: ", "name a new directory inside, ", "/parent/mine/model\n"});
+  }
+  EXPECT_EQ(as_other({"convert", "model", "parent/mine/model", "--to", "mcore"}).exit_code, 0);
+  fs::permissions((*this) / "parent", fs::perms::all);
+}
+
 TEST_F(Hostile, ThreadsThatTheSystemRefuses) {
-  // Root is bound by no number of processes; a user that nothing else runs as may have one here.
-  const std::string other_user = ::geteuid() == 0 ? "exec setpriv --clear-groups --reuid=" +
-                                                        std::to_string(100'000 + ::getpid())
-                                                  : "exec";
-  const std::string limited = "ulimit -u 1; " + other_user;
+  const std::string limited = "ulimit -u 1; " + other_user();
   if (std::system(("bash -c \"" + limited + " test -x '" + danlu_path() + "'\"").c_str()) != 0)
     GTEST_SKIP() << "no other user may run the program here";
   fs::permissions((*this) / "", fs::perms::all);
   fs::copy(good("model"), (*this) / "model", fs::copy_options::recursive);
   fs::copy(good("good.jsonl"), (*this) / "good.jsonl");
   const Words asks = {"infer", "--model", "model", "--prompt", "hi"};
-  const ProgramResult answer = run_in_shell("umask 0; ulimit -u 1", asks, "", other_user);
+  const ProgramResult answer = run_in_shell("umask 0; ulimit -u 1", asks, "", other_user());
   if (answer.exit_code == 0) GTEST_SKIP() << "no limit of processes takes hold here";
   expect_error(answer, 6,
                {"[engine] 4 threads are needed (OMP_NUM_THREADS=1)", "makes only 0",
@@ -99,7 +127,7 @@ TEST_F(Hostile, ThreadsThatTheSystemRefuses) {
   const Words encodes = {"preprocess", "--input",         "good.jsonl", "--tokenizer-name-or-path",
                          "model",      "--output-prefix", "out",        "--workers",
                          "4"};
-  expect_error(run_in_shell("umask 0; ulimit -u 1", encodes, "", other_user), 6,
+  expect_error(run_in_shell("umask 0; ulimit -u 1", encodes, "", other_user()), 6,
                {"the system does not allow another thread", "hint: lower OMP_NUM_THREADS"});
 }
 

@@ -118,7 +118,7 @@ TEST_F(InferOutput, AKilledRunLeavesWhatItHadAnswered) {
   const ProgramResult again = infer({"--prompt", "hi", "--output", "x.jsonl"});
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.err, HasSubstr("x.jsonl.partial: holds " + std::to_string(num_lines(kept)) +
-                                   " row(s) of a run that was killed"));
+                                   " row(s) of a run that was stopped"));
   EXPECT_FALSE(fs::exists(partial));
   EXPECT_EQ(num_lines(content_of((*this) / "x.jsonl")), 1u);
 }
@@ -183,6 +183,23 @@ TEST_F(InferOutput, ARowTooLongIsMarkedInItsPlace) {
   EXPECT_EQ(found[2]["query"], "quick");
   EXPECT_FALSE(found[2].contains("error"));
   EXPECT_THAT(infer({"--prompt", words}).err, Not(HasSubstr("history")));
+}
+
+TEST_F(InferOutput, RowsAreTheSameInEveryLanguage) {
+  std::string words;
+  for (int i = 0; i < 80; ++i) words += "fox ";
+  const std::string rows = write("q.txt", "the\n" + words + "\n");
+  const auto answer = [&](const std::string& language) {
+    const std::string name = language + ".jsonl";
+    const ProgramResult result = run_danlu(
+        {"infer", "--model", good("model"), "--max_new_tokens", "4", "--dataset", rows, "--output",
+         name},
+        {.environment = {{"DANLU_LANG", language}}, .directory = ((*this) / "").string()});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.err.find("首个") != result.err.npos, language == "zh") << result.err;
+    return content_of((*this) / name);
+  };
+  EXPECT_EQ(answer("zh"), answer("en"));
 }
 
 TEST_F(InferOutput, LineKAnswersLineK) {

@@ -10,7 +10,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kStarted = "completing the text itself";
 
@@ -47,25 +49,43 @@ TEST_F(InterruptedInfer, AStreamedAnswerEndsWithTheSignalsCode) {
     const ProgramResult result = infer({"--prompt", "the quick"}, signal);
     EXPECT_EQ(result.exit_code, 128 + signal) << result.err;
     EXPECT_THAT(result.err, HasSubstr("[infer] stopped; the answer is not complete"));
+    EXPECT_THAT(result.err, EndsWith("\nSTOPPED (exit " + std::to_string(128 + signal) + ")\n"));
     EXPECT_FALSE(result.out.empty());
   }
 }
 
-TEST_F(InterruptedInfer, EveryRowIsWrittenAndMarked) {
+TEST_F(InterruptedInfer, NothingIsPublishedAndNothingMeasured) {
   std::string rows;
-  for (int i = 0; i < 500; ++i) rows += "the quick brown fox\n";
+  for (int i = 0; i < 500; ++i)
+    rows += R"({"query": "the quick", "response": "brown fox"})"
+            "\n";
   for (const std::string beams : {"1", "2"}) {
     const ProgramResult result = infer(
-        {"--dataset", write("q.txt", rows), "--output", "answers.jsonl", "--num_beams", beams},
+        {"--dataset", write("q.jsonl", rows), "--output", "answers.jsonl", "--num_beams", beams},
         SIGTERM);
     EXPECT_EQ(result.exit_code, 143) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("unfinished answers are marked cancelled"));
-    std::istringstream lines(content_of((*this) / "answers.jsonl"));
-    int num_rows = 0;
-    for (std::string line; std::getline(lines, line); ++num_rows)
-      EXPECT_EQ(json::parse(line)["finish_reason"], "cancelled");
-    EXPECT_EQ(num_rows, 500);
-    fs::remove((*this) / "answers.jsonl");
+    EXPECT_THAT(result.err, HasSubstr("[infer] stopped: 0 of 500 rows are done"));
+    EXPECT_THAT(result.err, Not(HasSubstr("exact match")));
+    for (const char* name : {"answers.jsonl", "answers.jsonl.partial"})
+      EXPECT_FALSE(fs::exists((*this) / name)) << name;
+  }
+}
+
+TEST_F(InterruptedInfer, WhatIsDoneStaysInThePartialFile) {
+  // Empty lines have their answer at once; the others never end.
+  for (const std::string beams : {"1", "2"}) {
+    const ProgramResult result = infer({"--dataset", write("q.txt", "\nthe quick\n\nbrown fox\n"),
+                                        "--output", "answers.jsonl", "--num_beams", beams},
+                                       SIGINT);
+    EXPECT_EQ(result.exit_code, 130) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("[infer] stopped: 2 of 4 rows are done"));
+    EXPECT_THAT(result.err, HasSubstr("the answers so far are in answers.jsonl.partial"));
+    EXPECT_FALSE(fs::exists((*this) / "answers.jsonl"));
+    std::istringstream lines(content_of((*this) / "answers.jsonl.partial"));
+    std::vector<std::string> reasons;
+    for (std::string line; std::getline(lines, line);)
+      reasons.push_back(json::parse(line)["finish_reason"]);
+    EXPECT_THAT(reasons, ::testing::ElementsAre("stop", "cancelled", "stop"));
   }
 }
 

@@ -57,5 +57,26 @@ TEST_F(TemplateOfAModel, NamedByTheUserIsNoNews) {
   EXPECT_THAT(asked.err, ::testing::Not(HasSubstr("template: ")));
 }
 
+TEST_F(TemplateOfAModel, TheTokenizersOwnIsAskedForByMindSpeedsFlag) {
+  const fs::path model = copy_model("base");
+  write("base/args.json", R"({"template": "alpaca"})");
+  const auto asked = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> line = {
+        "infer", "--model",           model.string(), "--prompt", "hi", "--max_new_tokens",
+        "1",     "--hf-chat-template"};
+    line.insert(line.end(), more.begin(), more.end());
+    return run(line);
+  };
+  const ProgramResult own = asked({});
+  EXPECT_EQ(own.exit_code, 0) << own.err;
+  EXPECT_THAT(own.err, ::testing::Not(HasSubstr("notice")));
+  EXPECT_EQ(prompt_tokens(own), prompt_tokens(ask(good("model"))));
+  expect_error(asked({"--prompt-type", "default"}), 2,
+               {"--hf-chat-template asks for the tokenizer's own template, --prompt-type for "
+                "default",
+                "hint: give one of them"});
+  EXPECT_EQ(asked({"--prompt-type", "hf"}).exit_code, 0);
+}
+
 }  // namespace
 }  // namespace danlu::test

@@ -265,12 +265,60 @@ TEST_F(NotHere, ErrorsNameTheFlagAsGiven) {
       {"[--ckpt_dir] ", "no adapter_config.json there"});
 }
 
-TEST_F(NotHere, OneOfThreePreprocessedFilesNamesTheirPrefix) {
-  ASSERT_EQ(preprocess(good("good.jsonl")).exit_code, 0);
-  const std::string prefix = (*this) / "ids" / "x";
+TEST_F(NotHere, AGgufWithoutATokenizerNamesTheFlagThatHelps) {
+  ASSERT_EQ(run({"convert", good("model"), "g.gguf", "--to", "gguf"}).exit_code, 0);
+  const std::vector<std::vector<std::string>> lines = {
+      {"sft", "--model", "g.gguf", "--dataset", good("good.jsonl"), "--output_dir", "run"},
+      {"pretrain", "--model", "g.gguf", "--dataset", good("text.txt"), "--output_dir", "run"},
+      {"tokenize", "--tokenizer", "g.gguf", "--text", "hi"},
+      {"infer", "--model", "g.gguf", "--prompt", "hi"}};
+  for (const std::vector<std::string>& line : lines) {
+    const ProgramResult result = run(line);
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err, HasSubstr("--tokenizer")) << result.err;
+    EXPECT_THAT(result.err, Not(HasSubstr("SentencePiece")));
+  }
+}
+
+/// The guides' last step, typed for a model that training here left in that format.
+TEST_F(NotHere, WhatIsHuggingFaceAlreadyNeedsNoConversionBack) {
+  const fs::path model = copy_model("hf");
   expect_error(
-      train(prefix + "_packed_input_ids_document"), 3,
-      {"is a part of the preprocessed samples " + prefix, "hint: give their prefix: " + prefix});
+      run({"convert", "--use-mcore-models", "--load-model-type", "mg", "--save-model-type", "hf",
+           "--target-tensor-parallel-size", "1", "--load-dir", good("model"), "--save-dir", "hf"}),
+      2,
+      {"[--load-model-type] says Megatron, but ",
+       "hint: it has the wanted format already: danlu chat --model " + good("model").string() +
+           "\n"});
+  expect_error(run({"convert", "--load-model-type", "mg", "--save-model-type", "mg", "--load-dir",
+                    good("model"), "--save-dir", "out"}),
+               2, {"hint: leave the flag out: the files say it"});
+}
+
+TEST_F(NotHere, WhatWasTokenisedBeforeNamesItsPrefixAndWhoTakesIt) {
+  ASSERT_EQ(preprocess(good("good.jsonl")).exit_code, 0);
+  const std::string samples = (*this) / "ids" / "x";
+  for (const char* ending :
+       {"_packed", "_packed_input_ids_document", "_packed_labels_document.idx"})
+    expect_error(train(samples + ending), 3,
+                 {"of the preprocessed samples " + samples,
+                  "hint: danlu sft takes them by their prefix: --data-path " + samples + "\n"});
+  const auto pretrain = [&](const std::string& dataset) {
+    return run({"pretrain", "--model", good("model"), "--dataset", dataset, "--output_dir", "run"});
+  };
+  expect_error(pretrain(samples), 3, {"of the preprocessed samples " + samples});
+
+  const std::string text = (*this) / "ids" / "t";
+  ASSERT_EQ(run({"preprocess", "--input", good("text.txt"), "--tokenizer", good("tokenizer"),
+                 "--output-prefix", text})
+                .exit_code,
+            0);
+  for (const char* ending : {"", "_text_document", "_text_document.bin"})
+    expect_error(
+        train(text + ending), 3,
+        {text + ending + ": tokenised text (.bin, .idx), not rows",
+         "hint: danlu pretrain takes it by its prefix: --data-path " + text + "_text_document\n"});
+  expect_error(pretrain(text), 3, {"--data-path " + text + "_text_document"});
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "cli/bad_input.h"
 #include "support/alpaca_line.h"
 
@@ -22,6 +24,8 @@ class Profiles : public BadInput {
     return result.out;
   }
   static std::string value(const std::string& config, const std::string& option) {
+    const size_t commented = config.find("\n# " + option + ": ");
+    if (commented != std::string::npos) return value(config.substr(commented + 3), option);
     const size_t at = ("\n" + config).find("\n" + option + ": ");
     if (at == std::string::npos) return "(no such option)";
     const size_t end = config.find('\n', at);
@@ -168,6 +172,39 @@ TEST_F(Profiles, ARecordRepeatsTheRunUnderEveryProfile) {
       }
     }
   }
+}
+
+/// name: value, without where each came from.
+std::string values_of(const std::string& config) {
+  std::istringstream lines(config);
+  std::string values;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("# ")) line.erase(0, 2);
+    values += line.substr(0, line.rfind(" # ")) + "\n";
+  }
+  return values;
+}
+
+TEST_F(Profiles, APrintedConfigurationIsTheSameRunUnderEveryProfile) {
+  const std::string model = good("model").string(), rows = good("good.jsonl").string();
+  const auto check = [&](const std::vector<std::string>& line, bool trains) {
+    const std::string printed = config(line);
+    write("x.yaml", printed);
+    EXPECT_EQ(values_of(config({line[0], "x.yaml"})), values_of(printed)) << printed;
+    if (!trains) return;
+    const ProgramResult dry = run({line[0], "x.yaml", "--dry_run"});
+    EXPECT_EQ(dry.exit_code, 0) << dry.err << printed;
+  };
+  for (const char* profile : {"danlu", "mindspeed", "swift24", "alpaca", "llamafactory"}) {
+    for (const char* verb : {"sft", "pretrain", "train", "posttrain"})
+      check(
+          {verb, "--model", model, "--dataset", rows, "--bf16", "true", "--gradient_checkpointing",
+           "false", "--tuner", "full", "--template", "default", "--profile", profile},
+          verb == std::string("sft"));
+  }
+  check({"sft", "--sft_type", "lora", "--model_id_or_path", model, "--dataset", rows}, true);
+  for (const char* profile : {"danlu", "mindspeed", "swift24"})
+    check({"infer", "--model", model, "--dataset", rows, "--profile", profile}, false);
 }
 
 TEST_F(Profiles, SuccessiveLinesOfSwiftDoNotMeetAndNoLineLosesItsBatch) {

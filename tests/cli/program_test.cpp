@@ -99,6 +99,17 @@ TEST(Program, AnUnknownLanguageIsToldOnce) {
     EXPECT_EQ(notices(known), "") << known;
 }
 
+TEST(Program, ALogLevelThatIsNoneIsNamedOnce) {
+  const auto said = [](const std::string& level) {
+    return run_danlu({"--version"}, {.environment = {{"LOG_LEVEL", level}}}).err;
+  };
+  EXPECT_EQ(said("eror"),
+            "warning: LOG_LEVEL=eror: there are debug, info, warning, error and off; info is "
+            "taken\n");
+  for (const char* level : {"", "Debug", "INFO", "WARN", "warning", "Error", "OFF"})
+    EXPECT_EQ(said(level), "") << level;
+}
+
 TEST(Program, AWordThatIsNoFlagIsRefused) {
   const ProgramResult result = run_danlu({"completion", "bash", "stray"});
   EXPECT_EQ(result.exit_code, 2);

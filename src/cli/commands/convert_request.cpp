@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/shell_quote.h"
 #include "text/tokenizer.h"
 
 namespace danlu::cli {
@@ -242,7 +243,10 @@ void check_described(const Options& options, const ConvertRequest& request,
            options.given_as(request.expect_legacy ? "load_from_legacy" : "load_model_type"),
            weights::format_name(*request.expected_source), source.path.string(),
            source.description),
-        tr("leave the flag out: the files say it"));
+        request.to == ConvertTo::kHf && source.format == weights::Format::kHuggingFace
+            ? tr("it has the wanted format already: danlu chat --model {}",
+                 shell_quoted(source.path.string()))
+            : tr("leave the flag out: the files say it"));
   }
   const bool is_legacy = source.megatron && source.megatron->form.dialect == Dialect::kLegacy;
   if (request.expect_legacy && !is_legacy) {

@@ -58,7 +58,6 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
       ignored_switch({"no_load_optim", "no_load_rng", "no_save_optim", "no_save_rng", "finetune",
                       "is_instruction_dataset", "variable_seq_lengths"},
                      "weights alone are loaded"),
-      ignored_switch({"hf_chat_template"}, "the model's own chat template is what is used anyway"),
       ignored_switch({"merge_lora", "safe_serialization", "show_dataset_sample", "verbose",
                       "use_hf", "check_model_is_latest"},
                      "adapters are applied as they are; danlu merge writes merged models"),

@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/in_english.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -117,7 +120,8 @@ const char* name_of(infer::FinishReason reason) {
   return "cancelled";
 }
 
-/// Outcomes come as they are done and leave in the order of the questions.
+/// Outcomes come as they are done and leave in the order of the questions. Those that a signal cut
+/// short come last, and leave only where one that is done follows.
 class OrderedResults {
  public:
   /// `file` may be null. Both must outlive this.
@@ -125,6 +129,10 @@ class OrderedResults {
       : questions_(questions), file_(file), prints_(prints), waiting_(questions.size()) {}
 
   void put(size_t index, Outcome outcome) {
+    const bool is_done = outcome.finish_reason != name_of(infer::FinishReason::kCancelled);
+    if (!is_done && index >= done_end_) return;
+    num_done_ += is_done;
+    if (is_done) done_end_ = std::max(done_end_, index + 1);
     waiting_[index] = std::move(outcome);
     std::string shown, rows;
     for (; next_ < waiting_.size() && waiting_[next_]; ++next_) {
@@ -140,6 +148,8 @@ class OrderedResults {
     if (!shown.empty()) print_text(shown);
     if (!rows.empty()) file_->add(rows);
   }
+
+  size_t num_done() const { return num_done_; }
 
   void report_matches() const {
     if (with_reference_ == 0) return;
@@ -159,7 +169,7 @@ class OrderedResults {
   AnswerFile* file_;
   bool prints_;
   std::vector<std::optional<Outcome>> waiting_;
-  size_t next_ = 0, with_reference_ = 0, equal_ = 0;
+  size_t next_ = 0, num_done_ = 0, done_end_ = 0, with_reference_ = 0, equal_ = 0;
 };
 
 /// Hands over each answer once it is finished; the cancelled ones last.
@@ -210,6 +220,17 @@ struct Work {
   std::vector<size_t> question_of;
 };
 
+/// Why no request can be made of it. Rows are stored, and read the same everywhere.
+std::string problem_in_english(const std::function<void()>& make_request) {
+  const InEnglish english;
+  try {
+    make_request();
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 /// Questions that no request can be made of get their outcome at once. Errors: DataError of the
 /// first of them if that leaves none.
 Work plan_work(const std::vector<Question>& questions, const InferenceModel& loaded,
@@ -223,12 +244,16 @@ Work plan_work(const std::vector<Question>& questions, const InferenceModel& loa
       done->push_back({i, {.answer = "", .finish_reason = "stop", .error = ""}});
       continue;
     }
+    const auto request = [&] {
+      return checked_request(questions[i], loaded, sampling, max_new_tokens, i);
+    };
     try {
-      work.requests.push_back(checked_request(questions[i], loaded, sampling, max_new_tokens, i));
+      work.requests.push_back(request());
       work.question_of.push_back(i);
     } catch (const DataError& error) {
       if (num_problems++ == 0) first_problem = error;
-      done->push_back({i, {.answer = "", .finish_reason = "error", .error = error.what()}});
+      done->push_back(
+          {i, {.answer = "", .finish_reason = "error", .error = problem_in_english(request)}});
     }
   }
   if (work.requests.empty() && first_problem) throw *first_problem;
@@ -256,10 +281,12 @@ void answer_all(const Options& options, const InferenceModel& loaded, const fs::
                                  .finish_reason = name_of(answer.reason),
                                  .error = ""});
                   });
-  if (file) {
-    file->finish();
-  }
   report_speed(stats, stats.prefill_s + stats.decode_s);
+  if (results.num_done() < questions.size()) {
+    throw_interrupted(pending_interrupt(), tr("[infer] stopped: {} of {} rows are done",
+                                              results.num_done(), questions.size()));
+  }
+  if (file) file->finish();
   results.report_matches();
 }
 
@@ -276,6 +303,8 @@ void answer_one(const Options& options, const InferenceModel& loaded, const Ques
     });
   }
   report_speed(stats, stats.prefill_s + stats.decode_s);
+  if (const int signal = pending_interrupt())
+    throw_interrupted(signal, tr("[infer] stopped; the answer is not complete"));
 }
 
 /// MindSpeed's --task names a decoding mode.
@@ -345,10 +374,6 @@ int run_infer(const Options& options) {
     answer_one(options, loaded, questions[0], sampling, max_new_tokens);
   } else {
     answer_all(options, loaded, output, questions, sampling, max_new_tokens);
-  }
-  if (const int signal = pending_interrupt()) {
-    throw_interrupted(signal, single ? "[infer] stopped; the answer is not complete"
-                                     : "[infer] stopped; unfinished answers are marked cancelled");
   }
   return 0;
 }

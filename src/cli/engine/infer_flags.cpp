@@ -59,11 +59,11 @@ void report_idle_infer_flags(const Options& options, const InferUse& use) {
     if (!options.has_value("output")) report_idle_among(options, {"overwrite"}, "without --output");
   }
   if (!use.has_template) {
-    report_idle_among(
-        options,
-        {"system", "prompt_type", "prompt_type_path", "chat_template_kwargs", "enable_thinking"},
-        options.get_bool("raw") ? tr("with {}", options.given_as("raw"))
-                                : std::string("on a model without a chat template"));
+    report_idle_among(options,
+                      {"system", "prompt_type", "hf_chat_template", "prompt_type_path",
+                       "chat_template_kwargs", "enable_thinking"},
+                      options.get_bool("raw") ? tr("with {}", options.given_as("raw"))
+                                              : std::string("on a model without a chat template"));
   }
   std::vector<const char*> of_draws = {"top_k", "top_p", "min_p", "seed"};
   if (!options.is_given("temperature") || options.get_float("temperature") != 0)

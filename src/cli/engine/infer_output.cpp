@@ -61,7 +61,7 @@ void report_earlier_run(const fs::path& partial) {
   std::error_code ignored;
   if (!fs::is_regular_file(partial, ignored)) return;
   log::warning(
-      "{}: holds {} row(s) of a run that was killed; it is replaced when the first answer of this "
+      "{}: holds {} row(s) of a run that was stopped; it is replaced when the first answer of this "
       "run is written",
       partial.string(), count_lines(partial));
 }

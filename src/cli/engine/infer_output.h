@@ -58,7 +58,7 @@ class AnswerFile {
 struct Outcome {
   std::string answer;
   std::string finish_reason;  ///< "stop", "length", "cancelled", "error"
-  std::string error;          ///< why it was not answered; with finish_reason "error" only
+  std::string error;          ///< why it was not answered, in English; with "error" only
 };
 
 /// The row of --output: the question, its answer, and the data set's own answer as `labels`.

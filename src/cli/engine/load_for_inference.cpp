@@ -38,6 +38,19 @@ std::optional<at::ScalarType> dtype_option(const Options& options) {
   }
 }
 
+/// Errors: UsageError for --hf_chat_template beside another template.
+std::string template_named(const Options& options) {
+  const std::string named = options.get_string_or("prompt_type", "");
+  if (!options.get_bool_or("hf_chat_template", false)) return named;
+  if (!named.empty() && named != "auto" && named != "hf") {
+    throw UsageError(
+        tr("[template] {} asks for the tokenizer's own template, {} for {}",
+           options.given_as("hf_chat_template"), options.given_as("prompt_type"), named),
+        tr("give one of them"));
+  }
+  return "hf";
+}
+
 std::shared_ptr<const text::ChatEncoder> encoder_for(const Options& options,
                                                      const ModelLocation& where,
                                                      const arch::ModelConfig& config,
@@ -49,7 +62,7 @@ std::shared_ptr<const text::ChatEncoder> encoder_for(const Options& options,
     variables["enable_thinking"] = options.get_bool("enable_thinking");
   const text::TemplateChoice choice =
       text::choose_template(loaded.tokenizer,
-                            {.named = options.get_string_or("prompt_type", ""),
+                            {.named = template_named(options),
                              .templates_file = options.get_string_or("prompt_type_path", ""),
                              .recorded_in = where.record,
                              .family_default = config.default_template},

@@ -170,6 +170,29 @@ FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info
   return merged;
 }
 
+/// Errors: DataError if `path` is a .bin/.idx pair, one of its files, or what their names begin
+/// with: rows that were tokenised before go by a prefix.
+void refuse_tokenised(const std::string& path) {
+  std::string stem = path;
+  for (const char* ending : {".bin", ".idx"}) {
+    if (stem.ends_with(ending)) stem.resize(stem.size() - 4);
+  }
+  const auto exists = [](const std::string& prefix) {
+    std::error_code ignored;
+    return fs::exists(prefix + ".idx", ignored);
+  };
+  const std::string samples = stem.substr(0, stem.rfind("_packed"));
+  if (exists(samples + "_packed_input_ids_document")) {
+    throw DataError(tr("[dataset] {}: of the preprocessed samples {}", path, samples),
+                    tr("danlu sft takes them by their prefix: --data-path {}", samples));
+  }
+  for (const std::string& text : {stem, stem + "_text_document"}) {
+    if (!exists(text)) continue;
+    throw DataError(tr("[dataset] {}: tokenised text (.bin, .idx), not rows", path),
+                    tr("danlu pretrain takes it by its prefix: --data-path {}", text));
+  }
+}
+
 [[noreturn]] void not_found(const DatasetName& name, const std::string& text) {
   std::vector<std::string> nearby;
   const fs::path parent = fs::path(name.path).parent_path();
@@ -180,13 +203,6 @@ FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info
   std::string hint =
       tr("a data set is a file, a directory, a glob, or a name in dataset_info.json; names on a "
          "hub are not fetched");
-  // One of the three files of preprocessed samples, which go by the prefix that they share.
-  if (const size_t field = name.path.find("_packed_");
-      field != name.path.npos && fs::exists(name.path + ".idx", ignored)) {
-    const std::string prefix = name.path.substr(0, field);
-    throw DataError(tr("[dataset] {}: is a part of the preprocessed samples {}", text, prefix),
-                    tr("give their prefix: {}", prefix));
-  }
   if (const auto near = nearest_name(name.path, nearby)) {
     hint = tr("did you mean {}?", *near);
   }
@@ -234,6 +250,7 @@ Dataset resolve_dataset(const std::string& text, const FormatOptions& format,
     if (!dataset_path_exists(target.path)) not_found(name, text);
     throw DataError(tr("[dataset] {}: a single file has no split \"{}\"", text, target.split));
   }
+  if (!file_type_of(target.path)) refuse_tokenised(target.path);
   if (dataset_path_exists(target.path)) {
     dataset.files = {data_file(target.path)};
     dataset.summary = summarize(dataset.files, {});

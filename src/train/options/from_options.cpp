@@ -430,6 +430,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
         !is_outweighed(options, config, key))
       config.settings[key] = value;
   }
+  config.settings.erase("dry_run");  // of the command, not of the run
   // A rank in the record must not make a full run one of LoRA.
   config.settings["tuner"] = tuner_name(config.tuner);
   // A profile's length may be more than the model has, which is no error; the same length typed is.

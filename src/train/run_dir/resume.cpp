@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/shell_quote.h"
 
 namespace danlu::train {
 namespace resume_detail {
@@ -102,7 +104,8 @@ bool holds_finished_model(const fs::path& directory) {
   return fs::exists(directory / "config.json") || fs::exists(directory / "adapter_config.json");
 }
 
-/// Where the run began with another system's defaults: the likeliest reason for other settings.
+/// The profile that the run began with, where this line has another: the likeliest reason for other
+/// settings. Else empty.
 std::string other_profile(const fs::path& run_dir, const ProfileInForce& now) {
   std::error_code ignored;
   if (!fs::exists(run_dir / "args.json", ignored)) return "";
@@ -110,9 +113,47 @@ std::string other_profile(const fs::path& run_dir, const ProfileInForce& now) {
   const auto earlier_key = json_get<std::string>(args, "profile_name");
   const std::string then =
       json_get<std::string>(args, "profile").value_or(earlier_key.value_or("danlu"));
-  if (then == now.name) return "";
-  return tr("; it began with the defaults of --profile {}, this line has those of {}", then,
-            now.name);
+  return then == now.name ? "" : then;
+}
+
+/// Errors: UsageError, always: the run's directory is taken, by `found` or by a model alone.
+[[noreturn]] void refuse_taken(const TrainConfig& config,
+                               const std::vector<checkpoint::Found>& found) {
+  const std::string output =
+      fmt::format("{} {}", config.flag("output_dir"), config.output.directory.string());
+  std::error_code ignored;
+  const std::pair<const char*, fs::path> inputs[] = {{"model", config.model.path},
+                                                     {"adapters", config.model.adapter},
+                                                     {"tokenizer", config.model.tokenizer}};
+  for (const auto& [option, input] : inputs) {
+    if (input.empty() || !fs::equivalent(input, config.output.directory, ignored)) continue;
+    throw UsageError(tr("[train] {} is what this run reads ({}): it would be replaced", output,
+                        config.flag(option)),
+                     tr("choose another --output_dir"));
+  }
+  if (found.empty()) {
+    throw UsageError(tr("[train] {} holds a model already", output),
+                     tr("choose another directory, or give --overwrite_output_dir"));
+  }
+  const bool resumable =
+      std::any_of(found.begin(), found.end(), [](const auto& one) { return one.resumable; });
+  throw UsageError(tr("[train] {} holds checkpoints of an earlier run", output),
+                   resumable ? tr("choose another directory, or go on with them: --resume auto")
+                             : tr("choose another directory"));
+}
+
+/// What to do about a checkpoint of other settings; each way out as it is typed.
+std::string ways_out(const fs::path& checkpoint, const TrainConfig& config, bool may_resume,
+                     const std::string& profile) {
+  const std::string restore = profile.empty() ? tr("restore the settings")
+                                              : tr("restore the settings: --profile {}", profile);
+  const std::string named = shell_quoted(checkpoint.string());
+  if (may_resume)
+    return tr("{}; or continue with the changed ones: --resume {}; or choose another {}", restore,
+              named, config.flag("output_dir"));
+  return tr("{}; or begin a new run from these weights, in another {} and without --resume: {} {}",
+            restore, config.flag("output_dir"),
+            config.tuner == Tuner::kLora ? "--adapters" : "--model", named);
 }
 
 }  // namespace resume_detail
@@ -131,9 +172,7 @@ std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
   }
   if ((!found.empty() || resume_detail::holds_finished_model(run_dir)) &&
       !config.output.overwrite) {
-    throw UsageError(tr("[train] --output_dir {} holds {} of an earlier run", run_dir.string(),
-                        found.empty() ? "the model" : "checkpoints"),
-                     tr("choose another directory, or give --overwrite_output_dir"));
+    resume_detail::refuse_taken(config, found);
   }
   return named;
 }
@@ -155,23 +194,22 @@ void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& co
     found.fatal += tr("{}training data: content {} then, {} now", found.fatal.empty() ? "" : "; ",
                       saved_hash, hash);
   }
-  const auto cause = [&] {
-    return resume_detail::other_profile(checkpoint.directory.parent_path(), config.profile);
-  };
+  const std::string profile =
+      resume_detail::other_profile(checkpoint.directory.parent_path(), config.profile);
+  const std::string cause =
+      profile.empty()
+          ? ""
+          : tr("; it began with the defaults of --profile {}, this line has those of {}", profile,
+               config.profile.name);
   if (!found.fatal.empty()) {
-    throw UsageError(
-        tr("[resume] {} is of a run with other settings: {}{}", checkpoint.directory.string(),
-           found.fatal, cause()),
-        explicit_checkpoint
-            ? tr("restore the settings; or begin a new run from these weights: --model or "
-                 "--adapters {}",
-                 checkpoint.directory.string())
-            : tr("restore the settings; or --resume {} to continue with changed rates and lengths; "
-                 "or start anew: another --output_dir, or --overwrite_output_dir",
-                 checkpoint.directory.string()));
+    const bool may_resume = !explicit_checkpoint && hash == saved_hash &&
+                            resume_detail::compare(saved, identity, true).fatal.empty();
+    throw UsageError(tr("[resume] {} is of a run with other settings: {}{}",
+                        checkpoint.directory.string(), found.fatal, cause),
+                     resume_detail::ways_out(checkpoint.directory, config, may_resume, profile));
   }
   if (!found.tolerable.empty())
-    log::warning("[resume] continuing with changed settings: {}{}", found.tolerable, cause());
+    log::warning("[resume] continuing with changed settings: {}{}", found.tolerable, cause);
 }
 
 }  // namespace danlu::train

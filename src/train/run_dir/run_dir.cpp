@@ -10,6 +10,7 @@
 #include <ctime>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -68,13 +69,26 @@ std::string settings_yaml(const TrainConfig& config) {
   return yaml;
 }
 
+/// Lines of config.yaml that say what is trained, not how the run is begun.
+std::string trained_settings(const std::string& yaml) {
+  std::istringstream lines(yaml);
+  std::string kept;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("resume:") && !line.starts_with("overwrite_output_dir:"))
+      kept += line + "\n";
+  }
+  return kept;
+}
+
 bool can_go_on(const fs::path& run_dir, const TrainConfig& config) {
   if (is_finished(run_dir) || !fs::exists(run_dir / "config.yaml")) return false;
   const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
   const bool resumable =
       std::any_of(found.begin(), found.end(), [](const auto& one) { return one.resumable; });
   try {
-    return resumable && read_file(run_dir / "config.yaml") == settings_yaml(config) &&
+    return resumable &&
+           trained_settings(read_file(run_dir / "config.yaml")) ==
+               trained_settings(settings_yaml(config)) &&
            try_lock_contents(run_dir);
   } catch (const Error&) {
     return false;  // damaged, or another user's: nothing of ours to continue

@@ -10,10 +10,12 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/finite.h"
 #include "base/interrupt.h"
 #include "base/thread_pool.h"
 #include "weights/convert/tensor_stream.h"
@@ -111,7 +113,7 @@ class LayoutWriter {
         options_(options),
         meter_({&globals}, {}) {}
 
-  void run() {
+  std::vector<std::string> run() {
     const auto by_file = tensors_by_file(layout_);
     for (size_t file = 0; file < by_file.size(); ++file) {
       if (fs::exists(directory_ / layout_.files[file])) continue;
@@ -128,6 +130,7 @@ class LayoutWriter {
       stop_if_asked();
       write_tensor(*tasks_[i].first, tasks_[i].second);
     });
+    return {not_finite_.begin(), not_finite_.end()};
   }
 
  private:
@@ -149,11 +152,17 @@ class LayoutWriter {
       uint64_t at = plan.tensor_offsets[index];
       const uint64_t end = at + stored.size_bytes();
       uint32_t crc = libdeflate_crc32(0, nullptr, 0);
+      // Blocks of 8-bit numbers are made of finite ones alone.
+      const DType dtype = stored.info.dtype;
+      bool is_finite = true, can_tell = stored.encoding == Encoding::kPlain && is_floating(dtype);
       stream_tensor(globals_, layout_, stored, [&](std::span<const std::byte> bytes) {
         stop_if_asked();
         if (bytes.size() > end - at)
           throw InternalError(
               fmt::format("[layout] {} gives more bytes than it has", stored.info.name));
+        const size_t count = can_tell ? bytes.size() / dtype_size_bytes(dtype) : 0;
+        if (is_finite)
+          is_finite = count == 0 || first_non_finite(bytes.data(), dtype, count) == count;
         if (plan.seal) crc = libdeflate_crc32(crc, bytes.data(), bytes.size());
         file.write(at, bytes.data(), bytes.size());
         at += bytes.size();
@@ -164,8 +173,14 @@ class LayoutWriter {
         throw InternalError(
             fmt::format("[layout] {} is {} bytes short", stored.info.name, end - at));
       job.crcs[index] = crc;
+      if (!is_finite) note_not_finite(stored.info.name);
     }
     if (job.left.fetch_sub(1) == 1) finish(job);
+  }
+
+  void note_not_finite(const std::string& name) {
+    const std::lock_guard<std::mutex> lock(not_finite_mutex_);
+    not_finite_.insert(name);
   }
 
   void finish(FileJob& job) {
@@ -184,6 +199,8 @@ class LayoutWriter {
   ReadMeter meter_;
   std::vector<std::unique_ptr<FileJob>> jobs_;
   std::vector<std::pair<FileJob*, size_t>> tasks_;
+  std::mutex not_finite_mutex_;
+  std::set<std::string> not_finite_;
 };
 
 }  // namespace
@@ -194,10 +211,11 @@ std::vector<std::vector<size_t>> tensors_by_file(const Layout& layout) {
   return by_file;
 }
 
-void write_layout(const TensorSource& globals, const Layout& layout,
-                  const std::vector<PlannedFile>& plans, const std::filesystem::path& directory,
-                  const WriteOptions& options) {
-  LayoutWriter(globals, layout, plans, directory, options).run();
+std::vector<std::string> write_layout(const TensorSource& globals, const Layout& layout,
+                                      const std::vector<PlannedFile>& plans,
+                                      const std::filesystem::path& directory,
+                                      const WriteOptions& options) {
+  return LayoutWriter(globals, layout, plans, directory, options).run();
 }
 
 }  // namespace danlu::weights

@@ -1,0 +1,124 @@
+// What an error of a run advises works as it is typed, and deletes nothing.
+#include <sstream>
+
+#include "cli/bad_input.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class RunHints : public BadInput {
+ protected:
+  ProgramResult again(const std::vector<std::string>& more) const {
+    return train(good("good.jsonl"), more);
+  }
+  /// The words of the hint from `flag` to the end of its line.
+  static std::vector<std::string> advised(const ProgramResult& result, const std::string& flag,
+                                          size_t num_words) {
+    const size_t hint = result.err.find("hint: ");
+    std::istringstream words(
+        result.err.substr(std::min(result.err.find(flag + " ", hint), result.err.size())));
+    std::vector<std::string> found;
+    for (std::string word; found.size() < num_words && words >> word;) {
+      while (word.ends_with(';')) word.pop_back();
+      found.push_back(word);
+    }
+    return found;
+  }
+};
+
+TEST_F(RunHints, ChangedRatesAndTypesGoOnAsTheHintSays) {
+  for (const std::string dtype : {"fp32", "bf16"}) {
+    ASSERT_EQ(again({"--dtype", dtype, "--output_dir", dtype}).exit_code, 0);
+    const std::string other = dtype == "fp32" ? "bf16" : "fp32";
+    for (std::vector<std::string> change : std::vector<std::vector<std::string>>{
+             {"--dtype", other}, {"--dtype", dtype, "--lr", "0.5"}}) {
+      change.insert(change.end(), {"--output_dir", dtype, "--max_steps", "3"});
+      const ProgramResult refused = again(change);
+      expect_error(refused, 2, {"with other settings", "hint: restore the settings; or continue"});
+      const std::vector<std::string> typed = advised(refused, "--resume", 2);
+      change.insert(change.end(), typed.begin(), typed.end());
+      const ProgramResult gone_on = again(change);
+      EXPECT_EQ(gone_on.exit_code, 0) << gone_on.err;
+      EXPECT_THAT(gone_on.err, HasSubstr("at step 2"));
+      fs::remove_all((*this) / dtype / "checkpoint-3");
+    }
+  }
+}
+
+TEST_F(RunHints, WhatCannotGoOnBeginsAnewAsTheHintSays) {
+  for (const char* tuner : {"full", "lora"}) {
+    const std::vector<std::string> common = {"--tuner", tuner, "--output_dir", tuner};
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), common.begin(), common.end());
+      return more;
+    };
+    ASSERT_EQ(again(with({})).exit_code, 0);
+    const ProgramResult refused = again(with({"--seed", "7"}));
+    expect_error(refused, 2, {"seed: 42 then, 7 now", "begin a new run from these weights"});
+    EXPECT_THAT(refused.err, Not(HasSubstr("--resume " + std::string(tuner))));
+    std::vector<std::string> typed =
+        advised(refused, tuner == std::string("full") ? "--model" : "--adapters", 2);
+    ASSERT_EQ(typed.size(), 2u) << refused.err;
+    typed.insert(typed.end(), {"--seed", "7", "--output_dir", std::string(tuner) + "-anew"});
+    const ProgramResult anew = again(with(typed));
+    EXPECT_EQ(anew.exit_code, 0) << anew.err;
+  }
+}
+
+TEST_F(RunHints, ARunOfAnotherProfileGoesOnUnderItsOwn) {
+  ASSERT_EQ(again({"--profile", "danlu"}).exit_code, 0);
+  const ProgramResult refused = again({"--profile", "mindspeed"});
+  expect_error(refused, 2,
+               {"it began with the defaults of --profile danlu",
+                "hint: restore the settings: --profile danlu; or "});
+  EXPECT_EQ(again(advised(refused, "--profile", 2)).exit_code, 0);
+}
+
+TEST_F(RunHints, WhereCheckpointsAreNoHintRemovesThem) {
+  ASSERT_EQ(again({}).exit_code, 0);
+  const auto before = contents_below((*this) / "run/checkpoint-2");
+  const ProgramResult refused = again({"--no-load-optim"});
+  expect_error(refused, 2,
+               {"run holds checkpoints of an earlier run", "go on with them: --resume"});
+  EXPECT_THAT(refused.err, Not(HasSubstr("overwrite")));
+  std::vector<std::string> typed = advised(refused, "--resume", 2);
+  typed.push_back("--no-load-optim");
+  EXPECT_EQ(again(typed).exit_code, 0);
+  EXPECT_EQ(contents_below((*this) / "run/checkpoint-2"), before);
+}
+
+TEST_F(RunHints, TheModelItselfIsNoPlaceForTheRun) {
+  const fs::path model = copy_model("base");
+  const auto before = contents_below(model);
+  for (const std::string name : {"base", "./base/", "base/../base"}) {
+    const ProgramResult refused = again({"--model", name, "--output_dir", "base"});
+    expect_error(refused, 2,
+                 {"--output_dir base is what this run reads (--model)",
+                  "hint: choose another --output_dir"});
+    EXPECT_THAT(refused.err, Not(HasSubstr("overwrite")));
+  }
+  EXPECT_EQ(contents_below(model), before);
+}
+
+TEST_F(RunHints, ADryRunNamesTheVersionThatTheRunGoesOnWith) {
+  const std::vector<std::string> line = {"--output_dir", "out", "--version_dir", "true"};
+  ASSERT_EQ(again(line).exit_code, 0);
+  const fs::path parent = (*this) / "out/model";
+  const fs::path version = fs::directory_iterator(parent)->path();
+  fs::remove(version / "DONE");  // as if killed before its end
+  for (const std::vector<std::string>& how :
+       std::vector<std::vector<std::string>>{{"--dry_run"}, {"--resume", "auto", "--dry_run"}}) {
+    std::vector<std::string> dry = line;
+    dry.insert(dry.end(), how.begin(), how.end());
+    const ProgramResult result = again(dry);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("going on with out/model/v0-"));
+  }
+}
+
+}  // namespace
+}  // namespace danlu::test
