@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1 preset=$2 targets=("${@:3}")
 jobs=${JOBS:-$(nproc)}
-unit_s=18 # of one processor, on average; a recent one needs half of it
+unit_s=15 # of one processor, on average; a recent one needs two thirds of it
 
 cmake --preset "$preset"
 # Only what was never compiled can be told beforehand; what has changed since is on top.

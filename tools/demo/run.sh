@@ -28,9 +28,9 @@ rm -rf "$out"
 mkdir -p "$out/data"
 
 say "1/7 data: questions with one right answer; no test question is ever trained on"
-tasks larger,next,reverse train 40000 1 >"$out/data/train.jsonl"
+tasks larger,next,reverse train 21000 1 >"$out/data/train.jsonl"
 tasks larger,next,reverse test 300 2 >"$out/data/test.jsonl"
-tasks smaller train 20000 3 >"$out/data/smaller_train.jsonl"
+tasks smaller train 8000 3 >"$out/data/smaller_train.jsonl"
 tasks smaller test 200 4 >"$out/data/smaller_test.jsonl"
 # Text to pre-train on: a licence that every Debian ships, and the questions with their answers as plain lines.
 cat /usr/share/common-licenses/Apache-2.0 >"$out/data/text.txt"
@@ -51,7 +51,7 @@ say "4/7 fine-tuning, killed in the middle and started again"
 before=$(accuracy "$out/base" "$out/data/test.jsonl")
 sft=(sft --model "$out/base" --dataset "$out/data/train.jsonl" --tuner full --output_dir "$out/sft" --no-version-dir
      --max_length 96 --batch_size 32 --accum 1 --epochs 1 --lr 2e-3 --dtype fp32 --logging_steps 50 --save_steps 100
-     --val_ratio 0.005 --weight_decay 0.01 --save_total_limit 2)
+     --val_ratio 0.005 --weight_decay 0.01 --adam_beta2 0.95 --save_total_limit 2)
 printf '$ danlu %s\n' "${sft[*]}"
 "$danlu" "${sft[@]}" &
 trainer=$!
@@ -71,9 +71,9 @@ after=$(accuracy "$out/sft" "$out/data/test.jsonl")
 
 say "5/7 a further skill by LoRA: which is smaller?"
 small_before=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl")
-run sft --model "$out/sft" --dataset "$out/data/smaller_train.jsonl" --tuner lora --lora_rank 32 --lora_alpha 64 --lora_dropout 0 \
-  --output_dir "$out/lora" --no-version-dir --max_length 96 --batch_size 32 --accum 1 --epochs 1 --lr 3e-3 --dtype fp32 \
-  --logging_steps 25 --save_strategy no --val_ratio 0
+run sft --model "$out/sft" --dataset "$out/data/smaller_train.jsonl" --tuner lora --lora_rank 16 --lora_alpha 32 --lora_dropout 0 \
+  --output_dir "$out/lora" --no-version-dir --max_length 96 --batch_size 16 --accum 1 --epochs 1 --lr 3e-3 --dtype fp32 \
+  --logging_steps 50 --save_strategy no --val_ratio 0
 small_after=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl" "$out/lora")
 
 say "6/7 merging the adapter into the model"

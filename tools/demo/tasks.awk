@@ -19,7 +19,7 @@ function emit(question, answer) {
 
 # Each maker returns 1 if it printed a question of the wanted split.
 function compare(word, word_zh, want_larger,    a, b, answer) {
-  a = random(100); b = random(100)
+  a = 10 + random(90); b = 10 + random(90)
   if (a == b || is_test(a, b, 0) != test) return 0
   answer = ((a > b) == want_larger) ? a : b
   if (random(4) == 0) emit(a " 和 " b " 哪个更" word_zh "？", answer)
