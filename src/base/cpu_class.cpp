@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/message.h"
 
 namespace danlu {
 namespace {
@@ -99,10 +100,9 @@ CpuClass cpu_class() {
 }
 
 std::string describe_cpu_class() {
-  const std::string used = facts_of(cpu_class()).title;
-  if (cpu_class() == detected_cpu_class()) return used;
-  return fmt::format("{} (DANLU_CPU; the processor has {})", used,
-                     facts_of(detected_cpu_class()).title);
+  const char* used = facts_of(cpu_class()).title;
+  if (cpu_class() == detected_cpu_class()) return std::string(translated(used));
+  return tr("{} (DANLU_CPU; the processor has {})", used, facts_of(detected_cpu_class()).title);
 }
 
 bool constrain_libraries() {

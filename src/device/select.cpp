@@ -4,6 +4,7 @@
 
 #include "base/cpu_class.h"
 #include "base/error.h"
+#include "base/message.h"
 
 namespace danlu::device {
 
@@ -45,8 +46,8 @@ std::string describe_products(const at::Device& device, at::ScalarType type) {
   if (!device.is_cpu()) return "";
   const char* name = type == at::kBFloat16 ? "bf16" : type == at::kHalf ? "fp16" : nullptr;
   if (!name) return describe_cpu_class();
-  return describe_cpu_class() + "; " + name + " products " +
-         (has_matmul(device, type) ? "native" : "in fp32");
+  return has_matmul(device, type) ? tr("{}; {} products native", describe_cpu_class(), name)
+                                  : tr("{}; {} products in fp32", describe_cpu_class(), name);
 }
 
 }  // namespace danlu::device

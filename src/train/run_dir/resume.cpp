@@ -57,8 +57,8 @@ Differences compare(const Json& saved, const Json& now, bool explicit_checkpoint
     const auto text = [](const Json& json) {
       return json.dump(-1, ' ', false, Json::error_handler_t::replace);
     };
-    list += fmt::format("{}{}: {} then, {} now", list.empty() ? "" : "; ", key, text(before),
-                        text(value));
+    list += list.empty() ? "" : "; ";
+    list += tr("{}: {} then, {} now", key, text(before), text(value));
   }
   return found;
 }

@@ -96,7 +96,7 @@ struct FileJob {
 
 void stop_if_asked() {
   if (const int signal = pending_interrupt()) {
-    throw_interrupted(signal, "the conversion was stopped; finished files are kept",
+    throw_interrupted(signal, tr("the conversion was stopped; finished files are kept"),
                       tr("give the same command again to go on"));
   }
 }
