@@ -84,7 +84,8 @@ MadeDirectory parent_of(const fs::path& output) {
   try {
     return MadeDirectory(place.parent_path());
   } catch (const IoError& error) {
-    if (!fs::is_directory(place) || ::access(place.c_str(), W_OK) != 0) throw;
+    std::error_code ignored;
+    if (!fs::is_directory(place, ignored) || ::access(place.c_str(), W_OK) != 0) throw;
     throw IoError(error.what(),
                   tr("the result is made beside its name and renamed at the end: name a new "
                      "directory inside, {}",

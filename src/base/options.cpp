@@ -163,8 +163,9 @@ Json Options::to_json() const {
 }
 
 std::string Options::print_config() const {
-  // JSON values are YAML too, so that the printed text can be saved and used as a file. What nobody
-  // gave is a comment: as a setting it would outweigh, or contradict, what it follows from.
+  // JSON values are YAML too, so that the printed text can be saved and used as a file. What no
+  // flag and no file gave is a comment: as a setting it would outweigh, or contradict, what it
+  // follows from.
   std::string out;
   const Json values = to_json();
   for (const auto& [name, json] : values.items()) {

@@ -76,6 +76,9 @@ struct Loaded {
 /// (no DONE, a file of another size or content: names it).
 Loaded open(const std::filesystem::path& directory);
 
+/// The option that begins a run from a checkpoint's weights: "--adapters" or "--model".
+const char* option_of_weights(const std::filesystem::path& directory);
+
 /// Fills `optimizer` (state and weights) from an opened checkpoint.
 /// Errors: IoError for a model-only checkpoint; ModelError for a missing or wrongly shaped tensor.
 void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer);

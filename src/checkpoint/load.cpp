@@ -123,7 +123,7 @@ Loaded open(const fs::path& directory) {
   const auto refuse_if = [&](const char* kind, const std::string& damage) {
     if (damage.empty()) return;
     throw IoError(tr("{}: {}: {}", directory.string(), kind, damage),
-                  tr("resume from an older checkpoint, or start anew with --resume none"));
+                  tr("resume from an older checkpoint, or begin a new run in another directory"));
   };
   refuse_if("not a complete checkpoint", load_detail::damage_of(directory, done));
   refuse_if("a damaged checkpoint", load_detail::changed_content(directory, done));
@@ -137,14 +137,17 @@ Loaded open(const fs::path& directory) {
   return loaded;
 }
 
+const char* option_of_weights(const fs::path& directory) {
+  return fs::exists(directory / "adapter_config.json") ? "--adapters" : "--model";
+}
+
 void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
   if (!checkpoint.optimizer) {
-    const bool adapter = fs::exists(checkpoint.directory / "adapter_config.json");
     throw IoError(
         tr("{}: saved without optimizer state (--save_only_model), cannot be resumed",
            checkpoint.directory.string()),
         tr("begin a new run from it, in another --output_dir and without --resume: {} {}",
-           adapter ? "--adapters" : "--model", shell_quoted(checkpoint.directory.string())));
+           option_of_weights(checkpoint.directory), shell_quoted(checkpoint.directory.string())));
   }
   const auto updates = json_get<int64_t>(checkpoint.trainer_state, "optimizer_updates");
   if (!updates)
@@ -154,12 +157,14 @@ void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
   optimizer.load_state(
       [&](const std::string& name) {
         const weights::TensorSource* source = checkpoint.optimizer.get();
-        if (!name.starts_with("master.") && !name.starts_with("exp_avg")) {
+        const bool is_weight = !name.starts_with("master.") && !name.starts_with("exp_avg");
+        if (is_weight) {
           if (!model) model = weights::open_weights(checkpoint.directory);
           source = model.get();
         }
         const weights::TensorInfo* info = source->find(name);
-        if (!info) return at::Tensor();
+        // A rounded weight is no master.
+        if (!info || (is_weight && info->dtype != DType::kF32)) return at::Tensor();
         if (info->dtype != DType::kF32) {
           throw ModelError(tr("{}: optimizer tensor '{}' is {}, not F32",
                               checkpoint.directory.string(), name, dtype_name(info->dtype)));

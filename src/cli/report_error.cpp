@@ -29,7 +29,8 @@ int report(ExitCode code, std::string_view what, const std::string& hint) {
   // The last line and the same in every language: a pipe (| tee) hides the exit code.
   message +=
       fmt::format("\n{} (exit {})", asked_for ? "STOPPED" : "FAILED", static_cast<int>(code));
-  log::write(asked_for ? log::Level::kInfo : log::Level::kError, message);
+  const bool as_message = asked_for && log::level() <= log::Level::kInfo;
+  log::write(as_message ? log::Level::kInfo : log::Level::kError, message);
   return static_cast<int>(code);
 }
 

@@ -89,5 +89,15 @@ TEST_F(InterruptedInfer, WhatIsDoneStaysInThePartialFile) {
   }
 }
 
+TEST_F(InterruptedInfer, WhatCannotBeKeptIsPrinted) {
+  fs::create_directory((*this) / "answers.jsonl.partial");
+  const ProgramResult result = infer({"--dataset", write("q.txt", "\nthe quick\n\nbrown fox\n"),
+                                      "--output", "answers.jsonl", "--num_beams", "2"},
+                                     SIGINT);
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("the answers were printed instead"));
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 3) << result.out;
+}
+
 }  // namespace
 }  // namespace danlu::test

@@ -67,6 +67,10 @@ TEST_F(RunHints, WhatCannotGoOnBeginsAnewAsTheHintSays) {
     const ProgramResult anew = again(with(typed));
     EXPECT_EQ(anew.exit_code, 0) << anew.err;
   }
+  // What the checkpoint is decides the option, not what the new line would train.
+  expect_error(again({"--tuner", "lora", "--output_dir", "full"}), 2, {"--model full/checkpoint-"});
+  expect_error(again({"--tuner", "full", "--output_dir", "lora"}), 2,
+               {"--adapters lora/checkpoint-"});
 }
 
 TEST_F(RunHints, ARunOfAnotherProfileGoesOnUnderItsOwn) {

@@ -356,11 +356,6 @@ void report_conversion(const weights::ConversionReport& done, const Conversion& 
               conversion.output.string(), conversion.target.description);
     return;
   }
-  if (!done.not_finite.empty()) {
-    log::warning(
-        "{} of {} tensors hold an infinity or NaN, the first: {}; they are kept as they are",
-        done.not_finite.size(), conversion.target.layout.tensors.size(), done.not_finite.front());
-  }
   if (!done.digests.empty()) {
     if (checksums) write_checksums(done, conversion.output);
     std::fputs(

@@ -10,6 +10,7 @@
 #include "base/in_english.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/message.h"
 #include "base/progress.h"
 #include "base/slow_watch.h"
 #include "cli/engine/chat.h"
@@ -252,8 +253,8 @@ Work plan_work(const std::vector<Question>& questions, const InferenceModel& loa
       work.question_of.push_back(i);
     } catch (const DataError& error) {
       if (num_problems++ == 0) first_problem = error;
-      done->push_back(
-          {i, {.answer = "", .finish_reason = "error", .error = problem_in_english(request)}});
+      const std::string stored = speaks_chinese() ? problem_in_english(request) : error.what();
+      done->push_back({i, {.answer = "", .finish_reason = "error", .error = stored}});
     }
   }
   if (work.requests.empty() && first_problem) throw *first_problem;

@@ -113,8 +113,23 @@ AnswerFile::AnswerFile(fs::path path, bool overwrite)
 }
 
 AnswerFile::~AnswerFile() {
-  if (fd_ < 0) return;
-  ::close(fd_);
+  if (is_finished_ || lines_.empty()) return;
+  try {
+    keep();
+  } catch (const std::exception& error) {
+    print_text(lines_);
+    log::warning("{}; the answers were printed instead", error.what());
+  }
+}
+
+/// Errors: IoError.
+void AnswerFile::keep() {
+  const int fd = std::exchange(fd_, -1);
+  if (fd >= 0) ::close(fd);
+  if (is_broken_) {
+    if (fd >= 0) ::unlink(partial_.c_str());  // makes room
+    write_file_atomic(partial_, lines_);
+  }
   log::warning("the answers so far are in {}", partial_.string());
 }
 
@@ -165,6 +180,7 @@ void AnswerFile::publish() {
 }
 
 void AnswerFile::finish() {
+  is_finished_ = true;
   try {
     publish();
   } catch (const IoError& error) {

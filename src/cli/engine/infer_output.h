@@ -31,7 +31,8 @@ class AnswerFile {
   /// Warns if FILE.partial is there already: it is replaced when the first line comes.
   /// `overwrite`: FILE may be there when it gets its name.
   AnswerFile(fs::path path, bool overwrite);
-  /// Without finish() the lines stay in FILE.partial, and a warning says so.
+  /// Without finish() the lines stay in FILE.partial, and a warning says so; those that cannot be
+  /// written are printed on stdout.
   ~AnswerFile();
   AnswerFile(const AnswerFile&) = delete;
   AnswerFile& operator=(const AnswerFile&) = delete;
@@ -45,13 +46,14 @@ class AnswerFile {
 
  private:
   bool append(std::string_view lines);
+  void keep();
   void publish();
   void rename_partial();
 
   fs::path path_, partial_;
   std::string lines_;  ///< all of them, should the disk be full
   int fd_ = -1;
-  bool overwrite_, is_broken_ = false;
+  bool overwrite_, is_broken_ = false, is_finished_ = false;
 };
 
 /// What became of a question.

@@ -13,6 +13,7 @@
 #include "base/lower_case.h"
 #include "base/nearest_name.h"
 #include "base/progress.h"
+#include "base/shell_quote.h"
 #include "data/readers/dataset_info.h"
 #include "data/readers/dataset_name.h"
 
@@ -181,15 +182,19 @@ void refuse_tokenised(const std::string& path) {
     std::error_code ignored;
     return fs::exists(prefix + ".idx", ignored);
   };
-  const std::string samples = stem.substr(0, stem.rfind("_packed"));
-  if (exists(samples + "_packed_input_ids_document")) {
-    throw DataError(tr("[dataset] {}: of the preprocessed samples {}", path, samples),
-                    tr("danlu sft takes them by their prefix: --data-path {}", samples));
+  const size_t name = stem.rfind('/') == stem.npos ? 0 : stem.rfind('/') + 1;
+  const size_t packed = stem.find("_packed", name);
+  for (const std::string& samples : {stem, stem.substr(0, packed)}) {
+    if (!exists(samples + "_packed_input_ids_document")) continue;
+    throw DataError(
+        tr("[dataset] {}: of the preprocessed samples {}", path, samples),
+        tr("danlu sft takes them by their prefix: --data-path {}", shell_quoted(samples)));
   }
   for (const std::string& text : {stem, stem + "_text_document"}) {
     if (!exists(text)) continue;
-    throw DataError(tr("[dataset] {}: tokenised text (.bin, .idx), not rows", path),
-                    tr("danlu pretrain takes it by its prefix: --data-path {}", text));
+    throw DataError(
+        tr("[dataset] {}: tokenised text (.bin, .idx), not rows", path),
+        tr("danlu pretrain takes it by its prefix: --data-path {}", shell_quoted(text)));
   }
 }
 

@@ -95,9 +95,8 @@ std::optional<checkpoint::Loaded> newest_whole(const fs::path& run_dir,
     }
   }
   if (lost.empty()) return std::nullopt;
-  throw IoError(
-      tr("[resume] {}: every checkpoint is damaged ({})", run_dir.string(), lost),
-      tr("restore one from a copy, or start anew with --overwrite_output_dir, which removes them"));
+  throw IoError(tr("[resume] {}: every checkpoint is damaged ({})", run_dir.string(), lost),
+                tr("restore one from a copy, or start anew in another directory"));
 }
 
 bool holds_finished_model(const fs::path& directory) {
@@ -129,7 +128,7 @@ std::string other_profile(const fs::path& run_dir, const ProfileInForce& now) {
     if (input.empty() || !fs::equivalent(input, config.output.directory, ignored)) continue;
     throw UsageError(tr("[train] {} is what this run reads ({}): it would be replaced", output,
                         config.flag(option)),
-                     tr("choose another --output_dir"));
+                     tr("choose another {}", config.flag("output_dir")));
   }
   if (found.empty()) {
     throw UsageError(tr("[train] {} holds a model already", output),
@@ -152,8 +151,7 @@ std::string ways_out(const fs::path& checkpoint, const TrainConfig& config, bool
     return tr("{}; or continue with the changed ones: --resume {}; or choose another {}", restore,
               named, config.flag("output_dir"));
   return tr("{}; or begin a new run from these weights, in another {} and without --resume: {} {}",
-            restore, config.flag("output_dir"),
-            config.tuner == Tuner::kLora ? "--adapters" : "--model", named);
+            restore, config.flag("output_dir"), checkpoint::option_of_weights(checkpoint), named);
 }
 
 }  // namespace resume_detail

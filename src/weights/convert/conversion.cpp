@@ -322,10 +322,9 @@ ConversionReport convert(const Conversion& conversion) {
     report.written_bytes = total - report.reused_bytes;
     require_free_space(staging, report.written_bytes, "the converted checkpoint");
     Meter meter("converting", report.written_bytes);
-    report.not_finite =
-        write_layout(*conversion.source, conversion.target.layout, conversion.target.plans, staging,
-                     {.num_threads = streaming_threads(conversion.num_threads),
-                      .on_written = [&](uint64_t bytes) { meter.add(bytes); }});
+    write_layout(*conversion.source, conversion.target.layout, conversion.target.plans, staging,
+                 {.num_threads = streaming_threads(conversion.num_threads),
+                  .on_written = [&](uint64_t bytes) { meter.add(bytes); }});
     report.write_seconds = meter.seconds();
     meter.finish();
     for (const auto& [path, text] : conversion.target.texts)

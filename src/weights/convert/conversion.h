@@ -42,8 +42,7 @@ struct ConversionReport {
   /// An earlier call had put everything in place, checked as asked, and was killed after that.
   bool was_complete = false;
   double write_seconds = 0;
-  std::vector<TensorDigest> digests;    ///< of the result, if it was checked
-  std::vector<std::string> not_finite;  ///< tensors written that hold an infinity or NaN, sorted
+  std::vector<TensorDigest> digests;  ///< of the result, if it was checked
 };
 
 /// Writes into "<output>.converting", then renames. Killed at any moment it leaves the old output

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/finite.h"
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "base/thread_pool.h"
 #include "weights/convert/tensor_stream.h"
 #include "weights/tensor_bands.h"
@@ -113,7 +114,7 @@ class LayoutWriter {
         options_(options),
         meter_({&globals}, {}) {}
 
-  std::vector<std::string> run() {
+  void run() {
     const auto by_file = tensors_by_file(layout_);
     for (size_t file = 0; file < by_file.size(); ++file) {
       if (fs::exists(directory_ / layout_.files[file])) continue;
@@ -126,11 +127,16 @@ class LayoutWriter {
         tasks_.emplace_back(job.get(), i);
       jobs_.push_back(std::move(job));
     }
-    parallel_for(tasks_.size(), options_.num_threads, [&](size_t i) {
-      stop_if_asked();
-      write_tensor(*tasks_[i].first, tasks_[i].second);
-    });
-    return {not_finite_.begin(), not_finite_.end()};
+    try {
+      parallel_for(tasks_.size(), options_.num_threads, [&](size_t i) {
+        stop_if_asked();
+        write_tensor(*tasks_[i].first, tasks_[i].second);
+      });
+    } catch (...) {
+      report_not_finite();  // a later call takes the finished files as they are
+      throw;
+    }
+    report_not_finite();
   }
 
  private:
@@ -154,7 +160,8 @@ class LayoutWriter {
       uint32_t crc = libdeflate_crc32(0, nullptr, 0);
       // Blocks of 8-bit numbers are made of finite ones alone.
       const DType dtype = stored.info.dtype;
-      bool is_finite = true, can_tell = stored.encoding == Encoding::kPlain && is_floating(dtype);
+      const bool can_tell = stored.encoding == Encoding::kPlain && is_floating(dtype);
+      bool is_finite = true;
       stream_tensor(globals_, layout_, stored, [&](std::span<const std::byte> bytes) {
         stop_if_asked();
         if (bytes.size() > end - at)
@@ -173,14 +180,24 @@ class LayoutWriter {
         throw InternalError(
             fmt::format("[layout] {} is {} bytes short", stored.info.name, end - at));
       job.crcs[index] = crc;
-      if (!is_finite) note_not_finite(stored.info.name);
+      if (!is_finite) note_not_finite(job.tensors[index]);
     }
     if (job.left.fetch_sub(1) == 1) finish(job);
   }
 
-  void note_not_finite(const std::string& name) {
+  void note_not_finite(size_t tensor) {
     const std::lock_guard<std::mutex> lock(not_finite_mutex_);
-    not_finite_.insert(name);
+    not_finite_.insert(tensor);
+  }
+
+  void report_not_finite() const {
+    if (not_finite_.empty()) return;
+    size_t num_written = 0;
+    for (const auto& job : jobs_) num_written += job->tensors.size();
+    const StoredTensor& first = layout_.tensors[*not_finite_.begin()];
+    log::warning(
+        "{} of {} tensors hold an infinity or NaN, the first: {} in {}; they are kept as they are",
+        not_finite_.size(), num_written, first.info.name, layout_.files[first.file]);
   }
 
   void finish(FileJob& job) {
@@ -200,7 +217,7 @@ class LayoutWriter {
   std::vector<std::unique_ptr<FileJob>> jobs_;
   std::vector<std::pair<FileJob*, size_t>> tasks_;
   std::mutex not_finite_mutex_;
-  std::set<std::string> not_finite_;
+  std::set<size_t> not_finite_;  ///< indices into Layout::tensors
 };
 
 }  // namespace
@@ -211,11 +228,10 @@ std::vector<std::vector<size_t>> tensors_by_file(const Layout& layout) {
   return by_file;
 }
 
-std::vector<std::string> write_layout(const TensorSource& globals, const Layout& layout,
-                                      const std::vector<PlannedFile>& plans,
-                                      const std::filesystem::path& directory,
-                                      const WriteOptions& options) {
-  return LayoutWriter(globals, layout, plans, directory, options).run();
+void write_layout(const TensorSource& globals, const Layout& layout,
+                  const std::vector<PlannedFile>& plans, const std::filesystem::path& directory,
+                  const WriteOptions& options) {
+  LayoutWriter(globals, layout, plans, directory, options).run();
 }
 
 }  // namespace danlu::weights

@@ -21,14 +21,13 @@ struct WriteOptions {
 /// Writes every file of `layout` into the existing `directory` from the global tensors that
 /// `globals` holds under the names in layout.globals; floating types are cast to the stored ones,
 /// rounding to nearest even. `plans[i]` is the plan of layout.files[i], whose tensors are those of
-/// layout.tensors in their order. A file that is there already is taken to be finished. Returns the
-/// names of the tensors written that hold an infinity or a NaN, sorted.
+/// layout.tensors in their order. A file that is there already is taken to be finished. Warns of
+/// tensors written that hold an infinity or a NaN.
 /// Errors: IoError (disk full: the finished files remain), ModelError (source), as
 /// throw_interrupted between two bands, so that the process ends within a moment.
-std::vector<std::string> write_layout(const TensorSource& globals, const Layout& layout,
-                                      const std::vector<PlannedFile>& plans,
-                                      const std::filesystem::path& directory,
-                                      const WriteOptions& options = {});
+void write_layout(const TensorSource& globals, const Layout& layout,
+                  const std::vector<PlannedFile>& plans, const std::filesystem::path& directory,
+                  const WriteOptions& options = {});
 
 /// Indices into layout.tensors of each file's tensors, in order.
 std::vector<std::vector<size_t>> tensors_by_file(const Layout& layout);
