@@ -69,18 +69,7 @@ fi
 run "${sft[@]}"
 after=$(accuracy "$out/sft" "$out/data/test.jsonl")
 
-say "5/7 a further skill by LoRA: which is smaller?"
-small_before=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl")
-run sft --model "$out/sft" --dataset "$out/data/smaller_train.jsonl" --tuner lora --lora_rank 16 --lora_alpha 32 --lora_dropout 0 \
-  --output_dir "$out/lora" --no-version-dir --max_length 96 --batch_size 16 --accum 1 --epochs 1 --lr 3e-3 --dtype fp32 \
-  --logging_steps 50 --save_strategy no --val_ratio 0
-small_after=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl" "$out/lora")
-
-say "6/7 merging the adapter into the model"
-run merge --model "$out/sft" --adapters "$out/lora" --output "$out/merged"
-merged=$(accuracy "$out/merged" "$out/data/smaller_test.jsonl")
-
-say "7/7 a chat (every question by itself: the model has learnt single turns)"
+say "5/7 a chat (every question by itself: the model has learnt single turns)"
 while read -r question; do
   printf '>>> %s\n%s\n' "$question" "$(printf '%s\n' "$question" | "$danlu" chat --model "$out/sft" --do-sample false 2>"$out/chat.log")"
 done <<'QUESTIONS'
@@ -89,12 +78,24 @@ Say these words backwards: moon tea horse
 What number comes after 799?
 33 和 70 哪个更大？
 QUESTIONS
+first_answer=$((SECONDS - started))
+
+say "6/7 a further skill by LoRA: which is smaller?"
+small_before=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl")
+run sft --model "$out/sft" --dataset "$out/data/smaller_train.jsonl" --tuner lora --lora_rank 16 --lora_alpha 32 --lora_dropout 0 \
+  --output_dir "$out/lora" --no-version-dir --max_length 96 --batch_size 16 --accum 1 --epochs 1 --lr 3e-3 --dtype fp32 \
+  --logging_steps 50 --save_strategy no --val_ratio 0
+small_after=$(accuracy "$out/sft" "$out/data/smaller_test.jsonl" "$out/lora")
+
+say "7/7 merging the adapter into the model"
+run merge --model "$out/sft" --adapters "$out/lora" --output "$out/merged"
+merged=$(accuracy "$out/merged" "$out/data/smaller_test.jsonl")
 
 say "what was measured (held-out questions answered exactly)"
 printf '  before fine-tuning              %6s %%\n  after fine-tuning               %6s %%\n' "$before" "$after"
 printf '  new skill before LoRA           %6s %%\n  new skill after LoRA            %6s %%\n  the same, merged                %6s %%\n' \
   "$small_before" "$small_after" "$merged"
-printf '  loss picture                    %s\n  time                            %s s\n' "$(find "$out/sft" -name train_loss.png | head -n 1)" "$((SECONDS - started))"
+printf '  loss picture                    %s\n  time                            %s s, the chat after %s s\n' "$(find "$out/sft" -name train_loss.png | head -n 1)" "$((SECONDS - started))" "$first_answer"
 status=0
 for value in "$after" "$small_after" "$merged"; do
   awk -v v="$value" 'BEGIN { exit !(v >= 90) }' || status=1
