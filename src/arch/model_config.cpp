@@ -120,7 +120,10 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
     throw ModelError(tr("{}: no config.json in this directory", path.string()),
                      tr("give the directory of a Hugging Face model"));
   }
-  if (std::filesystem::exists(file) && !std::filesystem::is_regular_file(file))
+  if (!std::filesystem::exists(file))
+    throw ModelError(tr("{}: no such file or directory", file.string()),
+                     tr("give a config.json, or a directory with one"));
+  if (!std::filesystem::is_regular_file(file))
     throw ModelError(tr("{}: not a regular file", file.string()));
   refuse_lfs_pointer(file, "config.json");
   ModelConfig config = parse_model_config(read_file_of_model(file), file.string());

@@ -31,6 +31,7 @@ struct OptionSpec {
   std::optional<NumberRange> range = {};  ///< of kInt and kFloat; unset: any number
   std::string group = {};                 ///< heading in --help
   std::string environment = {};  ///< variable read when neither flag nor file gives a value
+  int word = 0;  ///< 1, 2, …: given too by the word in this place, among those that no flag gives
   bool required = false;
   /// Accepted for compatibility, has no effect here; the text says why and is printed as a notice.
   std::string ignored_because = {};
@@ -69,7 +70,7 @@ class Options {
   const ProfileChoice& profile() const { return profile_; }
   /// Options whose value is the profile's.
   std::vector<std::string> from_profile() const;
-  /// Words that are neither flags nor flag values, in order.
+  /// Words that are neither flags nor flag values and stand for no option, in order.
   const std::vector<std::string>& positional() const { return positional_; }
   /// Every option with its value, in table order.
   Json to_json() const;

@@ -69,7 +69,7 @@ class WordReader {
       if (word == "--") {
         positional.insert(positional.end(), words_.begin() + static_cast<ptrdiff_t>(at_),
                           words_.end());
-        return;
+        break;
       }
       if (looks_like_flag(word)) {
         read_flag(word);
@@ -77,12 +77,26 @@ class WordReader {
         read_word(word);
       }
     }
+    place_words();
   }
 
   std::map<std::string, Given> flags;
   std::vector<std::string> config_paths, positional;
 
  private:
+  /// The first words become the options that words may give.
+  void place_words() {
+    for (int place = 1;; ++place) {
+      const auto& specs = table_.specs();
+      const auto spec = std::find_if(specs.begin(), specs.end(),
+                                     [&](const OptionSpec& s) { return s.word == place; });
+      if (spec == specs.end() || positional.empty()) return;
+      if (flags.contains(spec->name)) continue;
+      store(*spec, "--" + spec->name, positional.front());
+      positional.erase(positional.begin());
+    }
+  }
+
   void read_word(const std::string& word) {
     if (accepts_config_ && is_config_path(word)) {
       config_paths.push_back(word);

@@ -10,12 +10,14 @@
 #include "base/error.h"
 #include "base/file_hash.h"
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "base/progress.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "data/formats/columns.h"
+#include "data/formats/unread_columns.h"
 #include "data/preprocess_pipeline.h"
 #include "data/readers/row_json.h"
 
@@ -31,6 +33,14 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+void warn_of_json_lines(const Dataset& dataset, const std::string& line) {
+  if (!line.starts_with('{') || !try_parse_json(line).value_or(nullptr).is_object()) return;
+  log::warning(
+      "{}: the first line of this .txt file is a JSON object; it is taken as plain text, braces "
+      "and all. Rows in JSON go into a .jsonl file",
+      dataset.name);
+}
+
 std::vector<Json> first_rows(const Dataset& dataset) {
   RowReader reader(dataset);
   std::vector<RawRow> block;
@@ -40,7 +50,7 @@ std::vector<Json> first_rows(const Dataset& dataset) {
     for (const RawRow& row : block) {
       if (!first.wants_more()) break;
       if (const int signal = pending_interrupt()) throw_interrupted(signal, "stopped");
-      ++seen;
+      if (++seen == 1 && !row.is_json) warn_of_json_lines(dataset, row.text);
       first.add(row.is_json ? parse_row(dataset, row) : Json(nullptr), row.text.size());
     }
     block.clear();
@@ -270,6 +280,7 @@ std::vector<PlannedDataset> plan_datasets(const std::vector<std::string>& names,
     PlannedDataset& item = plan[i];
     const bool plain_text = item.dataset.files[0].type == FileType::kText;
     item.handler = make_row_handler(item.dataset.format, rows[i], plain_text);
+    report_unread_columns(names[i], *item.handler, rows[i]);
     item.description = fmt::format("{}: {}; detected: {}", names[i], item.dataset.summary,
                                    item.handler->description());
   }

@@ -24,6 +24,7 @@
 #include "train/run_dir/resume.h"
 #include "train/run_dir/run_dir.h"
 #include "train/throughput.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::train {
 namespace run_detail {
@@ -86,6 +87,7 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
     if (adapter.empty()) {
       model->add_lora(config.lora, config.seed);
     } else {
+      if (!checkpoint) weights::report_other_base(adapter, config.model.path);
       model->load_adapter(adapter, config.model.adapter_alpha);
     }
   }
@@ -208,6 +210,12 @@ void prepare_run_directory(const TrainConfig& config, bool continuing, const Pre
     write_held_out(run_dir, *data.validation, *text.tokenizer);
 }
 
+void report_plan(const TrainConfig& config, const std::string& banner) {
+  log::info("{}", banner);
+  if (config.dry_run)
+    log::info("dry run: flags, data and weights are as above; nothing was trained or written");
+}
+
 void report_memory(const MemoryPlan& plan, uint64_t available) {
   log::info("{}", memory_line(plan, available));
   if (available == 0 || plan.total() <= available) return;
@@ -250,8 +258,8 @@ int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainStat
 bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainState& state) {
   if (state.step < plan.total_steps || !is_finished(config.output.directory)) return false;
   log::info(
-      "this run is complete: {} of {} steps. Raise --epochs or --max_steps, with --resume DIR, "
-      "to train on.",
+      "this run is complete: {} steps are done, {} are asked for. Raise --epochs or --max_steps, "
+      "with --resume DIR, to train on.",
       state.step, plan.total_steps);
   return true;
 }
@@ -283,7 +291,7 @@ int run(const TrainConfig& given) {
   std::string origin = describe_weights(config.model, source, config.seed);
   std::optional<Continued> continued;
   if (!checkpoint) continued = continued_from(config, source, origin);
-  log::info("{}", data_banner(config, device, source.config, origin, text, data, plan));
+  report_plan(config, data_banner(config, device, source.config, origin, text, data, plan));
   if (config.dry_run) return 0;
 
   const uint64_t available = device.is_cpu() ? available_memory_bytes() : 0;

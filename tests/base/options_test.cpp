@@ -351,6 +351,18 @@ TEST(OptionOutput, PrintConfigShowsValuesWithTheirSource) {
   EXPECT_THAT(text, testing::Not(HasSubstr("ddp_timeout")));
 }
 
+TEST(Words, GiveTheOptionsOfTheirPlacesThatNoFlagGives) {
+  const OptionTable copies("copy", "copy", "danlu copy FROM TO",
+                           {{.name = "from", .word = 1}, {.name = "to", .word = 2}});
+  const Options both = copies.parse({"a", "b"});
+  EXPECT_EQ(both.get_string("from") + both.get_string("to"), "ab");
+  EXPECT_THAT(both.positional(), IsEmpty());
+  const Options flagged = copies.parse({"b", "--from", "a"});
+  EXPECT_EQ(flagged.get_string("from") + flagged.get_string("to"), "ab");
+  EXPECT_FALSE(copies.parse({"a"}).is_set("to"));
+  EXPECT_THAT(copies.parse({"a", "b", "c", "--", "-d"}).positional(), ElementsAre("c", "-d"));
+}
+
 TEST(OptionHelp, ShowsDefaultsChoicesAliasesAndWhatIsIgnored) {
   const std::string help = table().help();
   EXPECT_THAT(help, testing::StartsWith("danlu sft: fine-tune\n\nUsage: danlu sft --model DIR\n"));

@@ -6,6 +6,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kGoodRow = "{\"instruction\": \"fox?\", \"output\": \"dog\"}\n";
 
@@ -136,6 +137,33 @@ TEST_F(BadData, ColumnsThatAreNotThere) {
   expect_error(run({"preprocess", "--input", good("text.txt"), "--tokenizer", good("model"),
                     "--output_prefix", "ids/y", "--columns", columns}),
                3, {"text.txt has a column", "there are: none"});
+}
+
+TEST_F(BadData, ColumnsThatNothingReadsAreNamed) {
+  const fs::path rows =
+      write("rows.jsonl",
+            "{\"instruction\": \"fox?\", \"inptu\": \"dog?\", \"output\": \"dog\", \"id\": 7}\n");
+  const ProgramResult trained = train(rows);
+  EXPECT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_THAT(trained.err,
+              HasSubstr("column \"inptu\" is not read; if it holds the input: --columns "
+                        "'{\"inptu\":\"input\"}'"));
+  EXPECT_THAT(trained.err, HasSubstr("columns that are not read: id\n"));
+  EXPECT_THAT(run({"inspect", rows}).out, HasSubstr("not read    id, inptu\n"));
+  // As the warning says.
+  const ProgramResult mapped =
+      run({"preprocess", "--input", rows, "--tokenizer", good("model"), "--output_prefix", "ids/x",
+           "--columns", R"({"inptu":"input"})"});
+  EXPECT_EQ(mapped.exit_code, 0) << mapped.err;
+  EXPECT_THAT(mapped.err, HasSubstr("alpaca (instruction,inptu,output)"));
+  EXPECT_THAT(mapped.err, Not(HasSubstr("\"inptu\" is not read")));
+}
+
+TEST_F(BadData, JsonLinesInATextFileAreNamed) {
+  const ProgramResult result = run({"preprocess", "--input", write("rows.txt", kGoodRow),
+                                    "--tokenizer", good("model"), "--output_prefix", "ids/x"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rows.txt: the first line of this .txt file is a JSON object"));
 }
 
 // "狐" is BA FC in GBK, 72 D0 (little endian) in UTF-16.

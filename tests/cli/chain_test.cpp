@@ -357,6 +357,10 @@ TEST_F(Chain, MegatronsOptimizerAndIterationAreContinued) {
   ASSERT_EQ(rest.exit_code, 0) << rest.err;
   EXPECT_THAT(rest.err, HasSubstr("continued: iteration 2, consumed samples"));
   expect_near(losses("rest"), {expected[2], expected[3]}, 1e-5);
+  // F32 weights are their own masters.
+  const ProgramResult rounded = go_on("rounded", {"--max_steps", "4", "--dtype", "bf16"});
+  ASSERT_EQ(rounded.exit_code, 0) << rounded.err;
+  expect_near(losses("rounded"), {expected[2], expected[3]}, 0.05);
   const ProgramResult anew = go_on("anew", {"--max_steps", "2", "--finetune"});
   ASSERT_EQ(anew.exit_code, 0) << anew.err;
   EXPECT_THAT(anew.err, HasSubstr("iteration 0"));

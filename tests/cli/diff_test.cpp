@@ -40,6 +40,13 @@ TEST_F(Diff, TheSameModel) {
                                 HasSubstr("the same: names, shapes, dtypes and every bit\n")));
 }
 
+TEST_F(Diff, PrintedConfigurationGivesTheSameRun) {
+  const ProgramResult printed = run({"diff", model(), copy_model().string(), "--print_config"});
+  EXPECT_THAT(printed.out, HasSubstr("a: \"" + model() + "\""));
+  write("diff.yaml", printed.out);
+  EXPECT_EQ(run({"diff", "diff.yaml"}).exit_code, 0);
+}
+
 TEST_F(Diff, OneChangedNumber) {
   const std::string other = changed_model(0.25f);
   ProgramResult result = run({"diff", model(), other});

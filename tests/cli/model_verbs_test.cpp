@@ -191,6 +191,35 @@ TEST_F(ModelVerb, TheOutputIsLookedAtBeforeAnythingIsLoaded) {
   EXPECT_FALSE(fs::exists((*this) / "new"));
 }
 
+TEST_F(ModelVerb, AnAdapterOnAnotherBaseIsNamed) {
+  train_adapter();
+  copy_model("other");
+  const auto said = HasSubstr("run: the adapter was trained on " + good("model").string() +
+                              "; here it is put on ");
+  const ProgramResult merged = merge({"--model", "other", "--output", "merged"});
+  EXPECT_EQ(merged.exit_code, 0) << merged.err;
+  EXPECT_THAT(merged.err, said);
+  const auto ask_with = [&](const fs::path& model) {
+    return run({"infer", "--model", model, "--adapters", "run", "--prompt", "fox?",
+                "--max_new_tokens", "1"})
+        .err;
+  };
+  EXPECT_THAT(ask_with("other"), said);
+  EXPECT_THAT(ask_with(good("model")), Not(said));
+  // The same model in another place.
+  fs::rename((*this) / "other", (*this) / "model");
+  EXPECT_THAT(ask_with("model"), Not(said));
+}
+
+TEST_F(ModelVerb, MergeReadsAConfigurationFile) {
+  train_adapter();
+  write("merge.yaml", "model_name_or_path: " + good("model").string() +
+                          "\nadapter_name_or_path: run\nexport_dir: merged\n");
+  const ProgramResult result = run({"merge", "merge.yaml"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(fs::exists((*this) / "merged/config.json"));
+}
+
 TEST_F(ModelVerb, MergingTheSameAdapterTwiceWarns) {
   train_adapter();
   const ProgramResult first = merge({"--output", "once"});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "data/formats/row_format.h"
+#include "data/formats/unread_columns.h"
 #include "preprocess_fakes.h"
 
 namespace danlu::data {
@@ -65,6 +66,24 @@ TEST(Detection, RefusesWhatItCannotDecide) {
                 handler_for(R"({"instruction":"","input":"","chosen":"","rejected":""})");
               }),
               HasSubstr("preference"));
+}
+
+std::vector<std::string> unread(const char* row, FormatOptions options = {}) {
+  return unread_columns(*handler_for(row, std::move(options)), {json(row)});
+}
+
+TEST(UnreadColumns, AreThoseThatNoPartOfTheSampleComesFrom) {
+  EXPECT_THAT(unread(R"({"instruction":"a","input":"b","output":"c","tools":[],"history":[]})"),
+              ElementsAre());
+  EXPECT_THAT(unread(R"({"question":"a","answer":"b","id":3,"nothing":null})"), ElementsAre("id"));
+  EXPECT_THAT(unread(R"({"messages":[{"role":"user","content":"x"}],"system":"s","tool":[]})"),
+              ElementsAre("tool"));
+  EXPECT_THAT(unread(R"({"text":"a","meta":{},"url":"u"})"), ElementsAre("meta", "url"));
+  EXPECT_THAT(unread(R"({"input_ids":[1],"label":[1]})"), ElementsAre("label"));
+  FormatOptions options;
+  options.columns = {{"q", "query"}, {"label", "labels"}};
+  EXPECT_THAT(unread(R"({"q":"a","answer":"b","query_id":1})", options), ElementsAre("query_id"));
+  EXPECT_THAT(unread(R"({"input_ids":[1],"label":[1]})", options), ElementsAre());
 }
 
 TEST(Detection, ColumnsRenameBeforeItLooks) {

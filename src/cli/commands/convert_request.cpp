@@ -46,20 +46,13 @@ uint64_t bytes_of(const std::string& text) {
 }
 
 void read_places(const Options& options, ConvertRequest& request) {
-  std::vector<std::string> words = options.positional();
-  const auto take = [&](const char* flag, const char* what) {
+  const auto place = [&](const char* flag, const char* what) {
     if (options.is_set(flag)) return options.get_string(flag);
-    if (words.empty()) {
-      throw UsageError(tr("[convert] {} is not named", what),
-                       tr("danlu convert SRC DST --to mcore --tp 2"));
-    }
-    std::string word = words.front();
-    words.erase(words.begin());
-    return word;
+    throw UsageError(tr("[convert] {} is not named", what),
+                     tr("danlu convert SRC DST --to mcore --tp 2"));
   };
-  request.source = take("load_dir", "the checkpoint to convert");
-  request.output = take("save_dir", "where to write");
-  if (!words.empty()) throw UsageError(tr("[convert] one word too many: \"{}\"", words.front()));
+  request.source = place("load_dir", "the checkpoint to convert");
+  request.output = place("save_dir", "where to write");
 }
 
 /// The target by --to or by MindSpeed's pair of flags.
@@ -256,9 +249,11 @@ void check_described(const Options& options, const ConvertRequest& request,
   if (options.is_set("model_type_hf")) {
     const std::string key = options.get_string("model_type_hf");
     const auto known = families_by_key().find(key);
-    const bool fits = known != families_by_key().end() &&
-                      std::find(known->second.begin(), known->second.end(), source.config.family) !=
-                          known->second.end();
+    // Beside MindSpeed's keys, of which llama2 serves several families: the family's own name.
+    const bool fits =
+        key == source.config.family || (known != families_by_key().end() &&
+                                        std::find(known->second.begin(), known->second.end(),
+                                                  source.config.family) != known->second.end());
     if (!fits) {
       throw UsageError(tr("[{}] {} was given, but config.json describes a model of family {}",
                           options.given_as("model_type_hf"), key, source.config.family),

@@ -71,7 +71,9 @@ OptionTable diff_options() {
       "compare two checkpoints tensor by tensor: names, shapes, dtypes and values.\n"
       "Exit code 0 if they are the same, 4 if they differ",
       "danlu diff A B [--tolerance X]",
-      {{.name = "tolerance",
+      {{.name = "a", .help = "a model directory or weight file (or the first word)", .word = 1},
+       {.name = "b", .help = "what to compare it with (or the second word)", .word = 2},
+       {.name = "tolerance",
         .type = OptionType::kFloat,
         .help = "call values the same up to this absolute difference, whatever their dtypes "
                 "(default: every bit counts, and the dtype)",
@@ -91,7 +93,10 @@ OptionTable diff_options() {
 }
 
 int run_diff(const Options& options) {
-  const std::vector<std::string>& paths = options.positional();
+  std::vector<std::string> paths;
+  for (const char* place : {"a", "b"}) {
+    if (options.is_set(place)) paths.push_back(options.get_string(place));
+  }
   if (paths.size() != 2) {
     throw UsageError(tr("[diff] name two checkpoints: danlu diff A B, got {}", paths.size()),
                      tr("each is a model directory or a weight file"));

@@ -32,9 +32,10 @@ std::vector<OptionSpec> opened_model_options(const std::string& group) {
 std::vector<OptionSpec> model_options() {
   std::vector<OptionSpec> model = {
       {.name = "model",
-       .help = "HF or Megatron directory, or a GGUF file",
+       .help = "HF or Megatron directory, or a GGUF file (or the first word)",
        .aliases = {"model_name_or_path", "model_id_or_path", "load_dir", "load", "m"},
-       .group = "Model"},
+       .group = "Model",
+       .word = 1},
       {.name = "model_type",
        .help = "short name of a model in the local caches, e.g. qwen1half-7b-chat",
        .group = "Model"},

@@ -163,7 +163,8 @@ OptionTable inspect_options() {
   return OptionTable(
       "inspect", "say what a model, weight file, adapter, data set or run is",
       "danlu inspect PATH [flags]",
-      {{.name = "tensors",
+      {{.name = "path", .help = "what to look at (or the first word)", .word = 1},
+       {.name = "tensors",
         .type = OptionType::kBool,
         .default_text = "false",
         .help = "list every tensor with its file instead of one line per kind"},
@@ -180,12 +181,12 @@ OptionTable inspect_options() {
 }
 
 int run_inspect(const Options& options) {
-  if (options.positional().empty()) {
+  if (!options.is_set("path")) {
     throw UsageError(tr("[inspect] name a path: danlu inspect PATH"),
                      tr("a model directory, a weight file, an adapter, a data set, the prefix of "
                         "an .idx file, or a run"));
   }
-  inspect_path(options.positional()[0], options);
+  inspect_path(options.get_string("path"), options);
   return 0;
 }
 

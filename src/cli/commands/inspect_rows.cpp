@@ -14,6 +14,7 @@
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "cli/commands/inspect_model.h"
+#include "data/formats/unread_columns.h"
 #include "data/preprocess_encode.h"
 #include "data/preprocess_report.h"
 #include "data/readers/row_json.h"
@@ -211,6 +212,9 @@ void inspect_rows(const std::string& path, const Options& options) {
   try {
     handler = data::make_row_handler(dataset.format, survey.first_rows.rows(), plain_text);
     print_line("layout", handler->description());
+    if (const auto unread = data::unread_columns(*handler, survey.first_rows.rows());
+        !unread.empty())
+      print_line("not read", fmt::format("{}", fmt::join(unread, ", ")));
   } catch (const Error& e) {
     print_line("layout", fmt::format("not recognised: {}", e.what()));
     if (options.is_set("model")) throw;

@@ -128,7 +128,8 @@ OptionTable render_options() {
            .help = "JSON: a list of messages, or {\"messages\": …, \"tools\": …}; - reads standard "
                    "input",
            .aliases = {"i"},
-           .group = input},
+           .group = input,
+           .word = 1},
           {.name = "tools",
            .help = "JSON file: list of tools, as OpenAI's `tools`",
            .group = input},

@@ -11,7 +11,8 @@ OptionTable verify_options() {
           {{{.name = "model",
              .help = "HF or Megatron directory, or a GGUF file (also the first word)",
              .aliases = {"m"},
-             .group = "Model"},
+             .group = "Model",
+             .word = 1},
             {.name = "golden",
              .help = "safetensors file with input_ids and any of logits, loss, grad.<name>, "
                      "hidden_states.<k>, "

@@ -137,8 +137,6 @@ ModelLocation locate_model(const Options& options) {
     if (where.model.empty() && options.has_value(name)) where.model = options.get_string(name);
   }
   if (options.has_value("adapters")) where.adapter = options.get_string("adapters");
-  if (where.model.empty() && !options.positional().empty())
-    where.model = options.positional().front();
   if (where.model.empty() && where.adapter.empty()) {
     throw UsageError(tr("[--model] no model was given"),
                      tr("danlu infer --model DIR, or --adapters CHECKPOINT"));
@@ -153,7 +151,11 @@ ModelLocation locate_model(const Options& options) {
     if (!fs::is_directory(where.adapter))
       no_such_model(where.adapter, options.given_as("adapters"));
     if (fs::exists(where.adapter / "adapter_config.json")) {
-      if (where.model.empty()) where.model = base_of_adapter(where.adapter);
+      if (where.model.empty()) {
+        where.model = base_of_adapter(where.adapter);
+      } else {
+        weights::report_other_base(where.adapter, where.model);
+      }
     } else if (weights::detect_format(where.adapter) == weights::Format::kMegatron &&
                !where.model.empty()) {
       // MindSpeed's LoRA: loading says whether adapters are in it.

@@ -54,6 +54,7 @@ int run_merge(const Options& options) {
   const fs::path base = options.has_value("model")
                             ? model_path(options.get_string("model"), "--model")
                             : base_of_adapter(adapters);
+  if (options.has_value("model")) weights::report_other_base(adapters, base);
   const fs::path output = output_of(options, adapters);
   const NewDirectory made(output, options.get_bool("overwrite"), {base, adapters});
   const weights::CheckpointSource source = open_model(options, base);

@@ -10,13 +10,13 @@
 #include "device/dtype.h"
 #include "device/select.h"
 #include "models/golden.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::cli {
 namespace verify_detail {
 
 fs::path model_of(const Options& options) {
   if (options.has_value("model")) return model_path(options.get_string("model"), "--model");
-  if (!options.positional().empty()) return model_path(options.positional().front(), "--model");
   throw UsageError(tr("[--model] no model was given"), tr("danlu verify MODEL --golden FILE"));
 }
 
@@ -62,8 +62,10 @@ int run_verify(const Options& options) {
   const auto model =
       models::load_model(open_model(options, directory), device::scalar_type_of(dtype),
                          device::select(options.get_string("device")));
-  if (options.has_value("adapters"))
+  if (options.has_value("adapters")) {
+    weights::report_other_base(options.get_string("adapters"), directory);
     model->load_adapter(options.get_string("adapters"), lora_alpha_from(options));
+  }
   const models::GoldenReport report = models::compare_with_golden(*model, *golden, tolerance);
   verify_detail::print(report, tolerance, options.get_int("rows"));
   return report.passed ? 0 : static_cast<int>(ExitCode::kModel);

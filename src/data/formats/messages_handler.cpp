@@ -50,6 +50,9 @@ class MessagesHandler : public RowHandler {
   MessagesHandler(RowFormat format, MessageTags tags) : format_(format), tags_(std::move(tags)) {}
 
   RowFormat format() const override { return format_; }
+  std::vector<std::string> columns() const override {
+    return {tags_.messages, tags_.system, tags_.tools};
+  }
 
   std::string description() const override {
     return fmt::format("{} ({}: {},{})", format_ == RowFormat::kShareGpt ? "sharegpt" : "messages",

@@ -1,5 +1,6 @@
 // Alpaca and query/response rows: one question and answer, with earlier turns in `history`.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/message.h"
 #include "data/formats/handlers.h"
@@ -14,14 +15,16 @@ class PairHandler : public RowHandler {
 
   RowFormat format() const override { return format_; }
 
+  std::vector<std::string> columns() const override {
+    std::vector<std::string> names{columns_.prompt, columns_.query,   columns_.response,
+                                   columns_.system, columns_.history, columns_.tools};
+    std::erase(names, "");
+    return names;
+  }
+
   std::string description() const override {
-    std::string names;
-    for (const std::string& name : {columns_.prompt, columns_.query, columns_.response,
-                                    columns_.system, columns_.history, columns_.tools}) {
-      if (!name.empty()) names += (names.empty() ? "" : ",") + name;
-    }
     return fmt::format("{} ({})", format_ == RowFormat::kAlpaca ? "alpaca" : "query/response",
-                       names);
+                       fmt::join(columns(), ","));
   }
 
  private:

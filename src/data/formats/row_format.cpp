@@ -297,6 +297,8 @@ void refuse_preference_pairs(const FirstRows& first) {
 std::unique_ptr<RowHandler> token_handler(const FirstRows& first, const FormatOptions& options) {
   TokenColumns columns;
   columns.ids = first.names.actual("input_ids");
+  columns.labels = first.names.actual("labels");
+  columns.attention_mask = first.names.actual("attention_mask");
   columns.answers_optional = options.answers_optional;
   return make_token_handler(std::move(columns));
 }

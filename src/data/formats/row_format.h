@@ -33,6 +33,8 @@ class RowHandler {
   virtual std::string description() const = 0;
   /// Output names of kText handlers, e.g. {"text"}; empty for others.
   virtual std::vector<std::string> text_keys() const { return {}; }
+  /// The columns that it reads, under the names of the files; those that rows may lack among them.
+  virtual std::vector<std::string> columns() const = 0;
 
  private:
   friend std::unique_ptr<RowHandler> make_row_handler(const FormatOptions&,

@@ -1,5 +1,6 @@
 // Plain text: pre-training documents.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/message.h"
 #include "data/formats/handlers.h"
@@ -13,11 +14,10 @@ class TextHandler : public RowHandler {
 
   RowFormat format() const override { return RowFormat::kText; }
   std::vector<std::string> text_keys() const override { return columns_; }
+  std::vector<std::string> columns() const override { return columns_; }
 
   std::string description() const override {
-    std::string names;
-    for (const std::string& column : columns_) names += (names.empty() ? "" : ",") + column;
-    return fmt::format("text ({})", names);
+    return fmt::format("text ({})", fmt::join(columns_, ","));
   }
 
   RowResult read_text(const std::string& text) const override {

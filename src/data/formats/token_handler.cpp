@@ -15,6 +15,9 @@ class TokenHandler : public RowHandler {
   explicit TokenHandler(TokenColumns columns) : columns_(std::move(columns)) {}
 
   RowFormat format() const override { return RowFormat::kTokens; }
+  std::vector<std::string> columns() const override {
+    return {columns_.ids, columns_.labels, columns_.attention_mask};
+  }
   std::string description() const override {
     return fmt::format("tokens ({}; optional {},{})", columns_.ids, columns_.labels,
                        columns_.attention_mask);

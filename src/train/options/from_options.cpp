@@ -155,7 +155,7 @@ std::vector<std::string> lora_targets_from(const Options& options, const arch::M
       targets.push_back(all ? "all-linear" : target);
       continue;
     }
-    log::info("{} {}: {} here", options.given_as("lora_target"), target, fmt::join(layers, ", "));
+    log::notice("{} {}: {} here", options.given_as("lora_target"), target, fmt::join(layers, ", "));
     targets.insert(targets.end(), layers.begin(), layers.end());
   }
   return targets;

@@ -33,7 +33,8 @@ std::optional<Continued> continued_from(const TrainConfig& config,
                                                     .with_optimizer = true});
   Continued continued{.step = opened.optimizer.settings.iteration,
                       .consumed_samples = opened.optimizer.settings.consumed_train_samples,
-                      .optimizer = std::move(opened.optimizer)};
+                      .optimizer = std::move(opened.optimizer),
+                      .model = std::move(opened.model)};
   origin += tr("; continued: iteration {}, consumed samples {}, Adam's state", continued.step,
                continued.consumed_samples);
   return continued;
@@ -47,8 +48,10 @@ int64_t restore_continued(const Continued& continued, const RunPlan& plan,
            config.model.path.string(), continued.step, plan.total_steps),
         tr("raise --train-iters or --epochs to train on, or begin anew with --finetune"));
   }
-  const weights::TensorSource& tensors = *continued.optimizer.tensors;
   const auto find = [&](const std::string& name) {
+    const weights::TensorSource& state_tensors = *continued.optimizer.tensors;
+    const weights::TensorSource& tensors =
+        state_tensors.find(name) ? state_tensors : *continued.model;
     const weights::TensorInfo* info = tensors.find(name);
     if (!info) return at::Tensor();
     if (info->dtype != DType::kF32) {

@@ -1,6 +1,7 @@
 // train/run_dir/continued.h: going on where another program's checkpoint stopped.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -15,6 +16,8 @@ namespace danlu::train {
 struct Continued {
   int64_t step = 0, consumed_samples = 0;
   weights::OptimizerState optimizer;
+  /// F32 weights are their own masters.
+  std::shared_ptr<const weights::TensorSource> model;
 };
 
 /// What the run that begins with `source` continues, as Megatron does: everything, unless the user

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/finite.h"
 #include "base/lfs_pointer.h"
+#include "base/log.h"
 #include "base/pattern.h"
 
 namespace danlu::weights {
@@ -220,6 +221,26 @@ PeftConfig load_peft_config(const std::filesystem::path& path) {
     throw ModelError(error.what());
   }
   return parse_peft_config(json, file.string());
+}
+
+void report_other_base(const std::filesystem::path& adapter, const std::filesystem::path& base) {
+  if (!std::filesystem::exists(adapter / "adapter_config.json")) return;
+  const std::filesystem::path named = load_peft_config(adapter).base_model;
+  std::error_code error;
+  if (named.empty() || std::filesystem::equivalent(named, base, error) ||
+      std::filesystem::equivalent(adapter / named, base, error))
+    return;
+  const auto holds = [](const std::filesystem::path& path, const std::string& name) {
+    return std::any_of(path.begin(), path.end(), [&](const std::filesystem::path& part) {
+      return part == name || part.string().ends_with("--" + name);
+    });
+  };
+  const auto last_part = [](const std::filesystem::path& path) {
+    return (path.has_filename() ? path : path.parent_path()).filename().string();
+  };
+  if (holds(base, last_part(named)) || holds(named, last_part(base))) return;
+  log::notice("{}: the adapter was trained on {}; here it is put on {}", adapter.string(),
+              named.string(), base.string());
 }
 
 namespace {

@@ -45,6 +45,12 @@ struct PeftConfig {
 /// LORA, a wrong type, a rank below 1, a broken regex, and for variants whose arithmetic differs
 /// (trainable_token_indices, qalora, …).
 PeftConfig load_peft_config(const std::filesystem::path& path);
+
+/// A notice if the adapter of this directory names another base model than `base`: the shapes of
+/// two models may agree. Names are compared by their last part, as a model may lie anywhere and a
+/// hub's cache has directories of its own. Nothing for directories without adapter_config.json.
+/// Errors: those of load_peft_config.
+void report_other_base(const std::filesystem::path& adapter, const std::filesystem::path& base);
 PeftConfig parse_peft_config(const Json& json, const std::string& origin);
 
 /// As PEFT writes it: every key, sorted, inference_mode true.

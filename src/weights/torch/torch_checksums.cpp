@@ -27,8 +27,7 @@ void check_torch_checksums(const std::filesystem::path& file) {
     if (crc == entry.crc32) continue;
     throw ModelError(
         tr("{}: the checksum of record {} is not that of its content", file.string(), entry.name),
-        tr("the file was damaged since it was written: copy it again (--no-check goes on "
-           "without)"));
+        tr("the file was damaged since it was written: copy it again"));
   }
 }
 
