@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <sstream>
 
 #include "base/error.h"
 
@@ -26,6 +28,17 @@ const TypedName* mark_of(const OptionProfile& profile, const std::vector<TypedNa
 }
 
 }  // namespace
+
+std::string profile_value(const std::string& formula,
+                          const std::function<std::string(const std::string&)>& value_of) {
+  std::istringstream text(formula.substr(2));
+  const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
+  if (words.size() == 7 && words[1] == "==")
+    return value_of(words[0]) == words[2] ? words[4] : words[6];
+  if (words.size() == 3 && words[1] == "*")
+    return fmt::format("{}", std::stod(words[0]) * std::stod(value_of(words[2])));
+  return value_of(formula.substr(2));
+}
 
 ProfileChoice choose_profile(const std::vector<OptionProfile>& profiles,
                              const std::vector<TypedName>& typed, const std::string& command) {

@@ -1,5 +1,6 @@
 // base/option_profiles.h: the hidden defaults of other systems, and whose a command line is.
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,7 +17,8 @@ struct ProfileMark {
 struct OptionProfile {
   std::string name;         ///< as in --profile NAME
   std::string system = {};  ///< whose defaults these are, for people
-  /// Option -> value. "= other" is that option's value in the end, "= 2 * other" a multiple of it.
+  /// Option -> value. "= other" is that option's value in the end, "= 2 * other" a multiple of it,
+  /// "= other == X ? A : B" a value that goes by it.
   std::map<std::string, std::string> values = {};
   /// Names that no other system's command lines have: one of them chooses this profile.
   std::vector<ProfileMark> marks = {};
@@ -35,6 +37,10 @@ struct ProfileChoice {
   std::string name;  ///< "": none
   std::string by;    ///< what chose it, as it was typed
 };
+
+/// What a formula of OptionProfile::values gives; `value_of`: another option's value.
+std::string profile_value(const std::string& formula,
+                          const std::function<std::string(const std::string& option)>& value_of);
 
 /// Whose line this is: a mark outweighs the command. Errors: UsageError where two systems' marks
 /// stand in one line, for then nobody knows which defaults were meant.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <functional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -456,21 +457,20 @@ void OptionTable::apply_profile(const std::string& name, Options& options) const
   }
 }
 
-/// Values that follow from another option's, known when all others are.
+/// Values that follow from another option's, known when all others are: a formula may follow one
+/// that is a formula itself.
 void OptionTable::follow_formulas(Options& options) const {
+  std::function<const std::string&(Options::Value&)> value_of =
+      [&](Options::Value& value) -> const std::string& {
+    if (value.source != OptionSource::kProfile || !value.text->starts_with("= "))
+      return *value.text;
+    const auto other = [&](const std::string& name) { return value_of(options.values_.at(name)); };
+    value.text = option_text::canonical(value.spec, profile_value(*value.text, other),
+                                        "profile " + value.origin);
+    return *value.text;
+  };
   for (auto& [name, value] : options.values_) {
-    if (value.source != OptionSource::kProfile || !value.text || !value.text->starts_with("= "))
-      continue;
-    std::string other = value.text->substr(2);
-    double factor = 1;
-    if (const size_t star = other.find(" * "); star != other.npos) {
-      factor = std::stod(other.substr(0, star));
-      other = other.substr(star + 3);
-    }
-    const std::string& text = *options.find(other).text;
-    value.text = option_text::canonical(
-        value.spec, factor == 1 ? text : fmt::format("{}", factor * std::stod(text)),
-        "profile " + value.origin);
+    if (value.text) value_of(value);
   }
 }
 

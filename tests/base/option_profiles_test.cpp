@@ -65,6 +65,16 @@ TEST(OptionProfiles, OnlyTheSpellingThatOneSystemHasDecides) {
   EXPECT_EQ(chosen_by({"--model_type", "x", "--model", "y"}), "own by ");
 }
 
+TEST(OptionProfiles, FormulasFollowOtherOptions) {
+  const auto value_of = [](const std::string& option) {
+    return option == "rank" ? std::string("4") : "full";
+  };
+  EXPECT_EQ(profile_value("= rank", value_of), "4");
+  EXPECT_EQ(profile_value("= 2 * rank", value_of), "8");
+  EXPECT_EQ(profile_value("= tuner == full ? 200 : 50", value_of), "200");
+  EXPECT_EQ(profile_value("= tuner == lora ? 200 : 50", value_of), "50");
+}
+
 TEST(OptionProfiles, TwoSystemsInOneLineAreAnError) {
   EXPECT_THAT(chosen_by({"--sft_type", "lora", "--finetuning_type", "lora"}),
               AllOf(HasSubstr("[sft] --sft_type is a flag of Red 2, --finetuning_type one of Blue"),

@@ -53,9 +53,9 @@ TEST_F(TrainOptions, StanfordAlpacaCommandLine) {
 
 TEST_F(TrainOptions, SwiftProfileHasItsHiddenDefaults) {
   const TrainConfig config = with("sft", {"--profile", "swift24"});
-  EXPECT_EQ(config.max_grad_norm, 0.5);
-  EXPECT_EQ(config.schedule.shape.kind, optim::ScheduleKind::kLinear);
-  EXPECT_EQ(config.adamw.beta2, 0.999);
+  EXPECT_EQ(config.max_grad_norm, 1.0);
+  EXPECT_EQ(config.schedule.shape.kind, optim::ScheduleKind::kCosine);
+  EXPECT_EQ(config.adamw.beta2, 0.95);
   EXPECT_EQ(config.output.save_steps, 50);
   EXPECT_EQ(with("sft", {"--profile", "swift24", "--max_grad_norm", "2"}).max_grad_norm, 2.0);
 }

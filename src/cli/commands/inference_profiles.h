@@ -1,5 +1,5 @@
 // cli/commands/inference_profiles.h: how other systems generate where a command line is silent, and
-// by which flags their lines are known. Sources: ms-swift 2.x of 2024 (argument.py), MindSpeed-LLM
+// by which flags their lines are known. Sources: ms-swift 2.4.2 (argument.py), MindSpeed-LLM
 // 2.0 (its inference arguments).
 #pragma once
 #include <utility>
@@ -10,8 +10,8 @@
 
 namespace danlu::cli {
 
-/// The profiles of infer and chat. MindSpeed-LLM's numbers shape the draws that --task asks for; it
-/// is ms-swift that draws unasked.
+/// The profiles of infer and chat. MindSpeed-LLM's numbers shape the draws that --task asks for;
+/// ms-swift leaves them to the model's generation_config.json, as Danlu does.
 inline std::vector<OptionProfile> inference_profiles() {
   return {{.name = "danlu", .system = "Danlu"},
           {.name = "mindspeed",
@@ -23,13 +23,7 @@ inline std::vector<OptionProfile> inference_profiles() {
            .marks = mindspeed_profile().marks},
           {.name = "swift24",
            .system = swift24_profile().system,
-           .values = {{"max_new_tokens", "2048"},
-                      {"do_sample", "true"},
-                      {"temperature", "0.3"},
-                      {"top_k", "20"},
-                      {"top_p", "0.7"},
-                      {"repetition_penalty", "1.0"},
-                      {"seed", "42"}},
+           .values = {{"max_new_tokens", "2048"}, {"seed", "42"}},
            .marks = {{"ckpt_dir"},
                      {"model_type", "model"},
                      {"model_id_or_path"},

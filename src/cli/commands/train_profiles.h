@@ -1,6 +1,6 @@
 // cli/commands/train_profiles.h: what other training systems take where a command line is silent,
 // and by which flags their lines are known; as data. docs/profiles.md shows them side by side.
-// Sources: Megatron-LM core 0.8 and MindSpeed-LLM 2.0 (arguments.py), ms-swift 2.x of 2024
+// Sources: Megatron-LM core 0.8 and MindSpeed-LLM 2.0 (arguments.py), ms-swift 2.4.2
 // (argument.py), Hugging Face's TrainingArguments with Stanford Alpaca's train.py, LLaMA-Factory's
 // hparams.
 #pragma once
@@ -72,26 +72,25 @@ inline OptionProfile mindspeed_profile() {
 
 inline OptionProfile swift24_profile() {
   return {.name = "swift24",
-          .system = "ms-swift 2.x",
+          .system = "ms-swift 2.4",
           .values = {{"tuner", "lora"},
                      {"max_length", "2048"},
                      {"truncation", "delete"},
                      {"val_ratio", "0.01"},
-                     {"data_seed", "42"},
                      {"lora_rank", "8"},
                      {"lora_alpha", "32"},
                      {"lora_dropout", "0.05"},
                      {"lora_target", "DEFAULT"},
                      {"adam_beta1", "0.9"},
-                     {"adam_beta2", "0.999"},
+                     {"adam_beta2", "0.95"},
                      {"weight_decay", "0.1"},
-                     {"max_grad_norm", "0.5"},
-                     {"lr_scheduler", "linear"},
+                     {"max_grad_norm", "1.0"},
+                     {"lr_scheduler", "cosine"},
                      {"warmup_ratio", "0.05"},
                      {"batch_size", "1"},
                      {"epochs", "1"},
                      {"recompute", "full"},
-                     {"eval_steps", "50"},
+                     {"eval_steps", "= tuner == full ? 200 : 50"},
                      {"save_steps", "= eval_steps"},
                      {"save_total_limit", "2"},
                      {"logging_steps", "5"},
