@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <system_error>
+
+#include "base/message.h"
 
 namespace danlu {
 namespace {
@@ -58,6 +61,19 @@ std::optional<std::string> nearest_name(std::string_view word,
     best = candidate;
   }
   return best;
+}
+
+std::string did_you_mean_path(const std::filesystem::path& path) {
+  const auto parent = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(parent, error)) {
+    names.push_back(entry.path().filename().string());
+    if (names.size() == 1000) break;
+  }
+  const auto near = nearest_name(path.filename().string(), names);
+  if (!near) return "";
+  return tr("did you mean {}? ", (path.parent_path() / *near).string());
 }
 
 }  // namespace danlu

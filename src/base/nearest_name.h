@@ -1,5 +1,6 @@
 // base/nearest_name.h: "did you mean …?" for flags, columns, tensors, models.
 #pragma once
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,5 +11,8 @@ namespace danlu {
 /// The candidate with the smallest edit distance to `word`, if it is near enough to be meant.
 std::optional<std::string> nearest_name(std::string_view word,
                                         const std::vector<std::string>& candidates);
+
+/// "did you mean DIR/modle? " for a path that is not there, after what lies beside it; else "".
+std::string did_you_mean_path(const std::filesystem::path& path);
 
 }  // namespace danlu

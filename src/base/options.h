@@ -31,7 +31,8 @@ struct OptionSpec {
   std::optional<NumberRange> range = {};  ///< of kInt and kFloat; unset: any number
   std::string group = {};                 ///< heading in --help
   std::string environment = {};  ///< variable read when neither flag nor file gives a value
-  int word = 0;  ///< 1, 2, …: given too by the word in this place, among those that no flag gives
+  int word =
+      0;  ///< 1, 2, …: given too by the word in this place, among those that no flag or file gives
   bool required = false;
   /// Accepted for compatibility, has no effect here; the text says why and is printed as a notice.
   std::string ignored_because = {};

@@ -20,6 +20,7 @@ namespace {
 using option_text::normalise_name;
 
 bool is_config_path(std::string_view word) {
+  if (word.ends_with(".index.json")) return false;  // of weights in several files
   return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json");
 }
 
@@ -78,26 +79,30 @@ class WordReader {
         read_word(word);
       }
     }
-    place_words();
+  }
+
+  /// The first words become the options that words may give and neither a flag nor a file gives.
+  void place_words(const std::vector<OptionFileEntry>& entries) {
+    const auto in_file = [&](const OptionSpec& spec) {
+      return std::any_of(entries.begin(), entries.end(), [&](const OptionFileEntry& entry) {
+        return table_.find_spec(entry.key) == &spec;
+      });
+    };
+    for (int place = 1; !positional.empty(); ++place) {
+      const auto& specs = table_.specs();
+      const auto spec = std::find_if(specs.begin(), specs.end(),
+                                     [&](const OptionSpec& s) { return s.word == place; });
+      if (spec == specs.end()) return;
+      if (flags.contains(spec->name) || in_file(*spec)) continue;
+      store(*spec, "--" + spec->name, positional.front());
+      positional.erase(positional.begin());
+    }
   }
 
   std::map<std::string, Given> flags;
   std::vector<std::string> config_paths, positional;
 
  private:
-  /// The first words become the options that words may give.
-  void place_words() {
-    for (int place = 1;; ++place) {
-      const auto& specs = table_.specs();
-      const auto spec = std::find_if(specs.begin(), specs.end(),
-                                     [&](const OptionSpec& s) { return s.word == place; });
-      if (spec == specs.end() || positional.empty()) return;
-      if (flags.contains(spec->name)) continue;
-      store(*spec, "--" + spec->name, positional.front());
-      positional.erase(positional.begin());
-    }
-  }
-
   void read_word(const std::string& word) {
     if (accepts_config_ && is_config_path(word)) {
       config_paths.push_back(word);
@@ -355,6 +360,12 @@ void OptionTable::add_profile(OptionProfile profile) {
       throw InternalError(
           fmt::format("[{}] profile {} sets unknown option {}", command_, profile.name, option));
     }
+    if (!text.starts_with("= ")) continue;
+    profile_value(text, [&](const std::string& other) -> std::string {
+      if (find_spec(other)) return "1";
+      throw InternalError(fmt::format("[{}] profile {}: {} {}: no option {}", command_,
+                                      profile.name, option, text, other));
+    });
   }
   if (profiles_.empty()) {
     for (const char* name : {"profile", "profile_name"}) index_.emplace(name, specs_.size());
@@ -513,6 +524,7 @@ Options OptionTable::parse(const std::vector<std::string>& arguments, bool accep
     auto more = read_option_file(path, [this](const std::string& key) { return is_group(key); });
     entries.insert(entries.end(), more.begin(), more.end());
   }
+  words.place_words(entries);
   // From the weakest source to the strongest: each overwrites what the earlier ones gave. The
   // profile comes last because what is typed chooses it, and fills what is still a default.
   Options options = defaults();

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "base/shell_quote.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksum.h"
@@ -118,7 +119,8 @@ std::vector<fs::path> everything_of(const fs::path& run_dir) {
 
 Loaded open(const fs::path& directory) {
   if (!fs::is_directory(directory))
-    throw IoError(tr("{}: no such checkpoint directory", directory.string()));
+    throw IoError(tr("{}: no such checkpoint directory", directory.string()),
+                  did_you_mean_path(directory));
   Json done;
   const auto refuse_if = [&](const char* kind, const std::string& damage) {
     if (damage.empty()) return;

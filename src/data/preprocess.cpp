@@ -186,6 +186,7 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
       remove_work(spec, "");
       result.up_to_date = true;
       result.report = std::move(earlier->report);
+      report_unread_columns(plan, result.report.unread_columns);
       return result;
     }
     if (!fs::exists(work / kMayReplace)) {
@@ -196,12 +197,15 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   remove_work(spec, key);
   try {
     result.report = make_files(spec, plan, settings, key, result.outputs.size());
+    report_unread_columns(plan, result.report.unread_columns);
   } catch (const DataError&) {
     // Repaired data have another key: this work can never be continued.
     fs::remove_all(work, ignored);
     throw;
   }
-  write_manifest(spec.output_prefix, {key, {}, result.report, result.recorded_template},
+  const std::string tokenizer =
+      settings.tokenizer ? fmt::format("{:016x}", settings.tokenizer->content_hash()) : "";
+  write_manifest(spec.output_prefix, {key, {}, result.report, result.recorded_template, tokenizer},
                  result.outputs);
   fs::remove_all(work, ignored);
   return result;

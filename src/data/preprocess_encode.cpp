@@ -30,14 +30,17 @@ Truncation truncation_from_name(const std::string& name) {
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<Truncation>(i);
   }
+  if (name == "truncation_left") return Truncation::kLeft;  // ms-swift 2.x
   const auto near = nearest_name(name, kNames);
   throw UsageError(tr("[truncation] must be delete, left, right or split, got \"{}\"", name),
                    near ? tr("did you mean {}?", *near) : std::string{});
 }
 
-RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawRow& row) {
+RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawRow& row,
+                   ColumnCounts* unread) {
   if (!row.is_json) return handler.read_text(row.text);
   const Json value = parse_row(dataset, row);
+  count_unread_columns(handler, value, unread);
   try {
     return handler.read(value);
   } catch (const DataError& error) {
@@ -84,7 +87,7 @@ void RowEncoder::encode(const Dataset& dataset, const RawRow& row, EncodedBatch*
   batch->lengths.resize(num_streams_);
   ++batch->rows;
   RowEvent event{true, row.file, row.index, "", ""};
-  RowResult result = read_row(handler_, dataset, row);
+  RowResult result = read_row(handler_, dataset, row, &batch->unread);
   bool kept = false;
   if (auto* problem = std::get_if<RowProblem>(&result)) {
     event.reason = std::move(problem->reason);

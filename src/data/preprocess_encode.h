@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/formats/row_format.h"
+#include "data/formats/unread_columns.h"
 #include "data/readers/row_reader.h"
 #include "text/conversation.h"
 #include "text/tokenizer.h"
@@ -51,12 +52,14 @@ struct EncodedBatch {
   std::vector<std::vector<int32_t>> tokens;   ///< per stream, samples one after the other
   std::vector<std::vector<int32_t>> lengths;  ///< per stream, one per sample
   std::vector<RowEvent> events;
+  ColumnCounts unread;  ///< columns that were passed by
   int64_t rows = 0, rows_kept = 0, target_tokens = 0;
 };
 
-/// What `handler` makes of a row of either kind. Errors: DataError naming the place if the row is
-/// not JSON or `handler` refuses it.
-RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawRow& row);
+/// What `handler` makes of a row of either kind; adds the columns it passes by to `unread`. Errors:
+/// DataError naming the place if the row is not JSON or `handler` refuses it.
+RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawRow& row,
+                   ColumnCounts* unread);
 
 /// Immutable; thread-safe.
 class RowEncoder {

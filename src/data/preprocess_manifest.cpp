@@ -65,6 +65,7 @@ std::optional<PreprocessManifest> read_manifest(const fs::path& prefix) {
       manifest.recorded_template = {json.at("template").at("description").get<std::string>(),
                                     json.at("template").at("hash").get<std::string>()};
     }
+    manifest.tokenizer = json.value("tokenizer", "");
     return manifest;
   } catch (const std::exception&) {
     return std::nullopt;  // as if the files had been made by another program
@@ -78,6 +79,7 @@ void write_manifest(const fs::path& prefix, PreprocessManifest manifest,
   if (const RecordedTemplate& used = manifest.recorded_template; !used.hash.empty()) {
     json["template"] = {{"description", used.description}, {"hash", used.hash}};
   }
+  if (!manifest.tokenizer.empty()) json["tokenizer"] = manifest.tokenizer;
   write_json_file(manifest_path(prefix), json);
 }
 
@@ -110,6 +112,22 @@ RecordedTemplate read_recorded_template(const fs::path& prefix) {
   }
   if (!manifest || !describes_files(*manifest, outputs)) return {};
   return manifest->recorded_template;
+}
+
+std::string read_recorded_tokenizer(const fs::path& prefix) {
+  const std::string ending = manifest_path("").string();
+  const fs::path parent = prefix.has_parent_path() ? prefix.parent_path() : fs::path(".");
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(parent, ignored)) {
+    const std::string path = entry.path().string();
+    if (!path.ends_with(ending)) continue;
+    const auto manifest = read_manifest(path.substr(0, path.size() - ending.size()));
+    if (!manifest || !manifest->files.is_object()) continue;
+    for (const auto& [file, size] : manifest->files.items()) {
+      if (file.starts_with(prefix.filename().string())) return manifest->tokenizer;
+    }
+  }
+  return "";
 }
 
 }  // namespace danlu::data

@@ -23,6 +23,7 @@ struct PreprocessManifest {
   Json files;       ///< name -> bytes
   PreprocessReport report;
   RecordedTemplate recorded_template;
+  std::string tokenizer;  ///< 16 hexadecimal digits of Tokenizer::content_hash(); empty: none
 };
 
 std::filesystem::path manifest_path(const std::filesystem::path& prefix);
@@ -43,5 +44,9 @@ void refuse_to_replace(const std::filesystem::path& prefix, const std::string& k
 
 /// The template of preprocessed samples; empty where none is recorded for the files as they are.
 RecordedTemplate read_recorded_template(const std::filesystem::path& prefix);
+
+/// PreprocessManifest::tokenizer of the files that begin with `prefix`, texts or samples; empty
+/// where none is recorded.
+std::string read_recorded_tokenizer(const std::filesystem::path& prefix);
 
 }  // namespace danlu::data

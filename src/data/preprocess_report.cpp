@@ -57,6 +57,21 @@ std::vector<ReasonCount> reasons_member(const Json& object, const char* key) {
   return reasons;
 }
 
+/// Earlier versions did not write them.
+std::vector<ColumnCounts> counts_member(const Json& object, const char* key) {
+  std::vector<ColumnCounts> counts;
+  if (!object.contains(key)) return counts;
+  for (const Json& item : list_member(object, key)) {
+    counts.emplace_back();
+    if (!item.is_object()) throw_wrong_type(key, "a list of objects", item);
+    for (const auto& [column, rows] : item.items()) {
+      if (!rows.is_number_integer()) throw_wrong_type(key, "a number of rows", rows);
+      counts.back()[column] = rows.get<int64_t>();
+    }
+  }
+  return counts;
+}
+
 std::string reasons_text(const char* title, const std::vector<ReasonCount>& reasons) {
   std::string text;
   for (const ReasonCount& item : reasons) {
@@ -125,6 +140,8 @@ double LengthStats::deviation() const {
 
 void PreprocessReport::add(const PreprocessReport& other) {
   datasets.insert(datasets.end(), other.datasets.begin(), other.datasets.end());
+  unread_columns.insert(unread_columns.end(), other.unread_columns.begin(),
+                        other.unread_columns.end());
   rows_read += other.rows_read;
   rows_kept += other.rows_kept;
   add_reasons(&dropped, other.dropped);
@@ -143,6 +160,7 @@ Json PreprocessReport::to_json() const {
               {"rows_kept", rows_kept},
               {"dropped", reasons_to_json(dropped)},
               {"truncated", reasons_to_json(truncated)},
+              {"unread_columns", unread_columns},
               {"lengths",
                {{"count", lengths.count},
                 {"sum", lengths.sum},
@@ -163,6 +181,7 @@ PreprocessReport PreprocessReport::from_json(const Json& json) {
   report.rows_kept = member<int64_t>(json, "rows_kept");
   report.dropped = reasons_member(json, "dropped");
   report.truncated = reasons_member(json, "truncated");
+  report.unread_columns = counts_member(json, "unread_columns");
   const Json lengths = member<Json>(json, "lengths");
   report.lengths = {member<int64_t>(lengths, "count"), member<int64_t>(lengths, "sum"),
                     member<int64_t>(lengths, "min"), member<int64_t>(lengths, "max"),

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "data/formats/unread_columns.h"
 #include "text/tokenizer.h"
 
 namespace danlu::data {
@@ -50,7 +51,8 @@ struct PreprocessReport {
   std::vector<std::string> datasets;  ///< "alpaca.json: 1 json file, 22.8 MB; detected: alpaca (…)"
   int64_t rows_read = 0, rows_kept = 0;
   std::vector<ReasonCount> dropped, truncated;
-  LengthStats lengths;           ///< of the samples kept, before packing
+  std::vector<ColumnCounts> unread_columns;  ///< of each data set
+  LengthStats lengths;                       ///< of the samples kept, before packing
   int64_t target_tokens = 0;     ///< tokens that carry loss; 0 for plain pre-training texts
   int64_t packed_sequences = 0;  ///< 0: not packed
   int64_t padding_tokens = 0;

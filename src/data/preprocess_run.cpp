@@ -17,7 +17,6 @@
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "data/formats/columns.h"
-#include "data/formats/unread_columns.h"
 #include "data/preprocess_pipeline.h"
 #include "data/readers/row_json.h"
 
@@ -25,7 +24,7 @@ namespace danlu::data {
 namespace {
 
 /// Raised when the same input would give other tokens than before: old caches are then not taken.
-constexpr int kContentVersion = 2;
+constexpr int kContentVersion = 3;
 
 using Clock = std::chrono::steady_clock;
 
@@ -90,8 +89,8 @@ void refuse_unknown_columns(const std::vector<PlannedDataset>& plan,
   if (const auto near = nearest_name(*unknown.begin(), columns)) {
     hint = tr("did you mean \"{}\"?", *near);
   }
-  throw DataError(tr("[columns] no row of {} has a column \"{}\"; there are: {}", where,
-                     fmt::join(unknown, "\", \""),
+  throw DataError(tr("[columns] none of the first rows of {} has a column \"{}\"; there are: {}",
+                     where, fmt::join(unknown, "\", \""),
                      columns.empty() ? "none" : fmt::format("{}", fmt::join(columns, ", "))),
                   hint);
 }
@@ -180,6 +179,7 @@ class Run {
 
   void encode_dataset(const PlannedDataset& item) {
     report_.datasets = {item.description};
+    report_.unread_columns.resize(1);
     const RowEncoder encoder(settings_, *item.handler);
     const size_t workers = run_.num_workers ? run_.num_workers : default_thread_count();
     EncodePipeline pipeline(item.dataset, encoder, workers, row_);
@@ -202,6 +202,7 @@ class Run {
       count_reason(event.dropped ? &report_.dropped : &report_.truncated, event.reason,
                    [&] { return event_text(event, dataset); });
     }
+    for (const auto& [column, rows] : batch.unread) report_.unread_columns[0][column] += rows;
     report_.rows_read += batch.rows;
     report_.rows_kept += batch.rows_kept;
     report_.target_tokens += batch.target_tokens;
@@ -280,11 +281,20 @@ std::vector<PlannedDataset> plan_datasets(const std::vector<std::string>& names,
     PlannedDataset& item = plan[i];
     const bool plain_text = item.dataset.files[0].type == FileType::kText;
     item.handler = make_row_handler(item.dataset.format, rows[i], plain_text);
-    report_unread_columns(names[i], *item.handler, rows[i]);
     item.description = fmt::format("{}: {}; detected: {}", names[i], item.dataset.summary,
                                    item.handler->description());
+    item.first_rows = std::move(rows[i]);
   }
   return plan;
+}
+
+void report_unread_columns(const std::vector<PlannedDataset>& plan,
+                           const std::vector<ColumnCounts>& counts) {
+  for (size_t i = 0; i < std::min(plan.size(), counts.size()); ++i) {
+    const PlannedDataset& item = plan[i];
+    report_unread_columns(item.dataset.name, *item.handler, counts[i], item.dataset.format,
+                          item.first_rows);
+  }
 }
 
 std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSettings& settings,

@@ -14,8 +14,13 @@ namespace danlu::data {
 struct PlannedDataset {
   Dataset dataset;
   std::unique_ptr<RowHandler> handler;
-  std::string description;  ///< "alpaca.json: 1 json file, 22.8 MB; detected: alpaca (…)"
+  std::string description;       ///< "alpaca.json: 1 json file, 22.8 MB; detected: alpaca (…)"
+  std::vector<Json> first_rows;  ///< what the layout was chosen from
 };
+
+/// Says which columns of the data sets were not read; `counts`: PreprocessReport's, of this plan.
+void report_unread_columns(const std::vector<PlannedDataset>& plan,
+                           const std::vector<ColumnCounts>& counts);
 
 /// Resolves every name and looks at its first rows. Errors: DataError if format.columns renames a
 /// column that none of the data sets has; those of resolve_dataset, RowReader and make_row_handler.

@@ -152,6 +152,7 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
           write_instruction_datasets(store, prefix, PackSettings{}, of_entry);
         });
     parts.push_back(std::make_shared<InstructionDataset>(entry.prefix.string()));
+    report_unread_columns(plan, entry.report.unread_columns);
     report->add(entry.report);
   }
   return joined(std::move(parts));

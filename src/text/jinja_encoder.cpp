@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "text/chat_spans.h"
 #include "text/jinja/template.h"
 
@@ -75,9 +77,13 @@ class JinjaEncoder final : public ChatEncoder {
         messages.push_back(message_value(message, nullptr));
         text_bytes += message.content.size();
       }
-      tools = conversation.tools.is_array() && !conversation.tools.empty()
-                  ? value_of(conversation.tools)
-                  : Value::none();
+      const bool has_tools = conversation.tools.is_array() && !conversation.tools.empty();
+      tools = has_tools ? value_of(conversation.tools) : Value::none();
+      if (has_tools && !encoder.template_.mentions("tools") &&
+          !encoder.tools_told_.exchange(true)) {
+        log::warning("the chat template of {} does not write tools: they are left out",
+                     encoder.origin_);
+      }
     }
 
     jinja::Rendered render(ValueList shown, bool add_generation_prompt) const {
@@ -217,6 +223,7 @@ class JinjaEncoder final : public ChatEncoder {
   std::shared_ptr<const Tokenizer> tokenizer_;
   jinja::Template template_;
   std::string origin_;
+  mutable std::atomic<bool> tools_told_{false};  ///< that they are left out
   Json arguments_;
   SpecialIndex special_;
   uint64_t hash_ = 0;

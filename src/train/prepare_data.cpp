@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "data/megatron/blend.h"
 #include "data/megatron/gpt_splits.h"
+#include "data/preprocess_manifest.h"
 #include "data/readers/dataset_name.h"
 #include "data/tokenized_dataset.h"
 #include "text/template_record.h"
@@ -61,6 +62,17 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   return spec;
 }
 
+/// Ids within the vocabulary show no fault, and mean other words.
+void warn_of_other_tokenizer(const std::string& prefix, const text::Tokenizer* tokenizer) {
+  const std::string recorded = data::read_recorded_tokenizer(prefix);
+  if (recorded.empty() || !tokenizer) return;
+  if (recorded == fmt::format("{:016x}", tokenizer->content_hash())) return;
+  log::warning(
+      "{} was tokenised with other tokenizer files than this run's: unless both give the same ids, "
+      "the model is trained on other words",
+      prefix);
+}
+
 /// What was decided when files were tokenised cannot be decided again.
 void note_tokenised(const TrainConfig& config, const data::TokenisedBeforehand& files,
                     std::string& tokenised_with) {
@@ -82,8 +94,10 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   prepared.train = samples.train;
   prepared.validation = samples.val;
   prepared.report = samples.report;
-  for (const data::TokenisedBeforehand& files : samples.tokenised_beforehand)
+  for (const data::TokenisedBeforehand& files : samples.tokenised_beforehand) {
+    warn_of_other_tokenizer(files.prefix, text.tokenizer.get());
     note_tokenised(config, files, prepared.tokenised_with);
+  }
   prepared.last_batch = data::LastBatch::kPartial;
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
                                                    config.data.shuffle);
@@ -99,7 +113,12 @@ std::vector<std::string> text_prefixes(const TrainConfig& config, const Prepared
                                        const std::vector<std::string>& given,
                                        data::PreprocessReport* report) {
   const std::vector<std::string> items = data::blend_items(given);
-  if (std::any_of(items.begin(), items.end(), is_megatron_prefix)) return items;
+  if (std::any_of(items.begin(), items.end(), is_megatron_prefix)) {
+    for (const std::string& item : items) {
+      if (is_megatron_prefix(item)) warn_of_other_tokenizer(item, text.tokenizer.get());
+    }
+    return items;
+  }
   data::SampleSpec spec = sample_spec(config, text);
   spec.datasets = limited(items, config.data.max_rows);
   std::vector<std::string> prefixes;

@@ -35,6 +35,8 @@ struct PreparedData {
   uint64_t content_hash = 0;
   /// The template that files tokenised beforehand were made with, where they say so.
   std::string tokenised_with;
+  /// Raw rows have the run's own template.
+  bool all_tokenised_with_one() const { return !tokenised_with.empty() && report.datasets.empty(); }
 };
 
 /// Errors: DataError (nothing usable), UsageError (Megatron flags that do not fit).

@@ -43,9 +43,12 @@ weights::CheckpointSource open_checked(TrainConfig& config) {
   }
   const int64_t positions = opened.config.max_positions;
   if (positions > 0 && config.data.max_length > positions) {
-    throw UsageError(tr("[train] {} {} exceeds the model's {} positions", config.flag("max_length"),
-                        config.data.max_length, positions),
-                     tr("leave it out, and the model's own limit is taken, up to 2048"));
+    throw UsageError(
+        tr("[train] {} {} exceeds the model's {} positions", config.flag("max_length"),
+           config.data.max_length, positions),
+        tr("give --max_length {}; where nothing names it, the model's own limit is taken, up "
+           "to 2048",
+           positions));
   }
   return opened;
 }
@@ -173,8 +176,10 @@ RunSummary summarise(const Run& run) {
 /// Files tokenised beforehand decided the template; chat and infer need its name.
 void record_tokenised_template(const std::string& tokenised_with, TrainConfig& config) {
   const auto names = text::ChatEncoder::names(config.data.templates_file);
-  if (std::find(names.begin(), names.end(), tokenised_with) != names.end())
+  if (std::find(names.begin(), names.end(), tokenised_with) != names.end()) {
     config.args["template"] = tokenised_with;
+    config.data.template_name = tokenised_with;
+  }
 }
 
 /// The base's record does not go with this run: what it named is named again in the run's own.
@@ -213,7 +218,7 @@ void prepare_run_directory(const TrainConfig& config, bool continuing, const Pre
 void report_plan(const TrainConfig& config, const std::string& banner) {
   log::info("{}", banner);
   if (config.dry_run)
-    log::info("dry run: flags, data and weights are as above; nothing was trained or written");
+    log::info("dry run: flags, data and weights are as above; nothing was trained");
 }
 
 void report_memory(const MemoryPlan& plan, uint64_t available) {

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
+#include "support/temporary_directory.h"
 
 namespace danlu {
 namespace {
@@ -360,6 +362,12 @@ TEST(Words, GiveTheOptionsOfTheirPlacesThatNoFlagGives) {
   const Options flagged = copies.parse({"b", "--from", "a"});
   EXPECT_EQ(flagged.get_string("from") + flagged.get_string("to"), "ab");
   EXPECT_FALSE(copies.parse({"a"}).is_set("to"));
+  const test::TemporaryDirectory directory;
+  std::ofstream(directory / "copy.yaml") << "from: a\n";
+  const Options filed = copies.parse({directory / "copy.yaml", "b"}, true);
+  EXPECT_EQ(filed.get_string("from") + filed.get_string("to"), "ab");
+  EXPECT_THAT(copies.parse({"model.safetensors.index.json"}, true).get_string("from"),
+              HasSubstr("index"));
   EXPECT_THAT(copies.parse({"a", "b", "c", "--", "-d"}).positional(), ElementsAre("c", "-d"));
 }
 

@@ -121,7 +121,7 @@ TEST_F(BadData, ColumnsThatAreNotThere) {
   expect_error(run({"infer", "--model", good("model"), "--dataset", good("good.jsonl"), "--columns",
                     R"({"nope":"query"})", "--max_new_tokens", "1"}),
                3,
-               {"[columns] no row of", "good.jsonl has a column \"nope\"",
+               {"[columns] none of the first rows of", "good.jsonl has a column \"nope\"",
                 "there are: instruction, output"});
   expect_error(train(good("good.jsonl"), {"--columns", R"({"instructions":"query"})"}), 3,
                {"column \"instructions\"", "hint: did you mean \"instruction\"?"});
@@ -148,8 +148,8 @@ TEST_F(BadData, ColumnsThatNothingReadsAreNamed) {
   EXPECT_THAT(trained.err,
               HasSubstr("column \"inptu\" is not read; if it holds the input: --columns "
                         "'{\"inptu\":\"input\"}'"));
-  EXPECT_THAT(trained.err, HasSubstr("columns that are not read: id\n"));
-  EXPECT_THAT(run({"inspect", rows}).out, HasSubstr("not read    id, inptu\n"));
+  EXPECT_THAT(trained.err, HasSubstr("columns that are not read (rows): id (1)\n"));
+  EXPECT_THAT(run({"inspect", rows}).out, HasSubstr("not read    inptu, id\n"));
   // As the warning says.
   const ProgramResult mapped =
       run({"preprocess", "--input", rows, "--tokenizer", good("model"), "--output_prefix", "ids/x",
@@ -157,6 +157,30 @@ TEST_F(BadData, ColumnsThatNothingReadsAreNamed) {
   EXPECT_EQ(mapped.exit_code, 0) << mapped.err;
   EXPECT_THAT(mapped.err, HasSubstr("alpaca (instruction,inptu,output)"));
   EXPECT_THAT(mapped.err, Not(HasSubstr("\"inptu\" is not read")));
+}
+
+TEST_F(BadData, AColumnThatComesLateIsNotLost) {
+  std::string rows;
+  for (int i = 0; i < 80; ++i) rows += kGoodRow;
+  expect_refused(
+      "late.jsonl",
+      rows + "{\"instruction\": \"fox?\", \"input\": \"lazy\", \"output\": \"dog\"}\n",
+      {"late.jsonl:81: column \"input\" is not part of query/response", "--handler-name"});
+}
+
+TEST_F(BadData, FilesOfAnotherTokenizerAreNamed) {
+  const auto prepare = [&](const fs::path& tokenizer) {
+    const ProgramResult made =
+        run({"preprocess", "--input", good("good.jsonl"), good("good.jsonl"), "--tokenizer",
+             tokenizer, "--output_prefix", "ids/x", "--overwrite"});
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    return train((*this) / "ids/x", {"--overwrite_output_dir"}).err;
+  };
+  const auto warned = HasSubstr("was tokenised with other tokenizer files");
+  EXPECT_THAT(prepare(good("model")), Not(warned));
+  const fs::path other = copy_model("other");
+  replace_in_file(other / "tokenizer.json", "\"version\"", " \"version\"");
+  EXPECT_THAT(prepare(other), warned);
 }
 
 TEST_F(BadData, JsonLinesInATextFileAreNamed) {

@@ -42,7 +42,7 @@ TEST_F(Diff, TheSameModel) {
 
 TEST_F(Diff, PrintedConfigurationGivesTheSameRun) {
   const ProgramResult printed = run({"diff", model(), copy_model().string(), "--print_config"});
-  EXPECT_THAT(printed.out, HasSubstr("a: \"" + model() + "\""));
+  EXPECT_THAT(printed.out, HasSubstr("checkpoint_a: \"" + model() + "\""));
   write("diff.yaml", printed.out);
   EXPECT_EQ(run({"diff", "diff.yaml"}).exit_code, 0);
 }

@@ -206,9 +206,14 @@ TEST_F(ModelVerb, AnAdapterOnAnotherBaseIsNamed) {
   };
   EXPECT_THAT(ask_with("other"), said);
   EXPECT_THAT(ask_with(good("model")), Not(said));
-  // The same model in another place.
-  fs::rename((*this) / "other", (*this) / "model");
-  EXPECT_THAT(ask_with("model"), Not(said));
+  // What it names is on another machine: a hub's cache has directories of its own.
+  replace_in_file((*this) / "run/adapter_config.json", good("model").string(), "Qwen/Tiny1.5");
+  EXPECT_THAT(ask_with("other"), HasSubstr("trained on Qwen/Tiny1.5; here it is put on other"));
+  for (const char* place : {"models--Qwen--Tiny1.5/snapshots/1", "modelscope/Qwen/Tiny1___5"}) {
+    fs::create_directories(((*this) / place).parent_path());
+    fs::copy((*this) / "other", (*this) / place, fs::copy_options::recursive);
+    EXPECT_THAT(ask_with(place), Not(HasSubstr("here it is put on")));
+  }
 }
 
 TEST_F(ModelVerb, MergeReadsAConfigurationFile) {

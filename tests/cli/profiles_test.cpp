@@ -244,6 +244,16 @@ TEST_F(Profiles, SuccessiveLinesOfSwiftDoNotMeetAndNoLineLosesItsBatch) {
   EXPECT_EQ(second, 1u);
 }
 
+TEST_F(Profiles, AWarmUpOfNoStepsIsTheTrainersDefault) {
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--dry_run", "--max_steps", "100", "--warmup_steps", "0"};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(good("good.jsonl"), words).err;
+  };
+  EXPECT_THAT(plan({"--profile", "swift24"}), HasSubstr("warm-up 5 steps"));
+  EXPECT_THAT(plan({}), HasSubstr("warm-up 0 steps"));
+}
+
 TEST_F(Profiles, AnswersAreDrawnAsTheLinesSystemDrawsThem) {
   const std::string swift =
       config({"infer", "--ckpt_dir", "xxx/checkpoint-xxx", "--load_dataset_config", "true"});

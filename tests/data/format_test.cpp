@@ -69,7 +69,21 @@ TEST(Detection, RefusesWhatItCannotDecide) {
 }
 
 std::vector<std::string> unread(const char* row, FormatOptions options = {}) {
-  return unread_columns(*handler_for(row, std::move(options)), {json(row)});
+  ColumnCounts counts;
+  count_unread_columns(*handler_for(row, std::move(options)), json(row), &counts);
+  std::vector<std::string> names;
+  for (const auto& [name, rows] : counts) names.push_back(name);
+  return names;
+}
+
+/// What is said of the columns of these rows that are not read.
+std::string said_of_unread(const std::vector<Json>& rows, const FormatOptions& options = {}) {
+  const auto handler = make_row_handler(options, rows, false);
+  ColumnCounts counts;
+  for (const Json& row : rows) count_unread_columns(*handler, row, &counts);
+  ::testing::internal::CaptureStderr();
+  report_unread_columns("rows", *handler, counts, options, rows);
+  return ::testing::internal::GetCapturedStderr();
 }
 
 TEST(UnreadColumns, AreThoseThatNoPartOfTheSampleComesFrom) {
@@ -84,6 +98,51 @@ TEST(UnreadColumns, AreThoseThatNoPartOfTheSampleComesFrom) {
   options.columns = {{"q", "query"}, {"label", "labels"}};
   EXPECT_THAT(unread(R"({"q":"a","answer":"b","query_id":1})", options), ElementsAre("query_id"));
   EXPECT_THAT(unread(R"({"input_ids":[1],"label":[1]})", options), ElementsAre());
+}
+
+TEST(UnreadColumns, AMisspeltNameIsWarnedOfWhereItsMappingWouldHelp) {
+  const auto warned = [](const char* row, FormatOptions options = {}) {
+    return said_of_unread({json(row)}, options);
+  };
+  EXPECT_THAT(warned(R"({"instruction":"a","inptu":"b","output":"c"})"),
+              HasSubstr(R"(column "inptu" is not read; if it holds the input: )"
+                        R"(--columns '{"inptu":"input"}')"));
+  // What the mapping would contradict, displace or not reach is only named.
+  for (const char* row : {R"({"question":"a","answer":"b","inputs":"c"})",
+                          R"({"query":"a","response":"b","instructions":"c"})",
+                          R"({"question":"a","answer":"b","outputs":"c"})"})
+    EXPECT_THAT(warned(row), testing::ContainsRegex("^rows: columns that are not read.*s \\(1\\)"));
+  FormatOptions mapped;
+  mapped.map_keys = {{"prompt", "q"}, {"query", "ctx"}, {"response", "a"}};
+  EXPECT_THAT(warned(R"({"q":"a","ctx":"b","a":"c","inputs":"d"})", mapped),
+              HasSubstr("columns that are not read (rows): inputs (1)"));
+  EXPECT_EQ(warned(R"({"query":"a","response":"b"})"), "");
+}
+
+TEST(Detection, OptionalColumnsMayComeLateOthersMayNot) {
+  const char* first = R"({"instruction":"a","input":"b","output":"c"})";
+  const auto alpaca = handler_for(first);
+  EXPECT_EQ(told(*alpaca, R"({"instruction":"a","input":"b","output":"c","system":"s"})"),
+            "system:s|user:a\nb|assistant:c");
+  EXPECT_EQ(alpaca->description(), "alpaca (instruction,input,output)");
+  const auto pairs = handler_for(R"({"instruction":"a","output":"c"})");
+  EXPECT_EQ(told(*pairs, R"({"instruction":"a","output":"c","history":[["q","r"]]})"),
+            "user:q|assistant:r|user:a|assistant:c");
+  EXPECT_THAT(error_text<DataError>([&] { pairs->read(json(first)); }),
+              HasSubstr("column \"input\" is not part of query/response (instruction,output)"));
+  // Seen at once and not read, or named by the user: no fault.
+  const auto both = handler_for(R"({"query":"a","response":"b","input":"c"})");
+  EXPECT_EQ(told(*both, R"({"query":"a","response":"b","input":"c"})"), "user:a|assistant:b");
+  EXPECT_EQ(told(*handler_for(first, {.handler_name = "alpaca"}), R"({"instruction":"a","output":)"
+                                                                  R"("c","response":"d"})"),
+            "user:a|assistant:c");
+}
+
+TEST(Detection, CapitalsAreNoOtherColumns) {
+  const auto handler = handler_for(R"({"Instruction":"a","Input":"b","Output":"c"})");
+  EXPECT_EQ(handler->description(), "alpaca (Instruction,Input,Output)");
+  EXPECT_EQ(handler_for(R"({"Messages":[{"role":"user","content":"x"}]})")->description(),
+            "messages (Messages: role,content)");
 }
 
 TEST(Detection, ColumnsRenameBeforeItLooks) {

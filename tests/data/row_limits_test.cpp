@@ -144,6 +144,7 @@ class WaitingHandler : public RowHandler {
   std::promise<void> allowed;
 
  private:
+  std::vector<std::string> columns_read() const override { return {"input_ids"}; }
   RowResult read_row(const Json&) const override {
     if (++rows == 2) {
       reached.set_value();

@@ -205,7 +205,7 @@ std::vector<OptionSpec> described_options() {
        .help = "write legacy Megatron",
        .group = group},
       {.name = "model_type_hf",
-       .help = "key of MindSpeed-LLM's model table, e.g. llama2",
+       .help = "key of MindSpeed-LLM's model table, e.g. llama2, or the family, e.g. qwen2",
        .group = group},
       {.name = "add_qkv_bias",
        .type = OptionType::kBool,

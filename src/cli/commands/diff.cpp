@@ -71,8 +71,10 @@ OptionTable diff_options() {
       "compare two checkpoints tensor by tensor: names, shapes, dtypes and values.\n"
       "Exit code 0 if they are the same, 4 if they differ",
       "danlu diff A B [--tolerance X]",
-      {{.name = "a", .help = "a model directory or weight file (or the first word)", .word = 1},
-       {.name = "b", .help = "what to compare it with (or the second word)", .word = 2},
+      {{.name = "checkpoint_a",
+        .help = "a model directory or weight file (or the first word)",
+        .word = 1},
+       {.name = "checkpoint_b", .help = "what to compare it with (or the second word)", .word = 2},
        {.name = "tolerance",
         .type = OptionType::kFloat,
         .help = "call values the same up to this absolute difference, whatever their dtypes "
@@ -94,7 +96,7 @@ OptionTable diff_options() {
 
 int run_diff(const Options& options) {
   std::vector<std::string> paths;
-  for (const char* place : {"a", "b"}) {
+  for (const char* place : {"checkpoint_a", "checkpoint_b"}) {
     if (options.is_set(place)) paths.push_back(options.get_string(place));
   }
   if (paths.size() != 2) {

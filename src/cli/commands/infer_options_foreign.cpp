@@ -54,6 +54,8 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
        .ignored_because = "an adapter's files say where it sits"},
       ignored_switch({"lora_fusion", "lora_register_forward_hook", "lora_ckpt_filter"},
                      "an adapter's files say where it sits"),
+      ignored({"dataset_seed", "dataset_test_ratio", "truncation_strategy"},
+              "every row of the data set is asked, whole"),
       ignored_switch({"exit_on_missing_checkpoint"}, "a missing checkpoint is always an error"),
       ignored_switch({"no_load_optim", "no_load_rng", "no_save_optim", "no_save_rng", "finetune",
                       "is_instruction_dataset", "variable_seq_lengths"},

@@ -14,7 +14,6 @@
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "cli/commands/inspect_model.h"
-#include "data/formats/unread_columns.h"
 #include "data/preprocess_encode.h"
 #include "data/preprocess_report.h"
 #include "data/readers/row_json.h"
@@ -58,6 +57,15 @@ class ColumnTypes {
   }
 
   /// "instruction  string", "history  array (9), missing (1)".
+  std::vector<std::string> names_except(const std::vector<std::string>& read) const {
+    std::vector<std::string> names;
+    for (const Column& column : columns_) {
+      if (std::find(read.begin(), read.end(), column.name) == read.end())
+        names.push_back(column.name);
+    }
+    return names;
+  }
+
   std::vector<std::string> lines() const {
     std::vector<std::string> lines;
     size_t width = 0;
@@ -212,8 +220,7 @@ void inspect_rows(const std::string& path, const Options& options) {
   try {
     handler = data::make_row_handler(dataset.format, survey.first_rows.rows(), plain_text);
     print_line("layout", handler->description());
-    if (const auto unread = data::unread_columns(*handler, survey.first_rows.rows());
-        !unread.empty())
+    if (const auto unread = survey.types.names_except(handler->columns()); !unread.empty())
       print_line("not read", fmt::format("{}", fmt::join(unread, ", ")));
   } catch (const Error& e) {
     print_line("layout", fmt::format("not recognised: {}", e.what()));

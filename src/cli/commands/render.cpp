@@ -126,7 +126,7 @@ OptionTable render_options() {
           {.name = "input",
            .default_text = "-",
            .help = "JSON: a list of messages, or {\"messages\": …, \"tools\": …}; - reads standard "
-                   "input",
+                   "input (or the first word)",
            .aliases = {"i"},
            .group = input,
            .word = 1},

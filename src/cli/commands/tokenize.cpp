@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <iterator>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/text_input.h"
 #include "text/tokenizer.h"
@@ -87,6 +89,10 @@ int run_tokenize(const Options& options) {
   };
   const std::string input = options.get_string("input");
   if (!options.positional().empty()) {
+    const std::string& first = options.positional().front();
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(first, ignored))
+      log::notice("\"{}\" is taken as text; --input {} reads the file", first, first);
     show(fmt::format("{}", fmt::join(options.positional(), " ")));
   } else if (options.get_bool("lines")) {
     each_input_line(input, [&](std::string_view line, size_t) { show(line); });

@@ -38,7 +38,7 @@ std::vector<OptionSpec> train_data_options() {
        .default_text = "delete",
        .help = "samples that are too long: dropped and counted, or cut at this end",
        .aliases = {"truncation_strategy"},
-       .choices = {"delete", "right", "left"},
+       .choices = {"delete", "right", "left", "truncation_left"},
        .group = data},
       {.name = "packing",
        .type = OptionType::kBool,

@@ -9,15 +9,17 @@ OptionTable verify_options() {
       "danlu verify MODEL --golden FILE.safetensors [--adapters DIR] [--tolerance X]",
       joined(
           {{{.name = "model",
-             .help = "HF or Megatron directory, or a GGUF file (also the first word)",
+             .help = "HF or Megatron directory, or a GGUF file (or the first word)",
              .aliases = {"m"},
              .group = "Model",
              .word = 1},
             {.name = "golden",
              .help = "safetensors file with input_ids and any of logits, loss, grad.<name>, "
                      "hidden_states.<k>, "
-                     "long_input_ids + long_logits, gen_prompt_ids + gen_output_ids",
+                     "long_input_ids + long_logits, gen_prompt_ids + gen_output_ids "
+                     "(or the second word)",
              .group = "Model",
+             .word = 2,
              .required = true},
             {.name = "adapters",
              .help = "PEFT adapter directory",

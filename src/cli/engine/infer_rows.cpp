@@ -61,6 +61,7 @@ std::vector<Question> read_dataset(const data::PlannedDataset& planned, int64_t 
   std::vector<Question> questions;
   std::vector<data::RawRow> block;
   data::PreprocessReport report;
+  data::ColumnCounts unread;
   report.datasets = {planned.description};
   while ((limit == 0 || static_cast<int64_t>(questions.size()) < limit) &&
          reader.next_block(&block)) {
@@ -75,7 +76,7 @@ std::vector<Question> read_dataset(const data::PlannedDataset& planned, int64_t 
         ++report.rows_kept;
         continue;
       }
-      data::RowResult result = data::read_row(*planned.handler, planned.dataset, raw);
+      data::RowResult result = data::read_row(*planned.handler, planned.dataset, raw, &unread);
       if (auto* problem = std::get_if<data::RowProblem>(&result)) {
         data::count_reason(&report.dropped, problem->reason, [&] {
           return problem->detail.empty() ? place : place + ": " + problem->detail;
@@ -88,6 +89,8 @@ std::vector<Question> read_dataset(const data::PlannedDataset& planned, int64_t 
     }
     block.clear();
   }
+  data::report_unread_columns(planned.dataset.name, *planned.handler, unread,
+                              planned.dataset.format, planned.first_rows);
   data::judge_dropped(&report, max_dropped_ratio);
   if (report.rows_dropped() > 0) {
     log::warning("{}: rows that cannot be used:{}", planned.dataset.name,

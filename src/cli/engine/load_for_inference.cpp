@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "cli/engine/model_record.h"
 #include "device/select.h"
 #include "text/template_choice.h"
@@ -18,17 +19,19 @@ namespace {
 
 [[noreturn]] void no_such_model(const fs::path& path, const std::string& flag) {
   throw ModelError(tr("[{}] {}: no such directory", flag, path.string()),
-                   tr("give a local Hugging Face or Megatron directory, or a GGUF file"));
+                   did_you_mean_path(path) +
+                       tr("give a local Hugging Face or Megatron directory, or a GGUF file"));
 }
 
 std::optional<at::ScalarType> dtype_option(const Options& options) {
   const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
   if (bf16 && fp16) throw UsageError(tr("[infer] --bf16 and --fp16 are both on; choose one"));
-  if (!options.has_value("dtype")) {
+  const std::string named = options.get_string_or("dtype", "auto");
+  if (named == "auto" || named == "AUTO") {
     if (!bf16 && !fp16) return std::nullopt;
     return bf16 ? at::kBFloat16 : at::kHalf;
   }
-  switch (dtype_from_name(options.get_string("dtype"))) {
+  switch (dtype_from_name(named)) {
     case DType::kF32:
       return at::kFloat;
     case DType::kBF16:
@@ -147,15 +150,13 @@ ModelLocation locate_model(const Options& options) {
       !fs::exists(where.model / "config.json")) {
     std::swap(where.adapter, where.model);
   }
+  bool base_is_named = false;
   if (!where.adapter.empty()) {
     if (!fs::is_directory(where.adapter))
       no_such_model(where.adapter, options.given_as("adapters"));
     if (fs::exists(where.adapter / "adapter_config.json")) {
-      if (where.model.empty()) {
-        where.model = base_of_adapter(where.adapter);
-      } else {
-        weights::report_other_base(where.adapter, where.model);
-      }
+      base_is_named = !where.model.empty();
+      if (!base_is_named) where.model = base_of_adapter(where.adapter);
     } else if (weights::detect_format(where.adapter) == weights::Format::kMegatron &&
                !where.model.empty()) {
       // MindSpeed's LoRA: loading says whether adapters are in it.
@@ -168,6 +169,7 @@ ModelLocation locate_model(const Options& options) {
     }
   }
   where.model = model_path(where.model.string(), "--model");
+  if (base_is_named) weights::report_other_base(where.adapter, where.model);
   where.record = text::directory_of_record(where.model, where.adapter);
   where.run_args = text::read_record(where.record);
   return where;

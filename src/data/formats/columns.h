@@ -15,6 +15,9 @@ class ColumnNames {
  public:
   /// Errors: UsageError unless `renames` is an object of strings.
   explicit ColumnNames(const Json& renames);
+  void rename(const std::string& actual, const std::string& standard) {
+    actual_to_standard_.emplace_back(actual, standard);
+  }
   /// The columns to be renamed that none of `rows` has.
   std::set<std::string> absent_from(const std::vector<Json>& rows) const;
   /// The name the files use for `standard`.

@@ -1,6 +1,7 @@
 // data/formats/handlers.h: the handlers that row_format.cpp chooses from.
 #pragma once
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,10 @@
 
 namespace danlu::data {
 
-/// Columns of single-turn rows; a role that the data set lacks is "".
+/// Columns of single-turn rows; a role that rows cannot have is "".
 struct PairColumns {
   std::string prompt, query, response, system, history, tools;
+  std::set<std::string> unseen;   ///< of these, those that no row had so far
   bool answers_optional = false;  ///< as in FormatOptions
 };
 /// format: kAlpaca or kQueryResponse; the question is prompt + "\n" + query, empty parts left out.

@@ -50,9 +50,6 @@ class MessagesHandler : public RowHandler {
   MessagesHandler(RowFormat format, MessageTags tags) : format_(format), tags_(std::move(tags)) {}
 
   RowFormat format() const override { return format_; }
-  std::vector<std::string> columns() const override {
-    return {tags_.messages, tags_.system, tags_.tools};
-  }
 
   std::string description() const override {
     return fmt::format("{} ({}: {},{})", format_ == RowFormat::kShareGpt ? "sharegpt" : "messages",
@@ -60,6 +57,10 @@ class MessagesHandler : public RowHandler {
   }
 
  private:
+  std::vector<std::string> columns_read() const override {
+    return {tags_.messages, tags_.system, tags_.tools};
+  }
+
   RowResult read_row(const Json& row) const override {
     if (!row.is_object())
       return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};

@@ -11,38 +11,40 @@ namespace {
 class PairHandler : public RowHandler {
  public:
   PairHandler(RowFormat format, PairColumns columns)
-      : format_(format), columns_(std::move(columns)) {}
+      : format_(format), names_(std::move(columns)) {}
 
   RowFormat format() const override { return format_; }
 
-  std::vector<std::string> columns() const override {
-    std::vector<std::string> names{columns_.prompt, columns_.query,   columns_.response,
-                                   columns_.system, columns_.history, columns_.tools};
+  std::string description() const override {
+    std::vector<std::string> names = columns_read();
+    std::erase_if(names, [&](const std::string& name) { return names_.unseen.contains(name); });
+    return fmt::format("{} ({})", format_ == RowFormat::kAlpaca ? "alpaca" : "query/response",
+                       fmt::join(names, ","));
+  }
+
+ private:
+  std::vector<std::string> columns_read() const override {
+    std::vector<std::string> names{names_.prompt, names_.query,   names_.response,
+                                   names_.system, names_.history, names_.tools};
     std::erase(names, "");
     return names;
   }
 
-  std::string description() const override {
-    return fmt::format("{} ({})", format_ == RowFormat::kAlpaca ? "alpaca" : "query/response",
-                       fmt::join(columns(), ","));
-  }
-
- private:
   RowResult read_row(const Json& row) const override {
     if (!row.is_object())
       return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};
     RowProblem problem;
     std::string prompt, query, response, system;
-    if (!text_of(row, columns_.prompt, &prompt, &problem) ||
-        !text_of(row, columns_.query, &query, &problem) ||
-        !text_of(row, columns_.response, &response, &problem) ||
-        !text_of(row, columns_.system, &system, &problem)) {
+    if (!text_of(row, names_.prompt, &prompt, &problem) ||
+        !text_of(row, names_.query, &query, &problem) ||
+        !text_of(row, names_.response, &response, &problem) ||
+        !text_of(row, names_.system, &system, &problem)) {
       return problem;
     }
-    if (!columns_.answers_optional && !find_value(row, columns_.response))
-      return missing_column(columns_.response);
+    if (!names_.answers_optional && !find_value(row, names_.response))
+      return missing_column(names_.response);
     text::Conversation conversation;
-    if (!read_tools(row, columns_.tools, &conversation.tools, &problem)) return problem;
+    if (!read_tools(row, names_.tools, &conversation.tools, &problem)) return problem;
     auto& messages = conversation.messages;
     if (!system.empty()) messages.push_back({"system", std::move(system)});
     if (!add_history(row, &messages, &problem)) return problem;
@@ -51,7 +53,7 @@ class PairHandler : public RowHandler {
     if (!question.empty() && !query.empty()) question += "\n";
     question += query;
     if (question.empty()) return RowProblem{"empty question", ""};
-    if (response.empty() && !columns_.answers_optional) return RowProblem{"empty answer", ""};
+    if (response.empty() && !names_.answers_optional) return RowProblem{"empty answer", ""};
     messages.push_back({"user", std::move(question)});
     if (format_ == RowFormat::kAlpaca) {
       // Stanford Alpaca's prompts treat the two parts differently; other templates read the
@@ -76,19 +78,19 @@ class PairHandler : public RowHandler {
 
   bool add_history(const Json& row, std::vector<text::Message>* messages,
                    RowProblem* problem) const {
-    const Json* value = columns_.history.empty() ? nullptr : find_value(row, columns_.history);
+    const Json* value = names_.history.empty() ? nullptr : find_value(row, names_.history);
     if (!value || (value->is_string() && value->get_ref<const std::string&>().empty())) return true;
     const auto history = parse_if_text(*value);
     if (!history || !history->is_array()) {
-      *problem = wrong_type(columns_.history, "a list of [question, answer] pairs",
+      *problem = wrong_type(names_.history, "a list of [question, answer] pairs",
                             history ? *history : *value);
       return false;
     }
     for (const Json& turn : *history) {
       if (!turn.is_array() || turn.size() != 2 || !turn[0].is_string() || !turn[1].is_string()) {
-        *problem = {fmt::format("column \"{}\" is not a list of [question, answer] pairs",
-                                columns_.history),
-                    fmt::format("got {}", turn.dump().substr(0, 80))};
+        *problem = {
+            fmt::format("column \"{}\" is not a list of [question, answer] pairs", names_.history),
+            fmt::format("got {}", turn.dump().substr(0, 80))};
         return false;
       }
       messages->push_back({"user", turn[0].get<std::string>()});
@@ -98,7 +100,7 @@ class PairHandler : public RowHandler {
   }
 
   RowFormat format_;
-  PairColumns columns_;
+  PairColumns names_;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "base/not_here.h"
 #include "data/formats/handlers.h"
 #include "data/formats/media.h"
+#include "data/formats/unread_columns.h"
 
 namespace danlu::data {
 namespace {
@@ -103,8 +104,22 @@ struct FirstRows {
   FirstRows(const std::vector<Json>& rows, const Json& renames)
       : rows(rows), names(present(rows, renames)) {
     for (const Json& row : rows) columns.merge(names.standard_names(row));
+    take_other_cases();
   }
   bool has(const std::string& column) const { return columns.contains(column); }
+  /// "Instruction" where no row has "instruction".
+  void take_other_cases() {
+    for (const RowFormat format : {RowFormat::kAlpaca, RowFormat::kMessages}) {
+      for (const std::string& standard : standard_columns(format)) {
+        const auto same = [&](const std::string& name) { return lower_case(name) == standard; };
+        if (has(standard) || std::count_if(columns.begin(), columns.end(), same) != 1) continue;
+        const auto found = std::find_if(columns.begin(), columns.end(), same);
+        names.rename(*found, standard);
+        columns.erase(found);
+        columns.insert(standard);
+      }
+    }
+  }
   std::string listed() const {
     constexpr size_t kShown = 40;
     if (columns.size() <= kShown) return fmt::format("{}", fmt::join(columns, ", "));
@@ -162,7 +177,7 @@ std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const FormatO
                       tr("name the columns with --map-keys "
                          "'{{\"prompt\":\"…\",\"query\":\"…\",\"response\":\"…\"}}'"));
     }
-    column->clear();
+    columns.unseen.insert(*column);
   };
   set(&columns.prompt, "prompt", "instruction", true);
   set(&columns.query, "query", "input", false);
@@ -210,8 +225,13 @@ std::unique_ptr<RowHandler> query_response_handler(const FirstRows& first, bool 
                        columns.query.empty() ? "query" : "response", first.listed()));
   }
   columns.system = choose("system", {"system", "system_prompt"});
-  if (first.has("history")) columns.history = first.names.actual("history");
-  if (first.has("tools")) columns.tools = first.names.actual("tools");
+  if (columns.system.empty()) columns.unseen.insert(columns.system = "system");
+  const auto take = [&](std::string* column, const char* standard) {
+    *column = first.names.actual(standard);
+    if (!first.has(standard)) columns.unseen.insert(*column);
+  };
+  take(&columns.history, "history");
+  take(&columns.tools, "tools");
   return make_pair_handler(RowFormat::kQueryResponse, columns);
 }
 
@@ -390,7 +410,20 @@ std::unique_ptr<RowHandler> choose_handler(const FormatOptions& options,
 RowResult RowHandler::read(const Json& row) const {
   if (has_no_value(row)) return RowProblem{"no column has a value", row.empty() ? "{}" : ""};
   if (const auto what = media_in(row, text_is_named_)) refuse_media(*what);
+  refuse_late_columns(row);
   return read_row(row);
+}
+
+void RowHandler::refuse_late_columns(const Json& row) const {
+  if (!row.is_object()) return;
+  for (const auto& [column, value] : row.items()) {
+    if (value.is_null() || !late_columns_.contains(column)) continue;
+    throw DataError(
+        tr("column \"{}\" is not part of {}, the layout of the first rows, which lack it", column,
+           description()),
+        tr("give all rows the same columns, in a file of their own, or name the layout: "
+           "--handler-name"));
+  }
 }
 
 RowResult RowHandler::read_text(const std::string&) const {
@@ -407,6 +440,17 @@ std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
                                              const std::vector<Json>& first_rows, bool plain_text) {
   auto handler = choose_handler(options, first_rows, plain_text);
   handler->text_is_named_ = !options.json_keys.empty();
+  handler->columns_ = handler->columns_read();
+  const bool is_named =
+      !options.handler_name.empty() || !options.map_keys.empty() || !options.json_keys.empty();
+  if (is_named || plain_text) return handler;
+  const std::vector<std::string>& standard = standard_columns(handler->format());
+  handler->late_columns_ = {standard.begin(), standard.end()};
+  for (const std::string& column : handler->columns_) handler->late_columns_.erase(column);
+  for (const Json& row : first_rows) {
+    if (!row.is_object()) continue;
+    for (const auto& [column, value] : row.items()) handler->late_columns_.erase(column);
+  }
   return handler;
 }
 

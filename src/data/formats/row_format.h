@@ -1,6 +1,7 @@
 // data/formats/row_format.h: recognising the layout of rows, and reading rows of each layout.
 #pragma once
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ class RowHandler {
   virtual RowFormat format() const = 0;
   /// A row in its meaning, or what is wrong with it. `row` is any JSON value. Errors: DataError if
   /// it holds pictures, video or audio (see media_in): dropping such rows would hide that they are
-  /// of no use here.
+  /// of no use here; if it has a standard column that the layout was chosen without.
   RowResult read(const Json& row) const;
   /// A .txt line or document. Default: a problem.
   virtual RowResult read_text(const std::string& text) const;
@@ -34,14 +35,18 @@ class RowHandler {
   /// Output names of kText handlers, e.g. {"text"}; empty for others.
   virtual std::vector<std::string> text_keys() const { return {}; }
   /// The columns that it reads, under the names of the files; those that rows may lack among them.
-  virtual std::vector<std::string> columns() const = 0;
+  const std::vector<std::string>& columns() const { return columns_; }
 
  private:
   friend std::unique_ptr<RowHandler> make_row_handler(const FormatOptions&,
                                                       const std::vector<Json>&, bool);
   /// As read; `row` is no object without values.
   virtual RowResult read_row(const Json& row) const = 0;
+  virtual std::vector<std::string> columns_read() const = 0;
+  void refuse_late_columns(const Json& row) const;
   bool text_is_named_ = false;  ///< as media_in's
+  std::vector<std::string> columns_;
+  std::set<std::string> late_columns_;  ///< standard ones that neither are read nor were seen first
 };
 
 /// The first rows of a data set, as many as make_row_handler needs. Those that have no value say

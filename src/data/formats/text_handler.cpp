@@ -10,25 +10,26 @@ namespace {
 
 class TextHandler : public RowHandler {
  public:
-  explicit TextHandler(std::vector<std::string> columns) : columns_(std::move(columns)) {}
+  explicit TextHandler(std::vector<std::string> columns) : names_(std::move(columns)) {}
 
   RowFormat format() const override { return RowFormat::kText; }
-  std::vector<std::string> text_keys() const override { return columns_; }
-  std::vector<std::string> columns() const override { return columns_; }
+  std::vector<std::string> text_keys() const override { return names_; }
 
   std::string description() const override {
-    return fmt::format("text ({})", fmt::join(columns_, ","));
+    return fmt::format("text ({})", fmt::join(names_, ","));
   }
 
   RowResult read_text(const std::string& text) const override {
-    if (columns_.size() != 1) {
-      return RowProblem{fmt::format("column \"{}\" is missing", columns_.back()), "plain text"};
+    if (names_.size() != 1) {
+      return RowProblem{fmt::format("column \"{}\" is missing", names_.back()), "plain text"};
     }
     if (text.empty()) return RowProblem{kBlankLine, ""};
     return Row(TextRow{{text}});
   }
 
  private:
+  std::vector<std::string> columns_read() const override { return names_; }
+
   RowResult read_row(const Json& row) const override {
     if (row.is_string() && row.get_ref<const std::string&>().empty())
       return RowProblem{"empty text", ""};
@@ -37,7 +38,7 @@ class TextHandler : public RowHandler {
       return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};
     TextRow result;
     bool has_text = false;
-    for (const std::string& column : columns_) {
+    for (const std::string& column : names_) {
       const Json* value = find_value(row, column);
       if (!value) return missing_column(column);
       if (!value->is_string()) return wrong_type(column, "a string", *value);
@@ -48,7 +49,7 @@ class TextHandler : public RowHandler {
     return Row(std::move(result));
   }
 
-  std::vector<std::string> columns_;
+  std::vector<std::string> names_;
 };
 
 }  // namespace

@@ -12,40 +12,41 @@ namespace {
 
 class TokenHandler : public RowHandler {
  public:
-  explicit TokenHandler(TokenColumns columns) : columns_(std::move(columns)) {}
+  explicit TokenHandler(TokenColumns columns) : names_(std::move(columns)) {}
 
   RowFormat format() const override { return RowFormat::kTokens; }
-  std::vector<std::string> columns() const override {
-    return {columns_.ids, columns_.labels, columns_.attention_mask};
-  }
   std::string description() const override {
-    return fmt::format("tokens ({}; optional {},{})", columns_.ids, columns_.labels,
-                       columns_.attention_mask);
+    return fmt::format("tokens ({}; optional {},{})", names_.ids, names_.labels,
+                       names_.attention_mask);
   }
 
  private:
+  std::vector<std::string> columns_read() const override {
+    return {names_.ids, names_.labels, names_.attention_mask};
+  }
+
   RowResult read_row(const Json& row) const override {
     if (!row.is_object())
       return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};
     RowProblem problem;
     TokenRow result;
     std::vector<int32_t> mask;
-    if (!find_value(row, columns_.ids)) return missing_column(columns_.ids);
-    if (!integers(row, columns_.ids, &result.ids, &problem) ||
-        !integers(row, columns_.labels, &result.labels, &problem) ||
-        !integers(row, columns_.attention_mask, &mask, &problem)) {
+    if (!find_value(row, names_.ids)) return missing_column(names_.ids);
+    if (!integers(row, names_.ids, &result.ids, &problem) ||
+        !integers(row, names_.labels, &result.labels, &problem) ||
+        !integers(row, names_.attention_mask, &mask, &problem)) {
       return problem;
     }
     if (result.ids.empty()) return RowProblem{"no tokens", ""};
-    if (!find_value(row, columns_.labels)) {
+    if (!find_value(row, names_.labels)) {
       result.labels = result.ids;
-      if (columns_.answers_optional) result.labels.assign(result.ids.size(), kIgnoreLabel);
+      if (names_.answers_optional) result.labels.assign(result.ids.size(), kIgnoreLabel);
     }
     if (mask.empty()) mask.assign(result.ids.size(), 1);
-    for (const auto& [name, size] : {std::pair{columns_.labels, result.labels.size()},
-                                     std::pair{columns_.attention_mask, mask.size()}}) {
+    for (const auto& [name, size] : {std::pair{names_.labels, result.labels.size()},
+                                     std::pair{names_.attention_mask, mask.size()}}) {
       if (size != result.ids.size()) {
-        return RowProblem{fmt::format("column \"{}\" is not as long as \"{}\"", name, columns_.ids),
+        return RowProblem{fmt::format("column \"{}\" is not as long as \"{}\"", name, names_.ids),
                           fmt::format("{} and {}", size, result.ids.size())};
       }
     }
@@ -92,7 +93,7 @@ class TokenHandler : public RowHandler {
     return true;
   }
 
-  TokenColumns columns_;
+  TokenColumns names_;
 };
 
 }  // namespace

@@ -4,69 +4,92 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
-#include "data/formats/columns.h"
 
 namespace danlu::data {
 namespace {
 
-std::set<std::string> columns_with_values(const std::vector<Json>& rows) {
-  const ColumnNames as_they_are(Json::object());
-  std::set<std::string> columns;
-  for (const Json& row : rows) columns.merge(as_they_are.standard_names(row));
-  return columns;
-}
-
-/// What `--columns` may make of a column.
-std::vector<std::string> standard_columns(RowFormat format) {
-  switch (format) {
-    case RowFormat::kAlpaca:
-    case RowFormat::kQueryResponse:
-      return {"instruction", "input", "output", "system", "history", "tools"};
-    case RowFormat::kShareGpt:
-    case RowFormat::kMessages:
-      return {"system", "tools"};
-    case RowFormat::kTokens:
-      return {"labels", "attention_mask"};
-    case RowFormat::kText:
-      return {};
+/// Whether rows with `column` called `standard` are read as before, and that column too.
+bool would_be_read(const std::string& column, const std::string& standard,
+                   const RowHandler& handler, FormatOptions options,
+                   const std::vector<Json>& first_rows) {
+  options.columns[column] = standard;
+  std::vector<std::string> read;
+  try {
+    read = make_row_handler(options, first_rows, /*plain_text=*/false)->columns();
+  } catch (const Error&) {
+    return false;
   }
-  return {};
+  const auto reads = [&](const std::string& name) {
+    return std::find(read.begin(), read.end(), name) != read.end();
+  };
+  const auto is_there = [&](const std::string& name) {
+    return std::any_of(first_rows.begin(), first_rows.end(),
+                       [&](const Json& row) { return row.is_object() && row.contains(name); });
+  };
+  const std::vector<std::string> before = handler.columns();
+  return reads(column) && std::all_of(before.begin(), before.end(), [&](const std::string& name) {
+           return reads(name) || !is_there(name);
+         });
 }
 
 }  // namespace
 
-std::vector<std::string> unread_columns(const RowHandler& handler, const std::vector<Json>& rows) {
-  std::set<std::string> columns = columns_with_values(rows);
-  for (const std::string& column : handler.columns()) columns.erase(column);
-  return {columns.begin(), columns.end()};
+const std::vector<std::string>& standard_columns(RowFormat format) {
+  static const std::vector<std::string> kPairs{"instruction", "input",  "output",  "query",
+                                               "response",    "system", "history", "tools"},
+      kMessages{"messages", "conversations", "system", "tools"},
+      kTokens{"input_ids", "labels", "attention_mask"}, kText{"text"};
+  switch (format) {
+    case RowFormat::kAlpaca:
+    case RowFormat::kQueryResponse:
+      return kPairs;
+    case RowFormat::kShareGpt:
+    case RowFormat::kMessages:
+      return kMessages;
+    case RowFormat::kTokens:
+      return kTokens;
+    case RowFormat::kText:
+      break;
+  }
+  return kText;
+}
+
+void count_unread_columns(const RowHandler& handler, const Json& row, ColumnCounts* counts) {
+  if (!row.is_object()) return;
+  const std::vector<std::string>& read = handler.columns();
+  for (const auto& [column, value] : row.items()) {
+    if (!value.is_null() && std::find(read.begin(), read.end(), column) == read.end())
+      ++(*counts)[column];
+  }
 }
 
 void report_unread_columns(const std::string& dataset, const RowHandler& handler,
-                           const std::vector<Json>& rows) {
-  std::vector<std::string> unread = unread_columns(handler, rows);
-  const std::set<std::string> present = columns_with_values(rows);
-  std::vector<std::string> absent = standard_columns(handler.format());
-  std::erase_if(absent, [&](const std::string& column) { return present.contains(column); });
-  std::erase_if(unread, [&](const std::string& column) {
-    const auto near = nearest_name(column, absent);
-    if (near) {
+                           const ColumnCounts& counts, const FormatOptions& options,
+                           const std::vector<Json>& first_rows) {
+  std::vector<std::string> others;
+  for (const auto& [column, rows] : counts) {
+    const auto near = nearest_name(column, standard_columns(handler.format()));
+    if (near && would_be_read(column, *near, handler, options, first_rows)) {
       log::warning(
           "{}: column \"{}\" is not read; if it holds the {}: --columns '{{\"{}\":\"{}\"}}'",
           dataset, column, *near, column, *near);
+    } else {
+      others.push_back(fmt::format("{} ({})", column, rows));
     }
-    return near.has_value();
-  });
+  }
   constexpr size_t kShown = 8;
-  if (unread.empty()) return;
-  if (unread.size() <= kShown) {
-    log::notice("{}: columns that are not read: {}", dataset, fmt::join(unread, ", "));
+  if (others.empty()) return;
+  const size_t more = others.size() > kShown ? others.size() - kShown : 0;
+  others.resize(others.size() - more);
+  if (more == 0) {
+    log::info("{}: columns that are not read (rows): {}", dataset, fmt::join(others, ", "));
   } else {
-    log::notice("{}: columns that are not read: {} and {} more", dataset,
-                fmt::join(unread.begin(), unread.begin() + kShown, ", "), unread.size() - kShown);
+    log::info("{}: columns that are not read (rows): {} and {} more", dataset,
+              fmt::join(others, ", "), more);
   }
 }
 

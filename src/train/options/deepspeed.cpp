@@ -134,7 +134,7 @@ class Applier {
     }
     log::info("--deepspeed: honoured: {}",
               honoured_.empty() ? "nothing (all \"auto\")" : honoured_);
-    if (!ignored_.empty()) log::notice("--deepspeed: ignored with one process: {}", ignored_);
+    if (!ignored_.empty()) log::info("--deepspeed: ignored with one process: {}", ignored_);
   }
 
  private:

@@ -133,8 +133,9 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
                        tr("--from_scratch begins with random ones"));
     }
     source.from_scratch = true;
-    log::warning("{} {}: no checkpoint there; random weights",
-                 options.given_as(loads ? "load" : "model"), source.path.string());
+    log::warning("{} {}: no checkpoint there; random weights. {}",
+                 options.given_as(loads ? "load" : "model"), source.path.string(),
+                 did_you_mean_path(source.path));
   }
   weights::CheckpointSource opened = open_model(source);
   source.companions = opened.companions;
@@ -155,7 +156,7 @@ std::vector<std::string> lora_targets_from(const Options& options, const arch::M
       targets.push_back(all ? "all-linear" : target);
       continue;
     }
-    log::notice("{} {}: {} here", options.given_as("lora_target"), target, fmt::join(layers, ", "));
+    log::info("{} {}: {} here", options.given_as("lora_target"), target, fmt::join(layers, ", "));
     targets.insert(targets.end(), layers.begin(), layers.end());
   }
   return targets;
@@ -269,7 +270,12 @@ ScheduleChoice schedule_from(const Options& options, Tuner tuner) {
                               : options.get_float_or("warmup_ratio", 0.05);
   if (options.has_value("lr_warmup_fraction"))
     schedule.warmup_fraction = options.get_float("lr_warmup_fraction");
-  if (options.has_value("warmup_steps")) schedule.warmup_steps = options.get_int("warmup_steps");
+  // The Trainer's 0 is its default: the ratio holds.
+  const std::string& system = options.profile().name;
+  const bool of_the_trainer = system == "swift24" || system == "alpaca" || system == "llamafactory";
+  if (options.has_value("warmup_steps") &&
+      !(of_the_trainer && options.get_int("warmup_steps") == 0))
+    schedule.warmup_steps = options.get_int("warmup_steps");
   if (options.has_value("lr_decay_iters"))
     schedule.decay_total_steps = options.get_int("lr_decay_iters");
   if (options.has_value("wsd_decay_steps"))

@@ -128,7 +128,7 @@ fs::path locate_model(const std::string& name) {
          alias ? tr(" (it means {})", alias->huggingface) : "", fmt::join(looked, ", ")),
       tr("{}Danlu downloads nothing: fetch the model with your hub's own tool, then give its "
          "directory",
-         (alias ? "" : nearest_in(kModelNames, name))));
+         (alias ? "" : did_you_mean_path(name) + nearest_in(kModelNames, name))));
 }
 
 std::string locate_dataset(const std::string& name, const fs::path& cache_dir) {

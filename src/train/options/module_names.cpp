@@ -126,10 +126,16 @@ std::vector<std::string> layers_called(const std::string& word, const arch::Mode
   using arch::Role;
   static const std::vector<Role> kQkv = {Role::kQ, Role::kK, Role::kV, Role::kQkv};
   static const std::vector<Role> kFirst = {Role::kGate, Role::kUp};
-  static const std::map<std::string, std::vector<Role>> kWords = {
-      {"DEFAULT", kQkv},           {"linear_qkv", kQkv},          {"query_key_value", kQkv},
-      {"linear_proj", {Role::kO}}, {"dense", {Role::kO}},         {"linear_fc1", kFirst},
-      {"dense_h_to_4h", kFirst},   {"linear_fc2", {Role::kDown}}, {"dense_4h_to_h", {Role::kDown}}};
+  static const std::map<std::string, std::vector<Role>> kWords = {{"DEFAULT", kQkv},
+                                                                  {"AUTO", kQkv},
+                                                                  {"linear_qkv", kQkv},
+                                                                  {"query_key_value", kQkv},
+                                                                  {"linear_proj", {Role::kO}},
+                                                                  {"dense", {Role::kO}},
+                                                                  {"linear_fc1", kFirst},
+                                                                  {"dense_h_to_4h", kFirst},
+                                                                  {"linear_fc2", {Role::kDown}},
+                                                                  {"dense_4h_to_h", {Role::kDown}}};
   const auto roles = kWords.find(word);
   if (roles == kWords.end()) return {};
   std::vector<std::string> out;

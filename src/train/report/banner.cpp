@@ -72,7 +72,11 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
               model.family, model.num_layers, model.hidden_size,
               format_count(static_cast<uint64_t>(model.vocab_size))));
   add_line(out, "weights", weights);
-  if (text.encoder) add_line(out, "template", text.encoder->description());
+  if (data.all_tokenised_with_one()) {
+    add_line(out, "template", tr("{} (of the tokenised files)", data.tokenised_with));
+  } else if (text.encoder) {
+    add_line(out, "template", text.encoder->description());
+  }
   for (const std::string& dataset : data.report.datasets) add_line(out, "data", dataset);
   add_line(out, "samples", data.description);
   if (data.report.rows_read > 0) {

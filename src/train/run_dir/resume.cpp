@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/shell_quote.h"
+#include "weights/tensor_source.h"
 
 namespace danlu::train {
 namespace resume_detail {
@@ -100,7 +101,8 @@ std::optional<checkpoint::Loaded> newest_whole(const fs::path& run_dir,
 }
 
 bool holds_finished_model(const fs::path& directory) {
-  return fs::exists(directory / "config.json") || fs::exists(directory / "adapter_config.json");
+  return fs::exists(directory / "config.json") || fs::exists(directory / "adapter_config.json") ||
+         weights::has_weights(directory);
 }
 
 /// The profile that the run began with, where this line has another: the likeliest reason for other

@@ -224,23 +224,38 @@ PeftConfig load_peft_config(const std::filesystem::path& path) {
 }
 
 void report_other_base(const std::filesystem::path& adapter, const std::filesystem::path& base) {
-  if (!std::filesystem::exists(adapter / "adapter_config.json")) return;
-  const std::filesystem::path named = load_peft_config(adapter).base_model;
+  namespace fs = std::filesystem;
+  if (!fs::exists(adapter / "adapter_config.json")) return;
+  const std::string named = load_peft_config(adapter).base_model;
+  if (named.empty()) return;
   std::error_code error;
-  if (named.empty() || std::filesystem::equivalent(named, base, error) ||
-      std::filesystem::equivalent(adapter / named, base, error))
-    return;
-  const auto holds = [](const std::filesystem::path& path, const std::string& name) {
-    return std::any_of(path.begin(), path.end(), [&](const std::filesystem::path& part) {
-      return part == name || part.string().ends_with("--" + name);
-    });
+  bool is_here = false;
+  for (const fs::path& place : {fs::path(named), adapter / named}) {
+    if (fs::equivalent(place, base, error)) return;
+    is_here = is_here || fs::exists(place, error);
+  }
+  // ModelScope's cache writes dots as three underscores, Hugging Face's org/name as
+  // models--org--name.
+  const auto parts_of = [](const fs::path& path) {
+    std::vector<std::string> parts;
+    for (const fs::path& part : path) {
+      std::string text = part.string();
+      for (size_t at; (at = text.find("___")) != text.npos;) text.replace(at, 3, ".");
+      if (const size_t at = text.rfind("--"); at != text.npos) text.erase(0, at + 2);
+      if (!text.empty() && text != ".") parts.push_back(text);
+    }
+    return parts;
   };
-  const auto last_part = [](const std::filesystem::path& path) {
-    return (path.has_filename() ? path : path.parent_path()).filename().string();
+  const std::vector<std::string> there = parts_of(named),
+                                 here = parts_of(fs::weakly_canonical(base));
+  const auto holds = [](const std::vector<std::string>& parts, const std::string& name) {
+    return std::find(parts.begin(), parts.end(), name) != parts.end();
   };
-  if (holds(base, last_part(named)) || holds(named, last_part(base))) return;
-  log::notice("{}: the adapter was trained on {}; here it is put on {}", adapter.string(),
-              named.string(), base.string());
+  const bool same_name =
+      !there.empty() && !here.empty() && (holds(here, there.back()) || holds(there, here.back()));
+  if (same_name && !is_here) return;
+  log::notice("{}: the adapter was trained on {}; here it is put on {}", adapter.string(), named,
+              base.string());
 }
 
 namespace {

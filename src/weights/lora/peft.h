@@ -47,8 +47,9 @@ struct PeftConfig {
 PeftConfig load_peft_config(const std::filesystem::path& path);
 
 /// A notice if the adapter of this directory names another base model than `base`: the shapes of
-/// two models may agree. Names are compared by their last part, as a model may lie anywhere and a
-/// hub's cache has directories of its own. Nothing for directories without adapter_config.json.
+/// two models may agree. Where what it names is not here, the last parts of the names are compared,
+/// as a model may lie anywhere and hubs' caches have directories of their own. Nothing for
+/// directories without adapter_config.json.
 /// Errors: those of load_peft_config.
 void report_other_base(const std::filesystem::path& adapter, const std::filesystem::path& base);
 PeftConfig parse_peft_config(const Json& json, const std::string& origin);
