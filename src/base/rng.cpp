@@ -43,11 +43,4 @@ double NumpyRandomState::next_double() {
   return (a * 67108864.0 + b) / 9007199254740992.0;
 }
 
-uint64_t mix64(uint64_t seed, uint64_t index) {
-  uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
-
 }  // namespace danlu

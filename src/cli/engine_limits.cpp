@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 
 namespace danlu::cli {
 namespace {

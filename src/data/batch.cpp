@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/rng.h"
 
 namespace danlu::data {
 namespace {
@@ -45,7 +46,7 @@ void append_targets(const Sample& sample, Batch& batch) {
   }
 }
 
-void append_sample(const Sample& sample, Batch& batch) {
+void append_sample(const Sample& sample, uint64_t number, Batch& batch) {
   const size_t count = sample.ids.size();
   if (sample.labels.size() != count) {
     throw InternalError(
@@ -62,6 +63,7 @@ void append_sample(const Sample& sample, Batch& batch) {
                        std::numeric_limits<int32_t>::max()));
   }
   batch.ids.insert(batch.ids.end(), sample.ids.begin(), sample.ids.end());
+  for (size_t i = 0; i < count; ++i) batch.token_keys.push_back(mix64(number, i));
   append_targets(sample, batch);
   for_each_stretch(restarts, count, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) batch.positions.push_back(static_cast<int64_t>(i - begin));
@@ -73,10 +75,15 @@ void append_sample(const Sample& sample, Batch& batch) {
 
 }  // namespace
 
-Batch make_batch(const std::vector<Sample>& samples) {
+Batch make_batch(const std::vector<Sample>& samples, const std::vector<int64_t>& numbers) {
+  if (!numbers.empty() && numbers.size() != samples.size()) {
+    throw InternalError(
+        fmt::format("[make_batch] {} numbers for {} samples", numbers.size(), samples.size()));
+  }
   Batch batch;
   batch.segment_starts.push_back(0);
-  for (const Sample& sample : samples) append_sample(sample, batch);
+  for (size_t i = 0; i < samples.size(); ++i)
+    append_sample(samples[i], numbers.empty() ? i : static_cast<uint64_t>(numbers[i]), batch);
   return batch;
 }
 

@@ -15,6 +15,9 @@ struct Batch {
       targets;  ///< [N]; target of position i, already shifted; kIgnoreLabel = no loss
   /// [N]; restart at 0 in every segment, or where Sample::position_starts says.
   std::vector<int64_t> positions;
+  /// [N]; a hash of the sample's number and the token's place in the sample: what random numbers
+  /// are keyed by, so that they do not depend on the cut of a step into batches.
+  std::vector<uint64_t> token_keys;
   std::vector<int32_t> segment_starts;  ///< [S+1]; 0 … N
   int64_t num_targets = 0;              ///< targets != kIgnoreLabel
   int64_t num_samples = 0;              ///< rows of the data set in this batch
@@ -35,7 +38,8 @@ struct Sample {
 
 /// Concatenates samples into a batch: shifts labels inside each segment (the last position of a
 /// segment has no target), restarts positions. Empty samples count but leave no segment.
+/// `numbers`: of the samples in the run, for token_keys; empty: from 0 on.
 /// Errors: InternalError if a sample's arrays do not fit together.
-Batch make_batch(const std::vector<Sample>& samples);
+Batch make_batch(const std::vector<Sample>& samples, const std::vector<int64_t>& numbers = {});
 
 }  // namespace danlu::data

@@ -83,14 +83,15 @@ StepBatches BatchStream::step_at(int64_t consumed) const {
   step.next = step.end;
   const int64_t stride = options_.micro_batch_size * options_.dp_size;
   const int64_t budget = options_.max_tokens_per_micro_batch;
-  std::vector<int64_t> samples;
+  std::vector<int64_t> samples, numbers;
   int64_t num_tokens = 0;
   const auto finish_micro_batch = [&] {
     if (samples.empty()) return;
-    step.micro_batches.push_back(load(samples));
+    step.micro_batches.push_back(load(samples, numbers));
     step.num_tokens += static_cast<int64_t>(step.micro_batches.back().ids.size());
     step.num_targets += step.micro_batches.back().num_targets;
     samples.clear();
+    numbers.clear();
     num_tokens = 0;
   };
   for (int64_t first = step.begin + options_.dp_rank * options_.micro_batch_size; first < step.end;
@@ -105,6 +106,7 @@ StepBatches BatchStream::step_at(int64_t consumed) const {
       const int64_t length = budget > 0 ? source_->length(sample) : 0;
       if (num_tokens + length > budget) finish_micro_batch();
       samples.push_back(sample);
+      numbers.push_back(i);
       num_tokens += length;
     }
     if (budget == 0) finish_micro_batch();
@@ -113,14 +115,15 @@ StepBatches BatchStream::step_at(int64_t consumed) const {
   return step;
 }
 
-Batch BatchStream::load(const std::vector<int64_t>& samples) const {
+Batch BatchStream::load(const std::vector<int64_t>& samples,
+                        const std::vector<int64_t>& numbers) const {
   std::vector<Sample> loaded;
   loaded.reserve(samples.size());
   for (const int64_t index : samples) {
     loaded.push_back(source_->get(index));
     if (options_.vocab_size > 0) check_vocabulary(loaded.back(), index);
   }
-  return make_batch(loaded);
+  return make_batch(loaded, numbers);
 }
 
 void BatchStream::check_vocabulary(const Sample& sample, int64_t index) const {

@@ -78,7 +78,7 @@ class BatchStream {
   StepBatches step_at(int64_t consumed) const;
 
  private:
-  Batch load(const std::vector<int64_t>& samples) const;
+  Batch load(const std::vector<int64_t>& samples, const std::vector<int64_t>& numbers) const;
   void check_vocabulary(const Sample& sample, int64_t index) const;
 
   std::shared_ptr<const SampleSource> source_;

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "base/interrupt.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 
 namespace danlu::data {
 namespace {

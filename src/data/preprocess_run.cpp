@@ -15,7 +15,7 @@
 #include "base/nearest_name.h"
 #include "base/progress.h"
 #include "base/rng.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "data/formats/columns.h"
 #include "data/preprocess_pipeline.h"
 #include "data/readers/row_json.h"

@@ -18,7 +18,7 @@
 #include "data/megatron/splits.h"
 #include "data/preprocess_output.h"
 #include "data/preprocess_run.h"
-#include "data/sample_cache.h"
+#include "data/sample_views.h"
 
 namespace danlu::data {
 namespace {

@@ -30,7 +30,7 @@
 #include "base/clock.h"
 #include "base/cpu_class.h"
 #include "base/error.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "device/select.h"
 
 namespace danlu::device {

@@ -8,13 +8,13 @@ namespace danlu::layers {
 
 Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) const {
   const int64_t n = x_NH.size(0);
-  if (!qkv.defined()) {
+  if (qkv_layout == arch::QkvLayout::kSeparate) {
     return {q.forward(x_NH, pass).view({n, num_heads, head_dim}),
             k.forward(x_NH, pass).view({n, num_kv_heads, head_dim}),
             v.forward(x_NH, pass).view({n, num_kv_heads, head_dim})};
   }
   const at::Tensor all = qkv.forward(x_NH, pass);
-  if (fused == FusedQkv::kThirds) {
+  if (qkv_layout == arch::QkvLayout::kThirds) {
     const auto parts = all.view({n, num_heads + 2 * num_kv_heads, head_dim})
                            .split_with_sizes({num_heads, num_kv_heads, num_kv_heads}, 1);
     return {parts[0], parts[1], parts[2]};

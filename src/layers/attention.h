@@ -8,18 +8,12 @@
 
 namespace danlu::layers {
 
-/// How one fused projection's outputs are laid out.
-enum class FusedQkv {
-  kThirds,       ///< q | k | v
-  kInterleaved,  ///< per KV group: its query heads, its key, its value
-};
-
 struct Attention {
   int64_t layer = 0;  ///< index in the model, for the cache
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
-  Linear q, k, v;  ///< used unless qkv is defined
-  Linear qkv;
-  FusedQkv fused = FusedQkv::kThirds;
+  arch::QkvLayout qkv_layout = arch::QkvLayout::kSeparate;
+  Linear q, k, v;                         ///< of kSeparate
+  Linear qkv;                             ///< of the other layouts
   std::optional<RmsNorm> q_norm, k_norm;  ///< per head, before rotary
   ops::AttentionOptions options;
   Linear o;

@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/file.h"
-#include "base/rng.h"
 #include "ops/linear.h"
 #include "parallel/collectives.h"
 
@@ -13,17 +12,17 @@ namespace danlu::layers {
 at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
   const parallel::Group& tensor_group = pass.mesh->group(parallel::Axis::kTensor);
   const bool splits_rows =
-      weight.split == parallel::Split::kRows || weight.split == parallel::Split::kKvGroups;
+      weight.split == arch::Split::kRows || weight.split == arch::Split::kKvGroups;
   const at::Tensor input_NI = splits_rows ? parallel::copy_to(x_NI, tensor_group) : x_NI;
   if (!adapter) {
-    if (weight.split != parallel::Split::kColumns)
+    if (weight.split != arch::Split::kColumns)
       return ops::linear(input_NI, weight.tensor, bias.tensor);
     const at::Tensor y_NO = parallel::sum_over(ops::linear(input_NI, weight.tensor), tensor_group);
     return bias.defined() ? y_NO + bias.tensor : y_NO;
   }
-  at::Tensor y_NO = adapted_linear(input_NI, weight.tensor, *adapter, pass.dropout,
-                                   mix64(pass.dropout_seed, hash_bytes(path)));
-  if (weight.split == parallel::Split::kColumns) y_NO = parallel::sum_over(y_NO, tensor_group);
+  at::Tensor y_NO =
+      adapted_linear(input_NI, weight.tensor, *adapter, pass.dropout_keys_N, hash_bytes(path));
+  if (weight.split == arch::Split::kColumns) y_NO = parallel::sum_over(y_NO, tensor_group);
   return bias.defined() ? y_NO + bias.tensor : y_NO;
 }
 

@@ -32,10 +32,12 @@ at::Tensor merged_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter
 }
 
 at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
-                          const LoraAdapter& adapter, bool dropout, uint64_t dropout_seed) {
-  const bool drops = dropout && adapter.dropout > 0;
+                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N,
+                          uint64_t dropout_salt) {
+  const bool drops = dropout_keys_N.defined() && adapter.dropout > 0;
   const at::Tensor base_NO = ops::linear(x_NI, weight_OI);
-  const at::Tensor input_NI = drops ? ops::dropout(x_NI, adapter.dropout, dropout_seed) : x_NI;
+  const at::Tensor input_NI =
+      drops ? ops::dropout(x_NI, adapter.dropout, dropout_keys_N, dropout_salt) : x_NI;
   const at::Tensor low_NO =
       ops::linear(ops::linear(input_NI, adapter.a_RI), adapter.b_OR) * adapter.scale;
   if (!adapter.magnitude_O.defined()) return base_NO + low_NO;

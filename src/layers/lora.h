@@ -23,9 +23,10 @@ at::Tensor merged_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter
 at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter);
 
 /// Output of the layer with its adapter, bias not added. DoRA: the row lengths are a constant in
-/// the gradient (paper §4.3, as PEFT). dropout_seed: masks are a function of it; unused unless
-/// `dropout`. Shapes  x_NI [N, I]; result [N, O].
+/// the gradient (paper §4.3, as PEFT). dropout_keys_N, dropout_salt: as ops::dropout; no keys: no
+/// dropout. Shapes  x_NI [N, I]; result [N, O].
 at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
-                          const LoraAdapter& adapter, bool dropout, uint64_t dropout_seed);
+                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N = {},
+                          uint64_t dropout_salt = 0);
 
 }  // namespace danlu::layers

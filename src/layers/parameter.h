@@ -4,14 +4,14 @@
 
 #include <string>
 
-#include "parallel/split.h"
+#include "arch/model_config.h"
 
 namespace danlu::layers {
 
 struct Parameter {
   std::string name;   ///< name in HF files; empty: the layer has none (no bias)
   at::Tensor tensor;  ///< undefined when the layer has none
-  parallel::Split split = parallel::Split::kReplicated;
+  arch::Split split = arch::Split::kReplicated;
   bool defined() const { return tensor.defined(); }
 };
 

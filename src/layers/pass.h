@@ -20,8 +20,7 @@ struct Pass {
   std::function<std::pair<at::Tensor, at::Tensor>(int64_t layer, const at::Tensor& k_NKD,
                                                   const at::Tensor& v_NKD)>
       append_kv;
-  bool dropout = false;
-  uint64_t dropout_seed = 0;     ///< masks are a function of it and the module's name
+  at::Tensor dropout_keys_N;     ///< masks follow from them and the module's name; undefined: none
   bool recompute_inner = false;  ///< attention core and gated activation are run again in backward
   const parallel::Mesh* mesh = &parallel::Mesh::single();
 };

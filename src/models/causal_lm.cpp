@@ -3,12 +3,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/randint.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/pattern.h"
-#include "base/rng.h"
 #include "models/causal_lm_impl.h"
 #include "models/rope.h"
 #include "ops/cross_entropy.h"
@@ -61,7 +59,7 @@ void CausalLM::Impl::apply_trainable() {
   }
 }
 
-std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput& input) {
+std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput& input) const {
   auto pass = std::make_shared<layers::Pass>();
   pass->segments = input.segments;
   pass->rotary = rope_table(config, input.positions_N.to(device), input.segments);
@@ -72,23 +70,19 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
     };
   }
   pass->recompute_inner = recompute == Recompute::kSelective;
-  pass->dropout = training && lora && lora->dropout > 0;
-  if (pass->dropout) {
-    pass->dropout_seed =
-        dropout_seed
-            ? mix64(*dropout_seed, passes++)
-            : static_cast<uint64_t>(at::randint(INT64_MAX, {1}, at::kLong).item<int64_t>());
-    head_dropout_seed = mix64(pass->dropout_seed, hash_bytes(network.head.linear.path));
-  }
+  if (input.dropout_keys_N.defined()) pass->dropout_keys_N = input.dropout_keys_N.to(device);
   return pass;
 }
 
-ops::HeadAddition CausalLM::Impl::head_addition(const at::Tensor& hidden_NH) const {
-  if (!network.head.linear.adapter) return {};
-  const layers::LoraAdapter& adapter = *network.head.linear.adapter;
-  const bool drops = training && adapter.dropout > 0;
-  const at::Tensor input_NH =
-      drops ? ops::dropout(hidden_NH, adapter.dropout, head_dropout_seed) : hidden_NH;
+ops::HeadAddition CausalLM::Impl::head_addition(const at::Tensor& hidden_NH,
+                                                const at::Tensor& dropout_keys_N) const {
+  const layers::Linear& head = network.head.linear;
+  if (!head.adapter) return {};
+  const layers::LoraAdapter& adapter = *head.adapter;
+  const bool drops = dropout_keys_N.defined() && adapter.dropout > 0;
+  const at::Tensor input_NH = drops ? ops::dropout(hidden_NH, adapter.dropout,
+                                                   dropout_keys_N.to(device), hash_bytes(head.path))
+                                    : hidden_NH;
   return {ops::linear(input_NH, adapter.a_RI) * adapter.scale, adapter.b_OR};
 }
 
@@ -101,11 +95,6 @@ at::ScalarType CausalLM::dtype() const { return impl_->dtype; }
 at::Device CausalLM::device() const { return impl_->device; }
 const std::optional<LoraConfig>& CausalLM::lora() const { return impl_->lora; }
 void CausalLM::set_recompute(Recompute mode) { impl_->recompute = mode; }
-void CausalLM::set_training(bool training) { impl_->training = training; }
-void CausalLM::set_dropout_seed(uint64_t seed) {
-  impl_->dropout_seed = seed;
-  impl_->passes = 0;
-}
 
 std::vector<NamedTensor> CausalLM::parameters() const {
   std::vector<NamedTensor> result;
@@ -188,8 +177,7 @@ at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
 at::Tensor CausalLM::logits(const at::Tensor& hidden_nH) const {
   const layers::Linear& output = impl_->network.head.linear;
   const at::Tensor logits_nV =
-      output.adapter ? layers::adapted_linear(hidden_nH, output.weight.tensor, *output.adapter,
-                                              /*dropout=*/false, /*dropout_seed=*/0)
+      output.adapter ? layers::adapted_linear(hidden_nH, output.weight.tensor, *output.adapter)
                      : ops::linear(hidden_nH, impl_->network.head.effective_weight());
   return impl_->dtype == at::kDouble ? logits_nV : logits_nV.to(at::kFloat);
 }
@@ -200,9 +188,9 @@ LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N,
   ops::HeadOptions options;
   options.z_loss_weight = impl_->config.z_loss_weight;
   options.grad_scale = grad_scale;
-  const ops::CrossEntropy result =
-      ops::head_cross_entropy(hidden_NH, impl_->network.head.effective_weight(),
-                              targets_N.to(device()), options, impl_->head_addition(hidden_NH));
+  const ops::CrossEntropy result = ops::head_cross_entropy(
+      hidden_NH, impl_->network.head.effective_weight(), targets_N.to(device()), options,
+      impl_->head_addition(hidden_NH, input.dropout_keys_N));
   return {result.sum, result.num_targets, result.num_correct};
 }
 

@@ -59,6 +59,9 @@ struct ForwardInput {
   at::Tensor positions_N;  ///< int64 [N]
   ops::Segments segments;
   KvCache* cache = nullptr;  ///< nullptr: keys are the queries' own
+  /// int64 [N]: dropout masks (of adapters) are a function of a token's key, the module and the
+  /// column, so that they do not depend on what else is in the pass. Undefined: nothing is dropped.
+  at::Tensor dropout_keys_N = {};
   /// Called with (0, embeddings), (i, output of layer i), (num_layers, after the final norm): HF's
   /// hidden_states.
   std::function<void(int64_t index, const at::Tensor& hidden_NH)> on_hidden = {};
@@ -68,7 +71,7 @@ struct ForwardInput {
 struct LossSum {
   at::Tensor sum;  ///< f32 scalar with grad: summed token losses (+ z-loss where the config asks)
   int64_t num_targets = 0;
-  int64_t num_correct = 0;  ///< argmax equals target (token accuracy); -1 if not computed
+  int64_t num_correct = 0;  ///< argmax equals target (token accuracy)
 };
 
 /// Passes through layers so far. A backward pass counts when the gradient of the layer's input is
@@ -113,12 +116,6 @@ class CausalLM {
   /// UsageError for a pattern that matches nothing or is no regular expression.
   void freeze(const std::vector<std::string>& patterns);
   void set_recompute(Recompute mode);
-  /// Dropout on (adapters) or off.
-  void set_training(bool training);
-  /// From here on dropout masks are a function of `seed` and the number of forward passes since
-  /// this call (call it with (seed, step) before every micro-batch and a resumed run repeats them).
-  /// Without it each pass draws its seed from libtorch's default CPU generator.
-  void set_dropout_seed(uint64_t seed);
 
   /// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.
   /// Errors: UsageError if a target matches nothing (lists module names).

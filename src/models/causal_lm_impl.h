@@ -34,16 +34,13 @@ struct CausalLM::Impl {
       peft;  ///< what `lora` came from, unknown keys included; meaningful with `lora`
   std::vector<SavedModule> saved_modules;
   Recompute recompute = Recompute::kNone;
-  bool training = false;
-  std::optional<uint64_t> dropout_seed;
-  uint64_t passes = 0;             ///< forward passes since the dropout seed was set
-  uint64_t head_dropout_seed = 0;  ///< of the pass begun last
   std::shared_ptr<PassCounters> counters = std::make_shared<PassCounters>();
 
   Impl(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
-  std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input);
-  /// What an adapter on the head adds to the logits (with its dropout while training).
-  ops::HeadAddition head_addition(const at::Tensor& hidden_NH) const;
+  std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input) const;
+  /// What an adapter on the head adds to the logits; keys as ForwardInput's.
+  ops::HeadAddition head_addition(const at::Tensor& hidden_NH,
+                                  const at::Tensor& dropout_keys_N) const;
   /// from_file: as PEFT does, targets that this model lacks are passed over while one is found.
   void add_adapters(const weights::PeftConfig& config, uint64_t seed, bool from_file = false);
   /// Makes `requires_grad` of every base tensor agree with `trainable`.

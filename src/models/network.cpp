@@ -15,27 +15,12 @@ namespace network_detail {
 
 using arch::Role;
 
-parallel::Split split_of(arch::Split split) {
-  switch (split) {
-    case arch::Split::kRows:
-      return parallel::Split::kRows;
-    case arch::Split::kColumns:
-      return parallel::Split::kColumns;
-    case arch::Split::kKvGroups:
-      return parallel::Split::kKvGroups;
-    case arch::Split::kReplicated:
-      break;
-  }
-  return parallel::Split::kReplicated;
-}
-
 /// Parameters by what they are.
 class ByRole {
  public:
   explicit ByRole(const std::vector<BaseParameter>& parameters) {
     for (const BaseParameter& p : parameters) {
-      found_[{p.spec.role, p.spec.layer, p.spec.is_bias}] = {p.spec.name, p.tensor,
-                                                             split_of(p.spec.split)};
+      found_[{p.spec.role, p.spec.layer, p.spec.is_bias}] = {p.spec.name, p.tensor, p.spec.split};
     }
   }
   layers::Parameter optional(Role role, int64_t layer, bool is_bias) const {
@@ -73,14 +58,13 @@ layers::Attention attention(const arch::ModelConfig& config, const ByRole& param
   result.num_heads = config.num_heads;
   result.num_kv_heads = config.num_kv_heads;
   result.head_dim = config.head_dim;
+  result.qkv_layout = config.qkv_layout;
   if (config.qkv_layout == arch::QkvLayout::kSeparate) {
     result.q = parameters.linear(Role::kQ, layer);
     result.k = parameters.linear(Role::kK, layer);
     result.v = parameters.linear(Role::kV, layer);
   } else {
     result.qkv = parameters.linear(Role::kQkv, layer);
-    result.fused = config.qkv_layout == arch::QkvLayout::kThirds ? layers::FusedQkv::kThirds
-                                                                 : layers::FusedQkv::kInterleaved;
   }
   if (config.qk_norm) {
     result.q_norm = layers::RmsNorm{parameters.weight(Role::kQNorm, layer), config.norm_eps};

@@ -2,23 +2,92 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_right_shift.h>
+#include <ATen/ops/bitwise_xor.h>
+#include <ATen/ops/stack.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include "base/rng.h"
+#include "device/dtype.h"
 #include "ops/check.h"
+#include "ops/dropout_cpu.h"
+#include "ops/kernels.h"
 
 namespace danlu::ops {
+namespace dropout_detail {
 
-at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed) {
+void check(const at::Tensor& x_NI, double p, const at::Tensor& keys_N) {
   require(p >= 0 && p < 1, "dropout", "probability ", p, " must be in [0, 1)");
-  if (p == 0) return x;
-  at::Generator generator = at::globalContext().defaultGenerator(x.device()).clone();
-  generator.set_current_seed(seed);
-  // The CPU draws no f16 numbers.
-  const bool drawn_wider = x.is_cpu() && x.scalar_type() == at::kHalf;
-  const at::TensorOptions drawn =
-      x.options().requires_grad(false).dtype(drawn_wider ? at::kFloat : x.scalar_type());
-  const at::Tensor kept = at::empty(x.sizes(), drawn).bernoulli_(1 - p, generator);
-  return x * kept.div_(1 - p).to(x.scalar_type());
+  require(x_NI.dim() == 2 && keys_N.dim() == 1 && keys_N.size(0) == x_NI.size(0) &&
+              keys_N.scalar_type() == at::kLong,
+          "dropout", "x ", x_NI.sizes(), " needs one int64 key for each row, got ", keys_N.sizes());
+}
+
+at::Tensor shifted_right(const at::Tensor& bits, int64_t count) {
+  return at::bitwise_and(at::bitwise_right_shift(bits, count),
+                         static_cast<int64_t>(~uint64_t{0} >> count));
+}
+
+/// base/rng.h's mix64, element by element; int64 arithmetic wraps as uint64's does.
+at::Tensor mix(const at::Tensor& seeds, const at::Tensor& indices) {
+  const auto wrapped = [](uint64_t bits) { return static_cast<int64_t>(bits); };
+  at::Tensor z = seeds + (indices + 1) * wrapped(0x9e3779b97f4a7c15ull);
+  z = at::bitwise_xor(z, shifted_right(z, 30)) * wrapped(0xbf58476d1ce4e5b9ull);
+  z = at::bitwise_xor(z, shifted_right(z, 27)) * wrapped(0x94d049bb133111ebull);
+  return at::bitwise_xor(z, shifted_right(z, 31));
+}
+
+/// [N, I] bool: true where an element stays.
+at::Tensor kept(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt) {
+  const at::Tensor salts = at::arange(1, keys_N.options()).fill_(static_cast<int64_t>(salt));
+  const at::Tensor rows_N1 = mix(keys_N, salts).unsqueeze(1);
+  const at::Tensor pairs = at::arange((x_NI.size(1) + 1) / 2, keys_N.options());
+  const at::Tensor bits_NP = mix(rows_N1, pairs.unsqueeze(0));
+  const at::Tensor draws_NP2 = at::stack(
+      {at::bitwise_and(bits_NP, int64_t{0xffffffff}), shifted_right(bits_NP, 32)}, /*dim=*/2);
+  return draws_NP2.flatten(1).narrow(1, 0, x_NI.size(1)) >=
+         static_cast<int64_t>(cpu::dropout_threshold(p));
+}
+
+class KeyedDropout : public torch::autograd::Function<KeyedDropout> {
+ public:
+  using List = torch::autograd::variable_list;
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_NI, double p,
+                            const at::Tensor& keys_N, int64_t salt) {
+    ctx->save_for_backward({keys_N});
+    ctx->saved_data["p"] = p;
+    ctx->saved_data["salt"] = salt;
+    return cpu::dropped(x_NI, p, keys_N, static_cast<uint64_t>(salt));
+  }
+
+  static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
+    return {cpu::dropped(grads[0], ctx->saved_data["p"].toDouble(), ctx->get_saved_variables()[0],
+                         static_cast<uint64_t>(ctx->saved_data["salt"].toInt())),
+            {},
+            {},
+            {}};
+  }
+};
+
+}  // namespace dropout_detail
+
+at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt) {
+  dropout_detail::check(x_NI, p, keys_N);
+  if (p == 0) return x_NI;
+  if (!x_NI.is_cpu() || kernels() == Kernels::kComposite)
+    return oracle::dropout(x_NI, p, keys_N, salt);
+  return dropout_detail::KeyedDropout::apply(x_NI, p, keys_N, static_cast<int64_t>(salt));
+}
+
+at::Tensor oracle::dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N,
+                           uint64_t salt) {
+  dropout_detail::check(x_NI, p, keys_N);
+  const at::ScalarType wide = device::wide_type(x_NI.scalar_type());
+  const at::Tensor factor_NI =
+      dropout_detail::kept(x_NI, p, keys_N, salt).to(wide) * (1.0 / (1.0 - p));
+  return (x_NI.to(wide) * factor_NI).to(x_NI.scalar_type());
 }
 
 }  // namespace danlu::ops

@@ -1,4 +1,4 @@
-// ops/dropout.h: dropout whose mask is a function of a seed, so that it can be made again.
+// ops/dropout.h: dropout whose mask depends on the token, not on its place in a batch.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,8 +6,14 @@
 
 namespace danlu::ops {
 
-/// Each element is 0 with probability p, else x / (1 - p). Equal seeds and shapes: equal masks.
-/// Grad  through x. Errors  ModelError unless 0 <= p < 1.
-at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed);
+/// Element (n, i) is 0 with probability p, else x / (1 - p), by a hash of (keys[n], salt, i): equal
+/// keys give equal rows of the mask, whatever other rows there are.
+/// Shapes  x_NI [N, I]; keys_N int64 [N] on x's device. Dtypes  computed in f32 (f64 for f64) and
+///         rounded once. Grad  through x; the mask is made again in backward, not kept.
+/// Errors  ModelError unless 0 <= p < 1 and the shapes fit.
+at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt);
 
+namespace oracle {
+at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt);
+}
 }  // namespace danlu::ops

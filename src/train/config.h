@@ -34,7 +34,7 @@ struct DataConfig {
   std::string megatron_split;           ///< "949,50,1"; only with .bin/.idx prefixes
   int64_t max_length = 0;               ///< tokens; > 0
   std::string truncation = "delete";    ///< delete | right | left
-  bool packing =
+  bool share_passes =
       true;  ///< samples of a step share passes of at most max_length × batch_size tokens
   bool pack_sequences = false;  ///< packs of max_length tokens are what batch sizes count
   bool shuffle = true;

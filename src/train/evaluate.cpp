@@ -11,24 +11,7 @@
 #include "train/step.h"
 
 namespace danlu::train {
-namespace evaluate_detail {
-
-/// Evaluation mode for the length of a scope, also when it is left by an exception.
-class EvaluationMode {
- public:
-  explicit EvaluationMode(models::CausalLM& model) : model_(model) { model_.set_training(false); }
-  ~EvaluationMode() { model_.set_training(true); }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  models::CausalLM& model_;
-};
-
-}  // namespace evaluate_detail
-
 double loss_of(models::CausalLM& model, const data::Batch& batch) {
-  const evaluate_detail::EvaluationMode mode(model);
   const at::NoGradGuard no_grad;
   const models::LossSum loss =
       model.loss(forward_input(batch, model.device()), target_tensor(batch, model.device()));
@@ -38,7 +21,6 @@ double loss_of(models::CausalLM& model, const data::Batch& batch) {
 Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleSource> samples,
                     const EvaluationSettings& settings) {
   const auto begin = std::chrono::steady_clock::now();
-  const evaluate_detail::EvaluationMode mode(model);
   at::NoGradGuard no_grad;
   data::BatchStreamOptions options;
   options.micro_batch_size = settings.batch_size;
@@ -55,7 +37,6 @@ Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleS
   Evaluation result;
   double sum = 0;
   int64_t correct = 0;
-  bool counts_correct = true;
   for (int64_t i = 0; i < batches; ++i) {
     const data::StepBatches step = stream.next();
     for (const data::Batch& batch : step.micro_batches) {
@@ -64,16 +45,14 @@ Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleS
       const models::LossSum loss =
           model.loss(forward_input(batch, model.device()), target_tensor(batch, model.device()));
       sum += loss.sum.item<double>();
-      counts_correct = counts_correct && loss.num_correct >= 0;
-      correct += std::max<int64_t>(0, loss.num_correct);
+      correct += loss.num_correct;
       result.num_targets += batch.num_targets;
     }
   }
   if (result.num_targets == 0)
     throw DataError(tr("[evaluate] no token of the held-out data is a target"));
   result.loss = sum / static_cast<double>(result.num_targets);
-  if (counts_correct)
-    result.token_accuracy = static_cast<double>(correct) / static_cast<double>(result.num_targets);
+  result.token_accuracy = static_cast<double>(correct) / static_cast<double>(result.num_targets);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -30,7 +30,7 @@ StepRecord record_of(const Run& run, const StepResult& last, double session_s,
   record.total_steps = run.plan.total_steps;
   record.epoch = run.stream.epoch();
   record.loss = window.counted > 0 ? window.loss / static_cast<double>(window.counted) : last.loss;
-  if (window.has_accuracy && window.counted > 0)
+  if (window.counted > 0)
     record.token_accuracy = window.accuracy / static_cast<double>(window.counted);
   record.grad_norm = last.grad_norm;
   record.lr = last.lr;
@@ -95,7 +95,7 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
   settings.batch_size = run.config.batch.eval_batch_size > 0 ? run.config.batch.eval_batch_size
                                                              : run.config.batch.micro_batch_size;
   settings.max_tokens =
-      run.config.data.packing ? run.config.data.max_length * settings.batch_size : 0;
+      run.config.data.share_passes ? run.config.data.max_length * settings.batch_size : 0;
   settings.max_batches = run.config.output.eval_batches;
   settings.on_start = [&](int64_t num_batches) {
     watch.begin(tr("evaluation after step {}", run.state.step), "an evaluation",
@@ -182,7 +182,6 @@ void stop_on_signal(Run& run) {
 
 void run_loop(Run& run) {
   using namespace loop_detail;
-  run.state.model->set_training(true);
   SlowWatch watch([&] { return work_done(run.state.model->layer_passes()); },
                   [&](const std::string& line) { run.observer.on_slow(line); },
                   run.config.output.slow_after_s);

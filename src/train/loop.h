@@ -5,7 +5,7 @@
 #include "data/batch_stream.h"
 #include "train/config.h"
 #include "train/observer.h"
-#include "train/plan.h"
+#include "train/run_plan.h"
 #include "train/prepare_data.h"
 #include "train/run_dir/progress.h"
 #include "train/step.h"

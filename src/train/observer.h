@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "train/config.h"
 #include "train/evaluate.h"
-#include "train/plan.h"
+#include "train/run_plan.h"
 #include "train/report/step_record.h"
 
 namespace danlu::train {

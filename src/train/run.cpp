@@ -60,7 +60,7 @@ data::BatchStreamOptions stream_options(const TrainConfig& config, const RunPlan
   options.accumulation_steps = plan.accumulation;
   options.last_batch = data.last_batch;
   options.max_tokens_per_micro_batch =
-      config.data.packing ? config.data.max_length * plan.micro_batch_size : 0;
+      config.data.share_passes ? config.data.max_length * plan.micro_batch_size : 0;
   options.vocab_size = vocab_size;
   return options;
 }

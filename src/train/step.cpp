@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,18 +26,27 @@ at::Tensor to_tensor(const std::vector<int64_t>& values, const at::Device& devic
 struct PassSums {
   double loss = 0;
   int64_t correct = 0;
-  bool counts_correct = true;
 };
 
-void forward_backward(TrainState& state, const data::Batch& batch, double scale, PassSums& sums) {
+at::Tensor dropout_keys(const data::Batch& batch, uint64_t seed) {
+  std::vector<int64_t> keys;
+  keys.reserve(batch.token_keys.size());
+  for (const uint64_t token : batch.token_keys)
+    keys.push_back(static_cast<int64_t>(mix64(seed, token)));
+  return at::tensor(keys, at::kLong);
+}
+
+void forward_backward(TrainState& state, const data::Batch& batch, uint64_t seed, double scale,
+                      PassSums& sums) {
   const at::Device device = state.model->device();
-  const models::ForwardInput input = forward_input(batch, device);
+  models::ForwardInput input = forward_input(batch, device);
+  if (state.model->lora() && state.model->lora()->dropout > 0)
+    input.dropout_keys_N = dropout_keys(batch, seed);
   const models::LossSum loss = state.model->loss(input, target_tensor(batch, device), scale);
   (loss.sum * scale).backward();
   state.gradients->collect();
   sums.loss += loss.sum.item<double>();
-  sums.correct += std::max<int64_t>(0, loss.num_correct);
-  sums.counts_correct = sums.counts_correct && loss.num_correct >= 0;
+  sums.correct += loss.num_correct;
 }
 
 }  // namespace step_detail
@@ -87,14 +97,14 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   const double targets = static_cast<double>(batches.num_targets);
   step_detail::PassSums sums;
   state.gradients->zero();
-  state.model->set_dropout_seed(mix64(config.seed, static_cast<uint64_t>(state.step)));
+  const uint64_t seed = mix64(config.seed, static_cast<uint64_t>(state.step));
   for (const data::Batch& batch : batches.micro_batches) {
     result.num_samples += batch.num_samples;
     if (batch.num_targets > 0)
-      step_detail::forward_backward(state, batch, result.loss_scale / targets, sums);
+      step_detail::forward_backward(state, batch, seed, result.loss_scale / targets, sums);
   }
   result.loss = sums.loss / targets;
-  if (sums.counts_correct) result.token_accuracy = static_cast<double>(sums.correct) / targets;
+  result.token_accuracy = static_cast<double>(sums.correct) / targets;
 
   result.grad_norm = state.gradients->norm(1.0 / result.loss_scale);
   result.skipped = !std::isfinite(result.grad_norm) || !std::isfinite(result.loss);

@@ -29,7 +29,7 @@ struct TrainState {
 
 struct StepResult {
   double loss = 0;             ///< summed token losses / targets of the whole step
-  double token_accuracy = -1;  ///< -1: not computed
+  double token_accuracy = 0;
   double grad_norm = 0;        ///< before clipping
   double lr = 0;
   double loss_scale = 1;
@@ -51,7 +51,8 @@ void require_finite(const TrainState& state);
 
 /// The gradient is that of (summed token losses) / (targets of the step), whatever the cut into
 /// micro-batches; sums over micro-batches are kept in f32. Dropout follows from (seed, step,
-/// micro-batch). Errors: DataError if no token of the step is a target; what the model throws.
+/// sample, place in the sample), the module and the column. Errors: DataError if no token of the
+/// step is a target; what the model throws.
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const optim::ScheduleConfig& schedule);
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "base/thread_pool.h"
+#include "base/threads.h"
 
 namespace danlu::weights {
 namespace {

@@ -26,11 +26,6 @@ int64_t product(std::span<const int64_t> sizes) {
 
 int64_t TensorInfo::num_elements() const { return product(shape); }
 
-Rect matrix_of(const std::vector<int64_t>& shape) {
-  if (shape.empty()) return {.rows = 1, .cols = 1};
-  return {.rows = shape.front(), .cols = product(std::span(shape).subspan(1))};
-}
-
 const TensorInfo* TensorSource::find(const std::string& name) const {
   const auto& all = tensors();
   const auto at = std::lower_bound(

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/shard.h"
 #include "base/dtype.h"
 #include "base/json.h"
 
@@ -24,13 +25,8 @@ struct TensorInfo {
   }
 };
 
-/// Rows and columns of a tensor's matrix: shape[0] rows (1 for a scalar), and the product of the
-/// other sizes as columns (1 for a vector).
-struct Rect {
-  int64_t row = 0, rows = 0, col = 0, cols = 0;
-};
-/// All of a tensor's matrix.
-Rect matrix_of(const std::vector<int64_t>& shape);
+using arch::matrix_of;
+using arch::Rect;
 
 /// Named tensors of a checkpoint. Opening reads headers only; data is mapped. Thread-safe.
 class TensorSource {

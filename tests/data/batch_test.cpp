@@ -54,6 +54,7 @@ TEST(MakeBatch, EmptySamplesCountButLeaveNoSegment) {
 }
 
 TEST(MakeBatch, RefusesArraysThatDoNotFit) {
+  EXPECT_THROW(make_batch({{.ids = {1}, .labels = {1}}}, {1, 2}), InternalError);
   EXPECT_THROW(make_batch({{.ids = {1, 2}, .labels = {1}}}), InternalError);
   EXPECT_THROW(make_batch({{.ids = {1, 2}, .labels = {1, 2}, .segments = {1}}}), InternalError);
   EXPECT_THROW(make_batch({{.ids = {1, 2}, .labels = {1, 2}, .segments = {0, 2}}}), InternalError);

@@ -39,8 +39,7 @@ TEST(AdaptedLinear, EqualsTheMergedWeight) {
     const LoraAdapter lora =
         adapter({random_f64({2, 5}, 3), random_f64({3, 2}, 4), random_f64({3}, 5)}, dora);
     const at::Tensor expected = at::mm(x, merged_weight(weight, lora).t());
-    EXPECT_TRUE(at::allclose(adapted_linear(x, weight, lora, false, 0), expected, 1e-10, 1e-12))
-        << dora;
+    EXPECT_TRUE(at::allclose(adapted_linear(x, weight, lora), expected, 1e-10, 1e-12)) << dora;
   }
 }
 
@@ -55,17 +54,13 @@ TEST(AdaptedLinear, DorasRowsGetTheLengthOfTheMagnitude) {
 TEST(AdaptedLinear, GradientsMatchFiniteDifferences) {
   const at::Tensor weight = random_f64({3, 5}, 2);
   expect_gradients(
-      [&](const auto& in) {
-        return adapted_linear(in[2], weight, adapter({in[0], in[1]}, false), false, 0);
-      },
+      [&](const auto& in) { return adapted_linear(in[2], weight, adapter({in[0], in[1]}, false)); },
       {random_f64({2, 5}, 3), random_f64({3, 2}, 4), random_f64({4, 5}, 1)});
   // DoRA's gradients of A and B treat the row length as a constant, so only x and the magnitude are
   // plain derivatives.
   const at::Tensor a = random_f64({2, 5}, 3), b = random_f64({3, 2}, 4);
   expect_gradients(
-      [&](const auto& in) {
-        return adapted_linear(in[0], weight, adapter({a, b, in[1]}, true), false, 0);
-      },
+      [&](const auto& in) { return adapted_linear(in[0], weight, adapter({a, b, in[1]}, true)); },
       {random_f64({4, 5}, 1), random_f64({3}, 5)});
 }
 
@@ -76,9 +71,7 @@ TEST(AdaptedLinear, DoraTakesTheRowLengthAsConstant) {
   const at::Tensor length = row_lengths(weight, adapter({a, b}, false));
   const at::Tensor leaf_a = a.clone().requires_grad_(true), leaf_b = b.clone().requires_grad_(true);
   const auto ours = torch::autograd::grad(
-      {adapted_linear(x, weight, adapter({leaf_a, leaf_b, magnitude}, true), false, 0)
-           .square()
-           .sum()},
+      {adapted_linear(x, weight, adapter({leaf_a, leaf_b, magnitude}, true)).square().sum()},
       {leaf_a, leaf_b});
   const at::Tensor written =
       (at::mm(x, weight.t()) + 1.7 * at::mm(at::mm(x, leaf_a.t()), leaf_b.t())) *
@@ -141,8 +134,8 @@ TEST(Linear, ColumnsSplitOverTwoRanksSumToTheWholeAndAddTheBiasOnce) {
   Pass pass;
   pass.mesh = &mesh;
   Linear half;
-  half.weight = {"w", weight.narrow(1, 0, 3), parallel::Split::kColumns};
-  half.bias = {"b", bias, parallel::Split::kReplicated};
+  half.weight = {"w", weight.narrow(1, 0, 3), arch::Split::kColumns};
+  half.bias = {"b", bias, arch::Split::kReplicated};
   EXPECT_TRUE(at::allclose(half.forward(x.narrow(1, 0, 3), pass), at::mm(x, weight.t()) + bias));
 }
 
@@ -154,14 +147,14 @@ TEST(Linear, RowsSplitOverTwoRanksSumTheInputsGradient) {
   Pass pass;
   pass.mesh = &mesh;
   Linear half;
-  half.weight = {"w", weight.narrow(0, 0, 2), parallel::Split::kRows};
+  half.weight = {"w", weight.narrow(0, 0, 2), arch::Split::kRows};
   const at::Tensor grad = torch::autograd::grad({half.forward(x, pass).sum()}, {x})[0];
   EXPECT_TRUE(at::allclose(grad, at::mm(at::ones({4, 4}, at::kDouble), weight)));
 }
 
 Linear plain_linear(const at::Tensor& weight) {
   Linear linear;
-  linear.weight = {"w", weight, parallel::Split::kReplicated};
+  linear.weight = {"w", weight, arch::Split::kReplicated};
   return linear;
 }
 
@@ -185,13 +178,14 @@ TEST(Attention, FusedLayoutsEqualSeparateProjections) {
   separate.q = plain_linear(q);
   separate.k = plain_linear(k);
   separate.v = plain_linear(v);
+  thirds.qkv_layout = arch::QkvLayout::kThirds;
   thirds.qkv = plain_linear(at::cat({q, k, v}));
   const auto rows = [](const at::Tensor& w, int64_t begin, int64_t count) {
     return w.narrow(0, begin, count);
   };
   interleaved.qkv = plain_linear(at::cat(
       {rows(q, 0, 4), rows(k, 0, 2), rows(v, 0, 2), rows(q, 4, 4), rows(k, 2, 2), rows(v, 2, 2)}));
-  interleaved.fused = FusedQkv::kInterleaved;
+  interleaved.qkv_layout = arch::QkvLayout::kInterleaved;
   const at::Tensor expected = separate.forward(x, pass);
   EXPECT_TRUE(at::allclose(thirds.forward(x, pass), expected, 1e-10, 1e-12));
   EXPECT_TRUE(at::allclose(interleaved.forward(x, pass), expected, 1e-10, 1e-12));

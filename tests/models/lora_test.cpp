@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/mm.h>
@@ -49,6 +50,18 @@ at::Tensor weight_of(const std::vector<NamedTensor>& list, const std::string& na
   }
   ADD_FAILURE() << "no " << name;
   return {};
+}
+
+/// Keys of dropout as of another step for each `seed`.
+at::Tensor dropout_keys(int64_t count, int64_t seed) {
+  return at::arange(count, at::TensorOptions(at::kLong)) * 31 + seed * 1'000'003;
+}
+
+at::Tensor dropped_logits(const CausalLM& model, int64_t seed) {
+  const at::NoGradGuard no_grad;
+  PaddedBatch batch = pack_padded(at::arange(24, at::TensorOptions(at::kLong)).view({2, 12}));
+  if (seed >= 0) batch.input.dropout_keys_N = dropout_keys(24, seed);
+  return model.logits(model.forward_hidden(batch.input));
 }
 
 std::vector<std::string> names(const std::vector<NamedTensor>& list) {
@@ -213,17 +226,16 @@ TEST(Lora, OnTheHeadIsSavedLoadedMergedAndDropped) {
   EXPECT_TRUE(at::equal(probe_logits(*again), adapted));
   merge_checked(*again, 1e-5);
 
-  const PaddedBatch batch =
+  PaddedBatch batch =
       pack_padded(at::randint(0, 97, {2, 9}, at::kLong), {}, at::randint(0, 97, {2, 9}, at::kLong));
-  const auto loss = [&] { return model->loss(batch.input, batch.targets_N).sum.item<double>(); };
-  const double quiet = loss();
-  model->set_training(true);
-  model->set_dropout_seed(1);
-  const double first = loss(), second = loss();
+  const auto loss = [&](int64_t seed) {
+    batch.input.dropout_keys_N = seed < 0 ? at::Tensor() : dropout_keys(18, seed);
+    return model->loss(batch.input, batch.targets_N).sum.item<double>();
+  };
+  const double quiet = loss(-1), first = loss(1);
   EXPECT_NE(first, quiet);
-  EXPECT_NE(first, second);
-  model->set_dropout_seed(1);
-  EXPECT_EQ(loss(), first);
+  EXPECT_NE(first, loss(2));
+  EXPECT_EQ(first, loss(1));
 }
 
 TEST(Lora, OnTheHeadIsRefusedWhereOtherArithmeticIsNeeded) {
@@ -358,22 +370,17 @@ TEST(Lora, AdapterFilesThatDoNotFitAreRefusedByTensor) {
   EXPECT_THAT(text, HasSubstr("[5, 32]"));
 }
 
-TEST(Lora, DropoutActsOnlyInTrainingAndFollowsItsSeed) {
+TEST(Lora, DropoutActsWhereKeysAreGivenAndFollowsThem) {
   const auto model = tiny();
   LoraConfig lora = config();
   lora.dropout = 0.5;
   model->add_lora(lora, 3);
   shake(*model);
-  const at::Tensor quiet = probe_logits(*model);
-  model->set_training(true);
-  model->set_dropout_seed(1);
-  const at::Tensor first = probe_logits(*model), second = probe_logits(*model);
+  const at::Tensor quiet = dropped_logits(*model, -1), first = dropped_logits(*model, 1);
   EXPECT_FALSE(at::equal(first, quiet));
-  EXPECT_FALSE(at::equal(first, second));
-  model->set_dropout_seed(1);
-  EXPECT_TRUE(at::equal(probe_logits(*model), first));
-  model->set_training(false);
-  EXPECT_TRUE(at::equal(probe_logits(*model), quiet));
+  EXPECT_FALSE(at::equal(first, dropped_logits(*model, 2)));
+  EXPECT_TRUE(at::equal(first, dropped_logits(*model, 1)));
+  EXPECT_TRUE(at::equal(quiet, dropped_logits(*model, -1)));
 }
 
 TEST(Lora, DropoutIsUnbiasedForDoraToo) {
@@ -383,14 +390,11 @@ TEST(Lora, DropoutIsUnbiasedForDoraToo) {
   lora.dora = true;
   model->add_lora(lora, 3);
   shake(*model);
-  const at::Tensor quiet = probe_logits(*model);
-  model->set_training(true);
-  model->set_dropout_seed(1);
+  const at::Tensor quiet = dropped_logits(*model, -1);
   at::Tensor mean = at::zeros_like(quiet);
-  for (int i = 0; i < 200; ++i) mean.add_(probe_logits(*model), 1.0 / 200);
+  for (int i = 0; i < 200; ++i) mean.add_(dropped_logits(*model, i), 1.0 / 200);
   const double spread = (mean - quiet).abs().mean().item<double>();
-  model->set_dropout_seed(1);
-  EXPECT_LT(spread, 0.3 * (probe_logits(*model) - quiet).abs().mean().item<double>());
+  EXPECT_LT(spread, 0.3 * (dropped_logits(*model, 1) - quiet).abs().mean().item<double>());
 }
 
 TEST(Merge, KeepsTheLogitsForEveryKindOfAdapter) {

@@ -174,17 +174,53 @@ TEST(NormHead, RowsHaveLengthOneAndTheGradientGoesThroughIt) {
   EXPECT_TRUE(at::isfinite(norm_head(at::zeros({2, 3}))).all().item<bool>());
 }
 
-TEST(Dropout, MaskIsAFunctionOfTheSeedAndKeepsTheMean) {
-  const at::Tensor x = at::ones({100, 100});
-  const at::Tensor y = ops::dropout(x, 0.25, 7);
-  EXPECT_TRUE(at::equal(y, ops::dropout(x, 0.25, 7)));
-  EXPECT_FALSE(at::equal(y, ops::dropout(x, 0.25, 8)));
+at::Tensor keys_of(int64_t count, int64_t first = 0) {
+  return at::arange(first, first + count, at::TensorOptions(at::kLong)) * 7919;
+}
+
+TEST(Dropout, ARowsMaskIsAFunctionOfItsKeyAndTheSaltAlone) {
+  const at::Tensor x = at::ones({100, 101}), keys = keys_of(100);
+  const at::Tensor y = ops::dropout(x, 0.25, keys, 7);
+  EXPECT_TRUE(at::equal(y, ops::dropout(x, 0.25, keys, 7)));
+  EXPECT_FALSE(at::equal(y, ops::dropout(x, 0.25, keys, 8)));
+  // Rows in another order, and fewer of them.
+  const at::Tensor some = at::tensor({41, 3, 99}, at::kLong);
+  EXPECT_TRUE(at::equal(ops::dropout(x.narrow(0, 0, 3), 0.25, keys.index_select(0, some), 7),
+                        y.index_select(0, some)));
   EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.03);
   EXPECT_NEAR((y == 0).to(at::kFloat).mean().item<double>(), 0.25, 0.02);
-  const at::Tensor half = ops::dropout(x.to(at::kHalf), 0.25, 7);
-  EXPECT_EQ(half.scalar_type(), at::kHalf);
-  EXPECT_TRUE(at::equal(half.ne(0), y.ne(0)));
-  EXPECT_THAT(message_of([&] { ops::dropout(x, 1.0, 1); }), HasSubstr("[0, 1)"));
+  EXPECT_TRUE(at::equal(ops::dropout(x, 0, keys, 7), x));
+  EXPECT_THAT(message_of([&] { ops::dropout(x, 1.0, keys, 1); }), HasSubstr("[0, 1)"));
+  EXPECT_THAT(message_of([&] { ops::dropout(x, 0.1, keys_of(99), 1); }),
+              HasSubstr("one int64 key for each row"));
+}
+
+TEST(Dropout, NeighboursRowsAndSaltsAreIndependent) {
+  const at::Tensor x = at::ones({400, 400});
+  const at::Tensor kept = ops::dropout(x, 0.5, keys_of(400), 3).ne(0).to(at::kDouble) - 0.5;
+  const at::Tensor other = ops::dropout(x, 0.5, keys_of(400), 4).ne(0).to(at::kDouble) - 0.5;
+  const auto correlation = [](const at::Tensor& a, const at::Tensor& b) {
+    return (a * b).mean().item<double>() / 0.25;
+  };
+  // Five standard deviations of the mean of 160,000 coins.
+  EXPECT_LT(std::abs(correlation(kept, other)), 5.0 / 400);
+  EXPECT_LT(std::abs(correlation(kept.narrow(0, 1, 399), kept.narrow(0, 0, 399))), 5.0 / 399);
+  for (const int64_t distance : {1, 2, 3}) {
+    const int64_t width = 400 - distance;
+    EXPECT_LT(std::abs(correlation(kept.narrow(1, distance, width), kept.narrow(1, 0, width))),
+              5.0 / 399);
+  }
+}
+
+TEST(Dropout, TheFusedLoopIsTheComposite) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    const at::Tensor x = random_f64({17, 33}, 5).to(type), keys = keys_of(17, 1000);
+    EXPECT_TRUE(at::equal(ops::dropout(x, 0.3, keys, 11), oracle::dropout(x, 0.3, keys, 11)))
+        << c10::toString(type);
+  }
+  const at::Tensor keys = keys_of(6);
+  expect_gradients([&](const auto& in) { return ops::dropout(in[0], 0.3, keys, 2); },
+                   {random_f64({6, 5}, 9)});
 }
 
 }  // namespace

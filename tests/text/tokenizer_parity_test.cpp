@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "tokenizer_golden.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "train/option_lines.h"
-#include "train/plan.h"
+#include "train/run_plan.h"
 
 namespace danlu::train::options_test {
 
@@ -48,7 +48,7 @@ TEST_F(TrainOptions, StanfordAlpacaCommandLine) {
   EXPECT_EQ(config.adamw.groups.weight_decay, 0.0);
   EXPECT_EQ(config.data.validation_ratio, 0.0);
   EXPECT_EQ(config.output.directory, "/o");
-  EXPECT_FALSE(config.data.packing);
+  EXPECT_FALSE(config.data.share_passes);
 }
 
 TEST_F(TrainOptions, SwiftProfileHasItsHiddenDefaults) {

@@ -1,4 +1,5 @@
 // Interrupted runs, as real processes: killed, terminated, out of disk; then continued.
+#include <ATen/ops/equal.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -81,7 +82,7 @@ TrainConfig config_of(const Json& job) {
   config.data.validation_ratio = 0.1;
   config.data.cache_dir = directory / "cache";
   config.data.max_length = 64;
-  config.data.packing = job.at("packing").get<bool>();
+  config.data.share_passes = job.at("packing").get<bool>();
   config.batch.micro_batch_size = 2;
   config.batch.accumulation = 2;
   config.batch.max_steps = job.at("steps").get<int64_t>();

@@ -8,8 +8,10 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "base/error.h"
+#include "models/tensor_io.h"
 #include "train/evaluate.h"
 #include "train/support.h"
 
@@ -46,6 +48,36 @@ void expect_same_parameters(const TrainState& a, const TrainState& b, double tol
   for (size_t i = 0; i < left.size(); ++i) {
     EXPECT_LE((left[i].tensor - right[i].tensor).abs().max().item<double>(), tolerance)
         << left[i].name;
+  }
+}
+
+TEST(Step, DropoutIsTheSameForEveryCutOfTheGlobalBatch) {
+  TrainConfig config = quick();
+  config.tuner = Tuner::kLora;
+  config.lora.dropout = 0.1;
+  const auto state_with_lora = [&](double dropout) {
+    auto model =
+        std::make_unique<models::CausalLM>(test::tiny_config(), at::kFloat, at::Device(at::kCPU));
+    model->initialize(7);
+    models::LoraConfig lora = config.lora;
+    lora.dropout = dropout;
+    model->add_lora(lora, 5);
+    const at::NoGradGuard no_grad;
+    // With B = 0 no mask would be seen.
+    for (const models::NamedTensor& p : model->adapter_parameters())
+      at::Tensor(p.tensor).add_(models::normal_values(p.tensor.sizes().vec(), 0.1, 3));
+    return test::make_state(std::move(model), config);
+  };
+  TrainState whole = state_with_lora(0.1), without = state_with_lora(0);
+  const auto expected = losses_of(whole, config, 4, 16, 1, 0);
+  EXPECT_GT(std::abs(losses_of(without, config, 4, 16, 1, 0)[0] - expected[0]), 1e-4);
+  const std::tuple<int64_t, int64_t, int64_t> cuts[] = {{8, 2, 0},  {4, 4, 0},   {2, 8, 0},
+                                                        {1, 16, 0}, {16, 1, 64}, {4, 4, 100}};
+  for (const auto& [micro, accumulation, max_tokens] : cuts) {
+    TrainState state = state_with_lora(0.1);
+    const auto losses = losses_of(state, config, 4, micro, accumulation, max_tokens);
+    for (size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], expected[i], 1e-6 * expected[i]) << micro << " x " << accumulation;
   }
 }
 

@@ -85,7 +85,6 @@ inline TrainState make_state(std::unique_ptr<models::CausalLM> model, const Trai
     parameters.push_back({parameter.name, parameter.tensor});
   state.gradients = std::make_unique<optim::GradBuffer>(parameters);
   state.optimizer = std::make_unique<optim::AdamW>(parameters, config.adamw);
-  state.model->set_training(true);
   return state;
 }
 

@@ -13,7 +13,7 @@
 #include "base/not_here.h"
 #include "base/progress.h"
 #include "base/shell_quote.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/convert_plan.h"
 #include "cli/commands/convert_request.h"

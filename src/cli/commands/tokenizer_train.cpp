@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/new_output.h"
 #include "base/progress.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "cli/commands/commands.h"
 #include "text/tokenizer/bpe_trainer.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "cli/command.h"
 #include "cli/engine/engine.h"
 

@@ -204,7 +204,6 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
            loaded.tokenizer->size(), loaded.model->config().vocab_size),
         tr("the tokenizer files do not belong to this model"));
   }
-  loaded.model->set_training(false);
   return loaded;
 }
 

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "train/plan.h"
+#include "train/run_plan.h"
 
 namespace danlu::train {
 namespace deepspeed_detail {

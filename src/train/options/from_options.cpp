@@ -203,7 +203,7 @@ DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
   data.megatron_split = split_from(options);
   data.max_length = options.get_int_or("max_length", 0);
   data.truncation = options.get_string("truncation");
-  data.packing = options.get_bool("packing");
+  data.share_passes = options.get_bool("packing");
   data.pack_sequences = options.get_bool("pack_sequences");
   data.shuffle = options.get_bool("shuffle") && !options.get_bool("no_shuffle");
   data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(seed)));

@@ -4,7 +4,7 @@
 
 #include "base/message.h"
 #include "base/progress.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "data/preprocess_report.h"
 #include "device/select.h"
 #include "train/precision.h"
@@ -95,7 +95,7 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
       tr("mean {:.1f} ± {:.1f}, min {}, max {} tokens; limit {}", data.lengths.mean(),
          data.lengths.deviation(), data.lengths.min, data.lengths.max, config.data.max_length));
   add_line(out, "batch",
-           plan.batch_arithmetic + (config.data.packing
+           plan.batch_arithmetic + (config.data.share_passes
                                         ? tr("; forward passes of up to {} tokens",
                                              config.data.max_length * plan.micro_batch_size)
                                         : ""));

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "train/config.h"
-#include "train/plan.h"
+#include "train/run_plan.h"
 #include "train/prepare_data.h"
 #include "train/step.h"
 

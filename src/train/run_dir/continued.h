@@ -6,7 +6,7 @@
 #include <string>
 
 #include "train/config.h"
-#include "train/plan.h"
+#include "train/run_plan.h"
 #include "train/step.h"
 #include "weights/convert/checkpoint_source.h"
 

@@ -79,7 +79,7 @@ Json run_identity(const TrainConfig& config, const weights::CheckpointSource& so
                    {"lora", identity_detail::lora_identity(config)},
                    {"freeze", config.freeze},
                    {"max_length", config.data.max_length},
-                   {"packing", config.data.packing},
+                   {"packing", config.data.share_passes},
                    {"pack_sequences", config.data.pack_sequences},
                    {"shuffle", config.data.shuffle},
                    {"data_seed", config.data.seed},

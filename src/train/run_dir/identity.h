@@ -2,7 +2,7 @@
 #pragma once
 #include "base/json.h"
 #include "train/config.h"
-#include "train/plan.h"
+#include "train/run_plan.h"
 
 namespace danlu::train {
 

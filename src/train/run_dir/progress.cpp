@@ -17,8 +17,7 @@ Json window_json(const LogWindow& window) {
           {"loss", window.loss},
           {"accuracy", window.accuracy},
           {"seconds", window.seconds},
-          {"wait_s", window.wait_s},
-          {"has_accuracy", window.has_accuracy}};
+          {"wait_s", window.wait_s}};
 }
 
 LogWindow window_from(const Json& saved) {
@@ -31,7 +30,6 @@ LogWindow window_from(const Json& saved) {
   window.accuracy = saved.at("accuracy").get<double>();
   window.seconds = saved.at("seconds").get<double>();
   window.wait_s = saved.at("wait_s").get<double>();
-  window.has_accuracy = saved.at("has_accuracy").get<bool>();
   return window;
 }
 
@@ -47,7 +45,6 @@ void LogWindow::add(const StepResult& result, double step_s, double data_wait_s)
   ++counted;
   loss += result.loss;
   accuracy += result.token_accuracy;
-  has_accuracy = has_accuracy && result.token_accuracy >= 0;
 }
 
 Json trainer_state(const RunProgress& progress, const TrainState& state, const RunPlan& plan,

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "train/plan.h"
+#include "train/run_plan.h"
 #include "train/prepare_data.h"
 #include "train/step.h"
 
@@ -17,7 +17,6 @@ struct LogWindow {
   int64_t steps = 0, tokens = 0, samples = 0;
   int64_t counted = 0;  ///< steps whose loss counts: those not skipped
   double loss = 0, accuracy = 0, seconds = 0, wait_s = 0;
-  bool has_accuracy = true;
 
   void add(const StepResult& result, double step_s, double data_wait_s);
 };

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "base/thread_pool.h"
+#include "base/threads.h"
 
 namespace danlu::weights {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/message.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "weights/source_base.h"
 
 namespace danlu::weights {

@@ -18,7 +18,7 @@
 #include "base/finite.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "weights/convert/tensor_stream.h"
 #include "weights/tensor_bands.h"
 

@@ -6,39 +6,21 @@
 
 #include "weights/convert/layout_writer.h"
 #include "weights/hf/safetensors_target.h"
-#include "weights/megatron/pieces.h"
 #include "weights/native/native.h"
 
 namespace danlu::weights::native {
 namespace {
 
 using arch::ParamSpec;
-using arch::Split;
-using megatron::RankCut;
 
-/// The part of a parameter that a tensor rank keeps; empty rows: nothing.
-Section part_of(const arch::ModelConfig& config, const ParamSpec& spec, size_t global,
-                const RankCut& cut, int64_t vocabulary_rows) {
-  const Rect matrix = matrix_of(spec.shape);
-  switch (spec.split) {
-    case Split::kReplicated:
-      break;
-    case Split::kColumns:
-      return megatron::column_block(global, matrix, cut);
-    case Split::kKvGroups:
-      if (spec.role == arch::Role::kQkv)
-        return megatron::qkv_rows(config, {global, 0, 0}, matrix.cols, cut);
-      return megatron::row_block(global, matrix, cut);
-    case Split::kRows: {
-      const bool is_vocabulary =
-          spec.role == arch::Role::kEmbedding || spec.role == arch::Role::kHead;
-      if (!is_vocabulary) return megatron::row_block(global, matrix, cut);
-      const int64_t first = std::min(cut.rank * vocabulary_rows, matrix.rows);
-      const int64_t rows = std::min(vocabulary_rows, matrix.rows - first);
-      return megatron::padded_rows(global, matrix, first, rows);
-    }
+/// A rank's tensor: the rectangles, one below the other.
+Section stacked(size_t global, const std::vector<Rect>& rects) {
+  Section section{.rows = 0, .cols = rects.front().cols};
+  for (const Rect& rect : rects) {
+    section.pieces.push_back({.global = global, .of = rect, .row = section.rows});
+    section.rows += rect.rows;
   }
-  return megatron::row_block(global, matrix, {});
+  return section;
 }
 
 class Planner {
@@ -80,22 +62,31 @@ class Planner {
       if (!spec.tied_to.empty()) continue;
       const size_t global = begin_ + by_name.at(prefix + spec.name);
       const TensorInfo& info = target_.layout.globals[global];
-      const bool deals_experts = spec.expert >= 0 && split_.tp_extends_ep;
-      const int64_t parts = spec.split == Split::kReplicated || deals_experts ? 1 : split_.tp;
-      for (int64_t part = 0; part < parts; ++part) {
-        Section section =
-            part_of(config_, spec, global, {parts, part}, (info.shape.front() + parts - 1) / parts);
-        if (section.rows == 0) continue;
+      for (const auto& [coord, rects] : holders(spec)) {
         StoredTensor stored;
-        stored.file = file_for(folder, spec, part);
+        stored.file = file_for(folder, spec, coord);
         stored.info = info;
-        stored.info.shape = info.shape;
+        Section section = stacked(global, rects);
         if (!stored.info.shape.empty()) stored.info.shape.front() = section.rows;
         if (stored.info.shape.size() == 2) stored.info.shape.back() = section.cols;
         stored.sections.push_back(std::move(section));
         target_.layout.tensors.push_back(std::move(stored));
       }
     }
+  }
+
+  /// The ranks that write a part of the parameter: of those that hold the same, the first.
+  std::vector<std::pair<arch::Coord, std::vector<Rect>>> holders(const ParamSpec& spec) const {
+    std::vector<std::pair<arch::Coord, std::vector<Rect>>> found;
+    for (int64_t ep = 0; ep < (spec.expert >= 0 ? split_.ep : 1); ++ep) {
+      for (int64_t tp = 0; tp < split_.tp; ++tp) {
+        const arch::Coord coord{split_.tp, tp, split_.ep, ep, split_.tp_extends_ep};
+        std::vector<Rect> rects = arch::shard(config_, spec, coord);
+        if (rects.empty() || (!found.empty() && found.back().second == rects)) continue;
+        found.emplace_back(coord, std::move(rects));
+      }
+    }
+    return found;
   }
 
   void add_states(const OptimizerState& optimizer) {
@@ -111,19 +102,14 @@ class Planner {
     }
   }
 
-  size_t file_for(const std::string& folder, const ParamSpec& spec, int64_t part) {
-    int64_t stage = 0, tp = part, ep = 0;
+  size_t file_for(const std::string& folder, const ParamSpec& spec, const arch::Coord& coord) {
+    int64_t stage = 0;
     if (spec.layer >= 0) stage = stage_of_.at(spec.layer);
     if (spec.role == arch::Role::kFinalNorm || spec.role == arch::Role::kHead)
       stage = split_.pp - 1;
-    if (spec.expert >= 0) {
-      const int64_t owners = split_.tp_extends_ep ? split_.tp * split_.ep : split_.ep;
-      const int64_t owner = spec.expert / (config_.experts.count / owners);
-      ep = split_.tp_extends_ep ? owner / split_.tp : owner;
-      if (split_.tp_extends_ep) tp = owner % split_.tp;
-    }
-    const std::string name =
-        folder + megatron::rank_directory(split_, tp, stage, ep) + ".safetensors";
+    const std::string name = folder +
+                             megatron::rank_directory(split_, coord.tp_rank, stage, coord.ep_rank) +
+                             ".safetensors";
     const auto [at, is_new] = files_.emplace(name, target_.layout.files.size());
     if (is_new) target_.layout.files.push_back(name);
     return at->second;

@@ -1,4 +1,4 @@
-// train/plan.h: the arithmetic of a run: how many samples make a step, how many steps the run has.
+// train/run_plan.h: the arithmetic of a run: how many samples make a step, how many steps the run has.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-#include "data/sample_cache.h"
+#include "data/sample_views.h"
 
 #include <fmt/format.h>
 

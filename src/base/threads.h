@@ -1,9 +1,7 @@
-// base/thread_pool.h: a fixed set of threads for work that is not tensor math.
+// base/threads.h: how many threads there may be, and loops over them, for work that is not tensor math.
 #pragma once
 #include <cstddef>
 #include <functional>
-#include <future>
-#include <memory>
 #include <thread>
 #include <vector>
 
@@ -30,22 +28,6 @@ class ThreadGroup {
 /// where its control group grants less (base/control_group.h). Errors: UsageError if the variable
 /// asks for more than 4096.
 size_t default_thread_count();
-
-/// Runs submitted tasks on `num_threads` threads; the destructor waits for all of them.
-class ThreadPool {
- public:
-  explicit ThreadPool(size_t num_threads);
-  ~ThreadPool();
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
-  /// The future carries the task's exception, if any.
-  std::future<void> submit(std::function<void()> task);
-  size_t size() const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
 
 /// Calls body(i) for i in [0, count) on up to `num_threads` threads; rethrows the first exception.
 void parallel_for(size_t count, size_t num_threads, const std::function<void(size_t)>& body);

@@ -1,4 +1,4 @@
-// data/sample_cache.h: views on samples: packs of a source, several sources in a row.
+// data/sample_views.h: views on samples: packs of a source, several sources in a row.
 #pragma once
 #include <memory>
 #include <vector>

@@ -1,13 +1,11 @@
-#include "base/thread_pool.h"
+#include "base/threads.h"
 
 #include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdlib>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -42,60 +40,6 @@ void ThreadGroup::join() {
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
-
-struct ThreadPool::State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::packaged_task<void()>> waiting;
-  bool closing = false;
-  ThreadGroup threads;  // last: they use all of the above
-
-  void close() {
-    const std::lock_guard<std::mutex> lock(mutex);
-    closing = true;
-    changed.notify_all();
-  }
-
-  void work() {
-    for (;;) {
-      std::packaged_task<void()> task;
-      {
-        std::unique_lock<std::mutex> lock(mutex);
-        changed.wait(lock, [this] { return closing || !waiting.empty(); });
-        if (waiting.empty()) return;
-        task = std::move(waiting.front());
-        waiting.pop_front();
-      }
-      task();
-    }
-  }
-};
-
-ThreadPool::ThreadPool(size_t num_threads) : state_(std::make_unique<State>()) {
-  try {
-    for (size_t i = 0; i < std::max<size_t>(1, num_threads); ++i) {
-      state_->threads.start([state = state_.get()] { state->work(); });
-    }
-  } catch (...) {
-    state_->close();
-    throw;
-  }
-}
-
-ThreadPool::~ThreadPool() { state_->close(); }
-
-std::future<void> ThreadPool::submit(std::function<void()> task) {
-  std::packaged_task<void()> packaged(std::move(task));
-  std::future<void> result = packaged.get_future();
-  {
-    const std::lock_guard<std::mutex> lock(state_->mutex);
-    state_->waiting.push_back(std::move(packaged));
-  }
-  state_->changed.notify_one();
-  return result;
-}
-
-size_t ThreadPool::size() const { return state_->threads.size(); }
 
 void parallel_for(size_t count, size_t num_threads, const std::function<void(size_t)>& body) {
   const size_t workers = std::min(count, std::max<size_t>(1, num_threads));

@@ -1,4 +1,4 @@
-#include "train/plan.h"
+#include "train/run_plan.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "base/thread_pool.h"
+#include "base/threads.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -36,27 +36,6 @@ TEST(ParallelFor, RethrowsAndStopsHandingOutWork) {
   EXPECT_LT(calls, 100000);
 }
 
-TEST(ThreadPool, RunsTasksAndCarriesExceptions) {
-  ThreadPool pool(2);
-  EXPECT_EQ(pool.size(), 2u);
-  std::atomic<int> sum{0};
-  std::vector<std::future<void>> done;
-  for (int i = 0; i < 100; ++i) done.push_back(pool.submit([&sum, i] { sum += i; }));
-  for (auto& future : done) future.get();
-  EXPECT_EQ(sum, 4950);
-  auto failing = pool.submit([] { throw DataError("no"); });
-  EXPECT_THROW(failing.get(), DataError);
-}
-
-TEST(ThreadPool, TheDestructorWaitsForWaitingTasks) {
-  std::atomic<int> ran{0};
-  {
-    ThreadPool pool(1);
-    for (int i = 0; i < 20; ++i) pool.submit([&ran] { ++ran; });
-  }
-  EXPECT_EQ(ran, 20);
-}
-
 /// In a process of its own that has address space for a few threads' stacks.
 [[noreturn]] void start_more_threads_than_there_can_be() {
   long pages = 0;
@@ -66,7 +45,8 @@ TEST(ThreadPool, TheDestructorWaitsForWaitingTasks) {
   ::setrlimit(RLIMIT_AS, &limit);
   int refused = 0;
   try {
-    const ThreadPool pool(1000);
+    ThreadGroup threads;
+    for (int i = 0; i < 1000; ++i) threads.start([] { std::this_thread::yield(); });
   } catch (const std::system_error&) {
     ++refused;
   }
@@ -78,7 +58,7 @@ TEST(ThreadPool, TheDestructorWaitsForWaitingTasks) {
   std::_Exit(refused);
 }
 
-TEST(ThreadPool, ThreadsThatCannotBeMadeAreAnErrorAndTheOthersEnd) {
+TEST(ThreadGroup, ThreadsThatCannotBeMadeAreAnErrorAndTheOthersEnd) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizer's own memory does not fit the limit";
 #endif

@@ -1,0 +1,99 @@
+#include "arch/shard.h"
+
+#include <algorithm>
+
+namespace danlu::arch {
+namespace {
+
+/// The rows of a parameter's matrix that stand for `heads` heads from `first_row` on, cut by ranks.
+struct Heads {
+  int64_t first_row, heads, head_dim;
+};
+
+/// This rank's rows of the query heads, or of keys or values, which ranks may share.
+Rect rows_of_heads(const Heads& from, int64_t cols, const Coord& coord) {
+  const int64_t d = from.head_dim;
+  if (from.heads % coord.tp_size == 0) {
+    const int64_t rows = from.heads / coord.tp_size * d;
+    return {from.first_row + coord.tp_rank * rows, rows, 0, cols};
+  }
+  return {from.first_row + coord.tp_rank * from.heads / coord.tp_size * d, d, 0, cols};
+}
+
+/// A matrix whose rows go group by group: the group's query heads, its key, its value.
+std::vector<Rect> interleaved(const ModelConfig& c, int64_t cols, const Coord& coord) {
+  const int64_t d = c.head_dim, queries = c.num_heads / c.num_kv_heads;  // of a group
+  const int64_t group_rows = (queries + 2) * d;
+  if (c.num_kv_heads % coord.tp_size == 0) {
+    const int64_t rows = c.num_kv_heads / coord.tp_size * group_rows;
+    return {{coord.tp_rank * rows, rows, 0, cols}};
+  }
+  const int64_t sharers = coord.tp_size / c.num_kv_heads;  // ranks of a group
+  const int64_t group = coord.tp_rank / sharers, mine = queries / sharers * d;
+  const int64_t begin = group * group_rows;
+  return {{begin + coord.tp_rank % sharers * mine, mine, 0, cols},
+          {begin + queries * d, 2 * d, 0, cols}};
+}
+
+std::vector<Rect> kv_groups(const ModelConfig& c, const ParamSpec& spec, int64_t cols,
+                            const Coord& coord) {
+  const int64_t d = c.head_dim, q_rows = c.num_heads * d, kv_rows = c.num_kv_heads * d;
+  const auto part = [&](int64_t first_row, int64_t heads) {
+    return rows_of_heads({first_row, heads, d}, cols, coord);
+  };
+  if (spec.role == Role::kQ) return {part(0, c.num_heads)};
+  if (spec.role != Role::kQkv) return {part(0, c.num_kv_heads)};
+  if (c.qkv_layout == QkvLayout::kInterleaved) return interleaved(c, cols, coord);
+  return {part(0, c.num_heads), part(q_rows, c.num_kv_heads),
+          part(q_rows + kv_rows, c.num_kv_heads)};
+}
+
+std::vector<Rect> vocabulary_rows(const Rect& matrix, const Coord& coord) {
+  const int64_t rows = (matrix.rows + coord.tp_size - 1) / coord.tp_size;
+  const int64_t first = std::min(coord.tp_rank * rows, matrix.rows);
+  const int64_t real = std::min(rows, matrix.rows - first);
+  if (real == 0) return {};
+  return {{first, real, 0, matrix.cols}};
+}
+
+/// Whether the expert that `spec` is part of is this rank's; experts are dealt in order.
+bool holds_expert(const ModelConfig& c, const ParamSpec& spec, const Coord& coord) {
+  const int64_t owners = coord.ep_size * (coord.tp_extends_ep ? coord.tp_size : 1);
+  const int64_t owner = spec.expert / (c.experts.count / owners);
+  return owner ==
+         (coord.tp_extends_ep ? coord.ep_rank * coord.tp_size + coord.tp_rank : coord.ep_rank);
+}
+
+}  // namespace
+
+Rect matrix_of(const std::vector<int64_t>& shape) {
+  Rect all{0, shape.empty() ? 1 : shape.front(), 0, 1};
+  for (size_t i = 1; i < shape.size(); ++i) all.cols *= shape[i];
+  return all;
+}
+
+std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const Coord& coord) {
+  const Rect matrix = matrix_of(spec.shape);
+  if (spec.expert >= 0) {
+    if (!holds_expert(config, spec, coord)) return {};
+    if (coord.tp_extends_ep) return {matrix};
+  }
+  switch (spec.split) {
+    case Split::kReplicated:
+      return {matrix};
+    case Split::kColumns: {
+      const int64_t cols = matrix.cols / coord.tp_size;
+      return {{0, matrix.rows, coord.tp_rank * cols, cols}};
+    }
+    case Split::kKvGroups:
+      return kv_groups(config, spec, matrix.cols, coord);
+    case Split::kRows:
+      break;
+  }
+  if (spec.role == Role::kEmbedding || spec.role == Role::kHead)
+    return vocabulary_rows(matrix, coord);
+  const int64_t rows = matrix.rows / coord.tp_size;
+  return {{coord.tp_rank * rows, rows, 0, matrix.cols}};
+}
+
+}  // namespace danlu::arch
