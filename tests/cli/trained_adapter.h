@@ -29,7 +29,8 @@ class TrainedAdapter : public BadInput {
       fs::copy(copy, mine, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
       return mine;
     }
-    std::vector<std::string> arguments = {"--tuner",     "lora", "--lr",         "0.1",
+    // At twice the rate two of it at once are so large that rounding passes merge's tolerance.
+    std::vector<std::string> arguments = {"--tuner",     "lora", "--lr",         "0.05",
                                           "--max_steps", "6",    "--save_steps", "6"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const ProgramResult result = train(good("good.jsonl"), arguments);
