@@ -1,6 +1,6 @@
-// arch/shard.h: which rectangles of a parameter a rank holds. Loading, training, saving and the
-// native format ask here, so that they cannot disagree. (Megatron's files follow rules of their
-// own: weights/megatron/pieces.h.)
+// arch/shard.h: which rectangles of a parameter a rank holds. The native format writes by it; the
+// place for whoever else cuts parameters. (Megatron's files follow rules of their own:
+// weights/megatron/pieces.h.)
 #pragma once
 #include <cstdint>
 #include <vector>

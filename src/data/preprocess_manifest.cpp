@@ -115,6 +115,8 @@ RecordedTemplate read_recorded_template(const fs::path& prefix) {
 }
 
 std::string read_recorded_tokenizer(const fs::path& prefix) {
+  if (const auto manifest = read_manifest(prefix)) return manifest->tokenizer;
+  // Texts add the name of their column to the prefix that the manifest is named after.
   const std::string ending = manifest_path("").string();
   const fs::path parent = prefix.has_parent_path() ? prefix.parent_path() : fs::path(".");
   std::error_code ignored;
@@ -123,9 +125,8 @@ std::string read_recorded_tokenizer(const fs::path& prefix) {
     if (!path.ends_with(ending)) continue;
     const auto manifest = read_manifest(path.substr(0, path.size() - ending.size()));
     if (!manifest || !manifest->files.is_object()) continue;
-    for (const auto& [file, size] : manifest->files.items()) {
-      if (file.starts_with(prefix.filename().string())) return manifest->tokenizer;
-    }
+    if (manifest->files.contains(tokens_path(prefix).filename().string()))
+      return manifest->tokenizer;
   }
   return "";
 }

@@ -45,8 +45,7 @@ void refuse_to_replace(const std::filesystem::path& prefix, const std::string& k
 /// The template of preprocessed samples; empty where none is recorded for the files as they are.
 RecordedTemplate read_recorded_template(const std::filesystem::path& prefix);
 
-/// PreprocessManifest::tokenizer of the files that begin with `prefix`, texts or samples; empty
-/// where none is recorded.
+/// PreprocessManifest::tokenizer of the texts or samples at `prefix`; empty where none is recorded.
 std::string read_recorded_tokenizer(const std::filesystem::path& prefix);
 
 }  // namespace danlu::data

@@ -56,7 +56,6 @@ class ColumnTypes {
     }
   }
 
-  /// "instruction  string", "history  array (9), missing (1)".
   std::vector<std::string> names_except(const std::vector<std::string>& read) const {
     std::vector<std::string> names;
     for (const Column& column : columns_) {
@@ -66,6 +65,7 @@ class ColumnTypes {
     return names;
   }
 
+  /// "instruction  string", "history  array (9), missing (1)".
   std::vector<std::string> lines() const {
     std::vector<std::string> lines;
     size_t width = 0;
