@@ -65,10 +65,10 @@ Json parse_json(std::string_view text, const std::string& origin) {
       what = what.substr(at + 2);
     if (text.find_first_not_of(" \t\r\n") == text.npos) what = "the text is empty";
     throw DataError(tr("{}:{}: not valid JSON: {}", origin,
-                       place_in_text(text, e.byte > 0 ? e.byte - 1 : 0), what));
+                       place_in_text(text, e.byte > 0 ? e.byte - 1 : 0), translated_filled(what)));
   } catch (const nlohmann::json::exception& e) {
     // A number that no double holds (1e400) is not a syntax error to the library.
-    throw DataError(tr("{}: not valid JSON: {}", origin, e.what()));
+    throw DataError(tr("{}: not valid JSON: {}", origin, translated_filled(e.what())));
   }
 }
 

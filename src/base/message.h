@@ -1,6 +1,6 @@
 // base/message.h: what the program says, in the language of the terminal. The sources hold the
 // English text, which is also its key; base/messages/zh.json is the catalogue: {"English":
-// "Chinese"}, sorted.
+// "Chinese"}, sorted. zh_libraries.json beside it holds what libc and the JSON library say.
 #pragma once
 #include <fmt/format.h>
 
@@ -20,6 +20,11 @@ std::string_view translated(std::string_view english);
 
 /// The same in Chinese, whatever the terminal's language is.
 std::string_view in_chinese(std::string_view english);
+
+/// A text whose places are filled in already (stored in English, or a library's) in the language of
+/// the terminal: the text of the catalogue that explains most of it, filled with the same words.
+/// One that no text of the catalogue explains is returned as it is.
+std::string translated_filled(std::string_view english);
 
 namespace message_detail {
 

@@ -122,7 +122,7 @@ class FileReader {
       return documents.empty() ? YAML::Node() : documents.front();
     } catch (const YAML::Exception& e) {
       throw UsageError(tr("{}:{}:{}: not valid YAML: {}", path.string(), e.mark.line + 1,
-                          e.mark.column + 1, e.msg));
+                          e.mark.column + 1, translated_filled(e.msg)));
     }
   }
 

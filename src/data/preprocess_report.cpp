@@ -199,9 +199,10 @@ PreprocessReport PreprocessReport::from_json(const Json& json) {
 std::string reasons_of_error(const std::vector<ReasonCount>& dropped) {
   std::string text;
   for (const ReasonCount& item : dropped) {
-    text += "\n  " + (item.count == 1 ? tr("1 row: {}", item.reason)
-                                      : tr("{} rows: {}", item.count, item.reason));
-    for (const std::string& example : item.examples) text += "\n    " + example;
+    const std::string reason = translated_filled(item.reason);
+    text += "\n  " +
+            (item.count == 1 ? tr("1 row: {}", reason) : tr("{} rows: {}", item.count, reason));
+    for (const std::string& example : item.examples) text += "\n    " + translated_filled(example);
   }
   return text;
 }
@@ -229,7 +230,9 @@ void judge_dropped(PreprocessReport* of_one, double max_dropped_ratio) {
   of_one->dropped_ratio = share(dropped, rows);
   if (of_one->dropped_ratio <= max_dropped_ratio) return;
   const std::string hint = hint_about(lost);
-  const std::string name = fmt::format("{}", fmt::join(of_one->datasets, ", "));
+  std::string name;
+  for (const std::string& dataset : of_one->datasets)
+    name += (name.empty() ? "" : ", ") + translated_filled(dataset);
   if (of_one->rows_kept == 0) {
     throw DataError(
         tr("[dataset] {}: no usable row among {}{}", name, rows, reasons_of_error(lost)), hint);

@@ -5,6 +5,7 @@ namespace danlu::test {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -47,6 +48,24 @@ TEST_F(BadData, NoUsableRow) {
   expect_error(train((*this) / "long.jsonl"), 3,
                {"no usable row among 1", "long.jsonl:1", "hint: raise --max-length"});
   EXPECT_FALSE(fs::exists((*this) / "run" / "checkpoint-1"));
+}
+
+TEST_F(BadData, ChineseErrorsSayTheirReasonsInChinese) {
+  const auto refused = [&](const std::string& name, const std::string& content) {
+    return run_danlu({"preprocess", "--input", write(name, content), "--tokenizer", good("model"),
+                      "--output_prefix", (*this) / "ids/x"},
+                     {.environment = {{"DANLU_LANG", "zh"}}})
+        .err;
+  };
+  EXPECT_THAT(refused("number.jsonl", "{\"instruction\": 7, \"output\": \"x\"}\n"),
+              AllOf(HasSubstr("列 \"instruction\" 不是 字符串"), HasSubstr("实际为 数字")));
+  EXPECT_THAT(refused("comma.jsonl", "{\"instruction\": \"a\",, \"output\": \"x\"}\n"),
+              HasSubstr("comma.jsonl:1:21: 不是有效的 JSON：对象的键写法有误"));
+  EXPECT_THAT(run_danlu({"preprocess", "--input", good("good.jsonl"), "--tokenizer", good("model"),
+                         "--output_prefix", good("good.jsonl") / "x"},
+                        {.environment = {{"DANLU_LANG", "zh"}}})
+                  .err,
+              HasSubstr("不是目录"));
 }
 
 TEST_F(BadData, RolesOutOfOrder) {
@@ -169,18 +188,28 @@ TEST_F(BadData, AColumnThatComesLateIsNotLost) {
 }
 
 TEST_F(BadData, FilesOfAnotherTokenizerAreNamed) {
-  const auto prepare = [&](const fs::path& tokenizer) {
+  const auto write_ids = [&](const fs::path& tokenizer, const std::string& prefix) {
     const ProgramResult made =
         run({"preprocess", "--input", good("good.jsonl"), good("good.jsonl"), "--tokenizer",
-             tokenizer, "--output_prefix", "ids/x", "--overwrite"});
+             tokenizer, "--output_prefix", prefix, "--overwrite"});
     EXPECT_EQ(made.exit_code, 0) << made.err;
+  };
+  const auto train_on_ids = [&] {
     return train((*this) / "ids/x", {"--overwrite_output_dir"}).err;
+  };
+  const auto prepare = [&](const fs::path& tokenizer) {
+    write_ids(tokenizer, "ids/x");
+    return train_on_ids();
   };
   const auto warned = HasSubstr("was tokenised with other tokenizer files");
   EXPECT_THAT(prepare(good("model")), Not(warned));
   const fs::path other = copy_model("other");
   replace_in_file(other / "tokenizer.json", "\"version\"", " \"version\"");
   EXPECT_THAT(prepare(other), warned);
+  // A prefix that begins with another's name does not speak for it.
+  prepare(good("model"));
+  write_ids(other, "ids/xy");
+  EXPECT_THAT(train_on_ids(), Not(warned));
 }
 
 TEST_F(BadData, JsonLinesInATextFileAreNamed) {

@@ -91,7 +91,7 @@ std::vector<Literal> literals_of(const SourceFile& file) { return LiteralScanner
 bool is_message(const Literal& literal) {
   static const std::set<std::string> says = {"tr", "info", "warning", "notice", "translated"};
   static const std::regex no_words("\\{[^}]*\\}|\\[[^\\]]*\\]|--[a-z_-]+"), word("[A-Za-z]{2}"),
-      words("[A-Za-z]{2,} [a-z]{2,}");
+      words("[A-Za-z]+ [a-z]{2,}");
   for (const std::string& call : literal.calls) {
     if (call == "InternalError" || call == "static_assert") return false;
   }

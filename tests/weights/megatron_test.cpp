@@ -160,6 +160,28 @@ TEST(MegatronArguments, ASplitOfNothingIsRefusedBeforeAnythingIsDividedByIt) {
   EXPECT_THROW(doubts(args, config, 97), ModelError);
 }
 
+TEST(MegatronArguments, ADefaultOfTheRotaryBaseIsDoubtedAndAStatedValueContradicts) {
+  RandomModels random(17);
+  Json json = test::tiny_config("llama");
+  json["rope_theta"] = 1e6;
+  json["rms_norm_eps"] = 1e-6;
+  const arch::ModelConfig config = random.parse(json);
+  const auto said = [&](const char* key, const PyValue& value) {
+    PyValue args = make_arguments(config, {}, {}, DType::kBF16);
+    args.put(key, value);
+    return std::pair(doubts(args, config, 0).size(), disagreements(args, config));
+  };
+  using testing::IsEmpty, testing::ElementsAre, testing::HasSubstr, testing::AllOf, testing::Pair;
+  EXPECT_THAT(said("theirs", PyValue::none()), Pair(0, IsEmpty()));
+  EXPECT_THAT(said("rotary_base", PyValue::integer(10000)), Pair(1, IsEmpty()));
+  EXPECT_THAT(said("norm_epsilon", PyValue::real(1e-5)), Pair(1, IsEmpty()));
+  EXPECT_THAT(said("norm_epsilon", PyValue::real(1e-6F)), Pair(0, IsEmpty()));
+  EXPECT_THAT(said("rotary_base", PyValue::integer(500000)),
+              Pair(0, ElementsAre(AllOf(HasSubstr("500000"), HasSubstr("1000000")))));
+  EXPECT_THAT(said("norm_epsilon", PyValue::real(1e-8)),
+              Pair(0, ElementsAre(AllOf(HasSubstr("1e-08"), HasSubstr("1e-06")))));
+}
+
 TEST(MegatronArguments, OnlyPlainSettingsOfAnotherFileArePassedOn) {
   RandomModels random(11);
   const arch::ModelConfig config = random.parse(test::tiny_config("llama"));

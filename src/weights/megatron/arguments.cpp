@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
@@ -182,6 +183,32 @@ PyValue plain_arguments(const PyValue& args) {
   return kept;
 }
 
+/// A real number that args may hold as Megatron's default where its converters took none from the
+/// model: the default states nothing, any other value does.
+struct RealFact {
+  const char* key;
+  double expected;
+  const char* config_key;
+  double default_value;
+};
+
+std::vector<RealFact> real_facts(const arch::ModelConfig& c) {
+  std::vector<RealFact> facts{{"norm_epsilon", c.norm_eps, "rms_norm_eps", 1e-5}};
+  if (c.rope.enabled) facts.push_back({"rotary_base", c.rope.theta, "rope_theta", 10000});
+  return facts;
+}
+
+/// What `args` says of the fact, if it is not what is expected.
+std::optional<double> differing(const PyValue& args, const RealFact& fact) {
+  const PyValue* got = args.find(fact.key);
+  const bool is_number = got && (got->is(PyKind::kInt) || got->is(PyKind::kFloat));
+  if (!is_number) return std::nullopt;
+  constexpr double kRounding = 1e-6;  // one of the two may have been f32 once
+  const double value = got->as_float(fact.key);
+  if (std::abs(value - fact.expected) <= kRounding * std::abs(fact.expected)) return std::nullopt;
+  return value;
+}
+
 }  // namespace
 
 PyValue make_arguments(const arch::ModelConfig& c, const Split& split, const Form& form,
@@ -297,21 +324,23 @@ std::vector<std::string> disagreements(const PyValue& args, const arch::ModelCon
     compare("num_query_groups", number(c.num_kv_heads), "num_key_value_heads");
   compare("untie_embeddings_and_output_weights", flag(!c.tie_embeddings), "tie_word_embeddings");
   if (c.has_experts()) compare("num_experts", number(c.experts.count), "number of experts");
+  for (const RealFact& fact : real_facts(c)) {
+    const auto got = differing(args, fact);
+    if (got && *got != fact.default_value)
+      compare(fact.key, PyValue::real(fact.expected), fact.config_key);
+  }
   return lines;
 }
 
 std::vector<std::string> doubts(const PyValue& args, const arch::ModelConfig& c,
                                 int64_t padded_rows) {
   std::vector<std::string> lines;
-  const auto compare = [&](const char* key, double expected, const char* config_key) {
-    const PyValue* got = args.find(key);
-    const bool is_number = got && (got->is(PyKind::kInt) || got->is(PyKind::kFloat));
-    if (!is_number || got->as_float(key) == expected) return;
-    lines.push_back(fmt::format("args.{} is {}, config.json's {} is {:g}", key, got->repr(),
-                                config_key, expected));
-  };
-  if (c.rope.enabled) compare("rotary_base", c.rope.theta, "rope_theta");
-  compare("norm_epsilon", c.norm_eps, "rms_norm_eps");
+  for (const RealFact& fact : real_facts(c)) {
+    const auto got = differing(args, fact);
+    if (!got || *got != fact.default_value) continue;
+    lines.push_back(tr("args.{} is {}, Megatron's default, config.json's {} is {:g}", fact.key,
+                       args.find(fact.key)->repr(), fact.config_key, fact.expected));
+  }
   const PyValue* divisor = args.find("make_vocab_size_divisible_by");
   if (padded_rows == 0 || !divisor || divisor->is_none()) return lines;
   const Split split = split_of_arguments(args, "the checkpoint");

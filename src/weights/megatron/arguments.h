@@ -42,9 +42,9 @@ Split split_of_arguments(const PyValue& args, const std::string& where);
 /// values; empty if they agree. Keys that `args` lacks are not compared.
 std::vector<std::string> disagreements(const PyValue& args, const arch::ModelConfig& config);
 
-/// What may well be a mistake, one line each: a rotary base or norm epsilon other than
-/// config.json's (converters leave defaults there), and rows of the vocabulary that no padding rule
-/// explains. `padded_rows`: of the embedding over all ranks; 0: not known.
+/// What may well be a mistake, one line each: Megatron's default of the rotary base or the norm's
+/// epsilon where config.json says otherwise (converters leave it there; any other value is a
+/// disagreement), and rows of the vocabulary that no padding rule explains. `padded_rows`: of the embedding over all ranks; 0: not known.
 std::vector<std::string> doubts(const PyValue& args, const arch::ModelConfig& config,
                                 int64_t padded_rows);
 

@@ -1,0 +1,91 @@
+#include "base/message.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <regex>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/in_english.h"
+#include "base/json.h"
+#include "base/options.h"
+#include "support/temporary_directory.h"
+
+namespace danlu {
+namespace {
+
+bool has_english_words(const std::string& text) {
+  static const std::regex words("[A-Za-z]{2,} [a-z]{2,}");
+  return std::regex_search(text, words);
+}
+
+class InChinese : public testing::Test {
+ protected:
+  InChinese() { ::setenv("DANLU_LANG", "zh", 1); }
+  ~InChinese() override { ::unsetenv("DANLU_LANG"); }
+};
+
+TEST_F(InChinese, WhatTheSystemSaysOfFilesIsTranslated) {
+  for (const int code :
+       {EPERM,     ENOENT,  EINTR,  EIO,        ENOEXEC,      EAGAIN, ENOMEM, EACCES,
+        EBUSY,     EEXIST,  EXDEV,  ENODEV,     ENOTDIR,      EISDIR, EINVAL, ENFILE,
+        EMFILE,    ETXTBSY, EFBIG,  ENOSPC,     EROFS,        EMLINK, EPIPE,  ENAMETOOLONG,
+        ENOTEMPTY, ELOOP,   ENOLCK, EOPNOTSUPP, ECONNREFUSED, ESTALE, EDQUOT}) {
+    const std::string said = tr("{}: cannot write: {}", "a/b", std::strerror(code));
+    EXPECT_FALSE(has_english_words(said)) << said;
+    EXPECT_THAT(said, testing::StartsWith("a/b"));
+  }
+}
+
+TEST_F(InChinese, WhatTheJsonLibrarySaysIsTranslated) {
+  for (const char* broken : {"[1, 2",    "{x",       "{\"a\" 1}", "{\"a\": }",   "[1 2]",
+                             "oops",     "[-]",      "[1.]",      "[1e]",        "[1e+]",
+                             "\"open",   "\"\\q\"",  "\"\\u12\"", "\"\\ud800\"", "\"\\udc00\"",
+                             "\"a\nb\"", "\"\xff\"", "[1] x",     "{\"a\":1,}",  "[1e400]",
+                             "[tru]",    "",         "\xEF\xBB",  "{1: 2}",      "[true false]"}) {
+    try {
+      parse_json(broken, "a.json");
+      ADD_FAILURE() << broken;
+    } catch (const DataError& e) {
+      EXPECT_FALSE(has_english_words(e.what())) << broken << ": " << e.what();
+    }
+  }
+}
+
+TEST_F(InChinese, WhatTheYamlLibrarySaysIsTranslated) {
+  const test::TemporaryDirectory directory;
+  const OptionTable table("test", "", "", {{.name = "model", .help = ""}});
+  for (const char* broken : {"a: [1, 2", "a: {b: 1", "a: 'open", "a: b: c", "a:\n\t- 1", "*nobody",
+                             "a: ]", "? a\n  b: - c", "a: \"\\q\"", "%YAML 9.9\n---\na: 1",
+                             "a: &x &y 1", "a: |0\n b", "a: !<x"}) {
+    write_file_atomic(directory / "a.yaml", broken);
+    try {
+      table.parse({(directory / "a.yaml").string()}, true);
+      ADD_FAILURE() << broken;
+    } catch (const UsageError& e) {
+      EXPECT_FALSE(has_english_words(e.what())) << broken << ": " << e.what();
+    }
+  }
+}
+
+TEST_F(InChinese, AFilledTextIsTheTranslationFilledWithTheSameWords) {
+  std::string stored;
+  {
+    const InEnglish storing;
+    stored = tr("\"{}\" must be {}, got {}", "the key", "a string", "[1, 2]");
+  }
+  EXPECT_FALSE(std::string(stored).empty());
+  EXPECT_EQ(translated_filled(stored),
+            tr("\"{}\" must be {}, got {}", "the key", "a string", "[1, 2]"));
+  EXPECT_EQ(translated_filled("zzz qqq"), "zzz qqq");
+  EXPECT_EQ(translated_filled("end of input"), in_chinese("end of input"));
+  const InEnglish storing;
+  EXPECT_EQ(translated_filled(stored), stored);
+}
+
+}  // namespace
+}  // namespace danlu
