@@ -74,10 +74,11 @@ TEST_F(ForeignConvert, InspectSaysWhetherRanksHoldTheSameCopies) {
   EXPECT_THAT(loose.err, HasSubstr("the first rank's copy is taken"));
 }
 
-TEST_F(ForeignConvert, DoubtsAboutTheConfigAreSaid) {
+TEST_F(ForeignConvert, AConfigThatArgsContradictIsRefusedAndDoubtsAreSaid) {
   replace_in_file(directory_ / "core/config.json", "1000000.0", "500000.0");
-  EXPECT_THAT(run({"convert", "core", "x", "--to", "hf"}).err,
-              HasSubstr("args.rotary_base is 1000000, config.json's rope_theta is 500000"));
+  expect_error(run({"convert", "core", "x", "--to", "hf"}), 4,
+               {"args.rotary_base is 1000000, config.json's rope_theta makes it 500000"});
+  replace_in_file(directory_ / "core/config.json", "500000.0", "1000000.0");
   replace_in_file(directory_ / "core/config.json", "\"vocab_size\": 300", "\"vocab_size\": 200");
   EXPECT_THAT(run({"convert", "core", "y", "--to", "hf"}).err,
               HasSubstr("the embedding has 300 rows, 100 more than padding"));
