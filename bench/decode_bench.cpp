@@ -56,10 +56,12 @@ Decoder decoder(const std::string& directory, const std::string& name, at::Scala
   result.name = name;
   const at::Device device(at::kCPU);
   if (directory.empty()) {
-    result.model = std::make_unique<danlu::models::CausalLM>(half_billion(), type, device);
+    result.model = std::make_unique<danlu::models::CausalLM>(
+        half_billion(), danlu::parallel::Mesh::single(), type, device);
     result.model->initialize(0);
   } else {
-    result.model = danlu::models::load_model(directory, type, device);
+    result.model =
+        danlu::models::load_model(directory, danlu::parallel::Mesh::single(), type, device);
   }
   result.cache =
       std::make_unique<danlu::infer::SequenceCache>(result.model->config(), type, device);

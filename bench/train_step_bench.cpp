@@ -120,9 +120,10 @@ class Run {
  public:
   Run(const Settings& settings, const std::string& dtype)
       : dtype_(dtype),
-        model_(config_of(settings), kTypes.at(dtype), at::Device(at::kCPU)),
+        model_(config_of(settings), danlu::parallel::Mesh::single(), kTypes.at(dtype),
+               at::Device(at::kCPU)),
         parameters_(initialized(model_)),
-        gradients_(parameters_),
+        gradients_(parameters_, danlu::parallel::Mesh::single()),
         optimizer_(parameters_, adamw()),
         input_(input_of(settings, &targets_N_)) {}
 
@@ -158,11 +159,10 @@ class Run {
   }
 
  private:
-  static std::vector<danlu::optim::Parameter> initialized(danlu::models::CausalLM& model) {
+  static std::vector<danlu::parallel::Parameter> initialized(danlu::models::CausalLM& model) {
     model.initialize(0);
-    std::vector<danlu::optim::Parameter> parameters;
-    for (const auto& parameter : model.trainable_parameters())
-      parameters.push_back({parameter.name, parameter.tensor});
+    std::vector<danlu::parallel::Parameter> parameters;
+    for (const auto& parameter : model.trainable_parameters()) parameters.push_back(parameter);
     return parameters;
   }
   static danlu::optim::AdamWConfig adamw() {
@@ -173,7 +173,7 @@ class Run {
 
   std::string dtype_;
   danlu::models::CausalLM model_;
-  std::vector<danlu::optim::Parameter> parameters_;
+  std::vector<danlu::parallel::Parameter> parameters_;
   danlu::optim::GradBuffer gradients_;
   danlu::optim::AdamW optimizer_;
   at::Tensor targets_N_;

@@ -22,9 +22,11 @@ namespace danlu::checkpoint {
 ///   DONE                                      last: lists every file with size and checksum
 ///   (checksum.h)
 struct SaveRequest {
+  const parallel::Mesh* mesh = nullptr;  ///< of the model
   std::filesystem::path run_dir;
   int64_t step = 0;
-  /// Writes model or adapter, tokenizer and generation_config into the directory.
+  /// Writes model or adapter, tokenizer and generation_config into the directory; on the ranks that
+  /// give pieces only, called with an empty path.
   std::function<void(const std::filesystem::path&)> write_model;
   uint64_t model_bytes = 0;                 ///< estimate for the free-space check
   const optim::AdamW* optimizer = nullptr;  ///< nullptr: model only, cannot be resumed
@@ -33,7 +35,9 @@ struct SaveRequest {
   Json args, trainer_state, data_state;
 };
 
-/// Writes the checkpoint under a temporary name, syncs, renames; returns its directory.
+/// Writes the checkpoint under a temporary name, syncs, renames; returns its directory. Every rank
+/// of the tensor axis calls it, of one place on the data axis: the first writes, the others give it
+/// their pieces and return when it has them.
 /// Errors: IoError (space, permission); what was there before is then intact.
 std::filesystem::path save(const SaveRequest& request);
 

@@ -10,6 +10,7 @@
 #include "base/temporary.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksum.h"
+#include "parallel/whole_tensors.h"
 
 namespace danlu::checkpoint {
 namespace save_detail {
@@ -17,15 +18,13 @@ namespace save_detail {
 // Small files, headers and directory blocks on top of the tensors.
 constexpr uint64_t kSlackBytes = 16'000'000;
 
-void write_optimizer(const optim::StateTensors& state, const fs::path& directory) {
+void write_optimizer(const parallel::WholeTensors& state,
+                     const std::vector<weights::TensorInfo>& infos, const fs::path& directory) {
   fs::create_directories(directory);
-  std::vector<weights::TensorInfo> infos;
-  for (const auto& [name, tensor] : state)
-    infos.push_back({name, DType::kF32, tensor.sizes().vec()});
   at::Tensor held;  // keeps a host copy alive while its bytes are written
   weights::save_safetensors(directory, infos,
                             [&](size_t i) {
-                              held = state[i].second.detach().to(at::kCPU).contiguous();
+                              held = state.whole(i).to(at::kCPU).contiguous();
                               return std::span<const std::byte>(
                                   static_cast<const std::byte*>(held.data_ptr()), held.nbytes());
                             },
@@ -67,14 +66,24 @@ fs::path save(const SaveRequest& request) {
   const fs::path target = request.run_dir / fmt::format("checkpoint-{}", request.step);
   uint64_t bytes = request.model_bytes + save_detail::kSlackBytes;
   optim::StateTensors state;
-  if (request.optimizer) {
-    state = request.optimizer->state(request.exact_weights);
-    for (const auto& [name, tensor] : state) bytes += tensor.nbytes();
+  if (request.optimizer) state = request.optimizer->state(request.exact_weights);
+  std::vector<weights::TensorInfo> infos;
+  for (const parallel::Parameter& tensor : state) {
+    infos.push_back({tensor.name(), DType::kF32, tensor.spec.shape});
+    bytes += infos.back().size_bytes();
+  }
+  if (request.mesh->tensor().rank() > 0) {
+    request.write_model({});
+    if (request.optimizer) parallel::WholeTensors(*request.mesh, state).serve();
+    return {};
   }
   require_free_space(request.run_dir, bytes, fmt::format("checkpoint-{}", request.step));
   save_detail::publish(target, [&](const fs::path& directory) {
     request.write_model(directory);
-    if (request.optimizer) save_detail::write_optimizer(state, directory / "optim");
+    if (request.optimizer) {
+      save_detail::write_optimizer(parallel::WholeTensors(*request.mesh, state), infos,
+                                   directory / "optim");
+    }
     write_json_file(directory / "args.json", request.args);
     write_json_file(directory / "trainer_state.json", request.trainer_state);
     write_json_file(directory / "data_state.json", request.data_state);

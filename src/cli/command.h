@@ -24,6 +24,8 @@ struct Command {
   std::vector<std::string> subcommands = {};  ///< the first word must be one of these
   /// What it prints on standard output is about files it made, not the result itself.
   bool makes_files = false;
+  /// The first word that names a command, and all behind it, are that command's.
+  bool runs_another = false;
 };
 
 /// The explicit list, in help order (src/cli/registry.cpp).

@@ -91,8 +91,19 @@ void check_subcommand(const Command& command, const std::vector<std::string>& wo
 
 const Command* running = nullptr;
 
+/// What is behind the name of a command is not `command`'s to read.
+void set_apart(const Command& command, std::vector<std::string>& words) {
+  if (!command.runs_another) return;
+  for (auto at = words.begin(); at != words.end() && *at != "--"; ++at) {
+    if (!find_command(*at)) continue;
+    words.insert(at, "--");
+    return;
+  }
+}
+
 int run_words(const Command& command, std::vector<std::string> words) {
   const OptionTable table = command.options();
+  set_apart(command, words);
   if (asks_for_help(words)) {
     std::fputs(table.help().c_str(), stdout);
     return 0;

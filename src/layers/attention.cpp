@@ -7,7 +7,7 @@
 namespace danlu::layers {
 
 Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) const {
-  const int64_t n = x_NH.size(0);
+  const int64_t n = x_NH.size(0);  // of all rows, inside the region
   if (qkv_layout == arch::QkvLayout::kSeparate) {
     return {q.forward(x_NH, pass).view({n, num_heads, head_dim}),
             k.forward(x_NH, pass).view({n, num_kv_heads, head_dim}),
@@ -26,7 +26,7 @@ Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) co
 }
 
 at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass) const {
-  auto [q_NQD, k_NKD, v_NKD] = project(x_NH, pass);
+  auto [q_NQD, k_NKD, v_NKD] = project(region.enter(x_NH), pass);
   if (q_norm) q_NQD = q_norm->forward(q_NQD);
   if (k_norm) k_NKD = k_norm->forward(k_NKD);
   if (pass.rotary.cos_NE.defined()) {
@@ -40,7 +40,7 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass) const {
   };
   const std::vector<at::Tensor> inputs{q_NQD, k_NKD, v_NKD};
   const at::Tensor seen_NQD = pass.recompute_inner ? recomputed(core, inputs, {}) : core(inputs);
-  return o.forward(seen_NQD.reshape({x_NH.size(0), num_heads * head_dim}), pass);
+  return o.leave(seen_NQD.reshape({seen_NQD.size(0), num_heads * head_dim}), pass, region);
 }
 
 void Attention::collect(std::vector<at::Tensor>& tensors) const {

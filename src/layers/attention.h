@@ -1,4 +1,5 @@
-// layers/attention.h: grouped-query self-attention with rotary embedding or ALiBi.
+// layers/attention.h: grouped-query self-attention with rotary embedding or ALiBi, over the heads
+// of this rank.
 #pragma once
 #include <optional>
 
@@ -9,16 +10,17 @@
 namespace danlu::layers {
 
 struct Attention {
-  int64_t layer = 0;  ///< index in the model, for the cache
-  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int64_t layer = 0;                                      ///< index in the model, for the cache
+  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;  ///< of this rank
   arch::QkvLayout qkv_layout = arch::QkvLayout::kSeparate;
   Linear q, k, v;                         ///< of kSeparate
   Linear qkv;                             ///< of the other layouts
   std::optional<RmsNorm> q_norm, k_norm;  ///< per head, before rotary
   ops::AttentionOptions options;
   Linear o;
+  parallel::Region region{parallel::Group::alone(), false};
 
-  /// Shapes  x_NH [N, H]; result [N, H].
+  /// Shapes  x_NH [N, H]; result [N, H], or this rank's rows of both (parallel/region.h).
   at::Tensor forward(const at::Tensor& x_NH, const Pass& pass) const;
   void collect(std::vector<at::Tensor>& tensors) const;
 

@@ -1,23 +1,32 @@
-// layers/head.h: token embedding and output head.
+// layers/head.h: token embedding and output head, whose rows the tensor axis cuts.
 #pragma once
 #include "layers/linear.h"
-#include "layers/parameter.h"
-#include "ops/embedding.h"
-#include "ops/norm_head.h"
+#include "ops/cross_entropy.h"
 
 namespace danlu::layers {
 
 struct Embedding {
-  Parameter weight;  ///< [V, H]
-  at::Tensor forward(const at::Tensor& ids_N) const { return ops::embedding(ids_N, weight.tensor); }
+  Parameter weight;  ///< [v, H]: this rank's rows of the vocabulary
+  parallel::Region region{parallel::Group::alone(), false};
+
+  /// Shapes  ids_N [N]; result [N, H], or this rank's rows of it (parallel/region.h).
+  at::Tensor forward(const at::Tensor& ids_N) const;
 };
 
 struct Head {
-  Linear linear;            ///< [V, H]; a tied head shares the embedding's tensor
+  Linear linear;            ///< [v, H]; a tied head shares the embedding's tensor
   bool normalised = false;  ///< rows are used at length one
-  at::Tensor effective_weight() const {
-    return normalised ? ops::norm_head(linear.weight.tensor) : linear.weight.tensor;
-  }
+  parallel::Region region{parallel::Group::alone(), false};
+
+  /// Logits [n, V] of the whole vocabulary; hidden_nH is not cut by rows.
+  at::Tensor logits(const at::Tensor& hidden_nH) const;
+  /// Cross entropy (ops/cross_entropy.h) of hidden states as the last layer gives them.
+  /// dropout_keys_N: as Pass.
+  ops::CrossEntropy loss(const at::Tensor& hidden_NH, const at::Tensor& targets_N,
+                         ops::HeadOptions options, const at::Tensor& dropout_keys_N) const;
+
+ private:
+  at::Tensor effective_weight() const;
 };
 
 }  // namespace danlu::layers

@@ -1,25 +1,34 @@
-// layers/linear.h: a linear layer, its split over tensor-parallel ranks, and its adapter.
+// layers/linear.h: a linear layer and its adapter.
 #pragma once
 #include <optional>
 #include <vector>
 
 #include "layers/lora.h"
-#include "layers/parameter.h"
 #include "layers/pass.h"
+#include "parallel/parameter.h"
+#include "parallel/region.h"
 
 namespace danlu::layers {
 
+using parallel::Parameter;
+
 struct Linear {
   std::string path;  ///< module name in HF's tree: the weight's name without ".weight"
-  Parameter weight;  ///< [O, I]; rows (kRows, kKvGroups) or columns (kColumns) may be split
-  Parameter bias;    ///< [O] or undefined
+  Parameter weight;  ///< [O, I]: this rank's rows or columns
+  Parameter bias;    ///< [O], this rank's rows where the weight's are cut; or undefined
   std::optional<LoraAdapter> adapter;
 
   bool defined() const { return weight.defined(); }
-  /// Shapes  x_NI [N, I]; result [N, O] (of this rank, where rows are split).
+  /// x W^T + b, adapter included. Shapes  x_NI [N, I]; result [N, O].
   at::Tensor forward(const at::Tensor& x_NI, const Pass& pass) const;
+  /// The last layer of a region: its columns are cut, so products are partial sums. Leaves the
+  /// region and adds the bias once.
+  at::Tensor leave(const at::Tensor& x_NI, const Pass& pass, const parallel::Region& region) const;
   /// Appends every tensor that forward reads.
   void collect(std::vector<at::Tensor>& tensors) const;
+
+ private:
+  at::Tensor product(const at::Tensor& x_NI, const Pass& pass) const;
 };
 
 }  // namespace danlu::layers

@@ -15,31 +15,39 @@ namespace lora_detail {
 
 at::Tensor sum_of(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
   const at::ScalarType wide = device::wide_type(weight_OI.scalar_type());
-  return weight_OI.to(wide) + at::mm(adapter.b_OR.to(wide), adapter.a_RI.to(wide)) * adapter.scale;
+  return weight_OI.to(wide) +
+         at::mm(adapter.b_OR.tensor.to(wide), adapter.a_RI.tensor.to(wide)) * adapter.scale;
+}
+
+at::Tensor lengths_of(const at::Tensor& sum_OI, const LoraAdapter& adapter) {
+  if (adapter.columns->is_alone()) return at::norm(sum_OI, 2, {1});
+  at::Tensor squares_O = sum_OI.square().sum(1);
+  adapter.columns->all_reduce_sum(squares_O);
+  return squares_O.sqrt();
 }
 
 }  // namespace lora_detail
 
 at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
-  return at::norm(lora_detail::sum_of(weight_OI, adapter), 2, {1});
+  return lora_detail::lengths_of(lora_detail::sum_of(weight_OI, adapter), adapter);
 }
 
 at::Tensor merged_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
   const at::Tensor sum_OI = lora_detail::sum_of(weight_OI, adapter);
   if (!adapter.magnitude_O.defined()) return sum_OI;
-  const at::Tensor length_O = at::norm(sum_OI, 2, {1});
-  return sum_OI * (adapter.magnitude_O.to(sum_OI.scalar_type()) / length_O).unsqueeze(1);
+  const at::Tensor length_O = lora_detail::lengths_of(sum_OI, adapter);
+  return sum_OI * (adapter.magnitude_O.tensor.to(sum_OI.scalar_type()) / length_O).unsqueeze(1);
 }
 
 at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
-                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N,
-                          uint64_t dropout_salt) {
+                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N) {
   const bool drops = dropout_keys_N.defined() && adapter.dropout > 0;
   const at::Tensor base_NO = ops::linear(x_NI, weight_OI);
-  const at::Tensor input_NI =
-      drops ? ops::dropout(x_NI, adapter.dropout, dropout_keys_N, dropout_salt) : x_NI;
+  const at::Tensor input_NI = drops ? ops::dropout(x_NI, adapter.dropout, dropout_keys_N,
+                                                   adapter.dropout_salt, adapter.first_column)
+                                    : x_NI;
   const at::Tensor low_NO =
-      ops::linear(ops::linear(input_NI, adapter.a_RI), adapter.b_OR) * adapter.scale;
+      ops::linear(ops::linear(input_NI, adapter.a_RI.tensor), adapter.b_OR.tensor) * adapter.scale;
   if (!adapter.magnitude_O.defined()) return base_NO + low_NO;
   at::Tensor length_O;
   {
@@ -47,7 +55,7 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
     length_O = row_lengths(weight_OI, adapter);
   }
   const at::Tensor stretch_O =
-      (adapter.magnitude_O.to(length_O.scalar_type()) / length_O).to(x_NI.scalar_type());
+      (adapter.magnitude_O.tensor.to(length_O.scalar_type()) / length_O).to(x_NI.scalar_type());
   if (!drops) return (base_NO + low_NO) * stretch_O;
   // Only the change that the adapter makes sees dropped inputs; the base output stays whole.
   return base_NO + ops::linear(input_NI, weight_OI) * (stretch_O - 1) + low_NO * stretch_O;

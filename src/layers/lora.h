@@ -4,15 +4,20 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <string>
+
+#include "parallel/parameter.h"
 
 namespace danlu::layers {
 
 struct LoraAdapter {
-  at::Tensor a_RI, b_OR;
-  at::Tensor magnitude_O;  ///< DoRA's row lengths; undefined: plain LoRA
-  double scale = 1.0;      ///< alpha / rank, or alpha / sqrt(rank)
-  double dropout = 0.0;    ///< on the adapter's input while training
+  parallel::Parameter a_RI, b_OR;
+  parallel::Parameter magnitude_O;  ///< DoRA's row lengths; undefined: plain LoRA
+  double scale = 1.0;               ///< alpha / rank, or alpha / sqrt(rank)
+  double dropout = 0.0;             ///< on the adapter's input while training
+  uint64_t dropout_salt = 0;        ///< the module's (ops/dropout.h)
+  int64_t first_column = 0;         ///< of the whole weight; A holds this rank's from there on
+  /// Ranks whose weights are other columns of the same rows: row lengths are sums over them.
+  const parallel::Group* columns = &parallel::Group::alone();
 };
 
 /// W with the adapter added: W + scale B A, DoRA: its rows scaled to `magnitude`. f32 (f64 for
@@ -23,10 +28,9 @@ at::Tensor merged_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter
 at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter);
 
 /// Output of the layer with its adapter, bias not added. DoRA: the row lengths are a constant in
-/// the gradient (paper §4.3, as PEFT). dropout_keys_N, dropout_salt: as ops::dropout; no keys: no
-/// dropout. Shapes  x_NI [N, I]; result [N, O].
+/// the gradient (paper §4.3, as PEFT). dropout_keys_N: as ops::dropout; undefined: no dropout.
+/// Shapes  x_NI [N, I]; result [N, O].
 at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
-                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N = {},
-                          uint64_t dropout_salt = 0);
+                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N = {});
 
 }  // namespace danlu::layers

@@ -8,10 +8,12 @@
 namespace danlu::layers {
 
 at::Tensor Mlp::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass) const {
-  const std::vector<at::Tensor> inputs{gate.forward(x_NH, *pass), up.forward(x_NH, *pass)};
+  const at::Tensor inside_NH = region.enter(x_NH);
+  const std::vector<at::Tensor> inputs{gate.forward(inside_NH, *pass),
+                                       up.forward(inside_NH, *pass)};
   // `down` is part of the body because its weight gradient would keep the product alive otherwise.
   const Body body = [this, pass](const std::vector<at::Tensor>& gate_up) {
-    return down.forward(ops::swiglu(gate_up[0], gate_up[1]), *pass);
+    return down.leave(ops::swiglu(gate_up[0], gate_up[1]), *pass, region);
   };
   if (!pass->recompute_inner) return body(inputs);
   std::vector<at::Tensor> parameters;

@@ -8,7 +8,9 @@ namespace danlu::layers {
 
 struct Mlp {
   Linear gate, up, down;
-  /// Shapes  x_NH [N, H]; result [N, H]. `pass` is shared: recomputation reads it again.
+  parallel::Region region{parallel::Group::alone(), false};
+  /// Shapes  x_NH [N, H]; result [N, H], or this rank's rows of both (parallel/region.h). `pass` is
+  /// shared: recomputation reads it again.
   at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass) const;
   void collect(std::vector<at::Tensor>& tensors) const;
 };

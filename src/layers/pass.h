@@ -8,7 +8,6 @@
 
 #include "ops/rotary.h"
 #include "ops/segments.h"
-#include "parallel/mesh.h"
 
 namespace danlu::layers {
 
@@ -22,7 +21,6 @@ struct Pass {
       append_kv;
   at::Tensor dropout_keys_N;     ///< masks follow from them and the module's name; undefined: none
   bool recompute_inner = false;  ///< attention core and gated activation are run again in backward
-  const parallel::Mesh* mesh = &parallel::Mesh::single();
 };
 
 }  // namespace danlu::layers

@@ -41,11 +41,12 @@ std::vector<int64_t> fitting_shape(AdapterPart part, const std::vector<int64_t>&
 }
 
 /// Module -> shape of its weight, for every weight of the model.
-std::map<std::string, std::vector<int64_t>> modules_of(const std::vector<BaseParameter>& base) {
+std::map<std::string, std::vector<int64_t>> modules_of(const std::vector<Parameter*>& base) {
   std::map<std::string, std::vector<int64_t>> modules;
-  for (const BaseParameter& parameter : base) {
-    if (!parameter.spec.is_bias)
-      modules[parameter.spec.name.substr(0, parameter.spec.name.rfind('.'))] = parameter.spec.shape;
+  for (const Parameter* parameter : base) {
+    if (!parameter->spec.is_bias)
+      modules[parameter->spec.name.substr(0, parameter->spec.name.rfind('.'))] =
+          parameter->spec.shape;
   }
   return modules;
 }
@@ -53,7 +54,7 @@ std::map<std::string, std::vector<int64_t>> modules_of(const std::vector<BasePar
 /// Errors: ModelError naming the model the adapter was made for and the first tensor that has no
 /// place in this one, with both shapes. Ranks are not looked at: they are adapter_config.json's.
 void require_same_model(const PeftConfig& peft, const weights::TensorSource& source,
-                        const std::vector<BaseParameter>& base) {
+                        const std::vector<Parameter*>& base) {
   const auto modules = modules_of(base);
   const auto refuse = [&](const std::string& tensor, const std::string& difference) {
     throw ModelError(tr("{}: this adapter was trained on {}, which is not this model: {}",
@@ -82,7 +83,7 @@ void require_same_model(const PeftConfig& peft, const weights::TensorSource& sou
 /// PEFT stores head and embedding beside adapters on the head. They add nothing unless they differ
 /// from the base model's. Returns the names that are only copies.
 std::set<std::string> copies_of_base(const weights::TensorSource& source,
-                                     const std::vector<BaseParameter>& base,
+                                     const std::vector<Parameter*>& base,
                                      const std::set<std::string>& expected) {
   std::set<std::string> copies;
   for (const weights::TensorInfo& info : source.tensors()) {
@@ -91,10 +92,9 @@ std::set<std::string> copies_of_base(const weights::TensorSource& source,
     std::string weight = name->module;
     if (weight.ends_with(kBaseLayer)) weight.resize(weight.size() - kBaseLayer.size());
     weight += ".weight";
-    for (const BaseParameter& parameter : base) {
-      if (parameter.spec.name != weight) continue;
-      const at::Tensor ours = parameter.tensor.detach().cpu();
-      if (!at::equal(read_tensor(source, info.name).to(ours.scalar_type()), ours)) {
+    for (const Parameter* parameter : base) {
+      if (parameter->spec.name != weight) continue;
+      if (!at::equal(read_as(source, info.name, *parameter), parameter->tensor)) {
         throw ModelError(tr("{}: {} differs from the base model's {}, and adapter_config.json does "
                             "not list it in modules_to_save",
                             source.file_of(info.name).string(), info.name, weight),
@@ -129,7 +129,7 @@ void CausalLM::load_adapter(const std::filesystem::path& path, std::optional<dou
 void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::TensorSource& source,
                             const std::string& where) {
   using namespace adapter_files_detail;
-  require_same_model(config, source, impl_->base);
+  require_same_model(config, source, impl_->base());
   try {
     impl_->add_adapters(config, 0, /*from_file=*/true);
   } catch (const UsageError& error) {
@@ -138,20 +138,20 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
   }
   std::set<std::string> expected;
   std::vector<std::string> missing, unknown, reshaped;
-  const std::vector<NamedTensor> adapters = adapter_parameters();
-  for (const NamedTensor& adapter : adapters) {
-    expected.insert(adapter.name);
-    const weights::TensorInfo* info = source.find(adapter.name);
+  const std::vector<Parameter> adapters = adapter_parameters();
+  for (const Parameter& adapter : adapters) {
+    expected.insert(adapter.name());
+    const weights::TensorInfo* info = source.find(adapter.name());
     if (!info) {
-      missing.push_back(adapter.name);
-    } else if (at::IntArrayRef(info->shape) != adapter.tensor.sizes()) {
+      missing.push_back(adapter.name());
+    } else if (info->shape != adapter.spec.shape) {
       reshaped.push_back(tr("{} is {} in {}, model and adapter_config.json ask for {}",
-                            adapter.name, shape_text(info->shape),
-                            source.file_of(adapter.name).string(),
-                            shape_text(adapter.tensor.sizes().vec())));
+                            adapter.name(), shape_text(info->shape),
+                            source.file_of(adapter.name()).string(),
+                            shape_text(adapter.spec.shape)));
     }
   }
-  const std::set<std::string> copies = copies_of_base(source, impl_->base, expected);
+  const std::set<std::string> copies = copies_of_base(source, impl_->base(), expected);
   for (const weights::TensorInfo& info : source.tensors()) {
     if (!expected.count(info.name) && !copies.count(info.name)) unknown.push_back(info.name);
   }
@@ -159,14 +159,17 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
                       tr("check that adapter_config.json, the adapter's weights and the base model "
                          "{}belong together",
                          (config.base_model.empty() ? "" : config.base_model + " ")));
-  for (const NamedTensor& adapter : adapters) read_into(source, adapter.name, adapter.tensor);
+  for (const Parameter& adapter : adapters) read_into(source, adapter.name(), adapter);
 }
 
 void CausalLM::save_adapter(const std::filesystem::path& directory,
                             const std::string& base_model_path) const {
   if (!impl_->lora) throw InternalError("[lora] the model has no adapters to save");
-  std::filesystem::create_directories(directory);
-  write_tensors(directory, adapter_parameters(), device::dtype_of(impl_->dtype), "adapter_model");
+  const bool writes = mesh().tensor().rank() == 0;
+  if (writes) std::filesystem::create_directories(directory);
+  write_tensors(directory, adapter_parameters(), device::dtype_of(impl_->dtype), "adapter_model",
+                mesh());
+  if (!writes) return;
   weights::PeftConfig config = impl_->peft;
   config.base_model = base_model_path;
   if (config.target_modules == std::vector<std::string>{"all-linear"}) {

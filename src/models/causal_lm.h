@@ -13,10 +13,14 @@
 
 #include "arch/model_config.h"
 #include "ops/segments.h"
+#include "parallel/mesh.h"
+#include "parallel/parameter.h"
 #include "weights/convert/checkpoint_source.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::models {
+
+using parallel::Parameter;
 
 enum class Recompute { kNone, kSelective, kFull };
 
@@ -35,12 +39,6 @@ struct LoraConfig {
   std::vector<std::string> modules_to_save;
   std::vector<std::string> exclude = {};          ///< module names left out, matched like targets
   std::vector<int64_t> layers_to_transform = {};  ///< only these layers; empty: all
-};
-
-struct NamedTensor {
-  std::string name;   ///< HF name; adapters: PEFT name ("base_model.model.….lora_A.weight")
-  at::Tensor tensor;  ///< the live parameter (a leaf)
-  bool trainable = true;
 };
 
 /// Keys and values of earlier positions, one entry per sequence of a batch.
@@ -86,31 +84,34 @@ void require_runnable(const arch::ModelConfig& config);
 
 class CausalLM {
  public:
-  /// Allocates parameters of `dtype` on `device`, uninitialised. Errors: ModelError from
-  /// config.validate() and require_runnable().
-  CausalLM(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
+  /// Allocates what this rank of `mesh`, which outlives the model, holds of the parameters, in
+  /// `dtype` on `device`, uninitialised. Errors: ModelError from config.validate() and
+  /// require_runnable(); UsageError where the tensor axis does not divide heads or widths.
+  CausalLM(const arch::ModelConfig& config, const parallel::Mesh& mesh, at::ScalarType dtype,
+           const at::Device& device);
   ~CausalLM();
   CausalLM(const CausalLM&) = delete;
   CausalLM& operator=(const CausalLM&) = delete;
 
   const arch::ModelConfig& config() const;
+  const parallel::Mesh& mesh() const;
   at::ScalarType dtype() const;
   at::Device device() const;
 
-  /// Fills every parameter from `source` (any floating dtype; cast). Non-finite values are an
-  /// error. Errors: ModelError naming the missing, unknown or wrongly shaped tensor with both
-  /// shapes.
+  /// Fills every parameter from `source` (any floating dtype; cast): a rank reads what it holds.
+  /// Non-finite values are an error. Errors: ModelError naming the missing, unknown or wrongly
+  /// shaped tensor with both shapes.
   void load(const weights::TensorSource& source);
   /// Normal(0, initializer_range) for matrices, ones for norms, zeros for biases, from `seed`
   /// (each tensor's stream depends on its name only).
   void initialize(uint64_t seed);
 
   /// Base parameters under HF names, in model order; tied ones once.
-  std::vector<NamedTensor> parameters() const;
+  std::vector<Parameter> parameters() const;
   /// Adapter tensors under PEFT names (empty without adapters).
-  std::vector<NamedTensor> adapter_parameters() const;
+  std::vector<Parameter> adapter_parameters() const;
   /// parameters() and adapter_parameters() with trainable == true.
-  std::vector<NamedTensor> trainable_parameters() const;
+  std::vector<Parameter> trainable_parameters() const;
   /// Freezes base parameters whose HF name a regular expression (base/pattern.h, searched) matches;
   /// one that starts with '!' makes its matches trainable again. Later patterns win. Errors:
   /// UsageError for a pattern that matches nothing or is no regular expression.
@@ -130,12 +131,14 @@ class CausalLM {
   void load_adapter(const weights::PeftConfig& config, const weights::TensorSource& source,
                     const std::string& where);
   /// Writes adapter_config.json and adapter_model.safetensors as PEFT does.
+  /// Called as save().
   void save_adapter(const std::filesystem::path& directory,
                     const std::string& base_model_path) const;
   /// Adds scale·B·A (computed in fp32) into the base weights and drops the adapters.
   void merge_adapter();
 
-  /// Writes model weights in `dtype` with config.json (sizes, torch_dtype updated); carries over
+  /// On every rank of the tensor axis, of which the first writes (the others' paths are not used):
+  /// writes model weights in `dtype` with config.json (sizes, torch_dtype updated); carries over
   /// tokenizer and other files from `carry_from` if not empty.
   void save(const std::filesystem::path& directory, DType dtype,
             const std::filesystem::path& carry_from) const;
@@ -143,7 +146,7 @@ class CausalLM {
   /// How far the passes have come; may be asked from any thread while another one computes.
   LayerPasses layer_passes() const;
 
-  /// Final hidden states [N, hidden].
+  /// Final hidden states [N, hidden], on every rank.
   at::Tensor forward_hidden(const ForwardInput& input) const;
   /// Logits [n, vocab] of hidden states [n, hidden], f32.
   at::Tensor logits(const at::Tensor& hidden_nH) const;
@@ -162,9 +165,10 @@ class CausalLM {
 /// The model of a source that was opened with all_tensors, in the dtype asked for, or the files'
 /// when empty. Adapters that lie beside it are loaded too.
 std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
+                                     const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device);
 /// The same of a path that describes itself; `adapter` may be empty.
-std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path,
+std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path, const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
                                      const std::filesystem::path& adapter = {});
 

@@ -6,16 +6,15 @@
 
 #include "models/causal_lm.h"
 #include "models/network.h"
-#include "ops/cross_entropy.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::models {
 
-/// A whole parameter trained beside the adapters (PEFT's modules_to_save): the layers use
-/// `trained`, the base parameter of the same name keeps the original.
+/// A parameter trained whole beside the adapters (PEFT's modules_to_save): its place in the network
+/// holds a copy, which is trained; the original stays as it is.
 struct SavedModule {
-  std::string name;  ///< HF name of the parameter
-  at::Tensor trained;
+  Parameter* place;
+  Parameter original;
 };
 
 /// LayerPasses as they are counted; graphs keep it alive.
@@ -25,9 +24,9 @@ struct PassCounters {
 
 struct CausalLM::Impl {
   arch::ModelConfig config;
+  const parallel::Mesh& mesh;
   at::ScalarType dtype;
   at::Device device;
-  std::vector<BaseParameter> base;  ///< a tied head is an entry that shares the embedding's tensor
   Network network;
   std::optional<LoraConfig> lora;
   weights::PeftConfig
@@ -36,13 +35,18 @@ struct CausalLM::Impl {
   Recompute recompute = Recompute::kNone;
   std::shared_ptr<PassCounters> counters = std::make_shared<PassCounters>();
 
-  Impl(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
+  Impl(const arch::ModelConfig& config, const parallel::Mesh& mesh, at::ScalarType dtype,
+       const at::Device& device);
+  /// Parameters of the base model, in model order, a tied head too: originals of saved modules.
+  std::vector<Parameter*> base();
   std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input) const;
-  /// What an adapter on the head adds to the logits; keys as ForwardInput's.
-  ops::HeadAddition head_addition(const at::Tensor& hidden_NH,
-                                  const at::Tensor& dropout_keys_N) const;
+  /// Final hidden states as the last layer gives them: this rank's rows under sequence parallelism.
+  at::Tensor hidden_rows(const ForwardInput& input) const;
   /// from_file: as PEFT does, targets that this model lacks are passed over while one is found.
-  void add_adapters(const weights::PeftConfig& config, uint64_t seed, bool from_file = false);
+  void add_adapters(const weights::PeftConfig& config_of_adapters, uint64_t seed,
+                    bool from_file = false);
+  /// Gives the other end of a tied pair weights of its own.
+  void untie();
   /// Makes `requires_grad` of every base tensor agree with `trainable`.
   void apply_trainable();
 };

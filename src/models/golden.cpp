@@ -109,29 +109,29 @@ class Comparison {
   }
 
   void compare_loss(const PaddedBatch& batch) {
-    const std::vector<NamedTensor> wanted = parameters_with_gradients();
+    const std::vector<Parameter> wanted = parameters_with_gradients();
     GradientsOn gradients;
-    for (const NamedTensor& parameter : wanted) gradients.add(parameter.tensor);
+    for (const Parameter& parameter : wanted) gradients.add(parameter.tensor);
     const LossSum loss = model_.loss(batch.input, batch.targets_N);
     if (loss.num_targets == 0) throw ModelError(tr("[golden] labels hold no target"));
     const at::Tensor mean = loss.sum / static_cast<double>(loss.num_targets);
     if (has("loss")) judge("loss", mean.reshape({1}), take("loss").reshape({1}));
     if (wanted.empty()) return;
     std::vector<at::Tensor> leaves;
-    for (const NamedTensor& parameter : wanted) leaves.push_back(parameter.tensor);
+    for (const Parameter& parameter : wanted) leaves.push_back(parameter.tensor);
     const auto grads = torch::autograd::grad({mean}, leaves);
     for (size_t i = 0; i < wanted.size(); ++i) {
-      const std::string name = "grad." + wanted[i].name;
+      const std::string name = "grad." + wanted[i].name();
       judge(name, grads[i], take(name), /*relative=*/true);
     }
   }
 
-  std::vector<NamedTensor> parameters_with_gradients() {
-    std::map<std::string, NamedTensor> known;
+  std::vector<Parameter> parameters_with_gradients() {
+    std::map<std::string, Parameter> known;
     for (const auto& list : {model_.parameters(), model_.adapter_parameters()}) {
-      for (const NamedTensor& parameter : list) known[parameter.name] = parameter;
+      for (const Parameter& parameter : list) known[parameter.name()] = parameter;
     }
-    std::vector<NamedTensor> wanted;
+    std::vector<Parameter> wanted;
     for (const weights::TensorInfo& info : golden_.tensors()) {
       if (info.name.rfind("grad.", 0) != 0) continue;
       const auto it = known.find(info.name.substr(5));

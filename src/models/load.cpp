@@ -56,42 +56,44 @@ void check_fit(const arch::ModelConfig& config, const weights::TensorSource& sou
 
 void CausalLM::load(const weights::TensorSource& source) {
   load_detail::check_fit(impl_->config, source);
-  for (BaseParameter& parameter : impl_->base) {
-    if (!parameter.spec.tied_to.empty()) {
-      if (source.find(parameter.spec.name) &&
-          !at::equal(read_tensor(source, parameter.spec.name).to(dtype()),
-                     parameter.tensor.detach().cpu())) {
-        log::warning(
-            "[weights] {} in the file differs from {}, but the config ties them: the latter is "
-            "used",
-            parameter.spec.name, parameter.spec.tied_to);
-      }
-      continue;
+  for (Parameter* parameter : impl_->base()) {
+    if (parameter->spec.tied_to.empty()) {
+      read_into(source, parameter->name(), *parameter);
+    } else if (source.find(parameter->name()) &&
+               !at::equal(read_as(source, parameter->name(), *parameter), parameter->tensor)) {
+      log::warning(
+          "[weights] {} in the file differs from {}, but the config ties them: the latter is used",
+          parameter->name(), parameter->spec.tied_to);
     }
-    read_into(source, parameter.spec.name, parameter.tensor);
   }
 }
 
 void CausalLM::initialize(uint64_t seed) {
   const at::NoGradGuard no_grad;
-  for (BaseParameter& parameter : impl_->base) {
-    if (!parameter.spec.tied_to.empty()) continue;
-    if (parameter.spec.is_bias) {
-      parameter.tensor.zero_();
-    } else if (parameter.spec.shape.size() == 1) {
-      parameter.tensor.fill_(1.0);
+  for (Parameter* parameter : impl_->base()) {
+    const arch::ParamSpec& spec = parameter->spec;
+    if (!spec.tied_to.empty()) continue;
+    if (spec.is_bias) {
+      parameter->tensor.zero_();
+    } else if (spec.shape.size() == 1) {
+      parameter->tensor.fill_(1.0);
     } else {
-      // Drawn in f32 on the CPU, so that device and dtype do not change the model a seed means.
-      parameter.tensor.copy_(normal_values(parameter.spec.shape, impl_->config.initializer_range,
-                                           mix64(seed, hash_bytes(parameter.spec.name))));
+      // Drawn whole, in f32 on the CPU, so that neither device nor dtype nor mesh changes the model
+      // that a seed means.
+      const at::Tensor whole = normal_values(spec.shape, impl_->config.initializer_range,
+                                             mix64(seed, hash_bytes(spec.name)));
+      parameter->tensor.copy_(parameter->is_whole() ? whole
+                                                    : parallel::cut_out(whole, parameter->pieces));
     }
   }
 }
 
 void CausalLM::save(const std::filesystem::path& directory, DType dtype,
                     const std::filesystem::path& carry_from) const {
-  std::filesystem::create_directories(directory);
-  write_tensors(directory, parameters(), dtype, "model");
+  const bool writes = mesh().tensor().rank() == 0;
+  if (writes) std::filesystem::create_directories(directory);
+  write_tensors(directory, parameters(), dtype, "model", mesh());
+  if (!writes) return;
   Json config = impl_->config.raw;
   config[config.contains("dtype") ? "dtype" : "torch_dtype"] = torch_dtype_name(dtype);
   // A head with weights of its own (after a merge that untied it) must say so.
@@ -103,6 +105,7 @@ void CausalLM::save(const std::filesystem::path& directory, DType dtype,
 }
 
 std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
+                                     const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype,
                                      const at::Device& device) {
   require_runnable(source.config);
@@ -117,17 +120,17 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
     dtype = device::scalar_type_of(is_known ? tensors.front().dtype : source.config.dtype);
   }
   load_detail::check_files(source);
-  auto model = std::make_unique<CausalLM>(source.config, *dtype, device);
+  auto model = std::make_unique<CausalLM>(source.config, mesh, *dtype, device);
   model->load(*source.model);
   if (source.adapters) model->load_adapter(*source.peft, *source.adapters, source.path.string());
   return model;
 }
 
-std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path,
+std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path, const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
                                      const std::filesystem::path& adapter) {
   auto model =
-      load_model(weights::open_checkpoint_source(path, {.all_tensors = true}), dtype, device);
+      load_model(weights::open_checkpoint_source(path, {.all_tensors = true}), mesh, dtype, device);
   if (!adapter.empty()) model->load_adapter(adapter);
   return model;
 }

@@ -2,7 +2,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -118,22 +117,41 @@ at::Tensor uniform_a(int64_t rank, int64_t in, uint64_t seed) {
   return at::empty({rank, in}, at::TensorOptions(at::kFloat)).uniform_(-bound, bound, generator);
 }
 
+/// Cut as the weight is: A shares its columns, B and the magnitude its rows.
 layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig& peft,
-                                 uint64_t seed) {
-  const at::Tensor& weight = linear.weight.tensor;
-  const at::TensorOptions options = weight.options().requires_grad(false);
+                                 uint64_t seed, const arch::ModelConfig& config,
+                                 const parallel::Mesh& mesh) {
+  const at::NoGradGuard no_grad;
+  const Parameter& weight = linear.weight;
   const int64_t rank = peft.rank_of(linear.path);
+  const int64_t out = weight.spec.shape[0], in = weight.spec.shape[1];
+  const bool cuts_columns = weight.spec.split == arch::Split::kColumns;
+  const auto part = [&](AdapterPart which, std::vector<int64_t> shape, bool cut) {
+    arch::ParamSpec spec = weight.spec;
+    spec.name = weights::adapter_tensor_name(linear.path, which);
+    spec.shape = std::move(shape);
+    spec.tied_to.clear();
+    if (!cut) spec.split = arch::Split::kReplicated;
+    return allocate(config, mesh, spec, /*inside=*/true,
+                    weight.tensor.options().requires_grad(false));
+  };
   layers::LoraAdapter adapter;
-  adapter.a_RI = uniform_a(rank, weight.size(1), mix64(seed, hash_bytes(linear.path)))
-                     .to(options)
-                     .requires_grad_(true);
-  adapter.b_OR = at::zeros({weight.size(0), rank}, options).requires_grad_(true);
   adapter.scale = peft.scale_of(linear.path);
   adapter.dropout = peft.dropout;
+  adapter.dropout_salt = hash_bytes(linear.path);
+  if (cuts_columns) {
+    adapter.columns = &mesh.tensor();
+    adapter.first_column = weight.pieces.front().rect.col;
+  }
+  adapter.a_RI = part(AdapterPart::kLoraA, {rank, in}, cuts_columns);
+  adapter.a_RI.tensor.copy_(parallel::cut_out(
+      uniform_a(rank, in, mix64(seed, hash_bytes(linear.path))), adapter.a_RI.pieces));
+  adapter.b_OR = part(AdapterPart::kLoraB, {out, rank}, !cuts_columns);
+  adapter.b_OR.tensor.zero_();
   if (peft.dora) {
-    const at::NoGradGuard no_grad;
-    adapter.magnitude_O = layers::row_lengths(weight, adapter).to(options);
-    adapter.magnitude_O.requires_grad_(true);
+    const at::Tensor lengths = layers::row_lengths(weight.tensor, adapter);
+    adapter.magnitude_O = part(AdapterPart::kMagnitude, {out}, !cuts_columns);
+    adapter.magnitude_O.tensor.copy_(lengths);
   }
   return adapter;
 }
@@ -150,11 +168,11 @@ std::string why_not_adaptable(const PeftConfig& peft, const arch::ParamSpec& spe
 }
 
 /// Saying so beats "matches nothing".
-void refuse_ends(const PeftConfig& peft, const std::vector<BaseParameter>& base,
+void refuse_ends(const PeftConfig& peft, const std::vector<Parameter*>& base,
                  const Network& network) {
-  for (const BaseParameter& parameter : base) {
-    const std::string why = why_not_adaptable(peft, parameter.spec, network);
-    const std::string module = module_of(parameter.spec.name);
+  for (const Parameter* parameter : base) {
+    const std::string why = why_not_adaptable(peft, parameter->spec, network);
+    const std::string module = module_of(parameter->name());
     if (why.empty() || !weights::peft_targets(peft, module, false, true)) continue;
     throw UsageError(
         tr("[lora] an adapter on '{}' is not supported ({}); it can be trained whole", module, why),
@@ -162,75 +180,79 @@ void refuse_ends(const PeftConfig& peft, const std::vector<BaseParameter>& base,
   }
 }
 
-std::vector<SavedModule> copies_of(const PeftConfig& peft, const std::vector<BaseParameter>& base) {
-  std::vector<SavedModule> saved;
+/// The places whose parameters are to be trained whole.
+std::vector<Parameter*> places_to_save(const PeftConfig& peft, const Network& network) {
+  std::vector<Parameter*> places;
   for (const std::string& wanted : peft.modules_to_save) {
     bool matched = false;
-    for (const BaseParameter& parameter : base) {
-      const std::string module = module_of(parameter.spec.name);
+    for (Parameter* place : network.parameters) {
+      const std::string module = module_of(place->name());
       if (module != wanted && !module.ends_with("." + wanted)) continue;
       matched = true;
-      saved.push_back(
-          {parameter.spec.name, parameter.tensor.detach().clone().requires_grad_(true)});
+      places.push_back(place);
     }
     if (!matched)
       throw UsageError(tr("[lora] modules_to_save '{}' matches no module of the model", wanted));
   }
-  return saved;
+  return places;
 }
 
 }  // namespace lora_detail
 
-void CausalLM::Impl::add_adapters(const weights::PeftConfig& config, uint64_t seed,
+void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters, uint64_t seed,
                                   bool from_file) {
   if (lora) throw UsageError(tr("[lora] the model has adapters already; merge them first"));
-  lora_detail::check(config);
-  lora_detail::refuse_ends(config, base, network);
+  lora_detail::check(config_of_adapters);
+  lora_detail::refuse_ends(config_of_adapters, base(), network);
   // Everything that can be refused is looked at before the model changes.
   const std::vector<layers::Linear*> chosen =
-      lora_detail::targets_of(config, network, /*lenient=*/from_file);
-  std::vector<SavedModule> saved = lora_detail::copies_of(config, base);
-  for (const SavedModule& module : saved) {
+      lora_detail::targets_of(config_of_adapters, network, /*lenient=*/from_file);
+  const std::vector<Parameter*> places = lora_detail::places_to_save(config_of_adapters, network);
+  for (const Parameter* place : places) {
     for (const layers::Linear* linear : chosen) {
-      if (linear->weight.name == module.name)
+      if (&linear->weight == place)
         throw UsageError(tr("[lora] '{}' is both a target and in modules_to_save", linear->path));
     }
   }
-  for (const SavedModule& module : saved) {
-    for (layers::Parameter* slot : network.slots()) {
-      if (slot->name == module.name) slot->tensor = module.trained;
-    }
-  }
   for (layers::Linear* linear : chosen)
-    linear->adapter = lora_detail::make_adapter(*linear, config, seed);
-  for (BaseParameter& parameter : base) parameter.trainable = false;
+    linear->adapter = lora_detail::make_adapter(*linear, config_of_adapters, seed, config, mesh);
+  for (Parameter* place : places) {
+    saved_modules.push_back({place, *place});
+    place->tensor = place->tensor.detach().clone().requires_grad_(true);
+    place->trainable = true;
+  }
+  for (Parameter* parameter : base()) parameter->trainable = false;
   apply_trainable();
-  saved_modules = std::move(saved);
-  peft = config;
-  lora = lora_detail::lora_of(config);
+  peft = config_of_adapters;
+  lora = lora_detail::lora_of(config_of_adapters);
 }
 
 void CausalLM::add_lora(const LoraConfig& lora, uint64_t seed) {
   impl_->add_adapters(lora_detail::peft_of(lora), seed);
 }
 
-std::vector<NamedTensor> CausalLM::adapter_parameters() const {
-  using lora_detail::AdapterPart;
-  std::vector<NamedTensor> result;
+std::vector<Parameter> CausalLM::adapter_parameters() const {
+  std::vector<Parameter> result;
   for (const layers::Linear* linear : impl_->network.adaptable()) {
     if (!linear->adapter) continue;
-    const auto add = [&](AdapterPart part, const at::Tensor& tensor) {
-      if (tensor.defined())
-        result.push_back({weights::adapter_tensor_name(linear->path, part), tensor, true});
-    };
-    add(AdapterPart::kLoraA, linear->adapter->a_RI);
-    add(AdapterPart::kLoraB, linear->adapter->b_OR);
-    add(AdapterPart::kMagnitude, linear->adapter->magnitude_O);
+    const layers::LoraAdapter& adapter = *linear->adapter;
+    for (const Parameter* parameter : {&adapter.a_RI, &adapter.b_OR, &adapter.magnitude_O}) {
+      if (parameter->defined()) result.push_back(*parameter);
+    }
   }
   for (const SavedModule& module : impl_->saved_modules) {
-    result.push_back({"base_model.model." + module.name, module.trained, true});
+    result.push_back(*module.place);
+    result.back().spec.name = "base_model.model." + module.place->name();
+    result.back().spec.tied_to.clear();
   }
   return result;
+}
+
+void CausalLM::Impl::untie() {
+  Parameter& head = *network.parameters.back();
+  head.spec.tied_to.clear();
+  head.tensor = head.tensor.detach().clone();
+  config.tie_embeddings = false;
 }
 
 void CausalLM::merge_adapter() {
@@ -241,27 +263,19 @@ void CausalLM::merge_adapter() {
     linear->weight.tensor.copy_(layers::merged_weight(linear->weight.tensor, *linear->adapter));
     linear->adapter.reset();
   }
-  for (const SavedModule& module : impl_->saved_modules) {
-    for (BaseParameter& parameter : impl_->base) {
-      if (parameter.spec.name != module.name) continue;
-      // A trained end of a tied pair becomes a weight of its own: the other end keeps the old
-      // values.
-      const bool was_tied =
-          impl_->config.tie_embeddings && (parameter.spec.role == arch::Role::kHead ||
-                                           parameter.spec.role == arch::Role::kEmbedding);
-      if (was_tied) {
-        impl_->base.back().spec.tied_to.clear();
-        impl_->config.tie_embeddings = false;
-        impl_->base.back().tensor = impl_->base.back().tensor.detach().clone();
-        impl_->network.head.linear.weight.tensor = impl_->base.back().tensor;
-      }
-      parameter.tensor.copy_(module.trained);
-      for (layers::Parameter* slot : impl_->network.slots()) {
-        if (slot->name == module.name) slot->tensor = parameter.tensor;
-      }
-    }
+  std::vector<std::pair<Parameter*, at::Tensor>> trained;
+  for (SavedModule& module : impl_->saved_modules) {
+    trained.emplace_back(module.place, module.place->tensor.detach());
+    *module.place = module.original;
   }
   impl_->saved_modules.clear();
+  for (auto& [place, values] : trained) {
+    // A trained end of a tied pair becomes a weight of its own: the other end keeps the old values.
+    const bool is_end =
+        place->spec.role == arch::Role::kHead || place->spec.role == arch::Role::kEmbedding;
+    if (impl_->config.tie_embeddings && is_end) impl_->untie();
+    place->tensor.copy_(values);
+  }
   impl_->lora.reset();
 }
 

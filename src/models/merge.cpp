@@ -52,10 +52,10 @@ MergeReport merge_checked(CausalLM& model, double tolerance) {
 RoundingReport round_parameters(CausalLM& model, DType dtype) {
   const at::NoGradGuard no_grad;
   const at::Tensor exact = probe_logits(model);
-  for (const NamedTensor& parameter : model.parameters()) {
+  for (const Parameter& parameter : model.parameters()) {
     at::Tensor values = parameter.tensor;
     const at::Tensor rounded = values.to(device::scalar_type_of(dtype));
-    refuse_overflow(rounded, 0, parameter.name);
+    refuse_overflow(rounded, 0, parameter.name());
     values.copy_(rounded);
   }
   const at::Tensor rounded = probe_logits(model);

@@ -1,6 +1,7 @@
 #include "models/network.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
 #include <cmath>
@@ -15,20 +16,45 @@ namespace network_detail {
 
 using arch::Role;
 
+/// Norms of the stream, and biases that are added once a region is left, lie between regions.
+bool is_inside_region(const arch::ParamSpec& spec) {
+  switch (spec.role) {
+    case Role::kAttentionNorm:
+    case Role::kMlpNorm:
+    case Role::kFinalNorm:
+      return false;
+    case Role::kO:
+    case Role::kDown:
+      return !spec.is_bias;
+    default:
+      return true;
+  }
+}
+
 /// Parameters by what they are.
 class ByRole {
  public:
-  explicit ByRole(const std::vector<BaseParameter>& parameters) {
-    for (const BaseParameter& p : parameters) {
-      found_[{p.spec.role, p.spec.layer, p.spec.is_bias}] = {p.spec.name, p.tensor, p.spec.split};
+  ByRole(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+         const at::TensorOptions& options) {
+    std::map<std::string, at::Tensor> tensors;
+    for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+      Parameter& parameter = found_[{spec.role, spec.layer, spec.is_bias}];
+      if (spec.tied_to.empty()) {
+        parameter = allocate(config, mesh, spec, is_inside_region(spec), options);
+      } else {
+        parameter.spec = spec;
+        parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
+        parameter.tensor = tensors.at(spec.tied_to);
+      }
+      tensors[spec.name] = parameter.tensor;
     }
   }
-  layers::Parameter optional(Role role, int64_t layer, bool is_bias) const {
+  Parameter optional(Role role, int64_t layer, bool is_bias) const {
     const auto it = found_.find({role, layer, is_bias});
-    return it == found_.end() ? layers::Parameter{} : it->second;
+    return it == found_.end() ? Parameter{} : it->second;
   }
-  layers::Parameter weight(Role role, int64_t layer = -1) const {
-    layers::Parameter parameter = optional(role, layer, false);
+  Parameter weight(Role role, int64_t layer = -1) const {
+    Parameter parameter = optional(role, layer, false);
     if (!parameter.defined()) {
       throw InternalError("[network] the family declares no weight for role " +
                           std::to_string(static_cast<int>(role)) + " of layer " +
@@ -40,23 +66,37 @@ class ByRole {
     layers::Linear result;
     result.weight = weight(role, layer);
     result.bias = optional(role, layer, true);
-    result.path = module_path(result.weight.name);
+    const std::string& name = result.weight.name();
+    result.path = name.substr(0, name.rfind('.'));
     return result;
   }
 
  private:
-  static std::string module_path(const std::string& name) {
-    return name.substr(0, name.rfind('.'));
-  }
-  std::map<std::tuple<Role, int64_t, bool>, layers::Parameter> found_;
+  std::map<std::tuple<Role, int64_t, bool>, Parameter> found_;
 };
 
-layers::Attention attention(const arch::ModelConfig& config, const ByRole& parameters,
-                            int64_t layer, const at::Tensor& alibi_slopes_Q) {
+/// This rank's share of the heads; of key heads, which several ranks may share, at least one.
+int64_t heads_of_rank(int64_t heads, const parallel::Mesh& mesh) {
+  return std::max<int64_t>(1, heads / mesh.shape().tensor);
+}
+
+/// Slopes of this rank's heads.
+at::Tensor alibi_slopes(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+                        const at::Device& device) {
+  if (!config.alibi) return {};
+  const int64_t heads = heads_of_rank(config.num_heads, mesh);
+  return at::tensor(ops::alibi_slopes(config.num_heads), at::TensorOptions(at::kFloat))
+      .narrow(0, mesh.coord().tp_rank * heads, heads)
+      .to(device);
+}
+
+layers::Attention attention(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+                            const ByRole& parameters, int64_t layer,
+                            const at::Tensor& alibi_slopes_Q) {
   layers::Attention result;
   result.layer = layer;
-  result.num_heads = config.num_heads;
-  result.num_kv_heads = config.num_kv_heads;
+  result.num_heads = heads_of_rank(config.num_heads, mesh);
+  result.num_kv_heads = heads_of_rank(config.num_kv_heads, mesh);
   result.head_dim = config.head_dim;
   result.qkv_layout = config.qkv_layout;
   if (config.qkv_layout == arch::QkvLayout::kSeparate) {
@@ -74,31 +114,48 @@ layers::Attention attention(const arch::ModelConfig& config, const ByRole& param
   if (!config.sliding_window.empty()) result.options.window = config.sliding_window[layer];
   result.options.alibi_slopes_Q = alibi_slopes_Q;
   result.o = parameters.linear(Role::kO, layer);
+  result.region = mesh.region();
   return result;
 }
 
 }  // namespace network_detail
 
-Network::Network(const arch::ModelConfig& config, const std::vector<BaseParameter>& parameters) {
+Parameter allocate(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+                   const arch::ParamSpec& spec, bool inside, const at::TensorOptions& options) {
+  Parameter parameter;
+  parameter.spec = spec;
+  parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
+  parameter.tensor =
+      at::empty(parallel::joined_shape(spec.shape, parameter.pieces), options).requires_grad_(true);
+  parameter.sums_over_copies = inside || mesh.shape().sequence_parallel;
+  return parameter;
+}
+
+Network::Network(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+                 const at::TensorOptions& options) {
   using network_detail::Role;
-  const network_detail::ByRole by_role(parameters);
-  embedding.weight = by_role.weight(Role::kEmbedding);
-  at::Tensor slopes;
-  if (config.alibi) {
-    slopes = at::tensor(ops::alibi_slopes(config.num_heads), at::TensorOptions(at::kFloat))
-                 .to(embedding.weight.tensor.device());
-  }
+  const network_detail::ByRole by_role(config, mesh, options);
+  embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
+  const at::Tensor slopes = network_detail::alibi_slopes(config, mesh, options.device());
   for (int64_t i = 0; i < config.num_layers; ++i) {
     auto layer = std::make_unique<layers::DecoderLayer>();
     layer->attention_norm = {by_role.weight(Role::kAttentionNorm, i), config.norm_eps};
-    layer->attention = network_detail::attention(config, by_role, i, slopes);
+    layer->attention = network_detail::attention(config, mesh, by_role, i, slopes);
     layer->mlp_norm = {by_role.weight(Role::kMlpNorm, i), config.norm_eps};
     layer->mlp = {by_role.linear(Role::kGate, i), by_role.linear(Role::kUp, i),
-                  by_role.linear(Role::kDown, i)};
+                  by_role.linear(Role::kDown, i), mesh.region()};
     layers.push_back(std::move(layer));
   }
   final_norm = {by_role.weight(Role::kFinalNorm), config.norm_eps};
-  head = {by_role.linear(Role::kHead, -1), config.norm_head};
+  head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region()};
+
+  std::map<std::string, Parameter*> by_name;
+  for (Parameter* parameter : places()) by_name[parameter->name()] = parameter;
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    if (!by_name.count(spec.name))
+      throw InternalError("[network] no layer takes the parameter " + spec.name);
+    parameters.push_back(by_name[spec.name]);
+  }
 }
 
 std::vector<layers::Linear*> Network::linears() {
@@ -119,27 +176,18 @@ std::vector<layers::Linear*> Network::adaptable() {
   return result;
 }
 
-std::vector<layers::Parameter*> Network::slots() {
-  std::vector<layers::Parameter*> result{&embedding.weight};
-  const auto add_linear = [&](layers::Linear& linear) {
-    for (layers::Parameter* p : {&linear.weight, &linear.bias}) {
-      if (p->defined()) result.push_back(p);
-    }
-  };
+std::vector<Parameter*> Network::places() {
+  std::vector<Parameter*> result{&embedding.weight, &final_norm.weight};
+  for (layers::Linear* linear : adaptable()) {
+    result.push_back(&linear->weight);
+    if (linear->bias.defined()) result.push_back(&linear->bias);
+  }
   for (const auto& layer : layers) {
     result.push_back(&layer->attention_norm.weight);
-    for (layers::Linear* linear : {&layer->attention.q, &layer->attention.k, &layer->attention.v,
-                                   &layer->attention.qkv, &layer->attention.o}) {
-      add_linear(*linear);
-    }
+    result.push_back(&layer->mlp_norm.weight);
     if (layer->attention.q_norm) result.push_back(&layer->attention.q_norm->weight);
     if (layer->attention.k_norm) result.push_back(&layer->attention.k_norm->weight);
-    result.push_back(&layer->mlp_norm.weight);
-    for (layers::Linear* linear : {&layer->mlp.gate, &layer->mlp.up, &layer->mlp.down})
-      add_linear(*linear);
   }
-  result.push_back(&final_norm.weight);
-  add_linear(head.linear);
   return result;
 }
 

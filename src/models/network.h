@@ -1,39 +1,46 @@
-// models/network.h: the layers of a decoder, assembled from an arch::ModelConfig. Internal to
-// models.
+// models/network.h: the layers of a decoder, assembled from an arch::ModelConfig for one rank of a
+// mesh. Internal to models.
 #pragma once
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "arch/model_config.h"
 #include "layers/decoder_layer.h"
 #include "layers/head.h"
+#include "parallel/mesh.h"
 
 namespace danlu::models {
 
-/// A base parameter: its description and the live tensor all layers share.
-struct BaseParameter {
-  arch::ParamSpec spec;
-  at::Tensor tensor;
-  bool trainable = true;
-};
+using parallel::Parameter;
 
 struct Network {
   layers::Embedding embedding;
   std::vector<std::unique_ptr<layers::DecoderLayer>> layers;
   layers::RmsNorm final_norm;
   layers::Head head;
+  /// Where each of arch::parameters_of is, in that order; a tied head shares the embedding's
+  /// tensor.
+  std::vector<Parameter*> parameters;
 
-  /// Builds layers around `parameters` (one per spec of arch::parameters_of, tied ones included).
-  /// Errors: InternalError if the family declares no parameter for a role that the config needs.
-  Network(const arch::ModelConfig& config, const std::vector<BaseParameter>& parameters);
+  /// Allocates what this rank holds, uninitialised. Errors: InternalError if the family declares no
+  /// parameter for a role that the config needs, or one that no layer takes.
+  Network(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+          const at::TensorOptions& options);
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
   /// Linear layers of the blocks, in model order: what "all-linear" means.
   std::vector<layers::Linear*> linears();
   /// linears() and the head: every place an adapter can sit on.
   std::vector<layers::Linear*> adaptable();
-  /// Every place that holds a parameter.
-  std::vector<layers::Parameter*> slots();
+
+ private:
+  std::vector<Parameter*> places();
 };
+
+/// What this rank holds of `spec`, with memory for it. `inside`: within a region, so that the
+/// gradient of what several ranks hold is a partial sum on each.
+Parameter allocate(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+                   const arch::ParamSpec& spec, bool inside, const at::TensorOptions& options);
 
 }  // namespace danlu::models

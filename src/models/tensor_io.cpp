@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/finite.h"
 #include "device/dtype.h"
+#include "parallel/whole_tensors.h"
 
 namespace danlu::models {
 namespace tensor_io_detail {
@@ -75,33 +76,97 @@ at::Tensor read_tensor(const weights::TensorSource& source, const std::string& n
   return tensor;
 }
 
-void read_into(const weights::TensorSource& source, const std::string& name, at::Tensor target) {
-  using namespace tensor_io_detail;
+namespace tensor_io_detail {
+
+/// A rectangle of a tensor in a file, read and looked at a few rows at a time.
+class RectReader {
+ public:
+  RectReader(const weights::TensorSource& source, const weights::TensorInfo& info)
+      : source_(source),
+        info_(info),
+        columns_(arch::matrix_of(info.shape).cols),
+        file_("in " + source.file_of(info.name).string()) {}
+
+  /// Fills `target` [rect.rows, rect.cols].
+  void read(const arch::Rect& rect, const at::Tensor& target) {
+    if (rect.rows * rect.cols == 0) return;
+    // A row larger than a piece is cut as well.
+    const int64_t wide = std::min(rect.cols, kPieceElements);
+    const int64_t high = std::max<int64_t>(1, kPieceElements / wide);
+    for (int64_t row = 0; row < rect.rows; row += high) {
+      for (int64_t col = 0; col < rect.cols; col += wide) {
+        const arch::Rect piece{rect.row + row, std::min(high, rect.rows - row), rect.col + col,
+                               std::min(wide, rect.cols - col)};
+        read_piece(piece, target.narrow(0, row, piece.rows).narrow(1, col, piece.cols));
+      }
+    }
+  }
+
+ private:
+  void read_piece(const arch::Rect& piece, const at::Tensor& target) {
+    const int64_t count = piece.rows * piece.cols;
+    if (!buffer_.defined() || buffer_.numel() < count)
+      buffer_ = at::empty({count}, at::TensorOptions(device::scalar_type_of(info_.dtype)));
+    const at::Tensor read = buffer_.narrow(0, 0, count).view({piece.rows, piece.cols});
+    source_.read_rect(info_.name, piece, static_cast<std::byte*>(buffer_.data_ptr()), piece.cols);
+    require_finite(read, piece, [&](const at::Tensor& bad, int64_t place) {
+      refuse_non_finite(bad, place, info_.name, file_);
+    });
+    target.copy_(read);
+    const DType kept = device::dtype_of(target.scalar_type());
+    if (!is_floating(info_.dtype) || largest_finite(kept) >= largest_finite(info_.dtype)) return;
+    require_finite(target, piece, [&](const at::Tensor& bad, int64_t place) {
+      refuse_overflow(bad, place, info_.name);
+    });
+  }
+
+  /// Calls refuse(first bad element, its number in the whole tensor) if there is one.
+  template <typename Refuse>
+  void require_finite(const at::Tensor& values, const arch::Rect& piece, const Refuse& refuse) {
+    if (all_finite(values)) return;
+    const at::Tensor flat = values.flatten();
+    const int64_t i = at::nonzero(at::isfinite(flat).logical_not())[0][0].item<int64_t>();
+    const int64_t row = piece.row + i / piece.cols, col = piece.col + i % piece.cols;
+    refuse(flat.narrow(0, i, 1), row * columns_ + col);
+  }
+
+  const weights::TensorSource& source_;
+  const weights::TensorInfo& info_;
+  const int64_t columns_;  ///< of the whole matrix
+  const std::string file_;
+  at::Tensor buffer_;
+};
+
+void read_pieces(const weights::TensorSource& source, const std::string& name,
+                 const Parameter& parameter, const at::Tensor& target) {
   const at::NoGradGuard no_grad;
   const weights::TensorInfo* info = source.find(name);
   if (!info) throw ModelError(tr("[weights] there is no tensor '{}'", name));
-  if (at::IntArrayRef(info->shape) != target.sizes()) {
+  if (info->shape != parameter.spec.shape) {
     throw ModelError(tr("[weights] {} is {} in {}, but must be {}", name, shape_text(info->shape),
-                        source.file_of(name).string(), shape_text(target.sizes().vec())));
+                        source.file_of(name).string(), shape_text(parameter.spec.shape)));
   }
-  const at::Tensor flat = target.view({-1});
-  const int64_t total = flat.numel();
-  const std::string file = "in " + source.file_of(name).string();
-  at::Tensor buffer = at::empty({std::min(total, kPieceElements)},
-                                at::TensorOptions(device::scalar_type_of(info->dtype)));
-  for (int64_t begin = 0; begin < total; begin += kPieceElements) {
-    const int64_t count = std::min(kPieceElements, total - begin);
-    const at::Tensor piece = buffer.narrow(0, 0, count);
-    source.read_range(name, begin, begin + count,
-                      {static_cast<std::byte*>(buffer.data_ptr()),
-                       static_cast<size_t>(count) * dtype_size_bytes(info->dtype)});
-    refuse_non_finite(piece, begin, name, file);
-    const at::Tensor part = flat.narrow(0, begin, count);
-    part.copy_(piece);
-    const DType kept = device::dtype_of(target.scalar_type());
-    if (is_floating(info->dtype) && largest_finite(kept) < largest_finite(info->dtype))
-      refuse_overflow(part, begin, name);
-  }
+  if (target.numel() == 0) return;
+  RectReader reader(source, *info);
+  const int64_t rows = target.dim() == 0 ? 1 : target.size(0);
+  parallel::for_each_piece(
+      parameter, target.view({rows, -1}),
+      [&](const parallel::Piece& piece, const at::Tensor& part) { reader.read(piece.rect, part); });
+}
+
+}  // namespace tensor_io_detail
+
+void read_into(const weights::TensorSource& source, const std::string& name,
+               const Parameter& parameter) {
+  tensor_io_detail::read_pieces(source, name, parameter, parameter.tensor.detach());
+}
+
+at::Tensor read_as(const weights::TensorSource& source, const std::string& name,
+                   const Parameter& parameter) {
+  const at::Tensor read =
+      at::empty(parameter.tensor.sizes(), parameter.tensor.options().requires_grad(false));
+  tensor_io_detail::read_pieces(source, name, parameter, read);
+  return read;
 }
 
 void refuse_tensor_lists(const std::string& where, const std::vector<std::string>& missing,
@@ -128,19 +193,22 @@ at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, ui
   return at::empty(shape, at::TensorOptions(at::kFloat)).normal_(0.0, deviation, generator);
 }
 
-void write_tensors(const std::filesystem::path& directory, const std::vector<NamedTensor>& tensors,
-                   DType dtype, const std::string& base_name) {
+void write_tensors(const std::filesystem::path& directory, const std::vector<Parameter>& parameters,
+                   DType dtype, const std::string& base_name, const parallel::Mesh& mesh) {
   const at::NoGradGuard no_grad;
+  const parallel::WholeTensors wholes(mesh, parameters);
+  if (!wholes.asks()) return wholes.serve();
   std::vector<weights::TensorInfo> infos;
-  for (const NamedTensor& named : tensors)
-    infos.push_back({named.name, dtype, named.tensor.sizes().vec()});
+  for (const Parameter& parameter : parameters)
+    infos.push_back({parameter.name(), dtype, parameter.spec.shape});
   at::Tensor held;
   const auto bytes_of = [&](size_t index) -> std::span<const std::byte> {
-    held = tensors[index].tensor.detach().to(at::kCPU, device::scalar_type_of(dtype)).contiguous();
-    if (tensors[index].tensor.scalar_type() == held.scalar_type()) {
-      refuse_non_finite(held, 0, tensors[index].name, "and is not saved");
+    const Parameter& parameter = parameters[index];
+    held = wholes.whole(index).to(at::kCPU, device::scalar_type_of(dtype)).contiguous();
+    if (parameter.tensor.scalar_type() == held.scalar_type()) {
+      refuse_non_finite(held, 0, parameter.name(), "and is not saved");
     } else {
-      refuse_overflow(held, 0, tensors[index].name);
+      refuse_overflow(held, 0, parameter.name());
     }
     return {static_cast<const std::byte*>(held.data_ptr()), infos[index].size_bytes()};
   };

@@ -31,10 +31,14 @@ void refuse_non_finite(
 /// The same of a tensor that was cast from another type to its own.
 void refuse_overflow(const at::Tensor& cast, int64_t first, const std::string& name);
 
-/// Fills `target` (any floating dtype and device) without a second copy of the whole tensor.
-/// Errors: ModelError naming tensor, file and element if a value is not finite, in the file or in
-/// the target's dtype; or if the shapes differ.
-void read_into(const weights::TensorSource& source, const std::string& name, at::Tensor target);
+/// Fills a parameter (any floating dtype and device) from the tensor of that name without a second
+/// copy; a rank reads what it holds. Errors: ModelError naming tensor, file and element if a value
+/// is not finite, in the file or in the parameter's dtype; or if the shapes differ.
+void read_into(const weights::TensorSource& source, const std::string& name,
+               const Parameter& parameter);
+/// What read_into would leave there, in a tensor of its own.
+at::Tensor read_as(const weights::TensorSource& source, const std::string& name,
+                   const Parameter& parameter);
 
 /// Errors: ModelError naming the first five of each list, and how many there are; nothing if all
 /// are empty.
@@ -46,10 +50,12 @@ void refuse_tensor_lists(
 /// Normal(0, deviation) f32 values on the CPU, a function of `seed` alone.
 at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, uint64_t seed);
 
-/// Writes `tensors`, cast to `dtype`, as <base_name>.safetensors (shards when large). Errors:
-/// ModelError, with nothing written, for one that holds what is not finite then.
-void write_tensors(const std::filesystem::path& directory, const std::vector<NamedTensor>& tensors,
-                   DType dtype, const std::string& base_name);
+/// Writes `parameters`, cast to `dtype`, as <base_name>.safetensors (shards when large). Every rank
+/// of the tensor axis calls it: the first writes, the others give their pieces. Errors: ModelError,
+/// with nothing written, for one that holds what is not finite then.
+void write_tensors(const std::filesystem::path& directory, const std::vector<Parameter>& parameters,
+                   DType dtype, const std::string& base_name,
+                   const parallel::Mesh& mesh = parallel::Mesh::single());
 
 /// config.json's spelling: "bfloat16". Errors: UsageError for types weights are not stored in.
 std::string torch_dtype_name(DType dtype);

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/amax.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
@@ -16,6 +17,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "device/dtype.h"
 #include "ops/check.h"
@@ -63,14 +65,55 @@ ChunkLoss chunk_loss(at::Tensor& logits_CV, const at::Tensor& targets_C, double 
   return {sum, correct};
 }
 
+/// The same where ranks hold some columns of the logits each.
+ChunkLoss shared_chunk_loss(at::Tensor& logits_Cv, const at::Tensor& targets_C, double z_weight,
+                            bool make_grad, const VocabularyShare& share) {
+  const at::Tensor local_C1 = (targets_C - share.first_row).unsqueeze(1);
+  const int64_t rows = logits_Cv.size(1);
+  const at::Tensor here_C1 = (local_C1 >= 0).logical_and(local_C1 < rows);
+  const at::Tensor column_C1 = local_C1.clamp(0, std::max<int64_t>(rows - 1, 0));
+  const auto options = logits_Cv.options();
+  const double none = -std::numeric_limits<double>::infinity();
+  const at::Tensor own_C1 =
+      rows > 0 ? logits_Cv.amax(1, true) : at::full({targets_C.size(0), 1}, none, options);
+  at::Tensor largest_C1 = own_C1.clone();
+  share.max_over_ranks(largest_C1);
+  const at::Tensor zeros_C1 = at::zeros_like(largest_C1);
+  at::Tensor target_C1 =
+      rows > 0 ? logits_Cv.gather(1, column_C1).where(here_C1, zeros_C1) : zeros_C1;
+  logits_Cv.sub_(largest_C1).exp_();
+  at::Tensor sums_C2 = at::cat({logits_Cv.sum(1, true), target_C1}, 1).contiguous();
+  share.sum_over_ranks(sums_C2);
+  const at::Tensor total_C1 = sums_C2.narrow(1, 0, 1);
+  target_C1 = sums_C2.narrow(1, 1, 1);
+  at::Tensor sum = (total_C1.log() + largest_C1 - target_C1).sum();
+  if (z_weight > 0) sum = sum + largest_C1.square().sum() * z_weight;
+  const at::Tensor correct = (target_C1 >= largest_C1).sum();
+  if (!make_grad) return {sum, correct};
+  at::Tensor lowest_C1;
+  if (z_weight > 0) {
+    // Of equal logits the first counts, on whichever rank it is.
+    const auto place = -static_cast<double>(share.first_row);
+    lowest_C1 = at::full_like(own_C1, place).masked_fill(own_C1 != largest_C1, none);
+    share.max_over_ranks(lowest_C1);
+    lowest_C1 = (lowest_C1 == place).to(logits_Cv.scalar_type());
+  }
+  if (rows == 0) return {sum, correct};
+  const at::Tensor first_C1 = z_weight > 0 ? logits_Cv.argmax(1, true) : at::Tensor();
+  logits_Cv.div_(total_C1);
+  logits_Cv.scatter_add_(1, column_C1, here_C1.to(logits_Cv.scalar_type()).neg());
+  if (z_weight > 0) logits_Cv.scatter_add_(1, first_C1, largest_C1 * lowest_C1 * (2 * z_weight));
+  return {sum, correct};
+}
+
 struct ChunkResult {
   at::Tensor sum, correct;
   at::Tensor d_logits_CV;  ///< times grad_scale; made in the memory of the logits where possible
 };
 ChunkResult chunk_of(const at::Tensor& logits_CV, const at::Tensor& targets_C, double z_weight,
-                     double grad_scale, bool make_grad) {
+                     double grad_scale, bool make_grad, const VocabularyShare& share) {
   const at::ScalarType wide = device::wide_type(logits_CV.scalar_type());
-  if (fused_on_cpu(logits_CV)) {
+  if (!share.is_part() && fused_on_cpu(logits_CV)) {
     const cpu::ChunkLoss loss =
         cpu::cross_entropy_chunk(logits_CV, targets_C, z_weight, grad_scale, make_grad);
     const at::TensorOptions wide_options = logits_CV.options().dtype(wide);
@@ -78,7 +121,9 @@ ChunkResult chunk_of(const at::Tensor& logits_CV, const at::Tensor& targets_C, d
             at::full({}, loss.num_correct, wide_options.dtype(at::kLong)), logits_CV};
   }
   at::Tensor wide_CV = logits_CV.to(wide);
-  const ChunkLoss loss = chunk_loss(wide_CV, targets_C, z_weight, make_grad);
+  const ChunkLoss loss = share.is_part()
+                             ? shared_chunk_loss(wide_CV, targets_C, z_weight, make_grad, share)
+                             : chunk_loss(wide_CV, targets_C, z_weight, make_grad);
   if (make_grad && grad_scale != 1.0) wide_CV.mul_(grad_scale);
   return {loss.sum, loss.correct, wide_CV};
 }
@@ -159,6 +204,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     double z_weight, grad_scale;
     int64_t chunk_tokens;
     bool recording;
+    VocabularyShare share;
   };
   /// Returns {sum, correct}.
   static List forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden_nH,
@@ -177,8 +223,9 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
       const int64_t count = std::min(settings.chunk_tokens, rows - begin);
       at::Tensor logits_CV = head.logits(begin, count);
       if (!low.is_absent()) low.add_logits(logits_CV, begin);
-      const ChunkResult chunk = chunk_of(logits_CV.to(dtype), targets_n.narrow(0, begin, count),
-                                         settings.z_weight, settings.grad_scale, make_grad);
+      const ChunkResult chunk =
+          chunk_of(logits_CV.to(dtype), targets_n.narrow(0, begin, count), settings.z_weight,
+                   settings.grad_scale, make_grad, settings.share);
       sum.add_(chunk.sum);
       correct.add_(chunk.correct);
       if (!make_grad) continue;
@@ -256,14 +303,17 @@ CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& w
                 low_NR.size(0) == hidden_NH.size(0) && weight_VR.size(0) == weight_VH.size(0))),
           "head_cross_entropy", "an addition must be [N, R] and [V, R] beside hidden ",
           hidden_NH.sizes(), " and weight ", weight_VH.sizes(), ", all of one dtype");
-  const at::Tensor index_n = counted(targets_N, hidden_NH.size(0), weight_VH.size(0));
+  const VocabularyShare& share = options.share;
+  const int64_t vocab = share.is_part() ? share.vocab : weight_VH.size(0);
+  const at::Tensor index_n = counted(targets_N, hidden_NH.size(0), vocab);
   const bool all = index_n.numel() == targets_N.numel();
   const auto counted_rows = [&](const at::Tensor& rows_N) {
     return all ? rows_N : rows_N.index_select(0, index_n);
   };
-  const HeadCrossEntropy::Settings settings{options.z_loss_weight, options.grad_scale,
-                                            chunk_size(options, weight_VH.size(0)),
-                                            at::GradMode::is_enabled()};
+  const HeadCrossEntropy::Settings settings{
+      options.z_loss_weight, options.grad_scale,
+      chunk_size(options, share.is_part() ? share.max_rows : vocab), at::GradMode::is_enabled(),
+      share};
   // libtorch 1.13 takes no undefined tensors here: nothing is a factor of width 0.
   const at::Tensor none = at::empty({0, 0}, hidden_NH.options());
   const auto result = HeadCrossEntropy::apply(

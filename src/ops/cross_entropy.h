@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "base/ignore_label.h"
 
@@ -15,6 +16,16 @@ struct CrossEntropy {
   int64_t num_correct = 0;  ///< of these, how many have the largest logit (ties count)
 };
 
+/// A head of which this rank has some rows. Both work in place, in the same order on every rank;
+/// wide (f32 or f64) tensors.
+struct VocabularyShare {
+  int64_t first_row = 0;
+  int64_t vocab = 0;     ///< rows in all; 0: the head is whole
+  int64_t max_rows = 0;  ///< of any rank
+  std::function<void(at::Tensor&)> sum_over_ranks = {}, max_over_ranks = {};
+  bool is_part() const { return vocab > 0; }
+};
+
 struct HeadOptions {
   /// Adds z_loss_weight * (largest logit)^2 per target token (Baichuan2).
   double z_loss_weight = 0.0;
@@ -24,6 +35,9 @@ struct HeadOptions {
   double grad_scale = 1.0;
   /// Tokens whose logits exist at one time; 0: as many as fit in about 128 MB of f32.
   int64_t chunk_tokens = 0;
+  /// Then losses are those of all rows, and gradients of `hidden` and of an addition's low_NR this
+  /// rank's part of the sum.
+  VocabularyShare share = {};
 };
 
 /// sum over targets of logsumexp(logits) - logits[target].

@@ -40,14 +40,16 @@ at::Tensor mix(const at::Tensor& seeds, const at::Tensor& indices) {
 }
 
 /// [N, I] bool: true where an element stays.
-at::Tensor kept(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt) {
+at::Tensor kept(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
+                int64_t first_column) {
   const at::Tensor salts = at::arange(1, keys_N.options()).fill_(static_cast<int64_t>(salt));
   const at::Tensor rows_N1 = mix(keys_N, salts).unsqueeze(1);
-  const at::Tensor pairs = at::arange((x_NI.size(1) + 1) / 2, keys_N.options());
+  const int64_t end = first_column + x_NI.size(1);
+  const at::Tensor pairs = at::arange(first_column / 2, (end + 1) / 2, keys_N.options());
   const at::Tensor bits_NP = mix(rows_N1, pairs.unsqueeze(0));
   const at::Tensor draws_NP2 = at::stack(
       {at::bitwise_and(bits_NP, int64_t{0xffffffff}), shifted_right(bits_NP, 32)}, /*dim=*/2);
-  return draws_NP2.flatten(1).narrow(1, 0, x_NI.size(1)) >=
+  return draws_NP2.flatten(1).narrow(1, first_column % 2, x_NI.size(1)) >=
          static_cast<int64_t>(cpu::dropout_threshold(p));
 }
 
@@ -55,16 +57,19 @@ class KeyedDropout : public torch::autograd::Function<KeyedDropout> {
  public:
   using List = torch::autograd::variable_list;
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_NI, double p,
-                            const at::Tensor& keys_N, int64_t salt) {
+                            const at::Tensor& keys_N, int64_t salt, int64_t first_column) {
     ctx->save_for_backward({keys_N});
     ctx->saved_data["p"] = p;
     ctx->saved_data["salt"] = salt;
-    return cpu::dropped(x_NI, p, keys_N, static_cast<uint64_t>(salt));
+    ctx->saved_data["first_column"] = first_column;
+    return cpu::dropped(x_NI, p, keys_N, static_cast<uint64_t>(salt), first_column);
   }
 
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
     return {cpu::dropped(grads[0], ctx->saved_data["p"].toDouble(), ctx->get_saved_variables()[0],
-                         static_cast<uint64_t>(ctx->saved_data["salt"].toInt())),
+                         static_cast<uint64_t>(ctx->saved_data["salt"].toInt()),
+                         ctx->saved_data["first_column"].toInt()),
+            {},
             {},
             {},
             {}};
@@ -73,20 +78,22 @@ class KeyedDropout : public torch::autograd::Function<KeyedDropout> {
 
 }  // namespace dropout_detail
 
-at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt) {
+at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
+                   int64_t first_column) {
   dropout_detail::check(x_NI, p, keys_N);
   if (p == 0) return x_NI;
   if (!x_NI.is_cpu() || kernels() == Kernels::kComposite)
-    return oracle::dropout(x_NI, p, keys_N, salt);
-  return dropout_detail::KeyedDropout::apply(x_NI, p, keys_N, static_cast<int64_t>(salt));
+    return oracle::dropout(x_NI, p, keys_N, salt, first_column);
+  return dropout_detail::KeyedDropout::apply(x_NI, p, keys_N, static_cast<int64_t>(salt),
+                                             first_column);
 }
 
 at::Tensor oracle::dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N,
-                           uint64_t salt) {
+                           uint64_t salt, int64_t first_column) {
   dropout_detail::check(x_NI, p, keys_N);
   const at::ScalarType wide = device::wide_type(x_NI.scalar_type());
   const at::Tensor factor_NI =
-      dropout_detail::kept(x_NI, p, keys_N, salt).to(wide) * (1.0 / (1.0 - p));
+      dropout_detail::kept(x_NI, p, keys_N, salt, first_column).to(wide) * (1.0 / (1.0 - p));
   return (x_NI.to(wide) * factor_NI).to(x_NI.scalar_type());
 }
 

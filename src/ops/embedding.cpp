@@ -1,7 +1,9 @@
 #include "ops/embedding.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_unique.h>
+#include <ATen/ops/nonzero.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -39,15 +41,34 @@ class Lookup : public torch::autograd::Function<Lookup> {
 
 }  // namespace embedding_detail
 
-at::Tensor embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH) {
+namespace embedding_detail {
+
+void check(const at::Tensor& ids_N, const at::Tensor& weight_VH, int64_t vocab) {
   require(ids_N.dim() == 1 && weight_VH.dim() == 2, "embedding", "ids ", ids_N.sizes(),
           " must be [N], the table ", weight_VH.sizes(), " [V, H]");
-  if (ids_N.device().is_cpu() && ids_N.numel() > 0) {
-    const int64_t low = ids_N.min().item<int64_t>(), high = ids_N.max().item<int64_t>();
-    require(low >= 0 && high < weight_VH.size(0), "embedding", "token id ", low < 0 ? low : high,
-            " is outside the vocabulary of ", weight_VH.size(0), " rows");
-  }
+  if (!ids_N.device().is_cpu() || ids_N.numel() == 0) return;
+  const int64_t low = ids_N.min().item<int64_t>(), high = ids_N.max().item<int64_t>();
+  require(low >= 0 && high < vocab, "embedding", "token id ", low < 0 ? low : high,
+          " is outside the vocabulary of ", vocab, " rows");
+}
+
+}  // namespace embedding_detail
+
+at::Tensor embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH) {
+  embedding_detail::check(ids_N, weight_VH, weight_VH.dim() == 2 ? weight_VH.size(0) : 0);
   return embedding_detail::Lookup::apply(ids_N, weight_VH);
+}
+
+at::Tensor embedding_part(const at::Tensor& ids_N, const at::Tensor& weight_vH, int64_t first_row,
+                          int64_t vocab) {
+  embedding_detail::check(ids_N, weight_vH, vocab);
+  const at::Tensor local_N = ids_N - first_row;
+  const at::Tensor here_n =
+      at::nonzero((local_N >= 0).logical_and(local_N < weight_vH.size(0))).squeeze(1);
+  const at::Tensor found_nH =
+      embedding_detail::Lookup::apply(local_N.index_select(0, here_n), weight_vH);
+  return at::zeros({ids_N.size(0), weight_vH.size(1)}, weight_vH.options())
+      .index_copy(0, here_n, found_nH);
 }
 
 }  // namespace danlu::ops

@@ -10,4 +10,9 @@ namespace danlu::ops {
 ///         the CPU; elsewhere the device's own assertion).
 at::Tensor embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH);
 
+/// The same of a table of which rows [first_row, first_row + v) are here: ids of other rows give
+/// zeros. Shapes  weight_vH [v, H], v may be 0. Errors  as above, of the whole `vocab`.
+at::Tensor embedding_part(const at::Tensor& ids_N, const at::Tensor& weight_vH, int64_t first_row,
+                          int64_t vocab);
+
 }  // namespace danlu::ops

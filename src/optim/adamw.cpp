@@ -147,26 +147,30 @@ StateTensors AdamW::state(bool exact_weights) const {
       return flat.narrow(0, layout_.offset(index), layout_.size(index))
           .view(parameters_[i].tensor.sizes());
     };
-    const std::string& name = parameters_[i].name;
-    tensors.emplace_back("exp_avg." + name, slice(exp_avg_));
-    tensors.emplace_back("exp_avg_sq." + name, slice(exp_avg_sq_));
-    if (exact_weights || parameters_[i].tensor.scalar_type() != at::kFloat) {
-      tensors.emplace_back("master." + name, masters_[i]);
-    }
+    const auto add = [&](const char* kind, const at::Tensor& tensor) {
+      tensors.push_back(parameters_[i]);
+      tensors.back().spec.name = kind + parameters_[i].name();
+      tensors.back().tensor = tensor;
+    };
+    add("exp_avg.", slice(exp_avg_));
+    add("exp_avg_sq.", slice(exp_avg_sq_));
+    if (exact_weights || parameters_[i].tensor.scalar_type() != at::kFloat)
+      add("master.", masters_[i]);
   }
   return tensors;
 }
 
 bool AdamW::lives_in_parameter(const std::string& name) const {
   for (const Parameter& parameter : parameters_) {
-    if (parameter.name == name) return parameter.tensor.scalar_type() == at::kFloat;
+    if (parameter.name() == name) return parameter.tensor.scalar_type() == at::kFloat;
   }
   return false;
 }
 
 void AdamW::load_state(const std::function<at::Tensor(const std::string&)>& find, int64_t updates) {
   at::NoGradGuard no_grad;
-  for (const auto& [name, target] : state(true)) {
+  for (const Parameter& target : state(true)) {
+    const std::string& name = target.name();
     at::Tensor saved = find(name);
     if (!saved.defined() && name.starts_with("master.")) {
       // Weights of f32 parameters may live in the model files alone.
@@ -176,12 +180,13 @@ void AdamW::load_state(const std::function<at::Tensor(const std::string&)>& find
     if (!saved.defined()) {
       throw ModelError(tr("[optimizer state] tensor '{}' is missing", name));
     }
-    if (saved.sizes() != target.sizes()) {
+    if (saved.sizes() != at::IntArrayRef(target.spec.shape)) {
       throw ModelError(
           tr("[optimizer state] tensor '{}' has {} elements in the checkpoint, {} in the model",
-             name, saved.numel(), target.numel()));
+             name, saved.numel(), target.tensor.numel()));
     }
-    at::Tensor(target).copy_(saved);
+    at::Tensor(target.tensor)
+        .copy_(target.is_whole() ? saved : parallel::cut_out(saved, target.pieces));
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].tensor.scalar_type() != at::kFloat)

@@ -22,9 +22,9 @@ struct AdamWConfig {
   void validate() const;
 };
 
-/// A tensor of the optimizer's state by name: "exp_avg.<param>", "exp_avg_sq.<param>",
-/// "master.<param>".
-using StateTensors = std::vector<std::pair<std::string, at::Tensor>>;
+/// Tensors of the optimizer's state, in the pieces of their parameters: "exp_avg.<param>",
+/// "exp_avg_sq.<param>", "master.<param>".
+using StateTensors = std::vector<Parameter>;
 
 /// Bytes of state per element: two moments, and a master copy where the parameter is not f32.
 int64_t adamw_state_bytes(const std::vector<Parameter>& parameters);
@@ -53,7 +53,7 @@ class AdamW {
   /// Views of the state. exact_weights: also the weights of f32 parameters as "master.<param>", for
   /// checkpoints whose model files hold them in another type.
   StateTensors state(bool exact_weights) const;
-  /// Copies state in and writes parameters from it; find(name) returns an undefined tensor if
+  /// Copies state in and writes parameters from it; find(name) returns the whole tensor, undefined if
   /// absent. Where a parameter was its own master and is none now, find("<param>") is asked for the
   /// weight. Errors: ModelError naming a missing tensor or one of another shape.
   void load_state(const std::function<at::Tensor(const std::string&)>& find, int64_t updates);

@@ -2,10 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "base/dtype.h"
@@ -35,7 +38,7 @@ std::vector<int64_t> sizes_of(const std::vector<Parameter>& parameters) {
   std::vector<int64_t> sizes;
   for (const Parameter& parameter : parameters) {
     if (!parameter.tensor.is_contiguous())
-      throw InternalError("[grad_buffer] parameter " + parameter.name + " is not contiguous");
+      throw InternalError("[grad_buffer] parameter " + parameter.name() + " is not contiguous");
     sizes.push_back(parameter.tensor.numel());
   }
   return sizes;
@@ -43,8 +46,10 @@ std::vector<int64_t> sizes_of(const std::vector<Parameter>& parameters) {
 
 }  // namespace grad_buffer_detail
 
-GradBuffer::GradBuffer(std::vector<Parameter> parameters)
-    : parameters_(std::move(parameters)), layout_(grad_buffer_detail::sizes_of(parameters_)) {
+GradBuffer::GradBuffer(std::vector<Parameter> parameters, const parallel::Mesh& mesh)
+    : parameters_(std::move(parameters)),
+      mesh_(mesh),
+      layout_(grad_buffer_detail::sizes_of(parameters_)) {
   const auto device =
       parameters_.empty() ? at::Device(at::kCPU) : parameters_.front().tensor.device();
   flat_ = at::zeros({layout_.total()}, at::TensorOptions(at::kFloat).device(device));
@@ -84,25 +89,89 @@ void GradBuffer::collect() {
   }
 }
 
+std::vector<GradBuffer::Span> GradBuffer::spans_of(size_t index) const {
+  std::vector<Span> spans;
+  int64_t offset = layout_.offset(static_cast<int64_t>(index));
+  for (const parallel::Piece& piece : parameters_[index].pieces) {
+    const int64_t size = piece.rect.rows * piece.rect.cols;
+    spans.push_back({offset, size, piece.copies});
+    offset += size;
+  }
+  return spans;
+}
+
+void GradBuffer::reduce() {
+  const at::NoGradGuard no_grad;
+  sum_copies();
+  mesh_.data().all_reduce_sum(flat_);
+}
+
+void GradBuffer::sum_copies() {
+  // Few and small: norms, adapters, shared key heads. One exchange for each size of group.
+  std::map<int64_t, std::vector<at::Tensor>> by_copies;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].sums_over_copies) continue;
+    for (const Span& span : spans_of(i)) {
+      if (span.copies > 1)
+        by_copies[span.copies].push_back(flat_.narrow(0, span.offset, span.size));
+    }
+  }
+  for (auto& [copies, parts] : by_copies) {
+    at::Tensor joined = at::cat(parts);
+    mesh_.copies(copies).all_reduce_sum(joined);
+    int64_t at = 0;
+    for (at::Tensor& part : parts) {
+      part.copy_(joined.narrow(0, at, part.numel()));
+      at += part.numel();
+    }
+  }
+}
+
 double GradBuffer::norm(double scale) const {
-  if (layout_.total() == 0) return 0;
-  if (!flat_.device().is_cpu())
-    return flat_.to(at::kDouble).square().sum().sqrt().item<double>() * scale;
-  std::vector<double> sums(layout_.chunks().size());
-  const float* values = flat_.data_ptr<float>();
-  for_each_chunk(layout_, [&](size_t i) {
-    const Chunk& chunk = layout_.chunks()[i];
-    sums[i] = sum_of_squares(values + chunk.offset + chunk.begin, chunk.end - chunk.begin);
-  });
+  std::vector<Span> spans;
+  std::vector<int64_t> sizes;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    for (const Span& span : spans_of(i)) {
+      spans.push_back(span);
+      sizes.push_back(span.size);
+    }
+  }
+  const FlatLayout pieces(sizes);  // where chunks end
+  std::vector<double> sums(pieces.chunks().size());
+  if (flat_.device().is_cpu()) {
+    const float* values = flat_.data_ptr<float>();
+    for_each_chunk(pieces, [&](size_t i) {
+      const Chunk& chunk = pieces.chunks()[i];
+      sums[i] =
+          sum_of_squares(values + spans[static_cast<size_t>(chunk.index)].offset + chunk.begin,
+                         chunk.end - chunk.begin);
+    });
+  } else {
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const Chunk& chunk = pieces.chunks()[i];
+      sums[i] = flat_
+                    .narrow(0, spans[static_cast<size_t>(chunk.index)].offset + chunk.begin,
+                            chunk.end - chunk.begin)
+                    .to(at::kDouble)
+                    .square()
+                    .sum()
+                    .item<double>();
+    }
+  }
   double total = 0;
-  for (const double sum : sums) total += sum;
-  return std::sqrt(total) * scale;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const int64_t copies = spans[static_cast<size_t>(pieces.chunks()[i].index)].copies;
+    total += sums[i] / static_cast<double>(copies);
+  }
+  at::Tensor everywhere = at::full({1}, total, at::kDouble);
+  mesh_.tensor().all_reduce_sum(everywhere);
+  return std::sqrt(everywhere.item<double>()) * scale;
 }
 
 std::vector<std::string> GradBuffer::non_finite(size_t limit) const {
   std::vector<std::string> names;
   for (size_t i = 0; i < slices_.size() && names.size() < limit; ++i) {
-    if (!slices_[i].isfinite().all().item<bool>()) names.push_back(parameters_[i].name);
+    if (!slices_[i].isfinite().all().item<bool>()) names.push_back(parameters_[i].name());
   }
   return names;
 }

@@ -30,7 +30,7 @@ std::vector<ParameterSettings> settings_of(const std::vector<Parameter>& paramet
     const Pattern pattern = compile_group_pattern(rule.pattern);
     bool matched = false;
     for (size_t i = 0; i < parameters.size(); ++i) {
-      if (!pattern.is_found_in(parameters[i].name)) continue;
+      if (!pattern.is_found_in(parameters[i].name())) continue;
       matched = true;
       settings[i].lr_scale = rule.lr_scale;
       if (rule.weight_decay >= 0) settings[i].weight_decay = rule.weight_decay;
@@ -39,7 +39,7 @@ std::vector<ParameterSettings> settings_of(const std::vector<Parameter>& paramet
       throw UsageError(
           tr("[param_groups] pattern '{}' matches none of the {} trainable parameters",
              rule.pattern, parameters.size()),
-          parameters.empty() ? std::string() : tr("names look like {}", parameters.front().name));
+          parameters.empty() ? std::string() : tr("names look like {}", parameters.front().name()));
     }
   }
   return settings;

@@ -1,17 +1,14 @@
-// optim/parameter.h: what an optimizer is given: named tensors, and the settings of each.
+// optim/parameter.h: settings of the parameters that an optimizer is given.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <string>
 #include <vector>
 
+#include "parallel/parameter.h"
+
 namespace danlu::optim {
 
-/// A live leaf parameter, contiguous, f32|bf16|f16, updated in place.
-struct Parameter {
-  std::string name;
-  at::Tensor tensor;
-};
+/// Optimizers take live leaves, contiguous, f32|bf16|f16, and update them in place.
+using parallel::Parameter;
 
 /// Which parameters weight decay applies to.
 enum class DecayRule {

@@ -1,24 +1,57 @@
 #include "parallel/mesh.h"
 
+#include "base/error.h"
+
 namespace danlu::parallel {
-namespace {
+namespace mesh_detail {
 
-class AloneGroup : public Group {
- public:
-  int64_t rank() const override { return 0; }
-  int64_t size() const override { return 1; }
-  void all_reduce_sum(at::Tensor&) const override {}
-  at::Tensor all_gather(const at::Tensor& tensor, int64_t) const override { return tensor; }
-  at::Tensor reduce_scatter_sum(const at::Tensor& tensor, int64_t) const override { return tensor; }
-  void broadcast(at::Tensor&, int64_t) const override {}
-  void barrier() const override {}
-};
+/// `count` groups of `size` ranks, `stride` apart; returns this rank's, or nullptr where groups
+/// have one member.
+std::unique_ptr<Group> group_of(World& world, int64_t size, int64_t stride) {
+  if (size == 1) return nullptr;
+  std::unique_ptr<Group> mine;
+  for (int64_t first = 0; first < world.size(); ++first) {
+    if (first / stride % size != 0) continue;
+    std::vector<int64_t> ranks;
+    for (int64_t i = 0; i < size; ++i) ranks.push_back(first + i * stride);
+    if (auto group = world.make_group(ranks)) mine = std::move(group);
+  }
+  return mine;
+}
 
-}  // namespace
+const Group* or_alone(const std::unique_ptr<Group>& group) {
+  return group ? group.get() : &Group::alone();
+}
 
-const Group& Group::alone() {
-  static const AloneGroup group;
-  return group;
+}  // namespace mesh_detail
+
+Mesh::Mesh() : tensor_(&Group::alone()), data_(&Group::alone()), all_(&Group::alone()) {}
+
+Mesh::Mesh(World& world, const MeshShape& shape) : shape_(shape), rank_(world.rank()) {
+  using mesh_detail::group_of, mesh_detail::or_alone;
+  if (shape.size() != world.size()) {
+    throw InternalError("[mesh] " + std::to_string(shape.size()) + " places for " +
+                        std::to_string(world.size()) + " ranks");
+  }
+  own_tensor_ = group_of(world, shape.tensor, 1);
+  own_data_ = group_of(world, shape.data, shape.tensor);
+  own_all_ = group_of(world, world.size(), 1);
+  for (int64_t copies = 2; copies < shape.tensor; ++copies) {
+    if (shape.tensor % copies == 0) copies_[copies] = group_of(world, copies, 1);
+  }
+  tensor_ = or_alone(own_tensor_);
+  data_ = or_alone(own_data_);
+  all_ = or_alone(own_all_);
+}
+
+const Group& Mesh::copies(int64_t copies) const {
+  if (copies == 1) return Group::alone();
+  if (copies == shape_.tensor) return *tensor_;
+  return *copies_.at(copies);
+}
+
+arch::Coord Mesh::coord() const {
+  return {.tp_size = shape_.tensor, .tp_rank = rank_ % shape_.tensor};
 }
 
 const Mesh& Mesh::single() {

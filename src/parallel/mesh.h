@@ -1,34 +1,62 @@
-// parallel/mesh.h: which groups a rank belongs to, one per axis of parallelism.
+// parallel/mesh.h: where a rank stands among all, and the groups it belongs to.
 #pragma once
-#include <array>
-#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
 
+#include "arch/shard.h"
 #include "parallel/group.h"
+#include "parallel/region.h"
 
 namespace danlu::parallel {
 
-enum class Axis { kTensor, kPipeline, kData, kContext, kExpert };
-inline constexpr size_t kNumAxes = 5;
+/// All ranks of a job as one of them sees them; makes the groups that collectives go over.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
+  /// The group of these world ranks, ascending. Every rank of the world makes the same groups in
+  /// the same order; nullptr where it is not a member.
+  virtual std::unique_ptr<Group> make_group(const std::vector<int64_t>& ranks) = 0;
+};
 
-/// Immutable. Does not own its groups; they must outlive it.
+/// Sizes of the axes. Ranks are numbered with the tensor axis innermost (neighbours on one
+/// machine), as Megatron does: rank = data · tensor_size + tensor.
+struct MeshShape {
+  int64_t tensor = 1, data = 1;
+  bool sequence_parallel = false;  ///< between regions, ranks of the tensor axis share the rows
+  int64_t size() const { return tensor * data; }
+};
+
+/// Immutable. Owns its groups.
 class Mesh {
  public:
-  /// All axes of size 1.
-  Mesh() { groups_.fill(&Group::alone()); }
-  explicit Mesh(const std::array<const Group*, kNumAxes>& groups) : groups_(groups) {}
+  /// REQUIRES: the world has shape.size() ranks. Collective.
+  Mesh(World& world, const MeshShape& shape);
 
-  const Group& group(Axis axis) const { return *groups_[static_cast<size_t>(axis)]; }
-  /// Ranks in all: the product over axes.
-  int64_t size() const {
-    int64_t product = 1;
-    for (const Group* group : groups_) product *= group->size();
-    return product;
-  }
+  const MeshShape& shape() const { return shape_; }
+  int64_t rank() const { return rank_; }
+  const Group& tensor() const { return *tensor_; }
+  const Group& data() const { return *data_; }
+  const Group& all() const { return *all_; }
+  /// The ranks of the tensor axis that hold one piece in common: `copies` neighbours.
+  const Group& copies(int64_t copies) const;
+  /// The borders of what the tensor axis divides.
+  Region region() const { return {*tensor_, shape_.sequence_parallel}; }
+  /// Where this rank stands on the axes that cut parameters.
+  arch::Coord coord() const;
+
   /// The mesh of one rank.
   static const Mesh& single();
 
  private:
-  std::array<const Group*, kNumAxes> groups_;
+  Mesh();
+  MeshShape shape_;
+  int64_t rank_ = 0;
+  std::map<int64_t, std::unique_ptr<Group>> copies_;  ///< 1 < copies < shape.tensor
+  std::unique_ptr<Group> own_tensor_, own_data_, own_all_;
+  const Group *tensor_, *data_, *all_;
 };
 
 }  // namespace danlu::parallel

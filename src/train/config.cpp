@@ -39,12 +39,22 @@ void check_global_batch(const Checker& check, const TrainConfig& config) {
         "global_batch_size", got,
         tr("must be a multiple of {} {}", config.flag("batch_size"), batch.micro_batch_size));
   }
-  const int64_t steps = batch.global_batch_size / batch.micro_batch_size;
+  const int64_t together = batch.micro_batch_size * batch.ranks;
+  if (batch.global_batch_size % together != 0) {
+    check.refuse("global_batch_size", got,
+                 tr("must be a multiple of {} {} × {} processes = {}", config.flag("batch_size"),
+                    batch.micro_batch_size, batch.ranks, together));
+  }
+  const int64_t steps = batch.global_batch_size / together;
   if (batch.accumulation > 0 && batch.accumulation != steps) {
-    check.refuse(
-        "global_batch_size", got,
-        tr("differs from {} {} × {} {} = {}", config.flag("batch_size"), batch.micro_batch_size,
-           config.flag("accum"), batch.accumulation, batch.micro_batch_size * batch.accumulation));
+    check.refuse("global_batch_size", got,
+                 batch.ranks == 1
+                     ? tr("differs from {} {} × {} {} = {}", config.flag("batch_size"),
+                          batch.micro_batch_size, config.flag("accum"), batch.accumulation,
+                          together * batch.accumulation)
+                     : tr("differs from {} {} × {} {} × {} processes = {}",
+                          config.flag("batch_size"), batch.micro_batch_size, config.flag("accum"),
+                          batch.accumulation, batch.ranks, together * batch.accumulation));
   }
 }
 

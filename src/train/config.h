@@ -10,10 +10,12 @@
 
 #include "arch/model_config.h"
 #include "base/json.h"
+#include "base/rank_place.h"
 #include "models/causal_lm.h"
 #include "optim/adamw.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "parallel/mesh.h"
 #include "train/model_source.h"
 
 namespace danlu::train {
@@ -63,8 +65,9 @@ struct BatchConfig {
   double epochs = 1;
   int64_t max_steps = -1;     ///< > 0 overrides epochs
   int64_t train_samples = 0;  ///< > 0: instead of max_steps
-  /// Copies of the model among which the command line divides a step; this one process does the
-  /// work of one of them.
+  int64_t ranks = 1;          ///< of the data axis: they share the samples of a step
+  /// Without ranks: copies of the model among which the command line divides a step; this one
+  /// process does the work of one of them.
   int64_t replicas = 1;
 };
 
@@ -111,6 +114,9 @@ struct TrainConfig {
   std::string device = "auto";
   uint64_t seed = 42;
   bool dry_run = false;
+  RankPlace place;               ///< of this process
+  parallel::MeshShape mesh;      ///< how the processes share the work
+  double dist_timeout_s = 1800;  ///< how long ranks wait for one another
 
   ModelSource model;
   models::LoraConfig lora;

@@ -26,33 +26,39 @@ Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleS
   options.micro_batch_size = settings.batch_size;
   options.max_tokens_per_micro_batch = settings.max_tokens;
   options.vocab_size = model.config().vocab_size;
+  const parallel::Group& data = model.mesh().data();
+  options.dp_rank = data.rank();
+  options.dp_size = data.size();
   const int64_t size = samples->size();
   // Reading ahead goes round the end.
   data::BatchStream stream(
       std::move(samples), [size](int64_t index) { return index % size; }, options);
   int64_t batches = stream.steps_per_epoch();
-  if (settings.max_batches > 0) batches = std::min(batches, settings.max_batches);
+  if (settings.max_batches > 0)
+    batches = std::min(batches, (settings.max_batches + data.size() - 1) / data.size());
   if (settings.on_start) settings.on_start(batches);
 
   Evaluation result;
-  double sum = 0;
-  int64_t correct = 0;
+  double sum = 0, correct = 0, targets = 0, num_samples = 0;
   for (int64_t i = 0; i < batches; ++i) {
     const data::StepBatches step = stream.next();
     for (const data::Batch& batch : step.micro_batches) {
-      result.num_samples += batch.num_samples;
+      num_samples += static_cast<double>(batch.num_samples);
       if (batch.num_targets == 0) continue;
       const models::LossSum loss =
           model.loss(forward_input(batch, model.device()), target_tensor(batch, model.device()));
       sum += loss.sum.item<double>();
-      correct += loss.num_correct;
-      result.num_targets += batch.num_targets;
+      correct += static_cast<double>(loss.num_correct);
+      targets += static_cast<double>(batch.num_targets);
     }
   }
+  sum_over(data, {&sum, &correct, &targets, &num_samples});
+  result.num_samples = static_cast<int64_t>(num_samples);
+  result.num_targets = static_cast<int64_t>(targets);
   if (result.num_targets == 0)
     throw DataError(tr("[evaluate] no token of the held-out data is a target"));
-  result.loss = sum / static_cast<double>(result.num_targets);
-  result.token_accuracy = static_cast<double>(correct) / static_cast<double>(result.num_targets);
+  result.loss = sum / targets;
+  result.token_accuracy = correct / targets;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -169,7 +169,7 @@ std::string how_to_go_on(const Run& run) {
 }
 
 void stop_on_signal(Run& run) {
-  const int signal = pending_interrupt();
+  const auto signal = static_cast<int>(run.ranks.largest(pending_interrupt()));
   if (signal == 0) return;
   if (run.last_saved_step != run.state.step) save_checkpoint(run);
   const std::string message = tr("[train] stopped by {} after step {}; checkpoint-{} is complete",

@@ -5,9 +5,10 @@
 #include "data/batch_stream.h"
 #include "train/config.h"
 #include "train/observer.h"
-#include "train/run_plan.h"
 #include "train/prepare_data.h"
+#include "train/ranks.h"
 #include "train/run_dir/progress.h"
+#include "train/run_plan.h"
 #include "train/step.h"
 
 namespace danlu::train {
@@ -22,6 +23,7 @@ struct Run {
   RunProgress& progress;
   data::BatchStream& stream;
   RunObserver& observer;
+  const Ranks& ranks;
   double flops_per_token = 0, peak_flops = 0;  ///< for MFU; 0: unknown
   int64_t last_saved_step = 0;                 ///< 0: none
 };
@@ -33,8 +35,8 @@ struct Run {
 /// saving.
 void run_loop(Run& run);
 
-/// Writes checkpoint-<step> and settles what depends on it. Errors: as require_finite, before
-/// anything is written; IoError.
+/// Writes checkpoint-<step>, on rank 0, and settles what depends on it. Errors: as require_finite,
+/// before anything is written; IoError.
 void save_checkpoint(Run& run);
 
 /// Points `last` at `newest` and `best` at the best checkpoint, and deletes superfluous ones.

@@ -182,4 +182,17 @@ std::unique_ptr<RunObserver> make_observer(const TrainConfig& config, const RunP
   return std::make_unique<observer_detail::RunReporter>(config, plan, start_step, description);
 }
 
+std::unique_ptr<RunObserver> make_silent_observer() {
+  class Silent : public RunObserver {
+   public:
+    Json on_step(const StepRecord&) override { return Json::object(); }
+    Json on_evaluation(const Evaluation&, int64_t, int64_t, double) override {
+      return Json::object();
+    }
+    void on_slow(const std::string&) override {}
+    void on_finish(const RunSummary&) override {}
+  };
+  return std::make_unique<Silent>();
+}
+
 }  // namespace danlu::train

@@ -8,8 +8,8 @@
 #include "base/json.h"
 #include "train/config.h"
 #include "train/evaluate.h"
-#include "train/run_plan.h"
 #include "train/report/step_record.h"
+#include "train/run_plan.h"
 
 namespace danlu::train {
 
@@ -45,5 +45,7 @@ struct RunDescription {
 /// start_step > 0: an earlier session's files are continued.
 std::unique_ptr<RunObserver> make_observer(const TrainConfig& config, const RunPlan& plan,
                                            int64_t start_step, const RunDescription& description);
+/// Tells nothing: of ranks that another one speaks for.
+std::unique_ptr<RunObserver> make_silent_observer();
 
 }  // namespace danlu::train

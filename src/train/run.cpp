@@ -17,6 +17,7 @@
 #include "device/select.h"
 #include "train/loop.h"
 #include "train/precision.h"
+#include "train/ranks.h"
 #include "train/report/banner.h"
 #include "train/run_dir/continued.h"
 #include "train/run_dir/held_out.h"
@@ -58,6 +59,8 @@ data::BatchStreamOptions stream_options(const TrainConfig& config, const RunPlan
   data::BatchStreamOptions options;
   options.micro_batch_size = plan.micro_batch_size;
   options.accumulation_steps = plan.accumulation;
+  options.dp_rank = config.place.rank / config.mesh.tensor;
+  options.dp_size = config.mesh.data;
   options.last_batch = data.last_batch;
   options.max_tokens_per_micro_batch =
       config.data.share_passes ? config.data.max_length * plan.micro_batch_size : 0;
@@ -68,17 +71,18 @@ data::BatchStreamOptions stream_options(const TrainConfig& config, const RunPlan
 std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
                                              const weights::CheckpointSource& source,
                                              const at::Device& device,
-                                             const std::optional<checkpoint::Loaded>& checkpoint) {
+                                             const std::optional<checkpoint::Loaded>& checkpoint,
+                                             const parallel::Mesh& mesh) {
   const at::ScalarType dtype = scalar_type_of(config.precision);
   const bool lora = config.tuner == Tuner::kLora;
   std::unique_ptr<models::CausalLM> model;
   if (config.model.from_scratch && !checkpoint) {
-    model = std::make_unique<models::CausalLM>(source.config, dtype, device);
+    model = std::make_unique<models::CausalLM>(source.config, mesh, dtype, device);
     model->initialize(config.seed);
   } else {
     // A full checkpoint holds the model; adapters go on top of the base.
-    model = checkpoint && !lora ? models::load_model(checkpoint->directory, dtype, device)
-                                : models::load_model(source, dtype, device);
+    model = checkpoint && !lora ? models::load_model(checkpoint->directory, mesh, dtype, device)
+                                : models::load_model(source, mesh, dtype, device);
   }
   if (model->lora() && (!lora || checkpoint || !config.model.adapter.empty())) {
     throw ModelError(
@@ -102,12 +106,10 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
 TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalLM> model) {
   TrainState state;
   state.model = std::move(model);
-  std::vector<optim::Parameter> parameters;
-  for (const models::NamedTensor& parameter : state.model->trainable_parameters())
-    parameters.push_back({parameter.name, parameter.tensor});
+  const std::vector<parallel::Parameter> parameters = state.model->trainable_parameters();
   if (parameters.empty())
     throw UsageError(tr("[train] every parameter is frozen: nothing to train"));
-  state.gradients = std::make_unique<optim::GradBuffer>(parameters);
+  state.gradients = std::make_unique<optim::GradBuffer>(parameters, state.model->mesh());
   state.optimizer = std::make_unique<optim::AdamW>(parameters, config.adamw);
   if (config.precision == Precision::kF16) state.loss_scaler = optim::LossScaler(config.loss_scale);
   return state;
@@ -139,15 +141,19 @@ void publish(Run& run) {
   const bool best = output.load_best_at_end && run.progress.best_step > 0 &&
                     run.progress.best_step != run.state.step;
   const fs::path checkpoint = checkpoint_of(run, best ? run.progress.best_step : run.state.step);
-  const bool saved = fs::exists(checkpoint / "DONE");
+  // Ranks agree on what only rank 0 needs to see.
+  const bool saved =
+      run.ranks.from_first(fs::exists(checkpoint / "DONE") ? "saved" : "") == "saved";
   if (best && !saved)
     log::warning("{}, the best, is gone: the last step's weights are taken", checkpoint.string());
   if (saved && (wanted == trained || run.config.tuner == Tuner::kLora)) {
-    publish_model(checkpoint, output.directory);
+    if (run.ranks.is_first()) publish_model(checkpoint, output.directory);
   } else if (best && saved) {
-    const auto model = models::load_model(checkpoint, run.state.model->dtype(), at::kCPU);
+    if (!run.ranks.is_first()) return;
+    const auto model = models::load_model(checkpoint, parallel::Mesh::single(),
+                                          run.state.model->dtype(), at::kCPU);
     write_model_files(*model, run.config, wanted, output.directory);
-  } else {
+  } else if (run.ranks.mesh().data().rank() == 0) {
     write_model_files(*run.state.model, run.config, wanted, output.directory);
   }
 }
@@ -191,11 +197,13 @@ void record_template(const text::TemplateChoice& choice, TrainConfig& config) {
     config.args["templates_file"] = fs::absolute(choice.templates_file).string();
 }
 
-/// train.log receives every line while it exists.
+/// train.log receives every line while it exists; of other ranks than the first, rank-N.log.
 class LogFile {
  public:
   explicit LogFile(const TrainConfig& config) {
-    if (!config.dry_run) log::tee_to_file((config.output.directory / "train.log").c_str());
+    const int64_t rank = config.place.rank;
+    const std::string name = rank == 0 ? "train.log" : fmt::format("rank-{}.log", rank);
+    if (!config.dry_run) log::tee_to_file((config.output.directory / name).c_str());
   }
   ~LogFile() { log::tee_to_file(""); }
   LogFile(const LogFile&) = delete;
@@ -206,7 +214,6 @@ class LogFile {
 void prepare_run_directory(const TrainConfig& config, bool continuing, const PreparedText& text,
                            const PreparedData& data) {
   const fs::path& run_dir = config.output.directory;
-  watch_interrupts();
   if (config.output.overwrite && !continuing) clear_run_directory(run_dir);
   mark_unfinished(run_dir);
   write_run_settings(config);
@@ -269,6 +276,50 @@ bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainStat
   return true;
 }
 
+/// The other ranks, which all write into rank 0's directory and leave speaking to it.
+Ranks connect(TrainConfig& config) {
+  Ranks ranks(config.place, config.mesh, config.dist_timeout_s);
+  if (!ranks.is_first()) log::set_level(log::Level::kError);
+  config.output.directory = ranks.from_first(config.output.directory.string());
+  return ranks;
+}
+
+/// The finished model and its reports.
+void finish(Run& job) {
+  publish(job);
+  if (job.ranks.is_first()) {
+    job.observer.on_finish(summarise(job));
+    // Last of all: what is killed before this is made good by the same command.
+    mark_finished(job.config.output.directory, job.state.step);
+  }
+  job.ranks.wait_for_all();
+}
+
+/// The run's directory, made and held by rank 0.
+struct HeldDirectory {
+  std::optional<MadeDirectory> made;
+  std::optional<FileLock> lock;
+
+  HeldDirectory(const TrainConfig& config, const Ranks& ranks) {
+    ranks.in_turn([&] {
+      if (!ranks.is_first()) return 0;
+      made.emplace(config.output.directory);
+      if (!config.dry_run) lock.emplace(lock_run_directory(config.output.directory));
+      return 0;
+    });
+  }
+};
+
+/// Errors: UsageError where a rank would train something else.
+void require_same_run(const Ranks& ranks, const TrainConfig& config, const at::Device& device,
+                      const Json& identity, const PreparedData& data) {
+  ranks.require_same("version", DANLU_VERSION);
+  ranks.require_same("device", device.str());
+  ranks.require_same("precision", precision_name(config.precision));
+  ranks.require_same("configuration", fmt::format("{:016x}", hash_bytes(identity.dump())));
+  ranks.require_same("data set", fmt::format("{:016x}", data.content_hash));
+}
+
 }  // namespace run_detail
 
 int run(const TrainConfig& given) {
@@ -276,21 +327,21 @@ int run(const TrainConfig& given) {
   TrainConfig config = given;
   config.validate();
   const at::Device device = device::select(config.device);
+  const Ranks ranks = connect(config);
   const weights::CheckpointSource source = open_checked(config);
-  const MadeDirectory made(config.output.directory);
-  std::optional<FileLock> lock;
-  if (!config.dry_run) lock.emplace(lock_run_directory(config.output.directory));
+  const HeldDirectory held(config, ranks);
   const std::optional<checkpoint::Loaded> checkpoint = find_checkpoint(config);
   const bool continuing = checkpoint && is_of_run(*checkpoint, config.output.directory);
   if (!continuing) refuse_to_clear_inputs(config);
   const PreparedText text = prepare_text(config, source.config);
   record_template(text.choice, config);
   const PreparedData data =
-      prepare_data(config, text, config.batch.micro_batch_size * accumulation_of(config.batch));
+      ranks.in_turn([&] { return prepare_data(config, text, samples_of_step(config.batch)); });
   record_tokenised_template(data.tokenised_with, config);
   check_validation(config, data);
   const RunPlan plan = plan_run(config, data.train->size(), data.last_batch);
   const Json identity = run_identity(config, source, plan);
+  require_same_run(ranks, config, device, identity, data);
   if (checkpoint) check_resumable(*checkpoint, config, identity, data.content_hash);
   const LogFile log_file(config);
   std::string origin = describe_weights(config.model, source, config.seed);
@@ -299,8 +350,10 @@ int run(const TrainConfig& given) {
   report_plan(config, data_banner(config, device, source.config, origin, text, data, plan));
   if (config.dry_run) return 0;
 
-  const uint64_t available = device.is_cpu() ? available_memory_bytes() : 0;
-  TrainState state = make_state(config, make_model(config, source, device, checkpoint));
+  const auto sharers = static_cast<uint64_t>(config.place.local_size);
+  const uint64_t available = device.is_cpu() ? available_memory_bytes() / sharers : 0;
+  TrainState state =
+      make_state(config, make_model(config, source, device, checkpoint, ranks.mesh()));
   RunProgress progress;
   const int64_t consumed = checkpoint  ? restore(*checkpoint, progress, state)
                            : continued ? restore_continued(*continued, plan, config, state)
@@ -309,24 +362,23 @@ int run(const TrainConfig& given) {
   report_memory(memory_plan(state), available);
   if (is_complete(config, plan, state)) return 0;
   if (!continuing) progress.forget_best();
-  prepare_run_directory(config, continuing, text, data);
+  watch_interrupts();
+  if (ranks.is_first()) prepare_run_directory(config, continuing, text, data);
   data::BatchStream stream(data.train, data.order,
                            stream_options(config, plan, data, source.config.vocab_size), consumed);
-  const auto observer = make_observer(
-      config, plan, state.step,
-      {data.train->size(), fmt::format("{:016x}", data.content_hash), config.model.from_scratch});
-  Run job{config, plan, identity, data, state, progress, stream, *observer};
+  const RunDescription description{data.train->size(), fmt::format("{:016x}", data.content_hash),
+                                   config.model.from_scratch};
+  const auto observer = ranks.is_first() ? make_observer(config, plan, state.step, description)
+                                         : make_silent_observer();
+  Run job{config, plan, identity, data, state, progress, stream, *observer, ranks};
   job.flops_per_token = flops_per_token(*state.model, data.lengths);
-  job.peak_flops = peak_flops(config, device);
+  job.peak_flops = peak_flops(config, device) * static_cast<double>(ranks.size());
   if (checkpoint) job.last_saved_step = state.step;
   // What a kill behind the newest checkpoint left undone.
-  if (continuing && is_newest(*checkpoint, config.output.directory))
+  if (ranks.is_first() && continuing && is_newest(*checkpoint, config.output.directory))
     settle_checkpoints(job, checkpoint->directory);
   run_loop(job);
-  publish(job);
-  observer->on_finish(summarise(job));
-  // Last of all: what is killed before this is made good by the same command.
-  mark_finished(config.output.directory, state.step);
+  finish(job);
   return 0;
 }
 

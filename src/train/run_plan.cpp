@@ -46,23 +46,35 @@ std::string divided_step(const BatchConfig& batch, const RunPlan& plan) {
 }  // namespace plan_detail
 
 int64_t accumulation_of(const BatchConfig& batch) {
-  if (batch.global_batch_size > 0) return batch.global_batch_size / batch.micro_batch_size;
+  const int64_t together = batch.micro_batch_size * batch.ranks;
+  if (batch.global_batch_size > 0) return batch.global_batch_size / together;
   if (batch.accumulation > 0) return batch.accumulation;
-  return (plan_detail::kDefaultGlobalBatch + batch.micro_batch_size - 1) / batch.micro_batch_size;
+  return (plan_detail::kDefaultGlobalBatch + together - 1) / together;
+}
+
+int64_t samples_of_step(const BatchConfig& batch) {
+  return batch.micro_batch_size * accumulation_of(batch) * batch.ranks;
 }
 
 RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch last_batch) {
   RunPlan plan;
   plan.micro_batch_size = config.batch.micro_batch_size;
   plan.accumulation = accumulation_of(config.batch);
-  plan.global_batch_size = plan.micro_batch_size * plan.accumulation;
+  plan.global_batch_size = samples_of_step(config.batch);
   plan.num_samples = num_samples;
   plan.steps_per_epoch = data::steps_per_epoch(num_samples, plan.global_batch_size, last_batch);
   plan.total_steps = plan_detail::total_steps(config.batch, plan, last_batch);
   plan.batch_arithmetic =
-      tr("{} × {} accumulation × 1 process = {} samples a step",
+      tr("{} × {} accumulation × {} = {} samples a step",
          plan.micro_batch_size == 1 ? tr("1 sample") : tr("{} samples", plan.micro_batch_size),
-         plan.accumulation, plan.global_batch_size);
+         plan.accumulation,
+         config.batch.ranks == 1 ? tr("1 process") : tr("{} processes", config.batch.ranks),
+         plan.global_batch_size);
+  if (config.mesh.tensor > 1) {
+    plan.batch_arithmetic +=
+        tr("; every model is divided over {} tensor-parallel processes{}", config.mesh.tensor,
+           config.mesh.sequence_parallel ? tr(", and its tokens") : "");
+  }
   plan.batch_arithmetic += plan_detail::divided_step(config.batch, plan);
 
   plan.schedule = config.schedule.shape;

@@ -1,4 +1,5 @@
-// train/run_plan.h: the arithmetic of a run: how many samples make a step, how many steps the run has.
+// train/run_plan.h: the arithmetic of a run: how many samples make a step, how many steps the run
+// has.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,8 +18,11 @@ struct RunPlan {
   std::string batch_arithmetic;  ///< "1 sample × 16 accumulation × 1 process = 16 samples a step"
 };
 
-/// Micro-batches of a step: as asked, else so many that a step has at least 16 samples.
+/// Micro-batches of a step on each rank: as asked, else so many that a step has at least 16
+/// samples.
 int64_t accumulation_of(const BatchConfig& batch);
+/// Samples of a step over all ranks.
+int64_t samples_of_step(const BatchConfig& batch);
 
 /// `last_batch`: how an epoch of `num_samples` ends. Errors: UsageError if the schedule does not
 /// fit.

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
@@ -24,9 +25,21 @@ at::Tensor to_tensor(const std::vector<int64_t>& values, const at::Device& devic
 }
 
 struct PassSums {
-  double loss = 0;
-  int64_t correct = 0;
+  double loss = 0, correct = 0;
 };
+
+struct Counts {
+  double targets, tokens, samples = 0;
+};
+
+/// Of the whole step, over the data axis.
+Counts count(const data::StepBatches& batches, const parallel::Group& data) {
+  Counts counts{static_cast<double>(batches.num_targets), static_cast<double>(batches.num_tokens)};
+  for (const data::Batch& batch : batches.micro_batches)
+    counts.samples += static_cast<double>(batch.num_samples);
+  sum_over(data, {&counts.targets, &counts.tokens, &counts.samples});
+  return counts;
+}
 
 at::Tensor dropout_keys(const data::Batch& batch, uint64_t seed) {
   std::vector<int64_t> keys;
@@ -46,10 +59,19 @@ void forward_backward(TrainState& state, const data::Batch& batch, uint64_t seed
   (loss.sum * scale).backward();
   state.gradients->collect();
   sums.loss += loss.sum.item<double>();
-  sums.correct += loss.num_correct;
+  sums.correct += static_cast<double>(loss.num_correct);
 }
 
 }  // namespace step_detail
+
+void sum_over(const parallel::Group& group, std::initializer_list<double*> numbers) {
+  if (group.is_alone()) return;
+  const std::vector<double*> places = numbers;
+  at::Tensor values = at::empty({static_cast<int64_t>(places.size())}, at::kDouble);
+  for (size_t i = 0; i < places.size(); ++i) values.data_ptr<double>()[i] = *places[i];
+  group.all_reduce_sum(values);
+  for (size_t i = 0; i < places.size(); ++i) *places[i] = values.data_ptr<double>()[i];
+}
 
 models::ForwardInput forward_input(const data::Batch& batch, const at::Device& device) {
   models::ForwardInput input;
@@ -75,37 +97,41 @@ void require_finite(const TrainState& state) {
     if (!models::all_finite(tensor))
       throw_diverged(state.step, tr("{} {} is not finite", kind, name));
   };
-  for (const optim::Parameter& parameter : state.optimizer->parameters())
-    check("the weight", parameter.name, parameter.tensor);
-  for (const auto& [name, tensor] : state.optimizer->state(/*exact_weights=*/false))
-    check("the optimizer's", name, tensor);
+  for (const parallel::Parameter& parameter : state.optimizer->parameters())
+    check("the weight", parameter.name(), parameter.tensor);
+  for (const parallel::Parameter& tensor : state.optimizer->state(/*exact_weights=*/false))
+    check("the optimizer's", tensor.name(), tensor.tensor);
 }
 
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const optim::ScheduleConfig& schedule) {
-  if (batches.num_targets == 0) {
-    throw DataError(tr("[train] step {}: none of its {} tokens is a target", state.step + 1,
-                       batches.num_tokens),
-                    tr("check the masks: the banner shows a decoded example"));
-  }
+  const parallel::Group& data = state.model->mesh().data();
+  const step_detail::Counts counts = step_detail::count(batches, data);
+  const double targets = counts.targets;
   StepResult result;
   result.loss_scale = state.loss_scaler.scale();
-  result.num_tokens = batches.num_tokens;
-  result.num_targets = batches.num_targets;
+  result.num_tokens = static_cast<int64_t>(counts.tokens);
+  result.num_targets = static_cast<int64_t>(counts.targets);
+  result.num_samples = static_cast<int64_t>(counts.samples);
+  if (result.num_targets == 0) {
+    throw DataError(
+        tr("[train] step {}: none of its {} tokens is a target", state.step + 1, result.num_tokens),
+        tr("check the masks: the banner shows a decoded example"));
+  }
   result.lr = optim::learning_rate_at(schedule, state.optimizer->updates());
 
-  const double targets = static_cast<double>(batches.num_targets);
   step_detail::PassSums sums;
   state.gradients->zero();
   const uint64_t seed = mix64(config.seed, static_cast<uint64_t>(state.step));
   for (const data::Batch& batch : batches.micro_batches) {
-    result.num_samples += batch.num_samples;
     if (batch.num_targets > 0)
       step_detail::forward_backward(state, batch, seed, result.loss_scale / targets, sums);
   }
+  sum_over(data, {&sums.loss, &sums.correct});
   result.loss = sums.loss / targets;
-  result.token_accuracy = static_cast<double>(sums.correct) / targets;
+  result.token_accuracy = sums.correct / targets;
 
+  state.gradients->reduce();
   result.grad_norm = state.gradients->norm(1.0 / result.loss_scale);
   result.skipped = !std::isfinite(result.grad_norm) || !std::isfinite(result.loss);
   state.loss_scaler.update(result.skipped);
@@ -122,7 +148,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
     state.bad_steps_in_row = 0;
   }
   ++state.step;
-  state.tokens_seen += batches.num_tokens;
+  state.tokens_seen += result.num_tokens;
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -28,15 +29,18 @@ struct TrainState {
 };
 
 struct StepResult {
-  double loss = 0;             ///< summed token losses / targets of the whole step
+  double loss = 0;  ///< summed token losses / targets of the whole step
   double token_accuracy = 0;
-  double grad_norm = 0;        ///< before clipping
+  double grad_norm = 0;  ///< before clipping
   double lr = 0;
   double loss_scale = 1;
   int64_t num_tokens = 0, num_targets = 0, num_samples = 0;
   bool skipped = false;                     ///< not finite: parameters and moments are untouched
   std::vector<std::string> bad_parameters;  ///< some whose gradient was not finite
 };
+
+/// Every number becomes the sum over the group's ranks.
+void sum_over(const parallel::Group& group, std::initializer_list<double*> numbers);
 
 /// Tensors of a micro-batch, on the model's device.
 models::ForwardInput forward_input(const data::Batch& batch, const at::Device& device);
@@ -51,8 +55,9 @@ void require_finite(const TrainState& state);
 
 /// The gradient is that of (summed token losses) / (targets of the step), whatever the cut into
 /// micro-batches; sums over micro-batches are kept in f32. Dropout follows from (seed, step,
-/// sample, place in the sample), the module and the column. Errors: DataError if no token of the
-/// step is a target; what the model throws.
+/// sample, place in the sample), the module and the column. Every rank of the model's mesh takes
+/// the step, with its own part of the data axis, and comes to the same result. Errors: DataError if
+/// no token of the step is a target; what the model throws.
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const optim::ScheduleConfig& schedule);
 

@@ -11,8 +11,8 @@ namespace danlu::train {
 double flops_per_token(const models::CausalLM& model, const data::LengthStats& lengths) {
   const arch::ModelConfig& config = model.config();
   std::map<std::string, bool> trained;
-  for (const models::NamedTensor& parameter : model.parameters())
-    trained[parameter.name] = parameter.trainable;
+  for (const parallel::Parameter& parameter : model.parameters())
+    trained[parameter.name()] = parameter.trainable;
 
   double flops = 0;
   for (const arch::ParamSpec& weight : arch::parameters_of(config)) {
@@ -21,11 +21,11 @@ double flops_per_token(const models::CausalLM& model, const data::LengthStats& l
     const bool trains = trained[weight.tied_to.empty() ? weight.name : weight.tied_to];
     flops += (trains ? 6.0 : 4.0) * static_cast<double>(weight.shape[0] * weight.shape[1]);
   }
-  for (const models::NamedTensor& adapter : model.adapter_parameters()) {
+  for (const parallel::Parameter& adapter : model.adapter_parameters()) {
     if (adapter.tensor.dim() != 2) continue;
     // A module trained whole takes the place of a base weight that is counted as frozen above.
-    const bool low_rank = adapter.name.find(".lora_") != std::string::npos;
-    flops += (low_rank ? 6.0 : 2.0) * static_cast<double>(adapter.tensor.numel());
+    const bool low_rank = adapter.name().find(".lora_") != std::string::npos;
+    flops += (low_rank ? 6.0 : 2.0) * static_cast<double>(adapter.whole_numel());
   }
   const double length =
       lengths.sum > 0 ? lengths.sum_of_squares / static_cast<double>(lengths.sum) : 0;

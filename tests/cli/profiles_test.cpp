@@ -228,7 +228,7 @@ TEST_F(Profiles, SuccessiveLinesOfSwiftDoNotMeetAndNoLineLosesItsBatch) {
   };
   const ProgramResult lora = line("lora");
   ASSERT_EQ(lora.exit_code, 0) << lora.err;
-  EXPECT_THAT(lora.err, AllOf(HasSubstr("notice: --nproc_per_node 4: this version trains in one"),
+  EXPECT_THAT(lora.err, AllOf(HasSubstr("notice: --nproc_per_node 4: one process trains"),
                               HasSubstr("defaults  swift24, chosen by --")));
   EXPECT_THAT(lora.err,
               HasSubstr("1 sample × 2 accumulation × 1 process = 2 samples a step; among the 4 "

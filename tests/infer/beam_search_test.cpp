@@ -26,7 +26,8 @@ std::unique_ptr<models::CausalLM> small_model(uint64_t seed) {
                      {"num_hidden_layers", 1},   {"num_attention_heads", 2},
                      {"num_key_value_heads", 1}, {"max_position_embeddings", 64},
                      {"rms_norm_eps", 1e-5},     {"initializer_range", 0.4}};
-  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json), at::kFloat,
+  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
+                                                  parallel::Mesh::single(), at::kFloat,
                                                   at::Device(at::kCPU));
   model->initialize(seed);
   return model;

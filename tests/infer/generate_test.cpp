@@ -27,7 +27,8 @@ std::unique_ptr<models::CausalLM> tiny_model(int64_t vocab, int64_t window = 64)
                      {"num_hidden_layers", 2},   {"num_attention_heads", 4},
                      {"num_key_value_heads", 2}, {"max_position_embeddings", window},
                      {"rms_norm_eps", 1e-5},     {"initializer_range", 0.5}};
-  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json), at::kFloat,
+  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
+                                                  parallel::Mesh::single(), at::kFloat,
                                                   at::Device(at::kCPU));
   model->initialize(7);
   return model;
@@ -66,7 +67,8 @@ TEST(Generate, GreedyMatchesTheGoldensOfEveryDenseFamily) {
   for (const char* name : {"llama", "llama_sharded_bf16", "qwen2", "qwen3", "baichuan2_7b"}) {
     SCOPED_TRACE(name);
     const std::filesystem::path dir = test::shared_dir() / "golden" / name;
-    const auto model = models::load_model(dir, at::kFloat, at::Device(at::kCPU));
+    const auto model =
+        models::load_model(dir, parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
     const auto golden = weights::open_safetensors(dir / "golden.safetensors");
     auto ids_of = [&](const std::string& tensor) {
       std::vector<int64_t> wide(static_cast<size_t>(golden->find(tensor)->num_elements()));
@@ -187,8 +189,8 @@ TEST(BeamSearch, AWideBeamFindsTheMostLikelyAnswer) {
 
 TEST(BeamSearch, LogitsThatAreNotNumbersAreAnError) {
   const auto model = tiny_model(6);
-  for (const models::NamedTensor& parameter : model->parameters()) {
-    if (parameter.name == "model.norm.weight") parameter.tensor.data().fill_(std::nan(""));
+  for (const parallel::Parameter& parameter : model->parameters()) {
+    if (parameter.name() == "model.norm.weight") parameter.tensor.data().fill_(std::nan(""));
   }
   Request r = request({2, 4}, 4);
   for (const bool do_sample : {false, true}) {

@@ -34,7 +34,8 @@ class RealModel : public testing::Test {
 
 TEST_F(RealModel, ContinuesGreedilyAsLlama2cPublished) {
   const auto tokenizer = text::Tokenizer::load(stories_dir());
-  const auto model = models::load_model(stories_dir(), at::kFloat, at::Device(at::kCPU));
+  const auto model =
+      models::load_model(stories_dir(), parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
   Request request;
   request.prompt = {*tokenizer->bos_id()};
   request.max_new_tokens = 80;
@@ -74,7 +75,8 @@ double perplexity(const models::CausalLM& model, const text::Tokenizer& tokenize
 
 TEST_F(RealModel, PerplexityOnTinyStoriesIsTheKnownOne) {
   const auto tokenizer = text::Tokenizer::load(stories_dir());
-  const auto model = models::load_model(stories_dir(), at::kFloat, at::Device(at::kCPU));
+  const auto model =
+      models::load_model(stories_dir(), parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
   const std::string text = read_file(test::unpacked("corpora") / "tinystories_197k.txt");
   EXPECT_NEAR(perplexity(*model, *tokenizer, text, 256), 6.05, 0.005);
 }

@@ -26,9 +26,9 @@ using test::random_f64;
 
 LoraAdapter adapter(const std::vector<at::Tensor>& in, bool dora) {
   LoraAdapter result;
-  result.a_RI = in[0];
-  result.b_OR = in[1];
-  if (dora) result.magnitude_O = in[2];
+  result.a_RI = parallel::whole_parameter("a", in[0]);
+  result.b_OR = parallel::whole_parameter("b", in[1]);
+  if (dora) result.magnitude_O = parallel::whole_parameter("magnitude", in[2]);
   result.scale = 1.7;
   return result;
 }
@@ -48,7 +48,7 @@ TEST(AdaptedLinear, DorasRowsGetTheLengthOfTheMagnitude) {
       {random_f64({2, 5}, 3), random_f64({3, 2}, 4), at::tensor({1.0, 2.0, 3.0}, at::kDouble)},
       true);
   const at::Tensor merged = merged_weight(random_f64({3, 5}, 2), lora);
-  EXPECT_TRUE(at::allclose(at::norm(merged, 2, {1}), lora.magnitude_O));
+  EXPECT_TRUE(at::allclose(at::norm(merged, 2, {1}), lora.magnitude_O.tensor));
 }
 
 TEST(AdaptedLinear, GradientsMatchFiniteDifferences) {
@@ -109,52 +109,9 @@ TEST(Recompute, RunsTheBodyAgainAndOnlyInBackward) {
   EXPECT_EQ(runs, 3);
 }
 
-/// Rank 0 of two; the other rank's part of every sum is known.
-class KnownPeer : public parallel::Group {
- public:
-  explicit KnownPeer(at::Tensor part) : part_(std::move(part)) {}
-  int64_t rank() const override { return 0; }
-  int64_t size() const override { return 2; }
-  void all_reduce_sum(at::Tensor& tensor) const override { tensor.add_(part_); }
-  at::Tensor all_gather(const at::Tensor& tensor, int64_t) const override { return tensor; }
-  at::Tensor reduce_scatter_sum(const at::Tensor& tensor, int64_t) const override { return tensor; }
-  void broadcast(at::Tensor&, int64_t) const override {}
-  void barrier() const override {}
-
- private:
-  at::Tensor part_;
-};
-
-TEST(Linear, ColumnsSplitOverTwoRanksSumToTheWholeAndAddTheBiasOnce) {
-  const at::Tensor x = random_f64({4, 6}, 1), weight = random_f64({3, 6}, 2),
-                   bias = random_f64({3}, 3);
-  const KnownPeer peer(at::mm(x.narrow(1, 3, 3), weight.narrow(1, 3, 3).t()));
-  const parallel::Group& alone = parallel::Group::alone();
-  const parallel::Mesh mesh({&peer, &alone, &alone, &alone, &alone});
-  Pass pass;
-  pass.mesh = &mesh;
-  Linear half;
-  half.weight = {"w", weight.narrow(1, 0, 3), arch::Split::kColumns};
-  half.bias = {"b", bias, arch::Split::kReplicated};
-  EXPECT_TRUE(at::allclose(half.forward(x.narrow(1, 0, 3), pass), at::mm(x, weight.t()) + bias));
-}
-
-TEST(Linear, RowsSplitOverTwoRanksSumTheInputsGradient) {
-  const at::Tensor x = random_f64({4, 6}, 1).requires_grad_(true), weight = random_f64({4, 6}, 2);
-  const KnownPeer peer(at::mm(at::ones({4, 2}, at::kDouble), weight.narrow(0, 2, 2)));
-  const parallel::Group& alone = parallel::Group::alone();
-  const parallel::Mesh mesh({&peer, &alone, &alone, &alone, &alone});
-  Pass pass;
-  pass.mesh = &mesh;
-  Linear half;
-  half.weight = {"w", weight.narrow(0, 0, 2), arch::Split::kRows};
-  const at::Tensor grad = torch::autograd::grad({half.forward(x, pass).sum()}, {x})[0];
-  EXPECT_TRUE(at::allclose(grad, at::mm(at::ones({4, 4}, at::kDouble), weight)));
-}
-
 Linear plain_linear(const at::Tensor& weight) {
   Linear linear;
-  linear.weight = {"w", weight, arch::Split::kReplicated};
+  linear.weight = parallel::whole_parameter("w", weight);
   return linear;
 }
 

@@ -43,7 +43,7 @@ std::unique_ptr<CausalLM> tiny(const std::string& family, const Json& changes = 
     }
   }
   test::write_tiny_model(directory.path(), config, seed);
-  return load_model(directory.path(), dtype, at::kCPU);
+  return load_model(directory.path(), parallel::Mesh::single(), dtype, at::kCPU);
 }
 
 const std::vector<Variant>& variants() {
@@ -108,7 +108,7 @@ at::Tensor targets_of(const std::vector<at::Tensor>& sequences) {
 std::vector<at::Tensor> gradients(const CausalLM& model, const std::vector<at::Tensor>& sequences,
                                   double scale = 1.0, const at::Tensor& dropout_keys_N = {}) {
   std::vector<at::Tensor> leaves;
-  for (const NamedTensor& p : model.trainable_parameters()) leaves.push_back(p.tensor);
+  for (const Parameter& p : model.trainable_parameters()) leaves.push_back(p.tensor);
   ForwardInput input = packed(sequences);
   input.dropout_keys_N = dropout_keys_N;
   return torch::autograd::grad({model.loss(input, targets_of(sequences)).sum * scale}, leaves);
@@ -196,7 +196,7 @@ TEST_P(EveryVariant, RecomputationChangesNoBit) {
     model_->set_recompute(mode);
     const auto again = gradients(*model_, rows());
     for (size_t i = 0; i < plain.size(); ++i)
-      EXPECT_TRUE(at::equal(plain[i], again[i])) << model_->trainable_parameters()[i].name;
+      EXPECT_TRUE(at::equal(plain[i], again[i])) << model_->trainable_parameters()[i].name();
   }
 }
 
@@ -205,7 +205,7 @@ TEST_P(EveryVariant, RecomputationRepeatsAdapterDropout) {
   lora.rank = 4;
   lora.dropout = 0.3;
   model_->add_lora(lora, 5);
-  for (const NamedTensor& p : model_->adapter_parameters()) p.tensor.detach().normal_(0, 0.3);
+  for (const Parameter& p : model_->adapter_parameters()) p.tensor.detach().normal_(0, 0.3);
   const at::Tensor keys = at::arange(13, at::TensorOptions(at::kLong));
   const auto run = [&](Recompute mode) {
     model_->set_recompute(mode);
@@ -243,8 +243,8 @@ TEST(Layouts, InternLM2sFusedWeightsEqualLlamasSplitOnes) {
   // wqkv rows per KV group: its 2 query heads, its key, its value; head_dim 8, 2 groups.
   const auto fused = tiny("internlm2"), split = tiny("llama");
   std::map<std::string, at::Tensor> from, to;
-  for (const NamedTensor& p : fused->parameters()) from[p.name] = p.tensor.detach();
-  for (const NamedTensor& p : split->parameters()) to[p.name] = p.tensor.detach();
+  for (const Parameter& p : fused->parameters()) from[p.name()] = p.tensor.detach();
+  for (const Parameter& p : split->parameters()) to[p.name()] = p.tensor.detach();
   to["model.embed_tokens.weight"].copy_(from["model.tok_embeddings.weight"]);
   to["model.norm.weight"].copy_(from["model.norm.weight"]);
   to["lm_head.weight"].copy_(from["output.weight"]);
@@ -277,7 +277,7 @@ class DenseReference : public testing::TestWithParam<const char*> {};
 TEST_P(DenseReference, LogitsLossAndGradientsAreEqual) {
   const std::filesystem::path directory =
       std::filesystem::path(DANLU_SOURCE_DIR) / "tests/models/goldens" / GetParam();
-  const auto model = load_model(directory, at::kFloat, at::kCPU);
+  const auto model = load_model(directory, parallel::Mesh::single(), at::kFloat, at::kCPU);
   const auto golden = weights::open_safetensors(directory / "golden.safetensors");
   const GoldenReport report = compare_with_golden(*model, *golden, 1e-4);
   for (const TensorDifference& d : report.differences) EXPECT_LE(d.judged, 2e-5) << d.name;
@@ -330,7 +330,7 @@ TEST(LossScale, GradScaleLeavesGradientsRight) {
   const auto model = tiny("qwen2");
   const auto plain = gradients(*model, rows(), 1.0 / 11);
   std::vector<at::Tensor> leaves;
-  for (const NamedTensor& p : model->trainable_parameters()) leaves.push_back(p.tensor);
+  for (const Parameter& p : model->trainable_parameters()) leaves.push_back(p.tensor);
   const LossSum loss = model->loss(packed(rows()), targets_of(rows()), 1.0 / 11);
   const auto scaled = torch::autograd::grad({loss.sum / 11.0}, leaves);
   for (size_t i = 0; i < plain.size(); ++i) {

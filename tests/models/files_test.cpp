@@ -30,7 +30,7 @@ using testing::HasSubstr;
 class Doctored : public weights::TensorSource {
  public:
   explicit Doctored(const CausalLM& model) {
-    for (const NamedTensor& p : model.parameters()) tensors_[p.name] = p.tensor.detach().clone();
+    for (const Parameter& p : model.parameters()) tensors_[p.name()] = p.tensor.detach().clone();
     refresh();
   }
   void set(const std::string& name, const at::Tensor& tensor) {
@@ -74,12 +74,12 @@ std::unique_ptr<CausalLM> tiny(const std::string& family = "llama",
   Json config = test::tiny_config(family);
   config.update(changes);
   test::write_tiny_model(directory.path(), config);
-  return load_model(directory.path(), dtype, at::kCPU);
+  return load_model(directory.path(), parallel::Mesh::single(), dtype, at::kCPU);
 }
 
 at::Tensor weight_named(const CausalLM& model, const std::string& name) {
-  for (const NamedTensor& p : model.parameters()) {
-    if (p.name == name) return p.tensor.detach();
+  for (const Parameter& p : model.parameters()) {
+    if (p.name() == name) return p.tensor.detach();
   }
   ADD_FAILURE() << "no " << name;
   return {};
@@ -191,7 +191,7 @@ TEST(Save, RefusesWhatIsNotFiniteThen) {
   };
   at::Tensor weight = model->parameters()[1].tensor.detach();
   weight.view({-1})[7].fill_(70000.0f);
-  EXPECT_THAT(saved(DType::kF16), HasSubstr(model->parameters()[1].name +
+  EXPECT_THAT(saved(DType::kF16), HasSubstr(model->parameters()[1].name() +
                                             " holds inf at element 7 after the cast to fp16"));
   weight.view({-1})[7].fill_(std::numeric_limits<float>::quiet_NaN());
   EXPECT_THAT(saved(DType::kF32), HasSubstr("holds nan at element 7 and is not saved"));
@@ -213,17 +213,18 @@ TEST(Save, RoundTripsInEveryDtypeAndCarriesFilesOver) {
     test::write_tiny_model(from.path(), test::tiny_config("qwen2"));
     write_file_atomic(from / "tokenizer.json", "{}");
     write_file_atomic(from / "generation_config.json", "{\"eos_token_id\": [2, 7]}");
-    const auto model = load_model(from.path(), at::kFloat, at::kCPU);
+    const auto model = load_model(from.path(), parallel::Mesh::single(), at::kFloat, at::kCPU);
     model->save(to.path(), dtype, from.path());
     EXPECT_EQ(read_file(to / "tokenizer.json"), "{}");
-    const auto again = load_model(to.path(), std::nullopt, at::kCPU);
+    const auto again = load_model(to.path(), parallel::Mesh::single(), std::nullopt, at::kCPU);
     EXPECT_EQ(again->config().dtype, dtype);
     EXPECT_THAT(again->config().eos_ids, testing::Contains(7));
     const auto expected = model->parameters(), read = again->parameters();
     ASSERT_EQ(expected.size(), read.size());
     for (size_t i = 0; i < read.size(); ++i) {
-      EXPECT_EQ(read[i].name, expected[i].name);
-      EXPECT_TRUE(at::equal(read[i].tensor, expected[i].tensor.to(again->dtype()))) << read[i].name;
+      EXPECT_EQ(read[i].name(), expected[i].name());
+      EXPECT_TRUE(at::equal(read[i].tensor, expected[i].tensor.to(again->dtype())))
+          << read[i].name();
     }
   }
 }
@@ -238,15 +239,15 @@ TEST(Initialize, IsAFunctionOfSeedAndNameAndHasTheConfiguredSpread) {
   at::Tensor first_matrix;
   for (size_t i = 0; i < pa.size(); ++i) {
     const at::Tensor value = pa[i].tensor.detach();
-    EXPECT_TRUE(at::equal(value, pb[i].tensor)) << pa[i].name;
+    EXPECT_TRUE(at::equal(value, pb[i].tensor)) << pa[i].name();
     if (value.dim() == 1) {
-      const double expected = pa[i].name.find("bias") == std::string::npos ? 1 : 0;
-      EXPECT_TRUE((value == expected).all().item<bool>()) << pa[i].name;
+      const double expected = pa[i].name().find("bias") == std::string::npos ? 1 : 0;
+      EXPECT_TRUE((value == expected).all().item<bool>()) << pa[i].name();
       continue;
     }
-    EXPECT_FALSE(at::equal(value, pc[i].tensor)) << pa[i].name;
-    EXPECT_NEAR(value.std().item<double>(), 0.5, 0.08) << pa[i].name;
-    EXPECT_NEAR(value.mean().item<double>(), 0.0, 0.08) << pa[i].name;
+    EXPECT_FALSE(at::equal(value, pc[i].tensor)) << pa[i].name();
+    EXPECT_NEAR(value.std().item<double>(), 0.5, 0.08) << pa[i].name();
+    EXPECT_NEAR(value.mean().item<double>(), 0.0, 0.08) << pa[i].name();
   }
   EXPECT_FALSE(
       at::equal(weight_named(*a, "model.layers.0.self_attn.q_proj.weight"), weight_named(*a, kQ)));
@@ -256,9 +257,9 @@ TEST(Freeze, MarksByRegularExpressionAndThawsByExclamationMark) {
   const auto model = tiny();
   model->freeze({".*", "!layers\\.1\\.mlp"});
   std::vector<std::string> trainable;
-  for (const NamedTensor& p : model->trainable_parameters()) {
+  for (const Parameter& p : model->trainable_parameters()) {
     EXPECT_TRUE(p.tensor.requires_grad());
-    trainable.push_back(p.name);
+    trainable.push_back(p.name());
   }
   EXPECT_THAT(trainable, testing::ElementsAre("model.layers.1.mlp.gate_proj.weight",
                                               "model.layers.1.mlp.up_proj.weight",
@@ -282,7 +283,7 @@ class Comparison : public testing::Test {
 };
 
 TEST_F(Comparison, PutsTheWorstFirstAndFailsAboveTheTolerance) {
-  const auto model = load_model(directory(), at::kFloat, at::kCPU);
+  const auto model = load_model(directory(), parallel::Mesh::single(), at::kFloat, at::kCPU);
   EXPECT_TRUE(compare_with_golden(*model, *source_, 1e-4).passed);
   weight_named(*model, "model.layers.1.mlp.up_proj.weight").mul_(1.01);
   const GoldenReport report = compare_with_golden(*model, *source_, 1e-4);
@@ -293,17 +294,18 @@ TEST_F(Comparison, PutsTheWorstFirstAndFailsAboveTheTolerance) {
 
 TEST_F(Comparison, NamesTheFirstLayerThatDeviates) {
   const test::TemporaryDirectory dump;
-  const auto model = load_model(directory(), at::kFloat, at::kCPU);
+  const auto model = load_model(directory(), parallel::Mesh::single(), at::kFloat, at::kCPU);
   // Our own hidden states as the golden; then layer 1 gets a wrong weight.
-  std::vector<NamedTensor> tensors;
+  std::vector<Parameter> tensors;
   PaddedRow row;
   row.input.on_hidden = [&](int64_t index, const at::Tensor& hidden) {
-    tensors.push_back(
-        {"hidden_states." + std::to_string(index), hidden.detach().unsqueeze(0).clone()});
+    tensors.push_back(parallel::whole_parameter("hidden_states." + std::to_string(index),
+                                                hidden.detach().unsqueeze(0).clone()));
   };
   {
     const at::NoGradGuard no_grad;
-    tensors.push_back({"logits", model->logits(model->forward_hidden(row.input)).unsqueeze(0)});
+    tensors.push_back(parallel::whole_parameter(
+        "logits", model->logits(model->forward_hidden(row.input)).unsqueeze(0)));
   }
   write_tensors(dump.path(), tensors, DType::kF32, "hidden");
   Both both(weights::open_safetensors(dump / "hidden.safetensors"), row.ids_BT);

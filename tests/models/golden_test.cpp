@@ -37,7 +37,8 @@ class Golden : public testing::TestWithParam<const char*> {};
 
 TEST_P(Golden, LogitsLossGradientsHiddenStatesAndGreedyTokensEqualHuggingFace) {
   DANLU_REQUIRES_SHARED();
-  const auto model = load_model(golden_dir(GetParam()), at::kFloat, at::kCPU);
+  const auto model =
+      load_model(golden_dir(GetParam()), parallel::Mesh::single(), at::kFloat, at::kCPU);
   const auto golden = weights::open_safetensors(golden_dir(GetParam()) / "golden.safetensors");
   const GoldenReport report = compare_with_golden(*model, *golden, 1e-4);
   expect_close(report);
@@ -55,12 +56,13 @@ INSTANTIATE_TEST_SUITE_P(Families, Golden,
 
 TEST(GoldenOthers, WhatWasFrozenStaysFrozen) {
   DANLU_REQUIRES_SHARED();
-  const auto model = load_model(golden_dir("llama"), at::kFloat, at::kCPU);
+  const auto model =
+      load_model(golden_dir("llama"), parallel::Mesh::single(), at::kFloat, at::kCPU);
   model->freeze({"embed_tokens", "mlp"});
   const auto golden = weights::open_safetensors(golden_dir("llama") / "golden.safetensors");
   EXPECT_TRUE(compare_with_golden(*model, *golden, 1e-4).passed);
-  for (const NamedTensor& parameter : model->parameters())
-    EXPECT_EQ(parameter.tensor.requires_grad(), parameter.trainable) << parameter.name;
+  for (const Parameter& parameter : model->parameters())
+    EXPECT_EQ(parameter.tensor.requires_grad(), parameter.trainable) << parameter.name();
 }
 
 TEST(GoldenOthers, MoeAndVisionModelsAreRefusedByName) {
@@ -70,7 +72,7 @@ TEST(GoldenOthers, MoeAndVisionModelsAreRefusedByName) {
       {"qwen2_vl", "unsupported architecture"}};
   for (const auto& [name, why] : kRefused) {
     try {
-      load_model(golden_dir(name), at::kFloat, at::kCPU);
+      load_model(golden_dir(name), parallel::Mesh::single(), at::kFloat, at::kCPU);
       ADD_FAILURE() << name << " loaded";
     } catch (const ModelError& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr(why));
@@ -111,8 +113,7 @@ struct Curve {
 Curve train(CausalLM& model, const weights::TensorSource& golden, const std::string& prefix,
             double lr) {
   PlainAdamW optimizer{lr, 0.9, 0.95, 1e-8, 0.1, {}};
-  for (const NamedTensor& p : model.trainable_parameters())
-    optimizer.parameters.push_back(p.tensor);
+  for (const Parameter& p : model.trainable_parameters()) optimizer.parameters.push_back(p.tensor);
   const at::Tensor ids = read_tensor(golden, prefix + "input_ids"),
                    mask = read_tensor(golden, prefix + "attention_mask"),
                    labels = read_tensor(golden, prefix + "labels");
@@ -154,12 +155,13 @@ TEST_P(TrainingCurve, LossesNormsAndFinalWeightsEqualTorch) {
                                                 "golden.safetensors");
   const auto final_model = weights::open_safetensors(
       golden_dir("train_" + std::string(GetParam())) / "final_model.safetensors");
-  const auto model = load_model(golden_dir(GetParam()), at::kFloat, at::kCPU);
+  const auto model =
+      load_model(golden_dir(GetParam()), parallel::Mesh::single(), at::kFloat, at::kCPU);
   expect_curve(train(*model, *golden, "", 1e-3), *golden, "", 1e-4);
-  for (const NamedTensor& p : model->parameters()) {
+  for (const Parameter& p : model->parameters()) {
     const double difference =
-        (p.tensor.detach() - read_tensor(*final_model, p.name)).abs().max().item<double>();
-    EXPECT_LE(difference, 1e-3) << p.name;
+        (p.tensor.detach() - read_tensor(*final_model, p.name())).abs().max().item<double>();
+    EXPECT_LE(difference, 1e-3) << p.name();
   }
 }
 INSTANTIATE_TEST_SUITE_P(Models, TrainingCurve, testing::Values("llama", "qwen2"),
@@ -167,8 +169,8 @@ INSTANTIATE_TEST_SUITE_P(Models, TrainingCurve, testing::Values("llama", "qwen2"
 
 TEST(LoraGolden, ForwardGradientsAndMergedLogitsEqualPeft) {
   DANLU_REQUIRES_SHARED();
-  const auto model =
-      load_model(golden_dir("llama"), at::kFloat, at::kCPU, golden_dir("lora_llama"));
+  const auto model = load_model(golden_dir("llama"), parallel::Mesh::single(), at::kFloat, at::kCPU,
+                                golden_dir("lora_llama"));
   const auto golden = weights::open_safetensors(golden_dir("lora_llama") / "golden.safetensors");
   const GoldenReport report = compare_with_golden(*model, *golden, 1e-4);
   expect_close(report);
@@ -177,26 +179,26 @@ TEST(LoraGolden, ForwardGradientsAndMergedLogitsEqualPeft) {
   // The comparison of logits_merged left the model merged.
   const auto merged =
       weights::open_safetensors(golden_dir("lora_llama") / "merged_model.safetensors");
-  for (const NamedTensor& p : model->parameters()) {
-    EXPECT_LE((p.tensor.detach() - read_tensor(*merged, p.name)).abs().max().item<double>(), 1e-6)
-        << p.name;
+  for (const Parameter& p : model->parameters()) {
+    EXPECT_LE((p.tensor.detach() - read_tensor(*merged, p.name())).abs().max().item<double>(), 1e-6)
+        << p.name();
   }
 }
 
 TEST(LoraGolden, TenStepsEqualPeft) {
   DANLU_REQUIRES_SHARED();
-  const auto model =
-      load_model(golden_dir("llama"), at::kFloat, at::kCPU, golden_dir("lora_llama"));
+  const auto model = load_model(golden_dir("llama"), parallel::Mesh::single(), at::kFloat, at::kCPU,
+                                golden_dir("lora_llama"));
   const auto start =
       weights::open_safetensors(golden_dir("lora_llama") / "adapter_init.safetensors");
   const auto end =
       weights::open_safetensors(golden_dir("lora_llama") / "adapter_final.safetensors");
-  for (const NamedTensor& p : model->adapter_parameters()) read_into(*start, p.name, p.tensor);
+  for (const Parameter& p : model->adapter_parameters()) read_into(*start, p.name(), p);
   const auto golden = weights::open_safetensors(golden_dir("lora_llama") / "golden.safetensors");
   expect_curve(train(*model, *golden, "train.", 2e-3), *golden, "train.", 2e-5);
-  for (const NamedTensor& p : model->adapter_parameters()) {
-    EXPECT_LE((p.tensor.detach() - read_tensor(*end, p.name)).abs().max().item<double>(), 1e-3)
-        << p.name;
+  for (const Parameter& p : model->adapter_parameters()) {
+    EXPECT_LE((p.tensor.detach() - read_tensor(*end, p.name())).abs().max().item<double>(), 1e-3)
+        << p.name();
   }
 }
 

@@ -31,22 +31,22 @@ std::unique_ptr<CausalLM> tiny(const std::string& family = "llama",
   Json config = test::tiny_config(family);
   config.update(changes);
   test::write_tiny_model(directory.path(), config);
-  return load_model(directory.path(), at::kFloat, at::kCPU);
+  return load_model(directory.path(), parallel::Mesh::single(), at::kFloat, at::kCPU);
 }
 
 /// Random adapters: B and DoRA magnitudes off their starting values.
 void shake(const CausalLM& model) {
   const at::NoGradGuard no_grad;
   uint64_t seed = 1;
-  for (const NamedTensor& p : model.adapter_parameters()) {
+  for (const Parameter& p : model.adapter_parameters()) {
     at::Tensor tensor = p.tensor;
     tensor.add_(normal_values(tensor.sizes().vec(), 0.1, seed++));
   }
 }
 
-at::Tensor weight_of(const std::vector<NamedTensor>& list, const std::string& name) {
-  for (const NamedTensor& p : list) {
-    if (p.name == name) return p.tensor.detach();
+at::Tensor weight_of(const std::vector<Parameter>& list, const std::string& name) {
+  for (const Parameter& p : list) {
+    if (p.name() == name) return p.tensor.detach();
   }
   ADD_FAILURE() << "no " << name;
   return {};
@@ -64,9 +64,9 @@ at::Tensor dropped_logits(const CausalLM& model, int64_t seed) {
   return model.logits(model.forward_hidden(batch.input));
 }
 
-std::vector<std::string> names(const std::vector<NamedTensor>& list) {
+std::vector<std::string> names(const std::vector<Parameter>& list) {
   std::vector<std::string> result;
-  for (const NamedTensor& p : list) result.push_back(p.name);
+  for (const Parameter& p : list) result.push_back(p.name());
   return result;
 }
 
@@ -88,8 +88,8 @@ TEST(Lora, StartsAsTheIdentityAndFreezesTheBase) {
     EXPECT_LT((probe_logits(*model) - before).abs().max().item<double>(), 2e-5);
     EXPECT_EQ(model->trainable_parameters().size(), model->adapter_parameters().size());
     EXPECT_EQ(model->adapter_parameters().size(), 2u * 7 * (dora ? 3 : 2));
-    for (const NamedTensor& p : model->parameters())
-      EXPECT_FALSE(p.tensor.requires_grad()) << p.name;
+    for (const Parameter& p : model->parameters())
+      EXPECT_FALSE(p.tensor.requires_grad()) << p.name();
   }
 }
 
@@ -178,7 +178,7 @@ TEST(Lora, TargetsThatMatchNothingAreNamedWithWhatThereIs) {
   EXPECT_THAT(error_of<UsageError>([&] { model->add_lora(config({"embed_tokens"}), 1); }),
               HasSubstr("modules_to_save"));
   EXPECT_FALSE(model->lora().has_value());
-  for (const NamedTensor& p : model->parameters()) EXPECT_TRUE(p.trainable);
+  for (const Parameter& p : model->parameters()) EXPECT_TRUE(p.trainable);
 }
 
 TEST(Lora, OnTheHeadComputesWithTheSumOfBothMatrices) {
@@ -203,8 +203,8 @@ TEST(Lora, OnTheHeadComputesWithTheSumOfBothMatrices) {
   const LossSum loss = model->loss(batch.input, batch.targets_N);
   EXPECT_NEAR(loss.sum.item<double>(), expected_loss.item<double>(), 1e-3);
   std::vector<at::Tensor> leaves;
-  for (const NamedTensor& p : model->adapter_parameters()) {
-    if (p.name.find("lm_head") != p.name.npos) leaves.push_back(p.tensor);
+  for (const Parameter& p : model->adapter_parameters()) {
+    if (p.name().find("lm_head") != p.name().npos) leaves.push_back(p.tensor);
   }
   ASSERT_EQ(leaves.size(), 2u);
   const auto grads = torch::autograd::grad({loss.sum}, leaves);
@@ -256,11 +256,11 @@ TEST(Lora, OnTheHeadIsRefusedWhereOtherArithmeticIsNeeded) {
 
 /// Rewrites an adapter's weights with one more tensor.
 void add_tensor(const fs::path& directory, const std::string& name, const at::Tensor& tensor) {
-  std::vector<NamedTensor> tensors = {{name, tensor}};
+  std::vector<Parameter> tensors = {parallel::whole_parameter(name, tensor)};
   {
     const auto source = weights::open_weights(directory);
     for (const weights::TensorInfo& info : source->tensors())
-      tensors.push_back({info.name, read_tensor(*source, info.name)});
+      tensors.push_back(parallel::whole_parameter(info.name, read_tensor(*source, info.name)));
   }
   write_tensors(directory, tensors, DType::kF32, "adapter_model");
 }
@@ -422,7 +422,7 @@ TEST(Merge, UntiesAnEmbeddingThatWasTrainedAlone) {
   const at::Tensor adapted = probe_logits(*model);
   merge_checked(*model, 1e-5);
   model->save(directory.path(), DType::kF32, {});
-  const auto again = load_model(directory.path(), at::kFloat, at::kCPU);
+  const auto again = load_model(directory.path(), parallel::Mesh::single(), at::kFloat, at::kCPU);
   EXPECT_FALSE(again->config().tie_embeddings);
   EXPECT_LT((probe_logits(*again) - adapted).abs().max().item<double>(), 1e-5);
 }

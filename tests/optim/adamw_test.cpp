@@ -32,8 +32,8 @@ at::Tensor formula(int64_t k, const std::vector<int64_t>& shape, int64_t step, d
 std::vector<Parameter> make_parameters(at::ScalarType dtype = at::kFloat) {
   std::vector<Parameter> parameters;
   for (size_t k = 0; k < kShapes.size(); ++k) {
-    parameters.push_back(
-        {kShapes[k].first, formula(k, kShapes[k].second, 0, 1.0).to(dtype).requires_grad_(true)});
+    parameters.push_back(parallel::whole_parameter(
+        kShapes[k].first, formula(k, kShapes[k].second, 0, 1.0).to(dtype).requires_grad_(true)));
   }
   return parameters;
 }
@@ -54,12 +54,12 @@ AdamWConfig config_with(DecayRule rule) { return {0.9, 0.95, 1e-8, {0.1, rule, {
 void expect_equals_golden(const std::vector<Parameter>& parameters, const Json& golden,
                           double tolerance) {
   for (const Parameter& parameter : parameters) {
-    const auto want = golden.at("params").at(parameter.name).get<std::vector<double>>();
+    const auto want = golden.at("params").at(parameter.name()).get<std::vector<double>>();
     const at::Tensor got = parameter.tensor.detach().to(at::kFloat).contiguous();
     ASSERT_EQ(static_cast<size_t>(got.numel()), want.size());
     for (size_t i = 0; i < want.size(); ++i) {
       EXPECT_NEAR(got.data_ptr<float>()[i], want[i], tolerance)
-          << parameter.name << "[" << i << "]";
+          << parameter.name() << "[" << i << "]";
     }
   }
 }
@@ -91,7 +91,7 @@ TEST(AdamW, TheKernelEqualsItsCompositeInAten) {
 TEST(AdamW, SixStepsWithClippingAndDecayOnAllEqualTorch) {
   const Json golden = goldens().at("adamw_decay_all_clip_1");
   const auto parameters = make_parameters();
-  GradBuffer gradients(parameters);
+  GradBuffer gradients(parameters, parallel::Mesh::single());
   AdamW optimizer(parameters, config_with(DecayRule::kAll));
   for (int64_t step = 1; step <= 6; ++step) {
     fill_gradients(gradients, step);
@@ -104,7 +104,7 @@ TEST(AdamW, SixStepsWithClippingAndDecayOnAllEqualTorch) {
 
 TEST(AdamW, DecayOnMatricesLeavesBiasesAndNormsAlone) {
   const auto parameters = make_parameters();
-  GradBuffer gradients(parameters);
+  GradBuffer gradients(parameters, parallel::Mesh::single());
   AdamW optimizer(parameters, config_with(DecayRule::kMatrices));
   for (int64_t step = 1; step <= 6; ++step) {
     fill_gradients(gradients, step);
@@ -119,8 +119,10 @@ TEST(AdamW, NarrowParametersFollowTheirF32MastersAndRoundOnce) {
     // The same start, in f32: bf16 rounding of the start is part of both.
     std::vector<Parameter> wide;
     for (const auto& p : narrow)
-      wide.push_back({p.name, p.tensor.detach().to(at::kFloat).requires_grad_(true)});
-    GradBuffer narrow_gradients(narrow), wide_gradients(wide);
+      wide.push_back(parallel::whole_parameter(
+          p.name(), p.tensor.detach().to(at::kFloat).requires_grad_(true)));
+    GradBuffer narrow_gradients(narrow, parallel::Mesh::single()),
+        wide_gradients(wide, parallel::Mesh::single());
     AdamW narrow_optimizer(narrow, config_with(DecayRule::kAll)),
         wide_optimizer(wide, config_with(DecayRule::kAll));
     for (int64_t step = 1; step <= 20; ++step) {
@@ -132,8 +134,8 @@ TEST(AdamW, NarrowParametersFollowTheirF32MastersAndRoundOnce) {
     }
     const auto state = narrow_optimizer.state(false);
     for (size_t i = 0; i < wide.size(); ++i) {
-      EXPECT_EQ(state[3 * i + 2].first, "master." + wide[i].name);
-      EXPECT_TRUE(at::equal(state[3 * i + 2].second, wide[i].tensor.detach()));
+      EXPECT_EQ(state[3 * i + 2].name(), "master." + wide[i].name());
+      EXPECT_TRUE(at::equal(state[3 * i + 2].tensor, wide[i].tensor.detach()));
       EXPECT_TRUE(at::equal(narrow[i].tensor.detach(), wide[i].tensor.detach().to(dtype)));
     }
   }
@@ -141,7 +143,7 @@ TEST(AdamW, NarrowParametersFollowTheirF32MastersAndRoundOnce) {
 
 TEST(AdamW, SavedStateContinuesBitForBit) {
   const auto parameters = make_parameters(at::kBFloat16);
-  GradBuffer gradients(parameters);
+  GradBuffer gradients(parameters, parallel::Mesh::single());
   AdamW optimizer(parameters, config_with(DecayRule::kAll));
   const auto run = [](AdamW& o, GradBuffer& g, int64_t from, int64_t to) {
     for (int64_t step = from; step <= to; ++step) {
@@ -151,11 +153,11 @@ TEST(AdamW, SavedStateContinuesBitForBit) {
   };
   run(optimizer, gradients, 1, 3);
   std::map<std::string, at::Tensor> saved;
-  for (const auto& [name, tensor] : optimizer.state(true)) saved[name] = tensor.clone();
+  for (const Parameter& p : optimizer.state(true)) saved[p.name()] = p.tensor.clone();
   run(optimizer, gradients, 4, 6);
 
   const auto fresh = make_parameters(at::kBFloat16);
-  GradBuffer fresh_gradients(fresh);
+  GradBuffer fresh_gradients(fresh, parallel::Mesh::single());
   AdamW resumed(fresh, config_with(DecayRule::kAll));
   resumed.load_state([&](const std::string& name) { return saved[name]; }, 3);
   run(resumed, fresh_gradients, 4, 6);

@@ -1,11 +1,11 @@
 #include "optim/grad_buffer.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <ATen/Context.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace grad_buffer_test {
 
 TEST(GradBuffer, F32GradientsAreSummedInPlaceByAutograd) {
   const at::Tensor w = at::ones({3}).requires_grad_(true);
-  GradBuffer gradients({{"w", w}});
+  GradBuffer gradients({parallel::whole_parameter("w", w)}, parallel::Mesh::single());
   gradients.zero();
   (w * 2).sum().backward();
   gradients.collect();
@@ -30,7 +30,7 @@ TEST(GradBuffer, Bf16GradientsAreSummedInF32) {
   // 256 + 1 stays 256 in bf16 (8 significant bits): a sum of micro-batches kept in bf16 would lose
   // the ones.
   const at::Tensor w = at::ones({70000}, at::kBFloat16).requires_grad_(true);
-  GradBuffer gradients({{"w", w}});
+  GradBuffer gradients({parallel::whole_parameter("w", w)}, parallel::Mesh::single());
   gradients.zero();
   (w * 256).sum().backward();
   gradients.collect();
@@ -46,7 +46,8 @@ TEST(GradBuffer, NormIsTheSameForEveryThreadCount) {
   at::manual_seed(1);
   const at::Tensor w = at::randn({200003}).requires_grad_(true),
                    v = at::randn({17}).requires_grad_(true);
-  GradBuffer gradients({{"w", w}, {"v", v}});
+  GradBuffer gradients({parallel::whole_parameter("w", w), parallel::whole_parameter("v", v)},
+                       parallel::Mesh::single());
   at::Tensor(gradients.grad(0)).copy_(at::randn({200003}));
   at::Tensor(gradients.grad(1)).copy_(at::randn({17}));
   const int threads = at::get_num_threads();
@@ -62,7 +63,8 @@ TEST(GradBuffer, NormIsTheSameForEveryThreadCount) {
 
 TEST(GradBuffer, NamesNonFiniteGradients) {
   const at::Tensor a = at::ones({2}).requires_grad_(true), b = at::ones({2}).requires_grad_(true);
-  GradBuffer gradients({{"a", a}, {"b", b}});
+  GradBuffer gradients({parallel::whole_parameter("a", a), parallel::whole_parameter("b", b)},
+                       parallel::Mesh::single());
   gradients.zero();
   at::Tensor(gradients.grad(1)).fill_(std::numeric_limits<float>::quiet_NaN());
   EXPECT_FALSE(std::isfinite(gradients.norm(1.0)));

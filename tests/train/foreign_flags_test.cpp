@@ -148,7 +148,7 @@ TEST_F(TrainOptions, TrainerFlagsWithoutInfluenceAreTakenWithANotice) {
        "--gradient_checkpointing_kwargs"},
       {{"--ignore_args_error", "true"}, "unknown flags are always errors"},
       {{"--remove_unused_columns", "False"}, "--remove_unused_columns"},
-      {{"--ddp_timeout", "180000000", "--ddp_backend", "hccl"}, "--ddp_timeout, --ddp_backend"},
+      {{"--ddp_timeout", "180000000", "--ddp_backend", "hccl"}, "--ddp_backend"},
       {{"--ddp_find_unused_parameters", "false"}, "--ddp_find_unused_parameters"},
       {{"--dataloader_pin_memory", "true"}, "--dataloader_pin_memory"},
       {{"--dataloader_prefetch_factor", "4"}, "--dataloader_prefetch_factor"},

@@ -61,18 +61,20 @@ TEST_P(FullTraining, TwentyStepsEqualTorch) {
   const auto golden = weights::open_safetensors(golden_dir / (std::string("train_") + GetParam()) /
                                                 "golden.safetensors");
   const TrainConfig config = recipe(1e-3);
-  TrainState state = test::make_state(
-      models::load_model(golden_dir / GetParam(), at::kFloat, at::Device(at::kCPU)), config);
+  TrainState state =
+      test::make_state(models::load_model(golden_dir / GetParam(), parallel::Mesh::single(),
+                                          at::kFloat, at::Device(at::kCPU)),
+                       config);
   expect_curve(state, config, *golden, "", 1e-4);
   const auto final_model = weights::open_safetensors(
       golden_dir / (std::string("train_") + GetParam()) / "final_model.safetensors");
   for (const auto& parameter : state.model->parameters()) {
     const double difference =
-        (parameter.tensor.detach() - read_tensor(*final_model, parameter.name))
+        (parameter.tensor.detach() - read_tensor(*final_model, parameter.name()))
             .abs()
             .max()
             .item<double>();
-    EXPECT_LT(difference, 1e-3) << parameter.name;
+    EXPECT_LT(difference, 1e-3) << parameter.name();
   }
 }
 
@@ -90,19 +92,21 @@ TEST(LoraTraining, TenStepsEqualPeft) {
   std::filesystem::copy_file(golden_dir / "lora_llama" / "adapter_init.safetensors",
                              start / "adapter_model.safetensors");
   const TrainConfig config = recipe(2e-3);
-  TrainState state = test::make_state(
-      models::load_model(golden_dir / "llama", at::kFloat, at::Device(at::kCPU), start), config);
+  TrainState state =
+      test::make_state(models::load_model(golden_dir / "llama", parallel::Mesh::single(),
+                                          at::kFloat, at::Device(at::kCPU), start),
+                       config);
   expect_curve(state, config, *golden, "train.", 2e-5);
   const auto final_adapter =
       weights::open_safetensors(golden_dir / "lora_llama" / "adapter_final.safetensors");
   int64_t compared = 0;
   for (const auto& parameter : state.model->adapter_parameters()) {
-    EXPECT_LT((parameter.tensor.detach() - read_tensor(*final_adapter, parameter.name))
+    EXPECT_LT((parameter.tensor.detach() - read_tensor(*final_adapter, parameter.name()))
                   .abs()
                   .max()
                   .item<double>(),
               1e-3)
-        << parameter.name;
+        << parameter.name();
     ++compared;
   }
   EXPECT_EQ(compared, static_cast<int64_t>(final_adapter->tensors().size()));

@@ -60,7 +60,8 @@ class LoraVariant : public testing::TestWithParam<Variant> {
   }
   std::unique_ptr<models::CausalLM> load(const std::string& model,
                                          const fs::path& adapter = {}) const {
-    return models::load_model(folder_ / model, at::kFloat, at::Device(at::kCPU), adapter);
+    return models::load_model(folder_ / model, parallel::Mesh::single(), at::kFloat,
+                              at::Device(at::kCPU), adapter);
   }
   std::vector<std::pair<int64_t, double>> losses() const {
     return read_metrics(folder_ / "run" / "logging.jsonl")["loss"];

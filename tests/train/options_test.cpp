@@ -116,9 +116,30 @@ TEST_F(TrainOptions, MegatronFlagsThatDisagreeShowBothValues) {
 }
 
 TEST_F(TrainOptions, ProcessesThatWouldEachTrainTheWholeAreRefused) {
-  EXPECT_THAT(refusal("sft", {"--nnodes", "2"}), HasSubstr("[train] --nnodes=2: this version"));
+  EXPECT_THAT(refusal("sft", {"--nnodes", "2"}), HasSubstr("--nnodes 2: this process is alone"));
   const ScopedVariable variable("WORLD_SIZE", "8");
-  EXPECT_THAT(refusal("sft", {}), HasSubstr("[train] WORLD_SIZE=8: this version trains in one"));
+  EXPECT_THAT(refusal("sft", {}), HasSubstr("[ranks] RANK is missing: WORLD_SIZE says"));
+}
+
+TEST_F(TrainOptions, RanksDivideAStep) {
+  const ScopedVariable size("WORLD_SIZE", "4"), rank("RANK", "3"),
+      address("MASTER_ADDR", "127.0.0.1"), port("MASTER_PORT", "29500");
+  const auto step = [&](const std::vector<std::string>& more) {
+    return plan_run(with("sft", more), 1000, data::LastBatch::kPartial).batch_arithmetic;
+  };
+  EXPECT_EQ(step({"--batch_size", "2", "--global_batch_size", "32"}),
+            "2 samples × 4 accumulation × 4 processes = 32 samples a step");
+  EXPECT_EQ(step({"--batch_size", "1"}),
+            "1 sample × 4 accumulation × 4 processes = 16 samples a step");
+  EXPECT_EQ(step({"--batch_size", "2", "--accum", "3"}),
+            "2 samples × 3 accumulation × 4 processes = 24 samples a step");
+  EXPECT_THAT(
+      step({"--deepspeed", R"({"train_batch_size":64,"train_micro_batch_size_per_gpu":2})"}),
+      HasSubstr("2 samples × 8 accumulation × 4 processes = 64"));
+  EXPECT_THAT(refusal("sft", {"--batch_size", "2", "--global_batch_size", "12"}),
+              HasSubstr("must be a multiple of --batch_size 2 × 4 processes = 8"));
+  EXPECT_THAT(refusal("sft", {"--dp", "2"}), HasSubstr("--dp 2: 4 processes of 1 a copy of the model make 4"));
+  EXPECT_EQ(with("sft", {}).place.rank, 3);
 }
 
 TEST_F(TrainOptions, ALineThatDividesAStepSaysWhatTheStepWasToBe) {
@@ -156,7 +177,7 @@ TEST_F(TrainOptions, ALineThatDividesAStepSaysWhatTheStepWasToBe) {
               testing::Not(HasSubstr("replicas")));
   EXPECT_THAT(notices("pretrain", split),
               HasSubstr("notice: --nproc_per_node 8, --tensor-model-parallel-size 2, "
-                        "--pipeline-model-parallel-size 2: this version trains in one process"));
+                        "--pipeline-model-parallel-size 2: one process trains; danlu launch"));
   EXPECT_THAT(refusal("pretrain", {"--nproc_per_node", "6", "--tp", "4"}),
               HasSubstr("--nproc_per_node 6: not a multiple of tensor × pipeline × context = 4"));
   // DeepSpeed's total is that of all processes.

@@ -427,7 +427,8 @@ TEST_F(Resume, AnotherRunsCheckpointIsNotMixedWithThoseOfTheDirectory) {
 
 TEST_F(Resume, AnotherModelOfTheSameShapeIsAnotherRun) {
   ASSERT_EQ(stop_at(job_, 12, SIGTERM), 143) << log_of(job_);
-  models::CausalLM other(test::tiny_config(), at::kBFloat16, at::Device(at::kCPU));
+  models::CausalLM other(test::tiny_config(), parallel::Mesh::single(), at::kBFloat16,
+                         at::Device(at::kCPU));
   other.initialize(4);
   other.save(job_.directory / "model", DType::kBF16, {});
   EXPECT_EQ(run_to_end(job_), 2);
@@ -509,9 +510,11 @@ TEST_F(Resume, TheBestWeightsArePublishedInAnotherType) {
   ASSERT_LT(state.at("best_global_step").get<int64_t>(), 40);
   const auto published = weights::open_weights(run_dir);
   ASSERT_EQ(published->find("model.norm.weight")->dtype, DType::kF32);
-  const auto of_run = models::load_model(run_dir, at::kFloat, at::kCPU);
-  const auto best = models::load_model(run_dir / "best", at::kFloat, at::kCPU);
-  const auto last = models::load_model(run_dir / "last", at::kFloat, at::kCPU);
+  const auto of_run = models::load_model(run_dir, parallel::Mesh::single(), at::kFloat, at::kCPU);
+  const auto best =
+      models::load_model(run_dir / "best", parallel::Mesh::single(), at::kFloat, at::kCPU);
+  const auto last =
+      models::load_model(run_dir / "last", parallel::Mesh::single(), at::kFloat, at::kCPU);
   EXPECT_TRUE(at::equal(models::probe_logits(*of_run), models::probe_logits(*best)));
   EXPECT_FALSE(at::equal(models::probe_logits(*of_run), models::probe_logits(*last)));
 }

@@ -47,7 +47,7 @@ void expect_same_parameters(const TrainState& a, const TrainState& b, double tol
   const auto left = a.model->parameters(), right = b.model->parameters();
   for (size_t i = 0; i < left.size(); ++i) {
     EXPECT_LE((left[i].tensor - right[i].tensor).abs().max().item<double>(), tolerance)
-        << left[i].name;
+        << left[i].name();
   }
 }
 
@@ -56,15 +56,15 @@ TEST(Step, DropoutIsTheSameForEveryCutOfTheGlobalBatch) {
   config.tuner = Tuner::kLora;
   config.lora.dropout = 0.1;
   const auto state_with_lora = [&](double dropout) {
-    auto model =
-        std::make_unique<models::CausalLM>(test::tiny_config(), at::kFloat, at::Device(at::kCPU));
+    auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
+                                                    at::kFloat, at::Device(at::kCPU));
     model->initialize(7);
     models::LoraConfig lora = config.lora;
     lora.dropout = dropout;
     model->add_lora(lora, 5);
     const at::NoGradGuard no_grad;
     // With B = 0 no mask would be seen.
-    for (const models::NamedTensor& p : model->adapter_parameters())
+    for (const parallel::Parameter& p : model->adapter_parameters())
       at::Tensor(p.tensor).add_(models::normal_values(p.tensor.sizes().vec(), 0.1, 3));
     return test::make_state(std::move(model), config);
   };
@@ -117,8 +117,8 @@ TEST(Step, DropoutFollowsFromSeedAndStep) {
   TrainConfig config = quick();
   const auto with_dropout = [&](uint64_t seed) {
     config.seed = seed;
-    auto model =
-        std::make_unique<models::CausalLM>(test::tiny_config(), at::kFloat, at::Device(at::kCPU));
+    auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
+                                                    at::kFloat, at::Device(at::kCPU));
     model->initialize(7);
     models::LoraConfig lora;
     lora.dropout = 0.3;
@@ -157,7 +157,7 @@ TEST(Step, ANonFiniteStepLeavesEverythingAsItWas) {
   const TrainConfig config = quick();
   TrainState state = test::tiny_state(config), untouched = test::tiny_state(config);
   for (auto& parameter : state.model->parameters()) {
-    if (parameter.name != "model.norm.weight") continue;
+    if (parameter.name() != "model.norm.weight") continue;
     at::NoGradGuard no_grad;
     parameter.tensor.fill_(std::numeric_limits<float>::infinity());
   }
@@ -167,8 +167,8 @@ TEST(Step, ANonFiniteStepLeavesEverythingAsItWas) {
   EXPECT_FALSE(result.bad_parameters.empty());
   EXPECT_EQ(state.bad_steps_in_row, 1);
   EXPECT_EQ(state.optimizer->updates(), 0);
-  for (const auto& [name, tensor] : state.optimizer->state(false))
-    EXPECT_EQ(tensor.abs().sum().item<double>(), 0) << name;
+  for (const parallel::Parameter& p : state.optimizer->state(false))
+    EXPECT_EQ(p.tensor.abs().sum().item<double>(), 0) << p.name();
 }
 
 TEST(Step, PassesThroughLayersAreCountedAsTheyAreMade) {
@@ -199,14 +199,15 @@ TEST(Step, WhatIsNotFiniteIsNamedBeforeItIsSaved) {
       return std::string(error.what());
     }
   };
-  const optim::Parameter& parameter = state.optimizer->parameters()[1];
+  const parallel::Parameter& parameter = state.optimizer->parameters()[1];
   at::Tensor first = parameter.tensor.detach().view({-1})[3];
   const at::Tensor kept = first.clone();
   first.fill_(std::numeric_limits<float>::infinity());
-  EXPECT_NE(complaint().find("the weight " + parameter.name + " is not finite"), std::string::npos)
+  EXPECT_NE(complaint().find("the weight " + parameter.name() + " is not finite"),
+            std::string::npos)
       << complaint();
   first.copy_(kept);
-  at::Tensor moment = state.optimizer->state(false)[1].second;
+  at::Tensor moment = state.optimizer->state(false)[1].tensor;
   moment.view({-1})[0].fill_(std::numeric_limits<float>::quiet_NaN());
   EXPECT_NE(complaint().find("the optimizer's exp_avg_sq."), std::string::npos) << complaint();
 }

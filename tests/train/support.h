@@ -68,8 +68,8 @@ inline std::vector<data::Sample> toy_samples(int64_t count) {
 /// folder/model: a tiny random model; folder/data.jsonl: `rows` toy samples.
 inline void write_run_inputs(const std::filesystem::path& folder, DType dtype, int64_t rows) {
   std::filesystem::create_directories(folder / "model");
-  models::CausalLM model(tiny_config(), dtype == DType::kBF16 ? at::kBFloat16 : at::kFloat,
-                         at::Device(at::kCPU));
+  models::CausalLM model(tiny_config(), parallel::Mesh::single(),
+                         dtype == DType::kBF16 ? at::kBFloat16 : at::kFloat, at::Device(at::kCPU));
   model.initialize(3);
   model.save(folder / "model", dtype, {});
   std::ofstream file(folder / "data.jsonl");
@@ -80,16 +80,15 @@ inline void write_run_inputs(const std::filesystem::path& folder, DType dtype, i
 inline TrainState make_state(std::unique_ptr<models::CausalLM> model, const TrainConfig& config) {
   TrainState state;
   state.model = std::move(model);
-  std::vector<optim::Parameter> parameters;
-  for (const auto& parameter : state.model->trainable_parameters())
-    parameters.push_back({parameter.name, parameter.tensor});
-  state.gradients = std::make_unique<optim::GradBuffer>(parameters);
+  const auto parameters = state.model->trainable_parameters();
+  state.gradients = std::make_unique<optim::GradBuffer>(parameters, state.model->mesh());
   state.optimizer = std::make_unique<optim::AdamW>(parameters, config.adamw);
   return state;
 }
 
 inline TrainState tiny_state(const TrainConfig& config, at::ScalarType dtype = at::kFloat) {
-  auto model = std::make_unique<models::CausalLM>(tiny_config(), dtype, at::Device(at::kCPU));
+  auto model = std::make_unique<models::CausalLM>(tiny_config(), parallel::Mesh::single(), dtype,
+                                                  at::Device(at::kCPU));
   model->initialize(7);
   return make_state(std::move(model), config);
 }

@@ -24,7 +24,7 @@ constexpr double kAttention = 6.0 * 2 * 4 * 8 * 25;
 models::CausalLM tiny_model(bool tied) {
   arch::ModelConfig config = test::tiny_config();
   config.tie_embeddings = tied;
-  return models::CausalLM(config, at::kFloat, at::kCPU);
+  return models::CausalLM(config, parallel::Mesh::single(), at::kFloat, at::kCPU);
 }
 
 TEST(FlopsPerToken, CountsEveryMatrixOnceAndNoLookUp) {

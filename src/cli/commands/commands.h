@@ -32,6 +32,8 @@ int run_diff(const Options& options);
 OptionTable init_options();
 OptionTable merge_options();
 OptionTable verify_options();
+OptionTable launch_options();
+int run_launch(const Options& options);
 OptionTable completion_options();
 int run_completion(const Options& options);
 

@@ -33,7 +33,7 @@ int run_init(const Options& options) {
   if (!tokenizer.empty()) init_detail::check_vocabulary(config, tokenizer);
   const NewDirectory made(output, options.get_bool("overwrite"),
                           {options.get_string("config"), tokenizer});
-  models::CausalLM model(config, at::kFloat, at::Device(at::kCPU));
+  models::CausalLM model(config, parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
   model.initialize(static_cast<uint64_t>(options.get_int("seed")));
   made.publish([&](const fs::path& directory) { model.save(directory, dtype, tokenizer); });
   log::info("wrote {}: {}, {} parameters, {}, seed {}", output.string(), config.family,

@@ -195,7 +195,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   if (!raw) loaded.encoder = encoder_for(options, where, source.config, loaded);
   if (options.has_value("system")) loaded.system = options.get_string("system");
   if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
-  loaded.model = models::load_model(source, dtype_option(options),
+  loaded.model = models::load_model(source, parallel::Mesh::single(), dtype_option(options),
                                     device::select(options.get_string("device")));
   if (!where.adapter.empty()) loaded.model->load_adapter(where.adapter, lora_alpha_from(options));
   if (static_cast<int64_t>(loaded.tokenizer->size()) > loaded.model->config().vocab_size) {

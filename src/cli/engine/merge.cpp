@@ -64,7 +64,8 @@ int run_merge(const Options& options) {
                      "the merged model");
   warn_if_merged_already(base, adapters);
 
-  const auto model = models::load_model(source, at::kFloat, at::Device(at::kCPU));
+  const auto model =
+      models::load_model(source, parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
   model->load_adapter(adapters, lora_alpha_from(options));
   const models::MergeReport report = models::merge_checked(*model, options.get_float("tolerance"));
   log::info("merged logits equal the adapted model's within {:.3g} (largest logit {:.3g})",

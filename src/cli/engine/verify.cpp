@@ -59,9 +59,9 @@ int run_verify(const Options& options) {
       options.get_float_or("tolerance", dtype == DType::kBF16 || dtype == DType::kF16 ? 0.1 : 1e-4);
   const fs::path directory = verify_detail::model_of(options);
   const auto golden = weights::open_safetensors(options.get_string("golden"));
-  const auto model =
-      models::load_model(open_model(options, directory), device::scalar_type_of(dtype),
-                         device::select(options.get_string("device")));
+  const auto model = models::load_model(open_model(options, directory), parallel::Mesh::single(),
+                                        device::scalar_type_of(dtype),
+                                        device::select(options.get_string("device")));
   if (options.has_value("adapters")) {
     weights::report_other_base(options.get_string("adapters"), directory);
     model->load_adapter(options.get_string("adapters"), lora_alpha_from(options));

@@ -165,7 +165,8 @@ class Applier {
     take("/gradient_clipping", "max_grad_norm", config_.max_grad_norm);
     const auto total = count_at(json_, "/train_batch_size", 1);
     if (!total) return;
-    const int64_t together = config_.batch.micro_batch_size * config_.batch.replicas;
+    const int64_t processes = config_.batch.ranks * config_.batch.replicas;
+    const int64_t together = config_.batch.micro_batch_size * processes;
     const int64_t accumulation = config_.batch.accumulation > 0
                                      ? config_.batch.accumulation
                                      : static_cast<int64_t>(*total) / together;
@@ -174,9 +175,7 @@ class Applier {
       throw UsageError(
           tr("[deepspeed] train_batch_size {} ≠ {} micro × {} accumulation × {} = {}",
              static_cast<int64_t>(*total), config_.batch.micro_batch_size, accumulation,
-             config_.batch.replicas == 1 ? tr("1 process")
-                                         : tr("{} processes", config_.batch.replicas),
-             calculated),
+             processes == 1 ? tr("1 process") : tr("{} processes", processes), calculated),
           tr("write \"auto\", or name the processes that it is for: --nproc_per_node N"));
     }
     config_.batch.accumulation = accumulation;

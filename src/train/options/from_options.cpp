@@ -20,7 +20,7 @@
 #include "train/options/megatron_flags.h"
 #include "train/options/model_names.h"
 #include "train/options/module_names.h"
-#include "train/options/one_process.h"
+#include "train/options/processes.h"
 #include "train/run_dir/run_dir.h"
 
 namespace danlu::train {
@@ -394,6 +394,14 @@ std::string base_name(const fs::path& directory) {
   return clean.has_filename() ? clean.filename().string() : clean.parent_path().filename().string();
 }
 
+void put_processes(const Options& options, int64_t replicas, TrainConfig& config) {
+  config.place = rank_place_from_environment();
+  if (config.place.size > 1) config.mesh = mesh_from(options, config.place.size);
+  config.batch.ranks = config.mesh.data;
+  config.batch.replicas = replicas;
+  config.dist_timeout_s = options.get_float("ddp_timeout");
+}
+
 }  // namespace from_options_detail
 
 TrainConfig config_from_options(const std::string& verb, const Options& options) {
@@ -422,7 +430,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.data = data_from(options, config.stage, config.seed);
   config.data.max_length = max_length_from(options, model);
   config.batch = batch_from(options);
-  config.batch.replicas = replicas;
+  put_processes(options, replicas, config);
   config.schedule = schedule_from(options, config.tuner);
   config.adamw = adamw_from(options);
   config.loss_scale = loss_scale_from(options);

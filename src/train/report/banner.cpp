@@ -111,9 +111,9 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
 
 std::string parameter_line(const models::CausalLM& model) {
   int64_t all = 0, trainable = 0;
-  for (const auto& parameter : model.parameters()) all += parameter.tensor.numel();
-  for (const auto& parameter : model.adapter_parameters()) all += parameter.tensor.numel();
-  for (const auto& parameter : model.trainable_parameters()) trainable += parameter.tensor.numel();
+  for (const auto& parameter : model.parameters()) all += parameter.whole_numel();
+  for (const auto& parameter : model.adapter_parameters()) all += parameter.whole_numel();
+  for (const auto& parameter : model.trainable_parameters()) trainable += parameter.whole_numel();
   return tr("trainable params: {} || all params: {} || trainable%: {:.4f}",
             format_count(static_cast<uint64_t>(trainable)),
             format_count(static_cast<uint64_t>(all)),

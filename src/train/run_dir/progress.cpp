@@ -10,14 +10,9 @@ namespace danlu::train {
 namespace progress_detail {
 
 Json window_json(const LogWindow& window) {
-  return {{"steps", window.steps},
-          {"tokens", window.tokens},
-          {"samples", window.samples},
-          {"counted", window.counted},
-          {"loss", window.loss},
-          {"accuracy", window.accuracy},
-          {"seconds", window.seconds},
-          {"wait_s", window.wait_s}};
+  return {{"steps", window.steps},     {"tokens", window.tokens}, {"samples", window.samples},
+          {"counted", window.counted}, {"loss", window.loss},     {"accuracy", window.accuracy},
+          {"seconds", window.seconds}, {"wait_s", window.wait_s}};
 }
 
 LogWindow window_from(const Json& saved) {

@@ -169,12 +169,14 @@ FileLock lock_run_directory(const fs::path& directory) {
 uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only) {
   uint64_t bytes = 0;
   for (const auto& parameter : adapter_only ? model.adapter_parameters() : model.parameters())
-    bytes += parameter.tensor.nbytes();
+    bytes += static_cast<uint64_t>(parameter.whole_numel()) * parameter.tensor.element_size();
   return bytes;
 }
 
 void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,
                        const fs::path& directory) {
+  if (model.mesh().tensor().rank() > 0)  // gives its pieces
+    return config.tuner == Tuner::kLora ? model.save_adapter({}, {}) : model.save({}, dtype, {});
   fs::create_directories(directory);
   if (config.tuner == Tuner::kLora) {
     model.save_adapter(directory, fs::absolute(config.model.path).lexically_normal().string());

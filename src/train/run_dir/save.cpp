@@ -11,8 +11,11 @@ namespace danlu::train {
 
 void save_checkpoint(Run& run) {
   require_finite(run.state);
+  run.last_saved_step = run.state.step;
+  if (run.ranks.mesh().data().rank() > 0) return;
   const bool adapter = run.config.tuner == Tuner::kLora;
   checkpoint::SaveRequest request;
+  request.mesh = &run.ranks.mesh();
   request.run_dir = run.config.output.directory;
   request.step = run.state.step;
   request.write_model = [&](const std::filesystem::path& directory) {
@@ -28,9 +31,9 @@ void save_checkpoint(Run& run) {
       trainer_state(run.progress, run.state, run.plan, run.identity, run.stream.epoch());
   request.data_state = data_state(run.data, run.stream.consumed());
   // A checkpoint whose steps the log has lost cannot log them again.
-  sync_path(request.run_dir / "logging.jsonl");
+  if (run.ranks.is_first()) sync_path(request.run_dir / "logging.jsonl");
   const std::filesystem::path saved = checkpoint::save(request);
-  run.last_saved_step = run.state.step;
+  if (!run.ranks.is_first()) return;
   settle_checkpoints(run, saved);
   log::info("saved {}", saved.string());
 }

@@ -1,9 +1,8 @@
-#include "train/options/one_process.h"
+#include "train/options/processes.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -11,23 +10,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
+#include "base/rank_place.h"
 
 namespace danlu::train {
 namespace {
-
-void refuse_unless_one(const std::string& what, const std::string& value) {
-  if (value.empty() || value == "1") return;
-  throw UsageError(
-      tr("[train] {}={}: this version trains in one process, and each of these would train the "
-         "whole",
-         what, value),
-      tr("leave it out, or set it to 1; one process uses every CPU core (or one accelerator)"));
-}
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 void explain_fsdp(const std::string& text) {
   static const std::set<std::string> known = {"full_shard",   "shard_grad_op",      "no_shard",
@@ -45,7 +31,7 @@ void explain_fsdp(const std::string& text) {
     }
   }
   log::notice(
-      "--fsdp \"{}\": ignored, one process holds all parameters; the numbers are those of a "
+      "--fsdp \"{}\": ignored, every process holds all parameters; the numbers are those of a "
       "sharded run",
       text);
 }
@@ -60,7 +46,7 @@ void explain_sharding(const Options& options) {
   }
   if (has_fsdp) explain_fsdp(options.get_string("fsdp"));
   if (options.get_string("shard") != "none")
-    log::notice("--shard {}: ignored, one process holds everything", options.get_string("shard"));
+    log::notice("--shard {}: ignored, every process holds everything", options.get_string("shard"));
   if (!options.get_list("offload").empty())
     log::notice("--offload: ignored, parameters and state are where the device is");
 }
@@ -73,7 +59,8 @@ int64_t replicas_from(const Options& options) {
       divided.push_back(fmt::format("{} {}", options.given_as(name), options.get_int(name)));
   }
   if (divided.empty()) return 1;
-  log::notice("{}: this version trains in one process", fmt::join(divided, ", "));
+  log::notice("{}: one process trains; danlu launch --nproc N COMMAND starts several",
+              fmt::join(divided, ", "));
   if (options.get_int("dp") > 1) return options.get_int("dp");
   const int64_t processes = options.get_int_or("nproc", 1);
   const int64_t of_one_copy = options.get_int("tp") * options.get_int("pp") * options.get_int("cp");
@@ -88,12 +75,42 @@ int64_t replicas_from(const Options& options) {
 }  // namespace
 
 int64_t replicas_in_one_process(const Options& options) {
-  if (options.has_value("nnodes"))
-    refuse_unless_one(options.given_as("nnodes"), std::to_string(options.get_int("nnodes")));
-  for (const char* name : {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"})
-    refuse_unless_one(name, environment(name));
   explain_sharding(options);
+  if (rank_place_from_environment().size > 1) return 1;
+  if (options.get_int_or("nnodes", 1) > 1) {
+    throw UsageError(tr("[train] {} {}: this process is alone", options.given_as("nnodes"),
+                        options.get_int("nnodes")),
+                     tr("on every machine: danlu launch --nproc N --nnodes N --node_rank I "
+                        "--master_addr ADDRESS --master_port PORT COMMAND"));
+  }
   return replicas_from(options);
+}
+
+parallel::MeshShape mesh_from(const Options& options, int64_t processes) {
+  for (const char* name : {"pp", "cp", "ep"}) {
+    const int64_t size = options.get_int_or(name, 1);
+    if (size == 1) continue;
+    throw UsageError(tr("[train] {} {}: this version divides training by data and by tensors only",
+                        options.given_as(name), size),
+                     tr("leave it out; --tensor-model-parallel-size divides every layer"));
+  }
+  parallel::MeshShape shape;
+  shape.tensor = options.get_int_or("tp", 1);
+  if (processes % shape.tensor != 0) {
+    throw UsageError(tr("[train] {} {}: {} processes are no multiple of it", options.given_as("tp"),
+                        shape.tensor, processes));
+  }
+  shape.data = processes / shape.tensor;
+  const int64_t dp = options.get_int_or("dp", 1);
+  if (dp != 1 && dp != shape.data) {
+    throw UsageError(tr("[train] {} {}: {} processes of {} a copy of the model make {}",
+                        options.given_as("dp"), dp, processes, shape.tensor, shape.data),
+                     tr("leave it out: it follows from the others"));
+  }
+  const bool asked =
+      options.has_value("sequence_parallel") && options.get_bool("sequence_parallel");
+  shape.sequence_parallel = shape.tensor > 1 && asked;
+  return shape;
 }
 
 }  // namespace danlu::train

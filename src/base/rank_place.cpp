@@ -1,0 +1,75 @@
+#include "base/rank_place.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace danlu {
+namespace {
+
+/// How a launcher names them.
+struct Names {
+  const char *rank, *size, *local_rank, *local_size;
+};
+constexpr Names kLaunchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"}};
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+std::optional<int64_t> number(const char* name, int64_t least, int64_t most) {
+  const std::string_view text = variable(name);
+  if (text.empty()) return std::nullopt;
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+    throw UsageError(
+        tr("[ranks] {}={}: must be a whole number from {} to {}", name, text, least, most),
+        tr("launchers set it; danlu launch --nproc N -- COMMAND sets all of them"));
+  }
+  return value;
+}
+
+int64_t needed(const char* name, int64_t most, const char* why) {
+  const auto value = number(name, 0, most);
+  if (value) return *value;
+  throw UsageError(tr("[ranks] {} is missing: {} says that several processes run", name, why),
+                   tr("launchers set it; danlu launch --nproc N -- COMMAND sets all of them"));
+}
+
+}  // namespace
+
+RankPlace rank_place_from_environment() {
+  constexpr int64_t kMost = 1'000'000;
+  for (const Names& names : kLaunchers) {
+    const int64_t size = number(names.size, 1, kMost).value_or(1);
+    if (size == 1) continue;
+    RankPlace place;
+    place.size = size;
+    place.rank = needed(names.rank, size - 1, names.size);
+    place.local_size = number(names.local_size, 1, size).value_or(size);
+    place.local_rank =
+        number(names.local_rank, 0, place.local_size - 1).value_or(place.rank % place.local_size);
+    place.master_address = variable("MASTER_ADDR");
+    if (place.master_address.empty()) {
+      throw UsageError(
+          tr("[ranks] MASTER_ADDR is missing: {} says that several processes run", names.size),
+          tr("set it to the address of rank 0's machine, and MASTER_PORT to a port "
+             "that is free there"));
+    }
+    place.master_port = needed("MASTER_PORT", 65535, names.size);
+    return place;
+  }
+  return {};
+}
+
+}  // namespace danlu

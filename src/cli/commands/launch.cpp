@@ -1,0 +1,318 @@
+// `danlu launch --nproc N -- COMMAND`: the same command in several processes that train together.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "cli/commands/commands.h"
+
+namespace danlu::cli {
+
+OptionTable launch_options() {
+  return OptionTable("launch", "run a training command in several processes that share its work",
+                     "danlu launch --nproc N [--master_port PORT] COMMAND --flag value …",
+                     {{.name = "nproc",
+                       .type = OptionType::kInt,
+                       .help = "processes on this machine",
+                       .aliases = {"nproc_per_node"},
+                       .range = at_least(1).up_to(1024),
+                       .group = "Launch",
+                       .environment = "NPROC_PER_NODE"},
+                      {.name = "nnodes",
+                       .type = OptionType::kInt,
+                       .default_text = "1",
+                       .help = "machines; the command is launched on each",
+                       .range = at_least(1).up_to(10000),
+                       .group = "Launch",
+                       .environment = "NNODES"},
+                      {.name = "node_rank",
+                       .type = OptionType::kInt,
+                       .default_text = "0",
+                       .help = "number of this machine",
+                       .range = at_least(0),
+                       .group = "Launch",
+                       .environment = "NODE_RANK"},
+                      {.name = "master_addr",
+                       .default_text = "127.0.0.1",
+                       .help = "address of machine 0",
+                       .group = "Launch",
+                       .environment = "MASTER_ADDR"},
+                      {.name = "master_port",
+                       .type = OptionType::kInt,
+                       .help = "a free port of machine 0 (default with one machine: any)",
+                       .range = at_least(1).up_to(65535),
+                       .group = "Launch",
+                       .environment = "MASTER_PORT"}});
+}
+
+namespace {
+
+struct Place {
+  int64_t nproc, nnodes, node_rank, master_port;
+  std::string master_address;
+};
+
+/// One rank of this machine.
+struct Rank {
+  pid_t pid = -1;
+  int64_t number = 0;
+  int output = -1;   ///< reads what it says; rank 0 has the terminal
+  std::string said;  ///< the end of it
+  bool ended = false;
+  int stopped_by = 0;  ///< a signal that holds it up
+  int status = 0;
+};
+
+/// A port that nobody listens on now.
+int64_t free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  const bool found = fd >= 0 && ::bind(fd, any, size) == 0 && ::getsockname(fd, any, &size) == 0;
+  const int code = errno;
+  if (fd >= 0) ::close(fd);
+  if (!found) throw IoError(tr("[launch] there is no free port: {}", std::strerror(code)));
+  return ntohs(address.sin_port);
+}
+
+Place place_from(const Options& options) {
+  Place place;
+  if (!options.has_value("nproc")) {
+    throw UsageError(tr("[launch] how many processes? --nproc is missing"),
+                     tr("danlu launch --nproc 2 sft --model DIR --dataset FILE …"));
+  }
+  place.nproc = options.get_int("nproc");
+  place.nnodes = options.get_int("nnodes");
+  place.node_rank = options.get_int("node_rank");
+  if (place.node_rank >= place.nnodes) {
+    throw UsageError(tr("[launch] {} {}: there are {} machines, counted from 0",
+                        options.given_as("node_rank"), place.node_rank, place.nnodes));
+  }
+  place.master_address = options.get_string("master_addr");
+  if (!options.has_value("master_port") && place.nnodes > 1) {
+    throw UsageError(tr("[launch] several machines must agree on a port: --master_port"),
+                     tr("a port that is free on machine 0, the same in every machine's line"));
+  }
+  place.master_port =
+      options.has_value("master_port") ? options.get_int("master_port") : free_port();
+  return place;
+}
+
+/// In the child, between fork and exec.
+[[noreturn]] void become_rank(const Place& place, int64_t local_rank, int output,
+                              std::vector<char*>& words) {
+  const auto set = [](const char* name, int64_t value, bool overwrite = true) {
+    ::setenv(name, std::to_string(value).c_str(), overwrite);
+  };
+  set("RANK", place.node_rank * place.nproc + local_rank);
+  set("WORLD_SIZE", place.nproc * place.nnodes);
+  set("LOCAL_RANK", local_rank);
+  set("LOCAL_WORLD_SIZE", place.nproc);
+  set("MASTER_PORT", place.master_port);
+  ::setenv("MASTER_ADDR", place.master_address.c_str(), 1);
+  set("OMP_NUM_THREADS",
+      std::max<int64_t>(1, static_cast<int64_t>(default_thread_count()) / place.nproc), false);
+  // The launcher's end, whatever ends it, is the ranks' end.
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  ::setpgid(0, 0);
+  if (output >= 0) {
+    ::dup2(output, STDOUT_FILENO);
+    ::dup2(output, STDERR_FILENO);
+  }
+  ::execv("/proc/self/exe", words.data());
+  ::_exit(127);
+}
+
+class Launch {
+ public:
+  Launch(const Place& place, const std::vector<std::string>& command) : place_(place) {
+    words_.push_back("danlu");
+    words_.insert(words_.end(), command.begin(), command.end());
+    for (std::string& word : words_) arguments_.push_back(word.data());
+    arguments_.push_back(nullptr);
+  }
+
+  ~Launch() {
+    for (Rank& rank : ranks_) close_output(rank);
+  }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+
+  int run() {
+    watch_interrupts();
+    ranks_.reserve(static_cast<size_t>(place_.nproc));
+    for (int64_t i = 0; i < place_.nproc; ++i) start(i);
+    while (std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return !r.ended; })) {
+      listen();
+      reap();
+      pass_on_signals();
+      end_stragglers();
+    }
+    return report();
+  }
+
+ private:
+  static constexpr double kGraceSeconds = 5;  ///< to end by themselves, then after SIGTERM
+  static constexpr size_t kKept = 4000;       ///< bytes of what a rank says
+
+  void start(int64_t local_rank) {
+    Rank rank;
+    rank.number = place_.node_rank * place_.nproc + local_rank;
+    int ends[2] = {-1, -1};
+    // Rank 0 of the job speaks for all.
+    if (rank.number > 0 && ::pipe2(ends, O_CLOEXEC) != 0)
+      throw IoError(tr("[launch] no pipe for rank {}: {}", rank.number, std::strerror(errno)));
+    rank.pid = ::fork();
+    if (rank.pid == 0) become_rank(place_, local_rank, ends[1], arguments_);
+    if (ends[1] >= 0) ::close(ends[1]);
+    rank.output = ends[0];
+    if (rank.pid < 0) {
+      const std::string why = std::strerror(errno);
+      signal_all(SIGKILL);
+      throw IoError(tr("[launch] rank {} cannot be started: {}", rank.number, why));
+    }
+    ranks_.push_back(std::move(rank));
+  }
+
+  /// Waits a moment for what ranks say.
+  void listen() {
+    std::vector<pollfd> places;
+    for (const Rank& rank : ranks_) {
+      if (rank.output >= 0) places.push_back({rank.output, POLLIN, 0});
+    }
+    constexpr int kMilliseconds = 50;
+    if (::poll(places.data(), places.size(), kMilliseconds) <= 0) return;
+    for (Rank& rank : ranks_) {
+      const auto ready = std::find_if(places.begin(), places.end(), [&](const pollfd& p) {
+        return p.fd == rank.output && p.revents != 0;
+      });
+      if (ready == places.end()) continue;
+      char buffer[1024];
+      const ssize_t got = ::read(rank.output, buffer, sizeof(buffer));
+      if (got <= 0) {
+        if (got == 0) close_output(rank);
+        continue;
+      }
+      rank.said.append(buffer, static_cast<size_t>(got));
+      if (rank.said.size() > kKept) rank.said.erase(0, rank.said.size() - kKept);
+    }
+  }
+
+  static void close_output(Rank& rank) {
+    if (rank.output >= 0) ::close(rank.output);
+    rank.output = -1;
+  }
+
+  void reap() {
+    for (Rank& rank : ranks_) {
+      if (rank.ended || ::waitpid(rank.pid, &rank.status, WNOHANG | WUNTRACED) != rank.pid)
+        continue;
+      if (WIFSTOPPED(rank.status)) {
+        // The others would wait for it without end.
+        rank.stopped_by = WSTOPSIG(rank.status);
+        ::kill(rank.pid, SIGKILL);
+        continue;
+      }
+      rank.ended = true;
+      if (rank.status == 0) continue;
+      if (!first_failed_) failed_at_ = steady_now_s();
+      // Who fails because another is gone may be seen before it.
+      const bool is_cause = rank.stopped_by != 0 || (WIFSIGNALED(rank.status) && sent_ == 0);
+      if (!first_failed_ || is_cause) first_failed_ = &rank;
+    }
+  }
+
+  void pass_on_signals() {
+    const int signal = pending_interrupt();
+    if (signal == 0 || signal == passed_on_) return;
+    passed_on_ = signal;
+    signal_all(signal);
+  }
+
+  /// A rank that failed is the end of all: the others notice by themselves, or are ended.
+  void end_stragglers() {
+    if (!first_failed_) return;
+    const double waited = steady_now_s() - failed_at_;
+    const int signal = waited > 2 * kGraceSeconds ? SIGKILL : waited > kGraceSeconds ? SIGTERM : 0;
+    if (signal == 0 || signal == sent_) return;
+    sent_ = signal;
+    signal_all(signal);
+  }
+
+  void signal_all(int signal) const {
+    for (const Rank& rank : ranks_) {
+      if (!rank.ended) ::kill(rank.pid, signal);
+    }
+  }
+
+  int report() const {
+    if (!first_failed_) return 0;
+    const Rank& rank = *first_failed_;
+    if (rank.stopped_by != 0) {
+      throw CommError(tr("[launch] rank {} (process {}) was stopped by {}; all ranks are ended",
+                         rank.number, rank.pid, ::strsignal(rank.stopped_by)),
+                      tr("the same command goes on from the last checkpoint"));
+    }
+    if (WIFSIGNALED(rank.status)) {
+      throw CommError(tr("[launch] rank {} (process {}) was ended by {}", rank.number, rank.pid,
+                         ::strsignal(WTERMSIG(rank.status))),
+                      tr("SIGKILL may be the system's, for want of memory; earlier checkpoints are "
+                         "whole: the same command goes on from the last one"));
+    }
+    const int code = WEXITSTATUS(rank.status);
+    // Rank 0 has said what there is to say.
+    if (rank.number > 0) {
+      log::write(log::Level::kInfo, tr("rank {} failed first; it said:\n{}", rank.number,
+                                       rank.said.empty() ? "-" : rank.said));
+    }
+    return code;
+  }
+
+  Place place_;
+  std::vector<std::string> words_;
+  std::vector<char*> arguments_;
+  std::vector<Rank> ranks_;
+  const Rank* first_failed_ = nullptr;
+  double failed_at_ = 0;
+  int passed_on_ = 0, sent_ = 0;
+};
+
+}  // namespace
+
+int run_launch(const Options& options) {
+  const std::vector<std::string>& words = options.positional();
+  const Command* command = words.empty() ? nullptr : find_command(words.front());
+  if (!command) {
+    throw UsageError(words.empty() ? tr("[launch] which command? none is named")
+                                   : tr("[launch] danlu has no command '{}'", words.front()),
+                     tr("danlu launch --nproc 2 sft --model DIR --dataset FILE …"));
+  }
+  if (!command->trains) {
+    throw UsageError(
+        tr("[launch] danlu {} is one process; only training is divided", command->name),
+        tr("run it without launch"));
+  }
+  return Launch(place_from(options), words).run();
+}
+
+}  // namespace danlu::cli

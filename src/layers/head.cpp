@@ -1,0 +1,72 @@
+#include "layers/head.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/constant_pad_nd.h>
+
+#include "ops/dropout.h"
+#include "ops/embedding.h"
+#include "ops/linear.h"
+#include "ops/norm_head.h"
+
+namespace danlu::layers {
+namespace head_detail {
+
+/// The first row of the vocabulary that this rank has.
+int64_t first_row(const Parameter& weight) {
+  return weight.pieces.empty() ? weight.spec.shape[0] : weight.pieces.front().rect.row;
+}
+
+ops::VocabularyShare share_of(const Parameter& weight, const parallel::Region& region) {
+  if (region.is_alone()) return {};
+  const parallel::Group& group = region.group();
+  const int64_t vocab = weight.spec.shape[0];
+  return {first_row(weight), vocab, (vocab + group.size() - 1) / group.size(),
+          [&group](at::Tensor& tensor) { group.all_reduce_sum(tensor); },
+          [&group](at::Tensor& tensor) { group.all_reduce_max(tensor); }};
+}
+
+/// What an adapter on the head adds to the logits.
+ops::HeadAddition addition(const Linear& head, const at::Tensor& hidden_NH,
+                           const at::Tensor& dropout_keys_N) {
+  if (!head.adapter) return {};
+  const LoraAdapter& adapter = *head.adapter;
+  const bool drops = dropout_keys_N.defined() && adapter.dropout > 0;
+  const at::Tensor input_NH =
+      drops ? ops::dropout(hidden_NH, adapter.dropout, dropout_keys_N, adapter.dropout_salt)
+            : hidden_NH;
+  return {ops::linear(input_NH, adapter.a_RI.tensor) * adapter.scale, adapter.b_OR.tensor};
+}
+
+}  // namespace head_detail
+
+at::Tensor Embedding::forward(const at::Tensor& ids_N) const {
+  if (region.is_alone()) return ops::embedding(ids_N, weight.tensor);
+  return region.leave(ops::embedding_part(ids_N, weight.tensor, head_detail::first_row(weight),
+                                          weight.spec.shape[0]));
+}
+
+at::Tensor Head::effective_weight() const {
+  return normalised ? ops::norm_head(linear.weight.tensor) : linear.weight.tensor;
+}
+
+at::Tensor Head::logits(const at::Tensor& hidden_nH) const {
+  const at::Tensor own_nv = linear.adapter
+                                ? adapted_linear(hidden_nH, linear.weight.tensor, *linear.adapter)
+                                : ops::linear(hidden_nH, effective_weight());
+  if (region.is_alone()) return own_nv;
+  const int64_t vocab = linear.weight.spec.shape[0], ranks = region.group().size();
+  const int64_t rows = (vocab + ranks - 1) / ranks;
+  const at::Tensor padded = at::constant_pad_nd(own_nv, {0, rows - own_nv.size(1)});
+  return region.group().all_gather(padded, 1).narrow(1, 0, vocab);
+}
+
+ops::CrossEntropy Head::loss(const at::Tensor& hidden_NH, const at::Tensor& targets_N,
+                             ops::HeadOptions options, const at::Tensor& dropout_keys_N) const {
+  const at::Tensor inside_NH = region.enter(hidden_NH);
+  options.share = head_detail::share_of(linear.weight, region);
+  return ops::head_cross_entropy(inside_NH, effective_weight(), targets_N, options,
+                                 head_detail::addition(linear, inside_NH, dropout_keys_N));
+}
+
+}  // namespace danlu::layers

@@ -1,0 +1,65 @@
+// parallel/parameter.h: a parameter, from construction to optimizer to checkpoint.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "arch/shard.h"
+#include "parallel/mesh.h"
+
+namespace danlu::parallel {
+
+/// A rectangle of a parameter's matrix that this rank holds, and how many ranks of the tensor axis
+/// hold the same (a key head that several share; what is not cut at all).
+struct Piece {
+  arch::Rect rect;
+  int64_t copies = 1;
+};
+
+/// What a rank holds of one parameter of the model or of an adapter.
+struct Parameter {
+  arch::ParamSpec spec;       ///< the whole: name in HF's or PEFT's files, shape, role
+  std::vector<Piece> pieces;  ///< in the order in which `tensor` joins them, one below the other
+  at::Tensor tensor;          ///< the live leaf; undefined: the layer has none (no bias)
+  bool trainable = true;
+  /// The gradient of a piece that other ranks hold too is a partial sum over them.
+  bool sums_over_copies = false;
+
+  bool defined() const { return tensor.defined(); }
+  const std::string& name() const { return spec.name; }
+  /// Elements of the whole.
+  int64_t whole_numel() const {
+    int64_t count = 1;
+    for (const int64_t size : spec.shape) count *= size;
+    return count;
+  }
+  bool is_whole() const { return defined() && tensor.sizes() == at::IntArrayRef(spec.shape); }
+};
+
+/// What the rank at `coord` holds of `spec`. REQUIRES: as arch::shard.
+std::vector<Piece> pieces_of(const arch::ModelConfig& config, const arch::ParamSpec& spec,
+                             const arch::Coord& coord);
+
+/// Shape of the tensor that joins the pieces.
+std::vector<int64_t> joined_shape(const std::vector<int64_t>& whole,
+                                  const std::vector<Piece>& pieces);
+
+/// Visits every piece with its rows of a tensor that joins them: `visit(piece, rows)`.
+template <typename Visit>
+void for_each_piece(const Parameter& parameter, const at::Tensor& joined, const Visit& visit) {
+  int64_t row = 0;
+  const bool scalar = joined.dim() == 0;
+  for (const Piece& piece : parameter.pieces) {
+    visit(piece, scalar ? joined : joined.narrow(0, row, piece.rect.rows));
+    row += piece.rect.rows;
+  }
+}
+
+/// The rows and columns of `whole` that the pieces are, joined (a copy).
+at::Tensor cut_out(const at::Tensor& whole, const std::vector<Piece>& pieces);
+
+/// A tensor that is not cut: a layer made by hand.
+Parameter whole_parameter(const std::string& name, const at::Tensor& tensor);
+
+}  // namespace danlu::parallel

@@ -1,0 +1,100 @@
+#include "parallel/whole_tensors.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <exception>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace danlu::parallel {
+namespace whole_tensors_detail {
+
+constexpr int64_t kEnough = -1;
+constexpr int64_t kMostPieces = 4;  // a fused matrix has three
+
+/// Pieces as numbers: how many, then row, rows, col, cols of each.
+at::Tensor table_of(const std::vector<Piece>& pieces) {
+  if (pieces.size() > kMostPieces)
+    throw InternalError("[whole tensors] a parameter of more pieces than any has");
+  at::Tensor table = at::zeros({1 + 4 * kMostPieces}, at::kLong);
+  auto* at = table.data_ptr<int64_t>();
+  *at++ = static_cast<int64_t>(pieces.size());
+  for (const Piece& piece : pieces) {
+    for (const int64_t n : {piece.rect.row, piece.rect.rows, piece.rect.col, piece.rect.cols})
+      *at++ = n;
+  }
+  return table;
+}
+
+/// Lays what one rank holds, elements first to last, into the whole's matrix.
+void lay(const int64_t* table, const at::Tensor& elements, const at::Tensor& matrix) {
+  int64_t at = 0;
+  for (int64_t i = 0; i < table[0]; ++i) {
+    const int64_t* rect = table + 1 + 4 * i;
+    matrix.narrow(0, rect[0], rect[1])
+        .narrow(1, rect[2], rect[3])
+        .copy_(elements.narrow(0, at, rect[1] * rect[3]).view({rect[1], rect[3]}));
+    at += rect[1] * rect[3];
+  }
+}
+
+}  // namespace whole_tensors_detail
+
+WholeTensors::WholeTensors(const Mesh& mesh, std::vector<Parameter> parts)
+    : mesh_(mesh), parts_(std::move(parts)) {}
+
+WholeTensors::~WholeTensors() {
+  if (mesh_.tensor().is_alone() || !asks()) return;
+  try {
+    at::Tensor enough = at::full({1}, whole_tensors_detail::kEnough, at::kLong);
+    mesh_.tensor().broadcast(enough, 0);
+  } catch (const std::exception& error) {
+    log::debug("the other ranks are gone: {}", error.what());
+  }
+}
+
+at::Tensor WholeTensors::whole(size_t index) const {
+  if (mesh_.tensor().is_alone()) return parts_[index].tensor.detach();
+  at::Tensor asked = at::full({1}, static_cast<int64_t>(index), at::kLong);
+  mesh_.tensor().broadcast(asked, 0);
+  return gather(index);
+}
+
+void WholeTensors::serve() const {
+  while (true) {
+    at::Tensor asked = at::full({1}, whole_tensors_detail::kEnough, at::kLong);
+    mesh_.tensor().broadcast(asked, 0);
+    const int64_t index = asked.item<int64_t>();
+    if (index == whole_tensors_detail::kEnough) return;
+    gather(static_cast<size_t>(index));
+  }
+}
+
+at::Tensor WholeTensors::gather(size_t index) const {
+  using namespace whole_tensors_detail;
+  const at::NoGradGuard no_grad;
+  const Group& group = mesh_.tensor();
+  const Parameter& part = parts_[index];
+  const at::Tensor tables =
+      group.all_gather(table_of(part.pieces), 0).view({group.size(), -1}).contiguous();
+  // The last rank's share of a vocabulary may be smaller.
+  at::Tensor largest = at::full({1}, part.tensor.numel(), at::kLong);
+  group.all_reduce_max(largest);
+  at::Tensor mine =
+      at::zeros({largest.item<int64_t>()}, part.tensor.options().requires_grad(false));
+  mine.narrow(0, 0, part.tensor.numel()).copy_(part.tensor.detach().flatten());
+  const at::Tensor all = group.all_gather(mine, 0).view({group.size(), -1});
+  const at::Tensor whole = at::empty(part.spec.shape, mine.options());
+  const arch::Rect matrix = arch::matrix_of(part.spec.shape);
+  for (int64_t rank = 0; rank < group.size(); ++rank)
+    lay(tables[rank].data_ptr<int64_t>(), all[rank], whole.view({matrix.rows, matrix.cols}));
+  return whole;
+}
+
+}  // namespace danlu::parallel
