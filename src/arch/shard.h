@@ -1,5 +1,5 @@
-// arch/shard.h: which rectangles of a parameter a rank holds. The native format writes by it; the
-// place for whoever else cuts parameters. (Megatron's files follow rules of their own:
+// arch/shard.h: which rectangles of a parameter a rank holds: one rule for models that are trained,
+// checkpoints that are read and the native format. (Megatron's files follow rules of their own:
 // weights/megatron/pieces.h.)
 #pragma once
 #include <cstdint>

@@ -13,13 +13,12 @@ namespace {
 
 /// How a launcher names them.
 struct Names {
-  const char *rank, *size, *local_rank, *local_size;
+  const char *rank, *size, *local_size;
 };
 constexpr Names kLaunchers[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"}};
+    {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"}};
 
 std::string_view variable(const char* name) {
   const char* value = std::getenv(name);
@@ -51,14 +50,14 @@ int64_t needed(const char* name, int64_t most, const char* why) {
 RankPlace rank_place_from_environment() {
   constexpr int64_t kMost = 1'000'000;
   for (const Names& names : kLaunchers) {
-    const int64_t size = number(names.size, 1, kMost).value_or(1);
-    if (size == 1) continue;
+    const auto size = number(names.size, 1, kMost);
+    if (!size) continue;
+    // The innermost launcher decides: one process inside an allocation of many is alone.
+    if (*size == 1) return {};
     RankPlace place;
-    place.size = size;
-    place.rank = needed(names.rank, size - 1, names.size);
-    place.local_size = number(names.local_size, 1, size).value_or(size);
-    place.local_rank =
-        number(names.local_rank, 0, place.local_size - 1).value_or(place.rank % place.local_size);
+    place.size = *size;
+    place.rank = needed(names.rank, *size - 1, names.size);
+    place.local_size = number(names.local_size, 1, *size).value_or(*size);
     place.master_address = variable("MASTER_ADDR");
     if (place.master_address.empty()) {
       throw UsageError(

@@ -104,6 +104,12 @@ void set_apart(const Command& command, std::vector<std::string>& words) {
 int run_words(const Command& command, std::vector<std::string> words) {
   const OptionTable table = command.options();
   set_apart(command, words);
+  const auto apart = std::find(words.begin(), words.end(), "--");
+  if (command.runs_another && apart != words.end() && apart + 1 != words.end() &&
+      asks_for_help({apart + 1, words.end()})) {
+    std::fputs(command_named(*(apart + 1)).options().help().c_str(), stdout);
+    return 0;
+  }
   if (asks_for_help(words)) {
     std::fputs(table.help().c_str(), stdout);
     return 0;

@@ -40,8 +40,15 @@ class KeptSignals {
   std::array<struct sigaction, kSignals.size()> actions_{};
 };
 
+/// What libtorch's connections have to say of errors is said by the error.
+void silence_connections() {
+  ::setenv("GLOG_minloglevel", "3", /*overwrite=*/0);
+  ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
+}
+
 EngineRun open_engine() {
   constrain_libraries();
+  silence_connections();
   make_idle_threads_sleep();
   const std::filesystem::path path = own_library("libdanlu_engine.so");
   // Global: libtorch's own libraries look symbols up in one another.

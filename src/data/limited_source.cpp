@@ -116,7 +116,8 @@ class Limiter {
   }
 
   void drop(const std::string& reason, const std::string& example) {
-    if (limit_.strict) throw DataError(tr("{}: {}", example, reason), kRaiseLimit);
+    if (limit_.strict)
+      throw DataError(tr("{}: {}", example, translated_filled(reason)), kRaiseLimit);
     count_reason(&report_->dropped, reason, [&] { return example; });
   }
 

@@ -154,7 +154,7 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   check_spec(spec);
   const MadeDirectory made(fs::absolute(spec.output_prefix).parent_path());
   const auto plan = plan_datasets(spec.inputs, spec.format, {}, spec.document_per_file);
-  for (const PlannedDataset& item : plan) log::info("{}", item.description);
+  for (const PlannedDataset& item : plan) log::info("{}", translated_filled(item.description));
   const EncodeSettings settings = settings_for(spec, text, plan);
   if (settings.kind == EncodedKind::kTexts && spec.pack != PackMode::kNone) {
     throw UsageError(tr("[pack] plain texts are not packed: pre-training joins them itself"),

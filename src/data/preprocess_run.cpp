@@ -96,8 +96,10 @@ void refuse_unknown_columns(const std::vector<PlannedDataset>& plan,
 }
 
 [[noreturn]] void refuse_row(const RowEvent& event, const Dataset& dataset) {
-  throw DataError(tr("{}: {}{}", row_place(dataset, event.file, event.index), event.reason,
-                     event.detail.empty() ? "" : " (" + event.detail + ")"),
+  const std::string detail =
+      event.detail.empty() ? "" : " (" + translated_filled(event.detail) + ")";
+  throw DataError(tr("{}: {}{}", row_place(dataset, event.file, event.index),
+                     translated_filled(event.reason), detail),
                   tr("without --strict such rows are dropped and counted"));
 }
 

@@ -145,7 +145,7 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
   }
   if (!raw.empty()) {
     const auto plan = plan_datasets(raw, spec.format, spec.dataset_info_dir);
-    for (const PlannedDataset& item : plan) log::info("{}", item.description);
+    for (const PlannedDataset& item : plan) log::info("{}", translated_filled(item.description));
     const CacheEntry entry = open_or_build(
         spec, plan, encode_settings(spec, EncodedKind::kSamples), "samples", 2,
         [](const TokenStore& store, const fs::path& prefix, PreprocessReport* of_entry) {
@@ -272,7 +272,7 @@ std::vector<fs::path> open_or_build_texts(const SampleSpec& spec, PreprocessRepo
     FormatOptions format = spec.format;
     format.text_first = true;
     const auto plan = plan_datasets({name}, format, spec.dataset_info_dir);
-    log::info("{}", plan[0].description);
+    log::info("{}", translated_filled(plan[0].description));
     const std::vector<std::string> keys = plan[0].handler->text_keys();
     if (keys.size() != 1) {
       throw UsageError(tr("[dataset] {}: pre-training reads one text column; detected: {}", name,

@@ -40,7 +40,8 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass) const {
   };
   const std::vector<at::Tensor> inputs{q_NQD, k_NKD, v_NKD};
   const at::Tensor seen_NQD = pass.recompute_inner ? recomputed(core, inputs, {}) : core(inputs);
-  return o.leave(seen_NQD.reshape({seen_NQD.size(0), num_heads * head_dim}), pass, region);
+  const at::Tensor seen_NI = seen_NQD.reshape({seen_NQD.size(0), num_heads * head_dim});
+  return o.leave(o.partial(seen_NI, pass, region), region);
 }
 
 void Attention::collect(std::vector<at::Tensor>& tensors) const {

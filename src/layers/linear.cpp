@@ -18,10 +18,14 @@ at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
   return bias.defined() ? y_NO + bias.tensor : y_NO;
 }
 
-at::Tensor Linear::leave(const at::Tensor& x_NI, const Pass& pass,
-                         const parallel::Region& region) const {
-  if (region.is_alone()) return forward(x_NI, pass);
-  const at::Tensor y_NO = region.leave(product(x_NI, pass));
+at::Tensor Linear::partial(const at::Tensor& x_NI, const Pass& pass,
+                           const parallel::Region& region) const {
+  return region.is_alone() ? forward(x_NI, pass) : product(x_NI, pass);
+}
+
+at::Tensor Linear::leave(const at::Tensor& partial_NO, const parallel::Region& region) const {
+  if (region.is_alone()) return partial_NO;
+  const at::Tensor y_NO = region.leave(partial_NO);
   return bias.defined() ? y_NO + bias.tensor : y_NO;
 }
 

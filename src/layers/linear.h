@@ -21,9 +21,11 @@ struct Linear {
   bool defined() const { return weight.defined(); }
   /// x W^T + b, adapter included. Shapes  x_NI [N, I]; result [N, O].
   at::Tensor forward(const at::Tensor& x_NI, const Pass& pass) const;
-  /// The last layer of a region: its columns are cut, so products are partial sums. Leaves the
-  /// region and adds the bias once.
-  at::Tensor leave(const at::Tensor& x_NI, const Pass& pass, const parallel::Region& region) const;
+  /// The last layer of a region: its columns are cut, so its products are partial sums [N, O],
+  /// which leave() adds up; then it adds the bias, once.
+  at::Tensor partial(const at::Tensor& x_NI, const Pass& pass,
+                     const parallel::Region& region) const;
+  at::Tensor leave(const at::Tensor& partial_NO, const parallel::Region& region) const;
   /// Appends every tensor that forward reads.
   void collect(std::vector<at::Tensor>& tensors) const;
 

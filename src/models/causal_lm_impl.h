@@ -1,7 +1,6 @@
 // models/causal_lm_impl.h: the state of a CausalLM, shared by its source files. Internal to models.
 #pragma once
 #include <atomic>
-#include <map>
 #include <memory>
 
 #include "models/causal_lm.h"

@@ -103,7 +103,13 @@ std::vector<GradBuffer::Span> GradBuffer::spans_of(size_t index) const {
 void GradBuffer::reduce() {
   const at::NoGradGuard no_grad;
   sum_copies();
-  mesh_.data().all_reduce_sum(flat_);
+  if (mesh_.data().is_alone()) return;
+  // An exchange needs as much memory again as what is exchanged.
+  constexpr int64_t kSlice = int64_t{16} << 20;
+  for (int64_t at = 0; at < flat_.numel(); at += kSlice) {
+    at::Tensor slice = flat_.narrow(0, at, std::min(kSlice, flat_.numel() - at));
+    mesh_.data().all_reduce_sum(slice);
+  }
 }
 
 void GradBuffer::sum_copies() {

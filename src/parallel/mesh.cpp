@@ -1,5 +1,7 @@
 #include "parallel/mesh.h"
 
+#include <numeric>
+
 #include "base/error.h"
 
 namespace danlu::parallel {
@@ -25,7 +27,13 @@ const Group* or_alone(const std::unique_ptr<Group>& group) {
 
 }  // namespace mesh_detail
 
-Mesh::Mesh() : tensor_(&Group::alone()), data_(&Group::alone()), all_(&Group::alone()) {}
+std::unique_ptr<Group> World::make_group_of_all() {
+  std::vector<int64_t> ranks(static_cast<size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), int64_t{0});
+  return make_group(ranks);
+}
+
+Mesh::Mesh() : tensor_(&Group::alone()), data_(&Group::alone()) {}
 
 Mesh::Mesh(World& world, const MeshShape& shape) : shape_(shape), rank_(world.rank()) {
   using mesh_detail::group_of, mesh_detail::or_alone;
@@ -35,13 +43,11 @@ Mesh::Mesh(World& world, const MeshShape& shape) : shape_(shape), rank_(world.ra
   }
   own_tensor_ = group_of(world, shape.tensor, 1);
   own_data_ = group_of(world, shape.data, shape.tensor);
-  own_all_ = group_of(world, world.size(), 1);
   for (int64_t copies = 2; copies < shape.tensor; ++copies) {
     if (shape.tensor % copies == 0) copies_[copies] = group_of(world, copies, 1);
   }
   tensor_ = or_alone(own_tensor_);
   data_ = or_alone(own_data_);
-  all_ = or_alone(own_all_);
 }
 
 const Group& Mesh::copies(int64_t copies) const {

@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "arch/shard.h"
@@ -19,6 +20,13 @@ class World {
   /// The group of these world ranks, ascending. Every rank of the world makes the same groups in
   /// the same order; nullptr where it is not a member.
   virtual std::unique_ptr<Group> make_group(const std::vector<int64_t>& ranks) = 0;
+  /// That of all ranks.
+  std::unique_ptr<Group> make_group_of_all();
+  /// Leaves a note that every rank can see.
+  virtual void post(const std::string& note) = 0;
+  /// Returns when somebody has posted it, however long that takes. Errors: CommError when rank 0,
+  /// which keeps the notes, is gone.
+  virtual void wait_for(const std::string& note) = 0;
 };
 
 /// Sizes of the axes. Ranks are numbered with the tensor axis innermost (neighbours on one
@@ -39,7 +47,6 @@ class Mesh {
   int64_t rank() const { return rank_; }
   const Group& tensor() const { return *tensor_; }
   const Group& data() const { return *data_; }
-  const Group& all() const { return *all_; }
   /// The ranks of the tensor axis that hold one piece in common: `copies` neighbours.
   const Group& copies(int64_t copies) const;
   /// The borders of what the tensor axis divides.
@@ -55,8 +62,8 @@ class Mesh {
   MeshShape shape_;
   int64_t rank_ = 0;
   std::map<int64_t, std::unique_ptr<Group>> copies_;  ///< 1 < copies < shape.tensor
-  std::unique_ptr<Group> own_tensor_, own_data_, own_all_;
-  const Group *tensor_, *data_, *all_;
+  std::unique_ptr<Group> own_tensor_, own_data_;
+  const Group *tensor_, *data_;
 };
 
 }  // namespace danlu::parallel

@@ -50,7 +50,7 @@ WholeTensors::WholeTensors(const Mesh& mesh, std::vector<Parameter> parts)
     : mesh_(mesh), parts_(std::move(parts)) {}
 
 WholeTensors::~WholeTensors() {
-  if (mesh_.tensor().is_alone() || !asks()) return;
+  if (mesh_.tensor().is_alone() || !asks() || failed_) return;
   try {
     at::Tensor enough = at::full({1}, whole_tensors_detail::kEnough, at::kLong);
     mesh_.tensor().broadcast(enough, 0);
@@ -61,9 +61,12 @@ WholeTensors::~WholeTensors() {
 
 at::Tensor WholeTensors::whole(size_t index) const {
   if (mesh_.tensor().is_alone()) return parts_[index].tensor.detach();
+  failed_ = true;  // until it has not
   at::Tensor asked = at::full({1}, static_cast<int64_t>(index), at::kLong);
   mesh_.tensor().broadcast(asked, 0);
-  return gather(index);
+  const at::Tensor whole = gather(index);
+  failed_ = false;
+  return whole;
 }
 
 void WholeTensors::serve() const {
@@ -90,6 +93,7 @@ at::Tensor WholeTensors::gather(size_t index) const {
       at::zeros({largest.item<int64_t>()}, part.tensor.options().requires_grad(false));
   mine.narrow(0, 0, part.tensor.numel()).copy_(part.tensor.detach().flatten());
   const at::Tensor all = group.all_gather(mine, 0).view({group.size(), -1});
+  if (!asks()) return {};
   const at::Tensor whole = at::empty(part.spec.shape, mine.options());
   const arch::Rect matrix = arch::matrix_of(part.spec.shape);
   for (int64_t rank = 0; rank < group.size(); ++rank)

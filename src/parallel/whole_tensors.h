@@ -25,10 +25,12 @@ class WholeTensors {
   void serve() const;
 
  private:
+  /// Undefined on ranks that serve.
   at::Tensor gather(size_t index) const;
 
   const Mesh& mesh_;
   const std::vector<Parameter> parts_;
+  mutable bool failed_ = false;
 };
 
 }  // namespace danlu::parallel

@@ -34,14 +34,15 @@ Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleS
   data::BatchStream stream(
       std::move(samples), [size](int64_t index) { return index % size; }, options);
   int64_t batches = stream.steps_per_epoch();
-  if (settings.max_batches > 0)
-    batches = std::min(batches, (settings.max_batches + data.size() - 1) / data.size());
+  const int64_t wanted = settings.max_batches > 0 ? settings.max_batches : batches * data.size();
+  batches = std::min(batches, (wanted + data.size() - 1) / data.size());
   if (settings.on_start) settings.on_start(batches);
 
   Evaluation result;
   double sum = 0, correct = 0, targets = 0, num_samples = 0;
   for (int64_t i = 0; i < batches; ++i) {
     const data::StepBatches step = stream.next();
+    if (i * data.size() + data.rank() >= wanted) continue;  // the last round may be for some only
     for (const data::Batch& batch : step.micro_batches) {
       num_samples += static_cast<double>(batch.num_samples);
       if (batch.num_targets == 0) continue;

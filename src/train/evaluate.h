@@ -24,7 +24,7 @@ struct Evaluation {
   double seconds = 0;
 };
 
-/// No gradients, no dropout; the model is in training mode again afterwards. Deterministic. Ranks
+/// No gradients, no dropout. Deterministic. Ranks
 /// of the data axis share the samples, and all come to the same. Errors: DataError if no token is a
 /// target. The loss may be infinite or NaN.
 Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleSource> samples,

@@ -128,11 +128,7 @@ void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_en
   if (wanted || (last_step && output.save != Interval::kNo)) save_checkpoint(run);
 }
 
-/// No step follows the last one and would tell what its update made of the model: finite weights
-/// may give a loss that is not.
-void check_last_update(Run& run, const data::StepBatches& batches, bool skipped) {
-  require_finite(run.state);
-  if (skipped) return;  // nothing was updated, and these batches are known to be bad
+void check_loss(Run& run, const data::StepBatches& batches) {
   for (const data::Batch& batch : batches.micro_batches) {
     if (batch.num_targets == 0) continue;
     const double loss = loss_of(*run.state.model, batch);
@@ -141,6 +137,16 @@ void check_last_update(Run& run, const data::StepBatches& batches, bool skipped)
   }
 }
 
+/// No step follows the last one and would tell what its update made of the model: finite weights
+/// may give a loss that is not.
+void check_last_update(Run& run, const data::StepBatches& batches, bool skipped) {
+  require_finite_everywhere(run);
+  if (skipped) return;  // nothing was updated, and these batches are known to be bad
+  const auto check = [&] { check_loss(run, batches); };
+  run.ranks.check_together(check, [&] {
+    throw_diverged(run.state.step, tr("another rank's loss after the last update is not finite"));
+  });
+}
 /// A model that no step has changed is not a result: what would be saved is what was opened.
 void refuse_untrained(const Run& run) {
   if (run.progress.loss_steps > 0) return;
@@ -172,6 +178,7 @@ void stop_on_signal(Run& run) {
   const auto signal = static_cast<int>(run.ranks.largest(pending_interrupt()));
   if (signal == 0) return;
   if (run.last_saved_step != run.state.step) save_checkpoint(run);
+  run.ranks.wait_for_all();  // whoever leaves earlier takes the writer along
   const std::string message = tr("[train] stopped by {} after step {}; checkpoint-{} is complete",
                                  interrupt_name(signal), run.state.step, run.state.step);
   const std::string hint = how_to_go_on(run);

@@ -39,6 +39,9 @@ void run_loop(Run& run);
 /// before anything is written; IoError.
 void save_checkpoint(Run& run);
 
+/// As require_finite, on every rank where it fails on one.
+void require_finite_everywhere(const Run& run);
+
 /// Points `last` at `newest` and `best` at the best checkpoint, and deletes superfluous ones.
 void settle_checkpoints(const Run& run, const std::filesystem::path& newest);
 

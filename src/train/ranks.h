@@ -1,10 +1,12 @@
 // train/ranks.h: the processes that train together, as one of them sees the others.
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "base/rank_place.h"
 #include "parallel/mesh.h"
 
@@ -13,37 +15,62 @@ namespace danlu::train {
 class Ranks {
  public:
   /// Connects to the processes that `place` names, arranged as `shape`; waits `timeout_s` for them,
-  /// here and in every exchange. Errors: CommError naming who did not come; IoError where the port
-  /// is taken.
-  Ranks(const RankPlace& place, const parallel::MeshShape& shape, double timeout_s);
+  /// here and in every exchange. `settings`: of the run, an object; those of every rank must be the
+  /// same. Errors: CommError naming who did not come, or a port that is taken; as require_same.
+  Ranks(const RankPlace& place, const parallel::MeshShape& shape, double timeout_s,
+        const Json& settings);
 
   const parallel::Mesh& mesh() const { return own_mesh_ ? *own_mesh_ : parallel::Mesh::single(); }
   int64_t rank() const { return mesh().rank(); }
-  int64_t size() const { return mesh().all().size(); }
+  int64_t size() const { return all().size(); }
   /// Rank 0 speaks, writes and prepares for all.
   bool is_first() const { return rank() == 0; }
 
-  void wait_for_all() const { mesh().all().barrier(); }
-  /// make(), by rank 0 first and by the others when it is done: they find what it left on disk.
+  void wait_for_all() const { all().barrier(); }
+  /// make(), by rank 0 first and by the others when it is done, however long it takes: they find
+  /// what it left on disk.
   template <typename Make>
   auto in_turn(const Make& make) const {
-    if (!is_first()) wait_for_all();
+    wait_for_turn();
     auto made = make();
-    if (is_first()) wait_for_all();
+    end_turn();
     return made;
   }
   /// What rank 0 says, to everybody.
   std::string from_first(const std::string& text) const { return from(0, text); }
   /// The largest of everybody's numbers.
   int64_t largest(int64_t number) const;
+  /// check() on every rank; where it throws on one, it does on all: their own error, or what
+  /// others() throws.
+  template <typename Check, typename Others>
+  void check_together(const Check& check, const Others& others) const {
+    std::exception_ptr own;
+    try {
+      check();
+    } catch (...) {
+      own = std::current_exception();
+    }
+    const bool bad = largest(own ? 1 : 0) > 0;
+    if (own) std::rethrow_exception(own);
+    if (bad) others();
+  }
   /// Errors, on every rank: UsageError naming the first rank whose `value` of `what` is not rank
   /// 0's, with both.
   void require_same(const std::string& what, const std::string& value) const;
 
  private:
+  const parallel::Group& all() const { return all_ ? *all_ : parallel::Group::alone(); }
   std::string from(int64_t rank, const std::string& text) const;
+  /// As require_same, of each member of an object.
+  void require_same_settings(const Json& settings) const;
+  /// Errors: UsageError with `difference` of the first rank where it is not empty.
+  void refuse(const std::string& what, const std::string& difference) const;
+  void wait_for_turn() const;
+  void end_turn() const;
 
+  mutable int64_t turns_ = 0;
   std::unique_ptr<parallel::World> world_;
+  std::unique_ptr<parallel::Group> all_;
   std::unique_ptr<parallel::Mesh> own_mesh_;
 };
 

@@ -278,7 +278,10 @@ bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainStat
 
 /// The other ranks, which all write into rank 0's directory and leave speaking to it.
 Ranks connect(TrainConfig& config) {
-  Ranks ranks(config.place, config.mesh, config.dist_timeout_s);
+  Json settings = config.args;
+  for (const char* of_a_machine : {"nproc", "nnodes", "node_rank", "master_addr", "master_port"})
+    settings.erase(of_a_machine);
+  Ranks ranks(config.place, config.mesh, config.dist_timeout_s, settings);
   if (!ranks.is_first()) log::set_level(log::Level::kError);
   config.output.directory = ranks.from_first(config.output.directory.string());
   return ranks;
@@ -312,8 +315,10 @@ struct HeldDirectory {
 
 /// Errors: UsageError where a rank would train something else.
 void require_same_run(const Ranks& ranks, const TrainConfig& config, const at::Device& device,
-                      const Json& identity, const PreparedData& data) {
+                      const Json& identity, const PreparedData& data,
+                      const std::optional<checkpoint::Loaded>& checkpoint) {
   ranks.require_same("version", DANLU_VERSION);
+  ranks.require_same("checkpoint", checkpoint ? checkpoint->directory.string() : "-");
   ranks.require_same("device", device.str());
   ranks.require_same("precision", precision_name(config.precision));
   ranks.require_same("configuration", fmt::format("{:016x}", hash_bytes(identity.dump())));
@@ -341,7 +346,7 @@ int run(const TrainConfig& given) {
   check_validation(config, data);
   const RunPlan plan = plan_run(config, data.train->size(), data.last_batch);
   const Json identity = run_identity(config, source, plan);
-  require_same_run(ranks, config, device, identity, data);
+  require_same_run(ranks, config, device, identity, data, checkpoint);
   if (checkpoint) check_resumable(*checkpoint, config, identity, data.content_hash);
   const LogFile log_file(config);
   std::string origin = describe_weights(config.model, source, config.seed);

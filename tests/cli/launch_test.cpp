@@ -182,19 +182,26 @@ TEST_F(Launch, ARankThatIsStoppedEndsAll) {
   ::kill(process_of((*this) / "", 1), SIGSTOP);
   job.join();
   EXPECT_EQ(stopped.exit_code, 7) << stopped.err;
-  EXPECT_THAT(stopped.err, HasSubstr("was stopped by Stopped (signal)"));
+  EXPECT_THAT(stopped.err, HasSubstr("was stopped by SIGSTOP"));
 }
 
 TEST_F(Launch, ASignalStopsEveryRankBehindOneCheckpoint) {
-  ProgramSettings settings;
-  settings.environment = {{"OMP_NUM_THREADS", "1"}, {"XDG_CACHE_HOME", (*this) / "cache"}};
-  settings.directory = (*this) / "";
-  settings.signal = SIGTERM;
-  settings.signal_after = "step 3/";
-  std::vector<std::string> words = {"launch", "--nproc", "2", "--"};
-  const auto command = training("run", {"--max_steps", "4000", "--save_steps", "1000"});
-  words.insert(words.end(), command.begin(), command.end());
-  const ProgramResult stopped = run_danlu(words, settings);
+  const auto stopped_after = [&](const char* words_seen) {
+    ProgramSettings settings;
+    settings.environment = {{"OMP_NUM_THREADS", "1"}, {"XDG_CACHE_HOME", (*this) / "cache"}};
+    settings.directory = (*this) / "";
+    settings.signal = SIGTERM;
+    settings.signal_after = words_seen;
+    std::vector<std::string> words = {"launch", "--nproc", "2", "--"};
+    const auto command = training("run", {"--max_steps", "4000", "--save_steps", "1000"});
+    words.insert(words.end(), command.begin(), command.end());
+    return run_danlu(words, settings);
+  };
+  const ProgramResult early = stopped_after("processor");  // the banner: nothing is trained yet
+  EXPECT_EQ(early.exit_code, 143) << early.err;
+  EXPECT_THAT(early.err, HasSubstr("STOPPED (exit 143)"));
+  fs::remove_all((*this) / "run");
+  const ProgramResult stopped = stopped_after("step 3/");
   EXPECT_EQ(stopped.exit_code, 143) << stopped.err;
   EXPECT_THAT(stopped.err, HasSubstr("stopped by SIGTERM"));
   EXPECT_TRUE(fs::exists((*this) / "run/last/DONE"));
@@ -207,20 +214,27 @@ TEST_F(Launch, AnErrorOfOneRankIsSaidAndEndsAll) {
   EXPECT_FALSE(fs::exists((*this) / "run"));
 
   // By hand, with other flags on rank 1.
-  const std::string port = std::to_string(free_port());
-  const auto rank = [&](const char* number, const char* lr) {
-    return run_words(training("run", {"--lr", lr, "--max_steps", "1", "--ddp_timeout", "20"}),
-                     {{"RANK", number},
-                      {"WORLD_SIZE", "2"},
-                      {"MASTER_ADDR", "127.0.0.1"},
-                      {"MASTER_PORT", port}});
+  const auto expect_difference = [&](const std::vector<std::string>& more, const char* said) {
+    const std::string port = std::to_string(free_port());
+    const auto rank = [&](const char* number, const std::vector<std::string>& flags) {
+      auto words = training("run", {"--max_steps", "2", "--ddp_timeout", "20"});
+      words.insert(words.end(), flags.begin(), flags.end());
+      return run_words(words, {{"RANK", number},
+                               {"WORLD_SIZE", "2"},
+                               {"MASTER_ADDR", "127.0.0.1"},
+                               {"MASTER_PORT", port}});
+    };
+    ProgramResult first;
+    std::thread other([&] { first = rank("0", {}); });
+    const ProgramResult second = rank("1", more);
+    other.join();
+    for (const ProgramResult& result : {first, second})
+      expect_error(result, 2, {std::string("rank 1 has another configuration: ") + said});
   };
-  ProgramResult first;
-  std::thread other([&] { first = rank("0", "1e-4"); });
-  const ProgramResult second = rank("1", "2e-4");
-  other.join();
-  for (const ProgramResult& result : {first, second})
-    expect_error(result, 2, {"rank 1 has another configuration"});
+  expect_difference({"--lr", "2e-4"}, "--lr is 0.0002 there, not given on rank 0");
+  // What would leave ranks waiting for each other, or adding up different things.
+  expect_difference({"--eval_iters", "1"}, "--eval_iters is 1 there");
+  expect_difference({"--tp", "2"}, "--tp is 2 there, 1 on rank 0");
 }
 
 TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
@@ -246,12 +260,13 @@ TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
   expect_error(launch(2, training("run", {"--global_batch_size", "3", "--batch_size", "1"})), 2,
                {"must be a multiple of --batch_size 1 × 2 processes = 2"});
   expect_error(run_words({"launch", "sft"}), 2, {"--nproc is missing"});
+  EXPECT_THAT(run_words({"launch", "sft", "--help"}).out, HasSubstr("Usage: danlu sft"));
   expect_error(run_words({"launch", "--nproc", "2"}), 2, {"which command"});
   expect_error(run_words({"launch", "--nproc", "2", "infer", "--model", "x"}), 2,
                {"danlu infer is one process"});
   expect_error(run_words({"launch", "--nproc", "0", "sft"}), 2, {"--nproc"});
   expect_error(run_words({"launch", "--nproc", "2", "--node_rank", "1", "sft"}), 2,
-               {"there are 1 machines"});
+               {"counted from 0, and --nnodes is 1"});
   EXPECT_FALSE(fs::exists((*this) / "run"));
 }
 

@@ -36,17 +36,10 @@ void run_ranks(Transport transport, int64_t ranks, const std::function<void(Worl
                                      .size = ranks,
                                      .master_address = "127.0.0.1",
                                      .master_port = port,
-                                     .own_address = "127.0.0.1",
                                      .timeout = std::chrono::seconds(20)});
     body(*world);
     // Whoever leaves first takes its connections, and rank 0 the store, from the others.
-    place
-        .make_group([&] {
-          std::vector<int64_t> all(static_cast<size_t>(ranks));
-          for (int64_t i = 0; i < ranks; ++i) all[static_cast<size_t>(i)] = i;
-          return all;
-        }())
-        ->barrier();
+    place.make_group_of_all()->barrier();
   });
 }
 
@@ -86,7 +79,7 @@ TEST_P(Contract, NeighboursShareTheTensorAxis) {
     EXPECT_EQ(mesh.tensor().rank(), world.rank() % 4);
     EXPECT_EQ(mesh.data().size(), 2);
     EXPECT_EQ(mesh.data().rank(), world.rank() / 4);
-    EXPECT_EQ(mesh.all().size(), 8);
+    EXPECT_EQ(world.make_group_of_all()->size(), 8);
     EXPECT_EQ(mesh.copies(2).size(), 2);
     at::Tensor mine = at::full({1}, world.rank(), at::kLong);
     mesh.copies(2).all_reduce_sum(mine);
@@ -140,6 +133,18 @@ TEST_P(Collectives, EqualWhatOneProcessComputes) {
     SCOPED_TRACE(columns);
     expect_collectives(transport, dtype, columns);
   }
+}
+
+TEST_P(Contract, ANoteIsSeenByEveryRank) {
+  std::atomic<bool> written = false;
+  run_ranks(GetParam(), 3, [&](World& world) {
+    if (world.rank() == 1) {
+      written = true;
+      world.post("a turn");
+    }
+    world.wait_for("a turn");
+    EXPECT_TRUE(written);
+  });
 }
 
 // 256 + 1 is 256 in bf16, so a sum that is rounded on its way loses every later rank.
@@ -207,7 +212,6 @@ TEST(C10d, WhoDoesNotComeIsNamed) {
                     .size = 3,
                     .master_address = "127.0.0.1",
                     .master_port = port,
-                    .own_address = "127.0.0.1",
                     .timeout = std::chrono::seconds(2)});
     });
     ADD_FAILURE() << "no error";
@@ -222,14 +226,13 @@ TEST(C10d, ATakenPortIsNamed) {
                     .size = 1,
                     .master_address = "127.0.0.1",
                     .master_port = port,
-                    .own_address = "127.0.0.1",
                     .timeout = std::chrono::seconds(2)};
   const auto first = connect_c10d(job);
   try {
     connect_c10d(job);
     ADD_FAILURE() << "no error";
-  } catch (const IoError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("127.0.0.1:" + std::to_string(port)));
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(), testing::EndsWith(std::to_string(port) + ": another program does"));
   }
 }
 

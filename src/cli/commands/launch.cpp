@@ -105,13 +105,20 @@ Place place_from(const Options& options) {
   place.nnodes = options.get_int("nnodes");
   place.node_rank = options.get_int("node_rank");
   if (place.node_rank >= place.nnodes) {
-    throw UsageError(tr("[launch] {} {}: there are {} machines, counted from 0",
+    throw UsageError(tr("[launch] {} {}: machines are counted from 0, and --nnodes is {}",
                         options.given_as("node_rank"), place.node_rank, place.nnodes));
   }
   place.master_address = options.get_string("master_addr");
+  // A variable that another job left is not this machine's address.
+  if (place.nnodes == 1 && options.source("master_addr") == OptionSource::kEnvironment)
+    place.master_address = "127.0.0.1";
   if (!options.has_value("master_port") && place.nnodes > 1) {
     throw UsageError(tr("[launch] several machines must agree on a port: --master_port"),
                      tr("a port that is free on machine 0, the same in every machine's line"));
+  }
+  if (place.nnodes > 1 && options.source("master_addr") == OptionSource::kDefault) {
+    throw UsageError(tr("[launch] several machines must know machine 0: --master_addr"),
+                     tr("an address of machine 0 that the others reach"));
   }
   place.master_port =
       options.has_value("master_port") ? options.get_int("master_port") : free_port();
@@ -119,7 +126,7 @@ Place place_from(const Options& options) {
 }
 
 /// In the child, between fork and exec.
-[[noreturn]] void become_rank(const Place& place, int64_t local_rank, int output,
+[[noreturn]] void become_rank(const Place& place, int64_t local_rank, int output, pid_t launcher,
                               std::vector<char*>& words) {
   const auto set = [](const char* name, int64_t value, bool overwrite = true) {
     ::setenv(name, std::to_string(value).c_str(), overwrite);
@@ -134,13 +141,23 @@ Place place_from(const Options& options) {
       std::max<int64_t>(1, static_cast<int64_t>(default_thread_count()) / place.nproc), false);
   // The launcher's end, whatever ends it, is the ranks' end.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != launcher) ::_exit(127);
   ::setpgid(0, 0);
+  // A group in the background may write to the terminal, and is not stopped for it.
+  ::signal(SIGTTOU, SIG_IGN);
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
   if (output >= 0) {
     ::dup2(output, STDOUT_FILENO);
     ::dup2(output, STDERR_FILENO);
   }
   ::execv("/proc/self/exe", words.data());
   ::_exit(127);
+}
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name ? std::string("SIG") + name : std::to_string(signal);
 }
 
 class Launch {
@@ -160,6 +177,7 @@ class Launch {
 
   int run() {
     watch_interrupts();
+    ::signal(SIGCHLD, SIG_DFL);  // ignored, the system would take the ends of ranks away
     ranks_.reserve(static_cast<size_t>(place_.nproc));
     for (int64_t i = 0; i < place_.nproc; ++i) start(i);
     while (std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return !r.ended; })) {
@@ -168,6 +186,7 @@ class Launch {
       pass_on_signals();
       end_stragglers();
     }
+    for (Rank& rank : ranks_) drain(rank);
     return report();
   }
 
@@ -180,10 +199,14 @@ class Launch {
     rank.number = place_.node_rank * place_.nproc + local_rank;
     int ends[2] = {-1, -1};
     // Rank 0 of the job speaks for all.
-    if (rank.number > 0 && ::pipe2(ends, O_CLOEXEC) != 0)
-      throw IoError(tr("[launch] no pipe for rank {}: {}", rank.number, std::strerror(errno)));
+    if (rank.number > 0 && ::pipe2(ends, O_CLOEXEC) != 0) {
+      const std::string why = std::strerror(errno);
+      signal_all(SIGKILL);
+      throw IoError(tr("[launch] no pipe for rank {}: {}", rank.number, why));
+    }
+    const pid_t launcher = ::getpid();
     rank.pid = ::fork();
-    if (rank.pid == 0) become_rank(place_, local_rank, ends[1], arguments_);
+    if (rank.pid == 0) become_rank(place_, local_rank, ends[1], launcher, arguments_);
     if (ends[1] >= 0) ::close(ends[1]);
     rank.output = ends[0];
     if (rank.pid < 0) {
@@ -207,14 +230,29 @@ class Launch {
         return p.fd == rank.output && p.revents != 0;
       });
       if (ready == places.end()) continue;
-      char buffer[1024];
-      const ssize_t got = ::read(rank.output, buffer, sizeof(buffer));
-      if (got <= 0) {
-        if (got == 0) close_output(rank);
-        continue;
-      }
-      rank.said.append(buffer, static_cast<size_t>(got));
-      if (rank.said.size() > kKept) rank.said.erase(0, rank.said.size() - kKept);
+      hear(rank);
+    }
+  }
+
+  /// Reads once; false at the end.
+  static bool hear(Rank& rank) {
+    char buffer[4096];
+    const ssize_t got = ::read(rank.output, buffer, sizeof(buffer));
+    if (got <= 0) {
+      if (got == 0) close_output(rank);
+      return got < 0 && errno == EINTR;
+    }
+    rank.said.append(buffer, static_cast<size_t>(got));
+    if (rank.said.size() > kKept) rank.said.erase(0, rank.said.size() - kKept);
+    return true;
+  }
+
+  /// What it said last, before it ended.
+  static void drain(Rank& rank) {
+    while (rank.output >= 0) {
+      pollfd place{rank.output, POLLIN, 0};
+      // What a rank has started may hold the pipe open.
+      if (::poll(&place, 1, 0) <= 0 || !hear(rank)) return;
     }
   }
 
@@ -225,8 +263,9 @@ class Launch {
 
   void reap() {
     for (Rank& rank : ranks_) {
-      if (rank.ended || ::waitpid(rank.pid, &rank.status, WNOHANG | WUNTRACED) != rank.pid)
-        continue;
+      if (rank.ended) continue;
+      const pid_t got = ::waitpid(rank.pid, &rank.status, WNOHANG | WUNTRACED);
+      if (got == 0 || (got < 0 && errno != ECHILD)) continue;
       if (WIFSTOPPED(rank.status)) {
         // The others would wait for it without end.
         rank.stopped_by = WSTOPSIG(rank.status);
@@ -251,7 +290,8 @@ class Launch {
 
   /// A rank that failed is the end of all: the others notice by themselves, or are ended.
   void end_stragglers() {
-    if (!first_failed_) return;
+    // After a signal ranks save, and leave together.
+    if (!first_failed_ || obeyed(*first_failed_)) return;
     const double waited = steady_now_s() - failed_at_;
     const int signal = waited > 2 * kGraceSeconds ? SIGKILL : waited > kGraceSeconds ? SIGTERM : 0;
     if (signal == 0 || signal == sent_) return;
@@ -265,19 +305,34 @@ class Launch {
     }
   }
 
+  /// Whether a rank ended as the signal that was passed on to it asks.
+  bool obeyed(const Rank& rank) const {
+    if (passed_on_ == 0 || rank.stopped_by != 0) return false;
+    return WIFSIGNALED(rank.status) ? WTERMSIG(rank.status) == passed_on_
+                                    : WEXITSTATUS(rank.status) == 128 + passed_on_;
+  }
+
   int report() const {
     if (!first_failed_) return 0;
     const Rank& rank = *first_failed_;
+    if (obeyed(rank)) {
+      const Rank& first = ranks_.front();
+      const bool said = obeyed(first) && !WIFSIGNALED(first.status);
+      if (said) return 128 + passed_on_;
+      throw_interrupted(passed_on_, tr("[launch] stopped by {}", interrupt_name(passed_on_)));
+    }
     if (rank.stopped_by != 0) {
       throw CommError(tr("[launch] rank {} (process {}) was stopped by {}; all ranks are ended",
-                         rank.number, rank.pid, ::strsignal(rank.stopped_by)),
-                      tr("the same command goes on from the last checkpoint"));
+                         rank.number, rank.pid, signal_name(rank.stopped_by)),
+                      tr("where a checkpoint was saved the same command goes on from it"));
     }
     if (WIFSIGNALED(rank.status)) {
       throw CommError(tr("[launch] rank {} (process {}) was ended by {}", rank.number, rank.pid,
-                         ::strsignal(WTERMSIG(rank.status))),
-                      tr("SIGKILL may be the system's, for want of memory; earlier checkpoints are "
-                         "whole: the same command goes on from the last one"));
+                         signal_name(WTERMSIG(rank.status))),
+                      WTERMSIG(rank.status) == SIGKILL
+                          ? tr("the system does so for want of memory; where a checkpoint was "
+                               "saved the same command goes on from it")
+                          : tr("where a checkpoint was saved the same command goes on from it"));
     }
     const int code = WEXITSTATUS(rank.status);
     // Rank 0 has said what there is to say.

@@ -235,7 +235,8 @@ std::string find_json_fault(const std::filesystem::path& path, bool one_record_a
     if (!good) {
       // The parser has taken the offending byte already.
       const int64_t column = source.column > 1 ? source.column - 1 : 1;
-      return tr("{}:{}:{}: not valid JSON: {}", path.string(), source.line, column, finder.what);
+      return tr("{}:{}:{}: not valid JSON: {}", path.string(), source.line, column,
+                translated_filled(finder.what));
     }
   }
   return "";

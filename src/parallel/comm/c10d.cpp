@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -130,10 +131,21 @@ class C10dWorld : public World {
   C10dWorld(const C10dJob& job, c10::intrusive_ptr<c10d::Store> store)
       : job_(job),
         store_(std::move(store)),
-        device_(c10d::ProcessGroupGloo::createDeviceForHostname(
-            job.own_address.empty() ? address_towards(job.master_address) : job.own_address)) {}
+        device_(
+            c10d::ProcessGroupGloo::createDeviceForHostname(address_towards(job.master_address))) {}
   int64_t rank() const override { return job_.rank; }
   int64_t size() const override { return job_.size; }
+
+  void post(const std::string& note) override {
+    with_store([&] { store_->set(kNote + note, std::vector<uint8_t>{1}); });
+  }
+  void wait_for(const std::string& note) override {
+    bool posted = false;
+    while (!posted) {
+      with_store([&] { posted = store_->check({kNote + note}); });
+      if (!posted) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  }
 
   std::unique_ptr<Group> make_group(const std::vector<int64_t>& ranks) override {
     const int64_t number = made_++;
@@ -159,13 +171,51 @@ class C10dWorld : public World {
   }
 
  private:
+  static constexpr const char* kNote = "note/";
+
+  template <typename Use>
+  void with_store(const Use& use) const {
+    try {
+      use();
+    } catch (const std::exception&) {
+      throw CommError(tr("[ranks] rank 0 is gone: rank {} reaches it no more", job_.rank),
+                      tr("its own error says why"));
+    }
+  }
+
   C10dJob job_;
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<::gloo::transport::Device> device_;
   int64_t made_ = 0;
 };
 
+/// What the store would find out late, and say in its own words. Errors: CommError.
+void check_place(const C10dJob& job) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (const int code = ::getaddrinfo(job.master_address.c_str(), nullptr, &hints, &found)) {
+    throw CommError(tr("[ranks] MASTER_ADDR {}: {}", job.master_address, ::gai_strerror(code)),
+                    tr("an address or name of rank 0's machine that this one knows"));
+  }
+  ::freeaddrinfo(found);
+  if (job.rank > 0) return;
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_port = htons(static_cast<uint16_t>(job.master_port));
+  const bool taken =
+      fd >= 0 && ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+      ::bind(fd, reinterpret_cast<sockaddr*>(&any), sizeof(any)) != 0 && errno == EADDRINUSE;
+  if (fd >= 0) ::close(fd);
+  if (!taken) return;
+  throw CommError(tr("[ranks] rank 0 cannot listen on {}:{}: another program does",
+                     job.master_address, job.master_port),
+                  tr("choose another --master_port"));
+}
+
 c10::intrusive_ptr<c10d::Store> connect_store(const C10dJob& job) {
+  check_place(job);
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(job.master_port);
   options.isServer = job.rank == 0;
@@ -180,7 +230,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const C10dJob& job) {
     const std::string text = error.what();
     const std::string place = fmt::format("{}:{}", job.master_address, job.master_port);
     if (job.rank == 0) {
-      throw IoError(
+      throw CommError(
           tr("[ranks] rank 0 cannot listen on {}: {}", place, text.substr(0, text.find('\n'))),
           tr("another program may have the port: choose another --master_port"));
     }
@@ -216,8 +266,17 @@ std::unique_ptr<World> connect_c10d(const C10dJob& job) {
   // A peer that goes away is an error of the call, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
   auto store = c10d_detail::connect_store(job);
-  c10d_detail::meet(job, *store);
-  return std::make_unique<c10d_detail::C10dWorld>(job, std::move(store));
+  try {
+    c10d_detail::meet(job, *store);
+    return std::make_unique<c10d_detail::C10dWorld>(job, std::move(store));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    throw CommError(tr("[ranks] rank {} lost the others while they met: {}", job.rank,
+                       text.substr(0, text.find('\n'))),
+                    tr("a rank may have ended or hang: its own log says why"));
+  }
 }
 
 }  // namespace danlu::parallel

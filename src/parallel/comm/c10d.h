@@ -13,14 +13,12 @@ struct C10dJob {
   int64_t rank = 0, size = 1;
   std::string master_address;  ///< where rank 0 keeps the store
   int64_t master_port = 0;
-  /// An address of this machine that the others reach; empty: the one it reaches rank 0 from.
-  std::string own_address;
   /// How long a rank waits for the others: to appear, and within a collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
 };
 
 /// Connects to the other ranks. Errors: CommError naming the address, and who did not come, after
-/// `timeout`; IoError where rank 0's port is taken.
+/// `timeout`; or that rank 0's port is taken.
 std::unique_ptr<World> connect_c10d(const C10dJob& job);
 
 }  // namespace danlu::parallel

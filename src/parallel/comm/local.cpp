@@ -8,6 +8,8 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "base/error.h"
@@ -116,8 +118,19 @@ struct Job {
     if (!table) table = std::make_shared<Table>(fate, size);
     return table;
   }
+  void post(const std::string& note) {
+    const std::lock_guard lock(fate.mutex());
+    notes.insert(note);
+    fate.changed.notify_all();
+  }
+  void wait_for(const std::string& note) {
+    std::unique_lock lock(fate.mutex());
+    fate.changed.wait(lock, [&] { return notes.count(note) > 0 || fate.has_failed(); });
+    if (!notes.count(note)) throw CommError(tr("[local ranks] another rank has failed"));
+  }
   int64_t ranks;
   Fate fate;
+  std::set<std::string> notes;
   std::map<size_t, std::shared_ptr<Table>> tables;
 };
 
@@ -126,6 +139,8 @@ class LocalWorld : public World {
   LocalWorld(Job& job, int64_t rank) : job_(job), rank_(rank) {}
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return job_.ranks; }
+  void post(const std::string& note) override { job_.post(note); }
+  void wait_for(const std::string& note) override { job_.wait_for(note); }
   std::unique_ptr<Group> make_group(const std::vector<int64_t>& ranks) override {
     const size_t number = made_++;
     const auto mine = std::find(ranks.begin(), ranks.end(), rank_);

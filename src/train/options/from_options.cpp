@@ -399,7 +399,9 @@ void put_processes(const Options& options, int64_t replicas, TrainConfig& config
   if (config.place.size > 1) config.mesh = mesh_from(options, config.place.size);
   config.batch.ranks = config.mesh.data;
   config.batch.replicas = replicas;
-  config.dist_timeout_s = options.get_float("ddp_timeout");
+  config.dist_timeout_s = options.has_value("distributed_timeout_minutes")
+                              ? 60 * options.get_float("distributed_timeout_minutes")
+                              : options.get_float("ddp_timeout");
 }
 
 }  // namespace from_options_detail

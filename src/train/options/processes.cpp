@@ -76,7 +76,14 @@ int64_t replicas_from(const Options& options) {
 
 int64_t replicas_in_one_process(const Options& options) {
   explain_sharding(options);
-  if (rank_place_from_environment().size > 1) return 1;
+  if (const RankPlace place = rank_place_from_environment(); place.size > 1) {
+    const int64_t asked = options.get_int_or("nproc", place.local_size);
+    if (asked != place.local_size) {
+      log::notice("{} {}: {} processes run on this machine, as they were started",
+                  options.given_as("nproc"), asked, place.local_size);
+    }
+    return 1;
+  }
   if (options.get_int_or("nnodes", 1) > 1) {
     throw UsageError(tr("[train] {} {}: this process is alone", options.given_as("nnodes"),
                         options.get_int("nnodes")),

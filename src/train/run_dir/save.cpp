@@ -9,8 +9,16 @@
 
 namespace danlu::train {
 
+void require_finite_everywhere(const Run& run) {
+  run.ranks.check_together([&] { require_finite(run.state); },
+                           [&] {
+                             throw_diverged(run.state.step,
+                                            tr("a weight that another rank holds is not finite"));
+                           });
+}
+
 void save_checkpoint(Run& run) {
-  require_finite(run.state);
+  require_finite_everywhere(run);
   run.last_saved_step = run.state.step;
   if (run.ranks.mesh().data().rank() > 0) return;
   const bool adapter = run.config.tuner == Tuner::kLora;
