@@ -72,6 +72,12 @@ TEST_F(InChinese, WhatTheYamlLibrarySaysIsTranslated) {
   }
 }
 
+TEST_F(InChinese, TheTextThatExplainsMostIsTaken) {
+  EXPECT_EQ(translated_filled("'x y' is undefined"), "'x y' 未定义");
+  EXPECT_EQ(translated_filled("a.jinja:3: expected an expression, got the end of the template"),
+            "a.jinja:3: 此处应为表达式，实际为 模板的结尾");
+}
+
 TEST_F(InChinese, AFilledTextIsTheTranslationFilledWithTheSameWords) {
   std::string stored;
   {

@@ -136,7 +136,8 @@ TEST_F(Launch, ARunGoesOnAtAnotherMesh) {
   }
 }
 
-/// The process that is rank `rank` of a job started in `directory`; 0: none.
+/// The process that is rank `rank` of a job started in `directory`; 0: none, which kill() would
+/// take for everybody.
 pid_t process_of(const fs::path& directory, int64_t rank) {
   const std::string variable = '\0' + ("RANK=" + std::to_string(rank)) + '\0';
   for (const auto& process : fs::directory_iterator("/proc")) {
@@ -148,17 +149,22 @@ pid_t process_of(const fs::path& directory, int64_t rank) {
   return 0;
 }
 
+void send_signal(pid_t process, int signal) {
+  EXPECT_GT(process, 0) << "the run was over too soon";
+  if (process > 0) ::kill(process, signal);
+}
+
 TEST_F(Launch, ARankThatIsKilledEndsAllAndTheSameCommandGoesOn) {
   const auto line = [&](const std::string& run) {
     return training(run, {"--tuner", "full", "--batch_size", "1", "--global_batch_size", "4",
-                          "--max_steps", "60", "--save_steps", "1", "--save_total_limit", "1"});
+                          "--max_steps", "80", "--save_steps", "1", "--save_total_limit", "1"});
   };
   ASSERT_EQ(launch(2, line("whole")).exit_code, 0);
   ProgramResult killed;
   std::thread job([&] { killed = launch(2, line("run")); });
   while (!fs::exists((*this) / "run/last/DONE"))
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  ::kill(process_of((*this) / "", 1), SIGKILL);
+  send_signal(process_of((*this) / "", 1), SIGKILL);
   job.join();
   EXPECT_EQ(killed.exit_code, 7) << killed.err;
   EXPECT_THAT(killed.err, HasSubstr("rank 1 (process "));
@@ -166,8 +172,8 @@ TEST_F(Launch, ARankThatIsKilledEndsAllAndTheSameCommandGoesOn) {
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.err, HasSubstr("resuming from"));
   const auto whole = steps_of((*this) / "whole"), resumed = steps_of((*this) / "run");
-  ASSERT_EQ(whole.size(), 60u);
-  ASSERT_EQ(resumed.size(), 60u);
+  ASSERT_EQ(whole.size(), 80u);
+  ASSERT_EQ(resumed.size(), 80u);
   for (size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(whole[i].at("loss"), resumed[i].at("loss"));
   EXPECT_EQ(run_words({"diff", (*this) / "whole", (*this) / "run"}).exit_code, 0);
 }
@@ -179,7 +185,7 @@ TEST_F(Launch, ARankThatIsStoppedEndsAll) {
   });
   while (!fs::exists((*this) / "run/last/DONE"))
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  ::kill(process_of((*this) / "", 1), SIGSTOP);
+  send_signal(process_of((*this) / "", 1), SIGSTOP);
   job.join();
   EXPECT_EQ(stopped.exit_code, 7) << stopped.err;
   EXPECT_THAT(stopped.err, HasSubstr("was stopped by SIGSTOP"));

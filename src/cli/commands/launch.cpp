@@ -276,9 +276,16 @@ class Launch {
       if (rank.status == 0) continue;
       if (!first_failed_) failed_at_ = steady_now_s();
       // Who fails because another is gone may be seen before it.
-      const bool is_cause = rank.stopped_by != 0 || (WIFSIGNALED(rank.status) && sent_ == 0);
-      if (!first_failed_ || is_cause) first_failed_ = &rank;
+      if (!first_failed_ || weight_of(rank) > weight_of(*first_failed_)) first_failed_ = &rank;
     }
+  }
+
+  /// How likely a rank's end is the cause of the others': what was done to it, an error of its own,
+  /// one of communication.
+  int weight_of(const Rank& rank) const {
+    if (rank.stopped_by != 0) return 3;
+    if (WIFSIGNALED(rank.status)) return sent_ == 0 ? 3 : 0;
+    return WEXITSTATUS(rank.status) == static_cast<int>(ExitCode::kComm) ? 1 : 2;
   }
 
   void pass_on_signals() {

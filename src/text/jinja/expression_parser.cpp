@@ -28,7 +28,7 @@ ExpressionParser::ExpressionParser(std::vector<Token> tokens, Ast& ast)
 }
 
 void ExpressionParser::fail_at(int line, const std::string& what) const {
-  throw TemplateError(fmt::format("{}:{}: {}", ast_.name, line, what));
+  throw TemplateError(fmt::format("{}:{}: {}", ast_.name, line, translated_filled(what)));
 }
 
 std::string ExpressionParser::describe(const Token& token) {

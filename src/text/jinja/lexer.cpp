@@ -43,7 +43,7 @@ class Lexer {
 
  private:
   [[noreturn]] void fail(const std::string& what, int line) const {
-    throw TemplateError(fmt::format("{}:{}: {}", name_, line, what));
+    throw TemplateError(fmt::format("{}:{}: {}", name_, line, translated_filled(what)));
   }
   void add(TokenKind kind, std::string text) { tokens_.push_back({kind, line_, std::move(text)}); }
   bool at(std::string_view text) const {

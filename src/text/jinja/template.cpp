@@ -27,18 +27,19 @@ Rendered Template::render(const Bindings& bindings, const Limits& limits, std::t
       interpreter.set_variable(static_cast<Symbol>(symbol - ast_->symbols.begin()), value);
     }
   }
-  const auto located = [&](const std::exception& error) {
-    return fmt::format("{}:{}: {}", ast_->name, interpreter.line(), error.what());
+  const auto located = [&](const std::string& what) {
+    return fmt::format("{}:{}: {}", ast_->name, interpreter.line(), what);
   };
   try {
     interpreter.run();
   } catch (const RaisedError& error) {
-    throw TemplateRefusal(located(error));
+    throw TemplateRefusal(located(error.what()));  // the template's own words
   } catch (const LimitError& error) {
-    throw TemplateLimit(located(error), tr("a chat template this costly is broken or hostile; "
-                                           "choose another one with --prompt-type"));
+    throw TemplateLimit(located(translated_filled(error.what())),
+                        tr("a chat template this costly is broken or hostile; "
+                           "choose another one with --prompt-type"));
   } catch (const EvalError& error) {
-    throw TemplateError(located(error));
+    throw TemplateError(located(translated_filled(error.what())));
   }
   return {std::move(interpreter.output), std::move(interpreter.generations)};
 }
