@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "base/error.h"
 

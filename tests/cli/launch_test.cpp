@@ -3,9 +3,9 @@
 #include <fstream>
 #include <thread>
 
+#include "base/free_port.h"
 #include "base/json.h"
 #include "cli/bad_input.h"
-#include "support/free_port.h"
 
 namespace danlu::test {
 namespace {
@@ -221,7 +221,7 @@ TEST_F(Launch, AnErrorOfOneRankIsSaidAndEndsAll) {
 
   // By hand, with other flags on rank 1.
   const auto expect_difference = [&](const std::vector<std::string>& more, const char* said) {
-    const std::string port = std::to_string(free_port());
+    const std::string port = std::to_string(free_port().value());
     const auto rank = [&](const char* number, const std::vector<std::string>& flags) {
       auto words = training("run", {"--max_steps", "2", "--ddp_timeout", "20"});
       words.insert(words.end(), flags.begin(), flags.end());
@@ -255,7 +255,7 @@ TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
                          {{"WORLD_SIZE", "2"},
                           {"RANK", "1"},
                           {"MASTER_ADDR", "127.0.0.1"},
-                          {"MASTER_PORT", std::to_string(free_port())}}),
+                          {"MASTER_PORT", std::to_string(free_port().value())}}),
                7, {"rank 1 cannot reach rank 0 at 127.0.0.1:"});
   expect_error(launch(2, training("run", {"--pp", "2"})), 2, {"--pp 2: this version divides"});
   expect_error(launch(2, training("run", {"--tp", "3"})), 2, {"2 processes are no multiple of it"});

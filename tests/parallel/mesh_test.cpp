@@ -18,9 +18,9 @@
 #include <atomic>
 
 #include "base/error.h"
+#include "base/free_port.h"
 #include "parallel/comm/c10d.h"
 #include "parallel/comm/local.h"
-#include "support/free_port.h"
 
 namespace danlu::parallel {
 namespace {
@@ -30,7 +30,7 @@ enum class Transport { kLocal, kC10d };
 /// Ranks as threads of this process; with kC10d every one has its own connections.
 void run_ranks(Transport transport, int64_t ranks, const std::function<void(World&)>& body) {
   if (transport == Transport::kLocal) return run_local_ranks(ranks, body);
-  const int64_t port = test::free_port();
+  const int64_t port = free_port().value();
   run_local_ranks(ranks, [&](World& place) {
     const auto world = connect_c10d({.rank = place.rank(),
                                      .size = ranks,
@@ -205,7 +205,7 @@ TEST_P(Contract, RegionsGiveOutputAndGradientsOfTheWholeNetwork) {
 }
 
 TEST(C10d, WhoDoesNotComeIsNamed) {
-  const int64_t port = test::free_port();
+  const int64_t port = free_port().value();
   try {
     run_local_ranks(2, [&](World& place) {
       connect_c10d({.rank = place.rank() * 2,  // rank 1 of 3 is missing
@@ -221,7 +221,7 @@ TEST(C10d, WhoDoesNotComeIsNamed) {
 }
 
 TEST(C10d, ATakenPortIsNamed) {
-  const int64_t port = test::free_port();
+  const int64_t port = free_port().value();
   const C10dJob job{.rank = 0,
                     .size = 1,
                     .master_address = "127.0.0.1",

@@ -1,11 +1,9 @@
 // `danlu launch --nproc N -- COMMAND`: the same command in several processes that train together.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,11 +11,13 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/free_port.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -80,21 +80,6 @@ struct Rank {
   int status = 0;
 };
 
-/// A port that nobody listens on now.
-int64_t free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  const bool found = fd >= 0 && ::bind(fd, any, size) == 0 && ::getsockname(fd, any, &size) == 0;
-  const int code = errno;
-  if (fd >= 0) ::close(fd);
-  if (!found) throw IoError(tr("[launch] there is no free port: {}", std::strerror(code)));
-  return ntohs(address.sin_port);
-}
-
 Place place_from(const Options& options) {
   Place place;
   if (!options.has_value("nproc")) {
@@ -120,8 +105,11 @@ Place place_from(const Options& options) {
     throw UsageError(tr("[launch] several machines must know machine 0: --master_addr"),
                      tr("an address of machine 0 that the others reach"));
   }
-  place.master_port =
-      options.has_value("master_port") ? options.get_int("master_port") : free_port();
+  std::optional<int64_t> port;
+  if (options.has_value("master_port")) port = options.get_int("master_port");
+  if (!port) port = free_port();
+  if (!port) throw IoError(tr("[launch] there is no free port: {}", std::strerror(errno)));
+  place.master_port = *port;
   return place;
 }
 
