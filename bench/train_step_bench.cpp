@@ -122,9 +122,9 @@ class Run {
       : dtype_(dtype),
         model_(config_of(settings), danlu::parallel::Mesh::single(), kTypes.at(dtype),
                at::Device(at::kCPU)),
-        parameters_(initialized(model_)),
-        gradients_(parameters_, danlu::parallel::Mesh::single()),
-        optimizer_(parameters_, adamw()),
+        store_(initialized(model_)),
+        gradients_(store_),
+        optimizer_(store_, adamw()),
         input_(input_of(settings, &targets_N_)) {}
 
   void step() {
@@ -135,7 +135,7 @@ class Run {
     const double scale = loss_scale / static_cast<double>(targets_N_.numel());
     const danlu::models::LossSum result = model_.loss(input_, targets_N_, scale);
     (result.sum * scale).backward();
-    gradients_.collect();
+    gradients_.end_pass();
     optimizer_.step(gradients_, 1e-4, 1.0 / loss_scale);
     seconds_.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -159,11 +159,9 @@ class Run {
   }
 
  private:
-  static std::vector<danlu::parallel::Parameter> initialized(danlu::models::CausalLM& model) {
+  static danlu::parallel::ParameterStore& initialized(danlu::models::CausalLM& model) {
     model.initialize(0);
-    std::vector<danlu::parallel::Parameter> parameters;
-    for (const auto& parameter : model.trainable_parameters()) parameters.push_back(parameter);
-    return parameters;
+    return model.keep({});
   }
   static danlu::optim::AdamWConfig adamw() {
     danlu::optim::AdamWConfig config;
@@ -173,7 +171,7 @@ class Run {
 
   std::string dtype_;
   danlu::models::CausalLM model_;
-  std::vector<danlu::parallel::Parameter> parameters_;
+  danlu::parallel::ParameterStore& store_;
   danlu::optim::GradBuffer gradients_;
   danlu::optim::AdamW optimizer_;
   at::Tensor targets_N_;

@@ -26,6 +26,9 @@ if(DANLU_ENGINE)
   find_package(PNG REQUIRED)
   pkg_check_modules(PANGOCAIRO REQUIRED IMPORTED_TARGET pangocairo cairo-svg fontconfig)
   find_package(Torch REQUIRED)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)  # what libtorch computes with
+  # A libtorch for CUDA has NCCL inside; what it says of it needs NCCL's own header.
+  find_path(NCCL_INCLUDE nccl.h)
   find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED)
   find_library(LIBXSMM_LIBRARY NAMES xsmm)
   find_path(LIBXSMM_INCLUDE libxsmm.h)

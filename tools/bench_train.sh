@@ -63,7 +63,8 @@ for ((round = 0; round < rounds; ++round)); do
   done
 done
 
-cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1 | tr -cs 'A-Za-z0-9\n' '-' | sed 's/-$//')
+processor=$(sed -n '/^model name/ { s/^[^:]*: *//p; q }' /proc/cpuinfo)
+cpu=$(printf '%s\n' "$processor" | tr -cs 'A-Za-z0-9\n' '-' | sed 's/-$//')
 family=$(awk -F': *' '/^cpu family/ { f = $2 } /^model\t/ { m = $2 } END { print f "-" m }' /proc/cpuinfo)
 mkdir -p bench/results
 report=bench/results/train_step_${cpu}-${family}_$(date +%Y-%m-%d).md
@@ -88,9 +89,9 @@ PYTHON
 {
   echo "# Training step, $(date +%Y-%m-%d)"
   echo
-  echo "- processor: $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1) (family-model $family), $(nproc) CPUs"
+  echo "- processor: $processor (family-model $family), $(nproc) CPUs"
   echo "- commit: $(git rev-parse --short HEAD)$([ -z "$(git status --porcelain -- src bench CMakeLists.txt cmake)" ] || echo ' with changes')"
-  echo "- compiler: $(c++ --version | head -n 1); $("$python" -c 'import torch; print("peer: PyTorch", torch.__version__)' 2>/dev/null || echo 'peer: no PyTorch')"
+  echo "- compiler: $(c++ --version | sed -n 1p); $("$python" -c 'import torch; print("peer: PyTorch", torch.__version__)' 2>/dev/null || echo 'peer: no PyTorch')"
   echo "- load before: $load_before; rounds: $rounds, one run of each program in turn; medians"
   echo "- commands: \`$(basename "$ours") --dtype … $*\`, \`$(basename "$python") $(basename "$peer") --dtype … $*\`"
   echo

@@ -14,8 +14,28 @@ export DANLU_LANG=${DANLU_LANG:-en}
 # What the program sets for itself: idle threads of libgomp and OpenBLAS sleep instead of spinning.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000} OPENBLAS_THREAD_TIMEOUT=${OPENBLAS_THREAD_TIMEOUT:-4}
 
-GTEST_OUTPUT="xml:$work/results/" ctest --test-dir "$work" --output-on-failure -j2 "${@:2}"
-code=$?
+# Of a group that failed, only the tests that did not pass: whoever sees the beginning alone sees the fault.
+# (Not awk, which reads ahead: what runs is seen at once.)
+without_passed() {
+  local line held='' in_test=''
+  while IFS= read -r line; do
+    case $line in
+      '[ RUN      ]'*) printf '%s' "$held"; held=$line$'\n'; in_test=1 ;;
+      '[       OK ]'*) held=''; in_test='' ;;
+      '[----------]'* | '') ;;
+      *)
+        held+=$line$'\n'
+        if [ -z "$in_test" ] || [[ $line == '[  FAILED  ]'* ]]; then
+          printf '%s' "$held"
+          held='' in_test=''
+        fi
+        ;;
+    esac
+  done
+  printf '%s' "$held"
+}
+GTEST_OUTPUT="xml:$work/results/" ctest --test-dir "$work" --output-on-failure -j2 "${@:2}" | without_passed
+code=${PIPESTATUS[0]}
 
 # GoogleTest's reports: one <testcase …> line each; a skipped one names its reason on the next line.
 find "$work/results" -name '*.xml' -print0 | sort -z | xargs -0 -r awk '

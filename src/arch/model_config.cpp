@@ -141,4 +141,12 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
   return config;
 }
 
+void require_runnable(const ModelConfig& config) {
+  if (!config.has_experts()) return;
+  throw ModelError(tr("[model] {}: mixture-of-experts models are converted and inspected, but not "
+                      "trained or run by this version",
+                      config.family),
+                   tr("take a dense model of the same family"));
+}
+
 }  // namespace danlu::arch

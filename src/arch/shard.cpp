@@ -1,6 +1,11 @@
 #include "arch/shard.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+
+#include "base/error.h"
 
 namespace danlu::arch {
 namespace {
@@ -94,6 +99,23 @@ std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const 
     return vocabulary_rows(matrix, coord);
   const int64_t rows = matrix.rows / coord.tp_size;
   return {{coord.tp_rank * rows, rows, 0, matrix.cols}};
+}
+
+void require_divides(const ModelConfig& config, int64_t tp_size) {
+  const auto fits = [&](int64_t n) {
+    return config.num_heads % n == 0 &&
+           (config.num_kv_heads % n == 0 || n % config.num_kv_heads == 0) &&
+           config.ffn_size % n == 0;
+  };
+  if (fits(tp_size)) return;
+  std::vector<int64_t> sizes;
+  for (int64_t n = 1; n <= config.num_heads; ++n) {
+    if (fits(n)) sizes.push_back(n);
+  }
+  throw UsageError(tr("[parallel] {} attention heads, {} key-value heads and a feed-forward width "
+                      "of {} do not divide over {} tensor-parallel ranks",
+                      config.num_heads, config.num_kv_heads, config.ffn_size, tp_size),
+                   tr("sizes that do: {}", fmt::join(sizes, ", ")));
 }
 
 }  // namespace danlu::arch

@@ -35,4 +35,8 @@ struct Coord {
 /// fewer rows.
 std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const Coord& coord);
 
+/// That of shard() of a dense model. Errors: UsageError naming what `tp_size` does not divide, and
+/// sizes that do.
+void require_divides(const ModelConfig& config, int64_t tp_size);
+
 }  // namespace danlu::arch

@@ -293,16 +293,15 @@ MadeDirectory::MadeDirectory(const fs::path& path) : made_(missing_directories(p
   try {
     require_writable_directory(path);
   } catch (...) {
-    std::error_code unknown;
-    for (const fs::path& made : made_) fs::remove(made, unknown);
+    for (const fs::path& made : made_) ::rmdir(made.c_str());
     throw;
   }
 }
 
 MadeDirectory::~MadeDirectory() {
-  std::error_code not_empty;
+  // Not what somebody has put in its place.
   for (const fs::path& made : made_) {
-    if (!fs::remove(made, not_empty)) break;
+    if (::rmdir(made.c_str()) != 0) break;
   }
 }
 

@@ -79,6 +79,8 @@ std::string FileLock::holder(const fs::path& file) {
   return fmt::format("process {} on {}", pid, host);
 }
 
+bool FileLock::is_held() const { return fd_ < 0 || has_name(fd_, file_.c_str()); }
+
 FileLock::FileLock(FileLock&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)), file_(std::exchange(other.file_, {})) {}
 

@@ -23,6 +23,10 @@ class FileLock {
   /// the file does not say.
   static std::string holder(const fs::path& file);
 
+  /// False once somebody has removed or replaced the file, so that another process may hold one of
+  /// that name.
+  bool is_held() const;
+
   FileLock(FileLock&& other) noexcept;
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;

@@ -1,20 +1,45 @@
 #include "base/interrupt.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <memory>
 #include <mutex>
+#include <vector>
+
+#include "base/log.h"
 
 namespace danlu {
 namespace {
 
-std::atomic<int> pending{0};
+std::atomic<int> pending{0}, received{0}, allowed{1};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not take a lock");
 
+struct LastWords {
+  std::string of_interrupt, of_termination;
+  int file = -1;
+  bool on_terminal = true;
+};
+std::atomic<const LastWords*> last_words{nullptr};
+static_assert(std::atomic<const LastWords*>::is_always_lock_free);
+
+void say_last_words(int signal_number) {
+  const LastWords* const words = last_words;
+  if (!words) return;
+  const std::string& text = signal_number == SIGTERM ? words->of_termination : words->of_interrupt;
+  // Nothing can be done where they cannot be written.
+  [[maybe_unused]] ssize_t put = 0;
+  if (words->on_terminal) put = ::write(STDERR_FILENO, text.data(), text.size());
+  if (words->file >= 0) put = ::write(words->file, text.data(), text.size());
+}
+
 void on_signal(int signal_number) {
-  const int before = pending.exchange(signal_number);
-  if (before != 0 && before != SIGHUP) ::_exit(128 + signal_number);
+  pending = signal_number;
+  if (++received <= allowed) return;
+  say_last_words(signal_number);
+  ::_exit(128 + signal_number);
 }
 
 void on_hangup(int signal_number) {
@@ -41,8 +66,28 @@ void watch_interrupts() {
   });
 }
 
+void allow_second_interrupt() { allowed = 2; }
+int interrupts_received() { return received.load(); }
+
+void set_last_words(const std::string& text, int file) {
+  const std::string line = text.empty() ? "" : text + "\n";
+  const auto with_end = [&](int signal) {
+    return fmt::format("{}STOPPED (exit {})\n", line, 128 + signal);
+  };
+  // Those before may be read at this moment: they stay.
+  static std::mutex mutex;
+  static auto& all = *new std::vector<std::unique_ptr<const LastWords>>;
+  const std::lock_guard lock(mutex);
+  all.emplace_back(
+      new LastWords{with_end(SIGINT), with_end(SIGTERM), file, log::level() < log::Level::kOff});
+  last_words = all.back().get();
+}
+
 int pending_interrupt() { return pending.load(); }
-void clear_interrupt() { pending.store(0); }
+void clear_interrupt() {
+  pending.store(0);
+  received.store(0);
+}
 
 const char* interrupt_name(int signal) {
   return signal == SIGTERM ? "SIGTERM" : signal == SIGHUP ? "SIGHUP" : "SIGINT";

@@ -11,6 +11,14 @@ namespace danlu {
 /// it never counts as a second one, nor makes the next one that. Where it is ignored from the start
 /// (nohup) it stays so. After it SIGPIPE is ignored: what read our output is gone too.
 void watch_interrupts();
+/// A second SIGINT or SIGTERM is counted too, and the third ends the process: for a program that
+/// ends others with it.
+void allow_second_interrupt();
+/// SIGINT and SIGTERM since the last clear.
+int interrupts_received();
+/// What a signal that ends the process at once says before its line "STOPPED (exit N)", on standard
+/// error and in `file`, a descriptor (-1: none).
+void set_last_words(const std::string& text, int file = -1);
 /// 0, or the signal received (SIGINT, SIGTERM, SIGHUP) since the last clear.
 int pending_interrupt();
 /// Forget it (chat: Ctrl-C stops one answer, not the program).

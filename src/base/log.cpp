@@ -6,6 +6,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/lower_case.h"
 
@@ -35,6 +37,8 @@ std::mutex& output_mutex() {
 }
 
 std::FILE* tee = nullptr;
+std::vector<std::string> held_notices;
+std::atomic<bool> holds_notices{false};
 std::atomic<bool> verbose_notices{false};
 std::atomic<int> num_notices{0};
 constexpr int kNoticesShown = 2;
@@ -73,7 +77,22 @@ void write(Level at, std::string_view message) {
 void set_verbose(bool verbose) { verbose_notices = verbose; }
 bool verbose() { return verbose_notices || level() <= Level::kDebug; }
 
+HeldNotices::HeldNotices() { holds_notices = true; }
+HeldNotices::~HeldNotices() {
+  holds_notices = false;
+  for (const std::string& notice : std::exchange(held_notices, {})) write_notice(notice);
+}
+void HeldNotices::drop() {
+  const std::lock_guard<std::mutex> lock(output_mutex());
+  held_notices.clear();
+}
+
 void write_notice(std::string_view message) {
+  if (holds_notices) {
+    const std::lock_guard<std::mutex> lock(output_mutex());
+    held_notices.emplace_back(message);
+    return;
+  }
   const int shown = num_notices++;
   const bool all = verbose();
   if (!all && shown > kNoticesShown) return;
@@ -86,6 +105,11 @@ void tee_to_file(const char* path) {
   const std::lock_guard<std::mutex> lock(output_mutex());
   if (tee) std::fclose(tee);
   tee = path && *path ? std::fopen(path, "a") : nullptr;
+}
+
+int file_descriptor() {
+  const std::lock_guard<std::mutex> lock(output_mutex());
+  return tee ? ::fileno(tee) : -1;
 }
 
 }  // namespace danlu::log

@@ -12,8 +12,8 @@ enum class Level { kDebug, kInfo, kWarning, kError, kOff };
 void set_level(Level level);
 Level level();
 
-/// A notice if DANLU_LANG asks for a language that there is no catalogue for, a warning if LOG_LEVEL
-/// names no level.
+/// A notice if DANLU_LANG asks for a language that there is no catalogue for, a warning if
+/// LOG_LEVEL names no level.
 void report_unknown_environment();
 
 /// Writes one line. Thread-safe. Warnings and errors carry the prefix "warning: " / "error: ".
@@ -26,8 +26,21 @@ bool verbose();
 /// Writes "notice: …", or after two of them one line that says there are more.
 void write_notice(std::string_view message);
 
+/// While it is there notices wait; they are written when it goes, unless another process says them.
+/// One at a time.
+class HeldNotices {
+ public:
+  HeldNotices();
+  ~HeldNotices();
+  HeldNotices(const HeldNotices&) = delete;
+  HeldNotices& operator=(const HeldNotices&) = delete;
+  void drop();
+};
+
 /// Also append every line to this file (a run's train.log); empty path stops it.
 void tee_to_file(const char* path);
+/// Its descriptor; -1: there is none.
+int file_descriptor();
 
 template <typename... Args>
 void debug(fmt::format_string<Args...> f, Args&&... args) {

@@ -103,6 +103,14 @@ std::string Options::given_as(std::string_view name) const {
   return "--" + std::string(name);
 }
 
+std::set<std::string> Options::names(OptionScope scope) const {
+  std::set<std::string> result;
+  for (const auto& [name, value] : values_) {
+    if (value.spec.scope == scope) result.insert(name);
+  }
+  return result;
+}
+
 std::string Options::get_string(std::string_view name) const {
   return text_of(name, OptionType::kString);
 }

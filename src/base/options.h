@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,13 @@
 namespace danlu {
 
 struct OptionFileEntry;
+
+/// What a value is about, for whoever compares two runs or two ranks of one.
+enum class OptionScope {
+  kRun,      ///< what is done: the same of every rank, and when the run is found again
+  kMachine,  ///< where processes run: may differ from rank to rank
+  kStart,    ///< how this call begins or goes on: says nothing of which run it is
+};
 
 enum class OptionType { kString, kInt, kFloat, kBool, kList, kJson };
 
@@ -34,6 +42,7 @@ struct OptionSpec {
   int word =
       0;  ///< 1, 2, …: given too by the word in this place, among those that no flag or file gives
   bool required = false;
+  OptionScope scope = OptionScope::kRun;
   /// Accepted for compatibility, has no effect here; the text says why and is printed as a notice.
   std::string ignored_because = {};
   /// Known from other systems, not built in, and of influence on the result: the error that
@@ -71,6 +80,8 @@ class Options {
   const ProfileChoice& profile() const { return profile_; }
   /// Options whose value is the profile's.
   std::vector<std::string> from_profile() const;
+  /// The options of that scope.
+  std::set<std::string> names(OptionScope scope) const;
   /// Words that are neither flags nor flag values and stand for no option, in order.
   const std::vector<std::string>& positional() const { return positional_; }
   /// Every option with its value, in table order.

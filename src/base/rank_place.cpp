@@ -12,12 +12,13 @@ namespace {
 
 /// How a launcher names them.
 struct Names {
-  const char *rank, *size, *local_size;
+  const char *rank, *size, *local_rank, *local_size;
 };
 constexpr Names kLaunchers[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"}};
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}};
 
 std::string_view variable(const char* name) {
   const char* value = std::getenv(name);
@@ -56,7 +57,11 @@ RankPlace rank_place_from_environment() {
     RankPlace place;
     place.size = *size;
     place.rank = needed(names.rank, *size - 1, names.size);
-    place.local_size = number(names.local_size, 1, *size).value_or(*size);
+    const auto local_size = number(names.local_size, 1, *size);
+    place.says_local_size = local_size.has_value();
+    place.local_size = local_size.value_or(*size);
+    place.local_rank =
+        number(names.local_rank, 0, place.rank).value_or(place.rank % place.local_size);
     place.master_address = variable("MASTER_ADDR");
     if (place.master_address.empty()) {
       throw UsageError(
@@ -68,6 +73,12 @@ RankPlace rank_place_from_environment() {
     return place;
   }
   return {};
+}
+
+Restart restart_from_environment() {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  return {number("DANLU_RESTARTS", 0, kMost).value_or(0), std::string(variable("DANLU_JOB")),
+          number("DANLU_JOB_RANKS", 0, kMost).value_or(0)};
 }
 
 }  // namespace danlu

@@ -6,16 +6,29 @@
 namespace danlu {
 
 struct RankPlace {
-  int64_t rank = 0, size = 1;  ///< among all processes of the job
-  int64_t local_size = 1;      ///< processes of this machine
-  std::string master_address;  ///< of rank 0's machine
+  int64_t rank = 0, size = 1;   ///< among all processes of the job
+  int64_t local_rank = 0;       ///< among those of this machine
+  int64_t local_size = 1;       ///< processes of this machine
+  bool says_local_size = true;  ///< else it is taken for that of all
+  std::string master_address;   ///< of rank 0's machine
   int64_t master_port = 0;
 };
 
-/// From the environment: RANK, WORLD_SIZE, LOCAL_WORLD_SIZE (danlu launch, torchrun, a
+/// From the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (danlu launch, torchrun, a
 /// PyTorchJob), else Open MPI's OMPI_COMM_WORLD_RANK … or Slurm's SLURM_PROCID …, and MASTER_ADDR,
 /// MASTER_PORT; one process where they name no job. Errors: UsageError naming the variable that is
 /// missing or cannot be, with its value.
 RankPlace rank_place_from_environment();
+
+/// Which life of a job this is, as danlu launch says it by DANLU_RESTARTS, DANLU_JOB and
+/// DANLU_JOB_RANKS.
+struct Restart {
+  int64_t number = 0;  ///< 0: it is the first
+  std::string job;     ///< the same in all of them; empty: another launcher
+  int64_t ranks = 0;   ///< of the whole job, some of which may be lost; 0: not said
+};
+
+/// Errors: UsageError for what is no number.
+Restart restart_from_environment();
 
 }  // namespace danlu

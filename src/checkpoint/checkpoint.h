@@ -15,32 +15,6 @@
 
 namespace danlu::checkpoint {
 
-/// Layout of RUN/checkpoint-<step>/:
-///   model or adapter files, tokenizer files   written by the caller (HF or PEFT layout)
-///   optim/state.safetensors                   exp_avg.*, exp_avg_sq.*, master.*
-///   args.json, trainer_state.json, data_state.json
-///   DONE                                      last: lists every file with size and checksum
-///   (checksum.h)
-struct SaveRequest {
-  const parallel::Mesh* mesh = nullptr;  ///< of the model
-  std::filesystem::path run_dir;
-  int64_t step = 0;
-  /// Writes model or adapter, tokenizer and generation_config into the directory; on the ranks that
-  /// give pieces only, called with an empty path.
-  std::function<void(const std::filesystem::path&)> write_model;
-  uint64_t model_bytes = 0;                 ///< estimate for the free-space check
-  const optim::AdamW* optimizer = nullptr;  ///< nullptr: model only, cannot be resumed
-  /// Also weights of f32 parameters: needed where the model files hold another type.
-  bool exact_weights = false;
-  Json args, trainer_state, data_state;
-};
-
-/// Writes the checkpoint under a temporary name, syncs, renames; returns its directory. Every rank
-/// of the tensor axis calls it, of one place on the data axis: the first writes, the others give it
-/// their pieces and return when it has them.
-/// Errors: IoError (space, permission); what was there before is then intact.
-std::filesystem::path save(const SaveRequest& request);
-
 /// A complete checkpoint of a run directory.
 struct Found {
   std::filesystem::path directory;
@@ -82,6 +56,11 @@ Loaded open(const std::filesystem::path& directory);
 
 /// The option that begins a run from a checkpoint's weights: "--adapters" or "--model".
 const char* option_of_weights(const std::filesystem::path& directory);
+
+/// Fills `to` [rows, cols], f32, from a rectangle of the F32 tensor of that name and shape; false
+/// if there is none. Errors: ModelError naming the tensor if it is of another type or shape.
+bool read_rect(const weights::TensorSource& source, const std::string& name,
+               const std::vector<int64_t>& shape, const arch::Rect& rect, const at::Tensor& to);
 
 /// Fills `optimizer` (state and weights) from an opened checkpoint.
 /// Errors: IoError for a model-only checkpoint; ModelError for a missing or wrongly shaped tensor.

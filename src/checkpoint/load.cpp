@@ -12,6 +12,8 @@
 #include "base/shell_quote.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksum.h"
+#include "weights/native/native.h"
+#include "weights/source_base.h"
 
 namespace danlu::checkpoint {
 namespace load_detail {
@@ -135,12 +137,29 @@ Loaded open(const fs::path& directory) {
   loaded.trainer_state = read_json_file(directory / "trainer_state.json");
   loaded.data_state = read_json_file(directory / "data_state.json");
   if (done.value("resumable", false))
-    loaded.optimizer = weights::open_safetensors(directory / "optim" / "state.safetensors");
+    loaded.optimizer = weights::native::open_state(directory / "optim", /*some_elsewhere=*/true);
   return loaded;
 }
 
 const char* option_of_weights(const fs::path& directory) {
   return fs::exists(directory / "adapter_config.json") ? "--adapters" : "--model";
+}
+
+bool read_rect(const weights::TensorSource& source, const std::string& name,
+               const std::vector<int64_t>& shape, const arch::Rect& rect, const at::Tensor& to) {
+  const weights::TensorInfo* info = source.find(name);
+  if (!info) return false;
+  const std::string file = source.file_of(name).string();
+  if (info->dtype != DType::kF32)
+    throw ModelError(tr("{}: {} is {}, not F32", file, name, dtype_name(info->dtype)));
+  if (info->shape != shape) {
+    throw ModelError(tr("{}: {} is {}, the model needs {}", file, name,
+                        weights::shape_text(info->shape), weights::shape_text(shape)));
+  }
+  const at::Tensor read = to.is_cpu() ? to : at::empty(to.sizes(), at::kFloat);
+  source.read_rect(name, rect, static_cast<std::byte*>(read.data_ptr()), rect.cols);
+  if (!to.is_cpu()) at::Tensor(to).copy_(read);
+  return true;
 }
 
 void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
@@ -157,7 +176,8 @@ void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
         tr("{}: trainer_state.json lacks optimizer_updates", checkpoint.directory.string()));
   std::shared_ptr<const weights::TensorSource> model;
   optimizer.load_state(
-      [&](const std::string& name) {
+      [&](const std::string& name, const std::vector<int64_t>& shape, const arch::Rect& rect,
+          const at::Tensor& to) {
         const weights::TensorSource* source = checkpoint.optimizer.get();
         const bool is_weight = !name.starts_with("master.") && !name.starts_with("exp_avg");
         if (is_weight) {
@@ -166,14 +186,8 @@ void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
         }
         const weights::TensorInfo* info = source->find(name);
         // A rounded weight is no master.
-        if (!info || (is_weight && info->dtype != DType::kF32)) return at::Tensor();
-        if (info->dtype != DType::kF32) {
-          throw ModelError(tr("{}: optimizer tensor '{}' is {}, not F32",
-                              checkpoint.directory.string(), name, dtype_name(info->dtype)));
-        }
-        at::Tensor tensor = at::empty(info->shape, at::kFloat);
-        source->read(name, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
-        return tensor;
+        if (is_weight && info && info->dtype != DType::kF32) return false;
+        return read_rect(*source, name, shape, rect, to);
       },
       *updates);
 }

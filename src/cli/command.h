@@ -6,6 +6,10 @@
 
 #include "base/options.h"
 
+namespace danlu::settings {
+struct TrainConfig;
+}
+
 namespace danlu::cli {
 
 /// One verb of `danlu <verb>`. Its option table is torch-free, so help and flag errors cost
@@ -14,7 +18,8 @@ struct Command {
   std::string name;
   std::string summary;  ///< one line for `danlu --help`
   std::string group;    ///< "Data", "Train", "Use", "Weights", "Tools"
-  bool trains = false;  ///< needs the memory of training
+  /// The program reads what its flags mean, and hands the engine a settings::TrainConfig.
+  bool trains = false;
   OptionTable (*options)();
   bool accepts_config = false;  ///< a positional .yaml/.json is a configuration file
   size_t max_positional = 0;    ///< words that are neither flags nor values; more are an error
@@ -34,9 +39,11 @@ const std::vector<Command>& commands();
 /// The command of that name or alias (dash and underscore are the same), or nullptr.
 const Command* find_command(const std::string& name);
 
-/// Exported by the engine library as `danlu_engine_run`; opened by main only when needed.
-/// Throws danlu::Error like every other code; main turns errors into text and exit codes.
+/// Exported by the engine library as `danlu_engine_run` and, for commands that train,
+/// `danlu_engine_train`; opened by main only when needed. They throw danlu::Error like every other
+/// code; main turns errors into text and exit codes.
 using EngineRun = int (*)(const char* command, const Options* options);
+using EngineTrain = int (*)(const settings::TrainConfig* config);
 
 /// Runs `command` with parsed options: its own function, or the engine library's.
 /// Errors: DeviceError if the library is missing or cannot be loaded, saying why.

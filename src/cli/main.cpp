@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@
 #include "base/nearest_name.h"
 #include "cli/absent_commands.h"
 #include "cli/command.h"
+#include "cli/commands/commands.h"
+#include "cli/job_place.h"
 
 namespace {
 
@@ -91,19 +94,37 @@ void check_subcommand(const Command& command, const std::vector<std::string>& wo
 
 const Command* running = nullptr;
 
-/// What is behind the name of a command is not `command`'s to read.
-void set_apart(const Command& command, std::vector<std::string>& words) {
+/// What is behind the name of a command is not `command`'s to read. Errors: UsageError where no
+/// command is named, but something like one, and for a flag that is the other command's.
+void set_apart(const Command& command, const OptionTable& table, std::vector<std::string>& words) {
   if (!command.runs_another) return;
+  bool is_value = false;  // of the flag before it
   for (auto at = words.begin(); at != words.end() && *at != "--"; ++at) {
-    if (!find_command(*at)) continue;
-    words.insert(at, "--");
-    return;
+    if (find_command(*at)) {
+      words.insert(at, "--");
+      return;
+    }
+    const std::string flag = at->substr(0, at->find('='));
+    if (!at->starts_with('-')) {
+      if (!is_value && flag == *at) command_named(*at);  // says what it may have been
+      is_value = false;
+      continue;
+    }
+    is_value = flag == *at;
+    const std::string name = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+    if (table.find_spec(name)) continue;
+    const auto named = std::find_if(
+        at, words.end(), [](const std::string& word) { return find_command(word) != nullptr; });
+    if (named == words.end() || !find_command(*named)->options().find_spec(name)) continue;
+    throw UsageError(tr("[{}] {} is no flag of danlu {}", command.name, flag, command.name),
+                     tr("danlu {}'s own flags stand behind its name: danlu {} … {} {} …", *named,
+                        command.name, *named, flag));
   }
 }
 
 int run_words(const Command& command, std::vector<std::string> words) {
   const OptionTable table = command.options();
-  set_apart(command, words);
+  set_apart(command, table, words);
   const auto apart = std::find(words.begin(), words.end(), "--");
   if (command.runs_another && apart != words.end() && apart + 1 != words.end() &&
       asks_for_help({apart + 1, words.end()})) {
@@ -117,13 +138,22 @@ int run_words(const Command& command, std::vector<std::string> words) {
   check_subcommand(command, words);
   const bool print_config = take_word(words, {"--print_config", "--print-config"});
   log::set_verbose(take_word(words, {"-v"}));
+  std::optional<log::HeldNotices> held(std::in_place);
   const Options options = table.parse(words, command.accepts_config);
+  const bool starts_ranks = command.trains && !print_config && asks_for_processes(options);
+  if (starts_ranks) held->drop();  // rank 0 has them too
+  held.reset();
   check_positional(command, options);
   if (print_config) {
     std::fputs(options.print_config().c_str(), stdout);
     return 0;
   }
   running = &command;
+  if (starts_ranks) {
+    words.insert(words.begin(), command.name);
+    if (log::verbose()) words.insert(words.begin() + 1, "-v");  // taken above
+    return launch_job(options, words);
+  }
   return run_command(command, options);
 }
 
@@ -177,7 +207,8 @@ int main(int argc, char** argv) {
   const char* debug = std::getenv("DANLU_DEBUG");
   const bool rethrow = debug && *debug && std::string(debug) != "0";
   try {
-    log::report_unknown_environment();
+    // Of a launcher's ranks it is said already.
+    if (!std::getenv("DANLU_JOB")) log::report_unknown_environment();
     const int code = run({argv + 1, argv + argc});
     flush_output();
     return code;

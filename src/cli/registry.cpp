@@ -2,7 +2,7 @@
 //
 // To add a verb: its option table (and, without tensors, its body) in src/cli/commands/<verb>.cpp,
 // declared in commands.h; one entry here; with tensors also src/cli/engine/<verb>.cpp and one entry
-// in engine_registry.cpp. Then make its golden help text: tests/cli/README.md.
+// in engine_registry.cpp, unless it trains. Then make its golden help text: tests/cli/README.md.
 #include <algorithm>
 
 #include "cli/command.h"

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "base/failure.h"
 #include "cli/command.h"
 
 namespace danlu::cli {
@@ -21,16 +21,7 @@ std::string first_line(std::string_view text) {
 
 int report(ExitCode code, std::string_view what, const std::string& hint) {
   std::fflush(stdout);  // where both go into one pipe, the error is the end
-  std::string message(what);
-  if (!hint.empty()) message += "\n" + tr("hint: {}", hint);
-  // Ctrl-C is what the user wanted: a message, not an error.
-  const bool asked_for =
-      code == ExitCode::kInterrupted || code == ExitCode::kTerminated || code == ExitCode::kHungUp;
-  // The last line and the same in every language: a pipe (| tee) hides the exit code.
-  message +=
-      fmt::format("\n{} (exit {})", asked_for ? "STOPPED" : "FAILED", static_cast<int>(code));
-  const bool as_message = asked_for && log::level() <= log::Level::kInfo;
-  log::write(as_message ? log::Level::kInfo : log::Level::kError, message);
+  write_failure(code, what, hint);
   return static_cast<int>(code);
 }
 

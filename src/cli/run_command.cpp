@@ -12,6 +12,7 @@
 #include "base/own_library.h"
 #include "cli/command.h"
 #include "cli/engine_limits.h"
+#include "settings/options/from_options.h"
 
 namespace danlu::cli {
 namespace {
@@ -46,7 +47,7 @@ void silence_connections() {
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
 }
 
-EngineRun open_engine() {
+void* open_engine() {
   constrain_libraries();
   silence_connections();
   make_idle_threads_sleep();
@@ -61,19 +62,28 @@ EngineRun open_engine() {
     throw DeviceError(tr("[engine] {}: cannot be loaded: {}", path.string(), why ? why : "?"),
                       tr("build it with libtorch installed: make deps build"));
   }
-  void* symbol = ::dlsym(library, "danlu_engine_run");
-  if (!symbol) {
-    throw InternalError(fmt::format("[engine] {} does not export danlu_engine_run", path.string()));
-  }
-  return reinterpret_cast<EngineRun>(symbol);
+  return library;
+}
+
+/// What the engine exports as `name`.
+template <typename Function>
+Function from_engine(const char* name) {
+  void* symbol = ::dlsym(open_engine(), name);
+  if (!symbol) throw InternalError(fmt::format("[engine] the library does not export {}", name));
+  return reinterpret_cast<Function>(symbol);
 }
 
 }  // namespace
 
 int run_command(const Command& command, const Options& options) {
   if (command.run) return command.run(options);
+  if (command.trains) {
+    const settings::TrainConfig config = settings::config_from_options(command.name, options);
+    require_engine_resources(command);
+    return from_engine<EngineTrain>("danlu_engine_train")(&config);
+  }
   require_engine_resources(command);
-  return open_engine()(command.name.c_str(), &options);
+  return from_engine<EngineRun>("danlu_engine_run")(command.name.c_str(), &options);
 }
 
 }  // namespace danlu::cli

@@ -2,16 +2,27 @@
 
 #include <ATen/Context.h>
 
+#include <cstdlib>
+
 #include "base/cpu_class.h"
 #include "base/error.h"
 #include "base/message.h"
 
 namespace danlu::device {
 
-at::Device select(const std::string& name) {
+at::Device select(const std::string& name, int64_t local_rank) {
   const at::Context& context = at::globalContext();
+  const auto own_card = [&] {
+    const auto cards = static_cast<int64_t>(at::getNumGPUs());
+    // A launcher may show each process its own card alone.
+    if (cards == 1 && std::getenv("CUDA_VISIBLE_DEVICES")) return at::Device(at::kCUDA, 0);
+    if (local_rank < cards) return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
+    throw DeviceError(
+        tr("[device] this machine's process {} has no card: there are {}", local_rank, cards),
+        tr("start as many processes on a machine as it has cards"));
+  };
   if (name == "auto" || name.empty()) {
-    return context.hasCUDA() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+    return context.hasCUDA() ? own_card() : at::Device(at::kCPU);
   }
   if (name == "cpu") return at::Device(at::kCPU);
   if (name == "cuda" || name.rfind("cuda:", 0) == 0) {
@@ -21,8 +32,9 @@ at::Device select(const std::string& name) {
              name),
           tr("use --device cpu, or build with -DTorch_DIR=<libtorch with CUDA>"));
     }
+    if (name == "cuda") return own_card();
     try {
-      return name == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(name);
+      return at::Device(name);
     } catch (const c10::Error&) {
       throw UsageError(tr("[device] '{}' is not a device; write cuda:<number>", name));
     }
@@ -35,10 +47,13 @@ at::Device select(const std::string& name) {
   throw UsageError(tr("[device] '{}' is not a device; known: auto, cpu, cuda[:n], npu[:n]", name));
 }
 
-bool has_matmul(const at::Device& device, at::ScalarType type) {
+bool has_matmul(const at::Device& device, at::ScalarType type, int64_t multiplications) {
   if (!device.is_cpu()) return true;
-  // libtorch multiplies bf16 on other processors by scalar code that also sums in bf16.
-  if (type == at::kBFloat16) return cpu_class() >= CpuClass::kAvx512Bf16;
+  // libtorch multiplies bf16 on other processors, and few numbers on any, by scalar code that also
+  // sums in bf16: from here on it asks oneDNN (1.13).
+  constexpr int64_t kFewForOneDnn = 16 * 16 * 16;
+  if (type == at::kBFloat16)
+    return cpu_class() >= CpuClass::kAvx512Bf16 && multiplications > kFewForOneDnn;
   return type != at::kHalf;
 }
 

@@ -35,15 +35,17 @@ ops::HeadAddition addition(const Linear& head, const at::Tensor& hidden_NH,
   const at::Tensor input_NH =
       drops ? ops::dropout(hidden_NH, adapter.dropout, dropout_keys_N, adapter.dropout_salt)
             : hidden_NH;
-  return {ops::linear(input_NH, adapter.a_RI.tensor) * adapter.scale, adapter.b_OR.tensor};
+  const at::Tensor low_NR =
+      ops::linear(input_NH, adapter.a_RI.tensor, {}, {adapter.a_RI.main_grad});
+  return {low_NR * adapter.scale, adapter.b_OR.tensor, adapter.b_OR.main_grad};
 }
 
 }  // namespace head_detail
 
 at::Tensor Embedding::forward(const at::Tensor& ids_N) const {
-  if (region.is_alone()) return ops::embedding(ids_N, weight.tensor);
+  if (region.is_alone()) return ops::embedding(ids_N, weight.tensor, weight.main_grad);
   return region.leave(ops::embedding_part(ids_N, weight.tensor, head_detail::first_row(weight),
-                                          weight.spec.shape[0]));
+                                          weight.spec.shape[0], weight.main_grad));
 }
 
 at::Tensor Head::effective_weight() const {
@@ -65,6 +67,7 @@ ops::CrossEntropy Head::loss(const at::Tensor& hidden_NH, const at::Tensor& targ
                              ops::HeadOptions options, const at::Tensor& dropout_keys_N) const {
   const at::Tensor inside_NH = region.enter(hidden_NH);
   options.share = head_detail::share_of(linear.weight, region);
+  if (!normalised) options.main_grad = linear.weight.main_grad;
   return ops::head_cross_entropy(inside_NH, effective_weight(), targets_N, options,
                                  head_detail::addition(linear, inside_NH, dropout_keys_N));
 }

@@ -9,11 +9,12 @@ namespace danlu::layers {
 
 at::Tensor Linear::product(const at::Tensor& x_NI, const Pass& pass) const {
   return adapter ? adapted_linear(x_NI, weight.tensor, *adapter, pass.dropout_keys_N)
-                 : ops::linear(x_NI, weight.tensor);
+                 : ops::linear(x_NI, weight.tensor, {}, {weight.main_grad, {}});
 }
 
 at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
-  if (!adapter) return ops::linear(x_NI, weight.tensor, bias.tensor);
+  if (!adapter)
+    return ops::linear(x_NI, weight.tensor, bias.tensor, {weight.main_grad, bias.main_grad});
   const at::Tensor y_NO = product(x_NI, pass);
   return bias.defined() ? y_NO + bias.tensor : y_NO;
 }

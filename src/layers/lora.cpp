@@ -46,8 +46,10 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
   const at::Tensor input_NI = drops ? ops::dropout(x_NI, adapter.dropout, dropout_keys_N,
                                                    adapter.dropout_salt, adapter.first_column)
                                     : x_NI;
+  const at::Tensor low_NR =
+      ops::linear(input_NI, adapter.a_RI.tensor, {}, {adapter.a_RI.main_grad});
   const at::Tensor low_NO =
-      ops::linear(ops::linear(input_NI, adapter.a_RI.tensor), adapter.b_OR.tensor) * adapter.scale;
+      ops::linear(low_NR, adapter.b_OR.tensor, {}, {adapter.b_OR.main_grad}) * adapter.scale;
   if (!adapter.magnitude_O.defined()) return base_NO + low_NO;
   at::Tensor length_O;
   {

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
 
+#include <functional>
 #include <map>
 #include <set>
 
@@ -82,9 +83,10 @@ void require_same_model(const PeftConfig& peft, const weights::TensorSource& sou
 
 /// PEFT stores head and embedding beside adapters on the head. They add nothing unless they differ
 /// from the base model's. Returns the names that are only copies.
-std::set<std::string> copies_of_base(const weights::TensorSource& source,
-                                     const std::vector<Parameter*>& base,
-                                     const std::set<std::string>& expected) {
+std::set<std::string> copies_of_base(
+    const weights::TensorSource& source, const std::vector<Parameter*>& base,
+    const std::set<std::string>& expected,
+    const std::function<bool(const Parameter&, const at::Tensor&)>& equals) {
   std::set<std::string> copies;
   for (const weights::TensorInfo& info : source.tensors()) {
     const auto name = weights::parse_adapter_name(info.name);
@@ -94,7 +96,7 @@ std::set<std::string> copies_of_base(const weights::TensorSource& source,
     weight += ".weight";
     for (const Parameter* parameter : base) {
       if (parameter->spec.name != weight) continue;
-      if (!at::equal(read_as(source, info.name, *parameter), parameter->tensor)) {
+      if (!equals(*parameter, read_as(source, info.name, *parameter))) {
         throw ModelError(tr("{}: {} differs from the base model's {}, and adapter_config.json does "
                             "not list it in modules_to_save",
                             source.file_of(info.name).string(), info.name, weight),
@@ -151,7 +153,12 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
                             shape_text(adapter.spec.shape)));
     }
   }
-  const std::set<std::string> copies = copies_of_base(source, impl_->base(), expected);
+  const auto equals = [&](const Parameter& parameter, const at::Tensor& read) {
+    bool same = false;
+    impl_->with_place(parameter.spec, [&] { same = at::equal(read, parameter.tensor); });
+    return same;
+  };
+  const std::set<std::string> copies = copies_of_base(source, impl_->base(), expected, equals);
   for (const weights::TensorInfo& info : source.tensors()) {
     if (!expected.count(info.name) && !copies.count(info.name)) unknown.push_back(info.name);
   }
@@ -165,10 +172,11 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
 void CausalLM::save_adapter(const std::filesystem::path& directory,
                             const std::string& base_model_path) const {
   if (!impl_->lora) throw InternalError("[lora] the model has no adapters to save");
-  const bool writes = mesh().tensor().rank() == 0;
+  if (!impl_->takes_part_in_saving()) return;
+  const bool writes = mesh().rank() == 0;
   if (writes) std::filesystem::create_directories(directory);
   write_tensors(directory, adapter_parameters(), device::dtype_of(impl_->dtype), "adapter_model",
-                mesh());
+                mesh(), impl_->sharing_store());
   if (!writes) return;
   weights::PeftConfig config = impl_->peft;
   config.base_model = base_model_path;

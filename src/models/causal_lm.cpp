@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,28 +11,12 @@
 
 #include "base/error.h"
 #include "base/pattern.h"
+#include "device/late_memory.h"
 #include "models/causal_lm_impl.h"
 #include "models/rope.h"
 
 namespace danlu::models {
 namespace causal_lm_detail {
-
-/// Errors: UsageError naming what the tensor axis does not divide, and sizes that do.
-void require_divides(const arch::ModelConfig& c, int64_t ranks) {
-  const auto fits = [&](int64_t n) {
-    return c.num_heads % n == 0 && (c.num_kv_heads % n == 0 || n % c.num_kv_heads == 0) &&
-           c.ffn_size % n == 0;
-  };
-  if (fits(ranks)) return;
-  std::vector<int64_t> sizes;
-  for (int64_t n = 1; n <= c.num_heads; ++n) {
-    if (fits(n)) sizes.push_back(n);
-  }
-  throw UsageError(tr("[parallel] {} attention heads, {} key-value heads and a feed-forward width "
-                      "of {} do not divide over {} tensor-parallel ranks",
-                      c.num_heads, c.num_kv_heads, c.ffn_size, ranks),
-                   tr("sizes that do: {}", fmt::join(sizes, ", ")));
-}
 
 /// `input` with tokens at the end, in a sequence of their own, so that the rows divide over ranks.
 ForwardInput padded(const ForwardInput& input, int64_t ranks) {
@@ -49,22 +34,15 @@ ForwardInput padded(const ForwardInput& input, int64_t ranks) {
 
 }  // namespace causal_lm_detail
 
-void require_runnable(const arch::ModelConfig& config) {
-  if (!config.has_experts()) return;
-  throw ModelError(tr("[model] {}: mixture-of-experts models are converted and inspected, but not "
-                      "trained or run by this version",
-                      config.family),
-                   tr("take a dense model of the same family"));
-}
-
-CausalLM::Impl::Impl(const arch::ModelConfig& model_config, const parallel::Mesh& of,
-                     at::ScalarType scalar_type, const at::Device& at_device)
-    : config((model_config.validate(), require_runnable(model_config),
-              causal_lm_detail::require_divides(model_config, of.shape().tensor), model_config)),
+CausalLM::Impl::Impl(const arch::ModelConfig& model_config, const arch::Stage& part,
+                     const parallel::Mesh& of, at::ScalarType scalar_type,
+                     const at::Device& at_device)
+    : config((model_config.validate(), arch::require_runnable(model_config),
+              arch::require_divides(model_config, of.shape().tensor), model_config)),
       mesh(of),
       dtype(scalar_type),
       device(at_device),
-      network(config, mesh, at::TensorOptions(dtype).device(device)) {}
+      network(config, part, mesh, at::TensorOptions(dtype).device(device)) {}
 
 std::vector<Parameter*> CausalLM::Impl::base() {
   std::vector<Parameter*> result = network.parameters;
@@ -96,10 +74,14 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
 
 CausalLM::CausalLM(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                    at::ScalarType dtype, const at::Device& device)
-    : impl_(std::make_unique<Impl>(config, mesh, dtype, device)) {}
+    : CausalLM(config, arch::whole_of(config), mesh, dtype, device) {}
+CausalLM::CausalLM(const arch::ModelConfig& config, const arch::Stage& stage,
+                   const parallel::Mesh& mesh, at::ScalarType dtype, const at::Device& device)
+    : impl_(std::make_unique<Impl>(config, stage, mesh, dtype, device)) {}
 CausalLM::~CausalLM() = default;
 
 const arch::ModelConfig& CausalLM::config() const { return impl_->config; }
+const arch::Stage& CausalLM::stage() const { return impl_->stage(); }
 const parallel::Mesh& CausalLM::mesh() const { return impl_->mesh; }
 at::ScalarType CausalLM::dtype() const { return impl_->dtype; }
 at::Device CausalLM::device() const { return impl_->device; }
@@ -122,6 +104,30 @@ std::vector<Parameter> CausalLM::trainable_parameters() const {
     }
   }
   return result;
+}
+
+parallel::ParameterStore& CausalLM::keep(const parallel::Keeping& keeping, bool holds_values) {
+  Impl& impl = *impl_;
+  if (!impl.store) {
+    impl.store = std::make_unique<parallel::ParameterStore>(impl.mesh, keeping, impl.places());
+    for (const Parameter* parameter : impl.base()) {
+      if (holds_values) device::give_memory(parameter->tensor);
+    }
+    impl.store->lay_out(impl.base(), holds_values);
+  }
+  if (impl.lora && !impl.has_stored_adapters) {
+    impl.store->lay_out(impl.adapters(), /*copies=*/true);
+    impl.has_stored_adapters = true;
+  }
+  return *impl.store;
+}
+
+void CausalLM::pass_idly(bool with_backward) const { impl_->store->pass_idly(with_backward); }
+
+void CausalLM::Impl::with_place(const arch::ParamSpec& spec,
+                                const std::function<void()>& body) const {
+  if (!store) return body();
+  store->with(store->place_of(spec), body);
 }
 
 void CausalLM::freeze(const std::vector<std::string>& patterns) {
@@ -152,7 +158,7 @@ LayerPasses CausalLM::layer_passes() const {
   return {impl_->counters->forward, impl_->counters->backward};
 }
 
-at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input) const {
+at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hidden_NH) const {
   const int64_t n = input.ids_N.size(0);
   if (input.ids_N.dim() != 1 || input.positions_N.dim() != 1 || input.positions_N.size(0) != n ||
       input.segments.q_starts.empty() || input.segments.q_starts.back() != n) {
@@ -164,24 +170,59 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input) const {
   const auto report = [&](int64_t index, const at::Tensor& hidden_NH) {
     if (input.on_hidden) input.on_hidden(index, hidden_NH);
   };
-  // ids on the CPU are range-checked before they travel.
-  at::Tensor hidden_NH = network.embedding.forward(input.ids_N.to(device));
-  report(0, hidden_NH);
-  for (int64_t i = 0; i < config.num_layers; ++i) {
+  if (stage().has_embedding) {
+    hidden_NH =
+        pass_place(0, {}, [&] { return network.embedding.forward(input.ids_N.to(device)); });
+    report(0, hidden_NH);
+  }
+  for (int64_t i = stage().first_layer; i < stage().end_layer; ++i) {
     if (hidden_NH.requires_grad()) {
       hidden_NH.register_hook([counters = counters](const at::Tensor&) { ++counters->backward; });
     }
-    hidden_NH = network.layers[static_cast<size_t>(i)]->forward(hidden_NH, pass,
-                                                                recompute == Recompute::kFull);
+    hidden_NH = pass_place(i + 1, hidden_NH, [&] {
+      const auto& layer = *network.layers[static_cast<size_t>(i - stage().first_layer)];
+      return layer.forward(hidden_NH, pass, recompute == Recompute::kFull);
+    });
     ++counters->forward;
     if (i + 1 < config.num_layers) report(i + 1, hidden_NH);
   }
+  if (!stage().has_head) {
+    begin_backward_at(hidden_NH);
+    return hidden_NH;
+  }
+  enter_place(config.num_layers + 1, hidden_NH);
   hidden_NH = network.final_norm.forward(hidden_NH);
   report(config.num_layers, hidden_NH);
   return hidden_NH;
 }
 
+void CausalLM::Impl::enter_place(int64_t place, const at::Tensor& input) const {
+  if (!store) return;
+  store->before_forward(place);
+  if (!input.defined() || !input.requires_grad()) return;
+  input.register_hook(
+      [store = store.get(), place](const at::Tensor&) { store->reach_backward(place - 1); });
+}
+
+void CausalLM::Impl::begin_backward_at(const at::Tensor& last) const {
+  if (!store || !last.requires_grad()) return;
+  last.register_hook([store = store.get()](const at::Tensor&) { store->begin_backward(); });
+}
+
+void CausalLM::Impl::leave_place(int64_t place, bool keeps) const {
+  if (store) store->after_forward(place, keeps);
+}
+
+at::Tensor CausalLM::Impl::pass_place(int64_t place, const at::Tensor& input,
+                                      const std::function<at::Tensor()>& body) const {
+  enter_place(place, input);
+  const at::Tensor output = body();
+  leave_place(place, at::GradMode::is_enabled());
+  return output;
+}
+
 at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
+  if (impl_->store) throw InternalError("[model] in training only losses are asked for");
   const parallel::Region region = impl_->mesh.region();
   if (!region.is_sequence()) return impl_->hidden_rows(input);
   if (input.cache || input.on_hidden)
@@ -195,12 +236,18 @@ at::Tensor CausalLM::logits(const at::Tensor& hidden_nH) const {
   return impl_->dtype == at::kDouble ? logits_nV : logits_nV.to(at::kFloat);
 }
 
+at::Tensor CausalLM::forward(const ForwardInput& input, const at::Tensor& hidden_nH) const {
+  return impl_->hidden_rows(causal_lm_detail::padded(input, impl_->rows_divide_over()), hidden_nH);
+}
+
 LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N,
                        double grad_scale) const {
-  const parallel::Region region = impl_->mesh.region();
-  const int64_t ranks = region.is_sequence() ? region.group().size() : 1;
-  const ForwardInput whole = causal_lm_detail::padded(input, ranks);
-  const at::Tensor hidden_NH = impl_->hidden_rows(whole);
+  return head_loss(forward(input), input, targets_N, grad_scale);
+}
+
+LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
+                            const at::Tensor& targets_N, double grad_scale) const {
+  const ForwardInput whole = causal_lm_detail::padded(input, impl_->rows_divide_over());
   ops::HeadOptions options;
   options.z_loss_weight = impl_->config.z_loss_weight;
   options.grad_scale = grad_scale;
@@ -209,7 +256,9 @@ LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N,
   const at::Tensor keys =
       whole.dropout_keys_N.defined() ? whole.dropout_keys_N.to(device()) : at::Tensor();
   const ops::CrossEntropy result =
-      impl_->network.head.loss(hidden_NH, targets.to(device()), options, keys);
+      impl_->network.head.loss(hidden_nH, targets.to(device()), options, keys);
+  impl_->leave_place(impl_->config.num_layers + 1, result.sum.requires_grad());
+  impl_->begin_backward_at(result.sum);
   return {result.sum, result.num_targets, result.num_correct};
 }
 

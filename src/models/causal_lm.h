@@ -11,35 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "arch/model_config.h"
+#include "arch/pipeline.h"
 #include "ops/segments.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter.h"
+#include "parallel/store.h"
+#include "settings/model_setup.h"
 #include "weights/convert/checkpoint_source.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::models {
 
 using parallel::Parameter;
-
-enum class Recompute { kNone, kSelective, kFull };
-
-/// Low-rank adapters on linear layers (PEFT's LoRA, rsLoRA, DoRA).
-struct LoraConfig {
-  int64_t rank = 8;
-  double alpha = 32;
-  double dropout = 0.0;
-  bool rslora = false, dora = false;
-  /// "all-linear", or names matched as PEFT does (equal to the module name or its end after a dot),
-  /// or one regex.
-  std::vector<std::string> targets{"all-linear"};
-  std::map<std::string, int64_t> rank_pattern;
-  std::map<std::string, double> alpha_pattern;
-  /// Modules trained whole beside the adapters (their own copy; a tied pair is thereby untied).
-  std::vector<std::string> modules_to_save;
-  std::vector<std::string> exclude = {};          ///< module names left out, matched like targets
-  std::vector<int64_t> layers_to_transform = {};  ///< only these layers; empty: all
-};
+using settings::LoraConfig, settings::Recompute;
 
 /// Keys and values of earlier positions, one entry per sequence of a batch.
 /// Owned by infer; the model only appends to it. See infer/kv_cache.h for the implementation.
@@ -78,22 +62,23 @@ struct LayerPasses {
   int64_t forward = 0, backward = 0;
 };
 
-/// Errors: ModelError if CausalLM cannot be built from `config` (mixture-of-experts models).
-/// Commands that do much before they build the model ask first.
-void require_runnable(const arch::ModelConfig& config);
-
 class CausalLM {
  public:
-  /// Allocates what this rank of `mesh`, which outlives the model, holds of the parameters, in
-  /// `dtype` on `device`, uninitialised. Errors: ModelError from config.validate() and
-  /// require_runnable(); UsageError where the tensor axis does not divide heads or widths.
+  /// Of what this rank of `mesh`, which outlives the model, holds of the parameters, in `dtype` on
+  /// `device`. Their memory comes with load(), initialize() or keep(). Errors: as
+  /// config.validate(), arch::require_runnable() and arch::require_divides().
   CausalLM(const arch::ModelConfig& config, const parallel::Mesh& mesh, at::ScalarType dtype,
            const at::Device& device);
+  /// The same of a stage alone, whose passes take hidden states from the stage before, and give
+  /// them to the next. Its files are not written.
+  CausalLM(const arch::ModelConfig& config, const arch::Stage& stage, const parallel::Mesh& mesh,
+           at::ScalarType dtype, const at::Device& device);
   ~CausalLM();
   CausalLM(const CausalLM&) = delete;
   CausalLM& operator=(const CausalLM&) = delete;
 
   const arch::ModelConfig& config() const;
+  const arch::Stage& stage() const;
   const parallel::Mesh& mesh() const;
   at::ScalarType dtype() const;
   at::Device device() const;
@@ -117,6 +102,13 @@ class CausalLM {
   /// UsageError for a pattern that matches nothing or is no regular expression.
   void freeze(const std::vector<std::string>& patterns);
   void set_recompute(Recompute mode);
+  /// For training: moves parameters into units, of which the ranks of the data axis may each keep a
+  /// share (parallel/store.h). Which are trained must be settled. holds_values: false before
+  /// weights are loaded, so that loading takes a share and one unit. Adapters that
+  /// are added later are moved by a further call.
+  parallel::ParameterStore& keep(const parallel::Keeping& keeping, bool holds_values = true);
+  /// A pass of nothing on a rank that has no micro-batch where others of the data axis have one.
+  void pass_idly(bool with_backward) const;
 
   /// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.
   /// Errors: UsageError if a target matches nothing (lists module names).
@@ -137,9 +129,15 @@ class CausalLM {
   /// Adds scale·B·A (computed in fp32) into the base weights and drops the adapters.
   void merge_adapter();
 
-  /// On every rank of the tensor axis, of which the first writes (the others' paths are not used):
-  /// writes model weights in `dtype` with config.json (sizes, torch_dtype updated); carries over
-  /// tokenizer and other files from `carry_from` if not empty.
+  /// Waits until what others have updated of the weights is here.
+  void settle() const;
+  /// Whether a rank that saves needs no other's pieces. save() and save_adapter() may then be
+  /// called, after settle(), in another thread beside passes, until the next update.
+  bool saves_alone() const;
+  /// In training after settle(). On every rank of the tensor axis, and of the data axis where it
+  /// shares parameters, of which the first writes (the others' paths are not used): writes model
+  /// weights in `dtype` with config.json (sizes, torch_dtype updated); carries over tokenizer and
+  /// other files from `carry_from` if not empty.
   void save(const std::filesystem::path& directory, DType dtype,
             const std::filesystem::path& carry_from) const;
 
@@ -150,10 +148,18 @@ class CausalLM {
   at::Tensor forward_hidden(const ForwardInput& input) const;
   /// Logits [n, vocab] of hidden states [n, hidden], f32.
   at::Tensor logits(const at::Tensor& hidden_nH) const;
-  /// forward_hidden + head + cross-entropy over targets != -100 (int64 [N], already shifted).
+  /// The stage's part of a pass that trains or evaluates. hidden_nH: what the stage before gave,
+  /// undefined on the first; the result is what the next stage takes, or head_loss. Shapes  rows
+  /// [n, H] are all N, or this rank's share of them (parallel/region.h).
+  at::Tensor forward(const ForwardInput& input, const at::Tensor& hidden_nH = {}) const;
+  /// Head and cross-entropy, over targets != -100 (int64 [N], already shifted), of what forward()
+  /// gave on the last stage.
   /// Logits are made for target tokens only, a chunk at a time, and their gradients with them.
   /// grad_scale: the factor that will be put on `sum` before backward (loss scale / global
   /// targets); gradients are right for any factor, and made without a further pass for this one.
+  LossSum head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
+                    const at::Tensor& targets_N, double grad_scale) const;
+  /// Both, of a model of one stage.
   LossSum loss(const ForwardInput& input, const at::Tensor& targets_N,
                double grad_scale = 1.0) const;
 
@@ -163,10 +169,12 @@ class CausalLM {
 };
 
 /// The model of a source that was opened with all_tensors, in the dtype asked for, or the files'
-/// when empty. Adapters that lie beside it are loaded too.
+/// when empty. Adapters that lie beside it are loaded too. before_weights: called when the model is
+/// there and nothing is read yet.
 std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
                                      const parallel::Mesh& mesh,
-                                     std::optional<at::ScalarType> dtype, const at::Device& device);
+                                     std::optional<at::ScalarType> dtype, const at::Device& device,
+                                     const std::function<void(CausalLM&)>& before_weights = {});
 /// The same of a path that describes itself; `adapter` may be empty.
 std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path, const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,

@@ -1,10 +1,12 @@
 // models/causal_lm_impl.h: the state of a CausalLM, shared by its source files. Internal to models.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "models/causal_lm.h"
 #include "models/network.h"
+#include "parallel/store.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::models {
@@ -32,15 +34,24 @@ struct CausalLM::Impl {
       peft;  ///< what `lora` came from, unknown keys included; meaningful with `lora`
   std::vector<SavedModule> saved_modules;
   Recompute recompute = Recompute::kNone;
+  std::unique_ptr<parallel::ParameterStore> store;  ///< in training
+  bool has_stored_adapters = false;
   std::shared_ptr<PassCounters> counters = std::make_shared<PassCounters>();
 
-  Impl(const arch::ModelConfig& config, const parallel::Mesh& mesh, at::ScalarType dtype,
-       const at::Device& device);
+  Impl(const arch::ModelConfig& config, const arch::Stage& stage, const parallel::Mesh& mesh,
+       at::ScalarType dtype, const at::Device& device);
+  const arch::Stage& stage() const { return network.stage; }
   /// Parameters of the base model, in model order, a tied head too: originals of saved modules.
   std::vector<Parameter*> base();
   std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input) const;
-  /// Final hidden states as the last layer gives them: this rank's rows under sequence parallelism.
-  at::Tensor hidden_rows(const ForwardInput& input) const;
+  /// Calls one() for every base parameter that has values of its own; it fills them.
+  void fill(const std::function<void(Parameter&)>& one);
+  /// body() with the parameters of a place in the network there (parallel/store.h).
+  void with_place(const arch::ParamSpec& spec, const std::function<void()>& body) const;
+  /// Hidden states as the stage's last layer, or the final norm, gives them: this rank's rows under
+  /// sequence parallelism. A last stage's place of the head is then entered, and to be left.
+  /// hidden_NH: what the stage before gave; undefined on the first.
+  at::Tensor hidden_rows(const ForwardInput& input, at::Tensor hidden_NH = {}) const;
   /// from_file: as PEFT does, targets that this model lacks are passed over while one is found.
   void add_adapters(const weights::PeftConfig& config_of_adapters, uint64_t seed,
                     bool from_file = false);
@@ -48,6 +59,36 @@ struct CausalLM::Impl {
   void untie();
   /// Makes `requires_grad` of every base tensor agree with `trainable`.
   void apply_trainable();
+
+  /// Adapters and modules trained whole beside them, where they are in the network.
+  std::vector<Parameter*> adapters();
+
+  /// Whether this rank gives pieces of what the first one writes, or is that one.
+  bool takes_part_in_saving() const { return mesh.data().rank() == 0 || sharing_store(); }
+
+  /// Of whom pieces are asked to save them, if of anybody.
+  parallel::ParameterStore* sharing_store() const {
+    return store && store->shares_parameters() ? store.get() : nullptr;
+  }
+
+  /// The number of rows in a pass is a multiple of this.
+  int64_t rows_divide_over() const {
+    const parallel::Region region = mesh.region();
+    return region.is_sequence() ? region.group().size() : 1;
+  }
+  /// The places of the store that this stage is.
+  parallel::Places places() const {
+    return {stage().has_embedding ? 0 : stage().first_layer + 1,
+            stage().has_head ? config.num_layers + 1 : stage().end_layer, config.num_layers + 1};
+  }
+
+  // Where a pass is (parallel/store.h). `input`: the hidden states that enter the place.
+  void enter_place(int64_t place, const at::Tensor& input) const;
+  void leave_place(int64_t place, bool keeps) const;
+  /// The backward begins where the gradient of `last` is there.
+  void begin_backward_at(const at::Tensor& last) const;
+  at::Tensor pass_place(int64_t place, const at::Tensor& input,
+                        const std::function<at::Tensor()>& body) const;
 };
 
 }  // namespace danlu::models

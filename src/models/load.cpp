@@ -4,12 +4,14 @@
 #include <ATen/ops/equal.h>
 
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "device/dtype.h"
+#include "device/late_memory.h"
 #include "models/causal_lm_impl.h"
 #include "models/tensor_io.h"
 #include "weights/hf/fit.h"
@@ -56,43 +58,72 @@ void check_fit(const arch::ModelConfig& config, const weights::TensorSource& sou
 
 void CausalLM::load(const weights::TensorSource& source) {
   load_detail::check_fit(impl_->config, source);
-  for (Parameter* parameter : impl_->base()) {
-    if (parameter->spec.tied_to.empty()) {
-      read_into(source, parameter->name(), *parameter);
-    } else if (source.find(parameter->name()) &&
-               !at::equal(read_as(source, parameter->name(), *parameter), parameter->tensor)) {
+  const std::vector<Parameter*> base = impl_->base();
+  impl_->fill([&](Parameter& parameter) {
+    read_into(source, parameter.name(), parameter);
+    for (const Parameter* other : base) {
+      if (other->spec.tied_to != parameter.name() || !source.find(other->name())) continue;
+      if (at::equal(read_as(source, other->name(), *other), parameter.tensor)) continue;
       log::warning(
           "[weights] {} in the file differs from {}, but the config ties them: the latter is used",
-          parameter->name(), parameter->spec.tied_to);
+          other->name(), parameter.name());
     }
-  }
+  });
 }
 
 void CausalLM::initialize(uint64_t seed) {
   const at::NoGradGuard no_grad;
-  for (Parameter* parameter : impl_->base()) {
-    const arch::ParamSpec& spec = parameter->spec;
-    if (!spec.tied_to.empty()) continue;
+  impl_->fill([&](Parameter& parameter) {
+    const arch::ParamSpec& spec = parameter.spec;
     if (spec.is_bias) {
-      parameter->tensor.zero_();
+      parameter.tensor.zero_();
     } else if (spec.shape.size() == 1) {
-      parameter->tensor.fill_(1.0);
+      parameter.tensor.fill_(1.0);
     } else {
       // Drawn whole, in f32 on the CPU, so that neither device nor dtype nor mesh changes the model
       // that a seed means.
       const at::Tensor whole = normal_values(spec.shape, impl_->config.initializer_range,
                                              mix64(seed, hash_bytes(spec.name)));
-      parameter->tensor.copy_(parameter->is_whole() ? whole
-                                                    : parallel::cut_out(whole, parameter->pieces));
+      parameter.tensor.copy_(parameter.is_whole() ? whole
+                                                  : parallel::cut_out(whole, parameter.pieces));
+    }
+  });
+}
+
+void CausalLM::Impl::fill(const std::function<void(Parameter&)>& one) {
+  // A place at a time: a rank may keep only a share of what it reads.
+  std::map<int64_t, std::vector<Parameter*>> places;
+  for (Parameter* parameter : base()) {
+    if (parameter->spec.tied_to.empty())
+      places[store ? store->place_of(parameter->spec) : 0].push_back(parameter);
+  }
+  for (const auto& [place, parameters] : places) {
+    const auto all = [&list = parameters, &one] {
+      for (Parameter* parameter : list) {
+        device::give_memory(parameter->tensor);
+        one(*parameter);
+      }
+    };
+    if (store) {
+      store->fill(place, all);
+    } else {
+      all();
     }
   }
 }
 
+void CausalLM::settle() const {
+  if (impl_->store) impl_->store->settle();
+}
+
+bool CausalLM::saves_alone() const { return mesh().tensor().is_alone() && !impl_->sharing_store(); }
+
 void CausalLM::save(const std::filesystem::path& directory, DType dtype,
                     const std::filesystem::path& carry_from) const {
-  const bool writes = mesh().tensor().rank() == 0;
+  if (!impl_->takes_part_in_saving()) return;
+  const bool writes = mesh().rank() == 0;
   if (writes) std::filesystem::create_directories(directory);
-  write_tensors(directory, parameters(), dtype, "model", mesh());
+  write_tensors(directory, parameters(), dtype, "model", mesh(), impl_->sharing_store());
   if (!writes) return;
   Json config = impl_->config.raw;
   config[config.contains("dtype") ? "dtype" : "torch_dtype"] = torch_dtype_name(dtype);
@@ -106,9 +137,9 @@ void CausalLM::save(const std::filesystem::path& directory, DType dtype,
 
 std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
                                      const parallel::Mesh& mesh,
-                                     std::optional<at::ScalarType> dtype,
-                                     const at::Device& device) {
-  require_runnable(source.config);
+                                     std::optional<at::ScalarType> dtype, const at::Device& device,
+                                     const std::function<void(CausalLM&)>& before_weights) {
+  arch::require_runnable(source.config);
   if (!source.model) {
     throw ModelError(
         tr("{}: adapters alone, without the model they belong to", source.path.string()),
@@ -121,6 +152,7 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
   }
   load_detail::check_files(source);
   auto model = std::make_unique<CausalLM>(source.config, mesh, *dtype, device);
+  if (before_weights) before_weights(*model);
   model->load(*source.model);
   if (source.adapters) model->load_adapter(*source.peft, *source.adapters, source.path.string());
   return model;

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "device/dtype.h"
+#include "device/late_memory.h"
 #include "models/causal_lm_impl.h"
 #include "weights/lora/peft.h"
 
@@ -132,8 +133,10 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
     spec.shape = std::move(shape);
     spec.tied_to.clear();
     if (!cut) spec.split = arch::Split::kReplicated;
-    return allocate(config, mesh, spec, /*inside=*/true,
-                    weight.tensor.options().requires_grad(false));
+    Parameter described =
+        describe(config, mesh, spec, /*inside=*/true, weight.tensor.options().requires_grad(false));
+    device::give_memory(described.tensor);
+    return described;
   };
   layers::LoraAdapter adapter;
   adapter.scale = peft.scale_of(linear.path);
@@ -214,11 +217,27 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
         throw UsageError(tr("[lora] '{}' is both a target and in modules_to_save", linear->path));
     }
   }
-  for (layers::Linear* linear : chosen)
-    linear->adapter = lora_detail::make_adapter(*linear, config_of_adapters, seed, config, mesh);
+  if (!store) {
+    // Nobody may have filled the model yet.
+    for (const Parameter* parameter : base()) device::give_memory(parameter->tensor);
+  }
+  for (layers::Linear* linear : chosen) {
+    const auto make = [&] {
+      linear->adapter = lora_detail::make_adapter(*linear, config_of_adapters, seed, config, mesh);
+    };
+    // DoRA measures the weight.
+    if (config_of_adapters.dora) {
+      with_place(linear->weight.spec, make);
+    } else {
+      make();
+    }
+  }
   for (Parameter* place : places) {
     saved_modules.push_back({place, *place});
-    place->tensor = place->tensor.detach().clone().requires_grad_(true);
+    with_place(place->spec,
+               [&] { place->tensor = place->tensor.detach().clone().requires_grad_(true); });
+    place->spec.name = "base_model.model." + place->name();
+    place->spec.tied_to.clear();
     place->trainable = true;
   }
   for (Parameter* parameter : base()) parameter->trainable = false;
@@ -231,20 +250,22 @@ void CausalLM::add_lora(const LoraConfig& lora, uint64_t seed) {
   impl_->add_adapters(lora_detail::peft_of(lora), seed);
 }
 
-std::vector<Parameter> CausalLM::adapter_parameters() const {
-  std::vector<Parameter> result;
-  for (const layers::Linear* linear : impl_->network.adaptable()) {
+std::vector<Parameter*> CausalLM::Impl::adapters() {
+  std::vector<Parameter*> result;
+  for (layers::Linear* linear : network.adaptable()) {
     if (!linear->adapter) continue;
-    const layers::LoraAdapter& adapter = *linear->adapter;
-    for (const Parameter* parameter : {&adapter.a_RI, &adapter.b_OR, &adapter.magnitude_O}) {
-      if (parameter->defined()) result.push_back(*parameter);
+    layers::LoraAdapter& adapter = *linear->adapter;
+    for (Parameter* parameter : {&adapter.a_RI, &adapter.b_OR, &adapter.magnitude_O}) {
+      if (parameter->defined()) result.push_back(parameter);
     }
   }
-  for (const SavedModule& module : impl_->saved_modules) {
-    result.push_back(*module.place);
-    result.back().spec.name = "base_model.model." + module.place->name();
-    result.back().spec.tied_to.clear();
-  }
+  for (const SavedModule& module : saved_modules) result.push_back(module.place);
+  return result;
+}
+
+std::vector<Parameter> CausalLM::adapter_parameters() const {
+  std::vector<Parameter> result;
+  for (const Parameter* parameter : impl_->adapters()) result.push_back(*parameter);
   return result;
 }
 

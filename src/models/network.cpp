@@ -1,7 +1,6 @@
 #include "models/network.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
 #include <cmath>
@@ -9,6 +8,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "device/late_memory.h"
 #include "ops/alibi.h"
 
 namespace danlu::models {
@@ -34,13 +34,16 @@ bool is_inside_region(const arch::ParamSpec& spec) {
 /// Parameters by what they are.
 class ByRole {
  public:
-  ByRole(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+  ByRole(const arch::ModelConfig& config, const arch::Stage& stage, const parallel::Mesh& mesh,
          const at::TensorOptions& options) {
     std::map<std::string, at::Tensor> tensors;
     for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+      if (!stage.holds(spec)) continue;
+      if (!spec.tied_to.empty() && !tensors.count(spec.tied_to))
+        throw InternalError("[network] the tied ends of a model must be in one stage");
       Parameter& parameter = found_[{spec.role, spec.layer, spec.is_bias}];
       if (spec.tied_to.empty()) {
-        parameter = allocate(config, mesh, spec, is_inside_region(spec), options);
+        parameter = describe(config, mesh, spec, is_inside_region(spec), options);
       } else {
         parameter.spec = spec;
         parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
@@ -120,24 +123,26 @@ layers::Attention attention(const arch::ModelConfig& config, const parallel::Mes
 
 }  // namespace network_detail
 
-Parameter allocate(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                    const arch::ParamSpec& spec, bool inside, const at::TensorOptions& options) {
   Parameter parameter;
   parameter.spec = spec;
   parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
   parameter.tensor =
-      at::empty(parallel::joined_shape(spec.shape, parameter.pieces), options).requires_grad_(true);
+      device::tensor_without_memory(parallel::joined_shape(spec.shape, parameter.pieces), options)
+          .requires_grad_(true);
   parameter.sums_over_copies = inside || mesh.shape().sequence_parallel;
   return parameter;
 }
 
-Network::Network(const arch::ModelConfig& config, const parallel::Mesh& mesh,
-                 const at::TensorOptions& options) {
+Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
+                 const parallel::Mesh& mesh, const at::TensorOptions& options)
+    : stage(part) {
   using network_detail::Role;
-  const network_detail::ByRole by_role(config, mesh, options);
-  embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
+  const network_detail::ByRole by_role(config, stage, mesh, options);
+  if (stage.has_embedding) embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
   const at::Tensor slopes = network_detail::alibi_slopes(config, mesh, options.device());
-  for (int64_t i = 0; i < config.num_layers; ++i) {
+  for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
     auto layer = std::make_unique<layers::DecoderLayer>();
     layer->attention_norm = {by_role.weight(Role::kAttentionNorm, i), config.norm_eps};
     layer->attention = network_detail::attention(config, mesh, by_role, i, slopes);
@@ -146,12 +151,15 @@ Network::Network(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                   by_role.linear(Role::kDown, i), mesh.region()};
     layers.push_back(std::move(layer));
   }
-  final_norm = {by_role.weight(Role::kFinalNorm), config.norm_eps};
-  head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region()};
+  if (stage.has_head) {
+    final_norm = {by_role.weight(Role::kFinalNorm), config.norm_eps};
+    head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region()};
+  }
 
   std::map<std::string, Parameter*> by_name;
   for (Parameter* parameter : places()) by_name[parameter->name()] = parameter;
   for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    if (!stage.holds(spec)) continue;
     if (!by_name.count(spec.name))
       throw InternalError("[network] no layer takes the parameter " + spec.name);
     parameters.push_back(by_name[spec.name]);
@@ -172,12 +180,14 @@ std::vector<layers::Linear*> Network::linears() {
 
 std::vector<layers::Linear*> Network::adaptable() {
   std::vector<layers::Linear*> result = linears();
-  result.push_back(&head.linear);
+  if (stage.has_head) result.push_back(&head.linear);
   return result;
 }
 
 std::vector<Parameter*> Network::places() {
-  std::vector<Parameter*> result{&embedding.weight, &final_norm.weight};
+  std::vector<Parameter*> result;
+  if (stage.has_embedding) result.push_back(&embedding.weight);
+  if (stage.has_head) result.push_back(&final_norm.weight);
   for (layers::Linear* linear : adaptable()) {
     result.push_back(&linear->weight);
     if (linear->bias.defined()) result.push_back(&linear->bias);

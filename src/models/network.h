@@ -1,10 +1,10 @@
-// models/network.h: the layers of a decoder, assembled from an arch::ModelConfig for one rank of a
-// mesh. Internal to models.
+// models/network.h: the layers of a stage of a decoder, assembled from an arch::ModelConfig for one
+// rank of a mesh. Internal to models.
 #pragma once
 #include <memory>
 #include <vector>
 
-#include "arch/model_config.h"
+#include "arch/pipeline.h"
 #include "layers/decoder_layer.h"
 #include "layers/head.h"
 #include "parallel/mesh.h"
@@ -14,33 +14,34 @@ namespace danlu::models {
 using parallel::Parameter;
 
 struct Network {
-  layers::Embedding embedding;
-  std::vector<std::unique_ptr<layers::DecoderLayer>> layers;
-  layers::RmsNorm final_norm;
+  arch::Stage stage;
+  layers::Embedding embedding;                                ///< undefined without one
+  std::vector<std::unique_ptr<layers::DecoderLayer>> layers;  ///< from stage.first_layer on
+  layers::RmsNorm final_norm;                                 ///< undefined without a head
   layers::Head head;
-  /// Where each of arch::parameters_of is, in that order; a tied head shares the embedding's
-  /// tensor.
+  /// Where each of arch::parameters_of that the stage holds is, in that order; a tied head shares
+  /// the embedding's tensor.
   std::vector<Parameter*> parameters;
 
-  /// Allocates what this rank holds, uninitialised. Errors: InternalError if the family declares no
-  /// parameter for a role that the config needs, or one that no layer takes.
-  Network(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+  /// What this rank holds, without memory (device/late_memory.h). Errors: InternalError if the
+  /// family declares no parameter for a role that the config needs, or one that no layer takes.
+  Network(const arch::ModelConfig& config, const arch::Stage& stage, const parallel::Mesh& mesh,
           const at::TensorOptions& options);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
   /// Linear layers of the blocks, in model order: what "all-linear" means.
   std::vector<layers::Linear*> linears();
-  /// linears() and the head: every place an adapter can sit on.
+  /// linears() and the head, if it is here: every place an adapter can sit on.
   std::vector<layers::Linear*> adaptable();
 
  private:
   std::vector<Parameter*> places();
 };
 
-/// What this rank holds of `spec`, with memory for it. `inside`: within a region, so that the
-/// gradient of what several ranks hold is a partial sum on each.
-Parameter allocate(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+/// What this rank holds of `spec`, without memory. `inside`: within a region, so that the gradient
+/// of what several ranks hold is a partial sum on each.
+Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                    const arch::ParamSpec& spec, bool inside, const at::TensorOptions& options);
 
 }  // namespace danlu::models

@@ -194,9 +194,10 @@ at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, ui
 }
 
 void write_tensors(const std::filesystem::path& directory, const std::vector<Parameter>& parameters,
-                   DType dtype, const std::string& base_name, const parallel::Mesh& mesh) {
+                   DType dtype, const std::string& base_name, const parallel::Mesh& mesh,
+                   parallel::ParameterStore* store) {
   const at::NoGradGuard no_grad;
-  const parallel::WholeTensors wholes(mesh, parameters);
+  const parallel::WholeTensors wholes(mesh, parameters, store);
   if (!wholes.asks()) return wholes.serve();
   std::vector<weights::TensorInfo> infos;
   for (const Parameter& parameter : parameters)

@@ -51,11 +51,12 @@ void refuse_tensor_lists(
 at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, uint64_t seed);
 
 /// Writes `parameters`, cast to `dtype`, as <base_name>.safetensors (shards when large). Every rank
-/// of the tensor axis calls it: the first writes, the others give their pieces. Errors: ModelError,
-/// with nothing written, for one that holds what is not finite then.
+/// of parallel::WholeTensors calls it: the first writes, the others give their pieces.
+/// Errors: ModelError, with nothing written, for one that holds what is not finite then.
 void write_tensors(const std::filesystem::path& directory, const std::vector<Parameter>& parameters,
                    DType dtype, const std::string& base_name,
-                   const parallel::Mesh& mesh = parallel::Mesh::single());
+                   const parallel::Mesh& mesh = parallel::Mesh::single(),
+                   parallel::ParameterStore* store = nullptr);
 
 /// config.json's spelling: "bfloat16". Errors: UsageError for types weights are not stored in.
 std::string torch_dtype_name(DType dtype);

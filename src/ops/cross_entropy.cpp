@@ -15,10 +15,12 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
 
 #include <algorithm>
 #include <limits>
 
+#include "base/error.h"
 #include "device/dtype.h"
 #include "ops/check.h"
 #include "ops/fused_cpu.h"
@@ -141,16 +143,21 @@ struct Factor {
   at::ScalarType product;
   bool input_grad = false, weight_grad = false;
   at::Tensor d_input = {}, d_weight = {};
+  MainGradPtr main_grad;  ///< null: the weight's gradient is autograd's
+  at::Tensor
+      main;  ///< its sum; undefined: there is none before the backward, d_weight waits for it
 
-  Factor(const at::Tensor& input, const at::Tensor& weight, bool recording)
+  Factor(const at::Tensor& input, const at::Tensor& weight, const MainGradPtr& into, bool recording)
       : input_nX(input),
         weight_VX(weight),
-        widened(cpu::needs_widening(weight)),
-        product(widened ? at::ScalarType(at::kFloat) : weight.scalar_type()) {
+        widened(cpu::needs_widening(weight, input.size(0))),
+        product(widened ? at::ScalarType(at::kFloat) : weight.scalar_type()),
+        main_grad(into) {
     if (is_absent()) return;
     input_grad = recording && input_nX.requires_grad();
     weight_grad = recording && weight_VX.requires_grad();
     if (input_grad) d_input = at::empty_like(input_nX);
+    if (weight_grad && takes_grad(main_grad)) main = main_grad->sum;
   }
   bool is_absent() const { return weight_VX.size(1) == 0; }
   bool needs_grad() const { return input_grad || weight_grad; }
@@ -181,20 +188,33 @@ struct Factor {
     if (!weight_grad) return;
     const at::ScalarType wide = device::wide_type(input_nX.scalar_type());
     const at::Tensor input_CX = rows(begin, count);
-    if (begin == 0) {
+    if (main.defined()) {
+      add_product(main, d_logits_CV, input_CX);
+    } else if (begin == 0) {
       d_weight = at::mm(d_logits_CV.t(), input_CX);
-      if (count < input_nX.size(0)) d_weight = d_weight.to(wide);
-    } else if (product == wide) {
-      d_weight.addmm_(d_logits_CV.t(), input_CX);
+      if (main_grad || count < input_nX.size(0)) d_weight = d_weight.to(wide);
     } else {
-      d_weight.add_(at::mm(d_logits_CV.t(), input_CX));
+      add_product(d_weight, d_logits_CV, input_CX);
+    }
+  }
+  static void add_product(at::Tensor& sum_VX, const at::Tensor& d_logits_CV,
+                          const at::Tensor& input_CX) {
+    if (input_CX.scalar_type() == sum_VX.scalar_type()) {
+      sum_VX.addmm_(d_logits_CV.t(), input_CX);
+    } else {
+      sum_VX.add_(at::mm(d_logits_CV.t(), input_CX));
     }
   }
   void finish() {
-    if (!weight_grad) return;
+    if (!weight_grad || main.defined()) return;
     if (!d_weight.defined()) d_weight = at::zeros_like(weight_VX);
-    d_weight = d_weight.to(weight_VX.scalar_type());
+    if (!main_grad) d_weight = d_weight.to(weight_VX.scalar_type());
   }
+};
+
+/// Where weights' gradients go that backward finds made.
+struct HeldMainGrads : torch::CustomClassHolder {
+  MainGradPtr weight, low;
 };
 
 class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
@@ -205,6 +225,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     int64_t chunk_tokens;
     bool recording;
     VocabularyShare share;
+    MainGradPtr weight_main, low_main;
   };
   /// Returns {sum, correct}.
   static List forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden_nH,
@@ -212,8 +233,8 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
                       const at::Tensor& weight_VR, const at::Tensor& targets_n,
                       const Settings& settings) {
     const at::ScalarType dtype = hidden_nH.scalar_type(), wide = device::wide_type(dtype);
-    Factor head(hidden_nH, weight_VH, settings.recording);
-    Factor low(low_nR, weight_VR, settings.recording);
+    Factor head(hidden_nH, weight_VH, settings.weight_main, settings.recording);
+    Factor low(low_nR, weight_VR, settings.low_main, settings.recording);
     const bool make_grad = head.needs_grad() || low.needs_grad();
     const at::TensorOptions wide_options = hidden_nH.options().dtype(wide);
     at::Tensor sum = at::zeros({}, wide_options);
@@ -235,6 +256,12 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     }
     head.finish();
     low.finish();
+    auto held = c10::make_intrusive<HeldMainGrads>();
+    held->weight = settings.weight_main;
+    held->low = settings.low_main;
+    ctx->saved_data["main"] = at::IValue::make_capsule(held);
+    ctx->saved_data["type"] = weight_VH.scalar_type();
+    ctx->saved_data["scale_is_fixed"] = head.main.defined() || low.main.defined();
     ctx->saved_data["d_hidden"] = head.d_input;
     ctx->saved_data["d_weight"] = head.d_weight;
     ctx->saved_data["d_low"] = low.d_input;
@@ -249,12 +276,31 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
 
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
     const double factor = grads[0].item<double>() / ctx->saved_data["grad_scale"].toDouble();
+    if (factor != 1.0 && ctx->saved_data["scale_is_fixed"].toBool()) {
+      throw InternalError(
+          "[head] the loss was made for another factor, and its weights have their "
+          "gradients already");
+    }
     const auto scaled = [&](const char* name) {
       const at::Tensor grad = ctx->saved_data[name].toTensor();
       return !grad.defined() || factor == 1.0 ? grad : grad * factor;
     };
-    List result{
-        scaled("d_hidden"), scaled("d_weight"), scaled("d_low"), scaled("d_low_weight"), {}, {}};
+    const auto holder = ctx->saved_data["main"].toCapsule();
+    const auto& main = static_cast<const HeldMainGrads&>(*holder);
+    const at::ScalarType type = ctx->saved_data["type"].toScalarType();
+    const auto of_weight = [&](const char* name, const MainGradPtr& into) {
+      const at::Tensor grad = scaled(name);
+      if (!grad.defined() || !into) return grad;
+      if (!takes_grad(into)) return grad.to(type);
+      at::Tensor(into->sum).add_(grad);
+      return at::Tensor();
+    };
+    List result{scaled("d_hidden"),
+                of_weight("d_weight", main.weight),
+                scaled("d_low"),
+                of_weight("d_low_weight", main.low),
+                {},
+                {}};
     ctx->saved_data.clear();
     return result;
   }
@@ -311,9 +357,13 @@ CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& w
     return all ? rows_N : rows_N.index_select(0, index_n);
   };
   const HeadCrossEntropy::Settings settings{
-      options.z_loss_weight, options.grad_scale,
-      chunk_size(options, share.is_part() ? share.max_rows : vocab), at::GradMode::is_enabled(),
-      share};
+      options.z_loss_weight,
+      options.grad_scale,
+      chunk_size(options, share.is_part() ? share.max_rows : vocab),
+      at::GradMode::is_enabled(),
+      share,
+      options.main_grad,
+      addition.main_grad};
   // libtorch 1.13 takes no undefined tensors here: nothing is a factor of width 0.
   const at::Tensor none = at::empty({0, 0}, hidden_NH.options());
   const auto result = HeadCrossEntropy::apply(

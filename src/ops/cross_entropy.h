@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/ignore_label.h"
+#include "ops/main_grad.h"
 
 namespace danlu::ops {
 
@@ -38,6 +39,9 @@ struct HeadOptions {
   /// Then losses are those of all rows, and gradients of `hidden` and of an addition's low_NR this
   /// rank's part of the sum.
   VocabularyShare share = {};
+  /// Of the weight. Where it has a sum before the backward, the gradient is in it when the forward
+  /// pass is over, made with grad_scale, and backward must bring just that factor.
+  MainGradPtr main_grad = {};
 };
 
 /// sum over targets of logsumexp(logits) - logits[target].
@@ -50,6 +54,7 @@ CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& target
 /// scaled A h). Undefined tensors: none.
 struct HeadAddition {
   at::Tensor low_NR, weight_VR;
+  MainGradPtr main_grad = {};  ///< of weight_VR, as HeadOptions'
 };
 
 /// cross_entropy(hidden weight^T + addition): logits exist for one chunk of target tokens at a
@@ -57,7 +62,9 @@ struct HeadAddition {
 /// copy of a weight is made where the device multiplies its dtype. Shapes  hidden_NH [N, H];
 /// weight_VH [V, H]. Dtypes  logits are rounded to hidden's dtype, then
 ///         f32, as Hugging Face does; the weight's gradient is summed over chunks in f32.
-/// Grad    through all four (once: no double backward). Errors  as cross_entropy.
+/// Grad    through all four (once: no double backward). Errors  as cross_entropy; InternalError
+/// where
+///         a weight's gradient went to its place with another factor than backward brings.
 CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
                                 const at::Tensor& targets_N, const HeadOptions& options = {},
                                 const HeadAddition& addition = {});

@@ -1,11 +1,17 @@
 #include "ops/linear.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
 
+#include <algorithm>
+
+#include "device/dtype.h"
 #include "device/select.h"
 #include "ops/check.h"
 #include "ops/kernels.h"
@@ -23,63 +29,117 @@ void check(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor
           ", the weight ", weight_OI.scalar_type(), "; they must be equal");
 }
 
+struct HeldGrads : torch::CustomClassHolder {
+  LinearGrads grads;
+};
+
 at::Tensor defined_or_none(const at::Tensor& bias_O) {
   return bias_O.numel() > 0 ? bias_O : at::Tensor();
 }
 
-/// Linear with a weight that is widened as it is used, forward and backward.
-class WidenedLinear : public torch::autograd::Function<WidenedLinear> {
+/// Linear whose backward adds the weight's gradient where training sums it, and which widens a
+/// weight as it is used where the device cannot multiply its type.
+class OwnLinear : public torch::autograd::Function<OwnLinear> {
  public:
   using List = torch::autograd::variable_list;
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_NI,
-                            const at::Tensor& weight_OI, const at::Tensor& bias_O) {
+                            const at::Tensor& weight_OI, const at::Tensor& bias_O,
+                            const c10::intrusive_ptr<HeldGrads>& main) {
     ctx->saved_data["x_grad"] = x_NI.requires_grad();
     ctx->saved_data["weight_grad"] = weight_OI.requires_grad();
     ctx->saved_data["bias_grad"] = bias_O.requires_grad();
+    ctx->saved_data["main"] = at::IValue::make_capsule(main);
     ctx->save_for_backward({weight_OI.requires_grad() ? x_NI : at::Tensor(), weight_OI});
-    return cpu::widened_product(x_NI, weight_OI, defined_or_none(bias_O), x_NI.scalar_type());
+    const at::Tensor bias = defined_or_none(bias_O);
+    return cpu::needs_widening(weight_OI, x_NI.size(0))
+               ? cpu::widened_product(x_NI, weight_OI, bias, x_NI.scalar_type())
+               : at::linear(x_NI, weight_OI, bias);
   }
 
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
     const List saved = ctx->get_saved_variables();
     const at::Tensor &x_NI = saved[0], &weight_OI = saved[1], &d_y_NO = grads[0];
+    const auto holder = ctx->saved_data["main"].toCapsule();
+    const LinearGrads& main = static_cast<const HeldGrads&>(*holder).grads;
+    const bool widened = cpu::needs_widening(weight_OI, d_y_NO.size(0));
     const at::ScalarType type = weight_OI.scalar_type();
-    List result(3);
-    if (ctx->saved_data["x_grad"].toBool())
-      result[0] = cpu::widened_input_grad(d_y_NO, weight_OI, type);
-    if (ctx->saved_data["weight_grad"].toBool())
-      result[1] = cpu::widened_weight_grad(d_y_NO, x_NI, type);
-    if (ctx->saved_data["bias_grad"].toBool())
-      result[2] = d_y_NO.sum(0, false, at::kFloat).to(type);
+    List result(4);
+    if (ctx->saved_data["weight_grad"].toBool()) {
+      if (takes_grad(main.weight)) {
+        const auto add = [d_y_NO, x_NI, widened, sum = main.weight->sum] {
+          add_weight_grad(d_y_NO, x_NI, widened, sum);
+        };
+        if (main.weight->later) {
+          main.weight->later->push_back(add);
+        } else {
+          add();
+        }
+      } else {
+        result[1] =
+            widened ? cpu::widened_weight_grad(d_y_NO, x_NI, type) : at::mm(d_y_NO.t(), x_NI);
+      }
+    }
+    if (ctx->saved_data["bias_grad"].toBool()) {
+      const at::Tensor d_bias_O = d_y_NO.sum(0, false, device::wide_type(type));
+      if (takes_grad(main.bias)) {
+        at::Tensor(main.bias->sum).add_(d_bias_O);
+      } else {
+        result[2] = d_bias_O.to(type);
+      }
+    }
+    if (ctx->saved_data["x_grad"].toBool()) {
+      result[0] =
+          widened ? cpu::widened_input_grad(d_y_NO, weight_OI, type) : at::mm(d_y_NO, weight_OI);
+    }
     return result;
+  }
+
+ private:
+  static void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, bool widened,
+                              at::Tensor sum_OI) {
+    if (widened) {
+      cpu::add_widened_weight_grad(d_y_NO, x_NI, sum_OI);
+    } else if (x_NI.scalar_type() == sum_OI.scalar_type()) {
+      sum_OI.addmm_(d_y_NO.t(), x_NI);
+    } else {
+      sum_OI.add_(at::mm(d_y_NO.t(), x_NI));
+    }
   }
 };
 
 }  // namespace linear_detail
 
-at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O) {
+at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
+                  const LinearGrads& main) {
   linear_detail::check(x_NI, weight_OI, bias_O);
-  if (!cpu::needs_widening(weight_OI)) return at::linear(x_NI, weight_OI, bias_O);
+  const bool has_main = main.weight || main.bias;
+  const int64_t rows = x_NI.numel() / std::max<int64_t>(1, weight_OI.size(1));
+  if (!cpu::needs_widening(weight_OI, rows) && !(has_main && at::GradMode::is_enabled()))
+    return at::linear(x_NI, weight_OI, bias_O);
   if (kernels() == Kernels::kComposite) return oracle::linear(x_NI, weight_OI, bias_O);
   std::vector<int64_t> sizes = x_NI.sizes().vec();
   sizes.back() = weight_OI.size(0);
   // libtorch 1.13 takes no undefined tensors here: nothing is a bias of length 0.
   const at::Tensor bias = bias_O.defined() ? bias_O : at::empty({0}, weight_OI.options());
-  return linear_detail::WidenedLinear::apply(x_NI.reshape({-1, weight_OI.size(1)}), weight_OI, bias)
+  auto held = c10::make_intrusive<linear_detail::HeldGrads>();
+  held->grads = main;
+  return linear_detail::OwnLinear::apply(x_NI.reshape({-1, weight_OI.size(1)}), weight_OI, bias,
+                                         held)
       .view(sizes);
 }
 
 at::Tensor oracle::linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                           const at::Tensor& bias_O) {
   linear_detail::check(x_NI, weight_OI, bias_O);
-  if (device::has_matmul(x_NI.device(), x_NI.scalar_type()))
+  if (device::has_matmul(x_NI.device(), x_NI.scalar_type(), x_NI.numel() * weight_OI.size(0)))
     return at::linear(x_NI, weight_OI, bias_O);
   const at::Tensor bias = bias_O.defined() ? bias_O.to(at::kFloat) : bias_O;
   return at::linear(x_NI.to(at::kFloat), weight_OI.to(at::kFloat), bias).to(x_NI.scalar_type());
 }
 
 at::Tensor batched_product(const at::Tensor& a_BNK, const at::Tensor& b_BKM) {
-  if (device::has_matmul(a_BNK.device(), a_BNK.scalar_type())) return at::bmm(a_BNK, b_BKM);
+  if (device::has_matmul(a_BNK.device(), a_BNK.scalar_type(), a_BNK.numel() * b_BKM.size(2)))
+    return at::bmm(a_BNK, b_BKM);
   return at::bmm(a_BNK.to(at::kFloat), b_BKM.to(at::kFloat)).to(a_BNK.scalar_type());
 }
 

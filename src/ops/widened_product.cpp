@@ -118,10 +118,10 @@ void dots(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor&
 
 }  // namespace widened_detail
 
-bool needs_widening(const at::Tensor& weight) {
-  const at::ScalarType type = weight.scalar_type();
-  return weight.is_cpu() && (type == at::kBFloat16 || type == at::kHalf) &&
-         !device::has_matmul(weight.device(), type);
+bool needs_widening(const at::Tensor& weight_OI, int64_t rows) {
+  const at::ScalarType type = weight_OI.scalar_type();
+  return weight_OI.is_cpu() && (type == at::kBFloat16 || type == at::kHalf) &&
+         !device::has_matmul(weight_OI.device(), type, rows * weight_OI.numel());
 }
 
 at::Tensor widened_product(const at::Tensor& x_NI, const at::Tensor& weight_OI,
@@ -169,6 +169,10 @@ at::Tensor widened_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI,
     narrow_into(d_weight_OI.narrow(0, begin, count), block);
   }
   return d_weight_OI;
+}
+
+void add_widened_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, at::Tensor sum_OI) {
+  sum_OI.addmm_(widened_detail::wide(d_y_NO).t(), widened_detail::wide(x_NI));
 }
 
 }  // namespace danlu::ops::cpu

@@ -6,8 +6,8 @@
 
 namespace danlu::ops::cpu {
 
-/// True where products with a weight of this type must go this way.
-bool needs_widening(const at::Tensor& weight);
+/// True where products of so many rows with a weight [O, I] of this type must go this way.
+bool needs_widening(const at::Tensor& weight_OI, int64_t rows);
 
 // Shapes: x [N, I], weight [O, I] contiguous, y and d_y [N, O]. x and d_y: f32, bf16 or f16; the
 // result, rounded once, has the type asked for. No gradients: callers are autograd functions.
@@ -21,5 +21,7 @@ at::Tensor widened_input_grad(const at::Tensor& d_y_NO, const at::Tensor& weight
 /// d_y^T x, made a block of rows at a time too.
 at::Tensor widened_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI,
                                at::ScalarType result);
+/// sum [O, I] (f32) += d_y^T x.
+void add_widened_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, at::Tensor sum_OI);
 
 }  // namespace danlu::ops::cpu

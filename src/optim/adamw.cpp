@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -15,12 +14,6 @@
 
 namespace danlu::optim {
 namespace adamw_detail {
-
-std::vector<int64_t> element_counts(const std::vector<Parameter>& parameters) {
-  std::vector<int64_t> counts;
-  for (const Parameter& parameter : parameters) counts.push_back(parameter.tensor.numel());
-  return counts;
-}
 
 AdamWScalars scalars_of(const AdamWConfig& config, const ParameterSettings& settings,
                         int64_t update, double lr, double grad_scale) {
@@ -38,82 +31,111 @@ AdamWScalars scalars_of(const AdamWConfig& config, const ParameterSettings& sett
           static_cast<float>(grad_scale)};
 }
 
-}  // namespace adamw_detail
-
-void AdamWConfig::validate() const {
-  const auto bad = [](const char* field, double got, const char* rule) {
-    throw UsageError(tr("[adamw] {} must be {}, got {}", field, rule, got));
-  };
-  if (!(beta1 >= 0 && beta1 < 1)) bad("adam_beta1", beta1, "in [0, 1)");
-  if (!(beta2 >= 0 && beta2 < 1)) bad("adam_beta2", beta2, "in [0, 1)");
-  if (!(eps > 0) || !std::isfinite(eps)) bad("adam_epsilon", eps, "positive");
-  if (!(groups.weight_decay >= 0) || !std::isfinite(groups.weight_decay))
-    bad("weight_decay", groups.weight_decay, "≥ 0");
+/// Elements `at` of a share in 16 bits, from their masters.
+void round_into(const at::Tensor& share, const Range& at, const float* from) {
+  if (share.scalar_type() == at::kBFloat16) {
+    round_to_bf16(reinterpret_cast<uint16_t*>(share.data_ptr()) + at.begin, from, at.size());
+  } else if (share.scalar_type() == at::kHalf) {
+    cast_elements(from, DType::kF32, share.data_ptr<at::Half>() + at.begin, DType::kF16,
+                  static_cast<size_t>(at.size()));
+  }
 }
 
-int64_t adamw_state_bytes(const std::vector<Parameter>& parameters) {
+}  // namespace adamw_detail
+
+AdamW::AdamW(parallel::ParameterStore& store, const AdamWConfig& config)
+    : store_(store), config_(config) {
+  config_.validate();
+  const at::NoGradGuard no_grad;
+  for (const parallel::Unit& unit : store.units()) {
+    UnitState& state = units_.emplace_back();
+    state.first_parameter = parameters_.size();
+    if (!unit.trainable) continue;
+    for (size_t i = 0; i < unit.parameters.size(); ++i) {
+      parameters_.push_back(unit.parameters[i]);
+      state.ranges.push_back(unit.place_in_share(i));
+    }
+    state.chunks = chunks_of(state.ranges);
+    const auto zeros = [&] {
+      return state_memory(state, unit.share.size(), unit.shard.options().dtype(at::kFloat));
+    };
+    state.exp_avg = zeros();
+    state.exp_avg_sq = zeros();
+    const bool is_elsewhere = is_in_files() && !unit.shard.is_cpu();
+    state.is_own_master = unit.shard.scalar_type() == at::kFloat && !is_elsewhere;
+    state.master = state.is_own_master ? unit.shard : zeros().copy_(unit.shard);
+    for (const device::FileTensor& file : state.files) file.sync_mapping();
+  }
+  settings_ = settings_of(parameters_, config_.groups);
+}
+
+at::Tensor AdamW::state_memory(UnitState& state, int64_t elements,
+                               const at::TensorOptions& options) {
+  if (!is_in_files()) return at::zeros({elements}, options);
+  return state.files.emplace_back(store_.keeping().state_in, elements).tensor();
+}
+
+int64_t AdamW::state_bytes() const {
   int64_t bytes = 0;
-  for (const Parameter& parameter : parameters) {
-    bytes += parameter.tensor.numel() * (parameter.tensor.scalar_type() == at::kFloat ? 8 : 12);
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (units_[u].master.defined())
+      bytes += static_cast<int64_t>(units_[u].master.nbytes()) * (units_[u].is_own_master ? 2 : 3);
   }
   return bytes;
 }
 
-AdamW::AdamW(std::vector<Parameter> parameters, const AdamWConfig& config)
-    : parameters_(std::move(parameters)),
-      config_(config),
-      layout_(adamw_detail::element_counts(parameters_)) {
-  config_.validate();
-  settings_ = settings_of(parameters_, config_.groups);
-  at::NoGradGuard no_grad;
-  const auto device =
-      parameters_.empty() ? at::Device(at::kCPU) : parameters_.front().tensor.device();
-  exp_avg_ = at::zeros({layout_.total()}, at::TensorOptions(at::kFloat).device(device));
-  exp_avg_sq_ = at::zeros_like(exp_avg_);
-  for (const Parameter& parameter : parameters_) {
-    const at::Tensor detached = parameter.tensor.detach();
-    masters_.push_back(detached.scalar_type() == at::kFloat ? detached : detached.to(at::kFloat));
-  }
-}
-
 void AdamW::step(const GradBuffer& gradients, double lr, double grad_scale) {
-  at::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
+  if (before_update_) before_update_();
   ++updates_;
-  if (exp_avg_.device().is_cpu()) {
-    update_fused(gradients, lr, grad_scale);
-  } else {
-    update_composite(gradients, lr, grad_scale);
-  }
-}
-
-void AdamW::update_fused(const GradBuffer& gradients, double lr, double grad_scale) {
   std::vector<AdamWScalars> scalars;
-  for (const ParameterSettings& settings : settings_) {
+  for (const ParameterSettings& settings : settings_)
     scalars.push_back(adamw_detail::scalars_of(config_, settings, updates_, lr, grad_scale));
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (!units_[u].master.defined()) continue;
+    const at::Tensor gradient = gradients.share(u).to(units_[u].master.device());
+    if (gradient.is_cpu()) {
+      update_fused(u, gradient, scalars);
+    } else {
+      update_composite(u, gradient, scalars);
+    }
+    store_.publish(u);
   }
-  float* exp_avg = exp_avg_.data_ptr<float>();
-  float* exp_avg_sq = exp_avg_sq_.data_ptr<float>();
-  const float* grad = gradients.flat().data_ptr<float>();
-  for_each_chunk(layout_, [&](size_t i) {
-    const Chunk& chunk = layout_.chunks()[i];
-    const size_t index = static_cast<size_t>(chunk.index);
-    const int64_t at = chunk.offset + chunk.begin;
-    adamw_update(masters_[index].data_ptr<float>() + chunk.begin, exp_avg + at, exp_avg_sq + at,
-                 grad + at, chunk.end - chunk.begin, scalars[index]);
-    write_back(index, chunk.begin, chunk.end);
-  });
 }
 
-void AdamW::write_back(size_t index, int64_t begin, int64_t end) {
-  const at::Tensor& tensor = parameters_[index].tensor;
-  const float* from = masters_[index].data_ptr<float>();
-  if (tensor.scalar_type() == at::kBFloat16) {
-    round_to_bf16(reinterpret_cast<uint16_t*>(tensor.data_ptr()) + begin, from + begin,
-                  end - begin);
-  } else if (tensor.scalar_type() == at::kHalf) {
-    cast_elements(from + begin, DType::kF32, tensor.data_ptr<at::Half>() + begin, DType::kF16,
-                  static_cast<size_t>(end - begin));
+void AdamW::update_fused(size_t unit, const at::Tensor& gradient,
+                         const std::vector<AdamWScalars>& scalars) {
+  const UnitState& state = units_[unit];
+  const float* grad = gradient.data_ptr<float>();
+  const at::Tensor& shard = store_.units()[unit].shard;
+  // Pointers to the first element of `part`.
+  const auto update = [&](const Range& part, float* master, float* exp_avg, float* exp_avg_sq) {
+    const std::vector<Chunk> chunks = chunks_in(state.chunks, part);
+    for_each_chunk(chunks, [&](size_t i) {
+      const Range& at = chunks[i].at;
+      const int64_t from = at.begin - part.begin;
+      adamw_update(master + from, exp_avg + from, exp_avg_sq + from, grad + at.begin, at.size(),
+                   scalars[state.first_parameter + chunks[i].index]);
+      if (shard.is_cpu()) adamw_detail::round_into(shard, at, master + from);
+    });
+  };
+  if (state.files.empty()) {
+    update({0, gradient.numel()}, state.master.data_ptr<float>(), state.exp_avg.data_ptr<float>(),
+           state.exp_avg_sq.data_ptr<float>());
+  } else if (gradient.numel() > 0) {
+    std::vector<const device::FileTensor*> files;
+    for (const device::FileTensor& file : state.files) {
+      file.release_pages();  // that a checkpoint has read
+      files.push_back(&file);
+    }
+    device::update_blocks(files, [&](const device::Block& block) {
+      float* master =
+          state.is_own_master ? state.master.data_ptr<float>() + block.begin : block.values.back();
+      update({block.begin, block.end}, master, block.values[0], block.values[1]);
+    });
   }
+  // Rounded first: less to carry.
+  if (!shard.is_cpu()) at::Tensor(shard).copy_(state.master.to(shard.scalar_type()));
 }
 
 void oracle::adamw_update(at::Tensor master, at::Tensor exp_avg, at::Tensor exp_avg_sq,
@@ -125,73 +147,61 @@ void oracle::adamw_update(at::Tensor master, at::Tensor exp_avg, at::Tensor exp_
                                -s.step_size);
 }
 
-void AdamW::update_composite(const GradBuffer& gradients, double lr, double grad_scale) {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const int64_t index = static_cast<int64_t>(i);
-    const AdamWScalars s =
-        adamw_detail::scalars_of(config_, settings_[i], updates_, lr, grad_scale);
-    oracle::adamw_update(masters_[i].view({-1}),
-                         exp_avg_.narrow(0, layout_.offset(index), layout_.size(index)),
-                         exp_avg_sq_.narrow(0, layout_.offset(index), layout_.size(index)),
-                         gradients.grad(i).flatten(), s);
-    if (parameters_[i].tensor.scalar_type() != at::kFloat)
-      parameters_[i].tensor.detach().copy_(masters_[i]);
+void AdamW::update_composite(size_t unit, const at::Tensor& gradient,
+                             const std::vector<AdamWScalars>& scalars) {
+  const UnitState& state = units_[unit];
+  for (size_t i = 0; i < state.ranges.size(); ++i) {
+    const Range& at = state.ranges[i];
+    const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, at.begin, at.size()); };
+    oracle::adamw_update(part(state.master), part(state.exp_avg), part(state.exp_avg_sq),
+                         part(gradient), scalars[state.first_parameter + i]);
   }
+  if (!state.is_own_master) at::Tensor(store_.units()[unit].shard).copy_(state.master);
 }
 
-StateTensors AdamW::state(bool exact_weights) const {
-  StateTensors tensors;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const int64_t index = static_cast<int64_t>(i);
-    const auto slice = [&](const at::Tensor& flat) {
-      return flat.narrow(0, layout_.offset(index), layout_.size(index))
-          .view(parameters_[i].tensor.sizes());
-    };
-    const auto add = [&](const char* kind, const at::Tensor& tensor) {
-      tensors.push_back(parameters_[i]);
-      tensors.back().spec.name = kind + parameters_[i].name();
-      tensors.back().tensor = tensor;
-    };
-    add("exp_avg.", slice(exp_avg_));
-    add("exp_avg_sq.", slice(exp_avg_sq_));
-    if (exact_weights || parameters_[i].tensor.scalar_type() != at::kFloat)
-      add("master.", masters_[i]);
+std::vector<StatePart> AdamW::state(bool exact_weights) const {
+  std::vector<StatePart> parts;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const parallel::Unit& unit = store_.units()[u];
+    const UnitState& state = units_[u];
+    for (size_t i = 0; i < state.ranges.size(); ++i) {
+      const auto add = [&](const char* kind, const at::Tensor& flat) {
+        parts.push_back({kind + unit.parameters[i]->name(), unit.parameters[i], unit.held(i),
+                         flat.narrow(0, state.ranges[i].begin, state.ranges[i].size())});
+      };
+      if (state.ranges[i].size() == 0 && unit.parameters[i]->tensor.numel() > 0) continue;
+      add("exp_avg.", state.exp_avg);
+      add("exp_avg_sq.", state.exp_avg_sq);
+      if (exact_weights || !units_[u].is_own_master) add("master.", state.master);
+    }
   }
-  return tensors;
+  return parts;
 }
 
-bool AdamW::lives_in_parameter(const std::string& name) const {
-  for (const Parameter& parameter : parameters_) {
-    if (parameter.name() == name) return parameter.tensor.scalar_type() == at::kFloat;
-  }
-  return false;
-}
-
-void AdamW::load_state(const std::function<at::Tensor(const std::string&)>& find, int64_t updates) {
-  at::NoGradGuard no_grad;
-  for (const Parameter& target : state(true)) {
-    const std::string& name = target.name();
-    at::Tensor saved = find(name);
-    if (!saved.defined() && name.starts_with("master.")) {
+void AdamW::load_state(const Reader& read, int64_t updates) {
+  const at::NoGradGuard no_grad;
+  for (const StatePart& part : state(true)) {
+    const bool is_master = part.name.starts_with("master.");
+    int64_t at = 0;
+    const std::vector<int64_t>& shape = part.parameter->spec.shape;
+    for (const auto& [rect, copies] : parallel::pieces_of(*part.parameter, part.held)) {
+      const at::Tensor to =
+          part.values.narrow(0, at, rect.rows * rect.cols).view({rect.rows, rect.cols});
+      at += rect.rows * rect.cols;
+      if (read(part.name, shape, rect, to)) continue;
       // Weights of f32 parameters may live in the model files alone.
-      if (lives_in_parameter(name.substr(7))) continue;
-      saved = find(name.substr(7));
+      if (is_master && part.parameter->tensor.scalar_type() == at::kFloat) continue;
+      if (is_master && read(part.parameter->name(), shape, rect, to)) continue;
+      throw ModelError(tr("[optimizer state] tensor '{}' is missing", part.name));
     }
-    if (!saved.defined()) {
-      throw ModelError(tr("[optimizer state] tensor '{}' is missing", name));
-    }
-    if (saved.sizes() != at::IntArrayRef(target.spec.shape)) {
-      throw ModelError(
-          tr("[optimizer state] tensor '{}' has {} elements in the checkpoint, {} in the model",
-             name, saved.numel(), target.tensor.numel()));
-    }
-    at::Tensor(target.tensor)
-        .copy_(target.is_whole() ? saved : parallel::cut_out(saved, target.pieces));
   }
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].tensor.scalar_type() != at::kFloat)
-      parameters_[i].tensor.detach().copy_(masters_[i]);
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (!units_[u].master.defined()) continue;
+    if (!units_[u].is_own_master) store_.units()[u].shard.copy_(units_[u].master);
+    for (const device::FileTensor& file : units_[u].files) file.sync_mapping();
+    store_.publish(u);
   }
+  store_.settle();
   updates_ = updates;
 }
 

@@ -7,27 +7,21 @@
 #include <utility>
 #include <vector>
 
+#include "device/file_memory.h"
 #include "optim/grad_buffer.h"
 #include "optim/kernels.h"
 #include "optim/parameter.h"
 
 namespace danlu::optim {
 
-struct AdamWConfig {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  GroupConfig groups = {};
-  /// Errors: UsageError naming the field.
-  void validate() const;
+/// A part of the optimizer's state for one parameter: "exp_avg.<param>", "exp_avg_sq.<param>",
+/// "master.<param>".
+struct StatePart {
+  std::string name;
+  const Parameter* parameter;
+  Range held;         ///< of the elements of `parameter->pieces`, joined
+  at::Tensor values;  ///< flat f32, those elements: a view
 };
-
-/// Tensors of the optimizer's state, in the pieces of their parameters: "exp_avg.<param>",
-/// "exp_avg_sq.<param>", "master.<param>".
-using StateTensors = std::vector<Parameter>;
-
-/// Bytes of state per element: two moments, and a master copy where the parameter is not f32.
-int64_t adamw_state_bytes(const std::vector<Parameter>& parameters);
 
 namespace oracle {
 /// adamw_update (optim/kernels.h) in ATen's operators: what devices without a kernel of their own
@@ -36,44 +30,66 @@ void adamw_update(at::Tensor master, at::Tensor exp_avg, at::Tensor exp_avg_sq,
                   const at::Tensor& grad, const AdamWScalars& scalars);
 }  // namespace oracle
 
-/// Decoupled weight decay, bias correction. Not thread-safe; uses the engine's threads inside.
+/// Decoupled weight decay, bias correction. Updates this rank's shares of a store's trained units.
+/// Not thread-safe; uses the engine's threads inside.
 class AdamW {
  public:
-  AdamW(std::vector<Parameter> parameters, const AdamWConfig& config);
+  AdamW(parallel::ParameterStore& store, const AdamWConfig& config);
 
-  /// One update from `gradients` (same parameters, same order), each multiplied by `grad_scale`
-  /// first. lr: the schedule's rate; a group's own factor comes on top. Parameters are written in
-  /// place.
+  /// One update from `gradients` (of the same store), each multiplied by `grad_scale` first. lr:
+  /// the schedule's rate; a group's own factor comes on top. Parameters are written in place; what
+  /// other ranks hold of them is there when a pass comes to it.
   void step(const GradBuffer& gradients, double lr, double grad_scale);
 
-  int64_t updates() const { return updates_; }
-  const std::vector<Parameter>& parameters() const { return parameters_; }
-  const std::vector<ParameterSettings>& settings() const { return settings_; }
+  /// Called at the start of every step, before anything is changed; empty: nothing is.
+  void set_before_update(std::function<void()> wait) { before_update_ = std::move(wait); }
 
-  /// Views of the state. exact_weights: also the weights of f32 parameters as "master.<param>", for
-  /// checkpoints whose model files hold them in another type.
-  StateTensors state(bool exact_weights) const;
-  /// Copies state in and writes parameters from it; find(name) returns the whole tensor, undefined if
-  /// absent. Where a parameter was its own master and is none now, find("<param>") is asked for the
-  /// weight. Errors: ModelError naming a missing tensor or one of another shape.
-  void load_state(const std::function<at::Tensor(const std::string&)>& find, int64_t updates);
+  int64_t updates() const { return updates_; }
+  /// The trained parameters, unit by unit, and their settings.
+  const std::vector<const Parameter*>& parameters() const { return parameters_; }
+  const std::vector<ParameterSettings>& settings() const { return settings_; }
+  int64_t state_bytes() const;
+  /// Whether ranks of the data axis hold different parts of the state.
+  bool is_shared() const { return store_.sharding() != parallel::Sharding::kNone; }
+
+  /// Views of what this rank holds of the state, empty parts left out. exact_weights: also the
+  /// weights of f32 parameters as "master.<param>", for checkpoints whose model files hold them in
+  /// another type.
+  std::vector<StatePart> state(bool exact_weights) const;
+  /// Reads state in and writes parameters from it; read(name, shape, rect, to) fills `to` [rows,
+  /// cols] from a rectangle of the tensor of that name and shape, or returns false if there is
+  /// none. Where a parameter was its own master and is none now, "<param>" is asked for the weight.
+  /// Errors: ModelError naming a missing tensor; what read throws.
+  using Reader = std::function<bool(const std::string& name, const std::vector<int64_t>& shape,
+                                    const arch::Rect& rect, const at::Tensor& to)>;
+  void load_state(const Reader& read, int64_t updates);
 
  private:
-  void update_fused(const GradBuffer& gradients, double lr, double grad_scale);
-  void update_composite(const GradBuffer& gradients, double lr, double grad_scale);
-  /// True if the parameter of that name is f32, so that it is its own master.
-  bool lives_in_parameter(const std::string& name) const;
-  /// Writes the master of parameter `index`, elements [begin, end), into the parameter.
-  void write_back(size_t index, int64_t begin, int64_t end);
+  struct UnitState {
+    at::Tensor master;
+    bool is_own_master = false;  ///< the master is the unit's share itself, being f32 and there
+    at::Tensor exp_avg, exp_avg_sq;
+    /// Where these are in files: exp_avg's, exp_avg_sq's and, unless it is the share, the master's.
+    std::vector<device::FileTensor> files;
+    std::vector<Range> ranges;  ///< of its parameters, in the share
+    std::vector<Chunk> chunks;
+    size_t first_parameter;  ///< in parameters_
+  };
+  bool is_in_files() const { return !store_.keeping().state_in.empty(); }
+  /// Zeros [elements] for the state, in one of its files where it is kept there.
+  at::Tensor state_memory(UnitState& state, int64_t elements, const at::TensorOptions& options);
+  void update_fused(size_t unit, const at::Tensor& gradient,
+                    const std::vector<AdamWScalars>& scalars);
+  void update_composite(size_t unit, const at::Tensor& gradient,
+                        const std::vector<AdamWScalars>& scalars);
 
-  std::vector<Parameter> parameters_;
+  parallel::ParameterStore& store_;
   AdamWConfig config_;
+  std::vector<const Parameter*> parameters_;
   std::vector<ParameterSettings> settings_;
-  FlatLayout layout_;
-  at::Tensor exp_avg_, exp_avg_sq_;  ///< flat f32
-  std::vector<at::Tensor>
-      masters_;  ///< f32, the parameter's shape; the parameter itself where it is f32
+  std::vector<UnitState> units_;  ///< as the store's; without tensors where nothing is trained
   int64_t updates_ = 0;
+  std::function<void()> before_update_;
 };
 
 }  // namespace danlu::optim

@@ -5,30 +5,31 @@
 #include <algorithm>
 
 namespace danlu::optim {
-namespace {
 
-// 32 Ki elements: the five f32 streams of an update (640 KB) stay inside a core's L2.
-constexpr int64_t kChunkElements = 32 * 1024;
-constexpr int64_t kAlignElements = 16;
-
-}  // namespace
-
-FlatLayout::FlatLayout(const std::vector<int64_t>& sizes) : sizes_(sizes) {
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    offsets_.push_back(total_);
-    for (int64_t begin = 0; begin < sizes[i]; begin += kChunkElements) {
-      chunks_.push_back(
-          {static_cast<int64_t>(i), begin, std::min(sizes[i], begin + kChunkElements), total_});
-    }
-    total_ += (sizes[i] + kAlignElements - 1) / kAlignElements * kAlignElements;
+std::vector<Chunk> chunks_of(const std::vector<Range>& ranges) {
+  // 32 Ki elements: the five f32 streams of an update (640 KB) stay inside a core's L2.
+  constexpr int64_t kElements = 32 * 1024;
+  std::vector<Chunk> chunks;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    for (int64_t begin = ranges[i].begin; begin < ranges[i].end; begin += kElements)
+      chunks.push_back({i, {begin, std::min(ranges[i].end, begin + kElements)}});
   }
+  return chunks;
 }
 
-void for_each_chunk(const FlatLayout& layout, const std::function<void(size_t)>& body) {
-  at::parallel_for(0, static_cast<int64_t>(layout.chunks().size()), 1,
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t i = begin; i < end; ++i) body(static_cast<size_t>(i));
-                   });
+std::vector<Chunk> chunks_in(const std::vector<Chunk>& chunks, const Range& part) {
+  std::vector<Chunk> found;
+  for (const Chunk& chunk : chunks) {
+    const Range at = {std::max(chunk.at.begin, part.begin), std::min(chunk.at.end, part.end)};
+    if (at.begin < at.end) found.push_back({chunk.index, at});
+  }
+  return found;
+}
+
+void for_each_chunk(const std::vector<Chunk>& chunks, const std::function<void(size_t)>& body) {
+  at::parallel_for(0, static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(static_cast<size_t>(i));
+  });
 }
 
 }  // namespace danlu::optim

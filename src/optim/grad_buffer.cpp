@@ -3,11 +3,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <map>
 #include <utility>
 
@@ -17,6 +19,8 @@
 
 namespace danlu::optim {
 namespace grad_buffer_detail {
+
+using parallel::Unit;
 
 /// to[i] += from[i], bf16 or f16.
 void add_half(float* to, const at::Tensor& grad, int64_t begin, int64_t count) {
@@ -34,97 +38,53 @@ void add_half(float* to, const at::Tensor& grad, int64_t begin, int64_t count) {
   }
 }
 
-std::vector<int64_t> sizes_of(const std::vector<Parameter>& parameters) {
-  std::vector<int64_t> sizes;
-  for (const Parameter& parameter : parameters) {
-    if (!parameter.tensor.is_contiguous())
-      throw InternalError("[grad_buffer] parameter " + parameter.name() + " is not contiguous");
-    sizes.push_back(parameter.tensor.numel());
+/// slice += grad, whatever the gradient's type.
+void add(const at::Tensor& slice, const at::Tensor& grad) {
+  const at::ScalarType type = grad.scalar_type();
+  const bool plain_half = (type == at::kBFloat16 || type == at::kHalf) && grad.device().is_cpu() &&
+                          grad.is_contiguous();
+  if (!plain_half) {
+    at::Tensor(slice).add_(grad);
+    return;
   }
-  return sizes;
+  float* to = slice.data_ptr<float>();
+  const std::vector<Chunk> chunks = chunks_of({{0, grad.numel()}});
+  for_each_chunk(chunks, [&](size_t c) {
+    const Range& at = chunks[c].at;
+    add_half(to + at.begin, grad, at.begin, at.size());
+  });
 }
 
-}  // namespace grad_buffer_detail
-
-GradBuffer::GradBuffer(std::vector<Parameter> parameters, const parallel::Mesh& mesh)
-    : parameters_(std::move(parameters)),
-      mesh_(mesh),
-      layout_(grad_buffer_detail::sizes_of(parameters_)) {
-  const auto device =
-      parameters_.empty() ? at::Device(at::kCPU) : parameters_.front().tensor.device();
-  flat_ = at::zeros({layout_.total()}, at::TensorOptions(at::kFloat).device(device));
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const auto& tensor = parameters_[i].tensor;
-    const int64_t index = static_cast<int64_t>(i);
-    slices_.push_back(
-        flat_.narrow(0, layout_.offset(index), layout_.size(index)).view(tensor.sizes()));
-    tensor.mutable_grad() = tensor.scalar_type() == at::kFloat ? slices_.back() : at::Tensor();
-  }
-}
-
-void GradBuffer::zero() { flat_.zero_(); }
-
-void GradBuffer::collect() {
-  at::NoGradGuard no_grad;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    at::Tensor& grad = parameters_[i].tensor.mutable_grad();
-    if (grad.defined() && grad.is_alias_of(flat_)) continue;
-    if (grad.defined()) {
-      const at::ScalarType type = grad.scalar_type();
-      const bool plain_half = (type == at::kBFloat16 || type == at::kHalf) &&
-                              grad.device().is_cpu() && grad.is_contiguous();
-      if (plain_half) {
-        float* to = slices_[i].data_ptr<float>();
-        const FlatLayout pieces({grad.numel()});
-        for_each_chunk(pieces, [&](size_t c) {
-          const Chunk& chunk = pieces.chunks()[c];
-          grad_buffer_detail::add_half(to + chunk.begin, grad, chunk.begin,
-                                       chunk.end - chunk.begin);
-        });
-      } else {
-        slices_[i].add_(grad);
-      }
-    }
-    grad = parameters_[i].tensor.scalar_type() == at::kFloat ? slices_[i] : at::Tensor();
-  }
-}
-
-std::vector<GradBuffer::Span> GradBuffer::spans_of(size_t index) const {
+/// Consecutive elements of a unit that `copies` ranks of the tensor axis hold.
+struct Span {
+  Range at;
+  int64_t copies;
+};
+std::vector<Span> spans_of(const Unit& unit, size_t index) {
   std::vector<Span> spans;
-  int64_t offset = layout_.offset(static_cast<int64_t>(index));
-  for (const parallel::Piece& piece : parameters_[index].pieces) {
+  int64_t at = unit.layout.range(index).begin;
+  for (const parallel::Piece& piece : unit.parameters[index]->pieces) {
     const int64_t size = piece.rect.rows * piece.rect.cols;
-    spans.push_back({offset, size, piece.copies});
-    offset += size;
+    spans.push_back({{at, at + size}, piece.copies});
+    at += size;
   }
   return spans;
 }
 
-void GradBuffer::reduce() {
-  const at::NoGradGuard no_grad;
-  sum_copies();
-  if (mesh_.data().is_alone()) return;
-  // An exchange needs as much memory again as what is exchanged.
-  constexpr int64_t kSlice = int64_t{16} << 20;
-  for (int64_t at = 0; at < flat_.numel(); at += kSlice) {
-    at::Tensor slice = flat_.narrow(0, at, std::min(kSlice, flat_.numel() - at));
-    mesh_.data().all_reduce_sum(slice);
-  }
-}
-
-void GradBuffer::sum_copies() {
+/// Where the ranks of the tensor axis have parts of one sum, the sum.
+void sum_copies(const parallel::Mesh& mesh, const Unit& unit, const at::Tensor& whole) {
   // Few and small: norms, adapters, shared key heads. One exchange for each size of group.
   std::map<int64_t, std::vector<at::Tensor>> by_copies;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].sums_over_copies) continue;
-    for (const Span& span : spans_of(i)) {
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    if (!unit.parameters[i]->sums_over_copies) continue;
+    for (const Span& span : spans_of(unit, i)) {
       if (span.copies > 1)
-        by_copies[span.copies].push_back(flat_.narrow(0, span.offset, span.size));
+        by_copies[span.copies].push_back(whole.narrow(0, span.at.begin, span.at.size()));
     }
   }
   for (auto& [copies, parts] : by_copies) {
     at::Tensor joined = at::cat(parts);
-    mesh_.copies(copies).all_reduce_sum(joined);
+    mesh.copies(copies).all_reduce_sum(joined);
     int64_t at = 0;
     for (at::Tensor& part : parts) {
       part.copy_(joined.narrow(0, at, part.numel()));
@@ -133,31 +93,46 @@ void GradBuffer::sum_copies() {
   }
 }
 
-double GradBuffer::norm(double scale) const {
-  std::vector<Span> spans;
-  std::vector<int64_t> sizes;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    for (const Span& span : spans_of(i)) {
-      spans.push_back(span);
-      sizes.push_back(span.size);
+/// `whole` is a unit's gradient on this rank; `share` becomes, or grows by, what the store keeps of
+/// the sum over those it shares with, and, at the end of a step, over all.
+void sum_over_ranks(const parallel::ParameterStore& store, const Unit& unit, at::Tensor whole,
+                    at::Tensor share, bool last) {
+  const parallel::Mesh& mesh = store.mesh().background();
+  sum_copies(mesh, unit, whole);
+  const parallel::Group& data = mesh.data();
+  if (data.is_alone()) return;
+  if (store.sharding() == parallel::Sharding::kNone) {
+    data.all_reduce_sum(whole);
+  } else if (store.sharding() == parallel::Sharding::kState) {
+    mesh.sharers().reduce_scatter_into(whole, share);  // of which it is a part
+  } else {
+    at::Tensor part = whole.narrow(0, unit.share.begin, unit.share.size());
+    mesh.sharers().reduce_scatter_into(whole, part);
+    share.add_(part);
+  }
+  if (store.sharding() != parallel::Sharding::kNone && last) mesh.replicas().all_reduce_sum(share);
+}
+
+/// The sum of squares of the share, what several ranks hold in parts.
+double squares_of(const Unit& unit, const at::Tensor& share) {
+  std::vector<Range> ranges;
+  std::vector<int64_t> copies;
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    for (const Span& span : spans_of(unit, i)) {
+      ranges.push_back(parallel::overlap_in(unit.share, span.at));
+      copies.push_back(span.copies);
     }
   }
-  const FlatLayout pieces(sizes);  // where chunks end
-  std::vector<double> sums(pieces.chunks().size());
-  if (flat_.device().is_cpu()) {
-    const float* values = flat_.data_ptr<float>();
-    for_each_chunk(pieces, [&](size_t i) {
-      const Chunk& chunk = pieces.chunks()[i];
-      sums[i] =
-          sum_of_squares(values + spans[static_cast<size_t>(chunk.index)].offset + chunk.begin,
-                         chunk.end - chunk.begin);
+  const std::vector<Chunk> chunks = chunks_of(ranges);
+  std::vector<double> sums(chunks.size());
+  if (share.device().is_cpu()) {
+    const float* values = share.data_ptr<float>();
+    for_each_chunk(chunks, [&](size_t i) {
+      sums[i] = sum_of_squares(values + chunks[i].at.begin, chunks[i].at.size());
     });
   } else {
     for (size_t i = 0; i < sums.size(); ++i) {
-      const Chunk& chunk = pieces.chunks()[i];
-      sums[i] = flat_
-                    .narrow(0, spans[static_cast<size_t>(chunk.index)].offset + chunk.begin,
-                            chunk.end - chunk.begin)
+      sums[i] = share.narrow(0, chunks[i].at.begin, chunks[i].at.size())
                     .to(at::kDouble)
                     .square()
                     .sum()
@@ -165,21 +140,193 @@ double GradBuffer::norm(double scale) const {
     }
   }
   double total = 0;
-  for (size_t i = 0; i < sums.size(); ++i) {
-    const int64_t copies = spans[static_cast<size_t>(pieces.chunks()[i].index)].copies;
-    total += sums[i] / static_cast<double>(copies);
+  for (size_t i = 0; i < sums.size(); ++i)
+    total += sums[i] / static_cast<double>(copies[chunks[i].index]);
+  return total;
+}
+
+}  // namespace grad_buffer_detail
+
+GradBuffer::GradBuffer(parallel::ParameterStore& store) : store_(store) {
+  units_.resize(store.units().size());
+  for (size_t i = 0; i < units_.size(); ++i) {
+    const parallel::Unit& unit = store.units()[i];
+    if (!unit.trainable) continue;
+    const auto options = at::TensorOptions(at::kFloat).device(unit.flat.device());
+    if (shares_gradients()) {
+      units_[i].share = at::zeros({unit.share.size()}, options);
+    } else {
+      units_[i].whole = at::zeros({unit.layout.total()}, options);
+      units_[i].share = units_[i].whole.narrow(0, unit.share.begin, unit.share.size());
+      point_gradients(i);
+    }
+  }
+  store.listen(
+      {[this](size_t unit) { before_unit(unit); }, [this](size_t unit) { after_unit(unit); }});
+}
+
+GradBuffer::~GradBuffer() {
+  store_.listen({});
+  for (const parallel::Unit& unit : store_.units()) {
+    for (const parallel::Parameter* parameter : unit.parameters) {
+      if (unit.trainable) parameter->main_grad->sum = at::Tensor();
+    }
+  }
+}
+
+void GradBuffer::point_gradients(size_t index) {
+  const parallel::Unit& unit = store_.units()[index];
+  const at::Tensor& whole = units_[index].whole;
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    const at::Tensor& leaf = unit.parameters[i]->tensor;
+    const bool in_place = whole.defined() && leaf.scalar_type() == at::kFloat;
+    leaf.mutable_grad() = in_place ? grad(index, i) : at::Tensor();
+    unit.parameters[i]->main_grad->sum = whole.defined() ? grad(index, i) : at::Tensor();
+  }
+}
+
+at::Tensor GradBuffer::grad(size_t index, size_t parameter) const {
+  const parallel::Unit& unit = store_.units()[index];
+  const Range& at = unit.layout.range(parameter);
+  return units_[index]
+      .whole.narrow(0, at.begin, at.size())
+      .view(unit.parameters[parameter]->tensor.sizes());
+}
+
+void GradBuffer::zero() {
+  store_.begin_step();
+  for (UnitGradient& unit : units_) {
+    if (unit.whole.defined()) {
+      unit.whole.zero_();
+    } else if (unit.share.defined()) {
+      unit.share.zero_();
+    }
+  }
+}
+
+void GradBuffer::begin_pass(bool last, ops::LaterWork* later) {
+  if (later && (last || shares_gradients()))
+    throw InternalError("[gradients] a unit's must be whole when its backward is over");
+  last_pass_ = last;
+  for (const parallel::Unit& unit : store_.units()) {
+    for (const parallel::Parameter* parameter : unit.parameters) {
+      if (unit.trainable) parameter->main_grad->later = later;
+    }
+  }
+}
+
+void GradBuffer::add_later(ops::LaterWork& later, bool last) {
+  const at::NoGradGuard no_grad;
+  for (const auto& work : std::exchange(later, {})) work();
+  last_pass_ = last;
+  for (size_t unit = 0; last && unit < units_.size(); ++unit) {
+    if (store_.units()[unit].trainable) start_sum(unit);
+  }
+}
+
+at::Tensor GradBuffer::take_buffer(int64_t elements, const at::Device& device) {
+  // One that the backward fills, one that is summed.
+  constexpr size_t kMost = 2;
+  while (running_.size() >= kMost) wait_for_oldest();
+  // A vocabulary's buffer is not for a layer.
+  const auto fits = std::find_if(spare_.begin(), spare_.end(), [&](const at::Tensor& t) {
+    return t.numel() >= elements && t.numel() <= 2 * elements;
+  });
+  if (fits == spare_.end())
+    return at::empty({elements}, at::TensorOptions(at::kFloat).device(device));
+  const at::Tensor buffer = *fits;
+  spare_.erase(fits);
+  return buffer;
+}
+
+void GradBuffer::before_unit(size_t index) {
+  if (!shares_gradients() || units_[index].whole.defined()) return;
+  const int64_t elements = store_.units()[index].layout.total();
+  units_[index].buffer = take_buffer(elements, units_[index].share.device());
+  units_[index].whole = units_[index].buffer.narrow(0, 0, elements).zero_();
+  point_gradients(index);
+}
+
+void GradBuffer::after_unit(size_t index) {
+  const at::NoGradGuard no_grad;
+  collect(index);
+  if (!shares_gradients()) {
+    if (last_pass_) start_sum(index);
+    return;
+  }
+  start_sum(index);
+  units_[index].whole = units_[index].buffer = at::Tensor();
+  point_gradients(index);
+}
+
+void GradBuffer::collect(size_t index) {
+  const parallel::Unit& unit = store_.units()[index];
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    at::Tensor& given = unit.parameters[i]->tensor.mutable_grad();
+    if (!given.defined() || given.is_alias_of(units_[index].whole)) continue;
+    const at::Tensor slice = grad(index, i);
+    grad_buffer_detail::add(slice, given);
+    given = unit.parameters[i]->tensor.scalar_type() == at::kFloat ? slice : at::Tensor();
+  }
+}
+
+void GradBuffer::start_sum(size_t index) {
+  if (store_.mesh().shape().size() == 1) return;
+  // Nothing of this object: it may be gone when the job begins.
+  const auto sum = [&store = store_, index, whole = units_[index].whole,
+                    share = units_[index].share, last = last_pass_]() mutable {
+    grad_buffer_detail::sum_over_ranks(store, store.units()[index], whole, share, last);
+  };
+  running_.push_back({store_.background().run(sum), units_[index].buffer});
+}
+
+void GradBuffer::wait_for_oldest() {
+  const Running oldest = std::move(running_.front());
+  running_.pop_front();
+  oldest.done.get();
+  if (oldest.buffer.defined()) spare_.push_back(oldest.buffer);
+}
+
+void GradBuffer::finish() {
+  while (!running_.empty()) wait_for_oldest();
+  spare_.clear();
+}
+
+double GradBuffer::norm(double scale) const {
+  double total = 0;
+  for (size_t i = 0; i < units_.size(); ++i) {
+    if (units_[i].share.defined())
+      total += grad_buffer_detail::squares_of(store_.units()[i], units_[i].share);
   }
   at::Tensor everywhere = at::full({1}, total, at::kDouble);
-  mesh_.tensor().all_reduce_sum(everywhere);
+  const parallel::Mesh& mesh = store_.mesh();
+  if (store_.sharding() != parallel::Sharding::kNone) mesh.sharers().all_reduce_sum(everywhere);
+  mesh.tensor().all_reduce_sum(everywhere);
   return std::sqrt(everywhere.item<double>()) * scale;
 }
 
 std::vector<std::string> GradBuffer::non_finite(size_t limit) const {
   std::vector<std::string> names;
-  for (size_t i = 0; i < slices_.size() && names.size() < limit; ++i) {
-    if (!slices_[i].isfinite().all().item<bool>()) names.push_back(parameters_[i].name());
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (!units_[u].share.defined()) continue;
+    const parallel::Unit& unit = store_.units()[u];
+    for (size_t i = 0; i < unit.parameters.size() && names.size() < limit; ++i) {
+      const Range part = unit.place_in_share(i);
+      const at::Tensor values = units_[u].share.narrow(0, part.begin, part.size());
+      if (part.size() > 0 && !values.isfinite().all().item<bool>())
+        names.push_back(unit.parameters[i]->name());
+    }
   }
   return names;
+}
+
+int64_t GradBuffer::kept_bytes() const {
+  int64_t bytes = 0;
+  for (const UnitGradient& unit : units_) {
+    const at::Tensor& kept = unit.whole.defined() ? unit.whole : unit.share;
+    if (kept.defined()) bytes += static_cast<int64_t>(kept.nbytes());
+  }
+  return bytes;
 }
 
 }  // namespace danlu::optim

@@ -1,54 +1,86 @@
-// optim/grad_buffer.h: gradients of a whole step, summed over micro-batches in f32.
+// optim/grad_buffer.h: gradients of a whole step, summed over micro-batches and ranks in f32.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <deque>
+#include <future>
 #include <string>
 #include <vector>
 
 #include "optim/chunks.h"
 #include "optim/parameter.h"
+#include "parallel/store.h"
 
 namespace danlu::optim {
 
-/// One flat f32 buffer with a slice per parameter. An f32 parameter's .grad is its slice, so
-/// autograd adds into it without a copy; gradients of narrower parameters are added by collect().
+/// A flat f32 buffer for each trained unit of a store, laid out as the unit. Linear layers, the
+/// embedding and the head add their gradients to it themselves (ops/main_grad.h). Of the others,
+/// few and small, an f32 parameter's .grad is its slice, so that autograd adds into it, and
+/// gradients of narrower ones are added when a backward has passed the unit. Sums over ranks are
+/// made in the background, each unit's while the backward goes on; where gradients are shared
+/// (Sharding::kGradients) after every micro-batch, and a unit's buffer lives no longer than that.
 class GradBuffer {
  public:
-  /// Takes over .grad of every parameter. `mesh` outlives the buffer. Errors: InternalError if a
-  /// parameter is not contiguous.
-  GradBuffer(std::vector<Parameter> parameters, const parallel::Mesh& mesh);
-  /// Sets every gradient to 0: call before the first backward of a step.
+  /// Takes over the gradient of every trained parameter, and listens to the store, which outlives
+  /// it.
+  explicit GradBuffer(parallel::ParameterStore& store);
+  ~GradBuffer();
+  GradBuffer(const GradBuffer&) = delete;
+  GradBuffer& operator=(const GradBuffer&) = delete;
+
+  /// Sets every gradient to 0: call before the first pass of a step.
   void zero();
-  /// Call after every backward.
-  void collect();
-  /// Once a step, after the last backward: sums over the data axis, and over the ranks of the
-  /// tensor axis whose gradients of a piece are parts of one sum. Every rank calls it.
-  void reduce();
-  /// Slice of parameter `index`, f32, in the parameter's shape.
-  const at::Tensor& grad(size_t index) const { return slices_[index]; }
-  const at::Tensor& flat() const { return flat_; }
-  const FlatLayout& layout() const { return layout_; }
+  /// Before each backward; last: of the step, which begins the sums over ranks. later: linear
+  /// layers leave their weights' gradients there. REQUIRES then: !last; gradients are not shared.
+  void begin_pass(bool last, ops::LaterWork* later = nullptr);
+  /// What a pass has left; last: of the step, which begins the sums over ranks.
+  void add_later(ops::LaterWork& later, bool last);
+  /// After each backward.
+  void end_pass() { store_.end_backward(); }
+  /// After the last one: waits for the sums over the data axis, and over the ranks of the
+  /// tensor axis whose gradients of a piece are parts of one sum.
+  void finish();
+
+  const parallel::ParameterStore& store() const { return store_; }
+  /// What this rank holds of the sum for unit `unit` (of the store's), f32: the unit's share, or
+  /// all of it where state is not shared. Undefined for units that are not trained.
+  const at::Tensor& share(size_t unit) const { return units_[unit].share; }
+  /// The gradient of a parameter of the unit. REQUIRES: nothing is shared.
+  at::Tensor grad(size_t unit, size_t parameter) const;
 
   /// sqrt of the sum of squares of all gradients of the whole model, times `scale`, added in f64 in
-  /// a fixed order; not finite if any gradient is not. Every rank calls it after reduce(), and gets
+  /// a fixed order; not finite if any gradient is not. Every rank calls it after finish(), and gets
   /// the same.
   double norm(double scale) const;
-  /// Names of the parameters with a non-finite gradient, at most `limit`.
+  /// Names of the parameters with a non-finite gradient in this rank's shares, at most `limit`.
   std::vector<std::string> non_finite(size_t limit) const;
+  /// Bytes kept between passes.
+  int64_t kept_bytes() const;
 
  private:
-  /// Consecutive elements of `flat_` that `copies` ranks of the tensor axis hold.
-  struct Span {
-    int64_t offset, size, copies;
+  struct UnitGradient {
+    at::Tensor whole;   ///< of a unit whose gradients are shared: while a backward is in it
+    at::Tensor buffer;  ///< that `whole` is the beginning of
+    at::Tensor share;
   };
-  std::vector<Span> spans_of(size_t index) const;
-  void sum_copies();
+  bool shares_gradients() const { return store_.sharding() >= parallel::Sharding::kGradients; }
+  at::Tensor take_buffer(int64_t elements, const at::Device& device);
+  void before_unit(size_t unit);
+  void after_unit(size_t unit);
+  void point_gradients(size_t unit);
+  void collect(size_t unit);
+  void start_sum(size_t unit);
+  void wait_for_oldest();
 
-  std::vector<Parameter> parameters_;
-  const parallel::Mesh& mesh_;
-  FlatLayout layout_;
-  at::Tensor flat_;
-  std::vector<at::Tensor> slices_;
+  parallel::ParameterStore& store_;
+  std::vector<UnitGradient> units_;
+  bool last_pass_ = true;
+  struct Running {
+    std::shared_future<void> done;
+    at::Tensor buffer;  ///< free to use again afterwards; undefined: none
+  };
+  std::deque<Running> running_;
+  std::vector<at::Tensor> spare_;
 };
 
 }  // namespace danlu::optim

@@ -8,17 +8,6 @@
 
 namespace danlu::optim {
 
-void LossScaleConfig::validate() const {
-  const auto bad = [](const char* field, double got, const char* rule) {
-    throw UsageError(tr("[loss_scale] {} must be {}, got {}", field, rule, got));
-  };
-  if (!(fixed_scale >= 0)) bad("loss_scale", fixed_scale, "0 (dynamic) or positive");
-  if (!(min_scale > 0)) bad("min_loss_scale", min_scale, "positive");
-  if (!(initial_scale >= min_scale)) bad("initial scale", initial_scale, "at least min_loss_scale");
-  if (window < 1) bad("loss_scale_window", static_cast<double>(window), "at least 1");
-  if (hysteresis < 1) bad("hysteresis", static_cast<double>(hysteresis), "at least 1");
-}
-
 LossScaler::LossScaler() = default;
 
 LossScaler::LossScaler(const LossScaleConfig& config) : config_(config) {

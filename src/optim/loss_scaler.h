@@ -3,19 +3,11 @@
 #include <cstdint>
 
 #include "base/json.h"
+#include "settings/optimizer.h"
 
 namespace danlu::optim {
 
-struct LossScaleConfig {
-  double fixed_scale = 0;          ///< > 0: constant; 0: dynamic
-  double initial_scale = 65536.0;  ///< 2^16
-  int64_t window = 1000;           ///< good steps after which the scale doubles
-  int64_t hysteresis = 2;          ///< overflows in a window before the scale halves
-  double min_scale = 1.0;
-  double max_scale = 16777216.0;  ///< 2^24: larger ones only lose steps to overflow
-  /// Errors: UsageError.
-  void validate() const;
-};
+using settings::LossScaleConfig;
 
 /// The factor the loss is multiplied with before backward, adapted to overflows.
 class LossScaler {

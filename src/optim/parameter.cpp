@@ -18,37 +18,31 @@ Pattern compile_group_pattern(const std::string& pattern) {
 
 }  // namespace
 
-std::vector<ParameterSettings> settings_of(const std::vector<Parameter>& parameters,
+std::vector<ParameterSettings> settings_of(const std::vector<const Parameter*>& parameters,
                                            const GroupConfig& config) {
   std::vector<ParameterSettings> settings;
   settings.reserve(parameters.size());
-  for (const Parameter& parameter : parameters) {
-    const bool decays = config.decay_rule == DecayRule::kAll || parameter.tensor.dim() >= 2;
+  for (const Parameter* parameter : parameters) {
+    const bool decays = config.decay_rule == DecayRule::kAll || parameter->tensor.dim() >= 2;
     settings.push_back({1.0, decays ? config.weight_decay : 0.0});
   }
   for (const GroupRule& rule : config.rules) {
     const Pattern pattern = compile_group_pattern(rule.pattern);
     bool matched = false;
     for (size_t i = 0; i < parameters.size(); ++i) {
-      if (!pattern.is_found_in(parameters[i].name())) continue;
+      if (!pattern.is_found_in(parameters[i]->name())) continue;
       matched = true;
       settings[i].lr_scale = rule.lr_scale;
       if (rule.weight_decay >= 0) settings[i].weight_decay = rule.weight_decay;
     }
     if (!matched) {
-      throw UsageError(
-          tr("[param_groups] pattern '{}' matches none of the {} trainable parameters",
-             rule.pattern, parameters.size()),
-          parameters.empty() ? std::string() : tr("names look like {}", parameters.front().name()));
+      throw UsageError(tr("[param_groups] pattern '{}' matches none of the {} trainable parameters",
+                          rule.pattern, parameters.size()),
+                       parameters.empty() ? std::string()
+                                          : tr("names look like {}", parameters.front()->name()));
     }
   }
   return settings;
-}
-
-DecayRule decay_rule_from_name(const std::string& name) {
-  if (name == "all") return DecayRule::kAll;
-  if (name == "matrices") return DecayRule::kMatrices;
-  throw UsageError(tr("[weight_decay_on] must be all or matrices, got '{}'", name));
 }
 
 }  // namespace danlu::optim

@@ -2,11 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
+
+#include <algorithm>
 
 #include "base/error.h"
 #include "device/dtype.h"
@@ -20,9 +22,7 @@ class AloneGroup : public Group {
   int64_t size() const override { return 1; }
 
  private:
-  void do_gather(const at::Tensor&, at::Tensor&) const override {}
-  void do_exchange(const at::Tensor&, at::Tensor&) const override {}
-  void do_broadcast(at::Tensor&, int64_t) const override {}
+  void do_rounds(const char*, const std::vector<Round>&) const override {}
 };
 
 /// Blocks along `dim` become blocks along dimension 0, contiguous.
@@ -39,18 +39,35 @@ at::ScalarType sum_type(const at::Tensor& tensor) {
                                     : tensor.scalar_type();
 }
 
-/// The sum or maximum of the rows, in order.
-at::Tensor reduced(const at::Tensor& rows_RN, bool sums) {
-  at::Tensor total_N = rows_RN[0].to(sum_type(rows_RN), false, /*copy=*/true);
-  for (int64_t r = 1; r < rows_RN.size(0); ++r) {
-    if (sums) {
-      total_N.add_(rows_RN[r]);
-    } else {
-      total_N = at::maximum(total_N, rows_RN[r].to(total_N.scalar_type()));
-    }
-  }
-  return total_N;
+/// Elements of a piece, of which each rank reduces its part: few enough to stay in a cache from
+/// their arrival to their sum, and to take no fresh memory.
+int64_t piece_elements(const at::Tensor& tensor, int64_t ranks) {
+  constexpr int64_t kPieceBytes = int64_t{4} << 20;
+  return std::max<int64_t>(1, kPieceBytes / (tensor.element_size() * ranks)) * ranks;
 }
+
+/// `to`: the sum or maximum of the rows, in their order; one of which it may be.
+void reduce_rows(const Group::Tensors& rows, bool sums, at::Tensor to) {
+  const at::ScalarType wide = sum_type(to);
+  const bool is_later_row = std::any_of(rows.begin() + 2, rows.end(), [&](const at::Tensor& row) {
+    return row.data_ptr() == to.data_ptr();
+  });
+  at::Tensor total = to.scalar_type() == wide && !is_later_row
+                         ? to
+                         : at::empty(to.sizes(), to.options().dtype(wide));
+  const auto add = [&](const at::Tensor& first, const at::Tensor& second) {
+    if (sums) {
+      at::add_out(total, first, second);
+    } else {
+      at::maximum_out(total, first, second);
+    }
+  };
+  add(rows[0].to(wide), rows[1].to(wide));
+  for (size_t r = 2; r < rows.size(); ++r) add(total, rows[r].to(wide));
+  if (!total.is_same(to)) to.copy_(total);
+}
+
+Group::Tensors rows_of(const at::Tensor& tensor_RN) { return tensor_RN.unbind(0); }
 
 }  // namespace group_detail
 
@@ -59,35 +76,87 @@ void Group::count(int64_t bytes) const {
   traffic_.bytes += bytes;
 }
 
-void Group::reduce(at::Tensor& tensor, Reduction how) const {
-  if (is_alone()) return;
-  const at::NoGradGuard no_grad;
-  const bool sums = how == Reduction::kSum;
-  const at::Tensor flat = tensor.detach().contiguous().view({-1});
-  // A few numbers go to everybody at once; of more, each rank reduces its part for all.
-  constexpr int64_t kFew = 64;
-  const int64_t ranks = size(), part = (flat.numel() + ranks - 1) / ranks;
-  if (flat.numel() <= kFew) {
-    at::Tensor all = at::empty({ranks * flat.numel()}, flat.options());
-    do_gather(flat, all);
-    count((ranks - 1) * static_cast<int64_t>(flat.nbytes()));
-    tensor.copy_(group_detail::reduced(all.view({ranks, -1}), sums).view(tensor.sizes()));
-    return;
-  }
-  at::Tensor padded = flat.numel() == part * ranks
-                          ? flat
-                          : at::constant_pad_nd(flat, {0, part * ranks - flat.numel()});
-  at::Tensor theirs = at::empty_like(padded);
-  do_exchange(padded, theirs);
-  const at::Tensor mine =
-      group_detail::reduced(theirs.view({ranks, part}), sums).to(flat.scalar_type());
-  do_gather(mine, theirs);
-  count(2 * (ranks - 1) * static_cast<int64_t>(mine.nbytes()));
-  tensor.copy_(theirs.narrow(0, 0, flat.numel()).view(tensor.sizes()));
+Group::Round Group::reducing(const at::Tensor& all_RN, bool sums, const at::Tensor& theirs_RN,
+                             const at::Tensor& mine_N) const {
+  Round round{group_detail::rows_of(all_RN), group_detail::rows_of(theirs_RN), {}};
+  Tensors rows = round.receives;
+  rows[static_cast<size_t>(rank())] = round.sends[static_cast<size_t>(rank())];
+  round.then = [rows = std::move(rows), sums, mine_N] {
+    group_detail::reduce_rows(rows, sums, mine_N);
+  };
+  return round;
 }
 
-void Group::all_reduce_sum(at::Tensor& tensor) const { reduce(tensor, Reduction::kSum); }
-void Group::all_reduce_max(at::Tensor& tensor) const { reduce(tensor, Reduction::kMax); }
+Group::Round Group::gathering(const at::Tensor& mine, const at::Tensor& all_RN) const {
+  Round round{Tensors(static_cast<size_t>(size()), mine), group_detail::rows_of(all_RN), {}};
+  round.then = [own = round.receives[static_cast<size_t>(rank())], mine] {
+    if (own.data_ptr() != mine.data_ptr()) own.copy_(mine);
+  };
+  return round;
+}
+
+void Group::reduce(at::Tensor& tensor, bool sums) const {
+  if (is_alone()) return;
+  const at::NoGradGuard no_grad;
+  const char* what = sums ? "all-reduce" : "all-reduce (max)";
+  const at::Tensor flat = tensor.detach().contiguous().view({-1});
+  const int64_t ranks = size(), tail = flat.numel() % ranks;
+  // Few numbers go to everybody at once, as do all of two ranks, which sends no more bytes than
+  // halves do; else each rank reduces its part for all.
+  constexpr int64_t kFew = 64;
+  if (flat.numel() <= kFew || ranks == 2) {
+    reduce_at_once(what, flat, sums);
+  } else if (tail > 0) {
+    at::Tensor whole = at::constant_pad_nd(flat, {0, ranks - tail});
+    reduce_in_parts(what, whole, sums);
+    flat.copy_(whole.narrow(0, 0, flat.numel()));
+  } else {
+    reduce_in_parts(what, flat, sums);
+  }
+  if (!flat.is_alias_of(tensor)) tensor.copy_(flat.view(tensor.sizes()));
+}
+
+void Group::reduce_at_once(const char* what, const at::Tensor& flat, bool sums) const {
+  const int64_t most = std::min(group_detail::piece_elements(flat, size()), flat.numel());
+  const at::Tensor theirs = at::empty({2, size(), most}, flat.options());
+  std::vector<Round> rounds;
+  for (int64_t at = 0; at < flat.numel(); at += most) {
+    const int64_t n = std::min(most, flat.numel() - at);
+    const at::Tensor piece = flat.narrow(0, at, n);
+    rounds.push_back(
+        reducing(piece.expand({size(), n}), sums, theirs[at / most % 2].narrow(1, 0, n), piece));
+  }
+  do_rounds(what, rounds);
+  count((size() - 1) * static_cast<int64_t>(flat.nbytes()));
+}
+
+void Group::reduce_in_parts(const char* what, const at::Tensor& flat, bool sums) const {
+  const int64_t most = std::min(group_detail::piece_elements(flat, size()), flat.numel());
+  // Two pieces are under way at a time.
+  const at::Tensor theirs = at::empty({2, most}, flat.options());
+  const at::Tensor sums_2N = at::empty({2, most / size()}, flat.options());
+  std::vector<Round> reduced, gathered;
+  for (int64_t at = 0; at < flat.numel(); at += most) {
+    const int64_t n = std::min(most, flat.numel() - at), room = at / most % 2;
+    const at::Tensor piece_RN = flat.narrow(0, at, n).view({size(), -1});
+    const at::Tensor mine_N = sums_2N[room].narrow(0, 0, n / size());
+    const at::Tensor theirs_RN = theirs[room].narrow(0, 0, n).view({size(), -1});
+    reduced.push_back(reducing(piece_RN, sums, theirs_RN, mine_N));
+    gathered.push_back(gathering(mine_N, piece_RN));
+  }
+  // A part is gathered two rounds after it came.
+  reduced.emplace_back();
+  std::vector<Round> rounds = {std::move(reduced.front())};
+  for (size_t piece = 0; piece < gathered.size(); ++piece) {
+    rounds.push_back(std::move(reduced[piece + 1]));
+    rounds.push_back(std::move(gathered[piece]));
+  }
+  do_rounds(what, rounds);
+  count(2 * (size() - 1) * static_cast<int64_t>(flat.nbytes()) / size());
+}
+
+void Group::all_reduce_sum(at::Tensor& tensor) const { reduce(tensor, true); }
+void Group::all_reduce_max(at::Tensor& tensor) const { reduce(tensor, false); }
 
 at::Tensor Group::all_gather(const at::Tensor& tensor, int64_t dim) const {
   if (is_alone()) return tensor;
@@ -96,8 +165,7 @@ at::Tensor Group::all_gather(const at::Tensor& tensor, int64_t dim) const {
   std::vector<int64_t> shape = mine.sizes().vec();
   shape.insert(shape.begin(), size());
   at::Tensor all = at::empty(shape, mine.options());
-  at::Tensor flat = all.view({-1});
-  do_gather(mine.view({-1}), flat);
+  do_rounds("all-gather", {gathering(mine.view({-1}), all.view({size(), -1}))});
   count((size() - 1) * static_cast<int64_t>(mine.nbytes()));
   shape.erase(shape.begin());
   shape[static_cast<size_t>(dim)] *= size();
@@ -111,22 +179,57 @@ at::Tensor Group::reduce_scatter_sum(const at::Tensor& tensor, int64_t dim) cons
                         std::to_string(size()) + " ranks");
   }
   const at::NoGradGuard no_grad;
-  const at::Tensor all = group_detail::blocks_first(tensor.detach(), dim, size()).view({-1});
-  at::Tensor theirs = at::empty_like(all);
-  do_exchange(all, theirs);
-  count((size() - 1) * static_cast<int64_t>(all.nbytes()) / size());
+  const at::Tensor all = group_detail::blocks_first(tensor.detach(), dim, size());
   std::vector<int64_t> shape = tensor.sizes().vec();
   shape[static_cast<size_t>(dim)] /= size();
-  return group_detail::reduced(theirs.view({size(), -1}), true)
-      .to(tensor.scalar_type())
-      .view(shape);
+  at::Tensor mine = at::empty(shape, all.options());
+  at::Tensor flat = mine.view({-1});
+  reduce_scatter_into(all.view({-1}), flat);
+  return mine;
+}
+
+void Group::all_gather_into(const at::Tensor& mine, at::Tensor& all) const {
+  if (is_alone()) {
+    if (mine.data_ptr() != all.data_ptr()) all.copy_(mine);
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  do_rounds("all-gather", {gathering(mine, all.view({size(), -1}))});
+  count((size() - 1) * static_cast<int64_t>(mine.nbytes()));
+}
+
+void Group::reduce_scatter_into(const at::Tensor& all, at::Tensor& mine) const {
+  if (is_alone()) {
+    if (mine.data_ptr() != all.data_ptr()) mine.copy_(all);
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  const int64_t elements = mine.numel();
+  const int64_t most = std::min(elements, group_detail::piece_elements(all, size()) / size());
+  const at::Tensor theirs = at::empty({2, most * size()}, all.options());
+  const at::Tensor blocks_RN = all.view({size(), -1});
+  std::vector<Round> rounds;
+  for (int64_t at = 0; at < elements; at += most) {
+    const int64_t n = std::min(most, elements - at), room = at / most % 2;
+    rounds.push_back(reducing(blocks_RN.narrow(1, at, n), true,
+                              theirs[room].narrow(0, 0, n * size()).view({size(), n}),
+                              mine.narrow(0, at, n)));
+  }
+  do_rounds("reduce-scatter", rounds);
+  count((size() - 1) * static_cast<int64_t>(mine.nbytes()));
 }
 
 void Group::broadcast(at::Tensor& tensor, int64_t root) const {
   if (is_alone()) return;
   const at::NoGradGuard no_grad;
-  at::Tensor flat = tensor.detach().contiguous().view({-1});
-  do_broadcast(flat, root);
+  const at::Tensor flat = tensor.detach().contiguous().view({-1});
+  Round round{Tensors(static_cast<size_t>(size())), Tensors(static_cast<size_t>(size())), [] {}};
+  if (rank() == root) {
+    round.sends.assign(round.sends.size(), flat);
+  } else {
+    round.receives[static_cast<size_t>(root)] = flat;
+  }
+  do_rounds("broadcast", {round});
   count(rank() == root ? (size() - 1) * static_cast<int64_t>(flat.nbytes()) : 0);
   if (rank() != root && !flat.is_alias_of(tensor)) tensor.copy_(flat.view(tensor.sizes()));
 }
@@ -134,7 +237,7 @@ void Group::broadcast(at::Tensor& tensor, int64_t root) const {
 void Group::barrier() const {
   if (is_alone()) return;
   at::Tensor nothing = at::zeros({1}, at::kLong);
-  reduce(nothing, Reduction::kSum);
+  reduce(nothing, true);
 }
 
 const Group& Group::alone() {

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 namespace danlu::parallel {
 
@@ -19,6 +21,7 @@ struct Traffic {
 /// CommError (a rank is gone or failed).
 class Group {
  public:
+  using Tensors = std::vector<at::Tensor>;
   virtual ~Group() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
@@ -30,9 +33,19 @@ class Group {
   at::Tensor all_gather(const at::Tensor& tensor, int64_t dim) const;
   /// This rank's block (along `dim`, equal blocks) of the sum over ranks.
   at::Tensor reduce_scatter_sum(const at::Tensor& tensor, int64_t dim) const;
+  /// all_gather of flat tensors: `all` [size · n] from everybody's `mine` [n], which may be this
+  /// rank's part of it.
+  void all_gather_into(const at::Tensor& mine, at::Tensor& all) const;
+  /// `mine` [n]: this rank's part of the sum of `all` [size · n], of which it may be that part.
+  /// Takes no more than 16 MiB of further memory.
+  void reduce_scatter_into(const at::Tensor& all, at::Tensor& mine) const;
   /// In place: rank `root`'s values everywhere.
   void broadcast(at::Tensor& tensor, int64_t root) const;
   void barrier() const;
+
+  /// From another thread than the one that waits in a collective: it throws CommError, as do all
+  /// further calls of this rank.
+  virtual void abort() const {}
 
   bool is_alone() const { return size() == 1; }
   const Traffic& traffic() const { return traffic_; }
@@ -40,18 +53,28 @@ class Group {
   /// The group of one rank: every collective is the identity.
   static const Group& alone();
 
- private:
-  // What a transport does. Flat contiguous tensors without gradient; never called in a group of
-  // one.
-  /// `all` [size · n] from everybody's `mine` [n].
-  virtual void do_gather(const at::Tensor& mine, at::Tensor& all) const = 0;
-  /// Everybody's block for this rank: `theirs` [size · n] from `all` [size · n], where block r goes
-  /// to rank r.
-  virtual void do_exchange(const at::Tensor& all, at::Tensor& theirs) const = 0;
-  virtual void do_broadcast(at::Tensor& tensor, int64_t root) const = 0;
+ protected:
+  /// sends[r] goes to rank r, receives[r] is filled by it; an undefined one is of nobody, and this
+  /// rank's own are left alone. Flat contiguous tensors without gradient. Then `then` is called.
+  struct Round {
+    Tensors sends, receives;
+    std::function<void()> then;
+  };
 
-  enum class Reduction { kSum, kMax };
-  void reduce(at::Tensor& tensor, Reduction how) const;
+ private:
+  /// All that a transport does: the rounds in their order, of which the next may begin while one is
+  /// under way, not the one after it. `what` is a literal: the collective, for whoever watches.
+  /// Never called in a group of one.
+  virtual void do_rounds(const char* what, const std::vector<Round>& rounds) const = 0;
+
+  void reduce(at::Tensor& tensor, bool sums) const;
+  void reduce_at_once(const char* what, const at::Tensor& flat, bool sums) const;
+  void reduce_in_parts(const char* what, const at::Tensor& flat, bool sums) const;
+  Round gathering(const at::Tensor& mine, const at::Tensor& all_RN) const;
+  /// This rank's row of the sum (or maximum) of all_RN into mine_N, which it may be; theirs_RN is
+  /// room for what comes.
+  Round reducing(const at::Tensor& all_RN, bool sums, const at::Tensor& theirs_RN,
+                 const at::Tensor& mine_N) const;
   void count(int64_t bytes) const;
   mutable Traffic traffic_;
 };

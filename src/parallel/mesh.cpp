@@ -36,15 +36,29 @@ std::unique_ptr<Group> World::make_group_of_all() {
 Mesh::Mesh() : tensor_(&Group::alone()), data_(&Group::alone()) {}
 
 Mesh::Mesh(World& world, const MeshShape& shape) : shape_(shape), rank_(world.rank()) {
-  using mesh_detail::group_of, mesh_detail::or_alone;
   if (shape.size() != world.size()) {
     throw InternalError("[mesh] " + std::to_string(shape.size()) + " places for " +
                         std::to_string(world.size()) + " ranks");
   }
-  own_tensor_ = group_of(world, shape.tensor, 1);
-  own_data_ = group_of(world, shape.data, shape.tensor);
-  for (int64_t copies = 2; copies < shape.tensor; ++copies) {
-    if (shape.tensor % copies == 0) copies_[copies] = group_of(world, copies, 1);
+  make_groups(world);
+  if (shape.size() == 1) return;
+  all_ = world.make_group_of_all();
+  background_.reset(new Mesh);
+  background_->shape_ = shape_;
+  background_->rank_ = rank_;
+  background_->make_groups(world);
+}
+
+void Mesh::make_groups(World& world) {
+  using mesh_detail::group_of, mesh_detail::or_alone;
+  own_tensor_ = group_of(world, shape_.tensor, 1);
+  own_data_ = group_of(world, shape_.data, shape_.tensor);
+  if (shape_.sharers > 1 && shape_.sharers < shape_.data) {
+    own_sharers_ = group_of(world, shape_.sharers, shape_.tensor);
+    own_replicas_ = group_of(world, shape_.data / shape_.sharers, shape_.tensor * shape_.sharers);
+  }
+  for (int64_t copies = 2; copies < shape_.tensor; ++copies) {
+    if (shape_.tensor % copies == 0) copies_[copies] = group_of(world, copies, 1);
   }
   tensor_ = or_alone(own_tensor_);
   data_ = or_alone(own_data_);
@@ -54,6 +68,15 @@ const Group& Mesh::copies(int64_t copies) const {
   if (copies == 1) return Group::alone();
   if (copies == shape_.tensor) return *tensor_;
   return *copies_.at(copies);
+}
+
+void Mesh::abort() const {
+  for (const auto& [size, group] : copies_) {
+    if (group) group->abort();
+  }
+  for (const auto* group : {&own_tensor_, &own_data_, &own_sharers_, &own_replicas_, &all_}) {
+    if (*group) (*group)->abort();
+  }
 }
 
 arch::Coord Mesh::coord() const {

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "arch/shard.h"
+#include "base/error.h"
 #include "parallel/group.h"
 #include "parallel/region.h"
+#include "settings/sharing.h"
 
 namespace danlu::parallel {
 
@@ -27,15 +29,14 @@ class World {
   /// Returns when somebody has posted it, however long that takes. Errors: CommError when rank 0,
   /// which keeps the notes, is gone.
   virtual void wait_for(const std::string& note) = 0;
+  /// The step of the training that this rank is in, for messages about it.
+  virtual void note_step(int64_t /*step*/) {}
+  /// This rank is about to end with an error; where that is of communication, waits for what the
+  /// ranks find to be its cause, and may not return.
+  virtual void give_up(const Error& /*error*/) {}
 };
 
-/// Sizes of the axes. Ranks are numbered with the tensor axis innermost (neighbours on one
-/// machine), as Megatron does: rank = data · tensor_size + tensor.
-struct MeshShape {
-  int64_t tensor = 1, data = 1;
-  bool sequence_parallel = false;  ///< between regions, ranks of the tensor axis share the rows
-  int64_t size() const { return tensor * data; }
-};
+using settings::MeshShape;
 
 /// Immutable. Owns its groups.
 class Mesh {
@@ -47,10 +48,18 @@ class Mesh {
   int64_t rank() const { return rank_; }
   const Group& tensor() const { return *tensor_; }
   const Group& data() const { return *data_; }
+  /// The ranks of the data axis that keep shares of one copy, and those that keep the same share.
+  const Group& sharers() const { return own_sharers_ ? *own_sharers_ : *data_; }
+  const Group& replicas() const { return own_replicas_ ? *own_replicas_ : Group::alone(); }
+  const Group& all() const { return all_ ? *all_ : Group::alone(); }
   /// The ranks of the tensor axis that hold one piece in common: `copies` neighbours.
   const Group& copies(int64_t copies) const;
   /// The borders of what the tensor axis divides.
   Region region() const { return {*tensor_, shape_.sequence_parallel}; }
+  /// The same ranks in groups of their own, for exchanges beside those of a pass.
+  const Mesh& background() const { return background_ ? *background_ : *this; }
+  /// Group::abort of every group.
+  void abort() const;
   /// Where this rank stands on the axes that cut parameters.
   arch::Coord coord() const;
 
@@ -59,11 +68,14 @@ class Mesh {
 
  private:
   Mesh();
+  void make_groups(World& world);
   MeshShape shape_;
   int64_t rank_ = 0;
   std::map<int64_t, std::unique_ptr<Group>> copies_;  ///< 1 < copies < shape.tensor
-  std::unique_ptr<Group> own_tensor_, own_data_;
+  std::unique_ptr<Group> own_tensor_, own_data_, all_;
+  std::unique_ptr<Group> own_sharers_, own_replicas_;  ///< where not all of the axis share
   const Group *tensor_, *data_;
+  std::unique_ptr<Mesh> background_;  ///< none of one rank
 };
 
 }  // namespace danlu::parallel

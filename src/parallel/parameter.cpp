@@ -40,6 +40,25 @@ at::Tensor cut_out(const at::Tensor& whole, const std::vector<Piece>& pieces) {
   return parts.empty() ? whole.narrow(0, 0, 0).clone() : at::cat(parts).contiguous();
 }
 
+std::vector<Piece> pieces_of(const Parameter& parameter, const Range& held) {
+  std::vector<Piece> pieces;
+  int64_t begin = 0;
+  for (const Piece& piece : parameter.pieces) {
+    const auto& [row, rows, col, cols] = piece.rect;
+    Range part = overlap_in({begin, begin + rows * cols}, held);
+    begin += rows * cols;
+    while (part.size() > 0) {
+      const int64_t first = part.begin / cols, within = part.begin % cols;
+      const bool whole_rows = within == 0 && part.size() >= cols;
+      const int64_t height = whole_rows ? part.size() / cols : 1;
+      const int64_t width = whole_rows ? cols : std::min(cols - within, part.size());
+      pieces.push_back({{row + first, height, col + within, width}, piece.copies});
+      part.begin += height * width;
+    }
+  }
+  return pieces;
+}
+
 Parameter whole_parameter(const std::string& name, const at::Tensor& tensor) {
   Parameter parameter;
   parameter.spec.name = name;

@@ -2,10 +2,13 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "arch/shard.h"
+#include "ops/main_grad.h"
+#include "parallel/flat_layout.h"
 #include "parallel/mesh.h"
 
 namespace danlu::parallel {
@@ -25,6 +28,8 @@ struct Parameter {
   bool trainable = true;
   /// The gradient of a piece that other ranks hold too is a partial sum over them.
   bool sums_over_copies = false;
+  /// Trained: where operators sum its gradient, shared with what is tied to it.
+  std::shared_ptr<ops::MainGrad> main_grad = {};
 
   bool defined() const { return tensor.defined(); }
   const std::string& name() const { return spec.name; }
@@ -44,6 +49,9 @@ std::vector<Piece> pieces_of(const arch::ModelConfig& config, const arch::ParamS
 /// Shape of the tensor that joins the pieces.
 std::vector<int64_t> joined_shape(const std::vector<int64_t>& whole,
                                   const std::vector<Piece>& pieces);
+
+/// What elements `held` of the joined pieces are: rectangles of the whole, in their order.
+std::vector<Piece> pieces_of(const Parameter& parameter, const Range& held);
 
 /// Visits every piece with its rows of a tensor that joins them: `visit(piece, rows)`.
 template <typename Visit>

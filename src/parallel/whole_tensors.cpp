@@ -46,24 +46,34 @@ void lay(const int64_t* table, const at::Tensor& elements, const at::Tensor& mat
 
 }  // namespace whole_tensors_detail
 
-WholeTensors::WholeTensors(const Mesh& mesh, std::vector<Parameter> parts)
-    : mesh_(mesh), parts_(std::move(parts)) {}
+WholeTensors::WholeTensors(const Mesh& mesh, std::vector<Parameter> parts, ParameterStore* store)
+    : mesh_(mesh),
+      parts_(std::move(parts)),
+      store_(store && store->shares_parameters() ? store : nullptr) {
+  if (store) store->settle();
+}
 
 WholeTensors::~WholeTensors() {
-  if (mesh_.tensor().is_alone() || !asks() || failed_) return;
+  close_unit();
+  if (is_alone() || !asks() || failed_) return;
   try {
-    at::Tensor enough = at::full({1}, whole_tensors_detail::kEnough, at::kLong);
-    mesh_.tensor().broadcast(enough, 0);
+    agree(whole_tensors_detail::kEnough);
   } catch (const std::exception& error) {
     log::debug("the other ranks are gone: {}", error.what());
   }
 }
 
+int64_t WholeTensors::agree(int64_t number) const {
+  at::Tensor said = at::full({1}, number, at::kLong);
+  if (store_ && mesh_.tensor().rank() == 0) mesh_.data().broadcast(said, 0);
+  mesh_.tensor().broadcast(said, 0);
+  return said.item<int64_t>();
+}
+
 at::Tensor WholeTensors::whole(size_t index) const {
-  if (mesh_.tensor().is_alone()) return parts_[index].tensor.detach();
+  if (is_alone()) return parts_[index].tensor.detach();
   failed_ = true;  // until it has not
-  at::Tensor asked = at::full({1}, static_cast<int64_t>(index), at::kLong);
-  mesh_.tensor().broadcast(asked, 0);
+  agree(static_cast<int64_t>(index));
   const at::Tensor whole = gather(index);
   failed_ = false;
   return whole;
@@ -71,12 +81,23 @@ at::Tensor WholeTensors::whole(size_t index) const {
 
 void WholeTensors::serve() const {
   while (true) {
-    at::Tensor asked = at::full({1}, whole_tensors_detail::kEnough, at::kLong);
-    mesh_.tensor().broadcast(asked, 0);
-    const int64_t index = asked.item<int64_t>();
-    if (index == whole_tensors_detail::kEnough) return;
+    const int64_t index = agree(whole_tensors_detail::kEnough);
+    if (index == whole_tensors_detail::kEnough) return close_unit();
     gather(static_cast<size_t>(index));
   }
+}
+
+void WholeTensors::open_unit_of(const Parameter& part) const {
+  const std::optional<size_t> unit = store_->unit_of(part.name());
+  if (unit == open_) return;
+  close_unit();
+  if (unit) store_->open(*unit);
+  open_ = unit;
+}
+
+void WholeTensors::close_unit() const {
+  if (open_) store_->close(*open_);
+  open_.reset();
 }
 
 at::Tensor WholeTensors::gather(size_t index) const {
@@ -84,6 +105,9 @@ at::Tensor WholeTensors::gather(size_t index) const {
   const at::NoGradGuard no_grad;
   const Group& group = mesh_.tensor();
   const Parameter& part = parts_[index];
+  if (store_) open_unit_of(part);
+  if (store_ && mesh_.data().rank() > 0) return {};
+  if (group.is_alone()) return part.tensor.detach();
   const at::Tensor tables =
       group.all_gather(table_of(part.pieces), 0).view({group.size(), -1}).contiguous();
   // The last rank's share of a vocabulary may be smaller.

@@ -8,20 +8,33 @@
 
 #include "base/error.h"
 #include "data/batch_stream.h"
+#include "parallel/agree.h"
+#include "train/objective.h"
 #include "train/step.h"
 
 namespace danlu::train {
-double loss_of(models::CausalLM& model, const data::Batch& batch) {
-  const at::NoGradGuard no_grad;
-  const models::LossSum loss =
-      model.loss(forward_input(batch, model.device()), target_tensor(batch, model.device()));
-  return loss.sum.item<double>() / static_cast<double>(batch.num_targets);
+namespace evaluate_detail {
+
+Loss pass(const models::CausalLM& model, const Objective& objective, const data::Batch& batch) {
+  const models::ForwardInput input = evaluation_input(model, batch);
+  return objective.evaluate(model, model.forward(input), input, batch, 1.0);
 }
 
-Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleSource> samples,
+}  // namespace evaluate_detail
+
+double loss_of(const models::CausalLM& model, const data::Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const Objective& objective = language_modelling();
+  return evaluate_detail::pass(model, objective, batch).sum.item<double>() /
+         objective.weight(batch);
+}
+
+Evaluation evaluate(const models::CausalLM& model,
+                    std::shared_ptr<const data::SampleSource> samples,
                     const EvaluationSettings& settings) {
   const auto begin = std::chrono::steady_clock::now();
-  at::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
+  const Objective& objective = language_modelling();
   data::BatchStreamOptions options;
   options.micro_batch_size = settings.batch_size;
   options.max_tokens_per_micro_batch = settings.max_tokens;
@@ -39,27 +52,33 @@ Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleS
   if (settings.on_start) settings.on_start(batches);
 
   Evaluation result;
-  double sum = 0, correct = 0, targets = 0, num_samples = 0;
+  double sum = 0, correct = 0, weight = 0, num_samples = 0;
   for (int64_t i = 0; i < batches; ++i) {
     const data::StepBatches step = stream.next();
-    if (i * data.size() + data.rank() >= wanted) continue;  // the last round may be for some only
+    // The last round may be for some only.
+    const bool takes_part = i * data.size() + data.rank() < wanted;
+    const int64_t passes = std::count_if(
+        step.micro_batches.begin(), step.micro_batches.end(),
+        [&](const data::Batch& batch) { return takes_part && objective.weight(batch) > 0; });
+    for (int64_t idle = parallel::largest_of(data, passes) - passes; idle > 0; --idle)
+      model.pass_idly(/*with_backward=*/false);
     for (const data::Batch& batch : step.micro_batches) {
+      if (!takes_part) break;
       num_samples += static_cast<double>(batch.num_samples);
-      if (batch.num_targets == 0) continue;
-      const models::LossSum loss =
-          model.loss(forward_input(batch, model.device()), target_tensor(batch, model.device()));
+      if (!(objective.weight(batch) > 0)) continue;
+      const Loss loss = evaluate_detail::pass(model, objective, batch);
       sum += loss.sum.item<double>();
-      correct += static_cast<double>(loss.num_correct);
-      targets += static_cast<double>(batch.num_targets);
+      correct += loss.correct;
+      weight += objective.weight(batch);
     }
   }
-  sum_over(data, {&sum, &correct, &targets, &num_samples});
+  sum_over(data, {&sum, &correct, &weight, &num_samples});
   result.num_samples = static_cast<int64_t>(num_samples);
-  result.num_targets = static_cast<int64_t>(targets);
+  result.num_targets = static_cast<int64_t>(weight);
   if (result.num_targets == 0)
     throw DataError(tr("[evaluate] no token of the held-out data is a target"));
-  result.loss = sum / targets;
-  result.token_accuracy = correct / targets;
+  result.loss = sum / weight;
+  result.token_accuracy = correct / weight;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -27,10 +27,11 @@ struct Evaluation {
 /// No gradients, no dropout. Deterministic. Ranks
 /// of the data axis share the samples, and all come to the same. Errors: DataError if no token is a
 /// target. The loss may be infinite or NaN.
-Evaluation evaluate(models::CausalLM& model, std::shared_ptr<const data::SampleSource> samples,
+Evaluation evaluate(const models::CausalLM& model,
+                    std::shared_ptr<const data::SampleSource> samples,
                     const EvaluationSettings& settings);
 
 /// Mean loss of the tokens of one batch that are targets, as evaluate. REQUIRES: there are some.
-double loss_of(models::CausalLM& model, const data::Batch& batch);
+double loss_of(const models::CausalLM& model, const data::Batch& batch);
 
 }  // namespace danlu::train

@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/slow_watch.h"
+#include "checkpoint/checkpoint.h"
 #include "train/evaluate.h"
 
 namespace danlu::train {
@@ -107,6 +108,7 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
     throw_diverged(run.state.step,
                    tr("the loss over the held-out data is {}", std::fabs(evaluation.loss)));
   }
+  run.observer.look_after_directory(run.progress.log_history, /*needed=*/false);
   run.progress.log_history.push_back(run.observer.on_evaluation(
       evaluation, run.state.step, run.plan.total_steps, run.stream.epoch()));
   if (!(evaluation.loss < run.progress.best_loss)) return false;
@@ -125,16 +127,17 @@ void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_en
   }
   const bool wanted = due(run, output.save, output.save_steps, epoch_ended) ||
                       (best && output.save != Interval::kNo);
-  if (wanted || (last_step && output.save != Interval::kNo)) save_checkpoint(run);
+  if (wanted || (last_step && output.save != Interval::kNo)) begin_checkpoint(run);
 }
 
 void check_loss(Run& run, const data::StepBatches& batches) {
-  for (const data::Batch& batch : batches.micro_batches) {
-    if (batch.num_targets == 0) continue;
-    const double loss = loss_of(*run.state.model, batch);
-    if (std::isfinite(loss)) return;
+  const auto batch = std::find_if(batches.micro_batches.begin(), batches.micro_batches.end(),
+                                  [](const data::Batch& b) { return b.num_targets > 0; });
+  if (batch == batches.micro_batches.end())
+    return run.state.model->pass_idly(/*with_backward=*/false);
+  const double loss = loss_of(*run.state.model, *batch);
+  if (!std::isfinite(loss))
     throw_diverged(run.state.step, tr("the loss after the last update is {}", std::fabs(loss)));
-  }
 }
 
 /// No step follows the last one and would tell what its update made of the model: finite weights
@@ -174,10 +177,40 @@ std::string how_to_go_on(const Run& run) {
       "run the same command with --resume auto and without --overwrite_output_dir to continue");
 }
 
+/// Of a second signal while a checkpoint is written because of the first.
+void prepare_last_words(const Run& run, bool is_saved) {
+  const std::vector<checkpoint::Found> found = checkpoint::list(run.config.output.directory);
+  const std::string newest = found.empty() ? "" : found.back().directory.filename().string();
+  set_last_words(
+      is_saved         ? tr("[train] ended at once by a second signal after step {}; checkpoint-{} "
+                                    "is complete",
+                            run.state.step, run.state.step)
+      : newest.empty() ? tr("[train] ended at once by a second signal, before checkpoint-{} was "
+                            "known to be complete; no other one is there",
+                            run.state.step)
+                       : tr("[train] ended at once by a second signal, before checkpoint-{} was "
+                            "known to be complete; the newest that is: {}",
+                            run.state.step, newest),
+      log::file_descriptor());
+}
+
 void stop_on_signal(Run& run) {
   const auto signal = static_cast<int>(run.ranks.largest(pending_interrupt()));
   if (signal == 0) return;
-  if (run.last_saved_step != run.state.step) save_checkpoint(run);
+  go_on_saving(run, /*waits=*/true);
+  prepare_last_words(run, run.last_saved_step == run.state.step);
+  // A directory that goes meanwhile takes what is being saved along.
+  for (int tries = 0; tries < 2 && run.last_saved_step != run.state.step; ++tries) {
+    begin_checkpoint(run);
+    go_on_saving(run, /*waits=*/true);
+  }
+  if (run.last_saved_step != run.state.step) {
+    throw IoError(
+        tr("[train] stopped by {} after step {}, which could not be saved: the run's "
+           "directory was removed again and again",
+           interrupt_name(signal), run.state.step));
+  }
+  prepare_last_words(run, /*is_saved=*/true);
   run.ranks.wait_for_all();  // whoever leaves earlier takes the writer along
   const std::string message = tr("[train] stopped by {} after step {}; checkpoint-{} is complete",
                                  interrupt_name(signal), run.state.step, run.state.step);
@@ -185,10 +218,16 @@ void stop_on_signal(Run& run) {
   throw_interrupted(signal, message, hint);
 }
 
-}  // namespace loop_detail
+/// On the way out with an error: what was begun before it is good. Its own errors are said only.
+void finish_saving(Run& run) {
+  try {
+    go_on_saving(run, /*waits=*/true);
+  } catch (const Error& error) {
+    log::warning("{}", error.what());
+  }
+}
 
-void run_loop(Run& run) {
-  using namespace loop_detail;
+void take_steps(Run& run) {
   SlowWatch watch([&] { return work_done(run.state.model->layer_passes()); },
                   [&](const std::string& line) { run.observer.on_slow(line); },
                   run.config.output.slow_after_s);
@@ -196,6 +235,7 @@ void run_loop(Run& run) {
   int64_t session_steps = 0;
   while (run.state.step < run.plan.total_steps) {
     const double begin = steady_now_s(), epoch = std::floor(run.stream.epoch());
+    run.ranks.note_step(run.state.step + 1);
     const data::StepBatches batches = run.stream.next();
     watch_step(run, batches, watch);
     const StepResult result = run_step(run.state, batches, run.config, run.plan.schedule);
@@ -214,6 +254,7 @@ void run_loop(Run& run) {
     const bool last_step = run.state.step == run.plan.total_steps;
     const bool first = run.state.step == 1 && run.config.output.log_first_step;
     if (first || last_step || run.state.step % run.config.output.logging_steps == 0) {
+      run.observer.look_after_directory(run.progress.log_history, /*needed=*/false);
       run.progress.log_history.push_back(
           run.observer.on_step(record_of(run, result, session_s, session_steps)));
       run.progress.window = {};
@@ -222,9 +263,27 @@ void run_loop(Run& run) {
       refuse_untrained(run);
       check_last_update(run, batches, result.skipped);
     }
+    go_on_saving(run, /*waits=*/false);
     evaluate_and_save(run, watch, last_step, std::floor(run.stream.epoch()) > epoch);
     if (!last_step) stop_on_signal(run);
   }
+}
+
+}  // namespace loop_detail
+
+void run_loop(Run& run) {
+  using namespace loop_detail;
+  try {
+    take_steps(run);
+  } catch (const NumericError&) {
+    finish_saving(run);  // every rank has it
+    throw;
+  } catch (...) {
+    // Other ranks may not have it, and would not meet this one.
+    if (run.ranks.size() == 1) finish_saving(run);
+    throw;
+  }
+  go_on_saving(run, /*waits=*/true);
 }
 
 }  // namespace danlu::train

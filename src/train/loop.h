@@ -2,13 +2,14 @@
 #pragma once
 #include <memory>
 
+#include "checkpoint/saver.h"
 #include "data/batch_stream.h"
-#include "train/config.h"
 #include "train/observer.h"
 #include "train/prepare_data.h"
 #include "train/ranks.h"
 #include "train/run_dir/progress.h"
-#include "train/run_plan.h"
+#include "train/run_dir/storage.h"
+#include "train/settings.h"
 #include "train/step.h"
 
 namespace danlu::train {
@@ -24,8 +25,11 @@ struct Run {
   data::BatchStream& stream;
   RunObserver& observer;
   const Ranks& ranks;
+  checkpoint::Saver& saver;
+  const Shared& run_dir;                       ///< whose it is
   double flops_per_token = 0, peak_flops = 0;  ///< for MFU; 0: unknown
   int64_t last_saved_step = 0;                 ///< 0: none
+  int64_t best_when_saved = 0;  ///< progress.best_step as the checkpoint that is being saved has it
 };
 
 /// Trains until plan.total_steps.
@@ -35,14 +39,18 @@ struct Run {
 /// saving.
 void run_loop(Run& run);
 
-/// Writes checkpoint-<step>, on rank 0, and settles what depends on it. Errors: as require_finite,
-/// before anything is written; IoError.
-void save_checkpoint(Run& run);
+/// Begins checkpoint-<step>, once an earlier one is whole. Errors: as require_finite, before
+/// anything is written; IoError.
+void begin_checkpoint(Run& run);
+/// Where the one begun is whole, settles what depends on it; waits: until it is. Errors: IoError.
+void go_on_saving(Run& run, bool waits);
 
 /// As require_finite, on every rank where it fails on one.
 void require_finite_everywhere(const Run& run);
 
-/// Points `last` at `newest` and `best` at the best checkpoint, and deletes superfluous ones.
-void settle_checkpoints(const Run& run, const std::filesystem::path& newest);
+/// Points `last` at `newest` and `best` at that of `best_step`, if it is there, and deletes
+/// superfluous ones.
+void settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
+                        int64_t best_step);
 
 }  // namespace danlu::train

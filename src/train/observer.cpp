@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <exception>
 #include <optional>
+#include <thread>
+#include <utility>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -32,17 +37,15 @@ std::vector<std::pair<std::string, double>> scalars_of(const Json& line,
 class RunReporter : public RunObserver {
  public:
   RunReporter(const TrainConfig& config, const RunPlan& plan, int64_t start_step,
-              RunDescription description)
+              RunDescription description, DirectoryHold hold)
       : config_(config),
         plan_(plan),
         description_(std::move(description)),
+        hold_(std::move(hold)),
         run_dir_(config.output.directory),
         log_(run_dir_ / "logging.jsonl", start_step),
         console_(plan.total_steps) {
-    if (!config.output.tensorboard) return;
-    const fs::path events = run_dir_ / "runs" / config.output.run_name;
-    fs::create_directories(events);
-    events_.emplace(events, start_step);
+    begin_events(start_step);
   }
 
   Json on_step(const StepRecord& record) override {
@@ -73,6 +76,36 @@ class RunReporter : public RunObserver {
   void on_slow(const std::string& line) override {
     console_.finish();
     log::info("{}", line);
+  }
+
+  void look_after_directory(const Json& history, bool needed) override {
+    const auto is_gone = [&] {
+      std::error_code unknown;
+      return !fs::exists(run_dir_ / "args.json", unknown);
+    };
+    if (log_.is_there() && !is_gone() && hold_.is_ours()) return;
+    // Whoever removes it may be in the middle of it.
+    if (!is_lost_) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const bool all = is_gone() || !hold_.is_ours();
+    try {
+      if (!is_gone() && all) throw IoError(tr("another run has begun there"));
+      if (all) hold_.make_again();
+      log_.write_again(history);
+      if (all) begin_events(0);
+    } catch (const std::exception& error) {
+      if (needed) throw IoError(lost(all, tr("it cannot be made again: {}", error.what())));
+      if (!std::exchange(is_lost_, true)) {
+        console_.finish();
+        log::warning("{}", lost(all, tr("it cannot be made again: {}; until it can, nothing is "
+                                        "logged there",
+                                        error.what())));
+      }
+      return;
+    }
+    is_lost_ = false;
+    console_.finish();
+    log::warning("{}", lost(all, tr("it is made again, with all that was logged, and the training "
+                                    "goes on")));
   }
 
   void on_finish(const RunSummary& summary) override {
@@ -111,6 +144,23 @@ class RunReporter : public RunObserver {
     if (events_) events_->add_scalars(step, scalars_of(line, prefix));
   }
 
+  void begin_events(int64_t start_step) {
+    if (!config_.output.tensorboard) return;
+    const fs::path events = run_dir_ / "runs" / config_.output.run_name;
+    fs::create_directories(events);
+    events_.emplace(events, start_step);
+  }
+
+  /// `all`: of the directory, not of its log only.
+  std::string lost(bool all, const std::string& then) const {
+    return all ? tr("{}: the directory was removed or replaced during the training; the "
+                    "checkpoints "
+                    "and TensorBoard files in it are lost; {}",
+                    run_dir_.string(), then)
+               : tr("{}: the file was removed or replaced during the training; {}",
+                    (run_dir_ / "logging.jsonl").string(), then);
+  }
+
   void write_card(const RunSummary& summary) {
     ModelCard card;
     card.title = directory_name();
@@ -121,7 +171,7 @@ class RunReporter : public RunObserver {
       card.datasets.push_back({name, description_.num_train_samples, description_.data_hash});
     card.hyperparameters = {
         {"learning rate",
-         fmt::format("{:g} ({})", plan_.schedule.lr, optim::schedule_name(plan_.schedule.kind))},
+         fmt::format("{:g} ({})", plan_.schedule.lr, settings::schedule_name(plan_.schedule.kind))},
         {"warm-up steps", std::to_string(plan_.schedule.warmup_steps)},
         {"steps", std::to_string(summary.steps)},
         {"global batch size", std::to_string(plan_.global_batch_size)},
@@ -169,6 +219,8 @@ class RunReporter : public RunObserver {
   const TrainConfig& config_;
   const RunPlan& plan_;
   RunDescription description_;
+  DirectoryHold hold_;
+  bool is_lost_ = false;
   fs::path run_dir_;
   MetricsLog log_;
   std::optional<TfEventsWriter> events_;
@@ -178,21 +230,28 @@ class RunReporter : public RunObserver {
 }  // namespace observer_detail
 
 std::unique_ptr<RunObserver> make_observer(const TrainConfig& config, const RunPlan& plan,
-                                           int64_t start_step, const RunDescription& description) {
-  return std::make_unique<observer_detail::RunReporter>(config, plan, start_step, description);
+                                           int64_t start_step, const RunDescription& description,
+                                           DirectoryHold hold) {
+  return std::make_unique<observer_detail::RunReporter>(config, plan, start_step, description,
+                                                        std::move(hold));
 }
 
-std::unique_ptr<RunObserver> make_silent_observer() {
+std::unique_ptr<RunObserver> make_silent_observer(DirectoryHold hold) {
   class Silent : public RunObserver {
    public:
+    explicit Silent(DirectoryHold hold) : hold_(std::move(hold)) {}
     Json on_step(const StepRecord&) override { return Json::object(); }
     Json on_evaluation(const Evaluation&, int64_t, int64_t, double) override {
       return Json::object();
     }
     void on_slow(const std::string&) override {}
     void on_finish(const RunSummary&) override {}
+    void look_after_directory(const Json&, bool) override { hold_.make_again(); }
+
+   private:
+    DirectoryHold hold_;
   };
-  return std::make_unique<Silent>();
+  return std::make_unique<Silent>(std::move(hold));
 }
 
 }  // namespace danlu::train

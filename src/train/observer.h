@@ -2,14 +2,14 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "base/json.h"
-#include "train/config.h"
 #include "train/evaluate.h"
 #include "train/report/step_record.h"
-#include "train/run_plan.h"
+#include "train/settings.h"
 
 namespace danlu::train {
 
@@ -32,6 +32,18 @@ class RunObserver {
   /// Of a step or an evaluation that takes long, while it runs; from another thread.
   virtual void on_slow(const std::string& line) = 0;
   virtual void on_finish(const RunSummary& summary) = 0;
+  /// Looks whether the run's directory is still there; one that was removed is made again, with
+  /// what was logged, `history`, and it is said what is lost. Where it cannot be: said once, or, if
+  /// it is `needed`, an IoError.
+  virtual void look_after_directory(const Json& history, bool needed) = 0;
+};
+
+/// What a rank keeps in the run's directory.
+struct DirectoryHold {
+  /// Whether no other run can have begun there.
+  std::function<bool()> is_ours;
+  /// After it was removed. Errors: IoError.
+  std::function<void()> make_again;
 };
 
 /// What the reports say about the model and its data beside the figures.
@@ -44,8 +56,9 @@ struct RunDescription {
 /// Terminal, logging.jsonl, TensorBoard, pictures, model card: whatever the configuration asks for.
 /// start_step > 0: an earlier session's files are continued.
 std::unique_ptr<RunObserver> make_observer(const TrainConfig& config, const RunPlan& plan,
-                                           int64_t start_step, const RunDescription& description);
+                                           int64_t start_step, const RunDescription& description,
+                                           DirectoryHold hold);
 /// Tells nothing: of ranks that another one speaks for.
-std::unique_ptr<RunObserver> make_silent_observer();
+std::unique_ptr<RunObserver> make_silent_observer(DirectoryHold hold);
 
 }  // namespace danlu::train

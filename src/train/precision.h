@@ -2,7 +2,7 @@
 #pragma once
 #include <c10/core/ScalarType.h>
 
-#include "train/config.h"
+#include "train/settings.h"
 
 namespace danlu::train {
 

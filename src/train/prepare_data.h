@@ -12,7 +12,7 @@
 #include "text/conversation.h"
 #include "text/template_choice.h"
 #include "text/tokenizer.h"
-#include "train/config.h"
+#include "train/settings.h"
 
 namespace danlu::train {
 

@@ -1,18 +1,26 @@
 #include "train/ranks.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <filesystem>
+#include <new>
 
 #include "base/error.h"
+#include "parallel/agree.h"
 #include "parallel/comm/c10d.h"
 
 namespace danlu::train {
+namespace {
+
+std::string less_memory() {
+  return tr("lower the batch size or the sequence length, or use a smaller dtype");
+}
+
+}  // namespace
 
 Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double timeout_s,
              const Json& settings) {
@@ -22,45 +30,76 @@ Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double ti
   job.size = place.size;
   job.master_address = place.master_address;
   job.master_port = place.master_port;
+  job.restarts = restart_from_environment().number;
+  job.speaks = place.local_rank == 0 || !place.says_local_size;  // for its machine
   // "For ever" is written as 180000000; what counts milliseconds in 32 bits cannot wait so long.
   constexpr double kLongest = 7 * 24 * 3600;
   job.timeout =
       std::chrono::milliseconds(static_cast<int64_t>(std::min(timeout_s, kLongest) * 1000));
   world_ = parallel::connect_c10d(job);
-  all_ = world_->make_group_of_all();
-  // Before the mesh: ranks that see another one would wait for, or talk past, each other.
-  require_same_settings(settings);
-  own_mesh_ = std::make_unique<parallel::Mesh>(*world_, shape);
+  together([&] {
+    all_ = world_->make_group_of_all();
+    // Before the mesh: ranks that see another one would wait for, or talk past, each other.
+    require_same_settings(settings);
+    own_mesh_ = std::make_unique<parallel::Mesh>(*world_, shape);
+    find_leads(place.rank - place.local_rank);
+  });
+}
+
+void Ranks::give_up() const {
+  if (!world_) return;
+  try {
+    throw;
+  } catch (const Error& error) {
+    world_->give_up(error);
+  } catch (const std::bad_alloc&) {
+    world_->give_up(MemoryError("out of memory", less_memory()));
+  } catch (const std::filesystem::filesystem_error& error) {
+    world_->give_up(IoError(fmt::format("{}: {}", error.path1().string(), error.code().message())));
+  } catch (const std::exception& error) {
+    std::string text = error.what();
+    text = text.substr(0, text.find('\n'));
+    // libtorch's allocator has no type of its own for it.
+    if (text.find("can't allocate memory") != text.npos)
+      return world_->give_up(MemoryError(tr("out of memory: {}", text), less_memory()));
+    world_->give_up(InternalError(text));
+  }
 }
 
 std::string Ranks::from(int64_t rank, const std::string& text) const {
-  const parallel::Group& all = this->all();
-  at::Tensor size = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
-  all.broadcast(size, rank);
-  at::Tensor bytes = at::empty({std::max<int64_t>(1, size.item<int64_t>())}, at::kByte);
-  if (all.rank() == rank) std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  all.broadcast(bytes, rank);
-  return {static_cast<const char*>(bytes.data_ptr()), static_cast<size_t>(size.item<int64_t>())};
+  return parallel::text_from(all(), rank, text);
 }
 
-void Ranks::wait_for_turn() const {
-  if (world_ && !is_first()) world_->wait_for(fmt::format("turn {}", turns_));
+void Ranks::find_leads(int64_t own) {
+  lead_ = own;
+  const at::Tensor all_leads = all().all_gather(at::full({1}, own, at::kLong), 0);
+  leads_.clear();
+  for (int64_t rank = 0; rank < size(); ++rank) {
+    const int64_t lead = all_leads[rank].item<int64_t>();
+    if (leads_.empty() || leads_.back() != lead) leads_.push_back(lead);
+  }
 }
 
-void Ranks::end_turn() const {
-  if (world_ && is_first()) world_->post(fmt::format("turn {}", turns_));
+void Ranks::wait_for_turn(int64_t first) const {
+  if (world_ && rank() != first) world_->wait_for(fmt::format("turn {} of {}", turns_, first));
+}
+
+void Ranks::end_turn(int64_t first) const {
+  if (world_ && rank() == first) world_->post(fmt::format("turn {} of {}", turns_, first));
   ++turns_;
 }
 
-int64_t Ranks::largest(int64_t number) const {
-  at::Tensor numbers = at::full({1}, number, at::kLong);
-  all().all_reduce_max(numbers);
-  return numbers.item<int64_t>();
-}
+int64_t Ranks::largest(int64_t number) const { return parallel::largest_of(all(), number); }
 
-void Ranks::require_same(const std::string& what, const std::string& value) const {
-  const std::string first = from_first(value);
-  refuse(what, value == first ? "" : tr("{} there, {} on rank 0", value, first));
+void Ranks::require_same(const std::string& what, const std::string& value,
+                         const std::string& where) const {
+  const auto placed = [&](const std::string& text, const std::string& place) {
+    return place.empty() ? text : fmt::format("{} ({})", text, place);
+  };
+  const std::string first = from_first(value), first_where = from_first(where);
+  refuse(what, value == first ? ""
+                              : tr("{} there, {} on rank 0", placed(value, where),
+                                   placed(first, first_where)));
 }
 
 void Ranks::require_same_settings(const Json& settings) const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "base/rank_place.h"
@@ -25,19 +26,23 @@ class Ranks {
   int64_t size() const { return all().size(); }
   /// Rank 0 speaks, writes and prepares for all.
   bool is_first() const { return rank() == 0; }
+  /// The first rank of every machine, ascending; that of this one.
+  const std::vector<int64_t>& leads() const { return leads_; }
+  int64_t lead() const { return lead_; }
 
   void wait_for_all() const { all().barrier(); }
-  /// make(), by rank 0 first and by the others when it is done, however long it takes: they find
-  /// what it left on disk.
+  /// make(), by rank `first` first and by the others who name it when it is done, however long it
+  /// takes: they find what it left on disk.
   template <typename Make>
-  auto in_turn(const Make& make) const {
-    wait_for_turn();
+  auto in_turn(int64_t first, const Make& make) const {
+    wait_for_turn(first);
     auto made = make();
-    end_turn();
+    end_turn(first);
     return made;
   }
   /// What rank 0 says, to everybody.
   std::string from_first(const std::string& text) const { return from(0, text); }
+  std::string from(int64_t rank, const std::string& text) const;
   /// The largest of everybody's numbers.
   int64_t largest(int64_t number) const;
   /// check() on every rank; where it throws on one, it does on all: their own error, or what
@@ -55,19 +60,39 @@ class Ranks {
     if (bad) others();
   }
   /// Errors, on every rank: UsageError naming the first rank whose `value` of `what` is not rank
-  /// 0's, with both.
-  void require_same(const std::string& what, const std::string& value) const;
+  /// 0's, with both, and where they are of.
+  void require_same(const std::string& what, const std::string& value,
+                    const std::string& where = "") const;
+
+  /// The step that this rank is in, for the others' messages about it.
+  void note_step(int64_t step) const {
+    if (world_) world_->note_step(step);
+  }
+  /// work(); where it fails, so do the other ranks, and say why.
+  template <typename Work>
+  auto together(const Work& work) const {
+    try {
+      return work();
+    } catch (...) {
+      give_up();
+      throw;
+    }
+  }
 
  private:
+  /// REQUIRES: called inside a catch block.
+  void give_up() const;
   const parallel::Group& all() const { return all_ ? *all_ : parallel::Group::alone(); }
-  std::string from(int64_t rank, const std::string& text) const;
   /// As require_same, of each member of an object.
   void require_same_settings(const Json& settings) const;
   /// Errors: UsageError with `difference` of the first rank where it is not empty.
   void refuse(const std::string& what, const std::string& difference) const;
-  void wait_for_turn() const;
-  void end_turn() const;
+  void find_leads(int64_t own);
+  void wait_for_turn(int64_t first) const;
+  void end_turn(int64_t first) const;
 
+  std::vector<int64_t> leads_ = {0};
+  int64_t lead_ = 0;
   mutable int64_t turns_ = 0;
   std::unique_ptr<parallel::World> world_;
   std::unique_ptr<parallel::Group> all_;

@@ -1,10 +1,13 @@
 #include "train/run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
 #include "base/control_group.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_lock.h"
@@ -15,15 +18,17 @@
 #include "checkpoint/checkpoint.h"
 #include "device/dtype.h"
 #include "device/select.h"
+#include "settings/identity.h"
 #include "train/loop.h"
 #include "train/precision.h"
 #include "train/ranks.h"
 #include "train/report/banner.h"
 #include "train/run_dir/continued.h"
 #include "train/run_dir/held_out.h"
-#include "train/run_dir/identity.h"
 #include "train/run_dir/resume.h"
+#include "train/run_dir/resume_everywhere.h"
 #include "train/run_dir/run_dir.h"
+#include "train/run_dir/storage.h"
 #include "train/throughput.h"
 #include "weights/lora/peft.h"
 
@@ -41,15 +46,6 @@ weights::CheckpointSource open_checked(TrainConfig& config) {
     // What is written down must mean these weights when the tracker has moved on.
     if (model.tokenizer == model.path) model.tokenizer = opened.megatron->place.directory;
     model.path = opened.megatron->place.directory;
-  }
-  const int64_t positions = opened.config.max_positions;
-  if (positions > 0 && config.data.max_length > positions) {
-    throw UsageError(
-        tr("[train] {} {} exceeds the model's {} positions", config.flag("max_length"),
-           config.data.max_length, positions),
-        tr("give --max_length {}; where nothing names it, the model's own limit is taken, up "
-           "to 2048",
-           positions));
   }
   return opened;
 }
@@ -75,14 +71,23 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
                                              const parallel::Mesh& mesh) {
   const at::ScalarType dtype = scalar_type_of(config.precision);
   const bool lora = config.tuner == Tuner::kLora;
+  const auto settle = [&](models::CausalLM& model) {
+    if (lora) model.freeze({"."});  // as adapters will
+    if (!config.freeze.empty()) model.freeze(config.freeze);
+    model.keep(config.keeping, /*holds_values=*/false);
+  };
   std::unique_ptr<models::CausalLM> model;
   if (config.model.from_scratch && !checkpoint) {
     model = std::make_unique<models::CausalLM>(source.config, mesh, dtype, device);
+    settle(*model);
     model->initialize(config.seed);
-  } else {
+  } else if (checkpoint && !lora) {
     // A full checkpoint holds the model; adapters go on top of the base.
-    model = checkpoint && !lora ? models::load_model(checkpoint->directory, mesh, dtype, device)
-                                : models::load_model(source, mesh, dtype, device);
+    model = models::load_model(
+        weights::open_checkpoint_source(checkpoint->directory, {.all_tensors = true}), mesh, dtype,
+        device, settle);
+  } else {
+    model = models::load_model(source, mesh, dtype, device, settle);
   }
   if (model->lora() && (!lora || checkpoint || !config.model.adapter.empty())) {
     throw ModelError(
@@ -98,7 +103,6 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
       model->load_adapter(adapter, config.model.adapter_alpha);
     }
   }
-  if (!config.freeze.empty()) model->freeze(config.freeze);
   model->set_recompute(config.recompute);
   return model;
 }
@@ -106,11 +110,11 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
 TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalLM> model) {
   TrainState state;
   state.model = std::move(model);
-  const std::vector<parallel::Parameter> parameters = state.model->trainable_parameters();
-  if (parameters.empty())
+  if (state.model->trainable_parameters().empty())
     throw UsageError(tr("[train] every parameter is frozen: nothing to train"));
-  state.gradients = std::make_unique<optim::GradBuffer>(parameters, state.model->mesh());
-  state.optimizer = std::make_unique<optim::AdamW>(parameters, config.adamw);
+  parallel::ParameterStore& store = state.model->keep(config.keeping);
+  state.gradients = std::make_unique<optim::GradBuffer>(store);
+  state.optimizer = std::make_unique<optim::AdamW>(store, config.adamw);
   if (config.precision == Precision::kF16) state.loss_scaler = optim::LossScaler(config.loss_scale);
   return state;
 }
@@ -153,7 +157,8 @@ void publish(Run& run) {
     const auto model = models::load_model(checkpoint, parallel::Mesh::single(),
                                           run.state.model->dtype(), at::kCPU);
     write_model_files(*model, run.config, wanted, output.directory);
-  } else if (run.ranks.mesh().data().rank() == 0) {
+  } else {
+    run.state.model->settle();
     write_model_files(*run.state.model, run.config, wanted, output.directory);
   }
 }
@@ -175,6 +180,8 @@ RunSummary summarise(const Run& run) {
     summary.last_checkpoint = checkpoint_of(run, run.state.step);
   if (run.progress.best_step > 0)
     summary.best_checkpoint = checkpoint_of(run, run.progress.best_step);
+  std::error_code unknown;  // nothing may have been saved there, or somebody has removed it
+  if (!fs::exists(summary.best_checkpoint / "DONE", unknown)) summary.best_checkpoint.clear();
   summary.next_command = next_command(run.config);
   return summary;
 }
@@ -203,18 +210,36 @@ class LogFile {
   explicit LogFile(const TrainConfig& config) {
     const int64_t rank = config.place.rank;
     const std::string name = rank == 0 ? "train.log" : fmt::format("rank-{}.log", rank);
-    if (!config.dry_run) log::tee_to_file((config.output.directory / name).c_str());
+    path_ = config.output.directory / name;
+    if (!config.dry_run) begin();
   }
-  ~LogFile() { log::tee_to_file(""); }
+  ~LogFile() {
+    set_last_words("");
+    log::tee_to_file("");
+  }
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
+  /// Where its directory, but not the file, is there.
+  void begin_again() const {
+    std::error_code unknown;
+    if (!fs::exists(path_, unknown) && fs::exists(path_.parent_path(), unknown)) begin();
+  }
+
+ private:
+  void begin() const {
+    log::tee_to_file(path_.c_str());
+    set_last_words(tr("[train] ended at once by a second signal: what came behind the newest "
+                      "checkpoint is lost"),
+                   log::file_descriptor());
+  }
+
+  fs::path path_;
 };
 
-/// Clears what an interrupted or overwritten run left, and writes what describes this one.
-void prepare_run_directory(const TrainConfig& config, bool continuing, const PreparedText& text,
+/// Writes what describes this run.
+void prepare_run_directory(const TrainConfig& config, const PreparedText& text,
                            const PreparedData& data) {
   const fs::path& run_dir = config.output.directory;
-  if (config.output.overwrite && !continuing) clear_run_directory(run_dir);
   mark_unfinished(run_dir);
   write_run_settings(config);
   const bool from_the_split = config.stage == Stage::kSft && config.data.validation.empty();
@@ -250,6 +275,14 @@ void check_validation(const TrainConfig& config, const PreparedData& data) {
                    tr("give --val_dataset FILE or --val_ratio 0.01"));
 }
 
+/// Errors: UsageError where a rank would never see a sample of its own.
+void require_samples(const TrainConfig& config, int64_t samples) {
+  if (samples >= config.batch.ranks) return;
+  throw UsageError(tr("[train] {} training samples for {} processes that share them", samples,
+                      config.batch.ranks),
+                   tr("start at most as many processes as there are samples"));
+}
+
 bool is_newest(const checkpoint::Loaded& checkpoint, const fs::path& run_dir) {
   const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
   return !found.empty() && found.back().directory.filename() == checkpoint.directory.filename();
@@ -267,8 +300,11 @@ int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainStat
   return *consumed;
 }
 
-bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainState& state) {
-  if (state.step < plan.total_steps || !is_finished(config.output.directory)) return false;
+bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainState& state,
+                 const Ranks& ranks) {
+  if (state.step < plan.total_steps) return false;
+  if (ranks.from_first(is_finished(config.output.directory) ? "finished" : "").empty())
+    return false;
   log::info(
       "this run is complete: {} steps are done, {} are asked for. Raise --epochs or --max_steps, "
       "with --resume DIR, to train on.",
@@ -279,16 +315,18 @@ bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainStat
 /// The other ranks, which all write into rank 0's directory and leave speaking to it.
 Ranks connect(TrainConfig& config) {
   Json settings = config.args;
-  for (const char* of_a_machine : {"nproc", "nnodes", "node_rank", "master_addr", "master_port"})
-    settings.erase(of_a_machine);
+  for (const std::string& name : config.of_machine) settings.erase(name);
+  if (config.mesh.sharers > 0) settings["nproc_per_node"] = config.place.local_size;
   Ranks ranks(config.place, config.mesh, config.dist_timeout_s, settings);
   if (!ranks.is_first()) log::set_level(log::Level::kError);
   config.output.directory = ranks.from_first(config.output.directory.string());
+  config.output.resume = ranks.from_first(config.output.resume);
   return ranks;
 }
 
 /// The finished model and its reports.
 void finish(Run& job) {
+  job.observer.look_after_directory(job.progress.log_history, /*needed=*/true);
   publish(job);
   if (job.ranks.is_first()) {
     job.observer.on_finish(summarise(job));
@@ -298,20 +336,58 @@ void finish(Run& job) {
   job.ranks.wait_for_all();
 }
 
-/// The run's directory, made and held by rank 0.
+/// The run's directory, made and held by whoever keeps it.
 struct HeldDirectory {
+  using Moment = std::optional<std::pair<int64_t, int64_t>>;  ///< s, ns; none: there is no file
+  static Moment changed_at(const fs::path& file) {
+    struct stat found{};
+    if (::stat(file.c_str(), &found) != 0) return std::nullopt;
+    return std::pair<int64_t, int64_t>{found.st_ctim.tv_sec, found.st_ctim.tv_nsec};
+  }
+  fs::path settings;
+  Moment settings_at;
   std::optional<MadeDirectory> made;
   std::optional<FileLock> lock;
+  Shared shared;
 
   HeldDirectory(const TrainConfig& config, const Ranks& ranks) {
-    ranks.in_turn([&] {
-      if (!ranks.is_first()) return 0;
+    shared = find_shared(config.output.directory, ranks, [&] {
       made.emplace(config.output.directory);
       if (!config.dry_run) lock.emplace(lock_run_directory(config.output.directory));
-      return 0;
     });
+    if (!shared.by_all()) {
+      log::info("machines do not share {}: ranks {} each keep what theirs need",
+                config.output.directory.string(), fmt::join(shared.keepers, ", "));
+    }
+  }
+  /// Both go with the directory; one may be lost by itself.
+  bool is_ours() const { return !lock || lock->is_held() || changed_at(settings) == settings_at; }
+  void remember(const fs::path& run_dir) {
+    settings = run_dir / "args.json";
+    settings_at = changed_at(settings);
+  }
+  /// After somebody has removed it. Errors: IoError, also where another run has taken it.
+  void make_again(const TrainConfig& config) {
+    fs::create_directories(config.output.directory);
+    lock.reset();
+    lock.emplace(lock_run_directory(config.output.directory));
   }
 };
+
+/// Who prepares the data that this rank reads.
+int64_t preparer_of(const TrainConfig& config, const Ranks& ranks) {
+  if (ranks.leads().size() == 1 || config.data.cache_dir.empty()) return 0;
+  if (!config.shares_cache) return ranks.lead();
+  const Shared cache = find_shared(config.data.cache_dir, ranks, [&] {
+    std::error_code ignored;  // said by who writes there
+    std::filesystem::create_directories(config.data.cache_dir, ignored);
+  });
+  if (!cache.by_all()) {
+    log::info("machines do not share {}: ranks {} prepare the data, each for its own",
+              config.data.cache_dir.string(), fmt::join(cache.keepers, ", "));
+  }
+  return cache.keeper;
+}
 
 /// Errors: UsageError where a rank would train something else.
 void require_same_run(const Ranks& ranks, const TrainConfig& config, const at::Device& device,
@@ -319,33 +395,49 @@ void require_same_run(const Ranks& ranks, const TrainConfig& config, const at::D
                       const std::optional<checkpoint::Loaded>& checkpoint) {
   ranks.require_same("version", DANLU_VERSION);
   ranks.require_same("checkpoint", checkpoint ? checkpoint->directory.string() : "-");
-  ranks.require_same("device", device.str());
+  ranks.require_same("device", at::DeviceTypeName(device.type(), /*lower_case=*/true));
   ranks.require_same("precision", precision_name(config.precision));
   ranks.require_same("configuration", fmt::format("{:016x}", hash_bytes(identity.dump())));
-  ranks.require_same("data set", fmt::format("{:016x}", data.content_hash));
+  ranks.require_same("data set", fmt::format("{:016x}", data.content_hash), host_name());
 }
 
-}  // namespace run_detail
+std::unique_ptr<RunObserver> observe(const TrainConfig& config, const RunPlan& plan,
+                                     const TrainState& state, const PreparedText& text,
+                                     const PreparedData& data, const Ranks& ranks,
+                                     HeldDirectory& held, const LogFile& log_file) {
+  const auto make_again = [&] {
+    if (ranks.is_first()) {
+      held.make_again(config);
+      prepare_run_directory(config, text, data);
+      held.remember(config.output.directory);
+    }
+    log_file.begin_again();
+  };
+  if (ranks.is_first()) held.remember(config.output.directory);
+  const DirectoryHold hold{[&held] { return held.is_ours(); }, make_again};
+  if (!ranks.is_first()) return make_silent_observer(hold);
+  const RunDescription description{data.train->size(), fmt::format("{:016x}", data.content_hash),
+                                   config.model.from_scratch};
+  return make_observer(config, plan, state.step, description, hold);
+}
 
-int run(const TrainConfig& given) {
-  using namespace run_detail;
-  TrainConfig config = given;
-  config.validate();
-  const at::Device device = device::select(config.device);
-  const Ranks ranks = connect(config);
+int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ranks) {
   const weights::CheckpointSource source = open_checked(config);
-  const HeldDirectory held(config, ranks);
-  const std::optional<checkpoint::Loaded> checkpoint = find_checkpoint(config);
+  HeldDirectory held(config, ranks);
+  const std::optional<checkpoint::Loaded> checkpoint =
+      find_checkpoint_everywhere(config, ranks, held.shared);
   const bool continuing = checkpoint && is_of_run(*checkpoint, config.output.directory);
   if (!continuing) refuse_to_clear_inputs(config);
   const PreparedText text = prepare_text(config, source.config);
   record_template(text.choice, config);
-  const PreparedData data =
-      ranks.in_turn([&] { return prepare_data(config, text, samples_of_step(config.batch)); });
+  const PreparedData data = ranks.in_turn(preparer_of(config, ranks), [&] {
+    return prepare_data(config, text, samples_of_step(config.batch));
+  });
   record_tokenised_template(data.tokenised_with, config);
   check_validation(config, data);
+  require_samples(config, data.train->size());
   const RunPlan plan = plan_run(config, data.train->size(), data.last_batch);
-  const Json identity = run_identity(config, source, plan);
+  const Json identity = settings::run_identity(config, source, plan);
   require_same_run(ranks, config, device, identity, data, checkpoint);
   if (checkpoint) check_resumable(*checkpoint, config, identity, data.content_hash);
   const LogFile log_file(config);
@@ -354,7 +446,6 @@ int run(const TrainConfig& given) {
   if (!checkpoint) continued = continued_from(config, source, origin);
   report_plan(config, data_banner(config, device, source.config, origin, text, data, plan));
   if (config.dry_run) return 0;
-
   const auto sharers = static_cast<uint64_t>(config.place.local_size);
   const uint64_t available = device.is_cpu() ? available_memory_bytes() / sharers : 0;
   TrainState state =
@@ -365,26 +456,55 @@ int run(const TrainConfig& given) {
                                        : 0;
   log::info("{}", parameter_line(*state.model));
   report_memory(memory_plan(state), available);
-  if (is_complete(config, plan, state)) return 0;
+  if (is_complete(config, plan, state, ranks)) return 0;
   if (!continuing) progress.forget_best();
   watch_interrupts();
-  if (ranks.is_first()) prepare_run_directory(config, continuing, text, data);
+  const bool keeps = held.shared.keeper == ranks.rank();
+  if (keeps && config.output.overwrite && !continuing) clear_run_directory(config.output.directory);
+  if (ranks.is_first()) prepare_run_directory(config, text, data);
   data::BatchStream stream(data.train, data.order,
                            stream_options(config, plan, data, source.config.vocab_size), consumed);
-  const RunDescription description{data.train->size(), fmt::format("{:016x}", data.content_hash),
-                                   config.model.from_scratch};
-  const auto observer = ranks.is_first() ? make_observer(config, plan, state.step, description)
-                                         : make_silent_observer();
-  Run job{config, plan, identity, data, state, progress, stream, *observer, ranks};
+  const auto observer = observe(config, plan, state, text, data, ranks, held, log_file);
+  checkpoint::Saver saver(ranks.mesh(), *state.optimizer);
+  Run job{config, plan,      identity, data,  state,      progress,
+          stream, *observer, ranks,    saver, held.shared};
   job.flops_per_token = flops_per_token(*state.model, data.lengths);
   job.peak_flops = peak_flops(config, device) * static_cast<double>(ranks.size());
   if (checkpoint) job.last_saved_step = state.step;
   // What a kill behind the newest checkpoint left undone.
-  if (ranks.is_first() && continuing && is_newest(*checkpoint, config.output.directory))
-    settle_checkpoints(job, checkpoint->directory);
+  if (keeps && continuing && is_newest(*checkpoint, config.output.directory))
+    settle_checkpoints(config.output, checkpoint->directory, progress.best_step);
   run_loop(job);
   finish(job);
   return 0;
+}
+
+/// Where the run lies, and for a job that begins again what it goes on from.
+void place_output(TrainConfig& config) {
+  if (const auto own = checkpoint_of_job(config.output, restart_from_environment())) {
+    config.output.directory = own->parent_path();
+    config.output.resume = own->string();
+  } else if (config.output.versioned) {
+    config.output.directory = choose_version(config);
+  }
+}
+
+}  // namespace run_detail
+
+int run(const TrainConfig& given) {
+  using namespace run_detail;
+  TrainConfig config = given;
+  config.validate();
+  place_output(config);
+  const at::Device device = device::select(config.device, rank_place_from_environment().local_rank);
+  const bool in_files = !(config.keeping.state_in.empty() && config.keeping.parameters_in.empty());
+  if (in_files && !device.is_cpu()) {
+    throw UsageError(tr("[train] {}: files can hold what a CPU trains, not {}",
+                        config.flag("offload_dir"), device.str()),
+                     tr("leave --offload_dir out"));
+  }
+  const Ranks ranks = connect(config);
+  return ranks.together([&] { return run_connected(config, device, ranks); });
 }
 
 }  // namespace danlu::train

@@ -1,6 +1,6 @@
 // train/run.h: a whole training job, from configuration to a finished run directory.
 #pragma once
-#include "train/config.h"
+#include "train/settings.h"
 
 namespace danlu::train {
 

@@ -12,7 +12,7 @@
 #include "optim/adamw.h"
 #include "optim/grad_buffer.h"
 #include "optim/loss_scaler.h"
-#include "train/config.h"
+#include "train/settings.h"
 
 namespace danlu::train {
 
@@ -42,10 +42,6 @@ struct StepResult {
 /// Every number becomes the sum over the group's ranks.
 void sum_over(const parallel::Group& group, std::initializer_list<double*> numbers);
 
-/// Tensors of a micro-batch, on the model's device.
-models::ForwardInput forward_input(const data::Batch& batch, const at::Device& device);
-at::Tensor target_tensor(const data::Batch& batch, const at::Device& device);
-
 /// Errors: NumericError naming the first weight, or state of the optimizer, that is not finite:
 /// what must not be saved.
 void require_finite(const TrainState& state);
@@ -59,6 +55,6 @@ void require_finite(const TrainState& state);
 /// the step, with its own part of the data axis, and comes to the same result. Errors: DataError if
 /// no token of the step is a target; what the model throws.
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
-                    const optim::ScheduleConfig& schedule);
+                    const settings::ScheduleConfig& schedule);
 
 }  // namespace danlu::train

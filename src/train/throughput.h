@@ -5,7 +5,7 @@
 
 #include "data/preprocess_report.h"
 #include "models/causal_lm.h"
-#include "train/config.h"
+#include "train/settings.h"
 
 namespace danlu::train {
 

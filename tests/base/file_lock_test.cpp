@@ -32,6 +32,19 @@ TEST(FileLock, IsHeldByOneAndNamesIt) {
   EXPECT_TRUE(FileLock::try_take(file));
 }
 
+TEST(FileLock, IsNotHeldOnceItsFileIsGoneOrAnothers) {
+  const Folder folder;
+  const fs::path file = folder / "lock";
+  const auto lock = FileLock::try_take(file);
+  ASSERT_TRUE(lock);
+  EXPECT_TRUE(lock->is_held());
+  fs::remove(file);
+  EXPECT_FALSE(lock->is_held());
+  const auto other = FileLock::try_take(file);
+  EXPECT_FALSE(lock->is_held());
+  EXPECT_TRUE(other->is_held());
+}
+
 TEST(FileLock, OfAKilledProcessIsFree) {
   const Folder folder;
   const fs::path file = folder / "lock";
@@ -95,6 +108,16 @@ TEST(FileLock, SaysWhatItCannotMake) {
   } catch (const IoError& error) {
     EXPECT_THAT(error.what(), StartsWith((folder / "none/lock").string() + ": cannot create"));
   }
+}
+
+TEST(MadeDirectory, LeavesAFileThatSomebodyHasPutInItsPlace) {
+  const Folder folder;
+  {
+    const MadeDirectory made(folder / "a");
+    fs::rename(folder / "a", folder / "b");
+    write_file_atomic(folder / "a", "mine");
+  }
+  EXPECT_EQ(read_file(folder / "a"), "mine");
 }
 
 TEST(MadeDirectory, TakesAwayWhatItMadeAndNobodyUsed) {

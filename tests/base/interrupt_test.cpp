@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 namespace danlu {
 namespace {
@@ -15,6 +16,33 @@ TEST(Interrupt, TheFirstSignalIsAFlagTheSecondEndsTheProcess) {
     ::_exit(2);
   };
   EXPECT_EXIT(signalled_twice(), testing::ExitedWithCode(128 + SIGINT), "");
+}
+
+TEST(Interrupt, WhoIsEndedAtOnceHasLastWords) {
+  const auto signalled_twice = [](int first, int second) {
+    watch_interrupts();
+    set_last_words("nothing yet");
+    set_last_words("half a file is there", STDERR_FILENO);
+    ::raise(first);
+    ::raise(second);
+  };
+  EXPECT_EXIT(signalled_twice(SIGTERM, SIGTERM), testing::ExitedWithCode(143),
+              "^half a file is there.STOPPED \\(exit 143\\).half a file");
+  EXPECT_EXIT(signalled_twice(SIGTERM, SIGINT), testing::ExitedWithCode(130),
+              "^half a file is there.STOPPED \\(exit 130\\)");
+}
+
+TEST(Interrupt, WhoPassesTheSecondSignalOnEndsByTheThird) {
+  const auto signalled = [] {
+    watch_interrupts();
+    allow_second_interrupt();
+    ::raise(SIGINT);
+    ::raise(SIGINT);
+    if (interrupts_received() != 2) ::_exit(1);
+    ::raise(SIGINT);
+    ::_exit(2);
+  };
+  EXPECT_EXIT(signalled(), testing::ExitedWithCode(130), "");
 }
 
 TEST(Interrupt, AHangupComesSeveralTimesAndNeverCountsAsTheSecondSignal) {

@@ -9,12 +9,18 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/checksum.h"
+#include "checkpoint/saver.h"
+#include "parallel/comm/local.h"
+#include "support/stored_parameters.h"
 #include "support/temporary_directory.h"
+#include "support/throws.h"
 
 namespace danlu::checkpoint {
 namespace checkpoint_test {
@@ -22,10 +28,7 @@ namespace checkpoint_test {
 class Checkpoints : public testing::Test {
  protected:
   void SetUp() override {
-    parameters_ = {
-        parallel::whole_parameter("w", at::ones({3, 5}).requires_grad_(true)),
-        parallel::whole_parameter("b", at::ones({7}, at::kBFloat16).requires_grad_(true))};
-    optimizer_ = std::make_unique<optim::AdamW>(parameters_, optim::AdamWConfig{});
+    optimizer_ = std::make_unique<optim::AdamW>(stored_.store, optim::AdamWConfig{});
   }
 
   fs::path save_step(int64_t step, bool with_optimizer = true) {
@@ -35,12 +38,16 @@ class Checkpoints : public testing::Test {
     request.write_model = [](const fs::path& directory) {
       std::ofstream(directory / "model.txt") << "weights";
     };
-    request.mesh = &parallel::Mesh::single();
-    request.optimizer = with_optimizer ? optimizer_.get() : nullptr;
+    request.with_state = with_optimizer;
     request.args = {{"lr", 0.1}};
     request.trainer_state = {{"global_step", step}, {"optimizer_updates", step}};
     request.data_state = {{"consumed_samples", 16 * step}};
-    return save(request);
+    return save(std::move(request), *optimizer_);
+  }
+  static fs::path save(SaveRequest request, optim::AdamW& optimizer) {
+    Saver saver(parallel::Mesh::single(), optimizer);
+    saver.begin(std::move(request));
+    return saver.finish().value();
   }
 
   std::vector<int64_t> steps() const {
@@ -50,27 +57,29 @@ class Checkpoints : public testing::Test {
   }
 
   const test::TemporaryDirectory run_dir_;
-  std::vector<parallel::Parameter> parameters_;
+  test::StoredParameters stored_{{parallel::whole_parameter("w", at::ones({3, 5})),
+                                  parallel::whole_parameter("b", at::ones({7}, at::kBFloat16))}};
   std::unique_ptr<optim::AdamW> optimizer_;
 };
 
 TEST_F(Checkpoints, OptimizerStateComesBackBitForBit) {
-  optim::GradBuffer gradients(parameters_, parallel::Mesh::single());
-  at::Tensor(gradients.flat()).fill_(0.3);
+  optim::GradBuffer gradients(stored_.store);
+  for (size_t unit = 0; unit < stored_.store.units().size(); ++unit)
+    at::Tensor(gradients.share(unit)).fill_(0.3);
   optimizer_->step(gradients, 0.01, 1.0);
   const Loaded loaded = open(save_step(1));
-  std::vector<parallel::Parameter> fresh = {
-      parallel::whole_parameter("w", at::zeros({3, 5}).requires_grad_(true)),
-      parallel::whole_parameter("b", at::zeros({7}, at::kBFloat16).requires_grad_(true))};
-  fresh[0].tensor.detach().copy_(
-      parameters_[0].tensor.detach());  // f32 weights live in the model files
-  optim::AdamW restored(fresh, optim::AdamWConfig{});
+  // f32 weights live in the model files
+  test::StoredParameters fresh(
+      {parallel::whole_parameter("w", stored_.parameters[0].tensor.detach().clone()),
+       parallel::whole_parameter("b", at::zeros({7}, at::kBFloat16))});
+  optim::AdamW restored(fresh.store, optim::AdamWConfig{});
   load_optimizer(loaded, restored);
   EXPECT_EQ(restored.updates(), 1);
   const auto want = optimizer_->state(true), got = restored.state(true);
   for (size_t i = 0; i < want.size(); ++i)
-    EXPECT_TRUE(at::equal(want[i].tensor, got[i].tensor)) << want[i].name();
-  EXPECT_TRUE(at::equal(fresh[1].tensor.detach(), parameters_[1].tensor.detach()));
+    EXPECT_TRUE(at::equal(want[i].values, got[i].values)) << want[i].name;
+  EXPECT_TRUE(
+      at::equal(fresh.parameters[1].tensor.detach(), stored_.parameters[1].tensor.detach()));
   EXPECT_EQ(loaded.data_state.at("consumed_samples"), 16);
 }
 
@@ -172,13 +181,142 @@ TEST_F(Checkpoints, RotationKeepsTheNewestAndTheBest) {
 TEST_F(Checkpoints, AFailedWriterLeavesTheOldOneAndNoDebris) {
   save_step(1);
   SaveRequest request;
-  request.mesh = &parallel::Mesh::single();
   request.run_dir = run_dir_;
   request.step = 1;
   request.write_model = [](const fs::path&) { throw IoError("no space left"); };
-  EXPECT_THROW(save(request), IoError);
+  EXPECT_THROW(save(request, *optimizer_), IoError);
   EXPECT_EQ(steps(), std::vector<int64_t>{1});
   EXPECT_EQ(std::distance(fs::directory_iterator(run_dir_), fs::directory_iterator()), 1);
+}
+
+/// One unit that takes longer to write than the next update takes to begin.
+struct Large {
+  test::StoredParameters stored{{parallel::whole_parameter("w", at::ones({int64_t{8} << 20}))}};
+  optim::AdamW optimizer{stored.store, optim::AdamWConfig{}};
+  optim::GradBuffer gradients{stored.store};
+
+  void step() {
+    at::Tensor(gradients.share(0)).fill_(0.3);
+    optimizer.step(gradients, 0.01, 1.0);
+  }
+  at::Tensor moments() const { return optimizer.state(false).front().values.clone(); }
+};
+
+SaveRequest request_in(const fs::path& run_dir, int64_t step) {
+  SaveRequest request;
+  request.run_dir = run_dir;
+  request.step = step;
+  request.write_model = [](const fs::path&) {};
+  request.trainer_state = {{"global_step", step}, {"optimizer_updates", step}};
+  return request;
+}
+
+TEST_F(Checkpoints, HoldWhatTheStateWasWhenTheyWereBegun) {
+  Large large;
+  Saver saver(parallel::Mesh::single(), large.optimizer);
+  large.step();
+  const at::Tensor then = large.moments();
+  saver.begin(request_in(run_dir_, 1));
+  EXPECT_TRUE(list(run_dir_).empty()) << "it is not whole yet";
+  large.step();
+  EXPECT_FALSE(at::equal(large.moments(), then));
+  const fs::path saved = saver.finish().value();
+  EXPECT_FALSE(saver.is_busy());
+  load_optimizer(open(saved), large.optimizer);
+  EXPECT_TRUE(at::equal(large.moments(), then));
+}
+
+TEST_F(Checkpoints, HoldWhatTheModelWasWhenTheyWereBegun) {
+  Large large;
+  Saver saver(parallel::Mesh::single(), large.optimizer);
+  SaveRequest request = request_in(run_dir_, 1);
+  request.model_needs_nobody = true;
+  const at::Tensor weights = large.stored.parameters[0].tensor.detach(), then = weights.clone();
+  at::Tensor written;
+  std::thread::id writer;
+  request.write_model = [&](const fs::path&) {
+    writer = std::this_thread::get_id();
+    // Time for an update that does not wait.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    written = weights.clone();
+  };
+  saver.begin(std::move(request));
+  large.step();
+  EXPECT_FALSE(at::equal(weights, then));
+  EXPECT_TRUE(saver.finish());
+  EXPECT_NE(writer, std::this_thread::get_id()) << "the training stood still meanwhile";
+  EXPECT_TRUE(at::equal(written, then)) << "the update did not wait";
+}
+
+TEST_F(Checkpoints, WhatIsWrongWithTheModelComesOutWhereverItIsWritten) {
+  save_step(1);
+  for (const bool beside : {false, true}) {
+    SaveRequest request = request_in(run_dir_, 2);
+    request.model_needs_nobody = beside;
+    request.write_model = [](const fs::path& directory) {
+      std::ofstream(directory / "model.txt") << "half of the";
+      throw ModelError("[weights] w holds nan at element 7 and is not saved");
+    };
+    EXPECT_THROW(save(request, *optimizer_), ModelError) << beside;
+    request.write_model = [](const fs::path&) { throw IoError("no space left"); };
+    const std::string error = test::error_of<IoError>([&] { save(request, *optimizer_); });
+    EXPECT_NE(error.find("checkpoint-2: cannot be saved: no space left"), error.npos) << error;
+    EXPECT_EQ(steps(), std::vector<int64_t>{1});
+    EXPECT_EQ(std::distance(fs::directory_iterator(run_dir_), fs::directory_iterator()), 1);
+  }
+}
+
+TEST_F(Checkpoints, OneThatFailedIsNotGoneOnWith) {
+  Saver saver(parallel::Mesh::single(), *optimizer_);
+  SaveRequest request = request_in(run_dir_, 1);
+  // What it points to cannot be looked at: no IoError of ours.
+  request.write_model = [](const fs::path& directory) {
+    fs::create_symlink("itself", directory / "itself");
+  };
+  saver.begin(std::move(request));
+  EXPECT_ANY_THROW(saver.finish());
+  EXPECT_FALSE(saver.is_busy());
+  EXPECT_FALSE(saver.finish());
+  EXPECT_TRUE(fs::is_empty(run_dir_.path()));
+}
+
+TEST_F(Checkpoints, OneThatIsAbandonedLeavesNothing) {
+  Large large;
+  {
+    Saver saver(parallel::Mesh::single(), large.optimizer);
+    saver.begin(request_in(run_dir_, 1));
+  }
+  EXPECT_TRUE(fs::is_empty(run_dir_.path()));
+  large.step();  // nobody is waited for any more
+}
+
+TEST_F(Checkpoints, TheFailureOfOneRankIsEverybodys) {
+  parallel::run_local_ranks(3, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.data = 3});
+    parallel::Parameter parameter = parallel::whole_parameter("w", at::ones({600}));
+    parallel::ParameterStore store(mesh, {.sharding = parallel::Sharding::kState}, {0, 1, 1});
+    store.lay_out({&parameter}, /*copies=*/true);
+    optim::AdamW optimizer(store, optim::AdamWConfig{});
+    Saver saver(mesh, optimizer);
+    for (const bool fails : {true, false}) {
+      SaveRequest request = request_in(run_dir_, 1);
+      request.write_model = [&](const fs::path& directory) {
+        // In the way of what rank 1 is going to write.
+        if (fails && mesh.rank() == 1)
+          fs::create_directories(directory / "optim" / "rank-1.safetensors" / "x");
+      };
+      saver.begin(std::move(request));
+      if (fails) {
+        EXPECT_THROW(saver.finish(), IoError) << mesh.rank();
+        EXPECT_FALSE(saver.is_busy());
+      } else {
+        EXPECT_EQ(saver.finish().value(), run_dir_ / "checkpoint-1");
+      }
+      mesh.all().barrier();
+      EXPECT_EQ(list(run_dir_).size(), fails ? 0u : 1u);
+      mesh.all().barrier();
+    }
+  });
 }
 
 TEST_F(Checkpoints, ModelOnlyOnesCannotBeResumed) {

@@ -161,7 +161,13 @@ TEST_F(BadRun, DiskFullWhileSavingKeepsTheOldCheckpoint) {
     const FileSizeLimit limit(100'000);  // the weights alone are 144,512 bytes
     expect_error(train_good(), 8,
                  {"checkpoint-2: cannot be saved", "File too large",
-                  "hint: earlier checkpoints are intact"});
+                  "hint: earlier checkpoints are intact: no file may be larger than 100.0 kB here: "
+                  "raise the limit (ulimit -f)"});
+    fs::rename((*this) / "run", (*this) / "kept");
+    expect_error(train_good(), 8,
+                 {"checkpoint-1: cannot be saved", "hint: there is no earlier checkpoint: "});
+    fs::remove_all((*this) / "run");
+    fs::rename((*this) / "kept", (*this) / "run");
   }
   EXPECT_EQ(contents_below(checkpoint(1)), before);
   EXPECT_FALSE(fs::exists(checkpoint(2)));

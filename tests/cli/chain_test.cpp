@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/free_port.h"
 #include "cli/bad_input.h"
 
 namespace danlu::test {
@@ -80,6 +81,10 @@ class Chain : public BadInput {
   }
   ProgramResult pretrain(const std::string& load, const std::string& save,
                          const std::vector<std::string>& more = {}) const {
+    return run(pretrain_line(load, save, more));
+  }
+  static std::vector<std::string> pretrain_line(const std::string& load, const std::string& save,
+                                                const std::vector<std::string>& more) {
     std::vector<std::string> line = {"pretrain",
                                      "--load",
                                      load,
@@ -123,6 +128,14 @@ class Chain : public BadInput {
                                      "fp32",
                                      "--seed",
                                      "7"};
+    line.insert(line.end(), more.begin(), more.end());
+    return line;
+  }
+  /// The launcher's words of the guides' scripts before a line of theirs.
+  ProgramResult on_four(std::vector<std::string> line, const std::vector<std::string>& more) const {
+    line.insert(line.begin(), {"launch", "--nproc_per_node", "4", "--nnodes", "1", "--node_rank",
+                               "0", "--master_addr", "localhost", "--master_port",
+                               std::to_string(free_port().value())});
     line.insert(line.end(), more.begin(), more.end());
     return run(line);
   }
@@ -395,6 +408,65 @@ TEST_F(Chain, WeightsAreNeverRandomUnasked) {
   write("dist/iter_0000005/metadata.json", R"({"sharded_backend": "torch_dist"})");
   write("dist/iter_0000005/__0_0.distcp", "x");
   expect_error(pretrain("dist", "x"), 4, {"torch_dist"});
+}
+
+TEST_F(Chain, TheScriptsLinesOfSeveralProcesses) {
+  train_base();
+  convert_base("mcore");
+  preprocess_text();
+  ASSERT_EQ(pretrain("mcore", "one").exit_code, 0);
+  const auto line = [](const std::string& save) { return pretrain_line("mcore", save, {}); };
+  const std::vector<std::string> split = {"--tensor-model-parallel-size",
+                                          "2",
+                                          "--pipeline-model-parallel-size",
+                                          "1",
+                                          "--sequence-parallel",
+                                          "--use-distributed-optimizer",
+                                          "--overlap-grad-reduce",
+                                          "--overlap-param-gather",
+                                          "--no-shared-storage",
+                                          "--distributed-backend",
+                                          "nccl"};
+  const ProgramResult four = on_four(line("four"), split);
+  ASSERT_EQ(four.exit_code, 0) << four.err;
+  EXPECT_THAT(four.err, AllOf(HasSubstr("over 2 tensor-parallel processes, and its tokens"),
+                              HasSubstr("(ZeRO-1)")));
+  expect_near(losses("four"), losses("one"), 1e-5);
+  auto stages = split;
+  stages[3] = "2";
+  expect_error(on_four(line("stages"), stages), 2,
+               {"--pipeline-model-parallel-size 2: this version divides training by data and by "
+                "tensors only",
+                "leave it out"});
+  EXPECT_FALSE(fs::exists(*this / "stages"));
+
+  write("cats.jsonl", R"({"instruction": "fox?", "output": "cat"})"
+                      "\n"
+                      R"({"instruction": "dog?", "output": "cat"})"
+                      "\n");
+  const std::vector<std::string> tune = {"posttrain",  "--stage",
+                                         "sft",        "--load",
+                                         "mcore",      "--tokenizer-name-or-path",
+                                         "run",        "--dataset",
+                                         "cats.jsonl", "--prompt-type",
+                                         "qwen",       "--train-iters",
+                                         "2",          "--micro-batch-size",
+                                         "1",          "--global-batch-size",
+                                         "2",          "--lr",
+                                         "0.02",       "--log-interval",
+                                         "1",          "--dtype",
+                                         "fp32",       "--lora-r",
+                                         "4",          "--lora-alpha",
+                                         "8",          "--lora-target-modules",
+                                         "linear_qkv", "linear_proj",
+                                         "linear_fc1", "linear_fc2"};
+  auto alone = tune, together = tune;
+  alone.insert(alone.end(), {"--save", "tuned_one"});
+  together.insert(together.end(), {"--save", "tuned"});
+  ok(alone);
+  const ProgramResult tuned = on_four(together, {"--tensor-model-parallel-size", "2"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  expect_near(losses("tuned"), losses("tuned_one"), 1e-5);
 }
 
 /// The exit code of a recipe in this directory; what it printed is in recipe.log.

@@ -21,10 +21,10 @@ using Words = std::vector<std::string>;
 class Hostile : public BadInput {
  protected:
   /// By way of bash: `before` (limits, variables) is run first, `after` holds redirections. It is
-  /// ended, with exit code 137, after half a minute.
+  /// ended, with exit code 137, when it hangs.
   ProgramResult run_in_shell(const std::string& before, const Words& words,
                              const std::string& after = "",
-                             const std::string& wrapper = "exec timeout -s KILL 30") const {
+                             const std::string& wrapper = "exec timeout -s KILL 900") const {
     std::string script = "cd '" + ((*this) / "").string() +
                          "'; export OMP_NUM_THREADS=1 XDG_CACHE_HOME=$PWD/cache DANLU_LANG=en; "
                          "unset LOG_LEVEL; exec >shell.out 2>shell.err </dev/null; " +

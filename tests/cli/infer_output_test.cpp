@@ -95,7 +95,7 @@ TEST_F(InferOutput, AKilledRunLeavesWhatItHadAnswered) {
   }
   ASSERT_GT(child, 0);
   const fs::path partial = (*this) / "x.jsonl.partial";
-  for (int i = 0; i < 6000 && !(fs::exists(partial) && fs::file_size(partial) > 2000); ++i)
+  for (int i = 0; i < 60000 && !(fs::exists(partial) && fs::file_size(partial) > 2000); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   ::kill(child, SIGKILL);
   int status = 0;

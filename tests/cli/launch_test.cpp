@@ -1,65 +1,24 @@
 // Several processes that train together: the numbers of one, and ends that all of them share.
+#include "cli/launch.h"
+
+#include <unistd.h>
+
+#include <atomic>
 #include <csignal>
-#include <fstream>
+#include <cstdlib>
 #include <thread>
 
 #include "base/free_port.h"
 #include "base/json.h"
-#include "cli/bad_input.h"
+#include "cli/logged_steps.h"
+#include "support/alpaca_line.h"
+#include "support/rank_process.h"
 
 namespace danlu::test {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-
-/// One entry of logging.jsonl a step.
-std::vector<Json> steps_of(const fs::path& run) {
-  std::vector<Json> steps;
-  std::ifstream file(run / "logging.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    Json record = Json::parse(line);
-    if (record.contains("loss")) steps.push_back(std::move(record));
-  }
-  return steps;
-}
-
-class Launch : public BadInput {
- protected:
-  std::vector<std::string> training(const std::string& run,
-                                    const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"sft",
-                                      "--model",
-                                      good("model"),
-                                      "--dataset",
-                                      good("good.jsonl"),
-                                      "--output_dir",
-                                      (*this) / run,
-                                      "--no-version-dir",
-                                      "--dtype",
-                                      "fp32",
-                                      "--logging_steps",
-                                      "1",
-                                      "--adam_epsilon",
-                                      "1e-6"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  ProgramResult run_words(std::vector<std::string> words,
-                          std::map<std::string, std::string> environment = {}) const {
-    ProgramSettings settings;
-    environment["XDG_CACHE_HOME"] = (*this) / "cache";
-    environment.try_emplace("OMP_NUM_THREADS", "1");
-    settings.environment = std::move(environment);
-    settings.directory = (*this) / "";
-    return run_danlu(words, settings);
-  }
-  ProgramResult launch(int64_t nproc, const std::vector<std::string>& words) const {
-    std::vector<std::string> all = {"launch", "--nproc_per_node=" + std::to_string(nproc)};
-    all.insert(all.end(), words.begin(), words.end());
-    return run_words(std::move(all));
-  }
-};
 
 TEST_F(Launch, EveryMeshGivesTheNumbersOfOneProcess) {
   struct MeshLine {
@@ -72,7 +31,10 @@ TEST_F(Launch, EveryMeshGivesTheNumbersOfOneProcess) {
       {"dp2", 2, {}, "× 2 processes = 8 samples a step"},
       {"dp4", 4, {}, "× 4 processes = 8 samples a step"},
       {"tp2", 2, {"--tp", "2"}, "divided over 2 tensor-parallel"},
-      {"tp2dp2sp", 4, {"--tp", "2", "--sequence-parallel"}, "processes, and its tokens"}};
+      {"tp2dp2sp", 4, {"--tp", "2", "--sequence-parallel"}, "processes, and its tokens"},
+      {"zero1", 4, {"--shard", "zero1"}, "share the optimizer's state (ZeRO-1)"},
+      {"zero2", 2, {"--deepspeed", "zero2"}, "state and gradients (ZeRO-2)"},
+      {"zero3", 4, {"--fsdp", "full_shard auto_wrap", "--tp", "2"}, "parameters (ZeRO-3)"}};
   for (const char* tuner : {"full", "lora"}) {
     const auto line = [&](const std::string& run, const char* batch) {
       return training(run, {"--tuner", tuner, "--batch_size", batch, "--global_batch_size", "8",
@@ -108,6 +70,94 @@ TEST_F(Launch, EveryMeshGivesTheNumbersOfOneProcess) {
   }
 }
 
+TEST_F(Launch, TheGuidesLinesOfSeveralProcesses) {
+  Json config = Json::parse(content_of(good("model") / "config.json"));
+  config["max_position_embeddings"] = 1024;
+  const auto model_of = [&](const std::string& name, const Json& of) {
+    fs::create_directories((*this) / name);
+    write_content((*this) / name / "config.json", of.dump());
+    const ProgramResult made = run_words({"init", "--config", (*this) / name / "config.json",
+                                          "--output", (*this) / (name + "-chat")});
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+      fs::copy_file(good("model") / file, (*this) / (name + "-chat") / file);
+    return ((*this) / (name + "-chat")).string();
+  };
+  const std::string qwen = model_of("qwen", config);
+  const std::string baichuan = model_of("baichuan2", {{"architectures", {"BaichuanForCausalLM"}},
+                                                      {"model_type", "baichuan"},
+                                                      {"hidden_size", 32},
+                                                      {"intermediate_size", 48},
+                                                      {"num_attention_heads", 4},
+                                                      {"num_hidden_layers", 2},
+                                                      {"vocab_size", 125696},
+                                                      {"max_position_embeddings", 1024},
+                                                      {"rms_norm_eps", 1e-6},
+                                                      {"hidden_act", "silu"},
+                                                      {"z_loss_weight", 0},
+                                                      {"tie_word_embeddings", false},
+                                                      {"torch_dtype", "float32"}});
+  Json rows = Json::array();
+  for (int i = 0; i < 8; ++i)
+    rows.push_back(
+        {{"instruction", "fox?"}, {"input", ""}, {"output", "dog " + std::to_string(i)}});
+  write("alpaca_data_1k.json", rows.dump());
+  write("ds_config_zero2.json", R"({"zero_optimization": {"stage": 2}, "fp16": {"enabled": "auto"},
+    "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"})");
+  const auto alpaca = [&](const std::string& model, std::vector<std::string> more) {
+    std::vector<std::string> line = alpaca_line();
+    line.insert(line.begin(), {"launch", "--nproc_per_node=2", "train", "--model_name_or_path",
+                               model, "--data_path", "./alpaca_data_1k.json"});
+    // A folder of the test's, and a step of its few rows.
+    line.insert(line.end(), {"--output_dir", (*this) / ("out" + more.back()),
+                             "--gradient_accumulation_steps", "2"});
+    line.insert(line.end(), more.begin(), more.end());
+    return run_words(line);
+  };
+  const auto expect_done = [](const ProgramResult& result, const char* said) {
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(said));
+    EXPECT_THAT(result.err, HasSubstr("finished 1 steps"));
+  };
+  expect_done(alpaca(qwen, {"--fsdp", "full_shard auto_wrap",
+                            "--fsdp_transformer_layer_cls_to_wrap", "Qwen2DecoderLayer"}),
+              "(ZeRO-3)");
+  expect_done(alpaca(baichuan, {"--initial_loss_scale", "64", "--gradient_checkpointing", "True",
+                                "--fsdp", "full_shard offload auto_wrap",
+                                "--fsdp_transformer_layer_cls_to_wrap", "DecoderLayer"}),
+              "(ZeRO-3)");
+  expect_done(alpaca(qwen, {"--deepspeed", "ds_config_zero2.json"}), "(ZeRO-2)");
+  for (const auto& [preset, said] : std::map<std::string, const char*>{
+           {"default-zero2", "(ZeRO-2)"}, {"default-zero3", "(ZeRO-3)"}}) {
+    expect_done(run_words({"sft", "--model_type", "qwen1half-7b-chat", "--model_id_or_path", qwen,
+                           "--dataset", good("good.jsonl"), "--num_train_epochs", "1", "--sft_type",
+                           "lora", "--output_dir", (*this) / preset, "--deepspeed", preset},
+                          {{"NPROC_PER_NODE", "4"}, {"ASCEND_RT_VISIBLE_DEVICES", "0,1,2,3"}}),
+                said);
+  }
+}
+
+TEST_F(Launch, ARankWithoutSamplesInTheLastStepWaitsForNobody) {
+  // Eight rows in steps of six: the second step's two are rank 0's.
+  for (const char* shard : {"none", "zero2", "zero3"}) {
+    const auto line = [&](const std::string& run) {
+      return training(run, {"--tuner", "full", "--batch_size", "3", "--global_batch_size", "6",
+                            "--epochs", "1", "--val_ratio", "0", "--shard", shard});
+    };
+    const std::string run = std::string("run-") + shard;
+    const ProgramResult together = launch(2, line(run));
+    ASSERT_EQ(together.exit_code, 0) << together.err;
+    const auto got = steps_of((*this) / run);
+    ASSERT_EQ(got.size(), 2u);
+    ASSERT_EQ(run_words(line("one-" + run)).exit_code, 0);
+    const auto expected = steps_of((*this) / ("one-" + run));
+    for (size_t i = 0; i < 2; ++i) {
+      const double want = expected[i].at("loss");
+      EXPECT_NEAR(got[i].at("loss").get<double>(), want, 1e-5 * want) << shard << i;
+    }
+  }
+}
+
 TEST_F(Launch, ARunGoesOnAtAnotherMesh) {
   const auto line = [&](const std::string& run, const char* steps, const std::string& from,
                         const std::vector<std::string>& more = {}) {
@@ -119,12 +169,13 @@ TEST_F(Launch, ARunGoesOnAtAnotherMesh) {
     return words;
   };
   ASSERT_EQ(run_words(line("whole", "8", "")).exit_code, 0);
-  ASSERT_EQ(launch(2, line("cut", "2", "", {"--tp", "2"})).exit_code, 0);
+  ASSERT_EQ(launch(4, line("cut", "2", "", {"--tp", "2", "--shard", "zero3"})).exit_code, 0);
+  EXPECT_TRUE(fs::exists((*this) / "cut/checkpoint-2/optim/rank-3.safetensors"));
   const ProgramResult alone = run_words(line("cut", "4", "checkpoint-2"));
   ASSERT_EQ(alone.exit_code, 0) << alone.err;
   const ProgramResult both = launch(4, line("cut", "6", "checkpoint-4", {"--tp", "2"}));
   ASSERT_EQ(both.exit_code, 0) << both.err;
-  const ProgramResult last = launch(4, line("cut", "8", "checkpoint-6"));
+  const ProgramResult last = launch(4, line("cut", "8", "checkpoint-6", {"--shard", "zero2"}));
   ASSERT_EQ(last.exit_code, 0) << last.err;
   EXPECT_THAT(last.err, HasSubstr("resuming from"));
   const auto whole = steps_of((*this) / "whole"), cut = steps_of((*this) / "cut");
@@ -136,22 +187,37 @@ TEST_F(Launch, ARunGoesOnAtAnotherMesh) {
   }
 }
 
-/// The process that is rank `rank` of a job started in `directory`; 0: none, which kill() would
-/// take for everybody.
-pid_t process_of(const fs::path& directory, int64_t rank) {
-  const std::string variable = '\0' + ("RANK=" + std::to_string(rank)) + '\0';
-  for (const auto& process : fs::directory_iterator("/proc")) {
-    std::error_code error;
-    if (!fs::equivalent(process.path() / "cwd", directory, error) || error) continue;
-    if (content_of(process.path() / "environ").find(variable) != std::string::npos)
-      return std::stoi(process.path().filename().string());
-  }
-  return 0;
-}
-
-void send_signal(pid_t process, int signal) {
-  EXPECT_GT(process, 0) << "the run was over too soon";
-  if (process > 0) ::kill(process, signal);
+TEST_F(Launch, ATrainingCommandStartsItsProcessesItself) {
+  const auto words = [&](const std::string& run, const std::vector<std::string>& more) {
+    auto all = training(run, {"--max_steps", "2", "--batch_size", "1"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto expect_two = [&](const ProgramResult& result, const std::string& run) {
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("× 2 processes = 16 samples a step"));
+    EXPECT_THAT(result.err, testing::Not(HasSubstr("notice: --nproc")));
+    EXPECT_TRUE(fs::exists((*this) / (run + "/rank-1.log")));
+  };
+  ASSERT_EQ(launch(2, words("launched", {})).exit_code, 0);
+  expect_two(run_words(words("flag", {"--nproc_per_node", "2"})), "flag");
+  expect_two(run_words(words("variable", {}), {{"NPROC_PER_NODE", "2"}, {"MASTER_PORT", "0"}}),
+             "variable");
+  write("two.yaml", "nproc: 2\n");
+  auto file = words("file", {});
+  file.insert(file.begin() + 1, (*this) / "two.yaml");
+  expect_two(run_words(file), "file");
+  for (const char* run : {"flag", "variable", "file"})
+    EXPECT_EQ(run_words({"diff", (*this) / "launched", (*this) / run}).exit_code, 0);
+  // Whoever started this process has decided.
+  const ProgramResult one = run_words(words("one", {"--nproc", "2"}),
+                                      {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}});
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_THAT(one.err, HasSubstr("--nproc 2: 1 processes run on this machine"));
+  expect_error(run_words(words("tp", {"--tp", "2"})), 2,
+               {"--tp 2: for 2 processes, and one runs", "add --nproc_per_node 2"});
+  expect_error(run_words(words("far", {"--nnodes", "2"})), 2, {"must know machine 0"});
+  EXPECT_THAT(run_words(words("x", {"--nproc", "2", "--print_config"})).out, HasSubstr("nproc: 2"));
 }
 
 TEST_F(Launch, ARankThatIsKilledEndsAllAndTheSameCommandGoesOn) {
@@ -160,12 +226,8 @@ TEST_F(Launch, ARankThatIsKilledEndsAllAndTheSameCommandGoesOn) {
                           "--max_steps", "80", "--save_steps", "1", "--save_total_limit", "1"});
   };
   ASSERT_EQ(launch(2, line("whole")).exit_code, 0);
-  ProgramResult killed;
-  std::thread job([&] { killed = launch(2, line("run")); });
-  while (!fs::exists((*this) / "run/last/DONE"))
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  send_signal(process_of((*this) / "", 1), SIGKILL);
-  job.join();
+  const ProgramResult killed =
+      signalled(SIGKILL, "run/last/DONE", [&] { return launch(2, line("run")); });
   EXPECT_EQ(killed.exit_code, 7) << killed.err;
   EXPECT_THAT(killed.err, HasSubstr("rank 1 (process "));
   const ProgramResult again = launch(2, line("run"));
@@ -178,15 +240,179 @@ TEST_F(Launch, ARankThatIsKilledEndsAllAndTheSameCommandGoesOn) {
   EXPECT_EQ(run_words({"diff", (*this) / "whole", (*this) / "run"}).exit_code, 0);
 }
 
-TEST_F(Launch, ARankThatIsStoppedEndsAll) {
-  ProgramResult stopped;
-  std::thread job([&] {
-    stopped = launch(2, training("run", {"--max_steps", "100000", "--save_steps", "5"}));
+TEST_F(Launch, WhatRanksWroteOfAStateIsInspected) {
+  for (const char* processes : {"1", "2"}) {
+    SCOPED_TRACE(processes);
+    const std::string run = std::string("run") + processes;
+    ASSERT_EQ(run_words(training(run, {"--tuner", "full", "--max_steps", "1", "--nproc", processes,
+                                       "--shard", "zero2"}))
+                  .exit_code,
+              0);
+    const fs::path state = (*this) / run / "checkpoint-1" / "optim";
+    const ProgramResult said = run_words({"inspect", state});
+    EXPECT_EQ(said.exit_code, 0) << said.err;
+    EXPECT_THAT(said.out,
+                testing::AllOf(HasSubstr("optim: an optimizer's state (Adam)"),
+                               HasSubstr("checkpoint-1 shows the model"),
+                               testing::ContainsRegex("weights +72,256 parameters in "),
+                               HasSubstr("exp_avg_sq.model.layers.*.mlp.down_proj.weight")));
+  }
+}
+
+TEST_F(Launch, ANoticeIsSaidOnce) {
+  const ProgramResult result = run_words(
+      training("run", {"--max_steps", "2", "--max_steps", "1", "--nproc", "2", "--tf32", "true"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* notice :
+       {"takes the place of the earlier --max_steps", "--tf32 has no effect"}) {
+    const size_t first = result.err.find(notice);
+    ASSERT_NE(first, result.err.npos) << result.err;
+    EXPECT_EQ(result.err.find(notice, first + 1), result.err.npos) << result.err;
+  }
+}
+
+TEST_F(Launch, AJobBeginsAgainFromItsOwnCheckpoint) {
+  const auto line = [&](const std::string& run, const std::vector<std::string>& more) {
+    auto words = training(run, {"--tuner", "full", "--batch_size", "1", "--global_batch_size", "4",
+                                "--max_steps", "80", "--save_steps", "1", "--nproc", "2"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  ASSERT_EQ(run_words(line("whole", {})).exit_code, 0);
+  // What an earlier run left is not the job's own.
+  ASSERT_EQ(run_words(line("run", {"--lr", "3e-4", "--max_steps", "3"})).exit_code, 0);
+  const ProgramResult again = signalled(SIGKILL, "run/checkpoint-5/DONE", [&] {
+    return run_words(line("run", {"--max_restarts", "1", "--overwrite_output_dir"}));
   });
-  while (!fs::exists((*this) / "run/last/DONE"))
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  send_signal(process_of((*this) / "", 1), SIGSTOP);
-  job.join();
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, testing::AllOf(HasSubstr("was ended by SIGKILL; it begins again from its "
+                                                  "newest checkpoint: restart 1 of 1"),
+                                        HasSubstr("resuming from")));
+  EXPECT_EQ(run_words({"diff", (*this) / "whole", (*this) / "run"}).exit_code, 0);
+
+  const ProgramResult usage =
+      run_words(line("x", {"--max_restarts", "3", "--dataset", (*this) / "nowhere.jsonl"}));
+  EXPECT_EQ(usage.exit_code, 3) << usage.err;
+  EXPECT_THAT(usage.err, testing::Not(HasSubstr("begins again")));
+  expect_error(run_words(line("x", {"--min-ranks", "1"})), 2,
+               {"--min-ranks 1: a job that lost a machine begins again only with --max_restarts"});
+  expect_error(run_words(line("x", {"--min-ranks", "3", "--max_restarts", "1"})), 2,
+               {"--min-ranks 3: the job has 2 ranks"});
+}
+
+TEST_F(Launch, AJobKnowsItsCheckpointsByItsName) {
+  const auto life = [&](const char* number, const char* job, const char* steps) {
+    return run_words(training("run", {"--max_steps", steps, "--overwrite_output_dir"}),
+                     {{"DANLU_RESTARTS", number}, {"DANLU_JOB", job}});
+  };
+  ASSERT_EQ(life("0", "one", "2").exit_code, 0);
+  const ProgramResult again = life("1", "one", "3");
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("resuming from"));
+  const ProgramResult other = life("1", "two", "2");
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(other.err, testing::Not(HasSubstr("resuming from")));
+}
+
+TEST_F(Launch, AJobThatLostRanksKeepsItsStepOrSaysWhatDoesNotDivide) {
+  const auto of = [&](const char* ranks, const char* left, const std::vector<std::string>& more) {
+    auto words = training("run", {"--max_steps", "1", "--batch_size", "1", "--dist-timeout", "60"});
+    words.insert(words.end(), more.begin(), more.end());
+    return run_words(words, {{"DANLU_JOB_RANKS", ranks},
+                             {"WORLD_SIZE", left},
+                             {"RANK", "0"},
+                             {"MASTER_ADDR", "127.0.0.1"},
+                             {"MASTER_PORT", std::to_string(free_port().value())}});
+  };
+  const ProgramResult alone = of("2", "1", {"--accum", "2", "--dp", "2"});
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_THAT(alone.err, HasSubstr("1 sample × 4 accumulation × 1 process = 4 samples a step"));
+  expect_error(of("3", "2", {"--accum", "1"}), 2,
+               {"--global_batch_size 3: must be a multiple of --batch_size 1 × 2 processes = 2"});
+  expect_error(of("4", "3", {"--tp", "2"}), 2,
+               {"--tp 2: of 4 ranks 3 are left, which are no multiple of it"});
+}
+
+TEST_F(Launch, AHostFileSaysWhereThisMachineStands) {
+  const auto with_file = [&](const std::string& content) {
+    write("hosts", content);
+    return run_words(training("run", {"--hostfile", (*this) / "hosts", "--max_steps", "1"}));
+  };
+  char name[256] = "";
+  ASSERT_EQ(::gethostname(name, sizeof(name) - 1), 0);
+  const std::string own = name;
+  const ProgramResult two = with_file("# mine\n" + own + " slots=2  # both\n\n");
+  ASSERT_EQ(two.exit_code, 0) << two.err;
+  EXPECT_THAT(two.err, HasSubstr("× 2 processes"));
+  fs::remove_all((*this) / "run");
+  expect_error(with_file(own + " slots=2\nother slots=two\n"), 2,
+               {"hosts:2: 'other slots=two' is no line of a host file", "NAME slots=N"});
+  expect_error(with_file(own + " slots=2 more\n"), 2, {"hosts:1:"});
+  expect_error(with_file("a slots=2\n" + own + "\na slots=1\n"), 2,
+               {"hosts:3: a stands there twice"});
+  expect_error(with_file("192.0.2.1 slots=2\n"), 2, {"this machine", "is not in it", own});
+  expect_error(with_file("# none\n"), 2, {"no machine"});
+  expect_error(with_file(own + "\n192.0.2.1\n"), 2, {"must agree on a port"});
+  expect_error(run_words(training("run", {"--hostfile", (*this) / "nowhere"})), 8,
+               {"nowhere: cannot be read"});
+  expect_error(run_words(training("run", {"--hostfile", (*this) / "hosts", "--nproc", "2"})), 2,
+               {"--nproc and --hostfile both say"});
+}
+
+/// A program of the cluster's, found first.
+void stand_in(const fs::path& program, const std::string& script) {
+  write_content(program, "#!/bin/bash\n" + script);
+  fs::permissions(program, fs::perms::owner_all);
+}
+
+TEST_F(Launch, TheBatchScriptForSlurmStartsRanks) {
+  fs::create_directory((*this) / "bin");
+  stand_in((*this) / "bin/scontrol", "echo 127.0.0.1\necho node2\n");
+  stand_in((*this) / "bin/danlu", "exec '" + danlu_path() + "' \"$@\"\n");
+  stand_in((*this) / "bin/srun",
+           "shift\nfor i in 1 2 3 0; do\n"
+           "  SLURM_PROCID=$i SLURM_NTASKS=4 SLURM_NTASKS_PER_NODE=2 "
+           "\"$@\" &\ndone\nwait $!\n");
+  ProgramSettings settings;
+  settings.program = DANLU_SOURCE_DIR "/recipes/slurm_two_nodes.sh";
+  settings.directory = (*this) / "";
+  settings.environment = {{"OMP_NUM_THREADS", "1"},
+                          {"XDG_CACHE_HOME", (*this) / "cache"},
+                          {"SLURM_JOB_ID", std::to_string(::getpid())},
+                          {"SLURM_JOB_NODELIST", "127.0.0.1,node2"},
+                          {"PATH", ((*this) / "bin").string() + ":" + std::getenv("PATH")}};
+  auto words = training("run", {"--max_steps", "1"});
+  words.erase(words.begin());
+  const ProgramResult result = run_danlu(words, settings);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("× 4 processes"));
+}
+
+TEST_F(Launch, TheManifestForKubernetesSaysWhatItsOperatorDoesNot) {
+  const std::string manifest = content_of(DANLU_SOURCE_DIR "/recipes/pytorchjob_two_pods.yaml");
+  const std::string name = "{name: LOCAL_WORLD_SIZE, value: \"";
+  const size_t at = manifest.find(name);
+  ASSERT_NE(at, manifest.npos);
+  const std::string local = manifest.substr(at + name.size(), 1);
+  const std::string port = std::to_string(free_port().value());
+  const auto pod = [&](const char* rank) {
+    return run_words(training("run", {"--max_steps", "1"}), {{"RANK", rank},
+                                                             {"WORLD_SIZE", "2"},
+                                                             {"LOCAL_WORLD_SIZE", local},
+                                                             {"MASTER_ADDR", "127.0.0.1"},
+                                                             {"MASTER_PORT", port}});
+  };
+  std::thread worker([&] { EXPECT_EQ(pod("1").exit_code, 0); });
+  const ProgramResult master = pod("0");
+  worker.join();
+  EXPECT_EQ(master.exit_code, 0) << master.err;
+  EXPECT_THAT(master.err, HasSubstr("× 2 processes"));
+}
+
+TEST_F(Launch, ARankThatIsStoppedEndsAll) {
+  const ProgramResult stopped = signalled(SIGSTOP, "run/last/DONE", [&] {
+    return launch(2, training("run", {"--max_steps", "100000", "--save_steps", "5"}));
+  });
   EXPECT_EQ(stopped.exit_code, 7) << stopped.err;
   EXPECT_THAT(stopped.err, HasSubstr("was stopped by SIGSTOP"));
 }
@@ -199,7 +425,7 @@ TEST_F(Launch, ASignalStopsEveryRankBehindOneCheckpoint) {
     settings.signal = SIGTERM;
     settings.signal_after = words_seen;
     std::vector<std::string> words = {"launch", "--nproc", "2", "--"};
-    const auto command = training("run", {"--max_steps", "4000", "--save_steps", "1000"});
+    const auto command = training("run", {"--max_steps", "100000", "--save_steps", "50000"});
     words.insert(words.end(), command.begin(), command.end());
     return run_danlu(words, settings);
   };
@@ -223,7 +449,7 @@ TEST_F(Launch, AnErrorOfOneRankIsSaidAndEndsAll) {
   const auto expect_difference = [&](const std::vector<std::string>& more, const char* said) {
     const std::string port = std::to_string(free_port().value());
     const auto rank = [&](const char* number, const std::vector<std::string>& flags) {
-      auto words = training("run", {"--max_steps", "2", "--ddp_timeout", "20"});
+      auto words = training("run", {"--max_steps", "2", "--ddp_timeout", "600"});
       words.insert(words.end(), flags.begin(), flags.end());
       return run_words(words, {{"RANK", number},
                                {"WORLD_SIZE", "2"},
@@ -244,6 +470,12 @@ TEST_F(Launch, AnErrorOfOneRankIsSaidAndEndsAll) {
 }
 
 TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
+  expect_error(run_words({"launch", "--nproc", "2", "stf", "--model", "m"}), 2,
+               {"'stf'", "did you mean", "sft"});
+  expect_error(run_words({"launch", "--nproc", "2", "--shard", "zero2", "sft"}), 2,
+               {"--shard is no flag of danlu launch", "danlu launch … sft --shard"});
+  expect_error(run_words({"launch", "--nproc", "2", "sft", "--max_restarts", "2"}), 2,
+               {"--max_restarts behind sft", "danlu launch --max_restarts … sft"});
   const auto alone = [&](const std::map<std::string, std::string>& environment) {
     return run_words(training("run", {}), environment);
   };
@@ -265,6 +497,11 @@ TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
   fs::remove_all((*this) / "run");  // made before the model is
   expect_error(launch(2, training("run", {"--global_batch_size", "3", "--batch_size", "1"})), 2,
                {"must be a multiple of --batch_size 1 × 2 processes = 2"});
+  const auto few = write("few.jsonl", "{\"instruction\": \"fox?\", \"output\": \"dog\"}\n");
+  expect_error(launch(2, {"sft", "--model", good("model"), "--dataset", few, "--val_ratio", "0",
+                          "--output_dir", (*this) / "run", "--no-version-dir"}),
+               2, {"1 training samples for 2 processes"});
+  fs::remove_all((*this) / "run");
   expect_error(run_words({"launch", "sft"}), 2, {"--nproc is missing"});
   EXPECT_THAT(run_words({"launch", "sft", "--help"}).out, HasSubstr("Usage: danlu sft"));
   expect_error(run_words({"launch", "--nproc", "2"}), 2, {"which command"});

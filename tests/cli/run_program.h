@@ -17,9 +17,9 @@ struct ProgramSettings {
   std::map<std::string, std::string> environment = {};  ///< added to a copy of ours
   std::string input = {};                               ///< what stdin holds
   std::string directory = {};                           ///< where it runs; empty: here
-  int timeout_s = 120;                                  ///< then it is killed
-  int signal = 0;                                       ///< sent once, if not 0, …
-  std::string signal_after = {};                        ///< … when it has printed this
+  int timeout_s = 1800;           ///< then it hangs, whatever else the machine does, and is killed
+  int signal = 0;                 ///< sent once, if not 0, …
+  std::string signal_after = {};  ///< … when it has printed this
 };
 
 /// `danlu ARGUMENTS…` of the build under test. LOG_LEVEL, DANLU_LANG and the locale are set to what

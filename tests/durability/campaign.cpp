@@ -56,16 +56,17 @@ void build_synced(const fs::path& store, const std::string& inode, const fs::pat
 // --- what is compared
 // -----------------------------------------------------------------------------
 
-/// Keys whose values a clock, the machine's load or another key of this list decides.
+/// Keys whose values a clock, the machine's load, the system or another key of this list decides.
 bool is_of_the_clock(const std::string& key) {
   static const std::set<std::string> kKeys = {
       "elapsed_time", "remaining_time", "memory(GiB)", "train_speed(s/it)", "train_speed(iter/s)",
       "tokens_per_second", "samples_per_second", "mfu", "data_wait", "eval_runtime",
       "eval_samples_per_second", "eval_steps_per_second", "train_runtime",
       "train_samples_per_second", "train_steps_per_second", "train_seconds",
-      // Checkpoints name the size and sum of a file that
-      // holds such keys.
-      "trainer_state.json"};
+      // A port that was free, and the name of a job.
+      "master_port", "job",
+      // Checkpoints name the size and sum of files that hold such keys.
+      "trainer_state.json", "args.json"};
   return kKeys.count(key) > 0;
 }
 
@@ -91,6 +92,12 @@ std::string without_clock(const std::string& lines) {
   return result;
 }
 
+bool is_log(const std::string& file) {
+  return file == "train.log" || (file.starts_with("rank-") && file.ends_with(".log"));
+}
+
+}  // namespace
+
 Tree tree_of(const fs::path& root) {
   Tree tree;
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
@@ -104,7 +111,7 @@ Tree tree_of(const fs::path& root) {
     } else if (file.starts_with("events.out.tfevents.")) {
       tree.erase(name);  // one a session, named after time and process
       tree[name.parent_path() / "events"] = "";
-    } else if (file == "train.log" || file.ends_with(".png") || file.ends_with(".svg")) {
+    } else if (is_log(file) || file.ends_with(".png") || file.ends_with(".svg")) {
       content = "";  // of every session; of speeds
     } else if (file == "logging.jsonl") {
       content = without_clock(content_of(entry.path()));
@@ -118,8 +125,6 @@ Tree tree_of(const fs::path& root) {
   }
   return tree;
 }
-
-}  // namespace
 
 std::string differences(const Tree& expected, const Tree& found) {
   std::string lines;

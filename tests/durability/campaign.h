@@ -27,6 +27,7 @@ enum class Loss {
 /// What lies below a directory: relative path -> content without what a clock or a process id has a
 /// part in; "dir", "-> target".
 using Tree = std::map<std::string, std::string>;
+Tree tree_of(const std::filesystem::path& root);
 
 /// One command and its directory, which is made anew before each try; what it reads lies elsewhere.
 class Campaign {

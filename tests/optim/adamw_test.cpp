@@ -13,9 +13,12 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "support/stored_parameters.h"
 
 namespace danlu::optim {
 namespace adamw_test {
+
+using Stored = danlu::test::StoredParameters;
 
 const std::vector<std::pair<std::string, std::vector<int64_t>>> kShapes = {
     {"layer.weight", {5, 7}}, {"layer.bias", {5}}, {"norm.weight", {7}}};
@@ -33,15 +36,14 @@ std::vector<Parameter> make_parameters(at::ScalarType dtype = at::kFloat) {
   std::vector<Parameter> parameters;
   for (size_t k = 0; k < kShapes.size(); ++k) {
     parameters.push_back(parallel::whole_parameter(
-        kShapes[k].first, formula(k, kShapes[k].second, 0, 1.0).to(dtype).requires_grad_(true)));
+        kShapes[k].first, formula(k, kShapes[k].second, 0, 1.0).to(dtype)));
   }
   return parameters;
 }
 
 void fill_gradients(const GradBuffer& gradients, int64_t step) {
   for (size_t k = 0; k < kShapes.size(); ++k) {
-    at::Tensor(gradients.grad(k))
-        .copy_(formula(static_cast<int64_t>(k), kShapes[k].second, step, 3.0));
+    gradients.grad(0, k).copy_(formula(static_cast<int64_t>(k), kShapes[k].second, step, 3.0));
   }
 }
 
@@ -90,41 +92,42 @@ TEST(AdamW, TheKernelEqualsItsCompositeInAten) {
 
 TEST(AdamW, SixStepsWithClippingAndDecayOnAllEqualTorch) {
   const Json golden = goldens().at("adamw_decay_all_clip_1");
-  const auto parameters = make_parameters();
-  GradBuffer gradients(parameters, parallel::Mesh::single());
-  AdamW optimizer(parameters, config_with(DecayRule::kAll));
+  Stored stored(make_parameters());
+  GradBuffer gradients(stored.store);
+  AdamW optimizer(stored.store, config_with(DecayRule::kAll));
   for (int64_t step = 1; step <= 6; ++step) {
     fill_gradients(gradients, step);
     const double norm = gradients.norm(1.0);
     EXPECT_NEAR(norm, golden.at("norms")[step - 1].get<double>(), 1e-5);
     optimizer.step(gradients, 1e-2, std::min(1.0, 1.0 / (norm + 1e-6)));
   }
-  expect_equals_golden(parameters, golden, 2e-7);
+  expect_equals_golden(stored.parameters, golden, 2e-7);
 }
 
 TEST(AdamW, DecayOnMatricesLeavesBiasesAndNormsAlone) {
-  const auto parameters = make_parameters();
-  GradBuffer gradients(parameters, parallel::Mesh::single());
-  AdamW optimizer(parameters, config_with(DecayRule::kMatrices));
+  Stored stored(make_parameters());
+  GradBuffer gradients(stored.store);
+  AdamW optimizer(stored.store, config_with(DecayRule::kMatrices));
   for (int64_t step = 1; step <= 6; ++step) {
     fill_gradients(gradients, step);
     optimizer.step(gradients, 1e-2, 1.0);
   }
-  expect_equals_golden(parameters, goldens().at("adamw_decay_matrices_no_clip"), 2e-7);
+  expect_equals_golden(stored.parameters, goldens().at("adamw_decay_matrices_no_clip"), 2e-7);
 }
 
 TEST(AdamW, NarrowParametersFollowTheirF32MastersAndRoundOnce) {
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
-    const auto narrow = make_parameters(dtype);
+    Stored stored_narrow(make_parameters(dtype));
+    const auto& narrow = stored_narrow.parameters;
     // The same start, in f32: bf16 rounding of the start is part of both.
-    std::vector<Parameter> wide;
+    std::vector<Parameter> copies;
     for (const auto& p : narrow)
-      wide.push_back(parallel::whole_parameter(
-          p.name(), p.tensor.detach().to(at::kFloat).requires_grad_(true)));
-    GradBuffer narrow_gradients(narrow, parallel::Mesh::single()),
-        wide_gradients(wide, parallel::Mesh::single());
-    AdamW narrow_optimizer(narrow, config_with(DecayRule::kAll)),
-        wide_optimizer(wide, config_with(DecayRule::kAll));
+      copies.push_back(parallel::whole_parameter(p.name(), p.tensor.detach().to(at::kFloat)));
+    Stored stored_wide(std::move(copies));
+    const auto& wide = stored_wide.parameters;
+    GradBuffer narrow_gradients(stored_narrow.store), wide_gradients(stored_wide.store);
+    AdamW narrow_optimizer(stored_narrow.store, config_with(DecayRule::kAll)),
+        wide_optimizer(stored_wide.store, config_with(DecayRule::kAll));
     for (int64_t step = 1; step <= 20; ++step) {
       fill_gradients(narrow_gradients, step);
       fill_gradients(wide_gradients, step);
@@ -134,17 +137,17 @@ TEST(AdamW, NarrowParametersFollowTheirF32MastersAndRoundOnce) {
     }
     const auto state = narrow_optimizer.state(false);
     for (size_t i = 0; i < wide.size(); ++i) {
-      EXPECT_EQ(state[3 * i + 2].name(), "master." + wide[i].name());
-      EXPECT_TRUE(at::equal(state[3 * i + 2].tensor, wide[i].tensor.detach()));
+      EXPECT_EQ(state[3 * i + 2].name, "master." + wide[i].name());
+      EXPECT_TRUE(at::equal(state[3 * i + 2].values, wide[i].tensor.detach().flatten()));
       EXPECT_TRUE(at::equal(narrow[i].tensor.detach(), wide[i].tensor.detach().to(dtype)));
     }
   }
 }
 
 TEST(AdamW, SavedStateContinuesBitForBit) {
-  const auto parameters = make_parameters(at::kBFloat16);
-  GradBuffer gradients(parameters, parallel::Mesh::single());
-  AdamW optimizer(parameters, config_with(DecayRule::kAll));
+  Stored stored(make_parameters(at::kBFloat16));
+  GradBuffer gradients(stored.store);
+  AdamW optimizer(stored.store, config_with(DecayRule::kAll));
   const auto run = [](AdamW& o, GradBuffer& g, int64_t from, int64_t to) {
     for (int64_t step = from; step <= to; ++step) {
       fill_gradients(g, step);
@@ -153,23 +156,30 @@ TEST(AdamW, SavedStateContinuesBitForBit) {
   };
   run(optimizer, gradients, 1, 3);
   std::map<std::string, at::Tensor> saved;
-  for (const Parameter& p : optimizer.state(true)) saved[p.name()] = p.tensor.clone();
+  for (const StatePart& part : optimizer.state(true)) saved[part.name] = part.values.clone();
   run(optimizer, gradients, 4, 6);
 
-  const auto fresh = make_parameters(at::kBFloat16);
-  GradBuffer fresh_gradients(fresh, parallel::Mesh::single());
-  AdamW resumed(fresh, config_with(DecayRule::kAll));
-  resumed.load_state([&](const std::string& name) { return saved[name]; }, 3);
+  Stored fresh(make_parameters(at::kBFloat16));
+  GradBuffer fresh_gradients(fresh.store);
+  AdamW resumed(fresh.store, config_with(DecayRule::kAll));
+  resumed.load_state(
+      [&](const std::string& name, const auto&, const arch::Rect& rect, const at::Tensor& to) {
+        at::Tensor(to).copy_(saved.at(name).view({rect.rows, rect.cols}));
+        return true;
+      },
+      3);
   run(resumed, fresh_gradients, 4, 6);
-  for (size_t i = 0; i < fresh.size(); ++i)
-    EXPECT_TRUE(at::equal(fresh[i].tensor.detach(), parameters[i].tensor.detach()));
+  for (size_t i = 0; i < fresh.parameters.size(); ++i) {
+    EXPECT_TRUE(
+        at::equal(fresh.parameters[i].tensor.detach(), stored.parameters[i].tensor.detach()));
+  }
 }
 
 TEST(AdamW, NamesAMissingStateTensor) {
-  const auto parameters = make_parameters();
-  AdamW optimizer(parameters, config_with(DecayRule::kAll));
+  Stored stored(make_parameters());
+  AdamW optimizer(stored.store, config_with(DecayRule::kAll));
   try {
-    optimizer.load_state([](const std::string&) { return at::Tensor(); }, 1);
+    optimizer.load_state([](const auto&...) { return false; }, 1);
     FAIL() << "must throw";
   } catch (const ModelError& error) {
     EXPECT_STREQ(error.what(), "[optimizer state] tensor 'exp_avg.layer.weight' is missing");
@@ -177,7 +187,8 @@ TEST(AdamW, NamesAMissingStateTensor) {
 }
 
 TEST(AdamW, GroupRulesChangeRateAndDecayOfMatchingParameters) {
-  const auto parameters = make_parameters();
+  const auto made = make_parameters();
+  const std::vector<const Parameter*> parameters{&made[0], &made[1], &made[2]};
   GroupConfig config{0.1, DecayRule::kMatrices, {{"bias$", 2.0, 0.3}}};
   const auto settings = settings_of(parameters, config);
   EXPECT_EQ(settings[1].lr_scale, 2.0);

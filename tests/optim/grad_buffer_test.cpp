@@ -12,44 +12,44 @@
 
 #include <limits>
 
+#include "support/stored_parameters.h"
+
 namespace danlu::optim {
 namespace grad_buffer_test {
 
+using Stored = danlu::test::StoredParameters;
+
 TEST(GradBuffer, F32GradientsAreSummedInPlaceByAutograd) {
-  const at::Tensor w = at::ones({3}).requires_grad_(true);
-  GradBuffer gradients({parallel::whole_parameter("w", w)}, parallel::Mesh::single());
+  Stored stored({parallel::whole_parameter("w", at::ones({3}))});
+  const at::Tensor w = stored.parameters[0].tensor;
+  GradBuffer gradients(stored.store);
   gradients.zero();
-  (w * 2).sum().backward();
-  gradients.collect();
-  (w * 3).sum().backward();
-  gradients.collect();
-  EXPECT_TRUE(at::equal(gradients.grad(0), at::full({3}, 5.0f)));
+  stored.backward((w * 2).sum());
+  stored.backward((w * 3).sum());
+  EXPECT_TRUE(at::equal(gradients.grad(0, 0), at::full({3}, 5.0f)));
+  EXPECT_TRUE(w.grad().is_alias_of(gradients.share(0)));
 }
 
 TEST(GradBuffer, Bf16GradientsAreSummedInF32) {
   // 256 + 1 stays 256 in bf16 (8 significant bits): a sum of micro-batches kept in bf16 would lose
   // the ones.
-  const at::Tensor w = at::ones({70000}, at::kBFloat16).requires_grad_(true);
-  GradBuffer gradients({parallel::whole_parameter("w", w)}, parallel::Mesh::single());
+  Stored stored({parallel::whole_parameter("w", at::ones({70000}, at::kBFloat16))});
+  const at::Tensor w = stored.parameters[0].tensor;
+  GradBuffer gradients(stored.store);
   gradients.zero();
-  (w * 256).sum().backward();
-  gradients.collect();
-  for (int i = 0; i < 3; ++i) {
-    w.sum().backward();
-    gradients.collect();
-  }
-  EXPECT_TRUE(at::equal(gradients.grad(0), at::full({70000}, 259.0f)));
+  stored.backward((w * 256).sum());
+  for (int i = 0; i < 3; ++i) stored.backward(w.sum());
+  EXPECT_TRUE(at::equal(gradients.grad(0, 0), at::full({70000}, 259.0f)));
   EXPECT_FALSE(w.grad().defined());
 }
 
 TEST(GradBuffer, NormIsTheSameForEveryThreadCount) {
   at::manual_seed(1);
-  const at::Tensor w = at::randn({200003}).requires_grad_(true),
-                   v = at::randn({17}).requires_grad_(true);
-  GradBuffer gradients({parallel::whole_parameter("w", w), parallel::whole_parameter("v", v)},
-                       parallel::Mesh::single());
-  at::Tensor(gradients.grad(0)).copy_(at::randn({200003}));
-  at::Tensor(gradients.grad(1)).copy_(at::randn({17}));
+  Stored stored({parallel::whole_parameter("w", at::randn({200003})),
+                 parallel::whole_parameter("v", at::randn({17}))});
+  GradBuffer gradients(stored.store);
+  gradients.grad(0, 0).copy_(at::randn({200003}));
+  gradients.grad(0, 1).copy_(at::randn({17}));
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
   const double one = gradients.norm(0.5);
@@ -57,16 +57,16 @@ TEST(GradBuffer, NormIsTheSameForEveryThreadCount) {
   const double two = gradients.norm(0.5);
   at::set_num_threads(threads);
   EXPECT_EQ(one, two);
-  const double want = 0.5 * gradients.flat().to(at::kDouble).square().sum().sqrt().item<double>();
+  const double want = 0.5 * gradients.share(0).to(at::kDouble).square().sum().sqrt().item<double>();
   EXPECT_NEAR(one, want, 1e-12 * want);
 }
 
 TEST(GradBuffer, NamesNonFiniteGradients) {
-  const at::Tensor a = at::ones({2}).requires_grad_(true), b = at::ones({2}).requires_grad_(true);
-  GradBuffer gradients({parallel::whole_parameter("a", a), parallel::whole_parameter("b", b)},
-                       parallel::Mesh::single());
+  Stored stored({parallel::whole_parameter("a", at::ones({2})),
+                 parallel::whole_parameter("b", at::ones({2}))});
+  GradBuffer gradients(stored.store);
   gradients.zero();
-  at::Tensor(gradients.grad(1)).fill_(std::numeric_limits<float>::quiet_NaN());
+  gradients.grad(0, 1).fill_(std::numeric_limits<float>::quiet_NaN());
   EXPECT_FALSE(std::isfinite(gradients.norm(1.0)));
   EXPECT_EQ(gradients.non_finite(8), std::vector<std::string>{"b"});
 }

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "base/error.h"
@@ -36,7 +37,7 @@ void run_ranks(Transport transport, int64_t ranks, const std::function<void(Worl
                                      .size = ranks,
                                      .master_address = "127.0.0.1",
                                      .master_port = port,
-                                     .timeout = std::chrono::seconds(20)});
+                                     .timeout = std::chrono::minutes(10)});
     body(*world);
     // Whoever leaves first takes its connections, and rank 0 the store, from the others.
     place.make_group_of_all()->barrier();
@@ -118,6 +119,44 @@ void expect_collectives(Transport transport, at::ScalarType dtype, int64_t colum
     group.broadcast(sent, 1);
     EXPECT_TRUE(at::equal(sent, inputs[1]));
     EXPECT_THROW(group.reduce_scatter_sum(mine.narrow(0, 0, 4), 0), InternalError);
+  });
+}
+
+// Longer than what is sent at a time, and no multiple of it; a rank's own part may be where its sum
+// goes to.
+TEST_P(Contract, SumsOfManyPieces) {
+  for (const int64_t ranks : {2, 4}) {
+    const int64_t part = 900'000 + ranks, elements = ranks * part;
+    std::vector<at::Tensor> inputs;
+    for (int64_t rank = 0; rank < ranks; ++rank)
+      inputs.push_back(values_of(rank, {elements}, at::kFloat));
+    at::Tensor sum = inputs[0];
+    for (size_t rank = 1; rank < inputs.size(); ++rank) sum = sum + inputs[rank];
+    run_ranks(GetParam(), ranks, [&](World& world) {
+      const Mesh mesh(world, {.data = ranks});
+      const Group& group = mesh.data();
+      at::Tensor all = inputs[static_cast<size_t>(world.rank())].clone();
+      at::Tensor mine = all.narrow(0, world.rank() * part, part);
+      group.reduce_scatter_into(all, mine);
+      EXPECT_TRUE(at::equal(mine, sum.narrow(0, world.rank() * part, part)));
+      EXPECT_EQ(group.traffic().bytes, (ranks - 1) * part * 4);
+      group.all_gather_into(mine, all);
+      EXPECT_TRUE(at::equal(all, sum));
+      at::Tensor odd = inputs[static_cast<size_t>(world.rank())].narrow(0, 1, elements - 1).clone();
+      group.all_reduce_sum(odd);
+      EXPECT_TRUE(at::equal(odd, sum.narrow(0, 1, elements - 1)));
+    });
+  }
+}
+
+TEST_P(Contract, NothingIsNothingsSum) {
+  run_ranks(GetParam(), 2, [](World& world) {
+    const Mesh mesh(world, {.data = 2});
+    at::Tensor nothing = at::full({0}, 1, at::kFloat);
+    mesh.data().all_reduce_sum(nothing);
+    mesh.data().reduce_scatter_into(nothing, nothing);
+    mesh.data().all_gather_into(nothing, nothing);
+    EXPECT_EQ(mesh.data().traffic().bytes, 0);
   });
 }
 
@@ -212,12 +251,34 @@ TEST(C10d, WhoDoesNotComeIsNamed) {
                     .size = 3,
                     .master_address = "127.0.0.1",
                     .master_port = port,
-                    .timeout = std::chrono::seconds(2)});
+                    .timeout = std::chrono::seconds(6)});
     });
     ADD_FAILURE() << "no error";
   } catch (const CommError& error) {
     EXPECT_THAT(error.what(), testing::EndsWith("these did not come: 1"));
   }
+}
+
+TEST(C10d, ARankThatIsThereTwiceEndsAllThatMeet) {
+  const int64_t port = free_port().value();
+  std::atomic<int> refused = 0;
+  run_local_ranks(3, [&](World& place) {
+    try {
+      connect_c10d({.rank = std::min<int64_t>(place.rank(), 1),  // rank 2 of 3 never comes
+                    .size = 3,
+                    .master_address = "127.0.0.1",
+                    .master_port = port,
+                    .timeout = std::chrono::minutes(20),
+                    .end = [](const Verdict&) {}});
+      ADD_FAILURE() << "no error";
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), testing::ContainsRegex("rank 1 is there twice: on .* \\(process "
+                                                       "[0-9]+\\) and on .* \\(process [0-9]+\\)"));
+      ++refused;
+    } catch (const CommError&) {  // rank 0 was gone before this rank looked
+    }
+  });
+  EXPECT_GE(refused, 2);
 }
 
 TEST(C10d, ATakenPortIsNamed) {
@@ -226,7 +287,7 @@ TEST(C10d, ATakenPortIsNamed) {
                     .size = 1,
                     .master_address = "127.0.0.1",
                     .master_port = port,
-                    .timeout = std::chrono::seconds(2)};
+                    .timeout = std::chrono::minutes(10)};
   const auto first = connect_c10d(job);
   try {
     connect_c10d(job);
@@ -254,6 +315,27 @@ TEST(LocalRanks, ARankThatFailsEndsTheOthersAndItsErrorIsTheOneSeen) {
     EXPECT_STREQ(error.what(), "rank 1 has no rows");
   }
   EXPECT_EQ(ended, 2);
+}
+
+// A rank's thread for exchanges may be the first to learn of it.
+TEST(LocalRanks, AnAbortedExchangeIsNotTheErrorThatIsSeen) {
+  try {
+    run_local_ranks(2, [&](World& world) {
+      const auto group = world.make_group_of_all();
+      if (world.rank() == 0) group->barrier();
+      group->abort();
+      while (true) {
+        try {
+          group->barrier();
+        } catch (const CommError&) {
+          throw DataError("why it was aborted");
+        }
+      }
+    });
+    ADD_FAILURE() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_STREQ(error.what(), "why it was aborted");
+  }
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ TrainConfig recipe(double lr) {
   TrainConfig config;
   config.adamw = {0.9, 0.95, 1e-8, {0.1, optim::DecayRule::kAll, {}}};
   config.max_grad_norm = 1.0;
-  config.schedule.shape.kind = optim::ScheduleKind::kConstant;
+  config.schedule.shape.kind = settings::ScheduleKind::kConstant;
   config.schedule.shape.lr = lr;
   config.schedule.shape.total_steps = 20;
   return config;

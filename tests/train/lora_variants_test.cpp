@@ -50,7 +50,7 @@ class LoraVariant : public testing::TestWithParam<Variant> {
     config.batch.micro_batch_size = 4;
     config.batch.accumulation = 2;
     config.batch.max_steps = 20;
-    config.schedule.shape.kind = optim::ScheduleKind::kCosine;
+    config.schedule.shape.kind = settings::ScheduleKind::kCosine;
     config.schedule.shape.lr = 2e-2;
     config.output.directory = folder_ / "run";
     config.output.save_steps = 10;

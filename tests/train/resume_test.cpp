@@ -86,7 +86,7 @@ TrainConfig config_of(const Json& job) {
   config.batch.micro_batch_size = 2;
   config.batch.accumulation = 2;
   config.batch.max_steps = job.at("steps").get<int64_t>();
-  config.schedule.shape.kind = optim::ScheduleKind::kCosine;
+  config.schedule.shape.kind = settings::ScheduleKind::kCosine;
   config.schedule.shape.lr = job.at("lr").get<double>();
   config.output.directory = directory / job.at("output").get<std::string>();
   config.output.save_steps = job.at("save_steps").get<int64_t>();
@@ -166,7 +166,7 @@ int run_to_end(const Job& job) { return wait_for(start(job)); }
 int stop_at(const Job& job, int64_t step, int signal) {
   const pid_t child = start(job);
   const std::string mark = "\"global_step/max_steps\":\"" + std::to_string(step) + "/";
-  for (int waited_ms = 0; waited_ms < 120000; ++waited_ms) {
+  for (int waited_ms = 0; waited_ms < 1200000; ++waited_ms) {
     std::ifstream file(job.directory / job.output / "logging.jsonl");
     const std::string content((std::istreambuf_iterator<char>(file)), {});
     if (content.find(mark) != std::string::npos) break;

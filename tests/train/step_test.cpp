@@ -4,6 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +14,7 @@
 
 #include "base/error.h"
 #include "models/tensor_io.h"
+#include "support/throws.h"
 #include "train/evaluate.h"
 #include "train/support.h"
 
@@ -20,7 +23,7 @@ namespace step_test {
 
 TrainConfig quick(double lr = 1e-2) {
   TrainConfig config;
-  config.schedule.shape.kind = optim::ScheduleKind::kConstant;
+  config.schedule.shape.kind = settings::ScheduleKind::kConstant;
   config.schedule.shape.lr = lr;
   config.adamw.groups.weight_decay = 0.1;
   return config;
@@ -167,8 +170,8 @@ TEST(Step, ANonFiniteStepLeavesEverythingAsItWas) {
   EXPECT_FALSE(result.bad_parameters.empty());
   EXPECT_EQ(state.bad_steps_in_row, 1);
   EXPECT_EQ(state.optimizer->updates(), 0);
-  for (const parallel::Parameter& p : state.optimizer->state(false))
-    EXPECT_EQ(p.tensor.abs().sum().item<double>(), 0) << p.name();
+  for (const optim::StatePart& part : state.optimizer->state(false))
+    EXPECT_EQ(part.values.abs().sum().item<double>(), 0) << part.name;
 }
 
 TEST(Step, PassesThroughLayersAreCountedAsTheyAreMade) {
@@ -199,7 +202,7 @@ TEST(Step, WhatIsNotFiniteIsNamedBeforeItIsSaved) {
       return std::string(error.what());
     }
   };
-  const parallel::Parameter& parameter = state.optimizer->parameters()[1];
+  const parallel::Parameter& parameter = *state.optimizer->parameters()[1];
   at::Tensor first = parameter.tensor.detach().view({-1})[3];
   const at::Tensor kept = first.clone();
   first.fill_(std::numeric_limits<float>::infinity());
@@ -207,9 +210,39 @@ TEST(Step, WhatIsNotFiniteIsNamedBeforeItIsSaved) {
             std::string::npos)
       << complaint();
   first.copy_(kept);
-  at::Tensor moment = state.optimizer->state(false)[1].tensor;
+  at::Tensor moment = state.optimizer->state(false)[1].values;
   moment.view({-1})[0].fill_(std::numeric_limits<float>::quiet_NaN());
   EXPECT_NE(complaint().find("the optimizer's exp_avg_sq."), std::string::npos) << complaint();
+}
+
+TEST(Step, WhatFilesHoldIsTheSameBits) {
+  const danlu::test::TemporaryDirectory directory;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto weights_of = [&](const parallel::Keeping& keeping) {
+      TrainConfig config = quick();
+      config.keeping = keeping;
+      TrainState state = test::tiny_state(config, dtype);
+      losses_of(state, config, 5, 2, 2, 0);
+      std::vector<at::Tensor> weights;
+      for (const parallel::Parameter& p : state.model->parameters())
+        weights.push_back(p.tensor.detach().clone());
+      return weights;
+    };
+    const auto expected = weights_of({});
+    parallel::Keeping both, state_only;
+    both.state_in = both.parameters_in = state_only.state_in = directory.path();
+    for (const parallel::Keeping& keeping : {both, state_only}) {
+      const auto got = weights_of(keeping);
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::equal(got[i], expected[i])) << i;
+    }
+  }
+  parallel::Keeping nowhere;
+  nowhere.state_in = directory / "nothing";
+  TrainConfig config = quick();
+  config.keeping = nowhere;
+  EXPECT_THAT(danlu::test::error_of<IoError>([&] { test::tiny_state(config); }),
+              testing::HasSubstr("nothing: no file can be made there"));
 }
 
 TEST(Step, AStepWithoutTargetsIsAnError) {

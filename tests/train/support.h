@@ -80,9 +80,9 @@ inline void write_run_inputs(const std::filesystem::path& folder, DType dtype, i
 inline TrainState make_state(std::unique_ptr<models::CausalLM> model, const TrainConfig& config) {
   TrainState state;
   state.model = std::move(model);
-  const auto parameters = state.model->trainable_parameters();
-  state.gradients = std::make_unique<optim::GradBuffer>(parameters, state.model->mesh());
-  state.optimizer = std::make_unique<optim::AdamW>(parameters, config.adamw);
+  parallel::ParameterStore& store = state.model->keep(config.keeping);
+  state.gradients = std::make_unique<optim::GradBuffer>(store);
+  state.optimizer = std::make_unique<optim::AdamW>(store, config.adamw);
   return state;
 }
 

@@ -158,8 +158,57 @@ TEST_F(DamagedIndex, MissingPartsAreNamed) {
     EXPECT_THAT(message_with(index), HasSubstr(key));
   }
   Json newer = index_;
+  newer["version"] = 3;
+  EXPECT_THAT(message_with(newer), HasSubstr("version 3"));
   newer["version"] = 2;
-  EXPECT_THAT(message_with(newer), HasSubstr("version 2"));
+  EXPECT_THAT(message_with(newer), HasSubstr("a piece must be 7 numbers"));
+}
+
+/// One of the files of several ranks' state: each tensor's values are its element numbers.
+void write_parts(const fs::path& directory, const std::string& file,
+                 const std::vector<Part>& parts) {
+  std::vector<std::vector<float>> values;
+  for (const Part& part : parts) {
+    const int64_t width = matrix_of(part.shape).cols;
+    std::vector<float>& list = values.emplace_back();
+    for (int64_t row = part.rect.row; row < part.rect.row + part.rect.rows; ++row) {
+      for (int64_t col = part.rect.col; col < part.rect.col + part.rect.cols; ++col)
+        list.push_back(static_cast<float>(row * width + col));
+    }
+  }
+  save_safetensors(directory, stored_as(parts),
+                   [&](size_t i) { return std::as_bytes(std::span(values[i])); },
+                   {.max_shard_bytes = UINT64_MAX, .base_name = file});
+}
+
+TEST(StateOfSeveralRanks, PartsOfOneTensorInOneFileReadAsTheWhole) {
+  // A matrix cut in the middle of rows, and a vector: what a share of a flat buffer is.
+  const std::vector<int64_t> shape{5, 4}, vector{6};
+  const std::vector<std::vector<Part>> parts = {
+      {{"exp_avg.w", shape, {0, 1, 0, 4}}, {"exp_avg.w", shape, {1, 1, 0, 3}}},
+      {{"exp_avg.w", shape, {1, 1, 3, 1}},
+       {"exp_avg.w", shape, {2, 3, 0, 4}},
+       {"exp_avg.b", vector, {0, 6, 0, 1}}}};
+  const test::TemporaryDirectory directory;
+  for (size_t i = 0; i < parts.size(); ++i)
+    write_parts(directory.path(), "rank-" + std::to_string(i), parts[i]);
+  write_json_file(directory / kIndexFile,
+                  index_of({"rank-0.safetensors", "rank-1.safetensors"}, parts));
+  const auto state = open_state(directory.path());
+  ASSERT_TRUE(state);
+  ASSERT_EQ(state->tensors().size(), 2u);
+  for (const TensorInfo& info : state->tensors()) {
+    std::vector<float> values(static_cast<size_t>(info.num_elements()));
+    state->read(info.name, std::as_writable_bytes(std::span(values)));
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], static_cast<float>(i));
+  }
+  std::vector<std::vector<Part>> hole = parts;
+  hole[0].pop_back();
+  write_json_file(directory / kIndexFile,
+                  index_of({"rank-0.safetensors", "rank-1.safetensors"}, hole));
+  EXPECT_THAT(test::error_of<ModelError>([&] { open_state(directory.path()); }),
+              HasSubstr("exp_avg.w"));
+  EXPECT_FALSE(open_state(directory / "nothing"));
 }
 
 }  // namespace

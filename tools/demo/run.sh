@@ -95,7 +95,7 @@ say "what was measured (held-out questions answered exactly)"
 printf '  before fine-tuning              %6s %%\n  after fine-tuning               %6s %%\n' "$before" "$after"
 printf '  new skill before LoRA           %6s %%\n  new skill after LoRA            %6s %%\n  the same, merged                %6s %%\n' \
   "$small_before" "$small_after" "$merged"
-printf '  loss picture                    %s\n  time                            %s s, the chat after %s s\n' "$(find "$out/sft" -name train_loss.png | head -n 1)" "$((SECONDS - started))" "$first_answer"
+printf '  loss picture                    %s\n  time                            %s s, the chat after %s s\n' "$(find "$out/sft" -name train_loss.png -print -quit)" "$((SECONDS - started))" "$first_answer"
 status=0
 for value in "$after" "$small_after" "$merged"; do
   awk -v v="$value" 'BEGIN { exit !(v >= 90) }' || status=1

@@ -1,6 +1,9 @@
 // cli/commands/commands.h: the option tables of all verbs, and the bodies of those without tensors.
 // One pair (or one line, for an engine verb) each; keep the order of src/cli/registry.cpp.
 #pragma once
+#include <string>
+#include <vector>
+
 #include "base/options.h"
 
 namespace danlu::cli {
@@ -34,6 +37,8 @@ OptionTable merge_options();
 OptionTable verify_options();
 OptionTable launch_options();
 int run_launch(const Options& options);
+/// Runs `command`, its name and its words, in the processes that `options` ask for.
+int launch_job(const Options& options, const std::vector<std::string>& command);
 OptionTable completion_options();
 int run_completion(const Options& options);
 

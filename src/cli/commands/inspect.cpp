@@ -129,6 +129,7 @@ void inspect_path(const fs::path& path, const Options& options) {
     const bool is_run = !checkpoints_of(path).empty() || holds(path, "logging.jsonl");
     if (is_run) inspect_run(path);
     if (holds(path, "DONE")) print_checkpoint(path);
+    if (inspect_state(path, every_tensor)) return;
     const auto format = weights::detect_format(path);
     if (format == weights::Format::kMegatron) return inspect_megatron(path, every_tensor);
     if (format == weights::Format::kNative) return inspect_native(path, every_tensor);

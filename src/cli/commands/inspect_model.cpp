@@ -279,4 +279,22 @@ void inspect_native(const fs::path& directory, bool every_tensor) {
   print_weights(*opened.model, every_tensor);
 }
 
+bool inspect_state(const fs::path& directory, bool every_tensor) {
+  const auto state = weights::native::open_state(directory, /*some_elsewhere=*/true);
+  if (!state) return false;
+  const auto& tensors = state->tensors();
+  const auto is_state = [](const weights::TensorInfo& tensor) {
+    return tensor.name.starts_with("exp_avg.") || tensor.name.starts_with("exp_avg_sq.") ||
+           tensor.name.starts_with("master.");
+  };
+  if (tensors.empty() || !std::all_of(tensors.begin(), tensors.end(), is_state)) return false;
+  print_title(directory, "an optimizer's state (Adam) in a training checkpoint");
+  const fs::path checkpoint = fs::absolute(directory / "").lexically_normal().parent_path();
+  if (fs::exists(checkpoint.parent_path() / "DONE"))
+    print_line("of", "danlu inspect " + checkpoint.parent_path().string() + " shows the model");
+  print_line("files", std::to_string(state->files().size()));
+  print_weights(*state, every_tensor);
+  return true;
+}
+
 }  // namespace danlu::cli

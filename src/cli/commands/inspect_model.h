@@ -24,5 +24,7 @@ void inspect_model(const std::filesystem::path& directory, bool every_tensor);
 void inspect_megatron(const std::filesystem::path& path, bool every_tensor);
 /// A native checkpoint.
 void inspect_native(const std::filesystem::path& directory, bool every_tensor);
+/// The state of an optimizer, where a training checkpoint keeps it; false: there is no such thing.
+bool inspect_state(const std::filesystem::path& directory, bool every_tensor);
 
 }  // namespace danlu::cli

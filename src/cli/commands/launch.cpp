@@ -1,4 +1,5 @@
-// `danlu launch --nproc N -- COMMAND`: the same command in several processes that train together.
+// `danlu launch --nproc N -- COMMAND`, and COMMAND --nproc N: the same command in several processes
+// that train together.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -11,116 +12,51 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/free_port.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "cli/command.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/train_options.h"
+#include "cli/job_place.h"
+#include "cli/rendezvous.h"
 
 namespace danlu::cli {
 
 OptionTable launch_options() {
   return OptionTable("launch", "run a training command in several processes that share its work",
                      "danlu launch --nproc N [--master_port PORT] COMMAND --flag value …",
-                     {{.name = "nproc",
-                       .type = OptionType::kInt,
-                       .help = "processes on this machine",
-                       .aliases = {"nproc_per_node"},
-                       .range = at_least(1).up_to(1024),
-                       .group = "Launch",
-                       .environment = "NPROC_PER_NODE"},
-                      {.name = "nnodes",
-                       .type = OptionType::kInt,
-                       .default_text = "1",
-                       .help = "machines; the command is launched on each",
-                       .range = at_least(1).up_to(10000),
-                       .group = "Launch",
-                       .environment = "NNODES"},
-                      {.name = "node_rank",
-                       .type = OptionType::kInt,
-                       .default_text = "0",
-                       .help = "number of this machine",
-                       .range = at_least(0),
-                       .group = "Launch",
-                       .environment = "NODE_RANK"},
-                      {.name = "master_addr",
-                       .default_text = "127.0.0.1",
-                       .help = "address of machine 0",
-                       .group = "Launch",
-                       .environment = "MASTER_ADDR"},
-                      {.name = "master_port",
-                       .type = OptionType::kInt,
-                       .help = "a free port of machine 0 (default with one machine: any)",
-                       .range = at_least(1).up_to(65535),
-                       .group = "Launch",
-                       .environment = "MASTER_PORT"}});
+                     train_launch_options());
 }
 
 namespace {
-
-struct Place {
-  int64_t nproc, nnodes, node_rank, master_port;
-  std::string master_address;
-};
 
 /// One rank of this machine.
 struct Rank {
   pid_t pid = -1;
   int64_t number = 0;
-  int output = -1;   ///< reads what it says; rank 0 has the terminal
+  int output = -1;   ///< reads what it says; the first of a machine has the terminal
   std::string said;  ///< the end of it
   bool ended = false;
-  int stopped_by = 0;  ///< a signal that holds it up
+  int stopped_by = 0;     ///< a signal that holds it up, or that it was ended for
+  double stopped_at = 0;  ///< while it does
   int status = 0;
 };
 
-Place place_from(const Options& options) {
-  Place place;
-  if (!options.has_value("nproc")) {
-    throw UsageError(tr("[launch] how many processes? --nproc is missing"),
-                     tr("danlu launch --nproc 2 sft --model DIR --dataset FILE …"));
-  }
-  place.nproc = options.get_int("nproc");
-  place.nnodes = options.get_int("nnodes");
-  place.node_rank = options.get_int("node_rank");
-  if (place.node_rank >= place.nnodes) {
-    throw UsageError(tr("[launch] {} {}: machines are counted from 0, and --nnodes is {}",
-                        options.given_as("node_rank"), place.node_rank, place.nnodes));
-  }
-  place.master_address = options.get_string("master_addr");
-  // A variable that another job left is not this machine's address.
-  if (place.nnodes == 1 && options.source("master_addr") == OptionSource::kEnvironment)
-    place.master_address = "127.0.0.1";
-  if (!options.has_value("master_port") && place.nnodes > 1) {
-    throw UsageError(tr("[launch] several machines must agree on a port: --master_port"),
-                     tr("a port that is free on machine 0, the same in every machine's line"));
-  }
-  if (place.nnodes > 1 && options.source("master_addr") == OptionSource::kDefault) {
-    throw UsageError(tr("[launch] several machines must know machine 0: --master_addr"),
-                     tr("an address of machine 0 that the others reach"));
-  }
-  std::optional<int64_t> port;
-  if (options.has_value("master_port")) port = options.get_int("master_port");
-  if (!port) port = free_port();
-  if (!port) throw IoError(tr("[launch] there is no free port: {}", std::strerror(errno)));
-  place.master_port = *port;
-  return place;
-}
-
 /// In the child, between fork and exec.
-[[noreturn]] void become_rank(const Place& place, int64_t local_rank, int output, pid_t launcher,
+[[noreturn]] void become_rank(const JobPlace& place, int64_t local_rank, int output, pid_t launcher,
                               std::vector<char*>& words) {
   const auto set = [](const char* name, int64_t value, bool overwrite = true) {
     ::setenv(name, std::to_string(value).c_str(), overwrite);
   };
-  set("RANK", place.node_rank * place.nproc + local_rank);
-  set("WORLD_SIZE", place.nproc * place.nnodes);
+  set("RANK", place.first_rank + local_rank);
+  set("WORLD_SIZE", place.world);
   set("LOCAL_RANK", local_rank);
   set("LOCAL_WORLD_SIZE", place.nproc);
   set("MASTER_PORT", place.master_port);
@@ -150,7 +86,7 @@ std::string signal_name(int signal) {
 
 class Launch {
  public:
-  Launch(const Place& place, const std::vector<std::string>& command) : place_(place) {
+  Launch(const JobPlace& place, const std::vector<std::string>& command) : place_(place) {
     words_.push_back("danlu");
     words_.insert(words_.end(), command.begin(), command.end());
     for (std::string& word : words_) arguments_.push_back(word.data());
@@ -165,6 +101,7 @@ class Launch {
 
   int run() {
     watch_interrupts();
+    allow_second_interrupt();    // the ranks end by it, and say what they leave
     ::signal(SIGCHLD, SIG_DFL);  // ignored, the system would take the ends of ranks away
     ranks_.reserve(static_cast<size_t>(place_.nproc));
     for (int64_t i = 0; i < place_.nproc; ++i) start(i);
@@ -179,15 +116,19 @@ class Launch {
   }
 
  private:
-  static constexpr double kGraceSeconds = 5;  ///< to end by themselves, then after SIGTERM
-  static constexpr size_t kKept = 4000;       ///< bytes of what a rank says
+  // The ranks' own watch finds a silent rank after six seconds and says where it was, in less than
+  // nine.
+  static constexpr double kStoppedSeconds = 6;
+  static constexpr double kGraceSeconds = 9;
+  static constexpr size_t kKept = 4000;  ///< bytes of what a rank says
 
   void start(int64_t local_rank) {
     Rank rank;
-    rank.number = place_.node_rank * place_.nproc + local_rank;
+    rank.number = place_.first_rank + local_rank;
     int ends[2] = {-1, -1};
-    // Rank 0 of the job speaks for all.
-    if (rank.number > 0 && ::pipe2(ends, O_CLOEXEC) != 0) {
+    // The first speaks for all of this machine: rank 0 of the job says everything, the others whom
+    // they wait for and why they end.
+    if (local_rank > 0 && ::pipe2(ends, O_CLOEXEC) != 0) {
       const std::string why = std::strerror(errno);
       signal_all(SIGKILL);
       throw IoError(tr("[launch] no pipe for rank {}: {}", rank.number, why));
@@ -252,12 +193,15 @@ class Launch {
   void reap() {
     for (Rank& rank : ranks_) {
       if (rank.ended) continue;
-      const pid_t got = ::waitpid(rank.pid, &rank.status, WNOHANG | WUNTRACED);
-      if (got == 0 || (got < 0 && errno != ECHILD)) continue;
-      if (WIFSTOPPED(rank.status)) {
-        // The others would wait for it without end.
-        rank.stopped_by = WSTOPSIG(rank.status);
-        ::kill(rank.pid, SIGKILL);
+      const pid_t got = ::waitpid(rank.pid, &rank.status, WNOHANG | WUNTRACED | WCONTINUED);
+      if (got == 0) {
+        end_if_stopped(rank);
+        continue;
+      }
+      if (got < 0 && errno != ECHILD) continue;
+      if (WIFSTOPPED(rank.status) || WIFCONTINUED(rank.status)) {
+        rank.stopped_by = WIFSTOPPED(rank.status) ? WSTOPSIG(rank.status) : 0;
+        rank.stopped_at = steady_now_s();
         continue;
       }
       rank.ended = true;
@@ -268,18 +212,26 @@ class Launch {
     }
   }
 
+  /// A debugger's moment is forgiven. For longer the others do not wait, and it could not end.
+  static void end_if_stopped(const Rank& rank) {
+    if (rank.stopped_by != 0 && steady_now_s() - rank.stopped_at > kStoppedSeconds)
+      ::kill(rank.pid, SIGKILL);
+  }
+
   /// How likely a rank's end is the cause of the others': what was done to it, an error of its own,
   /// one of communication.
   int weight_of(const Rank& rank) const {
     if (rank.stopped_by != 0) return 3;
-    if (WIFSIGNALED(rank.status)) return sent_ == 0 ? 3 : 0;
+    if (WIFSIGNALED(rank.status)) return killed_ ? 0 : 3;
     return WEXITSTATUS(rank.status) == static_cast<int>(ExitCode::kComm) ? 1 : 2;
   }
 
   void pass_on_signals() {
     const int signal = pending_interrupt();
-    if (signal == 0 || signal == passed_on_) return;
+    const bool again = num_passed_on_ < interrupts_received();
+    if (signal == 0 || (signal == passed_on_ && !again)) return;
     passed_on_ = signal;
+    num_passed_on_ += again ? 1 : 0;
     signal_all(signal);
   }
 
@@ -287,11 +239,9 @@ class Launch {
   void end_stragglers() {
     // After a signal ranks save, and leave together.
     if (!first_failed_ || obeyed(*first_failed_)) return;
-    const double waited = steady_now_s() - failed_at_;
-    const int signal = waited > 2 * kGraceSeconds ? SIGKILL : waited > kGraceSeconds ? SIGTERM : 0;
-    if (signal == 0 || signal == sent_) return;
-    sent_ = signal;
-    signal_all(signal);
+    if (killed_ || steady_now_s() - failed_at_ < kGraceSeconds) return;
+    killed_ = true;
+    signal_all(SIGKILL);
   }
 
   void signal_all(int signal) const {
@@ -330,21 +280,24 @@ class Launch {
                           : tr("where a checkpoint was saved the same command goes on from it"));
     }
     const int code = WEXITSTATUS(rank.status);
-    // Rank 0 has said what there is to say.
-    if (rank.number > 0) {
+    // It has said what there is to say, about another too.
+    const Rank& speaker = ranks_.front();
+    const bool said = WIFEXITED(speaker.status) && WEXITSTATUS(speaker.status) == code;
+    if (!said) {
       log::write(log::Level::kInfo, tr("rank {} failed first; it said:\n{}", rank.number,
                                        rank.said.empty() ? "-" : rank.said));
     }
     return code;
   }
 
-  Place place_;
+  JobPlace place_;
   std::vector<std::string> words_;
   std::vector<char*> arguments_;
   std::vector<Rank> ranks_;
   const Rank* first_failed_ = nullptr;
   double failed_at_ = 0;
-  int passed_on_ = 0, sent_ = 0;
+  int passed_on_ = 0, num_passed_on_ = 0;
+  bool killed_ = false;
 };
 
 }  // namespace
@@ -362,7 +315,70 @@ int run_launch(const Options& options) {
         tr("[launch] danlu {} is one process; only training is divided", command->name),
         tr("run it without launch"));
   }
-  return Launch(place_from(options), words).run();
+  constexpr const char* kOfTheLauncher[] = {"--max_restarts", "--max-restarts", "--min_ranks",
+                                            "--min-ranks",    "--hostfile",     "--rdzv_timeout"};
+  for (const std::string& word : words) {
+    const std::string flag = word.substr(0, word.find('='));
+    if (std::find(std::begin(kOfTheLauncher), std::end(kOfTheLauncher), flag) ==
+        std::end(kOfTheLauncher))
+      continue;
+    throw UsageError(
+        tr("[launch] {} behind {}: the launcher would not see it", flag, words.front()),
+        tr("danlu launch {} … {} …", flag, words.front()));
+  }
+  if (!options.has_value("nproc") && !options.has_value("hostfile")) {
+    throw UsageError(tr("[launch] how many processes? --nproc is missing"),
+                     tr("danlu launch --nproc 2 sft --model DIR --dataset FILE …"));
+  }
+  return launch_job(options, words);
+}
+
+namespace {
+
+/// The place of this machine in the job's next life; waits for the other machines where they meet.
+JobPlace begin_life(JobPlace place, Life& life) {
+  if (place.meets()) {
+    life = meet_machines(place, life);
+    if (!life.missing.empty()) {
+      log::warning("{}: the job goes on with {} of its {} ranks", life.missing, life.world,
+                   place.world);
+    }
+    place.first_rank = life.first_rank;
+    place.master_port = life.port;
+  }
+  ::setenv("DANLU_RESTARTS", std::to_string(life.number).c_str(), 1);
+  ::setenv("DANLU_JOB", life.job.c_str(), 1);
+  ::setenv("DANLU_JOB_RANKS", std::to_string(place.world).c_str(), 1);
+  if (place.meets()) place.world = life.world;
+  return place;
+}
+
+}  // namespace
+
+int launch_job(const Options& options, const std::vector<std::string>& command) {
+  Life life{.job = new_job_name()};
+  std::unique_ptr<Rendezvous> rendezvous;
+  watch_interrupts();
+  while (true) {
+    const JobPlace given = job_place_from(options);
+    if (given.meets() && given.node == 0 && !rendezvous)
+      rendezvous = std::make_unique<Rendezvous>(given);
+    const JobPlace place = begin_life(given, life);
+    const bool last = life.number >= place.max_restarts;
+    std::string why = tr("[launch] the job failed (exit 7)");
+    try {
+      const int code = Launch(place, command).run();
+      if (last || code != static_cast<int>(ExitCode::kComm)) return code;
+    } catch (const CommError& error) {
+      if (last) throw;
+      why = error.what();
+    }
+    if (const int signal = pending_interrupt())
+      throw_interrupted(signal, tr("[launch] stopped by {}", interrupt_name(signal)));
+    ++life.number;
+    log::warning("{}; it begins again from its newest checkpoint: restart {} of {}", why,
+                 life.number, place.max_restarts);
+  }
 }
 
 }  // namespace danlu::cli

@@ -11,7 +11,8 @@ std::vector<OptionSpec> train_data_options();       ///< data sets, template, le
 std::vector<OptionSpec> train_optimizer_options();  ///< batch, schedule, precision
 std::vector<OptionSpec> train_run_options();        ///< output, evaluation, logging, resume
 std::vector<OptionSpec>
-train_parallel_options();  ///< DeepSpeed, FSDP, launchers, Megatron's splits
+train_parallel_options();                        ///< DeepSpeed, FSDP, launchers, Megatron's splits
+std::vector<OptionSpec> train_launch_options();  ///< processes and machines, of danlu launch too
 std::vector<OptionSpec>
 train_megatron_options();  ///< retyped architecture, switches without meaning here
 std::vector<OptionSpec>

@@ -1,4 +1,5 @@
-// What asks for several processes: parsed in full, honoured where one process can.
+// What divides training over processes.
+#include "cli/commands/inference_options.h"
 #include "cli/commands/train_options.h"
 
 namespace danlu::cli {
@@ -22,7 +23,7 @@ std::vector<OptionSpec> train_parallel_options() {
                       .group = split,
                       .ignored_because = std::move(why)};
   };
-  return {
+  std::vector<OptionSpec> own = {
       {.name = "deepspeed",
        .help = "DeepSpeed configuration: a .json file, JSON text, or default-zero2, default-zero3, "
                "zero0 … zero3, zero2_offload, zero3_offload",
@@ -32,12 +33,17 @@ std::vector<OptionSpec> train_parallel_options() {
        .group = shard},
       {.name = "shard",
        .default_text = "none",
-       .help = "optimizer, gradient and parameter sharding over processes",
+       .help = "what copies of the model share instead of each holding it: zero1 the optimizer's "
+               "state, zero2 gradients too, zero3 parameters too",
        .choices = {"none", "zero1", "zero2", "zero3"},
        .group = shard},
       {.name = "offload",
        .type = OptionType::kList,
-       .help = "optimizer, params: keep them on the host",
+       .help = "optimizer, params: keep them in host memory",
+       .group = shard},
+      {.name = "offload_dir",
+       .help = "files of this directory hold what --offload names (default: optimizer) instead of "
+               "memory",
        .group = shard},
       {.name = "fsdp_transformer_layer_cls_to_wrap",
        .help = "accepted",
@@ -46,40 +52,16 @@ std::vector<OptionSpec> train_parallel_options() {
        .ignored_because = "the unit of sharding follows from the model; no class name is needed"},
       {.name = "use_distributed_optimizer",
        .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "Megatron's name of --shard zero1",
+       .group = shard},
+      {.name = "overlap_grad_reduce",
+       .type = OptionType::kBool,
        .help = "accepted",
-       .aliases = {"overlap_grad_reduce", "overlap_param_gather", "reuse_fp32_param"},
+       .aliases = {"overlap_param_gather", "reuse_fp32_param"},
        .group = shard,
-       .ignored_because = "every process holds the whole optimizer"},
+       .ignored_because = "sums and gathers always run beside the passes"},
 
-      {.name = "nproc",
-       .type = OptionType::kInt,
-       .help = "processes on this machine",
-       .aliases = {"nproc_per_node"},
-       .range = at_least(1),
-       .group = launch,
-       .environment = "NPROC_PER_NODE"},
-      {.name = "nnodes",
-       .type = OptionType::kInt,
-       .help = "machines",
-       .range = at_least(1),
-       .group = launch,
-       .environment = "NNODES"},
-      {.name = "node_rank",
-       .type = OptionType::kInt,
-       .help = "number of this machine",
-       .range = at_least(0),
-       .group = launch,
-       .environment = "NODE_RANK"},
-      {.name = "master_addr",
-       .help = "address of machine 0",
-       .group = launch,
-       .environment = "MASTER_ADDR"},
-      {.name = "master_port",
-       .type = OptionType::kInt,
-       .help = "rendezvous port",
-       .range = at_least(0).up_to(65535),
-       .group = launch,
-       .environment = "MASTER_PORT"},
       {.name = "ddp_timeout",
        .type = OptionType::kFloat,
        .default_text = "1800",
@@ -91,6 +73,11 @@ std::vector<OptionSpec> train_parallel_options() {
        .type = OptionType::kFloat,
        .help = "the same in minutes, as Megatron names it",
        .range = above(0),
+       .group = launch},
+      {.name = "no_shared_storage",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "every machine prepares the data for itself, even where the cache is shared",
        .group = launch},
       {.name = "ddp_backend",
        .help = "accepted",
@@ -126,6 +113,7 @@ std::vector<OptionSpec> train_parallel_options() {
       accepted("num_layers_per_virtual_pipeline_stage", "one process holds all layers",
                {"num_layer_list", "noop_layers", "schedules_method"}),
   };
+  return joined({std::move(own), train_launch_options()});
 }
 
 }  // namespace danlu::cli

@@ -1,14 +1,11 @@
-// cli/engine/engine.h: the bodies of the verbs that need tensors; one line each. Their option
-// tables are in cli/commands/<verb>_options.cpp, so that help and flag errors load no libtorch.
+// cli/engine/engine.h: the bodies of the verbs that need tensors and do not train; one line each.
+// Their option tables are in cli/commands/<verb>_options.cpp, so that help and flag errors load no
+// libtorch.
 #pragma once
 #include "base/options.h"
 
 namespace danlu::cli {
 
-int run_sft(const Options& options);
-int run_pretrain(const Options& options);
-int run_train(const Options& options);
-int run_posttrain(const Options& options);
 int run_infer(const Options& options);
 int run_chat(const Options& options);
 int run_init(const Options& options);

@@ -1,4 +1,4 @@
-// The engine's door: the program opens this library and asks for a verb by name.
+// The engine's door: the program opens this library and asks for a verb by name, or for a training.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mm.h>
@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "cli/command.h"
 #include "cli/engine/engine.h"
+#include "train/run.h"
 
 namespace danlu::cli {
 namespace {
@@ -25,11 +26,8 @@ struct EngineCommand {
 /// The explicit list; names are those of src/cli/registry.cpp.
 const std::vector<EngineCommand>& engine_commands() {
   static const std::vector<EngineCommand> list = {
-      {"sft", run_sft},       {"pretrain", run_pretrain},
-      {"train", run_train},   {"posttrain", run_posttrain},
-      {"infer", run_infer},   {"chat", run_chat},
-      {"init", run_init},     {"merge", run_merge},
-      {"verify", run_verify},
+      {"infer", run_infer}, {"chat", run_chat},     {"init", run_init},
+      {"merge", run_merge}, {"verify", run_verify},
   };
   return list;
 }
@@ -48,17 +46,27 @@ void take_product_buffer() {
   }
 }
 
+void prepare_libraries() {
+  // libtorch counts every CPU it may run on; a container's quota grants fewer.
+  at::set_num_threads(static_cast<int>(default_thread_count()));
+  take_product_buffer();
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) int danlu_engine_run(const char* command,
                                                                        const Options* options) {
-  // libtorch counts every CPU it may run on; a container's quota grants fewer.
-  at::set_num_threads(static_cast<int>(default_thread_count()));
-  take_product_buffer();
+  prepare_libraries();
   for (const EngineCommand& known : engine_commands()) {
     if (known.name == command) return known.run(*options);
   }
   throw InternalError(std::string("[engine] no command '") + command + "' in this library");
+}
+
+extern "C" __attribute__((visibility("default"))) int danlu_engine_train(
+    const settings::TrainConfig* config) {
+  prepare_libraries();
+  return train::run(*config);
 }
 
 }  // namespace danlu::cli

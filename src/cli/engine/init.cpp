@@ -25,7 +25,7 @@ void check_vocabulary(const arch::ModelConfig& config, const fs::path& directory
 
 int run_init(const Options& options) {
   const arch::ModelConfig config = arch::load_model_config(options.get_string("config"));
-  models::require_runnable(config);
+  arch::require_runnable(config);
   const DType dtype =
       options.has_value("dtype") ? dtype_from_name(options.get_string("dtype")) : config.dtype;
   const fs::path output = options.get_string("output"),

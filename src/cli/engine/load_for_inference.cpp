@@ -9,9 +9,9 @@
 #include "base/nearest_name.h"
 #include "cli/engine/model_record.h"
 #include "device/select.h"
+#include "settings/options/model_names.h"
 #include "text/template_choice.h"
 #include "text/template_record.h"
-#include "train/options/model_names.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::cli {
@@ -118,7 +118,7 @@ fs::path model_path(const std::string& name, const char* flag) {
   if (fs::exists(name)) return name;
   // A short name or hub id is looked up in the local caches, as training does.
   if (name.empty() || name.front() == '/' || name.front() == '.') no_such_model(name, flag);
-  return train::locate_model(name);
+  return settings::locate_model(name);
 }
 
 fs::path base_of_adapter(const fs::path& adapter) {

@@ -1,6 +1,7 @@
 #include "parallel/comm/c10d.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,13 +12,21 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <csignal>
+#include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
 
+#include "base/descriptor.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/long_wait.h"
+#include "parallel/comm/nccl.h"
+#include "parallel/comm/watch.h"
 
 namespace danlu::parallel {
 namespace c10d_detail {
@@ -29,82 +38,125 @@ at::Tensor bytes_of(const at::Tensor& flat) { return flat.view(at::kByte); }
 
 class C10dGroup : public Group {
  public:
-  C10dGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> group, std::vector<int64_t> members,
-            int64_t rank)
-      : group_(std::move(group)), members_(std::move(members)), rank_(rank) {}
+  /// gloo carries what lies in host memory; make_nccl() what carries the rest, if something can.
+  C10dGroup(c10::intrusive_ptr<Backend> gloo,
+            std::function<c10::intrusive_ptr<Backend>()> make_nccl, std::vector<int64_t> members,
+            int64_t rank, std::shared_ptr<GroupCalls> calls)
+      : gloo_(std::move(gloo)),
+        make_nccl_(std::move(make_nccl)),
+        members_(std::move(members)),
+        rank_(rank),
+        calls_(std::move(calls)) {}
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return static_cast<int64_t>(members_.size()); }
+  void abort() const override {
+    const std::lock_guard lock(mutex_);
+    is_aborted_ = true;
+    for (const WorkPtr& work : waited_for_) work->abort();
+  }
 
  private:
-  void do_gather(const at::Tensor& mine, at::Tensor& all) const override {
-    const int64_t n = mine.size(0);
-    swap(
-        "gather", [&](int64_t) { return mine; },
-        [&](int64_t from) { return all.narrow(0, from * n, n); });
-  }
-  void do_exchange(const at::Tensor& all, at::Tensor& theirs) const override {
-    const int64_t n = all.size(0) / size();
-    swap(
-        "exchange", [&](int64_t to) { return all.narrow(0, to * n, n); },
-        [&](int64_t from) { return theirs.narrow(0, from * n, n); });
-  }
-  void do_broadcast(at::Tensor& tensor, int64_t root) const override {
-    guarded("broadcast", [&] {
-      std::vector<WorkPtr> works;
-      for (int64_t peer = 0; peer < size(); ++peer) {
-        if (rank_ == root && peer != root) works.push_back(send(tensor, peer));
+  void do_rounds(const char* what, const std::vector<Round>& rounds) const override {
+    if (rounds.empty()) return;  // of tensors without elements
+    guarded(what, [&] {
+      std::vector<WorkPtr> under_way, next = begin(rounds.front());
+      for (size_t i = 0; i < rounds.size(); ++i) {
+        under_way = std::exchange(next, {});
+        if (i + 1 < rounds.size()) next = begin(rounds[i + 1]);
+        wait_for(under_way);
+        if (rounds[i].then) rounds[i].then();
       }
-      if (rank_ != root) works.push_back(receive(tensor, root));
-      for (const auto& work : works) work->wait();
     });
   }
 
-  /// Everybody sends something to everybody: receives are posted first, then all goes at once. Sums
-  /// are made by the caller, so that they are the same on every transport.
-  template <typename Send, typename Receive>
-  void swap(const char* what, const Send& to_send, const Receive& to_fill) const {
-    guarded(what, [&] {
-      std::vector<at::Tensor> kept;  // what is on its way
-      std::vector<WorkPtr> works;
-      for (int64_t step = 1; step < size(); ++step) {
-        kept.push_back(to_fill((rank_ + size() - step) % size()));
-        works.push_back(receive(kept.back(), (rank_ + size() - step) % size()));
+  /// Receives are posted first, then all goes at once.
+  std::vector<WorkPtr> begin(const Round& round) const {
+    std::vector<WorkPtr> works;
+    if (round.sends.empty()) return works;
+    if (is_on_card(round)) return {begin_on_card(round)};
+    for (int64_t step = 1; step < size(); ++step) {
+      const int64_t peer = (rank_ + size() - step) % size();
+      const at::Tensor& to_fill = round.receives[static_cast<size_t>(peer)];
+      if (to_fill.defined()) works.push_back(receive(to_fill, peer));
+    }
+    for (int64_t step = 1; step < size(); ++step) {
+      const int64_t peer = (rank_ + step) % size();
+      const at::Tensor& to_send = round.sends[static_cast<size_t>(peer)];
+      if (to_send.defined()) works.push_back(send(to_send, peer));
+    }
+    return works;
+  }
+
+  static bool is_on_card(const Round& round) {
+    const auto lies_there = [](const at::Tensor& t) { return t.defined() && t.is_cuda(); };
+    return std::any_of(round.sends.begin(), round.sends.end(), lies_there) ||
+           std::any_of(round.receives.begin(), round.receives.end(), lies_there);
+  }
+  /// NCCL's sends and receives wait for each other unless they are given together.
+  WorkPtr begin_on_card(const Round& round) const {
+    if (!nccl_) nccl_ = make_nccl_();
+    at::TensorOptions options;
+    for (const Tensors* tensors : {&round.sends, &round.receives}) {
+      for (const at::Tensor& tensor : *tensors) {
+        if (tensor.defined()) options = tensor.options().dtype(at::kByte);
       }
-      for (int64_t step = 1; step < size(); ++step) {
-        kept.push_back(to_send((rank_ + step) % size()));
-        works.push_back(send(kept.back(), (rank_ + step) % size()));
-      }
-      to_fill(rank_).copy_(to_send(rank_));
-      for (const auto& work : works) work->wait();
-    });
+    }
+    Tensors sends, receives;
+    for (int64_t peer = 0; peer < size(); ++peer) {
+      const auto bytes_or_none = [&](const at::Tensor& tensor) {
+        return tensor.defined() && peer != rank_ ? bytes_of(tensor) : at::empty({0}, options);
+      };
+      sends.push_back(bytes_or_none(round.sends[static_cast<size_t>(peer)]));
+      receives.push_back(bytes_or_none(round.receives[static_cast<size_t>(peer)]));
+    }
+    return nccl_->alltoall(receives, sends);
   }
 
   WorkPtr send(const at::Tensor& tensor, int64_t peer) const {
     std::vector<at::Tensor> list{bytes_of(tensor)};
-    return group_->send(list, static_cast<int>(peer), 0);
+    return gloo_->send(list, static_cast<int>(peer), 0);
   }
   WorkPtr receive(const at::Tensor& tensor, int64_t peer) const {
     std::vector<at::Tensor> list{bytes_of(tensor)};
-    return group_->recv(list, static_cast<int>(peer), 0);
+    return gloo_->recv(list, static_cast<int>(peer), 0);
+  }
+
+  void wait_for(const std::vector<WorkPtr>& works) const {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_aborted_) throw CommError(tr("[ranks] given up"));
+      waited_for_ = works;
+    }
+    for (const WorkPtr& work : works) work->wait();
+    const std::lock_guard lock(mutex_);
+    waited_for_.clear();
+    if (is_aborted_) throw CommError(tr("[ranks] given up"));
   }
 
   template <typename Body>
   void guarded(const char* what, const Body& body) const {
+    const GroupCalls::Call call(*calls_, what);
     try {
       body();
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
       const std::string text = error.what();
-      throw CommError(tr("[ranks] {} among ranks {} failed: {}", what, fmt::join(members_, ", "),
+      throw CommError(tr("[ranks] {} among {} failed: {}", what, ranks_text(members_),
                          text.substr(0, text.find('\n'))),
                       tr("a rank may have ended or hang: its own log says why"));
     }
   }
 
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  c10::intrusive_ptr<Backend> gloo_;
+  std::function<c10::intrusive_ptr<Backend>()> make_nccl_;
+  mutable c10::intrusive_ptr<Backend> nccl_;  ///< made when first needed
   std::vector<int64_t> members_;
   int64_t rank_;
+  std::shared_ptr<GroupCalls> calls_;
+  mutable std::mutex mutex_;
+  mutable std::vector<WorkPtr> waited_for_;
+  mutable bool is_aborted_ = false;
 };
 
 /// The address of the interface that packets to `host` leave by.
@@ -128,11 +180,14 @@ std::string address_towards(const std::string& host) {
 
 class C10dWorld : public World {
  public:
-  C10dWorld(const C10dJob& job, c10::intrusive_ptr<c10d::Store> store)
+  C10dWorld(const C10dJob& job, c10::intrusive_ptr<c10d::Store> store,
+            std::shared_ptr<RankCalls> calls, std::unique_ptr<Watch> watch)
       : job_(job),
         store_(std::move(store)),
         device_(
-            c10d::ProcessGroupGloo::createDeviceForHostname(address_towards(job.master_address))) {}
+            c10d::ProcessGroupGloo::createDeviceForHostname(address_towards(job.master_address))),
+        calls_(std::move(calls)),
+        watch_(std::move(watch)) {}
   int64_t rank() const override { return job_.rank; }
   int64_t size() const override { return job_.size; }
 
@@ -147,26 +202,39 @@ class C10dWorld : public World {
     }
   }
 
+  void note_step(int64_t step) override { watch_->note_step(step); }
+  void give_up(const Error& error) override {
+    watch_->give_up(error.code(), error.what(), error.hint());
+  }
+
   std::unique_ptr<Group> make_group(const std::vector<int64_t>& ranks) override {
     const int64_t number = made_++;
     const auto mine = std::find(ranks.begin(), ranks.end(), job_.rank);
     if (mine == ranks.end()) return nullptr;
-    auto options = c10d::ProcessGroupGloo::Options::create(job_.timeout);
+    // The watch ends what takes longer than the timeout, and says who is to blame.
+    auto options = c10d::ProcessGroupGloo::Options::create(job_.timeout + std::chrono::minutes(1));
     options->devices.push_back(device_);
     // Groups that share a prefix and not their members hang.
     const std::string prefix = fmt::format("group{}_{}", number, fmt::join(ranks, "_"));
     const auto rank = static_cast<int>(mine - ranks.begin());
+    auto calls = calls_->add(number, ranks);
+    const GroupCalls::Call call(*calls, "connect");
     try {
       auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
           c10::make_intrusive<c10d::PrefixStore>(prefix, store_), rank,
           static_cast<int>(ranks.size()), options);
-      return std::make_unique<C10dGroup>(std::move(group), ranks, rank);
+      const auto nccl = [store = store_, timeout = options->timeout, prefix, rank,
+                         size = static_cast<int>(ranks.size())] {
+        return make_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl/" + prefix, store), rank,
+                         size, timeout);
+      };
+      return std::make_unique<C10dGroup>(std::move(group), nccl, ranks, rank, calls);
     } catch (const std::exception& error) {
       const std::string text = error.what();
-      throw CommError(tr("[ranks] ranks {} cannot connect: {}", fmt::join(ranks, ", "),
-                         text.substr(0, text.find('\n'))),
-                      tr("every machine must reach the address that the others leave by towards "
-                         "MASTER_ADDR; look at firewalls and at their logs"));
+      throw CommError(
+          tr("[ranks] {} cannot connect: {}", ranks_text(ranks), text.substr(0, text.find('\n'))),
+          tr("every machine must reach the address that the others leave by towards "
+             "MASTER_ADDR; look at firewalls and at their logs"));
     }
   }
 
@@ -186,7 +254,9 @@ class C10dWorld : public World {
   C10dJob job_;
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<::gloo::transport::Device> device_;
+  std::shared_ptr<RankCalls> calls_;
   int64_t made_ = 0;
+  std::unique_ptr<Watch> watch_;  ///< the first to go
 };
 
 /// What the store would find out late, and say in its own words. Errors: CommError.
@@ -214,18 +284,64 @@ void check_place(const C10dJob& job) {
                   tr("choose another --master_port"));
 }
 
-c10::intrusive_ptr<c10d::Store> connect_store(const C10dJob& job) {
-  check_place(job);
+c10::intrusive_ptr<c10d::Store> open_store(const C10dJob& job, bool is_server) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(job.master_port);
-  options.isServer = job.rank == 0;
+  options.isServer = is_server;
   options.waitWorkers = false;
   options.timeout = job.timeout;
 #if TORCH_VERSION_MAJOR >= 2
   options.useLibUV = false;  // Debian's libtorch has none
 #endif
+  auto store = c10::make_intrusive<c10d::TCPStore>(job.master_address, options);
+  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("life{}", job.restarts), store);
+}
+
+/// Says that this rank waits for rank 0, while the store's own call hangs there.
+class SaysWhileWaiting {
+ public:
+  explicit SaysWhileWaiting(const C10dJob& job) : job_(job) {
+    if (job.speaks) thread_ = std::thread([this] { say_until_over(); });
+  }
+  ~SaysWhileWaiting() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  SaysWhileWaiting(const SaysWhileWaiting&) = delete;
+  SaysWhileWaiting& operator=(const SaysWhileWaiting&) = delete;
+
+ private:
+  void say_until_over() {
+    LongWait wait;
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return is_over_; })) {
+      if (!wait.is_due()) continue;
+      if (job_.rank > 0) {
+        log::info("[ranks] rank {} waits for rank 0 at {}:{} ({:.0f} s)", job_.rank,
+                  job_.master_address, job_.master_port, wait.waited_s());
+      } else {
+        log::info("[ranks] rank 0 does not reach itself at {}:{} ({:.0f} s): is that its machine?",
+                  job_.master_address, job_.master_port, wait.waited_s());
+      }
+    }
+  }
+
+  const C10dJob& job_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
+c10::intrusive_ptr<c10d::Store> connect_store(const C10dJob& job) {
+  check_place(job);
+  const SaysWhileWaiting says(job);
   try {
-    return c10::make_intrusive<c10d::TCPStore>(job.master_address, options);
+    return open_store(job, job.rank == 0);
   } catch (const std::exception& error) {
     const std::string text = error.what();
     const std::string place = fmt::format("{}:{}", job.master_address, job.master_port);
@@ -241,23 +357,78 @@ c10::intrusive_ptr<c10d::Store> connect_store(const C10dJob& job) {
   }
 }
 
-/// Waits for the others. Errors: CommError naming who did not come.
+std::unique_ptr<Watch> start_watch(const C10dJob& job, std::shared_ptr<const RankCalls> calls) {
+  const double timeout_s = std::chrono::duration<double>(job.timeout).count();
+  const auto open = [job]() -> std::shared_ptr<c10d::Store> {
+    const auto store = open_store(job, false);
+    return {store.get(), [store](c10d::Store*) {}};
+  };
+  return std::make_unique<Watch>(
+      WatchSettings{job.rank, job.size, job.silence_s, timeout_s, job.end}, open, std::move(calls));
+}
+
+std::string here(int64_t rank) { return fmt::format("here/{}", rank); }
+constexpr const char* kMet = "meeting/over";
+constexpr const char* kTwice = "meeting/twice";
+
+std::string text_at(c10d::Store& store, const std::string& key) {
+  const std::vector<uint8_t> bytes = store.get(key);
+  return {bytes.begin(), bytes.end()};
+}
+
+UsageError twice(const std::string& what) {
+  return UsageError(what, tr("give every process a RANK of its own, every machine another "
+                             "--node_rank; of a job that has lost a process all begin again"));
+}
+
+/// Says that this rank is here. Errors: UsageError if another process is this rank, with the places
+/// of both: it has come first, and ends too unless the job is at work.
+void take_place(const C10dJob& job, c10d::Store& store) {
+  const std::string own = tr("{} (process {})", host_name(), ::getpid());
+  if (store.add("come/" + here(job.rank), 1) == 1) {
+    store.set(here(job.rank), std::vector<uint8_t>{own.begin(), own.end()});
+    return;
+  }
+  const std::string first = text_at(store, here(job.rank));
+  const std::string what =
+      tr("[ranks] rank {} is there twice: on {} and on {}", job.rank, first, own);
+  if (!store.check({kMet})) store.set(kTwice, std::vector<uint8_t>{what.begin(), what.end()});
+  throw twice(what);
+}
+
+/// "1, 4-7"
+std::string listed(const std::vector<int64_t>& ascending) {
+  std::string list;
+  for (size_t i = 0, last = 0; i < ascending.size(); i = last + 1) {
+    last = i;
+    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", ascending[i]);
+    if (last > i) list += fmt::format("{}{}", last == i + 1 ? ", " : "-", ascending[last]);
+  }
+  return list;
+}
+
+/// Waits for the others. Errors: CommError naming who did not come; as take_place.
 void meet(const C10dJob& job, c10d::Store& store) {
-  store.set(fmt::format("here/{}", job.rank), std::vector<uint8_t>{1});
   const auto end = std::chrono::steady_clock::now() + job.timeout;
+  LongWait wait;
   std::vector<int64_t> missing;
   for (int64_t rank = 0; rank < job.size; ++rank) missing.push_back(rank);
   while (true) {
-    std::erase_if(missing,
-                  [&](int64_t rank) { return store.check({fmt::format("here/{}", rank)}); });
-    if (missing.empty()) return;
+    std::erase_if(missing, [&](int64_t rank) { return store.check({here(rank)}); });
+    if (store.check({kTwice})) throw twice(text_at(store, kTwice));
+    if (missing.empty()) break;
     if (std::chrono::steady_clock::now() > end) {
-      throw CommError(
-          tr("[ranks] of {} ranks, these did not come: {}", job.size, fmt::join(missing, ", ")),
-          tr("their machines or logs say why; --dist-timeout SECONDS waits longer"));
+      throw CommError(tr("[ranks] of {} ranks, these did not come: {}", job.size, listed(missing)),
+                      tr("their machines or logs say why; --dist-timeout SECONDS waits longer"));
+    }
+    if (job.speaks && wait.is_due()) {
+      log::info("[ranks] waiting for {} of {} ranks: {} ({:.0f} s)", missing.size(), job.size,
+                listed(missing), wait.waited_s());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
+  store.set(kMet, std::vector<uint8_t>{1});
 }
 
 }  // namespace c10d_detail
@@ -267,8 +438,18 @@ std::unique_ptr<World> connect_c10d(const C10dJob& job) {
   std::signal(SIGPIPE, SIG_IGN);
   auto store = c10d_detail::connect_store(job);
   try {
-    c10d_detail::meet(job, *store);
-    return std::make_unique<c10d_detail::C10dWorld>(job, std::move(store));
+    c10d_detail::take_place(job, *store);
+    auto calls = std::make_shared<RankCalls>();
+    auto watch = c10d_detail::start_watch(job, calls);
+    try {
+      c10d_detail::meet(job, *store);
+    } catch (const UsageError& error) {
+      watch->give_up(error.code(), error.what(), error.hint());  // some may have met already
+      throw;
+    }
+    watch->all_are_there();
+    return std::make_unique<c10d_detail::C10dWorld>(job, std::move(store), std::move(calls),
+                                                    std::move(watch));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

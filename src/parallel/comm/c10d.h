@@ -2,9 +2,11 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "parallel/comm/judge.h"
 #include "parallel/mesh.h"
 
 namespace danlu::parallel {
@@ -15,10 +17,15 @@ struct C10dJob {
   int64_t master_port = 0;
   /// How long a rank waits for the others: to appear, and within a collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  int64_t restarts = 0;                     ///< ranks of another life of the job are not met
+  double silence_s = 6;                     ///< after which a rank is taken for gone
+  bool speaks = true;                       ///< says whom it waits for, where that takes long
+  std::function<void(const Verdict&)> end;  ///< as WatchSettings::end
 };
 
 /// Connects to the other ranks. Errors: CommError naming the address, and who did not come, after
-/// `timeout`; or that rank 0's port is taken.
+/// `timeout`; or that rank 0's port is taken. UsageError naming both places of a rank that is there
+/// twice.
 std::unique_ptr<World> connect_c10d(const C10dJob& job);
 
 }  // namespace danlu::parallel

@@ -17,12 +17,27 @@
 namespace danlu::parallel {
 namespace local_detail {
 
-/// Whether every rank still runs; the first error.
+/// What a rank sees of another's error.
+class OtherFailed : public CommError {
+ public:
+  OtherFailed() : CommError(tr("[local ranks] another rank has failed")) {}
+};
+
+/// Whether every rank still runs; the first error that is a rank's own.
 class Fate {
  public:
-  void fail(std::exception_ptr error) {
+  void fail(std::exception_ptr error, bool is_own) {
     const std::lock_guard lock(mutex_);
-    if (!error_) error_ = std::move(error);
+    if (!error_ || (is_own && !is_own_)) {
+      error_ = std::move(error);
+      is_own_ = is_own;
+    }
+    failed_ = true;
+    changed.notify_all();
+  }
+  /// Nothing more will come of this: the error is yet to be told.
+  void give_up() {
+    const std::lock_guard lock(mutex_);
     failed_ = true;
     changed.notify_all();
   }
@@ -33,7 +48,7 @@ class Fate {
 
  private:
   std::mutex mutex_;
-  bool failed_ = false;
+  bool failed_ = false, is_own_ = false;
   std::exception_ptr error_;
 };
 
@@ -42,15 +57,16 @@ class Table {
  public:
   Table(Fate& fate, size_t size) : fate_(fate), places_(size) {}
 
-  /// Lays `tensor` down and waits until everybody has. What lies there stays until leave().
-  void meet(size_t rank, const at::Tensor& tensor) {
-    places_[rank] = tensor;
+  /// Lays down what `rank` sends and waits until everybody has. It stays there until leave().
+  void meet(size_t rank, const Group::Tensors& sends) {
+    places_[rank] = sends;
     wait();
   }
-  const at::Tensor& at(size_t rank) const { return places_[rank]; }
+  const Group::Tensors& at(size_t rank) const { return places_[rank]; }
   size_t size() const { return places_.size(); }
   /// Waits until everybody has read what lies there.
   void leave() { wait(); }
+  void abort() { fate_.give_up(); }
 
  private:
   void wait() {
@@ -63,11 +79,11 @@ class Table {
       return;
     }
     fate_.changed.wait(lock, [&] { return turn_ != turn || fate_.has_failed(); });
-    if (turn_ == turn) throw CommError(tr("[local ranks] another rank has failed"));
+    if (turn_ == turn) throw OtherFailed();
   }
 
   Fate& fate_;
-  std::vector<at::Tensor> places_;
+  std::vector<Group::Tensors> places_;
   size_t arrived_ = 0;
   uint64_t turn_ = 0;
 };
@@ -77,30 +93,22 @@ class LocalGroup : public Group {
   LocalGroup(std::shared_ptr<Table> table, int64_t rank) : table_(std::move(table)), rank_(rank) {}
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return static_cast<int64_t>(table_->size()); }
+  void abort() const override { table_->abort(); }
 
  private:
-  void do_gather(const at::Tensor& mine, at::Tensor& all) const override {
-    const int64_t n = mine.size(0);
-    meet(mine,
-         [&](int64_t from, const at::Tensor& theirs) { all.narrow(0, from * n, n).copy_(theirs); });
+  void do_rounds(const char*, const std::vector<Round>& rounds) const override {
+    for (const Round& round : rounds) {
+      swap(round);
+      if (round.then) round.then();
+    }
   }
-  void do_exchange(const at::Tensor& all, at::Tensor& theirs) const override {
-    const int64_t n = all.size(0) / size();
-    meet(all, [&](int64_t from, const at::Tensor& blocks) {
-      theirs.narrow(0, from * n, n).copy_(blocks.narrow(0, rank_ * n, n));
-    });
-  }
-  void do_broadcast(at::Tensor& tensor, int64_t root) const override {
-    meet(tensor, [&](int64_t from, const at::Tensor& theirs) {
-      if (from == root && rank_ != root) tensor.copy_(theirs);
-    });
-  }
-
-  /// Calls take(rank, what it lays down) for every rank.
-  template <typename Take>
-  void meet(const at::Tensor& mine, const Take& take) const {
-    table_->meet(static_cast<size_t>(rank_), mine);
-    for (int64_t i = 0; i < size(); ++i) take(i, table_->at(static_cast<size_t>(i)));
+  void swap(const Round& round) const {
+    const auto own = static_cast<size_t>(rank_);
+    table_->meet(own, round.sends);
+    for (size_t from = 0; from < round.receives.size(); ++from) {
+      if (from != own && round.receives[from].defined())
+        at::Tensor(round.receives[from]).copy_(table_->at(from)[own]);
+    }
     table_->leave();
   }
 
@@ -126,7 +134,7 @@ struct Job {
   void wait_for(const std::string& note) {
     std::unique_lock lock(fate.mutex());
     fate.changed.wait(lock, [&] { return notes.count(note) > 0 || fate.has_failed(); });
-    if (!notes.count(note)) throw CommError(tr("[local ranks] another rank has failed"));
+    if (!notes.count(note)) throw OtherFailed();
   }
   int64_t ranks;
   Fate fate;
@@ -167,8 +175,10 @@ void run_local_ranks(int64_t ranks, const std::function<void(World& world)>& bod
         at::set_num_threads(threads_per_rank);
         LocalWorld world(job, rank);
         body(world);
+      } catch (const OtherFailed&) {
+        job.fate.fail(std::current_exception(), false);
       } catch (...) {
-        job.fate.fail(std::current_exception());
+        job.fate.fail(std::current_exception(), true);
       }
     });
   }

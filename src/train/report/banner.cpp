@@ -46,7 +46,7 @@ std::string profile_line(const ProfileInForce& profile) {
 std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
   const auto& schedule = plan.schedule;
   return tr("AdamW lr {:.3g} {}, warm-up {} steps, min {:.3g}, decay {:.3g}, clip {:.3g}",
-            schedule.lr, optim::schedule_name(schedule.kind), schedule.warmup_steps,
+            schedule.lr, settings::schedule_name(schedule.kind), schedule.warmup_steps,
             schedule.min_lr, config.adamw.groups.weight_decay, config.max_grad_norm);
 }
 
@@ -122,11 +122,15 @@ std::string parameter_line(const models::CausalLM& model) {
 
 MemoryPlan memory_plan(const TrainState& state) {
   MemoryPlan plan;
+  const parallel::ParameterStore& store = state.gradients->store();
+  plan.weights = static_cast<uint64_t>(store.kept_bytes());
   for (const auto& list : {state.model->parameters(), state.model->adapter_parameters()}) {
-    for (const auto& parameter : list) plan.weights += parameter.tensor.nbytes();
+    for (const auto& parameter : list) {
+      if (!store.unit_of(parameter.name())) plan.weights += parameter.tensor.nbytes();
+    }
   }
-  plan.gradients = state.gradients->flat().nbytes();
-  plan.optimizer = static_cast<uint64_t>(optim::adamw_state_bytes(state.optimizer->parameters()));
+  plan.gradients = static_cast<uint64_t>(state.gradients->kept_bytes());
+  plan.optimizer = static_cast<uint64_t>(state.optimizer->state_bytes());
   return plan;
 }
 

@@ -3,9 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "train/config.h"
-#include "train/run_plan.h"
 #include "train/prepare_data.h"
+#include "train/settings.h"
 #include "train/step.h"
 
 namespace danlu::train {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_text.h"
@@ -48,11 +49,27 @@ MetricsLog::MetricsLog(fs::path path, int64_t start_step) : path_(std::move(path
                                         });
   }
   write_file_atomic(path_, kept);
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (fd_ < 0) throw IoError(tr("{}: cannot open: {}", path_.string(), std::strerror(errno)));
+  open();
 }
 
 MetricsLog::~MetricsLog() { ::close(fd_); }
+
+void MetricsLog::open() {
+  const int fd = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (fd < 0) throw IoError(tr("{}: cannot open: {}", path_.string(), std::strerror(errno)));
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = fd;
+}
+
+bool MetricsLog::is_there() const { return has_name(fd_, path_.c_str()); }
+
+void MetricsLog::write_again(const Json& lines) {
+  std::string text;
+  for (const Json& line : lines)
+    text += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  write_file_atomic(path_, text);
+  open();
+}
 
 void MetricsLog::append(const Json& line) {
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -23,8 +23,14 @@ class MetricsLog {
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
   void append(const Json& line);
+  /// Whether the file is still the one that is written to.
+  bool is_there() const;
+  /// Makes it anew, with these lines, an array of objects. Errors: IoError.
+  void write_again(const Json& lines);
 
  private:
+  void open();
+
   std::filesystem::path path_;
   int fd_ = -1;
 };

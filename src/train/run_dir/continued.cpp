@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/checkpoint.h"
 
 namespace danlu::train {
 std::optional<Continued> continued_from(const TrainConfig& config,
@@ -48,24 +49,16 @@ int64_t restore_continued(const Continued& continued, const RunPlan& plan,
            config.model.path.string(), continued.step, plan.total_steps),
         tr("raise --train-iters or --epochs to train on, or begin anew with --finetune"));
   }
-  const auto find = [&](const std::string& name) {
-    const weights::TensorSource& state_tensors = *continued.optimizer.tensors;
-    const weights::TensorSource& tensors =
-        state_tensors.find(name) ? state_tensors : *continued.model;
-    const weights::TensorInfo* info = tensors.find(name);
-    if (!info) return at::Tensor();
-    if (info->dtype != DType::kF32) {
-      throw ModelError(tr("{}: {} is {}, not F32", tensors.file_of(name).string(), name,
-                          dtype_name(info->dtype)));
-    }
-    at::Tensor tensor = at::empty(info->shape, at::TensorOptions(at::kFloat));
-    tensors.read(name, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
-    return tensor;
+  const auto read = [&](const std::string& name, const std::vector<int64_t>& shape,
+                        const arch::Rect& rect, const at::Tensor& to) {
+    const weights::TensorSource& tensors = *continued.optimizer.tensors;
+    return checkpoint::read_rect(tensors.find(name) ? tensors : *continued.model, name, shape, rect,
+                                 to);
   };
   int64_t updates = continued.step;
   for (const Json& group : continued.optimizer.settings.groups)
     updates = json_get<int64_t>(group, "step").value_or(updates);
-  state.optimizer->load_state(find, updates);
+  state.optimizer->load_state(read, updates);
   state.step = continued.step;
   return continued.consumed_samples;
 }

@@ -5,8 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "train/config.h"
-#include "train/run_plan.h"
+#include "train/settings.h"
 #include "train/step.h"
 #include "weights/convert/checkpoint_source.h"
 

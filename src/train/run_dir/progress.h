@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/json.h"
-#include "train/run_plan.h"
 #include "train/prepare_data.h"
+#include "train/settings.h"
 #include "train/step.h"
 
 namespace danlu::train {

@@ -3,66 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/shell_quote.h"
+#include "settings/identity.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::train {
 namespace resume_detail {
-
-/// Settings a checkpoint named explicitly may be continued with in changed form.
-const std::set<std::string>& changeable() {
-  static const std::set<std::string> names = {"lr",
-                                              "min_lr",
-                                              "start_lr",
-                                              "lr_scheduler",
-                                              "warmup_steps",
-                                              "warmup_ramp",
-                                              "lr_decay_iters",
-                                              "wsd_decay_steps",
-                                              "wsd_decay_style",
-                                              "lr_power",
-                                              "lr_num_cycles",
-                                              "adam_beta1",
-                                              "adam_beta2",
-                                              "adam_epsilon",
-                                              "weight_decay",
-                                              "weight_decay_on",
-                                              "param_groups",
-                                              "loss_scale",
-                                              "max_grad_norm",
-                                              "batch_size",
-                                              "packing",
-                                              "num_samples",
-                                              "total_steps",
-                                              "precision",
-                                              "global_batch_size"};
-  return names;
-}
-
-struct Differences {
-  std::string fatal, tolerable;
-};
-
-Differences compare(const Json& saved, const Json& now, bool explicit_checkpoint) {
-  Differences found;
-  for (const auto& [key, value] : now.items()) {
-    const Json before = saved.contains(key) ? saved.at(key) : Json(nullptr);
-    if (before == value) continue;
-    std::string& list =
-        explicit_checkpoint && changeable().count(key) ? found.tolerable : found.fatal;
-    const auto text = [](const Json& json) {
-      return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-    };
-    list += list.empty() ? "" : "; ";
-    list += tr("{}: {} then, {} now", key, text(before), text(value));
-  }
-  return found;
-}
 
 /// Errors: UsageError if `directory` is a run, not one of its checkpoints.
 void refuse_a_run(const fs::path& directory) {
@@ -177,6 +127,29 @@ std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
   return named;
 }
 
+std::optional<fs::path> checkpoint_of_job(const OutputConfig& output, const Restart& restart) {
+  if (restart.number == 0 || restart.job.empty()) return std::nullopt;
+  std::vector<fs::path> runs = {output.directory};
+  std::error_code ignored;
+  if (output.versioned) {
+    runs.clear();
+    for (const auto& entry : fs::directory_iterator(output.directory, ignored))
+      runs.push_back(entry.path());
+  }
+  std::optional<fs::path> newest;
+  int64_t newest_step = -1;
+  for (const fs::path& run : runs) {
+    for (const checkpoint::Found& found : checkpoint::list(run)) {
+      if (!found.resumable || found.step <= newest_step) continue;
+      const Json state = read_json_file(found.directory / "trainer_state.json");
+      if (json_get<std::string>(state, "job") != restart.job) continue;
+      newest_step = found.step;
+      newest = found.directory;
+    }
+  }
+  return newest;
+}
+
 bool is_of_run(const checkpoint::Loaded& checkpoint, const fs::path& run_dir) {
   std::error_code error;
   const fs::path parent = fs::canonical(checkpoint.directory, error).parent_path();
@@ -187,7 +160,8 @@ void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& co
                      const Json& identity, uint64_t data_hash) {
   const bool explicit_checkpoint = config.output.resume != "auto";
   const Json saved = checkpoint.trainer_state.value("identity", Json::object());
-  resume_detail::Differences found = resume_detail::compare(saved, identity, explicit_checkpoint);
+  settings::IdentityChange found =
+      settings::compare_identities(saved, identity, explicit_checkpoint);
   const std::string hash = fmt::format("{:016x}", data_hash);
   const std::string saved_hash = checkpoint.data_state.value("content_hash", std::string());
   if (hash != saved_hash) {
@@ -203,7 +177,7 @@ void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& co
                config.profile.name);
   if (!found.fatal.empty()) {
     const bool may_resume = !explicit_checkpoint && hash == saved_hash &&
-                            resume_detail::compare(saved, identity, true).fatal.empty();
+                            settings::compare_identities(saved, identity, true).fatal.empty();
     throw UsageError(tr("[resume] {} is of a run with other settings: {}{}",
                         checkpoint.directory.string(), found.fatal, cause),
                      resume_detail::ways_out(checkpoint.directory, config, may_resume, profile));

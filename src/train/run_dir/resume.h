@@ -3,8 +3,9 @@
 #include <optional>
 #include <string>
 
+#include "base/rank_place.h"
 #include "checkpoint/checkpoint.h"
-#include "train/config.h"
+#include "train/settings.h"
 
 namespace danlu::train {
 
@@ -13,6 +14,11 @@ namespace danlu::train {
 /// directory holds something that is neither continued nor to be overwritten; IoError for a damaged
 /// checkpoint named explicitly, or if damaged ones are all there is.
 std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config);
+
+/// Where a job begins again by itself: the newest checkpoint that it has written, whatever its line
+/// says of resuming and overwriting.
+std::optional<std::filesystem::path> checkpoint_of_job(const OutputConfig& output,
+                                                       const Restart& restart);
 
 /// Whether a checkpoint belongs to the run directory itself: only then the other checkpoints there
 /// are of the same run.

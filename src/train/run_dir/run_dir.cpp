@@ -70,12 +70,11 @@ std::string settings_yaml(const TrainConfig& config) {
 }
 
 /// Lines of config.yaml that say what is trained, not how the run is begun.
-std::string trained_settings(const std::string& yaml) {
+std::string trained_settings(const std::string& yaml, const TrainConfig& config) {
   std::istringstream lines(yaml);
   std::string kept;
   for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("resume:") && !line.starts_with("overwrite_output_dir:"))
-      kept += line + "\n";
+    if (!config.of_start.contains(line.substr(0, line.find(':')))) kept += line + "\n";
   }
   return kept;
 }
@@ -87,8 +86,8 @@ bool can_go_on(const fs::path& run_dir, const TrainConfig& config) {
       std::any_of(found.begin(), found.end(), [](const auto& one) { return one.resumable; });
   try {
     return resumable &&
-           trained_settings(read_file(run_dir / "config.yaml")) ==
-               trained_settings(settings_yaml(config)) &&
+           trained_settings(read_file(run_dir / "config.yaml"), config) ==
+               trained_settings(settings_yaml(config), config) &&
            try_lock_contents(run_dir);
   } catch (const Error&) {
     return false;  // damaged, or another user's: nothing of ours to continue
@@ -175,7 +174,7 @@ uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only) {
 
 void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,
                        const fs::path& directory) {
-  if (model.mesh().tensor().rank() > 0)  // gives its pieces
+  if (model.mesh().rank() > 0)  // gives its pieces
     return config.tuner == Tuner::kLora ? model.save_adapter({}, {}) : model.save({}, dtype, {});
   fs::create_directories(directory);
   if (config.tuner == Tuner::kLora) {

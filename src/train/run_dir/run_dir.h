@@ -6,7 +6,7 @@
 
 #include "base/file_lock.h"
 #include "models/causal_lm.h"
-#include "train/config.h"
+#include "train/settings.h"
 
 namespace danlu::train {
 

@@ -1,5 +1,11 @@
 #include <fmt/format.h>
 
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
@@ -9,6 +15,41 @@
 
 namespace danlu::train {
 
+namespace {
+
+bool is_directory_gone(const Run& run) {
+  // Whoever removes it may be in the middle of it.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::error_code unknown;
+  return !std::filesystem::exists(run.config.output.directory / "args.json", unknown);
+}
+
+/// work(), which all ranks do together. Where it fails on all of them because somebody has removed
+/// the run's directory, what was being saved is lost, which is said, and the run goes on: false.
+template <typename Work>
+bool outlives_removal(Run& run, const Work& work) {
+  std::exception_ptr failure;
+  std::string what;
+  try {
+    work();
+    return true;
+  } catch (const IoError& error) {
+    failure = std::current_exception();
+    what = error.what();
+  } catch (const std::filesystem::filesystem_error& error) {
+    failure = std::current_exception();
+    what = error.what();
+  }
+  const bool is_gone = run.saver.was_removed() || (run.ranks.is_first() && is_directory_gone(run));
+  if (run.ranks.largest(is_gone ? 1 : 0) == 0) std::rethrow_exception(failure);
+  log::warning("{}", what);
+  run.last_saved_step = 0;
+  run.observer.look_after_directory(run.progress.log_history, /*needed=*/true);
+  return false;
+}
+
+}  // namespace
+
 void require_finite_everywhere(const Run& run) {
   run.ranks.check_together([&] { require_finite(run.state); },
                            [&] {
@@ -17,47 +58,72 @@ void require_finite_everywhere(const Run& run) {
                            });
 }
 
-void save_checkpoint(Run& run) {
+void begin_checkpoint(Run& run) {
+  const double begun = steady_now_s();
+  go_on_saving(run, /*waits=*/true);
   require_finite_everywhere(run);
   run.last_saved_step = run.state.step;
-  if (run.ranks.mesh().data().rank() > 0) return;
+  run.best_when_saved = run.progress.best_step;
   const bool adapter = run.config.tuner == Tuner::kLora;
   checkpoint::SaveRequest request;
-  request.mesh = &run.ranks.mesh();
   request.run_dir = run.config.output.directory;
   request.step = run.state.step;
-  request.write_model = [&](const std::filesystem::path& directory) {
-    write_model_files(*run.state.model, run.config, device::dtype_of(run.state.model->dtype()),
-                      directory);
+  request.keepers = run.run_dir.keepers;
+  request.keeper = run.run_dir.keeper;
+  const models::CausalLM& model = *run.state.model;
+  model.settle();
+  request.model_needs_nobody = model.saves_alone();
+  // Of what outlives the saver.
+  request.write_model = [&model, &config = run.config](const std::filesystem::path& directory) {
+    write_model_files(model, config, device::dtype_of(model.dtype()), directory);
   };
-  request.model_bytes = model_file_bytes(*run.state.model, adapter);
-  request.optimizer = run.config.output.save_only_model ? nullptr : run.state.optimizer.get();
+  request.model_bytes = model_file_bytes(model, adapter);
+  request.with_state = !run.config.output.save_only_model;
   // PEFT files may hold adapters in another type than they are trained in.
   request.exact_weights = adapter;
   request.args = run.config.args;
   request.trainer_state =
       trainer_state(run.progress, run.state, run.plan, run.identity, run.stream.epoch());
+  // By which a job that begins again knows its own.
+  if (const std::string job = restart_from_environment().job; !job.empty())
+    request.trainer_state["job"] = job;
   request.data_state = data_state(run.data, run.stream.consumed());
+  run.observer.look_after_directory(run.progress.log_history, /*needed=*/true);
   // A checkpoint whose steps the log has lost cannot log them again.
   if (run.ranks.is_first()) sync_path(request.run_dir / "logging.jsonl");
-  const std::filesystem::path saved = checkpoint::save(request);
-  if (!run.ranks.is_first()) return;
-  settle_checkpoints(run, saved);
-  log::info("saved {}", saved.string());
+  const bool is_begun = outlives_removal(run, [&] { run.saver.begin(std::move(request)); });
+  if (is_begun) {
+    log::debug("checkpoint-{}: steps stood still for {:.3f} s", run.state.step,
+               steady_now_s() - begun);
+  }
 }
 
-void settle_checkpoints(const Run& run, const std::filesystem::path& newest) {
-  const std::filesystem::path& run_dir = run.config.output.directory;
+void go_on_saving(Run& run, bool waits) {
+  std::optional<std::filesystem::path> saved;
+  outlives_removal(run, [&] { saved = waits ? run.saver.finish() : run.saver.poll(); });
+  if (!saved || run.run_dir.keeper != run.ranks.rank()) return;
+  try {
+    settle_checkpoints(run.config.output, *saved, run.best_when_saved);
+  } catch (const std::exception&) {
+    if (!is_directory_gone(run)) throw;
+    return;  // said at the next line of the log
+  }
+  log::info("saved {}", saved->string());
+}
+
+void settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
+                        int64_t best_step) {
+  const std::filesystem::path& run_dir = output.directory;
   checkpoint::point_link(run_dir, "last", newest);
   std::vector<std::filesystem::path> keep = {newest};
-  if (run.progress.best_step > 0) {
-    const auto best = run_dir / fmt::format("checkpoint-{}", run.progress.best_step);
+  if (best_step > 0) {
+    const auto best = run_dir / fmt::format("checkpoint-{}", best_step);
     if (std::filesystem::exists(best / "DONE")) {
       checkpoint::point_link(run_dir, "best", best);
       keep.push_back(best);
     }
   }
-  checkpoint::rotate(run_dir, run.config.output.save_total_limit, keep);
+  checkpoint::rotate(run_dir, output.save_total_limit, keep);
 }
 
 }  // namespace danlu::train

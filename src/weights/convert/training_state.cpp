@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "weights/megatron/model_layout.h"
+#include "weights/native/native.h"
 
 namespace danlu::weights {
 namespace {
@@ -70,22 +71,22 @@ void read_settings(const fs::path& checkpoint, OptimizerSettings& settings) {
 }  // namespace
 
 OptimizerState open_training_state(const fs::path& checkpoint, const arch::ModelConfig& config) {
-  const fs::path file = checkpoint / "optim" / "state.safetensors";
-  if (!fs::exists(file) || !fs::exists(checkpoint / "trainer_state.json")) {
-    throw ModelError(tr("{}: no optimizer state in it (looked for optim/state.safetensors and "
-                        "trainer_state.json)",
-                        checkpoint.string()),
-                     tr("name a checkpoint-<step> directory of a training run"));
-  }
   OptimizerState state;
-  state.tensors = open_safetensors(file);
+  state.tensors = native::open_state(checkpoint / "optim");
+  if (!state.tensors || !fs::exists(checkpoint / "trainer_state.json")) {
+    throw ModelError(
+        tr("{}: no optimizer state in it (looked for optim/state.safetensors, an index "
+           "of several such files, and trainer_state.json)",
+           checkpoint.string()),
+        tr("name a checkpoint-<step> directory of a training run"));
+  }
   for (const TensorInfo& info : megatron::global_tensors(config, DType::kF32)) {
     for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) {
       const TensorInfo* found = state.tensors->find(prefix + info.name);
       if (found && found->shape == info.shape) continue;
       throw ModelError(
           tr("{}: no {}{} of the model's shape: only states of full training are converted",
-             file.string(), prefix, info.name));
+             (checkpoint / "optim").string(), prefix, info.name));
     }
     state.has_master |= state.tensors->find("master." + info.name) != nullptr;
   }

@@ -29,7 +29,7 @@ PyValue rope_base(double theta) {
 
 void put_split(PyValue& args, const arch::ModelConfig& c, const Split& split, const Form& form,
                DType dtype) {
-  const Placement placement = place_layers(split, c.num_layers);
+  const arch::Placement placement = arch::place_layers(split.pipeline(), c.num_layers);
   args.put("num_layers", number(c.num_layers + static_cast<int64_t>(split.noop_layers.size())))
       .put("tensor_model_parallel_size", number(split.tp))
       .put("pipeline_model_parallel_size", number(split.pp))

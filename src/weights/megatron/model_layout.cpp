@@ -35,7 +35,7 @@ class RankBuilder {
     prefix_ = "";
     if (first) add_vocabulary(names_.embedding, Role::kEmbedding, false);
     for (size_t local = 0; local < layers.size(); ++local) {
-      if (layers[local] == kNoopLayer) continue;
+      if (layers[local] == arch::kNoopLayer) continue;
       layer_ = layers[local];
       prefix_ = names_.layer + std::to_string(local) + ".";
       add_layer();
@@ -257,7 +257,7 @@ ModelLayout model_layout(const ModelConfig& config, const Split& split, const Fo
   const GlobalIndex index(config, globals);
   ModelLayout out;
   out.layout.globals = std::move(globals);
-  const Placement placement = place_layers(split, config.num_layers);
+  const arch::Placement placement = arch::place_layers(split.pipeline(), config.num_layers);
   for (int64_t ep = 0; ep < split.ep; ++ep) {
     for (int64_t pp = 0; pp < split.pp; ++pp) {
       for (int64_t tp = 0; tp < split.tp; ++tp)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arch/model_config.h"
+#include "arch/placement.h"
 
 namespace danlu::weights::megatron {
 
@@ -23,22 +24,13 @@ struct Split {
   /// --make-vocab-size-divisible-by: the padded vocabulary is a multiple of this times tp.
   int64_t vocab_divisor = 1;
 
+  arch::PipelineSplit pipeline() const;
   bool operator==(const Split&) const = default;
 };
 
-/// layers[stage][chunk][local index]: the model's layer, or kNoopLayer. One chunk without virtual
-/// stages.
-using Placement = std::vector<std::vector<std::vector<int64_t>>>;
-inline constexpr int64_t kNoopLayer = -1;
-
-/// Errors: UsageError that names the sizes that would do: stages that do not divide the slots, a
-/// list that does not sum to them, a no-op slot outside them, virtual stages with a list or of a
-/// negative length.
-Placement place_layers(const Split& split, int64_t num_layers);
-
 /// Errors: UsageError naming the valid sizes: tp must divide KV groups, FFN and expert widths; ep
-/// the experts; layers as place_layers; the vocabulary's padding must stay within reason (16 times
-/// the vocabulary, and a million rows).
+/// the experts; layers as arch::place_layers; the vocabulary's padding must stay within reason (16
+/// times the vocabulary, and a million rows).
 void check_split(const arch::ModelConfig& config, const Split& split);
 
 /// Rows of the embedding over all ranks.

@@ -14,6 +14,8 @@ namespace danlu::weights::native {
 
 inline constexpr const char* kIndexFile = "danlu_checkpoint.json";
 inline constexpr int kVersion = 1;
+/// Of an index whose tensors may lie in a file in several stored tensors.
+inline constexpr int kVersionOfParts = 2;
 
 bool is_native_directory(const std::filesystem::path& path);
 
@@ -27,6 +29,25 @@ struct Checkpoint {
 /// Errors: ModelError for a broken index (naming the key), pieces that leave a hole or overlap, a
 /// missing file, a tensor of another shape; IoError.
 Checkpoint open_checkpoint(const std::filesystem::path& directory);
+
+/// A rectangle of a tensor (F32) that a rank of a training stores.
+struct Part {
+  std::string name;            ///< of the tensor
+  std::vector<int64_t> shape;  ///< of the whole
+  Rect rect;
+};
+/// What each is called in its file: by its tensor's name; further ones of the same tensor "name#1",
+/// "name#2" …
+std::vector<TensorInfo> stored_as(const std::vector<Part>& parts);
+/// The index of files that hold nothing but parts[i], stored so.
+Json index_of(const std::vector<std::string>& files, const std::vector<std::vector<Part>>& parts);
+
+/// State of an optimizer in a training checkpoint's folder of it: "exp_avg.X", "exp_avg_sq.X",
+/// "master.X" in one file, state.safetensors, or in those that an index names. nullptr if there is
+/// neither. `some_elsewhere`: a file that is missing is an error where it is read. Errors: as
+/// open_checkpoint.
+std::shared_ptr<const TensorSource> open_state(const std::filesystem::path& directory,
+                                               bool some_elsewhere = false);
 
 /// One file per rank that owns something; nothing is stored twice. `optimizer` may be null.
 /// `globals`: in the dtypes to store. Errors: as megatron::check_split.

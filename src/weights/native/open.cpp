@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "weights/layout_source.h"
 #include "weights/megatron/group_check.h"
 #include "weights/native/native.h"
+#include "weights/source_base.h"
 
 namespace danlu::weights::native {
 namespace {
@@ -21,6 +23,10 @@ bool is_state(const std::string& name) {
                      [&](const char* prefix) { return name.starts_with(prefix); });
 }
 
+std::string name_of_part(const std::string& name, int64_t part) {
+  return part == 0 ? name : fmt::format("{}#{}", name, part);
+}
+
 class IndexReader {
  public:
   explicit IndexReader(const std::filesystem::path& file) : file_(file) {
@@ -32,10 +38,12 @@ class IndexReader {
     if (!json_.is_object() || json_.value("format", Json()) != "danlu-native")
       broken(file, "\"format\" is not \"danlu-native\"");
     const Json version = json_.value("version", Json());
-    if (version != kVersion) {
-      throw ModelError(tr("{}: version {} of the format is not read by this program, only {}",
-                          file.string(), version.dump(), kVersion));
+    if (version != kVersion && version != kVersionOfParts) {
+      throw ModelError(
+          tr("{}: version {} of the format is not read by this program, only {} and {}",
+             file.string(), version.dump(), kVersion, kVersionOfParts));
     }
+    has_parts_ = version == kVersionOfParts;
     for (const char* key : {"files", "tensors"}) {
       if (!json_.contains(key)) broken(file, tr("\"{}\" is missing", key));
     }
@@ -102,34 +110,34 @@ class IndexReader {
     if (entry["pieces"].empty()) broken(file_, tr("{} has no pieces", name));
     const size_t global = layout.globals.size();
     layout.globals.push_back(info);
-    // Parts in one file are one stored tensor.
-    std::vector<std::pair<size_t, StoredTensor>> parts;
+    // Pieces in one file with one part number are one stored tensor.
+    const size_t numbers = has_parts_ ? 7 : 6;
+    std::map<std::pair<size_t, int64_t>, StoredTensor> parts;
     for (const Json& piece : entry["pieces"]) {
-      if (!piece.is_array() || piece.size() != 6)
-        broken(file_, tr("{}: a piece must be 6 numbers", name));
-      int64_t at[6];
-      for (size_t i = 0; i < 6; ++i) at[i] = number(piece[i], name);
+      if (!piece.is_array() || piece.size() != numbers)
+        broken(file_, tr("{}: a piece must be {} numbers", name, numbers));
+      int64_t at[7] = {};
+      for (size_t i = 0; i < numbers; ++i) at[i] = number(piece[i], name);
       if (static_cast<size_t>(at[0]) >= files_.size())
         broken(file_, tr("{}: there is no file {}", name, at[0]));
       const Rect matrix = matrix_of(info.shape);
       if (at[1] + at[2] > matrix.rows || at[3] + at[4] > matrix.cols || at[5] > matrix.rows)
         broken(file_, tr("{}: a piece reaches outside the tensor", name));
       const auto file = static_cast<size_t>(at[0]);
-      auto part =
-          std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.first == file; });
-      if (part == parts.end()) {
-        StoredTensor stored;
+      const auto [part, is_new] = parts.try_emplace({file, at[6]});
+      StoredTensor& stored = part->second;
+      if (is_new) {
         stored.file = file;
         stored.info = info;
+        stored.info.name = name_of_part(name, at[6]);
         stored.sections.push_back({.cols = at[4]});
-        part = parts.insert(parts.end(), {file, std::move(stored)});
       }
-      Section& section = part->second.sections.front();
+      Section& section = stored.sections.front();
       section.rows = std::max(section.rows, at[5] + at[2]);
       section.pieces.push_back(
           {.global = global, .of = {at[1], at[2], at[3], at[4]}, .row = at[5]});
     }
-    for (auto& [file, stored] : parts) {
+    for (auto& [place, stored] : parts) {
       const Section& section = stored.sections.front();
       if (!stored.info.shape.empty()) stored.info.shape.front() = section.rows;
       if (stored.info.shape.size() == 2) stored.info.shape.back() = section.cols;
@@ -139,6 +147,7 @@ class IndexReader {
 
   std::filesystem::path file_;
   Json json_;
+  bool has_parts_ = false;
   std::vector<std::string> files_;
 };
 
@@ -154,13 +163,46 @@ OptimizerSettings read_settings(const Json& json, const std::filesystem::path& f
   return settings;
 }
 
+/// A file that another machine keeps: an error where it is read.
+class AbsentFile final : public SourceBase<int> {
+ public:
+  AbsentFile(std::filesystem::path file, const Layout& layout, size_t number)
+      : file_(std::move(file)) {
+    std::vector<std::pair<TensorInfo, int>> stored;
+    for (const StoredTensor& tensor : layout.tensors) {
+      if (tensor.file == number) stored.emplace_back(tensor.info, 0);
+    }
+    set_tensors(std::move(stored));
+  }
+  void read(const std::string&, std::span<std::byte>) const override { refuse(); }
+  void read_range(const std::string&, int64_t, int64_t, std::span<std::byte>) const override {
+    refuse();
+  }
+  void read_rect(const std::string&, const Rect&, std::byte*, int64_t) const override { refuse(); }
+  std::span<const std::byte> mapped(const std::string&) const override { return {}; }
+  std::filesystem::path file_of(const std::string&) const override { return file_; }
+  std::vector<std::filesystem::path> files() const override { return {}; }
+
+ private:
+  [[noreturn]] void refuse() const {
+    throw ModelError(
+        tr("{}: {} is missing", file_.parent_path().string(), file_.filename().string()),
+        tr("copy the checkpoint again"));
+  }
+  std::filesystem::path file_;
+};
+
 std::shared_ptr<const TensorSource> open_all(const std::filesystem::path& directory,
-                                             const Layout& layout) {
+                                             const Layout& layout, bool some_elsewhere = false) {
   std::vector<std::shared_ptr<const TensorSource>> files;
   std::vector<bool> used(layout.files.size());
   for (const StoredTensor& stored : layout.tensors) used[stored.file] = true;
   for (size_t i = 0; i < layout.files.size(); ++i) {
     const std::filesystem::path file = directory / layout.files[i];
+    if (used[i] && some_elsewhere && !std::filesystem::exists(file)) {
+      files.push_back(std::make_shared<AbsentFile>(file, layout, i));
+      continue;
+    }
     if (used[i] && !std::filesystem::exists(file)) {
       throw ModelError(tr("{}: {} is missing", directory.string(), layout.files[i]),
                        tr("copy the checkpoint again"));
@@ -198,6 +240,43 @@ Checkpoint open_checkpoint(const std::filesystem::path& directory) {
                     [](const TensorInfo& info) { return info.name.starts_with("master."); });
   }
   return checkpoint;
+}
+
+std::vector<TensorInfo> stored_as(const std::vector<Part>& parts) {
+  std::map<std::string, int64_t> seen;
+  std::vector<TensorInfo> infos;
+  for (const Part& part : parts) {
+    TensorInfo info{name_of_part(part.name, seen[part.name]++), DType::kF32, part.shape};
+    if (!info.shape.empty()) info.shape.front() = part.rect.rows;
+    if (info.shape.size() == 2) info.shape.back() = part.rect.cols;
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+Json index_of(const std::vector<std::string>& files, const std::vector<std::vector<Part>>& parts) {
+  Json tensors = Json::object();
+  for (size_t file = 0; file < parts.size(); ++file) {
+    std::map<std::string, int64_t> seen;
+    for (const Part& part : parts[file]) {
+      Json& tensor = tensors[part.name];
+      tensor["shape"] = part.shape;
+      const Rect& of = part.rect;
+      tensor["pieces"].push_back({file, of.row, of.rows, of.col, of.cols, 0, seen[part.name]++});
+    }
+  }
+  return {{"format", "danlu-native"},
+          {"version", kVersionOfParts},
+          {"files", files},
+          {"tensors", std::move(tensors)}};
+}
+
+std::shared_ptr<const TensorSource> open_state(const std::filesystem::path& directory,
+                                               bool some_elsewhere) {
+  const std::filesystem::path alone = directory / "state.safetensors";
+  if (std::filesystem::exists(alone)) return open_safetensors(alone);
+  if (!is_native_directory(directory)) return nullptr;
+  return open_all(directory, IndexReader(directory / kIndexFile).layout(true), some_elsewhere);
 }
 
 }  // namespace danlu::weights::native

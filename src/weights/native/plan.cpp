@@ -30,7 +30,7 @@ class Planner {
       : config_(config), split_(split) {
     megatron::check_split(config, split);
     target_.layout.globals = std::move(globals);
-    const megatron::Placement placement = megatron::place_layers(split, config.num_layers);
+    const arch::Placement placement = arch::place_layers(split.pipeline(), config.num_layers);
     for (size_t stage = 0; stage < placement.size(); ++stage) {
       for (const auto& chunk : placement[stage]) {
         for (const int64_t layer : chunk) stage_of_[layer] = static_cast<int64_t>(stage);

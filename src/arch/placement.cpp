@@ -1,0 +1,102 @@
+#include "arch/placement.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+
+namespace danlu::arch {
+namespace {
+
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> found;
+  for (int64_t d = 1; d <= number && found.size() < 32; ++d) {
+    if (number % d == 0) found.push_back(d);
+  }
+  return found;
+}
+
+/// The model's layer in each global slot.
+std::vector<int64_t> layers_of_slots(const PipelineSplit& split, int64_t num_layers) {
+  const std::set<int64_t> noops(split.noop_layers.begin(), split.noop_layers.end());
+  if (noops.size() != split.noop_layers.size())
+    throw UsageError(tr("[--noop-layers] a slot is named twice"));
+  const int64_t slots = num_layers + static_cast<int64_t>(noops.size());
+  if (!noops.empty() && (*noops.begin() < 0 || *noops.rbegin() >= slots)) {
+    throw UsageError(
+        tr("[--noop-layers] {} no-op slots beside {} layers make slots 0 to {}, got slot {}",
+           noops.size(), num_layers, slots - 1,
+           *noops.begin() < 0 ? *noops.begin() : *noops.rbegin()));
+  }
+  std::vector<int64_t> layers;
+  int64_t next = 0;
+  for (int64_t slot = 0; slot < slots; ++slot)
+    layers.push_back(noops.count(slot) ? kNoopLayer : next++);
+  return layers;
+}
+
+std::vector<int64_t> stage_sizes(const PipelineSplit& split, int64_t slots) {
+  if (split.layer_list.empty()) {
+    require_divides("pipeline", split.stages, "layers", slots);
+    return std::vector<int64_t>(static_cast<size_t>(split.stages), slots / split.stages);
+  }
+  if (split.layers_per_virtual_stage > 0)
+    throw UsageError(tr("[--num-layer-list] cannot be combined with virtual pipeline stages"));
+  // Sums of numbers in this range cannot overflow.
+  const bool possible = std::all_of(split.layer_list.begin(), split.layer_list.end(),
+                                    [&](int64_t n) { return n >= 0 && n <= slots; });
+  if (static_cast<int64_t>(split.layer_list.size()) != split.stages || !possible ||
+      std::accumulate(split.layer_list.begin(), split.layer_list.end(), int64_t{0}) != slots) {
+    throw UsageError(
+        tr("[--num-layer-list] {} does not cut {} layers into {} pipeline stages",
+           fmt::join(split.layer_list, ","), slots, split.stages),
+        tr("one number per stage, which sum to the model's layers (no-op slots included)"));
+  }
+  return split.layer_list;
+}
+
+}  // namespace
+
+void require_divides(const char* what, int64_t size, const char* of, int64_t number) {
+  if (number % size == 0) return;
+  throw UsageError(tr("[split] {} size {} does not divide {} {}", what, size, number, of),
+                   tr("sizes that do: {}", fmt::join(divisors(number), ", ")));
+}
+
+Placement place_layers(const PipelineSplit& split, int64_t num_layers) {
+  const std::vector<int64_t> layers = layers_of_slots(split, num_layers);
+  const auto slots = static_cast<int64_t>(layers.size());
+  const auto run = [&](int64_t begin, int64_t count) {
+    return std::vector<int64_t>(layers.begin() + begin, layers.begin() + begin + count);
+  };
+  if (split.layers_per_virtual_stage < 0) {
+    throw UsageError(tr("[split] layers of a virtual pipeline stage must be at least 1, got {}",
+                        split.layers_per_virtual_stage));
+  }
+  Placement placement(static_cast<size_t>(split.stages));
+  if (split.layers_per_virtual_stage == 0) {
+    const std::vector<int64_t> sizes = stage_sizes(split, slots);
+    int64_t begin = 0;
+    for (size_t stage = 0; stage < sizes.size(); ++stage) {
+      placement[stage].push_back(run(begin, sizes[stage]));
+      begin += sizes[stage];
+    }
+    return placement;
+  }
+  (void)stage_sizes(split, slots);  // the equal cut must be possible, and a list is refused
+  const int64_t per_stage = slots / split.stages, count = split.layers_per_virtual_stage;
+  require_divides("virtual pipeline stage", count, "layers of a pipeline stage", per_stage);
+  const int64_t chunks = per_stage / count;
+  for (int64_t stage = 0; stage < split.stages; ++stage) {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk)
+      placement[static_cast<size_t>(stage)].push_back(
+          run(chunk * (slots / chunks) + stage * count, count));
+  }
+  return placement;
+}
+
+}  // namespace danlu::arch

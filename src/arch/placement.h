@@ -1,0 +1,33 @@
+// arch/placement.h: which layers stand in which stage of a pipeline: one rule for models that are
+// trained, the native format and Megatron's.
+//
+// Rules: Megatron-LM core_v0.8.0 (core/transformer, training/arguments.py) and MindSpeed-LLM v2.0.0
+// (custom layer lists, no-op layers); docs/formats/megatron.md.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace danlu::arch {
+
+struct PipelineSplit {
+  int64_t stages = 1;
+  /// --num-layers-per-virtual-pipeline-stage; 0: no virtual stages.
+  int64_t layers_per_virtual_stage = 0;
+  std::vector<int64_t> layer_list = {};   ///< --num-layer-list: slots of each stage; empty: equal
+  std::vector<int64_t> noop_layers = {};  ///< --noop-layers: global slots without tensors
+};
+
+/// layers[stage][chunk][local index]: the model's layer, or kNoopLayer. One chunk without virtual
+/// stages.
+using Placement = std::vector<std::vector<std::vector<int64_t>>>;
+inline constexpr int64_t kNoopLayer = -1;
+
+/// Errors: UsageError that names the sizes that would do: stages that do not divide the slots, a
+/// list that does not sum to them, a no-op slot outside them, virtual stages with a list or of a
+/// negative length.
+Placement place_layers(const PipelineSplit& split, int64_t num_layers);
+
+/// Errors: UsageError with the sizes that do, unless `size` (of `what`) divides `number` (of `of`).
+void require_divides(const char* what, int64_t size, const char* of, int64_t number);
+
+}  // namespace danlu::arch

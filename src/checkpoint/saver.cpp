@@ -1,0 +1,316 @@
+#include "checkpoint/saver.h"
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <future>
+#include <map>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/temporary.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checksum.h"
+#include "checkpoint/state_index.h"
+#include "parallel/agree.h"
+#include "parallel/background.h"
+#include "weights/native/native.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace saver_detail {
+
+// Small files, headers and directory blocks on top of the tensors.
+constexpr uint64_t kSlackBytes = 16'000'000;
+
+/// What one rank writes of the optimizer's state.
+struct OwnState {
+  HeldParts held;
+  std::vector<at::Tensor> values;  ///< views of the live state, of what is written
+};
+
+OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bool exact_weights) {
+  OwnState own;
+  // Of the ranks that hold the same.
+  const parallel::Group& same = optimizer.is_shared() ? mesh.replicas() : mesh.data();
+  if (same.rank() > 0) return own;
+  for (const optim::StatePart& state : optimizer.state(exact_weights)) {
+    int64_t at = 0;
+    for (const parallel::Piece& piece : parallel::pieces_of(*state.parameter, state.held)) {
+      const int64_t size = piece.rect.rows * piece.rect.cols;
+      // Of what several ranks hold, the first of them writes it.
+      const bool writes = mesh.tensor().rank() % piece.copies == 0;
+      auto& list = writes ? own.held.written : own.held.copies;
+      list.push_back({state.name, state.parameter->spec.shape, piece.rect});
+      if (writes) own.values.push_back(state.values.narrow(0, at, size));
+      at += size;
+    }
+  }
+  return own;
+}
+
+/// Errors: IoError; InternalError once `abandoned`.
+void write_state(const OwnState& own, const fs::path& folder, const std::string& name,
+                 const std::atomic<bool>& abandoned) {
+  if (own.held.written.empty()) return;
+  at::Tensor held;  // keeps a host copy alive while its bytes are written
+  const auto bytes_of = [&](size_t i) {
+    if (abandoned) throw InternalError("[checkpoint] abandoned");
+    held = own.values[i].to(at::kCPU).contiguous();
+    return std::span<const std::byte>(static_cast<const std::byte*>(held.data_ptr()),
+                                      held.nbytes());
+  };
+  weights::save_safetensors(folder, weights::native::stored_as(own.held.written), bytes_of,
+                            {.max_shard_bytes = UINT64_MAX, .base_name = name});
+}
+
+/// body() on every rank; where it throws on one, all throw: their own error, or the first of the
+/// others'.
+void together(const parallel::Mesh& mesh, const std::function<void()>& body) {
+  std::exception_ptr own;
+  std::string what;
+  try {
+    body();
+  } catch (const CommError&) {
+    throw;  // the others are not there to be told
+  } catch (const std::exception& error) {
+    own = std::current_exception();
+    what = error.what();
+  }
+  const int64_t ranks = mesh.shape().size();
+  const int64_t first = ranks - parallel::largest_of(mesh.all(), own ? ranks - mesh.rank() : 0);
+  if (first < ranks) what = parallel::text_from(mesh.all(), first, what);
+  if (own) std::rethrow_exception(own);
+  if (first < ranks) throw IoError(tr("rank {}: {}", first, what));
+}
+
+uint64_t state_bytes(const optim::AdamW& optimizer, bool exact_weights) {
+  uint64_t elements = 0;
+  for (const parallel::Parameter* parameter : optimizer.parameters()) {
+    const bool has_master = exact_weights || parameter->tensor.scalar_type() != at::kFloat;
+    elements += static_cast<uint64_t>(parameter->whole_numel()) * (has_master ? 3 : 2);
+  }
+  return elements * sizeof(float);
+}
+
+/// Files are read again for their checksums while the system still has them in memory.
+void write_done(const fs::path& directory, int64_t step, bool resumable,
+                const std::atomic<bool>& abandoned) {
+  std::map<std::string, uint64_t> sizes;
+  std::map<std::string, std::string> digests;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    if (abandoned) throw InternalError("[checkpoint] abandoned");
+    if (entry.is_regular_file()) {
+      const std::string name = fs::relative(entry.path(), directory).string();
+      sizes[name] = entry.file_size();
+      digests[name] = checksum_of(entry.path());
+      sync_path(entry.path());  // whoever wrote it: a rename may not overtake its content
+    } else if (entry.is_directory()) {
+      sync_path(entry.path());
+    }
+  }
+  write_json_file(directory / "DONE",
+                  {{"step", step}, {"resumable", resumable}, {"files", sizes}, {"xxh3", digests}});
+}
+
+/// Each keeper's directory (`own`: where this rank keeps one), told to all: that of `keeper`.
+fs::path tell_directories(const parallel::Mesh& mesh, const std::vector<int64_t>& keepers,
+                          int64_t keeper, const fs::path& own) {
+  fs::path directory;
+  for (const int64_t rank : keepers) {
+    const std::string told = parallel::text_from(mesh.all(), rank, own.string());
+    if (rank == keeper) directory = told;
+  }
+  return directory;
+}
+
+bool is_ready(const std::future<void>& job) {
+  return !job.valid() || job.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+}  // namespace saver_detail
+
+struct Saver::Work {
+  SaveRequest request;
+  fs::path target, folder;             ///< folder: of the state, under its temporary name
+  std::optional<Temporary> directory;  ///< of a keeper
+  saver_detail::OwnState own;
+  bool is_whole = false;  ///< one rank has all of the state
+  std::atomic<bool> abandoned = false;
+  std::future<void> job;
+  /// Of all ranks, who write what training changes; then of keepers, who write the rest, and give
+  /// the name when all have.
+  enum class Phase { kTrained, kRest, kName } phase = Phase::kTrained;
+
+  /// Errors of a job name the checkpoint, and what the user still has.
+  IoError error_of(const IoError& error) const {
+    rlimit limit{};
+    const bool limited = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    const std::string remedy =
+        !error.hint().empty() ? error.hint()
+        : limited ? tr("no file may be larger than {} here: raise the limit (ulimit -f)",
+                       format_bytes(limit.rlim_cur))
+                  : tr("free some space, or see to what the error names");
+    return IoError(
+        tr("{}: cannot be saved: {}", target.string(), error.what()),
+        list(request.run_dir).empty()
+            ? tr("there is no earlier checkpoint: {}, then run the same command to begin again",
+                 remedy)
+            : tr("earlier checkpoints are intact: {}, then run the same command to go on", remedy));
+  }
+};
+
+Saver::Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer)
+    : mesh_(mesh), optimizer_(optimizer) {
+  optimizer_.set_before_update([this] {
+    if (!work_ || !work_->job.valid() || work_->phase != Work::Phase::kTrained) return;
+    const double begun = steady_now_s();
+    work_->job.wait();
+    log::debug("{}: the update waited {:.3f} s for it", work_->target.string(),
+               steady_now_s() - begun);
+  });
+}
+
+Saver::~Saver() {
+  optimizer_.set_before_update({});
+  if (!work_) return;
+  work_->abandoned = true;
+  if (work_->job.valid()) work_->job.wait();
+}
+
+void Saver::begin(SaveRequest request) {
+  using namespace saver_detail;
+  if (is_busy()) throw InternalError("[checkpoint] one is being saved");
+  auto work = std::make_unique<Work>();
+  work->target = request.run_dir / fmt::format("checkpoint-{}", request.step);
+  work->request = std::move(request);
+  const SaveRequest& what = work->request;
+  const bool keeps = mesh_.rank() == what.keeper;
+  try {
+    together(mesh_, [&] {
+      if (!keeps) return;
+      const uint64_t state = what.with_state ? state_bytes(optimizer_, what.exact_weights) : 0;
+      require_free_space(what.run_dir, what.model_bytes + state + kSlackBytes,
+                         work->target.filename().string());
+      work->directory.emplace(work->target, Temporary::Kind::kDirectory);
+      if (work->directory->fd() < 0) throw IoError(std::strerror(errno));
+      if (what.with_state) fs::create_directory(work->directory->path() / "optim");
+    });
+    const fs::path directory =
+        tell_directories(mesh_, what.keepers, what.keeper, keeps ? work->directory->path() : "");
+    work->folder = directory / "optim";
+    together(mesh_, [&] {
+      if (what.with_state && !fs::exists(work->folder)) {
+        throw IoError(
+            tr("{}: rank {} has made it, and it is not here", directory.string(), what.keeper),
+            tr("all machines must see one --output_dir"));
+      }
+    });
+    if (!what.model_needs_nobody) together(mesh_, [&] { what.write_model(directory); });
+  } catch (const IoError& error) {
+    note_removal(*work);
+    throw work->error_of(error);
+  } catch (const fs::filesystem_error&) {
+    note_removal(*work);
+    throw;
+  }
+  if (what.with_state) work->own = own_state(mesh_, optimizer_, what.exact_weights);
+  work->is_whole = mesh_.tensor().is_alone() && !optimizer_.is_shared();
+  work_ = std::move(work);
+  if (!what.with_state && !what.model_needs_nobody) return;
+  const std::string name = work_->is_whole ? "state" : fmt::format("rank-{}", mesh_.rank());
+  work_->job = std::async(std::launch::async, [work = work_.get(), name] {
+    parallel::leave_threads_to_passes();
+    if (work->request.model_needs_nobody) work->request.write_model(work->folder.parent_path());
+    write_state(work->own, work->folder, name, work->abandoned);
+  });
+}
+
+void Saver::note_removal(const Work& work) {
+  std::error_code unknown;
+  const bool is_made = work.directory && work.directory->fd() >= 0;
+  was_removed_ =
+      is_made && !fs::exists(work.directory->path() / "optim", unknown) && work.request.with_state;
+}
+
+bool Saver::go_on() {
+  using namespace saver_detail;
+  Work& work = *work_;
+  try {
+    together(mesh_, [&] {
+      if (work.job.valid()) work.job.get();
+    });
+    const bool keeps = work.directory.has_value();
+    if (work.phase == Work::Phase::kName) return true;
+    if (work.phase == Work::Phase::kRest) {
+      work.phase = Work::Phase::kName;
+      if (!keeps) return false;
+      work.job = std::async(std::launch::async,
+                            [&work] { publish_directory(work.directory->path(), work.target); });
+      return false;
+    }
+    std::vector<std::string> said;
+    for (int64_t rank = 0; !work.is_whole && rank < mesh_.shape().size(); ++rank)
+      said.push_back(parallel::text_from(mesh_.all(), rank, listed(work.own.held)));
+    work.phase = Work::Phase::kRest;
+    work.own = {};
+    if (!keeps) return false;
+    const Holders holders{mesh_.tensor().size(),
+                          optimizer_.is_shared() ? mesh_.sharers().size() : 1};
+    work.job = std::async(std::launch::async, [&work, holders, said = std::move(said)] {
+      const fs::path& directory = work.directory->path();
+      const bool all_here = work.request.keepers.size() == 1;
+      if (work.request.with_state && !said.empty())
+        write_state_index(work.folder, said, holders, all_here);
+      write_json_file(directory / "args.json", work.request.args);
+      write_json_file(directory / "trainer_state.json", work.request.trainer_state);
+      write_json_file(directory / "data_state.json", work.request.data_state);
+      write_done(directory, work.request.step, work.request.with_state, work.abandoned);
+    });
+  } catch (const IoError& error) {
+    note_removal(work);
+    const IoError said = work.error_of(error);
+    work_.reset();
+    throw said;
+  } catch (...) {
+    note_removal(work);
+    work_.reset();  // what failed is not gone on with
+    throw;
+  }
+  return false;
+}
+
+std::optional<fs::path> Saver::poll() {
+  while (work_) {
+    if (parallel::largest_of(mesh_.all(), saver_detail::is_ready(work_->job) ? 0 : 1) > 0) break;
+    if (!go_on()) continue;
+    const fs::path whole = work_->target;
+    work_.reset();
+    return whole;
+  }
+  return std::nullopt;
+}
+
+std::optional<fs::path> Saver::finish() {
+  std::optional<fs::path> whole;
+  while (work_ && !whole) {
+    if (work_->job.valid()) work_->job.wait();
+    whole = poll();
+  }
+  return whole;
+}
+
+}  // namespace danlu::checkpoint

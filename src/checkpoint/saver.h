@@ -1,0 +1,83 @@
+// checkpoint/saver.h: writes training states while the training goes on.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/json.h"
+#include "optim/adamw.h"
+
+namespace danlu::checkpoint {
+
+/// Layout of RUN/checkpoint-<step>/:
+///   model or adapter files, tokenizer files   written by the caller (HF or PEFT layout)
+///   optim/state.safetensors                   exp_avg.*, exp_avg_sq.*, master.*: of one process
+///   optim/rank-<r>.safetensors                  … of several, what each holds
+///   optim/danlu_checkpoint.json                 their index (docs/formats/native.md)
+///   args.json, trainer_state.json, data_state.json
+///   DONE                                      last: lists every file with size and checksum
+///   (checksum.h)
+struct SaveRequest {
+  std::filesystem::path run_dir;
+  int64_t step = 0;
+  /// Writes model or adapter, tokenizer and generation_config into the directory; called on every
+  /// rank, since they may have to give pieces.
+  std::function<void(const std::filesystem::path&)> write_model;
+  /// write_model exchanges nothing with other ranks: it is called in the thread that writes the
+  /// state, from weights that lie still until the optimizer's next update. Else it is over before
+  /// begin() is.
+  bool model_needs_nobody = false;
+  uint64_t model_bytes = 0;  ///< estimate for the free-space check
+  bool with_state = true;    ///< false: model only, cannot be resumed
+  /// Also weights of f32 parameters: needed where the model files hold another type.
+  bool exact_weights = false;
+  Json args, trainer_state, data_state;
+  /// The ranks that keep a checkpoint, each in a run_dir that others do not see, ascending, 0 among
+  /// them; and the one in whose this rank writes.
+  std::vector<int64_t> keepers = {0};
+  int64_t keeper = 0;
+};
+
+/// One for each rank of a mesh: each writes its part of the optimizer's state, in a thread, into
+/// the directory of its keeper, keepers the index and what describes the run, rank 0 the model.
+/// Both are written from where they are, without a copy: the optimizer's next update waits until
+/// that is done. A checkpoint is first under a temporary name; it gets its own, at every keeper,
+/// when every file of every rank is on the disk. begin, poll and finish are collective. Errors, on
+/// every rank: IoError (space, permission), with the rank; what was there before is then intact.
+/// Not thread-safe.
+class Saver {
+ public:
+  /// Both outlive it.
+  Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer);
+  /// A checkpoint that is not whole is gone.
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  /// REQUIRES: !is_busy().
+  void begin(SaveRequest request);
+  bool is_busy() const { return work_ != nullptr; }
+  /// Whether the directory of the checkpoint that failed was removed while it was written, as far
+  /// as this rank keeps it.
+  bool was_removed() const { return was_removed_; }
+  /// Goes on with what can go on without waiting; the directory of the checkpoint that is whole
+  /// now, if one is.
+  std::optional<std::filesystem::path> poll();
+  /// Waits for it.
+  std::optional<std::filesystem::path> finish();
+
+ private:
+  struct Work;
+  void note_removal(const Work& work);
+  /// The next part of the work, when every rank is ready for it; whether it was the last.
+  bool go_on();
+
+  const parallel::Mesh& mesh_;
+  optim::AdamW& optimizer_;
+  std::unique_ptr<Work> work_;
+  bool was_removed_ = false;
+};
+
+}  // namespace danlu::checkpoint

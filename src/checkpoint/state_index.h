@@ -1,0 +1,48 @@
+// checkpoint/state_index.h: who has written what of an optimizer's state, and who is to read it.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "weights/native/native.h"
+
+namespace danlu::checkpoint {
+
+/// What a rank holds of the state.
+struct HeldParts {
+  std::vector<weights::native::Part> written;  ///< by itself
+  std::vector<weights::native::Part> copies;   ///< what a neighbour on the tensor axis writes
+};
+
+/// Ranks that hold different parts of a state: neighbours of the data axis that share it, each with
+/// its tensor axis. Those behind them hold the same again.
+struct Holders {
+  int64_t tensor = 1, sharers = 1;
+  /// Of these, the one that holds what `rank` of the job does.
+  int64_t same_as(int64_t rank) const { return rank % (tensor * sharers); }
+  bool operator==(const Holders&) const = default;
+};
+
+/// The file of what a rank writes.
+std::string state_file(int64_t rank);
+
+/// As a line that another rank's write_state_index takes.
+std::string listed(const HeldParts& held);
+
+/// The index, in `folder`, of what the ranks have written; listed[r]: what rank r holds. all_here:
+/// Errors: IoError for a file that is not.
+void write_state_index(const std::filesystem::path& folder, const std::vector<std::string>& listed,
+                       const Holders& holders, bool all_here);
+
+/// The files of a checkpoint, with the folders they are in: all, and those that each of `ranks`
+/// ranks reads to go on, which are as `holders` holds it. Where others have written it that is all
+/// of the state. Errors: DataError for broken JSON; Json::exception.
+struct Contents {
+  std::vector<std::string> files;
+  std::vector<std::vector<std::string>> read_by;
+};
+Contents contents_of(const std::filesystem::path& checkpoint, const Holders& holders,
+                     int64_t ranks);
+
+}  // namespace danlu::checkpoint

@@ -1,0 +1,100 @@
+#include "cli/job_place.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/free_port.h"
+#include "cli/hostfile.h"
+
+namespace danlu::cli {
+
+namespace {
+
+JobPlace place_by_numbers(const Options& options) {
+  const int64_t nnodes = options.get_int("nnodes"), node_rank = options.get_int("node_rank");
+  if (node_rank >= nnodes) {
+    throw UsageError(tr("[launch] {} {}: machines are counted from 0, and --nnodes is {}",
+                        options.given_as("node_rank"), node_rank, nnodes));
+  }
+  const int64_t nproc = options.get_int_or("nproc", 1);
+  return {.nproc = nproc,
+          .first_rank = node_rank * nproc,
+          .world = nnodes * nproc,
+          .node = node_rank,
+          .nodes = nnodes};
+}
+
+JobPlace place_in_hostfile(const Options& options) {
+  const std::string file = options.get_string("hostfile");
+  for (const char* other : {"nproc", "nnodes", "node_rank"}) {
+    if (!options.is_given(other)) continue;
+    throw UsageError(tr("[launch] {} and --hostfile both say which processes run; give one",
+                        options.given_as(other)));
+  }
+  const std::vector<Host> hosts = read_hostfile(file);
+  const size_t own = find_own_host(file, hosts, own_names());
+  JobPlace place{.nproc = hosts[own].slots,
+                 .world = 0,
+                 .node = static_cast<int64_t>(own),
+                 .nodes = static_cast<int64_t>(hosts.size()),
+                 .master_address = hosts[0].name};
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (i < own) place.first_rank += hosts[i].slots;
+    place.world += hosts[i].slots;
+  }
+  return place;
+}
+
+void put_restarts(const Options& options, JobPlace& place) {
+  place.max_restarts = options.get_int("max_restarts");
+  place.rejoin_s = static_cast<double>(options.get_int("rdzv_timeout"));
+  place.min_ranks = options.get_int_or("min_ranks", place.world);
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(tr("[launch] {} {}: {}", options.given_as("min_ranks"), place.min_ranks, why));
+  };
+  if (place.min_ranks > place.world) refuse(tr("the job has {} ranks", place.world));
+  if (options.has_value("min_ranks") && place.max_restarts == 0)
+    refuse(tr("a job that lost a machine begins again only with --max_restarts N"));
+}
+
+}  // namespace
+
+bool asks_for_processes(const Options& options) {
+  // Whoever starts ranks says so in each of them; a cluster that starts one program a machine does
+  // not.
+  if (const char* rank = std::getenv("LOCAL_RANK"); rank && *rank) return false;
+  return options.get_int_or("nproc", 1) > 1 || options.get_int("nnodes") > 1 ||
+         options.has_value("hostfile") || options.get_int("max_restarts") > 0;
+}
+
+JobPlace job_place_from(const Options& options) {
+  const bool listed = options.has_value("hostfile");
+  JobPlace place = listed ? place_in_hostfile(options) : place_by_numbers(options);
+  put_restarts(options, place);
+  const bool alone = place.world == place.nproc;
+  // A variable that another job left is not this machine's address.
+  if (options.has_value("master_addr") &&
+      !(alone && options.source("master_addr") == OptionSource::kEnvironment))
+    place.master_address = options.get_string("master_addr");
+  if (!alone && place.master_address.empty()) {
+    throw UsageError(tr("[launch] several machines must know machine 0: --master_addr"),
+                     tr("an address of machine 0 that the others reach"));
+  }
+  if (place.master_address.empty()) place.master_address = "127.0.0.1";
+  place.master_port = options.get_int_or("master_port", 0);
+  if (place.master_port > 0) return place;
+  if (!alone) {
+    throw UsageError(tr("[launch] several machines must agree on a port: --master_port"),
+                     tr("a port that is free on machine 0, the same in every machine's line"));
+  }
+  const std::optional<int64_t> port = free_port();
+  if (!port) throw IoError(tr("[launch] there is no free port: {}", std::strerror(errno)));
+  place.master_port = *port;
+  return place;
+}
+
+}  // namespace danlu::cli

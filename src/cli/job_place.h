@@ -1,0 +1,34 @@
+// cli/job_place.h: which processes of a training job this machine starts, as flags and variables
+// say it.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "base/options.h"
+
+namespace danlu::cli {
+
+struct JobPlace {
+  int64_t nproc = 1;       ///< processes of this machine
+  int64_t first_rank = 0;  ///< number of its first one
+  int64_t world = 1;       ///< processes of all machines
+  int64_t node = 0;        ///< number of this machine
+  int64_t nodes = 1;       ///< machines
+  std::string master_address = {};
+  int64_t master_port = 0;
+  int64_t max_restarts = 0;
+  int64_t min_ranks = 1;  ///< of all machines, with which the job begins again
+  double rejoin_s = 60;   ///< in which machines come back for that
+
+  /// Whether machines agree before every life who takes part.
+  bool meets() const { return nodes > 1 && max_restarts > 0; }
+};
+
+/// Whether a training command's line asks for processes that nobody has started yet: several, on
+/// several machines.
+bool asks_for_processes(const Options& options);
+
+/// Errors: UsageError naming what is missing or cannot be; IoError where no port is free.
+JobPlace job_place_from(const Options& options);
+
+}  // namespace danlu::cli

@@ -1,0 +1,199 @@
+#include "device/file_memory.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace danlu::device {
+namespace file_memory_detail {
+
+/// What O_DIRECT asks of addresses, places and sizes is at most this.
+constexpr int64_t kAlignment = 4096;
+constexpr int64_t kBlockBytes = int64_t{4} << 20;
+
+[[noreturn]] void fail(const std::filesystem::path& directory, const char* what, int error) {
+  throw IoError(tr("{}: {}: {}", directory.string(), what, std::strerror(error)),
+                tr("--offload_dir names a directory on a disk with room for what is offloaded"));
+}
+
+int open_unnamed(const std::filesystem::path& directory) {
+  const int unnamed = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (unnamed >= 0) return unnamed;
+  // Not every file system has files without a name.
+  const std::string name = (directory / (".danlu-offload-" + unique_suffix())).string();
+  const int named = ::open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  if (named >= 0) ::unlink(name.c_str());
+  return named;
+}
+
+/// Whole transfers of aligned blocks; false on an error, or where the file ends.
+template <typename Transfer>
+bool transfer_all(const Transfer& transfer, int64_t begin, int64_t end) {
+  for (int64_t at = begin; at < end;) {
+    const ssize_t moved = transfer(at, end - at);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved == 0) errno = EIO;
+    if (moved <= 0) return false;
+    // Where O_DIRECT stopped inside a block of the disk it cannot go on.
+    at = at + moved == end ? end : (at + moved) / kAlignment * kAlignment;
+  }
+  return true;
+}
+
+int64_t rounded_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace file_memory_detail
+
+/// Of whole blocks of the alignment.
+struct FileTensor::File {
+  std::filesystem::path directory;
+  int blocks = -1;  ///< a descriptor, past the cache where that is possible
+
+  ~File() {
+    if (blocks >= 0) ::close(blocks);
+  }
+  void read(int64_t begin, int64_t end, std::byte* to) const {
+    using namespace file_memory_detail;
+    const bool whole = transfer_all(
+        [&](int64_t at, int64_t size) {
+          return ::pread(blocks, to + (at - begin), static_cast<size_t>(size), at);
+        },
+        begin, end);
+    if (!whole) fail(directory, "what is offloaded there cannot be read", errno);
+  }
+  void write(int64_t begin, int64_t end, const std::byte* from) const {
+    using namespace file_memory_detail;
+    const bool whole = transfer_all(
+        [&](int64_t at, int64_t size) {
+          return ::pwrite(blocks, from + (at - begin), static_cast<size_t>(size), at);
+        },
+        begin, end);
+    if (!whole) fail(directory, "what is offloaded cannot be written there", errno);
+  }
+};
+
+FileTensor::FileTensor(const std::filesystem::path& directory, int64_t elements,
+                       at::ScalarType type) {
+  using namespace file_memory_detail;
+  const auto options = at::TensorOptions(type);
+  if (elements == 0) {
+    tensor_ = at::zeros({0}, options);
+    return;
+  }
+  const auto bytes = rounded_up(elements * static_cast<int64_t>(at::elementSize(type)));
+  auto file = std::make_shared<File>();
+  file->directory = directory;
+  file->blocks = open_unnamed(directory);
+  if (file->blocks < 0) fail(directory, "no file can be made there", errno);
+  if (const int error = ::posix_fallocate(file->blocks, 0, bytes))
+    fail(directory, "no space", error);
+  const auto size = static_cast<size_t>(bytes);
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->blocks, 0);
+  if (memory == MAP_FAILED) fail(directory, "its file cannot be mapped", errno);
+  tensor_ =
+      at::from_blob(memory, {elements}, [size](void* data) { ::munmap(data, size); }, options);
+  const std::string again = fmt::format("/proc/self/fd/{}", file->blocks);
+  const int direct = ::open(again.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT);
+  is_direct_ = direct >= 0;
+  if (is_direct_) ::close(std::exchange(file->blocks, direct));
+  file_ = std::move(file);
+}
+
+void FileTensor::sync_mapping() const {
+  if (is_direct_ && ::msync(tensor_.data_ptr(), tensor_.nbytes(), MS_SYNC) != 0)
+    file_memory_detail::fail(file_->directory, "what is offloaded cannot be written there", errno);
+}
+
+void FileTensor::forget_cached() const {
+  if (is_direct_) ::posix_fadvise(file_->blocks, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void FileTensor::release_pages() const {
+  if (tensor_.numel() == 0) return;
+  ::madvise(tensor_.data_ptr(), tensor_.nbytes(), MADV_DONTNEED);
+}
+
+/// The same block of several tensors in memory that O_DIRECT may use.
+class BlockReader {
+ public:
+  explicit BlockReader(const std::vector<const FileTensor*>& tensors) : tensors_(tensors) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      void* memory = nullptr;
+      if (::posix_memalign(&memory, file_memory_detail::kAlignment,
+                           file_memory_detail::kBlockBytes) != 0)
+        throw std::bad_alloc();
+      memory_.emplace_back(static_cast<std::byte*>(memory), &std::free);
+    }
+  }
+  void read(int64_t begin, int64_t end) {
+    block_ = {begin, end, {}};
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      const auto [from, to] = bytes();
+      tensors_[i]->file_->read(from, to, memory_[i].get());
+      block_.values.push_back(reinterpret_cast<float*>(memory_[i].get()));
+    }
+  }
+  const Block& block() const { return block_; }
+  void write() const {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      const auto [from, to] = bytes();
+      tensors_[i]->file_->write(from, to, memory_[i].get());
+    }
+  }
+
+ private:
+  std::pair<int64_t, int64_t> bytes() const {
+    constexpr auto kElement = static_cast<int64_t>(sizeof(float));
+    return {block_.begin * kElement, file_memory_detail::rounded_up(block_.end * kElement)};
+  }
+  const std::vector<const FileTensor*>& tensors_;
+  std::vector<std::unique_ptr<std::byte, decltype(&std::free)>> memory_;
+  Block block_{};
+};
+
+void update_blocks(const std::vector<const FileTensor*>& tensors,
+                   const std::function<void(const Block&)>& update) {
+  constexpr int64_t kElements = file_memory_detail::kBlockBytes / sizeof(float);
+  const int64_t elements = tensors.front()->tensor().numel();
+  const int64_t blocks = (elements + kElements - 1) / kElements;
+  std::array<BlockReader, 3> buffers{BlockReader(tensors), BlockReader(tensors),
+                                     BlockReader(tensors)};
+  const auto buffer = [&](int64_t block) -> BlockReader& {
+    return buffers[static_cast<size_t>(block) % buffers.size()];
+  };
+  const auto read = [&](int64_t block) {
+    const int64_t begin = block * kElements;
+    buffer(block).read(begin, std::min(elements, begin + kElements));
+  };
+  // Destroyed first, so that whatever is thrown both have ended before the buffers go.
+  std::future<void> reading, writing;
+  if (blocks > 0) reading = std::async(std::launch::async, read, 0);
+  for (int64_t block = 0; block < blocks; ++block) {
+    reading.get();
+    // The next is read into what was written two blocks ago.
+    if (block + 1 < blocks) reading = std::async(std::launch::async, read, block + 1);
+    update(buffer(block).block());
+    if (writing.valid()) writing.get();
+    writing = std::async(std::launch::async, [&buffer, block] { buffer(block).write(); });
+  }
+  if (writing.valid()) writing.get();
+  // Where the system keeps pages that blocks went past, the mapping would show old ones.
+  for (const FileTensor* tensor : tensors) tensor->forget_cached();
+}
+
+}  // namespace danlu::device

@@ -1,0 +1,15 @@
+// parallel/agree.h: small things that ranks tell each other. All are collective; errors: CommError.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "parallel/group.h"
+
+namespace danlu::parallel {
+
+/// Rank `root`'s text, on every rank.
+std::string text_from(const Group& group, int64_t root, const std::string& text);
+/// The largest of everybody's numbers.
+int64_t largest_of(const Group& group, int64_t number);
+
+}  // namespace danlu::parallel

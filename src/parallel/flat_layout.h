@@ -1,0 +1,36 @@
+// parallel/flat_layout.h: several tensors in one flat buffer.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace danlu::parallel {
+
+/// Elements [begin, end).
+struct Range {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+/// What lies in both, counted from the beginning of `a`; {0, 0} where they do not meet.
+Range overlap_in(const Range& a, const Range& b);
+
+/// Where each tensor lies. Every one begins at a multiple of 256 elements: 512 bytes of the
+/// narrowest type, which suits devices, pages and direct file access. The whole divides into equal
+/// shares that begin so too.
+class FlatLayout {
+ public:
+  explicit FlatLayout(const std::vector<int64_t>& sizes, int64_t shares = 1);
+  size_t count() const { return ranges_.size(); }
+  int64_t total() const { return total_; }
+  const Range& range(size_t index) const { return ranges_[index]; }
+  Range share(int64_t rank) const {
+    return {rank * (total_ / shares_), (rank + 1) * (total_ / shares_)};
+  }
+
+ private:
+  std::vector<Range> ranges_;
+  int64_t total_ = 0, shares_ = 1;
+};
+
+}  // namespace danlu::parallel

@@ -1,0 +1,302 @@
+#include "parallel/store.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+#include "device/file_memory.h"
+#include "device/late_memory.h"
+
+namespace danlu::parallel {
+namespace store_detail {
+
+/// Another tensor of the same memory with a version counter of its own: autograd, which has saved
+/// views of a unit, must not take its gathering again for a change by an in-place operation.
+at::Tensor alias_of(const at::Tensor& tensor) { return tensor.variable_data(); }
+
+}  // namespace store_detail
+
+ParameterStore::ParameterStore(const Mesh& mesh, const Keeping& keeping, const Places& places)
+    : mesh_(mesh),
+      keeping_(keeping),
+      sharding_(mesh.sharers().is_alone() ? Sharding::kNone : keeping.sharding),
+      places_(places),
+      needed_(static_cast<size_t>(places.last_of_all) + 1),
+      first_trained_(places.first == 0 ? places.last_of_all + 1 : places.first),
+      background_(std::make_unique<Background>([&mesh] { mesh.background().abort(); })) {}
+
+int64_t ParameterStore::place_of(const arch::ParamSpec& spec) const {
+  if (spec.layer >= 0) return spec.layer + 1;
+  return spec.role == arch::Role::kEmbedding ? 0 : places_.last_of_all;
+}
+
+void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool copies) {
+  const at::NoGradGuard no_grad;
+  std::map<std::tuple<int64_t, bool, at::ScalarType>, Unit> fresh;
+  std::map<std::string, Parameter*> ends;
+  for (Parameter* parameter : parameters) {
+    if (!parameter->spec.tied_to.empty()) continue;
+    ends[parameter->name()] = parameter;
+    const int64_t place = place_of(parameter->spec);
+    const bool trained = parameter->trainable;
+    if (trained) first_trained_ = std::min(first_trained_, place);
+    if (!trained && !shares_parameters()) continue;
+    Unit& unit = fresh[{place, !trained, parameter->tensor.scalar_type()}];
+    unit.place = place;
+    unit.trainable = trained;
+    unit.parameters.push_back(parameter);
+  }
+  for (auto& [key, unit] : fresh) lay_out_unit(std::move(unit), copies);
+  for (Parameter* parameter : parameters) {
+    if (parameter->spec.tied_to.empty()) continue;
+    const Parameter* end = ends.at(parameter->spec.tied_to);
+    parameter->tensor = end->tensor;
+    parameter->main_grad = end->main_grad;
+    const auto holds = [&](size_t unit) {
+      const auto& list = units_[unit].parameters;
+      return std::find(list.begin(), list.end(), end) != list.end();
+    };
+    for (const size_t unit : needed_[static_cast<size_t>(place_of(end->spec))]) {
+      if (holds(unit)) needed_[static_cast<size_t>(place_of(parameter->spec))].push_back(unit);
+    }
+  }
+}
+
+void ParameterStore::lay_out_unit(Unit unit, bool copies) {
+  std::vector<int64_t> sizes;
+  for (const Parameter* parameter : unit.parameters) sizes.push_back(parameter->tensor.numel());
+  const bool divided = sharding_ != Sharding::kNone;
+  const int64_t ranks = divided ? mesh_.sharers().size() : 1;
+  unit.layout = FlatLayout(sizes, ranks);
+  unit.share = unit.layout.share(divided ? mesh_.sharers().rank() : 0);
+  const auto options = unit.parameters.front()->tensor.options().requires_grad(false);
+  unit.flat = shares_parameters() ? device::tensor_without_memory({unit.layout.total()}, options)
+                                  : kept_memory(unit.layout.total(), options);
+  if (shares_parameters() && copies) allocate(unit);
+  // What lies between tensors travels with them.
+  if (copies || !shares_parameters()) unit.flat.zero_();
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    Parameter& parameter = *unit.parameters[i];
+    const Range& range = unit.layout.range(i);
+    at::Tensor view = store_detail::alias_of(
+        unit.flat.narrow(0, range.begin, range.size()).view(parameter.tensor.sizes()));
+    if (copies) view.copy_(parameter.tensor.detach());
+    parameter.tensor = view.requires_grad_(unit.trainable);
+    parameter.main_grad = unit.trainable ? std::make_shared<ops::MainGrad>() : nullptr;
+  }
+  const auto share = [&](const at::Tensor& flat) {
+    return store_detail::alias_of(flat.narrow(0, unit.share.begin, unit.share.size()));
+  };
+  unit.shard = shares_parameters() ? kept_memory(unit.share.size(), options) : share(unit.flat);
+  needed_[static_cast<size_t>(unit.place)].push_back(units_.size());
+  for (const Parameter* parameter : unit.parameters) by_name_[parameter->name()] = units_.size();
+  units_.push_back(std::move(unit));
+  states_.emplace_back();
+  if (!shares_parameters()) return;
+  if (copies) keep_share(units_.back());
+}
+
+at::Tensor ParameterStore::kept_memory(int64_t elements, const at::TensorOptions& options) const {
+  if (keeping_.parameters_in.empty()) return at::empty({elements}, options);
+  return device::FileTensor(keeping_.parameters_in, elements,
+                            c10::typeMetaToScalarType(options.dtype()))
+      .tensor();
+}
+
+void ParameterStore::allocate(Unit& unit) {
+  auto* memory = unit.flat.storage().unsafeGetStorageImpl();
+  const auto bytes = static_cast<size_t>(unit.layout.total()) * unit.flat.element_size();
+  // A vocabulary's memory is not for a layer.
+  const auto fits = std::find_if(spare_.begin(), spare_.end(), [&](const Memory& spare) {
+    return spare.bytes >= bytes && spare.bytes <= 2 * bytes;
+  });
+  if (fits != spare_.end()) {
+    memory->set_data_ptr_noswap(std::move(fits->pointer));
+    memory->set_nbytes(fits->bytes);
+    spare_.erase(fits);
+    return;
+  }
+  const c10::DeviceGuard guard(unit.flat.device());
+  memory->set_data_ptr_noswap(c10::GetAllocator(unit.flat.device().type())->allocate(bytes));
+  memory->set_nbytes(bytes);
+}
+
+void ParameterStore::free(Unit& unit) {
+  // The unit in use, the next, and one that is being let go.
+  constexpr size_t kMostSpare = 2;
+  auto* memory = unit.flat.storage().unsafeGetStorageImpl();
+  const size_t bytes = memory->nbytes();
+  at::DataPtr pointer = memory->set_data_ptr(at::DataPtr(nullptr, unit.flat.device()));
+  memory->set_nbytes(0);
+  if (spare_.size() == kMostSpare) spare_.erase(spare_.begin());
+  spare_.push_back({std::move(pointer), bytes});
+}
+
+void ParameterStore::keep_share(Unit& unit) {
+  unit.shard.copy_(unit.flat.narrow(0, unit.share.begin, unit.share.size()));
+  free(unit);
+}
+
+void ParameterStore::fill(int64_t place, const std::function<void()>& body) {
+  const at::NoGradGuard no_grad;
+  std::vector<Unit*> opened;
+  for (Unit& unit : units_) {
+    if (unit.place != place || !shares_parameters()) continue;
+    allocate(unit);
+    unit.flat.zero_();
+    opened.push_back(&unit);
+  }
+  body();
+  for (Unit* unit : opened) keep_share(*unit);
+  if (!opened.empty()) spare_.clear();  // places differ, and nothing passes yet
+}
+
+void ParameterStore::with(int64_t place, const std::function<void()>& use) {
+  prefetch_place(place);
+  for (const size_t unit : needed_[static_cast<size_t>(place)]) unshard(unit);
+  use();
+  for (const size_t unit : needed_[static_cast<size_t>(place)]) reshard(unit);
+}
+
+std::optional<size_t> ParameterStore::unit_of(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return std::nullopt;
+  return found->second;
+}
+
+void ParameterStore::prefetch(size_t index) {
+  Unit& unit = units_[index];
+  State& state = states_[index];
+  if (!shares_parameters() || state.users > 0 || state.coming.valid()) return;
+  allocate(unit);
+  gather(index);
+}
+
+void ParameterStore::gather(size_t index) {
+  const Unit& unit = units_[index];
+  states_[index].coming =
+      background_->run([this, flat = store_detail::alias_of(unit.flat), shard = unit.shard] {
+        at::Tensor all = flat;
+        mesh_.background().sharers().all_gather_into(shard, all);
+      });
+}
+
+void ParameterStore::unshard(size_t index) {
+  prefetch(index);
+  State& state = states_[index];
+  if (state.coming.valid()) state.coming.get();
+  state.coming = {};
+  ++state.users;
+}
+
+void ParameterStore::reshard(size_t index) {
+  State& state = states_[index];
+  if (--state.users == 0 && shares_parameters()) free(units_[index]);
+}
+
+void ParameterStore::prefetch_place(int64_t place) {
+  if (place < places_.first || place > places_.last) return;
+  for (const size_t unit : needed_[static_cast<size_t>(place)]) prefetch(unit);
+}
+
+void ParameterStore::begin_step() {
+  backward_at_ = -1;
+  for (size_t unit = 0; unit < units_.size(); ++unit) {
+    if (states_[unit].users == 0) continue;
+    states_[unit].users = 1;
+    reshard(unit);
+  }
+}
+
+void ParameterStore::before_forward(int64_t place) {
+  prefetch_place(place);
+  for (const size_t unit : needed_[static_cast<size_t>(place)]) unshard(unit);
+  prefetch_place(place + 1);
+}
+
+void ParameterStore::after_forward(int64_t place, bool keeps) {
+  // The last place is needed again at once.
+  if (keeps && place == places_.last && first_trained_ <= places_.last) return;
+  for (const size_t unit : needed_[static_cast<size_t>(place)]) reshard(unit);
+}
+
+void ParameterStore::begin_backward() {
+  backward_at_ = places_.last;
+  prefetch_place(places_.last - 1 >= std::max<int64_t>(1, first_trained_) ? places_.last - 1 : -1);
+  for (const size_t unit : needed_[static_cast<size_t>(places_.last)]) {
+    if (listener_.before && units_[unit].trainable) listener_.before(unit);
+  }
+}
+
+void ParameterStore::reach_backward(int64_t place) {
+  while (backward_at_ > place) after_backward(backward_at_--);
+  // The embedding's gradient asks for no weight.
+  const int64_t lowest_needed = std::max<int64_t>(1, first_trained_);
+  if (place >= lowest_needed) {
+    prefetch_place(place);
+    for (const size_t unit : needed_[static_cast<size_t>(place)]) unshard(unit);
+  }
+  if (place - 1 >= lowest_needed) prefetch_place(place - 1);
+  for (const size_t unit : needed_[static_cast<size_t>(place)]) {
+    if (listener_.before && units_[unit].trainable) listener_.before(unit);
+  }
+}
+
+void ParameterStore::after_backward(int64_t place) {
+  for (const size_t unit : needed_[static_cast<size_t>(place)]) {
+    if (place > 0) reshard(unit);
+    const bool complete = units_[unit].trainable && units_[unit].place == place;
+    if (complete && listener_.after) listener_.after(unit);
+  }
+}
+
+void ParameterStore::end_backward() {
+  if (backward_at_ < 0) return;
+  while (backward_at_ >= first_trained_) after_backward(backward_at_--);
+  backward_at_ = -1;
+  spare_.clear();
+}
+
+void ParameterStore::pass_idly(bool with_backward) {
+  for (int64_t place = places_.first; place <= places_.last; ++place) {
+    before_forward(place);
+    after_forward(place, with_backward);
+  }
+  if (!with_backward) return;
+  begin_backward();
+  for (int64_t place = places_.last - 1; place >= first_trained_; --place) reach_backward(place);
+  end_backward();
+}
+
+void ParameterStore::publish(size_t index) {
+  const bool divided = sharding_ == Sharding::kState || sharding_ == Sharding::kGradients;
+  if (!divided) return;
+  gather(index);
+}
+
+void ParameterStore::settle() {
+  for (State& state : states_) {
+    if (!state.coming.valid()) continue;
+    state.coming.get();
+    // What was prefetched is there, and will be asked for.
+    if (!shares_parameters()) state.coming = {};
+  }
+}
+
+int64_t ParameterStore::kept_bytes() const {
+  int64_t bytes = 0;
+  for (const Unit& unit : units_) {
+    const int64_t elements = shares_parameters() ? unit.share.size() : unit.layout.total();
+    bytes += elements * static_cast<int64_t>(unit.flat.element_size());
+  }
+  return bytes;
+}
+
+}  // namespace danlu::parallel

@@ -1,0 +1,156 @@
+#include "settings/config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace danlu::settings {
+namespace config_detail {
+
+/// Refuses values under the names that the user gave them.
+class Checker {
+ public:
+  explicit Checker(const TrainConfig& config) : config_(config) {}
+
+  [[noreturn]] void refuse(const char* option, const std::string& got, const std::string& rule,
+                           std::string hint = {}) const {
+    throw UsageError(tr("[train] {} {}: {}", config_.flag(option), got, rule), std::move(hint));
+  }
+  void at_least(const char* option, int64_t got, int64_t least) const {
+    if (got < least) refuse(option, std::to_string(got), tr("must be at least {}", least));
+  }
+  /// `holds` is the rule's outcome, so that NaN fails it.
+  void number(const char* option, double got, bool holds, const char* rule) const {
+    if (!holds) refuse(option, fmt::format("{}", got), rule);
+  }
+
+ private:
+  const TrainConfig& config_;
+};
+
+void check_global_batch(const Checker& check, const TrainConfig& config) {
+  const BatchConfig& batch = config.batch;
+  if (batch.global_batch_size <= 0) return;
+  const std::string got = std::to_string(batch.global_batch_size);
+  const int64_t together = batch.micro_batch_size * batch.ranks;
+  const std::string micro = config.said("batch_size", batch.micro_batch_size);
+  if (batch.global_batch_size % batch.micro_batch_size != 0)
+    check.refuse("global_batch_size", got, tr("must be a multiple of {}", micro));
+  if (batch.global_batch_size % together != 0) {
+    check.refuse("global_batch_size", got,
+                 tr("must be a multiple of {} × {} = {}", micro, config.said_ranks(), together));
+  }
+  if (batch.accumulation == 0 || batch.accumulation * together == batch.global_batch_size) return;
+  const std::string accumulation = config.said("accum", batch.accumulation);
+  check.refuse("global_batch_size", got,
+               batch.ranks == 1 ? tr("differs from {} × {} = {}", micro, accumulation,
+                                     together * batch.accumulation)
+                                : tr("differs from {} × {} × {} = {}", micro, accumulation,
+                                     config.said_ranks(), together * batch.accumulation));
+}
+
+void check_batch(const Checker& check, const TrainConfig& config) {
+  const BatchConfig& batch = config.batch;
+  check.at_least("batch_size", batch.micro_batch_size, 1);
+  if (batch.accumulation != 0) check.at_least("accum", batch.accumulation, 1);
+  if (batch.eval_batch_size != 0) check.at_least("eval_batch_size", batch.eval_batch_size, 1);
+  check_global_batch(check, config);
+  if (batch.max_steps > 0 || batch.train_samples > 0) return;
+  check.number("epochs", batch.epochs, batch.epochs > 0 && std::isfinite(batch.epochs),
+               "must be positive (or give --max_steps)");
+}
+
+void check_lora(const Checker& check, const LoraConfig& lora) {
+  check.at_least("lora_rank", lora.rank, 1);
+  check.number("lora_alpha", lora.alpha, lora.alpha > 0, "must be positive");
+  check.number("lora_dropout", lora.dropout, lora.dropout >= 0 && lora.dropout < 1,
+               "must be in [0, 1)");
+  if (lora.targets.empty()) check.refuse("lora_target", "(empty)", "names no module");
+}
+
+void check_output(const Checker& check, const TrainConfig& config) {
+  const OutputConfig& output = config.output;
+  check.at_least("save_steps", output.save_steps, 1);
+  check.at_least("logging_steps", output.logging_steps, 1);
+  if (output.load_best_at_end && output.save == Interval::kNo)
+    check.refuse("load_best_model_at_end", "true",
+                 tr("needs checkpoints to load from, {} is no", config.flag("save_strategy")));
+  if (output.load_best_at_end && output.evaluate == Interval::kNo)
+    check.refuse("load_best_model_at_end", "true", "needs evaluations, and none are asked for");
+}
+
+}  // namespace config_detail
+
+std::string stage_name(Stage stage) { return stage == Stage::kPretrain ? "pretrain" : "sft"; }
+
+std::string tuner_name(Tuner tuner) {
+  return tuner == Tuner::kFull ? "full" : tuner == Tuner::kLora ? "lora" : "freeze";
+}
+
+std::string precision_name(Precision precision) {
+  return precision == Precision::kF32 ? "fp32" : precision == Precision::kBF16 ? "bf16" : "fp16";
+}
+
+std::string TrainConfig::flag(const std::string& option) const {
+  const auto at = given_as.find(option);
+  return at == given_as.end() ? "--" + option : at->second;
+}
+
+std::string TrainConfig::said(const std::string& option, int64_t value) const {
+  const std::string text = fmt::format("{} {}", flag(option), value);
+  return given_as.count(option) ? text : tr("{} (by default)", text);
+}
+
+std::string TrainConfig::said_ranks() const {
+  const std::string ranks = batch.ranks == 1 ? tr("1 process") : tr("{} processes", batch.ranks);
+  return mesh.tensor == 1
+             ? ranks
+             : tr("{} ({} / {} {})", ranks, batch.ranks * mesh.tensor, flag("tp"), mesh.tensor);
+}
+
+void TrainConfig::validate() const {
+  const config_detail::Checker check(*this);
+  if (data.train.empty()) {
+    check.refuse("dataset", "(none)", "no training data was named",
+                 tr("name files, directories or .bin/.idx prefixes: --dataset data.jsonl"));
+  }
+  check.at_least("max_length", data.max_length, 2);
+  check.number("val_ratio", data.validation_ratio,
+               data.validation_ratio >= 0 && data.validation_ratio < 1, "must be in [0, 1)");
+  config_detail::check_batch(check, *this);
+  if (tuner == Tuner::kLora) config_detail::check_lora(check, lora);
+  if (tuner == Tuner::kFreeze && freeze.empty()) {
+    check.refuse("tuner", "freeze", "needs --freeze PATTERN…: which parameters stay as they are");
+  }
+  const bool thaws = std::any_of(freeze.begin(), freeze.end(), [](const std::string& pattern) {
+    return pattern.starts_with('!');
+  });
+  if (tuner == Tuner::kLora && thaws) {
+    check.refuse("freeze", fmt::format("{}", fmt::join(freeze, " ")),
+                 tr("adapters are all that --tuner lora saves: the base weights that '!' trains "
+                    "would be lost"),
+                 tr("--modules_to_save NAME trains modules whole and saves them beside"));
+  }
+  if (tuner != Tuner::kLora && !model.adapter.empty()) {
+    check.refuse(
+        "adapters", model.adapter.string(),
+        tr("--tuner {} trains the base weights; merge the adapter first", tuner_name(tuner)),
+        "danlu merge --model BASE --adapters " + model.adapter.string() + " --output DIR");
+  }
+  if (model.from_scratch && tuner == Tuner::kLora)
+    check.refuse("from_scratch", "true", "random weights need --tuner full");
+  check.number("warmup_ratio", schedule.warmup_ratio,
+               schedule.warmup_ratio >= 0 && schedule.warmup_ratio <= 1, "must be in [0, 1]");
+  check.number("max_grad_norm", max_grad_norm, max_grad_norm >= 0, "must be 0 (off) or positive");
+  check.at_least("max_bad_steps", max_bad_steps, 1);
+  config_detail::check_output(check, *this);
+  schedule.shape.validate();
+  adamw.validate();
+  loss_scale.validate();
+}
+
+}  // namespace danlu::settings

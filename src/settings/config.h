@@ -1,0 +1,151 @@
+// settings/config.h: everything a training run is told, as one plain struct; parsed from options,
+// checked before anything heavy is loaded, saved with every checkpoint.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "base/json.h"
+#include "base/rank_place.h"
+#include "settings/model_setup.h"
+#include "settings/model_source.h"
+#include "settings/optimizer.h"
+#include "settings/schedule.h"
+#include "settings/sharing.h"
+
+namespace danlu::settings {
+
+enum class Stage { kPretrain, kSft };
+enum class Tuner { kFull, kLora, kFreeze };
+enum class Precision { kF32, kBF16, kF16 };
+enum class Interval { kNo, kSteps, kEpoch };
+
+std::string stage_name(Stage stage);
+std::string tuner_name(Tuner tuner);
+std::string precision_name(Precision precision);
+
+struct DataConfig {
+  std::vector<std::string> train;       ///< as the user wrote them
+  std::vector<std::string> validation;  ///< empty: held out of `train`
+  double validation_ratio = 0;          ///< [0, 1)
+  std::string megatron_split;           ///< "949,50,1"; only with .bin/.idx prefixes
+  int64_t max_length = 0;               ///< tokens; > 0
+  std::string truncation = "delete";    ///< delete | right | left
+  bool share_passes =
+      true;  ///< samples of a step share passes of at most max_length × batch_size tokens
+  bool pack_sequences = false;  ///< packs of max_length tokens are what batch sizes count
+  bool shuffle = true;
+  uint64_t seed = 42;
+  int64_t max_rows = -1;  ///< -1: all
+  bool strict = false;
+  double max_dropped_ratio = 0.5;  ///< of a data set's rows; more is an error
+  int64_t workers = 0;             ///< 0: all CPUs
+  std::filesystem::path cache_dir, dataset_dir;
+  bool overwrite_cache = false;
+  bool append_eod = true, eod_mask_loss = false, reset_position_ids = false,
+       reset_attention_mask = false;
+  std::string handler_name;
+  Json columns, map_keys;  ///< null: not given
+  std::vector<std::string> json_keys;
+  std::string template_name = "auto";
+  std::filesystem::path templates_file;
+  std::string system;
+};
+
+struct BatchConfig {
+  int64_t micro_batch_size = 1;
+  int64_t eval_batch_size = 0;    ///< 0: micro_batch_size
+  int64_t accumulation = 0;       ///< 0: from global_batch_size
+  int64_t global_batch_size = 0;  ///< 0: from accumulation, else the smallest multiple with ≥ 16
+  double epochs = 1;
+  int64_t max_steps = -1;     ///< > 0 overrides epochs
+  int64_t train_samples = 0;  ///< > 0: instead of max_steps
+  int64_t ranks = 1;          ///< of the data axis: they share the samples of a step
+};
+
+struct ScheduleChoice {
+  ScheduleConfig shape;        ///< warmup_steps, total_steps and decay_steps are filled by the plan
+  double warmup_ratio = 0.05;  ///< of all steps
+  std::optional<double> warmup_fraction;  ///< of the decay's steps, as Megatron counts
+  std::optional<int64_t> warmup_steps, decay_total_steps, wsd_decay_steps;
+};
+
+struct OutputConfig {
+  /// Of this run; versioned: what its directory, vN-date, is made in or found in (train::run).
+  std::filesystem::path directory;
+  bool versioned = false;
+  bool overwrite = false;
+  std::string resume = "auto";  ///< auto | none | a checkpoint directory
+  Interval save = Interval::kSteps, evaluate = Interval::kSteps;
+  int64_t save_steps = 500, eval_steps = 0;  ///< eval_steps 0: save_steps
+  int64_t save_total_limit = 2;              ///< 0: all
+  bool save_only_model = false, load_best_at_end = false;
+  int64_t eval_batches = 0;  ///< 0: all
+  int64_t logging_steps = 5;
+  std::string run_name;  ///< of the TensorBoard run; may be empty
+  bool log_first_step = true, hf_log_format = false, tensorboard = true, plot_loss = true;
+  double device_tflops = 0;          ///< 0: measured
+  double slow_after_s = 20;          ///< a step that takes longer says so
+  std::optional<DType> final_dtype;  ///< of the weights written at the end
+};
+
+/// Whose defaults hold where nothing was said.
+struct ProfileInForce {
+  std::string name = "danlu";
+  std::string by;  ///< what chose it: a flag or file key as typed, a command; "": nothing did
+  size_t num_values = 0;  ///< settings whose value is the profile's
+};
+
+struct TrainConfig {
+  std::string verb = "sft";
+  ProfileInForce profile;
+  Stage stage = Stage::kSft;
+  Tuner tuner = Tuner::kLora;
+  Precision precision = Precision::kBF16;
+  Recompute recompute = Recompute::kNone;
+  std::string device = "auto";
+  uint64_t seed = 42;
+  bool dry_run = false;
+  RankPlace place;               ///< of this process
+  MeshShape mesh;                ///< how the processes share the work
+  Keeping keeping;               ///< what copies of the model share, and what files hold
+  double dist_timeout_s = 1800;  ///< how long ranks wait for one another
+  bool shares_cache = true;      ///< if machines see one; else each prepares its data
+
+  ModelSource model;
+  LoraConfig lora;
+  std::vector<std::string> freeze;
+  DataConfig data;
+  BatchConfig batch;
+  ScheduleChoice schedule;
+  AdamWConfig adamw;
+  LossScaleConfig loss_scale;
+  double max_grad_norm = 1.0;  ///< 0: no clipping
+  int64_t max_bad_steps = 5;   ///< skipped steps in a row that end the run
+  OutputConfig output;
+
+  Json args = Json::object();      ///< every option with its value, as args.json holds it
+  Json settings = Json::object();  ///< those that were given: config.yaml
+  /// Of their keys those that may differ from rank to rank, and those that say how this call begins
+  /// and not which run it is (OptionScope).
+  std::set<std::string> of_machine, of_start;
+
+  /// Option -> how the user named it ("--per_device_train_batch_size", "run.yaml:3: lr").
+  std::map<std::string, std::string> given_as;
+  /// The name of `option` to use in messages: as the user named it, else "--option".
+  std::string flag(const std::string& option) const;
+  /// With its value, and where nobody named it, that it is the default.
+  std::string said(const std::string& option, int64_t value) const;
+  /// The processes that share the samples of a step, and where their number comes from.
+  std::string said_ranks() const;
+
+  /// Rules between fields. Errors: UsageError naming flag, value and rule.
+  void validate() const;
+};
+
+}  // namespace danlu::settings

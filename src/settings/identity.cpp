@@ -1,0 +1,156 @@
+#include "settings/identity.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/message.h"
+#include "weights/hf/fingerprint.h"
+
+namespace danlu::settings {
+namespace identity_detail {
+
+Json lora_identity(const TrainConfig& config) {
+  if (config.tuner != Tuner::kLora) return nullptr;
+  const LoraConfig& lora = config.lora;
+  return {{"rank", lora.rank},
+          {"alpha", lora.alpha},
+          {"dropout", lora.dropout},
+          {"rslora", lora.rslora},
+          {"dora", lora.dora},
+          {"targets", lora.targets},
+          {"modules_to_save", lora.modules_to_save}};
+}
+
+Json loss_scale_identity(const TrainConfig& config) {
+  if (config.precision != Precision::kF16) return nullptr;
+  const LossScaleConfig& scale = config.loss_scale;
+  return {{"fixed", scale.fixed_scale},
+          {"initial", scale.initial_scale},
+          {"window", scale.window},
+          {"hysteresis", scale.hysteresis},
+          {"min", scale.min_scale}};
+}
+
+uint64_t fingerprint_of(const weights::CheckpointSource& source) {
+  const bool is_hf_directory = source.format == weights::Format::kHuggingFace &&
+                               std::filesystem::is_directory(source.companions) &&
+                               (!source.model || source.path == source.companions);
+  return is_hf_directory ? weights::model_fingerprint(source.companions)
+                         : weights::model_fingerprint(source.files);
+}
+
+Json group_rules(const TrainConfig& config) {
+  Json rules = Json::array();
+  for (const GroupRule& rule : config.adamw.groups.rules)
+    rules.push_back({rule.pattern, rule.lr_scale, rule.weight_decay});
+  return rules;
+}
+
+/// What an identity is made from.
+struct Facts {
+  const TrainConfig& config;
+  const weights::CheckpointSource& source;
+  const RunPlan& plan;
+};
+
+/// One key of an identity.
+struct Row {
+  const char* key;
+  bool may_change;  ///< in a run that goes on from a checkpoint which the user named
+  Json (*value)(const Facts& facts);
+};
+
+constexpr bool kFixed = false, kMayChange = true;
+
+/// What is trained, and on what.
+const std::vector<Row>& rows_of_run() {
+  using F = const Facts&;
+  static const std::vector<Row> list = {
+      {"stage", kFixed, [](F f) -> Json { return stage_name(f.config.stage); }},
+      {"tuner", kFixed, [](F f) -> Json { return tuner_name(f.config.tuner); }},
+      {"precision", kMayChange, [](F f) -> Json { return precision_name(f.config.precision); }},
+      {"seed", kFixed, [](F f) -> Json { return f.config.seed; }},
+      {"model", kFixed,
+       [](F f) -> Json { return fmt::format("{:016x}", fingerprint_of(f.source)); }},
+      {"from_scratch", kFixed, [](F f) -> Json { return f.config.model.from_scratch; }},
+      {"lora", kFixed, [](F f) -> Json { return lora_identity(f.config); }},
+      {"freeze", kFixed, [](F f) -> Json { return f.config.freeze; }},
+      {"max_length", kFixed, [](F f) -> Json { return f.config.data.max_length; }},
+      {"packing", kMayChange, [](F f) -> Json { return f.config.data.share_passes; }},
+      {"pack_sequences", kFixed, [](F f) -> Json { return f.config.data.pack_sequences; }},
+      {"shuffle", kFixed, [](F f) -> Json { return f.config.data.shuffle; }},
+      {"data_seed", kFixed, [](F f) -> Json { return f.config.data.seed; }},
+      {"batch_size", kMayChange, [](F f) -> Json { return f.config.batch.micro_batch_size; }},
+      {"global_batch_size", kMayChange, [](F f) -> Json { return f.plan.global_batch_size; }},
+      {"num_samples", kMayChange, [](F f) -> Json { return f.plan.num_samples; }},
+      {"total_steps", kMayChange, [](F f) -> Json { return f.plan.total_steps; }}};
+  return list;
+}
+
+/// How it is trained.
+const std::vector<Row>& rows_of_optimizer() {
+  using F = const Facts&;
+  static const std::vector<Row> list = {
+      {"adam_beta1", kMayChange, [](F f) -> Json { return f.config.adamw.beta1; }},
+      {"adam_beta2", kMayChange, [](F f) -> Json { return f.config.adamw.beta2; }},
+      {"adam_epsilon", kMayChange, [](F f) -> Json { return f.config.adamw.eps; }},
+      {"weight_decay", kMayChange, [](F f) -> Json { return f.config.adamw.groups.weight_decay; }},
+      {"weight_decay_on", kMayChange,
+       [](F f) -> Json { return decay_rule_name(f.config.adamw.groups.decay_rule); }},
+      {"param_groups", kMayChange, [](F f) -> Json { return group_rules(f.config); }},
+      {"max_grad_norm", kMayChange, [](F f) -> Json { return f.config.max_grad_norm; }},
+      {"loss_scale", kMayChange, [](F f) -> Json { return loss_scale_identity(f.config); }},
+      {"lr", kMayChange, [](F f) -> Json { return f.plan.schedule.lr; }},
+      {"min_lr", kMayChange, [](F f) -> Json { return f.plan.schedule.min_lr; }},
+      {"start_lr", kMayChange, [](F f) -> Json { return f.plan.schedule.start_lr; }},
+      {"lr_scheduler", kMayChange, [](F f) -> Json { return schedule_name(f.plan.schedule.kind); }},
+      {"warmup_steps", kMayChange, [](F f) -> Json { return f.plan.schedule.warmup_steps; }},
+      {"warmup_ramp", kMayChange,
+       [](F f) -> Json { return ramp_name(f.plan.schedule.warmup_ramp); }},
+      {"lr_decay_iters", kMayChange, [](F f) -> Json { return f.plan.schedule.total_steps; }},
+      {"wsd_decay_steps", kMayChange, [](F f) -> Json { return f.plan.schedule.decay_steps; }},
+      {"wsd_decay_style", kMayChange,
+       [](F f) -> Json { return ramp_name(f.plan.schedule.decay_ramp); }},
+      {"lr_power", kMayChange, [](F f) -> Json { return f.plan.schedule.power; }},
+      {"lr_num_cycles", kMayChange, [](F f) -> Json { return f.plan.schedule.num_cycles; }}};
+  return list;
+}
+
+bool may_change(const std::string& key) {
+  for (const auto* list : {&rows_of_run(), &rows_of_optimizer()}) {
+    for (const Row& row : *list) {
+      if (key == row.key) return row.may_change;
+    }
+  }
+  return false;
+}
+
+}  // namespace identity_detail
+
+Json run_identity(const TrainConfig& config, const weights::CheckpointSource& source,
+                  const RunPlan& plan) {
+  using namespace identity_detail;
+  Json identity = Json::object();
+  for (const auto* list : {&rows_of_run(), &rows_of_optimizer()}) {
+    for (const Row& row : *list) identity[row.key] = row.value({config, source, plan});
+  }
+  return identity;
+}
+
+IdentityChange compare_identities(const Json& saved, const Json& now, bool named) {
+  IdentityChange found;
+  for (const auto& [key, value] : now.items()) {
+    const Json before = saved.contains(key) ? saved.at(key) : Json(nullptr);
+    if (before == value) continue;
+    std::string& list = named && identity_detail::may_change(key) ? found.tolerable : found.fatal;
+    const auto text = [](const Json& json) {
+      return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    };
+    list += list.empty() ? "" : "; ";
+    list += tr("{}: {} then, {} now", key, text(before), text(value));
+  }
+  return found;
+}
+
+}  // namespace danlu::settings

@@ -1,0 +1,39 @@
+// settings/model_source.h: where a run's weights, its model's description and its tokenizer come
+// from.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "weights/convert/checkpoint_source.h"
+
+namespace danlu::settings {
+
+struct ModelSource {
+  /// HF, Megatron or native directory, or a GGUF file; from scratch: what holds config.json.
+  std::filesystem::path path;
+  /// Directory of config.json, tokenizer and args.json: open_model says which; may be empty.
+  std::filesystem::path companions;
+  std::filesystem::path tokenizer;      ///< directory or file; the companions' unless given
+  std::filesystem::path adapter;        ///< PEFT or MindSpeed LoRA to go on from; may be empty
+  std::optional<double> adapter_alpha;  ///< of a MindSpeed LoRA that does not record it
+  bool from_scratch = false;            ///< random weights from the seed
+  bool continues = true;                ///< the training that a Megatron checkpoint is of
+  /// How `path` is opened: config.json named by the user, and where else it may lie.
+  std::filesystem::path config_dir = {}, fallback_dir = {};
+  std::string iteration = {};  ///< Megatron: "1000", "release"; empty: the tracker's
+};
+
+/// The model that the run begins with; from scratch without tensors. Reads headers only.
+/// Errors: as weights::open_checkpoint_source.
+weights::CheckpointSource open_model(const ModelSource& source);
+
+/// "Megatron-core, TP2 PP2, iteration 1000: weights/mcore", "random (seed 42)".
+std::string describe_weights(const ModelSource& source, const weights::CheckpointSource& opened,
+                             uint64_t seed);
+
+/// Whether `path` holds nothing that a model could be begun with: it is missing, or a directory
+/// without anything that looks like weights.
+bool holds_no_weights(const std::filesystem::path& path);
+
+}  // namespace danlu::settings

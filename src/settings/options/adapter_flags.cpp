@@ -1,0 +1,99 @@
+#include "settings/options/adapter_flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "settings/options/module_names.h"
+#include "weights/lora/peft.h"
+
+namespace danlu::settings {
+namespace adapter_flags_detail {
+
+/// Collects given flags whose value differs from the adapter's.
+class AdapterCheck {
+ public:
+  explicit AdapterCheck(const Options& options) : options_(options) {}
+
+  bool given(const char* name) const { return options_.is_given(name); }
+
+  void number(const char* name, double given_value, double actual) {
+    if (given(name) && std::abs(given_value - actual) > 1e-9 * std::abs(actual))
+      differ(name, fmt::format("{}", given_value), fmt::format("{}", actual));
+  }
+  void flag(const char* name, bool actual) {
+    if (given(name) && options_.get_bool(name) != actual)
+      differ(name, actual ? "false" : "true", actual ? "true" : "false");
+  }
+  void differ(const char* name, const std::string& got, const std::string& actual) {
+    found_ += fmt::format("{}{} {} (adapter: {})", found_.empty() ? "" : ", ",
+                          options_.given_as(name), got, actual);
+  }
+  const std::string& found() const { return found_; }
+
+ private:
+  const Options& options_;
+  std::string found_;
+};
+
+std::vector<std::string> sorted(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> modules_of(const weights::PeftConfig& peft,
+                                    const arch::ModelConfig& model) {
+  std::vector<std::string> out;
+  for (const std::string& module : linear_modules(model)) {
+    if (weights::peft_targets(peft, module)) out.push_back(module);
+  }
+  return out;
+}
+
+void check_targets(AdapterCheck& check, const std::vector<std::string>& targets,
+                   const weights::PeftConfig& peft, const arch::ModelConfig& model) {
+  if (!check.given("lora_target")) return;
+  std::vector<std::string> chosen;
+  const std::vector<std::string> linear = linear_modules(model);
+  for (const std::string& module : chosen_modules(targets, model)) {
+    if (std::find(linear.begin(), linear.end(), module) != linear.end()) chosen.push_back(module);
+  }
+  if (chosen == modules_of(peft, model)) return;
+  check.differ("lora_target", fmt::format("{}", fmt::join(targets, ",")),
+               fmt::format("{}", fmt::join(sorted(peft.target_modules), ",")));
+}
+
+}  // namespace adapter_flags_detail
+
+void check_adapter_flags(const Options& options, const std::filesystem::path& adapter,
+                         const std::vector<std::string>& targets, const arch::ModelConfig& model) {
+  using namespace adapter_flags_detail;
+  const weights::PeftConfig peft = weights::load_peft_config(adapter);
+  AdapterCheck check(options);
+  check.number("lora_rank", static_cast<double>(options.get_int("lora_rank")),
+               static_cast<double>(peft.rank));
+  check.number("lora_alpha", options.get_float("lora_alpha"), peft.alpha);
+  check.number("lora_dropout", options.get_float("lora_dropout"), peft.dropout);
+  check.flag("use_rslora", peft.rslora);
+  check.flag("use_dora", peft.dora);
+  check_targets(check, targets, peft, model);
+  const std::vector<std::string> saved = sorted(options.get_list("lora_modules_to_save"));
+  if (check.given("lora_modules_to_save") && saved != sorted(peft.modules_to_save)) {
+    check.differ("lora_modules_to_save", fmt::format("{}", fmt::join(saved, ",")),
+                 peft.modules_to_save.empty()
+                     ? "none"
+                     : fmt::format("{}", fmt::join(sorted(peft.modules_to_save), ",")));
+  }
+  if (check.found().empty()) return;
+  throw UsageError(tr("[train] flags disagree with {}: {}",
+                      (adapter / "adapter_config.json").string(), check.found()),
+                   tr("leave them out: the adapter says what it is. For another shape merge it "
+                      "first (danlu merge) and start a new one"));
+}
+
+}  // namespace danlu::settings

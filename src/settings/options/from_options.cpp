@@ -1,0 +1,506 @@
+#include "settings/options/from_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "arch/shard.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/nearest_name.h"
+#include "data/tokenized_dataset.h"
+#include "settings/options/adapter_flags.h"
+#include "settings/options/deepspeed.h"
+#include "settings/options/idle_flags.h"
+#include "settings/options/megatron_flags.h"
+#include "settings/options/model_names.h"
+#include "settings/options/module_names.h"
+#include "settings/options/processes.h"
+#include "settings/options/sharding.h"
+#include "settings/run_plan.h"
+#include "text/template_choice.h"
+
+namespace danlu::settings {
+namespace from_options_detail {
+
+Stage stage_from(const std::string& verb, const Options& options) {
+  const std::string stage = options.get_string_or("stage", verb == "pretrain" ? "pretrain" : "sft");
+  if (stage == "sft") return Stage::kSft;
+  if (stage == "pretrain" || stage == "pt") return Stage::kPretrain;
+  throw UsageError(
+      tr("[train] {} {}: this version trains pretrain and sft", options.given_as("stage"), stage),
+      tr("dpo, simpo, orm, prm and the others are not built in"));
+}
+
+Tuner tuner_from(const std::string& verb, Stage stage, const Options& options) {
+  // MindSpeed-LLM's posttrain has no word for LoRA: targets ask for it there, and a rank does here.
+  const bool lora =
+      verb == "sft" || options.is_given("lora_rank") || options.is_given("lora_target");
+  const std::string fallback = stage == Stage::kSft && lora ? "lora" : "full";
+  const std::string name = options.get_string_or("tuner", fallback);
+  if (name == "qlora" || options.get_int("quantization_bit") != 0) {
+    const char* flag = name == "qlora" ? "tuner" : "quantization_bit";
+    throw UsageError(
+        tr("[train] {} {}: quantised base weights are not in this version", options.given_as(flag),
+           name == "qlora" ? name : std::to_string(options.get_int(flag))),
+        tr("use --tuner lora"));
+  }
+  return name == "full" ? Tuner::kFull : name == "lora" ? Tuner::kLora : Tuner::kFreeze;
+}
+
+Precision precision_named(const std::string& name) {
+  if (name == "fp32" || name == "float32") return Precision::kF32;
+  if (name == "fp16" || name == "float16") return Precision::kF16;
+  return Precision::kBF16;
+}
+
+Precision precision_from(const Options& options) {
+  const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
+  if (bf16 && fp16) throw UsageError(tr("[train] --bf16 and --fp16 are both on; choose one"));
+  const Precision named = precision_named(options.get_string("dtype"));
+  if (!bf16 && !fp16) return named;
+  const Precision flagged = bf16 ? Precision::kBF16 : Precision::kF16;
+  if (options.is_given("dtype") && named != flagged) {
+    throw UsageError(tr("[train] {} {} disagrees with {} true", options.given_as("dtype"),
+                        options.get_string("dtype"), options.given_as(bf16 ? "bf16" : "fp16")));
+  }
+  return flagged;
+}
+
+/// A profile's value that another option, given, takes the place of: it is not a setting of the
+/// run.
+bool is_outweighed(const Options& options, const TrainConfig& config, const std::string& name) {
+  if (options.source(name) != OptionSource::kProfile) return false;
+  if (name == "dtype")
+    return options.get_bool_or("bf16", false) || options.get_bool_or("fp16", false);
+  if (name == "recompute") return options.has_value("gradient_checkpointing");
+  static const std::set<std::string> of_fp16 = {
+      "loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"};
+  if (of_fp16.count(name)) return config.precision != Precision::kF16;
+  return name.starts_with("lora_") && config.tuner != Tuner::kLora;
+}
+
+Recompute recompute_from(const Options& options) {
+  const std::string name = options.get_string("recompute");
+  if (options.has_value("gradient_checkpointing") && !options.is_given("recompute")) {
+    return options.get_bool("gradient_checkpointing") ? Recompute::kFull : Recompute::kNone;
+  }
+  return name == "full"        ? Recompute::kFull
+         : name == "selective" ? Recompute::kSelective
+                               : Recompute::kNone;
+}
+
+/// Megatron begins pre-training with random weights where --load holds none, unless a flag forbids
+/// it; no other training does.
+bool may_be_random(const Options& options, Stage stage) {
+  if (options.has_value("from_scratch") && options.is_given("from_scratch"))
+    return options.get_bool("from_scratch");
+  return stage == Stage::kPretrain && !options.get_bool("exit_on_missing_checkpoint") &&
+         !options.get_bool("finetune");
+}
+
+/// --load where it holds weights or nothing else could; the model of --model else. `described`:
+/// what the model is.
+ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& described) {
+  ModelSource source;
+  const bool loads = options.has_value("load");
+  const std::string name =
+      loads ? options.get_string("load")
+            : options.get_string_or("model", options.get_string_or("model_type", ""));
+  if (name.empty()) {
+    throw UsageError(tr("[train] --model: no model was named"),
+                     tr("give a HF directory: --model DIR"));
+  }
+  source.path = loads ? fs::path(name) : locate_model(name);
+  source.config_dir = options.get_string_or("hf_config", "");
+  source.iteration = options.get_string_or("iteration", "");
+  source.adapter = options.get_string_or("adapters", "");
+  if (options.is_given("lora_alpha")) source.adapter_alpha = options.get_float("lora_alpha");
+  fs::path named_tokenizer = options.get_string_or("tokenizer", "");
+  if (named_tokenizer.empty() && loads && options.has_value("model"))
+    named_tokenizer = locate_model(options.get_string("model"));
+  source.fallback_dir = text::directory_of_model(named_tokenizer);
+  source.from_scratch = options.get_bool("from_scratch");
+  source.continues = !options.get_bool("finetune");
+  if (!source.from_scratch && holds_no_weights(source.path)) {
+    if (!may_be_random(options, stage)) {
+      throw ModelError(tr("[train] {} {}: no weights there",
+                          options.given_as(loads ? "load" : "model"), source.path.string()),
+                       tr("--from_scratch begins with random ones"));
+    }
+    source.from_scratch = true;
+    log::warning("{} {}: no checkpoint there; random weights. {}",
+                 options.given_as(loads ? "load" : "model"), source.path.string(),
+                 did_you_mean_path(source.path));
+  }
+  weights::CheckpointSource opened = open_model(source);
+  source.companions = opened.companions;
+  described = std::move(opened.config);
+  source.tokenizer = !named_tokenizer.empty()     ? named_tokenizer
+                     : !source.companions.empty() ? source.companions
+                                                  : source.path;
+  return source;
+}
+
+/// Targets by the names of this model; other systems' words for several layers are translated.
+std::vector<std::string> lora_targets_from(const Options& options, const arch::ModelConfig& model) {
+  std::vector<std::string> targets;
+  for (const std::string& target : options.get_list("lora_target")) {
+    const bool all = target == "ALL" || target == "all" || target == "all_linear";
+    const std::vector<std::string> layers = layers_called(target, model);
+    if (layers.empty()) {
+      targets.push_back(all ? "all-linear" : target);
+      continue;
+    }
+    log::info("{} {}: {} here", options.given_as("lora_target"), target, fmt::join(layers, ", "));
+    targets.insert(targets.end(), layers.begin(), layers.end());
+  }
+  return targets;
+}
+
+LoraConfig lora_from(const Options& options, const arch::ModelConfig& model) {
+  LoraConfig lora;
+  lora.rank = options.get_int("lora_rank");
+  lora.alpha = options.get_float("lora_alpha");
+  lora.dropout = options.get_float("lora_dropout");
+  lora.rslora = options.get_bool("use_rslora");
+  lora.dora = options.get_bool("use_dora");
+  lora.targets = lora_targets_from(options, model);
+  lora.modules_to_save = options.get_list("lora_modules_to_save");
+  return lora;
+}
+
+/// Whether anything is to be evaluated: --eval_strategy no, HF's --do_eval false and Megatron's
+/// --eval-iters 0 each say no.
+bool evaluates(const Options& options) {
+  if (options.has_value("eval_strategy")) return options.get_string("eval_strategy") != "no";
+  if (!options.get_bool_or("do_eval", true)) return false;
+  return !(options.is_set("eval_iters") && options.get_int("eval_iters") == 0);
+}
+
+/// A profile's split gives way to what the user said of held-out data in other words.
+std::string split_from(const Options& options) {
+  const bool own = options.is_given("split");
+  const bool otherwise = options.is_given("val_dataset") || options.is_given("val_ratio");
+  return own || !otherwise ? options.get_string_or("split", "") : "";
+}
+
+DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
+  DataConfig data;
+  data.cache_dir = options.has_value("cache_dir") ? fs::path(options.get_string("cache_dir"))
+                                                  : data::default_cache_dir();
+  data.train = options.get_list("dataset");
+  data.validation = options.get_list("val_dataset");
+  for (auto* list : {&data.train, &data.validation}) {
+    for (std::string& item : *list) item = locate_dataset(item, data.cache_dir);
+  }
+  data.validation_ratio =
+      options.get_float_or("val_ratio", stage == Stage::kSft && evaluates(options) ? 0.01 : 0.0);
+  data.megatron_split = split_from(options);
+  data.max_length = options.get_int_or("max_length", 0);
+  data.truncation = options.get_string("truncation");
+  data.share_passes = options.get_bool("packing");
+  data.pack_sequences = options.get_bool("pack_sequences");
+  data.shuffle = options.get_bool("shuffle") && !options.get_bool("no_shuffle");
+  data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(seed)));
+  data.max_rows = options.get_int("max_samples");
+  data.strict = options.get_bool("strict");
+  data.max_dropped_ratio = options.get_float("max_dropped_ratio");
+  data.workers = options.get_int("workers");
+  data.dataset_dir = options.get_string_or("dataset_dir", "");
+  if (!data.dataset_dir.empty() && !fs::is_directory(data.dataset_dir)) {
+    throw UsageError(tr("[train] {} {}: no such directory", options.given_as("dataset_dir"),
+                        data.dataset_dir.string()));
+  }
+  data.overwrite_cache = options.get_bool("overwrite_cache");
+  data.append_eod = options.get_bool("append_eod");
+  data.eod_mask_loss = options.get_bool("eod_mask_loss");
+  data.reset_position_ids = options.get_bool("reset_position_ids");
+  data.reset_attention_mask = options.get_bool("reset_attention_mask");
+  data.handler_name = options.get_string_or("handler_name", "");
+  if (options.has_value("columns")) data.columns = options.get_json("columns");
+  if (options.has_value("map_keys")) data.map_keys = options.get_json("map_keys");
+  data.json_keys = options.get_list("json_keys");
+  data.template_name = options.get_string("template");
+  data.templates_file = options.get_string_or("templates_file", "");
+  data.system = options.get_string_or("system", "");
+  return data;
+}
+
+/// --max_length, or 2048 and never more than the model can take.
+int64_t max_length_from(const Options& options, const arch::ModelConfig& model) {
+  const int64_t window = model.max_positions > 0 ? model.max_positions : INT64_MAX;
+  const bool chosen =
+      options.has_value("max_length") && options.source("max_length") != OptionSource::kProfile;
+  if (chosen) return options.get_int("max_length");
+  return std::min(window, options.get_int_or("max_length", 2048));
+}
+
+BatchConfig batch_from(const Options& options) {
+  BatchConfig batch;
+  batch.micro_batch_size = options.get_int("batch_size");
+  batch.eval_batch_size = options.get_int_or("eval_batch_size", 0);
+  batch.accumulation = options.get_int_or("accum", 0);
+  batch.global_batch_size = options.get_int_or("global_batch_size", 0);
+  // A global batch given by the user outweighs an accumulation that only a profile chose.
+  if (batch.global_batch_size > 0 && options.source("accum") == OptionSource::kProfile)
+    batch.accumulation = 0;
+  batch.epochs = options.get_float("epochs");
+  batch.max_steps = options.get_int("max_steps");
+  batch.train_samples = options.get_int_or("train_samples", 0);
+  return batch;
+}
+
+ScheduleChoice schedule_from(const Options& options, Tuner tuner) {
+  ScheduleChoice schedule;
+  schedule.shape.kind = schedule_from_name(options.get_string("lr_scheduler"));
+  schedule.shape.lr = options.get_float_or("lr", tuner == Tuner::kLora ? 1e-4 : 1e-5);
+  schedule.shape.min_lr = options.get_float("min_lr");
+  schedule.shape.power = options.get_float("lr_power");
+  schedule.shape.num_cycles = options.get_int("lr_num_cycles");
+  schedule.shape.decay_ramp = ramp_from_name(options.get_string("wsd_decay_style"));
+  // The Trainer's "constant" warms up only here, and only if told to: no profile's ratio is for it.
+  const bool plain_constant = options.get_string("lr_scheduler") == "constant";
+  schedule.warmup_ratio = plain_constant && !options.is_given("warmup_ratio")
+                              ? 0.0
+                              : options.get_float_or("warmup_ratio", 0.05);
+  if (options.has_value("lr_warmup_fraction"))
+    schedule.warmup_fraction = options.get_float("lr_warmup_fraction");
+  // The Trainer's 0 is its default: the ratio holds.
+  const std::string& system = options.profile().name;
+  const bool of_the_trainer = system == "swift24" || system == "alpaca" || system == "llamafactory";
+  if (options.has_value("warmup_steps") &&
+      !(of_the_trainer && options.get_int("warmup_steps") == 0))
+    schedule.warmup_steps = options.get_int("warmup_steps");
+  if (options.has_value("lr_decay_iters"))
+    schedule.decay_total_steps = options.get_int("lr_decay_iters");
+  if (options.has_value("wsd_decay_steps"))
+    schedule.wsd_decay_steps = options.get_int("wsd_decay_steps");
+  return schedule;
+}
+
+AdamWConfig adamw_from(const Options& options) {
+  AdamWConfig adamw;
+  adamw.beta1 = options.get_float("adam_beta1");
+  adamw.beta2 = options.get_float("adam_beta2");
+  adamw.eps = options.get_float("adam_epsilon");
+  adamw.groups.weight_decay = options.get_float("weight_decay");
+  adamw.groups.decay_rule = decay_rule_from_name(options.get_string("weight_decay_on"));
+  if (!options.has_value("param_groups")) return adamw;
+  try {
+    for (const Json& rule : options.get_json("param_groups")) {
+      adamw.groups.rules.push_back({rule.at("pattern").get<std::string>(),
+                                    rule.value("lr_scale", 1.0), rule.value("weight_decay", -1.0)});
+    }
+  } catch (const Json::exception& error) {
+    throw UsageError(
+        tr("[train] --param_groups: a list of {{\"pattern\", \"lr_scale\", "
+           "\"weight_decay\"}} is expected: {}",
+           error.what()));
+  }
+  return adamw;
+}
+
+LossScaleConfig loss_scale_from(const Options& options) {
+  LossScaleConfig scale;
+  scale.fixed_scale = options.get_float("loss_scale");
+  scale.initial_scale = options.get_float("initial_loss_scale");
+  scale.window = options.get_int("loss_scale_window");
+  scale.hysteresis = options.get_int("hysteresis");
+  scale.min_scale = options.get_float("min_loss_scale");
+  return scale;
+}
+
+Interval interval_from(const Options& options, const char* name) {
+  const std::string text = options.get_string_or(name, "steps");
+  return text == "no" ? Interval::kNo : text == "epoch" ? Interval::kEpoch : Interval::kSteps;
+}
+
+/// Errors: UsageError for trackers that are not built in, and for words that name none.
+bool wants_tensorboard(const Options& options) {
+  static const std::vector<std::string> kBuiltIn = {"tensorboard", "all", "none"};
+  static const std::vector<std::string> kElsewhere = {
+      "wandb",      "swanlab", "mlflow",  "comet_ml", "clearml", "neptune", "azure_ml",
+      "codecarbon", "dagshub", "dvclive", "flyte",    "trackio", "mtrl"};
+  bool wanted = true;
+  for (const std::string& word : options.get_list("report_to")) {
+    if (word == "none") wanted = false;
+    if (std::count(kBuiltIn.begin(), kBuiltIn.end(), word)) continue;
+    const std::string flag = options.given_as("report_to");
+    if (std::count(kElsewhere.begin(), kElsewhere.end(), word)) {
+      throw UsageError(
+          tr("[train] {} {}: not available; there are tensorboard and none", flag, word),
+          tr("logging.jsonl and TensorBoard files hold every figure; nothing is sent anywhere"));
+    }
+    std::string hint;
+    std::vector<std::string> known = kBuiltIn;
+    if (const auto near = nearest_name(word, known)) hint = tr("did you mean '{}'?", *near);
+    throw UsageError(tr("[train] {}: expected tensorboard or none, got '{}'", flag, word), hint);
+  }
+  return wanted;
+}
+
+OutputConfig output_from(const Options& options, const std::string& model_name) {
+  OutputConfig output;
+  output.save = interval_from(options, "save_strategy");
+  output.evaluate = evaluates(options) ? interval_from(options, "eval_strategy") : Interval::kNo;
+  output.save_steps = options.get_int("save_steps");
+  output.eval_steps = options.get_int_or("eval_steps", 0);
+  output.save_total_limit = std::max<int64_t>(0, options.get_int("save_total_limit"));
+  output.save_only_model = options.get_bool("save_only_model");
+  output.load_best_at_end = options.get_bool("load_best_model_at_end");
+  output.eval_batches = options.get_int_or("eval_iters", 0);
+  output.logging_steps = options.get_int("logging_steps");
+  output.log_first_step = options.get_bool("logging_first_step");
+  output.hf_log_format = options.get_string("log_format") == "hf";
+  output.tensorboard = wants_tensorboard(options);
+  output.run_name = options.get_string_or("run_name", "");
+  std::replace(output.run_name.begin(), output.run_name.end(), '/', '_');  // one folder
+  output.plot_loss = options.get_bool("plot_loss");
+  output.device_tflops = options.get_float_or("device_tflops", 0);
+  if (options.has_value("save_dtype"))
+    output.final_dtype = dtype_from_name(options.get_string("save_dtype"));
+  output.overwrite = options.get_bool("overwrite_output_dir");
+  const bool begins_anew = options.get_bool("finetune") && !options.is_given("resume");
+  output.resume = begins_anew ? "none" : options.get_string("resume");
+  if (output.resume == "true" || output.resume == "True") output.resume = "auto";
+  if (output.resume == "false" || output.resume == "False") output.resume = "none";
+
+  // A directory the user named is taken as it is, so that the same command resumes; Danlu's own
+  // `output` collects runs side by side.
+  output.versioned = options.get_bool_or("version_dir", !options.is_set("output_dir"));
+  const fs::path base = options.get_string("output_dir");
+  output.directory = output.versioned ? base / model_name : base;
+  return output;
+}
+
+/// How the user named each option that was set, by other means than a profile.
+std::map<std::string, std::string> given_names(const Options& options) {
+  std::map<std::string, std::string> out;
+  const Json all = options.to_json();
+  for (const auto& [name, value] : all.items()) {
+    if (options.is_set(name) && options.source(name) != OptionSource::kProfile)
+      out[name] = options.given_as(name);
+  }
+  return out;
+}
+
+std::string base_name(const fs::path& directory) {
+  const fs::path clean = fs::absolute(directory).lexically_normal();
+  return clean.has_filename() ? clean.filename().string() : clean.parent_path().filename().string();
+}
+
+void put_processes(const Options& options, const RankPlace& place, TrainConfig& config) {
+  config.place = place;
+  const int64_t all = std::max(place.size, restart_from_environment().ranks);
+  config.mesh = mesh_from(options, all);
+  config.batch.ranks = config.mesh.data;
+  if (place.size % config.mesh.tensor != 0) {
+    throw UsageError(tr("[train] {} {}: of {} ranks {} are left, which are no multiple of it",
+                        options.given_as("tp"), config.mesh.tensor, all, place.size),
+                     tr("the same command goes on when all machines are there again"));
+  }
+  config.mesh.data = place.size / config.mesh.tensor;
+  config.shares_cache = !options.get_bool_or("no_shared_storage", false);
+  config.dist_timeout_s = options.has_value("distributed_timeout_minutes")
+                              ? 60 * options.get_float("distributed_timeout_minutes")
+                              : options.get_float("ddp_timeout");
+}
+
+/// What the model's description alone can tell to be wrong.
+void check_with_model(const Options& options, const arch::ModelConfig& model,
+                      const TrainConfig& config) {
+  const int64_t positions = model.max_positions;
+  if (positions > 0 && config.data.max_length > positions) {
+    throw UsageError(
+        tr("[train] {} {} exceeds the model's {} positions", config.flag("max_length"),
+           config.data.max_length, positions),
+        tr("give --max_length {}; where nothing names it, the model's own limit is taken, up "
+           "to 2048",
+           positions));
+  }
+  arch::require_divides(model, config.mesh.tensor);
+  if (!config.model.adapter.empty())
+    check_adapter_flags(options, config.model.adapter, config.lora.targets, model);
+  check_module_names(config, model);
+}
+
+/// Of the whole job, then of the ranks that it has: where some are lost a step stays what it was,
+/// and the others take its micro-batches.
+void validate_ranks(TrainConfig& config) {
+  config.validate();
+  BatchConfig& batch = config.batch;
+  if (batch.ranks == config.mesh.data) return;
+  batch.global_batch_size = samples_of_step(batch);
+  batch.accumulation = 0;
+  batch.ranks = config.mesh.data;
+  config.validate();
+}
+
+}  // namespace from_options_detail
+
+TrainConfig config_from_options(const std::string& verb, const Options& options) {
+  using namespace from_options_detail;
+  const RankPlace place = rank_place_from_environment();
+  explain_processes(options, place);
+  if (!options.get_bool_or("do_train", true)) {
+    throw UsageError(tr("[train] {} false: this command trains", options.given_as("do_train")),
+                     tr("danlu infer answers data sets with a model"));
+  }
+  TrainConfig config;
+  config.given_as = given_names(options);
+  config.verb = verb;
+  config.profile = {options.profile().name, options.profile().by, options.from_profile().size()};
+  config.stage = stage_from(verb, options);
+  config.tuner = tuner_from(verb, config.stage, options);
+  config.precision = precision_from(options);
+  config.recompute = recompute_from(options);
+  config.device = options.get_string("device");
+  config.seed = static_cast<uint64_t>(options.get_int("seed"));
+  config.dry_run = options.get_bool("dry_run");
+  arch::ModelConfig model;
+  config.model = model_from(options, config.stage, model);
+  arch::require_runnable(model);
+  config.lora = lora_from(options, model);
+  config.freeze = options.get_list("freeze");
+  config.data = data_from(options, config.stage, config.seed);
+  config.data.max_length = max_length_from(options, model);
+  config.batch = batch_from(options);
+  put_processes(options, place, config);
+  put_sharding(options, config);
+  config.schedule = schedule_from(options, config.tuner);
+  config.adamw = adamw_from(options);
+  config.loss_scale = loss_scale_from(options);
+  config.max_grad_norm = options.get_float("max_grad_norm");
+  config.max_bad_steps = options.get_int("max_bad_steps");
+  config.output =
+      output_from(options, options.get_string_or("model_type", base_name(config.model.path)));
+  config.args = options.to_json();
+  for (const auto& [key, value] : config.args.items()) {
+    if (options.is_set(key) && options.source(key) != OptionSource::kEnvironment &&
+        !is_outweighed(options, config, key))
+      config.settings[key] = value;
+  }
+  config.of_machine = options.names(OptionScope::kMachine);
+  config.of_start = options.names(OptionScope::kStart);
+  // A rank in the record must not make a full run one of LoRA.
+  config.settings["tuner"] = tuner_name(config.tuner);
+  // A profile's length may be more than the model has, which is no error; the same length typed is.
+  if (options.is_set("max_length") && options.source("max_length") == OptionSource::kProfile)
+    config.settings["max_length"] = config.data.max_length;
+  config.settings["profile"] = config.profile.name;  // the file's own keys must not choose another
+  if (options.has_value("deepspeed"))
+    apply_deepspeed(options.get_string("deepspeed"), options, config);
+  check_architecture_flags(options, model);
+  report_idle_flags(options, config);
+  validate_ranks(config);
+  check_with_model(options, model, config);
+  return config;
+}
+
+}  // namespace danlu::settings

@@ -1,0 +1,15 @@
+// settings/options/from_options.h: the one place where option names become a TrainConfig.
+#pragma once
+#include <string>
+
+#include "base/options.h"
+#include "settings/config.h"
+
+namespace danlu::settings {
+
+/// `verb`: sft, pretrain, train or posttrain; it decides defaults. DeepSpeed files, FSDP words,
+/// model short names and Megatron's retyped architecture are resolved here, and notices printed.
+/// Errors: UsageError (flags), ModelError (no such model), IoError.
+TrainConfig config_from_options(const std::string& verb, const Options& options);
+
+}  // namespace danlu::settings

@@ -1,0 +1,94 @@
+#include "settings/options/idle_flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+
+namespace danlu::settings {
+namespace idle_flags_detail {
+
+struct Rule {
+  bool idle;
+  std::vector<const char*> options;
+  std::string beside;  ///< what makes them idle
+};
+
+std::string with(const Options& options, const char* option, const std::string& value = "") {
+  return "with " + options.given_as(option) + (value.empty() ? "" : " " + value);
+}
+
+std::vector<Rule> schedule_rules(const Options& options, const TrainConfig& config) {
+  const ScheduleKind kind = config.schedule.shape.kind;
+  const std::string beside = with(options, "lr_scheduler", schedule_name(kind));
+  const bool steps = config.schedule.warmup_steps.has_value();
+  const bool wsd = kind == ScheduleKind::kWarmupStableDecay;
+  return {
+      {steps, {"warmup_ratio", "lr_warmup_fraction"}, with(options, "warmup_steps")},
+      {!steps && config.schedule.warmup_fraction.has_value(),
+       {"warmup_ratio"},
+       with(options, "lr_warmup_fraction")},
+      {kind != ScheduleKind::kCosineWithRestarts, {"lr_num_cycles"}, beside},
+      {kind != ScheduleKind::kPolynomial, {"lr_power"}, beside},
+      {!wsd, {"wsd_decay_steps", "wsd_decay_style"}, beside},
+      {config.batch.max_steps > 0, {"epochs"}, with(options, "max_steps")},
+      {config.batch.max_steps > 0, {"train_samples"}, with(options, "max_steps")},
+      {config.batch.max_steps <= 0 && config.batch.train_samples > 0,
+       {"epochs"},
+       with(options, "train_samples")},
+  };
+}
+
+std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
+  const bool lora = config.tuner == Tuner::kLora, pretrain = config.stage == Stage::kPretrain;
+  const auto interval = [](Interval value) { return value == Interval::kNo ? "no" : "epoch"; };
+  return {
+      {!lora,
+       {"lora_rank", "lora_alpha", "lora_dropout", "lora_target", "lora_modules_to_save",
+        "use_rslora", "use_dora"},
+       tr("with --tuner {}", tuner_name(config.tuner))},
+      {config.mesh.tensor == 1, {"sequence_parallel"}, with(options, "tp", "1")},
+      {lora, {"save_dtype"}, "with --tuner lora: adapters are saved in --dtype"},
+      {config.precision != Precision::kF16,
+       {"loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"},
+       "in " + precision_name(config.precision)},
+      {config.output.save != Interval::kSteps,
+       {"save_steps"},
+       with(options, "save_strategy", interval(config.output.save))},
+      {config.output.evaluate != Interval::kSteps,
+       {"eval_steps"},
+       config.output.evaluate == Interval::kNo ? "without evaluation" : "with one each epoch"},
+      {!pretrain,
+       {"append_eod", "eod_mask_loss", "reset_attention_mask", "reset_position_ids"},
+       "in sft: samples are apart from one another as it is"},
+      {pretrain, {"template", "templates_file", "system"}, "in pretrain: rows are plain text"},
+      {options.has_value("model") || options.has_value("load"),
+       {"model_type"},
+       "where the model's directory is named"},
+  };
+}
+
+}  // namespace idle_flags_detail
+
+void report_idle_flags(const Options& options, const TrainConfig& config) {
+  std::vector<idle_flags_detail::Rule> rules = idle_flags_detail::run_rules(options, config);
+  for (auto& rule : idle_flags_detail::schedule_rules(options, config))
+    rules.push_back(std::move(rule));
+  for (const idle_flags_detail::Rule& rule : rules) {
+    std::vector<std::string> idle;
+    for (const char* option : rule.options) {
+      if (rule.idle && options.is_given(option)) idle.push_back(options.given_as(option));
+    }
+    if (idle.empty()) continue;
+    if (idle.size() == 1) {
+      log::notice("{} has no effect {}", idle.front(), rule.beside);
+    } else {
+      log::notice("{} have no effect {}", fmt::join(idle, ", "), rule.beside);
+    }
+  }
+}
+
+}  // namespace danlu::settings

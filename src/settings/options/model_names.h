@@ -1,0 +1,21 @@
+// settings/options/model_names.h: from the names people use for models and data sets to paths on
+// this machine.
+#pragma once
+#include <filesystem>
+#include <string>
+
+namespace danlu::settings {
+
+/// A directory or file as it is; a short name (model_aliases.inc) or a hub id "org/name" is looked
+/// up in the local Hugging Face and ModelScope caches. Nothing is downloaded. Errors: ModelError
+/// saying where was looked.
+std::filesystem::path locate_model(const std::string& name);
+
+/// Paths, globs, prefixes stay as they are; short names and hub ids of data sets found in the local
+/// caches become their directories. Other text is returned as it is (the reader reports it), unless
+/// it is a known short name that is not in the caches.
+/// Short names whose rows ms-swift rewrites (blossom-math-zh) give a .jsonl made once in
+/// `cache_dir`. Errors: DataError saying where was looked.
+std::string locate_dataset(const std::string& name, const std::filesystem::path& cache_dir);
+
+}  // namespace danlu::settings

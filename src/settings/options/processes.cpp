@@ -1,0 +1,55 @@
+#include "settings/options/processes.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace danlu::settings {
+void explain_processes(const Options& options, const RankPlace& place) {
+  // A variable was for whoever started the ranks.
+  if (!options.is_given("nproc") || options.get_int("nproc") == place.local_size) return;
+  log::notice("{} {}: {} processes run on this machine, as they were started",
+              options.given_as("nproc"), options.get_int("nproc"), place.local_size);
+}
+
+MeshShape mesh_from(const Options& options, int64_t processes) {
+  for (const char* name : {"pp", "cp", "ep"}) {
+    const int64_t size = options.get_int_or(name, 1);
+    if (size == 1) continue;
+    throw UsageError(tr("[train] {} {}: this version divides training by data and by tensors only",
+                        options.given_as(name), size),
+                     tr("leave it out; --tensor-model-parallel-size divides every layer"));
+  }
+  MeshShape shape;
+  shape.tensor = options.get_int_or("tp", 1);
+  const int64_t dp = options.get_int_or("dp", 1);
+  if (const int64_t needed = shape.tensor * dp; processes == 1 && needed > 1) {
+    std::vector<std::string> asked;
+    for (const char* name : {"tp", "dp"}) {
+      if (options.get_int_or(name, 1) > 1)
+        asked.push_back(fmt::format("{} {}", options.given_as(name), options.get_int(name)));
+    }
+    throw UsageError(
+        tr("[train] {}: for {} processes, and one runs", fmt::join(asked, ", "), needed),
+        tr("add --nproc_per_node {} to the line: it starts them", needed));
+  }
+  if (processes % shape.tensor != 0) {
+    throw UsageError(tr("[train] {} {}: {} processes are no multiple of it", options.given_as("tp"),
+                        shape.tensor, processes));
+  }
+  shape.data = processes / shape.tensor;
+  if (dp != 1 && dp != shape.data) {
+    throw UsageError(tr("[train] {} {}: {} processes of {} a copy of the model make {}",
+                        options.given_as("dp"), dp, processes, shape.tensor, shape.data),
+                     tr("leave it out: it follows from the others"));
+  }
+  const bool asked =
+      options.has_value("sequence_parallel") && options.get_bool("sequence_parallel");
+  shape.sequence_parallel = shape.tensor > 1 && asked;
+  return shape;
+}
+
+}  // namespace danlu::settings

@@ -1,0 +1,19 @@
+// settings/options/processes.h: flags about the processes that train together.
+#pragma once
+#include <cstdint>
+
+#include "base/options.h"
+#include "base/rank_place.h"
+#include "settings/sharing.h"
+
+namespace danlu::settings {
+
+/// Says what of --fsdp, --shard, --offload is ignored, and that a line's number of processes is not
+/// that of those that were started. Errors: UsageError for words that these flags do not have.
+void explain_processes(const Options& options, const RankPlace& place);
+
+/// How `processes` share the work. Errors: UsageError for axes that this version does not have,
+/// sizes that do not divide, and those of several processes where one runs.
+MeshShape mesh_from(const Options& options, int64_t processes);
+
+}  // namespace danlu::settings

@@ -1,0 +1,169 @@
+#include "settings/options/sharding.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/nearest_name.h"
+#include "settings/options/deepspeed.h"
+
+namespace danlu::settings {
+namespace sharding_detail {
+
+/// What HF Trainer's words mean. Errors: UsageError for another one.
+std::optional<Sharding> of_fsdp(const std::string& text) {
+  static const std::map<std::string, std::optional<Sharding>> known = {
+      {"full_shard", Sharding::kParameters},
+      {"hybrid_shard", Sharding::kParameters},
+      {"shard_grad_op", Sharding::kGradients},
+      {"hybrid_shard_zero2", Sharding::kGradients},
+      {"no_shard", Sharding::kNone},
+      {"auto_wrap", std::nullopt},
+      {"offload", std::nullopt}};
+  std::optional<Sharding> sharding;
+  std::string first;
+  std::istringstream words(text);
+  std::string word;
+  while (words >> word) {
+    const auto found = known.find(word);
+    if (found == known.end()) {
+      std::vector<std::string> names;
+      for (const auto& [name, meaning] : known) names.push_back(name);
+      std::string hint;
+      if (const auto near = nearest_name(word, names)) hint = tr("did you mean {}?", *near);
+      throw UsageError(
+          tr("[train] --fsdp: unknown word '{}'; known: {}", word, fmt::join(names, ", ")), hint);
+    }
+    if (!found->second || word == first) continue;
+    if (sharding) {
+      throw UsageError(tr("[train] --fsdp \"{}\": {} and {} are two ways to divide one training; "
+                          "give one",
+                          text, first, word),
+                       tr("auto_wrap and offload may stand beside it"));
+    }
+    sharding = found->second;
+    first = word;
+  }
+  return sharding;
+}
+
+/// FSDP's hybrid words: the processes of each machine share, and machines keep copies. Errors:
+/// UsageError where machines do not hold whole copies.
+void put_sharers(const std::string& fsdp, TrainConfig& config) {
+  if (fsdp.find("hybrid") == std::string::npos) return;
+  const int64_t here = config.place.local_size, tensor = config.mesh.tensor;
+  if (!config.place.says_local_size) {
+    throw UsageError(tr("[train] --fsdp {}: how many processes each machine has is not said", fsdp),
+                     tr("set LOCAL_WORLD_SIZE for every process (Slurm: --ntasks-per-node)"));
+  }
+  if (here % tensor != 0 || config.place.size % here != 0) {
+    throw UsageError(tr("[train] --fsdp {}: {} processes a machine, {} in all and --tp {}: no "
+                        "machine holds whole copies of the model",
+                        fsdp, here, config.place.size, tensor),
+                     tr("as many processes on every machine, a multiple of --tp; or full_shard"));
+  }
+  config.mesh.sharers = here / tensor;
+}
+
+/// What was asked for, and by which flag.
+struct Asked {
+  std::string flag;
+  Sharding sharding;
+};
+
+std::vector<Asked> asked(const Options& options) {
+  std::vector<Asked> all;
+  if (options.is_given("shard")) {
+    const std::string name = options.get_string("shard");
+    const int64_t stage = name == "none" ? 0 : name.back() - '0';
+    all.push_back({options.given_as("shard") + " " + name, sharding_of_stage(stage, "--shard")});
+  }
+  if (const std::string fsdp = options.get_string_or("fsdp", ""); !fsdp.empty()) {
+    if (const auto sharding = of_fsdp(fsdp)) all.push_back({"--fsdp \"" + fsdp + "\"", *sharding});
+  }
+  if (const std::string text = options.get_string_or("deepspeed", ""); !text.empty()) {
+    if (const auto stage = deepspeed_stage(text)) {
+      all.push_back(
+          {fmt::format("--deepspeed: stage {}", *stage), sharding_of_stage(*stage, "--deepspeed")});
+    }
+  }
+  if (options.get_bool_or("use_distributed_optimizer", false))
+    all.push_back({options.given_as("use_distributed_optimizer"), Sharding::kState});
+  return all;
+}
+
+/// --offload optimizer, params; without --offload_dir to the memory of the host, where a CPU has
+/// them anyway.
+void put_offload(const Options& options, TrainConfig& config) {
+  const std::vector<std::string> what = options.get_list("offload");
+  for (const std::string& word : what) {
+    if (word != "optimizer" && word != "params")
+      throw UsageError(tr("[train] --offload {}: expected optimizer or params", word));
+  }
+  const bool is_fsdps = options.get_string_or("fsdp", "").find("offload") != std::string::npos;
+  if (!options.has_value("offload_dir")) {
+    if (!what.empty() || is_fsdps)
+      log::notice(
+          "offload: parameters and state are in host memory; --offload_dir DIR has files "
+          "hold them");
+    return;
+  }
+  const fs::path directory = options.get_string("offload_dir");
+  if (!fs::is_directory(directory)) {
+    throw UsageError(tr("[train] --offload_dir {}: no such directory", directory.string()),
+                     did_you_mean_path(directory));
+  }
+  const auto is_named = [&](const char* word) {
+    return std::find(what.begin(), what.end(), word) != what.end();
+  };
+  // The state alone is the larger part and is read once a step.
+  if (what.empty() || is_named("optimizer")) config.keeping.state_in = directory;
+  if (is_named("params")) config.keeping.parameters_in = directory;
+}
+
+}  // namespace sharding_detail
+
+std::string sharding_name(Sharding sharding) {
+  return sharding == Sharding::kNone ? "none" : fmt::format("ZeRO-{}", static_cast<int>(sharding));
+}
+
+Sharding sharding_of_stage(int64_t stage, const std::string& flag) {
+  if (stage < 0 || stage > 3)
+    throw UsageError(tr("[train] {}: ZeRO has the stages 0 to 3, not {}", flag, stage));
+  return static_cast<Sharding>(stage);
+}
+
+void put_sharding(const Options& options, TrainConfig& config) {
+  using namespace sharding_detail;
+  const bool has_fsdp = !options.get_string_or("fsdp", "").empty();
+  if (has_fsdp && !options.get_string_or("deepspeed", "").empty()) {
+    throw UsageError(tr("[train] {} and {} are two ways to divide one training; give one",
+                        options.given_as("fsdp"), options.given_as("deepspeed")),
+                     tr("both give the same numbers; the DeepSpeed file may also set batch sizes "
+                        "and the schedule"));
+  }
+  const std::vector<Asked> all = asked(options);
+  for (const Asked& one : all) {
+    if (one.sharding == all.front().sharding) continue;
+    throw UsageError(tr("[train] {} means {}, {} means {}; give one", all.front().flag,
+                        sharding_name(all.front().sharding), one.flag,
+                        sharding_name(one.sharding)));
+  }
+  put_offload(options, config);
+  if (all.empty() || all.front().sharding == Sharding::kNone) return;
+  config.keeping.sharding = all.front().sharding;
+  put_sharers(options.get_string_or("fsdp", ""), config);
+  if (config.mesh.data > 1 && config.mesh.sharers != 1) return;
+  log::notice("{}: there is one copy of the model{}, and nobody to share it with", all.front().flag,
+              config.mesh.data > 1 ? tr(" on each machine") : "");
+  config.keeping.sharding = Sharding::kNone;
+}
+
+}  // namespace danlu::settings

@@ -1,0 +1,94 @@
+#include "settings/run_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/message.h"
+
+namespace danlu::settings {
+namespace plan_detail {
+
+constexpr int64_t kDefaultGlobalBatch = 16;
+
+int64_t total_steps(const BatchConfig& batch, const RunPlan& plan, data::LastBatch last_batch) {
+  if (batch.max_steps > 0) return batch.max_steps;
+  if (batch.train_samples > 0)
+    return std::max<int64_t>(1, batch.train_samples / plan.global_batch_size);
+  // Where steps run on over the end of an epoch, an epoch is no whole number of them.
+  const double steps_per_epoch =
+      last_batch == data::LastBatch::kWrap
+          ? static_cast<double>(plan.num_samples) / static_cast<double>(plan.global_batch_size)
+          : static_cast<double>(plan.steps_per_epoch);
+  return std::max<int64_t>(1,
+                           static_cast<int64_t>(std::ceil(batch.epochs * steps_per_epoch - 1e-9)));
+}
+
+/// What the copies of the model share.
+std::string shared_memory(Sharding sharding) {
+  switch (sharding) {
+    case Sharding::kNone:
+      return "";
+    case Sharding::kState:
+      return tr("; they share the optimizer's state (ZeRO-1)");
+    case Sharding::kGradients:
+      return tr("; they share the optimizer's state and gradients (ZeRO-2)");
+    case Sharding::kParameters:
+      return tr("; they share the optimizer's state, gradients and parameters (ZeRO-3)");
+  }
+  return "";
+}
+
+}  // namespace plan_detail
+
+int64_t accumulation_of(const BatchConfig& batch) {
+  const int64_t together = batch.micro_batch_size * batch.ranks;
+  if (batch.global_batch_size > 0) return batch.global_batch_size / together;
+  if (batch.accumulation > 0) return batch.accumulation;
+  return (plan_detail::kDefaultGlobalBatch + together - 1) / together;
+}
+
+int64_t samples_of_step(const BatchConfig& batch) {
+  return batch.micro_batch_size * accumulation_of(batch) * batch.ranks;
+}
+
+RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch last_batch) {
+  RunPlan plan;
+  plan.micro_batch_size = config.batch.micro_batch_size;
+  plan.accumulation = accumulation_of(config.batch);
+  plan.global_batch_size = samples_of_step(config.batch);
+  plan.num_samples = num_samples;
+  plan.steps_per_epoch = data::steps_per_epoch(num_samples, plan.global_batch_size, last_batch);
+  plan.total_steps = plan_detail::total_steps(config.batch, plan, last_batch);
+  plan.batch_arithmetic =
+      tr("{} × {} accumulation × {} = {} samples a step",
+         plan.micro_batch_size == 1 ? tr("1 sample") : tr("{} samples", plan.micro_batch_size),
+         plan.accumulation,
+         config.batch.ranks == 1 ? tr("1 process") : tr("{} processes", config.batch.ranks),
+         plan.global_batch_size);
+  if (config.mesh.tensor > 1) {
+    plan.batch_arithmetic +=
+        tr("; every model is divided over {} tensor-parallel processes{}", config.mesh.tensor,
+           config.mesh.sequence_parallel ? tr(", and its tokens") : "");
+  }
+  plan.batch_arithmetic += plan_detail::shared_memory(config.keeping.sharding);
+
+  plan.schedule = config.schedule.shape;
+  plan.schedule.total_steps = config.schedule.decay_total_steps.value_or(plan.total_steps);
+  const double warmup =
+      config.schedule.warmup_fraction
+          ? *config.schedule.warmup_fraction * static_cast<double>(plan.schedule.total_steps)
+          : config.schedule.warmup_ratio * static_cast<double>(plan.total_steps);
+  // transformers rounds the warm-up up.
+  plan.schedule.warmup_steps =
+      config.schedule.warmup_steps.value_or(static_cast<int64_t>(std::ceil(warmup - 1e-9)));
+  if (plan.schedule.kind == ScheduleKind::kWarmupStableDecay) {
+    plan.schedule.decay_steps =
+        config.schedule.wsd_decay_steps.value_or(plan.schedule.total_steps / 10);
+  }
+  plan.schedule.validate();
+  return plan;
+}
+
+}  // namespace danlu::settings

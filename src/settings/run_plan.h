@@ -1,0 +1,31 @@
+// settings/run_plan.h: the arithmetic of a run: how many samples make a step, how many steps the
+// run has.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "data/batch_stream.h"
+#include "settings/config.h"
+
+namespace danlu::settings {
+
+struct RunPlan {
+  int64_t micro_batch_size = 1, accumulation = 1, global_batch_size = 1;
+  int64_t num_samples = 0;  ///< of one epoch
+  int64_t steps_per_epoch = 0;
+  int64_t total_steps = 0;
+  ScheduleConfig schedule;
+  std::string batch_arithmetic;  ///< "1 sample × 16 accumulation × 1 process = 16 samples a step"
+};
+
+/// Micro-batches of a step on each rank: as asked, else so many that a step has at least 16
+/// samples.
+int64_t accumulation_of(const BatchConfig& batch);
+/// Samples of a step over all ranks.
+int64_t samples_of_step(const BatchConfig& batch);
+
+/// `last_batch`: how an epoch of `num_samples` ends. Errors: UsageError if the schedule does not
+/// fit.
+RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch last_batch);
+
+}  // namespace danlu::settings

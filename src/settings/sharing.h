@@ -1,0 +1,31 @@
+// settings/sharing.h: how the ranks of a job share a training.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+
+namespace danlu::settings {
+
+/// Sizes of the axes. Ranks are numbered with the tensor axis innermost (neighbours on one
+/// machine), as Megatron does: rank = data · tensor_size + tensor.
+struct MeshShape {
+  int64_t tensor = 1, data = 1;
+  bool sequence_parallel = false;  ///< between regions, ranks of the tensor axis share the rows
+  /// Neighbours on the data axis of whom each keeps its share of what Keeping says; other
+  /// neighbours keep the same again (hybrid sharding). 0: all of the axis.
+  int64_t sharers = 0;
+  int64_t size() const { return tensor * data; }
+};
+
+/// What each rank of the data axis, or of its part that shares, keeps its share of only: stages 0
+/// to 3 of ZeRO (arXiv:1910.02054). Each includes those before it.
+enum class Sharding { kNone, kState, kGradients, kParameters };
+
+/// How training keeps what it keeps.
+struct Keeping {
+  Sharding sharding = Sharding::kNone;
+  /// Where files hold parameters, and the optimizer's state, instead of memory; empty: memory.
+  /// Parameters on a CPU only.
+  std::filesystem::path parameters_in, state_in;
+};
+
+}  // namespace danlu::settings

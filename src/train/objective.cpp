@@ -1,0 +1,60 @@
+#include "train/objective.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
+
+#include "base/rng.h"
+
+namespace danlu::train {
+namespace objective_detail {
+
+at::Tensor to_tensor(const std::vector<int64_t>& values, const at::Device& device) {
+  at::Tensor host = at::from_blob(const_cast<int64_t*>(values.data()),
+                                  {static_cast<int64_t>(values.size())}, at::kLong);
+  return device.is_cpu() ? host : host.to(device);
+}
+
+class LanguageModelling : public Objective {
+ public:
+  double weight(const data::Batch& batch) const override {
+    return static_cast<double>(batch.num_targets);
+  }
+  Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                const models::ForwardInput& input, const data::Batch& batch,
+                double scale) const override {
+    const at::Tensor targets_N = to_tensor(batch.targets, policy.device());
+    const models::LossSum loss = policy.head_loss(hidden_nH, input, targets_N, scale);
+    return {loss.sum, static_cast<double>(loss.num_correct)};
+  }
+};
+
+}  // namespace objective_detail
+
+const Objective& language_modelling() {
+  static const objective_detail::LanguageModelling objective;
+  return objective;
+}
+
+models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch) {
+  models::ForwardInput input;
+  input.ids_N = objective_detail::to_tensor(batch.ids, model.device());
+  input.positions_N = objective_detail::to_tensor(batch.positions, model.device());
+  input.segments.q_starts.assign(batch.segment_starts.begin(), batch.segment_starts.end());
+  input.segments.k_starts = input.segments.q_starts;
+  return input;
+}
+
+models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
+                                    uint64_t dropout_seed) {
+  models::ForwardInput input = evaluation_input(model, batch);
+  if (!model.lora() || !(model.lora()->dropout > 0)) return input;
+  std::vector<int64_t> keys;
+  keys.reserve(batch.token_keys.size());
+  for (const uint64_t token : batch.token_keys)
+    keys.push_back(static_cast<int64_t>(mix64(dropout_seed, token)));
+  input.dropout_keys_N = at::tensor(keys, at::kLong);
+  return input;
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,56 @@
+// train/passes.h: the passes of one step through a stage of the model, in a schedule's order.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "arch/pipeline.h"
+#include "optim/grad_buffer.h"
+#include "train/objective.h"
+
+namespace danlu::train {
+
+/// How a stage's hidden states and their gradients come and go; empty at the ends of a pipeline.
+struct StageLinks {
+  std::function<at::Tensor(int64_t micro_batch)> receive_hidden, receive_grad;
+  std::function<void(int64_t micro_batch, const at::Tensor&)> send_hidden, send_grad;
+};
+
+/// Sums over this rank's micro-batches; of a last stage, else 0.
+struct PassSums {
+  double loss = 0, correct = 0;
+};
+
+class Passes {
+ public:
+  /// What is given outlives it.
+  Passes(const models::CausalLM& stage, const Objective& objective, optim::GradBuffer& gradients,
+         StageLinks links = {});
+  /// batches: those of this rank that weigh anything; where others of the data axis have more, the
+  /// schedule's further micro-batches are passes of nothing. scale: put on every sum before its
+  /// backward. Collective over the data axis.
+  PassSums run(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches,
+               uint64_t dropout_seed, double scale);
+
+ private:
+  /// A micro-batch between its forward and its backward.
+  struct Flight {
+    at::Tensor entered;  ///< what the stage before gave; undefined on the first
+    at::Tensor left;     ///< hidden states for the next stage, or the scaled loss
+    at::Tensor grad;     ///< of `left`; undefined on the last stage
+    ops::LaterWork later;
+  };
+  void forward(Flight& flight, const data::Batch& batch, uint64_t dropout_seed, double scale);
+  /// later: weights' gradients are left to the flight.
+  void backward(Flight& flight, bool is_idle, bool last, bool later);
+
+  const models::CausalLM& stage_;
+  const Objective& objective_;
+  optim::GradBuffer& gradients_;
+  StageLinks links_;
+  PassSums sums_;
+};
+
+}  // namespace danlu::train

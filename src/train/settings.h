@@ -1,0 +1,15 @@
+// train/settings.h: what a run is told, by the names that this room calls it.
+#pragma once
+#include "settings/config.h"
+#include "settings/run_plan.h"
+
+namespace danlu::train {
+
+using settings::BatchConfig, settings::DataConfig, settings::OutputConfig, settings::ProfileInForce,
+    settings::TrainConfig;
+using settings::Interval, settings::Precision, settings::Stage, settings::Tuner;
+using settings::ModelSource, settings::describe_weights, settings::open_model;
+using settings::precision_name, settings::stage_name, settings::tuner_name;
+using settings::RunPlan, settings::plan_run, settings::samples_of_step;
+
+}  // namespace danlu::train

@@ -1,0 +1,188 @@
+// Schedules, run without ranks: actions take the times that the formulas assume.
+#include "arch/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace danlu::arch {
+namespace pipeline_test {
+
+constexpr double kForwardTime = 1, kInputTime = 1, kWeightTime = 1;
+constexpr double kBackwardTime = kInputTime + kWeightTime;
+using Maker = Schedule (*)(int64_t stage, int64_t stages, int64_t num_micro_batches);
+
+/// All stages' schedules run against each other: what is sent is there at once, and waited for.
+class Simulation {
+ public:
+  Simulation(Maker make, int64_t stages, int64_t micro_batches) : stages_(stages) {
+    for (int64_t s = 0; s < stages; ++s) ranks_.push_back({make(s, stages, micro_batches)});
+    while (advance()) {
+    }
+  }
+  bool is_complete() const {
+    return std::all_of(ranks_.begin(), ranks_.end(),
+                       [](const Rank& rank) { return rank.next == rank.schedule.size(); });
+  }
+  double makespan() const {
+    double latest = 0;
+    for (const Rank& rank : ranks_) latest = std::max(latest, rank.clock);
+    return latest;
+  }
+  int64_t most_in_flight(int64_t stage) const {
+    return ranks_[static_cast<size_t>(stage)].most_in_flight;
+  }
+
+ private:
+  struct Rank {
+    Schedule schedule;
+    size_t next = 0;
+    double clock = 0;
+    int64_t in_flight = 0, most_in_flight = 0;
+  };
+  /// One action of any rank that need not wait; false: none is left, or all wait.
+  bool advance() {
+    for (int64_t s = 0; s < stages_; ++s) {
+      Rank& rank = ranks_[static_cast<size_t>(s)];
+      if (rank.next < rank.schedule.size() && take(s, rank, rank.schedule[rank.next])) {
+        ++rank.next;
+        return true;
+      }
+    }
+    return false;
+  }
+  bool take(int64_t stage, Rank& rank, const Action& action) {
+    const auto receive = [&](int64_t from) {
+      const auto sent = sent_.find({from, stage, action.micro_batch});
+      if (sent == sent_.end()) return false;
+      rank.clock = std::max(rank.clock, sent->second);
+      return true;
+    };
+    const auto send = [&](int64_t to) {
+      sent_[{stage, to, action.micro_batch}] = rank.clock;
+      return true;
+    };
+    switch (action.work) {
+      case Work::kReceiveHidden:
+        return receive(stage - 1);
+      case Work::kReceiveGrad:
+        return receive(stage + 1);
+      case Work::kSendHidden:
+        return send(stage + 1);
+      case Work::kSendGrad:
+        return send(stage - 1);
+      case Work::kForward:
+        rank.clock += kForwardTime;
+        rank.most_in_flight = std::max(rank.most_in_flight, ++rank.in_flight);
+        return true;
+      case Work::kBackward:
+        rank.clock += kBackwardTime;
+        --rank.in_flight;
+        return true;
+      case Work::kBackwardInput:
+        rank.clock += kInputTime;
+        return true;
+      case Work::kBackwardWeight:
+        rank.clock += kWeightTime;
+        --rank.in_flight;
+        return true;
+    }
+    return false;
+  }
+
+  int64_t stages_;
+  std::vector<Rank> ranks_;
+  std::map<std::tuple<int64_t, int64_t, int64_t>, double> sent_;
+};
+
+std::vector<int64_t> counted(int64_t from, int64_t to) {
+  std::vector<int64_t> numbers;
+  for (int64_t i = from; i < to; ++i) numbers.push_back(i);
+  return numbers;
+}
+
+/// Micro-batches of each kind of work, in the order of the schedule.
+std::map<Work, std::vector<int64_t>> by_work(const Schedule& schedule) {
+  std::map<Work, std::vector<int64_t>> seen;
+  for (const Action& action : schedule) seen[action.work].push_back(action.micro_batch);
+  return seen;
+}
+
+void expect_every_micro_batch_once(Maker make, const std::vector<Work>& backward) {
+  for (int64_t stages = 1; stages <= 6; ++stages) {
+    for (int64_t m = 0; m <= 9; ++m) {
+      for (int64_t stage = 0; stage < stages; ++stage) {
+        auto seen = by_work(make(stage, stages, m));
+        const std::vector<int64_t> all = counted(0, m), none;
+        const bool first = stage == 0, last = stage + 1 == stages;
+        EXPECT_EQ(seen[Work::kForward], all);
+        for (const Work work : backward) EXPECT_EQ(seen[work], all);
+        EXPECT_EQ(seen[Work::kReceiveHidden], first ? none : all);
+        EXPECT_EQ(seen[Work::kSendHidden], last ? none : all);
+        EXPECT_EQ(seen[Work::kReceiveGrad], last ? none : all);
+        EXPECT_EQ(seen[Work::kSendGrad], first ? none : all);
+      }
+    }
+  }
+}
+
+TEST(OneForwardOneBackward, EveryMicroBatchOnceInOrder) {
+  expect_every_micro_batch_once(one_forward_one_backward, {Work::kBackward});
+}
+
+TEST(ZeroBubble, EveryMicroBatchOnceInOrder) {
+  expect_every_micro_batch_once(zero_bubble, {Work::kBackwardInput, Work::kBackwardWeight});
+}
+
+// A weight's gradient needs what its input's has left, which waits for a forward.
+TEST(ZeroBubble, PartsOfAMicroBatchInTheirOrder) {
+  for (int64_t stages = 1; stages <= 6; ++stages) {
+    for (int64_t stage = 0; stage < stages; ++stage) {
+      std::map<int64_t, std::vector<Work>> seen;
+      for (const Action& action : zero_bubble(stage, stages, 9))
+        seen[action.micro_batch].push_back(action.work);
+      for (const auto& [i, works] : seen) {
+        const auto place = [&list = works](Work work) {
+          return std::find(list.begin(), list.end(), work);
+        };
+        EXPECT_LT(place(Work::kForward), place(Work::kBackwardInput));
+        EXPECT_LT(place(Work::kBackwardInput), place(Work::kBackwardWeight));
+      }
+    }
+  }
+}
+
+TEST(ZeroBubble, EndsWithTheBubbleAndTheActivationsOfTheFormulas) {
+  for (int64_t stages = 1; stages <= 6; ++stages) {
+    for (int64_t m = 1; m <= 13; ++m) {
+      const Simulation run(zero_bubble, stages, m);
+      ASSERT_TRUE(run.is_complete()) << stages << " stages wait for each other";
+      for (int64_t stage = 0; stage < stages; ++stage)
+        EXPECT_LE(run.most_in_flight(stage), std::min(stages, m));
+      // The formula's pipeline is full once.
+      if (m < stages) continue;
+      EXPECT_EQ(run.makespan(),
+                static_cast<double>(m) * (kForwardTime + kBackwardTime) +
+                    static_cast<double>(stages - 1) * (kForwardTime + kInputTime - kWeightTime));
+    }
+  }
+}
+
+TEST(OneForwardOneBackward, EndsWithTheBubbleAndTheActivationsOfTheFormulas) {
+  for (int64_t stages = 1; stages <= 6; ++stages) {
+    for (int64_t m = 1; m <= 9; ++m) {
+      const Simulation run(one_forward_one_backward, stages, m);
+      ASSERT_TRUE(run.is_complete()) << stages << " stages wait for each other";
+      EXPECT_EQ(run.makespan(),
+                static_cast<double>(m + stages - 1) * (kForwardTime + kBackwardTime));
+      for (int64_t stage = 0; stage < stages; ++stage)
+        EXPECT_EQ(run.most_in_flight(stage), std::min(stages - stage, m));
+    }
+  }
+}
+
+}  // namespace pipeline_test
+}  // namespace danlu::arch

@@ -1,0 +1,317 @@
+// Machines that share their directories or do not: two launchers of one system, in two places.
+#include <thread>
+
+#include "base/free_port.h"
+#include "cli/bad_input.h"
+#include "cli/logged_steps.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Storage : public BadInput {
+ protected:
+  void SetUp() override {
+    BadInput::SetUp();
+    for (const char* disk : {"disk-0", "disk-1"}) {
+      fs::create_directory((*this) / disk);
+      fs::copy_file(good("good.jsonl"), (*this) / disk / "rows.jsonl");
+    }
+  }
+  static std::vector<std::string> training(const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"sft",
+                                      "--model",
+                                      good("model"),
+                                      "--dataset",
+                                      "rows.jsonl",
+                                      "--output_dir",
+                                      "run",
+                                      "--no-version-dir",
+                                      "--dtype",
+                                      "fp32",
+                                      "--logging_steps",
+                                      "1",
+                                      "--adam_epsilon",
+                                      "1e-6",
+                                      "--tuner",
+                                      "full",
+                                      "--batch_size",
+                                      "1",
+                                      "--global_batch_size",
+                                      "4",
+                                      "--save_steps",
+                                      "2",
+                                      "--lr_scheduler_type",
+                                      "constant"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  ProgramResult run_on(const std::string& disk, const std::vector<std::string>& words,
+                       const std::string& limits = "") const {
+    std::string line = limits + " exec \"$0\" \"$@\"";
+    std::vector<std::string> all = {"-c", line, danlu_path()};
+    all.insert(all.end(), words.begin(), words.end());
+    return run_danlu(all, {.program = "/bin/bash",
+                           .environment = {{"OMP_NUM_THREADS", "1"},
+                                           {"XDG_CACHE_HOME", (*this) / disk / "cache"}},
+                           .directory = (*this) / disk});
+  }
+  /// A machine of one process on each of the disks; `limits`: shell words for the second.
+  std::vector<ProgramResult> run_both(const std::vector<std::string>& disks,
+                                      const std::vector<std::string>& more,
+                                      const std::string& limits = "") const {
+    const std::string port = std::to_string(free_port().value());
+    std::vector<ProgramResult> results(2);
+    const auto machine = [&](size_t number) {
+      auto words = training({"--nnodes", "2", "--node_rank", std::to_string(number),
+                             "--master_addr", "127.0.0.1", "--master_port", port});
+      words.insert(words.end(), more.begin(), more.end());
+      results[number] = run_on(disks[number], words, number == 1 ? limits : "");
+    };
+    std::thread second([&] { machine(1); });
+    machine(0);
+    second.join();
+    return results;
+  }
+  /// To the second disk, what the first alone has.
+  void give_model_files(const std::string& step) const {
+    const std::string name = "run/checkpoint-" + step;
+    for (const auto& entry : fs::directory_iterator((*this) / "disk-0" / name)) {
+      if (!entry.is_regular_file()) continue;
+      fs::copy_file(entry, (*this) / "disk-1" / name / entry.path().filename(),
+                    fs::copy_options::skip_existing);
+    }
+  }
+};
+
+TEST_F(Storage, EveryMachineKeepsWhatItsRanksHoldAndLearnsWhatItLacks) {
+  const std::vector<std::string> apart = {"disk-0", "disk-1"};
+  const auto first = run_both(apart, {"--shard", "zero1", "--max_steps", "4"});
+  const auto checkpoint = [](const char* step) { return std::string("run/checkpoint-") + step; };
+  for (const ProgramResult& result : first) ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(first[0].err, AllOf(HasSubstr("machines do not share run: ranks 0, 1 each keep"),
+                                  ContainsRegex("share .*cache.*: ranks 0, 1 prepare the data")));
+  const auto file = [&](const std::string& disk, const std::string& name) {
+    return (*this) / disk / "run/checkpoint-4" / name;
+  };
+  for (const std::string own : {"0", "1"}) {
+    const std::string disk = "disk-" + own, other = own == "0" ? "1" : "0";
+    EXPECT_TRUE(fs::exists(file(disk, "optim/rank-" + own + ".safetensors")));
+    EXPECT_FALSE(fs::exists(file(disk, "optim/rank-" + other + ".safetensors")));
+    EXPECT_TRUE(fs::exists(file(disk, "DONE")));
+    EXPECT_EQ(fs::exists(file(disk, "model.safetensors")), own == "0");
+    EXPECT_FALSE(fs::is_empty((*this) / disk / "cache"));
+  }
+
+  const std::vector<std::string> on = {"--shard", "zero1",    "--max_steps",
+                                       "6",       "--resume", checkpoint("4")};
+  const auto lacking = run_both(apart, on);
+  for (const ProgramResult& result : lacking) EXPECT_EQ(result.exit_code, 8) << result.err;
+  EXPECT_THAT(lacking[0].err,
+              AllOf(ContainsRegex("not every machine has what it needs of it: rank 1 on .* lacks "
+                                  ".*model.safetensors .rank 0 on .* has it"),
+                    HasSubstr("copy the files from there, to "), Not(HasSubstr("rank-0"))));
+  expect_error(run_on("disk-0", training({"--max_steps", "6", "--resume", checkpoint("4")})), 4,
+               {"rank-1.safetensors is missing"});
+  give_model_files("4");
+  const auto second = run_both(apart, on);
+  for (const ProgramResult& result : second) EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(second[0].err, HasSubstr("resuming from"));
+
+  auto alone = training({"--max_steps", "6", "--output_dir", "one"});
+  ASSERT_EQ(run_on("disk-0", alone).exit_code, 0);
+  expect_same_losses((*this) / "disk-0/one", (*this) / "disk-0/run", 6);
+}
+
+TEST_F(Storage, GoesOnFromTheNewestThatEveryMachineHasWhole) {
+  const std::vector<std::string> apart = {"disk-0", "disk-1"};
+  const std::vector<std::string> line = {
+      "--shard", "zero1", "--max_steps", "6", "--save_total_limit", "5"};
+  for (const ProgramResult& result : run_both(apart, line))
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto checkpoint = [&](const std::string& disk, const std::string& step) {
+    return (*this) / disk / ("run/checkpoint-" + step);
+  };
+  // Killed between the names at the one and at the other keeper, behind a step of each.
+  fs::remove_all(checkpoint("disk-1", "6"));
+  fs::remove_all(checkpoint("disk-0", "4"));
+  for (const ProgramResult& result : run_both(apart, line)) {
+    EXPECT_EQ(result.exit_code, 8) << result.err;
+    EXPECT_THAT(
+        result.err,
+        AllOf(HasSubstr("no checkpoint is whole on every machine"),
+              ContainsRegex("checkpoint-6: rank 1 on .* does not have it .rank 0 on .* has"),
+              ContainsRegex("checkpoint-4: rank 0 on .* does not have it .rank 1 on .* has"),
+              ContainsRegex("checkpoint-2: rank 1 on .* lacks .*model.safetensors .rank 0 on")));
+  }
+  give_model_files("2");
+  const fs::path named = "run/checkpoint-6";
+  auto strict = line;
+  strict.insert(strict.end(), {"--resume", named});
+  for (const ProgramResult& result : run_both(apart, strict)) {
+    EXPECT_EQ(result.exit_code, 8) << result.err;
+    EXPECT_THAT(result.err, ContainsRegex("checkpoint-6: not every machine has what it needs"));
+  }
+  const auto on = run_both(apart, line);
+  for (const ProgramResult& result : on) ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(on[0].err,
+              AllOf(ContainsRegex("checkpoint-6: rank 1 on .* does not have it.*not resumed from"),
+                    ContainsRegex("checkpoint-4: rank 0 on .* does not have it.*not resumed from"),
+                    HasSubstr("resuming from run/checkpoint-2 at step 2")));
+  for (const std::string disk : {"disk-0", "disk-1"}) {
+    for (const std::string step : {"4", "6"})
+      EXPECT_TRUE(fs::exists(checkpoint(disk, step) / "DONE")) << disk << step;
+  }
+
+  // What a machine's disk has lost is as good as not there.
+  give_model_files("6");
+  give_model_files("4");
+  const fs::path state = checkpoint("disk-1", "6") / "optim/rank-1.safetensors";
+  std::string changed = content_of(state);
+  changed[changed.size() / 2] ^= 1;
+  write_content(state, changed);
+  const auto again = run_both(apart, line);
+  for (const ProgramResult& result : again) ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(again[0].err,
+              AllOf(ContainsRegex("checkpoint-6: rank 1 on .*file optim/rank-1.safetensors was "
+                                  "changed.*not resumed from"),
+                    HasSubstr("resuming from run/checkpoint-4 at step 4")));
+  auto alone = line;
+  alone.insert(alone.end(), {"--output_dir", "one"});
+  ASSERT_EQ(run_on("disk-0", training(alone)).exit_code, 0);
+  expect_same_losses((*this) / "disk-0/one", (*this) / "disk-0/run", 6);
+}
+
+TEST_F(Storage, AnotherMeshOfAsManyRanksNeedsTheStateOfAll) {
+  const std::vector<std::string> apart = {"disk-0", "disk-1"};
+  for (const ProgramResult& result : run_both(apart, {"--shard", "zero1", "--max_steps", "2"}))
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  give_model_files("2");
+  const std::vector<std::string> on = {"--tp", "2",        "--max_steps",
+                                       "4",    "--resume", "run/checkpoint-2"};
+  for (const ProgramResult& result : run_both(apart, on)) {
+    EXPECT_EQ(result.exit_code, 8) << result.err;
+    EXPECT_THAT(result.err, ContainsRegex("rank 0 on .* lacks optim/rank-1.safetensors .rank 1 on "
+                                          ".* has it.; rank 1 on .* lacks "
+                                          "optim/rank-0.safetensors .rank 0 on .* has it"));
+  }
+  for (const std::string rank : {"0", "1"}) {
+    const std::string file = "run/checkpoint-2/optim/rank-" + rank + ".safetensors";
+    const std::string from = "disk-" + rank, to = rank == "0" ? "disk-1" : "disk-0";
+    fs::copy_file((*this) / from / file, (*this) / to / file);
+  }
+  for (const ProgramResult& result : run_both(apart, on))
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  // On the tensor axis a machine reads what its neighbour alone has written: what is not cut.
+  give_model_files("4");
+  const std::vector<std::string> further = {"--tp", "2",        "--max_steps",
+                                            "6",    "--resume", "run/checkpoint-4"};
+  for (const ProgramResult& result : run_both(apart, further)) {
+    EXPECT_EQ(result.exit_code, 8) << result.err;
+    EXPECT_THAT(result.err, AllOf(ContainsRegex("rank 1 on .* lacks optim/rank-0.safetensors"),
+                                  Not(HasSubstr("lacks optim/rank-1"))));
+  }
+}
+
+TEST_F(Storage, OtherDataOnAMachineAreNamedWithBothHashes) {
+  std::string rows = content_of((*this) / "disk-1/rows.jsonl");
+  write_content((*this) / "disk-1/rows.jsonl", rows.replace(rows.find("fox"), 3, "cat"));
+  for (const ProgramResult& result :
+       run_both({"disk-0", "disk-1"}, {"--max_steps", "2", "--no-shared-storage"})) {
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, ContainsRegex("rank 1 has another data set: [0-9a-f]{16} \\(.+\\) "
+                                          "there, [0-9a-f]{16} \\(.+\\) on rank 0"));
+  }
+}
+
+TEST_F(Storage, SharedDirectoriesAreSeenToBe) {
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{{}, {"--no-shared-storage"}}) {
+    auto words = more;
+    words.insert(words.end(), {"--max_steps", "2", "--shard", "zero1", "--overwrite_output_dir"});
+    for (const ProgramResult& result : run_both({"disk-0", "disk-0"}, words)) {
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+      EXPECT_THAT(result.err, Not(HasSubstr("do not share")));
+    }
+    EXPECT_TRUE(fs::exists((*this) / "disk-0/run/checkpoint-2/optim/rank-1.safetensors"));
+  }
+}
+
+TEST_F(Storage, ADiskThatIsFullForOneRankEndsAllAndLosesNothing) {
+  for (const std::vector<std::string>& disks :
+       std::vector<std::vector<std::string>>{{"disk-0", "disk-0"}, {"disk-0", "disk-1"}}) {
+    fs::remove_all((*this) / "disk-0/run");
+    const std::vector<std::string> begin = {"--shard", "zero1", "--max_steps", "2"};
+    for (const ProgramResult& result : run_both(disks, begin))
+      ASSERT_EQ(result.exit_code, 0) << result.err;
+    if (disks[1] == "disk-1") give_model_files("2");
+    const std::vector<std::string> on = {"--shard", "zero1",    "--max_steps",
+                                         "4",       "--resume", "run/checkpoint-2"};
+    const auto results = run_both(disks, on, "ulimit -f 32;");
+    for (const ProgramResult& result : results) {
+      EXPECT_EQ(result.exit_code, 8) << result.err;
+      EXPECT_THAT(result.err, HasSubstr("rank-1.safetensors: cannot write: File too large"));
+    }
+    EXPECT_THAT(results.front().err, HasSubstr("rank 1: "));
+    for (const std::string& disk : disks) {
+      EXPECT_TRUE(fs::exists((*this) / disk / "run/last/DONE"));
+      EXPECT_FALSE(fs::exists((*this) / disk / "run/checkpoint-4"));
+    }
+    for (const ProgramResult& result : run_both(disks, on))
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+  }
+}
+
+TEST_F(Storage, MemoryThatIsShortForOneRankIsSaidOnTheTerminalOfTheFirst) {
+  write("large.json", R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"],
+    "vocab_size": 40000, "hidden_size": 1024, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-6, "tie_word_embeddings": false, "torch_dtype": "float32"})");
+  ASSERT_EQ(
+      run({"init", "--config", "large.json", "--tokenizer", good("tokenizer"), "--output", "large"})
+          .exit_code,
+      0);
+  // Room for the weights, not for what trains them.
+  const auto results =
+      run_both({"disk-0", "disk-0"},
+               {"--model", (*this) / "large", "--max_steps", "2", "--save_strategy", "no"},
+               "ulimit -v 2600000;");
+  for (const ProgramResult& result : results) EXPECT_EQ(result.exit_code, 6) << result.err;
+  EXPECT_THAT(results[0].err, AllOf(ContainsRegex("rank 1 on .* failed: out of memory"),
+                                    HasSubstr("hint: lower the batch size")));
+  EXPECT_FALSE(fs::exists((*this) / "disk-0/run/DONE"));
+}
+
+TEST_F(Storage, AnotherVersionOnARankIsNamedWithBoth) {
+  const fs::path other = (*this) / "other";
+  fs::create_directory(other);
+  for (const auto& entry : fs::directory_iterator(fs::path(danlu_path()).parent_path())) {
+    const std::string name = entry.path().filename();
+    if (name == "danlu" || (name.starts_with("lib") && name.ends_with(".so")))
+      fs::copy(entry, other / name);
+  }
+  const std::string version = run({"--version"}).out.substr(std::string("danlu ").size(), 5);
+  std::string changed = version;
+  changed.back() = changed.back() == '9' ? '8' : '9';
+  std::string engine = content_of(other / "libdanlu_engine.so");
+  size_t replaced = 0;
+  for (size_t at = 0; (at = engine.find(version, at)) != engine.npos; ++replaced)
+    engine.replace(at, version.size(), changed);
+  ASSERT_GT(replaced, 0u);
+  write_content(other / "libdanlu_engine.so", engine);
+  const auto results = run_both({"disk-0", "disk-0"}, {"--max_steps", "1"},
+                                "exec '" + (other / "danlu").string() + "' \"$@\";");
+  for (const ProgramResult& result : results) {
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("rank 1 has another version: " + changed + " there, " +
+                                      version + " on rank 0"));
+  }
+}
+
+}  // namespace
+}  // namespace danlu::test

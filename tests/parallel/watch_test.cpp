@@ -1,0 +1,204 @@
+// When a job of several ranks ends: by what the judge hears, and over a real store.
+#include <ATen/core/Tensor.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "base/free_port.h"
+#include "parallel/comm/c10d.h"
+#include "parallel/comm/judge.h"
+#include "parallel/comm/local.h"
+
+namespace danlu::parallel {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+
+constexpr double kPulse = 0.5;
+
+RankReport report(int64_t beat, std::vector<CallReport> calls = {}) {
+  return {beat, "node", 70, 12, false, std::move(calls)};
+}
+
+TEST(Judge, ARankThatFallsSilentIsNamedWithItsPlace) {
+  Judge judge(3, 6, 1800);
+  for (int64_t beat = 1;; ++beat) {
+    ASSERT_LT(beat, 20) << "nobody was missed";
+    judge.hear(0, report(beat, {{0, {0, 1, 2}, 5, "gather", 1.0}}));
+    judge.hear(2, report(beat));
+    judge.hear(1, report(1, {{0, {0, 1, 2}, 5, "exchange", 0.1}}));
+    const auto verdict = judge.judge(kPulse);
+    if (!verdict) continue;
+    EXPECT_EQ(beat, 13);  // the first silence of more than 6 s
+    EXPECT_EQ(verdict->code, ExitCode::kComm);
+    EXPECT_EQ(verdict->what,
+              "[ranks] rank 1 on node (process 70) is gone: nothing was heard of it for 6 s; when "
+              "it was last heard: step 12, exchange among ranks 0, 1, 2; rank 0 waits in gather "
+              "among ranks 0, 1, 2, step 12");
+    return;
+  }
+}
+
+TEST(Judge, AMachineThatIsCutOffIsNamedWhole) {
+  Judge judge(4, 6, 1800);
+  std::optional<Verdict> verdict;
+  for (int64_t beat = 1; beat < 20 && !verdict; ++beat) {
+    for (const int64_t rank : {0, 1}) judge.hear(rank, report(beat));
+    judge.hear(2, report(1));
+    judge.hear(3, report(std::min<int64_t>(beat, 2)));
+    verdict = judge.judge(kPulse);
+  }
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->what, AllOf(HasSubstr("rank 2 on node"), EndsWith("silent too: rank 3")));
+}
+
+TEST(Judge, ALongStepAndAStarvedPulseAreNoSilence) {
+  Judge judge(2, 6, 1800);
+  for (int64_t beat = 1; beat < 400; ++beat) {  // heard at every eleventh pulse only
+    judge.hear(0, report(beat));
+    judge.hear(1, report(beat / 11 + 1));
+    ASSERT_FALSE(judge.judge(kPulse)) << beat;
+  }
+}
+
+TEST(Judge, WhoIsNotThereYetOrHasLeftIsNotMissed) {
+  Judge judge(3, 6, 1800);
+  RankReport gone = report(1);
+  gone.left = true;
+  judge.hear(1, gone);
+  for (int64_t beat = 1; beat < 40; ++beat) {
+    judge.hear(0, report(beat));
+    ASSERT_FALSE(judge.judge(kPulse));
+  }
+  EXPECT_FALSE(judge.are_others_gone()) << "rank 2 may still come";
+  judge.expect_all();
+  std::optional<Verdict> verdict;
+  for (int64_t beat = 40; beat < 60 && !verdict; ++beat) {
+    judge.hear(0, report(beat));
+    verdict = judge.judge(kPulse);
+  }
+  ASSERT_TRUE(verdict);
+  EXPECT_THAT(verdict->what, HasSubstr("rank 2 is gone"));
+}
+
+TEST(Judge, WhoDoesNotArriveIsListedWithThoseWhoDid) {
+  Judge judge(4, 6, 30);
+  const std::vector<int64_t> all = {0, 1, 2, 3};
+  judge.hear(0, report(1, {{0, all, 9, "gather", 31}}));
+  judge.hear(1, report(1, {{0, all, 9, "", 0}}));  // has done its part
+  judge.hear(2, report(1, {{0, all, 8, "", 0}, {1, {2, 3}, 4, "exchange", 20}}));
+  judge.hear(3, report(1, {{0, all, 8, "", 0}}));
+  const auto verdict = judge.judge(kPulse);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->what,
+            "[ranks] gather among ranks 0, 1, 2, 3, step 12: it did not end within 30 s; arrived: "
+            "0, 1; did not arrive: rank 2 on node (process 70) (step 12, exchange among ranks 2, "
+            "3), rank 3 on node (process 70) (step 12, between exchanges)");
+}
+
+TEST(Judge, ReportsAndVerdictsGoThroughTheStoreWhole) {
+  const RankReport sent = report(3, {{1, {0, 2}, 5, "gather", 0.5}});
+  EXPECT_EQ(RankReport::from_text(sent.text()).text(), sent.text());
+  const Verdict verdict{ExitCode::kData, "what", "hint", 2};
+  EXPECT_EQ(Verdict::from_text(verdict.text()).text(), verdict.text());
+}
+
+/// Verdicts that reached ranks, instead of ending this process.
+struct Ends {
+  std::mutex mutex;
+  std::map<int64_t, Verdict> of_rank;
+
+  /// Returns when this many ranks have one, however long a busy machine takes.
+  void wait_for(size_t count) {
+    for (int tries = 0; tries < 6000; ++tries) {
+      {
+        const std::lock_guard lock(mutex);
+        if (of_rank.size() >= count) return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    ADD_FAILURE() << "the ranks heard of nothing";
+  }
+  void run(int64_t ranks, double silence_s, double timeout_s,
+           const std::function<void(World&)>& body) {
+    const int64_t port = free_port().value();
+    run_local_ranks(ranks, [&](World& place) {
+      C10dJob job{.rank = place.rank(),
+                  .size = ranks,
+                  .master_address = "127.0.0.1",
+                  .master_port = port,
+                  .timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000)),
+                  .silence_s = silence_s,
+                  .end = [this, rank = place.rank()](const Verdict& verdict) {
+                    const std::lock_guard lock(mutex);
+                    of_rank[rank] = verdict;
+                  }};
+      const auto world = connect_c10d(job);
+      body(*world);
+    });
+  }
+};
+
+TEST(Watch, ARankThatWorksLongerThanTheSilenceIsLeftInPeace) {
+  Ends ends;
+  ends.run(3, 4, 600, [](World& world) {
+    const auto group = world.make_group_of_all();
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(9));
+    group->barrier();
+  });
+  EXPECT_TRUE(ends.of_rank.empty()) << ends.of_rank.begin()->second.what;
+}
+
+TEST(Watch, WhoWaitsForItsTurnWaitsAsLongAsThatTakes) {
+  Ends ends;
+  // As when one rank tokenises for all: longer than the silence, and than an exchange may take.
+  ends.run(3, 4, 6, [](World& world) {
+    if (world.rank() != 0) return world.wait_for("data are there");
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+    world.post("data are there");
+  });
+  EXPECT_TRUE(ends.of_rank.empty()) << ends.of_rank.begin()->second.what;
+}
+
+TEST(Watch, WhoDoesNotArriveWithinTheTimeoutEndsAll) {
+  Ends ends;
+  ends.run(3, 60, 10, [&](World& world) {
+    world.note_step(7);
+    const auto group = world.make_group_of_all();
+    if (world.rank() == 2) ends.wait_for(3);
+    group->barrier();
+  });
+  ASSERT_EQ(ends.of_rank.size(), 3u);
+  for (const auto& [rank, verdict] : ends.of_rank) {
+    EXPECT_EQ(verdict.code, ExitCode::kComm);
+    EXPECT_THAT(verdict.what, HasSubstr("all-reduce among ranks 0, 1, 2, step 7: it did not end "
+                                        "within 10 s; arrived: 0, 1; did not arrive: rank 2 on "));
+  }
+}
+
+TEST(Watch, TheErrorOfOneRankReachesTheOthers) {
+  Ends ends;
+  try {
+    ends.run(2, 60, 600, [&](World& world) {
+      if (world.rank() == 1) {
+        world.give_up(DataError("no rows", "look"));
+        throw DataError("no rows");
+      }
+      ends.wait_for(1);
+    });
+    ADD_FAILURE() << "no error";
+  } catch (const DataError&) {
+  }
+  ASSERT_EQ(ends.of_rank.count(0), 1u);
+  EXPECT_EQ(ends.of_rank[0].code, ExitCode::kData);
+  EXPECT_THAT(ends.of_rank[0].what, testing::EndsWith("failed: no rows"));
+  EXPECT_EQ(ends.of_rank[0].hint, "look");
+}
+
+}  // namespace
+}  // namespace danlu::parallel

@@ -1,0 +1,143 @@
+#include "settings/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace danlu::settings {
+namespace schedule_test {
+
+Json goldens() {
+  return read_json_file(std::string(DANLU_SOURCE_DIR) + "/tests/optim/goldens.json");
+}
+
+ScheduleConfig make(ScheduleKind kind, int64_t warmup, int64_t total) {
+  ScheduleConfig config;
+  config.kind = kind;
+  config.lr = 1.0;
+  config.warmup_steps = warmup;
+  config.total_steps = total;
+  return config;
+}
+
+TEST(Schedule, CosineEqualsTorch) {
+  ScheduleConfig config = make(ScheduleKind::kCosine, 0, 10);
+  config.lr = 1e-3;
+  config.min_lr = 1e-5;
+  const auto want = goldens().at("cosine_1e-3_1e-5_10").get<std::vector<double>>();
+  for (size_t t = 0; t < want.size(); ++t)
+    EXPECT_NEAR(learning_rate_at(config, t), want[t], 1e-12) << t;
+}
+
+TEST(Schedule, PolynomialEqualsTorch) {
+  ScheduleConfig config = make(ScheduleKind::kPolynomial, 0, 10);
+  config.lr = 1e-3;
+  config.power = 2;
+  const auto want = goldens().at("polynomial_1e-3_0_10_power_2").get<std::vector<double>>();
+  for (size_t t = 0; t < want.size(); ++t)
+    EXPECT_NEAR(learning_rate_at(config, t), want[t], 1e-12) << t;
+}
+
+TEST(Schedule, LinearWarmsUpFromZeroAndEndsAtZero) {
+  const ScheduleConfig config = make(ScheduleKind::kLinear, 4, 12);
+  EXPECT_EQ(learning_rate_at(config, 0), 0.0);
+  EXPECT_EQ(learning_rate_at(config, 1), 0.25);
+  EXPECT_EQ(learning_rate_at(config, 4), 1.0);
+  EXPECT_EQ(learning_rate_at(config, 8), 0.5);  // (12 - 8) / (12 - 4)
+  EXPECT_EQ(learning_rate_at(config, 12), 0.0);
+}
+
+TEST(Schedule, CosineReachesHalfOfTheSpanInTheMiddleAndStaysAtMinLrAfterTheEnd) {
+  ScheduleConfig config = make(ScheduleKind::kCosine, 2, 12);
+  config.min_lr = 0.2;
+  EXPECT_NEAR(learning_rate_at(config, 7), 0.6, 1e-15);
+  EXPECT_NEAR(learning_rate_at(config, 30), 0.2, 1e-15);
+}
+
+TEST(Schedule, InverseSqrtHalvesAtFourTimesTheWarmup) {
+  const ScheduleConfig config = make(ScheduleKind::kInverseSqrt, 100, 1000);
+  EXPECT_EQ(learning_rate_at(config, 100), 1.0);
+  EXPECT_EQ(learning_rate_at(config, 400), 0.5);
+}
+
+TEST(Schedule, InverseSqrtWithoutWarmupUsesTenThousandSteps) {
+  const ScheduleConfig config = make(ScheduleKind::kInverseSqrt, 0, 100000);
+  EXPECT_EQ(learning_rate_at(config, 0), 1.0);
+  EXPECT_NEAR(learning_rate_at(config, 30000), 0.5, 1e-15);  // sqrt(10000 / 40000)
+}
+
+TEST(Schedule, WarmupStableDecayHoldsThePeakThenDecays) {
+  ScheduleConfig config = make(ScheduleKind::kWarmupStableDecay, 10, 100);
+  config.decay_steps = 20;
+  EXPECT_EQ(learning_rate_at(config, 10), 1.0);
+  EXPECT_EQ(learning_rate_at(config, 80), 1.0);
+  EXPECT_NEAR(learning_rate_at(config, 90), 0.5, 1e-15);
+  EXPECT_EQ(learning_rate_at(config, 100), 0.0);
+  config.decay_ramp = Ramp::kOneMinusSqrt;
+  EXPECT_NEAR(learning_rate_at(config, 85), 0.5, 1e-15);  // 1 - sqrt(5 / 20)
+}
+
+TEST(Schedule, DeepSpeedWarmupIsLogarithmicAndNeverShorterThanTwoSteps) {
+  ScheduleConfig config = make(ScheduleKind::kWarmupLr, 8, 100);
+  config.warmup_ramp = Ramp::kLog;
+  EXPECT_EQ(learning_rate_at(config, 0), 0.0);
+  EXPECT_NEAR(learning_rate_at(config, 1), 1.0 / 3.0, 1e-15);  // ln 2 / ln 8
+  EXPECT_EQ(learning_rate_at(config, 8), 1.0);
+  EXPECT_EQ(learning_rate_at(config, 99), 1.0);
+  config.warmup_steps = 0;
+  EXPECT_EQ(learning_rate_at(config, 0), 0.0);
+  EXPECT_EQ(learning_rate_at(config, 1), 1.0);  // ln 2 / ln 2
+}
+
+TEST(Schedule, DeepSpeedWarmupDecayEndsAtZero) {
+  ScheduleConfig config = make(ScheduleKind::kWarmupDecayLr, 4, 8);
+  EXPECT_EQ(learning_rate_at(config, 2), 0.5);
+  EXPECT_EQ(learning_rate_at(config, 6), 0.5);
+  EXPECT_EQ(learning_rate_at(config, 8), 0.0);
+}
+
+// DeepSpeed: rate = min + (max - min) * (total - step) / (total - max(2, warmup)).
+TEST(Schedule, DeepSpeedWarmupDecayEndsAtTheRateThatTheWarmupStartsFrom) {
+  ScheduleConfig config = make(ScheduleKind::kWarmupDecayLr, 2, 10);
+  config.lr = 1e-3;
+  config.start_lr = 5e-4;
+  EXPECT_NEAR(learning_rate_at(config, 0), 5e-4, 1e-18);
+  EXPECT_NEAR(learning_rate_at(config, 2), 1e-3, 1e-18);
+  EXPECT_NEAR(learning_rate_at(config, 9), 5.625e-4, 1e-18);
+  EXPECT_NEAR(learning_rate_at(config, 10), 5e-4, 1e-18);
+  EXPECT_NEAR(learning_rate_at(config, 99), 5e-4, 1e-18);
+}
+
+TEST(Schedule, DeepSpeedDecaysOverWhatAWarmupOfTwoLeaves) {
+  for (const int64_t warmup : {0, 1, 2}) {
+    const ScheduleConfig config = make(ScheduleKind::kWarmupDecayLr, warmup, 10);
+    EXPECT_EQ(learning_rate_at(config, 1), 0.5) << warmup;
+    EXPECT_EQ(learning_rate_at(config, 2), 1.0) << warmup;
+    EXPECT_EQ(learning_rate_at(config, 8), 0.25) << warmup;
+  }
+  // Total steps within the warm-up: DeepSpeed divides by at least 1.
+  EXPECT_EQ(learning_rate_at(make(ScheduleKind::kWarmupDecayLr, 4, 3), 4), 0.0);
+}
+
+TEST(Schedule, UnknownNameSuggestsTheNearest) {
+  try {
+    schedule_from_name("cosin");
+    FAIL() << "must throw";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("unknown learning-rate schedule 'cosin'"),
+              std::string::npos);
+    EXPECT_EQ(error.hint(), "did you mean 'cosine'?");
+  }
+}
+
+TEST(Schedule, RejectsAMinimumAboveThePeak) {
+  ScheduleConfig config = make(ScheduleKind::kCosine, 0, 10);
+  config.min_lr = 2.0;
+  EXPECT_THROW(config.validate(), UsageError);
+}
+
+}  // namespace schedule_test
+}  // namespace danlu::settings

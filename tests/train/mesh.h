@@ -1,0 +1,252 @@
+// tests/train/mesh.h: a small model trained on any mesh, whose ranks are threads.
+#pragma once
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <mutex>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "models/tensor_io.h"
+#include "parallel/comm/local.h"
+#include "support/temporary_directory.h"
+#include "support/tiny_model.h"
+#include "train/step.h"
+#include "train/support.h"
+
+namespace danlu::train {
+namespace mesh_test {
+
+using parallel::Mesh;
+using parallel::MeshShape;
+
+enum class Tuning { kFull, kLora, kDora };
+
+/// A model of one family, and how it is trained.
+struct Case {
+  const char* name;
+  const char* family;
+  Json changes;
+  Tuning tuning = Tuning::kFull;
+  MeshShape shape = {};
+  parallel::Sharding sharding = parallel::Sharding::kNone;
+  bool in_files = false;  ///< state and parameters
+  models::Recompute recompute = models::Recompute::kNone;
+  at::ScalarType dtype = at::kFloat;
+  double eps = 1e-6;  ///< at 1e-8, gradients that are rounding noise become whole steps
+  at::ScalarType first_values = at::kFloat;  ///< weights begin as numbers of this type
+};
+inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+inline std::string name_of(const testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  const char* tuning = c.tuning == Tuning::kFull   ? ""
+                       : c.tuning == Tuning::kLora ? "_lora"
+                                                   : "_dora";
+  return fmt::format("{}{}_tp{}_dp{}{}_zero{}{}", c.name, tuning, c.shape.tensor, c.shape.data,
+                     c.shape.sequence_parallel ? "_sp" : "", static_cast<int>(c.sharding),
+                     c.in_files ? "_files" : "") +
+         (c.shape.sharers > 0 ? fmt::format("_of{}", c.shape.sharers) : "") +
+         (c.recompute == models::Recompute::kNone        ? ""
+          : c.recompute == models::Recompute::kSelective ? "_selective"
+                                                         : "_recompute") +
+         (c.dtype == at::kBFloat16 ? "_bf16"
+          : c.dtype == at::kHalf   ? "_fp16"
+                                   : "") +
+         (c.eps == 1e-6 ? "" : "_eps8");
+}
+
+inline TrainConfig config_of(const Case& c) {
+  TrainConfig config;
+  config.schedule.shape.kind = settings::ScheduleKind::kConstant;
+  config.schedule.shape.lr = 2e-4;
+  config.adamw.groups.weight_decay = 0.1;
+  config.adamw.eps = c.eps;
+  config.tuner = c.tuning == Tuning::kFull ? Tuner::kFull : Tuner::kLora;
+  config.lora.rank = 3;
+  config.lora.dropout = 0.1;
+  config.lora.dora = c.tuning == Tuning::kDora;
+  config.keeping.sharding = c.sharding;
+  static const danlu::test::TemporaryDirectory directory;
+  if (c.in_files) config.keeping.state_in = config.keeping.parameters_in = directory.path();
+  return config;
+}
+
+/// Every parameter is random (B too: with B = 0 the gradient of A is zero), and the same on any
+/// mesh.
+inline void randomise(models::CausalLM& model, at::ScalarType values) {
+  const at::NoGradGuard no_grad;
+  for (const auto& list : {model.parameters(), model.adapter_parameters()}) {
+    for (const parallel::Parameter& p : list) {
+      at::Tensor whole = models::normal_values(p.spec.shape, 0.1, hash_bytes(p.name()));
+      if (p.spec.shape.size() == 1 && !p.spec.is_bias) whole = whole.abs() + 0.7;
+      at::Tensor(p.tensor).copy_(parallel::cut_out(whole, p.pieces).to(values));
+    }
+  }
+}
+
+inline TrainState state_of(const Case& c, const Mesh& mesh,
+                           const std::function<void(models::CausalLM&)>& change = {}) {
+  Json json = danlu::test::tiny_config(c.family);
+  for (const auto& [key, value] : c.changes.items()) {
+    if (value.is_null()) {
+      json.erase(key);
+    } else {
+      json[key] = value;
+    }
+  }
+  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json), mesh, c.dtype,
+                                                  at::Device(at::kCPU));
+  const TrainConfig config = config_of(c);
+  model->initialize(3);  // DoRA's magnitudes are lengths of rows
+  if (c.tuning != Tuning::kFull) model->add_lora(config.lora, 5);
+  randomise(*model, c.first_values);
+  if (change) change(*model);
+  model->set_recompute(c.recompute);
+  TrainState state = test::make_state(std::move(model), config);
+  if (c.dtype == at::kHalf)
+    state.loss_scaler = optim::LossScaler(optim::LossScaleConfig{.initial_scale = 65536});
+  return state;
+}
+
+constexpr int64_t kGlobalBatch = 8;
+
+/// How a rank's samples of a step are cut into passes.
+struct Cut {
+  int64_t samples = 2;
+  int64_t max_tokens = 40;  ///< as many samples as fit: ranks have different numbers of passes
+};
+
+/// Samples of unequal numbers of tokens and targets, several to a pass.
+inline data::StepBatches batches_of(const Mesh& mesh, int64_t step, const Cut& cut = {}) {
+  static const auto source = std::make_shared<data::VectorSource>(test::toy_samples(64));
+  data::BatchStreamOptions options;
+  options.dp_size = mesh.shape().data;
+  options.dp_rank = mesh.data().rank();
+  options.micro_batch_size = cut.samples;
+  options.accumulation_steps = kGlobalBatch / cut.samples / options.dp_size;
+  options.max_tokens_per_micro_batch = cut.max_tokens;
+  options.prefetch_steps = 0;
+  const data::BatchStream stream(source, [](int64_t i) { return i % 64; }, options, 0);
+  return stream.step_at(step * kGlobalBatch);
+}
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, at::Tensor> gradients;  ///< of the first step, before clipping
+  std::map<std::string, at::Tensor> weights;    ///< in the end
+};
+
+/// Puts what this rank holds of a parameter, flat values of `held`, into a tensor of the whole
+/// shape.
+inline void assemble(const parallel::Parameter& p, const parallel::Range& held,
+                     const at::Tensor& values, std::map<std::string, at::Tensor>& wholes) {
+  at::Tensor& whole =
+      wholes.try_emplace(p.name(), at::zeros(p.spec.shape, values.options())).first->second;
+  int64_t at = 0;
+  for (const auto& [rect, copies] : parallel::pieces_of(p, held)) {
+    at::Tensor place = whole.narrow(0, rect.row, rect.rows);
+    if (whole.dim() == 2) place = place.narrow(1, rect.col, rect.cols);
+    place.copy_(values.narrow(0, at, rect.rows * rect.cols).view(place.sizes()));
+    at += rect.rows * rect.cols;
+  }
+}
+
+/// The same of every trained parameter, from flat values of units' shares.
+inline void assemble_units(const parallel::ParameterStore& store,
+                           const std::function<at::Tensor(size_t unit)>& share_of,
+                           std::map<std::string, at::Tensor>& wholes) {
+  for (size_t u = 0; u < store.units().size(); ++u) {
+    const parallel::Unit& unit = store.units()[u];
+    for (size_t i = 0; unit.trainable && i < unit.parameters.size(); ++i) {
+      const parallel::Range part = unit.place_in_share(i);
+      assemble(*unit.parameters[i], unit.held(i), share_of(u).narrow(0, part.begin, part.size()),
+               wholes);
+    }
+  }
+}
+
+inline Outcome train(const Case& c, const MeshShape& shape, int64_t steps, const Cut& cut = {}) {
+  Outcome outcome;
+  std::mutex mutex;
+  const auto rank = [&](const Mesh& mesh) {
+    TrainState state = state_of(c, mesh);
+    const TrainConfig config = config_of(c);
+    for (int64_t step = 0; step < steps; ++step) {
+      const StepResult result =
+          run_step(state, batches_of(mesh, step, cut), config, config.schedule.shape);
+      EXPECT_FALSE(result.skipped);
+      const std::lock_guard lock(mutex);
+      const at::NoGradGuard no_grad;
+      const parallel::ParameterStore& store = state.gradients->store();
+      if (step == 0) {
+        assemble_units(
+            store, [&](size_t u) { return state.gradients->share(u) / result.loss_scale; },
+            outcome.gradients);
+      }
+      if (step + 1 == steps)
+        assemble_units(store, [&](size_t u) { return store.units()[u].shard; }, outcome.weights);
+      if (outcome.losses.size() == static_cast<size_t>(step)) {
+        outcome.losses.push_back(result.loss);
+        outcome.norms.push_back(result.grad_norm);
+      }
+      EXPECT_EQ(outcome.losses[static_cast<size_t>(step)], result.loss) << "ranks disagree";
+      EXPECT_EQ(outcome.norms[static_cast<size_t>(step)], result.grad_norm) << "ranks disagree";
+    }
+  };
+  if (shape.size() == 1) {
+    rank(Mesh::single());
+  } else {
+    parallel::run_local_ranks(shape.size(), [&](parallel::World& world) {
+      const Mesh mesh(world, shape);
+      rank(mesh);
+    });
+  }
+  return outcome;
+}
+
+/// The largest relative deviations of a mesh from one rank.
+struct Deviation {
+  double loss = 0, norm = 0, gradient = 0;
+};
+
+/// DANLU_MATRIX=FILE: a row for each case as it ends; those that it has are not run again.
+class Table {
+ public:
+  explicit Table(const std::string& name) : name_(name) {
+    const char* file = std::getenv("DANLU_MATRIX");
+    if (file) file_ = file;
+  }
+  bool has_row() const {
+    std::ifstream rows(file_);
+    for (std::string row; !file_.empty() && std::getline(rows, row);) {
+      if (row.starts_with("| " + name_ + " |")) return true;
+    }
+    return false;
+  }
+  void add(std::initializer_list<double> numbers) const {
+    if (file_.empty()) return;
+    std::string row = "| " + name_ + " |";
+    for (const double number : numbers) row += fmt::format(" {:.1e} |", number);
+    std::ofstream(file_, std::ios::app) << row + "\n";
+  }
+
+ private:
+  std::string name_, file_;
+};
+
+}  // namespace mesh_test
+}  // namespace danlu::train

@@ -1,0 +1,238 @@
+// bf16 and fp16 on meshes: as exact as one rank, and an overflow anywhere is everybody's.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include "train/mesh.h"
+
+namespace danlu::train {
+namespace mesh_test {
+
+/// The largest relative deviations of one run from another; `gradient`: of matrices, whose sums no
+/// rounding to 16 bits comes before.
+Deviation between(const Outcome& is, const Outcome& should) {
+  Deviation largest;
+  const auto far = [](double a, double b) { return std::fabs(a - b) / b; };
+  for (size_t step = 0; step < should.losses.size(); ++step) {
+    largest.loss = std::max(largest.loss, far(is.losses[step], should.losses[step]));
+    largest.norm = std::max(largest.norm, far(is.norms[step], should.norms[step]));
+  }
+  for (const auto& [name, gradient] : should.gradients) {
+    if (gradient.dim() < 2) continue;
+    const at::Tensor apart = (is.gradients.at(name) - gradient).abs().max();
+    largest.gradient =
+        std::max(largest.gradient, apart.item<double>() / gradient.abs().max().item<double>());
+  }
+  return largest;
+}
+
+Deviation larger(const Deviation& a, const Deviation& b) {
+  return {std::max(a.loss, b.loss), std::max(a.norm, b.norm), std::max(a.gradient, b.gradient)};
+}
+
+constexpr int64_t kNarrowSteps = 20;
+
+/// What rounding to 16 bits does to one rank.
+struct Yardstick {
+  Outcome alone;       ///< cut as on meshes
+  Outcome f32;         ///< the same in f32, from the same weights
+  Deviation cuts;      ///< of cuts of the same samples into passes from each other
+  Deviation from_f32;  ///< of any of these cuts from f32
+};
+
+const Yardstick& yardstick_of(const Case& c) {
+  static std::map<std::string, Yardstick> known;
+  const std::string key = fmt::format("{} {} {} {}", c.name, static_cast<int>(c.tuning),
+                                      static_cast<int>(c.dtype), c.eps);
+  if (known.count(key)) return known.at(key);
+  Yardstick& yardstick = known[key];
+  yardstick.alone = train(c, {}, kNarrowSteps);
+  Case wide = c;
+  wide.first_values = c.dtype;
+  wide.dtype = at::kFloat;
+  yardstick.f32 = train(wide, {}, kNarrowSteps);
+  std::vector<Outcome> cuts = {yardstick.alone};
+  for (const int64_t samples : {1, 2, 4, 8})
+    cuts.push_back(train(c, {}, kNarrowSteps, {samples, 0}));
+  for (const Outcome& a : cuts) {
+    yardstick.from_f32 = larger(yardstick.from_f32, between(a, yardstick.f32));
+    for (const Outcome& b : cuts) yardstick.cuts = larger(yardstick.cuts, between(a, b));
+  }
+  return yardstick;
+}
+
+class NarrowMeshOf : public testing::TestWithParam<Case> {};
+
+/// On the data axis ranks compute what one rank's passes do: the mesh may be as far from one rank
+/// as one rank's own cuts into passes are from each other. On the tensor axis a rank rounds its
+/// part of an output before the sum, as no cut does: the mesh may be as far from f32 as one rank
+/// is.
+TEST_P(NarrowMeshOf, IsAsExactAsOneRank) {
+  const Case& c = GetParam();
+  const Table table(name_of({c, 0}));
+  if (table.has_row()) return;
+  const Yardstick& yardstick = yardstick_of(c);
+  const Outcome got = train(c, c.shape, kNarrowSteps);
+  const Deviation apart = between(got, yardstick.alone), from_f32 = between(got, yardstick.f32);
+  if (c.dtype != at::kFloat && c.eps == 1e-6) {  // the others are recorded
+    const bool is_divided = c.shape.tensor > 1;
+    const Deviation& is = is_divided ? from_f32 : apart;
+    const Deviation& limit = is_divided ? yardstick.from_f32 : yardstick.cuts;
+    EXPECT_LE(is.loss, 1.5 * limit.loss);
+    EXPECT_LE(is.norm, 1.5 * limit.norm);
+    // A cut may change which way a 16-bit number is rounded, of fp16 here, not of bf16; sums of 16
+    // bits would be 1e-3 away.
+    EXPECT_LE(is.gradient, std::max(1e-5, 1.5 * limit.gradient));
+  }
+  if (!HasFailure()) {
+    table.add({yardstick.cuts.loss, apart.loss, yardstick.from_f32.loss, from_f32.loss,
+               yardstick.cuts.norm, apart.norm, yardstick.from_f32.norm, from_f32.norm,
+               yardstick.cuts.gradient, apart.gradient, yardstick.from_f32.gradient,
+               from_f32.gradient});
+  }
+}
+
+std::vector<Case> narrow_cases() {
+  using parallel::Sharding;
+  const MeshShape dp2{.data = 2}, dp4{.data = 4}, tp2{.tensor = 2}, both{.tensor = 2, .data = 2};
+  const MeshShape sp2{.tensor = 2, .sequence_parallel = true};
+  std::vector<Case> list;
+  std::vector<std::pair<at::ScalarType, double>> kinds = {{at::kBFloat16, 1e-6}, {at::kHalf, 1e-6}};
+  if (std::getenv("DANLU_MATRIX")) {
+    kinds.insert(
+        kinds.end(),
+        {{at::kFloat, 1e-6}, {at::kFloat, 1e-8}, {at::kBFloat16, 1e-8}, {at::kHalf, 1e-8}});
+  }
+  for (const auto& [dtype, eps] : kinds) {
+    for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+      for (const auto& [shape, sharding] : {std::pair{dp2, Sharding::kNone},
+                                            {dp4, Sharding::kNone},
+                                            {tp2, Sharding::kNone},
+                                            {sp2, Sharding::kNone},
+                                            {dp2, Sharding::kParameters},
+                                            {both, Sharding::kGradients}}) {
+        Case c{"qwen2", "qwen2", Json::object(), tuning, shape, sharding};
+        c.dtype = dtype;
+        c.eps = eps;
+        list.push_back(c);
+      }
+    }
+    Case tied{"llama_tied",  "llama", {{"tie_word_embeddings", true}},
+              Tuning::kFull, dp2,     Sharding::kParameters};
+    tied.dtype = dtype;
+    tied.eps = eps;
+    list.push_back(tied);
+  }
+  return list;
+}
+INSTANTIATE_TEST_SUITE_P(Narrow, NarrowMeshOf, testing::ValuesIn(narrow_cases()), name_of);
+
+/// Token ids that only rank `rank` of two sees in the first step.
+std::vector<int64_t> only_of(int64_t rank) {
+  std::vector<int64_t> ids[2];
+  parallel::run_local_ranks(2, [&](parallel::World& world) {
+    const Mesh mesh(world, {.data = 2});
+    for (const data::Batch& batch : batches_of(mesh, 0).micro_batches)
+      ids[mesh.rank()].insert(ids[mesh.rank()].end(), batch.ids.begin(), batch.ids.end());
+  });
+  std::vector<int64_t> alone;
+  for (const int64_t id : ids[rank]) {
+    if (std::find(ids[1 - rank].begin(), ids[1 - rank].end(), id) == ids[1 - rank].end())
+      alone.push_back(id);
+  }
+  return alone;
+}
+
+TEST(Mesh, AnOverflowOnOneRankSkipsTheStepOnAll) {
+  const std::vector<int64_t> ids = only_of(1);
+  ASSERT_FALSE(ids.empty());
+  for (const auto sharding : {parallel::Sharding::kNone, parallel::Sharding::kState,
+                              parallel::Sharding::kGradients, parallel::Sharding::kParameters}) {
+    Case c{"qwen2", "qwen2", Json::object(), Tuning::kFull, {.data = 2}, sharding};
+    c.dtype = at::kHalf;
+    std::mutex mutex;
+    std::vector<double> scales;
+    parallel::run_local_ranks(2, [&](parallel::World& world) {
+      const Mesh mesh(world, c.shape);
+      TrainState state = state_of(c, mesh, [&](models::CausalLM& model) {
+        const at::NoGradGuard no_grad;
+        for (const parallel::Parameter& p : model.parameters()) {
+          if (p.spec.role == arch::Role::kEmbedding)
+            at::Tensor(p.tensor)[ids.front()].fill_(HUGE_VAL);
+        }
+      });
+      const TrainConfig config = config_of(c);
+      for (int64_t step = 0; step < 2; ++step) {
+        const StepResult result =
+            run_step(state, batches_of(mesh, 0), config, config.schedule.shape);
+        EXPECT_TRUE(result.skipped);
+      }
+      EXPECT_EQ(state.optimizer->updates(), 0);
+      const std::lock_guard lock(mutex);
+      scales.push_back(state.loss_scaler.scale());
+    });
+    EXPECT_EQ(scales, (std::vector<double>{32768, 32768}));  // hysteresis 2: halved once
+  }
+}
+
+TEST(Mesh, AGradientThatOverflowsOnOneRankSkipsTheStepOnAll) {
+  using parallel::Sharding;
+  const MeshShape dp2{.data = 2}, tp2{.tensor = 2}, both{.tensor = 2, .data = 2};
+  const MeshShape sp2{.tensor = 2, .sequence_parallel = true};
+  for (const auto& [shape, sharding] : {std::pair{dp2, Sharding::kNone},
+                                        {dp2, Sharding::kParameters},
+                                        {tp2, Sharding::kNone},
+                                        {sp2, Sharding::kNone},
+                                        {both, Sharding::kNone},
+                                        {both, Sharding::kState},
+                                        {both, Sharding::kGradients},
+                                        {both, Sharding::kParameters}}) {
+    Case c{"qwen2", "qwen2", Json::object(), Tuning::kFull, shape, sharding};
+    c.dtype = at::kHalf;
+    for (int64_t bad = 0; bad < shape.size(); ++bad) {
+      SCOPED_TRACE(name_of({c, 0}) + " rank " + std::to_string(bad));
+      std::atomic<int64_t> planted = 0;
+      parallel::run_local_ranks(shape.size(), [&](parallel::World& world) {
+        const Mesh mesh(world, shape);
+        bool overflows = mesh.rank() == bad;
+        TrainState state = state_of(c, mesh);
+        const auto all = state.model->parameters();
+        const auto of = [&](const char* name) -> const parallel::Parameter& {
+          return *std::find_if(all.begin(), all.end(),
+                               [&](const auto& p) { return p.name() == name; });
+        };
+        // Of its own heads: no other rank of the tensor axis holds it.
+        const auto main_grad = of("model.layers.1.self_attn.o_proj.weight").main_grad;
+        // Called when the backward comes to the layer's beginning.
+        of("model.layers.1.input_layernorm.weight").tensor.register_hook([&](const at::Tensor& g) {
+          if (overflows) main_grad->sum.fill_(HUGE_VAL);
+          planted += overflows;
+          return g;
+        });
+        const TrainConfig config = config_of(c);
+        for (const double scale : {65536, 32768, 16384, 16384}) {
+          const bool is_good = state.step == 3;
+          overflows &= !is_good;
+          const StepResult result =
+              run_step(state, batches_of(mesh, state.step), config, config.schedule.shape);
+          EXPECT_EQ(result.skipped, !is_good);
+          EXPECT_EQ(state.loss_scaler.scale(), scale);  // hysteresis 2
+        }
+        EXPECT_EQ(state.optimizer->updates(), 1);
+      });
+      EXPECT_GE(planted, 3 * 2);
+    }
+  }
+}
+
+}  // namespace mesh_test
+}  // namespace danlu::train

@@ -1,0 +1,293 @@
+// Training on a device whose memory the host cannot reach: the CPU's numbers, and the textbook's
+// bytes, counted where they are taken.
+#include "support/pretend_device.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/saver.h"
+#include "models/tensor_io.h"
+#include "parallel/comm/local.h"
+#include "train/support.h"
+
+namespace danlu::train {
+namespace pretend_device_test {
+
+using danlu::test::pretend_bytes;
+using danlu::test::pretend_device;
+using danlu::test::pretend_peak;
+using parallel::Sharding;
+
+TEST(PretendDevice, CountsWhatItHoldsAndKeepsTheHostOut) {
+  const int64_t before = pretend_bytes(1);
+  danlu::test::reset_pretend_peak(1);
+  {
+    const at::Tensor numbers = at::arange(6, at::kFloat).to(pretend_device(1));
+    EXPECT_EQ(pretend_bytes(1) - before, 24);
+    const at::Tensor second_row = numbers.view({2, 3})[1];
+    EXPECT_EQ(second_row.data_ptr(), static_cast<char*>(numbers.data_ptr()) + 12);
+    at::Tensor(second_row).add_(10);
+    EXPECT_EQ(numbers[4].item<float>(), 14) << "a view, not a copy";
+    EXPECT_EQ(pretend_bytes(0), 0) << "on the tensor's device, whatever the current one";
+    const at::Tensor grown = numbers.clone().resize_({8});
+    EXPECT_EQ(grown[4].item<float>(), 14);
+    EXPECT_TRUE(at::full({2}, 1, numbers.options().dtype(at::kBFloat16)).eq(1).all().item<bool>());
+  }
+  EXPECT_EQ(pretend_bytes(1), before);
+  EXPECT_GT(pretend_peak(1) - before, 24);
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_DEATH(*at::zeros({1}, at::device(pretend_device())).data_ptr<float>() = 1, "");
+}
+
+struct Numbers {
+  std::vector<double> losses, norms;
+};
+
+TrainConfig quick(const parallel::Keeping& keeping = {}) {
+  TrainConfig config;
+  config.schedule.shape.kind = settings::ScheduleKind::kConstant;
+  config.schedule.shape.lr = 1e-2;
+  config.adamw.groups.weight_decay = 0.1;
+  config.keeping = keeping;
+  return config;
+}
+
+/// Steps `from` to `to` over toy samples.
+Numbers run_steps(TrainState& state, const TrainConfig& config, int64_t from, int64_t to) {
+  const auto source = std::make_shared<data::VectorSource>(test::toy_samples(64));
+  Numbers numbers;
+  for (int64_t step = from; step < to; ++step) {
+    const auto batches = test::step_of(source, 4, 2, 0, step * 8);
+    const StepResult result = run_step(state, batches, config, config.schedule.shape);
+    numbers.losses.push_back(result.loss);
+    numbers.norms.push_back(result.grad_norm);
+  }
+  return numbers;
+}
+
+/// Four steps of a tiny model; `lora` with dropout and values in B.
+Numbers train_on(const at::Device& device, bool lora, models::Recompute recompute,
+                 const parallel::Keeping& keeping = {}) {
+  auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
+                                                  at::kFloat, device);
+  model->initialize(7);
+  model->set_recompute(recompute);
+  if (lora) {
+    models::LoraConfig adapters;
+    adapters.dropout = 0.1;
+    model->add_lora(adapters, 5);
+    const at::NoGradGuard no_grad;
+    for (const parallel::Parameter& p : model->adapter_parameters())
+      at::Tensor(p.tensor).copy_(models::normal_values(p.tensor.sizes().vec(), 0.1, 3));
+  }
+  const TrainConfig config = quick(keeping);
+  TrainState state = test::make_state(std::move(model), config);
+  return run_steps(state, config, 0, 4);
+}
+
+TEST(PretendDevice, TrainsToTheNumbersOfTheCpu) {
+  for (const bool lora : {false, true}) {
+    for (const auto recompute : {models::Recompute::kNone, models::Recompute::kFull}) {
+      const std::string what = std::string(lora ? "LoRA" : "full") +
+                               (recompute == models::Recompute::kFull ? ", recomputed" : "");
+      const Numbers cpu = train_on(at::kCPU, lora, recompute);
+      const Numbers device = train_on(pretend_device(), lora, recompute);
+      EXPECT_THAT(device.losses, testing::Pointwise(testing::DoubleNear(1e-5), cpu.losses)) << what;
+      EXPECT_THAT(device.norms, testing::Pointwise(testing::DoubleNear(1e-5), cpu.norms)) << what;
+      EXPECT_EQ(pretend_bytes(), 0) << what << ": the state is gone, and its memory is not";
+    }
+  }
+}
+
+TEST(PretendDevice, GoesOnFromItsCheckpoint) {
+  const danlu::test::TemporaryDirectory directory;
+  test::write_run_inputs(directory, DType::kF32, 1);
+  const TrainConfig config = quick();
+  const auto state_of = [&](const std::filesystem::path& model) {
+    return test::make_state(
+        models::load_model(model, parallel::Mesh::single(), at::kFloat, pretend_device()), config);
+  };
+  TrainState whole = state_of(directory / "model"), first = state_of(directory / "model");
+  const Numbers expected = run_steps(whole, config, 0, 4);
+  run_steps(first, config, 0, 2);
+  checkpoint::SaveRequest request;
+  request.run_dir = directory.path();
+  request.step = 2;
+  request.write_model = [&](const std::filesystem::path& to) {
+    first.model->save(to, DType::kF32, {});
+  };
+  request.trainer_state = {{"optimizer_updates", 2}};
+  checkpoint::Saver saver(first.model->mesh(), *first.optimizer);
+  saver.begin(std::move(request));
+  const std::filesystem::path saved = saver.finish().value();
+  TrainState second = state_of(saved);
+  checkpoint::load_optimizer(checkpoint::open(saved), *second.optimizer);
+  const Numbers numbers = run_steps(second, config, 2, 4);
+  EXPECT_THAT(numbers.losses, testing::ElementsAre(expected.losses[2], expected.losses[3]));
+  EXPECT_THAT(numbers.norms, testing::ElementsAre(expected.norms[2], expected.norms[3]));
+}
+
+constexpr int64_t kLayers = 12;
+
+/// Layers of 213 thousand parameters each, so that one weighs little.
+arch::ModelConfig many_layers() {
+  Json json = test::tiny_config_json();
+  json.update({{"vocab_size", 512},
+               {"hidden_size", 128},
+               {"intermediate_size", 384},
+               {"num_hidden_layers", kLayers},
+               {"num_key_value_heads", 4}});
+  return arch::family_of(json).parse(json);
+}
+
+/// On the fullest card, for each parameter of the model.
+struct Bytes {
+  double steady = 0, peak = 0;
+};
+
+/// Two steps of bf16 in two passes each, on a card for each rank: what is held after the first, and
+/// at most in the second.
+Bytes bytes_of(const arch::ModelConfig& config, int64_t ranks, const parallel::Keeping& keeping) {
+  std::vector<Bytes> cards(static_cast<size_t>(ranks));
+  const auto parameters = static_cast<double>(arch::parameter_count(config));
+  parallel::run_local_ranks(ranks, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.data = ranks});
+    const int card = static_cast<int>(mesh.rank());
+    models::CausalLM model(config, mesh, at::kBFloat16, pretend_device(card));
+    parallel::ParameterStore& store = model.keep(keeping, /*holds_values=*/false);
+    model.initialize(1);
+    optim::GradBuffer gradients(store);
+    optim::AdamW optimizer(store, {});
+    models::ForwardInput input;
+    input.ids_N = input.positions_N = at::arange(4, at::kLong);
+    input.segments = {{0, 4}, {0, 4}};
+    const auto step = [&] {
+      gradients.zero();
+      for (const bool last : {false, true}) {
+        gradients.begin_pass(last);
+        model.loss(input, input.ids_N + 1).sum.backward();
+        gradients.end_pass();
+      }
+      gradients.finish();
+      optimizer.step(gradients, 1e-4, 1.0);
+      store.settle();
+    };
+    step();
+    Bytes& bytes = cards[static_cast<size_t>(card)];
+    bytes.steady = static_cast<double>(pretend_bytes(card)) / parameters;
+    danlu::test::reset_pretend_peak(card);
+    step();
+    bytes.peak = static_cast<double>(pretend_peak(card)) / parameters;
+  });
+  Bytes most;
+  for (const Bytes& bytes : cards)
+    most = {std::max(most.steady, bytes.steady), std::max(most.peak, bytes.peak)};
+  return most;
+}
+
+TEST(PretendDevice, ARankHoldsWhatTheTextbookSays) {
+  constexpr double kRanks = danlu::test::kPretendDevices;
+  const std::map<Sharding, double> textbook = {{Sharding::kNone, 18},
+                                               {Sharding::kState, 6 + 12 / kRanks},
+                                               {Sharding::kGradients, 2 + 16 / kRanks},
+                                               {Sharding::kParameters, 18 / kRanks}};
+  double last_peak = std::numeric_limits<double>::infinity();
+  for (const auto& [sharding, expected] : textbook) {
+    const Bytes got = bytes_of(many_layers(), danlu::test::kPretendDevices, {sharding, {}, {}});
+    const auto stage = static_cast<int>(sharding);
+    EXPECT_NEAR(got.steady, expected, 0.1 * expected) << "stage " << stage;
+    // Under way: three units gathered (2 bytes a parameter), two gradients (4), an exchange (8).
+    EXPECT_LT(got.peak, 1.1 * expected + (3 * 2 + 2 * 4 + 8) / double{kLayers})
+        << "stage " << stage;
+    EXPECT_LT(got.peak, last_peak) << "stage " << stage;
+    last_peak = got.peak;
+  }
+  for (int card = 0; card < danlu::test::kPretendDevices; ++card)
+    EXPECT_EQ(pretend_bytes(card), 0) << "left on card " << card;
+}
+
+/// What a rank of a card for each keeps of a model, what its largest unit is whole, and the most
+/// that constructing and loading it took: bytes.
+struct Loading {
+  int64_t kept = 0, largest_unit = 0, peak = 0;
+};
+
+Loading bytes_of_loading(const std::filesystem::path& directory, Sharding sharding, bool frozen) {
+  std::vector<Loading> cards(danlu::test::kPretendDevices);
+  parallel::run_local_ranks(danlu::test::kPretendDevices, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.data = world.size()});
+    const int card = static_cast<int>(mesh.rank());
+    Loading& loading = cards[static_cast<size_t>(card)];
+    danlu::test::reset_pretend_peak(card);
+    const auto model =
+        models::load_model(weights::open_checkpoint_source(directory, {.all_tensors = true}), mesh,
+                           at::kBFloat16, pretend_device(card), [&](models::CausalLM& described) {
+                             if (frozen) described.freeze({"layers"});
+                             described.keep({sharding, {}, {}}, /*holds_values=*/false);
+                           });
+    loading.peak = pretend_peak(card);
+    loading.kept = pretend_bytes(card);
+    for (const parallel::Unit& unit : model->keep({}).units())
+      loading.largest_unit = std::max<int64_t>(loading.largest_unit, unit.layout.total() * 2);
+    double sum = 0;
+    for (const parallel::Unit& unit : model->keep({}).units())
+      sum += unit.shard.to(at::kFloat).sum().item<double>();
+    EXPECT_TRUE(std::isfinite(sum)) << "what nobody has filled";
+  });
+  return *std::max_element(cards.begin(), cards.end(), [](const Loading& a, const Loading& b) {
+    return a.peak - a.kept < b.peak - b.kept;
+  });
+}
+
+TEST(PretendDevice, ConstructingAndLoadingTakesWhatARankKeepsAndTwoUnits) {
+  const danlu::test::TemporaryDirectory directory;
+  {
+    models::CausalLM model(many_layers(), parallel::Mesh::single(), at::kFloat, at::kCPU);
+    model.initialize(1);
+    model.save(directory.path(), DType::kBF16, {});
+  }
+  const int64_t whole = 2 * arch::parameter_count(many_layers());
+  for (const bool frozen : {false, true}) {
+    for (const auto sharding : {Sharding::kNone, Sharding::kState, Sharding::kGradients}) {
+      const Loading got = bytes_of_loading(directory.path(), sharding, frozen);
+      EXPECT_NEAR(got.kept, whole, 0.01 * whole) << static_cast<int>(sharding);
+      EXPECT_EQ(got.peak, got.kept) << static_cast<int>(sharding) << ": not twice";
+    }
+    const Loading got = bytes_of_loading(directory.path(), Sharding::kParameters, frozen);
+    EXPECT_NEAR(got.kept, whole / danlu::test::kPretendDevices, 0.03 * whole);
+    EXPECT_LE(got.peak, got.kept + 2 * got.largest_unit);
+    EXPECT_LT(got.peak, whole / 2) << "of which it is far";
+  }
+}
+
+TEST(PretendDevice, AStateInFilesIsNotOnTheDevice) {
+  const danlu::test::TemporaryDirectory directory;
+  // Parameters and gradients, and of those a fourth.
+  const Bytes alone = bytes_of(many_layers(), 1, {Sharding::kNone, {}, directory.path()});
+  EXPECT_NEAR(alone.steady, 2 + 4, 0.6);
+  EXPECT_LT(alone.peak, 6.6 + 8.0 / kLayers);
+  const Bytes shared = bytes_of(many_layers(), 4, {Sharding::kGradients, {}, directory.path()});
+  EXPECT_NEAR(shared.steady, 2 + 4 / 4.0, 0.3);
+  for (const bool lora : {false, true}) {
+    const parallel::Keeping keeping{Sharding::kNone, {}, directory.path()};
+    const Numbers cpu = train_on(at::kCPU, lora, models::Recompute::kNone);
+    const Numbers device = train_on(pretend_device(), lora, models::Recompute::kNone, keeping);
+    EXPECT_THAT(device.losses, testing::Pointwise(testing::DoubleNear(1e-5), cpu.losses)) << lora;
+    EXPECT_THAT(device.norms, testing::Pointwise(testing::DoubleNear(1e-5), cpu.norms)) << lora;
+  }
+}
+
+}  // namespace pretend_device_test
+}  // namespace danlu::train
