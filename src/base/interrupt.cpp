@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -14,7 +15,9 @@
 namespace danlu {
 namespace {
 
-std::atomic<int> pending{0}, received{0}, allowed{1};
+std::atomic<int> pending{0}, allowed{1};
+// Of the parent process, which may pass on what it got, and of everybody else.
+std::atomic<int> from_parent{0}, from_others{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not take a lock");
 
 struct LastWords {
@@ -35,14 +38,15 @@ void say_last_words(int signal_number) {
   if (words->file >= 0) put = ::write(words->file, text.data(), text.size());
 }
 
-void on_signal(int signal_number) {
+void on_signal(int signal_number, siginfo_t* info, void* /*context*/) {
   pending = signal_number;
-  if (++received <= allowed) return;
+  const bool is_parents = info->si_code == SI_USER && info->si_pid == ::getppid();
+  if (++(is_parents ? from_parent : from_others) <= allowed) return;
   say_last_words(signal_number);
   ::_exit(128 + signal_number);
 }
 
-void on_hangup(int signal_number) {
+void on_hangup(int signal_number, siginfo_t* /*info*/, void* /*context*/) {
   int none = 0;
   pending.compare_exchange_strong(none, signal_number);
   ::signal(SIGPIPE, SIG_IGN);
@@ -54,20 +58,21 @@ void watch_interrupts() {
   static std::once_flag once;
   std::call_once(once, [] {
     struct sigaction action{};
-    action.sa_handler = on_signal;
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO;
     ::sigemptyset(&action.sa_mask);
     // No SA_RESTART: a blocked read (the chat prompt) returns, so that its loop sees the flag.
     ::sigaction(SIGINT, &action, nullptr);
     ::sigaction(SIGTERM, &action, nullptr);
     struct sigaction before{};
     ::sigaction(SIGHUP, nullptr, &before);
-    action.sa_handler = on_hangup;
+    action.sa_sigaction = on_hangup;
     if (before.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
   });
 }
 
 void allow_second_interrupt() { allowed = 2; }
-int interrupts_received() { return received.load(); }
+int interrupts_received() { return std::max(from_parent.load(), from_others.load()); }
 
 void set_last_words(const std::string& text, int file) {
   const std::string line = text.empty() ? "" : text + "\n";
@@ -86,7 +91,8 @@ void set_last_words(const std::string& text, int file) {
 int pending_interrupt() { return pending.load(); }
 void clear_interrupt() {
   pending.store(0);
-  received.store(0);
+  from_parent.store(0);
+  from_others.store(0);
 }
 
 const char* interrupt_name(int signal) {

@@ -7,6 +7,8 @@
 namespace danlu {
 
 /// Installs handlers once: the first signal sets the flag, the second one ends the process at once.
+/// One that the parent process passes on and one from elsewhere are the same: a service manager
+/// tells a launcher and its ranks at once.
 /// SIGHUP, a terminal that is gone, comes from the kernel, the shell and the service manager alike:
 /// it never counts as a second one, nor makes the next one that. Where it is ignored from the start
 /// (nohup) it stays so. After it SIGPIPE is ignored: what read our output is gone too.
@@ -14,7 +16,7 @@ void watch_interrupts();
 /// A second SIGINT or SIGTERM is counted too, and the third ends the process: for a program that
 /// ends others with it.
 void allow_second_interrupt();
-/// SIGINT and SIGTERM since the last clear.
+/// SIGINT and SIGTERM since the last clear, what came twice by two ways counted once.
 int interrupts_received();
 /// What a signal that ends the process at once says before its line "STOPPED (exit N)", on standard
 /// error and in `file`, a descriptor (-1: none).

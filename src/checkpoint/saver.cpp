@@ -77,26 +77,6 @@ void write_state(const OwnState& own, const fs::path& folder, const std::string&
                             {.max_shard_bytes = UINT64_MAX, .base_name = name});
 }
 
-/// body() on every rank; where it throws on one, all throw: their own error, or the first of the
-/// others'.
-void together(const parallel::Mesh& mesh, const std::function<void()>& body) {
-  std::exception_ptr own;
-  std::string what;
-  try {
-    body();
-  } catch (const CommError&) {
-    throw;  // the others are not there to be told
-  } catch (const std::exception& error) {
-    own = std::current_exception();
-    what = error.what();
-  }
-  const int64_t ranks = mesh.shape().size();
-  const int64_t first = ranks - parallel::largest_of(mesh.all(), own ? ranks - mesh.rank() : 0);
-  if (first < ranks) what = parallel::text_from(mesh.all(), first, what);
-  if (own) std::rethrow_exception(own);
-  if (first < ranks) throw IoError(tr("rank {}: {}", first, what));
-}
-
 uint64_t state_bytes(const optim::AdamW& optimizer, bool exact_weights) {
   uint64_t elements = 0;
   for (const parallel::Parameter* parameter : optimizer.parameters()) {
@@ -144,6 +124,11 @@ bool is_ready(const std::future<void>& job) {
 }  // namespace saver_detail
 
 struct Saver::Work {
+  Work() = default;
+  ~Work() { abandoned = true; }  // before the job is waited for
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
   SaveRequest request;
   fs::path target, folder;             ///< folder: of the state, under its temporary name
   std::optional<Temporary> directory;  ///< of a keeper
@@ -184,12 +169,7 @@ Saver::Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer)
   });
 }
 
-Saver::~Saver() {
-  optimizer_.set_before_update({});
-  if (!work_) return;
-  work_->abandoned = true;
-  if (work_->job.valid()) work_->job.wait();
-}
+Saver::~Saver() { optimizer_.set_before_update({}); }
 
 void Saver::begin(SaveRequest request) {
   using namespace saver_detail;
@@ -200,7 +180,7 @@ void Saver::begin(SaveRequest request) {
   const SaveRequest& what = work->request;
   const bool keeps = mesh_.rank() == what.keeper;
   try {
-    together(mesh_, [&] {
+    parallel::together(mesh_.all(), [&] {
       if (!keeps) return;
       const uint64_t state = what.with_state ? state_bytes(optimizer_, what.exact_weights) : 0;
       require_free_space(what.run_dir, what.model_bytes + state + kSlackBytes,
@@ -212,30 +192,36 @@ void Saver::begin(SaveRequest request) {
     const fs::path directory =
         tell_directories(mesh_, what.keepers, what.keeper, keeps ? work->directory->path() : "");
     work->folder = directory / "optim";
-    together(mesh_, [&] {
+    parallel::together(mesh_.all(), [&] {
       if (what.with_state && !fs::exists(work->folder)) {
         throw IoError(
             tr("{}: rank {} has made it, and it is not here", directory.string(), what.keeper),
             tr("all machines must see one --output_dir"));
       }
     });
-    if (!what.model_needs_nobody) together(mesh_, [&] { what.write_model(directory); });
+    if (!what.model_needs_nobody)
+      parallel::together(mesh_.all(), [&] { what.write_model(directory); });
+    work->is_whole = mesh_.tensor().is_alone() && !optimizer_.is_shared();
+    parallel::together(mesh_.all(), [&] {
+      if (what.with_state) work->own = own_state(mesh_, optimizer_, what.exact_weights);
+      if (what.with_state || what.model_needs_nobody) start(*work);
+    });
   } catch (const IoError& error) {
     note_removal(*work);
     throw work->error_of(error);
-  } catch (const fs::filesystem_error&) {
+  } catch (...) {
     note_removal(*work);
     throw;
   }
-  if (what.with_state) work->own = own_state(mesh_, optimizer_, what.exact_weights);
-  work->is_whole = mesh_.tensor().is_alone() && !optimizer_.is_shared();
   work_ = std::move(work);
-  if (!what.with_state && !what.model_needs_nobody) return;
-  const std::string name = work_->is_whole ? "state" : fmt::format("rank-{}", mesh_.rank());
-  work_->job = std::async(std::launch::async, [work = work_.get(), name] {
+}
+
+void Saver::start(Work& work) const {
+  const std::string name = work.is_whole ? "state" : fmt::format("rank-{}", mesh_.rank());
+  work.job = std::async(std::launch::async, [&work, name] {
     parallel::leave_threads_to_passes();
-    if (work->request.model_needs_nobody) work->request.write_model(work->folder.parent_path());
-    write_state(work->own, work->folder, name, work->abandoned);
+    if (work.request.model_needs_nobody) work.request.write_model(work.folder.parent_path());
+    saver_detail::write_state(work.own, work.folder, name, work.abandoned);
   });
 }
 
@@ -250,7 +236,7 @@ bool Saver::go_on() {
   using namespace saver_detail;
   Work& work = *work_;
   try {
-    together(mesh_, [&] {
+    parallel::together(mesh_.all(), [&] {
       if (work.job.valid()) work.job.get();
     });
     const bool keeps = work.directory.has_value();

@@ -70,6 +70,8 @@ class Saver {
 
  private:
   struct Work;
+  /// What is written while the training goes on.
+  void start(Work& work) const;
   void note_removal(const Work& work);
   /// The next part of the work, when every rank is ready for it; whether it was the last.
   bool go_on();

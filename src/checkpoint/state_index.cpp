@@ -113,6 +113,7 @@ Contents contents_of(const fs::path& checkpoint, const Holders& holders, int64_t
   for (const std::string& name : all) {
     if (!state.contains(name)) common.insert(name);
   }
+  contents.own.assign(all.begin(), all.end());
   all.insert(state.begin(), state.end());
   contents.files.assign(all.begin(), all.end());
   const bool same = written_by.is_object() &&

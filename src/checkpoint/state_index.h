@@ -37,9 +37,10 @@ void write_state_index(const std::filesystem::path& folder, const std::vector<st
 
 /// The files of a checkpoint, with the folders they are in: all, and those that each of `ranks`
 /// ranks reads to go on, which are as `holders` holds it. Where others have written it that is all
-/// of the state. Errors: DataError for broken JSON; Json::exception.
+/// of the state. own: those that DONE names, of the machine that asks. Errors: DataError for broken
+/// JSON; Json::exception.
 struct Contents {
-  std::vector<std::string> files;
+  std::vector<std::string> files, own;
   std::vector<std::vector<std::string>> read_by;
 };
 Contents contents_of(const std::filesystem::path& checkpoint, const Holders& holders,

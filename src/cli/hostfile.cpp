@@ -78,6 +78,8 @@ std::vector<Host> read_hostfile(const std::filesystem::path& file) {
 
 size_t find_own_host(const std::filesystem::path& file, const std::vector<Host>& hosts,
                      const std::set<std::string>& own_names) {
+  // On every machine it is another one; where no other is named, it is this.
+  if (hosts.size() == 1 && hosts[0].name == "localhost") return 0;
   std::vector<size_t> found;
   for (size_t i = 0; i < hosts.size(); ++i) {
     if (own_names.count(hosts[i].name) > 0 || resolves_to(hosts[i].name, own_names))

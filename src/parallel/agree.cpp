@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+
+#include "base/error.h"
 
 namespace danlu::parallel {
 
@@ -22,6 +25,24 @@ int64_t largest_of(const Group& group, int64_t number) {
   at::Tensor largest = at::full({1}, number, at::kLong);
   group.all_reduce_max(largest);
   return largest.item<int64_t>();
+}
+
+void together(const Group& group, const std::function<void()>& body) {
+  std::exception_ptr own;
+  std::string what;
+  try {
+    body();
+  } catch (const CommError&) {
+    throw;  // the others are not there to be told
+  } catch (const std::exception& error) {
+    own = std::current_exception();
+    what = error.what();
+  }
+  const int64_t ranks = group.size();
+  const int64_t first = ranks - largest_of(group, own ? ranks - group.rank() : 0);
+  if (first < ranks) what = text_from(group, first, what);
+  if (own) std::rethrow_exception(own);
+  if (first < ranks) throw IoError(tr("rank {}: {}", first, what));
 }
 
 }  // namespace danlu::parallel

@@ -31,6 +31,11 @@ class Ranks {
   int64_t lead() const { return lead_; }
 
   void wait_for_all() const { all().barrier(); }
+  const parallel::Group& all() const { return all_ ? *all_ : parallel::Group::alone(); }
+  /// These alone, ascending; nullptr where this rank is not one of them. Collective.
+  std::unique_ptr<parallel::Group> group_of(const std::vector<int64_t>& ranks) const {
+    return world_->make_group(ranks);
+  }
   /// make(), by rank `first` first and by the others who name it when it is done, however long it
   /// takes: they find what it left on disk.
   template <typename Make>
@@ -82,7 +87,6 @@ class Ranks {
  private:
   /// REQUIRES: called inside a catch block.
   void give_up() const;
-  const parallel::Group& all() const { return all_ ? *all_ : parallel::Group::alone(); }
   /// As require_same, of each member of an object.
   void require_same_settings(const Json& settings) const;
   /// Errors: UsageError with `difference` of the first rank where it is not empty.

@@ -324,6 +324,13 @@ Ranks connect(TrainConfig& config) {
   return ranks;
 }
 
+/// Of the finished model, before it is trained; of checkpoints, who saves them asks.
+void require_space(const TrainConfig& config, const models::CausalLM& model, const Ranks& ranks) {
+  if (!ranks.is_first()) return;
+  require_free_space(config.output.directory, model_file_bytes(model, config.tuner == Tuner::kLora),
+                     "the finished model");
+}
+
 /// The finished model and its reports.
 void finish(Run& job) {
   job.observer.look_after_directory(job.progress.log_history, /*needed=*/true);
@@ -458,6 +465,7 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   report_memory(memory_plan(state), available);
   if (is_complete(config, plan, state, ranks)) return 0;
   if (!continuing) progress.forget_best();
+  require_space(config, *state.model, ranks);
   watch_interrupts();
   const bool keeps = held.shared.keeper == ranks.rank();
   if (keeps && config.output.overwrite && !continuing) clear_run_directory(config.output.directory);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace danlu {
@@ -16,6 +17,41 @@ TEST(Interrupt, TheFirstSignalIsAFlagTheSecondEndsTheProcess) {
     ::_exit(2);
   };
   EXPECT_EXIT(signalled_twice(), testing::ExitedWithCode(128 + SIGINT), "");
+}
+
+/// A rank that a service manager and its launcher both tell to end, and once more by the launcher.
+[[noreturn]] void hear_it_twice(int told) {
+  watch_interrupts();
+  ::raise(SIGTERM);
+  sigset_t termination, none;
+  ::sigemptyset(&none);
+  ::sigemptyset(&termination);
+  ::sigaddset(&termination, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &termination, nullptr);
+  for (const char* said : {"r", "s"}) {
+    if (::write(told, said, 1) != 1) ::_exit(1);
+    ::sigsuspend(&none);
+  }
+  ::_exit(2);
+}
+
+TEST(Interrupt, WhatTheParentPassesOnIsNoSecondOne) {
+  const auto launcher = [] {
+    int ends[2];
+    if (::pipe(ends) != 0) ::_exit(3);
+    const pid_t rank = ::fork();
+    if (rank == 0) hear_it_twice(ends[1]);
+    ::close(ends[1]);
+    char said = 0;
+    if (::read(ends[0], &said, 1) != 1) ::_exit(4);
+    ::kill(rank, SIGTERM);
+    if (::read(ends[0], &said, 1) != 1) ::_exit(5);  // it has ended
+    ::kill(rank, SIGTERM);
+    int status = 0;
+    ::waitpid(rank, &status, 0);
+    ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 6);
+  };
+  EXPECT_EXIT(launcher(), testing::ExitedWithCode(128 + SIGTERM), "");
 }
 
 TEST(Interrupt, WhoIsEndedAtOnceHasLastWords) {

@@ -345,12 +345,15 @@ TEST_F(Launch, AHostFileSaysWhereThisMachineStands) {
   ASSERT_EQ(two.exit_code, 0) << two.err;
   EXPECT_THAT(two.err, HasSubstr("× 2 processes"));
   fs::remove_all((*this) / "run");
+  EXPECT_THAT(with_file("localhost slots=2\n").err, HasSubstr("× 2 processes"));
+  fs::remove_all((*this) / "run");
   expect_error(with_file(own + " slots=2\nother slots=two\n"), 2,
                {"hosts:2: 'other slots=two' is no line of a host file", "NAME slots=N"});
   expect_error(with_file(own + " slots=2 more\n"), 2, {"hosts:1:"});
   expect_error(with_file("a slots=2\n" + own + "\na slots=1\n"), 2,
                {"hosts:3: a stands there twice"});
   expect_error(with_file("192.0.2.1 slots=2\n"), 2, {"this machine", "is not in it", own});
+  expect_error(with_file("localhost slots=2\nother\n"), 2, {"is not in it"});
   expect_error(with_file("# none\n"), 2, {"no machine"});
   expect_error(with_file(own + "\n192.0.2.1\n"), 2, {"must agree on a port"});
   expect_error(run_words(training("run", {"--hostfile", (*this) / "nowhere"})), 8,

@@ -1,9 +1,13 @@
 // Machines that share their directories or do not: two launchers of one system, in two places.
+#include <signal.h>
+
+#include <atomic>
 #include <thread>
 
 #include "base/free_port.h"
 #include "cli/bad_input.h"
 #include "cli/logged_steps.h"
+#include "support/rank_process.h"
 
 namespace danlu::test {
 namespace {
@@ -78,21 +82,11 @@ class Storage : public BadInput {
     second.join();
     return results;
   }
-  /// To the second disk, what the first alone has.
-  void give_model_files(const std::string& step) const {
-    const std::string name = "run/checkpoint-" + step;
-    for (const auto& entry : fs::directory_iterator((*this) / "disk-0" / name)) {
-      if (!entry.is_regular_file()) continue;
-      fs::copy_file(entry, (*this) / "disk-1" / name / entry.path().filename(),
-                    fs::copy_options::skip_existing);
-    }
-  }
 };
 
 TEST_F(Storage, EveryMachineKeepsWhatItsRanksHoldAndLearnsWhatItLacks) {
   const std::vector<std::string> apart = {"disk-0", "disk-1"};
   const auto first = run_both(apart, {"--shard", "zero1", "--max_steps", "4"});
-  const auto checkpoint = [](const char* step) { return std::string("run/checkpoint-") + step; };
   for (const ProgramResult& result : first) ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(first[0].err, AllOf(HasSubstr("machines do not share run: ranks 0, 1 each keep"),
                                   ContainsRegex("share .*cache.*: ranks 0, 1 prepare the data")));
@@ -108,20 +102,25 @@ TEST_F(Storage, EveryMachineKeepsWhatItsRanksHoldAndLearnsWhatItLacks) {
     EXPECT_FALSE(fs::is_empty((*this) / disk / "cache"));
   }
 
-  const std::vector<std::string> on = {"--shard", "zero1",    "--max_steps",
-                                       "6",       "--resume", checkpoint("4")};
-  const auto lacking = run_both(apart, on);
-  for (const ProgramResult& result : lacking) EXPECT_EQ(result.exit_code, 8) << result.err;
-  EXPECT_THAT(lacking[0].err,
-              AllOf(ContainsRegex("not every machine has what it needs of it: rank 1 on .* lacks "
-                                  ".*model.safetensors .rank 0 on .* has it"),
-                    HasSubstr("copy the files from there, to "), Not(HasSubstr("rank-0"))));
-  expect_error(run_on("disk-0", training({"--max_steps", "6", "--resume", checkpoint("4")})), 4,
+  expect_error(run_on("disk-0", training({"--max_steps", "6", "--resume", "run/checkpoint-4"})), 4,
                {"rank-1.safetensors is missing"});
-  give_model_files("4");
+  const std::vector<std::string> on = {"--shard", "zero1",    "--max_steps",
+                                       "6",       "--resume", "run/checkpoint-4"};
+  auto dry = on;
+  dry.push_back("--dry_run");
+  for (const ProgramResult& result : run_both(apart, dry))
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_FALSE(fs::exists(file("disk-1", "model.safetensors")));
   const auto second = run_both(apart, on);
   for (const ProgramResult& result : second) EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(second[0].err, HasSubstr("resuming from"));
+  EXPECT_THAT(second[0].err,
+              AllOf(HasSubstr("resuming from"),
+                    ContainsRegex("checkpoint-4: rank 1 gets model.safetensors .* of rank 0"),
+                    Not(HasSubstr("gets optim"))));
+  EXPECT_EQ(content_of(file("disk-0", "model.safetensors")),
+            content_of(file("disk-1", "model.safetensors")));
+  EXPECT_THAT(content_of(file("disk-1", "DONE")),
+              AllOf(HasSubstr("model.safetensors"), HasSubstr("rank-1"), Not(HasSubstr("rank-0"))));
 
   auto alone = training({"--max_steps", "6", "--output_dir", "one"});
   ASSERT_EQ(run_on("disk-0", alone).exit_code, 0);
@@ -140,28 +139,19 @@ TEST_F(Storage, GoesOnFromTheNewestThatEveryMachineHasWhole) {
   // Killed between the names at the one and at the other keeper, behind a step of each.
   fs::remove_all(checkpoint("disk-1", "6"));
   fs::remove_all(checkpoint("disk-0", "4"));
-  for (const ProgramResult& result : run_both(apart, line)) {
-    EXPECT_EQ(result.exit_code, 8) << result.err;
-    EXPECT_THAT(
-        result.err,
-        AllOf(HasSubstr("no checkpoint is whole on every machine"),
-              ContainsRegex("checkpoint-6: rank 1 on .* does not have it .rank 0 on .* has"),
-              ContainsRegex("checkpoint-4: rank 0 on .* does not have it .rank 1 on .* has"),
-              ContainsRegex("checkpoint-2: rank 1 on .* lacks .*model.safetensors .rank 0 on")));
-  }
-  give_model_files("2");
-  const fs::path named = "run/checkpoint-6";
   auto strict = line;
-  strict.insert(strict.end(), {"--resume", named});
+  strict.insert(strict.end(), {"--resume", "run/checkpoint-6"});
   for (const ProgramResult& result : run_both(apart, strict)) {
     EXPECT_EQ(result.exit_code, 8) << result.err;
-    EXPECT_THAT(result.err, ContainsRegex("checkpoint-6: not every machine has what it needs"));
+    EXPECT_THAT(result.err,
+                ContainsRegex("checkpoint-6: not every machine can have what it needs of it: rank "
+                              "1 on .* lacks optim/rank-1.safetensors .nobody has it"));
   }
   const auto on = run_both(apart, line);
   for (const ProgramResult& result : on) ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(on[0].err,
-              AllOf(ContainsRegex("checkpoint-6: rank 1 on .* does not have it.*not resumed from"),
-                    ContainsRegex("checkpoint-4: rank 0 on .* does not have it.*not resumed from"),
+              AllOf(ContainsRegex("checkpoint-6: rank 1 on .*nobody has it.; not resumed from"),
+                    ContainsRegex("checkpoint-4: rank 0 on .*nobody has it.; not resumed from"),
                     HasSubstr("resuming from run/checkpoint-2 at step 2")));
   for (const std::string disk : {"disk-0", "disk-1"}) {
     for (const std::string step : {"4", "6"})
@@ -169,8 +159,6 @@ TEST_F(Storage, GoesOnFromTheNewestThatEveryMachineHasWhole) {
   }
 
   // What a machine's disk has lost is as good as not there.
-  give_model_files("6");
-  give_model_files("4");
   const fs::path state = checkpoint("disk-1", "6") / "optim/rank-1.safetensors";
   std::string changed = content_of(state);
   changed[changed.size() / 2] ^= 1;
@@ -185,37 +173,93 @@ TEST_F(Storage, GoesOnFromTheNewestThatEveryMachineHasWhole) {
   alone.insert(alone.end(), {"--output_dir", "one"});
   ASSERT_EQ(run_on("disk-0", training(alone)).exit_code, 0);
   expect_same_losses((*this) / "disk-0/one", (*this) / "disk-0/run", 6);
+
+  for (const std::string step : {"2", "4", "6"})
+    fs::remove(checkpoint("disk-0", step) / "optim/rank-0.safetensors");
+  for (const ProgramResult& result : run_both(apart, line)) {
+    EXPECT_EQ(result.exit_code, 8) << result.err;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("no checkpoint is whole on every machine"),
+                                  HasSubstr("bring back what nobody has")));
+  }
 }
 
-TEST_F(Storage, AnotherMeshOfAsManyRanksNeedsTheStateOfAll) {
+TEST_F(Storage, AMachineWithAnEmptyDiskGetsWhatTheOthersHave) {
+  const std::vector<std::string> apart = {"disk-0", "disk-1"};
+  for (const ProgramResult& result : run_both(apart, {"--max_steps", "2"}))
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  fs::remove_all((*this) / "disk-1/run");
+  const auto full = run_both(apart, {"--max_steps", "2"}, "ulimit -f 16;");
+  for (const ProgramResult& result : full) {
+    EXPECT_EQ(result.exit_code, 8) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("model.safetensors: cannot write: File too large"));
+  }
+  EXPECT_THAT(full[0].err, HasSubstr("rank 1: "));
+  EXPECT_FALSE(fs::exists((*this) / "disk-1/run/checkpoint-2/DONE"));
+  // What a copy that was not finished has left is no checkpoint, and no obstacle.
+  fs::create_directories((*this) / "disk-1/run/checkpoint-2/optim");
+  const auto on = run_both(apart, {"--max_steps", "4", "--resume", "run/checkpoint-2"});
+  for (const ProgramResult& result : on) ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(on[0].err, AllOf(HasSubstr("resuming from run/checkpoint-2 at step 2"),
+                               HasSubstr("rank 1 gets optim/state.safetensors")));
+  auto alone = training({"--max_steps", "4", "--output_dir", "one"});
+  ASSERT_EQ(run_on("disk-0", alone).exit_code, 0);
+  expect_same_losses((*this) / "disk-0/one", (*this) / "disk-0/run", 4);
+}
+
+TEST_F(Storage, AJobBeginsAgainOnMachinesOfTheirOwnDisks) {
+  const std::vector<std::string> line = {"--shard", "zero1",        "--max_steps",
+                                         "60",      "--save_steps", "1"};
+  auto alone = line;
+  alone.insert(alone.end(), {"--output_dir", "one"});
+  ASSERT_EQ(run_on("disk-0", training(alone)).exit_code, 0);
+  std::atomic<bool> over = false;
+  std::vector<ProgramResult> results;
+  std::thread job([&] {
+    auto restarted = line;
+    restarted.insert(restarted.end(), {"--max_restarts", "1"});
+    results = run_both({"disk-0", "disk-1"}, restarted);
+    over = true;
+  });
+  const fs::path seen = (*this) / "disk-1/run/checkpoint-5/DONE";
+  while (!over && !fs::exists(seen)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const pid_t rank = process_of((*this) / "disk-1", 1);
+  EXPECT_GT(rank, 0) << "the run was over too soon";
+  if (rank > 0) ::kill(rank, SIGKILL);
+  job.join();
+  for (const ProgramResult& result : results) ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(results[0].err, AllOf(HasSubstr("restart 1 of 1"), HasSubstr("resuming from run/")));
+  expect_same_losses((*this) / "disk-0/one", (*this) / "disk-0/run", 60);
+}
+
+TEST_F(Storage, AnotherMeshOfAsManyRanksGetsTheStateOfAll) {
   const std::vector<std::string> apart = {"disk-0", "disk-1"};
   for (const ProgramResult& result : run_both(apart, {"--shard", "zero1", "--max_steps", "2"}))
     ASSERT_EQ(result.exit_code, 0) << result.err;
-  give_model_files("2");
-  const std::vector<std::string> on = {"--tp", "2",        "--max_steps",
-                                       "4",    "--resume", "run/checkpoint-2"};
-  for (const ProgramResult& result : run_both(apart, on)) {
-    EXPECT_EQ(result.exit_code, 8) << result.err;
-    EXPECT_THAT(result.err, ContainsRegex("rank 0 on .* lacks optim/rank-1.safetensors .rank 1 on "
-                                          ".* has it.; rank 1 on .* lacks "
-                                          "optim/rank-0.safetensors .rank 0 on .* has it"));
+  for (const int64_t step : {2, 4}) {
+    const std::vector<std::string> on = {"--tp",
+                                         "2",
+                                         "--save_total_limit",
+                                         "5",
+                                         "--max_steps",
+                                         std::to_string(step + 2),
+                                         "--resume",
+                                         "run/checkpoint-" + std::to_string(step)};
+    for (const ProgramResult& result : run_both(apart, on))
+      ASSERT_EQ(result.exit_code, 0) << result.err;
   }
-  for (const std::string rank : {"0", "1"}) {
-    const std::string file = "run/checkpoint-2/optim/rank-" + rank + ".safetensors";
-    const std::string from = "disk-" + rank, to = rank == "0" ? "disk-1" : "disk-0";
-    fs::copy_file((*this) / from / file, (*this) / to / file);
+  const auto has = [&](const std::string& disk, const std::string& step, const std::string& rank) {
+    return fs::exists((*this) / disk / ("run/checkpoint-" + step) /
+                      ("optim/rank-" + rank + ".safetensors"));
+  };
+  for (const std::string disk : {"disk-0", "disk-1"}) {
+    for (const std::string rank : {"0", "1"}) EXPECT_TRUE(has(disk, "2", rank)) << disk << rank;
   }
-  for (const ProgramResult& result : run_both(apart, on))
-    ASSERT_EQ(result.exit_code, 0) << result.err;
   // On the tensor axis a machine reads what its neighbour alone has written: what is not cut.
-  give_model_files("4");
-  const std::vector<std::string> further = {"--tp", "2",        "--max_steps",
-                                            "6",    "--resume", "run/checkpoint-4"};
-  for (const ProgramResult& result : run_both(apart, further)) {
-    EXPECT_EQ(result.exit_code, 8) << result.err;
-    EXPECT_THAT(result.err, AllOf(ContainsRegex("rank 1 on .* lacks optim/rank-0.safetensors"),
-                                  Not(HasSubstr("lacks optim/rank-1"))));
-  }
+  EXPECT_TRUE(has("disk-1", "4", "0"));
+  EXPECT_FALSE(has("disk-0", "4", "1"));
+  auto alone = training({"--max_steps", "6", "--output_dir", "one"});
+  ASSERT_EQ(run_on("disk-0", alone).exit_code, 0);
+  expect_same_losses((*this) / "disk-0/one", (*this) / "disk-0/run", 6);
 }
 
 TEST_F(Storage, OtherDataOnAMachineAreNamedWithBothHashes) {
@@ -249,13 +293,12 @@ TEST_F(Storage, ADiskThatIsFullForOneRankEndsAllAndLosesNothing) {
     const std::vector<std::string> begin = {"--shard", "zero1", "--max_steps", "2"};
     for (const ProgramResult& result : run_both(disks, begin))
       ASSERT_EQ(result.exit_code, 0) << result.err;
-    if (disks[1] == "disk-1") give_model_files("2");
     const std::vector<std::string> on = {"--shard", "zero1",    "--max_steps",
                                          "4",       "--resume", "run/checkpoint-2"};
     const auto results = run_both(disks, on, "ulimit -f 32;");
     for (const ProgramResult& result : results) {
       EXPECT_EQ(result.exit_code, 8) << result.err;
-      EXPECT_THAT(result.err, HasSubstr("rank-1.safetensors: cannot write: File too large"));
+      EXPECT_THAT(result.err, HasSubstr(".safetensors: cannot write: File too large"));
     }
     EXPECT_THAT(results.front().err, HasSubstr("rank 1: "));
     for (const std::string& disk : disks) {

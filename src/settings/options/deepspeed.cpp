@@ -77,6 +77,9 @@ Json read(const std::string& text, bool warns = true) {
                      tr("presets: default-zero2, default-zero3, zero0, zero1, zero2, zero3, "
                         "zero2_offload, zero3_offload"));
   }
+  if (!inline_json && fs::is_directory(text))
+    throw UsageError(
+        tr("[deepspeed] '{}' is a directory: its file, or a preset, is expected", text));
   const std::string content = inline_json ? text : read_file(text);
   const std::string origin = inline_json ? "--deepspeed" : text;
   Json json = parse_json(content, origin);

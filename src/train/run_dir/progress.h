@@ -30,7 +30,7 @@ struct RunProgress {
   LogWindow window;  ///< so that a run resumed between two records logs what it would have
   Json log_history = Json::array();
 
-  /// The best step's checkpoint is in another run's directory.
+  /// The best step's checkpoint is in another run's directory, or gone.
   void forget_best() {
     best_loss = std::numeric_limits<double>::infinity();
     best_step = 0;

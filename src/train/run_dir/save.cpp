@@ -33,10 +33,9 @@ bool outlives_removal(Run& run, const Work& work) {
   try {
     work();
     return true;
-  } catch (const IoError& error) {
-    failure = std::current_exception();
-    what = error.what();
-  } catch (const std::filesystem::filesystem_error& error) {
+  } catch (const CommError&) {
+    throw;
+  } catch (const std::exception& error) {
     failure = std::current_exception();
     what = error.what();
   }
@@ -44,6 +43,7 @@ bool outlives_removal(Run& run, const Work& work) {
   if (run.ranks.largest(is_gone ? 1 : 0) == 0) std::rethrow_exception(failure);
   log::warning("{}", what);
   run.last_saved_step = 0;
+  run.progress.forget_best();
   run.observer.look_after_directory(run.progress.log_history, /*needed=*/true);
   return false;
 }
