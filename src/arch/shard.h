@@ -31,8 +31,8 @@ struct Coord {
 /// Query, key and value go by KV groups; a fused matrix is cut inside its parts, so that the local
 /// one has the layout of the whole. With more ranks than KV heads each holds a copy of one.
 /// REQUIRES: sizes that divide: tp the heads, and KV heads by tp or tp by KV heads; tp the widths
-/// of feed-forward parts; the owners the experts. The vocabulary need not divide: the last rank has
-/// fewer rows.
+/// of feed-forward parts; the owners the experts. The vocabulary need not divide: the last ranks
+/// have fewer rows, or none.
 std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const Coord& coord);
 
 /// That of shard() of a dense model. Errors: UsageError naming what `tp_size` does not divide, and

@@ -36,6 +36,16 @@ size_t default_thread_count() {
   return quota > 0 ? std::min(count, quota) : count;
 }
 
+size_t thread_count_of_sharer(size_t sharers) {
+  const size_t count = default_thread_count();
+  cpu_set_t allowed;
+  const bool is_bound =
+      ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+      static_cast<unsigned>(CPU_COUNT(&allowed)) < std::thread::hardware_concurrency();
+  if (std::getenv("OMP_NUM_THREADS") || is_bound) return count;
+  return std::max<size_t>(1, count / std::max<size_t>(1, sharers));
+}
+
 void ThreadGroup::join() {
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();

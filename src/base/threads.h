@@ -1,4 +1,5 @@
-// base/threads.h: how many threads there may be, and loops over them, for work that is not tensor math.
+// base/threads.h: how many threads there may be, and loops over them, for work that is not tensor
+// math.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -28,6 +29,9 @@ class ThreadGroup {
 /// where its control group grants less (base/control_group.h). Errors: UsageError if the variable
 /// asks for more than 4096.
 size_t default_thread_count();
+/// That of one of `sharers` processes of this machine that compute together: its part, unless
+/// OMP_NUM_THREADS is set or it is bound to some of the processors.
+size_t thread_count_of_sharer(size_t sharers);
 
 /// Calls body(i) for i in [0, count) on up to `num_threads` threads; rethrows the first exception.
 void parallel_for(size_t count, size_t num_threads, const std::function<void(size_t)>& body);

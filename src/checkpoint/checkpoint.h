@@ -49,10 +49,14 @@ struct Loaded {
   std::shared_ptr<const weights::TensorSource> optimizer;  ///< nullptr if it was saved model-only
 };
 
-/// Reads every file once to compare its checksum; a checkpoint of a version that kept none is taken
-/// by its sizes, which is said. Errors: IoError if the directory is missing, incomplete or damaged
-/// (no DONE, a file of another size or content: names it).
-Loaded open(const std::filesystem::path& directory);
+/// How open() learns that files are as they were written: each is read once for its checksum, or,
+/// where another process does that, by their sizes.
+enum class Check { kContents, kSizes };
+
+/// A checkpoint of a version that kept no checksums is taken by its sizes, which is said. Errors:
+/// IoError if the directory is missing, incomplete or damaged (no DONE, a file of another size or
+/// content: names it).
+Loaded open(const std::filesystem::path& directory, Check check = Check::kContents);
 
 /// The option that begins a run from a checkpoint's weights: "--adapters" or "--model".
 const char* option_of_weights(const std::filesystem::path& directory);

@@ -87,7 +87,7 @@ uint64_t state_bytes(const optim::AdamW& optimizer, bool exact_weights) {
 }
 
 /// Files are read again for their checksums while the system still has them in memory.
-void write_done(const fs::path& directory, int64_t step, bool resumable,
+void write_done(const fs::path& directory, const std::string& save, const SaveRequest& what,
                 const std::atomic<bool>& abandoned) {
   std::map<std::string, uint64_t> sizes;
   std::map<std::string, std::string> digests;
@@ -102,8 +102,11 @@ void write_done(const fs::path& directory, int64_t step, bool resumable,
       sync_path(entry.path());
     }
   }
-  write_json_file(directory / "DONE",
-                  {{"step", step}, {"resumable", resumable}, {"files", sizes}, {"xxh3", digests}});
+  write_json_file(directory / "DONE", {{"step", what.step},
+                                       {"save", save},
+                                       {"resumable", what.with_state},
+                                       {"files", sizes},
+                                       {"xxh3", digests}});
 }
 
 /// Each keeper's directory (`own`: where this rank keeps one), told to all: that of `keeper`.
@@ -130,10 +133,10 @@ struct Saver::Work {
   Work& operator=(const Work&) = delete;
 
   SaveRequest request;
+  std::string save;                    ///< a name of this saving, at every keeper
   fs::path target, folder;             ///< folder: of the state, under its temporary name
   std::optional<Temporary> directory;  ///< of a keeper
   saver_detail::OwnState own;
-  bool is_whole = false;  ///< one rank has all of the state
   std::atomic<bool> abandoned = false;
   std::future<void> job;
   /// Of all ranks, who write what training changes; then of keepers, who write the rest, and give
@@ -192,6 +195,7 @@ void Saver::begin(SaveRequest request) {
     const fs::path directory =
         tell_directories(mesh_, what.keepers, what.keeper, keeps ? work->directory->path() : "");
     work->folder = directory / "optim";
+    work->save = parallel::text_from(mesh_.all(), 0, unique_suffix());
     parallel::together(mesh_.all(), [&] {
       if (what.with_state && !fs::exists(work->folder)) {
         throw IoError(
@@ -201,7 +205,6 @@ void Saver::begin(SaveRequest request) {
     });
     if (!what.model_needs_nobody)
       parallel::together(mesh_.all(), [&] { what.write_model(directory); });
-    work->is_whole = mesh_.tensor().is_alone() && !optimizer_.is_shared();
     parallel::together(mesh_.all(), [&] {
       if (what.with_state) work->own = own_state(mesh_, optimizer_, what.exact_weights);
       if (what.with_state || what.model_needs_nobody) start(*work);
@@ -217,11 +220,18 @@ void Saver::begin(SaveRequest request) {
 }
 
 void Saver::start(Work& work) const {
-  const std::string name = work.is_whole ? "state" : fmt::format("rank-{}", mesh_.rank());
+  const std::string name = fmt::format("rank-{}", mesh_.rank());
   work.job = std::async(std::launch::async, [&work, name] {
     parallel::leave_threads_to_passes();
     if (work.request.model_needs_nobody) work.request.write_model(work.folder.parent_path());
     saver_detail::write_state(work.own, work.folder, name, work.abandoned);
+  });
+}
+
+void Saver::go_on_with(const std::function<void()>& job) {
+  // Where a system makes no more threads all learn of it.
+  parallel::together(mesh_.all(), [&] {
+    if (work_->directory) work_->job = std::async(std::launch::async, job);
   });
 }
 
@@ -239,32 +249,27 @@ bool Saver::go_on() {
     parallel::together(mesh_.all(), [&] {
       if (work.job.valid()) work.job.get();
     });
-    const bool keeps = work.directory.has_value();
     if (work.phase == Work::Phase::kName) return true;
     if (work.phase == Work::Phase::kRest) {
       work.phase = Work::Phase::kName;
-      if (!keeps) return false;
-      work.job = std::async(std::launch::async,
-                            [&work] { publish_directory(work.directory->path(), work.target); });
+      go_on_with([&work] { publish_directory(work.directory->path(), work.target); });
       return false;
     }
     std::vector<std::string> said;
-    for (int64_t rank = 0; !work.is_whole && rank < mesh_.shape().size(); ++rank)
+    for (int64_t rank = 0; rank < mesh_.shape().size(); ++rank)
       said.push_back(parallel::text_from(mesh_.all(), rank, listed(work.own.held)));
     work.phase = Work::Phase::kRest;
     work.own = {};
-    if (!keeps) return false;
     const Holders holders{mesh_.tensor().size(),
                           optimizer_.is_shared() ? mesh_.sharers().size() : 1};
-    work.job = std::async(std::launch::async, [&work, holders, said = std::move(said)] {
+    go_on_with([&work, holders, said = std::move(said)] {
       const fs::path& directory = work.directory->path();
       const bool all_here = work.request.keepers.size() == 1;
-      if (work.request.with_state && !said.empty())
-        write_state_index(work.folder, said, holders, all_here);
+      if (work.request.with_state) write_state_index(work.folder, said, holders, all_here);
       write_json_file(directory / "args.json", work.request.args);
       write_json_file(directory / "trainer_state.json", work.request.trainer_state);
       write_json_file(directory / "data_state.json", work.request.data_state);
-      write_done(directory, work.request.step, work.request.with_state, work.abandoned);
+      write_done(directory, work.save, work.request, work.abandoned);
     });
   } catch (const IoError& error) {
     note_removal(work);

@@ -13,9 +13,8 @@ namespace danlu::checkpoint {
 
 /// Layout of RUN/checkpoint-<step>/:
 ///   model or adapter files, tokenizer files   written by the caller (HF or PEFT layout)
-///   optim/state.safetensors                   exp_avg.*, exp_avg_sq.*, master.*: of one process
-///   optim/rank-<r>.safetensors                  … of several, what each holds
-///   optim/danlu_checkpoint.json                 their index (docs/formats/native.md)
+///   optim/rank-<r>.safetensors                exp_avg.*, exp_avg_sq.*, master.*: what a rank holds
+///   optim/danlu_checkpoint.json               their index (docs/formats/native.md)
 ///   args.json, trainer_state.json, data_state.json
 ///   DONE                                      last: lists every file with size and checksum
 ///   (checksum.h)
@@ -72,6 +71,8 @@ class Saver {
   struct Work;
   /// What is written while the training goes on.
   void start(Work& work) const;
+  /// The keepers' next part, in a thread.
+  void go_on_with(const std::function<void()>& job);
   void note_removal(const Work& work);
   /// The next part of the work, when every rank is ready for it; whether it was the last.
   bool go_on();

@@ -94,7 +94,8 @@ void write_state_index(const fs::path& folder, const std::vector<std::string>& l
   write_json_file(folder / weights::native::kIndexFile, index);
 }
 
-Contents contents_of(const fs::path& checkpoint, const Holders& holders, int64_t ranks) {
+std::vector<std::vector<std::string>> files_read(const fs::path& checkpoint, const Holders& holders,
+                                                 int64_t ranks) {
   std::set<std::string> all = {"DONE"}, state;
   const Json done = read_json_file(checkpoint / "DONE");
   for (const auto& [name, size] : done.at("files").items()) all.insert(name);
@@ -108,14 +109,11 @@ Contents contents_of(const fs::path& checkpoint, const Holders& holders, int64_t
     state.insert(files.begin(), files.end());
   }
   // DONE names the state of its own keeper's ranks too.
-  Contents contents;
   std::set<std::string> common;
   for (const std::string& name : all) {
     if (!state.contains(name)) common.insert(name);
   }
-  contents.own.assign(all.begin(), all.end());
-  all.insert(state.begin(), state.end());
-  contents.files.assign(all.begin(), all.end());
+  std::vector<std::vector<std::string>> read_by;
   const bool same = written_by.is_object() &&
                     Holders{written_by.at("tensor"), written_by.at("sharers")} == holders;
   for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -126,9 +124,9 @@ Contents contents_of(const fs::path& checkpoint, const Holders& holders, int64_t
     } else {
       read.insert(state.begin(), state.end());
     }
-    contents.read_by.emplace_back(read.begin(), read.end());
+    read_by.emplace_back(read.begin(), read.end());
   }
-  return contents;
+  return read_by;
 }
 
 }  // namespace danlu::checkpoint

@@ -35,15 +35,10 @@ std::string listed(const HeldParts& held);
 void write_state_index(const std::filesystem::path& folder, const std::vector<std::string>& listed,
                        const Holders& holders, bool all_here);
 
-/// The files of a checkpoint, with the folders they are in: all, and those that each of `ranks`
-/// ranks reads to go on, which are as `holders` holds it. Where others have written it that is all
-/// of the state. own: those that DONE names, of the machine that asks. Errors: DataError for broken
-/// JSON; Json::exception.
-struct Contents {
-  std::vector<std::string> files, own;
-  std::vector<std::vector<std::string>> read_by;
-};
-Contents contents_of(const std::filesystem::path& checkpoint, const Holders& holders,
-                     int64_t ranks);
+/// The files of a checkpoint, with the folders they are in, that each of `ranks` ranks reads to go
+/// on, which are as `holders` holds it. Where others have written it that is all of the state.
+/// Errors: DataError for broken JSON; Json::exception.
+std::vector<std::vector<std::string>> files_read(const std::filesystem::path& checkpoint,
+                                                 const Holders& holders, int64_t ranks);
 
 }  // namespace danlu::checkpoint

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <optional>
@@ -78,8 +79,16 @@ std::vector<Host> read_hostfile(const std::filesystem::path& file) {
 
 size_t find_own_host(const std::filesystem::path& file, const std::vector<Host>& hosts,
                      const std::set<std::string>& own_names) {
-  // On every machine it is another one; where no other is named, it is this.
-  if (hosts.size() == 1 && hosts[0].name == "localhost") return 0;
+  const auto is_everybodys = [](const Host& host) {
+    return host.name == "localhost" || host.name == "127.0.0.1" || host.name == "::1";
+  };
+  if (hosts.size() == 1 && is_everybodys(hosts[0])) return 0;
+  const auto here = std::find_if(hosts.begin(), hosts.end(), is_everybodys);
+  if (here != hosts.end()) {
+    throw UsageError(tr("[launch] --hostfile {}: {} is another machine on each of several",
+                        file.string(), here->name),
+                     tr("name the machines as the others reach them"));
+  }
   std::vector<size_t> found;
   for (size_t i = 0; i < hosts.size(); ++i) {
     if (own_names.count(hosts[i].name) > 0 || resolves_to(hosts[i].name, own_names))

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -41,12 +42,26 @@ JobPlace place_in_hostfile(const Options& options) {
                  .world = 0,
                  .node = static_cast<int64_t>(own),
                  .nodes = static_cast<int64_t>(hosts.size()),
-                 .master_address = hosts[0].name};
+                 // Alone it need not know its own name.
+                 .master_address = hosts.size() > 1 ? hosts[0].name : ""};
   for (size_t i = 0; i < hosts.size(); ++i) {
     if (i < own) place.first_rank += hosts[i].slots;
     place.world += hosts[i].slots;
   }
   return place;
+}
+
+/// Processes that another launcher started would each train all of the job.
+void refuse_inside_a_job() {
+  const char *rank = std::getenv("RANK"), *size = std::getenv("WORLD_SIZE");
+  if (!rank || !size || !*rank || !*size || std::string(size) == "1") return;
+  throw UsageError(
+      tr("[launch] RANK={} and WORLD_SIZE={} say that this is one of several processes already; "
+         "each of them would start a job of its own",
+         rank, size),
+      tr("for {0} machines: NNODES={0} NODE_RANK={1}, with MASTER_ADDR and MASTER_PORT; to start "
+         "processes here alone, unset RANK and WORLD_SIZE",
+         size, rank));
 }
 
 void put_restarts(const Options& options, JobPlace& place) {
@@ -76,6 +91,7 @@ JobPlace job_place_from(const Options& options) {
   JobPlace place = listed ? place_in_hostfile(options) : place_by_numbers(options);
   put_restarts(options, place);
   const bool alone = place.world == place.nproc;
+  if (alone && !listed) refuse_inside_a_job();
   // A variable that another job left is not this machine's address.
   if (options.has_value("master_addr") &&
       !(alone && options.source("master_addr") == OptionSource::kEnvironment))

@@ -26,6 +26,12 @@ at::Tensor lengths_of(const at::Tensor& sum_OI, const LoraAdapter& adapter) {
   return squares_O.sqrt();
 }
 
+/// What stretches each row to its magnitude. A row of zeros has no direction: it stays as it is.
+at::Tensor stretch_of(const at::Tensor& length_O, const LoraAdapter& adapter) {
+  return adapter.magnitude_O.tensor.to(length_O.scalar_type()) /
+         length_O.masked_fill(length_O == 0, 1);
+}
+
 }  // namespace lora_detail
 
 at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
@@ -36,7 +42,7 @@ at::Tensor merged_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter
   const at::Tensor sum_OI = lora_detail::sum_of(weight_OI, adapter);
   if (!adapter.magnitude_O.defined()) return sum_OI;
   const at::Tensor length_O = lora_detail::lengths_of(sum_OI, adapter);
-  return sum_OI * (adapter.magnitude_O.tensor.to(sum_OI.scalar_type()) / length_O).unsqueeze(1);
+  return sum_OI * lora_detail::stretch_of(length_O, adapter).unsqueeze(1);
 }
 
 at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
@@ -56,8 +62,7 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
     const at::NoGradGuard constant;
     length_O = row_lengths(weight_OI, adapter);
   }
-  const at::Tensor stretch_O =
-      (adapter.magnitude_O.tensor.to(length_O.scalar_type()) / length_O).to(x_NI.scalar_type());
+  const at::Tensor stretch_O = lora_detail::stretch_of(length_O, adapter).to(x_NI.scalar_type());
   if (!drops) return (base_NO + low_NO) * stretch_O;
   // Only the change that the adapter makes sees dropped inputs; the base output stays whole.
   return base_NO + ops::linear(input_NI, weight_OI) * (stretch_O - 1) + low_NO * stretch_O;

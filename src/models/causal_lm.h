@@ -156,7 +156,7 @@ class CausalLM {
   /// gave on the last stage.
   /// Logits are made for target tokens only, a chunk at a time, and their gradients with them.
   /// grad_scale: the factor that will be put on `sum` before backward (loss scale / global
-  /// targets); gradients are right for any factor, and made without a further pass for this one.
+  /// targets), with which gradients are made (ops/cross_entropy.h).
   LossSum head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
                     const at::Tensor& targets_N, double grad_scale) const;
   /// Both, of a model of one stage.

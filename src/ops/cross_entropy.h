@@ -32,7 +32,8 @@ struct HeadOptions {
   double z_loss_weight = 0.0;
   /// The factor the caller is going to put on `sum` before backward (loss scale / global targets):
   /// gradients are made with it, so f16 ones keep their range and no second pass scales them.
-  /// Any other factor still gives the right gradient.
+  /// Any other factor still gives the right gradient, but where weights have a main gradient, which
+  /// has theirs already: InternalError.
   double grad_scale = 1.0;
   /// Tokens whose logits exist at one time; 0: as many as fit in about 128 MB of f32.
   int64_t chunk_tokens = 0;

@@ -12,7 +12,7 @@ namespace danlu::ops {
 /// Grad    through all; those of weight and bias go to `main` where it has a place for them.
 /// Errors  ModelError naming both shapes, or both dtypes.
 struct LinearGrads {
-  MainGradPtr weight, bias;
+  MainGradPtr weight = {}, bias = {};
 };
 at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O = {}, const LinearGrads& main = {});

@@ -38,7 +38,7 @@ void check_global_batch(const Checker& check, const TrainConfig& config) {
   const std::string got = std::to_string(batch.global_batch_size);
   const int64_t together = batch.micro_batch_size * batch.ranks;
   const std::string micro = config.said("batch_size", batch.micro_batch_size);
-  if (batch.global_batch_size % batch.micro_batch_size != 0)
+  if (batch.ranks == 1 && batch.global_batch_size % batch.micro_batch_size != 0)
     check.refuse("global_batch_size", got, tr("must be a multiple of {}", micro));
   if (batch.global_batch_size % together != 0) {
     check.refuse("global_batch_size", got,

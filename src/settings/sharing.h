@@ -25,7 +25,7 @@ struct Keeping {
   Sharding sharding = Sharding::kNone;
   /// Where files hold parameters, and the optimizer's state, instead of memory; empty: memory.
   /// Parameters on a CPU only.
-  std::filesystem::path parameters_in, state_in;
+  std::filesystem::path parameters_in = {}, state_in = {};
 };
 
 }  // namespace danlu::settings

@@ -73,6 +73,7 @@ Evaluation evaluate(const models::CausalLM& model,
     }
   }
   sum_over(data, {&sum, &correct, &weight, &num_samples});
+  take_first(model.mesh().tensor(), {&sum, &correct});
   result.num_samples = static_cast<int64_t>(num_samples);
   result.num_targets = static_cast<int64_t>(weight);
   if (result.num_targets == 0)

@@ -15,7 +15,7 @@ namespace danlu::train {
 
 struct RunSummary {
   int64_t steps = 0, samples = 0, tokens = 0, skipped_steps = 0;
-  double train_seconds = 0, mean_loss = 0, first_loss = 0, last_loss = 0;
+  double train_seconds = 0, mean_loss = 0;
   double best_eval_loss = 0;
   int64_t best_step = 0;
   std::filesystem::path model_directory, best_checkpoint, last_checkpoint;

@@ -404,8 +404,8 @@ void require_same_run(const Ranks& ranks, const TrainConfig& config, const at::D
   ranks.require_same("checkpoint", checkpoint ? checkpoint->directory.string() : "-");
   ranks.require_same("device", at::DeviceTypeName(device.type(), /*lower_case=*/true));
   ranks.require_same("precision", precision_name(config.precision));
-  ranks.require_same("configuration", fmt::format("{:016x}", hash_bytes(identity.dump())));
   ranks.require_same("data set", fmt::format("{:016x}", data.content_hash), host_name());
+  for (const auto& [key, value] : identity.items()) ranks.require_same(key, value.dump());
 }
 
 std::unique_ptr<RunObserver> observe(const TrainConfig& config, const RunPlan& plan,
@@ -417,6 +417,8 @@ std::unique_ptr<RunObserver> observe(const TrainConfig& config, const RunPlan& p
       held.make_again(config);
       prepare_run_directory(config, text, data);
       held.remember(config.output.directory);
+    } else if (held.shared.keeper == ranks.rank() && !fs::exists(config.output.directory)) {
+      held.make_again(config);
     }
     log_file.begin_again();
   };
@@ -487,14 +489,11 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   return 0;
 }
 
-/// Where the run lies, and for a job that begins again what it goes on from.
+/// Where the run lies.
 void place_output(TrainConfig& config) {
-  if (const auto own = checkpoint_of_job(config.output, restart_from_environment())) {
-    config.output.directory = own->parent_path();
-    config.output.resume = own->string();
-  } else if (config.output.versioned) {
-    config.output.directory = choose_version(config);
-  }
+  if (!config.output.versioned) return;
+  const auto own = run_of_job(config.output, restart_from_environment());
+  config.output.directory = own ? *own : choose_version(config);
 }
 
 }  // namespace run_detail

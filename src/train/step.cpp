@@ -44,15 +44,23 @@ std::vector<const data::Batch*> with_weight(const data::StepBatches& batches,
   return found;
 }
 
+template <typename How>
+void exchange(const parallel::Group& group, const std::vector<double*>& numbers, const How& how) {
+  if (group.is_alone()) return;
+  at::Tensor values = at::empty({static_cast<int64_t>(numbers.size())}, at::kDouble);
+  for (size_t i = 0; i < numbers.size(); ++i) values.data_ptr<double>()[i] = *numbers[i];
+  how(values);
+  for (size_t i = 0; i < numbers.size(); ++i) *numbers[i] = values.data_ptr<double>()[i];
+}
+
 }  // namespace step_detail
 
 void sum_over(const parallel::Group& group, std::initializer_list<double*> numbers) {
-  if (group.is_alone()) return;
-  const std::vector<double*> places = numbers;
-  at::Tensor values = at::empty({static_cast<int64_t>(places.size())}, at::kDouble);
-  for (size_t i = 0; i < places.size(); ++i) values.data_ptr<double>()[i] = *places[i];
-  group.all_reduce_sum(values);
-  for (size_t i = 0; i < places.size(); ++i) *places[i] = values.data_ptr<double>()[i];
+  step_detail::exchange(group, numbers, [&](at::Tensor& values) { group.all_reduce_sum(values); });
+}
+
+void take_first(const parallel::Group& group, std::initializer_list<double*> numbers) {
+  step_detail::exchange(group, numbers, [&](at::Tensor& values) { group.broadcast(values, 0); });
 }
 
 void throw_diverged(int64_t step, const std::string& what) {

@@ -41,6 +41,8 @@ struct StepResult {
 
 /// Every number becomes the sum over the group's ranks.
 void sum_over(const parallel::Group& group, std::initializer_list<double*> numbers);
+/// Rank 0's numbers: unlike processors may compute the same in other last bits.
+void take_first(const parallel::Group& group, std::initializer_list<double*> numbers);
 
 /// Errors: NumericError naming the first weight, or state of the optimizer, that is not finite:
 /// what must not be saved.

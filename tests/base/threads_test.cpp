@@ -1,9 +1,11 @@
 #include "base/threads.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
@@ -23,6 +25,28 @@ TEST(ParallelFor, CallsEveryIndexOnce) {
     for (const auto& count : calls) EXPECT_EQ(count, 1);
   }
   parallel_for(0, 4, [](size_t) { FAIL(); });
+}
+
+TEST(ThreadCount, OfOneOfSeveralIsItsPartUnlessSomebodyHasChosen) {
+  const auto counts = [] {
+    ::unsetenv("OMP_NUM_THREADS");
+    const size_t all = default_thread_count();
+    const bool divides = std::thread::hardware_concurrency() == all;
+    if (divides && thread_count_of_sharer(2) != std::max<size_t>(1, all / 2)) ::_exit(1);
+    if (thread_count_of_sharer(1) != all || thread_count_of_sharer(100000) < 1) ::_exit(2);
+    ::setenv("OMP_NUM_THREADS", "3", 1);
+    if (thread_count_of_sharer(2) != 3) ::_exit(3);
+    ::unsetenv("OMP_NUM_THREADS");
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    if (std::thread::hardware_concurrency() > 1) {
+      if (::sched_setaffinity(0, sizeof one, &one) != 0) ::_exit(4);
+      if (thread_count_of_sharer(2) != 1) ::_exit(5);
+    }
+    ::_exit(0);
+  };
+  EXPECT_EXIT(counts(), testing::ExitedWithCode(0), "");
 }
 
 TEST(ParallelFor, RethrowsAndStopsHandingOutWork) {

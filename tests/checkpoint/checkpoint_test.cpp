@@ -97,13 +97,13 @@ TEST_F(Checkpoints, WithoutMarkerIsNotListedAndNotOpened) {
 
 TEST_F(Checkpoints, ATruncatedFileIsNamed) {
   const fs::path directory = save_step(4);
-  fs::resize_file(directory / "optim" / "state.safetensors", 100);
+  fs::resize_file(directory / "optim" / "rank-0.safetensors", 100);
   EXPECT_TRUE(list(run_dir_).empty());
   try {
     open(directory);
     FAIL() << "must throw";
   } catch (const IoError& error) {
-    EXPECT_NE(std::string(error.what()).find("file optim/state.safetensors has 100 bytes"),
+    EXPECT_NE(std::string(error.what()).find("file optim/rank-0.safetensors has 100 bytes"),
               std::string::npos)
         << error.what();
   }
@@ -116,7 +116,7 @@ TEST_F(Checkpoints, OneChangedByteInAnyFileIsNamed) {
     const std::string name = fs::relative(entry.path(), directory).string();
     if (entry.is_regular_file() && name != "DONE") names.push_back(name);
   }
-  EXPECT_EQ(names.size(), 5u);
+  EXPECT_EQ(names.size(), 6u);
   for (const std::string& name : names) {
     const std::string whole = read_file(directory / name);
     for (const size_t at : {size_t{0}, whole.size() / 2, whole.size() - 1}) {

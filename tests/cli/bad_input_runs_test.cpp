@@ -189,13 +189,14 @@ TEST_F(BadRun, DiskFullWhileMakingAModelLeavesNothing) {
 
 TEST_F(BadRun, DamagedCheckpointIsNamedAndTheOneBeforeUsed) {
   ASSERT_EQ(train_good().exit_code, 0);
-  fs::resize_file(checkpoint(2) / "optim" / "state.safetensors", 1000);
-  expect_error(train_good({"--resume", "run/checkpoint-2"}), 8,
-               {"run/checkpoint-2: not a complete checkpoint", "state.safetensors has 1000 bytes"});
+  fs::resize_file(checkpoint(2) / "optim" / "rank-0.safetensors", 1000);
+  expect_error(
+      train_good({"--resume", "run/checkpoint-2"}), 8,
+      {"run/checkpoint-2: not a complete checkpoint", "rank-0.safetensors has 1000 bytes"});
   const ProgramResult again = train_good();
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.err,
-              HasSubstr("run/checkpoint-2: file optim/state.safetensors has 1000 bytes"));
+              HasSubstr("run/checkpoint-2: file optim/rank-0.safetensors has 1000 bytes"));
   EXPECT_THAT(again.err, HasSubstr("resuming from run/checkpoint-1"));
 }
 

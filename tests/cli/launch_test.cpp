@@ -353,13 +353,22 @@ TEST_F(Launch, AHostFileSaysWhereThisMachineStands) {
   expect_error(with_file("a slots=2\n" + own + "\na slots=1\n"), 2,
                {"hosts:3: a stands there twice"});
   expect_error(with_file("192.0.2.1 slots=2\n"), 2, {"this machine", "is not in it", own});
-  expect_error(with_file("localhost slots=2\nother\n"), 2, {"is not in it"});
+  expect_error(with_file("localhost slots=2\nother\n"), 2,
+               {"localhost is another machine on each of several"});
   expect_error(with_file("# none\n"), 2, {"no machine"});
   expect_error(with_file(own + "\n192.0.2.1\n"), 2, {"must agree on a port"});
   expect_error(run_words(training("run", {"--hostfile", (*this) / "nowhere"})), 8,
                {"nowhere: cannot be read"});
   expect_error(run_words(training("run", {"--hostfile", (*this) / "hosts", "--nproc", "2"})), 2,
                {"--nproc and --hostfile both say"});
+}
+
+TEST_F(Launch, WhatAnotherLauncherStartedStartsNoJobOfItsOwn) {
+  const auto line = training("run", {"--max_steps", "1", "--nproc", "2"});
+  expect_error(run_words(line, {{"RANK", "1"}, {"WORLD_SIZE", "2"}}), 2,
+               {"RANK=1 and WORLD_SIZE=2 say that this is one of several processes already",
+                "NNODES=2 NODE_RANK=1"});
+  EXPECT_FALSE(std::filesystem::exists((*this) / "run"));
 }
 
 /// A program of the cluster's, found first.

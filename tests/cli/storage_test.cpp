@@ -188,6 +188,9 @@ TEST_F(Storage, AMachineWithAnEmptyDiskGetsWhatTheOthersHave) {
   for (const ProgramResult& result : run_both(apart, {"--max_steps", "2"}))
     ASSERT_EQ(result.exit_code, 0) << result.err;
   fs::remove_all((*this) / "disk-1/run");
+  for (const ProgramResult& result : run_both(apart, {"--max_steps", "2", "--dry_run"}))
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_FALSE(fs::exists((*this) / "disk-1/run/checkpoint-2"));
   const auto full = run_both(apart, {"--max_steps", "2"}, "ulimit -f 16;");
   for (const ProgramResult& result : full) {
     EXPECT_EQ(result.exit_code, 8) << result.err;
@@ -195,39 +198,97 @@ TEST_F(Storage, AMachineWithAnEmptyDiskGetsWhatTheOthersHave) {
   }
   EXPECT_THAT(full[0].err, HasSubstr("rank 1: "));
   EXPECT_FALSE(fs::exists((*this) / "disk-1/run/checkpoint-2/DONE"));
-  // What a copy that was not finished has left is no checkpoint, and no obstacle.
-  fs::create_directories((*this) / "disk-1/run/checkpoint-2/optim");
+  // What a copy that was not finished has left is no checkpoint, and no obstacle: nor is it taken.
+  const fs::path begun = (*this) / "disk-1/run/checkpoint-2/config.json";
+  fs::create_directories(begun.parent_path());
+  write_content(begun, "{}");
   const auto on = run_both(apart, {"--max_steps", "4", "--resume", "run/checkpoint-2"});
   for (const ProgramResult& result : on) ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(on[0].err, AllOf(HasSubstr("resuming from run/checkpoint-2 at step 2"),
-                               HasSubstr("rank 1 gets optim/state.safetensors")));
+                               HasSubstr("rank 1 gets optim/rank-0.safetensors")));
+  EXPECT_EQ(content_of(begun), content_of((*this) / "disk-0/run/checkpoint-2/config.json"));
   auto alone = training({"--max_steps", "4", "--output_dir", "one"});
   ASSERT_EQ(run_on("disk-0", alone).exit_code, 0);
   expect_same_losses((*this) / "disk-0/one", (*this) / "disk-0/run", 4);
 }
 
-TEST_F(Storage, AJobBeginsAgainOnMachinesOfTheirOwnDisks) {
-  const std::vector<std::string> line = {"--shard", "zero1",        "--max_steps",
-                                         "60",      "--save_steps", "1"};
-  auto alone = line;
-  alone.insert(alone.end(), {"--output_dir", "one"});
-  ASSERT_EQ(run_on("disk-0", training(alone)).exit_code, 0);
+TEST_F(Storage, WhatNobodyHasOfACopyOnEveryMachineIsKnown) {
+  const std::vector<std::string> apart = {"disk-0", "disk-1"};
+  const std::vector<std::string> line = {"--max_steps", "6", "--save_total_limit", "5"};
+  for (const ProgramResult& result : run_both(apart, line))
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  // Killed between the names at the one and at the other keeper.
+  fs::remove_all((*this) / "disk-0/run/checkpoint-6");
+  const auto on = run_both(apart, line);
+  for (const ProgramResult& result : on) ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(on[0].err, AllOf(ContainsRegex("checkpoint-6: rank 0 on .*optim/rank-0.safetensors "
+                                             ".nobody has it.*not resumed from"),
+                               HasSubstr("resuming from run/checkpoint-4 at step 4")));
+}
+
+TEST_F(Storage, MachinesThatHaveTrainedApartAreNotMixed) {
+  const std::vector<std::string> apart = {"disk-0", "disk-1"};
+  const std::vector<std::string> line = {"--shard", "zero1", "--max_steps", "2"};
+  for (const ProgramResult& result : run_both(apart, line))
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto alone = training({"--max_steps", "2", "--overwrite_output_dir"});
+  ASSERT_EQ(run_on("disk-0", alone).exit_code, 0);
+  for (const ProgramResult& result : run_both(apart, line)) {
+    EXPECT_EQ(result.exit_code, 8) << result.err;
+    EXPECT_THAT(result.err, ContainsRegex("rank [01] on .* and rank [01] on .* have different "
+                                          "checkpoints of this name"));
+  }
+}
+
+TEST_F(Storage, ADirectoryThatIsRemovedOnOneMachineIsMadeAgain) {
   std::atomic<bool> over = false;
   std::vector<ProgramResult> results;
   std::thread job([&] {
-    auto restarted = line;
-    restarted.insert(restarted.end(), {"--max_restarts", "1"});
-    results = run_both({"disk-0", "disk-1"}, restarted);
+    results = run_both({"disk-0", "disk-1"},
+                       {"--shard", "zero1", "--max_steps", "400", "--save_steps", "50"});
     over = true;
   });
-  const fs::path seen = (*this) / "disk-1/run/checkpoint-5/DONE";
+  const fs::path run = (*this) / "disk-1/run";
+  while (!over && !fs::exists(run / "checkpoint-50/DONE"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_FALSE(over);
+  std::error_code ignored;
+  fs::remove_all(run, ignored);
+  job.join();
+  for (const ProgramResult& result : results) ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const char* disk : {"disk-0", "disk-1"})
+    EXPECT_TRUE(fs::exists((*this) / disk / "run/checkpoint-400/DONE")) << disk;
+}
+
+TEST_F(Storage, AJobBeginsAgainOnMachinesOfTheirOwnDisks) {
+  const std::vector<std::string> line = {"--shard", "zero1", "--max_steps",        "60",
+                                         "--lr",    "1e-4",  "--save_total_limit", "100"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), line.begin(), line.end());
+    return more;
+  };
+  const std::vector<std::string> apart = {"disk-0", "disk-1"};
+  for (const ProgramResult& result : run_both(apart, with({"--save_steps", "20"})))
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<std::string> whole = {"--output_dir", "one", "--save_steps", "20"};
+  ASSERT_EQ(run_on("disk-0", training(with(whole))).exit_code, 0);
+  std::atomic<bool> over = false;
+  std::vector<ProgramResult> results;
+  std::thread job([&] {
+    results = run_both(
+        apart, with({"--save_steps", "1", "--resume", "run/checkpoint-20", "--max_restarts", "1"}));
+    over = true;
+  });
+  const fs::path seen = (*this) / "disk-1/run/checkpoint-23/DONE";
   while (!over && !fs::exists(seen)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const pid_t rank = process_of((*this) / "disk-1", 1);
   EXPECT_GT(rank, 0) << "the run was over too soon";
   if (rank > 0) ::kill(rank, SIGKILL);
   job.join();
   for (const ProgramResult& result : results) ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(results[0].err, AllOf(HasSubstr("restart 1 of 1"), HasSubstr("resuming from run/")));
+  // From its own newest, not from the newest that lies there.
+  EXPECT_THAT(results[0].err,
+              ContainsRegex("restart 1 of 1.*resuming from run/checkpoint-[23]"));
   expect_same_losses((*this) / "disk-0/one", (*this) / "disk-0/run", 60);
 }
 

@@ -64,7 +64,7 @@ bool is_of_the_clock(const std::string& key) {
       "eval_samples_per_second", "eval_steps_per_second", "train_runtime",
       "train_samples_per_second", "train_steps_per_second", "train_seconds",
       // A port that was free, and the name of a job.
-      "master_port", "job",
+      "master_port", "job", "save",
       // Checkpoints name the size and sum of files that hold such keys.
       "trainer_state.json", "args.json"};
   return kKeys.count(key) > 0;

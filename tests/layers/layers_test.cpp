@@ -5,11 +5,13 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/norm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -49,6 +51,18 @@ TEST(AdaptedLinear, DorasRowsGetTheLengthOfTheMagnitude) {
       true);
   const at::Tensor merged = merged_weight(random_f64({3, 5}, 2), lora);
   EXPECT_TRUE(at::allclose(at::norm(merged, 2, {1}), lora.magnitude_O.tensor));
+}
+
+TEST(AdaptedLinear, ARowOfZerosStaysOneUnderDora) {
+  at::Tensor weight = random_f64({3, 5}, 2), b = at::zeros({3, 2}, at::kDouble);
+  weight[1].zero_();
+  const at::Tensor magnitude = at::norm(weight, 2, {1}).requires_grad_(), x = random_f64({4, 5}, 1);
+  const LoraAdapter lora = adapter({random_f64({2, 5}, 3), b, magnitude}, true);
+  const at::Tensor out = adapted_linear(x, weight, lora);
+  out.square().sum().backward();
+  EXPECT_TRUE(at::isfinite(out).all().item<bool>());
+  EXPECT_TRUE(at::isfinite(magnitude.grad()).all().item<bool>());
+  EXPECT_TRUE(at::equal(merged_weight(weight, lora)[1], at::zeros({5}, at::kDouble)));
 }
 
 TEST(AdaptedLinear, GradientsMatchFiniteDifferences) {

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 #include "checkpoint/saver.h"
@@ -91,6 +93,8 @@ TEST(Mesh, ModelFilesHoldTheirStepAlthoughTrainingGoesOn) {
       request.model_needs_nobody = state.model->saves_alone();
       EXPECT_EQ(request.model_needs_nobody, way.needs_nobody) << name_of({c, 0});
       request.write_model = [&](const std::filesystem::path& to) {
+        // Longer than the next step, whose update has to wait.
+        if (way.needs_nobody) std::this_thread::sleep_for(std::chrono::milliseconds(300));
         state.model->save(to, DType::kF32, {});
       };
       checkpoint::Saver saver(mesh, *state.optimizer);

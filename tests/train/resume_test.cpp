@@ -226,8 +226,8 @@ class Resume : public testing::Test {
     const char* weights = job_.lora ? "adapter_model.safetensors" : "model.safetensors";
     EXPECT_EQ(read_file(job_.directory / "whole" / weights),
               read_file(job_.directory / "killed" / weights));
-    EXPECT_EQ(read_file(job_.directory / "whole/last/optim/state.safetensors"),
-              read_file(job_.directory / "killed/last/optim/state.safetensors"));
+    EXPECT_EQ(read_file(job_.directory / "whole/last/optim/rank-0.safetensors"),
+              read_file(job_.directory / "killed/last/optim/rank-0.safetensors"));
   }
 
   /// The counters at the end that no clock has a part in.

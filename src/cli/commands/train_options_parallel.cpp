@@ -29,7 +29,9 @@ std::vector<OptionSpec> train_parallel_options() {
                "zero0 … zero3, zero2_offload, zero3_offload",
        .group = shard},
       {.name = "fsdp",
-       .help = "HF Trainer's words: full_shard | shard_grad_op | no_shard, offload, auto_wrap",
+       .help =
+           "HF Trainer's words: full_shard | shard_grad_op | hybrid_shard | hybrid_shard_zero2 | "
+           "no_shard, offload, auto_wrap",
        .group = shard},
       {.name = "shard",
        .default_text = "none",

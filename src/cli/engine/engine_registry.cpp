@@ -46,9 +46,9 @@ void take_product_buffer() {
   }
 }
 
-void prepare_libraries() {
+void prepare_libraries(size_t sharers = 1) {
   // libtorch counts every CPU it may run on; a container's quota grants fewer.
-  at::set_num_threads(static_cast<int>(default_thread_count()));
+  at::set_num_threads(static_cast<int>(thread_count_of_sharer(sharers)));
   take_product_buffer();
 }
 
@@ -65,7 +65,7 @@ extern "C" __attribute__((visibility("default"))) int danlu_engine_run(const cha
 
 extern "C" __attribute__((visibility("default"))) int danlu_engine_train(
     const settings::TrainConfig* config) {
-  prepare_libraries();
+  prepare_libraries(static_cast<size_t>(config->place.local_size));
   return train::run(*config);
 }
 

@@ -247,7 +247,8 @@ class C10dWorld : public World {
       use();
     } catch (const std::exception&) {
       throw CommError(tr("[ranks] rank 0 is gone: rank {} reaches it no more", job_.rank),
-                      tr("its own error says why"));
+                      tr("was it killed or stopped, or is its machine or network down? Where a "
+                         "checkpoint was saved the same command goes on from it"));
     }
   }
 

@@ -20,7 +20,7 @@ struct C10dJob {
   int64_t restarts = 0;                     ///< ranks of another life of the job are not met
   double silence_s = 6;                     ///< after which a rank is taken for gone
   bool speaks = true;                       ///< says whom it waits for, where that takes long
-  std::function<void(const Verdict&)> end;  ///< as WatchSettings::end
+  std::function<void(const Verdict&)> end = {};  ///< as WatchSettings::end
 };
 
 /// Connects to the other ranks. Errors: CommError naming the address, and who did not come, after

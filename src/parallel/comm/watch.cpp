@@ -183,7 +183,8 @@ void Watch::State::beat_until_left() {
       log::warning("[ranks] nobody watches over the ranks any more: {}", error.what());
     if (!is_first() && !expected) {
       end({.what = tr("[ranks] rank 0 is gone: rank {} reaches it no more", settings.rank),
-           .hint = tr("its own error says why")});
+           .hint = tr("was it killed or stopped, or is its machine or network down? Where a "
+                      "checkpoint was saved the same command goes on from it")});
     }
   }
   const std::lock_guard lock(mutex);

@@ -41,6 +41,7 @@ Json description(const fs::path& checkpoint, const std::string& file) {
   return {{"size", fs::file_size(checkpoint / file)},
           {"xxh3", digests.contains(file) ? digests.at(file).get<std::string>()
                                           : checkpoint::checksum_of(checkpoint / file)},
+          {"save", done.value("save", std::string())},
           {"step", done.at("step")},
           {"resumable", done.at("resumable")}};
 }
@@ -112,6 +113,7 @@ void add_to_done(const fs::path& checkpoint, const std::map<std::string, Json>& 
   const fs::path path = checkpoint / "DONE";
   Json done = fs::exists(path) ? read_json_file(path) : Json::object();
   for (const auto& [file, described] : copied) {
+    done["save"] = described.at("save");
     done["step"] = described.at("step");
     done["resumable"] = described.at("resumable");
     done["files"][file] = described.at("size");

@@ -62,7 +62,9 @@ Json trainer_state(const RunProgress& progress, const TrainState& state, const R
       {"loss_sum", progress.loss_sum},
       {"loss_steps", progress.loss_steps},
       {"log_window", progress_detail::window_json(progress.window)},
-      {"rng", {{"scheme", "mix64(seed, step, pass)"}, {"seed", identity.at("seed")}}},
+      {"rng",
+       {{"scheme", "mix64(seed, step, sample, position, module, column)"},
+        {"seed", identity.at("seed")}}},
       {"identity", identity},
       {"log_history", progress.log_history}};
 }

@@ -24,10 +24,12 @@ void refuse_a_run(const fs::path& directory) {
       tr("name one: --resume {}; or resume it as its own command does, without --resume", newest));
 }
 
-/// The newest of `found` to go on from; those that turn out damaged are named and passed over.
-/// Errors: IoError if every one that a run finished writing is damaged.
+/// The newest of `found` to go on from, or of those of them that `job` wrote; what turns out
+/// damaged is named and passed over. Errors: IoError if every one that a run finished writing is
+/// damaged.
 std::optional<checkpoint::Loaded> newest_whole(const fs::path& run_dir,
-                                               const std::vector<checkpoint::Found>& found) {
+                                               const std::vector<checkpoint::Found>& found,
+                                               const std::string& job = "") {
   std::string lost;
   const auto pass_over = [&](const fs::path& directory, const std::string& why) {
     log::warning("{}; not resumed from", why);
@@ -35,10 +37,11 @@ std::optional<checkpoint::Loaded> newest_whole(const fs::path& run_dir,
       lost += fmt::format("{}{}", lost.empty() ? "" : ", ", directory.filename().string());
   };
   for (const checkpoint::Damaged& damaged : checkpoint::damaged(run_dir)) {
+    if (!is_of_job(damaged.directory, job)) continue;
     pass_over(damaged.directory, fmt::format("{}: {}", damaged.directory.string(), damaged.what));
   }
   for (auto it = found.rbegin(); it != found.rend(); ++it) {
-    if (!it->resumable) continue;
+    if (!it->resumable || !is_of_job(it->directory, job)) continue;
     try {
       return checkpoint::open(it->directory);
     } catch (const IoError& error) {
@@ -110,6 +113,9 @@ std::string ways_out(const fs::path& checkpoint, const TrainConfig& config, bool
 
 std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
   const fs::path& run_dir = config.output.directory;
+  if (const std::string job = job_to_go_on(config.output); !job.empty()) {
+    if (auto own = resume_detail::newest_whole(run_dir, checkpoint::list(run_dir), job)) return own;
+  }
   std::optional<checkpoint::Loaded> named;
   if (config.output.resume != "auto" && config.output.resume != "none") {
     resume_detail::refuse_a_run(config.output.resume);
@@ -127,27 +133,29 @@ std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
   return named;
 }
 
-std::optional<fs::path> checkpoint_of_job(const OutputConfig& output, const Restart& restart) {
+std::optional<fs::path> run_of_job(const OutputConfig& output, const Restart& restart) {
   if (restart.number == 0 || restart.job.empty()) return std::nullopt;
-  std::vector<fs::path> runs = {output.directory};
   std::error_code ignored;
-  if (output.versioned) {
-    runs.clear();
-    for (const auto& entry : fs::directory_iterator(output.directory, ignored))
-      runs.push_back(entry.path());
-  }
-  std::optional<fs::path> newest;
-  int64_t newest_step = -1;
-  for (const fs::path& run : runs) {
-    for (const checkpoint::Found& found : checkpoint::list(run)) {
-      if (!found.resumable || found.step <= newest_step) continue;
-      const Json state = read_json_file(found.directory / "trainer_state.json");
-      if (json_get<std::string>(state, "job") != restart.job) continue;
-      newest_step = found.step;
-      newest = found.directory;
+  for (const auto& entry : fs::directory_iterator(output.directory, ignored)) {
+    for (const checkpoint::Found& found : checkpoint::list(entry.path())) {
+      if (found.resumable && is_of_job(found.directory, restart.job)) return entry.path();
     }
   }
-  return newest;
+  return std::nullopt;
+}
+
+std::string job_to_go_on(const OutputConfig& output) {
+  const bool by_rule = output.resume == "auto" && !output.overwrite;
+  const Restart restart = restart_from_environment();
+  return restart.number == 0 || by_rule ? "" : restart.job;
+}
+
+bool is_of_job(const fs::path& checkpoint, const std::string& job) {
+  if (job.empty()) return true;
+  const fs::path state = checkpoint / "trainer_state.json";
+  std::error_code unknown;
+  if (!fs::exists(state, unknown)) return false;
+  return json_get<std::string>(read_json_file(state), "job") == job;
 }
 
 bool is_of_run(const checkpoint::Loaded& checkpoint, const fs::path& run_dir) {

@@ -9,16 +9,21 @@
 
 namespace danlu::train {
 
-/// The checkpoint to continue from: --resume DIR, or with `auto` the newest of the run directory
-/// that is whole; warnings name those passed over. Empty: a new run. Errors: UsageError if the run
-/// directory holds something that is neither continued nor to be overwritten; IoError for a damaged
-/// checkpoint named explicitly, or if damaged ones are all there is.
+/// The checkpoint to continue from: the newest whole one of job_to_go_on; --resume DIR; or with
+/// `auto` the newest of the run directory that is whole; warnings name those passed over. Empty: a
+/// new run. Errors: UsageError if the run directory holds something that is neither continued nor
+/// to be overwritten; IoError for a damaged checkpoint named explicitly, or if damaged ones are all
+/// there is.
 std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config);
 
-/// Where a job begins again by itself: the newest checkpoint that it has written, whatever its line
-/// says of resuming and overwriting.
-std::optional<std::filesystem::path> checkpoint_of_job(const OutputConfig& output,
-                                                       const Restart& restart);
+/// A job that begins again by itself: the directory of the run in which it has written a
+/// checkpoint.
+std::optional<std::filesystem::path> run_of_job(const OutputConfig& output, const Restart& restart);
+/// Whose checkpoints such a job goes on from, whatever its line says of resuming and overwriting:
+/// its name; empty: the line's rule is right for it too, or it is in its first life.
+std::string job_to_go_on(const OutputConfig& output);
+/// Whether `job` has written it; of any, if it is empty.
+bool is_of_job(const std::filesystem::path& checkpoint, const std::string& job);
 
 /// Whether a checkpoint belongs to the run directory itself: only then the other checkpoints there
 /// are of the same run.

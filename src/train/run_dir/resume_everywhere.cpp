@@ -31,11 +31,6 @@ struct Kept {
 /// Checkpoints by their step, at each keeper that has one of it.
 using Steps = std::map<int64_t, std::map<int64_t, Kept>, std::greater<>>;
 
-bool is_of_job(const fs::path& checkpoint, const std::string& job) {
-  return job.empty() ||
-         json_get<std::string>(read_json_file(checkpoint / "trainer_state.json"), "job") == job;
-}
-
 /// `job`: only those that it has written; empty: all.
 Json own_checkpoints(const fs::path& run_dir, const std::string& job) {
   Json own = Json::array();
@@ -43,6 +38,7 @@ Json own_checkpoints(const fs::path& run_dir, const std::string& job) {
     if (found.resumable && is_of_job(found.directory, job)) own.push_back({found.step, "", true});
   }
   for (const checkpoint::Damaged& found : checkpoint::damaged(run_dir)) {
+    if (!is_of_job(found.directory, job)) continue;
     const std::string name = found.directory.filename().string();
     own.push_back({std::stoll(name.substr(name.rfind('-') + 1)), found.what,
                    fs::exists(found.directory / "DONE")});
@@ -130,13 +126,47 @@ class Everywhere {
   /// Gives every machine what it lacks of the checkpoint and another has, and opens it.
   std::string complete_and_open(const fs::path& directory,
                                 std::optional<checkpoint::Loaded>& opened) const {
+    if (std::string difference = difference_of_saves(directory); !difference.empty())
+      return difference;
     const Lacking lacking = lacking_of(directory);
     if (!lacking.had_by_nobody.empty()) return lacking.had_by_nobody;
-    // A dry run opens without what it would copy.
-    if (lacking.had_elsewhere.empty() || config_.dry_run) return open_together(directory, opened);
+    if (lacking.had_elsewhere.empty()) return open_together(directory, opened);
+    if (config_.dry_run) return open_from_afar(directory, opened);
     if (std::string damage = damage_of_own(directory); !damage.empty()) return damage;
     hand_over(directory, lacking.had_elsewhere, ranks_);
     return open_together(directory, opened);
+  }
+
+  /// Machines may have trained apart under the same names: what two keepers have of two saves.
+  std::string difference_of_saves(const fs::path& directory) const {
+    const fs::path done = directory / "DONE";
+    std::error_code unknown;
+    std::string own;
+    if (fs::exists(done, unknown))
+      own = "save " + read_json_file(done).value("save", std::string());
+    std::map<std::string, int64_t> first;
+    for (const int64_t keeper : run_dir_.keepers) {
+      const std::string theirs = ranks_.from(keeper, own);
+      if (!theirs.empty()) first.try_emplace(theirs, keeper);
+    }
+    if (first.size() < 2) return "";
+    return tr("{} and {} have different checkpoints of this name", at(first.begin()->second),
+              at(first.rbegin()->second));
+  }
+
+  /// Without the state, which a dry run does not read, nor what would be copied first.
+  std::string open_from_afar(const fs::path& directory,
+                             std::optional<checkpoint::Loaded>& opened) const {
+    const int64_t asked = first_with_done(directory);
+    const std::string damage = first_failure([&] {
+      if (ranks_.rank() == asked) opened = checkpoint::open(directory);
+    });
+    if (!damage.empty()) return damage;
+    Json told;
+    if (opened) told = {opened->args, opened->trainer_state, opened->data_state};
+    told = parse_json(ranks_.from(asked, told.dump()), "a checkpoint's settings");
+    opened = checkpoint::Loaded{directory, told.at(0), told.at(1), told.at(2), nullptr};
+    return "";
   }
 
   /// Of what is about to be copied.
@@ -151,7 +181,11 @@ class Everywhere {
 
   std::string open_together(const fs::path& directory,
                             std::optional<checkpoint::Loaded>& opened) const {
-    return first_failure([&] { opened = checkpoint::open(directory); });
+    const bool keeps = run_dir_.keeper == ranks_.rank();
+    return first_failure([&] {
+      opened = checkpoint::open(directory,
+                                keeps ? checkpoint::Check::kContents : checkpoint::Check::kSizes);
+    });
   }
 
   /// What fails on the first of the ranks where work() does, with the name of its keeper.
@@ -173,16 +207,15 @@ class Everywhere {
   Lacking lacking_of(const fs::path& directory) const {
     const int64_t has_done = first_with_done(directory);
     const Json told = told_contents(directory, has_done);
-    const std::map<int64_t, std::set<std::string>> kept = kept_everywhere(directory, told.at(0));
+    const std::map<int64_t, std::set<std::string>> kept = kept_everywhere(directory);
     std::map<std::string, HandOver> elsewhere;
     std::string by_nobody;
     for (const int64_t keeper : run_dir_.keepers) {
       std::vector<std::string> missing;
-      for (const std::string& file : needed_by(keeper, told, kept.at(keeper).contains("DONE"))) {
+      for (const std::string& file : needed_by(keeper, told)) {
         if (file == "DONE" || kept.at(keeper).contains(file)) continue;
-        const auto source = std::find_if(kept.begin(), kept.end(), [&](const auto& one) {
-          return one.second.contains(file) && one.second.contains("DONE");
-        });
+        const auto source = std::find_if(
+            kept.begin(), kept.end(), [&](const auto& one) { return one.second.contains(file); });
         if (source == kept.end()) {
           missing.push_back(tr("{} (nobody has it)", file));
           continue;
@@ -204,41 +237,38 @@ class Everywhere {
   int64_t first_with_done(const fs::path& directory) const {
     std::error_code ignored;
     const bool has = run_dir_.keeper == ranks_.rank() && fs::exists(directory / "DONE", ignored);
-    return std::max<int64_t>(
-        0, ranks_.size() - 1 - ranks_.largest(has ? ranks_.size() - 1 - ranks_.rank() : -1));
+    const int64_t first = ranks_.size() - ranks_.largest(has ? ranks_.size() - ranks_.rank() : 0);
+    return first < ranks_.size() ? first : 0;
   }
 
-  /// The checkpoint's files as rank `asked` knows them: all, those that each rank reads, its own.
+  /// The checkpoint's files that each rank reads, as rank `asked` knows them.
   Json told_contents(const fs::path& directory, int64_t asked) const {
     const parallel::Mesh& mesh = ranks_.mesh();
     const bool shares = config_.keeping.sharding != parallel::Sharding::kNone;
     const checkpoint::Holders holders{mesh.tensor().size(), shares ? mesh.sharers().size() : 1};
     Json told;
-    if (ranks_.rank() == asked) {
-      const auto contents = checkpoint::contents_of(directory, holders, ranks_.size());
-      told = {contents.files, contents.read_by, contents.own};
-    }
+    if (ranks_.rank() == asked) told = checkpoint::files_read(directory, holders, ranks_.size());
     return parse_json(ranks_.from(asked, told.dump()), "a checkpoint's files");
   }
 
-  /// What a keeper's ranks read, and of a checkpoint that it has not begun to have all that who
-  /// tells of it has.
-  std::set<std::string> needed_by(int64_t keeper, const Json& told, bool has_done) const {
+  std::set<std::string> needed_by(int64_t keeper, const Json& told) const {
     std::set<std::string> needed;
     for (size_t rank = 0; rank < keeper_of_.size(); ++rank) {
-      if (keeper_of_[rank] == keeper)
-        needed.merge(told.at(1).at(rank).get<std::set<std::string>>());
+      if (keeper_of_[rank] == keeper) needed.merge(told.at(rank).get<std::set<std::string>>());
     }
-    if (!has_done) needed.merge(told.at(2).get<std::set<std::string>>());
     return needed;
   }
 
-  std::map<int64_t, std::set<std::string>> kept_everywhere(
-      const fs::path& directory, const std::vector<std::string>& files) const {
+  /// What each keeper's DONE names: other files may be the beginning of a copy.
+  std::map<int64_t, std::set<std::string>> kept_everywhere(const fs::path& directory) const {
     Json own = Json::array();
     std::error_code ignored;
-    for (const std::string& file : files) {
-      if (fs::exists(directory / file, ignored)) own.push_back(file);
+    if (fs::exists(directory / "DONE", ignored)) {
+      own.push_back("DONE");
+      const Json done = read_json_file(directory / "DONE");
+      for (const auto& [file, size] : done.at("files").items()) {
+        if (fs::exists(directory / file, ignored)) own.push_back(file);
+      }
     }
     std::map<int64_t, std::set<std::string>> kept;
     for (const int64_t keeper : run_dir_.keepers)
@@ -253,18 +283,28 @@ class Everywhere {
   std::map<int64_t, std::string> hosts_;  ///< of keepers
 };
 
+/// Of a directory that all ranks see: rank 0 reads all of it, however long that takes.
+std::optional<checkpoint::Loaded> find_in_common(const TrainConfig& config, const Ranks& ranks) {
+  std::optional<checkpoint::Loaded> found;
+  const std::string named = ranks.from_first(ranks.in_turn(0, [&] {
+    if (ranks.is_first()) found = find_checkpoint(config);
+    return found ? found->directory.string() : std::string();
+  }));
+  if (!ranks.is_first() && !named.empty())
+    found = checkpoint::open(named, checkpoint::Check::kSizes);
+  return found;
+}
+
 }  // namespace resume_everywhere_detail
 
 std::optional<checkpoint::Loaded> find_checkpoint_everywhere(const TrainConfig& config,
                                                              const Ranks& ranks,
                                                              const Shared& run_dir) {
-  if (run_dir.by_all()) return find_checkpoint(config);
+  if (run_dir.by_all()) return resume_everywhere_detail::find_in_common(config, ranks);
   const resume_everywhere_detail::Everywhere everywhere(config, ranks, run_dir);
-  const Restart restart = restart_from_environment();
-  if (restart.number > 0) {
-    if (auto newest = everywhere.newest_whole(restart.job)) return newest;
-  } else if (config.output.resume == "auto" && !config.output.overwrite) {
-    if (auto newest = everywhere.newest_whole("")) return newest;
+  const std::string job = job_to_go_on(config.output);
+  if (!job.empty() || (config.output.resume == "auto" && !config.output.overwrite)) {
+    if (auto newest = everywhere.newest_whole(job)) return newest;
   }
   std::string named;
   if (ranks.is_first()) {

@@ -39,7 +39,8 @@ bool outlives_removal(Run& run, const Work& work) {
     failure = std::current_exception();
     what = error.what();
   }
-  const bool is_gone = run.saver.was_removed() || (run.ranks.is_first() && is_directory_gone(run));
+  const bool is_gone =
+      run.saver.was_removed() || (run.run_dir.keeper == run.ranks.rank() && is_directory_gone(run));
   if (run.ranks.largest(is_gone ? 1 : 0) == 0) std::rethrow_exception(failure);
   log::warning("{}", what);
   run.last_saved_step = 0;

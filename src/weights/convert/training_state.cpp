@@ -74,11 +74,10 @@ OptimizerState open_training_state(const fs::path& checkpoint, const arch::Model
   OptimizerState state;
   state.tensors = native::open_state(checkpoint / "optim");
   if (!state.tensors || !fs::exists(checkpoint / "trainer_state.json")) {
-    throw ModelError(
-        tr("{}: no optimizer state in it (looked for optim/state.safetensors, an index "
-           "of several such files, and trainer_state.json)",
-           checkpoint.string()),
-        tr("name a checkpoint-<step> directory of a training run"));
+    throw ModelError(tr("{}: no optimizer state in it (looked for the "
+                        "index in optim and trainer_state.json)",
+                        checkpoint.string()),
+                     tr("name a checkpoint-<step> directory of a training run"));
   }
   for (const TensorInfo& info : megatron::global_tensors(config, DType::kF32)) {
     for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) {

@@ -9,7 +9,7 @@
 
 namespace danlu::weights {
 
-/// optim/state.safetensors, and the settings in trainer_state.json and data_state.json under
+/// The state in optim/, and the settings in trainer_state.json and data_state.json under
 /// Megatron's names: rates, betas, decay, and the schedule counted in samples.
 /// Errors: ModelError if there is no state, or one of adapters rather than of the whole model;
 /// IoError, DataError for broken JSON files.

@@ -273,8 +273,6 @@ Json index_of(const std::vector<std::string>& files, const std::vector<std::vect
 
 std::shared_ptr<const TensorSource> open_state(const std::filesystem::path& directory,
                                                bool some_elsewhere) {
-  const std::filesystem::path alone = directory / "state.safetensors";
-  if (std::filesystem::exists(alone)) return open_safetensors(alone);
   if (!is_native_directory(directory)) return nullptr;
   return open_all(directory, IndexReader(directory / kIndexFile).layout(true), some_elsewhere);
 }
