@@ -164,7 +164,7 @@ class Everywhere {
     if (!damage.empty()) return damage;
     Json told;
     if (opened) told = {opened->args, opened->trainer_state, opened->data_state};
-    told = parse_json(ranks_.from(asked, told.dump()), "a checkpoint's settings");
+    told = parse_json(ranks_.from(asked, told.dump()), "a checkpoint's files");
     opened = checkpoint::Loaded{directory, told.at(0), told.at(1), told.at(2), nullptr};
     return "";
   }
