@@ -44,6 +44,8 @@ const Command* find_command(const std::string& name);
 /// code; main turns errors into text and exit codes.
 using EngineRun = int (*)(const char* command, const Options* options);
 using EngineTrain = int (*)(const settings::TrainConfig* config);
+/// `danlu_engine_absent`: of one of a job's processes that ends before it has come to the engine.
+using EngineAbsent = void (*)(const Error* why);
 
 /// Runs `command` with parsed options: its own function, or the engine library's.
 /// Errors: DeviceError if the library is missing or cannot be loaded, saying why.

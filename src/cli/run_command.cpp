@@ -10,6 +10,7 @@
 #include "base/cpu_class.h"
 #include "base/error.h"
 #include "base/own_library.h"
+#include "base/rank_place.h"
 #include "cli/command.h"
 #include "cli/engine_limits.h"
 #include "settings/options/from_options.h"
@@ -73,12 +74,28 @@ Function from_engine(const char* name) {
   return reinterpret_cast<Function>(symbol);
 }
 
+/// Errors: as config_from_options; the processes of other machines then hear that this one, which
+/// is not their first, does not come.
+settings::TrainConfig config_or_absence(const Command& command, const Options& options) {
+  try {
+    return settings::config_from_options(command.name, options);
+  } catch (const Error& error) {
+    try {
+      const RankPlace place = rank_place_from_environment();
+      if (place.rank > 0 && place.size > place.local_size)
+        from_engine<EngineAbsent>("danlu_engine_absent")(&error);
+    } catch (const Error&) {  // what failed first is what is said
+    }
+    throw;
+  }
+}
+
 }  // namespace
 
 int run_command(const Command& command, const Options& options) {
   if (command.run) return command.run(options);
   if (command.trains) {
-    const settings::TrainConfig config = settings::config_from_options(command.name, options);
+    const settings::TrainConfig config = config_or_absence(command, options);
     require_engine_resources(command);
     return from_engine<EngineTrain>("danlu_engine_train")(&config);
   }

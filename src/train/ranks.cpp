@@ -20,11 +20,7 @@ std::string less_memory() {
   return tr("lower the batch size or the sequence length, or use a smaller dtype");
 }
 
-}  // namespace
-
-Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double timeout_s,
-             const Json& settings) {
-  if (place.size == 1) return;
+parallel::C10dJob job_of(const RankPlace& place) {
   parallel::C10dJob job;
   job.rank = place.rank;
   job.size = place.size;
@@ -32,6 +28,20 @@ Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double ti
   job.master_port = place.master_port;
   job.restarts = restart_from_environment().number;
   job.speaks = place.local_rank == 0 || !place.says_local_size;  // for its machine
+  return job;
+}
+
+}  // namespace
+
+void tell_ranks(const RankPlace& place, const Error& why) {
+  // On one machine whoever has started them sees it.
+  if (place.size > place.local_size) parallel::say_absent(job_of(place), why);
+}
+
+Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double timeout_s,
+             const Json& settings) {
+  if (place.size == 1) return;
+  parallel::C10dJob job = job_of(place);
   // "For ever" is written as 180000000; what counts milliseconds in 32 bits cannot wait so long.
   constexpr double kLongest = 7 * 24 * 3600;
   job.timeout =

@@ -7,11 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "base/rank_place.h"
 #include "parallel/mesh.h"
 
 namespace danlu::train {
+
+/// Of a process that ends before it is one of them: they do not wait for it.
+void tell_ranks(const RankPlace& place, const Error& why);
 
 class Ranks {
  public:

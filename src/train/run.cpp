@@ -489,6 +489,17 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   return 0;
 }
 
+at::Device select_device(const TrainConfig& config) {
+  const at::Device device = device::select(config.device, config.place.local_rank);
+  const bool in_files = !(config.keeping.state_in.empty() && config.keeping.parameters_in.empty());
+  if (in_files && !device.is_cpu()) {
+    throw UsageError(tr("[train] {}: files can hold what a CPU trains, not {}",
+                        config.flag("offload_dir"), device.str()),
+                     tr("leave --offload_dir out"));
+  }
+  return device;
+}
+
 /// Where the run lies.
 void place_output(TrainConfig& config) {
   if (!config.output.versioned) return;
@@ -501,14 +512,14 @@ void place_output(TrainConfig& config) {
 int run(const TrainConfig& given) {
   using namespace run_detail;
   TrainConfig config = given;
-  config.validate();
-  place_output(config);
-  const at::Device device = device::select(config.device, rank_place_from_environment().local_rank);
-  const bool in_files = !(config.keeping.state_in.empty() && config.keeping.parameters_in.empty());
-  if (in_files && !device.is_cpu()) {
-    throw UsageError(tr("[train] {}: files can hold what a CPU trains, not {}",
-                        config.flag("offload_dir"), device.str()),
-                     tr("leave --offload_dir out"));
+  at::Device device = at::kCPU;
+  try {
+    config.validate();
+    place_output(config);
+    device = select_device(config);
+  } catch (const Error& error) {
+    tell_ranks(config.place, error);
+    throw;
   }
   const Ranks ranks = connect(config);
   return ranks.together([&] { return run_connected(config, device, ranks); });

@@ -287,8 +287,7 @@ TEST_F(Storage, AJobBeginsAgainOnMachinesOfTheirOwnDisks) {
   job.join();
   for (const ProgramResult& result : results) ASSERT_EQ(result.exit_code, 0) << result.err;
   // From its own newest, not from the newest that lies there.
-  EXPECT_THAT(results[0].err,
-              ContainsRegex("restart 1 of 1.*resuming from run/checkpoint-[23]"));
+  EXPECT_THAT(results[0].err, ContainsRegex("restart 1 of 1.*resuming from run/checkpoint-[23]"));
   expect_same_losses((*this) / "disk-0/one", (*this) / "disk-0/run", 60);
 }
 
@@ -332,6 +331,19 @@ TEST_F(Storage, OtherDataOnAMachineAreNamedWithBothHashes) {
     EXPECT_THAT(result.err, ContainsRegex("rank 1 has another data set: [0-9a-f]{16} \\(.+\\) "
                                           "there, [0-9a-f]{16} \\(.+\\) on rank 0"));
   }
+}
+
+TEST_F(Storage, AMachineThatCannotBeginIsNotWaitedFor) {
+  fs::remove((*this) / "disk-1/rows.jsonl");
+  fs::create_directory_symlink(good("model"), (*this) / "disk-0/own");
+  const auto data = run_both({"disk-0", "disk-1"}, {"--max_steps", "2"});
+  const auto model = run_both({"disk-0", "disk-1"}, {"--max_steps", "2", "--model", "own"});
+  for (const auto& results : {data, model}) {
+    EXPECT_EQ(results[0].exit_code, results[1].exit_code) << results[0].err;
+    EXPECT_THAT(results[0].err, ContainsRegex("rank 1 on .* (does not come|failed): "));
+  }
+  EXPECT_THAT(data[0].err, HasSubstr("rows.jsonl"));
+  EXPECT_THAT(model[0].err, HasSubstr("does not come: [model] 'own'"));
 }
 
 TEST_F(Storage, SharedDirectoriesAreSeenToBe) {

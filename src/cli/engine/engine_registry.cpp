@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/rank_place.h"
 #include "base/threads.h"
 #include "cli/command.h"
 #include "cli/engine/engine.h"
+#include "train/ranks.h"
 #include "train/run.h"
 
 namespace danlu::cli {
@@ -67,6 +69,10 @@ extern "C" __attribute__((visibility("default"))) int danlu_engine_train(
     const settings::TrainConfig* config) {
   prepare_libraries(static_cast<size_t>(config->place.local_size));
   return train::run(*config);
+}
+
+extern "C" __attribute__((visibility("default"))) void danlu_engine_absent(const Error* why) {
+  train::tell_ranks(rank_place_from_environment(), *why);
 }
 
 }  // namespace danlu::cli

@@ -23,6 +23,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/long_wait.h"
 #include "parallel/comm/nccl.h"
@@ -371,6 +372,7 @@ std::unique_ptr<Watch> start_watch(const C10dJob& job, std::shared_ptr<const Ran
 std::string here(int64_t rank) { return fmt::format("here/{}", rank); }
 constexpr const char* kMet = "meeting/over";
 constexpr const char* kTwice = "meeting/twice";
+constexpr const char* kAbsent = "meeting/absent";
 
 std::string text_at(c10d::Store& store, const std::string& key) {
   const std::vector<uint8_t> bytes = store.get(key);
@@ -418,6 +420,10 @@ void meet(const C10dJob& job, c10d::Store& store) {
   while (true) {
     std::erase_if(missing, [&](int64_t rank) { return store.check({here(rank)}); });
     if (store.check({kTwice})) throw twice(text_at(store, kTwice));
+    if (store.check({kAbsent})) {
+      const Json why = parse_json(text_at(store, kAbsent), kAbsent);
+      throw Error(static_cast<ExitCode>(why.at(0).get<int>()), why.at(1), why.at(2));
+    }
     if (missing.empty()) break;
     if (std::chrono::steady_clock::now() > end) {
       throw CommError(tr("[ranks] of {} ranks, these did not come: {}", job.size, listed(missing)),
@@ -433,6 +439,21 @@ void meet(const C10dJob& job, c10d::Store& store) {
 }
 
 }  // namespace c10d_detail
+
+void say_absent(const C10dJob& job, const Error& why) {
+  if (job.rank == 0) return;
+  C10dJob hurried = job;
+  hurried.timeout = std::chrono::seconds(3);
+  const std::string what =
+      tr("[ranks] rank {} on {} does not come: {}", job.rank, host_name(), why.what());
+  const std::string text = Json{static_cast<int>(why.code()), what, why.hint()}.dump();
+  try {
+    const auto store = c10d_detail::open_store(hurried, false);
+    store->set(c10d_detail::kAbsent, std::vector<uint8_t>{text.begin(), text.end()});
+  } catch (const std::exception&) {
+    log::debug("[ranks] nobody could be told");
+  }
+}
 
 std::unique_ptr<World> connect_c10d(const C10dJob& job) {
   // A peer that goes away is an error of the call, not the end of the process.

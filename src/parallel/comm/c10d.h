@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/error.h"
 #include "parallel/comm/judge.h"
 #include "parallel/mesh.h"
 
@@ -17,15 +18,20 @@ struct C10dJob {
   int64_t master_port = 0;
   /// How long a rank waits for the others: to appear, and within a collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  int64_t restarts = 0;                     ///< ranks of another life of the job are not met
-  double silence_s = 6;                     ///< after which a rank is taken for gone
-  bool speaks = true;                       ///< says whom it waits for, where that takes long
+  int64_t restarts = 0;                          ///< ranks of another life of the job are not met
+  double silence_s = 6;                          ///< after which a rank is taken for gone
+  bool speaks = true;                            ///< says whom it waits for, where that takes long
   std::function<void(const Verdict&)> end = {};  ///< as WatchSettings::end
 };
 
-/// Connects to the other ranks. Errors: CommError naming the address, and who did not come, after
-/// `timeout`; or that rank 0's port is taken. UsageError naming both places of a rank that is there
-/// twice.
+/// Connects to the other ranks. Errors: that of one that says it will not come; CommError naming
+/// the address, and who did not come, after `timeout`; or that rank 0's port is taken. UsageError
+/// naming both places of a rank that is there twice.
 std::unique_ptr<World> connect_c10d(const C10dJob& job);
+
+/// Of a rank that will not come: the others, who wait for it in connect_c10d, fail with the same
+/// code and say why. Gives up after three seconds; nothing of rank 0, which keeps the meeting
+/// place.
+void say_absent(const C10dJob& job, const Error& why);
 
 }  // namespace danlu::parallel
