@@ -12,6 +12,7 @@ struct RankPlace {
   bool says_local_size = true;  ///< else it is taken for that of all
   std::string master_address;   ///< of rank 0's machine
   int64_t master_port = 0;
+  bool may_span_machines() const { return size > (says_local_size ? local_size : 1); }
 };
 
 /// From the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (danlu launch, torchrun, a

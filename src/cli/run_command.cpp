@@ -82,7 +82,7 @@ settings::TrainConfig config_or_absence(const Command& command, const Options& o
   } catch (const Error& error) {
     try {
       const RankPlace place = rank_place_from_environment();
-      if (place.rank > 0 && place.size > place.local_size)
+      if (place.rank > 0 && place.may_span_machines())
         from_engine<EngineAbsent>("danlu_engine_absent")(&error);
     } catch (const Error&) {  // what failed first is what is said
     }

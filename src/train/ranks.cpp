@@ -35,7 +35,7 @@ parallel::C10dJob job_of(const RankPlace& place) {
 
 void tell_ranks(const RankPlace& place, const Error& why) {
   // On one machine whoever has started them sees it.
-  if (place.size > place.local_size) parallel::say_absent(job_of(place), why);
+  if (place.may_span_machines()) parallel::say_absent(job_of(place), why);
 }
 
 Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double timeout_s,

@@ -67,7 +67,8 @@ extern "C" __attribute__((visibility("default"))) int danlu_engine_run(const cha
 
 extern "C" __attribute__((visibility("default"))) int danlu_engine_train(
     const settings::TrainConfig* config) {
-  prepare_libraries(static_cast<size_t>(config->place.local_size));
+  const RankPlace& place = config->place;
+  prepare_libraries(place.says_local_size ? static_cast<size_t>(place.local_size) : 1);
   return train::run(*config);
 }
 
