@@ -333,6 +333,20 @@ TEST_F(Storage, OtherDataOnAMachineAreNamedWithBothHashes) {
   }
 }
 
+TEST_F(Storage, OtherWeightsOnAMachineAreNamed) {
+  for (const char* disk : {"disk-0", "disk-1"})
+    fs::copy(good("model"), (*this) / disk / "own", fs::copy_options::recursive);
+  const fs::path weights = (*this) / "disk-1/own/model.safetensors";
+  std::string bytes = content_of(weights);
+  bytes.back() ^= 1;
+  write_content(weights, bytes);
+  for (const ProgramResult& result :
+       run_both({"disk-0", "disk-1"}, {"--max_steps", "2", "--model", "own"})) {
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("rank 1 has another model: "));
+  }
+}
+
 TEST_F(Storage, AMachineThatCannotBeginIsNotWaitedFor) {
   fs::remove((*this) / "disk-1/rows.jsonl");
   fs::create_directory_symlink(good("model"), (*this) / "disk-0/own");
