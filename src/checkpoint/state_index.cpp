@@ -96,9 +96,7 @@ void write_state_index(const fs::path& folder, const std::vector<std::string>& l
 
 std::vector<std::vector<std::string>> files_read(const fs::path& checkpoint, const Holders& holders,
                                                  int64_t ranks) {
-  std::set<std::string> all = {"DONE"}, state;
-  const Json done = read_json_file(checkpoint / "DONE");
-  for (const auto& [name, size] : done.at("files").items()) all.insert(name);
+  std::set<std::string> state;
   const fs::path index = checkpoint / "optim" / weights::native::kIndexFile;
   Json written_by;
   std::vector<std::string> files;
@@ -110,7 +108,8 @@ std::vector<std::vector<std::string>> files_read(const fs::path& checkpoint, con
   }
   // DONE names the state of its own keeper's ranks too.
   std::set<std::string> common;
-  for (const std::string& name : all) {
+  const Json done = read_json_file(checkpoint / "DONE");
+  for (const auto& [name, size] : done.at("files").items()) {
     if (!state.contains(name)) common.insert(name);
   }
   std::vector<std::vector<std::string>> read_by;

@@ -213,7 +213,7 @@ class Everywhere {
     for (const int64_t keeper : run_dir_.keepers) {
       std::vector<std::string> missing;
       for (const std::string& file : needed_by(keeper, told)) {
-        if (file == "DONE" || kept.at(keeper).contains(file)) continue;
+        if (kept.at(keeper).contains(file)) continue;
         const auto source = std::find_if(
             kept.begin(), kept.end(), [&](const auto& one) { return one.second.contains(file); });
         if (source == kept.end()) {
@@ -264,7 +264,6 @@ class Everywhere {
     Json own = Json::array();
     std::error_code ignored;
     if (fs::exists(directory / "DONE", ignored)) {
-      own.push_back("DONE");
       const Json done = read_json_file(directory / "DONE");
       for (const auto& [file, size] : done.at("files").items()) {
         if (fs::exists(directory / file, ignored)) own.push_back(file);

@@ -10,11 +10,12 @@
 
 namespace danlu::train {
 
-/// As find_checkpoint, the same on every rank. Where several keep the run's directory, with `auto`
-/// the newest checkpoint that is whole at every keeper, which has what its ranks read of it;
-/// warnings say which were passed over, and what each keeper lacks of them. One named explicitly is
-/// the one or none. Collective. Errors: also IoError naming the machines, the files that they lack
-/// and where those lie.
+/// As find_checkpoint, the same on every rank. Where several keep the run's directory, each is
+/// given what its ranks read of the checkpoint and another has (hand_over.h; not in a dry run):
+/// with `auto` the newest of which every file is somewhere, and warnings say which were
+/// passed over and what nobody has of them; one named explicitly is the one or none. Collective.
+/// Errors: also IoError naming the machines and the files of which nobody has one, machines that
+/// have different checkpoints of one name, and a copy that fails.
 std::optional<checkpoint::Loaded> find_checkpoint_everywhere(const TrainConfig& config,
                                                              const Ranks& ranks,
                                                              const Shared& run_dir);
