@@ -26,6 +26,7 @@
 #include "ops/fused_cpu.h"
 #include "ops/kernels.h"
 #include "ops/linear.h"
+#include "ops/weight_grad.h"
 #include "ops/widened_product.h"
 
 namespace danlu::ops {
@@ -189,20 +190,12 @@ struct Factor {
     const at::ScalarType wide = device::wide_type(input_nX.scalar_type());
     const at::Tensor input_CX = rows(begin, count);
     if (main.defined()) {
-      add_product(main, d_logits_CV, input_CX);
-    } else if (begin == 0) {
+      add_weight_grad(d_logits_CV, input_CX, main);
+    } else if (!main_grad && count == input_nX.size(0)) {
       d_weight = at::mm(d_logits_CV.t(), input_CX);
-      if (main_grad || count < input_nX.size(0)) d_weight = d_weight.to(wide);
     } else {
-      add_product(d_weight, d_logits_CV, input_CX);
-    }
-  }
-  static void add_product(at::Tensor& sum_VX, const at::Tensor& d_logits_CV,
-                          const at::Tensor& input_CX) {
-    if (input_CX.scalar_type() == sum_VX.scalar_type()) {
-      sum_VX.addmm_(d_logits_CV.t(), input_CX);
-    } else {
-      sum_VX.add_(at::mm(d_logits_CV.t(), input_CX));
+      if (begin == 0) d_weight = at::zeros(weight_VX.sizes(), input_nX.options().dtype(wide));
+      add_weight_grad(d_logits_CV, input_CX, d_weight);
     }
   }
   void finish() {

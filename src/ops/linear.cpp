@@ -15,6 +15,7 @@
 #include "device/select.h"
 #include "ops/check.h"
 #include "ops/kernels.h"
+#include "ops/weight_grad.h"
 #include "ops/widened_product.h"
 
 namespace danlu::ops {
@@ -66,8 +67,8 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
     List result(4);
     if (ctx->saved_data["weight_grad"].toBool()) {
       if (takes_grad(main.weight)) {
-        const auto add = [d_y_NO, x_NI, widened, sum = main.weight->sum] {
-          add_weight_grad(d_y_NO, x_NI, widened, sum);
+        const auto add = [d_y_NO, x_NI, sum = main.weight->sum] {
+          add_weight_grad(d_y_NO, x_NI, sum);
         };
         if (main.weight->later) {
           main.weight->later->push_back(add);
@@ -92,18 +93,6 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
           widened ? cpu::widened_input_grad(d_y_NO, weight_OI, type) : at::mm(d_y_NO, weight_OI);
     }
     return result;
-  }
-
- private:
-  static void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, bool widened,
-                              at::Tensor sum_OI) {
-    if (widened) {
-      cpu::add_widened_weight_grad(d_y_NO, x_NI, sum_OI);
-    } else if (x_NI.scalar_type() == sum_OI.scalar_type()) {
-      sum_OI.addmm_(d_y_NO.t(), x_NI);
-    } else {
-      sum_OI.add_(at::mm(d_y_NO.t(), x_NI));
-    }
   }
 };
 

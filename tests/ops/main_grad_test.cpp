@@ -18,6 +18,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
+#include "ops/weight_grad.h"
 
 namespace danlu::ops {
 namespace {
@@ -35,10 +36,10 @@ double distance_from(const at::Tensor& got, const at::Tensor& truth) {
          truth.abs().max().item<double>();
 }
 
-/// How far a sum may be from the truth: of f32, or, where the device's own product gives it, of one
-/// rounding to the weight's type.
+/// How far a sum may be from the truth: of f32, or, where the build has libtorch's own
+/// products alone, of one rounding to the weight's type.
 double limit_for(const at::Tensor& weight) {
-  if (weight.scalar_type() == at::kFloat ||
+  if (weight.scalar_type() == at::kFloat || cpu::has_bf16_sums() ||
       !device::has_matmul(weight.device(), weight.scalar_type()))
     return 1e-5;
   return weight.scalar_type() == at::kBFloat16 ? 3.95e-3 : 5e-4;
