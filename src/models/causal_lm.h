@@ -53,7 +53,7 @@ struct ForwardInput {
 struct LossSum {
   at::Tensor sum;  ///< f32 scalar with grad: summed token losses (+ z-loss where the config asks)
   int64_t num_targets = 0;
-  int64_t num_correct = 0;  ///< argmax equals target (token accuracy)
+  at::Tensor num_correct;  ///< int64 scalar: argmax equals target (token accuracy)
 };
 
 /// Passes through layers so far. A backward pass counts when the gradient of the layer's input is

@@ -312,7 +312,7 @@ CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& target
   at::Tensor sum = (at::logsumexp(logits, {1}, true) - target).sum();
   const at::Tensor largest = at::amax(logits, {1}, true);
   if (z_loss_weight > 0) sum = sum + largest.square().sum() * z_loss_weight;
-  return {sum, index_n.numel(), (target >= largest).sum().item<int64_t>()};
+  return {sum, index_n.numel(), (target >= largest).sum()};
 }
 
 CrossEntropy oracle::head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
@@ -362,7 +362,7 @@ CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& w
   const auto result = HeadCrossEntropy::apply(
       counted_rows(hidden_NH), weight_VH, low_NR.defined() ? counted_rows(low_NR) : none,
       low_NR.defined() ? weight_VR : none, counted_rows(targets_N), settings);
-  return {result[0], index_n.numel(), result[1].item<int64_t>()};
+  return {result[0], index_n.numel(), result[1]};
 }
 
 }  // namespace danlu::ops

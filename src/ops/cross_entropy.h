@@ -14,7 +14,8 @@ namespace danlu::ops {
 struct CrossEntropy {
   at::Tensor sum;           ///< f32 (f64 for f64) scalar with grad
   int64_t num_targets = 0;  ///< targets that are not kIgnoreLabel
-  int64_t num_correct = 0;  ///< of these, how many have the largest logit (ties count)
+  /// Of these, how many have the largest logit (ties count): int64 scalar, there when it is read.
+  at::Tensor num_correct;
 };
 
 /// A head of which this rank has some rows. Both work in place, in the same order on every rank;

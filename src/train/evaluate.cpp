@@ -68,7 +68,7 @@ Evaluation evaluate(const models::CausalLM& model,
       if (!(objective.weight(batch) > 0)) continue;
       const Loss loss = evaluate_detail::pass(model, objective, batch);
       sum += loss.sum.item<double>();
-      correct += loss.correct;
+      correct += loss.correct.item<double>();
       weight += objective.weight(batch);
     }
   }

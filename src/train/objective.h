@@ -9,7 +9,7 @@ namespace danlu::train {
 /// mean of means.
 struct Loss {
   at::Tensor sum;      ///< scalar with grad
-  double correct = 0;  ///< of the weight: predicted right
+  at::Tensor correct;  ///< scalar, of the weight: predicted right
 };
 
 class Objective {

@@ -18,8 +18,8 @@ void Passes::forward(Flight& flight, const data::Batch& batch, uint64_t dropout_
   if (!stage_.stage().has_head) return;
   const Loss loss = objective_.evaluate(stage_, flight.left, input, batch, scale);
   flight.left = loss.sum * scale;
-  sums_.loss += loss.sum.item<double>();
-  sums_.correct += loss.correct;
+  losses_.push_back(loss.sum.detach());
+  correct_.push_back(loss.correct);
 }
 
 void Passes::backward(Flight& flight, bool is_idle, bool last, bool later) {
@@ -41,7 +41,8 @@ void Passes::backward(Flight& flight, bool is_idle, bool last, bool later) {
 PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches,
                      uint64_t dropout_seed, double scale) {
   using arch::Work;
-  sums_ = {};
+  losses_.clear();
+  correct_.clear();
   std::map<int64_t, Flight> flights;
   std::map<int64_t, const arch::Action*> last_of;  ///< micro-batch
   const arch::Action* last_gradients = nullptr;
@@ -84,7 +85,10 @@ PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const dat
     }
     if (last_of[i] == &action) flights.erase(i);
   }
-  return sums_;
+  PassSums sums;
+  for (const at::Tensor& loss : losses_) sums.loss += loss.item<double>();
+  for (const at::Tensor& correct : correct_) sums.correct += correct.item<double>();
+  return sums;
 }
 
 }  // namespace danlu::train

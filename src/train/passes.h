@@ -50,7 +50,8 @@ class Passes {
   const Objective& objective_;
   optim::GradBuffer& gradients_;
   StageLinks links_;
-  PassSums sums_;
+  /// Of each micro-batch, where it was computed: read, which waits for it, after the last.
+  std::vector<at::Tensor> losses_, correct_;
 };
 
 }  // namespace danlu::train

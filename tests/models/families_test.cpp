@@ -153,7 +153,7 @@ TEST_P(EveryVariant, PackedLossAndGradientsAreTheSumOfTheirSequences) {
     const LossSum alone = model_->loss(packed({row}), targets_of({row}));
     sum += alone.sum.item<double>();
     count += alone.num_targets;
-    correct += alone.num_correct;
+    correct += alone.num_correct.item<int64_t>();
     const auto grads = gradients(*model_, {row});
     if (total.empty())
       total = grads;
@@ -162,7 +162,7 @@ TEST_P(EveryVariant, PackedLossAndGradientsAreTheSumOfTheirSequences) {
   }
   EXPECT_NEAR(together.sum.item<double>(), sum, 1e-4);
   EXPECT_EQ(together.num_targets, count);
-  EXPECT_EQ(together.num_correct, correct);
+  EXPECT_EQ(together.num_correct.item<int64_t>(), correct);
   const auto ours = gradients(*model_, rows());
   for (size_t i = 0; i < ours.size(); ++i)
     EXPECT_TRUE(at::allclose(ours[i], total[i], 1e-4, 1e-5)) << i;

@@ -142,7 +142,7 @@ TEST(FusedCpu, HeadCrossEntropyCountsCorrectTokensAndScalesGradients) {
   HeadOptions scaled;
   scaled.grad_scale = 1024;
   const CrossEntropy loss = head_cross_entropy(hidden, weight, targets, scaled);
-  EXPECT_EQ(loss.num_correct, 9);
+  EXPECT_EQ(loss.num_correct.item<int64_t>(), 9);
   const at::Tensor grad =
       torch::autograd::grad({loss.sum}, {hidden}, {at::full({}, 1024.0f)})[0] / 1024;
   const at::Tensor plain =
