@@ -19,8 +19,14 @@ namespace danlu {
 /// Above the processors of any machine; a thousand threads more are a slip that takes gigabytes.
 constexpr long kMostThreads = 4096;
 
+/// An empty one asks for nothing.
+const char* asked_threads() {
+  const char* set = std::getenv("OMP_NUM_THREADS");
+  return set && *set ? set : nullptr;
+}
+
 size_t default_thread_count() {
-  if (const char* set = std::getenv("OMP_NUM_THREADS")) {
+  if (const char* set = asked_threads()) {
     const long count = std::strtol(set, nullptr, 10);
     if (count > kMostThreads) {
       throw UsageError(tr("[OMP_NUM_THREADS] must be at most {}, got {}", kMostThreads, set),
@@ -42,7 +48,7 @@ size_t thread_count_of_sharer(size_t sharers) {
   const bool is_bound =
       ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
       static_cast<unsigned>(CPU_COUNT(&allowed)) < std::thread::hardware_concurrency();
-  if (std::getenv("OMP_NUM_THREADS") || is_bound) return count;
+  if (asked_threads() || is_bound) return count;
   return std::max<size_t>(1, count / std::max<size_t>(1, sharers));
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "base/free_port.h"
@@ -185,6 +186,23 @@ TEST_F(Launch, ARunGoesOnAtAnotherMesh) {
     const double want = whole[i].at("loss");
     EXPECT_NEAR(cut[i].at("loss").get<double>(), want, 1e-5 * want) << i;
   }
+}
+
+TEST_F(Launch, AChangedByteOfARanksStateIsNoticedAndTheCheckpointBeforeUsed) {
+  const auto line = training("run", {"--tuner", "full", "--batch_size", "1", "--max_steps", "2",
+                                     "--save_steps", "1", "--shard", "zero1"});
+  ASSERT_EQ(launch(2, line).exit_code, 0);
+  const fs::path state = (*this) / "run/checkpoint-2/optim/rank-1.safetensors";
+  {
+    std::fstream file(state, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-3, std::ios::end);
+    file.put('\x5a');
+  }
+  const ProgramResult again = launch(2, line);
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("run/checkpoint-2: a damaged checkpoint: file "
+                                   "optim/rank-1.safetensors was changed"));
+  EXPECT_THAT(again.err, HasSubstr("run/checkpoint-1 at step 1"));
 }
 
 TEST_F(Launch, ATrainingCommandStartsItsProcessesItself) {
@@ -422,6 +440,29 @@ TEST_F(Launch, TheManifestForKubernetesSaysWhatItsOperatorDoesNot) {
   worker.join();
   EXPECT_EQ(master.exit_code, 0) << master.err;
   EXPECT_THAT(master.err, HasSubstr("× 2 processes"));
+}
+
+TEST_F(Launch, RanksOfOneMachineDivideItsThreadsUnlessTheyAreTold) {
+  const auto threads_of = [&](std::map<std::string, std::string> rank) {
+    rank["OMP_NUM_THREADS"] = "";
+    const ProgramResult result = run_words(training("run", {"--max_steps", "1"}), rank);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const size_t said = result.err.find("device  cpu, ");
+    return said == std::string::npos ? 0 : std::atoi(result.err.c_str() + said + 13);
+  };
+  const std::string port = std::to_string(free_port().value());
+  const auto rank = [&](const char* number) {
+    return std::map<std::string, std::string>{
+        {"RANK", number},          {"WORLD_SIZE", "2"},          {"LOCAL_RANK", number},
+        {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
+  };
+  std::thread second([&] { threads_of(rank("1")); });
+  const int of_two = threads_of(rank("0"));
+  second.join();
+  const int alone = threads_of({});
+  // Processors that this test is bound to are not divided.
+  if (alone < static_cast<int>(std::thread::hardware_concurrency())) GTEST_SKIP();
+  EXPECT_EQ(of_two, std::max(1, alone / 2));
 }
 
 TEST_F(Launch, ARankThatIsStoppedEndsAll) {

@@ -1,10 +1,10 @@
 #include "train/report/banner.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include "base/message.h"
 #include "base/progress.h"
-#include "base/threads.h"
 #include "data/preprocess_report.h"
 #include "device/select.h"
 #include "train/precision.h"
@@ -62,7 +62,7 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
                        tuner_name(config.tuner)));
   add_line(out, "defaults", banner_detail::profile_line(config.profile));
   add_line(out, "device",
-           tr("{}, {} threads, {}", device.str(), default_thread_count(),
+           tr("{}, {} threads, {}", device.str(), at::get_num_threads(),
               precision_name(config.precision)));
   const std::string processor = device::describe_products(device, scalar_type_of(config.precision));
   if (!processor.empty()) add_line(out, "processor", processor);
