@@ -174,6 +174,18 @@ TEST_F(Storage, GoesOnFromTheNewestThatEveryMachineHasWhole) {
   ASSERT_EQ(run_on("disk-0", training(alone)).exit_code, 0);
   expect_same_losses((*this) / "disk-0/one", (*this) / "disk-0/run", 6);
 
+  // Nothing is lacking of it by now, so nothing is copied that would be looked at.
+  const fs::path earlier = checkpoint("disk-1", "2") / "optim/rank-1.safetensors";
+  changed = content_of(earlier);
+  changed[changed.size() / 2] ^= 1;
+  write_content(earlier, changed);
+  auto named = line;
+  named.insert(named.end(), {"--resume", "run/checkpoint-2"});
+  for (const ProgramResult& result : run_both(apart, named)) {
+    EXPECT_EQ(result.exit_code, 8) << result.err;
+    EXPECT_THAT(result.err, ContainsRegex("rank 1 on .*file optim/rank-1.safetensors was changed"));
+  }
+
   for (const std::string step : {"2", "4", "6"})
     fs::remove(checkpoint("disk-0", step) / "optim/rank-0.safetensors");
   for (const ProgramResult& result : run_both(apart, line)) {
