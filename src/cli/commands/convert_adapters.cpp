@@ -59,6 +59,18 @@ void check_targets(const Options& options, const weights::PeftConfig& peft) {
       tr("leave the flag out: the files say it"));
 }
 
+/// What is stored is rounded to once, so merging must not round to the base's type before. The
+/// writer of GGUF files rounds itself.
+std::optional<DType> dtype_of_changed(const ConvertRequest& request) {
+  return request.to == ConvertTo::kGguf ? DType::kF32 : request.dtype;
+}
+
+void take_merged(weights::MergedModel merged, ConvertPlan& plan) {
+  plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
+  plan.model = std::move(merged.source);
+  plan.config = std::move(merged.config);
+}
+
 }  // namespace
 
 void merge_named_adapters(const Options& options, const ConvertRequest& request,
@@ -79,10 +91,9 @@ void merge_named_adapters(const Options& options, const ConvertRequest& request,
     check_peft_flags(request, peft);
   }
   check_targets(options, peft);
-  weights::MergedModel merged = weights::merge_adapters(plan.model, tensors, peft, plan.config);
-  plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
-  plan.model = merged.source;
-  plan.config = std::move(merged.config);
+  take_merged(
+      weights::merge_adapters(plan.model, tensors, peft, plan.config, dtype_of_changed(request)),
+      plan);
   for (const fs::path& file : tensors->files()) plan.source.files.push_back(file);
   if (fs::exists(request.adapters / "adapter_config.json"))
     plan.source.files.push_back(request.adapters / "adapter_config.json");
@@ -99,14 +110,12 @@ void refuse_differing_copies(const std::vector<std::string>& lines, bool loose) 
       tr("files of two saves may be mixed; --load-checkpoint-loosely takes the first rank's copy"));
 }
 
-void merge_own_adapters(const Options& options, ConvertPlan& plan) {
+void merge_own_adapters(const Options& options, const ConvertRequest& request, ConvertPlan& plan) {
   const auto& peft = *plan.source.peft;
   check_targets(options, peft);
-  weights::MergedModel merged =
-      weights::merge_adapters(plan.model, plan.source.adapters, peft, plan.config);
-  plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
-  plan.model = merged.source;
-  plan.config = std::move(merged.config);
+  take_merged(weights::merge_adapters(plan.model, plan.source.adapters, peft, plan.config,
+                                      dtype_of_changed(request)),
+              plan);
   log::info("merging the checkpoint's own adapters: rank {}, alpha {:g}", peft.rank, peft.alpha);
 }
 
