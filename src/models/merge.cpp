@@ -16,6 +16,14 @@
 
 namespace danlu::models {
 
+std::unique_ptr<CausalLM> load_merged(const weights::MergedModel& merged,
+                                      const parallel::Mesh& mesh, at::ScalarType dtype,
+                                      const at::Device& device) {
+  auto model = std::make_unique<CausalLM>(merged.config, mesh, dtype, device);
+  model->load(*merged.source);
+  return model;
+}
+
 at::Tensor probe_logits(const CausalLM& model, uint64_t seed) {
   const at::NoGradGuard no_grad;
   const int64_t limit = model.config().max_positions > 0 ? model.config().max_positions : 32;
@@ -29,14 +37,9 @@ at::Tensor probe_logits(const CausalLM& model, uint64_t seed) {
   return model.logits(model.forward_hidden(pack_padded(ids_BT).input));
 }
 
-MergeReport merge_checked(CausalLM& model, double tolerance) {
-  if (!model.lora() || model.dtype() != at::kFloat)
-    throw InternalError("[merge] needs an f32 model with adapters");
-  const at::Tensor adapted = probe_logits(model);
-  model.merge_adapter();
-  const at::Tensor merged = probe_logits(model);
+MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, double tolerance) {
   MergeReport report;
-  report.max_abs = (merged - adapted).abs().max().item<double>();
+  report.max_abs = (probe_logits(merged) - adapted).abs().max().item<double>();
   report.largest_logit = adapted.abs().max().item<double>();
   // Written this way round so that NaN is refused.
   if (!(report.relative() <= tolerance)) {

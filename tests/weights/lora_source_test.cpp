@@ -242,7 +242,8 @@ TEST_F(Merge, SixteenBitWeightsAreRoundedOnce) {
   }
 }
 
-// An update far below bf16's last digit of the base is there in f32, so nothing was bf16 on the way.
+// An update far below bf16's last digit of the base is there in f32, so nothing was bf16 on the
+// way.
 TEST_F(Merge, ATypeToStoreIsRoundedToOnceToo) {
   make_base(test::tiny_config(), DType::kBF16);
   adapt(kQ, 4);
@@ -259,8 +260,7 @@ TEST_F(Merge, ATypeToStoreIsRoundedToOnceToo) {
   const auto expected = dense(kQ, 1), base = numbers_of(*base_, weight);
   expect_near(numbers_of(*wide.source, weight), expected, 1e-7);
   double moved = 0;
-  for (size_t i = 0; i < base.size(); ++i)
-    moved = std::max(moved, std::abs(expected[i] - base[i]));
+  for (size_t i = 0; i < base.size(); ++i) moved = std::max(moved, std::abs(expected[i] - base[i]));
   EXPECT_GT(moved, 1e-4);  // and less than what bf16 keeps of 0.2
   EXPECT_LT(moved, 2e-3);
   EXPECT_EQ(numbers_of(*wide.source, "model.norm.weight"), adapter_values("model.norm.weight"));

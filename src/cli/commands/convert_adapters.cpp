@@ -75,26 +75,16 @@ void take_merged(weights::MergedModel merged, ConvertPlan& plan) {
 
 void merge_named_adapters(const Options& options, const ConvertRequest& request,
                           ConvertPlan& plan) {
-  std::shared_ptr<const weights::TensorSource> tensors;
-  weights::PeftConfig peft;
-  if (weights::megatron::is_megatron_directory(request.adapters)) {
-    weights::megatron::Checkpoint opened =
-        weights::megatron::open_adapters(request.adapters, plan.config,
-                                         {.lora_rank = request.source_options.lora_rank,
-                                          .lora_alpha = request.source_options.lora_alpha});
-    refuse_differing_copies(opened.differing_copies(), request.loose);
-    tensors = opened.adapters;
-    peft = *opened.peft;
-  } else {
-    peft = weights::load_peft_config(request.adapters);
-    tensors = weights::open_weights(request.adapters);
-    check_peft_flags(request, peft);
-  }
+  const weights::AdapterSource opened =
+      weights::open_adapter_source(request.adapters, plan.config, request.source_options);
+  const weights::PeftConfig& peft = opened.peft;
+  if (opened.differing_copies) refuse_differing_copies(opened.differing_copies(), request.loose);
+  if (opened.format == weights::Format::kPeft) check_peft_flags(request, peft);
   check_targets(options, peft);
-  take_merged(
-      weights::merge_adapters(plan.model, tensors, peft, plan.config, dtype_of_changed(request)),
-      plan);
-  for (const fs::path& file : tensors->files()) plan.source.files.push_back(file);
+  take_merged(weights::merge_adapters(plan.model, opened.tensors, peft, plan.config,
+                                      dtype_of_changed(request)),
+              plan);
+  for (const fs::path& file : opened.tensors->files()) plan.source.files.push_back(file);
   if (fs::exists(request.adapters / "adapter_config.json"))
     plan.source.files.push_back(request.adapters / "adapter_config.json");
   log::info("merging the adapters of {}: rank {}, alpha {:g}", request.adapters.string(), peft.rank,

@@ -138,8 +138,8 @@ MergedModel merge_adapters(std::shared_ptr<const TensorSource> base,
     merged.config.tie_embeddings = false;
     merged.config.raw["tie_word_embeddings"] = false;
   }
-  merged.source = std::make_shared<MergedSource>(std::move(base), std::move(adapter), plan,
-                                                 changed);
+  merged.source =
+      std::make_shared<MergedSource>(std::move(base), std::move(adapter), plan, changed);
   return merged;
 }
 

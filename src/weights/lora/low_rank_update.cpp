@@ -200,7 +200,8 @@ void LowRankUpdate::read_bands(const Rect& rect, std::byte* out, int64_t out_str
       std::byte* merged = out + static_cast<size_t>((done + r) * out_stride) * item;
       const auto count = static_cast<size_t>(band.cols);
       cast_elements(row, kDTypeOf<Real>, merged, result_, count);
-      if (const size_t bad = first_non_finite(merged, result_, count); bad < count) refuse(row[bad]);
+      if (const size_t bad = first_non_finite(merged, result_, count); bad < count)
+        refuse(row[bad]);
     }
   }
 }
