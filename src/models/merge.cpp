@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -47,7 +48,11 @@ MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, doub
                         "logit {:.3g}): relative "
                         "{:.3g} is above the tolerance {:g}",
                         report.max_abs, report.largest_logit, report.relative(), tolerance),
-                     tr("nothing was written; raise --tolerance only if you know why they differ"));
+                     std::isfinite(report.relative())
+                         ? tr("nothing was written; raise --tolerance only if you know why they "
+                              "differ")
+                         : tr("nothing was written; adapter or model are damaged or come from a "
+                              "diverged run"));
   }
   return report;
 }
