@@ -38,13 +38,6 @@ at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter) 
   return lora_detail::lengths_of(lora_detail::sum_of(weight_OI, adapter), adapter);
 }
 
-at::Tensor merged_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
-  const at::Tensor sum_OI = lora_detail::sum_of(weight_OI, adapter);
-  if (!adapter.magnitude_O.defined()) return sum_OI;
-  const at::Tensor length_O = lora_detail::lengths_of(sum_OI, adapter);
-  return sum_OI * lora_detail::stretch_of(length_O, adapter).unsqueeze(1);
-}
-
 at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                           const LoraAdapter& adapter, const at::Tensor& dropout_keys_N) {
   const bool drops = dropout_keys_N.defined() && adapter.dropout > 0;

@@ -20,10 +20,6 @@ struct LoraAdapter {
   const parallel::Group* columns = &parallel::Group::alone();
 };
 
-/// W with the adapter added: W + scale B A, DoRA: its rows scaled to `magnitude`. f32 (f64 for
-/// f64).
-at::Tensor merged_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter);
-
 /// Row lengths of W + scale B A [O], f32 (f64 for f64): what DoRA's magnitude starts from.
 at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter);
 

@@ -119,13 +119,9 @@ std::vector<std::string> adapted_last_names(const std::vector<layers::Linear*>& 
 }  // namespace adapter_files_detail
 
 void CausalLM::load_adapter(const std::filesystem::path& path, std::optional<double> lora_alpha) {
-  const bool is_peft = std::filesystem::exists(path / "adapter_config.json");
-  if (!is_peft && weights::detect_format(path) == weights::Format::kMegatron) {
-    const auto opened =
-        weights::megatron::open_adapters(path, impl_->config, {.lora_alpha = lora_alpha});
-    return load_adapter(*opened.peft, *opened.adapters, path.string());
-  }
-  load_adapter(weights::load_peft_config(path), *weights::open_weights(path), path.string());
+  const weights::AdapterSource opened =
+      weights::open_adapter_source(path, impl_->config, {.lora_alpha = lora_alpha});
+  load_adapter(opened.peft, *opened.tensors, path.string());
 }
 
 void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::TensorSource& source,

@@ -126,8 +126,6 @@ class CausalLM {
   /// Called as save().
   void save_adapter(const std::filesystem::path& directory,
                     const std::string& base_model_path) const;
-  /// Adds scale·B·A (computed in fp32) into the base weights and drops the adapters.
-  void merge_adapter();
 
   /// Waits until what others have updated of the weights is here.
   void settle() const;

@@ -55,8 +55,6 @@ struct CausalLM::Impl {
   /// from_file: as PEFT does, targets that this model lacks are passed over while one is found.
   void add_adapters(const weights::PeftConfig& config_of_adapters, uint64_t seed,
                     bool from_file = false);
-  /// Gives the other end of a tied pair weights of its own.
-  void untie();
   /// Makes `requires_grad` of every base tensor agree with `trainable`.
   void apply_trainable();
 

@@ -41,15 +41,15 @@ class GradientsOn {
 class Comparison {
  public:
   Comparison(CausalLM& model, const weights::TensorSource& golden, double tolerance)
-      : model_(model), golden_(golden), tolerance_(tolerance) {}
+      : model_(&model), golden_(golden), tolerance_(tolerance) {}
 
-  GoldenReport run() {
+  GoldenReport run(const std::function<CausalLM&()>& merged) {
     if (has("input_ids")) compare_batch();
     if (has("long_input_ids") && has("long_logits"))
       compare_logits("long_input_ids", "", "long_logits");
     if (has("gen_prompt_ids") && has("gen_output_ids")) compare_greedy();
-    if (has("input_ids") && has("logits_merged") && model_.lora()) {
-      model_.merge_adapter();
+    if (has("input_ids") && has("logits_merged") && merged) {
+      model_ = &merged();
       compare_logits("input_ids", "attention_mask", "logits_merged");
     }
     return finish();
@@ -100,9 +100,9 @@ class Comparison {
     };
     {
       const at::NoGradGuard no_grad;
-      const at::Tensor hidden_NH = model_.forward_hidden(batch.input);
+      const at::Tensor hidden_NH = model_->forward_hidden(batch.input);
       if (has("logits"))
-        judge("logits", model_.logits(hidden_NH), packed_rows(take("logits"), batch));
+        judge("logits", model_->logits(hidden_NH), packed_rows(take("logits"), batch));
     }
     batch.input.on_hidden = {};
     if (batch.targets_N.defined()) compare_loss(batch);
@@ -112,7 +112,7 @@ class Comparison {
     const std::vector<Parameter> wanted = parameters_with_gradients();
     GradientsOn gradients;
     for (const Parameter& parameter : wanted) gradients.add(parameter.tensor);
-    const LossSum loss = model_.loss(batch.input, batch.targets_N);
+    const LossSum loss = model_->loss(batch.input, batch.targets_N);
     if (loss.num_targets == 0) throw ModelError(tr("[golden] labels hold no target"));
     const at::Tensor mean = loss.sum / static_cast<double>(loss.num_targets);
     if (has("loss")) judge("loss", mean.reshape({1}), take("loss").reshape({1}));
@@ -128,7 +128,7 @@ class Comparison {
 
   std::vector<Parameter> parameters_with_gradients() {
     std::map<std::string, Parameter> known;
-    for (const auto& list : {model_.parameters(), model_.adapter_parameters()}) {
+    for (const auto& list : {model_->parameters(), model_->adapter_parameters()}) {
       for (const Parameter& parameter : list) known[parameter.name()] = parameter;
     }
     std::vector<Parameter> wanted;
@@ -147,7 +147,7 @@ class Comparison {
   void compare_logits(const std::string& ids, const std::string& mask, const std::string& logits) {
     const at::NoGradGuard no_grad;
     const PaddedBatch batch = pack_padded(take(ids), take(mask));
-    judge(logits, model_.logits(model_.forward_hidden(batch.input)),
+    judge(logits, model_->logits(model_->forward_hidden(batch.input)),
           packed_rows(take(logits), batch));
   }
 
@@ -156,7 +156,7 @@ class Comparison {
     int64_t wrong = 0;
     for (int64_t row = 0; row < prompts.size(0); ++row) {
       const at::Tensor ours =
-          greedy_tokens(model_, prompts[row], outputs.size(1) - prompts.size(1));
+          greedy_tokens(*model_, prompts[row], outputs.size(1) - prompts.size(1));
       wrong += (ours != outputs[row]).sum().item<int64_t>();
     }
     TensorDifference difference{"gen_output_ids", static_cast<double>(wrong), 0,
@@ -190,7 +190,7 @@ class Comparison {
       return std::any_of(differences_.begin(), differences_.end(),
                          [&](const auto& d) { return d.name == name && !d.within; });
     };
-    const int64_t num_layers = model_.config().num_layers;
+    const int64_t num_layers = model_->config().num_layers;
     for (int64_t k = 0; k <= num_layers; ++k) {
       if (!outside("hidden_states." + std::to_string(k))) continue;
       if (k == 0) return "embeddings";
@@ -201,7 +201,7 @@ class Comparison {
     return has("hidden_states.0") && outside("logits") ? "head" : "";
   }
 
-  CausalLM& model_;
+  CausalLM* model_;
   const weights::TensorSource& golden_;
   double tolerance_;
   std::set<std::string> used_;
@@ -211,8 +211,8 @@ class Comparison {
 }  // namespace golden_detail
 
 GoldenReport compare_with_golden(CausalLM& model, const weights::TensorSource& golden,
-                                 double tolerance) {
-  return golden_detail::Comparison(model, golden, tolerance).run();
+                                 double tolerance, const std::function<CausalLM&()>& merged) {
+  return golden_detail::Comparison(model, golden, tolerance).run(merged);
 }
 
 at::Tensor greedy_tokens(const CausalLM& model, const at::Tensor& prompt_P, int64_t new_tokens) {

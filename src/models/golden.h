@@ -1,5 +1,6 @@
 // models/golden.h: compares a model with tensors that another implementation dumped.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,12 +28,13 @@ struct GoldenReport {
 /// Runs the inputs found in `golden` and compares what is found there: input_ids [B,T] with
 /// attention_mask and labels (-100 ignored, shifted here), logits, loss, grad.<parameter>,
 /// hidden_states.<k>, long_input_ids and long_logits, gen_prompt_ids and gen_output_ids (greedy),
-/// logits_merged (with adapters: merges them, last of all). Masked positions are not compared.
+/// logits_merged (with `merged`). Masked positions are not compared. `merged` gives the model with
+/// its adapters merged; it is called last of all, and may let `model` go: one is needed at a time.
 /// Gradients are taken of the parameters the file names, frozen ones included; they are left
 /// cleared, and what was frozen stays so. Errors: ModelError if
 /// the file has none of it, or a shape that does not fit.
 GoldenReport compare_with_golden(CausalLM& model, const weights::TensorSource& golden,
-                                 double tolerance);
+                                 double tolerance, const std::function<CausalLM&()>& merged = {});
 
 /// Greedy continuation of one row by full forward passes. Shapes  ids [P]; result [P + new_tokens],
 /// int64, CPU.

@@ -15,6 +15,7 @@
 #include "models/causal_lm_impl.h"
 #include "models/tensor_io.h"
 #include "weights/hf/fit.h"
+#include "weights/hf/save_model.h"
 #include "weights/torch/torch_checksums.h"
 
 namespace danlu::models {
@@ -125,13 +126,7 @@ void CausalLM::save(const std::filesystem::path& directory, DType dtype,
   if (writes) std::filesystem::create_directories(directory);
   write_tensors(directory, parameters(), dtype, "model", mesh(), impl_->sharing_store());
   if (!writes) return;
-  Json config = impl_->config.raw;
-  config[config.contains("dtype") ? "dtype" : "torch_dtype"] = torch_dtype_name(dtype);
-  // A head with weights of its own (after a merge that untied it) must say so.
-  if (config.contains("tie_word_embeddings") || impl_->config.tie_embeddings) {
-    config["tie_word_embeddings"] = impl_->config.tie_embeddings;
-  }
-  write_json_file(directory / "config.json", config);
+  write_json_file(directory / "config.json", weights::saved_config(impl_->config, dtype));
   if (!carry_from.empty()) weights::carry_over_files(carry_from, directory);
 }
 

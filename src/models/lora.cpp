@@ -1,4 +1,4 @@
-// Adapters on a CausalLM: choosing their places, making, naming and merging them.
+// Adapters on a CausalLM: choosing their places, making and naming them.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -267,37 +267,6 @@ std::vector<Parameter> CausalLM::adapter_parameters() const {
   std::vector<Parameter> result;
   for (const Parameter* parameter : impl_->adapters()) result.push_back(*parameter);
   return result;
-}
-
-void CausalLM::Impl::untie() {
-  Parameter& head = *network.parameters.back();
-  head.spec.tied_to.clear();
-  head.tensor = head.tensor.detach().clone();
-  config.tie_embeddings = false;
-}
-
-void CausalLM::merge_adapter() {
-  if (!impl_->lora) throw InternalError("[lora] the model has no adapters to merge");
-  const at::NoGradGuard no_grad;
-  for (layers::Linear* linear : impl_->network.adaptable()) {
-    if (!linear->adapter) continue;
-    linear->weight.tensor.copy_(layers::merged_weight(linear->weight.tensor, *linear->adapter));
-    linear->adapter.reset();
-  }
-  std::vector<std::pair<Parameter*, at::Tensor>> trained;
-  for (SavedModule& module : impl_->saved_modules) {
-    trained.emplace_back(module.place, module.place->tensor.detach());
-    *module.place = module.original;
-  }
-  impl_->saved_modules.clear();
-  for (auto& [place, values] : trained) {
-    // A trained end of a tied pair becomes a weight of its own: the other end keeps the old values.
-    const bool is_end =
-        place->spec.role == arch::Role::kHead || place->spec.role == arch::Role::kEmbedding;
-    if (impl_->config.tie_embeddings && is_end) impl_->untie();
-    place->tensor.copy_(values);
-  }
-  impl_->lora.reset();
 }
 
 }  // namespace danlu::models

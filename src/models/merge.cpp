@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -15,6 +16,14 @@
 #include "models/tensor_io.h"
 
 namespace danlu::models {
+
+std::unique_ptr<CausalLM> load_merged(const weights::MergedModel& merged,
+                                      const parallel::Mesh& mesh, at::ScalarType dtype,
+                                      const at::Device& device) {
+  auto model = std::make_unique<CausalLM>(merged.config, mesh, dtype, device);
+  model->load(*merged.source);
+  return model;
+}
 
 at::Tensor probe_logits(const CausalLM& model, uint64_t seed) {
   const at::NoGradGuard no_grad;
@@ -29,14 +38,9 @@ at::Tensor probe_logits(const CausalLM& model, uint64_t seed) {
   return model.logits(model.forward_hidden(pack_padded(ids_BT).input));
 }
 
-MergeReport merge_checked(CausalLM& model, double tolerance) {
-  if (!model.lora() || model.dtype() != at::kFloat)
-    throw InternalError("[merge] needs an f32 model with adapters");
-  const at::Tensor adapted = probe_logits(model);
-  model.merge_adapter();
-  const at::Tensor merged = probe_logits(model);
+MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, double tolerance) {
   MergeReport report;
-  report.max_abs = (merged - adapted).abs().max().item<double>();
+  report.max_abs = (probe_logits(merged) - adapted).abs().max().item<double>();
   report.largest_logit = adapted.abs().max().item<double>();
   // Written this way round so that NaN is refused.
   if (!(report.relative() <= tolerance)) {
@@ -44,7 +48,11 @@ MergeReport merge_checked(CausalLM& model, double tolerance) {
                         "logit {:.3g}): relative "
                         "{:.3g} is above the tolerance {:g}",
                         report.max_abs, report.largest_logit, report.relative(), tolerance),
-                     tr("nothing was written; raise --tolerance only if you know why they differ"));
+                     std::isfinite(report.relative())
+                         ? tr("nothing was written; raise --tolerance only if you know why they "
+                              "differ")
+                         : tr("nothing was written; adapter or model are damaged or come from a "
+                              "diverged run"));
   }
   return report;
 }

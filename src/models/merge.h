@@ -1,8 +1,21 @@
-// models/merge.h: merging adapters with proof that the model still says the same.
+// models/merge.h: proof that a model with its adapters merged says what the adapted one does. What
+// merging is stands in weights/lora/lora_source.h.
 #pragma once
+#include <memory>
+
 #include "models/causal_lm.h"
+#include "weights/lora/lora_source.h"
 
 namespace danlu::models {
+
+/// The model of a merged view; its weights are merged while they are read.
+std::unique_ptr<CausalLM> load_merged(const weights::MergedModel& merged,
+                                      const parallel::Mesh& mesh, at::ScalarType dtype,
+                                      const at::Device& device);
+
+/// Logits [n, vocab] of a fixed batch of random token ids (a function of `seed` and the
+/// vocabulary).
+at::Tensor probe_logits(const CausalLM& model, uint64_t seed = 1);
 
 struct MergeReport {
   double max_abs = 0;  ///< largest logit difference, merged against adapted
@@ -10,15 +23,10 @@ struct MergeReport {
   double relative() const { return largest_logit > 0 ? max_abs / largest_logit : max_abs; }
 };
 
-/// Logits [n, vocab] of a fixed batch of random token ids (a function of `seed` and the
-/// vocabulary).
-at::Tensor probe_logits(const CausalLM& model, uint64_t seed = 1);
-
-/// Merges the adapters of an f32 model and compares the logits of probe_logits before and after.
-/// Errors: ModelError with both figures if they differ by more than `tolerance` times the largest
-/// logit, or are not finite; the model is merged then, so do not save it. InternalError without
-/// adapters or unless f32.
-MergeReport merge_checked(CausalLM& model, double tolerance);
+/// Compares probe_logits of a merged f32 model with those that the adapted one gave, which may be
+/// gone by now. Errors: ModelError with both figures if they differ by more than `tolerance` times
+/// the largest logit, or are not finite: such a merge must not be written.
+MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, double tolerance);
 
 struct RoundingReport {
   double max_abs = 0;      ///< largest logit difference

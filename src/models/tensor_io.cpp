@@ -218,20 +218,4 @@ void write_tensors(const std::filesystem::path& directory, const std::vector<Par
   weights::save_safetensors(directory, infos, bytes_of, options);
 }
 
-std::string torch_dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return "float32";
-    case DType::kF16:
-      return "float16";
-    case DType::kBF16:
-      return "bfloat16";
-    case DType::kF64:
-      return "float64";
-    default:
-      throw UsageError(
-          tr("[weights] models are saved in fp32, bf16, fp16 or fp64, not {}", dtype_name(dtype)));
-  }
-}
-
 }  // namespace danlu::models

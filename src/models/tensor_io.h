@@ -58,7 +58,4 @@ void write_tensors(const std::filesystem::path& directory, const std::vector<Par
                    const parallel::Mesh& mesh = parallel::Mesh::single(),
                    parallel::ParameterStore* store = nullptr);
 
-/// config.json's spelling: "bfloat16". Errors: UsageError for types weights are not stored in.
-std::string torch_dtype_name(DType dtype);
-
 }  // namespace danlu::models

@@ -83,7 +83,7 @@ TEST_F(ConvertTrained, MergingHereAndByDanluMergeIsTheSame) {
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   ok({"merge", "--model", good("model"), "--adapters", "run", "--output", "merged"});
   ok({"convert", good("model"), "here", "--adapters", "run", "--to", "mcore", "--tp", "2"});
-  ok({"diff", "merged", "here", "--tolerance", "1e-6"});
+  ok({"diff", "merged", "here"});  // every bit: there is one way to merge
   EXPECT_EQ(run({"diff", good("model"), "here", "--tolerance", "1e-6"}).exit_code, 4)
       << "the adapter changes the model";
   expect_error(

@@ -143,6 +143,21 @@ TEST_F(Verify, TheFirstLayerThatDeviatesIsNamed) {
   }
 }
 
+TEST_F(Verify, WithAdaptersTheMergedModelIsComparedToo) {
+  DANLU_REQUIRES_SHARED();
+  const fs::path golden = shared_dir() / "golden";
+  const auto with = [&](const std::vector<std::string>& adapters) {
+    std::vector<std::string> arguments = {"verify",   golden / "llama",
+                                          "--golden", golden / "lora_llama/golden.safetensors",
+                                          "--rows",   "0"};
+    arguments.insert(arguments.end(), adapters.begin(), adapters.end());
+    return run(arguments);
+  };
+  const ProgramResult result = with({"--adapters", golden / "lora_llama"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\nlogits_merged "));
+}
+
 TEST_F(Verify, AnswersOfOtherShapeOrNothingToCompareAreErrors) {
   expect_error(run({"verify", good("model"), "--golden", "none.safetensors"}), 8,
                {"none.safetensors"});
@@ -162,6 +177,33 @@ TEST_F(ModelVerb, AMergedModelAnswersAsItsAdapterDid) {
   EXPECT_THAT(result.err, HasSubstr("next: danlu chat --model "));
   EXPECT_EQ(answer({"--model", "run-merged"}), answer({"--adapters", "run"}));
   EXPECT_NE(answer({"--model", "run-merged"}), answer({"--model", good("model")}));
+}
+
+TEST_F(ModelVerb, AMergeIsRoundedToTheStoredTypeAlone) {
+  train_adapter();
+  ASSERT_EQ(run({"convert", good("model"), "base16", "--to", "hf", "--dtype", "bf16"}).exit_code,
+            0);
+  const auto merged = [&](const std::string& output, const std::vector<std::string>& dtype) {
+    std::vector<std::string> arguments = {"--model", "base16", "--output", output};
+    arguments.insert(arguments.end(), dtype.begin(), dtype.end());
+    const ProgramResult result = merge(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(merged("own", {}), HasSubstr("stored in BF16: logits move by up to "));
+  EXPECT_THAT(merged("wide", {"--dtype", "fp32"}), Not(HasSubstr("stored in")));
+  EXPECT_EQ(json::parse(content_of((*this) / "own/config.json"))["torch_dtype"], "bfloat16");
+  EXPECT_EQ(json::parse(content_of((*this) / "wide/config.json"))["torch_dtype"], "float32");
+  // The base is in bf16: had its sums been so, too, storing them as fp32 would add nothing.
+  EXPECT_EQ(run({"diff", "own", "wide", "--tolerance", "0"}).exit_code, 4);
+  for (const auto& [output, dtype] :
+       std::vector<std::pair<std::string, std::string>>{{"own", "bf16"}, {"wide", "fp32"}}) {
+    const ProgramResult made = run({"convert", "base16", "by_convert", "--to", "hf", "--adapters",
+                                    "run", "--dtype", dtype, "--overwrite"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    const ProgramResult same = run({"diff", output, "by_convert"});
+    EXPECT_EQ(same.exit_code, 0) << same.out;
+  }
 }
 
 TEST_F(ModelVerb, AMergeAboveTheToleranceWritesNothing) {

@@ -18,6 +18,7 @@
 #include "models/tensor_io.h"
 #include "support/throws.h"
 #include "support/tiny_model.h"
+#include "weights/hf/save_model.h"
 
 namespace danlu::models {
 namespace lora_test {
@@ -62,6 +63,24 @@ at::Tensor dropped_logits(const CausalLM& model, int64_t seed) {
   PaddedBatch batch = pack_padded(at::arange(24, at::TensorOptions(at::kLong)).view({2, 12}));
   if (seed >= 0) batch.input.dropout_keys_N = dropout_keys(24, seed);
   return model.logits(model.forward_hidden(batch.input));
+}
+
+/// Files of a model and its adapters, merged as they are read.
+weights::MergedModel merged_files(const CausalLM& model, const fs::path& directory) {
+  model.save(directory / "base", DType::kF32, {});
+  model.save_adapter(directory / "adapter", "base");
+  const auto base = weights::open_checkpoint_source(directory / "base");
+  const auto adapter = weights::open_adapter_source(directory / "adapter", base.config);
+  return weights::merge_adapters(base.model, adapter.tensors, adapter.peft, base.config);
+}
+
+MergeReport merge_checked(const CausalLM& model, double tolerance) {
+  const test::TemporaryDirectory directory;
+  const auto merged = load_merged(merged_files(model, directory.path()), parallel::Mesh::single(),
+                                  at::kFloat, at::kCPU);
+  EXPECT_FALSE(merged->lora().has_value());
+  EXPECT_TRUE(merged->adapter_parameters().empty());
+  return check_merged(*merged, probe_logits(model), tolerance);
 }
 
 std::vector<std::string> names(const std::vector<Parameter>& list) {
@@ -405,10 +424,7 @@ TEST(Merge, KeepsTheLogitsForEveryKindOfAdapter) {
     lora.modules_to_save = {"input_layernorm"};
     model->add_lora(lora, 3);
     shake(*model);
-    const MergeReport report = merge_checked(*model, 1e-5);
-    EXPECT_GT(report.largest_logit, 0);
-    EXPECT_FALSE(model->lora().has_value());
-    EXPECT_TRUE(model->adapter_parameters().empty());
+    EXPECT_GT(merge_checked(*model, 1e-5).largest_logit, 0);
   }
 }
 
@@ -419,12 +435,13 @@ TEST(Merge, UntiesAnEmbeddingThatWasTrainedAlone) {
   lora.modules_to_save = {"embed_tokens"};
   model->add_lora(lora, 3);
   shake(*model);
-  const at::Tensor adapted = probe_logits(*model);
-  merge_checked(*model, 1e-5);
-  model->save(directory.path(), DType::kF32, {});
-  const auto again = load_model(directory.path(), parallel::Mesh::single(), at::kFloat, at::kCPU);
+  const weights::MergedModel merged = merged_files(*model, directory.path());
+  fs::create_directory(directory / "merged");
+  weights::save_model(*merged.source, merged.config, DType::kF32, directory / "merged");
+  const auto again =
+      load_model(directory / "merged", parallel::Mesh::single(), at::kFloat, at::kCPU);
   EXPECT_FALSE(again->config().tie_embeddings);
-  EXPECT_LT((probe_logits(*again) - adapted).abs().max().item<double>(), 1e-5);
+  EXPECT_LE(check_merged(*again, probe_logits(*model), 1e-5).max_abs, 1e-5);
 }
 
 TEST(Merge, RefusesAboveTheTolerance) {
@@ -433,6 +450,12 @@ TEST(Merge, RefusesAboveTheTolerance) {
   shake(*model);
   EXPECT_THAT(error_of<ModelError>([&] { merge_checked(*model, 1e-12); }),
               HasSubstr("above the tolerance 1e-12"));
+  // Another model, and logits that are no numbers.
+  const at::Tensor adapted = probe_logits(*model);
+  EXPECT_THAT(error_of<ModelError>([&] { check_merged(*tiny(), adapted, 1e-4); }),
+              HasSubstr("above the tolerance 0.0001"));
+  EXPECT_THAT(error_of<ModelError>([&] { check_merged(*tiny(), adapted * NAN, 1e-4); }),
+              HasSubstr("diverged run"));
 }
 
 TEST(Merge, TellsWhatRoundingCosts) {

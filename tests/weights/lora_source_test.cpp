@@ -62,13 +62,14 @@ class Merge : public ::testing::Test {
     adapter_[std::string(kPrefix) + kEmbedding + ".lora_embedding_B"] =
         random({config_.hidden_size, rank});
   }
-  MergedModel merge(Json peft) {
+  MergedModel merge(Json peft, std::optional<DType> changed = {}) {
     peft["peft_type"] = "LORA";
     const auto directory = folder_ / ("adapter" + std::to_string(seed_++));
     std::filesystem::create_directories(directory);
     test::save_small(directory, adapter_, {.base_name = "adapter_model"});
     const auto source = open_weights(directory / "adapter_model.safetensors");
-    return merge_adapters(base_, source, parse_peft_config(peft, "adapter_config.json"), config_);
+    return merge_adapters(base_, source, parse_peft_config(peft, "adapter_config.json"), config_,
+                          changed);
   }
   std::string refusal(const Json& peft) {
     return error_of<ModelError>([&] { merge(peft); });
@@ -239,6 +240,39 @@ TEST_F(Merge, SixteenBitWeightsAreRoundedOnce) {
     }
     EXPECT_GT(checked, sums.size() * 9 / 10);
   }
+}
+
+// An update far below bf16's last digit of the base is there in f32, so nothing was bf16 on the
+// way.
+TEST_F(Merge, ATypeToStoreIsRoundedToOnceToo) {
+  make_base(test::tiny_config(), DType::kBF16);
+  adapt(kQ, 4);
+  for (double& value : adapter_.at(std::string(kPrefix) + kQ + ".lora_B.weight").values)
+    value *= 1e-3;
+  adapter_[std::string(kPrefix) + "model.norm.weight"] = random({32});
+  const Json peft = {{"r", 4},
+                     {"lora_alpha", 4},
+                     {"modules_to_save", {"norm"}},
+                     {"target_modules", Json::array({kQ})}};
+  const std::string weight = std::string(kQ) + ".weight";
+  const MergedModel wide = merge(peft, DType::kF32), as_base = merge(peft);
+  EXPECT_EQ(wide.source->find(weight)->dtype, DType::kF32);
+  const auto expected = dense(kQ, 1), base = numbers_of(*base_, weight);
+  expect_near(numbers_of(*wide.source, weight), expected, 1e-7);
+  double moved = 0;
+  for (size_t i = 0; i < base.size(); ++i) moved = std::max(moved, std::abs(expected[i] - base[i]));
+  EXPECT_GT(moved, 1e-4);  // and less than what bf16 keeps of 0.2
+  EXPECT_LT(moved, 2e-3);
+  EXPECT_EQ(numbers_of(*wide.source, "model.norm.weight"), adapter_values("model.norm.weight"));
+  expect_rest_kept(*wide.source, {weight, "model.norm.weight"});
+  // What is stored as the base stores it are those numbers, rounded.
+  for (const std::string& name : {weight, std::string("model.norm.weight")}) {
+    std::string rounded;
+    for (const double value : numbers_of(*wide.source, name))
+      test::append_number(rounded, value, DType::kBF16);
+    EXPECT_EQ(test::read_tensor(*as_base.source, name), rounded) << name;
+  }
+  EXPECT_EQ(merge(peft, DType::kF16).source->find(weight)->dtype, DType::kF16);
 }
 
 TEST_F(Merge, SavedModulesAndBiasesReplaceTheBases) {

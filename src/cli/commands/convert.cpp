@@ -58,7 +58,7 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
         tr("name the base model as the source and this with --adapters, or use --to peft"));
   }
   if (request.to == ConvertTo::kPeft) return plan;
-  if (plan.source.adapters) merge_own_adapters(options, plan);
+  if (plan.source.adapters) merge_own_adapters(options, request, plan);
   if (!request.adapters.empty()) merge_named_adapters(options, request, plan);
   if (request.with_optimizer && (plan.source.adapters || !request.adapters.empty()))
     throw UsageError(tr("[--with-optimizer] adapters are merged, so the state fits no longer"));

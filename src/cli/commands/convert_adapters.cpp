@@ -59,31 +59,32 @@ void check_targets(const Options& options, const weights::PeftConfig& peft) {
       tr("leave the flag out: the files say it"));
 }
 
+/// What is stored is rounded to once, so merging must not round to the base's type before. The
+/// writer of GGUF files rounds itself.
+std::optional<DType> dtype_of_changed(const ConvertRequest& request) {
+  return request.to == ConvertTo::kGguf ? DType::kF32 : request.dtype;
+}
+
+void take_merged(weights::MergedModel merged, ConvertPlan& plan) {
+  plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
+  plan.model = std::move(merged.source);
+  plan.config = std::move(merged.config);
+}
+
 }  // namespace
 
 void merge_named_adapters(const Options& options, const ConvertRequest& request,
                           ConvertPlan& plan) {
-  std::shared_ptr<const weights::TensorSource> tensors;
-  weights::PeftConfig peft;
-  if (weights::megatron::is_megatron_directory(request.adapters)) {
-    weights::megatron::Checkpoint opened =
-        weights::megatron::open_adapters(request.adapters, plan.config,
-                                         {.lora_rank = request.source_options.lora_rank,
-                                          .lora_alpha = request.source_options.lora_alpha});
-    refuse_differing_copies(opened.differing_copies(), request.loose);
-    tensors = opened.adapters;
-    peft = *opened.peft;
-  } else {
-    peft = weights::load_peft_config(request.adapters);
-    tensors = weights::open_weights(request.adapters);
-    check_peft_flags(request, peft);
-  }
+  const weights::AdapterSource opened =
+      weights::open_adapter_source(request.adapters, plan.config, request.source_options);
+  const weights::PeftConfig& peft = opened.peft;
+  if (opened.differing_copies) refuse_differing_copies(opened.differing_copies(), request.loose);
+  if (opened.format == weights::Format::kPeft) check_peft_flags(request, peft);
   check_targets(options, peft);
-  weights::MergedModel merged = weights::merge_adapters(plan.model, tensors, peft, plan.config);
-  plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
-  plan.model = merged.source;
-  plan.config = std::move(merged.config);
-  for (const fs::path& file : tensors->files()) plan.source.files.push_back(file);
+  take_merged(weights::merge_adapters(plan.model, opened.tensors, peft, plan.config,
+                                      dtype_of_changed(request)),
+              plan);
+  for (const fs::path& file : opened.tensors->files()) plan.source.files.push_back(file);
   if (fs::exists(request.adapters / "adapter_config.json"))
     plan.source.files.push_back(request.adapters / "adapter_config.json");
   log::info("merging the adapters of {}: rank {}, alpha {:g}", request.adapters.string(), peft.rank,
@@ -99,14 +100,12 @@ void refuse_differing_copies(const std::vector<std::string>& lines, bool loose) 
       tr("files of two saves may be mixed; --load-checkpoint-loosely takes the first rank's copy"));
 }
 
-void merge_own_adapters(const Options& options, ConvertPlan& plan) {
+void merge_own_adapters(const Options& options, const ConvertRequest& request, ConvertPlan& plan) {
   const auto& peft = *plan.source.peft;
   check_targets(options, peft);
-  weights::MergedModel merged =
-      weights::merge_adapters(plan.model, plan.source.adapters, peft, plan.config);
-  plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
-  plan.model = merged.source;
-  plan.config = std::move(merged.config);
+  take_merged(weights::merge_adapters(plan.model, plan.source.adapters, peft, plan.config,
+                                      dtype_of_changed(request)),
+              plan);
   log::info("merging the checkpoint's own adapters: rank {}, alpha {:g}", peft.rank, peft.alpha);
 }
 

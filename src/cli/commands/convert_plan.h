@@ -26,7 +26,7 @@ void refuse_differing_copies(const std::vector<std::string>& lines, bool loose);
 
 /// Merges the adapters that lie in the source checkpoint itself.
 /// Errors: ModelError as weights::merge_adapters; UsageError if flags describe others.
-void merge_own_adapters(const Options& options, ConvertPlan& plan);
+void merge_own_adapters(const Options& options, const ConvertRequest& request, ConvertPlan& plan);
 
 /// Merges those that --adapters names: PEFT, or a MindSpeed LoRA checkpoint of the model.
 /// Errors: as merge_own_adapters.

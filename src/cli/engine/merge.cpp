@@ -12,7 +12,9 @@
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_record.h"
 #include "text/template_choice.h"
-#include "weights/lora/peft.h"
+#include "weights/hf/save_model.h"
+#include "weights/lora/lora_source.h"
+#include "weights/megatron/model_layout.h"
 
 namespace danlu::cli {
 namespace merge_detail {
@@ -31,11 +33,53 @@ DType stored_dtype(const Options& options, const weights::TensorSource& base) {
   return DType::kF32;
 }
 
-uint64_t bytes_to_write(const weights::TensorSource& base, DType dtype) {
+uint64_t bytes_to_write(const arch::ModelConfig& config, DType dtype) {
   uint64_t bytes = 0;
-  for (const weights::TensorInfo& info : base.tensors())
-    bytes += static_cast<uint64_t>(info.num_elements()) * dtype_size_bytes(dtype);
+  for (const weights::TensorInfo& info : weights::megatron::global_tensors(config, dtype))
+    bytes += info.size_bytes();
   return bytes;
+}
+
+/// A base model, an adapter of it, and both as one.
+struct Merge {
+  weights::CheckpointSource base;
+  weights::AdapterSource adapters;
+  std::string where;  ///< the adapters, for messages
+
+  /// Weights that the adapter changes come in `changed`, rounded once.
+  weights::MergedModel as(DType changed) const {
+    return weights::merge_adapters(base.model, adapters.tensors, adapters.peft, base.config,
+                                   changed);
+  }
+};
+
+/// That the merged model says what the adapted one does, and what rounding to `dtype` costs. One of
+/// them is in memory at a time. Errors: ModelError where it does not.
+void prove(const Merge& merge, DType dtype, double tolerance) {
+  const at::Device cpu(at::kCPU);
+  at::Tensor adapted;
+  {
+    const auto model = models::load_model(merge.base, parallel::Mesh::single(), at::kFloat, cpu);
+    model->load_adapter(merge.adapters.peft, *merge.adapters.tensors, merge.where);
+    adapted = models::probe_logits(*model);
+  }
+  const auto model =
+      models::load_merged(merge.as(DType::kF32), parallel::Mesh::single(), at::kFloat, cpu);
+  const models::MergeReport report = models::check_merged(*model, adapted, tolerance);
+  log::info("merged logits equal the adapted model's within {:.3g} (largest logit {:.3g})",
+            report.max_abs, report.largest_logit);
+  if (dtype == DType::kF32) return;
+  const models::RoundingReport rounding = models::round_parameters(*model, dtype);
+  log::info("stored in {}: logits move by up to {:.3g}; {:.1f} % of likeliest tokens unchanged",
+            dtype_name(dtype), rounding.max_abs, 100 * rounding.same_argmax);
+}
+
+/// Where the base has no tokenizer: the one that was named, else the adapter's.
+fs::path companions_of(const Options& options, const weights::CheckpointSource& base,
+                       const fs::path& adapters) {
+  if (!base.companions.empty()) return base.companions;
+  return options.has_value("tokenizer") ? text::directory_of_model(options.get_string("tokenizer"))
+                                        : adapters;
 }
 
 }  // namespace merge_detail
@@ -57,35 +101,22 @@ int run_merge(const Options& options) {
   if (options.has_value("model")) weights::report_other_base(adapters, base);
   const fs::path output = output_of(options, adapters);
   const NewDirectory made(output, options.get_bool("overwrite"), {base, adapters});
-  const weights::CheckpointSource source = open_model(options, base);
-  if (!source.model) throw ModelError(tr("{}: adapters alone, no model", base.string()));
-  const DType dtype = stored_dtype(options, *source.model);
-  require_free_space(fs::absolute(output), bytes_to_write(*source.model, dtype),
+  Merge merge{open_model(options, base), {}, adapters.string()};
+  if (!merge.base.model) throw ModelError(tr("{}: adapters alone, no model", base.string()));
+  merge.adapters = weights::open_adapter_source(adapters, merge.base.config,
+                                                {.lora_alpha = lora_alpha_from(options)});
+  const DType dtype = stored_dtype(options, *merge.base.model);
+  const weights::MergedModel merged = merge.as(dtype);
+  require_free_space(fs::absolute(output), bytes_to_write(merged.config, dtype),
                      "the merged model");
   warn_if_merged_already(base, adapters);
 
-  const auto model =
-      models::load_model(source, parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
-  model->load_adapter(adapters, lora_alpha_from(options));
-  const models::MergeReport report = models::merge_checked(*model, options.get_float("tolerance"));
-  log::info("merged logits equal the adapted model's within {:.3g} (largest logit {:.3g})",
-            report.max_abs, report.largest_logit);
-  if (dtype != DType::kF32) {
-    const models::RoundingReport rounding = models::round_parameters(*model, dtype);
-    log::info("stored in {}: logits move by up to {:.3g}; {:.1f} % of likeliest tokens unchanged",
-              dtype_name(dtype), rounding.max_abs, 100 * rounding.same_argmax);
-  }
+  prove(merge, dtype, options.get_float("tolerance"));
   made.publish([&](const fs::path& directory) {
     // First: a template of its own is not to be replaced by the base's.
     write_merged_record(directory, base, adapters);
-    model->save(directory, dtype, source.companions);
-    // Where the base has no tokenizer: the one that was named, else the adapter's.
-    if (source.companions.empty()) {
-      weights::carry_over_files(options.has_value("tokenizer")
-                                    ? text::directory_of_model(options.get_string("tokenizer"))
-                                    : adapters,
-                                directory);
-    }
+    weights::save_model(*merged.source, merged.config, dtype, directory);
+    weights::carry_over_files(companions_of(options, merge.base, adapters), directory);
   });
   log::info("wrote {}", output.string());
   log::info("next: danlu chat --model {}", shell_quoted(output.string()));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <functional>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -10,6 +11,7 @@
 #include "device/dtype.h"
 #include "device/select.h"
 #include "models/golden.h"
+#include "models/merge.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::cli {
@@ -59,14 +61,33 @@ int run_verify(const Options& options) {
       options.get_float_or("tolerance", dtype == DType::kBF16 || dtype == DType::kF16 ? 0.1 : 1e-4);
   const fs::path directory = verify_detail::model_of(options);
   const auto golden = weights::open_safetensors(options.get_string("golden"));
-  const auto model = models::load_model(open_model(options, directory), parallel::Mesh::single(),
-                                        device::scalar_type_of(dtype),
-                                        device::select(options.get_string("device")));
+  const weights::CheckpointSource source = open_model(options, directory);
+  const at::ScalarType type = device::scalar_type_of(dtype);
+  const at::Device device = device::select(options.get_string("device"));
+  auto model = models::load_model(source, parallel::Mesh::single(), type, device);
+  weights::AdapterSource adapters;
   if (options.has_value("adapters")) {
-    weights::report_other_base(options.get_string("adapters"), directory);
-    model->load_adapter(options.get_string("adapters"), lora_alpha_from(options));
+    const fs::path path = options.get_string("adapters");
+    weights::report_other_base(path, directory);
+    adapters =
+        weights::open_adapter_source(path, source.config, {.lora_alpha = lora_alpha_from(options)});
+    model->load_adapter(adapters.peft, *adapters.tensors, path.string());
+  } else if (source.adapters) {
+    adapters = {source.format, source.adapters, *source.peft};
   }
-  const models::GoldenReport report = models::compare_with_golden(*model, *golden, tolerance);
+  std::function<models::CausalLM&()> merged;
+  if (adapters.tensors) {
+    merged = [&]() -> models::CausalLM& {
+      model.reset();
+      model =
+          models::load_merged(weights::merge_adapters(source.model, adapters.tensors, adapters.peft,
+                                                      source.config, DType::kF32),
+                              parallel::Mesh::single(), type, device);
+      return *model;
+    };
+  }
+  const models::GoldenReport report =
+      models::compare_with_golden(*model, *golden, tolerance, merged);
   verify_detail::print(report, tolerance, options.get_int("rows"));
   return report.passed ? 0 : static_cast<int>(ExitCode::kModel);
 }

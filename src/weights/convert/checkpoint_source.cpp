@@ -273,6 +273,19 @@ CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOption
   return source;
 }
 
+AdapterSource open_adapter_source(const fs::path& path, const arch::ModelConfig& config,
+                                  const SourceOptions& options) {
+  if (detect_format(path) == Format::kMegatron && !fs::exists(path / "adapter_config.json")) {
+    megatron::Checkpoint opened = megatron::open_adapters(
+        path, config, {.lora_rank = options.lora_rank, .lora_alpha = options.lora_alpha});
+    AdapterSource source{Format::kMegatron, opened.adapters, *opened.peft};
+    source.differing_copies = [opened = std::move(opened)] { return opened.differing_copies(); };
+    return source;
+  }
+  PeftConfig peft = load_peft_config(path);
+  return {Format::kPeft, open_weights(path), std::move(peft)};
+}
+
 std::shared_ptr<const TensorSource> open_any_tensors(const fs::path& path,
                                                      const SourceOptions& options) {
   const auto format = detect_format(path);

@@ -67,6 +67,22 @@ struct CheckpointSource {
 CheckpointSource open_checkpoint_source(const std::filesystem::path& path,
                                         const SourceOptions& options = {});
 
+/// An adapter of its own, beside no model.
+struct AdapterSource {
+  Format format = Format::kPeft;                     ///< or kMegatron: MindSpeed-LLM's LoRA
+  std::shared_ptr<const TensorSource> tensors = {};  ///< under PEFT's names
+  PeftConfig peft = {};
+  /// As CheckpointSource's.
+  std::function<std::vector<std::string>()> differing_copies = {};
+};
+
+/// A PEFT directory, or a MindSpeed-LLM LoRA checkpoint of the model that `config` describes. Of
+/// `options` only lora_rank and lora_alpha count, for MindSpeed's alone.
+/// Errors: as load_peft_config and open_weights, or as megatron::open_adapters.
+AdapterSource open_adapter_source(const std::filesystem::path& path,
+                                  const arch::ModelConfig& config,
+                                  const SourceOptions& options = {});
+
 /// What in `directory` looks like weights though detect_format does not know it: "iter_0000100/…",
 /// "model-00002-of-00004.safetensors", …; "" if nothing does.
 std::string weights_like_in(const std::filesystem::path& directory);

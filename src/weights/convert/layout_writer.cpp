@@ -28,7 +28,8 @@ namespace {
 /// A file being written at given places by several threads; it gets its name when it is complete.
 class OpenFile {
  public:
-  OpenFile(fs::path path, uint64_t size_bytes) : path_(std::move(path)) {
+  OpenFile(fs::path path, uint64_t size_bytes, bool keeps_finished)
+      : path_(std::move(path)), keeps_finished_(keeps_finished) {
     unfinished_ = path_.string() + ".part";
     fs::create_directories(path_.parent_path());
     fd_ = ::open(unfinished_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -77,11 +78,14 @@ class OpenFile {
     const int code = errno;
     std::string hint;
     if (code == ENOSPC || code == EDQUOT) {
-      hint = tr("free disk space and give the same command again: finished files are kept");
+      hint = keeps_finished_
+                 ? tr("free disk space and give the same command again: finished files are kept")
+                 : tr("free disk space and give the same command again");
     }
     throw IoError(tr("{}: cannot {} it: {}", path_.string(), doing, std::strerror(code)), hint);
   }
   fs::path path_, unfinished_;
+  bool keeps_finished_;
   int fd_ = -1;
 };
 
@@ -144,7 +148,7 @@ class LayoutWriter {
     const std::lock_guard<std::mutex> lock(job.mutex);
     if (!job.open) {
       job.open = std::make_unique<OpenFile>(directory_ / layout_.files[job.file],
-                                            plans_[job.file].size_bytes);
+                                            plans_[job.file].size_bytes, options_.keeps_finished);
       job.open->write(plans_[job.file].known);
     }
     return *job.open;

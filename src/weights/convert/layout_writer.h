@@ -14,6 +14,8 @@ namespace danlu::weights {
 
 struct WriteOptions {
   size_t num_threads = 2;
+  /// Whether the caller leaves finished files for the same command given again: errors say so.
+  bool keeps_finished = true;
   /// Called by the writing threads with the bytes written since the last call.
   std::function<void(uint64_t bytes)> on_written = {};
 };

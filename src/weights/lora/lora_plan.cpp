@@ -131,12 +131,12 @@ class Planner {
   }
 
   void require_shape(const std::string& tensor, const std::vector<int64_t>& expected,
-                     const std::string& why) const {
+                     const std::string& why, const std::string& hint = {}) const {
     const TensorInfo* info = adapter_.find(tensor);
     if (info->shape == expected) return;
     refuse(tensor,
            tr("is {}, it must be {}: {}", shape_text(info->shape), shape_text(expected), why),
-           other_model_hint());
+           hint.empty() ? other_model_hint() : hint);
   }
 
   void plan_module(const std::string& module, const Parts& parts) {
@@ -167,7 +167,11 @@ class Planner {
     const int64_t out = spec.shape[embedding ? 1 : 0], in = spec.shape[embedding ? 0 : 1];
     const std::string why = tr("rank {} by adapter_config.json, and {} is {}", rank, update.weight,
                                shape_text(spec.shape));
-    require_shape(update.a, {rank, in}, why);
+    const std::vector<int64_t>& a_shape = adapter_.find(update.a)->shape;
+    const bool only_rank = a_shape.size() == 2 && a_shape[1] == in;
+    const std::string hint =
+        only_rank ? tr("the file is incomplete, or adapter_config.json is not its own") : "";
+    require_shape(update.a, {rank, in}, why, hint);
     require_shape(update.b, {out, rank}, why);
     if (peft_.dora) {
       const auto magnitude = parts.find(AdapterPart::kMagnitude);

@@ -17,13 +17,14 @@ struct Origin {
   const TensorSource* source;  ///< base or adapter
   std::string name;            ///< there
   std::shared_ptr<const LowRankUpdate> update;
-  DType dtype;  ///< there; the merged tensor has the base's
+  DType dtype;  ///< there
 };
 
 class MergedSource final : public SourceBase<Origin> {
  public:
   MergedSource(std::shared_ptr<const TensorSource> base,
-               std::shared_ptr<const TensorSource> adapter, const MergePlan& plan)
+               std::shared_ptr<const TensorSource> adapter, const MergePlan& plan,
+               std::optional<DType> changed)
       : base_(std::move(base)), adapter_(std::move(adapter)) {
     std::map<std::string, std::pair<TensorInfo, Origin>> all;
     for (const TensorInfo& info : base_->tensors())
@@ -31,8 +32,10 @@ class MergedSource final : public SourceBase<Origin> {
     for (const MergedTensor& tensor : plan.tensors) {
       TensorInfo info = *base_->find(tensor.base);
       Origin origin{base_.get(), tensor.base, nullptr, info.dtype};
+      if (tensor.update || !tensor.replaced_by.empty()) info.dtype = changed.value_or(info.dtype);
       if (tensor.update) {
-        origin.update = std::make_shared<LowRankUpdate>(base_, adapter_, *tensor.update);
+        origin.update =
+            std::make_shared<LowRankUpdate>(base_, adapter_, *tensor.update, info.dtype);
       } else if (!tensor.replaced_by.empty()) {
         origin = {adapter_.get(), tensor.replaced_by, nullptr,
                   adapter_->find(tensor.replaced_by)->dtype};
@@ -128,14 +131,15 @@ class MergedSource final : public SourceBase<Origin> {
 
 MergedModel merge_adapters(std::shared_ptr<const TensorSource> base,
                            std::shared_ptr<const TensorSource> adapter, const PeftConfig& peft,
-                           const arch::ModelConfig& config) {
+                           const arch::ModelConfig& config, std::optional<DType> changed) {
   const MergePlan plan = plan_merge(*base, *adapter, peft, config);
   MergedModel merged{nullptr, config};
   if (plan.unties_head) {
     merged.config.tie_embeddings = false;
     merged.config.raw["tie_word_embeddings"] = false;
   }
-  merged.source = std::make_shared<MergedSource>(std::move(base), std::move(adapter), plan);
+  merged.source =
+      std::make_shared<MergedSource>(std::move(base), std::move(adapter), plan, changed);
   return merged;
 }
 

@@ -117,10 +117,14 @@ int64_t rows_in_band(int64_t cols, size_t item) {
 }  // namespace
 
 LowRankUpdate::LowRankUpdate(std::shared_ptr<const TensorSource> base,
-                             std::shared_ptr<const TensorSource> adapter, LowRankParts parts)
-    : base_(std::move(base)), adapter_(std::move(adapter)), parts_(std::move(parts)) {
+                             std::shared_ptr<const TensorSource> adapter, LowRankParts parts,
+                             DType result)
+    : base_(std::move(base)),
+      adapter_(std::move(adapter)),
+      parts_(std::move(parts)),
+      result_(result) {
   const TensorInfo& weight = *base_->find(parts_.weight);
-  dtype_ = weight.dtype;
+  is_f64_ = weight.dtype == DType::kF64;
   matrix_ = matrix_of(weight.shape);
   rank_ = adapter_->find(parts_.a)->shape.front();
 }
@@ -179,7 +183,7 @@ std::vector<Real> LowRankUpdate::row_factors(const Rect& rect,
 
 template <typename Real>
 void LowRankUpdate::read_bands(const Rect& rect, std::byte* out, int64_t out_stride) const {
-  const size_t item = dtype_size_bytes(dtype_);
+  const size_t item = dtype_size_bytes(result_);
   const int64_t step = rows_in_band(rect.cols, sizeof(Real));
   for (int64_t done = 0; done < rect.rows; done += step) {
     const Rect band{rect.row + done, std::min(step, rect.rows - done), rect.col, rect.cols};
@@ -195,8 +199,9 @@ void LowRankUpdate::read_bands(const Rect& rect, std::byte* out, int64_t out_str
       const Real* row = sums.data() + r * band.cols;
       std::byte* merged = out + static_cast<size_t>((done + r) * out_stride) * item;
       const auto count = static_cast<size_t>(band.cols);
-      cast_elements(row, kDTypeOf<Real>, merged, dtype_, count);
-      if (const size_t bad = first_non_finite(merged, dtype_, count); bad < count) refuse(row[bad]);
+      cast_elements(row, kDTypeOf<Real>, merged, result_, count);
+      if (const size_t bad = first_non_finite(merged, result_, count); bad < count)
+        refuse(row[bad]);
     }
   }
 }
@@ -205,14 +210,14 @@ void LowRankUpdate::refuse(double value) const {
   throw ModelError(
       tr("{}: {} with {} merged into it holds {:g}, which {} cannot (the adapter's scale "
          "is {:g})",
-         adapter_->file_of(parts_.a).string(), parts_.weight, parts_.a, value, dtype_name(dtype_),
+         adapter_->file_of(parts_.a).string(), parts_.weight, parts_.a, value, dtype_name(result_),
          parts_.scale),
       tr("adapter or model are damaged or come from a diverged run"));
 }
 
 void LowRankUpdate::read_rect(const Rect& rect, std::byte* out, int64_t out_stride) const {
   if (rect.rows == 0 || rect.cols == 0) return;
-  if (dtype_ == DType::kF64) return read_bands<double>(rect, out, out_stride);
+  if (is_f64_) return read_bands<double>(rect, out, out_stride);
   read_bands<float>(rect, out, out_stride);
 }
 

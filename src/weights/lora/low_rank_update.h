@@ -26,14 +26,14 @@ struct LowRankParts {
 };
 
 /// Arithmetic is in f32 (f64 for f64 weights), in an order that depends on nothing but the element:
-/// every way to read gives the same bits. One rounding, to the weight's dtype. Thread-safe.
+/// every way to read gives the same bits. One rounding, to `result`. Thread-safe.
 class LowRankUpdate {
  public:
-  /// REQUIRES: the tensors exist, are floating and of fitting shapes.
+  /// REQUIRES: the tensors exist, are floating and of fitting shapes; `result` is floating.
   LowRankUpdate(std::shared_ptr<const TensorSource> base,
-                std::shared_ptr<const TensorSource> adapter, LowRankParts parts);
+                std::shared_ptr<const TensorSource> adapter, LowRankParts parts, DType result);
 
-  /// The merged matrix's `rect` in the weight's dtype; rows begin `out_stride` elements apart.
+  /// The merged matrix's `rect` as `result`; rows begin `out_stride` elements apart.
   /// Costs 2 · rows · r · cols operations; with DoRA the first read of a part of rows computes the
   /// whole matrix once. Memory: some megabytes, and A's columns in the rectangle.
   /// Errors: ModelError where a merged number is not finite.
@@ -50,7 +50,8 @@ class LowRankUpdate {
 
   std::shared_ptr<const TensorSource> base_, adapter_;
   LowRankParts parts_;
-  DType dtype_;  ///< of the weight
+  DType result_;
+  bool is_f64_;  ///< the weight
   Rect matrix_;
   int64_t rank_;
   mutable std::once_flag factors_once_;

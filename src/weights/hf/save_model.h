@@ -1,0 +1,22 @@
+// weights/hf/save_model.h: a model of any source as a Hugging Face directory, written as a stream.
+#pragma once
+#include <filesystem>
+
+#include "arch/model_config.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::weights {
+
+/// config.json of a model whose weights are stored in `dtype`: what `config` was read from, with
+/// the dtype and tie_word_embeddings as they are now.
+/// Errors: UsageError for types that weights are not stored in.
+Json saved_config(const arch::ModelConfig& config, DType dtype);
+
+/// Writes the parameters of `config` that `model` holds, each cast to `dtype`, and config.json into
+/// an existing directory that has none of them: one file, or shards and their index. Tensors that
+/// the config does not name stay behind. Memory: some megabytes a thread.
+/// Errors: IoError; ModelError for a number that `dtype` cannot hold, and as reading `model`.
+void save_model(const TensorSource& model, const arch::ModelConfig& config, DType dtype,
+                const std::filesystem::path& directory);
+
+}  // namespace danlu::weights

@@ -1,0 +1,78 @@
+// A model of any source as a Hugging Face directory.
+#include "weights/hf/save_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/throws.h"
+#include "support/tiny_model.h"
+#include "weights/bytes.h"
+#include "weights/small_tensors.h"
+
+namespace danlu::weights {
+namespace save_model_test {
+
+using test::error_of;
+using testing::HasSubstr;
+
+TEST(SaveModel, HasTheBytesThatTheModelWasWrittenWith) {
+  const test::TemporaryDirectory folder;
+  const arch::ModelConfig config = test::write_tiny_model(folder / "model");
+  std::filesystem::create_directory(folder / "copy");
+  save_model(*open_weights(folder / "model"), config, DType::kF32, folder / "copy");
+  for (const char* name : {"model.safetensors", "config.json"})
+    EXPECT_EQ(read_file(folder / "copy" / name), read_file(folder / "model" / name)) << name;
+}
+
+TEST(SaveModel, TakesWhatTheConfigNamesInTheTypeThatIsAskedFor) {
+  const test::TemporaryDirectory folder;
+  Json json = test::tiny_config();
+  json["tie_word_embeddings"] = true;
+  arch::ModelConfig config = test::write_tiny_model(folder / "model", json);
+  test::SmallTensors tensors;
+  const auto model = open_weights(folder / "model");
+  for (const TensorInfo& info : model->tensors())
+    tensors[info.name] = {info.shape, test::numbers_of(*model, info.name)};
+  // A head of its own is left behind while the config ties it, and taken when it does not.
+  tensors["lm_head.weight"] = {{97, 32}, std::vector<double>(97 * 32, 0.5)};
+  tensors["rotary.inv_freq"] = {{2}, {1, 2}};
+  const auto source = test::make_source(folder / "more", tensors);
+  for (const bool tied : {true, false}) {
+    config.tie_embeddings = tied;
+    const auto directory = folder / (tied ? "tied" : "untied");
+    std::filesystem::create_directory(directory);
+    save_model(*source, config, DType::kBF16, directory);
+    const auto saved = open_weights(directory);
+    EXPECT_EQ(saved->tensors().size(), tied ? tensors.size() - 2 : tensors.size() - 1);
+    for (const TensorInfo& info : saved->tensors()) {
+      std::string rounded;
+      for (const double value : tensors.at(info.name).values)
+        test::append_number(rounded, static_cast<float>(value), DType::kBF16);
+      EXPECT_EQ(test::read_tensor(*saved, info.name), rounded) << info.name;
+    }
+    const Json written = read_json_file(directory / "config.json");
+    EXPECT_EQ(written["torch_dtype"], "bfloat16");
+    EXPECT_EQ(written["tie_word_embeddings"], tied);
+    EXPECT_EQ(written["hidden_size"], 32);
+  }
+}
+
+TEST(SaveModel, ANumberThatTheTypeCannotHoldIsAnErrorAndSoIsATypeOfNoWeights) {
+  const test::TemporaryDirectory folder;
+  const arch::ModelConfig config = test::write_tiny_model(folder / "model");
+  const auto model = open_weights(folder / "model");
+  test::SmallTensors tensors;
+  for (const TensorInfo& info : model->tensors())
+    tensors[info.name] = {info.shape, test::numbers_of(*model, info.name)};
+  tensors["model.norm.weight"].values[3] = 70000;  // fp16 ends at 65504
+  const auto source = test::make_source(folder / "large", tensors);
+  std::filesystem::create_directory(folder / "out");
+  EXPECT_THAT(
+      error_of<ModelError>([&] { save_model(*source, config, DType::kF16, folder / "out"); }),
+      HasSubstr("model.norm.weight"));
+  EXPECT_THAT(error_of<UsageError>([&] { saved_config(config, DType::kI8); }),
+              HasSubstr("models are saved in fp32, bf16, fp16 or fp64, not I8"));
+}
+
+}  // namespace save_model_test
+}  // namespace danlu::weights
