@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/slow_watch.h"
 #include "checkpoint/checkpoint.h"
+#include "parallel/agree.h"
 #include "train/evaluate.h"
 
 namespace danlu::train {
@@ -145,11 +146,9 @@ void check_loss(Run& run, const data::StepBatches& batches) {
 void check_last_update(Run& run, const data::StepBatches& batches, bool skipped) {
   require_finite_everywhere(run);
   if (skipped) return;  // nothing was updated, and these batches are known to be bad
-  const auto check = [&] { check_loss(run, batches); };
-  run.ranks.check_together(check, [&] {
-    throw_diverged(run.state.step, tr("another rank's loss after the last update is not finite"));
-  });
+  parallel::together(run.ranks.all(), [&] { check_loss(run, batches); });
 }
+
 /// A model that no step has changed is not a result: what would be saved is what was opened.
 void refuse_untrained(const Run& run) {
   if (run.progress.loss_steps > 0) return;
