@@ -61,4 +61,11 @@ using HungUpError = ErrorOf<ExitCode::kHungUp>;
 using TerminatedError = ErrorOf<ExitCode::kTerminated>;
 using InterruptedError = ErrorOf<ExitCode::kInterrupted>;
 
+/// Throws the ErrorOf that `error` is by its code: of one that was told by another process.
+[[noreturn]] void throw_as_kind(const Error& error);
+
+/// The exception under way as one of ours, each with one line: itself; what the system or a library
+/// threw, by its kind; else an InternalError. REQUIRES: called inside a catch block.
+Error current_error();
+
 }  // namespace danlu

@@ -7,8 +7,11 @@
 
 namespace danlu {
 
+/// Whether what ends with it was asked to end, by a signal: nothing failed.
+bool is_stop(ExitCode code);
+
 /// Writes `what`, the hint where there is one, and as the last line, the same in every language,
-/// "FAILED (exit N)"; of a signal that a user sent, as a message and "STOPPED".
+/// "FAILED (exit N)"; where is_stop(code), as a message and "STOPPED".
 void write_failure(ExitCode code, std::string_view what, const std::string& hint);
 
 }  // namespace danlu

@@ -43,6 +43,16 @@ std::atomic<bool> verbose_notices{false};
 std::atomic<int> num_notices{0};
 constexpr int kNoticesShown = 2;
 
+void put(Level at, std::string_view prefix, std::string_view message) {
+  const std::lock_guard<std::mutex> lock(output_mutex());
+  const std::string line = std::string(prefix).append(message) + "\n";
+  if (at >= level()) std::fputs(line.c_str(), stderr);
+  if (tee) {
+    std::fputs(line.c_str(), tee);
+    std::fflush(tee);
+  }
+}
+
 }  // namespace
 
 void set_level(Level level) { current_level() = level; }
@@ -61,18 +71,14 @@ void report_unknown_environment() {
 }
 
 void write(Level at, std::string_view message) {
-  const std::lock_guard<std::mutex> lock(output_mutex());
-  const std::string prefix(at == Level::kWarning ? translated("warning: ")
-                           : at == Level::kError ? translated("error: ")
-                                                 : "");
-  if (at >= level())
-    std::fprintf(stderr, "%s%.*s\n", prefix.c_str(), static_cast<int>(message.size()),
-                 message.data());
-  if (tee) {
-    std::fprintf(tee, "%s%.*s\n", prefix.c_str(), static_cast<int>(message.size()), message.data());
-    std::fflush(tee);
-  }
+  put(at,
+      at == Level::kWarning ? translated("warning: ")
+      : at == Level::kError ? translated("error: ")
+                            : "",
+      message);
 }
+
+void write_plain(std::string_view message) { put(Level::kError, "", message); }
 
 void set_verbose(bool verbose) { verbose_notices = verbose; }
 bool verbose() { return verbose_notices || level() <= Level::kDebug; }

@@ -19,6 +19,9 @@ void report_unknown_environment();
 /// Writes one line. Thread-safe. Warnings and errors carry the prefix "warning: " / "error: ".
 void write(Level level, std::string_view message);
 
+/// Writes one line without a prefix at every level but off: what is no error, and must be said.
+void write_plain(std::string_view message);
+
 /// -v: every notice is shown, not the first few. LOG_LEVEL=debug shows them too.
 void set_verbose(bool verbose);
 bool verbose();

@@ -129,8 +129,8 @@ struct ProgressBar::State {
 ProgressBar::ProgressBar(std::string title, uint64_t total, std::string unit,
                          double plain_interval_s)
     : state_(std::make_unique<State>()) {
-  state_->title = std::move(title);
-  state_->unit = std::move(unit);
+  state_->title = translated(title);
+  state_->unit = translated(unit);
   state_->total = total;
   state_->plain_interval_s = plain_interval_s;
 }

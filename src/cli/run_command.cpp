@@ -74,16 +74,15 @@ Function from_engine(const char* name) {
   return reinterpret_cast<Function>(symbol);
 }
 
-/// Errors: as config_from_options; the processes of other machines then hear that this one, which
-/// is not their first, does not come.
+/// Errors: as config_from_options; the processes of other machines then hear that this one does not
+/// come.
 settings::TrainConfig config_or_absence(const Command& command, const Options& options) {
   try {
     return settings::config_from_options(command.name, options);
   } catch (const Error& error) {
     try {
       const RankPlace place = rank_place_from_environment();
-      if (place.rank > 0 && place.may_span_machines())
-        from_engine<EngineAbsent>("danlu_engine_absent")(&error);
+      if (place.may_span_machines()) from_engine<EngineAbsent>("danlu_engine_absent")(&error);
     } catch (const Error&) {  // what failed first is what is said
     }
     throw;

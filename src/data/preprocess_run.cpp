@@ -229,11 +229,11 @@ class Run {
     const auto rate = [&](int64_t now, int64_t before) {
       return format_count(static_cast<uint64_t>(static_cast<double>(now - before) / seconds));
     };
-    bar_->update((bytes_before_ + bytes_read) / 1000,
-                 fmt::format("{} rows  {} rows/s  {} tokens/s",
-                             format_count(static_cast<uint64_t>(rows_read())),
-                             rate(rows_read(), rows_at_start_),
-                             rate(all_.lengths.sum + report_.lengths.sum, tokens_at_start_)));
+    bar_->update(
+        (bytes_before_ + bytes_read) / 1000,
+        tr("{} rows  {} rows/s  {} tokens/s", format_count(static_cast<uint64_t>(rows_read())),
+           rate(rows_read(), rows_at_start_),
+           rate(all_.lengths.sum + report_.lengths.sum, tokens_at_start_)));
   }
 
   int64_t rows_read() const { return all_.rows_read + report_.rows_read; }

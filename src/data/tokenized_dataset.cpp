@@ -236,8 +236,9 @@ TrainValSamples open_or_build_samples(const SampleSpec& spec) {
   if (spec.val_ratio < 0 || spec.val_ratio >= 1) {
     throw UsageError(tr("[val_ratio] must be in [0, 1), got {}", spec.val_ratio));
   }
-  if (spec.packing && spec.max_length <= 0) {
-    throw UsageError(tr("[packing] needs --max_length: the length of the sequences to fill"));
+  if (spec.pack_sequences && spec.max_length <= 0) {
+    throw UsageError(
+        tr("[pack_sequences] needs --max_length: the length of the sequences to fill"));
   }
   if (!spec.split_text.empty() && !spec.val_datasets.empty()) {
     throw UsageError(
@@ -257,7 +258,7 @@ TrainValSamples open_or_build_samples(const SampleSpec& spec) {
   }
   result.num_train_rows = result.train->size();
   result.num_val_rows = result.val ? result.val->size() : 0;
-  if (spec.packing) result.train = pack(result.train, spec, &result.report);
+  if (spec.pack_sequences) result.train = pack(result.train, spec, &result.report);
   return result;
 }
 

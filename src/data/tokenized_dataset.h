@@ -22,11 +22,12 @@ struct SampleSpec {
   std::shared_ptr<const text::Tokenizer> tokenizer;       ///< null: only tokenised rows or prefixes
   std::shared_ptr<const text::ChatEncoder> chat_encoder;  ///< null: only texts and tokenised rows
   FormatOptions format;
-  int64_t max_length = 2048;  ///< tokens of a sample, and of a pack; 0: any (then no packing)
+  int64_t max_length = 2048;  ///< tokens of a sample, and of a pack; 0: any (then no packs)
   Truncation truncation = Truncation::kDelete;
   bool append_eod_text = true;  ///< end plain texts with the tokenizer's eos
   bool append_eod = false;      ///< end every sample with it
-  bool packing = false;  ///< fill sequences of max_length with several samples, segments kept
+  bool pack_sequences =
+      false;             ///< fill sequences of max_length with several samples, segments kept
   double val_ratio = 0;  ///< share of samples split off for validation, drawn by `seed`
   /// Megatron's --split, "949,50,1": shares of the samples in file order, as MindSpeed-LLM cuts
   /// instruction data (legacy_split_ranges). The test share is left out. Wins over val_ratio.

@@ -174,7 +174,7 @@ void CausalLM::save_adapter(const std::filesystem::path& directory,
   write_tensors(directory, adapter_parameters(), device::dtype_of(impl_->dtype), "adapter_model",
                 mesh(), impl_->sharing_store());
   if (!writes) return;
-  weights::PeftConfig config = impl_->peft;
+  weights::PeftConfig config = *impl_->lora;
   config.base_model = base_model_path;
   if (config.target_modules == std::vector<std::string>{"all-linear"}) {
     // PEFT spells it out too: the file then means the same on any version.

@@ -85,7 +85,7 @@ const arch::Stage& CausalLM::stage() const { return impl_->stage(); }
 const parallel::Mesh& CausalLM::mesh() const { return impl_->mesh; }
 at::ScalarType CausalLM::dtype() const { return impl_->dtype; }
 at::Device CausalLM::device() const { return impl_->device; }
-const std::optional<LoraConfig>& CausalLM::lora() const { return impl_->lora; }
+const std::optional<weights::PeftConfig>& CausalLM::lora() const { return impl_->lora; }
 void CausalLM::set_recompute(Recompute mode) { impl_->recompute = mode; }
 
 std::vector<Parameter> CausalLM::parameters() const {

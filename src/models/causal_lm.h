@@ -23,7 +23,7 @@
 namespace danlu::models {
 
 using parallel::Parameter;
-using settings::LoraConfig, settings::Recompute;
+using settings::Recompute;
 
 /// Keys and values of earlier positions, one entry per sequence of a batch.
 /// Owned by infer; the model only appends to it. See infer/kv_cache.h for the implementation.
@@ -112,8 +112,8 @@ class CausalLM {
 
   /// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.
   /// Errors: UsageError if a target matches nothing (lists module names).
-  void add_lora(const LoraConfig& lora, uint64_t seed);
-  const std::optional<LoraConfig>& lora() const;
+  void add_lora(const weights::PeftConfig& lora, uint64_t seed);
+  const std::optional<weights::PeftConfig>& lora() const;
   /// Adds the adapters that lie at `path`, and loads them: an adapter_config.json and
   /// adapter_model file of PEFT, or a MindSpeed-LLM LoRA checkpoint of this model. `lora_alpha`:
   /// needed where a MindSpeed checkpoint does not record it.

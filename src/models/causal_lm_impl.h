@@ -29,9 +29,7 @@ struct CausalLM::Impl {
   at::ScalarType dtype;
   at::Device device;
   Network network;
-  std::optional<LoraConfig> lora;
-  weights::PeftConfig
-      peft;  ///< what `lora` came from, unknown keys included; meaningful with `lora`
+  std::optional<weights::PeftConfig> lora;  ///< with what a file said beside it
   std::vector<SavedModule> saved_modules;
   Recompute recompute = Recompute::kNone;
   std::unique_ptr<parallel::ParameterStore> store;  ///< in training

@@ -21,36 +21,6 @@ namespace lora_detail {
 using weights::AdapterPart;
 using weights::PeftConfig;
 
-/// The fields that both descriptions have under one name.
-template <typename From, typename To>
-void copy_shared_fields(const From& from, To& to) {
-  to.rank = from.rank;
-  to.alpha = from.alpha;
-  to.dropout = from.dropout;
-  to.rslora = from.rslora;
-  to.dora = from.dora;
-  to.modules_to_save = from.modules_to_save;
-  to.layers_to_transform = from.layers_to_transform;
-  to.rank_pattern = {from.rank_pattern.begin(), from.rank_pattern.end()};
-  to.alpha_pattern = {from.alpha_pattern.begin(), from.alpha_pattern.end()};
-}
-
-PeftConfig peft_of(const LoraConfig& lora) {
-  PeftConfig peft;
-  copy_shared_fields(lora, peft);
-  weights::set_targets(peft, lora.targets);
-  peft.exclude_modules = lora.exclude;
-  return peft;
-}
-
-LoraConfig lora_of(const PeftConfig& peft) {
-  LoraConfig lora;
-  copy_shared_fields(peft, lora);
-  lora.targets = peft.target_modules;
-  lora.exclude = peft.exclude_modules;
-  return lora;
-}
-
 void check(const PeftConfig& peft) {
   const auto refuse = [](const std::string& text) { throw UsageError(tr("[lora] {}", text)); };
   if (peft.rank <= 0) refuse(tr("rank must be positive, got {}", peft.rank));
@@ -242,12 +212,11 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
   }
   for (Parameter* parameter : base()) parameter->trainable = false;
   apply_trainable();
-  peft = config_of_adapters;
-  lora = lora_detail::lora_of(config_of_adapters);
+  lora = config_of_adapters;
 }
 
-void CausalLM::add_lora(const LoraConfig& lora, uint64_t seed) {
-  impl_->add_adapters(lora_detail::peft_of(lora), seed);
+void CausalLM::add_lora(const weights::PeftConfig& lora, uint64_t seed) {
+  impl_->add_adapters(lora, seed);
 }
 
 std::vector<Parameter*> CausalLM::Impl::adapters() {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <exception>
 
-#include "base/error.h"
+#include "base/json.h"
 
 namespace danlu::parallel {
 
@@ -27,22 +27,43 @@ int64_t largest_of(const Group& group, int64_t number) {
   return largest.item<int64_t>();
 }
 
-void together(const Group& group, const std::function<void()>& body) {
-  std::exception_ptr own;
-  std::string what;
+std::optional<RankFailure> first_failure(const Group& group, const std::function<void()>& body) {
+  std::optional<Error> own;
   try {
     body();
   } catch (const CommError&) {
-    throw;  // the others are not there to be told
-  } catch (const std::exception& error) {
-    own = std::current_exception();
-    what = error.what();
+    throw;
+  } catch (...) {
+    own = current_error();
   }
   const int64_t ranks = group.size();
   const int64_t first = ranks - largest_of(group, own ? ranks - group.rank() : 0);
-  if (first < ranks) what = text_from(group, first, what);
+  if (first == ranks) return std::nullopt;
+  std::string told;
+  if (own) {
+    // A name of a file may be no UTF-8.
+    told = Json{static_cast<int>(own->code()), own->what(), own->hint()}.dump(
+        -1, ' ', false, Json::error_handler_t::replace);
+  }
+  const Json of_first = parse_json(text_from(group, first, told), "a rank's failure");
+  return RankFailure{first, Error(static_cast<ExitCode>(of_first.at(0).get<int>()), of_first.at(1),
+                                  of_first.at(2))};
+}
+
+void together(const Group& group, const std::function<void()>& body) {
+  std::exception_ptr own;
+  const auto failure = first_failure(group, [&] {
+    try {
+      body();
+    } catch (...) {
+      own = std::current_exception();
+      throw;
+    }
+  });
   if (own) std::rethrow_exception(own);
-  if (first < ranks) throw IoError(tr("rank {}: {}", first, what));
+  if (!failure) return;
+  const Error& error = failure->error;
+  throw_as_kind(Error(error.code(), tr("rank {}: {}", failure->rank, error.what()), error.hint()));
 }
 
 }  // namespace danlu::parallel

@@ -64,12 +64,12 @@ void check_batch(const Checker& check, const TrainConfig& config) {
                "must be positive (or give --max_steps)");
 }
 
-void check_lora(const Checker& check, const LoraConfig& lora) {
+void check_lora(const Checker& check, const weights::PeftConfig& lora) {
   check.at_least("lora_rank", lora.rank, 1);
   check.number("lora_alpha", lora.alpha, lora.alpha > 0, "must be positive");
   check.number("lora_dropout", lora.dropout, lora.dropout >= 0 && lora.dropout < 1,
                "must be in [0, 1)");
-  if (lora.targets.empty()) check.refuse("lora_target", "(empty)", "names no module");
+  if (lora.target_modules.empty()) check.refuse("lora_target", "(empty)", "names no module");
 }
 
 void check_output(const Checker& check, const TrainConfig& config) {

@@ -118,7 +118,7 @@ struct TrainConfig {
   bool shares_cache = true;      ///< if machines see one; else each prepares its data
 
   ModelSource model;
-  LoraConfig lora;
+  weights::PeftConfig lora = new_adapters();
   std::vector<std::string> freeze;
   DataConfig data;
   BatchConfig batch;

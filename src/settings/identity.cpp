@@ -12,13 +12,13 @@ namespace identity_detail {
 
 Json lora_identity(const TrainConfig& config) {
   if (config.tuner != Tuner::kLora) return nullptr;
-  const LoraConfig& lora = config.lora;
+  const weights::PeftConfig& lora = config.lora;
   return {{"rank", lora.rank},
           {"alpha", lora.alpha},
           {"dropout", lora.dropout},
           {"rslora", lora.rslora},
           {"dora", lora.dora},
-          {"targets", lora.targets},
+          {"targets", lora.target_modules},
           {"modules_to_save", lora.modules_to_save}};
 }
 

@@ -7,11 +7,13 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/slow_watch.h"
 #include "checkpoint/checkpoint.h"
+#include "parallel/agree.h"
 #include "train/evaluate.h"
 
 namespace danlu::train {
@@ -145,11 +147,9 @@ void check_loss(Run& run, const data::StepBatches& batches) {
 void check_last_update(Run& run, const data::StepBatches& batches, bool skipped) {
   require_finite_everywhere(run);
   if (skipped) return;  // nothing was updated, and these batches are known to be bad
-  const auto check = [&] { check_loss(run, batches); };
-  run.ranks.check_together(check, [&] {
-    throw_diverged(run.state.step, tr("another rank's loss after the last update is not finite"));
-  });
+  parallel::together(run.ranks.all(), [&] { check_loss(run, batches); });
 }
+
 /// A model that no step has changed is not a result: what would be saved is what was opened.
 void refuse_untrained(const Run& run) {
   if (run.progress.loss_steps > 0) return;
@@ -194,8 +194,27 @@ void prepare_last_words(const Run& run, bool is_saved) {
       log::file_descriptor());
 }
 
+/// On every rank; `own`: the signal that it got itself, 0: none.
+std::string words_of_stop(const Run& run, int signal, int own) {
+  const Ranks& ranks = run.ranks;
+  const int64_t step = run.state.step;
+  const int64_t first =
+      ranks.size() - ranks.largest(own == signal ? ranks.size() - ranks.rank() : 0);
+  const std::string host = ranks.from(first, host_name());
+  const bool is_here =
+      ranks.from(first, std::to_string(ranks.lead())) == std::to_string(ranks.lead());
+  if (own != 0 || is_here) {
+    return tr("[train] stopped by {} after step {}; checkpoint-{} is complete",
+              interrupt_name(signal), step, step);
+  }
+  return tr(
+      "[train] stopped by {}, sent to rank {} on {}, after step {}; checkpoint-{} is complete",
+      interrupt_name(signal), first, host, step, step);
+}
+
 void stop_on_signal(Run& run) {
-  const auto signal = static_cast<int>(run.ranks.largest(pending_interrupt()));
+  const int own = pending_interrupt();
+  const auto signal = static_cast<int>(run.ranks.largest(own));
   if (signal == 0) return;
   go_on_saving(run, /*waits=*/true);
   prepare_last_words(run, run.last_saved_step == run.state.step);
@@ -211,9 +230,8 @@ void stop_on_signal(Run& run) {
            interrupt_name(signal), run.state.step));
   }
   prepare_last_words(run, /*is_saved=*/true);
+  const std::string message = words_of_stop(run, signal, own);
   run.ranks.wait_for_all();  // whoever leaves earlier takes the writer along
-  const std::string message = tr("[train] stopped by {} after step {}; checkpoint-{} is complete",
-                                 interrupt_name(signal), run.state.step, run.state.step);
   const std::string hint = how_to_go_on(run);
   throw_interrupted(signal, message, hint);
 }

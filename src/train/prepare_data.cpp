@@ -49,7 +49,7 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   spec.max_length = config.data.max_length;
   spec.truncation = data::truncation_from_name(config.data.truncation);
   spec.append_eod_text = config.data.append_eod;
-  spec.packing = config.data.pack_sequences;
+  spec.pack_sequences = config.data.pack_sequences;
   spec.val_ratio = config.data.validation.empty() ? config.data.validation_ratio : 0;
   if (config.stage == Stage::kSft) spec.split_text = config.data.megatron_split;
   spec.seed = config.data.seed;

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <new>
 
 #include "base/error.h"
 #include "parallel/agree.h"
@@ -15,10 +13,6 @@
 
 namespace danlu::train {
 namespace {
-
-std::string less_memory() {
-  return tr("lower the batch size or the sequence length, or use a smaller dtype");
-}
 
 parallel::C10dJob job_of(const RankPlace& place) {
   parallel::C10dJob job;
@@ -47,7 +41,7 @@ Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double ti
   job.timeout =
       std::chrono::milliseconds(static_cast<int64_t>(std::min(timeout_s, kLongest) * 1000));
   world_ = parallel::connect_c10d(job);
-  together([&] {
+  do_or_give_up([&] {
     all_ = world_->make_group_of_all();
     // Before the mesh: ranks that see another one would wait for, or talk past, each other.
     require_same_settings(settings);
@@ -58,22 +52,12 @@ Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double ti
 
 void Ranks::give_up() const {
   if (!world_) return;
-  try {
-    throw;
-  } catch (const Error& error) {
-    world_->give_up(error);
-  } catch (const std::bad_alloc&) {
-    world_->give_up(MemoryError("out of memory", less_memory()));
-  } catch (const std::filesystem::filesystem_error& error) {
-    world_->give_up(IoError(fmt::format("{}: {}", error.path1().string(), error.code().message())));
-  } catch (const std::exception& error) {
-    std::string text = error.what();
-    text = text.substr(0, text.find('\n'));
-    // libtorch's allocator has no type of its own for it.
-    if (text.find("can't allocate memory") != text.npos)
-      return world_->give_up(MemoryError(tr("out of memory: {}", text), less_memory()));
-    world_->give_up(InternalError(text));
-  }
+  const Error error = current_error();
+  const bool short_of_memory = error.code() == ExitCode::kMemory && error.hint().empty();
+  world_->give_up(short_of_memory ? MemoryError(error.what(), tr("lower the batch size or the "
+                                                                 "sequence length, or use a "
+                                                                 "smaller dtype"))
+                                  : error);
 }
 
 std::string Ranks::from(int64_t rank, const std::string& text) const {

@@ -1,7 +1,6 @@
 // train/ranks.h: the processes that train together, as one of them sees the others.
 #pragma once
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -54,20 +53,6 @@ class Ranks {
   std::string from(int64_t rank, const std::string& text) const;
   /// The largest of everybody's numbers.
   int64_t largest(int64_t number) const;
-  /// check() on every rank; where it throws on one, it does on all: their own error, or what
-  /// others() throws.
-  template <typename Check, typename Others>
-  void check_together(const Check& check, const Others& others) const {
-    std::exception_ptr own;
-    try {
-      check();
-    } catch (...) {
-      own = std::current_exception();
-    }
-    const bool bad = largest(own ? 1 : 0) > 0;
-    if (own) std::rethrow_exception(own);
-    if (bad) others();
-  }
   /// Errors, on every rank: UsageError naming the first rank whose `value` of `what` is not rank
   /// 0's, with both, and where they are of.
   void require_same(const std::string& what, const std::string& value,
@@ -79,7 +64,7 @@ class Ranks {
   }
   /// work(); where it fails, so do the other ranks, and say why.
   template <typename Work>
-  auto together(const Work& work) const {
+  auto do_or_give_up(const Work& work) const {
     try {
       return work();
     } catch (...) {

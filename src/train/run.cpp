@@ -522,7 +522,7 @@ int run(const TrainConfig& given) {
     throw;
   }
   const Ranks ranks = connect(config);
-  return ranks.together([&] { return run_connected(config, device, ranks); });
+  return ranks.do_or_give_up([&] { return run_connected(config, device, ranks); });
 }
 
 }  // namespace danlu::train

@@ -1,5 +1,6 @@
 // Launchers that wait for each other: they say so, and one number is one machine's.
 #include <csignal>
+#include <sstream>
 
 #include "base/free_port.h"
 #include "cli/launch.h"
@@ -93,6 +94,47 @@ TEST_F(Launch, TwoLaunchersOfOneNumberAreRefusedAndTheOthersWaitOn) {
   EXPECT_EQ(machine(1).exit_code, 0);
   zero.join();
   two.join();
+}
+
+pid_t parent_of(pid_t process) {
+  std::istringstream status(content_of("/proc/" + std::to_string(process) + "/status"));
+  for (std::string word; status >> word;) {
+    if (word == "PPid:" && status >> word) return std::stoi(word);
+  }
+  return 0;
+}
+
+TEST_F(Launch, AJobThatIsStoppedOnOneMachineSaysWhereOnTheOther) {
+  for (const int stopped : {0, 1}) {
+    fs::remove_all((*this) / "run");
+    const int64_t port = free_port().value();
+    ProgramResult results[2];
+    std::atomic<int> over = 0;
+    std::vector<std::thread> machines;
+    for (int number = 0; number < 2; ++number) {
+      machines.emplace_back([&, number] {
+        auto words = training("run", machine_of(2, number, port));
+        words.insert(words.end(), {"--max_steps", "1000000", "--save_steps", "20"});
+        results[number] = run_words(words);
+        ++over;
+      });
+    }
+    while (over == 0 && !fs::exists((*this) / "run/last/DONE"))
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const pid_t launcher = parent_of(process_of((*this) / "", stopped));
+    EXPECT_EQ(over, 0) << "the job was over too soon";
+    if (over == 0 && launcher > 1) ::kill(launcher, SIGTERM);
+    for (std::thread& machine : machines) machine.join();
+    for (const ProgramResult& result : results) {
+      EXPECT_EQ(result.exit_code, 143) << result.err;
+      EXPECT_THAT(result.err, testing::EndsWith("STOPPED (exit 143)\n"));
+      EXPECT_THAT(result.err, testing::Not(HasSubstr("error")));
+    }
+    EXPECT_THAT(results[stopped].err, HasSubstr("[train] stopped by SIGTERM after step "));
+    EXPECT_THAT(results[1 - stopped].err,
+                testing::ContainsRegex("\\[train\\] stopped by SIGTERM, sent to rank " +
+                                       std::to_string(stopped) + " on .+, after step [0-9]+; "));
+  }
 }
 
 }  // namespace

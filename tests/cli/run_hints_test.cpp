@@ -124,5 +124,27 @@ TEST_F(RunHints, ADryRunNamesTheVersionThatTheRunGoesOnWith) {
   }
 }
 
+TEST_F(RunHints, AChineseTerminalReadsOfTheDataInChinese) {
+  ProgramSettings settings;
+  settings.environment = {
+      {"OMP_NUM_THREADS", "1"}, {"XDG_CACHE_HOME", (*this) / "cache"}, {"DANLU_LANG", "zh"}};
+  settings.directory = (*this) / "";
+  fs::create_directory((*this) / "rows");
+  fs::copy_file(good("good.jsonl"), (*this) / "rows/one.jsonl");
+  write("rows/two.json", R"([{"instruction": "fox?", "output": "dog"}])");
+  write("rows/notes.md", "notes");
+  const ProgramResult result = run_danlu({"sft", "--model", good("model"), "--dataset", "rows",
+                                          "--output_dir", "run", "--no-version-dir", "--dry_run"},
+                                         settings);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const std::string detected = "rows: 1 个 json 文件，1 个 jsonl 文件，";
+  EXPECT_THAT(result.err, testing::StartsWith(detected));
+  EXPECT_THAT(result.err, HasSubstr("数据  " + detected));
+  EXPECT_THAT(result.err, HasSubstr(" B（已忽略：1 .md）；识别为 query/response ("));
+  EXPECT_THAT(result.err, HasSubstr("\n分词 "));
+  EXPECT_THAT(result.err, HasSubstr(" 行/s  "));
+  EXPECT_THAT(result.err, Not(HasSubstr("detected")));
+}
+
 }  // namespace
 }  // namespace danlu::test

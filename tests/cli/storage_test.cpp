@@ -360,16 +360,44 @@ TEST_F(Storage, OtherWeightsOnAMachineAreNamed) {
 }
 
 TEST_F(Storage, AMachineThatCannotBeginIsNotWaitedFor) {
-  fs::remove((*this) / "disk-1/rows.jsonl");
-  fs::create_directory_symlink(good("model"), (*this) / "disk-0/own");
-  const auto data = run_both({"disk-0", "disk-1"}, {"--max_steps", "2"});
-  const auto model = run_both({"disk-0", "disk-1"}, {"--max_steps", "2", "--model", "own"});
-  for (const auto& results : {data, model}) {
-    EXPECT_EQ(results[0].exit_code, results[1].exit_code) << results[0].err;
-    EXPECT_THAT(results[0].err, ContainsRegex("rank 1 on .* (does not come|failed): "));
+  for (const size_t lacking : {0, 1}) {
+    const size_t other = 1 - lacking;
+    const auto disk = [&](size_t number) { return (*this) / ("disk-" + std::to_string(number)); };
+    const std::string who = "rank " + std::to_string(lacking) + " on .* ";
+    fs::remove(disk(lacking) / "rows.jsonl");
+    fs::create_directory_symlink(good("model"), disk(other) / "own");
+    const auto data = run_both({"disk-0", "disk-1"}, {"--max_steps", "2"});
+    const auto model = run_both({"disk-0", "disk-1"}, {"--max_steps", "2", "--model", "own"});
+    for (const auto& results : {data, model}) {
+      EXPECT_EQ(results[0].exit_code, results[1].exit_code) << results[0].err << results[1].err;
+      EXPECT_THAT(results[other].err, ContainsRegex(who + "(does not come|failed): "));
+    }
+    EXPECT_THAT(data[other].err, HasSubstr("rows.jsonl"));
+    EXPECT_THAT(model[other].err, HasSubstr("does not come: [model] 'own'"));
+    fs::copy_file(good("good.jsonl"), disk(lacking) / "rows.jsonl");
+    fs::remove(disk(other) / "own");
   }
-  EXPECT_THAT(data[0].err, HasSubstr("rows.jsonl"));
-  EXPECT_THAT(model[0].err, HasSubstr("does not come: [model] 'own'"));
+}
+
+TEST_F(Storage, RankZeroThatCannotBeginTellsProcessesThatNoLauncherStarted) {
+  const std::string port = std::to_string(free_port().value());
+  std::vector<ProgramResult> results(2);
+  const auto process = [&](size_t rank) {
+    const std::string number = std::to_string(rank);
+    results[rank] = run_on("disk-" + number,
+                           training({"--max_steps", "2", "--dist-timeout", "60", "--model",
+                                     rank == 0 ? "none" : "own"}),
+                           "export RANK=" + number + " WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 " +
+                               "MASTER_PORT=" + port + ";");
+  };
+  fs::create_directory_symlink(good("model"), (*this) / "disk-1/own");
+  std::thread other([&] { process(1); });
+  process(0);
+  other.join();
+  EXPECT_EQ(results[0].exit_code, 4) << results[0].err;
+  EXPECT_THAT(results[0].err, HasSubstr("error: [model] 'none'"));
+  EXPECT_EQ(results[1].exit_code, 4) << results[1].err;
+  EXPECT_THAT(results[1].err, ContainsRegex("rank 0 on .* does not come: \\[model\\] 'none'"));
 }
 
 TEST_F(Storage, SharedDirectoriesAreSeenToBe) {

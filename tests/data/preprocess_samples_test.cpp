@@ -12,6 +12,7 @@
 #include "data/tokenized_dataset.h"
 #include "preprocess_fakes.h"
 #include "support/shared_data.h"
+#include "support/throws.h"
 
 namespace danlu::data {
 namespace {
@@ -130,7 +131,7 @@ TEST(OpenOrBuildSamples, PacksEverySampleOnceWithItsSegments) {
   SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
   spec.max_length = 60;
   const auto plain = open_or_build_samples(spec);
-  spec.packing = true;
+  spec.pack_sequences = true;
   const auto packed = open_or_build_samples(spec);
   EXPECT_EQ(packed.num_train_rows, 500);
   EXPECT_LT(packed.train->size(), 400);
@@ -154,6 +155,9 @@ TEST(OpenOrBuildSamples, PacksEverySampleOnceWithItsSegments) {
     }
   }
   EXPECT_EQ(found, expected);
+  spec.max_length = 0;
+  EXPECT_THAT(test::error_of<UsageError>([&] { open_or_build_samples(spec); }),
+              HasSubstr("[pack_sequences] needs --max_length"));
 }
 
 TEST(OpenOrBuildSamples, SplitsAValidationPartOffBySeed) {

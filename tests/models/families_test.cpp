@@ -201,7 +201,7 @@ TEST_P(EveryVariant, RecomputationChangesNoBit) {
 }
 
 TEST_P(EveryVariant, RecomputationRepeatsAdapterDropout) {
-  LoraConfig lora;
+  weights::PeftConfig lora = settings::new_adapters();
   lora.rank = 4;
   lora.dropout = 0.3;
   model_->add_lora(lora, 5);

@@ -89,11 +89,11 @@ std::vector<std::string> names(const std::vector<Parameter>& list) {
   return result;
 }
 
-LoraConfig config(std::vector<std::string> targets = {"all-linear"}) {
-  LoraConfig lora;
+weights::PeftConfig config(const std::vector<std::string>& targets = {"all-linear"}) {
+  weights::PeftConfig lora = settings::new_adapters();
   lora.rank = 4;
   lora.alpha = 6;
-  lora.targets = std::move(targets);
+  weights::set_targets(lora, targets);
   return lora;
 }
 
@@ -101,7 +101,7 @@ TEST(Lora, StartsAsTheIdentityAndFreezesTheBase) {
   for (const bool dora : {false, true}) {
     const auto model = tiny();
     const at::Tensor before = probe_logits(*model);
-    LoraConfig lora = config();
+    weights::PeftConfig lora = config();
     lora.dora = dora;
     model->add_lora(lora, 3);
     EXPECT_LT((probe_logits(*model) - before).abs().max().item<double>(), 2e-5);
@@ -116,7 +116,7 @@ TEST(Lora, AddsScaleTimesBTimesA) {
   // alpha 6, rank 4: scale 1.5; rsLoRA 6/sqrt(4) = 3.
   for (const bool rslora : {false, true}) {
     const auto model = tiny(), plain = tiny();
-    LoraConfig lora = config({"q_proj"});
+    weights::PeftConfig lora = config({"q_proj"});
     lora.rslora = rslora;
     model->add_lora(lora, 3);
     shake(*model);
@@ -135,7 +135,7 @@ TEST(Lora, AddsScaleTimesBTimesA) {
 
 TEST(Lora, DoraScalesRowsToItsMagnitude) {
   const auto model = tiny(), plain = tiny();
-  LoraConfig lora = config({"down_proj"});
+  weights::PeftConfig lora = config({"down_proj"});
   lora.dora = true;
   model->add_lora(lora, 3);
   shake(*model);
@@ -155,7 +155,7 @@ TEST(Lora, DoraScalesRowsToItsMagnitude) {
 
 TEST(Lora, PatternsChangeRankAndScaleOfTheirModules) {
   const auto model = tiny();
-  LoraConfig lora = config({"q_proj", "v_proj"});
+  weights::PeftConfig lora = config({"q_proj", "v_proj"});
   lora.rank_pattern = {{"layers.1.self_attn.q_proj", 2}};
   model->add_lora(lora, 3);
   const auto adapters = model->adapter_parameters();
@@ -234,7 +234,7 @@ TEST(Lora, OnTheHeadComputesWithTheSumOfBothMatrices) {
 TEST(Lora, OnTheHeadIsSavedLoadedMergedAndDropped) {
   const test::TemporaryDirectory directory;
   const auto model = tiny();
-  LoraConfig lora = config({"lm_head"});
+  weights::PeftConfig lora = config({"lm_head"});
   lora.dropout = 0.5;
   model->add_lora(lora, 3);
   shake(*model);
@@ -264,10 +264,10 @@ TEST(Lora, OnTheHeadIsRefusedWhereOtherArithmeticIsNeeded) {
               HasSubstr("a head tied to the embedding"));
   EXPECT_THAT(error_of<UsageError>([&] { tiny("baichuan")->add_lora(config({"lm_head"}), 1); }),
               HasSubstr("a head with normalised rows"));
-  LoraConfig dora = config({"lm_head"});
+  weights::PeftConfig dora = config({"lm_head"});
   dora.dora = true;
   EXPECT_THAT(error_of<UsageError>([&] { tiny()->add_lora(dora, 1); }), HasSubstr("DoRA"));
-  LoraConfig both = config({"lm_head"});
+  weights::PeftConfig both = config({"lm_head"});
   both.modules_to_save = {"lm_head"};
   EXPECT_THAT(error_of<UsageError>([&] { tiny()->add_lora(both, 1); }),
               HasSubstr("both a target and in modules_to_save"));
@@ -344,7 +344,7 @@ TEST(Lora, SavedFilesLoadBackToTheSameModel) {
   for (const bool dora : {false, true}) {
     const test::TemporaryDirectory directory;
     const auto model = tiny();
-    LoraConfig lora = config();
+    weights::PeftConfig lora = config();
     lora.dora = dora;
     lora.rslora = dora;
     lora.dropout = 0.1;
@@ -391,7 +391,7 @@ TEST(Lora, AdapterFilesThatDoNotFitAreRefusedByTensor) {
 
 TEST(Lora, DropoutActsWhereKeysAreGivenAndFollowsThem) {
   const auto model = tiny();
-  LoraConfig lora = config();
+  weights::PeftConfig lora = config();
   lora.dropout = 0.5;
   model->add_lora(lora, 3);
   shake(*model);
@@ -404,7 +404,7 @@ TEST(Lora, DropoutActsWhereKeysAreGivenAndFollowsThem) {
 
 TEST(Lora, DropoutIsUnbiasedForDoraToo) {
   const auto model = tiny();
-  LoraConfig lora = config({"down_proj"});
+  weights::PeftConfig lora = config({"down_proj"});
   lora.dropout = 0.2;
   lora.dora = true;
   model->add_lora(lora, 3);
@@ -419,7 +419,7 @@ TEST(Lora, DropoutIsUnbiasedForDoraToo) {
 TEST(Merge, KeepsTheLogitsForEveryKindOfAdapter) {
   for (const bool dora : {false, true}) {
     const auto model = tiny("qwen2", {{"tie_word_embeddings", true}});
-    LoraConfig lora = config();
+    weights::PeftConfig lora = config();
     lora.dora = dora;
     lora.modules_to_save = {"input_layernorm"};
     model->add_lora(lora, 3);
@@ -431,7 +431,7 @@ TEST(Merge, KeepsTheLogitsForEveryKindOfAdapter) {
 TEST(Merge, UntiesAnEmbeddingThatWasTrainedAlone) {
   const test::TemporaryDirectory directory;
   const auto model = tiny("qwen2", {{"tie_word_embeddings", true}});
-  LoraConfig lora = config();
+  weights::PeftConfig lora = config();
   lora.modules_to_save = {"embed_tokens"};
   model->add_lora(lora, 3);
   shake(*model);

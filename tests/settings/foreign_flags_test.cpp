@@ -128,7 +128,7 @@ TEST_F(TrainOptions, MegatronScriptsParse) {
   const TrainConfig config = with("posttrain", line);
   EXPECT_EQ(config.recompute, Recompute::kFull);
   EXPECT_EQ(config.output.evaluate, Interval::kNo);
-  EXPECT_EQ(config.lora.targets, (std::vector<std::string>{"q_proj", "v_proj"}));
+  EXPECT_EQ(config.lora.target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));
   EXPECT_THAT(notices("posttrain", line),
               HasSubstr("--transformer-impl, --manual-gc-interval, --sparse-mode have no effect"));
 }

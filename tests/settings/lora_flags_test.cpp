@@ -92,8 +92,20 @@ TEST_F(LoraFlags, LoraFlagsBesideAnotherTunerAreTold) {
 
 TEST_F(LoraFlags, DefaultTargetsAreThoseOfTheArchitecture) {
   const std::vector<std::string> qkv = {"q_proj", "k_proj", "v_proj"};
-  EXPECT_EQ(with("sft", {"--lora_target_modules", "DEFAULT"}).lora.targets, qkv);
-  EXPECT_EQ(with("sft", {"--profile", "swift24"}).lora.targets, qkv);
+  EXPECT_EQ(with("sft", {"--lora_target_modules", "DEFAULT"}).lora.target_modules, qkv);
+  EXPECT_EQ(with("sft", {"--profile", "swift24"}).lora.target_modules, qkv);
+}
+
+TEST_F(LoraFlags, AdaptersAreDescribedAsTheirFileWillBe) {
+  const weights::PeftConfig all = with("sft", {"--lora_rank", "4"}).lora;
+  EXPECT_EQ(weights::peft_config_json(all)["target_modules"], "all-linear");
+  EXPECT_EQ(weights::peft_config_json(all)["r"], 4);
+  const std::string pattern = ".*\\.(q|v)_proj";
+  const weights::PeftConfig one = with("sft", {"--lora_target", pattern}).lora;
+  EXPECT_EQ(weights::peft_config_json(one)["target_modules"], pattern);
+  const weights::PeftConfig named = with("sft", {"--lora_target", "q_proj"}).lora;
+  EXPECT_EQ(weights::peft_config_json(named)["target_modules"], Json::array({"q_proj"}));
+  EXPECT_EQ(weights::peft_config_json(TrainConfig().lora)["lora_alpha"], 32);
 }
 
 TEST_F(LoraFlags, MegatronsLayersAreTranslated) {
@@ -101,11 +113,11 @@ TEST_F(LoraFlags, MegatronsLayersAreTranslated) {
   const Names all = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
   EXPECT_EQ(with("posttrain", {"--lora-r", "4", "--lora-target-modules", "linear_qkv",
                                "linear_proj", "linear_fc1", "linear_fc2"})
-                .lora.targets,
+                .lora.target_modules,
             all);
   EXPECT_EQ(with("sft", {"--lora-target-modules", "query_key_value", "dense", "dense_h_to_4h",
                          "dense_4h_to_h"})
-                .lora.targets,
+                .lora.target_modules,
             all);
   EXPECT_THAT(notices("sft", {"--lora-target-modules", "linear_fc1"}),
               HasSubstr("--lora-target-modules linear_fc1: gate_proj, up_proj here"));

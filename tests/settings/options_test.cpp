@@ -17,7 +17,7 @@ TEST_F(TrainOptions, SftDefaultsAreTheCanonicalOnes) {
   EXPECT_EQ(config.precision, Precision::kBF16);
   EXPECT_EQ(config.schedule.shape.lr, 1e-4);
   EXPECT_EQ(config.schedule.warmup_ratio, 0.05);
-  EXPECT_EQ(config.lora.targets, std::vector<std::string>{"all-linear"});
+  EXPECT_EQ(config.lora.target_modules, std::vector<std::string>{"all-linear"});
   EXPECT_EQ(config.data.max_length, 128);  // the model's window is smaller than 2048
   EXPECT_EQ(config.data.validation_ratio, 0.01);
   EXPECT_EQ(accumulation_of(config.batch), 16);

@@ -42,7 +42,7 @@ class LoraVariant : public testing::TestWithParam<Variant> {
     config.lora.dropout = 0.1;
     config.lora.dora = GetParam().dora;
     config.lora.rslora = GetParam().rslora;
-    config.lora.targets = GetParam().targets;
+    weights::set_targets(config.lora, GetParam().targets);
     config.lora.modules_to_save = GetParam().modules_to_save;
     config.model.path = config.model.tokenizer = folder_ / "model";
     config.data.train = {(folder_ / "data.jsonl").string()};

@@ -85,7 +85,7 @@ Numbers train_on(const at::Device& device, bool lora, models::Recompute recomput
   model->initialize(7);
   model->set_recompute(recompute);
   if (lora) {
-    models::LoraConfig adapters;
+    weights::PeftConfig adapters = settings::new_adapters();
     adapters.dropout = 0.1;
     model->add_lora(adapters, 5);
     const at::NoGradGuard no_grad;

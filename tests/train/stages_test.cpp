@@ -56,7 +56,7 @@ struct StageState {
     gradients->zero();
   }
   void add_lora() {
-    models::LoraConfig lora;
+    weights::PeftConfig lora = settings::new_adapters();
     lora.dropout = 0.1;
     model->add_lora(lora, 5);
     const at::NoGradGuard no_grad;

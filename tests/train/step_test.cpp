@@ -62,7 +62,7 @@ TEST(Step, DropoutIsTheSameForEveryCutOfTheGlobalBatch) {
     auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
                                                     at::kFloat, at::Device(at::kCPU));
     model->initialize(7);
-    models::LoraConfig lora = config.lora;
+    weights::PeftConfig lora = config.lora;
     lora.dropout = dropout;
     model->add_lora(lora, 5);
     const at::NoGradGuard no_grad;
@@ -123,7 +123,7 @@ TEST(Step, DropoutFollowsFromSeedAndStep) {
     auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
                                                     at::kFloat, at::Device(at::kCPU));
     model->initialize(7);
-    models::LoraConfig lora;
+    weights::PeftConfig lora = settings::new_adapters();
     lora.dropout = 0.3;
     model->add_lora(lora, 5);
     TrainState state = test::make_state(std::move(model), config);

@@ -44,7 +44,7 @@ TEST(FlopsPerToken, FrozenWeightsNeedNoGradientOfTheirOwn) {
 
 TEST(FlopsPerToken, AdaptersAddTheirOwnProducts) {
   models::CausalLM model = tiny_model(false);
-  models::LoraConfig lora;
+  weights::PeftConfig lora = settings::new_adapters();
   lora.rank = 8;
   model.add_lora(lora, 1);
   // q, o: 8 · (32 + 32); k, v: 8 · (32 + 16); gate, up, down: 8 · (32 + 48)
@@ -55,9 +55,9 @@ TEST(FlopsPerToken, AdaptersAddTheirOwnProducts) {
 
 TEST(FlopsPerToken, AModuleTrainedWholeIsATrainedWeight) {
   models::CausalLM model = tiny_model(false);
-  models::LoraConfig lora;
+  weights::PeftConfig lora = settings::new_adapters();
   lora.rank = 8;
-  lora.targets = {"q_proj"};
+  weights::set_targets(lora, {"q_proj"});
   lora.modules_to_save = {"lm_head"};
   model.add_lora(lora, 1);
   EXPECT_DOUBLE_EQ(flops_per_token(model, lengths_10_and_30()),

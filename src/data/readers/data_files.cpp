@@ -58,12 +58,13 @@ std::string summarize(const std::vector<DataFile>& files,
     ++counts[file_type_name(file.type)];
     size_bytes += file.size_bytes;
   }
-  std::string text;
-  for (const auto& [type, count] : counts) {
-    text +=
-        fmt::format("{}{} {} file{}", text.empty() ? "" : ", ", count, type, count == 1 ? "" : "s");
+  std::string text = format_bytes(size_bytes);
+  // From the back: each text is one of the catalogue, around what stands behind it.
+  for (auto one = counts.rbegin(); one != counts.rend(); ++one) {
+    const auto& [type, count] = *one;
+    text = count == 1 ? fmt::format("{} {} file, {}", count, type, text)
+                      : fmt::format("{} {} files, {}", count, type, text);
   }
-  text += ", " + format_bytes(size_bytes);
   if (ignored.empty()) return text;
   std::string rest;
   for (const auto& [extension, count] : ignored) {

@@ -373,6 +373,7 @@ std::string here(int64_t rank) { return fmt::format("here/{}", rank); }
 constexpr const char* kMet = "meeting/over";
 constexpr const char* kTwice = "meeting/twice";
 constexpr const char* kAbsent = "meeting/absent";
+constexpr const char* kDismissed = "meeting/dismissed";  ///< how many know of it
 
 std::string text_at(c10d::Store& store, const std::string& key) {
   const std::vector<uint8_t> bytes = store.get(key);
@@ -422,6 +423,7 @@ void meet(const C10dJob& job, c10d::Store& store) {
     if (store.check({kTwice})) throw twice(text_at(store, kTwice));
     if (store.check({kAbsent})) {
       const Json why = parse_json(text_at(store, kAbsent), kAbsent);
+      store.add(kDismissed, 1);  // rank 0 may go now, and the store with it
       throw Error(static_cast<ExitCode>(why.at(0).get<int>()), why.at(1), why.at(2));
     }
     if (missing.empty()) break;
@@ -438,18 +440,41 @@ void meet(const C10dJob& job, c10d::Store& store) {
   store.set(kMet, std::vector<uint8_t>{1});
 }
 
+/// Of rank 0, which does not come: until all others know, or are not expected any more.
+void hold_place(const C10dJob& job, c10d::Store& store) {
+  // Less than a launcher grants the ranks of its machine when one of them has failed.
+  constexpr std::chrono::seconds kLongest{8};
+  const auto end = std::chrono::steady_clock::now() + kLongest;
+  LongWait wait;
+  while (std::chrono::steady_clock::now() < end) {
+    const int64_t unaware = job.size - 1 - store.add(kDismissed, 0);
+    if (unaware <= 0) return;
+    if (job.speaks && wait.is_due())
+      log::info("[ranks] rank 0 fails; waiting to tell {} of {} ranks", unaware, job.size);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
 }  // namespace c10d_detail
 
 void say_absent(const C10dJob& job, const Error& why) {
-  if (job.rank == 0) return;
+  using namespace c10d_detail;
   C10dJob hurried = job;
   hurried.timeout = std::chrono::seconds(3);
   const std::string what =
       tr("[ranks] rank {} on {} does not come: {}", job.rank, host_name(), why.what());
-  const std::string text = Json{static_cast<int>(why.code()), what, why.hint()}.dump();
+  // A name of a file may be no UTF-8.
+  const std::string text = Json{static_cast<int>(why.code()), what, why.hint()}.dump(
+      -1, ' ', false, Json::error_handler_t::replace);
   try {
-    const auto store = c10d_detail::open_store(hurried, false);
-    store->set(c10d_detail::kAbsent, std::vector<uint8_t>{text.begin(), text.end()});
+    const auto store = open_store(hurried, /*is_server=*/job.rank == 0);
+    if (!store->check({kAbsent}))
+      store->set(kAbsent, std::vector<uint8_t>{text.begin(), text.end()});
+    if (job.rank > 0) {
+      store->add(kDismissed, 1);
+    } else {
+      hold_place(job, *store);
+    }
   } catch (const std::exception&) {
     log::debug("[ranks] nobody could be told");
   }

@@ -258,9 +258,12 @@ void Watch::give_up(ExitCode code, const std::string& what, const std::string& h
     state_->changed.wait_for(lock, longest, [&] { return state_->ended; });
   }
   state_->failing = true;
-  state_->own = Verdict{
-      code, tr("[ranks] rank {} on {} failed: {}", state_->settings.rank, host_name(), what), hint,
-      state_->settings.rank};
+  const int64_t rank = state_->settings.rank;
+  state_->own =
+      Verdict{code,
+              is_stop(code) ? tr("[ranks] rank {} on {}: {}", rank, host_name(), what)
+                            : tr("[ranks] rank {} on {} failed: {}", rank, host_name(), what),
+              hint, rank};
   state_->changed.notify_all();
 }
 

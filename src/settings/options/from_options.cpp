@@ -163,14 +163,14 @@ std::vector<std::string> lora_targets_from(const Options& options, const arch::M
   return targets;
 }
 
-LoraConfig lora_from(const Options& options, const arch::ModelConfig& model) {
-  LoraConfig lora;
+weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& model) {
+  weights::PeftConfig lora;
   lora.rank = options.get_int("lora_rank");
   lora.alpha = options.get_float("lora_alpha");
   lora.dropout = options.get_float("lora_dropout");
   lora.rslora = options.get_bool("use_rslora");
   lora.dora = options.get_bool("use_dora");
-  lora.targets = lora_targets_from(options, model);
+  weights::set_targets(lora, lora_targets_from(options, model));
   lora.modules_to_save = options.get_list("lora_modules_to_save");
   return lora;
 }
@@ -426,7 +426,7 @@ void check_with_model(const Options& options, const arch::ModelConfig& model,
   }
   arch::require_divides(model, config.mesh.tensor);
   if (!config.model.adapter.empty())
-    check_adapter_flags(options, config.model.adapter, config.lora.targets, model);
+    check_adapter_flags(options, config.model.adapter, config.lora.target_modules, model);
   check_module_names(config, model);
 }
 

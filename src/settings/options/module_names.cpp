@@ -59,7 +59,7 @@ std::string nearest_hint(const std::string& word, const std::vector<std::string>
 
 void check_targets(const TrainConfig& config, const arch::ModelConfig& model) {
   const std::string flag = config.flag("lora_target");
-  for (const std::string& target : config.lora.targets) {
+  for (const std::string& target : config.lora.target_modules) {
     // As one of several a pattern is a name like any other.
     const std::vector<std::string> alone = {target};
     const bool broken = [&] {

@@ -77,7 +77,8 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
   } else if (text.encoder) {
     add_line(out, "template", text.encoder->description());
   }
-  for (const std::string& dataset : data.report.datasets) add_line(out, "data", dataset);
+  for (const std::string& dataset : data.report.datasets)
+    add_line(out, "data", translated_filled(dataset));
   add_line(out, "samples", data.description);
   if (data.report.rows_read > 0) {
     add_line(out, "rows",

@@ -25,7 +25,7 @@ std::optional<Continued> continued_from(const TrainConfig& config,
     why = "its optimizer's state is of all weights: iteration 0";
   }
   if (!why.empty()) {
-    origin += "; " + why;
+    origin += fmt::format("; {}", translated(why));
     return std::nullopt;
   }
   weights::CheckpointSource opened =

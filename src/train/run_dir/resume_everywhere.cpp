@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/state_index.h"
+#include "parallel/agree.h"
 #include "train/run_dir/hand_over.h"
 #include "train/run_dir/resume.h"
 
@@ -158,7 +159,7 @@ class Everywhere {
   std::string open_from_afar(const fs::path& directory,
                              std::optional<checkpoint::Loaded>& opened) const {
     const int64_t asked = first_with_done(directory);
-    const std::string damage = first_failure([&] {
+    const std::string damage = first_damage([&] {
       if (ranks_.rank() == asked) opened = checkpoint::open(directory);
     });
     if (!damage.empty()) return damage;
@@ -174,7 +175,7 @@ class Everywhere {
     std::error_code ignored;
     std::optional<checkpoint::Loaded> opened;
     const bool looks = run_dir_.keeper == ranks_.rank() && fs::exists(directory / "DONE", ignored);
-    return first_failure([&] {
+    return first_damage([&] {
       if (looks) opened = checkpoint::open(directory);
     });
   }
@@ -182,26 +183,22 @@ class Everywhere {
   std::string open_together(const fs::path& directory,
                             std::optional<checkpoint::Loaded>& opened) const {
     const bool keeps = run_dir_.keeper == ranks_.rank();
-    return first_failure([&] {
+    return first_damage([&] {
       opened = checkpoint::open(directory,
                                 keeps ? checkpoint::Check::kContents : checkpoint::Check::kSizes);
     });
   }
 
-  /// What fails on the first of the ranks where work() does, with the name of its keeper.
+  /// What damage work() finds on the first of the ranks where it does, with the name of its
+  /// keeper. Errors: of another kind than IoError, on every rank.
   template <typename Work>
-  std::string first_failure(const Work& work) const {
-    std::string own;
-    try {
-      work();
-    } catch (const IoError& error) {
-      own = error.what();
-    }
-    const int64_t first =
-        ranks_.size() - ranks_.largest(own.empty() ? 0 : ranks_.size() - ranks_.rank());
-    if (first == ranks_.size()) return "";
-    const std::string what = ranks_.from(first, own);
-    return fmt::format("{}: {}", at(keeper_of_[static_cast<size_t>(first)]), what);
+  std::string first_damage(const Work& work) const {
+    const auto failure = parallel::first_failure(ranks_.all(), work);
+    if (!failure) return "";
+    const int64_t keeper = keeper_of_[static_cast<size_t>(failure->rank)];
+    const std::string what = fmt::format("{}: {}", at(keeper), failure->error.what());
+    if (failure->error.code() == ExitCode::kIo) return what;
+    throw_as_kind(Error(failure->error.code(), what, failure->error.hint()));
   }
 
   Lacking lacking_of(const fs::path& directory) const {

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "device/dtype.h"
+#include "parallel/agree.h"
 #include "train/loop.h"
 #include "train/run_dir/run_dir.h"
 
@@ -52,11 +53,7 @@ bool outlives_removal(Run& run, const Work& work) {
 }  // namespace
 
 void require_finite_everywhere(const Run& run) {
-  run.ranks.check_together([&] { require_finite(run.state); },
-                           [&] {
-                             throw_diverged(run.state.step,
-                                            tr("a weight that another rank holds is not finite"));
-                           });
+  parallel::together(run.ranks.all(), [&] { require_finite(run.state); });
 }
 
 void begin_checkpoint(Run& run) {
