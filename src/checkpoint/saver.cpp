@@ -203,11 +203,11 @@ void Saver::begin(SaveRequest request) {
             tr("all machines must see one --output_dir"));
       }
     });
-    if (!what.model_needs_nobody)
+    if (!what.model_beside_passes)
       parallel::together(mesh_.all(), [&] { what.write_model(directory); });
     parallel::together(mesh_.all(), [&] {
       if (what.with_state) work->own = own_state(mesh_, optimizer_, what.exact_weights);
-      if (what.with_state || what.model_needs_nobody) start(*work);
+      if (what.with_state || what.model_beside_passes) start(*work);
     });
   } catch (const IoError& error) {
     note_removal(*work);
@@ -223,7 +223,7 @@ void Saver::start(Work& work) const {
   const std::string name = fmt::format("rank-{}", mesh_.rank());
   work.job = std::async(std::launch::async, [&work, name] {
     parallel::leave_threads_to_passes();
-    if (work.request.model_needs_nobody) work.request.write_model(work.folder.parent_path());
+    if (work.request.model_beside_passes) work.request.write_model(work.folder.parent_path());
     saver_detail::write_state(work.own, work.folder, name, work.abandoned);
   });
 }

@@ -170,7 +170,6 @@ void CausalLM::save_adapter(const std::filesystem::path& directory,
   if (!impl_->lora) throw InternalError("[lora] the model has no adapters to save");
   if (!impl_->takes_part_in_saving()) return;
   const bool writes = mesh().rank() == 0;
-  if (writes) std::filesystem::create_directories(directory);
   write_tensors(directory, adapter_parameters(), device::dtype_of(impl_->dtype), "adapter_model",
                 mesh(), impl_->sharing_store());
   if (!writes) return;

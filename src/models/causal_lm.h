@@ -129,9 +129,9 @@ class CausalLM {
 
   /// Waits until what others have updated of the weights is here.
   void settle() const;
-  /// Whether a rank that saves needs no other's pieces. save() and save_adapter() may then be
-  /// called, after settle(), in another thread beside passes, until the next update.
-  bool saves_alone() const;
+  /// Whether save() and save_adapter() may be called, after settle(), in another thread beside
+  /// passes, until the next update: not where ranks share parameters, whose units both would want.
+  bool saves_beside_passes() const;
   /// In training after settle(). On every rank of the tensor axis, and of the data axis where it
   /// shares parameters, of which the first writes (the others' paths are not used): writes model
   /// weights in `dtype` with config.json (sizes, torch_dtype updated); carries over tokenizer and

@@ -117,13 +117,12 @@ void CausalLM::settle() const {
   if (impl_->store) impl_->store->settle();
 }
 
-bool CausalLM::saves_alone() const { return mesh().tensor().is_alone() && !impl_->sharing_store(); }
+bool CausalLM::saves_beside_passes() const { return !impl_->sharing_store(); }
 
 void CausalLM::save(const std::filesystem::path& directory, DType dtype,
                     const std::filesystem::path& carry_from) const {
   if (!impl_->takes_part_in_saving()) return;
   const bool writes = mesh().rank() == 0;
-  if (writes) std::filesystem::create_directories(directory);
   write_tensors(directory, parameters(), dtype, "model", mesh(), impl_->sharing_store());
   if (!writes) return;
   write_json_file(directory / "config.json", weights::saved_config(impl_->config, dtype));

@@ -199,6 +199,7 @@ void write_tensors(const std::filesystem::path& directory, const std::vector<Par
   const at::NoGradGuard no_grad;
   const parallel::WholeTensors wholes(mesh, parameters, store);
   if (!wholes.asks()) return wholes.serve();
+  std::filesystem::create_directories(directory);
   std::vector<weights::TensorInfo> infos;
   for (const Parameter& parameter : parameters)
     infos.push_back({parameter.name(), dtype, parameter.spec.shape});

@@ -47,6 +47,7 @@ Mesh::Mesh(World& world, const MeshShape& shape) : shape_(shape), rank_(world.ra
   background_->shape_ = shape_;
   background_->rank_ = rank_;
   background_->make_groups(world);
+  saving_ = mesh_detail::group_of(world, shape_.tensor, 1);
 }
 
 void Mesh::make_groups(World& world) {
@@ -74,7 +75,8 @@ void Mesh::abort() const {
   for (const auto& [size, group] : copies_) {
     if (group) group->abort();
   }
-  for (const auto* group : {&own_tensor_, &own_data_, &own_sharers_, &own_replicas_, &all_}) {
+  for (const auto* group :
+       {&own_tensor_, &own_data_, &own_sharers_, &own_replicas_, &all_, &saving_}) {
     if (*group) (*group)->abort();
   }
 }

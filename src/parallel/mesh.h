@@ -58,6 +58,8 @@ class Mesh {
   Region region() const { return {*tensor_, shape_.sequence_parallel}; }
   /// The same ranks in groups of their own, for exchanges beside those of a pass.
   const Mesh& background() const { return background_ ? *background_ : *this; }
+  /// The tensor axis once more, for files that are written beside passes and their background.
+  const Group& saving() const { return saving_ ? *saving_ : Group::alone(); }
   /// Group::abort of every group.
   void abort() const;
   /// Where this rank stands on the axes that cut parameters.
@@ -76,6 +78,7 @@ class Mesh {
   std::unique_ptr<Group> own_sharers_, own_replicas_;  ///< where not all of the axis share
   const Group *tensor_, *data_;
   std::unique_ptr<Mesh> background_;  ///< none of one rank
+  std::unique_ptr<Group> saving_;     ///< none of a tensor axis of one
 };
 
 }  // namespace danlu::parallel

@@ -66,7 +66,7 @@ WholeTensors::~WholeTensors() {
 int64_t WholeTensors::agree(int64_t number) const {
   at::Tensor said = at::full({1}, number, at::kLong);
   if (store_ && mesh_.tensor().rank() == 0) mesh_.data().broadcast(said, 0);
-  mesh_.tensor().broadcast(said, 0);
+  mesh_.saving().broadcast(said, 0);
   return said.item<int64_t>();
 }
 
@@ -103,7 +103,7 @@ void WholeTensors::close_unit() const {
 at::Tensor WholeTensors::gather(size_t index) const {
   using namespace whole_tensors_detail;
   const at::NoGradGuard no_grad;
-  const Group& group = mesh_.tensor();
+  const Group& group = mesh_.saving();
   const Parameter& part = parts_[index];
   if (store_) open_unit_of(part);
   if (store_ && mesh_.data().rank() > 0) return {};

@@ -10,8 +10,8 @@
 namespace danlu::parallel {
 
 /// The first rank asks for tensors, in any order; the others serve it: those of its tensor axis,
-/// and where a store shares parameters those of the data axis too. The tensors live as long as this
-/// does.
+/// over Mesh::saving(), so that passes may go on meanwhile; where a store shares parameters those
+/// of the data axis too, which passes then have to wait for. The tensors live as long as this does.
 class WholeTensors {
  public:
   /// `parts`: the same parameters in the same order on every rank. store: theirs, or none.

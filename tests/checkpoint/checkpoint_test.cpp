@@ -230,7 +230,7 @@ TEST_F(Checkpoints, HoldWhatTheModelWasWhenTheyWereBegun) {
   Large large;
   Saver saver(parallel::Mesh::single(), large.optimizer);
   SaveRequest request = request_in(run_dir_, 1);
-  request.model_needs_nobody = true;
+  request.model_beside_passes = true;
   const at::Tensor weights = large.stored.parameters[0].tensor.detach(), then = weights.clone();
   at::Tensor written;
   std::thread::id writer;
@@ -252,7 +252,7 @@ TEST_F(Checkpoints, WhatIsWrongWithTheModelComesOutWhereverItIsWritten) {
   save_step(1);
   for (const bool beside : {false, true}) {
     SaveRequest request = request_in(run_dir_, 2);
-    request.model_needs_nobody = beside;
+    request.model_beside_passes = beside;
     request.write_model = [](const fs::path& directory) {
       std::ofstream(directory / "model.txt") << "half of the";
       throw ModelError("[weights] w holds nan at element 7 and is not saved");

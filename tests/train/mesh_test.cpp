@@ -60,17 +60,27 @@ TEST(Mesh, TwoRunsGiveTheSameBits) {
   }
 }
 
+/// Payload of the groups that passes and their background use.
+std::vector<int64_t> sent_by_passes(const Mesh& mesh) {
+  std::vector<int64_t> bytes;
+  for (const parallel::Group* group : {&mesh.tensor(), &mesh.data(), &mesh.all(),
+                                       &mesh.background().tensor(), &mesh.background().data()})
+    bytes.push_back(group->traffic().bytes);
+  return bytes;
+}
+
 TEST(Mesh, ModelFilesHoldTheirStepAlthoughTrainingGoesOn) {
   using parallel::Sharding;
   struct Way {
     MeshShape shape;
     Sharding sharding;
-    bool needs_nobody;
+    bool beside_passes;
   };
   for (const Way& way : std::vector<Way>{{{.data = 2}, Sharding::kNone, true},
                                          {{.data = 2}, Sharding::kState, true},
                                          {{.data = 2}, Sharding::kParameters, false},
-                                         {{.tensor = 2}, Sharding::kNone, false}}) {
+                                         {{.tensor = 2}, Sharding::kNone, true},
+                                         {{.tensor = 2, .data = 2}, Sharding::kGradients, true}}) {
     const Case c{"qwen2", "qwen2", Json::object(), Tuning::kFull, way.shape, way.sharding};
     const danlu::test::TemporaryDirectory directory;
     std::map<std::string, at::Tensor> then;
@@ -90,13 +100,20 @@ TEST(Mesh, ModelFilesHoldTheirStepAlthoughTrainingGoesOn) {
       checkpoint::SaveRequest request;
       request.run_dir = directory.path();
       request.step = 1;
-      request.model_needs_nobody = state.model->saves_alone();
-      EXPECT_EQ(request.model_needs_nobody, way.needs_nobody) << name_of({c, 0});
+      request.model_beside_passes = state.model->saves_beside_passes();
+      EXPECT_EQ(request.model_beside_passes, way.beside_passes) << name_of({c, 0});
       request.write_model = [&](const std::filesystem::path& to) {
         // Longer than the next step, whose update has to wait.
-        if (way.needs_nobody) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        if (way.beside_passes) std::this_thread::sleep_for(std::chrono::milliseconds(300));
         state.model->save(to, DType::kF32, {});
       };
+      if (way.beside_passes) {
+        // Over groups that no pass uses.
+        const std::vector<int64_t> before = sent_by_passes(mesh);
+        const danlu::test::TemporaryDirectory elsewhere;
+        state.model->save(elsewhere.path(), DType::kF32, {});
+        EXPECT_EQ(sent_by_passes(mesh), before) << name_of({c, 0});
+      }
       checkpoint::Saver saver(mesh, *state.optimizer);
       saver.begin(std::move(request));
       run_step(state, batches_of(mesh, 1), config, config.schedule.shape);
