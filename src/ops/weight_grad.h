@@ -15,7 +15,7 @@ namespace cpu {
 
 /// True where this processor multiplies bf16 and the build can add such products to f32.
 bool has_bf16_sums();
-/// The same for bf16 and an f32 sum.
+/// The same for bf16 and an f32 sum. REQUIRES: O > 1, I > 1.
 void add_bf16_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI,
                           const at::Tensor& sum_OI);
 

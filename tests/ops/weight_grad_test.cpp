@@ -58,11 +58,14 @@ void expect_sums(const Shape& shape, at::ScalarType type) {
 
 TEST(WeightGrad, IsSummedWithoutRoundingToSixteenBits) {
   // Single rows and columns, an odd number of tokens, tails of every tile, more than one pass.
-  std::vector<Shape> shapes{{1, 1, 1},    {2, 64, 96},    {7, 65, 97},    {8, 8, 8},
-                            {511, 3, 20}, {513, 130, 31}, {1030, 70, 200}};
+  std::vector<Shape> shapes{{1, 1, 1},    {2, 64, 96}, {7, 65, 97},    {8, 8, 8},      {511, 3, 20},
+                            {174, 1, 63}, {90, 40, 1}, {513, 130, 31}, {1030, 70, 200}};
   std::mt19937 random(3);
-  for (int i = 0; i < 20; ++i) {
-    const auto size = [&](int64_t most) { return static_cast<int64_t>(random() % most) + 1; };
+  for (int i = 0; i < 40; ++i) {
+    // A quarter are vectors.
+    const auto size = [&](int64_t most) {
+      return random() % 4 == 0 ? 1 : static_cast<int64_t>(random() % most) + 1;
+    };
     shapes.push_back({size(600), size(200), size(300)});
   }
   for (const Shape& shape : shapes) {
