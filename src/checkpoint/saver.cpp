@@ -139,6 +139,7 @@ struct Saver::Work {
   saver_detail::OwnState own;
   std::atomic<bool> abandoned = false;
   std::future<void> job;
+  std::exception_ptr broken;  ///< of the job that is over: others still wait for this rank in it
   /// Of all ranks, who write what training changes; then of keepers, who write the rest, and give
   /// the name when all have.
   enum class Phase { kTrained, kRest, kName } phase = Phase::kTrained;
@@ -169,10 +170,15 @@ Saver::Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer)
     work_->job.wait();
     log::debug("{}: the update waited {:.3f} s for it", work_->target.string(),
                steady_now_s() - begun);
+    if (work_->broken) std::rethrow_exception(work_->broken);
   });
 }
 
-Saver::~Saver() { optimizer_.set_before_update({}); }
+Saver::~Saver() {
+  // The others are told of what ends this rank when its thread has ended.
+  if (std::uncaught_exceptions() > 0) mesh_.saving().abort();
+  optimizer_.set_before_update({});
+}
 
 void Saver::begin(SaveRequest request) {
   using namespace saver_detail;
@@ -223,7 +229,15 @@ void Saver::start(Work& work) const {
   const std::string name = fmt::format("rank-{}", mesh_.rank());
   work.job = std::async(std::launch::async, [&work, name] {
     parallel::leave_threads_to_passes();
-    if (work.request.model_beside_passes) work.request.write_model(work.folder.parent_path());
+    try {
+      if (work.request.model_beside_passes) work.request.write_model(work.folder.parent_path());
+    } catch (const parallel::BrokenExchange&) {
+      work.broken = std::current_exception();
+      throw;
+    } catch (const CommError&) {
+      work.broken = std::current_exception();
+      throw;
+    }
     saver_detail::write_state(work.own, work.folder, name, work.abandoned);
   });
 }
@@ -286,6 +300,7 @@ bool Saver::go_on() {
 
 std::optional<fs::path> Saver::poll() {
   while (work_) {
+    if (saver_detail::is_ready(work_->job) && work_->broken) std::rethrow_exception(work_->broken);
     if (parallel::largest_of(mesh_.all(), saver_detail::is_ready(work_->job) ? 0 : 1) > 0) break;
     if (!go_on()) continue;
     const fs::path whole = work_->target;

@@ -27,11 +27,25 @@ int64_t largest_of(const Group& group, int64_t number) {
   return largest.item<int64_t>();
 }
 
+void throw_broken_exchange() {
+  try {
+    throw;
+  } catch (const CommError&) {
+    throw;
+  } catch (const BrokenExchange&) {
+    throw;
+  } catch (...) {
+    throw BrokenExchange(current_error());
+  }
+}
+
 std::optional<RankFailure> first_failure(const Group& group, const std::function<void()>& body) {
   std::optional<Error> own;
   try {
     body();
   } catch (const CommError&) {
+    throw;
+  } catch (const BrokenExchange&) {
     throw;
   } catch (...) {
     own = current_error();

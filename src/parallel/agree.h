@@ -21,9 +21,19 @@ struct RankFailure {
   Error error;
 };
 
-/// body() on every rank; the same on every rank: nullopt where it failed on none. A CommError is
-/// thrown at once: the others are not there to be told. body may exchange what it likes if it fails
-/// outside of that.
+/// An error in the midst of an exchange. The others wait in it, and are told by this rank's end
+/// alone (World::give_up).
+class BrokenExchange : public Error {
+ public:
+  explicit BrokenExchange(const Error& error) : Error(error) {}
+};
+/// Throws the exception under way: a CommError as it is, any other as a BrokenExchange of its kind.
+/// REQUIRES: called inside a catch block.
+[[noreturn]] void throw_broken_exchange();
+
+/// body() on every rank; the same on every rank: nullopt where it failed on none. A CommError and a
+/// BrokenExchange are thrown at once: the others are not there to be told. body may exchange what
+/// it likes if it fails outside of that, or so.
 std::optional<RankFailure> first_failure(const Group& group, const std::function<void()>& body);
 /// As first_failure; where body() throws on one rank, all throw: their own error, or one of the
 /// first failure's kind and hint that says "rank N: " before what that one says.

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "parallel/agree.h"
 
 namespace danlu::parallel {
 namespace whole_tensors_detail {
@@ -73,17 +74,25 @@ int64_t WholeTensors::agree(int64_t number) const {
 at::Tensor WholeTensors::whole(size_t index) const {
   if (is_alone()) return parts_[index].tensor.detach();
   failed_ = true;  // until it has not
-  agree(static_cast<int64_t>(index));
-  const at::Tensor whole = gather(index);
-  failed_ = false;
-  return whole;
+  try {
+    agree(static_cast<int64_t>(index));
+    const at::Tensor whole = gather(index);
+    failed_ = false;
+    return whole;
+  } catch (...) {
+    throw_broken_exchange();
+  }
 }
 
 void WholeTensors::serve() const {
-  while (true) {
-    const int64_t index = agree(whole_tensors_detail::kEnough);
-    if (index == whole_tensors_detail::kEnough) return close_unit();
-    gather(static_cast<size_t>(index));
+  try {
+    while (true) {
+      const int64_t index = agree(whole_tensors_detail::kEnough);
+      if (index == whole_tensors_detail::kEnough) return close_unit();
+      gather(static_cast<size_t>(index));
+    }
+  } catch (...) {
+    throw_broken_exchange();
   }
 }
 

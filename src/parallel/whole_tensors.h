@@ -22,6 +22,7 @@ class WholeTensors {
   WholeTensors& operator=(const WholeTensors&) = delete;
 
   bool asks() const { return mesh_.tensor().rank() == 0 && (!store_ || mesh_.data().rank() == 0); }
+  // Errors of both: CommError; BrokenExchange where this rank fails in their midst.
   /// REQUIRES: asks(). Tensor `index` whole, on its device, until the next is asked for.
   at::Tensor whole(size_t index) const;
   /// REQUIRES: !asks(). Gives pieces until the first rank has all that it wants.

@@ -132,14 +132,13 @@ void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_en
   if (wanted || (last_step && output.save != Interval::kNo)) begin_checkpoint(run);
 }
 
-void check_loss(Run& run, const data::StepBatches& batches) {
+/// Of the first batch that this rank has, else 0.
+double loss_after_update(Run& run, const data::StepBatches& batches) {
   const auto batch = std::find_if(batches.micro_batches.begin(), batches.micro_batches.end(),
                                   [](const data::Batch& b) { return b.num_targets > 0; });
-  if (batch == batches.micro_batches.end())
-    return run.state.model->pass_idly(/*with_backward=*/false);
-  const double loss = loss_of(*run.state.model, *batch);
-  if (!std::isfinite(loss))
-    throw_diverged(run.state.step, tr("the loss after the last update is {}", std::fabs(loss)));
+  if (batch != batches.micro_batches.end()) return loss_of(*run.state.model, *batch);
+  run.state.model->pass_idly(/*with_backward=*/false);
+  return 0;
 }
 
 /// No step follows the last one and would tell what its update made of the model: finite weights
@@ -147,7 +146,11 @@ void check_loss(Run& run, const data::StepBatches& batches) {
 void check_last_update(Run& run, const data::StepBatches& batches, bool skipped) {
   require_finite_everywhere(run);
   if (skipped) return;  // nothing was updated, and these batches are known to be bad
-  parallel::together(run.ranks.all(), [&] { check_loss(run, batches); });
+  const double loss = loss_after_update(run, batches);
+  parallel::together(run.ranks.all(), [&] {
+    if (!std::isfinite(loss))
+      throw_diverged(run.state.step, tr("the loss after the last update is {}", std::fabs(loss)));
+  });
 }
 
 /// A model that no step has changed is not a result: what would be saved is what was opened.

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "base/error.h"
@@ -38,6 +39,25 @@ std::vector<Caught> caught_of(const std::function<void(int64_t)>& body) {
     EXPECT_EQ(largest_of(*group, world.rank()), 2);
   });
   return caught;
+}
+
+TEST(Together, AnExchangeThatBreaksIsNotFollowedByAnother) {
+  try {
+    run_local_ranks(3, [&](World& world) {
+      const auto group = world.make_group_of_all(), beside = world.make_group_of_all();
+      together(*group, [&] {
+        if (world.rank() > 0) return beside->barrier();
+        try {
+          throw std::bad_alloc();
+        } catch (...) {
+          throw_broken_exchange();
+        }
+      });
+    });
+    FAIL() << "nobody failed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kMemory);
+  }
 }
 
 TEST(Together, NobodyFailsWhereNobodyDoes) {

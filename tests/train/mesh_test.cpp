@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "checkpoint/saver.h"
+#include "parallel/agree.h"
 
 namespace danlu::train {
 namespace mesh_test {
@@ -123,6 +124,33 @@ TEST(Mesh, ModelFilesHoldTheirStepAlthoughTrainingGoesOn) {
     EXPECT_EQ(written->tensors().size(), then.size());
     for (const auto& [name, weight] : then)
       EXPECT_TRUE(at::equal(models::read_tensor(*written, name), weight)) << name;
+  }
+}
+
+TEST(Mesh, ARankThatFailsAmidTheGatheringOfFilesIsNotWaitedFor) {
+  const Case c{"qwen2", "qwen2", Json::object(), Tuning::kFull, {.tensor = 2}};
+  const danlu::test::TemporaryDirectory directory;
+  const auto train_and_save = [&](parallel::World& world) {
+    const Mesh mesh(world, c.shape);
+    TrainState state = state_of(c, mesh);
+    const TrainConfig config = config_of(c);
+    checkpoint::SaveRequest request;
+    request.run_dir = directory.path();
+    request.step = 1;
+    request.model_beside_passes = true;
+    request.write_model = [&](const std::filesystem::path&) {
+      if (mesh.rank() > 0) return mesh.saving().barrier();
+      throw parallel::BrokenExchange(MemoryError("out of memory"));
+    };
+    checkpoint::Saver saver(mesh, *state.optimizer);
+    saver.begin(std::move(request));
+    run_step(state, batches_of(mesh, 0), config, config.schedule.shape);
+  };
+  try {
+    parallel::run_local_ranks(2, train_and_save);
+    FAIL() << "nobody failed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kMemory) << error.what();
   }
 }
 

@@ -176,7 +176,6 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
                        const fs::path& directory) {
   if (model.mesh().rank() > 0)  // gives its pieces
     return config.tuner == Tuner::kLora ? model.save_adapter({}, {}) : model.save({}, dtype, {});
-  fs::create_directories(directory);
   if (config.tuner == Tuner::kLora) {
     model.save_adapter(directory, fs::absolute(config.model.path).lexically_normal().string());
     // An adapter directory carries the tokenizer too, but not the base model's config.json.

@@ -36,6 +36,8 @@ bool outlives_removal(Run& run, const Work& work) {
     return true;
   } catch (const CommError&) {
     throw;
+  } catch (const parallel::BrokenExchange&) {
+    throw;
   } catch (const std::exception& error) {
     failure = std::current_exception();
     what = error.what();
