@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <string>
@@ -141,12 +143,12 @@ TEST(PretendDevice, GoesOnFromItsCheckpoint) {
 
 constexpr int64_t kLayers = 12;
 
-/// Layers of 213 thousand parameters each, so that one weighs little.
-arch::ModelConfig many_layers() {
+/// So many that one weighs little: of 213 thousand parameters each at a width of 128.
+arch::ModelConfig many_layers(int64_t width = 128) {
   Json json = test::tiny_config_json();
   json.update({{"vocab_size", 512},
-               {"hidden_size", 128},
-               {"intermediate_size", 384},
+               {"hidden_size", width},
+               {"intermediate_size", 3 * width},
                {"num_hidden_layers", kLayers},
                {"num_key_value_heads", 4}});
   return arch::family_of(json).parse(json);
@@ -197,7 +199,7 @@ Bytes bytes_of(const arch::ModelConfig& config, int64_t ranks, const parallel::K
   return most;
 }
 
-TEST(PretendDevice, ARankHoldsWhatTheTextbookSays) {
+void expect_textbook(const arch::ModelConfig& config) {
   constexpr double kRanks = danlu::test::kPretendDevices;
   const std::map<Sharding, double> textbook = {{Sharding::kNone, 18},
                                                {Sharding::kState, 6 + 12 / kRanks},
@@ -205,7 +207,7 @@ TEST(PretendDevice, ARankHoldsWhatTheTextbookSays) {
                                                {Sharding::kParameters, 18 / kRanks}};
   double last_peak = std::numeric_limits<double>::infinity();
   for (const auto& [sharding, expected] : textbook) {
-    const Bytes got = bytes_of(many_layers(), danlu::test::kPretendDevices, {sharding, {}, {}});
+    const Bytes got = bytes_of(config, danlu::test::kPretendDevices, {sharding, {}, {}});
     const auto stage = static_cast<int>(sharding);
     EXPECT_NEAR(got.steady, expected, 0.1 * expected) << "stage " << stage;
     // Under way: three units gathered (2 bytes a parameter), two gradients (4), an exchange (8).
@@ -213,9 +215,20 @@ TEST(PretendDevice, ARankHoldsWhatTheTextbookSays) {
         << "stage " << stage;
     EXPECT_LT(got.peak, last_peak) << "stage " << stage;
     last_peak = got.peak;
+    std::printf("| zero%d | %.1f | %.3f | %.3f | %.3f |\n", stage, expected, got.steady,
+                got.steady / expected, got.peak);
   }
   for (int card = 0; card < danlu::test::kPretendDevices; ++card)
     EXPECT_EQ(pretend_bytes(card), 0) << "left on card " << card;
+}
+
+TEST(PretendDevice, ARankHoldsWhatTheTextbookSays) { expect_textbook(many_layers()); }
+
+TEST(PretendDevice, ARankOfALargeModelHoldsWhatTheTextbookSays) {
+  if (!std::getenv("DANLU_SLOW")) GTEST_SKIP() << "slow; DANLU_SLOW=1 runs it";
+  const arch::ModelConfig large = many_layers(640);
+  ASSERT_GT(arch::parameter_count(large), 50'000'000);
+  expect_textbook(large);
 }
 
 /// What a rank of a card for each keeps of a model, what its largest unit is whole, and the most
