@@ -208,6 +208,15 @@ void GradBuffer::begin_pass(bool last, ops::LaterWork* later) {
   if (later && (last || shares_gradients()))
     throw InternalError("[gradients] a unit's must be whole when its backward is over");
   last_pass_ = last;
+  leave_to(later);
+}
+
+void GradBuffer::end_pass() {
+  store_.end_backward();
+  leave_to(nullptr);  // what the caller gave may not live longer than the pass
+}
+
+void GradBuffer::leave_to(ops::LaterWork* later) {
   for (const parallel::Unit& unit : store_.units()) {
     for (const parallel::Parameter* parameter : unit.parameters) {
       if (unit.trainable) parameter->main_grad->later = later;

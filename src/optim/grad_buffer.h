@@ -36,7 +36,7 @@ class GradBuffer {
   /// What a pass has left; last: of the step, which begins the sums over ranks.
   void add_later(ops::LaterWork& later, bool last);
   /// After each backward.
-  void end_pass() { store_.end_backward(); }
+  void end_pass();
   /// After the last one: waits for the sums over the data axis, and over the ranks of the
   /// tensor axis whose gradients of a piece are parts of one sum.
   void finish();
@@ -58,6 +58,7 @@ class GradBuffer {
   int64_t kept_bytes() const;
 
  private:
+  void leave_to(ops::LaterWork* later);
   struct UnitGradient {
     at::Tensor whole;   ///< of a unit whose gradients are shared: while a backward is in it
     at::Tensor buffer;  ///< that `whole` is the beginning of
