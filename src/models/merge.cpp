@@ -38,8 +38,11 @@ at::Tensor probe_logits(const CausalLM& model, uint64_t seed) {
   return model.logits(model.forward_hidden(pack_padded(ids_BT).input));
 }
 
-MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, double tolerance) {
+MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, const at::Tensor& base,
+                         double tolerance) {
+  constexpr double kRounding = 1e-5;  // of the largest logit, by two orders of f32 arithmetic
   MergeReport report;
+  report.effect = (adapted - base).abs().max().item<double>();
   report.max_abs = (probe_logits(merged) - adapted).abs().max().item<double>();
   report.largest_logit = adapted.abs().max().item<double>();
   // Written this way round so that NaN is refused.
@@ -53,6 +56,13 @@ MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, doub
                               "differ")
                          : tr("nothing was written; adapter or model are damaged or come from a "
                               "diverged run"));
+  }
+  if (report.max_abs > report.effect / 2 && report.relative() > kRounding) {
+    throw ModelError(tr("[merge] merged logits differ from the adapted model's by {:.3g}, and the "
+                        "adapter itself moves them by {:.3g} only",
+                        report.max_abs, report.effect),
+                     tr("nothing was written; adapter or model are damaged or come from a "
+                        "diverged run"));
   }
   return report;
 }

@@ -20,13 +20,16 @@ at::Tensor probe_logits(const CausalLM& model, uint64_t seed = 1);
 struct MergeReport {
   double max_abs = 0;  ///< largest logit difference, merged against adapted
   double largest_logit = 0;
+  double effect = 0;  ///< largest logit difference that the adapter makes
   double relative() const { return largest_logit > 0 ? max_abs / largest_logit : max_abs; }
 };
 
-/// Compares probe_logits of a merged f32 model with those that the adapted one gave, which may be
-/// gone by now. Errors: ModelError with both figures if they differ by more than `tolerance` times
-/// the largest logit, or are not finite: such a merge must not be written.
-MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, double tolerance);
+/// Compares probe_logits of a merged f32 model with those that the adapted one gave, and the base
+/// before, which may be gone by now. Errors: ModelError with the figures if they differ by more
+/// than `tolerance` times the largest logit, or by half of what the adapter does (of more than f32's
+/// own rounding), or are not finite: such a merge must not be written.
+MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, const at::Tensor& base,
+                         double tolerance);
 
 struct RoundingReport {
   double max_abs = 0;      ///< largest logit difference

@@ -80,7 +80,8 @@ MergeReport merge_checked(const CausalLM& model, double tolerance) {
                                   at::kFloat, at::kCPU);
   EXPECT_FALSE(merged->lora().has_value());
   EXPECT_TRUE(merged->adapter_parameters().empty());
-  return check_merged(*merged, probe_logits(model), tolerance);
+  const auto base = load_model(directory / "base", parallel::Mesh::single(), at::kFloat, at::kCPU);
+  return check_merged(*merged, probe_logits(model), probe_logits(*base), tolerance);
 }
 
 std::vector<std::string> names(const std::vector<Parameter>& list) {
@@ -441,7 +442,8 @@ TEST(Merge, UntiesAnEmbeddingThatWasTrainedAlone) {
   const auto again =
       load_model(directory / "merged", parallel::Mesh::single(), at::kFloat, at::kCPU);
   EXPECT_FALSE(again->config().tie_embeddings);
-  EXPECT_LE(check_merged(*again, probe_logits(*model), 1e-5).max_abs, 1e-5);
+  EXPECT_LE(check_merged(*again, probe_logits(*model), probe_logits(*model) * 0, 1e-5).max_abs,
+            1e-5);
 }
 
 TEST(Merge, RefusesAboveTheTolerance) {
@@ -452,10 +454,15 @@ TEST(Merge, RefusesAboveTheTolerance) {
               HasSubstr("above the tolerance 1e-12"));
   // Another model, and logits that are no numbers.
   const at::Tensor adapted = probe_logits(*model);
-  EXPECT_THAT(error_of<ModelError>([&] { check_merged(*tiny(), adapted, 1e-4); }),
+  const at::Tensor base = probe_logits(*tiny());
+  EXPECT_THAT(error_of<ModelError>([&] { check_merged(*tiny(), adapted, base, 1e-4); }),
               HasSubstr("above the tolerance 0.0001"));
-  EXPECT_THAT(error_of<ModelError>([&] { check_merged(*tiny(), adapted * NAN, 1e-4); }),
+  EXPECT_THAT(error_of<ModelError>([&] { check_merged(*tiny(), adapted * NAN, base, 1e-4); }),
               HasSubstr("diverged run"));
+  // Within the tolerance, and yet nothing was merged.
+  const at::Tensor weakly = base + base.abs().max() * 5e-5;
+  EXPECT_THAT(error_of<ModelError>([&] { check_merged(*tiny(), weakly, base, 1e-4); }),
+              HasSubstr("the adapter itself moves them by"));
 }
 
 TEST(Merge, TellsWhatRoundingCosts) {

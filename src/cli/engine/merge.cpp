@@ -57,17 +57,20 @@ struct Merge {
 /// them is in memory at a time. Errors: ModelError where it does not.
 void prove(const Merge& merge, DType dtype, double tolerance) {
   const at::Device cpu(at::kCPU);
-  at::Tensor adapted;
+  at::Tensor base, adapted;
   {
     const auto model = models::load_model(merge.base, parallel::Mesh::single(), at::kFloat, cpu);
+    base = models::probe_logits(*model);
     model->load_adapter(merge.adapters.peft, *merge.adapters.tensors, merge.where);
     adapted = models::probe_logits(*model);
   }
   const auto model =
       models::load_merged(merge.as(DType::kF32), parallel::Mesh::single(), at::kFloat, cpu);
-  const models::MergeReport report = models::check_merged(*model, adapted, tolerance);
-  log::info("merged logits equal the adapted model's within {:.3g} (largest logit {:.3g})",
-            report.max_abs, report.largest_logit);
+  const models::MergeReport report = models::check_merged(*model, adapted, base, tolerance);
+  log::info(
+      "merged logits equal the adapted model's within {:.3g} (largest logit {:.3g}; the adapter "
+      "moves them by up to {:.3g})",
+      report.max_abs, report.largest_logit, report.effect);
   if (dtype == DType::kF32) return;
   const models::RoundingReport rounding = models::round_parameters(*model, dtype);
   log::info("stored in {}: logits move by up to {:.3g}; {:.1f} % of likeliest tokens unchanged",
