@@ -97,16 +97,20 @@ void Ranks::require_same(const std::string& what, const std::string& value,
 }
 
 void Ranks::require_same_settings(const Json& settings) const {
-  const Json first = parse_json(from_first(settings.dump()), "rank 0");
+  // Both as texts between ranks can say them.
+  const std::string text = dump_text(settings);
+  const Json first = parse_json(from_first(text), "rank 0");
+  const Json own = parse_json(text, fmt::format("rank {}", all().rank()));
   std::string difference;
   for (const auto& [name, value] : first.items()) {
-    if (!difference.empty() || (settings.contains(name) && settings[name] == value)) continue;
-    const auto shown = [](const Json& of) { return of.is_null() ? tr("not given") : of.dump(); };
-    difference = tr("--{} is {} there, {} on rank 0", name, shown(settings.value(name, Json())),
-                    shown(value));
+    if (!difference.empty() || (own.contains(name) && own[name] == value)) continue;
+    const auto shown = [](const Json& of) {
+      return of.is_null() ? tr("not given") : dump_text(of);
+    };
+    difference =
+        tr("--{} is {} there, {} on rank 0", name, shown(own.value(name, Json())), shown(value));
   }
-  if (difference.empty() && settings.size() != first.size())
-    difference = tr("more flags are given");
+  if (difference.empty() && own.size() != first.size()) difference = tr("more flags are given");
   refuse("configuration", difference);
 }
 

@@ -405,7 +405,7 @@ void require_same_run(const Ranks& ranks, const TrainConfig& config, const at::D
   ranks.require_same("device", at::DeviceTypeName(device.type(), /*lower_case=*/true));
   ranks.require_same("precision", precision_name(config.precision));
   ranks.require_same("data set", fmt::format("{:016x}", data.content_hash), host_name());
-  for (const auto& [key, value] : identity.items()) ranks.require_same(key, value.dump());
+  for (const auto& [key, value] : identity.items()) ranks.require_same(key, dump_text(value));
 }
 
 std::unique_ptr<RunObserver> observe(const TrainConfig& config, const RunPlan& plan,

@@ -463,9 +463,7 @@ void say_absent(const C10dJob& job, const Error& why) {
   hurried.timeout = std::chrono::seconds(3);
   const std::string what =
       tr("[ranks] rank {} on {} does not come: {}", job.rank, host_name(), why.what());
-  // A name of a file may be no UTF-8.
-  const std::string text = Json{static_cast<int>(why.code()), what, why.hint()}.dump(
-      -1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = dump_text({static_cast<int>(why.code()), what, why.hint()});
   try {
     const auto store = open_store(hurried, /*is_server=*/job.rank == 0);
     if (!store->check({kAbsent}))
