@@ -450,6 +450,7 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   require_same_run(ranks, config, device, identity, data, checkpoint);
   if (checkpoint) check_resumable(*checkpoint, config, identity, data.content_hash);
   const LogFile log_file(config);
+  if (device.is_cpu()) ranks.compare_threads();
   std::string origin = describe_weights(config.model, source, config.seed);
   std::optional<Continued> continued;
   if (!checkpoint) continued = continued_from(config, source, origin);
