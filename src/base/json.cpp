@@ -87,12 +87,16 @@ Json read_json_file(const std::filesystem::path& path) {
   return parse_json(read_file(path), path.string());
 }
 
+std::string dump_text(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 void write_json_file(const std::filesystem::path& path, const Json& value) {
   write_file_atomic(path, value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void throw_wrong_type(std::string_view key, const char* wanted, const Json& found) {
-  std::string shown = found.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string shown = dump_text(found);
   constexpr size_t kShown = 40;
   if (shown.size() > kShown) shown = std::string(found.type_name());
   throw DataError(tr("\"{}\" must be {}, got {}", key, wanted, shown));

@@ -20,6 +20,10 @@ Json parse_json(std::string_view text, const std::string& origin);
 /// Reads and parses a file. Errors: IoError if unreadable, DataError as parse_json.
 Json read_json_file(const std::filesystem::path& path);
 
+/// On one line, whatever bytes the strings hold: what is no UTF-8, such as the name of a file may
+/// be, becomes U+FFFD.
+std::string dump_text(const Json& value);
+
 /// Writes with indent 2 and a trailing newline, atomically (see write_file_atomic).
 void write_json_file(const std::filesystem::path& path, const Json& value);
 

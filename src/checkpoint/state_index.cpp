@@ -59,7 +59,7 @@ std::string state_file(int64_t rank) { return fmt::format("rank-{}.safetensors",
 
 std::string listed(const HeldParts& held) {
   using state_index_detail::listed;
-  return Json{{"written", listed(held.written)}, {"copies", listed(held.copies)}}.dump();
+  return dump_text({{"written", listed(held.written)}, {"copies", listed(held.copies)}});
 }
 
 void write_state_index(const fs::path& folder, const std::vector<std::string>& listed,

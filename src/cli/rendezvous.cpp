@@ -240,7 +240,7 @@ bool Server::hear(Guest& guest) {
   try {
     const Json said = parse_json(*line, "a launcher");
     if (said.contains("asks")) {
-      guest.line.send(Json{{"job", job}, {"place", own_place()}}.dump());
+      guest.line.send(dump_text({{"job", job}, {"place", own_place()}}));
       return false;
     }
     return seat(guest, {said.at("machine"), said.at("processes"), said.at("world"), said.at("host"),
@@ -257,12 +257,11 @@ bool Server::seat(Guest& guest, Machine machine) {
   if (machine.number < 0 || machine.number >= place.nodes || machine.processes < 1 ||
       machine.processes > place.world || machine.world != place.world) {
     guest.line.send(
-        refusal(ExitCode::kUsage,
-                tr("[launch] machine {} ({}) means {} processes in all, machine 0 "
-                   "means {} on {} machines",
-                   machine.number, machine.host, machine.world, place.world, place.nodes),
-                tr("give every machine the same line but for --node_rank"))
-            .dump());
+        dump_text(refusal(ExitCode::kUsage,
+                          tr("[launch] machine {} ({}) means {} processes in all, machine 0 "
+                             "means {} on {} machines",
+                             machine.number, machine.host, machine.world, place.world, place.nodes),
+                          tr("give every machine the same line but for --node_rank"))));
     return false;
   }
   for (Guest& other : guests) {
@@ -280,7 +279,7 @@ bool Server::seat(Guest& guest, Machine machine) {
 void Server::pulse() {
   const std::vector<int64_t> who = missing();
   const std::string text =
-      Json{{"waits_for", named(who)}, {"count", who.size()}, {"job", job}}.dump();
+      dump_text({{"waits_for", named(who)}, {"count", who.size()}, {"job", job}});
   std::erase_if(guests, [&](const Guest& guest) {
     const bool is_mute = !guest.machine && steady_now_s() - guest.came > kMuteSeconds;
     return is_mute || (!guest.takes_part && !guest.line.send(text));
@@ -297,7 +296,7 @@ void Server::refuse_twice() {
     if (&first == &guest) continue;
     const UsageError error =
         twice(guest.machine->number, first.machine->place, guest.machine->place);
-    const std::string text = refusal(error.code(), error.what(), error.hint()).dump();
+    const std::string text = dump_text(refusal(error.code(), error.what(), error.hint()));
     guest.line.send(text);
     dismiss(guest);
     if (first.took_part) continue;
@@ -371,14 +370,12 @@ void Server::begin_life(const std::map<int64_t, int64_t>& first_rank, int64_t wo
   for (const auto& [machine, rank] : first_rank) {
     Guest* const guest = find(machine);
     if (!guest) continue;
-    guest->line.send(Json{
-        {"life", life},
-        {"first_rank", rank},
-        {"world", world},
-        {"port", *port},
-        {"job", job},
-        {"missing",
-         late}}.dump());
+    guest->line.send(dump_text({{"life", life},
+                                {"first_rank", rank},
+                                {"world", world},
+                                {"port", *port},
+                                {"job", job},
+                                {"missing", late}}));
     guest->takes_part = guest->took_part = true;
   }
   ++life;
@@ -386,7 +383,7 @@ void Server::begin_life(const std::map<int64_t, int64_t>& first_rank, int64_t wo
 
 void Server::send_away(const Json& message) {
   for (const Guest& guest : guests) {
-    if (guest.machine && !guest.takes_part) guest.line.send(message.dump());
+    if (guest.machine && !guest.takes_part) guest.line.send(dump_text(message));
   }
   guests.clear();
 }
@@ -455,7 +452,7 @@ class Wait {
   void require_no_other_first() const {
     Line line(connect_to(place_.master_address, place_.master_port));
     constexpr int kMilliseconds = 2000;
-    if (line.fd() < 0 || !line.send(Json{{"asks", true}}.dump()) ||
+    if (line.fd() < 0 || !line.send(dump_text(Json{{"asks", true}})) ||
         !is_ready(line.fd(), POLLIN, kMilliseconds))
       return;
     line.receive();
@@ -515,10 +512,12 @@ Life life_from(const Json& answer) try {
 Life meet_machines(const JobPlace& place, const Life& before) {
   using namespace rendezvous_detail;
   static const std::string id = new_job_name();
-  const std::string own =
-      Json{{"machine", place.node}, {"processes", place.nproc}, {"world", place.world},
-           {"host", host_name()},   {"place", own_place()},     {"id", id}}
-          .dump();
+  const std::string own = dump_text({{"machine", place.node},
+                                     {"processes", place.nproc},
+                                     {"world", place.world},
+                                     {"host", host_name()},
+                                     {"place", own_place()},
+                                     {"id", id}});
   // By its own door machine 0 reaches itself whatever its name stands for.
   const std::string address = place.node == 0 ? "127.0.0.1" : place.master_address;
   const double patience = before.number > 0 ? place.rejoin_s : kFirstSeconds;

@@ -54,11 +54,7 @@ std::optional<RankFailure> first_failure(const Group& group, const std::function
   const int64_t first = ranks - largest_of(group, own ? ranks - group.rank() : 0);
   if (first == ranks) return std::nullopt;
   std::string told;
-  if (own) {
-    // A name of a file may be no UTF-8.
-    told = Json{static_cast<int>(own->code()), own->what(), own->hint()}.dump(
-        -1, ' ', false, Json::error_handler_t::replace);
-  }
+  if (own) told = dump_text({static_cast<int>(own->code()), own->what(), own->hint()});
   const Json of_first = parse_json(text_from(group, first, told), "a rank's failure");
   return RankFailure{first, Error(static_cast<ExitCode>(of_first.at(0).get<int>()), of_first.at(1),
                                   of_first.at(2))};

@@ -1,5 +1,6 @@
 #include "train/ranks.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
@@ -7,7 +8,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/descriptor.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "parallel/agree.h"
 #include "parallel/comm/c10d.h"
 
@@ -85,6 +88,20 @@ void Ranks::end_turn(int64_t first) const {
 
 int64_t Ranks::largest(int64_t number) const { return parallel::largest_of(all(), number); }
 
+void Ranks::compare_threads() const {
+  const at::Tensor threads = all().all_gather(at::full({1}, at::get_num_threads(), at::kLong), 0);
+  const auto of = [&](int64_t rank) { return threads[rank].item<int64_t>(); };
+  int64_t other = 1;
+  while (other < size() && of(other) == of(0)) ++other;
+  if (other >= size()) return;
+  const std::string host = from(other, host_name());
+  if (!is_first()) return;
+  log::warning(
+      "[ranks] rank {} on {} computes with {} threads, rank 0 on {} with {}: each step takes as "
+      "long as the slowest; OMP_NUM_THREADS sets them",
+      other, host, of(other), host_name(), of(0));
+}
+
 void Ranks::require_same(const std::string& what, const std::string& value,
                          const std::string& where) const {
   const auto placed = [&](const std::string& text, const std::string& place) {
@@ -97,16 +114,20 @@ void Ranks::require_same(const std::string& what, const std::string& value,
 }
 
 void Ranks::require_same_settings(const Json& settings) const {
-  const Json first = parse_json(from_first(settings.dump()), "rank 0");
+  // Both as texts between ranks can say them.
+  const std::string text = dump_text(settings);
+  const Json first = parse_json(from_first(text), "rank 0");
+  const Json own = parse_json(text, fmt::format("rank {}", all().rank()));
   std::string difference;
   for (const auto& [name, value] : first.items()) {
-    if (!difference.empty() || (settings.contains(name) && settings[name] == value)) continue;
-    const auto shown = [](const Json& of) { return of.is_null() ? tr("not given") : of.dump(); };
-    difference = tr("--{} is {} there, {} on rank 0", name, shown(settings.value(name, Json())),
-                    shown(value));
+    if (!difference.empty() || (own.contains(name) && own[name] == value)) continue;
+    const auto shown = [](const Json& of) {
+      return of.is_null() ? tr("not given") : dump_text(of);
+    };
+    difference =
+        tr("--{} is {} there, {} on rank 0", name, shown(own.value(name, Json())), shown(value));
   }
-  if (difference.empty() && settings.size() != first.size())
-    difference = tr("more flags are given");
+  if (difference.empty() && own.size() != first.size()) difference = tr("more flags are given");
   refuse("configuration", difference);
 }
 

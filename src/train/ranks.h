@@ -53,6 +53,8 @@ class Ranks {
   std::string from(int64_t rank, const std::string& text) const;
   /// The largest of everybody's numbers.
   int64_t largest(int64_t number) const;
+  /// Warns on rank 0, naming the first rank that computes with another number of threads.
+  void compare_threads() const;
   /// Errors, on every rank: UsageError naming the first rank whose `value` of `what` is not rank
   /// 0's, with both, and where they are of.
   void require_same(const std::string& what, const std::string& value,

@@ -405,7 +405,7 @@ void require_same_run(const Ranks& ranks, const TrainConfig& config, const at::D
   ranks.require_same("device", at::DeviceTypeName(device.type(), /*lower_case=*/true));
   ranks.require_same("precision", precision_name(config.precision));
   ranks.require_same("data set", fmt::format("{:016x}", data.content_hash), host_name());
-  for (const auto& [key, value] : identity.items()) ranks.require_same(key, value.dump());
+  for (const auto& [key, value] : identity.items()) ranks.require_same(key, dump_text(value));
 }
 
 std::unique_ptr<RunObserver> observe(const TrainConfig& config, const RunPlan& plan,
@@ -450,6 +450,7 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   require_same_run(ranks, config, device, identity, data, checkpoint);
   if (checkpoint) check_resumable(*checkpoint, config, identity, data.content_hash);
   const LogFile log_file(config);
+  if (device.is_cpu()) ranks.compare_threads();
   std::string origin = describe_weights(config.model, source, config.seed);
   std::optional<Continued> continued;
   if (!checkpoint) continued = continued_from(config, source, origin);

@@ -525,6 +525,20 @@ TEST_F(Launch, AnErrorOfOneRankIsSaidAndEndsAll) {
   expect_difference({"--tp", "2"}, "--tp is 2 there, 1 on rank 0");
 }
 
+TEST_F(Launch, NamesThatAreNoUtf8AreSaidBetweenRanks) {
+  const std::string gbk = "\xca\xfd";
+  const ProgramResult trained = launch(2, training(gbk, {"--max_steps", "1"}));
+  EXPECT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_TRUE(fs::exists((*this) / gbk / "rank-1.log"));
+  const ProgramResult again =
+      launch(2, training(gbk, {"--max_steps", "2", "--resume", (*this) / gbk / "checkpoint-1"}));
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  const ProgramResult failed =
+      launch(2, training("run", {"--dataset", (*this) / (gbk + ".jsonl")}));
+  EXPECT_EQ(failed.exit_code, 3) << failed.err;
+  EXPECT_THAT(failed.err, HasSubstr(gbk + ".jsonl: no such file"));
+}
+
 TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
   expect_error(run_words({"launch", "--nproc", "2", "stf", "--model", "m"}), 2,
                {"'stf'", "did you mean", "sft"});

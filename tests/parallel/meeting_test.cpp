@@ -58,6 +58,16 @@ TEST(Meeting, AnyOtherThatDoesNotComeLeavesItsWordThere) {
   expect_dismissed(3, {2}, ModelError("no model", "copy it"));
 }
 
+TEST(Meeting, AWordIsKeptForARankZeroThatIsStartedLater) {
+  const int64_t port = free_port().value();
+  std::thread absent([&] { say_absent(job_of(1, 2, port), ModelError("no model", "copy it")); });
+  std::this_thread::sleep_for(std::chrono::seconds(4));
+  C10dJob first = job_of(0, 2, port);
+  first.timeout = std::chrono::seconds(3);
+  EXPECT_THAT(test::error_of([&] { connect_c10d(first); }), HasSubstr("does not come: no model"));
+  absent.join();
+}
+
 TEST(Meeting, RanksThatAllDoNotComeEnd) {
   expect_dismissed(2, {0, 1}, ModelError("no model", "copy it"));
 }

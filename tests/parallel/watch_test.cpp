@@ -57,6 +57,14 @@ TEST(Judge, AMachineThatIsCutOffIsNamedWhole) {
   EXPECT_THAT(verdict->what, AllOf(HasSubstr("rank 2 on node"), EndsWith("silent too: rank 3")));
 }
 
+TEST(Judge, AVerdictNamesAFileWhoseNameIsNoUtf8) {
+  const Verdict said{ExitCode::kIo, "\xca\xfd.jsonl: no such file", "in \xca\xfd", 1};
+  const Verdict heard = Verdict::from_text(said.text());
+  EXPECT_EQ(heard.code, ExitCode::kIo);
+  EXPECT_EQ(heard.rank, 1);
+  EXPECT_THAT(heard.what, EndsWith(".jsonl: no such file"));
+}
+
 TEST(Judge, ALongStepAndAStarvedPulseAreNoSilence) {
   Judge judge(2, 6, 1800);
   for (int64_t beat = 1; beat < 400; ++beat) {  // heard at every eleventh pulse only

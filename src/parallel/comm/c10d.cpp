@@ -15,6 +15,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -302,7 +303,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const C10dJob& job, bool is_server) {
 /// Says that this rank waits for rank 0, while the store's own call hangs there.
 class SaysWhileWaiting {
  public:
-  explicit SaysWhileWaiting(const C10dJob& job) : job_(job) {
+  explicit SaysWhileWaiting(const C10dJob& job, bool fails = false) : job_(job), fails_(fails) {
     if (job.speaks) thread_ = std::thread([this] { say_until_over(); });
   }
   ~SaysWhileWaiting() {
@@ -322,7 +323,10 @@ class SaysWhileWaiting {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return is_over_; })) {
       if (!wait.is_due()) continue;
-      if (job_.rank > 0) {
+      if (fails_) {
+        log::info("[ranks] rank {} fails; waiting for rank 0 at {}:{} to tell it ({:.0f} s)",
+                  job_.rank, job_.master_address, job_.master_port, wait.waited_s());
+      } else if (job_.rank > 0) {
         log::info("[ranks] rank {} waits for rank 0 at {}:{} ({:.0f} s)", job_.rank,
                   job_.master_address, job_.master_port, wait.waited_s());
       } else {
@@ -333,6 +337,7 @@ class SaysWhileWaiting {
   }
 
   const C10dJob& job_;
+  const bool fails_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_over_ = false;
@@ -460,14 +465,17 @@ void hold_place(const C10dJob& job, c10d::Store& store) {
 void say_absent(const C10dJob& job, const Error& why) {
   using namespace c10d_detail;
   C10dJob hurried = job;
-  hurried.timeout = std::chrono::seconds(3);
+  // Rank 0's machine may be started a while after this one.
+  hurried.timeout = std::chrono::seconds(job.rank > 0 ? 30 : 3);
   const std::string what =
       tr("[ranks] rank {} on {} does not come: {}", job.rank, host_name(), why.what());
-  // A name of a file may be no UTF-8.
-  const std::string text = Json{static_cast<int>(why.code()), what, why.hint()}.dump(
-      -1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = dump_text({static_cast<int>(why.code()), what, why.hint()});
   try {
-    const auto store = open_store(hurried, /*is_server=*/job.rank == 0);
+    const auto store = [&] {
+      std::optional<SaysWhileWaiting> says;
+      if (job.rank > 0) says.emplace(hurried, /*fails=*/true);
+      return open_store(hurried, /*is_server=*/job.rank == 0);
+    }();
     if (!store->check({kAbsent}))
       store->set(kAbsent, std::vector<uint8_t>{text.begin(), text.end()});
     if (job.rank > 0) {

@@ -41,7 +41,7 @@ std::string RankReport::text() const {
   Json list = Json::array();
   for (const CallReport& call : calls)
     list.push_back({call.group, call.ranks, call.begun, call.what, call.for_s});
-  return Json{beat, host, process, step, left, list}.dump();
+  return dump_text({beat, host, process, step, left, list});
 }
 
 RankReport RankReport::from_text(const std::string& text) {
@@ -52,7 +52,7 @@ RankReport RankReport::from_text(const std::string& text) {
   return report;
 }
 
-std::string Verdict::text() const { return Json{static_cast<int>(code), what, hint, rank}.dump(); }
+std::string Verdict::text() const { return dump_text({static_cast<int>(code), what, hint, rank}); }
 
 Verdict Verdict::from_text(const std::string& text) {
   const Json json = parse_json(text, "a verdict");

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/failure.h"
 #include "base/log.h"
 
@@ -30,12 +31,6 @@ constexpr const char* kVerdict = "watch/verdict";
 std::string key_of(int64_t rank) { return fmt::format("watch/{}", rank); }
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-
-std::string host_name() {
-  char name[256] = "?";
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 [[noreturn]] void end_process(const Verdict& verdict) {
   write_failure(verdict.code, verdict.what, verdict.hint);

@@ -81,7 +81,7 @@ Json copy_one(const fs::path& checkpoint, const HandOver& what, const Ranks& ran
   std::string said;
   parallel::together(ranks.all(), [&] {
     if (gives) {
-      said = description(checkpoint, what.file).dump();
+      said = dump_text(description(checkpoint, what.file));
       source.emplace(path);
     }
     if (!receives) return;

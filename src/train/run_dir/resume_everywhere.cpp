@@ -103,7 +103,7 @@ class Everywhere {
     const Json own = own_checkpoints(config_.output.directory, job);
     Steps steps;
     for (const int64_t keeper : run_dir_.keepers) {
-      const Json theirs = parse_json(ranks_.from(keeper, own.dump()), "a keeper's checkpoints");
+      const Json theirs = parse_json(ranks_.from(keeper, dump_text(own)), "a keeper's checkpoints");
       for (const Json& one : theirs) steps[one.at(0)][keeper] = {one.at(1), one.at(2)};
     }
     return steps;
@@ -165,7 +165,7 @@ class Everywhere {
     if (!damage.empty()) return damage;
     Json told;
     if (opened) told = {opened->args, opened->trainer_state, opened->data_state};
-    told = parse_json(ranks_.from(asked, told.dump()), "a checkpoint's files");
+    told = parse_json(ranks_.from(asked, dump_text(told)), "a checkpoint's files");
     opened = checkpoint::Loaded{directory, told.at(0), told.at(1), told.at(2), nullptr};
     return "";
   }
@@ -245,7 +245,7 @@ class Everywhere {
     const checkpoint::Holders holders{mesh.tensor().size(), shares ? mesh.sharers().size() : 1};
     Json told;
     if (ranks_.rank() == asked) told = checkpoint::files_read(directory, holders, ranks_.size());
-    return parse_json(ranks_.from(asked, told.dump()), "a checkpoint's files");
+    return parse_json(ranks_.from(asked, dump_text(told)), "a checkpoint's files");
   }
 
   std::set<std::string> needed_by(int64_t keeper, const Json& told) const {
@@ -268,7 +268,7 @@ class Everywhere {
     }
     std::map<int64_t, std::set<std::string>> kept;
     for (const int64_t keeper : run_dir_.keepers)
-      kept[keeper] = parse_json(ranks_.from(keeper, own.dump()), "a keeper's files");
+      kept[keeper] = parse_json(ranks_.from(keeper, dump_text(own)), "a keeper's files");
     return kept;
   }
 
