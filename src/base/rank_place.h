@@ -10,6 +10,7 @@ struct RankPlace {
   int64_t local_rank = 0;       ///< among those of this machine
   int64_t local_size = 1;       ///< processes of this machine
   bool says_local_size = true;  ///< else it is taken for that of all
+  bool says_local_rank = true;  ///< else it is a guess
   std::string master_address;   ///< of rank 0's machine
   int64_t master_port = 0;
   bool may_span_machines() const { return size > (says_local_size ? local_size : 1); }

@@ -10,6 +10,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "parallel/agree.h"
 #include "parallel/comm/c10d.h"
@@ -49,7 +50,7 @@ Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double ti
     // Before the mesh: ranks that see another one would wait for, or talk past, each other.
     require_same_settings(settings);
     own_mesh_ = std::make_unique<parallel::Mesh>(*world_, shape);
-    find_leads(place.rank - place.local_rank);
+    find_leads(place);
   });
 }
 
@@ -67,13 +68,26 @@ std::string Ranks::from(int64_t rank, const std::string& text) const {
   return parallel::text_from(all(), rank, text);
 }
 
-void Ranks::find_leads(int64_t own) {
-  lead_ = own;
-  const at::Tensor all_leads = all().all_gather(at::full({1}, own, at::kLong), 0);
+void Ranks::find_leads(const RankPlace& place) {
+  lead_ = place.rank - place.local_rank;
+  const auto gathered = [&](int64_t own) {
+    const at::Tensor numbers = all().all_gather(at::full({1}, own, at::kLong), 0);
+    return std::vector<int64_t>(numbers.data_ptr<int64_t>(), numbers.data_ptr<int64_t>() + size());
+  };
+  const std::vector<int64_t> leads = gathered(lead_), said = gathered(place.says_local_rank);
+  const std::vector<int64_t> hosts = gathered(static_cast<int64_t>(hash_bytes(host_name())));
   leads_.clear();
   for (int64_t rank = 0; rank < size(); ++rank) {
-    const int64_t lead = all_leads[rank].item<int64_t>();
-    if (leads_.empty() || leads_.back() != lead) leads_.push_back(lead);
+    const auto i = static_cast<size_t>(rank);
+    if (leads_.empty() || leads_.back() != leads[i]) leads_.push_back(leads[i]);
+    if (!said[i] || hosts[i] == hosts[static_cast<size_t>(leads[i])]) continue;
+    const std::string here = from(rank, host_name()), there = from(leads[i], host_name());
+    throw UsageError(
+        tr("[ranks] rank {} on {} is process {} of its machine, but rank {}, which would be its "
+           "first, is on {}",
+           rank, here, rank - leads[i], leads[i], there),
+        tr("processes of a machine need numbers in a row: mpirun --map-by slot, srun "
+           "--distribution=block"));
   }
 }
 

@@ -82,7 +82,8 @@ class Ranks {
   void require_same_settings(const Json& settings) const;
   /// Errors: UsageError with `difference` of the first rank where it is not empty.
   void refuse(const std::string& what, const std::string& difference) const;
-  void find_leads(int64_t own);
+  /// Errors, on every rank: UsageError where a machine's ranks do not follow each other.
+  void find_leads(const RankPlace& place);
   void wait_for_turn(int64_t first) const;
   void end_turn(int64_t first) const;
 
