@@ -14,9 +14,23 @@
 
 #include "checkpoint/saver.h"
 #include "parallel/agree.h"
+#include "train/mesh_cases.h"
 
 namespace danlu::train {
 namespace mesh_test {
+
+/// What one rank does without any scheme.
+const Outcome& alone(const Case& c, int64_t steps) {
+  static std::map<std::string, Outcome> known;
+  Case plain = c;
+  plain.shape = {};
+  plain.sharding = parallel::Sharding::kNone;
+  plain.in_files = false;
+  plain.recompute = models::Recompute::kNone;
+  const auto [found, is_new] = known.try_emplace(name_of({plain, 0}));
+  if (is_new) found->second = train(plain, {}, steps);
+  return found->second;
+}
 
 class MeshOf : public testing::TestWithParam<Case> {};
 
@@ -26,7 +40,7 @@ TEST_P(MeshOf, GivesTheNumbersOfOneRank) {
   const Table table(name_of({GetParam(), 0}));
   if (table.has_row()) return;
   Deviation deviation;
-  const Outcome expected = train(GetParam(), {}, kSteps);
+  const Outcome& expected = alone(GetParam(), kSteps);
   const Outcome got = train(GetParam(), GetParam().shape, kSteps);
   ASSERT_EQ(got.gradients.size(), expected.gradients.size());
   for (const auto& [name, gradient] : expected.gradients) {
@@ -178,107 +192,10 @@ TEST(Mesh, SharesOfBf16AreTheBitsOfWholes) {
     EXPECT_NEAR(once.losses[i], each.losses[i], 1e-3 * once.losses[i]);
 }
 
-/// Shares among neighbours, which others have too.
-std::vector<Case> hybrids() {
-  using parallel::Sharding;
-  const Json none = Json::object();
-  const MeshShape dp4{.data = 4, .sharers = 2};
-  const MeshShape both{.tensor = 2, .data = 4, .sequence_parallel = true, .sharers = 2};
-  std::vector<Case> list;
-  for (const Sharding sharding : {Sharding::kState, Sharding::kGradients, Sharding::kParameters})
-    list.push_back({"qwen2", "qwen2", none, Tuning::kFull, dp4, sharding});
-  list.push_back({"qwen2", "qwen2", none, Tuning::kLora, both, Sharding::kParameters});
-  list.push_back({"qwen2", "qwen2", none, Tuning::kFull, both, Sharding::kGradients});
-  return list;
-}
-
-/// Every mesh of up to 8 ranks with every scheme, for one family; the others by turns.
-std::vector<Case> matrix() {
-  using parallel::Sharding;
-  const Json none = Json::object();
-  const std::vector<Case> families = {// Not both in one: with adapters that model's gradient
-                                      // doubles at step 10, where one rank's own
-                                      // cuts into micro-batches differ by 9.8e-6.
-                                      {"llama_bias", "llama", {{"attention_bias", true}}},
-                                      {"llama_tied", "llama", {{"tie_word_embeddings", true}}},
-                                      {"qwen3", "qwen3", none},
-                                      {"internlm2", "internlm2", none},
-                                      {"baichuan2", "baichuan", {{"z_loss_weight", 0.1}}},
-                                      {"mistral", "mistral", {{"sliding_window", 3}}}};
-  std::vector<Case> list = hybrids();
-  for (const int64_t tensor : {1, 2, 4}) {
-    for (const int64_t data : {1, 2, 4}) {
-      for (const bool sequence : {false, true}) {
-        if (tensor * data == 1 || tensor * data > 8 || (sequence && tensor == 1)) continue;
-        const MeshShape shape{.tensor = tensor, .data = data, .sequence_parallel = sequence};
-        for (const Sharding sharding :
-             {Sharding::kNone, Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
-          if (data == 1 && sharding != Sharding::kNone) continue;
-          for (const bool in_files : {false, true}) {
-            for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora})
-              list.push_back({"qwen2", "qwen2", none, tuning, shape, sharding, in_files});
-            Case other = families[list.size() / 3 % families.size()];
-            other.tuning = list.size() % 2 == 0 ? Tuning::kFull : Tuning::kLora;
-            other.shape = shape;
-            other.sharding = sharding;
-            other.in_files = in_files;
-            list.push_back(other);
-          }
-        }
-      }
-    }
-  }
-  return list;
-}
-
-std::vector<Case> cases() {
-  if (std::getenv("DANLU_SLOW")) return matrix();
-  const Json none = Json::object(), bias = {{"attention_bias", true}, {"mlp_bias", true}};
-  const Json tied = {{"tie_word_embeddings", true}};
-  const MeshShape tp2{.tensor = 2}, tp4{.tensor = 4}, dp2{.data = 2}, dp4{.data = 4};
-  const MeshShape sp2{.tensor = 2, .sequence_parallel = true},
-      sp4{.tensor = 4, .sequence_parallel = true};
-  const MeshShape both{.tensor = 2, .data = 2, .sequence_parallel = true};
-  std::vector<Case> list;
-  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora}) {
-    for (const MeshShape& shape : {tp2, tp4, dp2, dp4, sp2, sp4, both})
-      list.push_back({"qwen2", "qwen2", none, tuning, shape});
-  }
-  list.push_back({"llama_biases", "llama", bias, Tuning::kFull, sp4});
-  list.push_back({"llama_tied", "llama", tied, Tuning::kFull, tp4});
-  list.push_back({"qwen3", "qwen3", none, Tuning::kFull, tp4});
-  list.push_back({"qwen3", "qwen3", none, Tuning::kLora, sp2});
-  list.push_back({"internlm2", "internlm2", none, Tuning::kFull, tp4});
-  list.push_back({"internlm2", "internlm2", none, Tuning::kDora, sp4});
-  const Json z_loss = {{"z_loss_weight", 0.1}};
-  list.push_back({"baichuan2", "baichuan", z_loss, Tuning::kFull, tp4});
-  list.push_back({"baichuan2", "baichuan", z_loss, Tuning::kLora, sp2});
-  list.push_back({"baichuan_alibi",
-                  "baichuan",
-                  {{"max_position_embeddings", nullptr}, {"model_max_length", 64}},
-                  Tuning::kFull,
-                  sp4});
-  list.push_back({"mistral_window", "mistral", {{"sliding_window", 3}}, Tuning::kFull, tp2});
-  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora}) {
-    for (const auto sharding : {parallel::Sharding::kState, parallel::Sharding::kGradients,
-                                parallel::Sharding::kParameters}) {
-      for (const MeshShape& shape : {dp2, dp4, both})
-        list.push_back({"qwen2", "qwen2", none, tuning, shape, sharding});
-    }
-  }
-  for (const Case& hybrid : hybrids()) list.push_back(hybrid);
-  const auto zero3 = parallel::Sharding::kParameters;
-  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
-    for (const auto recompute : {models::Recompute::kFull, models::Recompute::kSelective})
-      list.push_back({"qwen2", "qwen2", none, tuning, both, zero3, false, recompute});
-  }
-  list.push_back({"qwen2", "qwen2", none, Tuning::kFull, dp2, zero3, /*in_files=*/true});
-  list.push_back({"llama_tied", "llama", tied, Tuning::kFull, both, zero3});
-  list.push_back({"baichuan2", "baichuan", z_loss, Tuning::kFull, dp2, zero3});
-  list.push_back({"internlm2", "internlm2", none, Tuning::kLora, both, zero3});
-  return list;
-}
-INSTANTIATE_TEST_SUITE_P(All, MeshOf, testing::ValuesIn(cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, MeshOf,
+                         testing::ValuesIn(std::getenv("DANLU_SLOW") ? slow_cases()
+                                                                     : quick_cases()),
+                         name_of);
 
 }  // namespace mesh_test
 }  // namespace danlu::train
