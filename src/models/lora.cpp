@@ -21,8 +21,16 @@ namespace lora_detail {
 using weights::AdapterPart;
 using weights::PeftConfig;
 
-void check(const PeftConfig& peft) {
-  const auto refuse = [](const std::string& text) { throw UsageError(tr("[lora] {}", text)); };
+/// Merging files needs no model that computes with the adapters, which are finished.
+std::string how_to_merge() {
+  return tr("danlu convert MODEL DIR --to hf --adapters ADAPTER merges it into the model");
+}
+
+void check(const PeftConfig& peft, bool from_file) {
+  const auto refuse = [](const std::string& text, const std::string& hint = "") {
+    throw UsageError(tr("[lora] {}", text), hint);
+  };
+  const std::string hint = from_file ? how_to_merge() : "";
   if (peft.rank <= 0) refuse(tr("rank must be positive, got {}", peft.rank));
   if (!(peft.dropout >= 0 && peft.dropout < 1))
     refuse(tr("dropout must be in [0, 1), got {}", peft.dropout));
@@ -30,9 +38,10 @@ void check(const PeftConfig& peft) {
     if (rank <= 0) refuse(tr("rank_pattern '{}' must be positive, got {}", pattern, rank));
   }
   if (peft.target_modules.empty()) refuse("no target modules are named");
-  if (peft.bias != "none") refuse(tr("bias = \"{}\" is not supported, only \"none\"", peft.bias));
+  if (peft.bias != "none")
+    refuse(tr("bias = \"{}\" is not supported, only \"none\"", peft.bias), hint);
   if (peft.fan_in_fan_out)
-    refuse("fan_in_fan_out is for transposed (Conv1D) layers; this model has none");
+    refuse("fan_in_fan_out is for transposed (Conv1D) layers; this model has none", hint);
 }
 
 std::string last_name(const std::string& path) { return path.substr(path.rfind('.') + 1); }
@@ -142,30 +151,40 @@ std::string why_not_adaptable(const PeftConfig& peft, const arch::ParamSpec& spe
 
 /// Saying so beats "matches nothing".
 void refuse_ends(const PeftConfig& peft, const std::vector<Parameter*>& base,
-                 const Network& network) {
+                 const Network& network, bool from_file) {
   for (const Parameter* parameter : base) {
     const std::string why = why_not_adaptable(peft, parameter->spec, network);
     const std::string module = module_of(parameter->name());
     if (why.empty() || !weights::peft_targets(peft, module, false, true)) continue;
-    throw UsageError(
-        tr("[lora] an adapter on '{}' is not supported ({}); it can be trained whole", module, why),
-        tr("name it in modules_to_save"));
+    if (!from_file) {
+      throw UsageError(
+          tr("[lora] an adapter on '{}' is not supported ({}); it can be trained whole", module,
+             why),
+          tr("name it in modules_to_save"));
+    }
+    const bool is_embedding = parameter->spec.role == arch::Role::kEmbedding;
+    const bool can_merge = is_embedding ? !peft.dora : !network.head.normalised;
+    throw UsageError(tr("[lora] an adapter on '{}' is not supported ({})", module, why),
+                     can_merge ? how_to_merge() : "");
   }
 }
 
 /// The places whose parameters are to be trained whole.
-std::vector<Parameter*> places_to_save(const PeftConfig& peft, const Network& network) {
+std::vector<Parameter*> places_to_save(const PeftConfig& peft, const Network& network,
+                                       bool from_file) {
   std::vector<Parameter*> places;
   for (const std::string& wanted : peft.modules_to_save) {
-    bool matched = false;
+    bool matched = false, is_above_some = false;
     for (Parameter* place : network.parameters) {
       const std::string module = module_of(place->name());
+      is_above_some |= ("." + module).find("." + wanted + ".") != std::string::npos;
       if (module != wanted && !module.ends_with("." + wanted)) continue;
       matched = true;
       places.push_back(place);
     }
     if (!matched)
-      throw UsageError(tr("[lora] modules_to_save '{}' matches no module of the model", wanted));
+      throw UsageError(tr("[lora] modules_to_save '{}' matches no module of the model", wanted),
+                       from_file && is_above_some ? how_to_merge() : "");
   }
   return places;
 }
@@ -175,12 +194,13 @@ std::vector<Parameter*> places_to_save(const PeftConfig& peft, const Network& ne
 void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters, uint64_t seed,
                                   bool from_file) {
   if (lora) throw UsageError(tr("[lora] the model has adapters already; merge them first"));
-  lora_detail::check(config_of_adapters);
-  lora_detail::refuse_ends(config_of_adapters, base(), network);
+  lora_detail::check(config_of_adapters, from_file);
+  lora_detail::refuse_ends(config_of_adapters, base(), network, from_file);
   // Everything that can be refused is looked at before the model changes.
   const std::vector<layers::Linear*> chosen =
       lora_detail::targets_of(config_of_adapters, network, /*lenient=*/from_file);
-  const std::vector<Parameter*> places = lora_detail::places_to_save(config_of_adapters, network);
+  const std::vector<Parameter*> places =
+      lora_detail::places_to_save(config_of_adapters, network, from_file);
   for (const Parameter* place : places) {
     for (const layers::Linear* linear : chosen) {
       if (&linear->weight == place)

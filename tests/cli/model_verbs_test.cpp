@@ -1,6 +1,7 @@
 // `danlu init`, `verify` and `merge` through the program.
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "cli/trained_adapter.h"
 #include "support/shared_data.h"
@@ -203,6 +204,25 @@ TEST_F(ModelVerb, AMergeIsRoundedToTheStoredTypeAlone) {
     ASSERT_EQ(made.exit_code, 0) << made.err;
     const ProgramResult same = run({"diff", output, "by_convert"});
     EXPECT_EQ(same.exit_code, 0) << same.out;
+  }
+}
+
+TEST_F(ModelVerb, WhatNoModelComputesWithIsMergedByConvert) {
+  const fs::path config = train_adapter() / "adapter_config.json";
+  const json good_config = json::parse(content_of(config));
+  // The hint's line as it is typed.
+  const std::vector<std::string> convert = {"convert", good("model"), "made", "--to",
+                                            "hf",      "--adapters",  "run",  "--overwrite"};
+  for (const auto& [key, value, said] : std::vector<std::tuple<std::string, json, std::string>>{
+           {"bias", "lora_only", "bias = \"lora_only\" is not supported"},
+           {"fan_in_fan_out", true, "fan_in_fan_out is for transposed"}}) {
+    json changed = good_config;
+    changed[key] = value;
+    write_content(config, changed.dump());
+    expect_error(merge({"--output", "merged"}), 4,
+                 {said, "danlu convert MODEL DIR --to hf --adapters ADAPTER merges it"});
+    const ProgramResult made = run(convert);
+    EXPECT_EQ(made.exit_code, 0) << made.err;
   }
 }
 

@@ -274,6 +274,33 @@ TEST(Lora, OnTheHeadIsRefusedWhereOtherArithmeticIsNeeded) {
               HasSubstr("both a target and in modules_to_save"));
 }
 
+TEST(Lora, AFinishedAdapterThatIsRefusedIsToBeMergedNotTrainedOtherwise) {
+  const auto hint_of = [](const Json& changes) {
+    const test::TemporaryDirectory directory;
+    const auto model = tiny();
+    model->add_lora(config({"q_proj"}), 3);
+    model->save_adapter(directory.path(), "base");
+    Json json = read_json_file(directory / "adapter_config.json");
+    json.update(changes);
+    write_json_file(directory / "adapter_config.json", json);
+    try {
+      tiny()->load_adapter(directory.path());
+    } catch (const ModelError& error) {
+      return error.hint();
+    }
+    return std::string("not refused");
+  };
+  for (const Json& changes :
+       {Json{{"bias", "all"}}, Json{{"fan_in_fan_out", true}},
+        Json{{"target_modules", {"q_proj", "embed_tokens"}}}, Json{{"modules_to_save", {"mlp"}}}}) {
+    EXPECT_THAT(hint_of(changes), HasSubstr("danlu convert MODEL DIR --to hf --adapters ADAPTER"))
+        << changes;
+  }
+  // Convert does neither.
+  EXPECT_EQ(hint_of({{"modules_to_save", {"nonsense"}}}), "");
+  EXPECT_EQ(hint_of({{"target_modules", {"q_proj", "embed_tokens"}}, {"use_dora", true}}), "");
+}
+
 /// Rewrites an adapter's weights with one more tensor.
 void add_tensor(const fs::path& directory, const std::string& name, const at::Tensor& tensor) {
   std::vector<Parameter> tensors = {parallel::whole_parameter(name, tensor)};

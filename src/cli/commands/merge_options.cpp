@@ -11,7 +11,9 @@ OptionTable merge_options() {
                 .help = "base model directory (default: what adapter_config.json names)",
                 .aliases = {"model_name_or_path", "base_model", "m"}},
                {.name = "adapters",
-                .help = "PEFT adapter directory, or a MindSpeed LoRA",
+                .help =
+                    "PEFT adapter directory, or a MindSpeed LoRA; some that no model computes with "
+                    "(bias, on embeddings) danlu convert --adapters merges",
                 .aliases = {"adapter_name_or_path", "ckpt_dir", "adapter", "lora_load"},
                 .required = true},
                {.name = "output",

@@ -22,7 +22,9 @@ OptionTable verify_options() {
              .word = 2,
              .required = true},
             {.name = "adapters",
-             .help = "PEFT adapter directory",
+             .help =
+                 "PEFT adapter directory; some that no model computes with (bias, on embeddings) "
+                 "danlu convert --adapters merges",
              .aliases = {"adapter_name_or_path"},
              .group = "Model"},
             {.name = "dtype",
