@@ -66,6 +66,7 @@ std::optional<std::string> nearest_name(std::string_view word,
 std::string did_you_mean_path(const std::filesystem::path& path) {
   std::error_code unknown;
   if (std::filesystem::is_regular_file(path, unknown)) return tr("it is a file ");
+  if (std::filesystem::exists(path, unknown)) return "";
   const auto parent = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   std::vector<std::string> names;
   std::error_code error;

@@ -71,6 +71,7 @@ RankPlace rank_place_from_environment() {
              "that is free there"));
     }
     place.master_port = needed("MASTER_PORT", 65535, names.size);
+    place.ends_with_others = local_size == *size && !variable("DANLU_JOB").empty();
     return place;
   }
   return {};

@@ -13,7 +13,10 @@ struct RankPlace {
   bool says_local_rank = true;  ///< else it is a guess
   std::string master_address;   ///< of rank 0's machine
   int64_t master_port = 0;
-  bool may_span_machines() const { return size > (says_local_size ? local_size : 1); }
+  /// danlu launch started all of them here, and ends them together.
+  bool ends_with_others = false;
+  /// Whether others wait for this one, should it end, until they hear of it.
+  bool is_awaited() const { return size > 1 && !ends_with_others; }
 };
 
 /// From the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (danlu launch, torchrun, a

@@ -1,10 +1,13 @@
 // cli/command.h: what a verb is, and the line between the program and the tensor engine.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/options.h"
+#include "base/rank_place.h"
 
 namespace danlu::settings {
 struct TrainConfig;
@@ -45,11 +48,26 @@ const Command* find_command(const std::string& name);
 using EngineRun = int (*)(const char* command, const Options* options);
 using EngineTrain = int (*)(const settings::TrainConfig* config);
 /// `danlu_engine_absent`: of one of a job's processes that ends before it has come to the engine.
-using EngineAbsent = void (*)(const Error* why);
+using EngineAbsent = void (*)(const RankPlace* place, const Error* why);
 
 /// Runs `command` with parsed options: its own function, or the engine library's.
 /// Errors: DeviceError if the library is missing or cannot be loaded, saying why.
 int run_command(const Command& command, const Options& options);
+
+/// Tells those of a training job who would wait for the process of place() that it does not come,
+/// as far as they can be reached.
+void tell_absent(const std::function<RankPlace()>& place, const Error& why);
+
+/// work(), of a process of a training job; where it fails, the others hear why.
+template <typename Work>
+auto come_or_tell(const std::function<RankPlace()>& place, const Work& work) {
+  try {
+    return work();
+  } catch (...) {
+    tell_absent(place, current_error());
+    throw;
+  }
+}
 
 /// Prints `error: …` and `hint: …` for the exception being handled and returns its exit code.
 /// `running`: the verb that threw, or nullptr. REQUIRES: called inside a catch block.

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/free_port.h"
+#include "cli/commands/train_options.h"
 #include "cli/hostfile.h"
 
 namespace danlu::cli {
@@ -76,6 +77,20 @@ void put_restarts(const Options& options, JobPlace& place) {
     refuse(tr("a job that lost a machine begins again only with --max_restarts N"));
 }
 
+/// The flags among `words` that `table` has, with their values.
+std::vector<std::string> words_known_to(const OptionTable& table,
+                                        const std::vector<std::string>& words) {
+  std::vector<std::string> known;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with("--")) continue;
+    const std::string flag = words[i].substr(0, words[i].find('='));
+    if (!table.find_spec(flag.substr(2))) continue;
+    known.push_back(words[i]);
+    if (flag == words[i] && i + 1 < words.size()) known.push_back(words[++i]);
+  }
+  return known;
+}
+
 }  // namespace
 
 bool asks_for_processes(const Options& options) {
@@ -111,6 +126,22 @@ JobPlace job_place_from(const Options& options) {
   if (!port) throw IoError(tr("[launch] there is no free port: {}", std::strerror(errno)));
   place.master_port = *port;
   return place;
+}
+
+RankPlace place_despite(const std::vector<std::string>& unread) {
+  const RankPlace started = rank_place_from_environment();
+  if (started.size > 1) return started;
+  const OptionTable table("launch", "", "", train_launch_options());
+  const Options options = table.parse(words_known_to(table, unread), /*accepts_config=*/false);
+  if (options.get_int("nnodes") == 1 && !options.has_value("hostfile")) return {};
+  const JobPlace job = job_place_from(options);
+  // Launchers that meet say themselves whom they wait for.
+  if (job.nodes == 1 || job.meets()) return {};
+  return {.rank = job.first_rank,
+          .size = job.world,
+          .local_size = job.nproc,
+          .master_address = job.master_address,
+          .master_port = job.master_port};
 }
 
 }  // namespace danlu::cli

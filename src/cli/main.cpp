@@ -122,6 +122,17 @@ void set_apart(const Command& command, const OptionTable& table, std::vector<std
   }
 }
 
+Options read_options(const Command& command, const OptionTable& table,
+                     const std::vector<std::string>& words, bool is_run) {
+  const auto read = [&] {
+    Options options = table.parse(words, command.accepts_config);
+    check_positional(command, options);
+    return options;
+  };
+  const bool may_have_others = is_run && (command.trains || command.runs_another);
+  return may_have_others ? come_or_tell([&] { return place_despite(words); }, read) : read();
+}
+
 int run_words(const Command& command, std::vector<std::string> words) {
   const OptionTable table = command.options();
   set_apart(command, table, words);
@@ -139,11 +150,10 @@ int run_words(const Command& command, std::vector<std::string> words) {
   const bool print_config = take_word(words, {"--print_config", "--print-config"});
   log::set_verbose(take_word(words, {"-v"}));
   std::optional<log::HeldNotices> held(std::in_place);
-  const Options options = table.parse(words, command.accepts_config);
+  const Options options = read_options(command, table, words, /*is_run=*/!print_config);
   const bool starts_ranks = command.trains && !print_config && asks_for_processes(options);
   if (starts_ranks) held->drop();  // rank 0 has them too
   held.reset();
-  check_positional(command, options);
   if (print_config) {
     std::fputs(options.print_config().c_str(), stdout);
     return 0;

@@ -74,28 +74,24 @@ Function from_engine(const char* name) {
   return reinterpret_cast<Function>(symbol);
 }
 
-/// Errors: as config_from_options; the processes of other machines then hear that this one does not
-/// come.
-settings::TrainConfig config_or_absence(const Command& command, const Options& options) {
+}  // namespace
+
+void tell_absent(const std::function<RankPlace()>& place, const Error& why) {
   try {
-    return settings::config_from_options(command.name, options);
-  } catch (const Error& error) {
-    try {
-      const RankPlace place = rank_place_from_environment();
-      if (place.may_span_machines()) from_engine<EngineAbsent>("danlu_engine_absent")(&error);
-    } catch (const Error&) {  // what failed first is what is said
-    }
-    throw;
+    const RankPlace own = place();
+    if (own.is_awaited()) from_engine<EngineAbsent>("danlu_engine_absent")(&own, &why);
+  } catch (const Error&) {  // what failed first is what is said
   }
 }
-
-}  // namespace
 
 int run_command(const Command& command, const Options& options) {
   if (command.run) return command.run(options);
   if (command.trains) {
-    const settings::TrainConfig config = config_or_absence(command, options);
-    require_engine_resources(command);
+    const settings::TrainConfig config = come_or_tell(rank_place_from_environment, [&] {
+      auto read = settings::config_from_options(command.name, options);
+      require_engine_resources(command);
+      return read;
+    });
     return from_engine<EngineTrain>("danlu_engine_train")(&config);
   }
   require_engine_resources(command);

@@ -32,8 +32,7 @@ parallel::C10dJob job_of(const RankPlace& place) {
 }  // namespace
 
 void tell_ranks(const RankPlace& place, const Error& why) {
-  // On one machine whoever has started them sees it.
-  if (place.may_span_machines()) parallel::say_absent(job_of(place), why);
+  if (place.is_awaited()) parallel::say_absent(job_of(place), why);
 }
 
 Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double timeout_s,

@@ -518,8 +518,8 @@ int run(const TrainConfig& given) {
     config.validate();
     place_output(config);
     device = select_device(config);
-  } catch (const Error& error) {
-    tell_ranks(config.place, error);
+  } catch (...) {
+    tell_ranks(config.place, current_error());
     throw;
   }
   const Ranks ranks = connect(config);

@@ -95,6 +95,22 @@ TEST_F(RunHints, WhereCheckpointsAreNoHintRemovesThem) {
   EXPECT_EQ(contents_below((*this) / "run/checkpoint-2"), before);
 }
 
+TEST_F(RunHints, AStoppedRunAsAModelNamesItsNewestCheckpoint) {
+  for (const char* tuner : {"full", "lora"}) {
+    ASSERT_EQ(again({"--tuner", tuner, "--output_dir", tuner}).exit_code, 0);
+    const fs::path stopped = (*this) / (std::string(tuner) + "-stopped");
+    fs::create_directory(stopped);
+    fs::rename((*this) / (std::string(tuner) + "/checkpoint-2"), stopped / "checkpoint-2");
+    fs::create_directory_symlink("checkpoint-2", stopped / "last");
+    const bool is_adapter = tuner == std::string("lora");
+    const std::string newest = (is_adapter ? "--adapters " : "is ") + (stopped / "last").string();
+    expect_error(again({"--tuner", "full", "--load", stopped, "--save", stopped}), 4,
+                 {"no weights there", newest});
+    expect_error(run({"infer", "--model", stopped, "--prompt", "a", "--template", "default"}), 4,
+                 {"no weights here", newest});
+  }
+}
+
 TEST_F(RunHints, TheModelItselfIsNoPlaceForTheRun) {
   const fs::path model = copy_model("base");
   const auto before = contents_below(model);

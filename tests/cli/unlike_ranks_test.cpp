@@ -1,11 +1,16 @@
 // Ranks that were started with what does not fit together.
 #include <cstdlib>
+#include <functional>
+#include <map>
+#include <tuple>
 
 #include "base/free_port.h"
 #include "cli/launch.h"
 
 namespace danlu::test {
 namespace {
+
+namespace fs = std::filesystem;
 
 TEST_F(Launch, RanksWithOtherNumbersOfThreadsAreNamed) {
   const std::string port = std::to_string(free_port().value());
@@ -58,6 +63,91 @@ TEST_F(Launch, RanksOfAMachineThatDoNotFollowEachOtherAreRefused) {
                 testing::HasSubstr("rank 2 on alpha is process 1 of its machine, but rank 1, which "
                                    "would be its first, is on beta"));
   }
+}
+
+/// Two ranks started by hand on one machine, of which the second has `more` words too.
+std::vector<ProgramResult> two_by_hand(
+    const std::function<ProgramResult(std::map<std::string, std::string>, bool)>& run) {
+  const std::string port = std::to_string(free_port().value());
+  std::vector<ProgramResult> results(2);
+  const auto rank = [&](size_t number) {
+    const std::string text = std::to_string(number);
+    results[number] = run({{"RANK", text},
+                           {"WORLD_SIZE", "2"},
+                           {"LOCAL_RANK", text},
+                           {"LOCAL_WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", port}},
+                          number == 1);
+  };
+  std::thread other([&] { rank(1); });
+  rank(0);
+  other.join();
+  return results;
+}
+
+TEST_F(Launch, ARankThatFailsBeforeTheyMeetIsToldToWhoWaitsForIt) {
+  // The file is missed, the word is not read, the flag's value is no number.
+  for (const auto& [word, value, code] :
+       std::vector<std::tuple<std::string, std::string, int>>{{"--model", "no_such_model", 4},
+                                                              {"--learning_rat", "1", 2},
+                                                              {"--max_steps", "two", 2}}) {
+    const auto results = two_by_hand([&, word = word, value = value](auto environment, bool bad) {
+      auto words = training("run", {"--max_steps", "1"});
+      if (bad) words.insert(words.end(), {word, value});
+      return run_words(words, environment);
+    });
+    for (const ProgramResult& result : results)
+      EXPECT_EQ(result.exit_code, code) << word << "\n" << result.err;
+    EXPECT_THAT(results[0].err, testing::ContainsRegex("rank 1 on .* does not come: ")) << word;
+  }
+}
+
+TEST_F(Launch, ALauncherWhoseLineCannotBeReadIsToldToTheOtherMachine) {
+  const std::string port = std::to_string(free_port().value());
+  ProgramResult results[2];
+  const auto machine = [&](int number) {
+    auto words = training(
+        "run", {"--nnodes", "2", "--node_rank", std::to_string(number), "--nproc_per_node=1",
+                "--master_port", port, "--master_addr", "127.0.0.1", "--max_steps", "1"});
+    if (number == 1) words.insert(words.begin() + 1, "--learning_rat=1");
+    results[number] = run_words(words);
+  };
+  std::thread other([&] { machine(1); });
+  machine(0);
+  other.join();
+  for (const ProgramResult& result : results) EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(results[0].err,
+              testing::ContainsRegex("rank 1 on .* does not come: .*--learning_rat"));
+}
+
+TEST_F(Launch, MachinesWithUnlikeNumbersOfProcessesSayBoth) {
+  const std::string port = std::to_string(free_port().value());
+  ProgramResult results[2];
+  const auto machine = [&](int number) {
+    results[number] =
+        run_words(training("run", {"--nnodes", "2", "--node_rank", std::to_string(number),
+                                   "--nproc_per_node", std::to_string(2 - number), "--master_port",
+                                   port, "--master_addr", "127.0.0.1", "--max_steps", "1"}));
+  };
+  std::thread other([&] { machine(1); });
+  machine(0);
+  other.join();
+  for (const ProgramResult& result : results) {
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, testing::ContainsRegex("the job has [24] ranks on .* and [24] on "));
+  }
+}
+
+TEST_F(Launch, WhereAMachineKeepsItsFilesIsItsOwn) {
+  for (const char* name : {"swap0", "swap1"}) fs::create_directory((*this) / name);
+  const auto results = two_by_hand([&](auto environment, bool other) {
+    return run_words(training("run", {"--max_steps", "1", "--workers", other ? "1" : "2",
+                                      "--cache_dir", (*this) / (other ? "cache1" : "cache0"),
+                                      "--offload_dir", (*this) / (other ? "swap1" : "swap0")}),
+                     environment);
+  });
+  for (const ProgramResult& result : results) EXPECT_EQ(result.exit_code, 0) << result.err;
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // A rank that does not come is not waited for, be it the one where they meet.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -72,16 +75,56 @@ TEST(Meeting, RanksThatAllDoNotComeEnd) {
   expect_dismissed(2, {0, 1}, ModelError("no model", "copy it"));
 }
 
+/// Takes connections and says nothing.
+class MuteProgram {
+ public:
+  explicit MuteProgram(int64_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_port = htons(static_cast<uint16_t>(port));
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&any), sizeof(any)), 0);
+    EXPECT_EQ(::listen(fd_, 8), 0);
+  }
+  ~MuteProgram() { ::close(fd_); }
+  MuteProgram(const MuteProgram&) = delete;
+  MuteProgram& operator=(const MuteProgram&) = delete;
+
+ private:
+  int fd_;
+};
+
 TEST(Meeting, APlaceThatAnotherProgramHasIsNotNeeded) {
   const int64_t port = free_port().value();
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_port = htons(static_cast<uint16_t>(port));
-  ASSERT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&any), sizeof(any)), 0);
-  ASSERT_EQ(::listen(fd, 1), 0);
+  const MuteProgram mute(port);
   EXPECT_NO_THROW(say_absent(job_of(0, 2, port), ModelError("no model", "copy it")));
-  ::close(fd);
+}
+
+TEST(Meeting, WhoTakesConnectionsAndSaysNothingIsNotTakenForRankZero) {
+  const int64_t port = free_port().value();
+  const MuteProgram mute(port);
+  C10dJob job = job_of(1, 2, port);
+  job.timeout = std::chrono::seconds(2);
+  EXPECT_THAT(test::error_of([&] { connect_c10d(job); }),
+              AllOf(HasSubstr("rank 1 cannot reach rank 0"), HasSubstr("127.0.0.1:")));
+}
+
+TEST(Meeting, MachinesThatMeanJobsOfUnlikeSizesAreToldSo) {
+  const int64_t port = free_port().value();
+  std::vector<std::thread> ranks;
+  // Two machines: --nproc 2 on machine 0, --nproc 1 on machine 1, whose rank 1 is another.
+  for (const auto& [rank, size] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 4}, {1, 4}, {1, 2}}) {
+    ranks.emplace_back([=, rank = rank, size = size] {
+      try {
+        connect_c10d(job_of(rank, size, port));
+        ADD_FAILURE() << "rank " << rank << " met the others";
+      } catch (const UsageError& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr(" 4 "), HasSubstr(" 2 ")));
+        EXPECT_THAT(error.hint(), HasSubstr("--nproc"));
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
 }
 
 }  // namespace

@@ -53,8 +53,9 @@ TEST_F(Identity, ScopesOfOptionsReachWhoeverCompares) {
   const TrainConfig config = with("sft", {"--dry_run", "--resume", "none"});
   EXPECT_THAT(config.of_start, testing::ElementsAre("dry_run", "overwrite_output_dir", "resume"));
   EXPECT_THAT(config.of_machine,
-              testing::ElementsAre("hostfile", "master_addr", "master_port", "max_restarts",
-                                   "min_ranks", "nnodes", "node_rank", "nproc", "rdzv_timeout"));
+              testing::ElementsAre("cache_dir", "hostfile", "master_addr", "master_port",
+                                   "max_restarts", "min_ranks", "nnodes", "node_rank", "nproc",
+                                   "offload_dir", "rdzv_timeout", "workers"));
 }
 
 }  // namespace danlu::settings::options_test

@@ -46,7 +46,8 @@ std::vector<OptionSpec> train_parallel_options() {
       {.name = "offload_dir",
        .help = "files of this directory hold what --offload names (default: optimizer) instead of "
                "memory",
-       .group = shard},
+       .group = shard,
+       .scope = OptionScope::kMachine},
       {.name = "fsdp_transformer_layer_cls_to_wrap",
        .help = "accepted",
        .aliases = {"fsdp_config", "fsdp_min_num_params"},

@@ -7,26 +7,18 @@
 #include <fmt/ranges.h>
 #include <netdb.h>
 #include <sys/socket.h>
-#include <torch/version.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <condition_variable>
 #include <csignal>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
-#include "base/descriptor.h"
 #include "base/error.h"
-#include "base/json.h"
-#include "base/log.h"
-#include "base/long_wait.h"
+#include "parallel/comm/meeting.h"
 #include "parallel/comm/nccl.h"
 #include "parallel/comm/watch.h"
 
@@ -262,242 +254,28 @@ class C10dWorld : public World {
   std::unique_ptr<Watch> watch_;  ///< the first to go
 };
 
-/// What the store would find out late, and say in its own words. Errors: CommError.
-void check_place(const C10dJob& job) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  if (const int code = ::getaddrinfo(job.master_address.c_str(), nullptr, &hints, &found)) {
-    throw CommError(tr("[ranks] MASTER_ADDR {}: {}", job.master_address, ::gai_strerror(code)),
-                    tr("an address or name of rank 0's machine that this one knows"));
-  }
-  ::freeaddrinfo(found);
-  if (job.rank > 0) return;
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int yes = 1;
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_port = htons(static_cast<uint16_t>(job.master_port));
-  const bool taken =
-      fd >= 0 && ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
-      ::bind(fd, reinterpret_cast<sockaddr*>(&any), sizeof(any)) != 0 && errno == EADDRINUSE;
-  if (fd >= 0) ::close(fd);
-  if (!taken) return;
-  throw CommError(tr("[ranks] rank 0 cannot listen on {}:{}: another program does",
-                     job.master_address, job.master_port),
-                  tr("choose another --master_port"));
-}
-
-c10::intrusive_ptr<c10d::Store> open_store(const C10dJob& job, bool is_server) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(job.master_port);
-  options.isServer = is_server;
-  options.waitWorkers = false;
-  options.timeout = job.timeout;
-#if TORCH_VERSION_MAJOR >= 2
-  options.useLibUV = false;  // Debian's libtorch has none
-#endif
-  auto store = c10::make_intrusive<c10d::TCPStore>(job.master_address, options);
-  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("life{}", job.restarts), store);
-}
-
-/// Says that this rank waits for rank 0, while the store's own call hangs there.
-class SaysWhileWaiting {
- public:
-  explicit SaysWhileWaiting(const C10dJob& job, bool fails = false) : job_(job), fails_(fails) {
-    if (job.speaks) thread_ = std::thread([this] { say_until_over(); });
-  }
-  ~SaysWhileWaiting() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_over_ = true;
-    }
-    changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
-  }
-  SaysWhileWaiting(const SaysWhileWaiting&) = delete;
-  SaysWhileWaiting& operator=(const SaysWhileWaiting&) = delete;
-
- private:
-  void say_until_over() {
-    LongWait wait;
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return is_over_; })) {
-      if (!wait.is_due()) continue;
-      if (fails_) {
-        log::info("[ranks] rank {} fails; waiting for rank 0 at {}:{} to tell it ({:.0f} s)",
-                  job_.rank, job_.master_address, job_.master_port, wait.waited_s());
-      } else if (job_.rank > 0) {
-        log::info("[ranks] rank {} waits for rank 0 at {}:{} ({:.0f} s)", job_.rank,
-                  job_.master_address, job_.master_port, wait.waited_s());
-      } else {
-        log::info("[ranks] rank 0 does not reach itself at {}:{} ({:.0f} s): is that its machine?",
-                  job_.master_address, job_.master_port, wait.waited_s());
-      }
-    }
-  }
-
-  const C10dJob& job_;
-  const bool fails_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_over_ = false;
-  std::thread thread_;
-};
-
-c10::intrusive_ptr<c10d::Store> connect_store(const C10dJob& job) {
-  check_place(job);
-  const SaysWhileWaiting says(job);
-  try {
-    return open_store(job, job.rank == 0);
-  } catch (const std::exception& error) {
-    const std::string text = error.what();
-    const std::string place = fmt::format("{}:{}", job.master_address, job.master_port);
-    if (job.rank == 0) {
-      throw CommError(
-          tr("[ranks] rank 0 cannot listen on {}: {}", place, text.substr(0, text.find('\n'))),
-          tr("another program may have the port: choose another --master_port"));
-    }
-    throw CommError(
-        tr("[ranks] rank {} cannot reach rank 0 at {}: {}", job.rank, place,
-           text.substr(0, text.find('\n'))),
-        tr("are MASTER_ADDR and MASTER_PORT those of rank 0's machine, and does it run?"));
-  }
-}
-
 std::unique_ptr<Watch> start_watch(const C10dJob& job, std::shared_ptr<const RankCalls> calls) {
   const double timeout_s = std::chrono::duration<double>(job.timeout).count();
   const auto open = [job]() -> std::shared_ptr<c10d::Store> {
-    const auto store = open_store(job, false);
+    const auto store = open_store(job, /*is_server=*/false);
     return {store.get(), [store](c10d::Store*) {}};
   };
   return std::make_unique<Watch>(
       WatchSettings{job.rank, job.size, job.silence_s, timeout_s, job.end}, open, std::move(calls));
 }
 
-std::string here(int64_t rank) { return fmt::format("here/{}", rank); }
-constexpr const char* kMet = "meeting/over";
-constexpr const char* kTwice = "meeting/twice";
-constexpr const char* kAbsent = "meeting/absent";
-constexpr const char* kDismissed = "meeting/dismissed";  ///< how many know of it
-
-std::string text_at(c10d::Store& store, const std::string& key) {
-  const std::vector<uint8_t> bytes = store.get(key);
-  return {bytes.begin(), bytes.end()};
-}
-
-UsageError twice(const std::string& what) {
-  return UsageError(what, tr("give every process a RANK of its own, every machine another "
-                             "--node_rank; of a job that has lost a process all begin again"));
-}
-
-/// Says that this rank is here. Errors: UsageError if another process is this rank, with the places
-/// of both: it has come first, and ends too unless the job is at work.
-void take_place(const C10dJob& job, c10d::Store& store) {
-  const std::string own = tr("{} (process {})", host_name(), ::getpid());
-  if (store.add("come/" + here(job.rank), 1) == 1) {
-    store.set(here(job.rank), std::vector<uint8_t>{own.begin(), own.end()});
-    return;
-  }
-  const std::string first = text_at(store, here(job.rank));
-  const std::string what =
-      tr("[ranks] rank {} is there twice: on {} and on {}", job.rank, first, own);
-  if (!store.check({kMet})) store.set(kTwice, std::vector<uint8_t>{what.begin(), what.end()});
-  throw twice(what);
-}
-
-/// "1, 4-7"
-std::string listed(const std::vector<int64_t>& ascending) {
-  std::string list;
-  for (size_t i = 0, last = 0; i < ascending.size(); i = last + 1) {
-    last = i;
-    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", ascending[i]);
-    if (last > i) list += fmt::format("{}{}", last == i + 1 ? ", " : "-", ascending[last]);
-  }
-  return list;
-}
-
-/// Waits for the others. Errors: CommError naming who did not come; as take_place.
-void meet(const C10dJob& job, c10d::Store& store) {
-  const auto end = std::chrono::steady_clock::now() + job.timeout;
-  LongWait wait;
-  std::vector<int64_t> missing;
-  for (int64_t rank = 0; rank < job.size; ++rank) missing.push_back(rank);
-  while (true) {
-    std::erase_if(missing, [&](int64_t rank) { return store.check({here(rank)}); });
-    if (store.check({kTwice})) throw twice(text_at(store, kTwice));
-    if (store.check({kAbsent})) {
-      const Json why = parse_json(text_at(store, kAbsent), kAbsent);
-      store.add(kDismissed, 1);  // rank 0 may go now, and the store with it
-      throw Error(static_cast<ExitCode>(why.at(0).get<int>()), why.at(1), why.at(2));
-    }
-    if (missing.empty()) break;
-    if (std::chrono::steady_clock::now() > end) {
-      throw CommError(tr("[ranks] of {} ranks, these did not come: {}", job.size, listed(missing)),
-                      tr("their machines or logs say why; --dist-timeout SECONDS waits longer"));
-    }
-    if (job.speaks && wait.is_due()) {
-      log::info("[ranks] waiting for {} of {} ranks: {} ({:.0f} s)", missing.size(), job.size,
-                listed(missing), wait.waited_s());
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  store.set(kMet, std::vector<uint8_t>{1});
-}
-
-/// Of rank 0, which does not come: until all others know, or are not expected any more.
-void hold_place(const C10dJob& job, c10d::Store& store) {
-  // Less than a launcher grants the ranks of its machine when one of them has failed.
-  constexpr std::chrono::seconds kLongest{8};
-  const auto end = std::chrono::steady_clock::now() + kLongest;
-  LongWait wait;
-  while (std::chrono::steady_clock::now() < end) {
-    const int64_t unaware = job.size - 1 - store.add(kDismissed, 0);
-    if (unaware <= 0) return;
-    if (job.speaks && wait.is_due())
-      log::info("[ranks] rank 0 fails; waiting to tell {} of {} ranks", unaware, job.size);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
-
 }  // namespace c10d_detail
-
-void say_absent(const C10dJob& job, const Error& why) {
-  using namespace c10d_detail;
-  C10dJob hurried = job;
-  // Rank 0's machine may be started a while after this one.
-  hurried.timeout = std::chrono::seconds(job.rank > 0 ? 30 : 3);
-  const std::string what =
-      tr("[ranks] rank {} on {} does not come: {}", job.rank, host_name(), why.what());
-  const std::string text = dump_text({static_cast<int>(why.code()), what, why.hint()});
-  try {
-    const auto store = [&] {
-      std::optional<SaysWhileWaiting> says;
-      if (job.rank > 0) says.emplace(hurried, /*fails=*/true);
-      return open_store(hurried, /*is_server=*/job.rank == 0);
-    }();
-    if (!store->check({kAbsent}))
-      store->set(kAbsent, std::vector<uint8_t>{text.begin(), text.end()});
-    if (job.rank > 0) {
-      store->add(kDismissed, 1);
-    } else {
-      hold_place(job, *store);
-    }
-  } catch (const std::exception&) {
-    log::debug("[ranks] nobody could be told");
-  }
-}
 
 std::unique_ptr<World> connect_c10d(const C10dJob& job) {
   // A peer that goes away is an error of the call, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
-  auto store = c10d_detail::connect_store(job);
+  auto store = connect_store(job);
   try {
-    c10d_detail::take_place(job, *store);
+    take_place(job, *store);
     auto calls = std::make_shared<RankCalls>();
     auto watch = c10d_detail::start_watch(job, calls);
     try {
-      c10d_detail::meet(job, *store);
+      meet(job, *store);
     } catch (const UsageError& error) {
       watch->give_up(error.code(), error.what(), error.hint());  // some may have met already
       throw;

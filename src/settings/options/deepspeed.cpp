@@ -237,12 +237,11 @@ class Applier {
       config_.schedule.warmup_steps = static_cast<int64_t>(*steps);
     if (const auto steps = count_at(json_, params + "/total_num_steps", 1))
       config_.schedule.decay_total_steps = static_cast<int64_t>(*steps);
-    const bool overrides =
-        options_.is_given("lr_scheduler") && options_.get_string("lr_scheduler") != type;
-    list(honoured_, fmt::format("scheduler {}{}", type,
-                                overrides ? " (outweighs --lr_scheduler " +
-                                                options_.get_string("lr_scheduler") + ")"
-                                          : ""));
+    list(honoured_, "scheduler " + type);
+    if (options_.is_given("lr_scheduler") && options_.get_string("lr_scheduler") != type) {
+      log::warning("--deepspeed: its scheduler {} counts, as with DeepSpeed, not {} {}", type,
+                   options_.given_as("lr_scheduler"), options_.get_string("lr_scheduler"));
+    }
   }
 
   void precision() {

@@ -128,15 +128,18 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
   source.from_scratch = options.get_bool("from_scratch");
   source.continues = !options.get_bool("finetune");
   if (!source.from_scratch && holds_no_weights(source.path)) {
+    const std::string of_run = weights::hint_of_unfinished_run(source.path);
     if (!may_be_random(options, stage)) {
       throw ModelError(tr("[train] {} {}: no weights there",
                           options.given_as(loads ? "load" : "model"), source.path.string()),
-                       tr("--from_scratch begins with random ones"));
+                       of_run.empty() ? tr("--from_scratch begins with random ones") : of_run);
     }
     source.from_scratch = true;
-    log::warning("{} {}: no checkpoint there; random weights. {}",
-                 options.given_as(loads ? "load" : "model"), source.path.string(),
-                 did_you_mean_path(source.path));
+    // What is resumed begins with what it saved.
+    if (of_run.empty())
+      log::warning("{} {}: no checkpoint there; random weights. {}",
+                   options.given_as(loads ? "load" : "model"), source.path.string(),
+                   did_you_mean_path(source.path));
   }
   weights::CheckpointSource opened = open_model(source);
   source.companions = opened.companions;

@@ -105,8 +105,12 @@ std::string ways_out(const fs::path& checkpoint, const TrainConfig& config, bool
   if (may_resume)
     return tr("{}; or continue with the changed ones: --resume {}; or choose another {}", restore,
               named, config.flag("output_dir"));
-  return tr("{}; or begin a new run from these weights, in another {} and without --resume: {} {}",
-            restore, config.flag("output_dir"), checkpoint::option_of_weights(checkpoint), named);
+  const std::string weights = checkpoint::option_of_weights(checkpoint);
+  if (config.given_as.contains("resume"))
+    return tr("{}; or begin a new run from these weights, in another {} and without {}: {} {}",
+              restore, config.flag("output_dir"), config.flag("resume"), weights, named);
+  return tr("{}; or begin a new run from these weights, in another {}: {} {}", restore,
+            config.flag("output_dir"), weights, named);
 }
 
 }  // namespace resume_detail

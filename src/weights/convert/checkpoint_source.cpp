@@ -212,6 +212,16 @@ std::optional<Format> detect_format(const fs::path& path) {
   return std::nullopt;
 }
 
+std::string hint_of_unfinished_run(const std::filesystem::path& directory) {
+  const std::filesystem::path newest = directory / "last";
+  const std::optional<Format> format = detect_format(newest);
+  if (!format) return "";
+  return tr(
+      "{} is of a training run that has not ended: the command that began it goes on with it; "
+      "its newest checkpoint is {}",
+      directory.string(), (*format == Format::kPeft ? "--adapters " : "") + newest.string());
+}
+
 std::string weights_like_in(const fs::path& directory) {
   const auto looks_like_weights = [](const fs::directory_entry& entry) {
     const std::string name = entry.path().filename().string();

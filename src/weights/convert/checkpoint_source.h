@@ -22,6 +22,10 @@ const char* format_name(Format format);
 /// What a path holds; nullopt: nothing known. Looks at names only, never throws.
 std::optional<Format> detect_format(const std::filesystem::path& path);
 
+/// Of a directory without weights in which a training run has begun: how to go on with what it
+/// saved; "" where it saved none.
+std::string hint_of_unfinished_run(const std::filesystem::path& directory);
+
 struct SourceOptions {
   /// A directory with config.json. Empty: beside the weights, and for Megatron's else in
   /// `fallback_dir`, else what its args say. GGUF files describe themselves.

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/lfs_pointer.h"
+#include "weights/convert/checkpoint_source.h"
 #include "weights/gguf/gguf_reader.h"
 #include "weights/hf/publish.h"
 #include "weights/hf/sharded_source.h"
@@ -42,8 +43,10 @@ std::string first_bytes(const std::filesystem::path& file, size_t count) {
     loose_shards |= ends_with(entry.path().filename().string(), ".safetensors") ||
                     ends_with(entry.path().filename().string(), ".bin");
   }
-  std::string hint;
-  if (interrupted) {
+  std::string hint = hint_of_unfinished_run(directory);
+  if (!hint.empty()) {
+    // its own words say what to do
+  } else if (interrupted) {
     hint =
         tr("saving weights here was interrupted (a .saving.tmp-… folder is left): save them again");
   } else if (loose_shards) {
