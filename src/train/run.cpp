@@ -318,8 +318,13 @@ Ranks connect(TrainConfig& config) {
   for (const std::string& name : config.of_machine) settings.erase(name);
   if (config.mesh.sharers > 0) settings["nproc_per_node"] = config.place.local_size;
   Ranks ranks(config.place, config.mesh, config.dist_timeout_s, settings);
-  if (!ranks.is_first()) log::set_level(log::Level::kError);
   config.output.directory = ranks.from_first(config.output.directory.string());
+  const std::string host = ranks.from_first(host_name());
+  if (ranks.rank() == ranks.lead() && host != host_name()) {
+    log::info("[ranks] ranks from {} of {} train here; rank 0 on {} speaks for all: {}",
+              ranks.rank(), ranks.size(), host, (config.output.directory / "train.log").string());
+  }
+  if (!ranks.is_first()) log::set_level(log::Level::kError);
   config.output.resume = ranks.from_first(config.output.resume);
   return ranks;
 }

@@ -303,8 +303,9 @@ TEST_F(Launch, AJobBeginsAgainFromItsOwnCheckpoint) {
     return run_words(line("run", {"--max_restarts", "1", "--overwrite_output_dir"}));
   });
   ASSERT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_THAT(again.err, testing::AllOf(HasSubstr("was ended by SIGKILL; it begins again from its "
-                                                  "newest checkpoint: restart 1 of 1"),
+  EXPECT_THAT(again.err, testing::AllOf(HasSubstr("was ended by SIGKILL; "),
+                                        HasSubstr("it begins again from its newest checkpoint: "
+                                                  "restart 1 of 1"),
                                         HasSubstr("resuming from")));
   EXPECT_EQ(run_words({"diff", (*this) / "whole", (*this) / "run"}).exit_code, 0);
 

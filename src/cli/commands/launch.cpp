@@ -207,6 +207,7 @@ class Launch {
       rank.ended = true;
       if (rank.status == 0) continue;
       if (!first_failed_) failed_at_ = steady_now_s();
+      if (is_lost(rank)) log::warning("{}; {}", ended_by_signal(rank), why_ended(rank));
       // Who fails because another is gone may be seen before it.
       if (!first_failed_ || weight_of(rank) > weight_of(*first_failed_)) first_failed_ = &rank;
     }
@@ -224,6 +225,26 @@ class Launch {
     if (rank.stopped_by != 0) return 3;
     if (WIFSIGNALED(rank.status)) return killed_ ? 0 : 3;
     return WEXITSTATUS(rank.status) == static_cast<int>(ExitCode::kComm) ? 1 : 2;
+  }
+
+  /// Whether a signal ended it that this launcher did not send.
+  bool is_lost(const Rank& rank) const {
+    return WIFSIGNALED(rank.status) && rank.stopped_by == 0 && !killed_ && !obeyed(rank);
+  }
+  static std::string ended_by_signal(const Rank& rank) {
+    return tr("[launch] rank {} (process {}) was ended by {}", rank.number, rank.pid,
+              signal_name(WTERMSIG(rank.status)));
+  }
+  static std::string why_ended(const Rank& rank) {
+    return WTERMSIG(rank.status) == SIGKILL
+               ? tr("the system does so for want of memory; where a checkpoint was saved the same "
+                    "command goes on from it")
+               : tr("where a checkpoint was saved the same command goes on from it");
+  }
+  /// Whether rank 0 ended with `code`, and has so said what there is to say, of another rank too.
+  bool first_has_said(int code) const {
+    const Rank& first = ranks_.front();
+    return WIFEXITED(first.status) && WEXITSTATUS(first.status) == code;
   }
 
   void pass_on_signals() {
@@ -271,19 +292,13 @@ class Launch {
                          rank.number, rank.pid, signal_name(rank.stopped_by)),
                       tr("where a checkpoint was saved the same command goes on from it"));
     }
+    constexpr int kLost = static_cast<int>(ExitCode::kComm);
     if (WIFSIGNALED(rank.status)) {
-      throw CommError(tr("[launch] rank {} (process {}) was ended by {}", rank.number, rank.pid,
-                         signal_name(WTERMSIG(rank.status))),
-                      WTERMSIG(rank.status) == SIGKILL
-                          ? tr("the system does so for want of memory; where a checkpoint was "
-                               "saved the same command goes on from it")
-                          : tr("where a checkpoint was saved the same command goes on from it"));
+      if (first_has_said(kLost)) return kLost;
+      throw CommError(ended_by_signal(rank), why_ended(rank));
     }
     const int code = WEXITSTATUS(rank.status);
-    // It has said what there is to say, about another too.
-    const Rank& speaker = ranks_.front();
-    const bool said = WIFEXITED(speaker.status) && WEXITSTATUS(speaker.status) == code;
-    if (!said) {
+    if (!first_has_said(code)) {
       log::write(log::Level::kInfo, tr("rank {} failed first; it said:\n{}", rank.number,
                                        rank.said.empty() ? "-" : rank.said));
     }
