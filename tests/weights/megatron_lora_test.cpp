@@ -267,8 +267,10 @@ TEST_F(LoraCheckpoint, CopiesThatDifferBetweenRanksAreRefusedOrTakenKnowingly) {
   test::edit_torch_file(
       root() / "iter_0000001/mp_rank_01_000" / kModelFile,
       [&](test::TorchParts& parts) { parts.bytes[parts.at("model." + key)][0] ^= 1; });
+  // Said once, though it is the A of three modules.
   EXPECT_THAT(test::error_of<ModelError>([&] { (void)open_adapter_source(root(), config); }),
-              testing::AllOf(HasSubstr("mp_rank_01_000"), HasSubstr(key + " differs")));
+              testing::AllOf(HasSubstr("mp_rank_01_000"), HasSubstr(key + " differs"),
+                             testing::Not(HasSubstr("; " + root().string()))));
   testing::internal::CaptureStderr();
   const AdapterSource loose = open_adapter_source(root(), config, {.loose = true});
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the first rank's copy is taken"));
