@@ -137,6 +137,11 @@ struct ParamSpec {
   int64_t expert = -1;  ///< number of the routed expert within its layer; -1: not part of one
 };
 
+/// "model.norm.weight" -> "model.norm": the module that a parameter is of.
+std::string module_of(const std::string& parameter);
+/// "model.layers.0.self_attn.q_proj" -> "q_proj".
+std::string last_name(const std::string& module);
+
 /// A model family, as data. One file per family; registry.cpp lists them.
 struct Family {
   std::string name;                        ///< "llama"

@@ -94,6 +94,12 @@ std::vector<ParamSpec> parameters_of(const ModelConfig& config) {
   return family_named(config.family).parameters(config);
 }
 
+std::string module_of(const std::string& parameter) {
+  return parameter.substr(0, parameter.rfind('.'));
+}
+
+std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+
 int64_t parameter_count(const ModelConfig& config) {
   int64_t count = 0;
   for (const ParamSpec& spec : parameters_of(config)) {

@@ -11,7 +11,7 @@
 #include "device/dtype.h"
 #include "models/causal_lm_impl.h"
 #include "models/tensor_io.h"
-#include "weights/lora/peft.h"
+#include "weights/lora/adapter_places.h"
 
 namespace danlu::models {
 namespace adapter_files_detail {
@@ -19,44 +19,20 @@ namespace adapter_files_detail {
 using weights::AdapterPart;
 using weights::PeftConfig;
 
-/// PEFT's name of an adapted layer's own weight, which it stores beside adapters on the head.
-constexpr std::string_view kBaseLayer = ".base_layer";
-
-/// What an adapter on this model must have in place of `found`; empty where nothing fits.
-std::vector<int64_t> fitting_shape(AdapterPart part, const std::vector<int64_t>& weight_shape,
+/// What an adapter on this model must have in place of `found`, whatever its rank; empty where
+/// such a part has no place.
+std::vector<int64_t> fitting_shape(const arch::ParamSpec& weight, AdapterPart part,
                                    const std::vector<int64_t>& found) {
-  const int64_t rank_of_a = found.empty() ? 0 : found.front();
-  const int64_t rank_of_b = found.size() < 2 ? 0 : found[1];
-  switch (part) {
-    case AdapterPart::kLoraA:
-      return {rank_of_a, weight_shape[1]};
-    case AdapterPart::kLoraB:
-      return {weight_shape[0], rank_of_b};
-    case AdapterPart::kMagnitude:
-      return {weight_shape[0]};
-    case AdapterPart::kSavedModule:
-      return weight_shape;
-    default:
-      return {};
-  }
-}
-
-/// Module -> shape of its weight, for every weight of the model.
-std::map<std::string, std::vector<int64_t>> modules_of(const std::vector<Parameter*>& base) {
-  std::map<std::string, std::vector<int64_t>> modules;
-  for (const Parameter* parameter : base) {
-    if (!parameter->spec.is_bias)
-      modules[parameter->spec.name.substr(0, parameter->spec.name.rfind('.'))] =
-          parameter->spec.shape;
-  }
-  return modules;
+  const bool is_b = part == AdapterPart::kLoraB || part == AdapterPart::kEmbeddingB;
+  const size_t at = is_b ? 1 : 0;
+  return weights::adapter_shape(weight, part, found.size() > at ? found[at] : 0);
 }
 
 /// Errors: ModelError naming the model the adapter was made for and the first tensor that has no
 /// place in this one, with both shapes. Ranks are not looked at: they are adapter_config.json's.
 void require_same_model(const PeftConfig& peft, const weights::TensorSource& source,
-                        const std::vector<Parameter*>& base) {
-  const auto modules = modules_of(base);
+                        const arch::ModelConfig& config) {
+  const std::map<std::string, arch::ParamSpec> modules = weights::module_weights(config);
   const auto refuse = [&](const std::string& tensor, const std::string& difference) {
     throw ModelError(tr("{}: this adapter was trained on {}, which is not this model: {}",
                         source.file_of(tensor).string(),
@@ -66,14 +42,11 @@ void require_same_model(const PeftConfig& peft, const weights::TensorSource& sou
   for (const weights::TensorInfo& info : source.tensors()) {
     const auto name = weights::parse_adapter_name(info.name);
     if (!name) continue;
-    std::string module = name->module;
-    if (name->part == AdapterPart::kSavedModule && module.ends_with(kBaseLayer))
-      module.resize(module.size() - kBaseLayer.size());
+    const std::string module = weights::base_module(*name);
     const auto known = modules.find(module);
     if (known == modules.end())
       refuse(info.name, tr("{} is for '{}', which this model does not have", info.name, module));
-    if (known->second.size() != 2 && name->part != AdapterPart::kSavedModule) continue;
-    const std::vector<int64_t> fitting = fitting_shape(name->part, known->second, info.shape);
+    const std::vector<int64_t> fitting = fitting_shape(known->second, name->part, info.shape);
     if (!fitting.empty() && info.shape != fitting) {
       refuse(info.name, tr("{} is {}, this model needs {}", info.name, shape_text(info.shape),
                            shape_text(fitting)));
@@ -91,9 +64,7 @@ std::set<std::string> copies_of_base(
   for (const weights::TensorInfo& info : source.tensors()) {
     const auto name = weights::parse_adapter_name(info.name);
     if (!name || name->part != AdapterPart::kSavedModule || expected.count(info.name)) continue;
-    std::string weight = name->module;
-    if (weight.ends_with(kBaseLayer)) weight.resize(weight.size() - kBaseLayer.size());
-    weight += ".weight";
+    const std::string weight = weights::base_module(*name) + ".weight";
     for (const Parameter* parameter : base) {
       if (parameter->spec.name != weight) continue;
       if (!equals(*parameter, read_as(source, info.name, *parameter))) {
@@ -111,7 +82,7 @@ std::set<std::string> copies_of_base(
 std::vector<std::string> adapted_last_names(const std::vector<layers::Linear*>& linears) {
   std::set<std::string> names;
   for (const layers::Linear* linear : linears) {
-    if (linear->adapter) names.insert(linear->path.substr(linear->path.rfind('.') + 1));
+    if (linear->adapter) names.insert(arch::last_name(linear->path));
   }
   return {names.begin(), names.end()};
 }
@@ -127,7 +98,7 @@ void CausalLM::load_adapter(const std::filesystem::path& path, std::optional<dou
 void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::TensorSource& source,
                             const std::string& where) {
   using namespace adapter_files_detail;
-  require_same_model(config, source, impl_->base());
+  require_same_model(config, source, impl_->config);
   try {
     impl_->add_adapters(config, 0, /*from_file=*/true);
   } catch (const UsageError& error) {

@@ -2,6 +2,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +15,7 @@
 #include "device/dtype.h"
 #include "device/late_memory.h"
 #include "models/causal_lm_impl.h"
-#include "weights/lora/peft.h"
+#include "weights/lora/adapter_places.h"
 
 namespace danlu::models {
 namespace lora_detail {
@@ -44,47 +46,30 @@ void check(const PeftConfig& peft, bool from_file) {
     refuse("fan_in_fan_out is for transposed (Conv1D) layers; this model has none", hint);
 }
 
-std::string last_name(const std::string& path) { return path.substr(path.rfind('.') + 1); }
-std::string module_of(const std::string& parameter) {
-  return parameter.substr(0, parameter.rfind('.'));
-}
-
-std::string joined_last_names(const std::vector<layers::Linear*>& linears) {
+std::string joined_last_names(const std::vector<std::string>& modules) {
   std::set<std::string> names;
-  for (const layers::Linear* linear : linears) names.insert(last_name(linear->path));
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
+  for (const std::string& module : modules) names.insert(arch::last_name(module));
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// The linear layers that `peft` chooses. Errors: UsageError for a target that chooses none
-/// (lenient: only if no target chooses any).
-std::vector<layers::Linear*> targets_of(const PeftConfig& peft, Network& network, bool lenient) {
-  const std::vector<layers::Linear*> linears = network.adaptable();
-  const auto chooses = [&](const PeftConfig& config, const layers::Linear* linear) {
-    return weights::peft_targets(config, linear->path, true, linear == &network.head.linear);
-  };
-  PeftConfig one = peft;
-  one.exclude_modules.clear();
-  one.layers_to_transform.clear();
-  std::vector<std::string> unmatched;
-  for (const std::string& target : peft.target_modules) {
-    one.target_modules = {target};
-    const bool found = std::any_of(linears.begin(), linears.end(),
-                                   [&](const auto* linear) { return chooses(one, linear); });
-    if (!found) unmatched.push_back(target);
-  }
-  if (!unmatched.empty() && (!lenient || unmatched.size() == peft.target_modules.size())) {
-    throw UsageError(tr("[lora] target '{}' matches no linear layer; there are: {}",
-                        unmatched.front(), joined_last_names(network.linears())),
+/// The linear layers of this stage that `peft` chooses. Errors: UsageError for a target that
+/// chooses none in the model (lenient: only if no target chooses any).
+std::vector<layers::Linear*> targets_of(const PeftConfig& peft, const arch::ModelConfig& config,
+                                        Network& network, bool lenient) {
+  const std::vector<std::string> idle = weights::idle_targets(peft, config);
+  if (!idle.empty() && (!lenient || idle.size() == peft.target_modules.size())) {
+    throw UsageError(tr("[lora] target '{}' matches no linear layer; there are: {}", idle.front(),
+                        joined_last_names(weights::linear_modules(config))),
                      tr("all-linear chooses every one of them"));
   }
-  std::vector<layers::Linear*> chosen;
-  for (layers::Linear* linear : linears) {
-    if (chooses(peft, linear)) chosen.push_back(linear);
-  }
-  if (chosen.empty())
+  const std::vector<std::string> modules = weights::chosen_modules(peft, config);
+  if (modules.empty())
     throw UsageError(tr("[lora] targets, exclusions and layers leave no module to adapt"));
+  const std::set<std::string> is_chosen(modules.begin(), modules.end());
+  std::vector<layers::Linear*> chosen;
+  for (layers::Linear* linear : network.adaptable()) {
+    if (is_chosen.count(linear->path)) chosen.push_back(linear);
+  }
   return chosen;
 }
 
@@ -104,12 +89,11 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
   const at::NoGradGuard no_grad;
   const Parameter& weight = linear.weight;
   const int64_t rank = peft.rank_of(linear.path);
-  const int64_t out = weight.spec.shape[0], in = weight.spec.shape[1];
   const bool cuts_columns = weight.spec.split == arch::Split::kColumns;
-  const auto part = [&](AdapterPart which, std::vector<int64_t> shape, bool cut) {
+  const auto part = [&](AdapterPart which, bool cut) {
     arch::ParamSpec spec = weight.spec;
     spec.name = weights::adapter_tensor_name(linear.path, which);
-    spec.shape = std::move(shape);
+    spec.shape = weights::adapter_shape(weight.spec, which, rank);
     spec.tied_to.clear();
     if (!cut) spec.split = arch::Split::kReplicated;
     Parameter described =
@@ -125,47 +109,34 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
     adapter.columns = &mesh.tensor();
     adapter.first_column = weight.pieces.front().rect.col;
   }
-  adapter.a_RI = part(AdapterPart::kLoraA, {rank, in}, cuts_columns);
-  adapter.a_RI.tensor.copy_(parallel::cut_out(
-      uniform_a(rank, in, mix64(seed, hash_bytes(linear.path))), adapter.a_RI.pieces));
-  adapter.b_OR = part(AdapterPart::kLoraB, {out, rank}, !cuts_columns);
+  adapter.a_RI = part(AdapterPart::kLoraA, cuts_columns);
+  adapter.a_RI.tensor.copy_(
+      parallel::cut_out(uniform_a(rank, weight.spec.shape[1], mix64(seed, hash_bytes(linear.path))),
+                        adapter.a_RI.pieces));
+  adapter.b_OR = part(AdapterPart::kLoraB, !cuts_columns);
   adapter.b_OR.tensor.zero_();
   if (peft.dora) {
     const at::Tensor lengths = layers::row_lengths(weight.tensor, adapter);
-    adapter.magnitude_O = part(AdapterPart::kMagnitude, {out}, !cuts_columns);
+    adapter.magnitude_O = part(AdapterPart::kMagnitude, !cuts_columns);
     adapter.magnitude_O.tensor.copy_(lengths);
   }
   return adapter;
 }
 
-/// Why there can be no adapter on this parameter's module; empty if there can.
-std::string why_not_adaptable(const PeftConfig& peft, const arch::ParamSpec& spec,
-                              const Network& network) {
-  if (spec.role == arch::Role::kEmbedding) return "an embedding";
-  if (spec.role != arch::Role::kHead) return "";
-  if (!spec.tied_to.empty()) return "a head tied to the embedding";
-  if (network.head.normalised) return "a head with normalised rows";
-  if (peft.dora) return "the head with DoRA";
-  return "";
-}
-
 /// Saying so beats "matches nothing".
-void refuse_ends(const PeftConfig& peft, const std::vector<Parameter*>& base,
-                 const Network& network, bool from_file) {
-  for (const Parameter* parameter : base) {
-    const std::string why = why_not_adaptable(peft, parameter->spec, network);
-    const std::string module = module_of(parameter->name());
-    if (why.empty() || !weights::peft_targets(peft, module, false, true)) continue;
+void refuse_ends(const PeftConfig& peft, const arch::ModelConfig& config, bool from_file) {
+  for (const auto& [module, weight] : weights::module_weights(config)) {
+    const weights::AdapterLimits limits = weights::limits_at(peft, config, weight);
+    if (limits.computing.empty() || !weights::is_chosen(peft, weight)) continue;
     if (!from_file) {
       throw UsageError(
           tr("[lora] an adapter on '{}' is not supported ({}); it can be trained whole", module,
-             why),
+             limits.computing),
           tr("name it in modules_to_save"));
     }
-    const bool is_embedding = parameter->spec.role == arch::Role::kEmbedding;
-    const bool can_merge = is_embedding ? !peft.dora : !network.head.normalised;
-    throw UsageError(tr("[lora] an adapter on '{}' is not supported ({})", module, why),
-                     can_merge ? how_to_merge() : "");
+    throw UsageError(
+        tr("[lora] an adapter on '{}' is not supported ({})", module, limits.computing),
+        limits.merging.empty() ? how_to_merge() : "");
   }
 }
 
@@ -176,9 +147,9 @@ std::vector<Parameter*> places_to_save(const PeftConfig& peft, const Network& ne
   for (const std::string& wanted : peft.modules_to_save) {
     bool matched = false, is_above_some = false;
     for (Parameter* place : network.parameters) {
-      const std::string module = module_of(place->name());
-      is_above_some |= ("." + module).find("." + wanted + ".") != std::string::npos;
-      if (module != wanted && !module.ends_with("." + wanted)) continue;
+      const std::string module = arch::module_of(place->name());
+      is_above_some |= weights::is_within(module, wanted);
+      if (!weights::is_named(module, wanted)) continue;
       matched = true;
       places.push_back(place);
     }
@@ -195,10 +166,10 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
                                   bool from_file) {
   if (lora) throw UsageError(tr("[lora] the model has adapters already; merge them first"));
   lora_detail::check(config_of_adapters, from_file);
-  lora_detail::refuse_ends(config_of_adapters, base(), network, from_file);
+  lora_detail::refuse_ends(config_of_adapters, config, from_file);
   // Everything that can be refused is looked at before the model changes.
   const std::vector<layers::Linear*> chosen =
-      lora_detail::targets_of(config_of_adapters, network, /*lenient=*/from_file);
+      lora_detail::targets_of(config_of_adapters, config, network, /*lenient=*/from_file);
   const std::vector<Parameter*> places =
       lora_detail::places_to_save(config_of_adapters, network, from_file);
   for (const Parameter* place : places) {

@@ -69,8 +69,7 @@ class ByRole {
     layers::Linear result;
     result.weight = weight(role, layer);
     result.bias = optional(role, layer, true);
-    const std::string& name = result.weight.name();
-    result.path = name.substr(0, name.rfind('.'));
+    result.path = arch::module_of(result.weight.name());
     return result;
   }
 

@@ -212,9 +212,11 @@ std::vector<std::string> differing_replicas(
           read_part(stored, section, piece, file, part, here.data(), part.cols);
           globals.read_rect(name, part, there.data(), part.cols);
           if (here == there) continue;
-          lines.push_back(tr("{}: {} differs from its copy in {}",
-                             file.file_of(stored.info.name).string(), stored.info.name,
-                             globals.file_of(name).string()));
+          const std::string line =
+              tr("{}: {} differs from its copy in {}", file.file_of(stored.info.name).string(),
+                 stored.info.name, globals.file_of(name).string());
+          // What a file holds once may be the A of several modules.
+          if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
           if (lines.size() >= limit) return lines;
           break;
         }

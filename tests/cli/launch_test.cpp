@@ -21,56 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-TEST_F(Launch, EveryMeshGivesTheNumbersOfOneProcess) {
-  struct MeshLine {
-    const char* run;
-    int64_t processes;
-    std::vector<std::string> flags;
-    const char* said;
-  };
-  const std::vector<MeshLine> meshes = {
-      {"dp2", 2, {}, "× 2 processes = 8 samples a step"},
-      {"dp4", 4, {}, "× 4 processes = 8 samples a step"},
-      {"tp2", 2, {"--tp", "2"}, "divided over 2 tensor-parallel"},
-      {"tp2dp2sp", 4, {"--tp", "2", "--sequence-parallel"}, "processes, and its tokens"},
-      {"zero1", 4, {"--shard", "zero1"}, "share the optimizer's state (ZeRO-1)"},
-      {"zero2", 2, {"--deepspeed", "zero2"}, "state and gradients (ZeRO-2)"},
-      {"zero3", 4, {"--fsdp", "full_shard auto_wrap", "--tp", "2"}, "parameters (ZeRO-3)"}};
-  for (const char* tuner : {"full", "lora"}) {
-    const auto line = [&](const std::string& run, const char* batch) {
-      return training(run, {"--tuner", tuner, "--batch_size", batch, "--global_batch_size", "8",
-                            "--max_steps", "6", "--lora_dropout", "0.1", "--val_ratio", "0.25",
-                            "--eval_steps", "3", "--save_steps", "3"});
-    };
-    const std::string one = std::string("one-") + tuner;
-    const ProgramResult alone = run_words(line(one, "4"));
-    ASSERT_EQ(alone.exit_code, 0) << alone.err;
-    const auto expected = steps_of((*this) / one);
-    ASSERT_EQ(expected.size(), 6u);
-    for (const MeshLine& mesh : meshes) {
-      SCOPED_TRACE(std::string(mesh.run) + " " + tuner);
-      const std::string run = std::string(mesh.run) + tuner;
-      auto words = line(run, "1");
-      words.insert(words.end(), mesh.flags.begin(), mesh.flags.end());
-      const ProgramResult together = launch(mesh.processes, words);
-      ASSERT_EQ(together.exit_code, 0) << together.err;
-      EXPECT_THAT(together.err, HasSubstr(mesh.said));
-      const auto got = steps_of((*this) / run);
-      ASSERT_EQ(got.size(), 6u);
-      for (size_t i = 0; i < got.size(); ++i) {
-        for (const char* key : {"loss", "grad_norm"}) {
-          const double want = expected[i].at(key);
-          EXPECT_NEAR(got[i].at(key).get<double>(), want, 1e-5 * want) << key << " " << i;
-        }
-      }
-      const ProgramResult same =
-          run_words({"diff", (*this) / one, (*this) / run, "--tolerance", "1e-4"});
-      EXPECT_EQ(same.exit_code, 0) << same.out;
-      EXPECT_TRUE(fs::exists((*this) / run / "rank-1.log"));
-    }
-  }
-}
-
 TEST_F(Launch, TheGuidesLinesOfSeveralProcesses) {
   Json config = Json::parse(content_of(good("model") / "config.json"));
   config["max_position_embeddings"] = 1024;
@@ -156,35 +106,6 @@ TEST_F(Launch, ARankWithoutSamplesInTheLastStepWaitsForNobody) {
       const double want = expected[i].at("loss");
       EXPECT_NEAR(got[i].at("loss").get<double>(), want, 1e-5 * want) << shard << i;
     }
-  }
-}
-
-TEST_F(Launch, ARunGoesOnAtAnotherMesh) {
-  const auto line = [&](const std::string& run, const char* steps, const std::string& from,
-                        const std::vector<std::string>& more = {}) {
-    auto words = training(run, {"--tuner", "full", "--batch_size", "1", "--global_batch_size", "4",
-                                "--max_steps", steps, "--lr_scheduler_type", "constant",
-                                "--warmup_ratio", "0", "--save_steps", "2"});
-    if (!from.empty()) words.insert(words.end(), {"--resume", (*this) / (run + "/" + from)});
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  };
-  ASSERT_EQ(run_words(line("whole", "8", "")).exit_code, 0);
-  ASSERT_EQ(launch(4, line("cut", "2", "", {"--tp", "2", "--shard", "zero3"})).exit_code, 0);
-  EXPECT_TRUE(fs::exists((*this) / "cut/checkpoint-2/optim/rank-3.safetensors"));
-  const ProgramResult alone = run_words(line("cut", "4", "checkpoint-2"));
-  ASSERT_EQ(alone.exit_code, 0) << alone.err;
-  const ProgramResult both = launch(4, line("cut", "6", "checkpoint-4", {"--tp", "2"}));
-  ASSERT_EQ(both.exit_code, 0) << both.err;
-  const ProgramResult last = launch(4, line("cut", "8", "checkpoint-6", {"--shard", "zero2"}));
-  ASSERT_EQ(last.exit_code, 0) << last.err;
-  EXPECT_THAT(last.err, HasSubstr("resuming from"));
-  const auto whole = steps_of((*this) / "whole"), cut = steps_of((*this) / "cut");
-  ASSERT_EQ(whole.size(), 8u);
-  ASSERT_EQ(cut.size(), 8u);
-  for (size_t i = 0; i < 8; ++i) {
-    const double want = whole[i].at("loss");
-    EXPECT_NEAR(cut[i].at("loss").get<double>(), want, 1e-5 * want) << i;
   }
 }
 

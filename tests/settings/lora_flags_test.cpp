@@ -77,6 +77,9 @@ TEST_F(LoraFlags, ATargetThatChoosesNothingNamesTheNearest) {
               HasSubstr("--lora_target: '(q_proj' is not a valid regular expression"));
   EXPECT_THAT(refusal("sft", {"--lora_target", "(.*)*(.*)*[xz]"}),
               HasSubstr("--lora_target: '(.*)*(.*)*[xz]' takes more than"));
+  // PEFT takes a list's words literally.
+  EXPECT_THAT(refusal("sft", {"--lora_target", "q_proj", ".*mlp.*"}),
+              HasSubstr("--lora_target: target '.*mlp.*' matches no linear layer"));
   EXPECT_THAT(refusal("sft", {"--modules_to_save", "lmhead"}),
               HasSubstr("--modules_to_save: 'lmhead' matches no module"));
   for (const char* good : {"all-linear", "ALL", "self_attn.q_proj", ".*mlp.*", "DEFAULT"})

@@ -10,6 +10,7 @@
 #include "support/throws.h"
 #include "support/tiny_model.h"
 #include "weights/bytes.h"
+#include "weights/convert/checkpoint_source.h"
 #include "weights/edit_torch_file.h"
 #include "weights/lora/lora_source.h"
 #include "weights/megatron/arguments.h"
@@ -255,6 +256,25 @@ TEST_F(LoraCheckpoint, WithItsBaseItIsAnAdapterOfANamedModelToo) {
   write(true);
   const arch::ModelConfig config = arch::family_of(config_json()).parse(config_json());
   EXPECT_EQ(open_adapters(root(), config).adapters->tensors().size(), 28u);
+}
+
+/// Whatever opens it, to merge, to answer or to train on.
+TEST_F(LoraCheckpoint, CopiesThatDifferBetweenRanksAreRefusedOrTakenKnowingly) {
+  write(false);
+  const arch::ModelConfig config = arch::family_of(config_json()).parse(config_json());
+  EXPECT_EQ(open_adapter_source(root(), config).tensors->tensors().size(), 28u);
+  const std::string key = "decoder.layers.0.self_attention.linear_qkv.lora_A.default.weight";
+  test::edit_torch_file(
+      root() / "iter_0000001/mp_rank_01_000" / kModelFile,
+      [&](test::TorchParts& parts) { parts.bytes[parts.at("model." + key)][0] ^= 1; });
+  // Said once, though it is the A of three modules.
+  EXPECT_THAT(test::error_of<ModelError>([&] { (void)open_adapter_source(root(), config); }),
+              testing::AllOf(HasSubstr("mp_rank_01_000"), HasSubstr(key + " differs"),
+                             testing::Not(HasSubstr("; " + root().string()))));
+  testing::internal::CaptureStderr();
+  const AdapterSource loose = open_adapter_source(root(), config, {.loose = true});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the first rank's copy is taken"));
+  EXPECT_EQ(loose.tensors->tensors().size(), 28u);
 }
 
 TEST_F(LoraCheckpoint, ADivisorOfZeroInItsArgsIsAnError) {

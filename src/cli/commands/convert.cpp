@@ -48,7 +48,7 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   plan.source = weights::open_checkpoint_source(request.source, request.source_options);
   check_described(options, request, plan.source);
   if (plan.source.differing_copies)
-    refuse_differing_copies(plan.source.differing_copies(), request.loose);
+    weights::refuse_differing_copies(plan.source.differing_copies(), request.source_options.loose);
   plan.config = plan.source.config;
   plan.model = plan.source.model;
   if (!plan.model) {

@@ -78,7 +78,6 @@ void merge_named_adapters(const Options& options, const ConvertRequest& request,
   const weights::AdapterSource opened =
       weights::open_adapter_source(request.adapters, plan.config, request.source_options);
   const weights::PeftConfig& peft = opened.peft;
-  if (opened.differing_copies) refuse_differing_copies(opened.differing_copies(), request.loose);
   if (opened.format == weights::Format::kPeft) check_peft_flags(request, peft);
   check_targets(options, peft);
   take_merged(weights::merge_adapters(plan.model, opened.tensors, peft, plan.config,
@@ -89,15 +88,6 @@ void merge_named_adapters(const Options& options, const ConvertRequest& request,
     plan.source.files.push_back(request.adapters / "adapter_config.json");
   log::info("merging the adapters of {}: rank {}, alpha {:g}", request.adapters.string(), peft.rank,
             peft.alpha);
-}
-
-void refuse_differing_copies(const std::vector<std::string>& lines, bool loose) {
-  if (lines.empty()) return;
-  const std::string text = fmt::format("{}", fmt::join(lines, "; "));
-  if (loose) return log::warning("{}: the first rank's copy is taken", text);
-  throw ModelError(
-      text,
-      tr("files of two saves may be mixed; --load-checkpoint-loosely takes the first rank's copy"));
 }
 
 void merge_own_adapters(const Options& options, const ConvertRequest& request, ConvertPlan& plan) {

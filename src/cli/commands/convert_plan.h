@@ -20,10 +20,6 @@ struct ConvertPlan {
   bool config_changed = false;
 };
 
-/// Ranks that hold different copies of one tensor are of different saves, or a run went wrong.
-/// Errors: ModelError showing `lines`, or a warning if `loose`.
-void refuse_differing_copies(const std::vector<std::string>& lines, bool loose);
-
 /// Merges the adapters that lie in the source checkpoint itself.
 /// Errors: ModelError as weights::merge_adapters; UsageError if flags describe others.
 void merge_own_adapters(const Options& options, const ConvertRequest& request, ConvertPlan& plan);

@@ -223,7 +223,7 @@ ConvertRequest read_convert_request(const Options& options) {
   refuse_contradictions(options, request);
   if (options.is_set("check")) request.check = options.get_bool("check");
   request.overwrite = options.get_bool("overwrite");
-  request.loose = options.get_bool_or("load_checkpoint_loosely", false);
+  request.source_options.loose = options.get_bool_or("load_checkpoint_loosely", false);
   request.num_threads = static_cast<size_t>(options.get_int_or("threads", 0));
   return request;
 }

@@ -40,7 +40,6 @@ struct ConvertRequest {
   std::optional<bool> overlap_grad_reduce;
   std::optional<bool> check;
   bool overwrite = false;
-  bool loose = false;  ///< go on where copies on several ranks differ
   size_t num_threads = 0;
 };
 

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "settings/options/module_names.h"
-#include "weights/lora/peft.h"
+#include "weights/lora/adapter_places.h"
 
 namespace danlu::settings {
 namespace adapter_flags_detail {
@@ -46,24 +45,12 @@ std::vector<std::string> sorted(std::vector<std::string> names) {
   return names;
 }
 
-std::vector<std::string> modules_of(const weights::PeftConfig& peft,
-                                    const arch::ModelConfig& model) {
-  std::vector<std::string> out;
-  for (const std::string& module : linear_modules(model)) {
-    if (weights::peft_targets(peft, module)) out.push_back(module);
-  }
-  return out;
-}
-
 void check_targets(AdapterCheck& check, const std::vector<std::string>& targets,
                    const weights::PeftConfig& peft, const arch::ModelConfig& model) {
   if (!check.given("lora_target")) return;
-  std::vector<std::string> chosen;
-  const std::vector<std::string> linear = linear_modules(model);
-  for (const std::string& module : chosen_modules(targets, model)) {
-    if (std::find(linear.begin(), linear.end(), module) != linear.end()) chosen.push_back(module);
-  }
-  if (chosen == modules_of(peft, model)) return;
+  weights::PeftConfig given;
+  weights::set_targets(given, targets);
+  if (weights::chosen_modules(given, model) == weights::chosen_modules(peft, model)) return;
   check.differ("lora_target", fmt::format("{}", fmt::join(targets, ",")),
                fmt::format("{}", fmt::join(sorted(peft.target_modules), ",")));
 }

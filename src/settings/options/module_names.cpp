@@ -10,39 +10,12 @@
 #include "base/error.h"
 #include "base/nearest_name.h"
 #include "base/pattern.h"
-#include "weights/lora/peft.h"
+#include "weights/lora/adapter_places.h"
 
 namespace danlu::settings {
 namespace module_names_detail {
 
-using arch::Role;
-
-std::string module_of(const std::string& parameter) {
-  return parameter.substr(0, parameter.rfind('.'));
-}
-std::string last_name(const std::string& path) { return path.substr(path.rfind('.') + 1); }
-
-bool is_linear(Role role) {
-  switch (role) {
-    case Role::kQ:
-    case Role::kK:
-    case Role::kV:
-    case Role::kQkv:
-    case Role::kO:
-    case Role::kGate:
-    case Role::kUp:
-    case Role::kDown:
-      return true;
-    default:
-      return false;
-  }
-}
-
-weights::PeftConfig peft_of(const std::vector<std::string>& targets) {
-  weights::PeftConfig peft;
-  weights::set_targets(peft, targets);
-  return peft;
-}
+using arch::last_name;
 
 std::vector<std::string> last_names(const std::vector<std::string>& modules) {
   std::set<std::string> names;
@@ -59,31 +32,27 @@ std::string nearest_hint(const std::string& word, const std::vector<std::string>
 
 void check_targets(const TrainConfig& config, const arch::ModelConfig& model) {
   const std::string flag = config.flag("lora_target");
-  for (const std::string& target : config.lora.target_modules) {
-    // As one of several a pattern is a name like any other.
-    const std::vector<std::string> alone = {target};
-    const bool broken = [&] {
-      try {
-        return chosen_modules(alone, model).empty();
-      } catch (const PatternError& error) {
-        throw UsageError(tr("[lora] {}: {}", flag, error.what()), error.hint());
-      }
-    }();
-    if (!broken) continue;
-    const std::vector<std::string> names = last_names(linear_modules(model));
-    throw UsageError(tr("[lora] {}: target '{}' matches no linear layer; there are: {}", flag,
-                        target, fmt::join(names, ", ")),
-                     nearest_hint(target, names, tr("all-linear chooses every one of them")));
-  }
+  const std::vector<std::string> idle = [&] {
+    try {
+      return weights::idle_targets(config.lora, model);
+    } catch (const PatternError& error) {
+      throw UsageError(tr("[lora] {}: {}", flag, error.what()), error.hint());
+    }
+  }();
+  if (idle.empty()) return;
+  const std::vector<std::string> names = last_names(weights::linear_modules(model));
+  throw UsageError(tr("[lora] {}: target '{}' matches no linear layer; there are: {}", flag,
+                      idle.front(), fmt::join(names, ", ")),
+                   nearest_hint(idle.front(), names, tr("all-linear chooses every one of them")));
 }
 
 void check_saved_modules(const TrainConfig& config, const arch::ModelConfig& model) {
   std::vector<std::string> modules;
   for (const arch::ParamSpec& parameter : arch::parameters_of(model))
-    modules.push_back(module_of(parameter.name));
+    modules.push_back(arch::module_of(parameter.name));
   for (const std::string& wanted : config.lora.modules_to_save) {
     const bool found = std::any_of(modules.begin(), modules.end(), [&](const std::string& module) {
-      return module == wanted || module.ends_with("." + wanted);
+      return weights::is_named(module, wanted);
     });
     if (found) continue;
     const std::vector<std::string> names = last_names(modules);
@@ -113,15 +82,6 @@ void check_freeze(const TrainConfig& config, const arch::ModelConfig& model) {
 
 }  // namespace module_names_detail
 
-std::vector<std::string> linear_modules(const arch::ModelConfig& model) {
-  std::vector<std::string> out;
-  for (const arch::ParamSpec& parameter : arch::parameters_of(model)) {
-    if (module_names_detail::is_linear(parameter.role) && !parameter.is_bias)
-      out.push_back(module_names_detail::module_of(parameter.name));
-  }
-  return out;
-}
-
 std::vector<std::string> layers_called(const std::string& word, const arch::ModelConfig& model) {
   using arch::Role;
   static const std::vector<Role> kQkv = {Role::kQ, Role::kK, Role::kV, Role::kQkv};
@@ -143,23 +103,7 @@ std::vector<std::string> layers_called(const std::string& word, const arch::Mode
     const auto& wanted = roles->second;
     if (std::find(wanted.begin(), wanted.end(), parameter.role) == wanted.end()) continue;
     if (!parameter.is_bias && parameter.layer == 0)
-      out.push_back(module_names_detail::last_name(module_names_detail::module_of(parameter.name)));
-  }
-  return out;
-}
-
-std::vector<std::string> chosen_modules(const std::vector<std::string>& targets,
-                                        const arch::ModelConfig& model) {
-  using namespace module_names_detail;
-  const weights::PeftConfig peft = peft_of(targets);
-  std::vector<std::string> out;
-  for (const arch::ParamSpec& parameter : arch::parameters_of(model)) {
-    const bool head = parameter.role == arch::Role::kHead;
-    // The embedding is no layer an adapter sits on, but naming it deserves the error that says so.
-    const bool embedding = parameter.role == arch::Role::kEmbedding;
-    if (parameter.is_bias || !(head || embedding || is_linear(parameter.role))) continue;
-    const std::string module = module_of(parameter.name);
-    if (weights::peft_targets(peft, module, !embedding, head)) out.push_back(module);
+      out.push_back(arch::last_name(arch::module_of(parameter.name)));
   }
   return out;
 }

@@ -9,18 +9,11 @@
 
 namespace danlu::settings {
 
-/// Linear layers by their HF names, "model.layers.0.self_attn.q_proj", the head not among them.
-std::vector<std::string> linear_modules(const arch::ModelConfig& model);
-
 /// Last names of the layers that `word` means in another system: ms-swift's DEFAULT and Megatron's
 /// linear_qkv (legacy: query_key_value) -> {"q_proj", "k_proj", "v_proj"}, {"W_pack"} or {"wqkv"};
 /// linear_proj, linear_fc1 and linear_fc2 (dense, dense_h_to_4h, dense_4h_to_h) likewise. Empty for
 /// words that are no such name.
 std::vector<std::string> layers_called(const std::string& word, const arch::ModelConfig& model);
-
-/// The modules among linear_modules and the head that `targets` choose, by PEFT's rules.
-std::vector<std::string> chosen_modules(const std::vector<std::string>& targets,
-                                        const arch::ModelConfig& model);
 
 /// --lora_target, --lora_modules_to_save and --freeze. Errors: UsageError naming flag and word
 /// where one chooses nothing, with the names that there are.

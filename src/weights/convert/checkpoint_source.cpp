@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "weights/compare/describe.h"
 #include "weights/convert/training_state.h"
 #include "weights/gguf/gguf_checkpoint.h"
@@ -283,14 +284,21 @@ CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOption
   return source;
 }
 
+void refuse_differing_copies(const std::vector<std::string>& lines, bool loose) {
+  if (lines.empty()) return;
+  const std::string text = fmt::format("{}", fmt::join(lines, "; "));
+  if (loose) return log::warning("{}: the first rank's copy is taken", text);
+  throw ModelError(text, tr("files of two saves may be mixed; danlu convert with "
+                            "--load-checkpoint-loosely takes the first rank's copy"));
+}
+
 AdapterSource open_adapter_source(const fs::path& path, const arch::ModelConfig& config,
                                   const SourceOptions& options) {
   if (detect_format(path) == Format::kMegatron && !fs::exists(path / "adapter_config.json")) {
     megatron::Checkpoint opened = megatron::open_adapters(
         path, config, {.lora_rank = options.lora_rank, .lora_alpha = options.lora_alpha});
-    AdapterSource source{Format::kMegatron, opened.adapters, *opened.peft};
-    source.differing_copies = [opened = std::move(opened)] { return opened.differing_copies(); };
-    return source;
+    refuse_differing_copies(opened.differing_copies(), options.loose);
+    return {Format::kMegatron, std::move(opened.adapters), std::move(*opened.peft)};
   }
   PeftConfig peft = load_peft_config(path);
   return {Format::kPeft, open_weights(path), std::move(peft)};

@@ -38,6 +38,7 @@ struct SourceOptions {
   bool all_tensors = false;
   std::optional<int64_t> lora_rank = {};
   std::optional<double> lora_alpha = {};
+  bool loose = false;  ///< of an adapter: go on where copies on several ranks differ
 };
 
 struct CheckpointSource {
@@ -71,18 +72,21 @@ struct CheckpointSource {
 CheckpointSource open_checkpoint_source(const std::filesystem::path& path,
                                         const SourceOptions& options = {});
 
+/// Ranks that hold different copies of one tensor are of different saves, or a run went wrong.
+/// Errors: ModelError showing `lines`, CheckpointSource's; if `loose`, a warning.
+void refuse_differing_copies(const std::vector<std::string>& lines, bool loose);
+
 /// An adapter of its own, beside no model.
 struct AdapterSource {
   Format format = Format::kPeft;                     ///< or kMegatron: MindSpeed-LLM's LoRA
   std::shared_ptr<const TensorSource> tensors = {};  ///< under PEFT's names
   PeftConfig peft = {};
-  /// As CheckpointSource's.
-  std::function<std::vector<std::string>()> differing_copies = {};
 };
 
 /// A PEFT directory, or a MindSpeed-LLM LoRA checkpoint of the model that `config` describes. Of
-/// `options` only lora_rank and lora_alpha count, for MindSpeed's alone.
-/// Errors: as load_peft_config and open_weights, or as megatron::open_adapters.
+/// `options` only lora_rank, lora_alpha and loose count, for MindSpeed's alone.
+/// Errors: as load_peft_config and open_weights, or as megatron::open_adapters and
+/// refuse_differing_copies.
 AdapterSource open_adapter_source(const std::filesystem::path& path,
                                   const arch::ModelConfig& config,
                                   const SourceOptions& options = {});

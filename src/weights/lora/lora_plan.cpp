@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
+#include "weights/lora/adapter_places.h"
 #include "weights/source_base.h"
 
 namespace danlu::weights {
@@ -16,9 +17,6 @@ namespace {
 
 using arch::ParamSpec;
 using arch::Role;
-
-/// PEFT's name of an adapted layer's own weight and bias, which it stores beside some adapters.
-constexpr std::string_view kBaseLayer = ".base_layer";
 
 /// The adapter's tensors for one module, by part; the names they have in the file.
 using Parts = std::map<AdapterPart, std::string>;
@@ -32,22 +30,16 @@ bool has_low_rank(const Parts& parts) {
                      [](const auto& part) { return is_low_rank(part.first); });
 }
 
-std::string module_of(const std::string& parameter) {
-  return parameter.substr(0, parameter.rfind('.'));
-}
-
-/// Whether modules_to_save's `wanted` names this module or one that holds it.
-bool is_within(const std::string& module, const std::string& wanted) {
-  return ("." + module + ".").find("." + wanted + ".") != std::string::npos;
-}
-
 class Planner {
  public:
   Planner(const TensorSource& base, const TensorSource& adapter, const PeftConfig& peft,
           const arch::ModelConfig& config)
-      : base_(base), adapter_(adapter), peft_(peft), config_(config) {
+      : base_(base),
+        adapter_(adapter),
+        peft_(peft),
+        config_(config),
+        weights_(module_weights(config)) {
     for (ParamSpec& spec : arch::parameters_of(config)) {
-      if (!spec.is_bias) weights_.emplace(module_of(spec.name), spec);
       if (spec.role == Role::kHead && !spec.is_bias) head_ = spec;
       specs_.push_back(std::move(spec));
     }
@@ -83,7 +75,7 @@ class Planner {
   void collect() {
     if (adapter_.tensors().empty()) throw ModelError(tr("[merge] the adapter holds no tensors"));
     for (const TensorInfo& info : adapter_.tensors()) {
-      auto name = parse_adapter_name(info.name);
+      const auto name = parse_adapter_name(info.name);
       if (!name) {
         refuse(info.name,
                "is no name that PEFT gives: it must begin with base_model.model. and end in a "
@@ -91,11 +83,10 @@ class Planner {
       }
       if (!is_floating(info.dtype))
         refuse(info.name, tr("is {}; adapters are floating", dtype_name(info.dtype)));
-      if (!is_low_rank(name->part) && name->module.ends_with(kBaseLayer))
-        name->module.resize(name->module.size() - kBaseLayer.size());
-      const auto [at, is_new] = modules_[name->module].emplace(name->part, info.name);
+      const std::string module = base_module(*name);
+      const auto [at, is_new] = modules_[module].emplace(name->part, info.name);
       if (!is_new) refuse(info.name, tr("and {} are for the same weight", at->second));
-      if (!weights_.count(name->module)) refuse_module(info.name, name->module);
+      if (!weights_.count(module)) refuse_module(info.name, module);
     }
   }
 
@@ -163,22 +154,21 @@ class Planner {
                         .scale = peft_.scale_of(module),
                         .transposed = embedding};
     const int64_t rank = peft_.rank_of(module);
-    // An embedding is a linear layer from the vocabulary, stored the other way round.
-    const int64_t out = spec.shape[embedding ? 1 : 0], in = spec.shape[embedding ? 0 : 1];
     const std::string why = tr("rank {} by adapter_config.json, and {} is {}", rank, update.weight,
                                shape_text(spec.shape));
-    const std::vector<int64_t>& a_shape = adapter_.find(update.a)->shape;
-    const bool only_rank = a_shape.size() == 2 && a_shape[1] == in;
+    const auto fitting = [&](AdapterPart part) { return adapter_shape(spec, part, rank); };
+    const std::vector<int64_t>& found = adapter_.find(update.a)->shape;
+    const bool only_rank = !found.empty() && found == adapter_shape(spec, a_part, found.front());
     const std::string hint =
         only_rank ? tr("the file is incomplete, or adapter_config.json is not its own") : "";
-    require_shape(update.a, {rank, in}, why, hint);
-    require_shape(update.b, {out, rank}, why);
+    require_shape(update.a, fitting(a_part), why, hint);
+    require_shape(update.b, fitting(b_part), why);
     if (peft_.dora) {
       const auto magnitude = parts.find(AdapterPart::kMagnitude);
       if (magnitude == parts.end())
         refuse_missing(adapter_tensor_name(module, AdapterPart::kMagnitude), parts);
       update.magnitude = magnitude->second;
-      require_shape(update.magnitude, {out}, why);
+      require_shape(update.magnitude, fitting(AdapterPart::kMagnitude), why);
     }
     changes_[spec.name] = {.name = spec.name, .base = update.weight, .update = update};
   }
@@ -192,7 +182,7 @@ class Planner {
 
   /// Errors: ModelError where a module cannot have these parts.
   void check_place(const std::string& module, const Parts& parts, const ParamSpec& spec) const {
-    const bool embedding = spec.role == Role::kEmbedding, head = spec.role == Role::kHead;
+    const bool embedding = spec.role == Role::kEmbedding;
     const std::string& first = std::find_if(parts.begin(), parts.end(), [](const auto& p) {
                                  return is_low_rank(p.first);
                                })->second;
@@ -208,11 +198,9 @@ class Planner {
       if (part == AdapterPart::kMagnitude && !peft_.dora)
         refuse(tensor, "is DoRA's, but adapter_config.json does not say use_dora");
     }
-    if (embedding && peft_.dora)
-      refuse(first, "is of DoRA on an embedding, which is not supported");
-    if (head && config_.norm_head)
-      refuse(first, "is on a head with normalised rows, which cannot be adapted");
-    if (!peft_targets(peft_, module, !embedding, head)) {
+    const AdapterLimits limits = limits_at(peft_, config_, spec);
+    if (!limits.merging.empty()) refuse(first, limits.merging);
+    if (!is_chosen(peft_, spec)) {
       refuse(first, tr("is for {}, which target_modules of adapter_config.json does not "
                        "choose",
                        module));
@@ -271,16 +259,6 @@ class Planner {
     changes_[at->name] = {.name = at->name, .base = base.name, .replaced_by = tensor};
   }
 
-  /// Whether PEFT adapts this module wherever it can. Routers are linear layers in some versions of
-  /// the model code and bare parameters in others.
-  bool is_targeted(const std::string& module, const ParamSpec& spec) const {
-    const bool embedding = spec.role == Role::kEmbedding;
-    if (spec.shape.size() != 2 || spec.role == Role::kRouter ||
-        spec.role == Role::kSharedExpertGate)
-      return false;
-    return peft_targets(peft_, module, !embedding, spec.role == Role::kHead);
-  }
-
   /// Errors: ModelError for what adapter_config.json asks for and the adapter does not have.
   void require_complete() const {
     const std::string& any = adapter_.tensors().front().name;
@@ -288,7 +266,7 @@ class Planner {
     const std::string hint = tr("the file is incomplete, or adapter_config.json is not its own");
     bool chooses = false;
     for (const auto& [module, spec] : weights_) {
-      if (is_saved(module) || !is_targeted(module, spec)) continue;
+      if (is_saved(module) || !must_be_adapted(peft_, spec)) continue;
       chooses = true;
       const auto at = modules_.find(module);
       if (at == modules_.end() || !has_low_rank(at->second)) {
@@ -311,7 +289,7 @@ class Planner {
                      const std::string& hint) const {
     bool found = false;
     for (const ParamSpec& spec : specs_) {
-      if (!is_within(module_of(spec.name), wanted)) continue;
+      if (!is_within(arch::module_of(spec.name), wanted)) continue;
       found = true;
       if (changes_.count(spec.name)) continue;
       throw ModelError(tr("{}: {} is missing, which modules_to_save ({}) asks for", file,
@@ -338,8 +316,8 @@ class Planner {
   const TensorSource& adapter_;
   const PeftConfig& peft_;
   const arch::ModelConfig& config_;
-  std::vector<ParamSpec> specs_;
   std::map<std::string, ParamSpec> weights_;  ///< by module
+  std::vector<ParamSpec> specs_;
   ParamSpec head_{};
   std::map<std::string, Parts> modules_;
   std::map<std::string, MergedTensor> changes_;

@@ -112,17 +112,10 @@ void refuse_other_arithmetic(const AdapterReader& reader) {
   }
 }
 
-bool ends_in_component(const std::string& module, const std::string& entry) {
-  if (module == entry) return true;
-  return module.size() > entry.size() &&
-         module.compare(module.size() - entry.size(), entry.size(), entry) == 0 &&
-         module[module.size() - entry.size() - 1] == '.';
-}
-
 bool listed(const std::vector<std::string>& entries, bool is_pattern, const std::string& module) {
   if (is_pattern) return Pattern(entries.front()).matches(module);
   return std::any_of(entries.begin(), entries.end(),
-                     [&](const std::string& entry) { return ends_in_component(module, entry); });
+                     [&](const std::string& entry) { return is_named(module, entry); });
 }
 
 /// The layer index of a module name: the number after `patterns` ("layers"), else after any
@@ -312,6 +305,10 @@ void set_targets(PeftConfig& config, const std::vector<std::string>& targets) {
   config.target_modules = targets;
   config.targets_are_pattern =
       targets.size() == 1 && (targets[0] == "all-linear" || looks_like_pattern(targets[0]));
+}
+
+bool is_named(const std::string& module, const std::string& entry) {
+  return module == entry || module.ends_with("." + entry);
 }
 
 bool peft_targets(const PeftConfig& config, const std::string& module, bool is_linear,

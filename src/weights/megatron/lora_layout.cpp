@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-std::string module_of(const std::string& weight) {
-  return weight.substr(0, weight.size() - kWeight.size());
-}
-
 class LoraBuilder {
  public:
   LoraBuilder(const ModelLayout& model,
@@ -31,7 +27,7 @@ class LoraBuilder {
       const StoredTensor& base = model_.layout.tensors[i];
       std::string name = base.info.name;
       if (!name.ends_with(kWeight)) continue;
-      name = module_of(name);
+      name = arch::module_of(name);
       constexpr std::string_view kBase = ".base_layer";
       if (name.ends_with(kBase)) name.resize(name.size() - kBase.size());
       const TensorInfo* a = files_[base.file]->find(name + ".lora_A.default.weight");
@@ -58,7 +54,7 @@ class LoraBuilder {
  private:
   /// The adapter tensor `part` of a model matrix; made when it is first met.
   size_t global(size_t of, AdapterPart part, int64_t rows, int64_t cols, int64_t rank) {
-    const std::string module = module_of(model_.layout.globals[of].name);
+    const std::string module = arch::module_of(model_.layout.globals[of].name);
     const std::string name = adapter_tensor_name(module, part);
     const auto [at, is_new] = index_.emplace(name, out_.globals.size());
     if (is_new) {
@@ -141,7 +137,7 @@ PeftConfig peft_of(const Layout& lora, double alpha) {
   for (const TensorInfo& info : lora.globals) {
     const auto name = parse_adapter_name(info.name);
     if (!name || name->part != AdapterPart::kLoraA) continue;
-    targets.insert(name->module.substr(name->module.rfind('.') + 1));
+    targets.insert(arch::last_name(name->module));
     by_rank[info.shape[0]].push_back(name->module);
   }
   peft.target_modules.assign(targets.begin(), targets.end());

@@ -1,0 +1,53 @@
+// weights/lora/adapter_places.h: which modules of a model an adapter sits on, of which shape its
+// tensors are there, and what can be merged or computed with: for options, training and merging.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "weights/lora/peft.h"
+
+namespace danlu::weights {
+
+/// The weight of every module, by the module's name. Biases are not among them.
+std::map<std::string, arch::ParamSpec> module_weights(const arch::ModelConfig& config);
+
+/// Whether target_modules choose the module of `weight`: peft_targets, told what the module is.
+bool is_chosen(const PeftConfig& peft, const arch::ParamSpec& weight);
+
+/// Whether PEFT adapts that module wherever it can. Not routers: they are linear layers in some
+/// versions of the model code and bare parameters in others.
+bool must_be_adapted(const PeftConfig& peft, const arch::ParamSpec& weight);
+
+/// The modules that must_be_adapted, in model order.
+std::vector<std::string> chosen_modules(const PeftConfig& peft, const arch::ModelConfig& config);
+
+/// What "all-linear" chooses, in model order: not the head.
+std::vector<std::string> linear_modules(const arch::ModelConfig& config);
+
+/// Targets that, alone and without exclusions, choose no module. Errors: PatternError.
+std::vector<std::string> idle_targets(const PeftConfig& peft, const arch::ModelConfig& config);
+
+/// Why an adapter that `peft` describes cannot be where `weight` is; empty where it can.
+struct AdapterLimits {
+  std::string merging;    ///< added to the weight in files
+  std::string computing;  ///< beside the weight of a model that computes
+};
+AdapterLimits limits_at(const PeftConfig& peft, const arch::ModelConfig& config,
+                        const arch::ParamSpec& weight);
+
+/// The shape of an adapter's tensor for the module of `weight`: [rank, in], [out, rank], [out] or
+/// the weight's own. An embedding is a linear layer from the vocabulary, stored the other way
+/// round. Empty where such a part has no place, and for biases.
+std::vector<int64_t> adapter_shape(const arch::ParamSpec& weight, AdapterPart part, int64_t rank);
+
+/// Whether an entry of modules_to_save names this module or one that holds it.
+bool is_within(const std::string& module, const std::string& entry);
+
+/// The module of the model that an adapter's tensor is for: PEFT calls an adapted layer's own
+/// weight and bias, which it stores beside some adapters, "X.base_layer".
+std::string base_module(const AdapterTensorName& name);
+
+}  // namespace danlu::weights
