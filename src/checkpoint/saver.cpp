@@ -209,11 +209,9 @@ void Saver::begin(SaveRequest request) {
             tr("all machines must see one --output_dir"));
       }
     });
-    if (!what.model_beside_passes)
-      parallel::together(mesh_.all(), [&] { what.write_model(directory); });
     parallel::together(mesh_.all(), [&] {
       if (what.with_state) work->own = own_state(mesh_, optimizer_, what.exact_weights);
-      if (what.with_state || what.model_beside_passes) start(*work);
+      start(*work);
     });
   } catch (const IoError& error) {
     note_removal(*work);
@@ -230,7 +228,7 @@ void Saver::start(Work& work) const {
   work.job = std::async(std::launch::async, [&work, name] {
     parallel::leave_threads_to_passes();
     try {
-      if (work.request.model_beside_passes) work.request.write_model(work.folder.parent_path());
+      work.request.write_model(work.folder.parent_path());
     } catch (const parallel::BrokenExchange&) {
       work.broken = std::current_exception();
       throw;

@@ -22,12 +22,9 @@ struct SaveRequest {
   std::filesystem::path run_dir;
   int64_t step = 0;
   /// Writes model or adapter, tokenizer and generation_config into the directory; called on every
-  /// rank, since they may have to give pieces.
+  /// rank, since they may have to give pieces, in the thread that writes the state: from weights
+  /// that lie still until the optimizer's next update, over no group that passes use.
   std::function<void(const std::filesystem::path&)> write_model;
-  /// write_model exchanges nothing over groups that passes use: it is called, on every rank, in the
-  /// thread that writes the state, from weights that lie still until the optimizer's next update.
-  /// Else it is over before begin() is.
-  bool model_beside_passes = false;
   uint64_t model_bytes = 0;  ///< estimate for the free-space check
   bool with_state = true;    ///< false: model only, cannot be resumed
   /// Also weights of f32 parameters: needed where the model files hold another type.

@@ -129,13 +129,11 @@ class CausalLM {
 
   /// Waits until what others have updated of the weights is here.
   void settle() const;
-  /// Whether save() and save_adapter() may be called, after settle(), in another thread beside
-  /// passes, until the next update: not where ranks share parameters, whose units both would want.
-  bool saves_beside_passes() const;
-  /// In training after settle(). On every rank of the tensor axis, and of the data axis where it
-  /// shares parameters, of which the first writes (the others' paths are not used): writes model
-  /// weights in `dtype` with config.json (sizes, torch_dtype updated); carries over tokenizer and
-  /// other files from `carry_from` if not empty.
+  /// In training after settle(), in another thread beside passes too, until the next update. On
+  /// every rank of the tensor axis, and of the data axis where it shares parameters, of which the
+  /// first writes (the others' paths are not used): writes model weights in `dtype` with
+  /// config.json (sizes, torch_dtype updated); carries over tokenizer and other files from
+  /// `carry_from` if not empty.
   void save(const std::filesystem::path& directory, DType dtype,
             const std::filesystem::path& carry_from) const;
 

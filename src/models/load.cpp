@@ -117,8 +117,6 @@ void CausalLM::settle() const {
   if (impl_->store) impl_->store->settle();
 }
 
-bool CausalLM::saves_beside_passes() const { return !impl_->sharing_store(); }
-
 void CausalLM::save(const std::filesystem::path& directory, DType dtype,
                     const std::filesystem::path& carry_from) const {
   if (!impl_->takes_part_in_saving()) return;

@@ -26,8 +26,8 @@ struct MergeReport {
 
 /// Compares probe_logits of a merged f32 model with those that the adapted one gave, and the base
 /// before, which may be gone by now. Errors: ModelError with the figures if they differ by more
-/// than `tolerance` times the largest logit, or by half of what the adapter does (of more than f32's
-/// own rounding), or are not finite: such a merge must not be written.
+/// than `tolerance` times the largest logit, or by half of what the adapter does (of more than
+/// f32's own rounding), or are not finite: such a merge must not be written.
 MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, const at::Tensor& base,
                          double tolerance);
 

@@ -43,26 +43,41 @@ Mesh::Mesh(World& world, const MeshShape& shape) : shape_(shape), rank_(world.ra
   make_groups(world);
   if (shape.size() == 1) return;
   all_ = world.make_group_of_all();
-  background_.reset(new Mesh);
-  background_->shape_ = shape_;
-  background_->rank_ = rank_;
+  const auto again = [this] {
+    std::unique_ptr<Mesh> same(new Mesh);
+    same->shape_ = shape_;
+    same->rank_ = rank_;
+    return same;
+  };
+  background_ = again();
   background_->make_groups(world);
-  saving_ = mesh_detail::group_of(world, shape_.tensor, 1);
+  saving_ = again();
+  saving_->make_cutting_groups(world);
+}
+
+void Mesh::make_cutting_groups(World& world) {
+  using mesh_detail::group_of, mesh_detail::or_alone;
+  own_tensor_ = group_of(world, shape_.tensor, 1);
+  tensor_ = or_alone(own_tensor_);
+  if (shape_.are_some_sharers()) {
+    own_sharers_ = group_of(world, shape_.sharers, shape_.tensor);
+  } else {
+    own_data_ = group_of(world, shape_.data, shape_.tensor);
+    data_ = or_alone(own_data_);
+  }
 }
 
 void Mesh::make_groups(World& world) {
   using mesh_detail::group_of, mesh_detail::or_alone;
-  own_tensor_ = group_of(world, shape_.tensor, 1);
-  own_data_ = group_of(world, shape_.data, shape_.tensor);
-  if (shape_.sharers > 1 && shape_.sharers < shape_.data) {
-    own_sharers_ = group_of(world, shape_.sharers, shape_.tensor);
+  make_cutting_groups(world);
+  if (shape_.are_some_sharers()) {
+    own_data_ = group_of(world, shape_.data, shape_.tensor);
+    data_ = or_alone(own_data_);
     own_replicas_ = group_of(world, shape_.data / shape_.sharers, shape_.tensor * shape_.sharers);
   }
   for (int64_t copies = 2; copies < shape_.tensor; ++copies) {
     if (shape_.tensor % copies == 0) copies_[copies] = group_of(world, copies, 1);
   }
-  tensor_ = or_alone(own_tensor_);
-  data_ = or_alone(own_data_);
 }
 
 const Group& Mesh::copies(int64_t copies) const {
@@ -75,8 +90,7 @@ void Mesh::abort() const {
   for (const auto& [size, group] : copies_) {
     if (group) group->abort();
   }
-  for (const auto* group :
-       {&own_tensor_, &own_data_, &own_sharers_, &own_replicas_, &all_, &saving_}) {
+  for (const auto* group : {&own_tensor_, &own_data_, &own_sharers_, &own_replicas_, &all_}) {
     if (*group) (*group)->abort();
   }
 }

@@ -58,8 +58,9 @@ class Mesh {
   Region region() const { return {*tensor_, shape_.sequence_parallel}; }
   /// The same ranks in groups of their own, for exchanges beside those of a pass.
   const Mesh& background() const { return background_ ? *background_ : *this; }
-  /// The tensor axis once more, for files that are written beside passes and their background.
-  const Group& saving() const { return saving_ ? *saving_ : Group::alone(); }
+  /// tensor() and sharers() once more, for files that are written beside passes and their
+  /// background.
+  const Mesh& saving() const { return saving_ ? *saving_ : *this; }
   /// Group::abort of every group.
   void abort() const;
   /// Where this rank stands on the axes that cut parameters.
@@ -71,14 +72,15 @@ class Mesh {
  private:
   Mesh();
   void make_groups(World& world);
+  /// Those that cut parameters, and no others.
+  void make_cutting_groups(World& world);
   MeshShape shape_;
   int64_t rank_ = 0;
   std::map<int64_t, std::unique_ptr<Group>> copies_;  ///< 1 < copies < shape.tensor
   std::unique_ptr<Group> own_tensor_, own_data_, all_;
   std::unique_ptr<Group> own_sharers_, own_replicas_;  ///< where not all of the axis share
   const Group *tensor_, *data_;
-  std::unique_ptr<Mesh> background_;  ///< none of one rank
-  std::unique_ptr<Group> saving_;     ///< none of a tensor axis of one
+  std::unique_ptr<Mesh> background_, saving_;  ///< none of one rank
 };
 
 }  // namespace danlu::parallel

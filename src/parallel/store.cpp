@@ -171,6 +171,20 @@ std::optional<size_t> ParameterStore::unit_of(const std::string& name) const {
   return found->second;
 }
 
+Range ParameterStore::range_of(size_t unit, const std::string& name) const {
+  const std::vector<Parameter*>& list = units_[unit].parameters;
+  const auto is_it = [&](const Parameter* parameter) { return parameter->name() == name; };
+  const auto found = std::find_if(list.begin(), list.end(), is_it);
+  return units_[unit].layout.range(static_cast<size_t>(found - list.begin()));
+}
+
+at::Tensor ParameterStore::gathered(size_t index, const Group& sharers) const {
+  const Unit& unit = units_[index];
+  at::Tensor all = at::empty({unit.layout.total()}, unit.shard.options());
+  sharers.all_gather_into(unit.shard, all);
+  return all;
+}
+
 void ParameterStore::prefetch(size_t index) {
   Unit& unit = units_[index];
   State& state = states_[index];

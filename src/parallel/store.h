@@ -72,9 +72,11 @@ class ParameterStore {
 
   /// The unit that holds the parameter of that name, if one does.
   std::optional<size_t> unit_of(const std::string& name) const;
-  /// Between them everything of a unit is there. Collective where parameters are shared.
-  void open(size_t unit) { unshard(unit); }
-  void close(size_t unit) { reshard(unit); }
+  /// Where in that unit its elements lie. REQUIRES: it is there.
+  Range range_of(size_t unit, const std::string& name) const;
+  /// All of a shared unit, put together in memory of its own by `sharers`, the ranks of
+  /// mesh().sharers(): beside passes too, until the next update. Collective.
+  at::Tensor gathered(size_t unit, const Group& sharers) const;
 
   /// Before the first pass of a step: lets go what a step that failed has left there.
   void begin_step();

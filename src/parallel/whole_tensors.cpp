@@ -48,14 +48,11 @@ void lay(const int64_t* table, const at::Tensor& elements, const at::Tensor& mat
 }  // namespace whole_tensors_detail
 
 WholeTensors::WholeTensors(const Mesh& mesh, std::vector<Parameter> parts, ParameterStore* store)
-    : mesh_(mesh),
+    : groups_(mesh.saving()),
       parts_(std::move(parts)),
-      store_(store && store->shares_parameters() ? store : nullptr) {
-  if (store) store->settle();
-}
+      store_(store && store->shares_parameters() ? store : nullptr) {}
 
 WholeTensors::~WholeTensors() {
-  close_unit();
   if (is_alone() || !asks() || failed_) return;
   try {
     agree(whole_tensors_detail::kEnough);
@@ -66,8 +63,8 @@ WholeTensors::~WholeTensors() {
 
 int64_t WholeTensors::agree(int64_t number) const {
   at::Tensor said = at::full({1}, number, at::kLong);
-  if (store_ && mesh_.tensor().rank() == 0) mesh_.data().broadcast(said, 0);
-  mesh_.saving().broadcast(said, 0);
+  if (store_ && groups_.tensor().rank() == 0) groups_.sharers().broadcast(said, 0);
+  groups_.tensor().broadcast(said, 0);
   return said.item<int64_t>();
 }
 
@@ -88,7 +85,7 @@ void WholeTensors::serve() const {
   try {
     while (true) {
       const int64_t index = agree(whole_tensors_detail::kEnough);
-      if (index == whole_tensors_detail::kEnough) return close_unit();
+      if (index == whole_tensors_detail::kEnough) return;
       gather(static_cast<size_t>(index));
     }
   } catch (...) {
@@ -96,35 +93,33 @@ void WholeTensors::serve() const {
   }
 }
 
-void WholeTensors::open_unit_of(const Parameter& part) const {
-  const std::optional<size_t> unit = store_->unit_of(part.name());
-  if (unit == open_) return;
-  close_unit();
-  if (unit) store_->open(*unit);
-  open_ = unit;
-}
-
-void WholeTensors::close_unit() const {
-  if (open_) store_->close(*open_);
-  open_.reset();
+at::Tensor WholeTensors::piece(const Parameter& part) const {
+  const std::optional<size_t> unit = store_ ? store_->unit_of(part.name()) : std::nullopt;
+  if (!unit) return part.tensor.detach();
+  if (gathered_ != unit) {
+    unit_.reset();  // before the next is there
+    unit_ = store_->gathered(*unit, groups_.sharers());
+    gathered_ = unit;
+  }
+  const Range range = store_->range_of(*unit, part.name());
+  return unit_.narrow(0, range.begin, range.size()).view(part.tensor.sizes());
 }
 
 at::Tensor WholeTensors::gather(size_t index) const {
   using namespace whole_tensors_detail;
   const at::NoGradGuard no_grad;
-  const Group& group = mesh_.saving();
+  const Group& group = groups_.tensor();
   const Parameter& part = parts_[index];
-  if (store_) open_unit_of(part);
-  if (store_ && mesh_.data().rank() > 0) return {};
-  if (group.is_alone()) return part.tensor.detach();
+  const at::Tensor own = piece(part);
+  if (!holds_first_share()) return {};
+  if (group.is_alone()) return own;
   const at::Tensor tables =
       group.all_gather(table_of(part.pieces), 0).view({group.size(), -1}).contiguous();
   // The last rank's share of a vocabulary may be smaller.
-  at::Tensor largest = at::full({1}, part.tensor.numel(), at::kLong);
+  at::Tensor largest = at::full({1}, own.numel(), at::kLong);
   group.all_reduce_max(largest);
-  at::Tensor mine =
-      at::zeros({largest.item<int64_t>()}, part.tensor.options().requires_grad(false));
-  mine.narrow(0, 0, part.tensor.numel()).copy_(part.tensor.detach().flatten());
+  at::Tensor mine = at::zeros({largest.item<int64_t>()}, own.options());
+  mine.narrow(0, 0, own.numel()).copy_(own.flatten());
   const at::Tensor all = group.all_gather(mine, 0).view({group.size(), -1});
   if (!asks()) return {};
   const at::Tensor whole = at::empty(part.spec.shape, mine.options());

@@ -1,6 +1,8 @@
 // parallel/whole_tensors.h: what ranks of the tensor axis hold in pieces, put together to be
 // written.
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <optional>
 #include <vector>
 
@@ -10,8 +12,8 @@
 namespace danlu::parallel {
 
 /// The first rank asks for tensors, in any order; the others serve it: those of its tensor axis,
-/// over Mesh::saving(), so that passes may go on meanwhile; where a store shares parameters those
-/// of the data axis too, which passes then have to wait for. The tensors live as long as this does.
+/// and where a store shares parameters those that have the other shares, over Mesh::saving(), so
+/// that passes may go on meanwhile, until the next update. The tensors live as long as this does.
 class WholeTensors {
  public:
   /// `parts`: the same parameters in the same order on every rank. store: theirs, or none.
@@ -21,7 +23,7 @@ class WholeTensors {
   WholeTensors(const WholeTensors&) = delete;
   WholeTensors& operator=(const WholeTensors&) = delete;
 
-  bool asks() const { return mesh_.tensor().rank() == 0 && (!store_ || mesh_.data().rank() == 0); }
+  bool asks() const { return groups_.tensor().rank() == 0 && holds_first_share(); }
   // Errors of both: CommError; BrokenExchange where this rank fails in their midst.
   /// REQUIRES: asks(). Tensor `index` whole, on its device, until the next is asked for.
   at::Tensor whole(size_t index) const;
@@ -29,19 +31,20 @@ class WholeTensors {
   void serve() const;
 
  private:
-  bool is_alone() const { return mesh_.tensor().is_alone() && !store_; }
+  bool is_alone() const { return groups_.tensor().is_alone() && !store_; }
+  bool holds_first_share() const { return !store_ || groups_.sharers().rank() == 0; }
   /// The first rank's number, on every rank.
   int64_t agree(int64_t number) const;
   /// Undefined on ranks that serve.
   at::Tensor gather(size_t index) const;
-  /// Has the unit of a parameter there, and no other.
-  void open_unit_of(const Parameter& part) const;
-  void close_unit() const;
+  /// This rank's piece of it, which its sharers have put together.
+  at::Tensor piece(const Parameter& part) const;
 
-  const Mesh& mesh_;
+  const Mesh& groups_;  ///< Mesh::saving()
   const std::vector<Parameter> parts_;
-  ParameterStore* store_;  ///< where it shares parameters
-  mutable std::optional<size_t> open_;
+  ParameterStore* store_;                   ///< where it shares parameters
+  mutable std::optional<size_t> gathered_;  ///< unit whose elements `unit_` has
+  mutable at::Tensor unit_;
   mutable bool failed_ = false;
 };
 

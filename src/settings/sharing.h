@@ -13,6 +13,7 @@ struct MeshShape {
   /// Neighbours on the data axis of whom each keeps its share of what Keeping says; other
   /// neighbours keep the same again (hybrid sharding). 0: all of the axis.
   int64_t sharers = 0;
+  bool are_some_sharers() const { return sharers > 1 && sharers < data; }
   int64_t size() const { return tensor * data; }
 };
 

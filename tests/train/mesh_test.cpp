@@ -78,8 +78,9 @@ TEST(Mesh, TwoRunsGiveTheSameBits) {
 /// Payload of the groups that passes and their background use.
 std::vector<int64_t> sent_by_passes(const Mesh& mesh) {
   std::vector<int64_t> bytes;
-  for (const parallel::Group* group : {&mesh.tensor(), &mesh.data(), &mesh.all(),
-                                       &mesh.background().tensor(), &mesh.background().data()})
+  for (const parallel::Group* group :
+       {&mesh.tensor(), &mesh.data(), &mesh.all(), &mesh.background().tensor(),
+        &mesh.background().data(), &mesh.sharers(), &mesh.background().sharers()})
     bytes.push_back(group->traffic().bytes);
   return bytes;
 }
@@ -89,13 +90,14 @@ TEST(Mesh, ModelFilesHoldTheirStepAlthoughTrainingGoesOn) {
   struct Way {
     MeshShape shape;
     Sharding sharding;
-    bool beside_passes;
   };
-  for (const Way& way : std::vector<Way>{{{.data = 2}, Sharding::kNone, true},
-                                         {{.data = 2}, Sharding::kState, true},
-                                         {{.data = 2}, Sharding::kParameters, false},
-                                         {{.tensor = 2}, Sharding::kNone, true},
-                                         {{.tensor = 2, .data = 2}, Sharding::kGradients, true}}) {
+  for (const Way& way : std::vector<Way>{{{.data = 2}, Sharding::kNone},
+                                         {{.data = 2}, Sharding::kState},
+                                         {{.data = 2}, Sharding::kParameters},
+                                         {{.data = 4, .sharers = 2}, Sharding::kParameters},
+                                         {{.tensor = 2}, Sharding::kNone},
+                                         {{.tensor = 2, .data = 2}, Sharding::kGradients},
+                                         {{.tensor = 2, .data = 2}, Sharding::kParameters}}) {
     const Case c{"qwen2", "qwen2", Json::object(), Tuning::kFull, way.shape, way.sharding};
     const danlu::test::TemporaryDirectory directory;
     std::map<std::string, at::Tensor> then;
@@ -115,15 +117,12 @@ TEST(Mesh, ModelFilesHoldTheirStepAlthoughTrainingGoesOn) {
       checkpoint::SaveRequest request;
       request.run_dir = directory.path();
       request.step = 1;
-      request.model_beside_passes = state.model->saves_beside_passes();
-      EXPECT_EQ(request.model_beside_passes, way.beside_passes) << name_of({c, 0});
       request.write_model = [&](const std::filesystem::path& to) {
         // Longer than the next step, whose update has to wait.
-        if (way.beside_passes) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
         state.model->save(to, DType::kF32, {});
       };
-      if (way.beside_passes) {
-        // Over groups that no pass uses.
+      {  // over groups that no pass uses
         const std::vector<int64_t> before = sent_by_passes(mesh);
         const danlu::test::TemporaryDirectory elsewhere;
         state.model->save(elsewhere.path(), DType::kF32, {});
@@ -151,9 +150,8 @@ TEST(Mesh, ARankThatFailsAmidTheGatheringOfFilesIsNotWaitedFor) {
     checkpoint::SaveRequest request;
     request.run_dir = directory.path();
     request.step = 1;
-    request.model_beside_passes = true;
     request.write_model = [&](const std::filesystem::path&) {
-      if (mesh.rank() > 0) return mesh.saving().barrier();
+      if (mesh.rank() > 0) return mesh.saving().tensor().barrier();
       throw parallel::BrokenExchange(MemoryError("out of memory"));
     };
     checkpoint::Saver saver(mesh, *state.optimizer);

@@ -72,7 +72,6 @@ void begin_checkpoint(Run& run) {
   request.keeper = run.run_dir.keeper;
   const models::CausalLM& model = *run.state.model;
   model.settle();
-  request.model_beside_passes = model.saves_beside_passes();
   // Of what outlives the saver.
   request.write_model = [&model, &config = run.config](const std::filesystem::path& directory) {
     write_model_files(model, config, device::dtype_of(model.dtype()), directory);
