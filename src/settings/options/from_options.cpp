@@ -24,6 +24,7 @@
 #include "settings/options/sharding.h"
 #include "settings/run_plan.h"
 #include "text/template_choice.h"
+#include "weights/native/machine_part.h"
 
 namespace danlu::settings {
 namespace from_options_detail {
@@ -128,6 +129,7 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
   source.from_scratch = options.get_bool("from_scratch");
   source.continues = !options.get_bool("finetune");
   if (!source.from_scratch && holds_no_weights(source.path)) {
+    weights::refuse_part_without_model(source.path);
     if (!may_be_random(options, stage)) {
       throw ModelError(tr("[train] {} {}: no weights there",
                           options.given_as(loads ? "load" : "model"), source.path.string()),
