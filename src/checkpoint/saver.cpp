@@ -193,7 +193,8 @@ void Saver::begin(SaveRequest request) {
       if (!keeps) return;
       const uint64_t state = what.with_state ? state_bytes(optimizer_, what.exact_weights) : 0;
       require_free_space(what.run_dir, what.model_bytes + state + kSlackBytes,
-                         work->target.filename().string());
+                         tr("{} (with {} of room for tokenizer, settings and logs)",
+                            work->target.filename().string(), format_bytes(kSlackBytes)));
       work->directory.emplace(work->target, Temporary::Kind::kDirectory);
       if (work->directory->fd() < 0) throw IoError(std::strerror(errno));
       if (what.with_state) fs::create_directory(work->directory->path() / "optim");

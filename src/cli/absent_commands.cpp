@@ -1,6 +1,7 @@
 #include "cli/absent_commands.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/not_here.h"
 
@@ -57,8 +58,12 @@ const std::vector<AbsentCommand>& absent_commands() {
   return list;
 }
 
+std::string command_of_script(const std::string& name) {
+  return std::filesystem::path(name).stem().string();
+}
+
 const AbsentCommand* find_absent_command(const std::string& name) {
-  std::string wanted = name.ends_with(".py") ? name.substr(0, name.size() - 3) : name;
+  std::string wanted = name.ends_with(".py") ? command_of_script(name) : name;
   std::replace(wanted.begin(), wanted.end(), '_', '-');
   for (const AbsentCommand& absent : absent_commands()) {
     if (std::find(absent.names.begin(), absent.names.end(), wanted) != absent.names.end())

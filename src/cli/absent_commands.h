@@ -20,4 +20,7 @@ const std::vector<AbsentCommand>& absent_commands();
 /// The entry for `name`, dash and underscore being the same and `.py` left out, or nullptr.
 const AbsentCommand* find_absent_command(const std::string& name);
 
+/// The last part of a path without `.py`.
+std::string command_of_script(const std::string& name);
+
 }  // namespace danlu::cli

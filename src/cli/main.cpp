@@ -28,10 +28,22 @@ using namespace danlu::cli;
 
 bool is_help(const std::string& word) { return word == "--help" || word == "-h"; }
 
+/// Lines of torchrun name a script where ours name a command.
+[[noreturn]] void refuse_script(const std::string& name) {
+  if (const Command* command = find_command(command_of_script(name))) {
+    throw UsageError(tr("danlu has no command '{}': it is called {} here", name, command->name),
+                     tr("put {} in its place; the same flags go to it", command->name));
+  }
+  throw UsageError(tr("danlu has no command '{}': it runs no Python scripts", name),
+                   tr("put the command that does its job in its place: pretrain, sft, train, "
+                      "infer, convert, preprocess, … (danlu --help lists them)"));
+}
+
 const Command& command_named(const std::string& name) {
   if (const Command* command = find_command(name)) return *command;
   if (const AbsentCommand* absent = find_absent_command(name))
     throw UsageError(tr("danlu has no command '{}': {}", name, absent->why), absent->hint);
+  if (name.ends_with(".py")) refuse_script(name);
   std::vector<std::string> names;
   for (const Command& command : commands()) {
     names.push_back(command.name);

@@ -1,6 +1,7 @@
 #include "data/preprocess_encode.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -66,10 +67,10 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
         tr("the model's directory holds none; name one: --tokenizer DIR"));
   }
   if (format != RowFormat::kTokens && format != RowFormat::kText && !settings_.chat_encoder) {
-    throw UsageError(
-        tr("[template] rows of layout {} need a chat template: --prompt-type, or a tokenizer that "
-           "carries one",
-           handler.description()));
+    throw ModelError(
+        tr("[template] rows of layout {} need a chat template, and none comes with the model",
+           handler.description()),
+        tr("name one with --template: {}", fmt::join(text::ChatEncoder::names({}), ", ")));
   }
   const bool needs_eod = settings_.append_eod ||
                          (settings_.append_eod_text && settings_.kind == EncodedKind::kSamples);

@@ -32,6 +32,12 @@ class Checker {
   const TrainConfig& config_;
 };
 
+std::string nearest_multiples(int64_t got, int64_t of) {
+  const int64_t below = got / of * of;
+  return below == 0 ? tr("the nearest that fits is {}", of)
+                    : tr("the nearest that fit are {} and {}", below, below + of);
+}
+
 void check_global_batch(const Checker& check, const TrainConfig& config) {
   const BatchConfig& batch = config.batch;
   if (batch.global_batch_size <= 0) return;
@@ -39,10 +45,12 @@ void check_global_batch(const Checker& check, const TrainConfig& config) {
   const int64_t together = batch.micro_batch_size * batch.ranks;
   const std::string micro = config.said("batch_size", batch.micro_batch_size);
   if (batch.ranks == 1 && batch.global_batch_size % batch.micro_batch_size != 0)
-    check.refuse("global_batch_size", got, tr("must be a multiple of {}", micro));
+    check.refuse("global_batch_size", got, tr("must be a multiple of {}", micro),
+                 nearest_multiples(batch.global_batch_size, together));
   if (batch.global_batch_size % together != 0) {
     check.refuse("global_batch_size", got,
-                 tr("must be a multiple of {} × {} = {}", micro, config.said_ranks(), together));
+                 tr("must be a multiple of {} × {} = {}", micro, config.said_ranks(), together),
+                 nearest_multiples(batch.global_batch_size, together));
   }
   if (batch.accumulation == 0 || batch.accumulation * together == batch.global_batch_size) return;
   const std::string accumulation = config.said("accum", batch.accumulation);

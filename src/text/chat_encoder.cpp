@@ -46,7 +46,7 @@ std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tok
       const std::string source = tokenizer->chat_template();
       return make_jinja_encoder(std::move(tokenizer), source, origin, template_arguments);
     }
-    throw ModelError(tr("this model ships no chat template; choose one with --prompt-type: {}",
+    throw ModelError(tr("this model ships no chat template; choose one with --template: {}",
                         joined(names(templates_file))),
                      tr("for a base model, 'default', 'alpaca' or 'chatml' are common choices"));
   }

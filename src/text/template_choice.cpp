@@ -57,7 +57,7 @@ TemplateChoice family_choice(std::shared_ptr<const Tokenizer> tokenizer,
 
 std::shared_ptr<const ChatEncoder> TemplateChoice::required() const {
   if (encoder) return encoder;
-  throw ModelError(tr("{}; choose one with --prompt-type: {}", reason,
+  throw ModelError(tr("{}; choose one with --template: {}", reason,
                       fmt::join(ChatEncoder::names(templates_file), ", ")),
                    tr("for a base model, 'default', 'alpaca' or 'chatml' are common choices"));
 }

@@ -152,7 +152,7 @@ class TemplateEncoder final : public ChatEncoder {
     const auto id = tokenizer_->token_to_id(token);
     if (!id) {
       fail(tr("{} the token {}, which this tokenizer does not have", use, token),
-           tr("choose a template made for this model (--prompt-type), or add the token to the "
+           tr("choose a template made for this model (--template), or add the token to the "
               "tokenizer"));
     }
     return *id;

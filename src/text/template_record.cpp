@@ -14,7 +14,7 @@ fs::path found_from(const fs::path& directory, const std::string& file) {
   }
   throw ModelError(tr("{}: the template file {} it names is not there",
                       (directory / kRecordFile).string(), file),
-                   tr("name the template with --prompt-type (and --prompt-type-path)"));
+                   tr("name the template with --template (and --prompt-type-path)"));
 }
 
 std::string recorded_text(const Json& record, const char* key) {

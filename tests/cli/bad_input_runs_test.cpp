@@ -227,5 +227,28 @@ TEST_F(BadRun, AChangedByteIsNoticedAndTheCheckpointBeforeUsed) {
   EXPECT_EQ(contents_below(checkpoint(2)), before);
 }
 
+TEST_F(BadRun, ADiskTooSmallForACheckpointSaysWhatIsCounted) {
+  fs::create_directory((*this) / "small");
+  const auto on_small_disk = [&](const std::string& then) {
+    std::vector<std::string> words = {};
+    if (::geteuid() != 0) words.push_back("-r");
+    words.insert(words.end(), {"-m", "bash", "-c",
+                               "mount -t tmpfs -o size=8m none small && " + then, danlu_path()});
+    return run_danlu(
+        words, {.program = "/usr/bin/unshare",
+                .environment = {{"OMP_NUM_THREADS", "1"}, {"XDG_CACHE_HOME", (*this) / "cache"}},
+                .directory = (*this) / ""});
+  };
+  const ProgramResult may = on_small_disk("true");
+  if (may.exit_code != 0) GTEST_SKIP() << "this system lets nobody mount here: " << may.err;
+  expect_error(on_small_disk("exec \"$0\" sft --model '" + good("model").string() +
+                             "' --dataset '" + good("good.jsonl").string() +
+                             "' --output_dir small/run --no-version-dir --max_steps 2 "
+                             "--save_steps 1"),
+               8,
+               {"checkpoint-1 (with 16.0 MB of room for tokenizer, settings and logs) needs",
+                "MB are free"});
+}
+
 }  // namespace
 }  // namespace danlu::test

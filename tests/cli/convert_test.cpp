@@ -200,7 +200,8 @@ TEST_F(Convert, PrintsAChecksumPerTensorAndATotal) {
   const ProgramResult b = ok({"convert", "a", "b", "--to", "native", "--pp", "2", "--checksums"});
   EXPECT_EQ(a.out, b.out) << "the same tensors have the same checksums in any format";
   EXPECT_THAT(a.out, HasSubstr("  model.layers.1.mlp.down_proj.weight\n"));
-  EXPECT_THAT(a.out, HasSubstr("  total of 27 tensors\n"));
+  EXPECT_THAT(a.out,
+              HasSubstr("  total of 27 tensors: a checksum, the same in every format and split\n"));
   EXPECT_EQ(content_of(*this / "a.checksums"), content_of(*this / "b.checksums"));
   EXPECT_EQ(a.out.find(content_of(*this / "a.checksums")), 0u);
   const ProgramResult total = ok({"convert", "hf", "d", "--to", "native"});

@@ -337,7 +337,7 @@ TEST_F(ModelVerb, TemplatesOfFilesAreCopiedBesideTheMergedModel) {
   EXPECT_EQ(answer({"--model", "merged"}), adapted);
   // The run names a file that is gone now: said, not passed over.
   expect_error(run({"infer", "--adapters", "run", "--prompt", "fox?"}), 4,
-               {"args.json", "mine.jinja", "hint: name the template with --prompt-type"});
+               {"args.json", "mine.jinja", "hint: name the template with --template"});
 }
 
 }  // namespace

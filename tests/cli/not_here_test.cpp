@@ -155,6 +155,15 @@ TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
     expect_error(result, 2, {std::string("danlu has no command '") + name + "'", answer, "hint: "});
     EXPECT_THAT(listed_commands(), Not(testing::Contains(name)));
   }
+  const std::pair<const char*, const char*> scripts[] = {
+      {"train.py", "put train in its place"},
+      {"examples/train.py", "put train in its place"},
+      {"convert_ckpt.py", "put convert in its place"},
+      {"tools/preprocess_data.py", "danlu preprocess"},
+      {"other.py", "runs no Python scripts"}};
+  for (const auto& [name, answer] : scripts)
+    expect_error(run({"launch", "--nproc_per_node=2", "--master_port=29555", name}), 2,
+                 {name, answer});
   expect_error(run({"help", "eval"}), 2, {"benchmarks"});
   EXPECT_EQ(run({"pt", "--help"}).exit_code, 0);
 }

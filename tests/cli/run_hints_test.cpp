@@ -106,6 +106,10 @@ TEST_F(RunHints, AStoppedRunAsAModelNamesItsNewestCheckpoint) {
     const std::string newest = (is_adapter ? "--adapters " : "is ") + (stopped / "last").string();
     expect_error(again({"--tuner", "full", "--load", stopped, "--save", stopped}), 4,
                  {"no weights there", newest});
+    // Pre-training would begin with random weights where there are none at all.
+    expect_error(run({"pretrain", "--load", stopped, "--save", (*this) / "other", "--tokenizer",
+                      good("model"), "--dataset", good("good.jsonl"), "--max_steps", "1"}),
+                 4, {"no weights there", newest});
     expect_error(run({"infer", "--model", stopped, "--prompt", "a", "--template", "default"}), 4,
                  {"no weights here", newest});
   }

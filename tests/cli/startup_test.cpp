@@ -54,7 +54,8 @@ TEST(Startup, RefusedTrainingLinesLoadNoHeavyLibrary) {
     std::vector<std::string> flags;
     std::string says;
   } lines[] = {
-      {{"--tp", "3", "--nproc", "2"}, "--tp 3: 2 processes are no multiple of it"},
+      {{"--tp", "3", "--nproc", "2"},
+       "for 2 processes --tp may be 1, 2; --tp 3 needs a multiple of 3"},
       {{"--tp", "2"}, "add --nproc_per_node 2"},
       {{"--tp", "3", "--nproc", "3"}, "do not divide over 3 tensor-parallel ranks"},
       {{"--dp", "3", "--nproc", "2"}, "--dp 3: 2 processes"},
@@ -65,6 +66,8 @@ TEST(Startup, RefusedTrainingLinesLoadNoHeavyLibrary) {
       {{"--fsdp", "full_shrad"}, "did you mean full_shard?"},
       {{"--batch_size", "4", "--global_batch_size", "6"}, "--global_batch_size 6: must be a mult"},
       {{"--nproc", "2", "--global_batch_size", "3"}, "2 processes = 2"},
+      {{"--nproc", "2", "--global_batch_size", "3"}, "the nearest that fit are 2 and 4"},
+      {{"--batch_size", "4", "--global_batch_size", "3"}, "the nearest that fits is 4"},
       {{"--batch_size", "2", "--deepspeed", R"({"train_batch_size": 3})"}, "train_batch_size 3"},
       {{"--lora_target", "q_porj"}, "did you mean q_proj?"},
       {{"--tuner", "full", "--freeze", "nothing"}, "'nothing' matches no parameter"},

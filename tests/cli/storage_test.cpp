@@ -65,6 +65,25 @@ class Storage : public BadInput {
                                            {"XDG_CACHE_HOME", (*this) / disk / "cache"}},
                            .directory = (*this) / disk});
   }
+  /// Of the second of two machines after 4 steps with a shared state.
+  void expect_part_is_known() const {
+    const ProgramResult seen = run_on("disk-1", {"inspect", "run/checkpoint-4"});
+    EXPECT_EQ(seen.exit_code, 0) << seen.err;
+    EXPECT_THAT(seen.out,
+                AllOf(HasSubstr("one machine's part of a training checkpoint"),
+                      HasSubstr("optimizer state of ranks 1 (of 0-1)"),
+                      HasSubstr("the model is on machine 0"), Not(HasSubstr("data set"))));
+    EXPECT_THAT(run_on("disk-0", {"inspect", "run/checkpoint-4"}).out,
+                AllOf(HasSubstr("the model and optimizer state of ranks 0 (of 0-1)"),
+                      HasSubstr("Hugging Face model directory")));
+    for (const std::string where : {"run/checkpoint-4", "run"}) {
+      expect_error(run_on("disk-1", {"infer", "--model", where, "--prompt", "fox"}), 4,
+                   {"one machine's part of a checkpoint, without the model",
+                    "its weights are on machine 0"});
+    }
+    expect_error(run_on("disk-1", training({"--model", "run/checkpoint-4"})), 4,
+                 {"one machine's part of a checkpoint", "its weights are on machine 0"});
+  }
   /// A machine of one process on each of the disks; `limits`: shell words for the second.
   std::vector<ProgramResult> run_both(const std::vector<std::string>& disks,
                                       const std::vector<std::string>& more,
@@ -102,6 +121,7 @@ TEST_F(Storage, EveryMachineKeepsWhatItsRanksHoldAndLearnsWhatItLacks) {
     EXPECT_FALSE(fs::is_empty((*this) / disk / "cache"));
   }
 
+  expect_part_is_known();
   expect_error(run_on("disk-0", training({"--max_steps", "6", "--resume", "run/checkpoint-4"})), 4,
                {"rank-1.safetensors is missing"});
   const std::vector<std::string> on = {"--shard", "zero1",    "--max_steps",
@@ -146,6 +166,8 @@ TEST_F(Storage, GoesOnFromTheNewestThatEveryMachineHasWhole) {
     EXPECT_THAT(result.err,
                 ContainsRegex("checkpoint-6: not every machine can have what it needs of it: rank "
                               "1 on .* lacks optim/rank-1.safetensors .nobody has it"));
+    EXPECT_THAT(result.err, ContainsRegex("hint: .*copy run/checkpoint-6 of rank 0 on .* to every "
+                                          "machine and give --model run/checkpoint-6"));
   }
   const auto on = run_both(apart, line);
   for (const ProgramResult& result : on) ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -190,8 +212,9 @@ TEST_F(Storage, GoesOnFromTheNewestThatEveryMachineHasWhole) {
     fs::remove(checkpoint("disk-0", step) / "optim/rank-0.safetensors");
   for (const ProgramResult& result : run_both(apart, line)) {
     EXPECT_EQ(result.exit_code, 8) << result.err;
-    EXPECT_THAT(result.err, AllOf(HasSubstr("no checkpoint is whole on every machine"),
-                                  HasSubstr("bring back what nobody has")));
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("no checkpoint is whole on every machine"),
+                      HasSubstr("bring back what nobody has"), Not(HasSubstr("--model"))));
   }
 }
 

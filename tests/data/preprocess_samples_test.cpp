@@ -250,8 +250,13 @@ TEST(OpenOrBuildSamples, SaysThatConversationsNeedATemplate) {
   directory.write("a.jsonl", long_rows(2));
   SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
   spec.chat_encoder = nullptr;
-  EXPECT_THAT(error_text<UsageError>([&] { open_or_build_samples(spec); }),
+  EXPECT_THAT(error_text<ModelError>([&] { open_or_build_samples(spec); }),
               HasSubstr("need a chat template"));
+  try {
+    open_or_build_samples(spec);
+  } catch (const ModelError& error) {
+    EXPECT_THAT(error.hint(), AllOf(HasSubstr("--template: "), HasSubstr("chatml")));
+  }
 }
 
 TEST(OpenOrBuildSamples, OpensPreprocessedPrefixesBesideRawRows) {

@@ -188,6 +188,18 @@ TEST(RowPlace, CountsLinesOfRecordsNotRecords) {
   EXPECT_THAT(row_place(resolve_dataset(directory / "b.jsonl"), 0, 1), EndsWith("b.jsonl:4"));
 }
 
+TEST(RowPlace, IsTheNumberOfARecordThatSharesItsLine) {
+  const TestDirectory directory;
+  directory.write("a.json", "[{\"a\": 1},\n {\"a\": 2}, {\"a\": 3}, {\"a\":\n 4}, 5]");
+  const Dataset dataset = resolve_dataset(directory / "a.json");
+  RowPlaces places(dataset);
+  const std::vector<std::string> expected = {"1", "record 2", "record 3", "record 4", "3"};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_THAT(row_place(dataset, 0, static_cast<int64_t>(i)), EndsWith("a.json:" + expected[i]));
+    EXPECT_THAT(places.of(0, static_cast<int64_t>(i)), EndsWith("a.json:" + expected[i]));
+  }
+}
+
 TEST(ByteStream, JoinsGzipMembersAndReadsInPiecesOfAnySize) {
   const TestDirectory directory;
   std::string text;

@@ -61,6 +61,18 @@ TEST(Messages, EveryPairHasTheSamePlacesAndIsChinese) {
   }
 }
 
+TEST(Messages, FullWidthPunctuationHasNoSpacesBesideIt) {
+  // A space at the very end is a prompt's.
+  static const std::regex spaced(
+      "(（|）|：|，|。|；|、|！|？|“|”|「|」|《|》) .| "
+      "(（|）|：|，|。|；|、|！|？|“|”|「|」|《|》)");
+  for (const char* name : {"zh.json", "zh_libraries.json"}) {
+    const auto pairs = catalogue(name);
+    for (const auto& [english, chinese] : pairs.items())
+      EXPECT_FALSE(std::regex_search(chinese.get<std::string>(), spaced)) << chinese;
+  }
+}
+
 TEST(Messages, TheCatalogueIsSortedAndHoldsNothingThatIsNotSaid) {
   std::set<std::string> said;
   for (const SourceFile& file : source_files(root(), "src")) {

@@ -218,7 +218,7 @@ TEST(ChatEncoder, ATemplateThatHitsItsLimitsIsAFaultOfTheModel) {
 TEST(ChatEncoder, ModelsWithoutTemplateNeedAName) {
   const auto tokenizer = chatml_tokenizer("");
   EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, ""); }),
-              HasSubstr("ships no chat template; choose one with --prompt-type: default, empty"));
+              HasSubstr("ships no chat template; choose one with --template: default, empty"));
   EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, "hf"); }),
               HasSubstr("ships no chat template"));
   EXPECT_THAT(error_of([&] { ChatEncoder::create(tokenizer, "lama2"); }),

@@ -70,14 +70,14 @@ TEST_F(TemplateChoiceOf, AFamilyWhoseEndOfTurnTheTokenizerLacksGivesNone) {
   EXPECT_EQ(choice.origin, TemplateOrigin::kNone);
   EXPECT_THAT(test::error_of<ModelError>([&] { choice.required(); }),
               AllOf(HasSubstr("its family's default 'qwen' needs the token <|im_end|>"),
-                    HasSubstr("choose one with --prompt-type: default, empty")));
+                    HasSubstr("choose one with --template: default, empty")));
 }
 
 TEST_F(TemplateChoiceOf, NobodyNamesOne) {
   const TemplateChoice choice = choose_template(tokenizer_with(""), {});
   EXPECT_EQ(choice.encoder, nullptr);
   EXPECT_THAT(test::error_of<ModelError>([&] { choice.required(); }),
-              HasSubstr("this model ships no chat template; choose one with --prompt-type"));
+              HasSubstr("this model ships no chat template; choose one with --template"));
 }
 
 TEST_F(TemplateChoiceOf, TheTokenizersOwnCanBeForced) {
@@ -95,9 +95,8 @@ TEST_F(TemplateChoiceOf, FilesOfARecordAreFoundBesideIt) {
   record({{"template", "mine"}, {"templates_file", "mine.json"}});
   EXPECT_EQ(choose_template(tokenizer_with(kOwn), request()).encoder->description(), "mine");
   record({{"template", "gone.jinja"}});
-  EXPECT_THAT(
-      test::error_of<ModelError>([&] { choose_template(tokenizer_with(kOwn), request()); }),
-      AllOf(HasSubstr("args.json: the template file gone.jinja"), HasSubstr("--prompt-type")));
+  EXPECT_THAT(test::error_of<ModelError>([&] { choose_template(tokenizer_with(kOwn), request()); }),
+              AllOf(HasSubstr("args.json: the template file gone.jinja"), HasSubstr("--template")));
 }
 
 TEST_F(TemplateChoiceOf, ABrokenRecordIsAnError) {

@@ -17,6 +17,7 @@
 #include "text/tokenizer.h"
 #include "weights/convert/checkpoint_source.h"
 #include "weights/lora/peft.h"
+#include "weights/native/machine_part.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::cli {
@@ -61,7 +62,21 @@ std::vector<std::pair<int64_t, fs::path>> checkpoints_of(const fs::path& run) {
   return found;
 }
 
+/// Of machines that shared no storage each has a part, which it takes all of them to resume.
+void print_part(const weights::MachinePart& part) {
+  std::string text = part.has_model ? "the model and " : "";
+  text += weights::describe(part);
+  text += part.has_model ? "; the rest is on the job's other machines"
+                         : "; the model is on machine 0, the rest on the job's other machines";
+  print_line("this machine", text);
+}
+
 void print_checkpoint(const fs::path& directory) {
+  if (const auto part = weights::machine_part(directory); part && !part->is_all()) {
+    const std::string name = directory.filename().string();
+    print_line("checkpoint", name + ": one machine's part, can be resumed by all of them together");
+    return print_part(*part);
+  }
   const bool complete = holds(directory, "DONE");
   std::string text = complete ? "complete" : "incomplete: writing it was interrupted";
   if (complete)
@@ -128,7 +143,11 @@ void inspect_path(const fs::path& path, const Options& options) {
   if (fs::is_directory(path)) {
     const bool is_run = !checkpoints_of(path).empty() || holds(path, "logging.jsonl");
     if (is_run) inspect_run(path);
+    const auto part = weights::machine_part(path);
+    const bool is_part = part && !part->has_model && !is_run;
+    if (is_part) print_title(path, "one machine's part of a training checkpoint");
     if (holds(path, "DONE")) print_checkpoint(path);
+    if (is_part) return;
     if (inspect_state(path, every_tensor)) return;
     const auto format = weights::detect_format(path);
     if (format == weights::Format::kMegatron) return inspect_megatron(path, every_tensor);

@@ -1,6 +1,7 @@
 #include "cli/engine/chat.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -9,14 +10,16 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "serve/chat_repl.h"
+#include "text/conversation.h"
 
 namespace danlu::cli {
 
 int run_chat_with(const Options& options, InferenceModel& loaded) {
   if (!loaded.encoder) {
-    throw UsageError(tr("{}: the model carries no chat template", loaded.model_directory.string()),
-                     tr("name one with --prompt-type (danlu render --help lists them), or complete "
-                        "text with danlu infer --raw --prompt"));
+    throw ModelError(tr("{}: the model carries no chat template", loaded.model_directory.string()),
+                     tr("name one with --template, or complete text with danlu infer --raw "
+                        "--prompt; built in: {}",
+                        fmt::join(text::ChatEncoder::names({}), ", ")));
   }
   serve::ChatSettings settings;
   settings.sampling = sampling_from(options, loaded.defaults);

@@ -31,7 +31,7 @@ const std::string& text_to_complete(const Question& question) {
   if (messages.size() == 1 && messages[0].role == "user") return messages[0].content;
   throw UsageError(tr("{}: without a chat template this row, a conversation, cannot be answered",
                       question.place),
-                   tr("leave out --raw, or name a template with --prompt-type"));
+                   tr("leave out --raw, or name a template with --template"));
 }
 
 infer::Request request_of(const Question& question, const InferenceModel& loaded,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cctype>
 #include <iterator>
 #include <vector>
@@ -175,8 +176,30 @@ struct JsonRecordLines::State {
   std::vector<char> buffer = std::vector<char>(1 << 18);
   size_t at = 0, size = 0;
   RecordScanner scanner;
-  int64_t line = 1;                         ///< of the next byte
-  int64_t records = 0, line_of_record = 0;  ///< begun so far, and the line of the last one
+  int64_t line = 1;                   ///< of the next byte
+  int64_t records = 0;                ///< begun so far
+  std::array<int64_t, 3> lines = {};  ///< of the last three of them, the newest first
+
+  /// False at the end of the file.
+  bool step() {
+    if (at == size) {
+      size = stream->read(buffer.data(), buffer.size());
+      at = 0;
+      if (size == 0) return false;
+    }
+    const char c = buffer[at++];
+    if (scanner.starts_record(c)) {
+      ++records;
+      lines = {line, lines[0], lines[1]};
+    }
+    if (c == '\n') ++line;
+    return true;
+  }
+  /// 0: it is not among the last three.
+  int64_t known_line(int64_t index) const {
+    const int64_t back = records - 1 - index;
+    return back < 0 || back > 2 ? 0 : lines[static_cast<size_t>(back)];
+  }
 };
 
 JsonRecordLines::JsonRecordLines(const std::filesystem::path& path)
@@ -187,25 +210,27 @@ JsonRecordLines::~JsonRecordLines() = default;
 JsonRecordLines::JsonRecordLines(JsonRecordLines&&) noexcept = default;
 
 int64_t JsonRecordLines::line_of(int64_t index) {
-  State& s = *state_;
-  while (s.records <= index) {
-    if (s.at == s.size) {
-      s.size = s.stream->read(s.buffer.data(), s.buffer.size());
-      s.at = 0;
-      if (s.size == 0) return 0;
-    }
-    const char c = s.buffer[s.at++];
-    if (s.scanner.starts_record(c)) {
-      ++s.records;
-      s.line_of_record = s.line;
-    }
-    if (c == '\n') ++s.line;
+  while (state_->records <= index) {
+    if (!state_->step()) return 0;
   }
-  return s.line_of_record;
+  return state_->known_line(index);
+}
+
+std::string JsonRecordLines::place_of(int64_t index) {
+  State& s = *state_;
+  const int64_t line = line_of(index);
+  while (s.records == index + 1 && s.line == line && s.step()) {
+  }
+  const bool is_alone = s.known_line(index - 1) != line && s.known_line(index + 1) != line;
+  return is_alone ? std::to_string(line) : fmt::format("record {}", index + 1);
 }
 
 int64_t line_of_json_record(const std::filesystem::path& path, int64_t index) {
   return JsonRecordLines(path).line_of(index);
+}
+
+std::string json_record_place(const std::filesystem::path& path, int64_t index) {
+  return fmt::format("{}:{}", path.string(), JsonRecordLines(path).place_of(index));
 }
 
 std::string shortened_fault(std::string what) {

@@ -13,6 +13,9 @@ namespace danlu::data {
 /// records.
 int64_t line_of_json_record(const std::filesystem::path& path, int64_t index);
 
+/// "file:place", the place as JsonRecordLines::place_of says it.
+std::string json_record_place(const std::filesystem::path& path, int64_t index);
+
 /// The same for many records of one file, asked for in rising order: the file is read once.
 class JsonRecordLines {
  public:
@@ -21,6 +24,9 @@ class JsonRecordLines {
   JsonRecordLines(JsonRecordLines&&) noexcept;
   /// REQUIRES: index is not below that of the last call.
   int64_t line_of(int64_t index);
+  /// "7", the line of a record; "record 3" (from 1) where others begin on the same line, whose
+  /// number would not tell them apart. REQUIRES: as line_of.
+  std::string place_of(int64_t index);
 
  private:
   struct State;

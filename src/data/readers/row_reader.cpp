@@ -103,8 +103,7 @@ class JsonTexts : public FileRows {
       texts->push_back(std::move(record));
     }
     if (records_.too_long()) {
-      refuse_long_record(
-          fmt::format("{}:{}", file_.path.string(), line_of_json_record(file_.path, num_records_)));
+      refuse_long_record(json_record_place(file_.path, num_records_));
     }
     if (records_.malformed()) fail_to_read(file_, "not valid JSON");
     return !texts->empty();
@@ -325,16 +324,16 @@ struct RowPlaces::State {
   uint32_t file = 0;
   int64_t index = -1;  ///< of the row last asked for: where `json` or `csv` stands
 
-  int64_t line_of(const DataFile& source, int64_t wanted) {
+  std::string place_in(const DataFile& source, int64_t wanted) {
     if (source.type != FileType::kCsv && source.type != FileType::kTsv) {
       if (!json) json.emplace(source.path);
-      return json->line_of(wanted);
+      return json->place_of(wanted);
     }
     if (!csv) csv.emplace(source.path, csv_separator(source.type));
     std::string row;
     for (int64_t at = index; at < wanted && csv->next(&row); ++at) {
     }
-    return csv->row_line();
+    return std::to_string(csv->row_line());
   }
 };
 
@@ -352,10 +351,10 @@ std::string RowPlaces::of(uint32_t file, int64_t index) {
     s.csv.reset();
     s.index = -1;
   }
-  const int64_t line = s.line_of(source, index);
+  const std::string place = s.place_in(source, index);
   s.file = file;
   s.index = index;
-  return fmt::format("{}:{}", path, line);
+  return fmt::format("{}:{}", path, place);
 }
 
 std::string row_place(const Dataset& dataset, uint32_t file, int64_t index) {

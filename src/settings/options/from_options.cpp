@@ -24,6 +24,7 @@
 #include "settings/options/sharding.h"
 #include "settings/run_plan.h"
 #include "text/template_choice.h"
+#include "weights/native/machine_part.h"
 
 namespace danlu::settings {
 namespace from_options_detail {
@@ -128,14 +129,17 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
   source.from_scratch = options.get_bool("from_scratch");
   source.continues = !options.get_bool("finetune");
   if (!source.from_scratch && holds_no_weights(source.path)) {
+    // What is resumed begins with what it saved, wherever the weights of its first step were.
+    const bool goes_on = source.path == fs::path(options.get_string_or("output_dir", "")) &&
+                         options.get_string_or("resume", "") != "none";
+    if (!goes_on) weights::refuse_part_without_model(source.path);
     const std::string of_run = weights::hint_of_unfinished_run(source.path);
-    if (!may_be_random(options, stage)) {
+    if (!may_be_random(options, stage) || (!of_run.empty() && !goes_on)) {
       throw ModelError(tr("[train] {} {}: no weights there",
                           options.given_as(loads ? "load" : "model"), source.path.string()),
                        of_run.empty() ? tr("--from_scratch begins with random ones") : of_run);
     }
     source.from_scratch = true;
-    // What is resumed begins with what it saved.
     if (of_run.empty())
       log::warning("{} {}: no checkpoint there; random weights. {}",
                    options.given_as(loads ? "load" : "model"), source.path.string(),

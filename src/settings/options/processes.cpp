@@ -1,6 +1,7 @@
 #include "settings/options/processes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <vector>
 
@@ -8,6 +9,20 @@
 #include "base/log.h"
 
 namespace danlu::settings {
+namespace processes_detail {
+
+std::string sizes_that_fit(const std::string& flag, int64_t tensor, int64_t processes) {
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= processes; ++size) {
+    if (processes % size == 0) sizes.push_back(size);
+  }
+  return tr("for {} processes {} may be {}; {} {} needs a multiple of {} processes, such as {}",
+            processes, flag, fmt::join(sizes, ", "), flag, tensor, tensor,
+            (processes / tensor + 1) * tensor);
+}
+
+}  // namespace processes_detail
+
 void explain_processes(const Options& options, const RankPlace& place) {
   // A variable was for whoever started the ranks.
   if (!options.is_given("nproc") || options.get_int("nproc") == place.local_size) return;
@@ -37,8 +52,10 @@ MeshShape mesh_from(const Options& options, int64_t processes) {
         tr("add --nproc_per_node {} to the line: it starts them", needed));
   }
   if (processes % shape.tensor != 0) {
-    throw UsageError(tr("[train] {} {}: {} processes are no multiple of it", options.given_as("tp"),
-                        shape.tensor, processes));
+    throw UsageError(
+        tr("[train] {} {}: {} processes are no multiple of it", options.given_as("tp"),
+           shape.tensor, processes),
+        processes_detail::sizes_that_fit(options.given_as("tp"), shape.tensor, processes));
   }
   shape.data = processes / shape.tensor;
   if (dp != 1 && dp != shape.data) {

@@ -37,7 +37,7 @@ Rendered Template::render(const Bindings& bindings, const Limits& limits, std::t
   } catch (const LimitError& error) {
     throw TemplateLimit(located(translated_filled(error.what())),
                         tr("a chat template this costly is broken or hostile; "
-                           "choose another one with --prompt-type"));
+                           "choose another one with --template"));
   } catch (const EvalError& error) {
     throw TemplateError(located(translated_filled(error.what())));
   }

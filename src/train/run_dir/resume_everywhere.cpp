@@ -13,10 +13,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/shell_quote.h"
 #include "checkpoint/state_index.h"
 #include "parallel/agree.h"
 #include "train/run_dir/hand_over.h"
 #include "train/run_dir/resume.h"
+#include "weights/native/machine_part.h"
 
 namespace danlu::train {
 namespace resume_everywhere_detail {
@@ -82,7 +84,7 @@ class Everywhere {
     if (!any_finished) return std::nullopt;
     throw IoError(
         tr("[resume] no checkpoint is whole on every machine: {}", fmt::join(passed_over, "; ")),
-        tr("bring back what nobody has, or start anew in another directory"));
+        tr("bring back what nobody has, or start anew in another directory") + offered_model(job));
   }
 
   /// Opens it on every rank. Errors: IoError with what nobody has of it, the same on every rank.
@@ -93,11 +95,31 @@ class Everywhere {
     throw IoError(tr("[resume] {}: not every machine can have what it needs of it: {}",
                      directory.string(), why),
                   tr("bring back what nobody has, to {} on the machine that lacks it",
-                     fs::absolute(directory).lexically_normal().string()));
+                     fs::absolute(directory).lexically_normal().string()) +
+                      offered_model(""));
   }
 
  private:
   std::string at(int64_t keeper) const { return tr("rank {} on {}", keeper, hosts_.at(keeper)); }
+
+  /// The newest model that rank 0's machine has of the run, as a way to begin with; empty: none.
+  std::string offered_model(const std::string& job) const {
+    fs::path newest;
+    if (ranks_.is_first()) {
+      for (const checkpoint::Found& found : checkpoint::list(config_.output.directory)) {
+        const auto part = weights::machine_part(found.directory);
+        if (is_of_job(found.directory, job) && (!part || part->has_model)) newest = found.directory;
+      }
+    }
+    std::string option = newest.empty() ? "" : checkpoint::option_of_weights(newest);
+    option = ranks_.from_first(option);
+    newest = ranks_.from_first(newest.string());
+    if (newest.empty()) return "";
+    return tr(
+        "; or begin from the last model, in another --output_dir: copy {} of {} to every "
+        "machine and give {} {}",
+        newest.string(), at(keeper_of_.front()), option, shell_quoted(newest.string()));
+  }
 
   Steps all_steps(const std::string& job) const {
     const Json own = own_checkpoints(config_.output.directory, job);

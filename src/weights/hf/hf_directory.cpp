@@ -12,6 +12,7 @@
 #include "weights/gguf/gguf_reader.h"
 #include "weights/hf/publish.h"
 #include "weights/hf/sharded_source.h"
+#include "weights/native/machine_part.h"
 
 namespace danlu::weights {
 namespace {
@@ -36,6 +37,7 @@ std::string first_bytes(const std::filesystem::path& file, size_t count) {
 }
 
 [[noreturn]] void no_weights(const std::filesystem::path& directory) {
+  refuse_part_without_model(directory);
   bool loose_shards = false, interrupted = false;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     interrupted |=
