@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "parallel/group.h"
 #include "parallel/parameter.h"
 
 namespace danlu::layers {

@@ -72,7 +72,7 @@ std::vector<Span> spans_of(const Unit& unit, size_t index) {
 }
 
 /// Where the ranks of the tensor axis have parts of one sum, the sum.
-void sum_copies(const parallel::Mesh& mesh, const Unit& unit, const at::Tensor& whole) {
+void sum_copies(const parallel::PassGroups& groups, const Unit& unit, const at::Tensor& whole) {
   // Few and small: norms, adapters, shared key heads. One exchange for each size of group.
   std::map<int64_t, std::vector<at::Tensor>> by_copies;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
@@ -84,7 +84,7 @@ void sum_copies(const parallel::Mesh& mesh, const Unit& unit, const at::Tensor& 
   }
   for (auto& [copies, parts] : by_copies) {
     at::Tensor joined = at::cat(parts);
-    mesh.copies(copies).all_reduce_sum(joined);
+    groups.copies(copies).all_reduce_sum(joined);
     int64_t at = 0;
     for (at::Tensor& part : parts) {
       part.copy_(joined.narrow(0, at, part.numel()));
@@ -97,20 +97,21 @@ void sum_copies(const parallel::Mesh& mesh, const Unit& unit, const at::Tensor& 
 /// the sum over those it shares with, and, at the end of a step, over all.
 void sum_over_ranks(const parallel::ParameterStore& store, const Unit& unit, at::Tensor whole,
                     at::Tensor share, bool last) {
-  const parallel::Mesh& mesh = store.mesh().background();
-  sum_copies(mesh, unit, whole);
-  const parallel::Group& data = mesh.data();
+  const parallel::PassGroups& groups = store.mesh().background();
+  sum_copies(groups, unit, whole);
+  const parallel::Group& data = groups.data();
   if (data.is_alone()) return;
   if (store.sharding() == parallel::Sharding::kNone) {
     data.all_reduce_sum(whole);
   } else if (store.sharding() == parallel::Sharding::kState) {
-    mesh.sharers().reduce_scatter_into(whole, share);  // of which it is a part
+    groups.sharers().reduce_scatter_into(whole, share);  // of which it is a part
   } else {
     at::Tensor part = whole.narrow(0, unit.share.begin, unit.share.size());
-    mesh.sharers().reduce_scatter_into(whole, part);
+    groups.sharers().reduce_scatter_into(whole, part);
     share.add_(part);
   }
-  if (store.sharding() != parallel::Sharding::kNone && last) mesh.replicas().all_reduce_sum(share);
+  if (store.sharding() != parallel::Sharding::kNone && last)
+    groups.replicas().all_reduce_sum(share);
 }
 
 /// The sum of squares of the share, what several ranks hold in parts.

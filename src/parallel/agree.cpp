@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstring>
@@ -19,6 +20,25 @@ std::string text_from(const Group& group, int64_t root, const std::string& text)
   if (group.rank() == root) std::memcpy(bytes.data_ptr(), text.data(), text.size());
   group.broadcast(bytes, root);
   return {static_cast<const char*>(bytes.data_ptr()), static_cast<size_t>(size.item<int64_t>())};
+}
+
+std::vector<int64_t> numbers_of_all(const Group& group, int64_t number) {
+  const at::Tensor all = group.all_gather(at::full({1}, number, at::kLong), 0);
+  return {all.data_ptr<int64_t>(), all.data_ptr<int64_t>() + group.size()};
+}
+
+std::vector<std::string> texts_of_all(const Group& group, const std::string& text) {
+  const std::vector<int64_t> sizes = numbers_of_all(group, static_cast<int64_t>(text.size()));
+  const int64_t longest = *std::max_element(sizes.begin(), sizes.end());
+  at::Tensor own = at::zeros({1, longest}, at::kByte);
+  std::memcpy(own.data_ptr(), text.data(), text.size());
+  const at::Tensor all = group.all_gather(own, 0);
+  std::vector<std::string> texts;
+  for (size_t rank = 0; rank < sizes.size(); ++rank)
+    texts.emplace_back(
+        static_cast<const char*>(all.data_ptr()) + static_cast<int64_t>(rank) * longest,
+        static_cast<size_t>(sizes[rank]));
+  return texts;
 }
 
 int64_t largest_of(const Group& group, int64_t number) {

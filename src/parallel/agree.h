@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "parallel/group.h"
@@ -12,6 +13,9 @@ namespace danlu::parallel {
 
 /// Rank `root`'s text, on every rank.
 std::string text_from(const Group& group, int64_t root, const std::string& text);
+/// Everybody's texts, or numbers, in the order of ranks.
+std::vector<std::string> texts_of_all(const Group& group, const std::string& text);
+std::vector<int64_t> numbers_of_all(const Group& group, int64_t number);
 /// The largest of everybody's numbers.
 int64_t largest_of(const Group& group, int64_t number);
 

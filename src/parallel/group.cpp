@@ -172,6 +172,24 @@ at::Tensor Group::all_gather(const at::Tensor& tensor, int64_t dim) const {
   return dim == 0 ? all.view(shape) : all.movedim(0, dim).reshape(shape);
 }
 
+at::Tensor Group::gather(const at::Tensor& tensor, int64_t root) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor mine = tensor.detach().contiguous().view({-1});
+  if (is_alone()) return mine.view({1, -1});
+  Round round{Tensors(static_cast<size_t>(size())), Tensors(static_cast<size_t>(size())), {}};
+  at::Tensor all_RN;
+  if (rank() == root) {
+    all_RN = at::empty({size(), mine.numel()}, mine.options());
+    all_RN[root].copy_(mine);
+    round.receives = group_detail::rows_of(all_RN);
+  } else {
+    round.sends[static_cast<size_t>(root)] = mine;
+  }
+  do_rounds("gather", {round});
+  count(rank() == root ? 0 : static_cast<int64_t>(mine.nbytes()));
+  return all_RN;
+}
+
 at::Tensor Group::reduce_scatter_sum(const at::Tensor& tensor, int64_t dim) const {
   if (is_alone()) return tensor;
   if (tensor.size(dim) % size() != 0) {

@@ -31,6 +31,8 @@ class Group {
   void all_reduce_max(at::Tensor& tensor) const;
   /// The tensors of all ranks in rank order, joined along `dim`.
   at::Tensor all_gather(const at::Tensor& tensor, int64_t dim) const;
+  /// Row r: rank r's tensor, flat; undefined on others than `root`.
+  at::Tensor gather(const at::Tensor& tensor, int64_t root) const;
   /// This rank's block (along `dim`, equal blocks) of the sum over ranks.
   at::Tensor reduce_scatter_sum(const at::Tensor& tensor, int64_t dim) const;
   /// all_gather of flat tensors: `all` [size · n] from everybody's `mine` [n], which may be this

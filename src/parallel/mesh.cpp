@@ -21,8 +21,10 @@ std::unique_ptr<Group> group_of(World& world, int64_t size, int64_t stride) {
   return mine;
 }
 
-const Group* or_alone(const std::unique_ptr<Group>& group) {
-  return group ? group.get() : &Group::alone();
+void require_places(const World& world, const MeshShape& shape) {
+  if (shape.size() == world.size()) return;
+  throw InternalError("[mesh] " + std::to_string(shape.size()) + " places for " +
+                      std::to_string(world.size()) + " ranks");
 }
 
 }  // namespace mesh_detail
@@ -33,66 +35,56 @@ std::unique_ptr<Group> World::make_group_of_all() {
   return make_group(ranks);
 }
 
-Mesh::Mesh() : tensor_(&Group::alone()), data_(&Group::alone()) {}
+ModelGroups::ModelGroups(World& world, const MeshShape& shape)
+    : own_tensor_((mesh_detail::require_places(world, shape),
+                   mesh_detail::group_of(world, shape.tensor, 1))),
+      own_sharers_(mesh_detail::group_of(
+          world, shape.are_some_sharers() ? shape.sharers : shape.data, shape.tensor)),
+      tensor_(&or_alone(own_tensor_)),
+      sharers_(&or_alone(own_sharers_)) {}
 
-Mesh::Mesh(World& world, const MeshShape& shape) : shape_(shape), rank_(world.rank()) {
-  if (shape.size() != world.size()) {
-    throw InternalError("[mesh] " + std::to_string(shape.size()) + " places for " +
-                        std::to_string(world.size()) + " ranks");
-  }
-  make_groups(world);
-  if (shape.size() == 1) return;
-  all_ = world.make_group_of_all();
-  const auto again = [this] {
-    std::unique_ptr<Mesh> same(new Mesh);
-    same->shape_ = shape_;
-    same->rank_ = rank_;
-    return same;
-  };
-  background_ = again();
-  background_->make_groups(world);
-  saving_ = again();
-  saving_->make_cutting_groups(world);
+void ModelGroups::abort() const {
+  tensor_->abort();
+  sharers_->abort();
 }
 
-void Mesh::make_cutting_groups(World& world) {
-  using mesh_detail::group_of, mesh_detail::or_alone;
-  own_tensor_ = group_of(world, shape_.tensor, 1);
-  tensor_ = or_alone(own_tensor_);
-  if (shape_.are_some_sharers()) {
-    own_sharers_ = group_of(world, shape_.sharers, shape_.tensor);
-  } else {
-    own_data_ = group_of(world, shape_.data, shape_.tensor);
-    data_ = or_alone(own_data_);
+PassGroups::PassGroups(World& world, const MeshShape& shape) : ModelGroups(world, shape) {
+  using mesh_detail::group_of;
+  if (shape.are_some_sharers()) {
+    own_data_ = group_of(world, shape.data, shape.tensor);
+    own_replicas_ = group_of(world, shape.data / shape.sharers, shape.tensor * shape.sharers);
+  }
+  for (int64_t copies = 2; copies < shape.tensor; ++copies) {
+    if (shape.tensor % copies == 0) copies_[copies] = group_of(world, copies, 1);
   }
 }
 
-void Mesh::make_groups(World& world) {
-  using mesh_detail::group_of, mesh_detail::or_alone;
-  make_cutting_groups(world);
-  if (shape_.are_some_sharers()) {
-    own_data_ = group_of(world, shape_.data, shape_.tensor);
-    data_ = or_alone(own_data_);
-    own_replicas_ = group_of(world, shape_.data / shape_.sharers, shape_.tensor * shape_.sharers);
-  }
-  for (int64_t copies = 2; copies < shape_.tensor; ++copies) {
-    if (shape_.tensor % copies == 0) copies_[copies] = group_of(world, copies, 1);
-  }
-}
-
-const Group& Mesh::copies(int64_t copies) const {
+const Group& PassGroups::copies(int64_t copies) const {
   if (copies == 1) return Group::alone();
-  if (copies == shape_.tensor) return *tensor_;
+  if (copies == tensor().size()) return tensor();
   return *copies_.at(copies);
 }
 
-void Mesh::abort() const {
+void PassGroups::abort() const {
+  ModelGroups::abort();
   for (const auto& [size, group] : copies_) {
     if (group) group->abort();
   }
-  for (const auto* group : {&own_tensor_, &own_data_, &own_sharers_, &own_replicas_, &all_}) {
-    if (*group) (*group)->abort();
-  }
+  data().abort();
+  replicas().abort();
+}
+
+Mesh::Mesh(World& world, const MeshShape& shape, std::unique_ptr<Group> all)
+    : PassGroups(world, shape), shape_(shape), rank_(world.rank()) {
+  if (shape.size() == 1) return;
+  all_ = all ? std::move(all) : world.make_group_of_all();
+  background_ = std::make_unique<PassGroups>(world, shape);
+  saving_ = std::make_unique<ModelGroups>(world, shape);
+}
+
+void Mesh::abort() const {
+  PassGroups::abort();
+  all().abort();
 }
 
 arch::Coord Mesh::coord() const {

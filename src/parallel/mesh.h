@@ -38,31 +38,76 @@ class World {
 
 using settings::MeshShape;
 
-/// Immutable. Owns its groups.
-class Mesh {
+/// The ranks that hold one model between them. Immutable; owns its groups.
+class ModelGroups {
  public:
   /// REQUIRES: the world has shape.size() ranks. Collective.
-  Mesh(World& world, const MeshShape& shape);
+  ModelGroups(World& world, const MeshShape& shape);
+  virtual ~ModelGroups() = default;
+  ModelGroups(const ModelGroups&) = delete;
+  ModelGroups& operator=(const ModelGroups&) = delete;
+
+  const Group& tensor() const { return *tensor_; }
+  /// The ranks of the data axis that keep shares of one copy.
+  const Group& sharers() const { return *sharers_; }
+  /// Group::abort of every group.
+  virtual void abort() const;
+
+ protected:
+  ModelGroups() = default;
+  static const Group& or_alone(const std::unique_ptr<Group>& group) {
+    return group ? *group : Group::alone();
+  }
+
+ private:
+  std::unique_ptr<Group> own_tensor_, own_sharers_;
+  const Group *tensor_ = &Group::alone(), *sharers_ = &Group::alone();
+};
+
+/// And those with which they sum gradients.
+class PassGroups : public ModelGroups {
+ public:
+  PassGroups(World& world, const MeshShape& shape);
+
+  const Group& data() const { return own_data_ ? *own_data_ : sharers(); }
+  /// The ranks of the data axis that keep the same share.
+  const Group& replicas() const { return or_alone(own_replicas_); }
+  /// The ranks of the tensor axis that hold one piece in common: `copies` neighbours.
+  const Group& copies(int64_t copies) const;
+  void abort() const override;
+
+ protected:
+  PassGroups() = default;
+
+ private:
+  std::map<int64_t, std::unique_ptr<Group>> copies_;  ///< 1 < copies < the tensor axis' size
+  std::unique_ptr<Group> own_data_, own_replicas_;    ///< where not all of the axis share
+};
+
+/// Where a rank stands among all, and its groups: those of its passes, all ranks, and the same
+/// again for what goes on beside passes.
+class Mesh : public PassGroups {
+ public:
+  /// REQUIRES: the world has shape.size() ranks. all: the group of all ranks, if it was needed
+  /// before. Collective.
+  Mesh(World& world, const MeshShape& shape, std::unique_ptr<Group> all = nullptr);
 
   const MeshShape& shape() const { return shape_; }
   int64_t rank() const { return rank_; }
-  const Group& tensor() const { return *tensor_; }
-  const Group& data() const { return *data_; }
-  /// The ranks of the data axis that keep shares of one copy, and those that keep the same share.
-  const Group& sharers() const { return own_sharers_ ? *own_sharers_ : *data_; }
-  const Group& replicas() const { return own_replicas_ ? *own_replicas_ : Group::alone(); }
-  const Group& all() const { return all_ ? *all_ : Group::alone(); }
-  /// The ranks of the tensor axis that hold one piece in common: `copies` neighbours.
-  const Group& copies(int64_t copies) const;
+  const Group& all() const { return or_alone(all_); }
   /// The borders of what the tensor axis divides.
-  Region region() const { return {*tensor_, shape_.sequence_parallel}; }
-  /// The same ranks in groups of their own, for exchanges beside those of a pass.
-  const Mesh& background() const { return background_ ? *background_ : *this; }
-  /// tensor() and sharers() once more, for files that are written beside passes and their
-  /// background.
-  const Mesh& saving() const { return saving_ ? *saving_ : *this; }
-  /// Group::abort of every group.
-  void abort() const;
+  Region region() const { return {tensor(), shape_.sequence_parallel}; }
+  /// For exchanges beside those of a pass.
+  const PassGroups& background() const {
+    if (background_) return *background_;
+    return *this;
+  }
+  /// For files that are written beside passes and their background.
+  const ModelGroups& saving() const {
+    if (saving_) return *saving_;
+    return *this;
+  }
+  void abort() const override;
   /// Where this rank stands on the axes that cut parameters.
   arch::Coord coord() const;
 
@@ -70,17 +115,12 @@ class Mesh {
   static const Mesh& single();
 
  private:
-  Mesh();
-  void make_groups(World& world);
-  /// Those that cut parameters, and no others.
-  void make_cutting_groups(World& world);
+  Mesh() = default;
   MeshShape shape_;
   int64_t rank_ = 0;
-  std::map<int64_t, std::unique_ptr<Group>> copies_;  ///< 1 < copies < shape.tensor
-  std::unique_ptr<Group> own_tensor_, own_data_, all_;
-  std::unique_ptr<Group> own_sharers_, own_replicas_;  ///< where not all of the axis share
-  const Group *tensor_, *data_;
-  std::unique_ptr<Mesh> background_, saving_;  ///< none of one rank
+  std::unique_ptr<Group> all_;
+  std::unique_ptr<PassGroups> background_;  ///< none of one rank, as saving_
+  std::unique_ptr<ModelGroups> saving_;
 };
 
 }  // namespace danlu::parallel

@@ -9,7 +9,6 @@
 #include "arch/shard.h"
 #include "ops/main_grad.h"
 #include "parallel/flat_layout.h"
-#include "parallel/mesh.h"
 
 namespace danlu::parallel {
 

@@ -179,10 +179,8 @@ Range ParameterStore::range_of(size_t unit, const std::string& name) const {
 }
 
 at::Tensor ParameterStore::gathered(size_t index, const Group& sharers) const {
-  const Unit& unit = units_[index];
-  at::Tensor all = at::empty({unit.layout.total()}, unit.shard.options());
-  sharers.all_gather_into(unit.shard, all);
-  return all;
+  const at::Tensor all = sharers.gather(units_[index].shard, 0);
+  return all.defined() ? all.view({-1}) : all;
 }
 
 void ParameterStore::prefetch(size_t index) {

@@ -74,8 +74,9 @@ class ParameterStore {
   std::optional<size_t> unit_of(const std::string& name) const;
   /// Where in that unit its elements lie. REQUIRES: it is there.
   Range range_of(size_t unit, const std::string& name) const;
-  /// All of a shared unit, put together in memory of its own by `sharers`, the ranks of
-  /// mesh().sharers(): beside passes too, until the next update. Collective.
+  /// All of a shared unit, put together in memory of its own by the first of `sharers`, the ranks
+  /// of mesh().sharers(): beside passes too, until the next update. Undefined on the others.
+  /// Collective.
   at::Tensor gathered(size_t unit, const Group& sharers) const;
 
   /// Before the first pass of a step: lets go what a step that failed has left there.

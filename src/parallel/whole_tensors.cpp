@@ -101,6 +101,7 @@ at::Tensor WholeTensors::piece(const Parameter& part) const {
     unit_ = store_->gathered(*unit, groups_.sharers());
     gathered_ = unit;
   }
+  if (!unit_.defined()) return {};
   const Range range = store_->range_of(*unit, part.name());
   return unit_.narrow(0, range.begin, range.size()).view(part.tensor.sizes());
 }
@@ -120,7 +121,7 @@ at::Tensor WholeTensors::gather(size_t index) const {
   group.all_reduce_max(largest);
   at::Tensor mine = at::zeros({largest.item<int64_t>()}, own.options());
   mine.narrow(0, 0, own.numel()).copy_(own.flatten());
-  const at::Tensor all = group.all_gather(mine, 0).view({group.size(), -1});
+  const at::Tensor all = group.gather(mine, 0);
   if (!asks()) return {};
   const at::Tensor whole = at::empty(part.spec.shape, mine.options());
   const arch::Rect matrix = arch::matrix_of(part.spec.shape);

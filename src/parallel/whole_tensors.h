@@ -37,10 +37,11 @@ class WholeTensors {
   int64_t agree(int64_t number) const;
   /// Undefined on ranks that serve.
   at::Tensor gather(size_t index) const;
-  /// This rank's piece of it, which its sharers have put together.
+  /// This rank's piece of it, which its sharers have put together for the first of them;
+  /// undefined on the others.
   at::Tensor piece(const Parameter& part) const;
 
-  const Mesh& groups_;  ///< Mesh::saving()
+  const ModelGroups& groups_;
   const std::vector<Parameter> parts_;
   ParameterStore* store_;                   ///< where it shares parameters
   mutable std::optional<size_t> gathered_;  ///< unit whose elements `unit_` has

@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint.h"
 #include "parallel/agree.h"
 #include "train/evaluate.h"
+#include "train/run_dir/save.h"
 
 namespace danlu::train {
 namespace loop_detail {

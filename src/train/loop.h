@@ -39,18 +39,7 @@ struct Run {
 /// saving.
 void run_loop(Run& run);
 
-/// Begins checkpoint-<step>, once an earlier one is whole. Errors: as require_finite, before
-/// anything is written; IoError.
-void begin_checkpoint(Run& run);
-/// Where the one begun is whole, settles what depends on it; waits: until it is. Errors: IoError.
-void go_on_saving(Run& run, bool waits);
-
 /// As require_finite, on every rank where it fails on one.
 void require_finite_everywhere(const Run& run);
-
-/// Points `last` at `newest` and `best` at that of `best_step`, if it is there, and deletes
-/// superfluous ones.
-void settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
-                        int64_t best_step);
 
 }  // namespace danlu::train

@@ -1,8 +1,6 @@
 #include "train/ranks.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +46,7 @@ Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double ti
     all_ = world_->make_group_of_all();
     // Before the mesh: ranks that see another one would wait for, or talk past, each other.
     require_same_settings(settings);
-    own_mesh_ = std::make_unique<parallel::Mesh>(*world_, shape);
+    own_mesh_ = std::make_unique<parallel::Mesh>(*world_, shape, std::move(all_));
     find_leads(place);
   });
 }
@@ -69,12 +67,10 @@ std::string Ranks::from(int64_t rank, const std::string& text) const {
 
 void Ranks::find_leads(const RankPlace& place) {
   lead_ = place.rank - place.local_rank;
-  const auto gathered = [&](int64_t own) {
-    const at::Tensor numbers = all().all_gather(at::full({1}, own, at::kLong), 0);
-    return std::vector<int64_t>(numbers.data_ptr<int64_t>(), numbers.data_ptr<int64_t>() + size());
-  };
-  const std::vector<int64_t> leads = gathered(lead_), said = gathered(place.says_local_rank);
-  const std::vector<int64_t> hosts = gathered(static_cast<int64_t>(hash_bytes(host_name())));
+  const std::vector<int64_t> leads = parallel::numbers_of_all(all(), lead_);
+  const std::vector<int64_t> said = parallel::numbers_of_all(all(), place.says_local_rank);
+  const std::vector<int64_t> hosts =
+      parallel::numbers_of_all(all(), static_cast<int64_t>(hash_bytes(host_name())));
   leads_.clear();
   for (int64_t rank = 0; rank < size(); ++rank) {
     const auto i = static_cast<size_t>(rank);
@@ -102,8 +98,8 @@ void Ranks::end_turn(int64_t first) const {
 int64_t Ranks::largest(int64_t number) const { return parallel::largest_of(all(), number); }
 
 void Ranks::compare_threads() const {
-  const at::Tensor threads = all().all_gather(at::full({1}, at::get_num_threads(), at::kLong), 0);
-  const auto of = [&](int64_t rank) { return threads[rank].item<int64_t>(); };
+  const std::vector<int64_t> threads = parallel::numbers_of_all(all(), at::get_num_threads());
+  const auto of = [&](int64_t rank) { return threads[static_cast<size_t>(rank)]; };
   int64_t other = 1;
   while (other < size() && of(other) == of(0)) ++other;
   if (other >= size()) return;
@@ -145,9 +141,9 @@ void Ranks::require_same_settings(const Json& settings) const {
 }
 
 void Ranks::refuse(const std::string& what, const std::string& difference) const {
-  const at::Tensor differs = all().all_gather(at::full({1}, !difference.empty(), at::kLong), 0);
+  const std::vector<int64_t> differs = parallel::numbers_of_all(all(), !difference.empty());
   for (int64_t rank = 1; rank < size(); ++rank) {
-    if (differs[rank].item<int64_t>() == 0) continue;
+    if (differs[static_cast<size_t>(rank)] == 0) continue;
     throw UsageError(tr("[ranks] rank {} has another {}: {}", rank, what, from(rank, difference)),
                      tr("all ranks run the same program with the same flags, model and data"));
   }

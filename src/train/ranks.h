@@ -34,7 +34,7 @@ class Ranks {
   int64_t lead() const { return lead_; }
 
   void wait_for_all() const { all().barrier(); }
-  const parallel::Group& all() const { return all_ ? *all_ : parallel::Group::alone(); }
+  const parallel::Group& all() const { return all_ ? *all_ : mesh().all(); }
   /// These alone, ascending; nullptr where this rank is not one of them. Collective.
   std::unique_ptr<parallel::Group> group_of(const std::vector<int64_t>& ranks) const {
     return world_->make_group(ranks);
@@ -91,7 +91,7 @@ class Ranks {
   int64_t lead_ = 0;
   mutable int64_t turns_ = 0;
   std::unique_ptr<parallel::World> world_;
-  std::unique_ptr<parallel::Group> all_;
+  std::unique_ptr<parallel::Group> all_;  ///< until the mesh has it
   std::unique_ptr<parallel::Mesh> own_mesh_;
 };
 

@@ -28,6 +28,7 @@
 #include "train/run_dir/resume.h"
 #include "train/run_dir/resume_everywhere.h"
 #include "train/run_dir/run_dir.h"
+#include "train/run_dir/save.h"
 #include "train/run_dir/storage.h"
 #include "train/throughput.h"
 #include "weights/lora/peft.h"

@@ -110,6 +110,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
                            mix64(config.seed, static_cast<uint64_t>(state.step)),
                            result.loss_scale / counts.weight);
   sum_over(data, {&sums.loss, &sums.correct});
+  take_first(state.model->mesh().tensor(), {&sums.loss, &sums.correct});
   result.loss = sums.loss / counts.weight;
   result.token_accuracy = sums.correct / counts.weight;
 

@@ -41,6 +41,17 @@ std::vector<Caught> caught_of(const std::function<void(int64_t)>& body) {
   return caught;
 }
 
+TEST(OfAll, TextsAndNumbersAreInTheOrderOfRanks) {
+  run_local_ranks(3, [](World& world) {
+    const auto group = world.make_group_of_all();
+    const std::vector<std::string> texts = {"", std::string("a\0b", 3), "longer than the others"};
+    const auto own = static_cast<size_t>(world.rank());
+    EXPECT_EQ(texts_of_all(*group, texts[own]), texts);
+    EXPECT_EQ(texts_of_all(*group, ""), std::vector<std::string>(3));
+    EXPECT_EQ(numbers_of_all(*group, 10 - world.rank()), (std::vector<int64_t>{10, 9, 8}));
+  });
+}
+
 TEST(Together, AnExchangeThatBreaksIsNotFollowedByAnother) {
   try {
     run_local_ranks(3, [&](World& world) {

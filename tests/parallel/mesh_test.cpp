@@ -112,6 +112,9 @@ void expect_collectives(Transport transport, at::ScalarType dtype, int64_t colum
     EXPECT_TRUE(at::equal(largest, at::stack(inputs).amax(0)));
     for (const int64_t dim : {0, 1})
       EXPECT_TRUE(at::equal(group.all_gather(mine, dim), at::cat(inputs, dim)));
+    const at::Tensor gathered = group.gather(mine, 1);
+    EXPECT_EQ(gathered.defined(), world.rank() == 1);
+    if (gathered.defined()) EXPECT_TRUE(at::equal(gathered.view(-1), at::cat(inputs).view(-1)));
     EXPECT_TRUE(at::equal(group.reduce_scatter_sum(mine, 0), sum.narrow(0, world.rank() * 2, 2)));
     EXPECT_TRUE(
         at::equal(group.reduce_scatter_sum(mine.t(), 1), sum.t().narrow(1, world.rank() * 2, 2)));
@@ -210,7 +213,10 @@ TEST_P(Contract, CountsTheTextbooksBytes) {
     EXPECT_EQ(group.traffic().bytes, 6 * kBytes / 4 + 3 * kBytes);
     group.reduce_scatter_sum(x, 0);
     EXPECT_EQ(group.traffic().bytes, 6 * kBytes / 4 + 3 * kBytes + 3 * kBytes / 4);
-    EXPECT_EQ(group.traffic().calls, 3);
+    group.gather(x, 2);
+    const int64_t given = world.rank() == 2 ? 0 : kBytes;
+    EXPECT_EQ(group.traffic().bytes, 6 * kBytes / 4 + 3 * kBytes + 3 * kBytes / 4 + given);
+    EXPECT_EQ(group.traffic().calls, 4);
   });
 }
 

@@ -85,6 +85,44 @@ std::vector<int64_t> sent_by_passes(const Mesh& mesh) {
   return bytes;
 }
 
+// docs/zero.md's table, of parameters and gradients in f32 as they are laid out.
+TEST(Mesh, AStepSendsTheTextbooksBytes) {
+  using parallel::Sharding;
+  for (const int64_t ranks : {2, 4}) {
+    const MeshShape shape{.data = ranks};
+    for (const Sharding sharding :
+         {Sharding::kNone, Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
+      const Case c{"qwen2", "qwen2", Json::object(), Tuning::kFull, shape, sharding};
+      parallel::run_local_ranks(ranks, [&](parallel::World& world) {
+        const Mesh mesh(world, shape);
+        TrainState state = state_of(c, mesh);
+        const TrainConfig config = config_of(c);
+        const data::StepBatches batches = batches_of(mesh, 0);
+        const auto sent = [&] {
+          return mesh.data().traffic().bytes + mesh.background().data().traffic().bytes;
+        };
+        const auto own = static_cast<int64_t>(batches.micro_batches.size());
+        const auto passes = static_cast<double>(parallel::largest_of(mesh.data(), own));
+        const int64_t before = sent();
+        run_step(state, batches, config, config.schedule.shape);
+        state.gradients->finish();
+        state.model->settle();
+        double elements = 0;
+        for (const parallel::Unit& unit : state.gradients->store().units())
+          elements += static_cast<double>(unit.layout.total());
+        const double exchanges = sharding == Sharding::kGradients    ? passes + 1
+                                 : sharding == Sharding::kParameters ? 3 * passes
+                                                                     : 2;
+        const auto n = static_cast<double>(ranks);
+        const double textbook = exchanges * 4 * elements * (n - 1) / n;
+        const auto measured = static_cast<double>(sent() - before);
+        EXPECT_LE(measured, 1.02 * textbook) << ranks << " " << static_cast<int>(sharding);
+        EXPECT_GE(measured, 0.7 * textbook) << ranks << " " << static_cast<int>(sharding);
+      });
+    }
+  }
+}
+
 TEST(Mesh, ModelFilesHoldTheirStepAlthoughTrainingGoesOn) {
   using parallel::Sharding;
   struct Way {

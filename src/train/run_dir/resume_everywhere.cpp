@@ -59,9 +59,10 @@ struct Lacking {
 class Everywhere {
  public:
   Everywhere(const TrainConfig& config, const Ranks& ranks, const Shared& run_dir)
-      : config_(config), ranks_(ranks), run_dir_(run_dir) {
-    for (int64_t rank = 0; rank < ranks.size(); ++rank)
-      keeper_of_.push_back(std::stoll(ranks.from(rank, std::to_string(run_dir.keeper))));
+      : config_(config),
+        ranks_(ranks),
+        run_dir_(run_dir),
+        keeper_of_(parallel::numbers_of_all(ranks.all(), run_dir.keeper)) {
     for (const int64_t keeper : run_dir.keepers) hosts_[keeper] = ranks.from(keeper, host_name());
   }
 

@@ -1,3 +1,5 @@
+#include "train/run_dir/save.h"
+
 #include <fmt/format.h>
 
 #include <chrono>

@@ -9,6 +9,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/temporary.h"
+#include "parallel/agree.h"
 
 namespace danlu::train {
 namespace storage_detail {
@@ -36,10 +37,10 @@ std::set<int64_t> keepers_of(const std::filesystem::path& directory, const Ranks
                              int64_t keeper) {
   std::set<int64_t> keepers;
   int64_t blind = -1;
-  for (int64_t rank = 0; rank < ranks.size(); ++rank) {
-    const int64_t theirs = std::stoll(ranks.from(rank, std::to_string(keeper)));
-    if (theirs < 0) blind = rank;
-    keepers.insert(theirs);
+  const std::vector<int64_t> said = parallel::numbers_of_all(ranks.all(), keeper);
+  for (size_t rank = 0; rank < said.size(); ++rank) {
+    if (said[rank] < 0) blind = static_cast<int64_t>(rank);
+    keepers.insert(said[rank]);
   }
   if (blind < 0) return keepers;
   throw IoError(tr("{}: rank {} on {} does not see it, and others of its machine do",

@@ -1,0 +1,23 @@
+// train/run_dir/save.h: checkpoints of a running job, and the links to them.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+
+#include "settings/config.h"
+
+namespace danlu::train {
+
+struct Run;
+
+/// Begins checkpoint-<step>, once an earlier one is whole. Errors: as require_finite, before
+/// anything is written; IoError.
+void begin_checkpoint(Run& run);
+/// Where the one begun is whole, settles what depends on it; waits: until it is. Errors: IoError.
+void go_on_saving(Run& run, bool waits);
+
+/// Points `last` at `newest` and `best` at that of `best_step`, if it is there, and deletes
+/// superfluous ones.
+void settle_checkpoints(const settings::OutputConfig& output, const std::filesystem::path& newest,
+                        int64_t best_step);
+
+}  // namespace danlu::train
