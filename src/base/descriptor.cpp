@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -66,6 +68,13 @@ bool sync_descriptor(int fd) {
     return errno == EINVAL || errno == ENOSYS || errno == ENOTSUP;
   }
   return true;
+}
+
+void allow_most_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 1 << 20);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::string host_name() {

@@ -17,6 +17,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "parallel/comm/meeting.h"
 #include "parallel/comm/nccl.h"
@@ -269,6 +270,7 @@ std::unique_ptr<Watch> start_watch(const C10dJob& job, std::shared_ptr<const Ran
 std::unique_ptr<World> connect_c10d(const C10dJob& job) {
   // A peer that goes away is an error of the call, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
+  allow_most_descriptors();
   auto store = connect_store(job);
   try {
     take_place(job, *store);
