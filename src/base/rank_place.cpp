@@ -45,6 +45,18 @@ int64_t needed(const char* name, int64_t most, const char* why) {
                    tr("launchers set it; danlu launch --nproc N -- COMMAND sets all of them"));
 }
 
+/// torchrun listens at MASTER_PORT itself where it says so, with a store whose protocol is that of
+/// its own version. 0: it does not.
+int64_t port_of_launcher(int64_t master_port) {
+  return variable("TORCHELASTIC_USE_AGENT_STORE") == "True" ? master_port : 0;
+}
+
+/// Far enough from those that people give to jobs beside each other.
+int64_t port_beside(int64_t port) {
+  constexpr int64_t kApart = 1000, kLast = 65535;
+  return port + kApart <= kLast ? port + kApart : port - kApart;
+}
+
 }  // namespace
 
 RankPlace rank_place_from_environment() {
@@ -71,6 +83,8 @@ RankPlace rank_place_from_environment() {
              "that is free there"));
     }
     place.master_port = needed("MASTER_PORT", 65535, names.size);
+    place.launcher_port = port_of_launcher(place.master_port);
+    if (place.launcher_port > 0) place.master_port = port_beside(place.launcher_port);
     place.ends_with_others = local_size == *size && !variable("DANLU_JOB").empty();
     return place;
   }
@@ -79,8 +93,9 @@ RankPlace rank_place_from_environment() {
 
 Restart restart_from_environment() {
   constexpr int64_t kMost = int64_t{1} << 40;
-  return {number("DANLU_RESTARTS", 0, kMost).value_or(0), std::string(variable("DANLU_JOB")),
-          number("DANLU_JOB_RANKS", 0, kMost).value_or(0)};
+  const auto of_torchrun = number("TORCHELASTIC_RESTART_COUNT", 0, kMost);
+  return {number("DANLU_RESTARTS", 0, kMost).value_or(of_torchrun.value_or(0)),
+          std::string(variable("DANLU_JOB")), number("DANLU_JOB_RANKS", 0, kMost).value_or(0)};
 }
 
 }  // namespace danlu

@@ -22,6 +22,7 @@ parallel::C10dJob job_of(const RankPlace& place) {
   job.size = place.size;
   job.master_address = place.master_address;
   job.master_port = place.master_port;
+  job.launcher_port = place.launcher_port;
   job.restarts = restart_from_environment().number;
   job.speaks = place.local_rank == 0 || !place.says_local_size;  // for its machine
   return job;

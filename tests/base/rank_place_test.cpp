@@ -46,6 +46,21 @@ TEST(RankPlace, EveryLaunchersVariablesAreRead) {
   }
 }
 
+TEST(RankPlace, APortWhereTorchrunListensIsNotTaken) {
+  const auto place_at = [](const std::string& port, const std::string& says) {
+    return place_with({{"RANK", "0"},
+                       {"WORLD_SIZE", "2"},
+                       {"MASTER_ADDR", "node0"},
+                       {"MASTER_PORT", port},
+                       {"TORCHELASTIC_USE_AGENT_STORE", says}});
+  };
+  EXPECT_EQ(place_at("29500", "True").master_port, 30500);
+  EXPECT_EQ(place_at("29500", "True").launcher_port, 29500);
+  EXPECT_EQ(place_at("65000", "True").master_port, 64000);
+  EXPECT_EQ(place_at("29500", "False").master_port, 29500);
+  EXPECT_EQ(place_at("29500", "False").launcher_port, 0);
+}
+
 TEST(RankPlace, OneProcessInsideAnAllocationOfManyIsAlone) {
   EXPECT_EQ(place_with({{"WORLD_SIZE", "1"}, {"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "3"}}).size,
             1);

@@ -440,6 +440,14 @@ TEST_F(Storage, ADiskThatIsFullForOneRankEndsAllAndLosesNothing) {
   for (const std::vector<std::string>& disks :
        std::vector<std::vector<std::string>>{{"disk-0", "disk-0"}, {"disk-0", "disk-1"}}) {
     fs::remove_all((*this) / "disk-0/run");
+    const std::vector<std::string> whole = {"--shard", "zero1", "--max_steps", "6"};
+    for (const ProgramResult& result : run_both(disks, whole, "ulimit -f 32;")) {
+      EXPECT_EQ(result.exit_code, 8) << result.err;
+      EXPECT_THAT(result.err, AllOf(HasSubstr("checkpoint-2: cannot be saved"),
+                                    HasSubstr("there is no earlier checkpoint"),
+                                    Not(HasSubstr("checkpoint-4")), Not(HasSubstr("removed"))));
+    }
+    for (const char* disk : {"disk-0", "disk-1"}) fs::remove_all((*this) / disk / "run");
     const std::vector<std::string> begin = {"--shard", "zero1", "--max_steps", "2"};
     for (const ProgramResult& result : run_both(disks, begin))
       ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -16,6 +16,7 @@ struct C10dJob {
   int64_t rank = 0, size = 1;
   std::string master_address;  ///< where rank 0 keeps the store
   int64_t master_port = 0;
+  int64_t launcher_port = 0;  ///< as RankPlace says
   /// How long a rank waits for the others: to appear, and within a collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   int64_t restarts = 0;                          ///< ranks of another life of the job are not met

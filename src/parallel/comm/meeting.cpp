@@ -64,6 +64,13 @@ void check_place(const C10dJob& job) {
       ::bind(fd, reinterpret_cast<sockaddr*>(&any), sizeof(any)) != 0 && errno == EADDRINUSE;
   if (fd >= 0) ::close(fd);
   if (!taken) return;
+  if (job.launcher_port > 0) {
+    throw CommError(
+        tr("[ranks] rank 0 cannot listen on {}:{}: another program does", job.master_address,
+           job.master_port),
+        tr("torchrun itself listens on {}, and danlu 1000 beside it: choose another --master_port",
+           job.launcher_port));
+  }
   throw CommError(tr("[ranks] rank 0 cannot listen on {}:{}: another program does",
                      job.master_address, job.master_port),
                   tr("choose another --master_port"));

@@ -24,7 +24,10 @@ bool is_directory_gone(const Run& run) {
   // Whoever removes it may be in the middle of it.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   std::error_code unknown;
-  return !std::filesystem::exists(run.config.output.directory / "args.json", unknown);
+  // Other machines' directories hold checkpoints alone.
+  const std::filesystem::path& directory = run.config.output.directory;
+  return !std::filesystem::exists(run.ranks.is_first() ? directory / "args.json" : directory,
+                                  unknown);
 }
 
 /// work(), which all ranks do together. Where it fails on all of them because somebody has removed
