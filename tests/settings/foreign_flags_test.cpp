@@ -186,6 +186,30 @@ TEST_F(TrainOptions, FlagsThatWouldChangeTheResultAreRefused) {
               HasSubstr("--do_train false: this command trains"));
 }
 
+TEST_F(TrainOptions, KeysOfDeepSpeedThatWouldTrainOtherwiseAreRefused) {
+  const auto refusal_of = [&](const std::string& json) -> std::string {
+    try {
+      with("sft", {"--deepspeed", json});
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const auto& [json, key] : std::map<std::string, std::string>{
+           {R"({"optimizer":{"type":"Adam","params":{"adam_w_mode":false}}})",
+            "optimizer/params/adam_w_mode false"},
+           {R"({"curriculum_learning":{"enabled":true}})", "curriculum_learning/enabled true"},
+           {R"({"sparse_attention":{"mode":"fixed"}})", "sparse_attention"},
+           {R"({"tensor_parallel":{"autotp_size":2}})", "tensor_parallel/autotp_size 2"},
+           {R"({"pipeline":{"stages":2}})", "pipeline/stages 2"}})
+    EXPECT_THAT(refusal_of(json), HasSubstr(key));
+  for (const char* harmless :
+       {R"({"optimizer":{"type":"Adam","params":{"adam_w_mode":true}}})",
+        R"({"curriculum_learning":{"enabled":false}})", R"({"tensor_parallel":{"autotp_size":1}})",
+        R"({"pipeline":{"stages":"auto"}})"})
+    EXPECT_EQ(refusal_of(harmless), "") << harmless;
+}
+
 TEST_F(TrainOptions, ARunNameIsTensorBoardsFolder) {
   EXPECT_EQ(with("sft", {"--run_name", "first"}).output.run_name, "first");
   EXPECT_EQ(with("sft", {"--run_name", "/tmp/x"}).output.run_name, "_tmp_x");

@@ -318,7 +318,10 @@ class Launch {
 }  // namespace
 
 int run_launch(const Options& options) {
-  const std::vector<std::string>& words = options.positional();
+  std::vector<std::string> words = options.positional();
+  // As behind torchrun --no-python.
+  if (words.size() > 1 && std::filesystem::path(words.front()).filename() == "danlu")
+    words.erase(words.begin());
   const Command* command = words.empty() ? nullptr : find_command(words.front());
   if (!command) {
     throw UsageError(words.empty() ? tr("[launch] which command? none is named")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 #include <vector>
@@ -130,6 +131,7 @@ class Applier {
   void run() {
     for (const std::string& key : ignored_deepspeed_keys(json_)) list(ignored_, key);
     batch();
+    refuse_other_training();
     optimizer();
     scheduler();
     precision();
@@ -216,6 +218,36 @@ class Applier {
     const Json type = json_.value(Json::json_pointer("/optimizer/type"), Json("AdamW"));
     if (type != "AdamW" && type != "Adam")
       throw UsageError(tr("[deepspeed] optimizer {}: only AdamW is built in", type.dump()));
+  }
+
+  /// Errors: UsageError for what would train another model with DeepSpeed.
+  void refuse_other_training() const {
+    struct Other {
+      const char *key, *instead;
+      std::function<bool(const Json&)> matters;
+    };
+    const auto is_true = [](const Json& value) { return value == true; };
+    const auto is_several = [](const Json& value) { return value.is_number() && value > 1; };
+    const auto is_there = [](const Json& value) { return !value.empty(); };
+    const Other others[] = {
+        {"/optimizer/params/adam_w_mode", "", [](const Json& value) { return value == false; }},
+        {"/curriculum_learning/enabled", "", is_true},
+        {"/data_efficiency/enabled", "", is_true},
+        {"/progressive_layer_drop/enabled", "", is_true},
+        {"/quantize_training/enabled", "", is_true},
+        {"/compression_training", "", is_there},
+        {"/sparse_attention", "", is_there},
+        {"/amp/enabled", "--fp16 true", is_true},
+        {"/tensor_parallel/autotp_size", "--tp N", is_several},
+        {"/pipeline/stages", "", is_several}};
+    for (const auto& [key, instead, matters] : others) {
+      const Json::json_pointer at(key);
+      if (!json_.contains(at) || !matters(json_.at(at))) continue;
+      throw UsageError(
+          tr("[deepspeed] {} {}: this version does not train so", key + 1, json_.at(at).dump()),
+          *instead ? tr("take it out of the file, and give {}", instead)
+                   : tr("take it out of the file"));
+    }
   }
 
   void scheduler() {

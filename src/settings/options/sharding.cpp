@@ -105,7 +105,8 @@ void put_offload(const Options& options, TrainConfig& config) {
   const std::vector<std::string> what = options.get_list("offload");
   for (const std::string& word : what) {
     if (word != "optimizer" && word != "params")
-      throw UsageError(tr("[train] --offload {}: expected optimizer or params", word));
+      throw UsageError(tr("[train] --offload {}: expected optimizer or params", word),
+                       tr("it says what is kept in host memory: --offload optimizer,params"));
   }
   const bool is_fsdps = options.get_string_or("fsdp", "").find("offload") != std::string::npos;
   if (!options.has_value("offload_dir")) {

@@ -131,7 +131,11 @@ void TfEventsWriter::append_record(std::string_view payload) {
   for (size_t done = 0; done < record.size();) {
     const ssize_t put = ::write(fd_, record.data() + done, record.size() - done);
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) throw IoError(tr("{}: cannot write: {}", path_.string(), std::strerror(errno)));
+    if (put < 0) {
+      throw IoError(tr("{}: cannot write: {}", path_.string(), std::strerror(errno)),
+                    tr("free some space; where a checkpoint was saved the same command goes on "
+                       "from it"));
+    }
     done += static_cast<size_t>(put);
   }
 }
