@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -110,6 +111,14 @@ const Command* running = nullptr;
 /// command is named, but something like one, and for a flag that is the other command's.
 void set_apart(const Command& command, const OptionTable& table, std::vector<std::string>& words) {
   if (!command.runs_another) return;
+  // The program's own name before a command's, as behind torchrun --no-python.
+  for (auto at = words.begin(); at + 1 < words.end(); ++at) {
+    const bool names_program = std::filesystem::path(*at).filename() == "danlu";
+    if (names_program && find_command(*(at + 1))) {
+      words.erase(at);
+      break;
+    }
+  }
   bool is_value = false;  // of the flag before it
   for (auto at = words.begin(); at != words.end() && *at != "--"; ++at) {
     if (find_command(*at)) {

@@ -462,6 +462,9 @@ TEST_F(Launch, NamesThatAreNoUtf8AreSaidBetweenRanks) {
 }
 
 TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
+  std::vector<std::string> as_typed = {"launch", "--nproc", "2", "danlu"};
+  for (const std::string& word : training("run", {"--dry_run"})) as_typed.push_back(word);
+  EXPECT_EQ(run_words(as_typed).exit_code, 0);
   expect_error(run_words({"launch", "--nproc", "2", "stf", "--model", "m"}), 2,
                {"'stf'", "did you mean", "sft"});
   expect_error(run_words({"launch", "--nproc", "2", "--shard", "zero2", "sft"}), 2,

@@ -318,10 +318,7 @@ class Launch {
 }  // namespace
 
 int run_launch(const Options& options) {
-  std::vector<std::string> words = options.positional();
-  // As behind torchrun --no-python.
-  if (words.size() > 1 && std::filesystem::path(words.front()).filename() == "danlu")
-    words.erase(words.begin());
+  const std::vector<std::string>& words = options.positional();
   const Command* command = words.empty() ? nullptr : find_command(words.front());
   if (!command) {
     throw UsageError(words.empty() ? tr("[launch] which command? none is named")
