@@ -120,10 +120,6 @@ fs::path tell_directories(const parallel::Mesh& mesh, const std::vector<int64_t>
   return directory;
 }
 
-bool is_ready(const std::future<void>& job) {
-  return !job.valid() || job.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-}
-
 }  // namespace saver_detail
 
 struct Saver::Work {
@@ -143,6 +139,14 @@ struct Saver::Work {
   /// Of all ranks, who write what training changes; then of keepers, who write the rest, and give
   /// the name when all have.
   enum class Phase { kTrained, kRest, kName } phase = Phase::kTrained;
+
+  bool is_ready() const {
+    return !job.valid() || job.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+  /// For its job: less than ranks may wait for each other in an exchange.
+  void wait_a_moment() const {
+    if (job.valid()) job.wait_for(std::chrono::milliseconds(100));
+  }
 
   /// Errors of a job name the checkpoint, and what the user still has.
   IoError error_of(const IoError& error) const {
@@ -165,12 +169,12 @@ struct Saver::Work {
 Saver::Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer)
     : mesh_(mesh), optimizer_(optimizer) {
   optimizer_.set_before_update([this] {
-    if (!work_ || !work_->job.valid() || work_->phase != Work::Phase::kTrained) return;
+    if (!work_ || work_->phase != Work::Phase::kTrained) return;
     const double begun = steady_now_s();
-    work_->job.wait();
+    // Together: who waited alone would let the others stand in one exchange for as long.
+    while (!are_all_ready()) work_->wait_a_moment();
     log::debug("{}: the update waited {:.3f} s for it", work_->target.string(),
                steady_now_s() - begun);
-    if (work_->broken) std::rethrow_exception(work_->broken);
   });
 }
 
@@ -297,10 +301,15 @@ bool Saver::go_on() {
   return false;
 }
 
+bool Saver::are_all_ready() const {
+  const bool is_ready = work_->is_ready();
+  // The others are told by this rank's end.
+  if (is_ready && work_->broken) std::rethrow_exception(work_->broken);
+  return parallel::largest_of(mesh_.all(), is_ready ? 0 : 1) == 0;
+}
+
 std::optional<fs::path> Saver::poll() {
-  while (work_) {
-    if (saver_detail::is_ready(work_->job) && work_->broken) std::rethrow_exception(work_->broken);
-    if (parallel::largest_of(mesh_.all(), saver_detail::is_ready(work_->job) ? 0 : 1) > 0) break;
+  while (work_ && are_all_ready()) {
     if (!go_on()) continue;
     const fs::path whole = work_->target;
     work_.reset();
@@ -312,7 +321,7 @@ std::optional<fs::path> Saver::poll() {
 std::optional<fs::path> Saver::finish() {
   std::optional<fs::path> whole;
   while (work_ && !whole) {
-    if (work_->job.valid()) work_->job.wait();
+    work_->wait_a_moment();
     whole = poll();
   }
   return whole;
