@@ -216,7 +216,6 @@ void Saver::begin(SaveRequest request) {
     });
     parallel::together(mesh_.all(), [&] {
       if (what.with_state) work->own = own_state(mesh_, optimizer_, what.exact_weights);
-      start(*work);
     });
   } catch (const IoError& error) {
     note_removal(*work);
@@ -226,6 +225,14 @@ void Saver::begin(SaveRequest request) {
     throw;
   }
   work_ = std::move(work);
+  try {
+    parallel::together(mesh_.all(), [&] { start(*work_); });
+  } catch (...) {
+    // Those that have begun may exchange with one that has not.
+    mesh_.saving().abort();
+    work_.reset();
+    throw;
+  }
 }
 
 void Saver::start(Work& work) const {
