@@ -343,6 +343,29 @@ TEST_F(Checkpoints, MayTakeLongerThanAnExchange) {
   EXPECT_TRUE(ranks.verdicts.empty()) << ranks.verdicts.begin()->second.what;
 }
 
+TEST_F(Checkpoints, AFileThatIsNotAsItsRankHasLeftItIsNamed) {
+  for (const bool is_short : {true, false}) {
+    Large large;
+    Saver saver(parallel::Mesh::single(), large.optimizer);
+    saver.begin(request_in(run_dir_, 1));
+    large.step();  // waits until the rank's file is written
+    fs::path file;
+    for (const auto& entry : fs::recursive_directory_iterator(run_dir_.path())) {
+      if (entry.path().filename() == "rank-0.safetensors") file = entry.path();
+    }
+    if (is_short) {
+      fs::resize_file(file, 100);
+      const std::string error = test::error_of<IoError>([&] { saver.finish(); });
+      EXPECT_NE(error.find("optim/rank-0.safetensors: its rank has written "), error.npos) << error;
+    } else {
+      std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(5000).put('x');
+      const fs::path saved = saver.finish().value();
+      const std::string error = test::error_of<IoError>([&] { open(saved); });
+      EXPECT_NE(error.find("file optim/rank-0.safetensors was changed"), error.npos) << error;
+    }
+  }
+}
+
 TEST_F(Checkpoints, ModelOnlyOnesCannotBeResumed) {
   const Loaded loaded = open(save_step(2, false));
   EXPECT_FALSE(list(run_dir_).back().resumable);
