@@ -49,8 +49,9 @@ void go_on_saving(Run& run, bool waits);
 void require_finite_everywhere(const Run& run);
 
 /// Points `last` at `newest` and `best` at that of `best_step`, if it is there, and deletes
-/// superfluous ones.
-void settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
+/// superfluous ones. Where that fails it says what stays, since the newest is whole. False where
+/// the run's directory is gone.
+bool settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
                         int64_t best_step);
 
 }  // namespace danlu::train

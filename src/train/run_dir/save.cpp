@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <exception>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -18,11 +20,11 @@ namespace danlu::train {
 
 namespace {
 
-bool is_directory_gone(const Run& run) {
+bool is_directory_gone(const OutputConfig& output) {
   // Whoever removes it may be in the middle of it.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   std::error_code unknown;
-  return !std::filesystem::exists(run.config.output.directory / "args.json", unknown);
+  return !std::filesystem::exists(output.directory / "args.json", unknown);
 }
 
 /// work(), which all ranks do together. Where it fails on all of them because somebody has removed
@@ -42,8 +44,8 @@ bool outlives_removal(Run& run, const Work& work) {
     failure = std::current_exception();
     what = error.what();
   }
-  const bool is_gone =
-      run.saver.was_removed() || (run.run_dir.keeper == run.ranks.rank() && is_directory_gone(run));
+  const bool is_gone = run.saver.was_removed() || (run.run_dir.keeper == run.ranks.rank() &&
+                                                   is_directory_gone(run.config.output));
   if (run.ranks.largest(is_gone ? 1 : 0) == 0) std::rethrow_exception(failure);
   log::warning("{}", what);
   run.last_saved_step = 0;
@@ -89,7 +91,9 @@ void begin_checkpoint(Run& run) {
   request.data_state = data_state(run.data, run.stream.consumed());
   run.observer.look_after_directory(run.progress.log_history, /*needed=*/true);
   // A checkpoint whose steps the log has lost cannot log them again.
-  if (run.ranks.is_first()) sync_path(request.run_dir / "logging.jsonl");
+  parallel::together(run.ranks.all(), [&] {
+    if (run.ranks.is_first()) sync_path(request.run_dir / "logging.jsonl");
+  });
   const bool is_begun = outlives_removal(run, [&] { run.saver.begin(std::move(request)); });
   if (is_begun) {
     log::debug("checkpoint-{}: steps stood still for {:.3f} s", run.state.step,
@@ -101,28 +105,33 @@ void go_on_saving(Run& run, bool waits) {
   std::optional<std::filesystem::path> saved;
   outlives_removal(run, [&] { saved = waits ? run.saver.finish() : run.saver.poll(); });
   if (!saved || run.run_dir.keeper != run.ranks.rank()) return;
-  try {
-    settle_checkpoints(run.config.output, *saved, run.best_when_saved);
-  } catch (const std::exception&) {
-    if (!is_directory_gone(run)) throw;
-    return;  // said at the next line of the log
-  }
-  log::info("saved {}", saved->string());
+  // A directory that is gone is said at the next line of the log.
+  if (settle_checkpoints(run.config.output, *saved, run.best_when_saved))
+    log::info("saved {}", saved->string());
 }
 
-void settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
+bool settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
                         int64_t best_step) {
   const std::filesystem::path& run_dir = output.directory;
-  checkpoint::point_link(run_dir, "last", newest);
-  std::vector<std::filesystem::path> keep = {newest};
-  if (best_step > 0) {
-    const auto best = run_dir / fmt::format("checkpoint-{}", best_step);
-    if (std::filesystem::exists(best / "DONE")) {
-      checkpoint::point_link(run_dir, "best", best);
-      keep.push_back(best);
+  std::string stays = tr("links and older checkpoints stay as they are");
+  try {
+    checkpoint::point_link(run_dir, "last", newest);
+    std::vector<std::filesystem::path> keep = {newest};
+    if (best_step > 0) {
+      const auto best = run_dir / fmt::format("checkpoint-{}", best_step);
+      if (std::filesystem::exists(best / "DONE")) {
+        checkpoint::point_link(run_dir, "best", best);
+        keep.push_back(best);
+      }
     }
+    stays = tr("older checkpoints stay");
+    checkpoint::rotate(run_dir, output.save_total_limit, keep);
+  } catch (const std::exception&) {
+    const Error error = current_error();
+    if (is_directory_gone(output)) return false;
+    log::warning("{}; {} is whole; {}", error.what(), newest.string(), stays);
   }
-  checkpoint::rotate(run_dir, output.save_total_limit, keep);
+  return true;
 }
 
 }  // namespace danlu::train
