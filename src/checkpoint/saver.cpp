@@ -62,8 +62,9 @@ OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bo
   return own;
 }
 
-/// Errors: IoError; InternalError once `abandoned`.
-void write_state(const OwnState& own, const fs::path& folder, const std::string& name,
+/// The file is read again for its checksum while the system still has it in memory. Errors:
+/// IoError; InternalError once `abandoned`.
+void write_state(OwnState& own, const fs::path& folder, int64_t rank,
                  const std::atomic<bool>& abandoned) {
   if (own.held.written.empty()) return;
   at::Tensor held;  // keeps a host copy alive while its bytes are written
@@ -73,8 +74,11 @@ void write_state(const OwnState& own, const fs::path& folder, const std::string&
     return std::span<const std::byte>(static_cast<const std::byte*>(held.data_ptr()),
                                       held.nbytes());
   };
-  weights::save_safetensors(folder, weights::native::stored_as(own.held.written), bytes_of,
-                            {.max_shard_bytes = UINT64_MAX, .base_name = name});
+  weights::save_safetensors(
+      folder, weights::native::stored_as(own.held.written), bytes_of,
+      {.max_shard_bytes = UINT64_MAX, .base_name = fs::path(state_file(rank)).stem().string()});
+  const fs::path file = folder / state_file(rank);
+  own.held.file = {fs::file_size(file), checksum_of(file)};
 }
 
 uint64_t state_bytes(const optim::AdamW& optimizer, bool exact_weights) {
@@ -86,8 +90,9 @@ uint64_t state_bytes(const optim::AdamW& optimizer, bool exact_weights) {
   return elements * sizeof(float);
 }
 
-/// Files are read again for their checksums while the system still has them in memory.
+/// `written`: what ranks have said of files, which are not read again. Errors: IoError.
 void write_done(const fs::path& directory, const std::string& save, const SaveRequest& what,
+                const std::map<std::string, WrittenFile>& written,
                 const std::atomic<bool>& abandoned) {
   std::map<std::string, uint64_t> sizes;
   std::map<std::string, std::string> digests;
@@ -96,7 +101,13 @@ void write_done(const fs::path& directory, const std::string& save, const SaveRe
     if (entry.is_regular_file()) {
       const std::string name = fs::relative(entry.path(), directory).string();
       sizes[name] = entry.file_size();
-      digests[name] = checksum_of(entry.path());
+      const auto said = written.find(name);
+      if (said != written.end() && said->second.bytes != sizes[name]) {
+        throw IoError(tr("{}: its rank has written {} bytes, and {} are here", name,
+                         said->second.bytes, sizes[name]),
+                      tr("all machines must see one --output_dir"));
+      }
+      digests[name] = said != written.end() ? said->second.xxh3 : checksum_of(entry.path());
       sync_path(entry.path());  // whoever wrote it: a rename may not overtake its content
     } else if (entry.is_directory()) {
       sync_path(entry.path());
@@ -120,10 +131,6 @@ fs::path tell_directories(const parallel::Mesh& mesh, const std::vector<int64_t>
   return directory;
 }
 
-bool is_ready(const std::future<void>& job) {
-  return !job.valid() || job.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-}
-
 }  // namespace saver_detail
 
 struct Saver::Work {
@@ -143,6 +150,14 @@ struct Saver::Work {
   /// Of all ranks, who write what training changes; then of keepers, who write the rest, and give
   /// the name when all have.
   enum class Phase { kTrained, kRest, kName } phase = Phase::kTrained;
+
+  bool is_ready() const {
+    return !job.valid() || job.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+  /// For its job: less than ranks may wait for each other in an exchange.
+  void wait_a_moment() const {
+    if (job.valid()) job.wait_for(std::chrono::milliseconds(100));
+  }
 
   /// Errors of a job name the checkpoint, and what the user still has.
   IoError error_of(const IoError& error) const {
@@ -165,12 +180,12 @@ struct Saver::Work {
 Saver::Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer)
     : mesh_(mesh), optimizer_(optimizer) {
   optimizer_.set_before_update([this] {
-    if (!work_ || !work_->job.valid() || work_->phase != Work::Phase::kTrained) return;
+    if (!work_ || work_->phase != Work::Phase::kTrained) return;
     const double begun = steady_now_s();
-    work_->job.wait();
+    // Together: who waited alone would let the others stand in one exchange for as long.
+    while (!are_all_ready()) work_->wait_a_moment();
     log::debug("{}: the update waited {:.3f} s for it", work_->target.string(),
                steady_now_s() - begun);
-    if (work_->broken) std::rethrow_exception(work_->broken);
   });
 }
 
@@ -212,7 +227,6 @@ void Saver::begin(SaveRequest request) {
     });
     parallel::together(mesh_.all(), [&] {
       if (what.with_state) work->own = own_state(mesh_, optimizer_, what.exact_weights);
-      start(*work);
     });
   } catch (const IoError& error) {
     note_removal(*work);
@@ -222,11 +236,18 @@ void Saver::begin(SaveRequest request) {
     throw;
   }
   work_ = std::move(work);
+  try {
+    parallel::together(mesh_.all(), [&] { start(*work_); });
+  } catch (...) {
+    // Those that have begun may exchange with one that has not.
+    mesh_.saving().abort();
+    work_.reset();
+    throw;
+  }
 }
 
 void Saver::start(Work& work) const {
-  const std::string name = fmt::format("rank-{}", mesh_.rank());
-  work.job = std::async(std::launch::async, [&work, name] {
+  work.job = std::async(std::launch::async, [&work, rank = mesh_.rank()] {
     parallel::leave_threads_to_passes();
     try {
       work.request.write_model(work.folder.parent_path());
@@ -237,14 +258,18 @@ void Saver::start(Work& work) const {
       work.broken = std::current_exception();
       throw;
     }
-    saver_detail::write_state(work.own, work.folder, name, work.abandoned);
+    saver_detail::write_state(work.own, work.folder, rank, work.abandoned);
   });
 }
 
 void Saver::go_on_with(const std::function<void()>& job) {
   // Where a system makes no more threads all learn of it.
   parallel::together(mesh_.all(), [&] {
-    if (work_->directory) work_->job = std::async(std::launch::async, job);
+    if (!work_->directory) return;
+    work_->job = std::async(std::launch::async, [job] {
+      parallel::leave_threads_to_passes();
+      job();
+    });
   });
 }
 
@@ -282,7 +307,7 @@ bool Saver::go_on() {
       write_json_file(directory / "args.json", work.request.args);
       write_json_file(directory / "trainer_state.json", work.request.trainer_state);
       write_json_file(directory / "data_state.json", work.request.data_state);
-      write_done(directory, work.save, work.request, work.abandoned);
+      write_done(directory, work.save, work.request, files_written(said), work.abandoned);
     });
   } catch (const IoError& error) {
     note_removal(work);
@@ -297,10 +322,15 @@ bool Saver::go_on() {
   return false;
 }
 
+bool Saver::are_all_ready() const {
+  const bool is_ready = work_->is_ready();
+  // The others are told by this rank's end.
+  if (is_ready && work_->broken) std::rethrow_exception(work_->broken);
+  return parallel::largest_of(mesh_.all(), is_ready ? 0 : 1) == 0;
+}
+
 std::optional<fs::path> Saver::poll() {
-  while (work_) {
-    if (saver_detail::is_ready(work_->job) && work_->broken) std::rethrow_exception(work_->broken);
-    if (parallel::largest_of(mesh_.all(), saver_detail::is_ready(work_->job) ? 0 : 1) > 0) break;
+  while (work_ && are_all_ready()) {
     if (!go_on()) continue;
     const fs::path whole = work_->target;
     work_.reset();
@@ -312,7 +342,7 @@ std::optional<fs::path> Saver::poll() {
 std::optional<fs::path> Saver::finish() {
   std::optional<fs::path> whole;
   while (work_ && !whole) {
-    if (work_->job.valid()) work_->job.wait();
+    work_->wait_a_moment();
     whole = poll();
   }
   return whole;

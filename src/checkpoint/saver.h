@@ -71,6 +71,8 @@ class Saver {
   /// The keepers' next part, in a thread.
   void go_on_with(const std::function<void()>& job);
   void note_removal(const Work& work);
+  /// Whether each rank is done with its part of the present one. Collective.
+  bool are_all_ready() const;
   /// The next part of the work, when every rank is ready for it; whether it was the last.
   bool go_on();
 

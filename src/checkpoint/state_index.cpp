@@ -59,7 +59,20 @@ std::string state_file(int64_t rank) { return fmt::format("rank-{}.safetensors",
 
 std::string listed(const HeldParts& held) {
   using state_index_detail::listed;
-  return dump_text({{"written", listed(held.written)}, {"copies", listed(held.copies)}});
+  return dump_text({{"written", listed(held.written)},
+                    {"copies", listed(held.copies)},
+                    {"bytes", held.file.bytes},
+                    {"xxh3", held.file.xxh3}});
+}
+
+std::map<std::string, WrittenFile> files_written(const std::vector<std::string>& listed) {
+  std::map<std::string, WrittenFile> files;
+  for (size_t rank = 0; rank < listed.size(); ++rank) {
+    const Json said = parse_json(listed[rank], fmt::format("rank {}", rank));
+    if (said.at("written").empty()) continue;
+    files["optim/" + state_file(static_cast<int64_t>(rank))] = {said.at("bytes"), said.at("xxh3")};
+  }
+  return files;
 }
 
 void write_state_index(const fs::path& folder, const std::vector<std::string>& listed,
@@ -71,7 +84,7 @@ void write_state_index(const fs::path& folder, const std::vector<std::string>& l
   Written written;
   for (size_t rank = 0; rank < listed.size(); ++rank) {
     const Json said = parse_json(listed[rank], fmt::format("rank {}", rank));
-    held.push_back({parts_of(said.at("written")), parts_of(said.at("copies"))});
+    held.push_back({parts_of(said.at("written")), {}, parts_of(said.at("copies"))});
     const std::vector<Part>& parts = held.back().written;
     if (parts.empty()) continue;
     for (const Part& part : parts) written[part.name].emplace_back(files.size(), part.rect);

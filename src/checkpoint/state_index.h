@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,16 @@
 
 namespace danlu::checkpoint {
 
+/// A file as its writer has left it.
+struct WrittenFile {
+  uint64_t bytes = 0;
+  std::string xxh3;  ///< as checksum_of
+};
+
 /// What a rank holds of the state.
 struct HeldParts {
   std::vector<weights::native::Part> written;  ///< by itself
+  WrittenFile file;                            ///< with these
   std::vector<weights::native::Part> copies;   ///< what a neighbour on the tensor axis writes
 };
 
@@ -27,8 +35,11 @@ struct Holders {
 /// The file of what a rank writes.
 std::string state_file(int64_t rank);
 
-/// As a line that another rank's write_state_index takes.
+/// As a line that another rank's write_state_index and files_written take.
 std::string listed(const HeldParts& held);
+
+/// The ranks' files, by their names in the checkpoint; listed[r]: what rank r holds.
+std::map<std::string, WrittenFile> files_written(const std::vector<std::string>& listed);
 
 /// The index, in `folder`, of what the ranks have written; listed[r]: what rank r holds. all_here:
 /// Errors: IoError for a file that is not.

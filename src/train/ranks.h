@@ -48,6 +48,11 @@ class Ranks {
     end_turn(first);
     return made;
   }
+  /// Returns when rank `first` has come here too, however long that takes: unlike in an exchange.
+  void wait_for(int64_t first) const {
+    wait_for_turn(first);
+    end_turn(first);
+  }
   /// What rank 0 says, to everybody.
   std::string from_first(const std::string& text) const { return from(0, text); }
   std::string from(int64_t rank, const std::string& text) const;

@@ -346,7 +346,7 @@ void finish(Run& job) {
     // Last of all: what is killed before this is made good by the same command.
     mark_finished(job.config.output.directory, job.state.step);
   }
-  job.ranks.wait_for_all();
+  job.ranks.wait_for(0);
 }
 
 /// The run's directory, made and held by whoever keeps it.

@@ -21,6 +21,7 @@
 #include "support/stored_parameters.h"
 #include "support/temporary_directory.h"
 #include "support/throws.h"
+#include "support/watched_ranks.h"
 
 namespace danlu::checkpoint {
 namespace checkpoint_test {
@@ -313,6 +314,56 @@ TEST_F(Checkpoints, TheFailureOfOneRankIsEverybodys) {
       mesh.all().barrier();
     }
   });
+}
+
+// As on a slow disk: an exchange of this job may take six seconds, its files take eight.
+TEST_F(Checkpoints, MayTakeLongerThanAnExchange) {
+  test::WatchedRanks ranks;
+  ranks.run(2, 60, 6, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.data = 2});
+    parallel::Parameter parameter = parallel::whole_parameter("w", at::ones({600}));
+    parallel::ParameterStore store(mesh, {}, {0, 1, 1});
+    store.lay_out({&parameter}, /*copies=*/true);
+    optim::AdamW optimizer(store, optim::AdamWConfig{});
+    const optim::GradBuffer gradients(store);
+    Saver saver(mesh, optimizer);
+    for (const bool updates : {false, true}) {
+      SaveRequest request = request_in(run_dir_, updates ? 2 : 1);
+      request.write_model = [&](const fs::path&) {
+        if (mesh.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(8));
+      };
+      saver.begin(std::move(request));
+      if (updates) {
+        optimizer.step(gradients, 0.01, 1.0);
+        mesh.all().barrier();  // of the next step
+      }
+      EXPECT_TRUE(saver.finish());
+    }
+  });
+  EXPECT_TRUE(ranks.verdicts.empty()) << ranks.verdicts.begin()->second.what;
+}
+
+TEST_F(Checkpoints, AFileThatIsNotAsItsRankHasLeftItIsNamed) {
+  for (const bool is_short : {true, false}) {
+    Large large;
+    Saver saver(parallel::Mesh::single(), large.optimizer);
+    saver.begin(request_in(run_dir_, 1));
+    large.step();  // waits until the rank's file is written
+    fs::path file;
+    for (const auto& entry : fs::recursive_directory_iterator(run_dir_.path())) {
+      if (entry.path().filename() == "rank-0.safetensors") file = entry.path();
+    }
+    if (is_short) {
+      fs::resize_file(file, 100);
+      const std::string error = test::error_of<IoError>([&] { saver.finish(); });
+      EXPECT_NE(error.find("optim/rank-0.safetensors: its rank has written "), error.npos) << error;
+    } else {
+      std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(5000).put('x');
+      const fs::path saved = saver.finish().value();
+      const std::string error = test::error_of<IoError>([&] { open(saved); });
+      EXPECT_NE(error.find("file optim/rank-0.safetensors was changed"), error.npos) << error;
+    }
+  }
 }
 
 TEST_F(Checkpoints, ModelOnlyOnesCannotBeResumed) {

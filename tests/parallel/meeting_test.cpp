@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -106,6 +108,19 @@ TEST(Meeting, WhoTakesConnectionsAndSaysNothingIsNotTakenForRankZero) {
   job.timeout = std::chrono::seconds(2);
   EXPECT_THAT(test::error_of([&] { connect_c10d(job); }),
               AllOf(HasSubstr("rank 1 cannot reach rank 0"), HasSubstr("127.0.0.1:")));
+}
+
+TEST(MeetingDeathTest, AResetConnectionThatNobodyCatchesEndsTheMainThread) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto lose = [] {
+    throw std::system_error(std::make_error_code(std::errc::connection_reset));
+  };
+  const auto end = [&]() noexcept {
+    const auto world = connect_c10d(job_of(0, 1, free_port().value()));
+    ::alarm(60);  // where nothing else ends it
+    lose();
+  };
+  EXPECT_EXIT(end(), testing::KilledBySignal(SIGABRT), "");
 }
 
 TEST(Meeting, MachinesThatMeanJobsOfUnlikeSizesAreToldSo) {

@@ -11,17 +11,22 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
 
 #include "base/error.h"
 #include "base/free_port.h"
 #include "parallel/comm/c10d.h"
 #include "parallel/comm/local.h"
+#include "support/comes_true.h"
 
 namespace danlu::parallel {
 namespace {
@@ -189,6 +194,29 @@ TEST_P(Contract, ANoteIsSeenByEveryRank) {
   });
 }
 
+TEST_P(Contract, AnAbortedGroupIsWaitedInNoMoreAndOthersWork) {
+  run_ranks(GetParam(), 2, [](World& world) {
+    const auto aborted = world.make_group_of_all(), other = world.make_group_of_all();
+    at::Tensor is_stuck = at::zeros({1}, at::kLong);
+    if (world.rank() == 0) {
+      auto waiting = std::async(std::launch::async, [&] { aborted->barrier(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until it is in there
+      aborted->abort();
+      is_stuck.fill_(!test::comes_true(
+          [&] { return waiting.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }));
+      EXPECT_FALSE(is_stuck.item<int64_t>()) << "rank 1 lives, and was waited for";
+      other->broadcast(is_stuck, 0);
+      EXPECT_THROW(waiting.get(), CommError);
+      if (is_stuck.item<int64_t>()) return;
+      EXPECT_THROW(aborted->barrier(), CommError);
+    } else {
+      other->broadcast(is_stuck, 0);
+      if (is_stuck.item<int64_t>()) return aborted->barrier();  // lets go of it
+    }
+    other->barrier();
+  });
+}
+
 // 256 + 1 is 256 in bf16, so a sum that is rounded on its way loses every later rank.
 TEST_P(Contract, SumsAreMadeInF32) {
   run_ranks(GetParam(), 4, [&](World& world) {
@@ -323,19 +351,16 @@ TEST(LocalRanks, ARankThatFailsEndsTheOthersAndItsErrorIsTheOneSeen) {
   EXPECT_EQ(ended, 2);
 }
 
-// A rank's thread for exchanges may be the first to learn of it.
 TEST(LocalRanks, AnAbortedExchangeIsNotTheErrorThatIsSeen) {
   try {
     run_local_ranks(2, [&](World& world) {
       const auto group = world.make_group_of_all();
-      if (world.rank() == 0) group->barrier();
-      group->abort();
-      while (true) {
-        try {
-          group->barrier();
-        } catch (const CommError&) {
-          throw DataError("why it was aborted");
-        }
+      if (world.rank() == 0) group->abort();
+      try {
+        group->barrier();
+      } catch (const CommError&) {
+        if (world.rank() == 0) throw;
+        throw DataError("why it was aborted");
       }
     });
     ADD_FAILURE() << "no error";

@@ -3,14 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <thread>
 
 #include "base/error.h"
-#include "base/free_port.h"
-#include "parallel/comm/c10d.h"
 #include "parallel/comm/judge.h"
-#include "parallel/comm/local.h"
+#include "support/watched_ranks.h"
 
 namespace danlu::parallel {
 namespace {
@@ -116,73 +113,37 @@ TEST(Judge, ReportsAndVerdictsGoThroughTheStoreWhole) {
   EXPECT_EQ(Verdict::from_text(verdict.text()).text(), verdict.text());
 }
 
-/// Verdicts that reached ranks, instead of ending this process.
-struct Ends {
-  std::mutex mutex;
-  std::map<int64_t, Verdict> of_rank;
-
-  /// Returns when this many ranks have one, however long a busy machine takes.
-  void wait_for(size_t count) {
-    for (int tries = 0; tries < 6000; ++tries) {
-      {
-        const std::lock_guard lock(mutex);
-        if (of_rank.size() >= count) return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    ADD_FAILURE() << "the ranks heard of nothing";
-  }
-  void run(int64_t ranks, double silence_s, double timeout_s,
-           const std::function<void(World&)>& body) {
-    const int64_t port = free_port().value();
-    run_local_ranks(ranks, [&](World& place) {
-      C10dJob job{.rank = place.rank(),
-                  .size = ranks,
-                  .master_address = "127.0.0.1",
-                  .master_port = port,
-                  .timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000)),
-                  .silence_s = silence_s,
-                  .end = [this, rank = place.rank()](const Verdict& verdict) {
-                    const std::lock_guard lock(mutex);
-                    of_rank[rank] = verdict;
-                  }};
-      const auto world = connect_c10d(job);
-      body(*world);
-    });
-  }
-};
-
 TEST(Watch, ARankThatWorksLongerThanTheSilenceIsLeftInPeace) {
-  Ends ends;
-  ends.run(3, 4, 600, [](World& world) {
+  test::WatchedRanks ranks;
+  ranks.run(3, 4, 600, [](World& world) {
     const auto group = world.make_group_of_all();
     if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(9));
     group->barrier();
   });
-  EXPECT_TRUE(ends.of_rank.empty()) << ends.of_rank.begin()->second.what;
+  EXPECT_TRUE(ranks.verdicts.empty()) << ranks.verdicts.begin()->second.what;
 }
 
 TEST(Watch, WhoWaitsForItsTurnWaitsAsLongAsThatTakes) {
-  Ends ends;
+  test::WatchedRanks ranks;
   // As when one rank tokenises for all: longer than the silence, and than an exchange may take.
-  ends.run(3, 4, 6, [](World& world) {
+  ranks.run(3, 4, 6, [](World& world) {
     if (world.rank() != 0) return world.wait_for("data are there");
     std::this_thread::sleep_for(std::chrono::seconds(10));
     world.post("data are there");
   });
-  EXPECT_TRUE(ends.of_rank.empty()) << ends.of_rank.begin()->second.what;
+  EXPECT_TRUE(ranks.verdicts.empty()) << ranks.verdicts.begin()->second.what;
 }
 
 TEST(Watch, WhoDoesNotArriveWithinTheTimeoutEndsAll) {
-  Ends ends;
-  ends.run(3, 60, 10, [&](World& world) {
+  test::WatchedRanks ranks;
+  ranks.run(3, 60, 10, [&](World& world) {
     world.note_step(7);
     const auto group = world.make_group_of_all();
-    if (world.rank() == 2) ends.wait_for(3);
+    if (world.rank() == 2) ranks.wait_for(3);
     group->barrier();
   });
-  ASSERT_EQ(ends.of_rank.size(), 3u);
-  for (const auto& [rank, verdict] : ends.of_rank) {
+  ASSERT_EQ(ranks.verdicts.size(), 3u);
+  for (const auto& [rank, verdict] : ranks.verdicts) {
     EXPECT_EQ(verdict.code, ExitCode::kComm);
     EXPECT_THAT(verdict.what, HasSubstr("all-reduce among ranks 0, 1, 2, step 7: it did not end "
                                         "within 10 s; arrived: 0, 1; did not arrive: rank 2 on "));
@@ -190,22 +151,22 @@ TEST(Watch, WhoDoesNotArriveWithinTheTimeoutEndsAll) {
 }
 
 TEST(Watch, TheErrorOfOneRankReachesTheOthers) {
-  Ends ends;
+  test::WatchedRanks ranks;
   try {
-    ends.run(2, 60, 600, [&](World& world) {
+    ranks.run(2, 60, 600, [&](World& world) {
       if (world.rank() == 1) {
         world.give_up(DataError("no rows", "look"));
         throw DataError("no rows");
       }
-      ends.wait_for(1);
+      ranks.wait_for(1);
     });
     ADD_FAILURE() << "no error";
   } catch (const DataError&) {
   }
-  ASSERT_EQ(ends.of_rank.count(0), 1u);
-  EXPECT_EQ(ends.of_rank[0].code, ExitCode::kData);
-  EXPECT_THAT(ends.of_rank[0].what, testing::EndsWith("failed: no rows"));
-  EXPECT_EQ(ends.of_rank[0].hint, "look");
+  ASSERT_EQ(ranks.verdicts.count(0), 1u);
+  EXPECT_EQ(ranks.verdicts[0].code, ExitCode::kData);
+  EXPECT_THAT(ranks.verdicts[0].what, testing::EndsWith("failed: no rows"));
+  EXPECT_EQ(ranks.verdicts[0].hint, "look");
 }
 
 }  // namespace

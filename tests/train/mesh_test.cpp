@@ -6,14 +6,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "checkpoint/saver.h"
 #include "parallel/agree.h"
+#include "support/comes_true.h"
 #include "train/mesh_cases.h"
 
 namespace danlu::train {
@@ -176,6 +179,34 @@ TEST(Mesh, ModelFilesHoldTheirStepAlthoughTrainingGoesOn) {
     for (const auto& [name, weight] : then)
       EXPECT_TRUE(at::equal(models::read_tensor(*written, name), weight)) << name;
   }
+}
+
+// The other rank lives on: its end would let go of what waits for it.
+TEST(Mesh, WhoFailsDoesNotWaitForTheGatheringOfItsFiles) {
+  const Case c{"qwen2", "qwen2", Json::object(), Tuning::kFull, {.tensor = 2}};
+  const danlu::test::TemporaryDirectory directory;
+  std::atomic<bool> has_left = false;
+  const auto save = [&](const Mesh& mesh, optim::AdamW& optimizer) {
+    checkpoint::SaveRequest request;
+    request.run_dir = directory.path();
+    request.step = 1;
+    const parallel::Group* waits = mesh.rank() == 0 ? &mesh.saving().tensor() : nullptr;
+    request.write_model = [waits](const std::filesystem::path&) {
+      if (waits) waits->barrier();
+    };
+    checkpoint::Saver saver(mesh, optimizer);
+    saver.begin(std::move(request));
+    if (waits) throw MemoryError("out of memory");
+    if (!danlu::test::comes_true([&] { return has_left.load(); }))
+      throw std::runtime_error("rank 0 waits for rank 1");
+  };
+  parallel::run_local_ranks(2, [&](parallel::World& world) {
+    const Mesh mesh(world, c.shape);
+    TrainState state = state_of(c, mesh);
+    if (mesh.rank() > 0) return save(mesh, *state.optimizer);
+    EXPECT_THROW(save(mesh, *state.optimizer), MemoryError);
+    has_left = true;
+  });
 }
 
 TEST(Mesh, ARankThatFailsAmidTheGatheringOfFilesIsNotWaitedFor) {

@@ -1,5 +1,6 @@
 // Which directory a run goes to, and what it leaves alone there.
 #include "train/run_dir/run_dir.h"
+#include "train/run_dir/save.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "support/temporary_directory.h"
+#include "train/loop.h"
 #include "train/run.h"
 #include "train/support.h"
 
@@ -142,6 +144,24 @@ TEST_F(Versions, PublishingLeavesNoWeightsOfAnEarlierModel) {
        {"model.safetensors", "model.safetensors.index.json", "model-00001-of-00002.safetensors"})
     EXPECT_FALSE(fs::exists(run_dir / stale)) << stale;
   EXPECT_TRUE(fs::exists(run_dir / "adapter_model.safetensors"));
+}
+
+TEST(Checkpoints, WhatCannotBeSettledBehindAWholeOneIsAWarning) {
+  const danlu::test::TemporaryDirectory folder;
+  OutputConfig output;
+  output.directory = folder.path();
+  output.save_total_limit = 1;
+  std::ofstream(folder / "args.json") << "{}";
+  fs::create_directories(folder / "last" / "no link");
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(settle_checkpoints(output, folder / "checkpoint-2", /*best_step=*/0));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("last: cannot link: "), said.npos) << said;
+  EXPECT_NE(said.find("checkpoint-2 is whole; links and older checkpoints stay as they are"),
+            said.npos)
+      << said;
+  fs::remove(folder / "args.json");
+  EXPECT_FALSE(settle_checkpoints(output, folder / "checkpoint-2", 0)) << "its directory is gone";
 }
 
 }  // namespace run_dir_test

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,20 +50,39 @@ struct Rank {
   int status = 0;
 };
 
-/// In the child, between fork and exec.
-[[noreturn]] void become_rank(const JobPlace& place, int64_t local_rank, int output, pid_t launcher,
-                              std::vector<char*>& words) {
-  const auto set = [](const char* name, int64_t value, bool overwrite = true) {
-    ::setenv(name, std::to_string(value).c_str(), overwrite);
-  };
-  set("RANK", place.first_rank + local_rank);
-  set("WORLD_SIZE", place.world);
-  set("LOCAL_RANK", local_rank);
-  set("LOCAL_WORLD_SIZE", place.nproc);
-  set("MASTER_PORT", place.master_port);
-  ::setenv("MASTER_ADDR", place.master_address.c_str(), 1);
-  set("OMP_NUM_THREADS",
-      std::max<int64_t>(1, static_cast<int64_t>(default_thread_count()) / place.nproc), false);
+/// This process's environment, and a rank's place.
+std::vector<std::string> environment_of(const JobPlace& place, int64_t local_rank) {
+  std::map<std::string, std::string> values;
+  for (char** line = environ; *line; ++line) {
+    const std::string text = *line;
+    const size_t end = text.find('=');
+    if (end != text.npos) values.try_emplace(text.substr(0, end), text.substr(end + 1));
+  }
+  const int64_t threads = static_cast<int64_t>(default_thread_count()) / place.nproc;
+  values.try_emplace("OMP_NUM_THREADS", std::to_string(std::max<int64_t>(1, threads)));
+  values["RANK"] = std::to_string(place.first_rank + local_rank);
+  values["WORLD_SIZE"] = std::to_string(place.world);
+  values["LOCAL_RANK"] = std::to_string(local_rank);
+  values["LOCAL_WORLD_SIZE"] = std::to_string(place.nproc);
+  values["MASTER_PORT"] = std::to_string(place.master_port);
+  values["MASTER_ADDR"] = place.master_address;
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : values) lines.push_back(fmt::format("{}={}", name, value));
+  return lines;
+}
+
+/// As exec takes them.
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// In the child, between fork and exec: another thread may have held a lock of the allocator or of
+/// the environment, so neither is touched.
+[[noreturn]] void become_rank(int output, pid_t launcher, char* const* words,
+                              char* const* environment) {
   // The launcher's end, whatever ends it, is the ranks' end.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != launcher) ::_exit(127);
@@ -75,7 +95,7 @@ struct Rank {
     ::dup2(output, STDOUT_FILENO);
     ::dup2(output, STDERR_FILENO);
   }
-  ::execv("/proc/self/exe", words.data());
+  ::execve("/proc/self/exe", words, environment);
   ::_exit(127);
 }
 
@@ -89,8 +109,7 @@ class Launch {
   Launch(const JobPlace& place, const std::vector<std::string>& command) : place_(place) {
     words_.push_back("danlu");
     words_.insert(words_.end(), command.begin(), command.end());
-    for (std::string& word : words_) arguments_.push_back(word.data());
-    arguments_.push_back(nullptr);
+    arguments_ = pointers_to(words_);
   }
 
   ~Launch() {
@@ -133,9 +152,11 @@ class Launch {
       signal_all(SIGKILL);
       throw IoError(tr("[launch] no pipe for rank {}: {}", rank.number, why));
     }
+    std::vector<std::string> lines = environment_of(place_, local_rank);
+    const std::vector<char*> environment = pointers_to(lines);
     const pid_t launcher = ::getpid();
     rank.pid = ::fork();
-    if (rank.pid == 0) become_rank(place_, local_rank, ends[1], launcher, arguments_);
+    if (rank.pid == 0) become_rank(ends[1], launcher, arguments_.data(), environment.data());
     if (ends[1] >= 0) ::close(ends[1]);
     rank.output = ends[0];
     if (rank.pid < 0) {

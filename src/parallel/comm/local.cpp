@@ -17,10 +17,11 @@
 namespace danlu::parallel {
 namespace local_detail {
 
-/// What a rank sees of another's error.
+/// What a rank sees of another's error, or of its own that is yet to be told.
 class OtherFailed : public CommError {
  public:
-  OtherFailed() : CommError(tr("[local ranks] another rank has failed")) {}
+  explicit OtherFailed(const std::string& what = tr("[local ranks] another rank has failed"))
+      : CommError(what) {}
 };
 
 /// Whether every rank still runs; the first error that is a rank's own.
@@ -32,12 +33,6 @@ class Fate {
       error_ = std::move(error);
       is_own_ = is_own;
     }
-    failed_ = true;
-    changed.notify_all();
-  }
-  /// Nothing more will come of this: the error is yet to be told.
-  void give_up() {
-    const std::lock_guard lock(mutex_);
     failed_ = true;
     changed.notify_all();
   }
@@ -55,22 +50,28 @@ class Fate {
 /// Where the ranks of one group meet.
 class Table {
  public:
-  Table(Fate& fate, size_t size) : fate_(fate), places_(size) {}
+  Table(Fate& fate, size_t size) : fate_(fate), places_(size), is_aborted_(size) {}
 
   /// Lays down what `rank` sends and waits until everybody has. It stays there until leave().
   void meet(size_t rank, const Group::Tensors& sends) {
     places_[rank] = sends;
-    wait();
+    wait(rank);
   }
   const Group::Tensors& at(size_t rank) const { return places_[rank]; }
   size_t size() const { return places_.size(); }
   /// Waits until everybody has read what lies there.
-  void leave() { wait(); }
-  void abort() { fate_.give_up(); }
+  void leave(size_t rank) { wait(rank); }
+  /// `rank` waits here no more; the others do, as long as it lives.
+  void abort(size_t rank) {
+    const std::lock_guard lock(fate_.mutex());
+    is_aborted_[rank] = true;
+    fate_.changed.notify_all();
+  }
 
  private:
-  void wait() {
+  void wait(size_t rank) {
     std::unique_lock lock(fate_.mutex());
+    require_not_aborted(rank);
     const uint64_t turn = turn_;
     if (++arrived_ == places_.size()) {
       arrived_ = 0;
@@ -78,12 +79,18 @@ class Table {
       fate_.changed.notify_all();
       return;
     }
-    fate_.changed.wait(lock, [&] { return turn_ != turn || fate_.has_failed(); });
+    fate_.changed.wait(lock,
+                       [&] { return turn_ != turn || fate_.has_failed() || is_aborted_[rank]; });
+    require_not_aborted(rank);
     if (turn_ == turn) throw OtherFailed();
+  }
+  void require_not_aborted(size_t rank) const {
+    if (is_aborted_[rank]) throw OtherFailed(tr("[ranks] given up"));
   }
 
   Fate& fate_;
   std::vector<Group::Tensors> places_;
+  std::vector<bool> is_aborted_;  ///< of each rank
   size_t arrived_ = 0;
   uint64_t turn_ = 0;
 };
@@ -93,7 +100,7 @@ class LocalGroup : public Group {
   LocalGroup(std::shared_ptr<Table> table, int64_t rank) : table_(std::move(table)), rank_(rank) {}
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return static_cast<int64_t>(table_->size()); }
-  void abort() const override { table_->abort(); }
+  void abort() const override { table_->abort(static_cast<size_t>(rank_)); }
 
  private:
   void do_rounds(const char*, const std::vector<Round>& rounds) const override {
@@ -109,7 +116,7 @@ class LocalGroup : public Group {
       if (from != own && round.receives[from].defined())
         at::Tensor(round.receives[from]).copy_(table_->at(from)[own]);
     }
-    table_->leave();
+    table_->leave(own);
   }
 
   std::shared_ptr<Table> table_;

@@ -31,13 +31,15 @@ namespace meeting_detail {
 
 /// The store of libtorch 1.13 has a thread of its own that nothing catches: a connection that is
 /// reset, by a machine that begins anew or another program, would end the process with a signal.
-/// The thread stays where it is; the watch finds out who is gone, and says so.
+/// The thread stays where it is; the watch finds out who is gone, and says so. The main thread is
+/// not the store's: parked, it would be one that works for ever.
 void outlive_reset_connections() {
   static const std::terminate_handler before = std::set_terminate([] {
     try {
       if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
     } catch (const std::system_error& error) {
-      while (error.code() == std::errc::connection_reset) ::pause();
+      const bool is_main = ::gettid() == ::getpid();
+      while (!is_main && error.code() == std::errc::connection_reset) ::pause();
     } catch (...) {  // not the store's
     }
     before();

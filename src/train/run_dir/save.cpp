@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <exception>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -20,14 +22,19 @@ namespace danlu::train {
 
 namespace {
 
-bool is_directory_gone(const Run& run) {
+/// Whether a file of a directory that somebody may be removing is there no more.
+bool is_gone_for_good(const std::filesystem::path& file) {
   // Whoever removes it may be in the middle of it.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   std::error_code unknown;
+  return !std::filesystem::exists(file, unknown);
+}
+
+/// Whether somebody has removed the run's directory of this rank's machine.
+bool is_directory_gone(const Run& run) {
   // Other machines' directories hold checkpoints alone.
   const std::filesystem::path& directory = run.config.output.directory;
-  return !std::filesystem::exists(run.ranks.is_first() ? directory / "args.json" : directory,
-                                  unknown);
+  return is_gone_for_good(run.ranks.is_first() ? directory / "args.json" : directory);
 }
 
 /// work(), which all ranks do together. Where it fails on all of them because somebody has removed
@@ -94,7 +101,9 @@ void begin_checkpoint(Run& run) {
   request.data_state = data_state(run.data, run.stream.consumed());
   run.observer.look_after_directory(run.progress.log_history, /*needed=*/true);
   // A checkpoint whose steps the log has lost cannot log them again.
-  if (run.ranks.is_first()) sync_path(request.run_dir / "logging.jsonl");
+  parallel::together(run.ranks.all(), [&] {
+    if (run.ranks.is_first()) sync_path(request.run_dir / "logging.jsonl");
+  });
   const bool is_begun = outlives_removal(run, [&] { run.saver.begin(std::move(request)); });
   if (is_begun) {
     log::debug("checkpoint-{}: steps stood still for {:.3f} s", run.state.step,
@@ -106,28 +115,33 @@ void go_on_saving(Run& run, bool waits) {
   std::optional<std::filesystem::path> saved;
   outlives_removal(run, [&] { saved = waits ? run.saver.finish() : run.saver.poll(); });
   if (!saved || run.run_dir.keeper != run.ranks.rank()) return;
-  try {
-    settle_checkpoints(run.config.output, *saved, run.best_when_saved);
-  } catch (const std::exception&) {
-    if (!is_directory_gone(run)) throw;
-    return;  // said at the next line of the log
-  }
-  log::info("saved {}", saved->string());
+  // A directory that is gone is said at the next line of the log.
+  if (settle_checkpoints(run.config.output, *saved, run.best_when_saved))
+    log::info("saved {}", saved->string());
 }
 
-void settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
+bool settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
                         int64_t best_step) {
   const std::filesystem::path& run_dir = output.directory;
-  checkpoint::point_link(run_dir, "last", newest);
-  std::vector<std::filesystem::path> keep = {newest};
-  if (best_step > 0) {
-    const auto best = run_dir / fmt::format("checkpoint-{}", best_step);
-    if (std::filesystem::exists(best / "DONE")) {
-      checkpoint::point_link(run_dir, "best", best);
-      keep.push_back(best);
+  std::string stays = tr("links and older checkpoints stay as they are");
+  try {
+    checkpoint::point_link(run_dir, "last", newest);
+    std::vector<std::filesystem::path> keep = {newest};
+    if (best_step > 0) {
+      const auto best = run_dir / fmt::format("checkpoint-{}", best_step);
+      if (std::filesystem::exists(best / "DONE")) {
+        checkpoint::point_link(run_dir, "best", best);
+        keep.push_back(best);
+      }
     }
+    stays = tr("older checkpoints stay");
+    checkpoint::rotate(run_dir, output.save_total_limit, keep);
+  } catch (const std::exception&) {
+    const Error error = current_error();
+    if (is_gone_for_good(newest / "DONE")) return false;
+    log::warning("{}; {} is whole; {}", error.what(), newest.string(), stays);
   }
-  checkpoint::rotate(run_dir, output.save_total_limit, keep);
+  return true;
 }
 
 }  // namespace danlu::train

@@ -16,8 +16,9 @@ void begin_checkpoint(Run& run);
 void go_on_saving(Run& run, bool waits);
 
 /// Points `last` at `newest` and `best` at that of `best_step`, if it is there, and deletes
-/// superfluous ones.
-void settle_checkpoints(const settings::OutputConfig& output, const std::filesystem::path& newest,
+/// superfluous ones. Where that fails it says what stays, since the newest is whole. False where
+/// the run's directory is gone.
+bool settle_checkpoints(const settings::OutputConfig& output, const std::filesystem::path& newest,
                         int64_t best_step);
 
 }  // namespace danlu::train
