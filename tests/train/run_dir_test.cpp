@@ -151,7 +151,8 @@ TEST(Checkpoints, WhatCannotBeSettledBehindAWholeOneIsAWarning) {
   OutputConfig output;
   output.directory = folder.path();
   output.save_total_limit = 1;
-  std::ofstream(folder / "args.json") << "{}";
+  fs::create_directory(folder / "checkpoint-2");
+  std::ofstream(folder / "checkpoint-2/DONE") << "{}";
   fs::create_directories(folder / "last" / "no link");
   testing::internal::CaptureStderr();
   EXPECT_TRUE(settle_checkpoints(output, folder / "checkpoint-2", /*best_step=*/0));
@@ -160,7 +161,7 @@ TEST(Checkpoints, WhatCannotBeSettledBehindAWholeOneIsAWarning) {
   EXPECT_NE(said.find("checkpoint-2 is whole; links and older checkpoints stay as they are"),
             said.npos)
       << said;
-  fs::remove(folder / "args.json");
+  fs::remove_all(folder / "checkpoint-2");
   EXPECT_FALSE(settle_checkpoints(output, folder / "checkpoint-2", 0)) << "its directory is gone";
 }
 

@@ -138,7 +138,7 @@ bool settle_checkpoints(const OutputConfig& output, const std::filesystem::path&
     checkpoint::rotate(run_dir, output.save_total_limit, keep);
   } catch (const std::exception&) {
     const Error error = current_error();
-    if (is_gone_for_good(newest)) return false;
+    if (is_gone_for_good(newest / "DONE")) return false;
     log::warning("{}; {} is whole; {}", error.what(), newest.string(), stays);
   }
   return true;
