@@ -2,14 +2,41 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace danlu::arch {
 
 bool Stage::holds(const ParamSpec& spec) const {
   if (spec.layer >= 0) return spec.layer >= first_layer && spec.layer < end_layer;
-  return spec.role == Role::kEmbedding ? has_embedding : has_head;
+  return spec.role == Role::kEmbedding ? has_embedding || copies_embedding : has_head;
 }
 
 Stage whole_of(const ModelConfig& config) { return {.end_layer = config.num_layers}; }
+
+std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& split) {
+  const Placement placement = place_layers(split, config.num_layers);
+  std::vector<Stage> stages;
+  int64_t next = 0;
+  for (size_t s = 0; s < placement.size(); ++s) {
+    const auto& slots = placement[s].front();
+    const int64_t layers =
+        static_cast<int64_t>(slots.size()) - std::count(slots.begin(), slots.end(), kNoopLayer);
+    if (layers == 0 && placement.size() > 1) {
+      throw UsageError(
+          tr("[split] pipeline stage {} of {} is left without a layer", s, placement.size()),
+          tr("the model has {} layers: take fewer stages, or another --num-layer-list",
+             config.num_layers));
+    }
+    Stage stage{.first_layer = next,
+                .end_layer = next + layers,
+                .has_embedding = s == 0,
+                .has_head = s + 1 == placement.size()};
+    stage.copies_embedding = stage.has_head && !stage.has_embedding && config.tie_embeddings;
+    stages.push_back(stage);
+    next = stage.end_layer;
+  }
+  return stages;
+}
 
 namespace {
 

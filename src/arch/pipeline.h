@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "arch/model_config.h"
+#include "arch/placement.h"
 
 namespace danlu::arch {
 
@@ -13,11 +14,21 @@ struct Stage {
   int64_t first_layer = 0, end_layer = 0;
   bool has_embedding = true;
   bool has_head = true;  ///< and the final norm
+  /// The head is tied to the embedding of another stage: both hold the table, whose gradient is the
+  /// sum of theirs.
+  bool copies_embedding = false;
 
   bool holds(const ParamSpec& spec) const;
+  /// Whether another stage, which comes before, holds it too.
+  bool is_copy(const ParamSpec& spec) const {
+    return copies_embedding && spec.role == Role::kEmbedding;
+  }
 };
 /// All of it.
 Stage whole_of(const ModelConfig& config);
+/// The stages of a pipeline. REQUIRES: no virtual stages. Errors: as place_layers; UsageError for a
+/// stage without layers.
+std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& split);
 
 /// What a stage does with one micro-batch. kBackward gives the gradients of what came in and of the
 /// weights; kBackwardInput leaves those of linear layers' weights to a later kBackwardWeight.

@@ -41,6 +41,14 @@ std::vector<int64_t> layers_of_slots(const PipelineSplit& split, int64_t num_lay
 
 std::vector<int64_t> stage_sizes(const PipelineSplit& split, int64_t slots) {
   if (split.layer_list.empty()) {
+    if (slots % split.stages != 0 && split.stages < slots && split.layers_per_virtual_stage == 0) {
+      std::vector<int64_t> list(static_cast<size_t>(split.stages), slots / split.stages);
+      for (int64_t i = 0; i < slots % split.stages; ++i) ++list[static_cast<size_t>(i)];
+      throw UsageError(
+          tr("[split] {} size {} does not divide {} {}", "pipeline", split.stages, slots, "layers"),
+          tr("sizes that do: {}; or name the layers of each stage: --num-layer-list {}",
+             fmt::join(divisors(slots), ", "), fmt::join(list, ",")));
+    }
     require_divides("pipeline", split.stages, "layers", slots);
     return std::vector<int64_t>(static_cast<size_t>(split.stages), slots / split.stages);
   }

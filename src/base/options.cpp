@@ -132,6 +132,20 @@ std::vector<std::string> Options::get_list(std::string_view name) const {
   return option_text::split_list(text_of(name, OptionType::kList));
 }
 
+std::vector<int64_t> Options::get_int_list(std::string_view name) const {
+  std::vector<int64_t> numbers;
+  for (const std::string& word : get_list(name)) {
+    int64_t number = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc() || stop != word.data() + word.size()) {
+      throw UsageError(
+          tr("[{}] must be whole numbers, got \"{}\"", given_as(std::string(name)), word));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
 Json Options::get_json(std::string_view name) const {
   return parse_json(text_of(name, OptionType::kJson), std::string(name));
 }

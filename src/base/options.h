@@ -71,6 +71,8 @@ class Options {
   double get_float(std::string_view name) const;
   bool get_bool(std::string_view name) const;
   std::vector<std::string> get_list(std::string_view name) const;
+  /// Errors: UsageError for an element that is no whole number.
+  std::vector<int64_t> get_int_list(std::string_view name) const;
   Json get_json(std::string_view name) const;
   std::string get_string_or(std::string_view name, std::string fallback) const;
   int64_t get_int_or(std::string_view name, int64_t fallback) const;

@@ -52,7 +52,8 @@ OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bo
     for (const parallel::Piece& piece : parallel::pieces_of(*state.parameter, state.held)) {
       const int64_t size = piece.rect.rows * piece.rect.cols;
       // Of what several ranks hold, the first of them writes it.
-      const bool writes = mesh.tensor().rank() % piece.copies == 0;
+      const bool is_copy = state.parameter->in_both_ends && mesh.stage() > 0;
+      const bool writes = mesh.tensor().rank() % piece.copies == 0 && !is_copy;
       auto& list = writes ? own.held.written : own.held.copies;
       list.push_back({state.name, state.parameter->spec.shape, piece.rect});
       if (writes) own.values.push_back(state.values.narrow(0, at, size));
@@ -81,13 +82,16 @@ void write_state(OwnState& own, const fs::path& folder, int64_t rank,
   own.held.file = {fs::file_size(file), checksum_of(file)};
 }
 
-uint64_t state_bytes(const optim::AdamW& optimizer, bool exact_weights) {
+/// Of all stages. Collective.
+uint64_t state_bytes(const parallel::Mesh& mesh, const optim::AdamW& optimizer,
+                     bool exact_weights) {
   uint64_t elements = 0;
   for (const parallel::Parameter* parameter : optimizer.parameters()) {
     const bool has_master = exact_weights || parameter->tensor.scalar_type() != at::kFloat;
     elements += static_cast<uint64_t>(parameter->whole_numel()) * (has_master ? 3 : 2);
   }
-  return elements * sizeof(float);
+  return static_cast<uint64_t>(parallel::sum_of(mesh.pipeline(), static_cast<int64_t>(elements))) *
+         sizeof(float);
 }
 
 /// `written`: what ranks have said of files, which are not read again. Errors: IoError.
@@ -177,6 +181,11 @@ struct Saver::Work {
   }
 };
 
+Holders holders_of(const parallel::Mesh& mesh, bool is_shared) {
+  return {mesh.tensor().size(), is_shared ? mesh.sharers().size() : 1, mesh.shape().pipeline,
+          mesh.shape().stage_size()};
+}
+
 Saver::Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer)
     : mesh_(mesh), optimizer_(optimizer) {
   optimizer_.set_before_update([this] {
@@ -204,9 +213,9 @@ void Saver::begin(SaveRequest request) {
   const SaveRequest& what = work->request;
   const bool keeps = mesh_.rank() == what.keeper;
   try {
+    const uint64_t state = what.with_state ? state_bytes(mesh_, optimizer_, what.exact_weights) : 0;
     parallel::together(mesh_.all(), [&] {
       if (!keeps) return;
-      const uint64_t state = what.with_state ? state_bytes(optimizer_, what.exact_weights) : 0;
       require_free_space(what.run_dir, what.model_bytes + state + kSlackBytes,
                          tr("{} (with {} of room for tokenizer, settings and logs)",
                             work->target.filename().string(), format_bytes(kSlackBytes)));
@@ -298,8 +307,7 @@ bool Saver::go_on() {
       said.push_back(parallel::text_from(mesh_.all(), rank, listed(work.own.held)));
     work.phase = Work::Phase::kRest;
     work.own = {};
-    const Holders holders{mesh_.tensor().size(),
-                          optimizer_.is_shared() ? mesh_.sharers().size() : 1};
+    const Holders holders = holders_of(mesh_, optimizer_.is_shared());
     go_on_with([&work, holders, said = std::move(said)] {
       const fs::path& directory = work.directory->path();
       const bool all_here = work.request.keepers.size() == 1;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "checkpoint/state_index.h"
 #include "optim/adamw.h"
 
 namespace danlu::checkpoint {
@@ -35,6 +36,9 @@ struct SaveRequest {
   std::vector<int64_t> keepers = {0};
   int64_t keeper = 0;
 };
+
+/// Who holds what of a state on `mesh`, whose data axis shares it or not.
+Holders holders_of(const parallel::Mesh& mesh, bool is_shared);
 
 /// One for each rank of a mesh: each writes its part of the optimizer's state, in a thread, into
 /// the directory of its keeper, keepers the index and what describes the run, rank 0 the model.

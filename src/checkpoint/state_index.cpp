@@ -96,14 +96,17 @@ void write_state_index(const fs::path& folder, const std::vector<std::string>& l
     }
   }
   Json index = weights::native::index_of(files, of_files), reads = Json::array();
-  for (int64_t rank = 0; rank < holders.tensor * holders.sharers; ++rank) {
+  for (int64_t holder = 0; holder < holders.count(); ++holder) {
     std::set<size_t> needed;
-    add_files_with(held[static_cast<size_t>(rank)].written, written, needed);
-    add_files_with(held[static_cast<size_t>(rank)].copies, written, needed);
+    const HeldParts& parts = held[static_cast<size_t>(holders.rank_of(holder))];
+    add_files_with(parts.written, written, needed);
+    add_files_with(parts.copies, written, needed);
     reads.push_back(needed);
   }
-  index["ranks"] = {
-      {"tensor", holders.tensor}, {"sharers", holders.sharers}, {"reads", std::move(reads)}};
+  index["ranks"] = {{"tensor", holders.tensor},
+                    {"sharers", holders.sharers},
+                    {"pipeline", holders.stages},
+                    {"reads", std::move(reads)}};
   write_json_file(folder / weights::native::kIndexFile, index);
 }
 
@@ -126,8 +129,9 @@ std::vector<std::vector<std::string>> files_read(const fs::path& checkpoint, con
     if (!state.contains(name)) common.insert(name);
   }
   std::vector<std::vector<std::string>> read_by;
-  const bool same = written_by.is_object() &&
-                    Holders{written_by.at("tensor"), written_by.at("sharers")} == holders;
+  const bool same = written_by.is_object() && written_by.at("tensor") == holders.tensor &&
+                    written_by.at("sharers") == holders.sharers &&
+                    written_by.value("pipeline", int64_t{1}) == holders.stages;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     std::set<std::string> read = common;
     if (same) {

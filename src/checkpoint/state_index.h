@@ -23,13 +23,21 @@ struct HeldParts {
   std::vector<weights::native::Part> copies;   ///< what a neighbour on the tensor axis writes
 };
 
-/// Ranks that hold different parts of a state: neighbours of the data axis that share it, each with
-/// its tensor axis. Those behind them hold the same again.
+/// Ranks that hold different parts of a state: in every stage of the pipeline, which has so many
+/// ranks, neighbours of the data axis that share it, each with its tensor axis. Those behind them
+/// hold the same again.
 struct Holders {
-  int64_t tensor = 1, sharers = 1;
-  /// Of these, the one that holds what `rank` of the job does.
-  int64_t same_as(int64_t rank) const { return rank % (tensor * sharers); }
-  bool operator==(const Holders&) const = default;
+  int64_t tensor = 1, sharers = 1, stages = 1, stage_size = 1;
+  int64_t per_stage() const { return tensor * sharers; }
+  int64_t count() const { return per_stage() * stages; }
+  /// The first rank of the job that is holder number `index`.
+  int64_t rank_of(int64_t index) const {
+    return index / per_stage() * stage_size + index % per_stage();
+  }
+  /// The number of the holder that holds what `rank` of the job does.
+  int64_t same_as(int64_t rank) const {
+    return rank / stage_size * per_stage() + rank % stage_size % per_stage();
+  }
 };
 
 /// The file of what a rank writes.

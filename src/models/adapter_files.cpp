@@ -58,7 +58,7 @@ void require_same_model(const PeftConfig& peft, const weights::TensorSource& sou
 /// from the base model's. Returns the names that are only copies.
 std::set<std::string> copies_of_base(
     const weights::TensorSource& source, const std::vector<Parameter*>& base,
-    const std::set<std::string>& expected,
+    const std::map<std::string, std::vector<int64_t>>& expected,
     const std::function<bool(const Parameter&, const at::Tensor&)>& equals) {
   std::set<std::string> copies;
   for (const weights::TensorInfo& info : source.tensors()) {
@@ -79,12 +79,35 @@ std::set<std::string> copies_of_base(
   return copies;
 }
 
-std::vector<std::string> adapted_last_names(const std::vector<layers::Linear*>& linears) {
+/// Last names of the modules that adapters sit on, on any stage.
+std::vector<std::string> adapted_last_names(const PeftConfig& peft,
+                                            const arch::ModelConfig& config) {
   std::set<std::string> names;
-  for (const layers::Linear* linear : linears) {
-    if (linear->adapter) names.insert(arch::last_name(linear->path));
-  }
+  for (const std::string& module : weights::chosen_modules(peft, config))
+    names.insert(arch::last_name(module));
   return {names.begin(), names.end()};
+}
+
+/// Names and shapes of everything that `peft` puts on the model, on any stage.
+std::map<std::string, std::vector<int64_t>> adapter_tensors(const PeftConfig& peft,
+                                                            const arch::ModelConfig& config) {
+  std::map<std::string, std::vector<int64_t>> expected;
+  const std::map<std::string, arch::ParamSpec> modules = weights::module_weights(config);
+  for (const std::string& module : weights::chosen_modules(peft, config)) {
+    for (const AdapterPart part :
+         {AdapterPart::kLoraA, AdapterPart::kLoraB, AdapterPart::kMagnitude}) {
+      if (part == AdapterPart::kMagnitude && !peft.dora) continue;
+      expected[weights::adapter_tensor_name(module, part)] =
+          weights::adapter_shape(modules.at(module), part, peft.rank_of(module));
+    }
+  }
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    for (const std::string& entry : peft.modules_to_save) {
+      if (weights::is_named(arch::module_of(spec.name), entry))
+        expected["base_model.model." + spec.name] = spec.shape;
+    }
+  }
+  return expected;
 }
 
 }  // namespace adapter_files_detail
@@ -105,19 +128,17 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
     // What was nobody's flag is the adapter's fault.
     throw ModelError(tr("{}: {}", where, error.what()), error.hint());
   }
-  std::set<std::string> expected;
   std::vector<std::string> missing, unknown, reshaped;
-  const std::vector<Parameter> adapters = adapter_parameters();
-  for (const Parameter& adapter : adapters) {
-    expected.insert(adapter.name());
-    const weights::TensorInfo* info = source.find(adapter.name());
+  const std::map<std::string, std::vector<int64_t>> expected =
+      adapter_tensors(config, impl_->config);
+  for (const auto& [name, shape] : expected) {
+    const weights::TensorInfo* info = source.find(name);
     if (!info) {
-      missing.push_back(adapter.name());
-    } else if (info->shape != adapter.spec.shape) {
-      reshaped.push_back(tr("{} is {} in {}, model and adapter_config.json ask for {}",
-                            adapter.name(), shape_text(info->shape),
-                            source.file_of(adapter.name()).string(),
-                            shape_text(adapter.spec.shape)));
+      missing.push_back(name);
+    } else if (info->shape != shape) {
+      reshaped.push_back(tr("{} is {} in {}, model and adapter_config.json ask for {}", name,
+                            shape_text(info->shape), source.file_of(name).string(),
+                            shape_text(shape)));
     }
   }
   const auto equals = [&](const Parameter& parameter, const at::Tensor& read) {
@@ -133,7 +154,7 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
                       tr("check that adapter_config.json, the adapter's weights and the base model "
                          "{}belong together",
                          (config.base_model.empty() ? "" : config.base_model + " ")));
-  for (const Parameter& adapter : adapters) read_into(source, adapter.name(), adapter);
+  for (const Parameter& adapter : adapter_parameters()) read_into(source, adapter.name(), adapter);
 }
 
 void CausalLM::save_adapter(const std::filesystem::path& directory,
@@ -148,7 +169,7 @@ void CausalLM::save_adapter(const std::filesystem::path& directory,
   config.base_model = base_model_path;
   if (config.target_modules == std::vector<std::string>{"all-linear"}) {
     // PEFT spells it out too: the file then means the same on any version.
-    config.target_modules = adapter_files_detail::adapted_last_names(impl_->network.adaptable());
+    config.target_modules = adapter_files_detail::adapted_last_names(config, impl_->config);
     config.targets_are_pattern = false;
   }
   write_json_file(directory / "adapter_config.json", weights::peft_config_json(config));

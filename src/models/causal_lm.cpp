@@ -122,7 +122,8 @@ parallel::ParameterStore& CausalLM::keep(const parallel::Keeping& keeping, bool 
   return *impl.store;
 }
 
-void CausalLM::pass_idly(bool with_backward) const { impl_->store->pass_idly(with_backward); }
+void CausalLM::forward_idly(bool keeps) const { impl_->store->forward_idly(keeps); }
+void CausalLM::backward_idly() const { impl_->store->backward_idly(); }
 
 void CausalLM::Impl::with_place(const arch::ParamSpec& spec,
                                 const std::function<void()>& body) const {
@@ -132,23 +133,27 @@ void CausalLM::Impl::with_place(const arch::ParamSpec& spec,
 
 void CausalLM::freeze(const std::vector<std::string>& patterns) {
   const std::vector<Parameter*> base = impl_->base();
+  std::vector<std::string> names;  // of all stages
+  for (const arch::ParamSpec& spec : arch::parameters_of(impl_->config)) {
+    if (spec.tied_to.empty()) names.push_back(spec.name);
+  }
   for (const std::string& pattern : patterns) {
     const bool thaws = pattern.rfind('!', 0) == 0;
     bool matched = false;
     try {
       const Pattern expression(thaws ? pattern.substr(1) : pattern);
       for (Parameter* parameter : base) {
-        if (!parameter->spec.tied_to.empty() || !expression.is_found_in(parameter->name()))
-          continue;
-        parameter->trainable = thaws;
-        matched = true;
+        if (parameter->spec.tied_to.empty() && expression.is_found_in(parameter->name()))
+          parameter->trainable = thaws;
       }
+      matched = std::any_of(names.begin(), names.end(),
+                            [&](const std::string& name) { return expression.is_found_in(name); });
     } catch (const PatternError& error) {
       throw UsageError(tr("[freeze] {}", error.what()), error.hint());
     }
     if (!matched) {
       throw UsageError(tr("[freeze] '{}' matches no parameter; names look like '{}', '{}'", pattern,
-                          base.front()->name(), base[base.size() / 2]->name()));
+                          names.front(), names[names.size() / 2]));
     }
   }
   impl_->apply_trainable();
@@ -199,7 +204,8 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
 void CausalLM::Impl::enter_place(int64_t place, const at::Tensor& input) const {
   if (!store) return;
   store->before_forward(place);
-  if (!input.defined() || !input.requires_grad()) return;
+  // What comes from another stage gets its gradient in no order with those of weights.
+  if (!input.defined() || !input.requires_grad() || input.is_leaf()) return;
   input.register_hook(
       [store = store.get(), place](const at::Tensor&) { store->reach_backward(place - 1); });
 }
@@ -234,6 +240,11 @@ at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
 at::Tensor CausalLM::logits(const at::Tensor& hidden_nH) const {
   const at::Tensor logits_nV = impl_->network.head.logits(hidden_nH);
   return impl_->dtype == at::kDouble ? logits_nV : logits_nV.to(at::kFloat);
+}
+
+std::vector<int64_t> CausalLM::hidden_shape(int64_t tokens) const {
+  const int64_t ranks = impl_->rows_divide_over();
+  return {(tokens + ranks - 1) / ranks, impl_->config.hidden_size};
 }
 
 at::Tensor CausalLM::forward(const ForwardInput& input, const at::Tensor& hidden_nH) const {

@@ -70,7 +70,7 @@ class CausalLM {
   CausalLM(const arch::ModelConfig& config, const parallel::Mesh& mesh, at::ScalarType dtype,
            const at::Device& device);
   /// The same of a stage alone, whose passes take hidden states from the stage before, and give
-  /// them to the next. Its files are not written.
+  /// them to the next.
   CausalLM(const arch::ModelConfig& config, const arch::Stage& stage, const parallel::Mesh& mesh,
            at::ScalarType dtype, const at::Device& device);
   ~CausalLM();
@@ -91,7 +91,7 @@ class CausalLM {
   /// (each tensor's stream depends on its name only).
   void initialize(uint64_t seed);
 
-  /// Base parameters under HF names, in model order; tied ones once.
+  /// Base parameters of the stage under HF names, in model order; tied ones once.
   std::vector<Parameter> parameters() const;
   /// Adapter tensors under PEFT names (empty without adapters).
   std::vector<Parameter> adapter_parameters() const;
@@ -107,8 +107,10 @@ class CausalLM {
   /// weights are loaded, so that loading takes a share and one unit. Adapters that
   /// are added later are moved by a further call.
   parallel::ParameterStore& keep(const parallel::Keeping& keeping, bool holds_values = true);
-  /// A pass of nothing on a rank that has no micro-batch where others of the data axis have one.
-  void pass_idly(bool with_backward) const;
+  /// Passes of nothing on a rank that has no micro-batch where others of the data axis have one.
+  /// keeps: a backward_idly() follows.
+  void forward_idly(bool keeps) const;
+  void backward_idly() const;
 
   /// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.
   /// Errors: UsageError if a target matches nothing (lists module names).
@@ -130,10 +132,10 @@ class CausalLM {
   /// Waits until what others have updated of the weights is here.
   void settle() const;
   /// In training after settle(), in another thread beside passes too, until the next update. On
-  /// every rank of the tensor axis, and of the data axis where it shares parameters, of which the
-  /// first writes (the others' paths are not used): writes model weights in `dtype` with
-  /// config.json (sizes, torch_dtype updated); carries over tokenizer and other files from
-  /// `carry_from` if not empty.
+  /// every rank of the tensor axis and of the pipeline, and of the data axis where it shares
+  /// parameters, of which the first writes (the others' paths are not used): writes model weights
+  /// in `dtype` with config.json (sizes, torch_dtype updated); carries over tokenizer and other
+  /// files from `carry_from` if not empty.
   void save(const std::filesystem::path& directory, DType dtype,
             const std::filesystem::path& carry_from) const;
 
@@ -144,6 +146,8 @@ class CausalLM {
   at::Tensor forward_hidden(const ForwardInput& input) const;
   /// Logits [n, vocab] of hidden states [n, hidden], f32.
   at::Tensor logits(const at::Tensor& hidden_nH) const;
+  /// What a stage gives the next for a pass of so many tokens: [n, H].
+  std::vector<int64_t> hidden_shape(int64_t tokens) const;
   /// The stage's part of a pass that trains or evaluates. hidden_nH: what the stage before gave,
   /// undefined on the first; the result is what the next stage takes, or head_loss. Shapes  rows
   /// [n, H] are all N, or this rank's share of them (parallel/region.h).
@@ -165,12 +169,13 @@ class CausalLM {
 };
 
 /// The model of a source that was opened with all_tensors, in the dtype asked for, or the files'
-/// when empty. Adapters that lie beside it are loaded too. before_weights: called when the model is
-/// there and nothing is read yet.
+/// when empty; of a pipeline's `stage` what that holds. Adapters that lie beside it are loaded too.
+/// before_weights: called when the model is there and nothing is read yet.
 std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
                                      const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
-                                     const std::function<void(CausalLM&)>& before_weights = {});
+                                     const std::function<void(CausalLM&)>& before_weights = {},
+                                     const std::optional<arch::Stage>& stage = {});
 /// The same of a path that describes itself; `adapter` may be empty.
 std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path, const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,

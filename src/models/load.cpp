@@ -130,7 +130,8 @@ void CausalLM::save(const std::filesystem::path& directory, DType dtype,
 std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
                                      const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
-                                     const std::function<void(CausalLM&)>& before_weights) {
+                                     const std::function<void(CausalLM&)>& before_weights,
+                                     const std::optional<arch::Stage>& stage) {
   arch::require_runnable(source.config);
   if (!source.model) {
     throw ModelError(
@@ -143,7 +144,8 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
     dtype = device::scalar_type_of(is_known ? tensors.front().dtype : source.config.dtype);
   }
   load_detail::check_files(source);
-  auto model = std::make_unique<CausalLM>(source.config, mesh, *dtype, device);
+  auto model = std::make_unique<CausalLM>(
+      source.config, stage ? *stage : arch::whole_of(source.config), mesh, *dtype, device);
   if (before_weights) before_weights(*model);
   model->load(*source.model);
   if (source.adapters) model->load_adapter(*source.peft, *source.adapters, source.path.string());

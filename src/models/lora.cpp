@@ -141,17 +141,20 @@ void refuse_ends(const PeftConfig& peft, const arch::ModelConfig& config, bool f
 }
 
 /// The places whose parameters are to be trained whole.
-std::vector<Parameter*> places_to_save(const PeftConfig& peft, const Network& network,
-                                       bool from_file) {
+std::vector<Parameter*> places_to_save(const PeftConfig& peft, const arch::ModelConfig& config,
+                                       const Network& network, bool from_file) {
   std::vector<Parameter*> places;
   for (const std::string& wanted : peft.modules_to_save) {
     bool matched = false, is_above_some = false;
-    for (Parameter* place : network.parameters) {
-      const std::string module = arch::module_of(place->name());
+    for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+      const std::string module = arch::module_of(spec.name);
       is_above_some |= weights::is_within(module, wanted);
-      if (!weights::is_named(module, wanted)) continue;
-      matched = true;
-      places.push_back(place);
+      matched |= weights::is_named(module, wanted);
+    }
+    for (Parameter* place : network.parameters) {
+      const bool is_here = !network.stage.is_copy(place->spec);
+      if (is_here && weights::is_named(arch::module_of(place->name()), wanted))
+        places.push_back(place);
     }
     if (!matched)
       throw UsageError(tr("[lora] modules_to_save '{}' matches no module of the model", wanted),
@@ -171,7 +174,7 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
   const std::vector<layers::Linear*> chosen =
       lora_detail::targets_of(config_of_adapters, config, network, /*lenient=*/from_file);
   const std::vector<Parameter*> places =
-      lora_detail::places_to_save(config_of_adapters, network, from_file);
+      lora_detail::places_to_save(config_of_adapters, config, network, from_file);
   for (const Parameter* place : places) {
     for (const layers::Linear* linear : chosen) {
       if (&linear->weight == place)
@@ -199,6 +202,7 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
                [&] { place->tensor = place->tensor.detach().clone().requires_grad_(true); });
     place->spec.name = "base_model.model." + place->name();
     place->spec.tied_to.clear();
+    place->in_both_ends = false;
     place->trainable = true;
   }
   for (Parameter* parameter : base()) parameter->trainable = false;

@@ -44,6 +44,8 @@ class ByRole {
       Parameter& parameter = found_[{spec.role, spec.layer, spec.is_bias}];
       if (spec.tied_to.empty()) {
         parameter = describe(config, mesh, spec, is_inside_region(spec), options);
+        parameter.in_both_ends = spec.role == arch::Role::kEmbedding && config.tie_embeddings &&
+                                 stage.has_embedding != stage.has_head;
       } else {
         parameter.spec = spec;
         parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
@@ -139,7 +141,8 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
     : stage(part) {
   using network_detail::Role;
   const network_detail::ByRole by_role(config, stage, mesh, options);
-  if (stage.has_embedding) embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
+  if (stage.has_embedding || stage.copies_embedding)
+    embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
   const at::Tensor slopes = network_detail::alibi_slopes(config, mesh, options.device());
   for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
     auto layer = std::make_unique<layers::DecoderLayer>();
@@ -185,7 +188,7 @@ std::vector<layers::Linear*> Network::adaptable() {
 
 std::vector<Parameter*> Network::places() {
   std::vector<Parameter*> result;
-  if (stage.has_embedding) result.push_back(&embedding.weight);
+  if (embedding.weight.defined()) result.push_back(&embedding.weight);
   if (stage.has_head) result.push_back(&final_norm.weight);
   for (layers::Linear* linear : adaptable()) {
     result.push_back(&linear->weight);

@@ -15,7 +15,7 @@ using parallel::Parameter;
 
 struct Network {
   arch::Stage stage;
-  layers::Embedding embedding;                                ///< undefined without one
+  layers::Embedding embedding;                                ///< undefined without one or a copy
   std::vector<std::unique_ptr<layers::DecoderLayer>> layers;  ///< from stage.first_layer on
   layers::RmsNorm final_norm;                                 ///< undefined without a head
   layers::Head head;

@@ -201,16 +201,16 @@ void write_tensors(const std::filesystem::path& directory, const std::vector<Par
   if (!wholes.asks()) return wholes.serve();
   std::filesystem::create_directories(directory);
   std::vector<weights::TensorInfo> infos;
-  for (const Parameter& parameter : parameters)
-    infos.push_back({parameter.name(), dtype, parameter.spec.shape});
+  for (const parallel::WholeTensors::Description& tensor : wholes.all())
+    infos.push_back({tensor.name, dtype, tensor.shape});
   at::Tensor held;
   const auto bytes_of = [&](size_t index) -> std::span<const std::byte> {
-    const Parameter& parameter = parameters[index];
-    held = wholes.whole(index).to(at::kCPU, device::scalar_type_of(dtype)).contiguous();
-    if (parameter.tensor.scalar_type() == held.scalar_type()) {
-      refuse_non_finite(held, 0, parameter.name(), "and is not saved");
+    const at::Tensor whole = wholes.whole(index);
+    held = whole.to(at::kCPU, device::scalar_type_of(dtype)).contiguous();
+    if (whole.scalar_type() == held.scalar_type()) {
+      refuse_non_finite(held, 0, infos[index].name, "and is not saved");
     } else {
-      refuse_overflow(held, 0, parameter.name());
+      refuse_overflow(held, 0, infos[index].name);
     }
     return {static_cast<const std::byte*>(held.data_ptr()), infos[index].size_bytes()};
   };

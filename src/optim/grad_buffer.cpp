@@ -300,18 +300,26 @@ void GradBuffer::wait_for_oldest() {
 void GradBuffer::finish() {
   while (!running_.empty()) wait_for_oldest();
   spare_.clear();
+  const parallel::Group& ends = store_.mesh().ends();
+  for (size_t i = 0; !ends.is_alone() && i < units_.size(); ++i) {
+    const parallel::Unit& unit = store_.units()[i];
+    if (unit.trainable && unit.in_both_ends)
+      ends.all_reduce_sum(store_.sharding() == parallel::Sharding::kNone ? units_[i].whole
+                                                                         : units_[i].share);
+  }
 }
 
 double GradBuffer::norm(double scale) const {
   double total = 0;
   for (size_t i = 0; i < units_.size(); ++i) {
-    if (units_[i].share.defined())
+    if (units_[i].share.defined() && !store_.units()[i].is_copy())
       total += grad_buffer_detail::squares_of(store_.units()[i], units_[i].share);
   }
   at::Tensor everywhere = at::full({1}, total, at::kDouble);
   const parallel::Mesh& mesh = store_.mesh();
   if (store_.sharding() != parallel::Sharding::kNone) mesh.sharers().all_reduce_sum(everywhere);
   mesh.tensor().all_reduce_sum(everywhere);
+  mesh.pipeline().all_reduce_sum(everywhere);
   return std::sqrt(everywhere.item<double>()) * scale;
 }
 

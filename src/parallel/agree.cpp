@@ -22,6 +22,12 @@ std::string text_from(const Group& group, int64_t root, const std::string& text)
   return {static_cast<const char*>(bytes.data_ptr()), static_cast<size_t>(size.item<int64_t>())};
 }
 
+int64_t sum_of(const Group& group, int64_t number) {
+  at::Tensor sum = at::full({1}, number, at::kLong);
+  group.all_reduce_sum(sum);
+  return sum.item<int64_t>();
+}
+
 std::vector<int64_t> numbers_of_all(const Group& group, int64_t number) {
   const at::Tensor all = group.all_gather(at::full({1}, number, at::kLong), 0);
   return {all.data_ptr<int64_t>(), all.data_ptr<int64_t>() + group.size()};

@@ -13,6 +13,7 @@ namespace danlu::parallel {
 
 /// Rank `root`'s text, on every rank.
 std::string text_from(const Group& group, int64_t root, const std::string& text);
+int64_t sum_of(const Group& group, int64_t number);
 /// Everybody's texts, or numbers, in the order of ranks.
 std::vector<std::string> texts_of_all(const Group& group, const std::string& text);
 std::vector<int64_t> numbers_of_all(const Group& group, int64_t number);

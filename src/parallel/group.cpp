@@ -252,6 +252,23 @@ void Group::broadcast(at::Tensor& tensor, int64_t root) const {
   if (rank() != root && !flat.is_alias_of(tensor)) tensor.copy_(flat.view(tensor.sizes()));
 }
 
+void Group::pass_on(at::Tensor& tensor, int64_t from, int64_t to) const {
+  if (from == to) return;
+  const at::NoGradGuard no_grad;
+  Round round{Tensors(static_cast<size_t>(size())), Tensors(static_cast<size_t>(size())), [] {}};
+  at::Tensor flat;
+  if (rank() == from) {
+    flat = tensor.detach().contiguous().view({-1});
+    round.sends[static_cast<size_t>(to)] = flat;
+  } else if (rank() == to) {
+    flat = tensor.detach().contiguous().view({-1});
+    round.receives[static_cast<size_t>(from)] = flat;
+  }
+  do_rounds("pass on", {round});
+  count(rank() == from ? static_cast<int64_t>(flat.nbytes()) : 0);
+  if (rank() == to && !flat.is_alias_of(tensor)) tensor.copy_(flat.view(tensor.sizes()));
+}
+
 void Group::barrier() const {
   if (is_alone()) return;
   at::Tensor nothing = at::zeros({1}, at::kLong);

@@ -41,6 +41,8 @@ class Group {
   /// `mine` [n]: this rank's part of the sum of `all` [size · n], of which it may be that part.
   /// Takes no more than 16 MiB of further memory.
   void reduce_scatter_into(const at::Tensor& all, at::Tensor& mine) const;
+  /// Rank `from`'s values in rank `to`'s tensor; the others give and get nothing.
+  void pass_on(at::Tensor& tensor, int64_t from, int64_t to) const;
   /// In place: rank `root`'s values everywhere.
   void broadcast(at::Tensor& tensor, int64_t root) const;
   void barrier() const;

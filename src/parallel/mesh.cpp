@@ -40,12 +40,14 @@ ModelGroups::ModelGroups(World& world, const MeshShape& shape)
                    mesh_detail::group_of(world, shape.tensor, 1))),
       own_sharers_(mesh_detail::group_of(
           world, shape.are_some_sharers() ? shape.sharers : shape.data, shape.tensor)),
+      own_pipeline_(mesh_detail::group_of(world, shape.pipeline, shape.stage_size())),
       tensor_(&or_alone(own_tensor_)),
       sharers_(&or_alone(own_sharers_)) {}
 
 void ModelGroups::abort() const {
   tensor_->abort();
   sharers_->abort();
+  pipeline().abort();
 }
 
 PassGroups::PassGroups(World& world, const MeshShape& shape) : ModelGroups(world, shape) {
@@ -80,11 +82,32 @@ Mesh::Mesh(World& world, const MeshShape& shape, std::unique_ptr<Group> all)
   all_ = all ? std::move(all) : world.make_group_of_all();
   background_ = std::make_unique<PassGroups>(world, shape);
   saving_ = std::make_unique<ModelGroups>(world, shape);
+  make_links(world);
+}
+
+void Mesh::make_links(World& world) {
+  if (shape_.pipeline == 1) return;
+  const int64_t between = shape_.stage_size();
+  for (Link& link : links_) {
+    for (int64_t rank = 0; rank + between < world.size(); ++rank) {
+      auto group = world.make_group({rank, rank + between});
+      if (group) (rank == rank_ ? link.next : link.previous) = std::move(group);
+    }
+  }
+  for (int64_t rank = 0; rank < between; ++rank) {
+    auto group = world.make_group({rank, rank + (shape_.pipeline - 1) * between});
+    if (group) own_ends_ = std::move(group);
+  }
 }
 
 void Mesh::abort() const {
   PassGroups::abort();
   all().abort();
+  ends().abort();
+  for (const Link& link : links_) {
+    or_alone(link.previous).abort();
+    or_alone(link.next).abort();
+  }
 }
 
 arch::Coord Mesh::coord() const {

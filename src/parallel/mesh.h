@@ -1,5 +1,6 @@
 // parallel/mesh.h: where a rank stands among all, and the groups it belongs to.
 #pragma once
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -50,6 +51,8 @@ class ModelGroups {
   const Group& tensor() const { return *tensor_; }
   /// The ranks of the data axis that keep shares of one copy.
   const Group& sharers() const { return *sharers_; }
+  /// Those of the stages, in their order.
+  const Group& pipeline() const { return or_alone(own_pipeline_); }
   /// Group::abort of every group.
   virtual void abort() const;
 
@@ -60,7 +63,7 @@ class ModelGroups {
   }
 
  private:
-  std::unique_ptr<Group> own_tensor_, own_sharers_;
+  std::unique_ptr<Group> own_tensor_, own_sharers_, own_pipeline_;
   const Group *tensor_ = &Group::alone(), *sharers_ = &Group::alone();
 };
 
@@ -95,6 +98,14 @@ class Mesh : public PassGroups {
   const MeshShape& shape() const { return shape_; }
   int64_t rank() const { return rank_; }
   const Group& all() const { return or_alone(all_); }
+  int64_t stage() const { return shape_.stage(rank_); }
+  /// The first stage and the last; alone() in between.
+  const Group& ends() const { return or_alone(own_ends_); }
+  /// A stage and the next, of which the first member gives hidden states (kHidden), or the second
+  /// gives their gradients back (kGrad). Exchanges beside all others. REQUIRES: they are stages.
+  enum class Way { kHidden, kGrad };
+  const Group& with_next(Way way) const { return *links_[static_cast<size_t>(way)].next; }
+  const Group& with_previous(Way way) const { return *links_[static_cast<size_t>(way)].previous; }
   /// The borders of what the tensor axis divides.
   Region region() const { return {tensor(), shape_.sequence_parallel}; }
   /// For exchanges beside those of a pass.
@@ -116,9 +127,14 @@ class Mesh : public PassGroups {
 
  private:
   Mesh() = default;
+  void make_links(World& world);
   MeshShape shape_;
   int64_t rank_ = 0;
-  std::unique_ptr<Group> all_;
+  std::unique_ptr<Group> all_, own_ends_;
+  struct Link {
+    std::unique_ptr<Group> previous, next;
+  };
+  std::array<Link, 2> links_;               ///< by Way
   std::unique_ptr<PassGroups> background_;  ///< none of one rank, as saving_
   std::unique_ptr<ModelGroups> saving_;
 };

@@ -27,6 +27,9 @@ struct Parameter {
   bool trainable = true;
   /// The gradient of a piece that other ranks hold too is a partial sum over them.
   bool sums_over_copies = false;
+  /// The first and the last stage of a pipeline hold it, an embedding that the head is tied to: its
+  /// gradient is the sum of theirs.
+  bool in_both_ends = false;
   /// Trained: where operators sum its gradient, shared with what is tied to it.
   std::shared_ptr<ops::MainGrad> main_grad = {};
 

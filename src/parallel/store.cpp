@@ -34,12 +34,13 @@ ParameterStore::ParameterStore(const Mesh& mesh, const Keeping& keeping, const P
 
 int64_t ParameterStore::place_of(const arch::ParamSpec& spec) const {
   if (spec.layer >= 0) return spec.layer + 1;
-  return spec.role == arch::Role::kEmbedding ? 0 : places_.last_of_all;
+  const bool is_embedding = spec.role == arch::Role::kEmbedding && places_.first == 0;
+  return is_embedding ? 0 : places_.last_of_all;
 }
 
 void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool copies) {
   const at::NoGradGuard no_grad;
-  std::map<std::tuple<int64_t, bool, at::ScalarType>, Unit> fresh;
+  std::map<std::tuple<int64_t, bool, bool, at::ScalarType>, Unit> fresh;
   std::map<std::string, Parameter*> ends;
   for (Parameter* parameter : parameters) {
     if (!parameter->spec.tied_to.empty()) continue;
@@ -48,8 +49,11 @@ void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool cop
     const bool trained = parameter->trainable;
     if (trained) first_trained_ = std::min(first_trained_, place);
     if (!trained && !shares_parameters()) continue;
-    Unit& unit = fresh[{place, !trained, parameter->tensor.scalar_type()}];
+    // Alone in its unit, it is divided alike at both ends.
+    const bool in_both_ends = parameter->in_both_ends;
+    Unit& unit = fresh[{place, !trained, in_both_ends, parameter->tensor.scalar_type()}];
     unit.place = place;
+    unit.in_both_ends = in_both_ends;
     unit.trainable = trained;
     unit.parameters.push_back(parameter);
   }
@@ -63,6 +67,7 @@ void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool cop
       const auto& list = units_[unit].parameters;
       return std::find(list.begin(), list.end(), end) != list.end();
     };
+    if (place_of(end->spec) == place_of(parameter->spec)) continue;
     for (const size_t unit : needed_[static_cast<size_t>(place_of(end->spec))]) {
       if (holds(unit)) needed_[static_cast<size_t>(place_of(parameter->spec))].push_back(unit);
     }
@@ -276,12 +281,14 @@ void ParameterStore::end_backward() {
   spare_.clear();
 }
 
-void ParameterStore::pass_idly(bool with_backward) {
+void ParameterStore::forward_idly(bool keeps) {
   for (int64_t place = places_.first; place <= places_.last; ++place) {
     before_forward(place);
-    after_forward(place, with_backward);
+    after_forward(place, keeps);
   }
-  if (!with_backward) return;
+}
+
+void ParameterStore::backward_idly() {
   begin_backward();
   for (int64_t place = places_.last - 1; place >= first_trained_; --place) reach_backward(place);
   end_backward();

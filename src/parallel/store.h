@@ -30,15 +30,18 @@ struct Unit {
   bool trainable = true;
   std::vector<Parameter*> parameters;  ///< in the network; their tensors are views of `flat`
   FlatLayout layout{{}};
-  Range share;       ///< the elements that this rank keeps and updates
-  at::Tensor flat;   ///< all; without memory between uses where parameters are shared
-  at::Tensor shard;  ///< the elements of `share`: a view of `flat`, or memory of its own
+  bool in_both_ends = false;  ///< as its only parameter
+  Range share;                ///< the elements that this rank keeps and updates
+  at::Tensor flat;            ///< all; without memory between uses where parameters are shared
+  at::Tensor shard;           ///< the elements of `share`: a view of `flat`, or memory of its own
 
   /// The part of a parameter that lies in the share: counted from the parameter's first element,
   /// and from the share's.
   Range held(size_t index) const { return overlap_in(layout.range(index), share); }
   Range place_in_share(size_t index) const { return overlap_in(share, layout.range(index)); }
   std::string name() const { return parameters.front()->name(); }
+  /// The first stage's is the one that counts, and is written.
+  bool is_copy() const { return in_both_ends && place > 0; }
 };
 
 /// Places of the network that are here, and the last of all.
@@ -56,6 +59,7 @@ class ParameterStore {
   Sharding sharding() const { return sharding_; }
   const Keeping& keeping() const { return keeping_; }
   bool shares_parameters() const { return sharding_ == Sharding::kParameters; }
+  /// A table that the stage's head is tied to is at the head's, unless the embedding is here.
   int64_t place_of(const arch::ParamSpec& spec) const;
 
   /// Moves parameters into units, by place and by whether they are trained; what is neither trained
@@ -89,8 +93,9 @@ class ParameterStore {
   /// The gradient of what `place` gives is there: those behind it have theirs.
   void reach_backward(int64_t place);
   void end_backward();
-  /// A pass of nothing, beside those of other ranks.
-  void pass_idly(bool with_backward);
+  /// A pass of nothing, beside those of other ranks; keeps: as after_forward.
+  void forward_idly(bool keeps);
+  void backward_idly();
 
   /// Told of trained units when a backward comes to a place that needs them (twice of what is
   /// tied), and when their gradients are there.

@@ -7,9 +7,11 @@
 #include <ATen/ops/zeros.h>
 
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "parallel/agree.h"
 
@@ -50,7 +52,33 @@ void lay(const int64_t* table, const at::Tensor& elements, const at::Tensor& mat
 WholeTensors::WholeTensors(const Mesh& mesh, std::vector<Parameter> parts, ParameterStore* store)
     : groups_(mesh.saving()),
       parts_(std::move(parts)),
-      store_(store && store->shares_parameters() ? store : nullptr) {}
+      store_(store && store->shares_parameters() ? store : nullptr) {
+  try {
+    describe_all();
+  } catch (...) {
+    throw_broken_exchange();
+  }
+}
+
+void WholeTensors::describe_all() {
+  const Group& stages = groups_.pipeline();
+  Json own = Json::array();
+  for (const Parameter& part : parts_)
+    own.push_back({part.name(), part.spec.shape, static_cast<int>(part.tensor.scalar_type())});
+  std::set<std::string> known;
+  for (int64_t stage = 0; stage < stages.size(); ++stage) {
+    const Json said = stages.is_alone()
+                          ? own
+                          : parse_json(text_from(stages, stage, dump_text(own)), "a stage's parts");
+    for (size_t index = 0; index < said.size(); ++index) {
+      const Json& part = said[index];
+      const auto name = part[0].get<std::string>();
+      if (known.insert(name).second)
+        all_.push_back({name, part[1].get<std::vector<int64_t>>(),
+                        static_cast<at::ScalarType>(part[2].get<int>()), stage, index});
+    }
+  }
+}
 
 WholeTensors::~WholeTensors() {
   if (is_alone() || !asks() || failed_) return;
@@ -63,6 +91,7 @@ WholeTensors::~WholeTensors() {
 
 int64_t WholeTensors::agree(int64_t number) const {
   at::Tensor said = at::full({1}, number, at::kLong);
+  if (leads_stage()) groups_.pipeline().broadcast(said, 0);
   if (store_ && groups_.tensor().rank() == 0) groups_.sharers().broadcast(said, 0);
   groups_.tensor().broadcast(said, 0);
   return said.item<int64_t>();
@@ -73,7 +102,7 @@ at::Tensor WholeTensors::whole(size_t index) const {
   failed_ = true;  // until it has not
   try {
     agree(static_cast<int64_t>(index));
-    const at::Tensor whole = gather(index);
+    const at::Tensor whole = fetch(all_[index]);
     failed_ = false;
     return whole;
   } catch (...) {
@@ -86,7 +115,7 @@ void WholeTensors::serve() const {
     while (true) {
       const int64_t index = agree(whole_tensors_detail::kEnough);
       if (index == whole_tensors_detail::kEnough) return;
-      gather(static_cast<size_t>(index));
+      fetch(all_[static_cast<size_t>(index)]);
     }
   } catch (...) {
     throw_broken_exchange();
@@ -106,6 +135,16 @@ at::Tensor WholeTensors::piece(const Parameter& part) const {
   return unit_.narrow(0, range.begin, range.size()).view(part.tensor.sizes());
 }
 
+at::Tensor WholeTensors::fetch(const Description& tensor) const {
+  const Group& stages = groups_.pipeline();
+  at::Tensor whole;
+  if (stages.rank() == tensor.stage) whole = gather(tensor.index);
+  if (!leads_stage() || tensor.stage == 0) return whole;
+  if (asks()) whole = at::empty(tensor.shape, at::TensorOptions(tensor.dtype));
+  stages.pass_on(whole, tensor.stage, 0);
+  return whole;
+}
+
 at::Tensor WholeTensors::gather(size_t index) const {
   using namespace whole_tensors_detail;
   const at::NoGradGuard no_grad;
@@ -122,7 +161,7 @@ at::Tensor WholeTensors::gather(size_t index) const {
   at::Tensor mine = at::zeros({largest.item<int64_t>()}, own.options());
   mine.narrow(0, 0, own.numel()).copy_(own.flatten());
   const at::Tensor all = group.gather(mine, 0);
-  if (!asks()) return {};
+  if (!leads_stage()) return {};
   const at::Tensor whole = at::empty(part.spec.shape, mine.options());
   const arch::Rect matrix = arch::matrix_of(part.spec.shape);
   for (int64_t rank = 0; rank < group.size(); ++rank)

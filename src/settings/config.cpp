@@ -115,9 +115,12 @@ std::string TrainConfig::said(const std::string& option, int64_t value) const {
 
 std::string TrainConfig::said_ranks() const {
   const std::string ranks = batch.ranks == 1 ? tr("1 process") : tr("{} processes", batch.ranks);
-  return mesh.tensor == 1
-             ? ranks
-             : tr("{} ({} / {} {})", ranks, batch.ranks * mesh.tensor, flag("tp"), mesh.tensor);
+  const int64_t copy = mesh.tensor * mesh.pipeline;
+  if (copy == 1) return ranks;
+  std::vector<std::string> sizes;
+  if (mesh.tensor > 1) sizes.push_back(fmt::format("{} {}", flag("tp"), mesh.tensor));
+  if (mesh.pipeline > 1) sizes.push_back(fmt::format("{} {}", flag("pp"), mesh.pipeline));
+  return tr("{} ({} / {})", ranks, batch.ranks * copy, fmt::join(sizes, " / "));
 }
 
 void TrainConfig::validate() const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "arch/model_config.h"
+#include "arch/placement.h"
 #include "base/json.h"
 #include "base/rank_place.h"
 #include "settings/model_setup.h"
@@ -113,6 +114,7 @@ struct TrainConfig {
   bool dry_run = false;
   RankPlace place;               ///< of this process
   MeshShape mesh;                ///< how the processes share the work
+  arch::PipelineSplit pipeline;  ///< which layers each of mesh.pipeline stages has
   Keeping keeping;               ///< what copies of the model share, and what files hold
   double dist_timeout_s = 1800;  ///< how long ranks wait for one another
   bool shares_cache = true;      ///< if machines see one; else each prepares its data

@@ -72,6 +72,10 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
         tr("; every model is divided over {} tensor-parallel processes{}", config.mesh.tensor,
            config.mesh.sequence_parallel ? tr(", and its tokens") : "");
   }
+  if (config.mesh.pipeline > 1) {
+    plan.batch_arithmetic +=
+        tr("; its layers stand in {} pipeline stages, one process each", config.mesh.pipeline);
+  }
   plan.batch_arithmetic += plan_detail::shared_memory(config.keeping.sharding);
 
   plan.schedule = config.schedule.shape;

@@ -10,14 +10,25 @@
 #include "data/batch_stream.h"
 #include "parallel/agree.h"
 #include "train/objective.h"
+#include "train/passes.h"
 #include "train/step.h"
 
 namespace danlu::train {
 namespace evaluate_detail {
 
-Loss pass(const models::CausalLM& model, const Objective& objective, const data::Batch& batch) {
-  const models::ForwardInput input = evaluation_input(model, batch);
-  return objective.evaluate(model, model.forward(input), input, batch, 1.0);
+/// The stage's part of a pass; the last one's has sums.
+PassSums pass(const models::CausalLM& stage, const Objective& objective, const data::Batch& batch,
+              StageLinks& links) {
+  const models::ForwardInput input = evaluation_input(stage, batch);
+  const auto tokens = static_cast<int64_t>(batch.ids.size());
+  const at::Tensor hidden_nH =
+      stage.forward(input, links.is_first() ? at::Tensor() : links.receive_hidden(tokens));
+  if (!links.is_last()) {
+    links.send_hidden(hidden_nH);
+    return {};
+  }
+  const Loss loss = objective.evaluate(stage, hidden_nH, input, batch, 1.0);
+  return {loss.sum.item<double>(), loss.correct.item<double>()};
 }
 
 }  // namespace evaluate_detail
@@ -25,8 +36,11 @@ Loss pass(const models::CausalLM& model, const Objective& objective, const data:
 double loss_of(const models::CausalLM& model, const data::Batch& batch) {
   const at::NoGradGuard no_grad;
   const Objective& objective = language_modelling();
-  return evaluate_detail::pass(model, objective, batch).sum.item<double>() /
-         objective.weight(batch);
+  StageLinks links(model);
+  double sum = evaluate_detail::pass(model, objective, batch, links).loss;
+  links.finish();
+  sum_over(model.mesh().pipeline(), {&sum});
+  return sum / objective.weight(batch);
 }
 
 Evaluation evaluate(const models::CausalLM& model,
@@ -52,6 +66,7 @@ Evaluation evaluate(const models::CausalLM& model,
   if (settings.on_start) settings.on_start(batches);
 
   Evaluation result;
+  StageLinks links(model);
   double sum = 0, correct = 0, weight = 0, num_samples = 0;
   for (int64_t i = 0; i < batches; ++i) {
     const data::StepBatches step = stream.next();
@@ -61,18 +76,20 @@ Evaluation evaluate(const models::CausalLM& model,
         step.micro_batches.begin(), step.micro_batches.end(),
         [&](const data::Batch& batch) { return takes_part && objective.weight(batch) > 0; });
     for (int64_t idle = parallel::largest_of(data, passes) - passes; idle > 0; --idle)
-      model.pass_idly(/*with_backward=*/false);
+      model.forward_idly(/*keeps=*/false);
     for (const data::Batch& batch : step.micro_batches) {
       if (!takes_part) break;
       num_samples += static_cast<double>(batch.num_samples);
       if (!(objective.weight(batch) > 0)) continue;
-      const Loss loss = evaluate_detail::pass(model, objective, batch);
-      sum += loss.sum.item<double>();
-      correct += loss.correct.item<double>();
+      const PassSums sums = evaluate_detail::pass(model, objective, batch, links);
+      sum += sums.loss;
+      correct += sums.correct;
       weight += objective.weight(batch);
     }
   }
+  links.finish();
   sum_over(data, {&sum, &correct, &weight, &num_samples});
+  sum_over(model.mesh().pipeline(), {&sum, &correct});
   take_first(model.mesh().tensor(), {&sum, &correct});
   result.num_samples = static_cast<int64_t>(num_samples);
   result.num_targets = static_cast<int64_t>(weight);

@@ -24,14 +24,14 @@ struct Evaluation {
   double seconds = 0;
 };
 
-/// No gradients, no dropout. Deterministic. Ranks
-/// of the data axis share the samples, and all come to the same. Errors: DataError if no token is a
-/// target. The loss may be infinite or NaN.
+/// No gradients, no dropout. Deterministic. Ranks of the data axis share the samples, and all come
+/// to the same. Errors: DataError if no token is a target. The loss may be infinite or NaN.
 Evaluation evaluate(const models::CausalLM& model,
                     std::shared_ptr<const data::SampleSource> samples,
                     const EvaluationSettings& settings);
 
-/// Mean loss of the tokens of one batch that are targets, as evaluate. REQUIRES: there are some.
+/// Mean loss of the tokens of one batch that are targets, as evaluate; on every stage of a
+/// pipeline. REQUIRES: there are some.
 double loss_of(const models::CausalLM& model, const data::Batch& batch);
 
 }  // namespace danlu::train

@@ -7,8 +7,8 @@
 namespace danlu::train {
 
 Passes::Passes(const models::CausalLM& stage, const Objective& objective,
-               optim::GradBuffer& gradients, StageLinks links)
-    : stage_(stage), objective_(objective), gradients_(gradients), links_(std::move(links)) {}
+               optim::GradBuffer& gradients, StageLinks& links)
+    : stage_(stage), objective_(objective), gradients_(gradients), links_(links) {}
 
 void Passes::forward(Flight& flight, const data::Batch& batch, uint64_t dropout_seed,
                      double scale) {
@@ -25,11 +25,8 @@ void Passes::forward(Flight& flight, const data::Batch& batch, uint64_t dropout_
 void Passes::backward(Flight& flight, bool is_idle, bool last, bool later) {
   gradients_.begin_pass(last, later ? &flight.later : nullptr);
   if (is_idle) {
-    stage_.pass_idly(/*with_backward=*/true);
-    return;
-  }
-  // Else nothing here or before is trained.
-  if (flight.left.requires_grad()) {
+    stage_.backward_idly();
+  } else if (flight.left.requires_grad()) {  // else nothing here or before is trained
     torch::autograd::backward({flight.left}, flight.grad.defined()
                                                  ? std::vector<at::Tensor>{flight.grad}
                                                  : std::vector<at::Tensor>{});
@@ -56,18 +53,24 @@ PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const dat
     const bool is_idle = i >= static_cast<int64_t>(batches.size());
     const bool last = &action == last_gradients;
     Flight& flight = flights[i];
+    const int64_t tokens =
+        is_idle ? 0 : static_cast<int64_t>(batches[static_cast<size_t>(i)]->ids.size());
     switch (action.work) {
       case Work::kReceiveHidden:
-        flight.entered = links_.receive_hidden(i);
+        if (!is_idle) flight.entered = links_.receive_hidden(tokens);
         break;
       case Work::kForward:
-        if (!is_idle) forward(flight, *batches[static_cast<size_t>(i)], dropout_seed, scale);
+        if (is_idle) {
+          stage_.forward_idly(/*keeps=*/true);
+        } else {
+          forward(flight, *batches[static_cast<size_t>(i)], dropout_seed, scale);
+        }
         break;
       case Work::kSendHidden:
-        links_.send_hidden(i, flight.left.detach());
+        if (!is_idle) links_.send_hidden(flight.left.detach());
         break;
       case Work::kReceiveGrad:
-        flight.grad = links_.receive_grad(i);
+        if (!is_idle) flight.grad = links_.receive_grad(tokens);
         break;
       case Work::kBackward:
         backward(flight, is_idle, last, /*later=*/false);
@@ -79,12 +82,13 @@ PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const dat
         gradients_.add_later(flight.later, last);
         break;
       case Work::kSendGrad:
-        links_.send_grad(i, flight.entered.grad());
+        if (!is_idle) links_.send_grad(flight.entered.grad());
         flight.entered = at::Tensor();
         break;
     }
     if (last_of[i] == &action) flights.erase(i);
   }
+  links_.finish();
   PassSums sums;
   for (const at::Tensor& loss : losses_) sums.loss += loss.item<double>();
   for (const at::Tensor& correct : correct_) sums.correct += correct.item<double>();

@@ -2,21 +2,15 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <map>
 #include <vector>
 
 #include "arch/pipeline.h"
 #include "optim/grad_buffer.h"
 #include "train/objective.h"
+#include "train/stage_links.h"
 
 namespace danlu::train {
-
-/// How a stage's hidden states and their gradients come and go; empty at the ends of a pipeline.
-struct StageLinks {
-  std::function<at::Tensor(int64_t micro_batch)> receive_hidden, receive_grad;
-  std::function<void(int64_t micro_batch, const at::Tensor&)> send_hidden, send_grad;
-};
 
 /// Sums over this rank's micro-batches; of a last stage, else 0.
 struct PassSums {
@@ -27,10 +21,10 @@ class Passes {
  public:
   /// What is given outlives it.
   Passes(const models::CausalLM& stage, const Objective& objective, optim::GradBuffer& gradients,
-         StageLinks links = {});
+         StageLinks& links);
   /// batches: those of this rank that weigh anything; where others of the data axis have more, the
   /// schedule's further micro-batches are passes of nothing. scale: put on every sum before its
-  /// backward. Collective over the data axis.
+  /// backward. Collective over the data axis and the pipeline, whose stages have the same batches.
   PassSums run(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches,
                uint64_t dropout_seed, double scale);
 
@@ -49,7 +43,7 @@ class Passes {
   const models::CausalLM& stage_;
   const Objective& objective_;
   optim::GradBuffer& gradients_;
-  StageLinks links_;
+  StageLinks& links_;
   /// Of each micro-batch, where it was computed: read, which waits for it, after the last.
   std::vector<at::Tensor> losses_, correct_;
 };

@@ -56,7 +56,7 @@ data::BatchStreamOptions stream_options(const TrainConfig& config, const RunPlan
   data::BatchStreamOptions options;
   options.micro_batch_size = plan.micro_batch_size;
   options.accumulation_steps = plan.accumulation;
-  options.dp_rank = config.place.rank / config.mesh.tensor;
+  options.dp_rank = config.mesh.data_rank(config.place.rank);
   options.dp_size = config.mesh.data;
   options.last_batch = data.last_batch;
   options.max_tokens_per_micro_batch =
@@ -77,18 +77,20 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
     if (!config.freeze.empty()) model.freeze(config.freeze);
     model.keep(config.keeping, /*holds_values=*/false);
   };
+  const arch::Stage stage =
+      arch::stages_of(source.config, config.pipeline)[static_cast<size_t>(mesh.stage())];
   std::unique_ptr<models::CausalLM> model;
   if (config.model.from_scratch && !checkpoint) {
-    model = std::make_unique<models::CausalLM>(source.config, mesh, dtype, device);
+    model = std::make_unique<models::CausalLM>(source.config, stage, mesh, dtype, device);
     settle(*model);
     model->initialize(config.seed);
   } else if (checkpoint && !lora) {
     // A full checkpoint holds the model; adapters go on top of the base.
     model = models::load_model(
         weights::open_checkpoint_source(checkpoint->directory, {.all_tensors = true}), mesh, dtype,
-        device, settle);
+        device, settle, stage);
   } else {
-    model = models::load_model(source, mesh, dtype, device, settle);
+    model = models::load_model(source, mesh, dtype, device, settle, stage);
   }
   if (model->lora() && (!lora || checkpoint || !config.model.adapter.empty())) {
     throw ModelError(
@@ -111,11 +113,13 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
 TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalLM> model) {
   TrainState state;
   state.model = std::move(model);
-  if (state.model->trainable_parameters().empty())
+  const auto trained = static_cast<int64_t>(state.model->trainable_parameters().size());
+  if (parallel::sum_of(state.model->mesh().pipeline(), trained) == 0)
     throw UsageError(tr("[train] every parameter is frozen: nothing to train"));
   parallel::ParameterStore& store = state.model->keep(config.keeping);
   state.gradients = std::make_unique<optim::GradBuffer>(store);
   state.optimizer = std::make_unique<optim::AdamW>(store, config.adamw);
+  state.links = std::make_unique<StageLinks>(*state.model);
   if (config.precision == Precision::kF16) state.loss_scaler = optim::LossScaler(config.loss_scale);
   return state;
 }
@@ -332,9 +336,9 @@ Ranks connect(TrainConfig& config) {
 
 /// Of the finished model, before it is trained; of checkpoints, who saves them asks.
 void require_space(const TrainConfig& config, const models::CausalLM& model, const Ranks& ranks) {
+  const uint64_t bytes = model_file_bytes(model, config.tuner == Tuner::kLora);
   if (!ranks.is_first()) return;
-  require_free_space(config.output.directory, model_file_bytes(model, config.tuner == Tuner::kLora),
-                     "the finished model");
+  require_free_space(config.output.directory, bytes, "the finished model");
 }
 
 /// The finished model and its reports.

@@ -105,12 +105,15 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   state.gradients->zero();
   const std::vector<const data::Batch*> own = step_detail::with_weight(batches, objective);
   const int64_t passes = parallel::largest_of(data, static_cast<int64_t>(own.size()));
-  PassSums sums = Passes(*state.model, objective, *state.gradients)
-                      .run(arch::one_forward_one_backward(0, 1, passes), own,
-                           mix64(config.seed, static_cast<uint64_t>(state.step)),
-                           result.loss_scale / counts.weight);
+  const parallel::Mesh& mesh = state.model->mesh();
+  PassSums sums =
+      Passes(*state.model, objective, *state.gradients, *state.links)
+          .run(arch::one_forward_one_backward(mesh.stage(), mesh.shape().pipeline, passes), own,
+               mix64(config.seed, static_cast<uint64_t>(state.step)),
+               result.loss_scale / counts.weight);
   sum_over(data, {&sums.loss, &sums.correct});
-  take_first(state.model->mesh().tensor(), {&sums.loss, &sums.correct});
+  sum_over(mesh.pipeline(), {&sums.loss, &sums.correct});
+  take_first(mesh.tensor(), {&sums.loss, &sums.correct});
   result.loss = sums.loss / counts.weight;
   result.token_accuracy = sums.correct / counts.weight;
 

@@ -13,6 +13,7 @@
 #include "optim/grad_buffer.h"
 #include "optim/loss_scaler.h"
 #include "train/settings.h"
+#include "train/stage_links.h"
 
 namespace danlu::train {
 
@@ -21,6 +22,7 @@ struct TrainState {
   std::unique_ptr<models::CausalLM> model;
   std::unique_ptr<optim::GradBuffer> gradients;
   std::unique_ptr<optim::AdamW> optimizer;
+  std::unique_ptr<StageLinks> links;
   optim::LossScaler loss_scaler;
   int64_t step = 0;  ///< finished steps, skipped ones included
   int64_t bad_steps_in_row = 0;

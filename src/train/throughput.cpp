@@ -18,6 +18,7 @@ double flops_per_token(const models::CausalLM& model, const data::LengthStats& l
   for (const arch::ParamSpec& weight : arch::parameters_of(config)) {
     // A tied head multiplies by the embedding's table, which its own look-up does not.
     if (weight.shape.size() != 2 || weight.role == arch::Role::kEmbedding) continue;
+    if (!model.stage().holds(weight)) continue;
     const bool trains = trained[weight.tied_to.empty() ? weight.name : weight.tied_to];
     flops += (trains ? 6.0 : 4.0) * static_cast<double>(weight.shape[0] * weight.shape[1]);
   }
@@ -29,7 +30,8 @@ double flops_per_token(const models::CausalLM& model, const data::LengthStats& l
   }
   const double length =
       lengths.sum > 0 ? lengths.sum_of_squares / static_cast<double>(lengths.sum) : 0;
-  return flops +
+  const parallel::Group& stages = model.mesh().pipeline();
+  return static_cast<double>(parallel::sum_of(stages, static_cast<int64_t>(flops))) +
          6.0 * static_cast<double>(config.num_layers * config.num_heads * config.head_dim) * length;
 }
 

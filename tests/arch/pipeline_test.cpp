@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "base/error.h"
 
 namespace danlu::arch {
 namespace pipeline_test {
@@ -181,6 +184,48 @@ TEST(OneForwardOneBackward, EndsWithTheBubbleAndTheActivationsOfTheFormulas) {
       for (int64_t stage = 0; stage < stages; ++stage)
         EXPECT_EQ(run.most_in_flight(stage), std::min(stages - stage, m));
     }
+  }
+}
+
+std::string stages_text(const ModelConfig& config, const PipelineSplit& split) {
+  std::string text;
+  for (const Stage& stage : stages_of(config, split)) {
+    text += (text.empty() ? "" : " ") + std::to_string(stage.first_layer) + "-" +
+            std::to_string(stage.end_layer) + (stage.has_embedding ? "e" : "") +
+            (stage.has_head ? "h" : "") + (stage.copies_embedding ? "c" : "");
+  }
+  return text;
+}
+
+TEST(StagesOf, FollowTheListAndPassOverNoOps) {
+  ModelConfig config;
+  config.num_layers = 6;
+  EXPECT_EQ(stages_text(config, {}), "0-6eh");
+  EXPECT_EQ(stages_text(config, {.stages = 3}), "0-2e 2-4 4-6h");
+  EXPECT_EQ(stages_text(config, {.stages = 3, .layer_list = {1, 3, 2}}), "0-1e 1-4 4-6h");
+  EXPECT_EQ(stages_text(config, {.stages = 4, .noop_layers = {0, 7}}), "0-1e 1-3 3-5 5-6h");
+  try {
+    stages_of(config, {.stages = 4});
+    FAIL() << "four stages of six layers";
+  } catch (const UsageError& error) {
+    EXPECT_NE(error.hint().find("--num-layer-list 2,2,1,1"), std::string::npos) << error.hint();
+  }
+  EXPECT_THROW(stages_of(config, {.stages = 2, .layer_list = {6, 0}}), UsageError);
+  EXPECT_THROW(stages_of(config, {.stages = 4, .noop_layers = {0, 1}}), UsageError);
+}
+
+TEST(StagesOf, ATiedHeadBringsTheTableToTheLastStage) {
+  ModelConfig config;
+  config.num_layers = 4;
+  config.tie_embeddings = true;
+  EXPECT_EQ(stages_text(config, {}), "0-4eh");
+  EXPECT_EQ(stages_text(config, {.stages = 2}), "0-2e 2-4hc");
+  ParamSpec table;
+  table.role = Role::kEmbedding;
+  const std::vector<Stage> stages = stages_of(config, {.stages = 4});
+  for (size_t s = 0; s < stages.size(); ++s) {
+    EXPECT_EQ(stages[s].holds(table), s == 0 || s == 3);
+    EXPECT_EQ(stages[s].is_copy(table), s == 3);
   }
 }
 

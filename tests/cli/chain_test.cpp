@@ -434,11 +434,12 @@ TEST_F(Chain, TheScriptsLinesOfSeveralProcesses) {
   expect_near(losses("four"), losses("one"), 1e-5);
   auto stages = split;
   stages[3] = "2";
-  expect_error(on_four(line("stages"), stages), 2,
-               {"--pipeline-model-parallel-size 2: this version divides training by data and by "
-                "tensors only",
-                "leave it out"});
-  EXPECT_FALSE(fs::exists(*this / "stages"));
+  stages.insert(stages.end(), {"--num-layers-per-virtual-pipeline-stage", "1"});
+  const ProgramResult staged = on_four(line("stages"), stages);
+  ASSERT_EQ(staged.exit_code, 0) << staged.err;
+  EXPECT_THAT(staged.err, AllOf(HasSubstr("its layers stand in 2 pipeline stages"),
+                                HasSubstr("--num-layers-per-virtual-pipeline-stage")));
+  expect_near(losses("stages"), losses("one"), 1e-5);
 
   write("cats.jsonl", R"({"instruction": "fox?", "output": "cat"})"
                       "\n"

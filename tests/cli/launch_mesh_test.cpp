@@ -62,6 +62,13 @@ std::vector<MeshLine> mesh_lines() {
            "parameters and state are in host memory",
            {"lora"}},
           {"files", 2, zero1_in_files, "(ZeRO-1)", {"full"}},
+          {"pp2", 2, {"--pp", "2"}, "stand in 2 pipeline stages"},
+          {"pp2tp2",
+           4,
+           {"--pp", "2", "--tp", "2", "--sequence-parallel"},
+           "stand in 2 pipeline stages",
+           {"full"}},
+          {"pp2zero3", 4, {"--pp", "2", "--shard", "zero3"}, "parameters (ZeRO-3)", {"dora"}},
           {"files3", 4, tensor_in_files, "parameters (ZeRO-3)", {"lora"}}};
 }
 
@@ -145,10 +152,11 @@ struct Part {
 
 TEST_F(LaunchMesh, ARunGoesOnAtAnotherMesh) {
   const std::vector<std::string> zero3 = {"--shard", "zero3"}, tp2 = {"--tp", "2"},
-                                 both = {"--tp", "2", "--shard", "zero3"};
+                                 both = {"--tp", "2", "--shard", "zero3"}, pp2 = {"--pp", "2"},
+                                 stages = {"--pp", "2", "--shard", "zero1"};
   std::map<std::string, std::vector<Part>> all = {
-      {"full", {{4, both}, {1, {}}, {4, tp2}, {4, {"--shard", "zero2"}}}},
-      {"lora", {{2, tp2}, {2, zero3}, {1, {}}}}};
+      {"full", {{4, both}, {4, stages}, {1, {}}, {2, pp2}, {4, tp2}, {4, {"--shard", "zero2"}}}},
+      {"lora", {{2, tp2}, {2, pp2}, {2, zero3}, {1, {}}}}};
   if (std::getenv("DANLU_SLOW")) {
     all["lora"].push_back({4, both});
     all["dora"] = {{4, both}, {1, {}}, {2, tp2}, {2, zero3}};

@@ -273,7 +273,7 @@ TEST_F(Launch, AJobThatLostRanksKeepsItsStepOrSaysWhatDoesNotDivide) {
   expect_error(of("3", "2", {"--accum", "1"}), 2,
                {"--global_batch_size 3: must be a multiple of --batch_size 1 × 2 processes = 2"});
   expect_error(of("4", "3", {"--tp", "2"}), 2,
-               {"--tp 2: of 4 ranks 3 are left, which are no multiple of it"});
+               {"a copy of the model takes 2 ranks: of 4 ranks 3 are left"});
 }
 
 TEST_F(Launch, AHostFileSaysWhereThisMachineStands) {
@@ -484,8 +484,13 @@ TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
                           {"MASTER_ADDR", "127.0.0.1"},
                           {"MASTER_PORT", std::to_string(free_port().value())}}),
                7, {"rank 1 cannot reach rank 0 at 127.0.0.1:"});
-  expect_error(launch(2, training("run", {"--pp", "2"})), 2, {"--pp 2: this version divides"});
+  expect_error(launch(2, training("run", {"--cp", "2"})), 2, {"--cp 2: this version divides"});
   expect_error(launch(2, training("run", {"--tp", "3"})), 2, {"2 processes are no multiple of it"});
+  expect_error(launch(2, training("run", {"--tp", "2", "--pp", "2"})), 2,
+               {"--tp 2 × --pp 2: 2 processes are no multiple of it",
+                "--tp × --pp may be 1, 2; --tp × --pp 4 needs a multiple of 4 processes"});
+  expect_error(launch(4, training("run", {"--pp", "4"})), 2,
+               {"pipeline size 4 does not divide 2 layers", "sizes that do: 1, 2"});
   expect_error(launch(2, training("run", {"--tp", "2", "--dp", "2"})), 2, {"--dp 2: 2 processes"});
   expect_error(launch(3, training("run", {"--tp", "3", "--max_steps", "1"})), 2,
                {"4 attention heads", "do not divide over 3", "hint: sizes that do: 1, 2, 4"});

@@ -59,7 +59,7 @@ TEST(Startup, RefusedTrainingLinesLoadNoHeavyLibrary) {
       {{"--tp", "2"}, "add --nproc_per_node 2"},
       {{"--tp", "3", "--nproc", "3"}, "do not divide over 3 tensor-parallel ranks"},
       {{"--dp", "3", "--nproc", "2"}, "--dp 3: 2 processes"},
-      {{"--pp", "2"}, "--pp 2: this version divides"},
+      {{"--cp", "2"}, "--cp 2: this version divides"},
       {{"--cp", "2", "--nproc", "2"}, "--cp 2: this version divides"},
       {{"--deepspeed", "default-zero2", "--shard", "zero3"}, "--shard zero3 means ZeRO-3"},
       {{"--fsdp", "full_shard", "--deepspeed", "zero2"}, "two ways to divide"},

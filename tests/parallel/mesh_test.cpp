@@ -132,6 +132,37 @@ void expect_collectives(Transport transport, at::ScalarType dtype, int64_t colum
 
 // Longer than what is sent at a time, and no multiple of it; a rank's own part may be where its sum
 // goes to.
+TEST_P(Contract, StagesStandOutermostAndPassOnToTheirNeighbours) {
+  run_ranks(GetParam(), 6, [](World& world) {
+    const Mesh mesh(world, {.tensor = 2, .pipeline = 3});
+    EXPECT_EQ(mesh.stage(), world.rank() / 2);
+    EXPECT_EQ(mesh.pipeline().rank(), mesh.stage());
+    EXPECT_EQ(mesh.saving().pipeline().size(), 3);
+    EXPECT_EQ(mesh.ends().size(), mesh.stage() == 1 ? 1 : 2);
+    at::Tensor sum = at::full({1}, world.rank(), at::kLong);
+    mesh.pipeline().all_reduce_sum(sum);
+    EXPECT_EQ(sum.item<int64_t>(), 6 + 3 * (world.rank() % 2));
+    at::Tensor hidden = at::full({300}, static_cast<double>(world.rank()), at::kBFloat16);
+    using Way = Mesh::Way;
+    if (mesh.stage() > 0) {
+      mesh.with_previous(Way::kHidden).pass_on(hidden, 0, 1);
+      EXPECT_EQ(hidden[299].item<double>(), static_cast<double>(world.rank() % 2));
+      EXPECT_EQ(mesh.with_previous(Way::kHidden).traffic().bytes, 0);
+    }
+    if (mesh.stage() < 2) {
+      mesh.with_next(Way::kHidden).pass_on(hidden, 0, 1);
+      EXPECT_EQ(mesh.with_next(Way::kHidden).traffic().bytes, 600);
+      mesh.with_next(Way::kGrad).pass_on(hidden, 1, 0);
+      EXPECT_EQ(mesh.with_next(Way::kGrad).traffic().bytes, 0);
+    }
+    if (mesh.stage() > 0) mesh.with_previous(Way::kGrad).pass_on(hidden, 1, 0);
+    // Between two of a larger group the others have nothing to do.
+    at::Tensor said = at::full({3}, mesh.stage(), at::kFloat);
+    mesh.pipeline().pass_on(said, 2, 0);
+    EXPECT_EQ(said[1].item<float>(), mesh.stage() == 1 ? 1 : 2);
+  });
+}
+
 TEST_P(Contract, SumsOfManyPieces) {
   for (const int64_t ranks : {2, 4}) {
     const int64_t part = 900'000 + ranks, elements = ranks * part;

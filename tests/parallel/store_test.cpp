@@ -175,7 +175,8 @@ TEST(ParameterStore, AnIdlePassMeetsAnotherRanks) {
     store.listen({[&](size_t unit) { told.push_back("to " + store.units()[unit].name()); },
                   [&](size_t unit) { told.push_back("after " + store.units()[unit].name()); }});
     if (mesh.rank() == 0) {
-      store.pass_idly(true);
+      store.forward_idly(true);
+      store.backward_idly();
     } else {
       for (int64_t place = 0; place < 4; ++place) {
         store.before_forward(place);
@@ -200,7 +201,7 @@ TEST(ParameterStore, APublishedUnitIsEverybodysWhereAPassComesToIt) {
       at::Tensor(store.units()[unit].shard).fill_(static_cast<double>(10 + mesh.rank()));
       store.publish(unit);
     }
-    store.pass_idly(false);
+    store.forward_idly(false);
     const at::Tensor& embedding = net.places[0]->tensor;  // 700 elements in shares of 512
     EXPECT_EQ(embedding[511].item<float>(), 10);
     EXPECT_EQ(embedding[512].item<float>(), 11);

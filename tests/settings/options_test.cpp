@@ -148,7 +148,7 @@ TEST_F(TrainOptions, ALineForSeveralProcessesIsNotTrainedInOne) {
                         "--nproc_per_node 2 to the line"));
   EXPECT_THAT(refusal("sft", {"--tp", "2", "--dp", "3"}),
               HasSubstr("--tp 2, --dp 3: for 6 processes, and one runs"));
-  EXPECT_THAT(refusal("pretrain", {"--pp", "2"}), HasSubstr("--pp 2: this version divides"));
+  EXPECT_THAT(refusal("pretrain", {"--cp", "2"}), HasSubstr("--cp 2: this version divides"));
   EXPECT_THAT(
       refusal("sft",
               {"--deepspeed", R"({"train_batch_size":128,"train_micro_batch_size_per_gpu":2})",

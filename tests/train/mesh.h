@@ -56,9 +56,10 @@ inline std::string name_of(const testing::TestParamInfo<Case>& info) {
   const char* tuning = c.tuning == Tuning::kFull   ? ""
                        : c.tuning == Tuning::kLora ? "_lora"
                                                    : "_dora";
-  return fmt::format("{}{}_tp{}_dp{}{}_zero{}{}", c.name, tuning, c.shape.tensor, c.shape.data,
-                     c.shape.sequence_parallel ? "_sp" : "", static_cast<int>(c.sharding),
-                     c.in_files ? "_files" : "") +
+  return fmt::format("{}{}_tp{}{}_dp{}{}_zero{}{}", c.name, tuning, c.shape.tensor,
+                     c.shape.pipeline > 1 ? fmt::format("_pp{}", c.shape.pipeline) : "",
+                     c.shape.data, c.shape.sequence_parallel ? "_sp" : "",
+                     static_cast<int>(c.sharding), c.in_files ? "_files" : "") +
          (c.shape.sharers > 0 ? fmt::format("_of{}", c.shape.sharers) : "") +
          (c.recompute == models::Recompute::kNone        ? ""
           : c.recompute == models::Recompute::kSelective ? "_selective"
@@ -113,8 +114,10 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
       json[key] = value;
     }
   }
-  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json), mesh, c.dtype,
-                                                  at::Device(at::kCPU));
+  const arch::ModelConfig model_config = arch::family_of(json).parse(json);
+  const auto stages = arch::stages_of(model_config, {.stages = mesh.shape().pipeline});
+  auto model = std::make_unique<models::CausalLM>(
+      model_config, stages[static_cast<size_t>(mesh.stage())], mesh, c.dtype, at::Device(at::kCPU));
   const TrainConfig config = config_of(c);
   model->initialize(3);  // DoRA's magnitudes are lengths of rows
   if (c.tuning != Tuning::kFull) model->add_lora(config.lora, 5);

@@ -32,6 +32,10 @@ const std::vector<Case>& families() {
       {"mistral", "mistral", {{"sliding_window", 3}}}};
   return list;
 }
+const Case& deep() {
+  static const Case four_layers{"qwen2_deep", "qwen2", {{"num_hidden_layers", 4}}};
+  return four_layers;
+}
 
 size_t number_of(const std::string& name) {
   const auto& list = families();
@@ -43,7 +47,7 @@ size_t number_of(const std::string& name) {
 Case of(const std::string& name, Tuning tuning, const MeshShape& shape,
         Sharding sharding = Sharding::kNone, bool in_files = false,
         Recompute recompute = Recompute::kNone) {
-  Case c = families().at(number_of(name));
+  Case c = name == deep().name ? deep() : families().at(number_of(name));
   c.tuning = tuning;
   c.shape = shape;
   c.sharding = sharding;
@@ -98,6 +102,31 @@ std::vector<Case> hybrids() {
     list.push_back(of("qwen2", Tuning::kFull, dp4, sharding));
   list.push_back(of("qwen2", Tuning::kLora, both, Sharding::kParameters));
   list.push_back(of("qwen2", Tuning::kFull, both, Sharding::kGradients));
+  return list;
+}
+
+/// Stages of a layer each, beside the other axes.
+std::vector<Case> pipelines() {
+  const MeshShape pp2{.pipeline = 2}, pp4{.pipeline = 4};
+  const MeshShape with_data{.data = 2, .pipeline = 2}, with_tensor{.tensor = 2, .pipeline = 2};
+  const MeshShape all{.tensor = 2, .data = 2, .pipeline = 2, .sequence_parallel = true};
+  std::vector<Case> list = {of("qwen2_deep", Tuning::kFull, pp4),
+                            of("qwen2_deep", Tuning::kDora, pp4),
+                            of("llama_tied", Tuning::kFull, pp2),
+                            of("baichuan2", Tuning::kFull, with_tensor),
+                            of("baichuan_alibi", Tuning::kLora, pp2),
+                            of("qwen2", Tuning::kFull, with_data, Sharding::kParameters, true)};
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+    for (const MeshShape& shape : {pp2, with_tensor, with_data, all})
+      list.push_back(of("qwen2", tuning, shape));
+    for (const auto sharding : {Sharding::kState, Sharding::kGradients, Sharding::kParameters})
+      list.push_back(of("qwen2", tuning, all, sharding));
+  }
+  for (const auto sharding :
+       {Sharding::kNone, Sharding::kState, Sharding::kGradients, Sharding::kParameters})
+    list.push_back(of("llama_tied", Tuning::kFull, all, sharding));
+  list.push_back(
+      of("qwen2", Tuning::kFull, with_data, Sharding::kGradients, false, Recompute::kFull));
   return list;
 }
 
@@ -174,6 +203,7 @@ std::vector<Case> quick_cases() {
       list.push_back(of("qwen2", tuning, both, zero3, false, recompute));
   }
   for (const Case& hybrid : hybrids()) list.push_back(hybrid);
+  for (const Case& pipeline : pipelines()) list.push_back(pipeline);
   return list;
 }
 

@@ -126,19 +126,45 @@ TEST(Mesh, AStepSendsTheTextbooksBytes) {
   }
 }
 
+TEST(Mesh, StagesSendTheirHiddenStatesAndGradientsOnce) {
+  const MeshShape shape{.tensor = 2, .pipeline = 2, .sequence_parallel = true};
+  const Case c{"qwen2", "qwen2", Json::object(), Tuning::kFull, shape};
+  parallel::run_local_ranks(shape.size(), [&](parallel::World& world) {
+    const Mesh mesh(world, shape);
+    TrainState state = state_of(c, mesh);
+    const TrainConfig config = config_of(c);
+    const data::StepBatches batches = batches_of(mesh, 0);
+    run_step(state, batches, config, config.schedule.shape);
+    int64_t bytes = 0;
+    for (const data::Batch& batch : batches.micro_batches) {
+      const auto shape = state.model->hidden_shape(static_cast<int64_t>(batch.ids.size()));
+      if (batch.num_targets > 0) bytes += 4 * shape[0] * shape[1];
+    }
+    const bool first = mesh.stage() == 0;
+    using Way = Mesh::Way;
+    const parallel::Group& gives =
+        first ? mesh.with_next(Way::kHidden) : mesh.with_previous(Way::kGrad);
+    EXPECT_EQ(gives.traffic().bytes, bytes);
+    EXPECT_GT(bytes, 0);
+  });
+}
+
 TEST(Mesh, ModelFilesHoldTheirStepAlthoughTrainingGoesOn) {
   using parallel::Sharding;
   struct Way {
     MeshShape shape;
     Sharding sharding;
   };
-  for (const Way& way : std::vector<Way>{{{.data = 2}, Sharding::kNone},
-                                         {{.data = 2}, Sharding::kState},
-                                         {{.data = 2}, Sharding::kParameters},
-                                         {{.data = 4, .sharers = 2}, Sharding::kParameters},
-                                         {{.tensor = 2}, Sharding::kNone},
-                                         {{.tensor = 2, .data = 2}, Sharding::kGradients},
-                                         {{.tensor = 2, .data = 2}, Sharding::kParameters}}) {
+  for (const Way& way :
+       std::vector<Way>{{{.data = 2}, Sharding::kNone},
+                        {{.data = 2}, Sharding::kState},
+                        {{.data = 2}, Sharding::kParameters},
+                        {{.data = 4, .sharers = 2}, Sharding::kParameters},
+                        {{.tensor = 2}, Sharding::kNone},
+                        {{.tensor = 2, .data = 2}, Sharding::kGradients},
+                        {{.tensor = 2, .data = 2}, Sharding::kParameters},
+                        {{.pipeline = 2}, Sharding::kNone},
+                        {{.tensor = 2, .data = 2, .pipeline = 2}, Sharding::kParameters}}) {
     const Case c{"qwen2", "qwen2", Json::object(), Tuning::kFull, way.shape, way.sharding};
     const danlu::test::TemporaryDirectory directory;
     std::map<std::string, at::Tensor> then;

@@ -104,7 +104,7 @@ TEST_P(NarrowMeshOf, IsAsExactAsOneRank) {
 std::vector<Case> narrow_cases() {
   using parallel::Sharding;
   const MeshShape dp2{.data = 2}, dp4{.data = 4}, tp2{.tensor = 2}, both{.tensor = 2, .data = 2};
-  const MeshShape sp2{.tensor = 2, .sequence_parallel = true};
+  const MeshShape sp2{.tensor = 2, .sequence_parallel = true}, pp2{.pipeline = 2};
   std::vector<Case> list;
   std::vector<std::pair<at::ScalarType, double>> kinds = {{at::kBFloat16, 1e-6}, {at::kHalf, 1e-6}};
   if (std::getenv("DANLU_MATRIX")) {
@@ -119,6 +119,7 @@ std::vector<Case> narrow_cases() {
                                             {tp2, Sharding::kNone},
                                             {sp2, Sharding::kNone},
                                             {dp2, Sharding::kParameters},
+                                            {pp2, Sharding::kNone},
                                             {both, Sharding::kGradients}}) {
         Case c{"qwen2", "qwen2", Json::object(), tuning, shape, sharding};
         c.dtype = dtype;

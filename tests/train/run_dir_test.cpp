@@ -1,6 +1,5 @@
 // Which directory a run goes to, and what it leaves alone there.
 #include "train/run_dir/run_dir.h"
-#include "train/run_dir/save.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +11,7 @@
 #include "support/temporary_directory.h"
 #include "train/loop.h"
 #include "train/run.h"
+#include "train/run_dir/save.h"
 #include "train/support.h"
 
 namespace danlu::train {

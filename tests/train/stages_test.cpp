@@ -1,39 +1,18 @@
-// A model cut into stages, each with its schedule and a thread, against the whole.
+// A model cut into stages, each with its schedule and a rank of its own, against the whole.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "models/tensor_io.h"
+#include "parallel/comm/local.h"
 #include "train/passes.h"
 #include "train/support.h"
 
 namespace danlu::train {
 namespace stages_test {
-
-/// What one stage gives its neighbour, by micro-batch.
-class Channel {
- public:
-  void send(int64_t micro_batch, const at::Tensor& tensor) {
-    const std::lock_guard lock(mutex_);
-    sent_[micro_batch] = tensor.clone();
-    changed_.notify_all();
-  }
-  at::Tensor receive(int64_t micro_batch) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return sent_.count(micro_batch) > 0; });
-    return sent_.extract(micro_batch).mapped();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<int64_t, at::Tensor> sent_;
-};
 
 struct Case {
   bool lora = false;
@@ -46,9 +25,10 @@ struct StageState {
   std::unique_ptr<models::CausalLM> model;
   std::unique_ptr<optim::GradBuffer> gradients;
 
-  StageState(const arch::ModelConfig& config, const arch::Stage& stage, const Case& how)
-      : model(std::make_unique<models::CausalLM>(config, stage, parallel::Mesh::single(),
-                                                 at::kFloat, at::Device(at::kCPU))) {
+  StageState(const arch::ModelConfig& config, const arch::Stage& stage, const parallel::Mesh& mesh,
+             const Case& how)
+      : model(std::make_unique<models::CausalLM>(config, stage, mesh, at::kFloat,
+                                                 at::Device(at::kCPU))) {
     model->initialize(7);
     model->set_recompute(how.recompute);
     if (how.lora) add_lora();
@@ -75,17 +55,6 @@ struct StageState {
   }
 };
 
-std::vector<arch::Stage> cut(int64_t layers, int64_t stages) {
-  std::vector<arch::Stage> result;
-  for (int64_t s = 0; s < stages; ++s) {
-    result.push_back({.first_layer = s * layers / stages,
-                      .end_layer = (s + 1) * layers / stages,
-                      .has_embedding = s == 0,
-                      .has_head = s + 1 == stages});
-  }
-  return result;
-}
-
 struct Outcome {
   double loss = 0;
   std::map<std::string, at::Tensor> grads;
@@ -93,34 +62,29 @@ struct Outcome {
 
 Outcome outcome_of(const arch::ModelConfig& config, int64_t num_stages, const Case& how,
                    const std::vector<const data::Batch*>& batches) {
-  const std::vector<arch::Stage> stages = cut(config.num_layers, num_stages);
-  std::vector<Channel> forwards(stages.size()), backwards(stages.size());
   const auto schedule = how.weights_later ? arch::zero_bubble : arch::one_forward_one_backward;
+  // Stages of unlike lengths where they do not divide the layers.
+  arch::PipelineSplit split{.stages = num_stages};
+  for (int64_t stage = 0; stage < num_stages; ++stage) {
+    split.layer_list.push_back((stage + 1) * config.num_layers / num_stages -
+                               stage * config.num_layers / num_stages);
+  }
+  const std::vector<arch::Stage> stages = arch::stages_of(config, split);
   std::mutex mutex;
   Outcome outcome;
-  std::vector<std::thread> threads;
-  for (size_t s = 0; s < stages.size(); ++s) {
-    threads.emplace_back([&, s] {
-      StageState state(config, stages[s], how);
-      StageLinks links;
-      if (s > 0) {
-        links.receive_hidden = [&, s](int64_t i) { return forwards[s - 1].receive(i); };
-        links.send_grad = [&, s](int64_t i, const at::Tensor& t) { backwards[s - 1].send(i, t); };
-      }
-      if (s + 1 < stages.size()) {
-        links.send_hidden = [&, s](int64_t i, const at::Tensor& t) { forwards[s].send(i, t); };
-        links.receive_grad = [&, s](int64_t i) { return backwards[s].receive(i); };
-      }
-      Passes passes(*state.model, language_modelling(), *state.gradients, links);
-      const PassSums sums = passes.run(
-          schedule(static_cast<int64_t>(s), num_stages, static_cast<int64_t>(batches.size())),
-          batches, /*dropout_seed=*/11, 0.01);
-      const std::lock_guard lock(mutex);
-      outcome.loss += sums.loss;
-      outcome.grads.merge(state.grads());
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  parallel::run_local_ranks(num_stages, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.pipeline = num_stages});
+    StageState state(config, stages[static_cast<size_t>(mesh.stage())], mesh, how);
+    StageLinks links(*state.model);
+    Passes passes(*state.model, language_modelling(), *state.gradients, links);
+    const PassSums sums =
+        passes.run(schedule(mesh.stage(), num_stages, static_cast<int64_t>(batches.size())),
+                   batches, /*dropout_seed=*/11, 0.01);
+    auto grads = state.grads();
+    const std::lock_guard lock(mutex);
+    outcome.loss += sums.loss;
+    outcome.grads.merge(grads);
+  });
   return outcome;
 }
 

@@ -83,6 +83,7 @@ inline TrainState make_state(std::unique_ptr<models::CausalLM> model, const Trai
   parallel::ParameterStore& store = state.model->keep(config.keeping);
   state.gradients = std::make_unique<optim::GradBuffer>(store);
   state.optimizer = std::make_unique<optim::AdamW>(store, config.adamw);
+  state.links = std::make_unique<StageLinks>(*state.model);
   return state;
 }
 

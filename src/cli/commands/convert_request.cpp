@@ -19,19 +19,6 @@ using weights::Format;
 using weights::megatron::Dialect;
 using weights::megatron::ExpertForm;
 
-std::vector<int64_t> integers(const Options& options, const char* name) {
-  std::vector<int64_t> numbers;
-  for (const std::string& word : options.get_list(name)) {
-    int64_t number = 0;
-    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (error != std::errc() || stop != word.data() + word.size()) {
-      throw UsageError(tr("[{}] must be whole numbers, got \"{}\"", options.given_as(name), word));
-    }
-    numbers.push_back(number);
-  }
-  return numbers;
-}
-
 uint64_t bytes_of(const std::string& text) {
   double number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -107,8 +94,8 @@ void read_split(const Options& options, ConvertRequest& request) {
   split.tp = options.get_int("tp");
   split.pp = options.get_int("pp");
   split.ep = options.get_int("ep");
-  split.layer_list = integers(options, "num_layer_list");
-  split.noop_layers = integers(options, "noop_layers");
+  split.layer_list = options.get_int_list("num_layer_list");
+  split.noop_layers = options.get_int_list("noop_layers");
   std::sort(split.noop_layers.begin(), split.noop_layers.end());
   split.tp_extends_ep = options.get_bool_or("moe_tp_extend_ep", false);
   split.vocab_divisor = options.get_int_or("make_vocab_size_divisible_by", 0);

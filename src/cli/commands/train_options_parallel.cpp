@@ -113,8 +113,16 @@ std::vector<OptionSpec> train_parallel_options() {
        .aliases = {"kv_head_repeat_before_uly_alltoall"},
        .group = split,
        .ignored_because = "one process holds the whole sequence"},
-      accepted("num_layers_per_virtual_pipeline_stage", "one process holds all layers",
-               {"num_layer_list", "noop_layers", "schedules_method"}),
+      {.name = "num_layer_list",
+       .type = OptionType::kList,
+       .help = "layers of each pipeline stage, e.g. 11,13,19,21",
+       .group = split},
+      {.name = "noop_layers",
+       .type = OptionType::kList,
+       .help = "layer slots that stay empty, e.g. 0,63, so that stages divide the rest",
+       .group = split},
+      accepted("num_layers_per_virtual_pipeline_stage",
+               "each process holds consecutive layers; results are the same", {"schedules_method"}),
   };
   return joined({std::move(own), train_launch_options()});
 }

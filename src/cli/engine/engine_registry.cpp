@@ -72,8 +72,8 @@ extern "C" __attribute__((visibility("default"))) int danlu_engine_train(
   return train::run(*config);
 }
 
-extern "C" __attribute__((visibility("default"))) void danlu_engine_absent(
-    const RankPlace* place, const Error* why) {
+extern "C" __attribute__((visibility("default"))) void danlu_engine_absent(const RankPlace* place,
+                                                                           const Error* why) {
   train::tell_ranks(*place, *why);
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "arch/pipeline.h"
 #include "arch/shard.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -407,12 +408,15 @@ void put_processes(const Options& options, const RankPlace& place, TrainConfig& 
   const int64_t all = std::max(place.size, restart_from_environment().ranks);
   config.mesh = mesh_from(options, all);
   config.batch.ranks = config.mesh.data;
-  if (place.size % config.mesh.tensor != 0) {
-    throw UsageError(tr("[train] {} {}: of {} ranks {} are left, which are no multiple of it",
-                        options.given_as("tp"), config.mesh.tensor, all, place.size),
+  const int64_t copy = config.mesh.tensor * config.mesh.pipeline;
+  if (place.size % copy != 0) {
+    throw UsageError(tr("[train] a copy of the model takes {} ranks: of {} ranks {} are left, "
+                        "which are no multiple of it",
+                        copy, all, place.size),
                      tr("the same command goes on when all machines are there again"));
   }
-  config.mesh.data = place.size / config.mesh.tensor;
+  config.mesh.data = place.size / copy;
+  config.pipeline = pipeline_from(options);
   config.shares_cache = !options.get_bool_or("no_shared_storage", false);
   config.dist_timeout_s = options.has_value("distributed_timeout_minutes")
                               ? 60 * options.get_float("distributed_timeout_minutes")
@@ -432,6 +436,7 @@ void check_with_model(const Options& options, const arch::ModelConfig& model,
            positions));
   }
   arch::require_divides(model, config.mesh.tensor);
+  (void)arch::stages_of(model, config.pipeline);
   if (!config.model.adapter.empty())
     check_adapter_flags(options, config.model.adapter, config.lora.target_modules, model);
   check_module_names(config, model);

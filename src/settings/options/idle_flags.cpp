@@ -51,6 +51,7 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
         "use_rslora", "use_dora"},
        tr("with --tuner {}", tuner_name(config.tuner))},
       {config.mesh.tensor == 1, {"sequence_parallel"}, with(options, "tp", "1")},
+      {config.mesh.pipeline == 1, {"num_layer_list", "noop_layers"}, with(options, "pp", "1")},
       {lora, {"save_dtype"}, "with --tuner lora: adapters are saved in --dtype"},
       {config.precision != Precision::kF16,
        {"loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"},

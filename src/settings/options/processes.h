@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "arch/placement.h"
 #include "base/options.h"
 #include "base/rank_place.h"
 #include "settings/sharing.h"
@@ -15,5 +16,8 @@ void explain_processes(const Options& options, const RankPlace& place);
 /// How `processes` share the work. Errors: UsageError for axes that this version does not have,
 /// sizes that do not divide, and those of several processes where one runs.
 MeshShape mesh_from(const Options& options, int64_t processes);
+
+/// Which layers each stage has. Errors: UsageError for numbers that are none.
+arch::PipelineSplit pipeline_from(const Options& options);
 
 }  // namespace danlu::settings

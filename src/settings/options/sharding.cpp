@@ -69,7 +69,13 @@ void put_sharers(const std::string& fsdp, TrainConfig& config) {
                         fsdp, here, config.place.size, tensor),
                      tr("as many processes on every machine, a multiple of --tp; or full_shard"));
   }
-  config.mesh.sharers = here / tensor;
+  config.mesh.sharers = std::min(here / tensor, config.mesh.data);
+  if (config.mesh.data % config.mesh.sharers != 0) {
+    throw UsageError(tr("[train] --fsdp {}: {} processes a machine, {} copies of the model: they "
+                        "do not share alike",
+                        fsdp, here, config.mesh.data),
+                     tr("as many copies on every machine; or full_shard"));
+  }
 }
 
 /// What was asked for, and by which flag.

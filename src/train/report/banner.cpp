@@ -112,9 +112,15 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
 
 std::string parameter_line(const models::CausalLM& model) {
   int64_t all = 0, trainable = 0;
-  for (const auto& parameter : model.parameters()) all += parameter.whole_numel();
-  for (const auto& parameter : model.adapter_parameters()) all += parameter.whole_numel();
-  for (const auto& parameter : model.trainable_parameters()) trainable += parameter.whole_numel();
+  for (const auto& list : {model.parameters(), model.adapter_parameters()}) {
+    for (const auto& parameter : list) {
+      if (model.stage().is_copy(parameter.spec)) continue;
+      all += parameter.whole_numel();
+      if (parameter.trainable) trainable += parameter.whole_numel();
+    }
+  }
+  all = parallel::sum_of(model.mesh().pipeline(), all);
+  trainable = parallel::sum_of(model.mesh().pipeline(), trainable);
   return tr("trainable params: {} || all params: {} || trainable%: {:.4f}",
             format_count(static_cast<uint64_t>(trainable)),
             format_count(static_cast<uint64_t>(all)),

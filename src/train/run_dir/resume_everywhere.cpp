@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/shell_quote.h"
-#include "checkpoint/state_index.h"
+#include "checkpoint/saver.h"
 #include "parallel/agree.h"
 #include "train/run_dir/hand_over.h"
 #include "train/run_dir/resume.h"
@@ -265,7 +265,7 @@ class Everywhere {
   Json told_contents(const fs::path& directory, int64_t asked) const {
     const parallel::Mesh& mesh = ranks_.mesh();
     const bool shares = config_.keeping.sharding != parallel::Sharding::kNone;
-    const checkpoint::Holders holders{mesh.tensor().size(), shares ? mesh.sharers().size() : 1};
+    const checkpoint::Holders holders = checkpoint::holders_of(mesh, shares);
     Json told;
     if (ranks_.rank() == asked) told = checkpoint::files_read(directory, holders, ranks_.size());
     return parse_json(ranks_.from(asked, dump_text(told)), "a checkpoint's files");

@@ -166,10 +166,12 @@ FileLock lock_run_directory(const fs::path& directory) {
 }
 
 uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only) {
-  uint64_t bytes = 0;
-  for (const auto& parameter : adapter_only ? model.adapter_parameters() : model.parameters())
-    bytes += static_cast<uint64_t>(parameter.whole_numel()) * parameter.tensor.element_size();
-  return bytes;
+  int64_t bytes = 0;
+  for (const auto& parameter : adapter_only ? model.adapter_parameters() : model.parameters()) {
+    if (!model.stage().is_copy(parameter.spec))
+      bytes += parameter.whole_numel() * static_cast<int64_t>(parameter.tensor.element_size());
+  }
+  return static_cast<uint64_t>(parallel::sum_of(model.mesh().pipeline(), bytes));
 }
 
 void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,
