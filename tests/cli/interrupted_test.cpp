@@ -48,6 +48,8 @@ TEST_F(Interrupted, ASecondSignalIsSaidAndWrittenDown) {
                                 "--save_steps", "1000", "--nproc", processes}),
                [&](const std::atomic<bool>& over) {
                  const pid_t process = process_of((*this) / "", 7);
+                 // Behind a step it stops at once, and no second signal meets it.
+                 std::this_thread::sleep_for(std::chrono::milliseconds(500));
                  for (int i = 0; i < 2 && process > 0 && !over; ++i) {
                    ::kill(process, SIGTERM);
                    std::this_thread::sleep_for(std::chrono::milliseconds(100));
