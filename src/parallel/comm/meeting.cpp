@@ -172,7 +172,7 @@ std::string text_at(c10d::Store& store, const std::string& key) {
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
-/// Of rank 0, which does not come: until all others know, or are not expected any more.
+/// Of rank 0, with whom the store goes: until all others know, or are not expected any more.
 void hold_place(const C10dJob& job, c10d::Store& store) {
   // Less than a launcher grants the ranks of its machine when one of them has failed.
   constexpr std::chrono::seconds kLongest{8};
@@ -187,18 +187,27 @@ void hold_place(const C10dJob& job, c10d::Store& store) {
   }
 }
 
+/// Of a rank that knows that nothing will come of the meeting.
+void leave(const C10dJob& job, c10d::Store& store) {
+  if (job.rank == 0) {
+    hold_place(job, store);
+  } else {
+    store.add(kDismissed, 1);
+  }
+}
+
 /// Errors: UsageError, of the ranks that have come too unless the job is at work.
 [[noreturn]] void refuse(const C10dJob& job, c10d::Store& store, const UsageError& why) {
   if (!store.check({kMet}))
     store.set(kRefused, bytes_of(dump_text({std::string(why.what()), why.hint()})));
-  if (job.rank == 0) hold_place(job, store);
+  leave(job, store);
   throw why;
 }
 
-void require_not_refused(c10d::Store& store) {
+void require_not_refused(const C10dJob& job, c10d::Store& store) {
   if (!store.check({kRefused})) return;
   const Json why = parse_json(text_at(store, kRefused), kRefused);
-  store.add(kDismissed, 1);
+  leave(job, store);
   throw UsageError(why.at(0), why.at(1));
 }
 
@@ -287,10 +296,10 @@ void meet(const C10dJob& job, c10d::Store& store) {
   for (int64_t rank = 0; rank < job.size; ++rank) missing.push_back(rank);
   while (true) {
     std::erase_if(missing, [&](int64_t rank) { return store.check({here(rank)}); });
-    require_not_refused(store);
+    require_not_refused(job, store);
     if (store.check({kAbsent})) {
       const Json why = parse_json(text_at(store, kAbsent), kAbsent);
-      store.add(kDismissed, 1);  // rank 0 may go now, and the store with it
+      leave(job, store);
       throw Error(static_cast<ExitCode>(why.at(0).get<int>()), why.at(1), why.at(2));
     }
     if (missing.empty()) break;
@@ -323,11 +332,7 @@ void say_absent(const C10dJob& job, const Error& why) {
       return open_answering_store(hurried, says);
     }();
     if (!store->check({kAbsent})) store->set(kAbsent, bytes_of(text));
-    if (job.rank > 0) {
-      store->add(kDismissed, 1);
-    } else {
-      hold_place(job, *store);
-    }
+    leave(job, *store);
   } catch (const std::exception&) {
     log::debug("[ranks] nobody could be told");
   }
