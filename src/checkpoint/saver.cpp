@@ -87,6 +87,7 @@ uint64_t state_bytes(const parallel::Mesh& mesh, const optim::AdamW& optimizer,
                      bool exact_weights) {
   uint64_t elements = 0;
   for (const parallel::Parameter* parameter : optimizer.parameters()) {
+    if (parameter->in_both_ends && mesh.stage() > 0) continue;  // the first stage's is written
     const bool has_master = exact_weights || parameter->tensor.scalar_type() != at::kFloat;
     elements += static_cast<uint64_t>(parameter->whole_numel()) * (has_master ? 3 : 2);
   }

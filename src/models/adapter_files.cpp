@@ -57,7 +57,8 @@ void require_same_model(const PeftConfig& peft, const weights::TensorSource& sou
 /// PEFT stores head and embedding beside adapters on the head. They add nothing unless they differ
 /// from the base model's. Returns the names that are only copies.
 std::set<std::string> copies_of_base(
-    const weights::TensorSource& source, const std::vector<Parameter*>& base,
+    const weights::TensorSource& source, const arch::ModelConfig& config,
+    const std::vector<Parameter*>& base,
     const std::map<std::string, std::vector<int64_t>>& expected,
     const std::function<bool(const Parameter&, const at::Tensor&)>& equals) {
   std::set<std::string> copies;
@@ -65,6 +66,9 @@ std::set<std::string> copies_of_base(
     const auto name = weights::parse_adapter_name(info.name);
     if (!name || name->part != AdapterPart::kSavedModule || expected.count(info.name)) continue;
     const std::string weight = weights::base_module(*name) + ".weight";
+    for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+      if (spec.name == weight) copies.insert(info.name);
+    }
     for (const Parameter* parameter : base) {
       if (parameter->spec.name != weight) continue;
       if (!equals(*parameter, read_as(source, info.name, *parameter))) {
@@ -73,7 +77,6 @@ std::set<std::string> copies_of_base(
                             source.file_of(info.name).string(), info.name, weight),
                          tr("give the base model the adapter was trained on with --model"));
       }
-      copies.insert(info.name);
     }
   }
   return copies;
@@ -146,7 +149,8 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
     impl_->with_place(parameter.spec, [&] { same = at::equal(read, parameter.tensor); });
     return same;
   };
-  const std::set<std::string> copies = copies_of_base(source, impl_->base(), expected, equals);
+  const std::set<std::string> copies =
+      copies_of_base(source, impl_->config, impl_->base(), expected, equals);
   for (const weights::TensorInfo& info : source.tensors()) {
     if (!expected.count(info.name) && !copies.count(info.name)) unknown.push_back(info.name);
   }

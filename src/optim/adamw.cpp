@@ -66,7 +66,7 @@ AdamW::AdamW(parallel::ParameterStore& store, const AdamWConfig& config)
     state.master = state.is_own_master ? unit.shard : zeros().copy_(unit.shard);
     for (const device::FileTensor& file : state.files) file.sync_mapping();
   }
-  settings_ = settings_of(parameters_, config_.groups);
+  settings_ = settings_of(parameters_, config_.groups, store_.mesh().pipeline());
 }
 
 at::Tensor AdamW::state_memory(UnitState& state, int64_t elements,

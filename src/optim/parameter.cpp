@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/pattern.h"
+#include "parallel/agree.h"
 
 namespace danlu::optim {
 namespace {
@@ -19,7 +20,8 @@ Pattern compile_group_pattern(const std::string& pattern) {
 }  // namespace
 
 std::vector<ParameterSettings> settings_of(const std::vector<const Parameter*>& parameters,
-                                           const GroupConfig& config) {
+                                           const GroupConfig& config,
+                                           const parallel::Group& stages) {
   std::vector<ParameterSettings> settings;
   settings.reserve(parameters.size());
   for (const Parameter* parameter : parameters) {
@@ -35,7 +37,7 @@ std::vector<ParameterSettings> settings_of(const std::vector<const Parameter*>& 
       settings[i].lr_scale = rule.lr_scale;
       if (rule.weight_decay >= 0) settings[i].weight_decay = rule.weight_decay;
     }
-    if (!matched) {
+    if (parallel::largest_of(stages, matched ? 1 : 0) == 0) {
       throw UsageError(tr("[param_groups] pattern '{}' matches none of the {} trainable parameters",
                           rule.pattern, parameters.size()),
                        parameters.empty() ? std::string()

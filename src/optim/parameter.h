@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/group.h"
 #include "parallel/parameter.h"
 #include "settings/optimizer.h"
 
@@ -18,9 +19,10 @@ struct ParameterSettings {
   double weight_decay = 0.0;
 };
 
-/// One entry per parameter. Errors: UsageError for a pattern that is no regular expression or
-/// matches nothing.
-std::vector<ParameterSettings> settings_of(const std::vector<const Parameter*>& parameters,
-                                           const GroupConfig& config);
+/// One entry per parameter; `stages`: the ranks that have those of other stages. Collective over
+/// them. Errors: UsageError for a pattern that is no regular expression or matches nothing.
+std::vector<ParameterSettings> settings_of(
+    const std::vector<const Parameter*>& parameters, const GroupConfig& config,
+    const parallel::Group& stages = parallel::Group::alone());
 
 }  // namespace danlu::optim

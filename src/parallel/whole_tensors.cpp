@@ -139,6 +139,8 @@ at::Tensor WholeTensors::fetch(const Description& tensor) const {
   const Group& stages = groups_.pipeline();
   at::Tensor whole;
   if (stages.rank() == tensor.stage) whole = gather(tensor.index);
+  // The first rank takes it in host memory, where it writes it from.
+  if (whole.defined() && tensor.stage > 0) whole = whole.to(at::kCPU);
   if (!leads_stage() || tensor.stage == 0) return whole;
   if (asks()) whole = at::empty(tensor.shape, at::TensorOptions(tensor.dtype));
   stages.pass_on(whole, tensor.stage, 0);

@@ -74,7 +74,7 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
   }
   if (config.mesh.pipeline > 1) {
     plan.batch_arithmetic +=
-        tr("; its layers stand in {} pipeline stages, one process each", config.mesh.pipeline);
+        tr("; its layers stand in {} pipeline stages", config.mesh.pipeline);
   }
   plan.batch_arithmetic += plan_detail::shared_memory(config.keeping.sharding);
 

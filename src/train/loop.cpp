@@ -84,9 +84,15 @@ WorkDone work_done(const models::LayerPasses& passes) {
           static_cast<double>(passes.forward) + 2 * static_cast<double>(passes.backward)};
 }
 
+/// Of this rank's stage.
+int64_t layers_of(const Run& run) {
+  const arch::Stage& stage = run.state.model->stage();
+  return stage.end_layer - stage.first_layer;
+}
+
 void watch_step(const Run& run, const data::StepBatches& batches, SlowWatch& watch) {
   const int64_t passes =
-      run.state.model->config().num_layers *
+      layers_of(run) *
       std::count_if(batches.micro_batches.begin(), batches.micro_batches.end(),
                     [](const data::Batch& batch) { return batch.num_targets > 0; });
   watch.begin(fmt::format("step {} of {}", run.state.step + 1, run.plan.total_steps), "a step",
@@ -103,7 +109,7 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
   settings.max_batches = run.config.output.eval_batches;
   settings.on_start = [&](int64_t num_batches) {
     watch.begin(tr("evaluation after step {}", run.state.step), "an evaluation",
-                work_done({.forward = num_batches * run.state.model->config().num_layers}));
+                work_done({.forward = num_batches * layers_of(run)}));
   };
   const Evaluation evaluation = evaluate(*run.state.model, run.data.validation, settings);
   watch.end();

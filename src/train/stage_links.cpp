@@ -24,9 +24,13 @@ at::Tensor StageLinks::receive(const parallel::Group& group, int64_t from, int64
 
 void StageLinks::send(Outgoing& outgoing, const parallel::Group& group, int64_t from,
                       const at::Tensor& what) {
-  // What has left frees its memory; what failed is told here.
-  while (!outgoing.running.empty() &&
-         outgoing.running.front().wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+  // What has left frees its memory, and what failed is told here. A schedule has no more under way
+  // than stages; passes forward alone would run ahead without end.
+  const auto most = static_cast<size_t>(mesh_.shape().pipeline);
+  const auto has_left = [&] {
+    return outgoing.running.front().wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  while (!outgoing.running.empty() && (outgoing.running.size() >= most || has_left())) {
     outgoing.running.front().get();
     outgoing.running.pop_front();
   }

@@ -187,7 +187,7 @@ void hold_place(const C10dJob& job, c10d::Store& store) {
   }
 }
 
-/// Of a rank that knows that nothing will come of the meeting.
+/// Of a rank that knows of one that does not come.
 void leave(const C10dJob& job, c10d::Store& store) {
   if (job.rank == 0) {
     hold_place(job, store);
@@ -200,14 +200,14 @@ void leave(const C10dJob& job, c10d::Store& store) {
 [[noreturn]] void refuse(const C10dJob& job, c10d::Store& store, const UsageError& why) {
   if (!store.check({kMet}))
     store.set(kRefused, bytes_of(dump_text({std::string(why.what()), why.hint()})));
-  leave(job, store);
+  if (job.rank == 0) hold_place(job, store);
   throw why;
 }
 
-void require_not_refused(const C10dJob& job, c10d::Store& store) {
+void require_not_refused(c10d::Store& store) {
   if (!store.check({kRefused})) return;
   const Json why = parse_json(text_at(store, kRefused), kRefused);
-  leave(job, store);
+  store.add(kDismissed, 1);
   throw UsageError(why.at(0), why.at(1));
 }
 
@@ -296,7 +296,7 @@ void meet(const C10dJob& job, c10d::Store& store) {
   for (int64_t rank = 0; rank < job.size; ++rank) missing.push_back(rank);
   while (true) {
     std::erase_if(missing, [&](int64_t rank) { return store.check({here(rank)}); });
-    require_not_refused(job, store);
+    require_not_refused(store);
     if (store.check({kAbsent})) {
       const Json why = parse_json(text_at(store, kAbsent), kAbsent);
       leave(job, store);

@@ -70,7 +70,7 @@ void put_sharers(const std::string& fsdp, TrainConfig& config) {
                      tr("as many processes on every machine, a multiple of --tp; or full_shard"));
   }
   config.mesh.sharers = std::min(here / tensor, config.mesh.data);
-  if (config.mesh.data % config.mesh.sharers != 0) {
+  if (config.mesh.data % config.mesh.sharers != 0 || here / tensor % config.mesh.sharers != 0) {
     throw UsageError(tr("[train] --fsdp {}: {} processes a machine, {} copies of the model: they "
                         "do not share alike",
                         fsdp, here, config.mesh.data),
