@@ -42,6 +42,11 @@ struct OwnState {
   std::vector<at::Tensor> values;  ///< views of the live state, of what is written
 };
 
+/// Whether the first stage of the pipeline holds it too, and writes it.
+bool is_copy(const parallel::Mesh& mesh, const parallel::Parameter& parameter) {
+  return parameter.in_both_ends && mesh.stage() > 0;
+}
+
 OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bool exact_weights) {
   OwnState own;
   // Of the ranks that hold the same.
@@ -52,8 +57,8 @@ OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bo
     for (const parallel::Piece& piece : parallel::pieces_of(*state.parameter, state.held)) {
       const int64_t size = piece.rect.rows * piece.rect.cols;
       // Of what several ranks hold, the first of them writes it.
-      const bool is_copy = state.parameter->in_both_ends && mesh.stage() > 0;
-      const bool writes = mesh.tensor().rank() % piece.copies == 0 && !is_copy;
+      const bool writes =
+          mesh.tensor().rank() % piece.copies == 0 && !is_copy(mesh, *state.parameter);
       auto& list = writes ? own.held.written : own.held.copies;
       list.push_back({state.name, state.parameter->spec.shape, piece.rect});
       if (writes) own.values.push_back(state.values.narrow(0, at, size));
@@ -87,7 +92,7 @@ uint64_t state_bytes(const parallel::Mesh& mesh, const optim::AdamW& optimizer,
                      bool exact_weights) {
   uint64_t elements = 0;
   for (const parallel::Parameter* parameter : optimizer.parameters()) {
-    if (parameter->in_both_ends && mesh.stage() > 0) continue;  // the first stage's is written
+    if (is_copy(mesh, *parameter)) continue;
     const bool has_master = exact_weights || parameter->tensor.scalar_type() != at::kFloat;
     elements += static_cast<uint64_t>(parameter->whole_numel()) * (has_master ? 3 : 2);
   }
@@ -303,9 +308,7 @@ bool Saver::go_on() {
       go_on_with([&work] { publish_directory(work.directory->path(), work.target); });
       return false;
     }
-    std::vector<std::string> said;
-    for (int64_t rank = 0; rank < mesh_.shape().size(); ++rank)
-      said.push_back(parallel::text_from(mesh_.all(), rank, listed(work.own.held)));
+    std::vector<std::string> said = parallel::texts_of_all(mesh_.all(), listed(work.own.held));
     work.phase = Work::Phase::kRest;
     work.own = {};
     const Holders holders = holders_of(mesh_, optimizer_.is_shared());
