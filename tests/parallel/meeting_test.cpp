@@ -133,7 +133,8 @@ TEST(Meeting, MachinesThatMeanJobsOfUnlikeSizesAreToldSo) {
       try {
         connect_c10d(job_of(rank, size, port));
         ADD_FAILURE() << "rank " << rank << " met the others";
-      } catch (const UsageError& error) {
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::kUsage) << rank << ": " << error.what();
         EXPECT_THAT(error.what(), AllOf(HasSubstr(" 4 "), HasSubstr(" 2 ")));
         EXPECT_THAT(error.hint(), HasSubstr("--nproc"));
       }

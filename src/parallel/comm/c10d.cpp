@@ -276,12 +276,7 @@ std::unique_ptr<World> connect_c10d(const C10dJob& job) {
     take_place(job, *store);
     auto calls = std::make_shared<RankCalls>();
     auto watch = c10d_detail::start_watch(job, calls);
-    try {
-      meet(job, *store);
-    } catch (const UsageError& error) {
-      watch->give_up(error.code(), error.what(), error.hint());  // some may have met already
-      throw;
-    }
+    meet(job, *store);
     watch->all_are_there();
     return std::make_unique<c10d_detail::C10dWorld>(job, std::move(store), std::move(calls),
                                                     std::move(watch));

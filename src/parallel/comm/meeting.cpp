@@ -159,11 +159,9 @@ c10::intrusive_ptr<c10d::Store> open_answering_store(const C10dJob& job, SaysWhi
 }
 
 std::string here(int64_t rank) { return fmt::format("here/{}", rank); }
-constexpr const char* kMet = "meeting/over";
-constexpr const char* kRefused = "meeting/refused";
+constexpr const char* kOutcome = "meeting/outcome";
 constexpr const char* kSize = "meeting/size";
-constexpr const char* kAbsent = "meeting/absent";
-constexpr const char* kDismissed = "meeting/dismissed";  ///< how many know of it
+constexpr const char* kDismissed = "meeting/dismissed";  ///< how many know that it has failed
 
 std::string text_at(c10d::Store& store, const std::string& key) {
   const std::vector<uint8_t> bytes = store.get(key);
@@ -172,14 +170,29 @@ std::string text_at(c10d::Store& store, const std::string& key) {
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
-/// Of rank 0, with whom the store goes: until all others know, or are not expected any more.
-void hold_place(const C10dJob& job, c10d::Store& store) {
+/// True for the one rank of all that comes first to what the key names.
+bool is_first_to(c10d::Store& store, const std::string& key) {
+  return store.add("come/" + key, 1) == 1;
+}
+
+/// How the meeting ends: as the first rank that knows an end says, for all. Null: all have met.
+Json outcome(c10d::Store& store, const Json& own) {
+  if (is_first_to(store, kOutcome)) store.set(kOutcome, bytes_of(dump_text(own)));
+  return parse_json(text_at(store, kOutcome), kOutcome);
+}
+
+Json outcome_of(const Error& why) {
+  return {static_cast<int>(why.code()), std::string(why.what()), why.hint()};
+}
+
+/// Of rank 0, with whom the store goes: until the others that may come know.
+void hold_place(const C10dJob& job, c10d::Store& store, int64_t others) {
   // Less than a launcher grants the ranks of its machine when one of them has failed.
   constexpr std::chrono::seconds kLongest{8};
   const auto end = std::chrono::steady_clock::now() + kLongest;
   LongWait wait;
   while (std::chrono::steady_clock::now() < end) {
-    const int64_t unaware = job.size - 1 - store.add(kDismissed, 0);
+    const int64_t unaware = others - store.add(kDismissed, 0);
     if (unaware <= 0) return;
     if (job.speaks && wait.is_due())
       log::info("[ranks] rank 0 fails; waiting to tell {} of {} ranks", unaware, job.size);
@@ -187,33 +200,25 @@ void hold_place(const C10dJob& job, c10d::Store& store) {
   }
 }
 
-/// Of a rank that knows of one that does not come.
-void leave(const C10dJob& job, c10d::Store& store) {
+/// Of a rank that knows that the meeting has failed, and of the others that may come.
+void leave(const C10dJob& job, c10d::Store& store, int64_t others) {
   if (job.rank == 0) {
-    hold_place(job, store);
+    hold_place(job, store, others);
   } else {
     store.add(kDismissed, 1);
   }
 }
 
-/// Errors: UsageError, of the ranks that have come too unless the job is at work.
+/// Errors: `why`, of the ranks that have come too unless they have met.
 [[noreturn]] void refuse(const C10dJob& job, c10d::Store& store, const UsageError& why) {
-  if (!store.check({kMet}))
-    store.set(kRefused, bytes_of(dump_text({std::string(why.what()), why.hint()})));
-  if (job.rank == 0) hold_place(job, store);
+  outcome(store, outcome_of(why));
+  leave(job, store, job.size - 1);
   throw why;
-}
-
-void require_not_refused(c10d::Store& store) {
-  if (!store.check({kRefused})) return;
-  const Json why = parse_json(text_at(store, kRefused), kRefused);
-  store.add(kDismissed, 1);
-  throw UsageError(why.at(0), why.at(1));
 }
 
 /// Errors: UsageError if another rank came first and means a job of another size.
 void require_same_size(const C10dJob& job, c10d::Store& store, const std::string& own_place) {
-  if (store.add(fmt::format("come/{}", kSize), 1) == 1)
+  if (is_first_to(store, kSize))
     return store.set(kSize, bytes_of(dump_text({job.size, own_place})));
   const Json first = parse_json(text_at(store, kSize), kSize);
   if (first.at(0) == job.size) return;
@@ -280,7 +285,7 @@ void take_place(const C10dJob& job, c10d::Store& store) {
   using namespace meeting_detail;
   const std::string own = tr("{} (process {})", host_name(), ::getpid());
   require_same_size(job, store, own);
-  if (store.add("come/" + here(job.rank), 1) == 1) return store.set(here(job.rank), bytes_of(own));
+  if (is_first_to(store, here(job.rank))) return store.set(here(job.rank), bytes_of(own));
   const std::string first = text_at(store, here(job.rank));
   refuse(job, store,
          UsageError(tr("[ranks] rank {} is there twice: on {} and on {}", job.rank, first, own),
@@ -294,18 +299,20 @@ void meet(const C10dJob& job, c10d::Store& store) {
   LongWait wait;
   std::vector<int64_t> missing;
   for (int64_t rank = 0; rank < job.size; ++rank) missing.push_back(rank);
+  Json over;
   while (true) {
     std::erase_if(missing, [&](int64_t rank) { return store.check({here(rank)}); });
-    require_not_refused(store);
-    if (store.check({kAbsent})) {
-      const Json why = parse_json(text_at(store, kAbsent), kAbsent);
-      leave(job, store);
-      throw Error(static_cast<ExitCode>(why.at(0).get<int>()), why.at(1), why.at(2));
+    if (missing.empty() || store.check({kOutcome})) {
+      over = outcome(store, nullptr);
+      break;
     }
-    if (missing.empty()) break;
     if (std::chrono::steady_clock::now() > end) {
-      throw CommError(tr("[ranks] of {} ranks, these did not come: {}", job.size, listed(missing)),
-                      tr("their machines or logs say why; --dist-timeout SECONDS waits longer"));
+      over = outcome(
+          store, outcome_of(CommError(
+                     tr("[ranks] of {} ranks, these did not come: {}", job.size, listed(missing)),
+                     tr("their machines or logs say why; --dist-timeout SECONDS waits "
+                        "longer"))));
+      break;
     }
     if (job.speaks && wait.is_due()) {
       log::info("[ranks] waiting for {} of {} ranks: {} ({:.0f} s)", missing.size(), job.size,
@@ -313,7 +320,10 @@ void meet(const C10dJob& job, c10d::Store& store) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  store.set(kMet, std::vector<uint8_t>{1});
+  if (over.is_null()) return;
+  const bool is_late = std::chrono::steady_clock::now() > end;
+  leave(job, store, job.size - 1 - (is_late ? static_cast<int64_t>(missing.size()) : 0));
+  throw Error(static_cast<ExitCode>(over.at(0).get<int>()), over.at(1), over.at(2));
 }
 
 void say_absent(const C10dJob& job, const Error& why) {
@@ -323,7 +333,7 @@ void say_absent(const C10dJob& job, const Error& why) {
   hurried.timeout = std::chrono::seconds(job.rank > 0 ? 30 : 3);
   const std::string what =
       tr("[ranks] rank {} on {} does not come: {}", job.rank, host_name(), why.what());
-  const std::string text = dump_text({static_cast<int>(why.code()), what, why.hint()});
+  const Error absent(why.code(), what, why.hint());
   try {
     outlive_reset_connections();
     const auto store = [&] {
@@ -331,8 +341,8 @@ void say_absent(const C10dJob& job, const Error& why) {
       SaysWhileWaiting says(hurried, /*fails=*/true);
       return open_answering_store(hurried, says);
     }();
-    if (!store->check({kAbsent})) store->set(kAbsent, bytes_of(text));
-    leave(job, *store);
+    outcome(*store, outcome_of(absent));
+    leave(job, *store, job.size - 1);
   } catch (const std::exception&) {
     log::debug("[ranks] nobody could be told");
   }
