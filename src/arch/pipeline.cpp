@@ -7,33 +7,48 @@
 namespace danlu::arch {
 
 bool Stage::holds(const ParamSpec& spec) const {
-  if (spec.layer >= 0) return spec.layer >= first_layer && spec.layer < end_layer;
+  if (spec.layer >= 0) {
+    return std::any_of(chunks.begin(), chunks.end(), [&](const LayerRange& range) {
+      return spec.layer >= range.first && spec.layer < range.end;
+    });
+  }
   return spec.role == Role::kEmbedding ? has_embedding || copies_embedding : has_head;
 }
 
-Stage whole_of(const ModelConfig& config) { return {.end_layer = config.num_layers}; }
+std::vector<int64_t> Stage::layers() const {
+  std::vector<int64_t> all;
+  for (const LayerRange& range : chunks) {
+    for (int64_t layer = range.first; layer < range.end; ++layer) all.push_back(layer);
+  }
+  return all;
+}
+
+Stage whole_of(const ModelConfig& config) { return {.chunks = {{0, config.num_layers}}}; }
 
 std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& split) {
   const Placement placement = place_layers(split, config.num_layers);
-  std::vector<Stage> stages;
+  const size_t num_stages = placement.size(), num_chunks = placement.front().size();
+  std::vector<Stage> stages(num_stages);
   int64_t next = 0;
-  for (size_t s = 0; s < placement.size(); ++s) {
-    const auto& slots = placement[s].front();
-    const int64_t layers =
-        static_cast<int64_t>(slots.size()) - std::count(slots.begin(), slots.end(), kNoopLayer);
-    if (layers == 0 && placement.size() > 1) {
-      throw UsageError(
-          tr("[split] pipeline stage {} of {} is left without a layer", s, placement.size()),
-          tr("the model has {} layers: take fewer stages, or another --num-layer-list",
-             config.num_layers));
+  for (size_t chunk = 0; chunk < num_chunks; ++chunk) {
+    for (size_t s = 0; s < num_stages; ++s) {
+      const auto& slots = placement[s][chunk];
+      const int64_t layers =
+          static_cast<int64_t>(slots.size()) - std::count(slots.begin(), slots.end(), kNoopLayer);
+      stages[s].chunks.push_back({next, next + layers});
+      next += layers;
     }
-    Stage stage{.first_layer = next,
-                .end_layer = next + layers,
-                .has_embedding = s == 0,
-                .has_head = s + 1 == placement.size()};
+  }
+  for (size_t s = 0; s < num_stages; ++s) {
+    Stage& stage = stages[s];
+    if (stage.layers().empty() && num_stages > 1) {
+      throw UsageError(tr("[split] pipeline stage {} of {} is left without a layer", s, num_stages),
+                       tr("the model has {} layers: take fewer stages, or another --num-layer-list",
+                          config.num_layers));
+    }
+    stage.has_embedding = s == 0;
+    stage.has_head = s + 1 == num_stages;
     stage.copies_embedding = stage.has_head && !stage.has_embedding && config.tie_embeddings;
-    stages.push_back(stage);
-    next = stage.end_layer;
   }
   return stages;
 }
@@ -42,25 +57,50 @@ namespace {
 
 /// Appends a stage's work to a schedule, with what it needs and gives.
 struct Steps {
-  bool is_first, is_last;
+  int64_t stage, stages, chunks = 1;
   Schedule schedule = {};
 
-  void forward(int64_t i) {
-    if (!is_first) schedule.push_back({Work::kReceiveHidden, i});
-    schedule.push_back({Work::kForward, i});
-    if (!is_last) schedule.push_back({Work::kSendHidden, i});
+  bool is_first(int64_t chunk) const { return stage == 0 && chunk == 0; }
+  bool is_last(int64_t chunk) const { return stage + 1 == stages && chunk + 1 == chunks; }
+  void forward(int64_t i, int64_t chunk = 0) {
+    if (!is_first(chunk)) schedule.push_back({Work::kReceiveHidden, i, chunk});
+    schedule.push_back({Work::kForward, i, chunk});
+    if (!is_last(chunk)) schedule.push_back({Work::kSendHidden, i, chunk});
   }
-  void backward(Work kind, int64_t i) {
-    if (!is_last) schedule.push_back({Work::kReceiveGrad, i});
-    schedule.push_back({kind, i});
-    if (!is_first) schedule.push_back({Work::kSendGrad, i});
+  void backward(Work kind, int64_t i, int64_t chunk = 0) {
+    if (!is_last(chunk)) schedule.push_back({Work::kReceiveGrad, i, chunk});
+    schedule.push_back({kind, i, chunk});
+    if (!is_first(chunk)) schedule.push_back({Work::kSendGrad, i, chunk});
   }
 };
+
+/// Sizes of the groups that go through a chunk together.
+std::vector<int64_t> group_sizes(int64_t stages, int64_t num_micro_batches) {
+  const int64_t groups = std::max<int64_t>(1, num_micro_batches / stages);
+  std::vector<int64_t> sizes(static_cast<size_t>(groups), num_micro_batches / groups);
+  for (int64_t i = 0; i < num_micro_batches % groups; ++i) ++sizes[static_cast<size_t>(i)];
+  return sizes;
+}
+
+struct Turn {
+  int64_t micro_batch, chunk;
+};
+std::vector<Turn> forward_turns(int64_t stages, int64_t chunks, int64_t num_micro_batches) {
+  std::vector<Turn> turns;
+  int64_t first = 0;
+  for (const int64_t size : group_sizes(stages, num_micro_batches)) {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      for (int64_t i = first; i < first + size; ++i) turns.push_back({i, chunk});
+    }
+    first += size;
+  }
+  return turns;
+}
 
 }  // namespace
 
 Schedule one_forward_one_backward(int64_t stage, int64_t stages, int64_t num_micro_batches) {
-  Steps steps{stage == 0, stage + 1 == stages};
+  Steps steps{stage, stages};
   const int64_t ahead = std::min(stages - stage - 1, num_micro_batches);
   for (int64_t i = 0; i < ahead; ++i) steps.forward(i);
   for (int64_t i = ahead; i < num_micro_batches; ++i) {
@@ -73,7 +113,7 @@ Schedule one_forward_one_backward(int64_t stage, int64_t stages, int64_t num_mic
 }
 
 Schedule zero_bubble(int64_t stage, int64_t stages, int64_t num_micro_batches) {
-  Steps steps{stage == 0, stage + 1 == stages};
+  Steps steps{stage, stages};
   const int64_t ahead = std::min(stages - stage - 1, num_micro_batches);
   int64_t backwards = 0, weights = 0;
   const auto backward = [&](int64_t lag) {
@@ -87,6 +127,49 @@ Schedule zero_bubble(int64_t stage, int64_t stages, int64_t num_micro_batches) {
   }
   while (backwards < num_micro_batches) backward(0);
   while (weights < num_micro_batches) steps.schedule.push_back({Work::kBackwardWeight, weights++});
+  return steps.schedule;
+}
+
+Schedule interleaved(int64_t stage, int64_t stages, int64_t chunks, int64_t num_micro_batches) {
+  Steps steps{stage, stages, chunks};
+  const std::vector<Turn> turns = forward_turns(stages, chunks, num_micro_batches);
+  const auto all = static_cast<int64_t>(turns.size());
+  const int64_t in_group = group_sizes(stages, num_micro_batches).front();
+  const int64_t ahead = std::min(2 * (stages - stage - 1) + (chunks - 1) * in_group, all);
+  const auto forward = [&](int64_t i) {
+    const Turn& turn = turns[static_cast<size_t>(i)];
+    steps.forward(turn.micro_batch, turn.chunk);
+  };
+  const auto backward = [&](int64_t i) {
+    const Turn& turn = turns[static_cast<size_t>(i)];
+    steps.backward(Work::kBackward, turn.micro_batch, chunks - 1 - turn.chunk);
+  };
+  for (int64_t i = 0; i < ahead; ++i) forward(i);
+  for (int64_t i = ahead; i < all; ++i) {
+    forward(i);
+    backward(i - ahead);
+  }
+  for (int64_t i = all - ahead; i < all; ++i) backward(i);
+  return steps.schedule;
+}
+
+Schedule schedule_of(PipelineOrder order, int64_t stage, int64_t stages, int64_t chunks,
+                     int64_t num_micro_batches) {
+  switch (order) {
+    case PipelineOrder::kInterleaved:
+      return interleaved(stage, stages, chunks, num_micro_batches);
+    case PipelineOrder::kZeroBubble:
+      return zero_bubble(stage, stages, num_micro_batches);
+    case PipelineOrder::kOneForwardOneBackward:
+      break;
+  }
+  return one_forward_one_backward(stage, stages, num_micro_batches);
+}
+
+Schedule forward_only(int64_t stage, int64_t stages, int64_t chunks, int64_t num_micro_batches) {
+  Steps steps{stage, stages, chunks};
+  for (const Turn& turn : forward_turns(stages, chunks, num_micro_batches))
+    steps.forward(turn.micro_batch, turn.chunk);
   return steps.schedule;
 }
 

@@ -9,16 +9,26 @@
 
 namespace danlu::arch {
 
-/// A contiguous part of a decoder.
+struct LayerRange {
+  int64_t first = 0, end = 0;
+  bool operator==(const LayerRange&) const = default;
+};
+
+/// What one stage holds of a decoder: a run of layers, or several with other stages' between them
+/// (virtual stages), which passes go through one after the other.
 struct Stage {
-  int64_t first_layer = 0, end_layer = 0;
-  bool has_embedding = true;
-  bool has_head = true;  ///< and the final norm
+  std::vector<LayerRange> chunks = {};  ///< ascending
+  bool has_embedding = true;            ///< before the first chunk
+  bool has_head = true;                 ///< and the final norm, behind the last chunk
   /// The head is tied to the embedding of another stage: both hold the table, whose gradient is the
   /// sum of theirs.
   bool copies_embedding = false;
 
   bool holds(const ParamSpec& spec) const;
+  std::vector<int64_t> layers() const;
+  int64_t num_chunks() const { return static_cast<int64_t>(chunks.size()); }
+  bool begins_at(int64_t chunk) const { return has_embedding && chunk == 0; }
+  bool ends_at(int64_t chunk) const { return has_head && chunk + 1 == num_chunks(); }
   /// Whether another stage, which comes before, holds it too.
   bool is_copy(const ParamSpec& spec) const {
     return copies_embedding && spec.role == Role::kEmbedding;
@@ -26,8 +36,8 @@ struct Stage {
 };
 /// All of it.
 Stage whole_of(const ModelConfig& config);
-/// The stages of a pipeline. REQUIRES: no virtual stages. Errors: as place_layers; UsageError for a
-/// stage without layers.
+/// The stages of a pipeline. Errors: as place_layers; UsageError for a stage without layers; a
+/// virtual one may have no-op slots alone.
 std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& split);
 
 /// What a stage does with one micro-batch. kBackward gives the gradients of what came in and of the
@@ -46,6 +56,7 @@ enum class Work {
 struct Action {
   Work work;
   int64_t micro_batch;
+  int64_t chunk = 0;  ///< of the stage that acts
   bool operator==(const Action&) const = default;
 };
 using Schedule = std::vector<Action>;
@@ -61,5 +72,24 @@ Schedule one_forward_one_backward(int64_t stage, int64_t stages, int64_t num_mic
 /// so that every stage keeps something of at most `stages` micro-batches.
 /// REQUIRES: 0 <= stage < stages; num_micro_batches >= 0.
 Schedule zero_bubble(int64_t stage, int64_t stages, int64_t num_micro_batches);
+
+/// One forward, one backward over `chunks` virtual stages of each stage (interleaved,
+/// arXiv:2104.04473 §2.2): groups of micro-batches go through the first chunk of every stage, then
+/// through the second, and so on; backwards in the reverse order of chunks. The last stage's chunk
+/// c gives to the first one's chunk c + 1. A group has `stages` micro-batches where they divide, as
+/// in Megatron-LM; else groups of at least as many, the larger ones first, so that no chunk waits
+/// for its group to come round. With n in the first group a stage goes 2 (stages - stage - 1) +
+/// (chunks - 1) n forwards ahead and keeps the activations of at most one more.
+/// REQUIRES: 0 <= stage < stages; chunks >= 2; num_micro_batches is 0 or >= stages.
+Schedule interleaved(int64_t stage, int64_t stages, int64_t chunks, int64_t num_micro_batches);
+
+enum class PipelineOrder { kOneForwardOneBackward, kInterleaved, kZeroBubble };
+/// The schedule of that name. REQUIRES: several chunks with kInterleaved, else one.
+Schedule schedule_of(PipelineOrder order, int64_t stage, int64_t stages, int64_t chunks,
+                     int64_t num_micro_batches);
+
+/// The order in which chunks go forward where nothing goes back, so that every stage has work:
+/// kReceiveHidden, kForward and kSendHidden of the above.
+Schedule forward_only(int64_t stage, int64_t stages, int64_t chunks, int64_t num_micro_batches);
 
 }  // namespace danlu::arch

@@ -41,7 +41,7 @@ std::vector<int64_t> layers_of_slots(const PipelineSplit& split, int64_t num_lay
 
 std::vector<int64_t> stage_sizes(const PipelineSplit& split, int64_t slots) {
   if (split.layer_list.empty()) {
-    if (slots % split.stages != 0 && split.stages < slots && split.layers_per_virtual_stage == 0) {
+    if (slots % split.stages != 0 && split.stages < slots && !split.is_virtual()) {
       std::vector<int64_t> list(static_cast<size_t>(split.stages), slots / split.stages);
       for (int64_t i = 0; i < slots % split.stages; ++i) ++list[static_cast<size_t>(i)];
       throw UsageError(
@@ -52,7 +52,7 @@ std::vector<int64_t> stage_sizes(const PipelineSplit& split, int64_t slots) {
     require_divides("pipeline", split.stages, "layers", slots);
     return std::vector<int64_t>(static_cast<size_t>(split.stages), slots / split.stages);
   }
-  if (split.layers_per_virtual_stage > 0)
+  if (split.is_virtual())
     throw UsageError(tr("[--num-layer-list] cannot be combined with virtual pipeline stages"));
   // Sums of numbers in this range cannot overflow.
   const bool possible = std::all_of(split.layer_list.begin(), split.layer_list.end(),
@@ -86,7 +86,7 @@ Placement place_layers(const PipelineSplit& split, int64_t num_layers) {
                         split.layers_per_virtual_stage));
   }
   Placement placement(static_cast<size_t>(split.stages));
-  if (split.layers_per_virtual_stage == 0) {
+  if (!split.is_virtual()) {
     const std::vector<int64_t> sizes = stage_sizes(split, slots);
     int64_t begin = 0;
     for (size_t stage = 0; stage < sizes.size(); ++stage) {
@@ -96,7 +96,12 @@ Placement place_layers(const PipelineSplit& split, int64_t num_layers) {
     return placement;
   }
   (void)stage_sizes(split, slots);  // the equal cut must be possible, and a list is refused
-  const int64_t per_stage = slots / split.stages, count = split.layers_per_virtual_stage;
+  const int64_t per_stage = slots / split.stages;
+  if (split.virtual_stages > 0)
+    require_divides("virtual pipeline", split.virtual_stages, "layers of a pipeline stage",
+                    per_stage);
+  const int64_t count =
+      split.virtual_stages > 0 ? per_stage / split.virtual_stages : split.layers_per_virtual_stage;
   require_divides("virtual pipeline stage", count, "layers of a pipeline stage", per_stage);
   const int64_t chunks = per_stage / count;
   for (int64_t stage = 0; stage < split.stages; ++stage) {

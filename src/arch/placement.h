@@ -13,8 +13,10 @@ struct PipelineSplit {
   int64_t stages = 1;
   /// --num-layers-per-virtual-pipeline-stage; 0: no virtual stages.
   int64_t layers_per_virtual_stage = 0;
+  int64_t virtual_stages = 0;             ///< the same by their number in each stage; 0: not said
   std::vector<int64_t> layer_list = {};   ///< --num-layer-list: slots of each stage; empty: equal
   std::vector<int64_t> noop_layers = {};  ///< --noop-layers: global slots without tensors
+  bool is_virtual() const { return layers_per_virtual_stage > 0 || virtual_stages > 0; }
 };
 
 /// layers[stage][chunk][local index]: the model's layer, or kNoopLayer. One chunk without virtual

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
@@ -85,6 +86,31 @@ Batch make_batch(const std::vector<Sample>& samples, const std::vector<int64_t>&
   for (size_t i = 0; i < samples.size(); ++i)
     append_sample(samples[i], numbers.empty() ? i : static_cast<uint64_t>(numbers[i]), batch);
   return batch;
+}
+
+Batch part_of(const Batch& batch, const std::vector<RowRange>& rows) {
+  Batch part;
+  part.rows = rows;
+  if (rows.empty()) part.rows.push_back({0, 0});  // a part without a row: no ranges are the whole
+  part.segment_starts = batch.segment_starts;
+  if (!rows.empty() && rows.front().begin == 0) part.num_samples = batch.num_samples;
+  const auto take = [](const auto& from, const RowRange& range, auto& to) {
+    to.insert(to.end(), from.begin() + range.begin, from.begin() + range.end);
+  };
+  for (const RowRange& range : rows) {
+    take(batch.ids, range, part.ids);
+    take(batch.targets, range, part.targets);
+    take(batch.positions, range, part.positions);
+    take(batch.token_keys, range, part.token_keys);
+  }
+  part.num_targets = std::count_if(part.targets.begin(), part.targets.end(),
+                                   [](int64_t target) { return target != kIgnoreLabel; });
+  for (size_t s = 1; s < batch.segment_starts.size(); ++s) {
+    part.segment_lengths.push_back(
+        1 + *std::max_element(batch.positions.begin() + batch.segment_starts[s - 1],
+                              batch.positions.begin() + batch.segment_starts[s]));
+  }
+  return part;
 }
 
 }  // namespace danlu::data

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/ignore_label.h"
+#include "base/row_range.h"
 
 namespace danlu::data {
 
@@ -21,6 +22,11 @@ struct Batch {
   std::vector<int32_t> segment_starts;  ///< [S+1]; 0 … N
   int64_t num_targets = 0;              ///< targets != kIgnoreLabel
   int64_t num_samples = 0;              ///< rows of the data set in this batch
+  /// Of a part of a batch: which of the tokens that segment_starts counts are here, in their order,
+  /// and one more than the largest position of each segment, all its tokens considered. Empty: all
+  /// tokens are here; one range of none: no token is.
+  std::vector<RowRange> rows;
+  std::vector<int64_t> segment_lengths;
 };
 
 /// A tokenised sample before batching: labels are NOT shifted (labels[i] belongs to ids[i]).
@@ -35,6 +41,10 @@ struct Sample {
   /// Where positions restart, if not at `segments`. Empty: at `segments`.
   std::vector<int32_t> position_starts{};
 };
+
+/// These tokens of a whole batch, whose samples count with the one that holds its first token.
+/// REQUIRES: ranges ascend and lie inside.
+Batch part_of(const Batch& batch, const std::vector<RowRange>& rows);
 
 /// Concatenates samples into a batch: shifts labels inside each segment (the last position of a
 /// segment has no target), restarts positions. Empty samples count but leave no segment.

@@ -1,10 +1,26 @@
 #include "layers/attention.h"
 
 #include <ATen/core/Tensor.h>
-
-#include "layers/recompute.h"
+#include <ATen/ops/constant_pad_nd.h>
 
 namespace danlu::layers {
+namespace attention_detail {
+
+/// Over the tokens of all ranks of the context axis. Rows beyond this rank's tokens, there to
+/// divide over the tensor axis, meet nothing and become 0.
+at::Tensor attend(const parallel::Context& context, const std::vector<at::Tensor>& qkv,
+                  const ops::Segments& segments, const ops::AttentionOptions& options) {
+  if (context.is_alone()) return ops::attention(qkv[0], qkv[1], qkv[2], segments, options);
+  const int64_t tokens =
+      settings::count_context_rows(context.shape(), context.rank(), segments.q_starts.back());
+  const int64_t more = qkv[0].size(0) - tokens;
+  const at::Tensor seen =
+      context.attention(qkv[0].narrow(0, 0, tokens), qkv[1].narrow(0, 0, tokens),
+                        qkv[2].narrow(0, 0, tokens), segments, options);
+  return more > 0 ? at::constant_pad_nd(seen, {0, 0, 0, 0, 0, more}) : seen;
+}
+
+}  // namespace attention_detail
 
 Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) const {
   const int64_t n = x_NH.size(0);  // of all rows, inside the region
@@ -25,8 +41,8 @@ Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) co
   return {parts[0].reshape({n, num_heads, head_dim}), parts[1].squeeze(2), parts[2].squeeze(2)};
 }
 
-at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass) const {
-  auto [q_NQD, k_NKD, v_NKD] = project(region.enter(x_NH), pass);
+at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass, const Again& again) const {
+  auto [q_NQD, k_NKD, v_NKD] = project(x_NH, pass);
   if (q_norm) q_NQD = q_norm->forward(q_NQD);
   if (k_norm) k_NKD = k_norm->forward(k_NKD);
   if (pass.rotary.cos_NE.defined()) {
@@ -34,12 +50,12 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass) const {
     k_NKD = ops::rotary(k_NKD, pass.rotary);
   }
   if (pass.append_kv) std::tie(k_NKD, v_NKD) = pass.append_kv(layer, k_NKD, v_NKD);
-  const Body core = [segments = pass.segments,
-                     options = options](const std::vector<at::Tensor>& qkv_tensors) {
-    return ops::attention(qkv_tensors[0], qkv_tensors[1], qkv_tensors[2], segments, options);
+  const Body core = [segments = pass.segments, options = options,
+                     context = context](const std::vector<at::Tensor>& qkv_tensors) {
+    return attention_detail::attend(*context, qkv_tensors, segments, options);
   };
   const std::vector<at::Tensor> inputs{q_NQD, k_NKD, v_NKD};
-  const at::Tensor seen_NQD = pass.recompute_inner ? recomputed(core, inputs, {}) : core(inputs);
+  const at::Tensor seen_NQD = again.attention_core ? recomputed(core, inputs, {}) : core(inputs);
   const at::Tensor seen_NI = seen_NQD.reshape({seen_NQD.size(0), num_heads * head_dim});
   return o.leave(o.partial(seen_NI, pass, region), region);
 }

@@ -5,7 +5,9 @@
 
 #include "layers/linear.h"
 #include "layers/norm.h"
+#include "layers/recompute.h"
 #include "ops/attention.h"
+#include "parallel/mesh.h"
 
 namespace danlu::layers {
 
@@ -19,9 +21,11 @@ struct Attention {
   ops::AttentionOptions options;
   Linear o;
   parallel::Region region{parallel::Group::alone(), false};
+  const parallel::Context* context = &parallel::Mesh::single().context();
 
-  /// Shapes  x_NH [N, H]; result [N, H], or this rank's rows of both (parallel/region.h).
-  at::Tensor forward(const at::Tensor& x_NH, const Pass& pass) const;
+  /// Shapes  x_NH [N, H], inside the region (parallel/region.h); result [N, H], or this rank's rows
+  /// of it, outside. N: tokens of this rank of the context axis.
+  at::Tensor forward(const at::Tensor& x_NH, const Pass& pass, const Again& again = {}) const;
   void collect(std::vector<at::Tensor>& tensors) const;
 
  private:

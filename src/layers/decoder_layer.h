@@ -14,10 +14,10 @@ struct DecoderLayer {
   RmsNorm mlp_norm;
   Mlp mlp;
 
-  /// h = x + attention(norm x); result h + mlp(norm h). With `recompute` only x is kept for
-  /// backward. The layer must outlive the graph it makes.
+  /// h = x + attention(norm x); result h + mlp(norm h). The layer must outlive the graph it makes.
+  /// Shapes  x_NH and result [N, H], or this rank's rows of both (parallel/region.h).
   at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
-                     bool recompute) const;
+                     const Again& again = {}) const;
   void collect(std::vector<at::Tensor>& tensors) const;
 };
 

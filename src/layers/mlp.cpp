@@ -2,21 +2,28 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "layers/recompute.h"
+#include "layers/saved_tensors.h"
 #include "ops/swiglu.h"
 
 namespace danlu::layers {
 
-at::Tensor Mlp::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass) const {
-  const at::Tensor inside_NH = region.enter(x_NH);
-  const std::vector<at::Tensor> inputs{gate.forward(inside_NH, *pass),
-                                       up.forward(inside_NH, *pass)};
+at::Tensor Mlp::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
+                        const Again& again) const {
+  const std::vector<at::Tensor> inputs{gate.forward(x_NH, *pass), up.forward(x_NH, *pass)};
+  if (again.activation_output) {
+    const Make activation = [](const std::vector<at::Tensor>& gate_up) {
+      return ops::swiglu(gate_up[0], gate_up[1]);
+    };
+    const at::Tensor active_NF = keeping_inputs(activation, inputs, {});
+    const MadeAgain not_kept(active_NF, inputs, activation);
+    return down.leave(down.partial(active_NF, *pass, region), region);
+  }
   // `down` is part of the body because its weight gradient would keep the product alive otherwise;
   // the exchange is not: backward needs no sum.
   const Body body = [this, pass](const std::vector<at::Tensor>& gate_up) {
     return down.partial(ops::swiglu(gate_up[0], gate_up[1]), *pass, region);
   };
-  if (!pass->recompute_inner) return down.leave(body(inputs), region);
+  if (!again.gated_product) return down.leave(body(inputs), region);
   std::vector<at::Tensor> parameters;
   down.collect(parameters);
   return down.leave(recomputed(body, inputs, parameters), region);

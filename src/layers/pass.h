@@ -19,8 +19,7 @@ struct Pass {
   std::function<std::pair<at::Tensor, at::Tensor>(int64_t layer, const at::Tensor& k_NKD,
                                                   const at::Tensor& v_NKD)>
       append_kv;
-  at::Tensor dropout_keys_N;     ///< masks follow from them and the module's name; undefined: none
-  bool recompute_inner = false;  ///< attention core and gated activation are run again in backward
+  at::Tensor dropout_keys_N;  ///< masks follow from them and the module's name; undefined: none
 };
 
 }  // namespace danlu::layers

@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include "ops/kernels.h"
+
 namespace danlu::layers {
 namespace recompute_detail {
 
@@ -63,6 +65,11 @@ at::Tensor recomputed(const Body& body, const std::vector<at::Tensor>& inputs,
   saved->body = body;
   saved->parameters = parameters;
   return recompute_detail::Rerun::apply(saved, at::TensorList(inputs), at::TensorList(parameters));
+}
+
+at::Tensor keeping_inputs(const Body& body, const std::vector<at::Tensor>& inputs,
+                          const std::vector<at::Tensor>& parameters) {
+  return ops::fused_on_cpu(inputs[0]) ? body(inputs) : recomputed(body, inputs, parameters);
 }
 
 }  // namespace danlu::layers

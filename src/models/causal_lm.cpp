@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/pattern.h"
 #include "device/late_memory.h"
+#include "layers/saved_tensors.h"
 #include "models/causal_lm_impl.h"
 #include "models/rope.h"
 
@@ -27,6 +28,7 @@ ForwardInput padded(const ForwardInput& input, int64_t ranks) {
   result.positions_N = at::constant_pad_nd(input.positions_N, {0, more});
   if (input.dropout_keys_N.defined())
     result.dropout_keys_N = at::constant_pad_nd(input.dropout_keys_N, {0, more});
+  if (!input.rows.empty()) return result;  // segments are of all ranks' tokens
   result.segments.q_starts.push_back(n + more);
   result.segments.k_starts.push_back(result.segments.k_starts.back() + more);
   return result;
@@ -42,7 +44,10 @@ CausalLM::Impl::Impl(const arch::ModelConfig& model_config, const arch::Stage& p
       mesh(of),
       dtype(scalar_type),
       device(at_device),
-      network(config, part, mesh, at::TensorOptions(dtype).device(device)) {}
+      network(config, part, mesh, at::TensorOptions(dtype).device(device)) {
+  layers::prepare_saved_tensors();
+  divide_into_groups();
+}
 
 std::vector<Parameter*> CausalLM::Impl::base() {
   std::vector<Parameter*> result = network.parameters;
@@ -60,14 +65,13 @@ void CausalLM::Impl::apply_trainable() {
 std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput& input) const {
   auto pass = std::make_shared<layers::Pass>();
   pass->segments = input.segments;
-  pass->rotary = rope_table(config, input.positions_N.to(device), input.segments);
+  pass->rotary = rope_table(config, input.positions_N.to(device), input);
   if (input.cache) {
     pass->append_kv = [cache = input.cache](int64_t layer, const at::Tensor& k_NKD,
                                             const at::Tensor& v_NKD) {
       return cache->append(layer, k_NKD, v_NKD);
     };
   }
-  pass->recompute_inner = recompute == Recompute::kSelective;
   if (input.dropout_keys_N.defined()) pass->dropout_keys_N = input.dropout_keys_N.to(device);
   return pass;
 }
@@ -86,7 +90,13 @@ const parallel::Mesh& CausalLM::mesh() const { return impl_->mesh; }
 at::ScalarType CausalLM::dtype() const { return impl_->dtype; }
 at::Device CausalLM::device() const { return impl_->device; }
 const std::optional<weights::PeftConfig>& CausalLM::lora() const { return impl_->lora; }
-void CausalLM::set_recompute(Recompute mode) { impl_->recompute = mode; }
+void CausalLM::set_recompute(Recompute mode) {
+  set_recompute(settings::RecomputeFlags{.granularity = settings::recompute_name(mode)});
+}
+void CausalLM::set_recompute(const settings::RecomputeFlags& flags) {
+  impl_->recompute = flags;
+  impl_->divide_into_groups();
+}
 
 std::vector<Parameter> CausalLM::parameters() const {
   std::vector<Parameter> result;
@@ -114,6 +124,7 @@ parallel::ParameterStore& CausalLM::keep(const parallel::Keeping& keeping, bool 
       if (holds_values) device::give_memory(parameter->tensor);
     }
     impl.store->lay_out(impl.base(), holds_values);
+    impl.divide_into_groups();
   }
   if (impl.lora && !impl.has_stored_adapters) {
     impl.store->lay_out(impl.adapters(), /*copies=*/true);
@@ -122,8 +133,12 @@ parallel::ParameterStore& CausalLM::keep(const parallel::Keeping& keeping, bool 
   return *impl.store;
 }
 
-void CausalLM::forward_idly(bool keeps) const { impl_->store->forward_idly(keeps); }
-void CausalLM::backward_idly() const { impl_->store->backward_idly(); }
+void CausalLM::forward_idly(bool keeps, int64_t chunk) const {
+  impl_->store->forward_idly(static_cast<size_t>(chunk), keeps);
+}
+void CausalLM::backward_idly(int64_t chunk) const {
+  impl_->store->backward_idly(static_cast<size_t>(chunk));
+}
 
 void CausalLM::Impl::with_place(const arch::ParamSpec& spec,
                                 const std::function<void()>& body) const {
@@ -163,36 +178,28 @@ LayerPasses CausalLM::layer_passes() const {
   return {impl_->counters->forward, impl_->counters->backward};
 }
 
-at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hidden_NH) const {
+at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hidden_NH,
+                                       int64_t chunk) const {
   const int64_t n = input.ids_N.size(0);
   if (input.ids_N.dim() != 1 || input.positions_N.dim() != 1 || input.positions_N.size(0) != n ||
-      input.segments.q_starts.empty() || input.segments.q_starts.back() != n) {
+      input.segments.q_starts.empty() ||
+      (input.rows.empty() && input.segments.q_starts.back() != n)) {
     throw InternalError("[model] ids, positions and segments must describe the same tokens; got " +
                         std::to_string(n) + " ids, " + std::to_string(input.positions_N.numel()) +
                         " positions");
   }
-  const std::shared_ptr<const layers::Pass> pass = pass_for(input);
   const auto report = [&](int64_t index, const at::Tensor& hidden_NH) {
     if (input.on_hidden) input.on_hidden(index, hidden_NH);
   };
-  if (stage().has_embedding) {
+  if (stage().begins_at(chunk)) {
     hidden_NH =
         pass_place(0, {}, [&] { return network.embedding.forward(input.ids_N.to(device)); });
     report(0, hidden_NH);
   }
-  for (int64_t i = stage().first_layer; i < stage().end_layer; ++i) {
-    if (hidden_NH.requires_grad()) {
-      hidden_NH.register_hook([counters = counters](const at::Tensor&) { ++counters->backward; });
-    }
-    hidden_NH = pass_place(i + 1, hidden_NH, [&] {
-      const auto& layer = *network.layers[static_cast<size_t>(i - stage().first_layer)];
-      return layer.forward(hidden_NH, pass, recompute == Recompute::kFull);
-    });
-    ++counters->forward;
-    if (i + 1 < config.num_layers) report(i + 1, hidden_NH);
-  }
-  if (!stage().has_head) {
-    begin_backward_at(hidden_NH);
+  hidden_NH = through_layers(input, hidden_NH, chunk);
+  if (!stage().ends_at(chunk)) {
+    if (!run_of(chunk).is_empty())
+      begin_backward_at(hidden_NH, stage().chunks[static_cast<size_t>(chunk)].end);
     return hidden_NH;
   }
   enter_place(config.num_layers + 1, hidden_NH);
@@ -202,17 +209,21 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
 }
 
 void CausalLM::Impl::enter_place(int64_t place, const at::Tensor& input) const {
-  if (!store) return;
-  store->before_forward(place);
-  // What comes from another stage gets its gradient in no order with those of weights.
-  if (!input.defined() || !input.requires_grad() || input.is_leaf()) return;
-  input.register_hook(
-      [store = store.get(), place](const at::Tensor&) { store->reach_backward(place - 1); });
+  if (store) store->before_forward(place);
+  reach_backward_with(input, place - 1);
 }
 
-void CausalLM::Impl::begin_backward_at(const at::Tensor& last) const {
+void CausalLM::Impl::reach_backward_with(const at::Tensor& given, int64_t place) const {
+  // What comes from another stage gets its gradient in no order with those of weights.
+  if (!store || !given.defined() || !given.requires_grad() || given.is_leaf()) return;
+  given.register_hook(
+      [store = store.get(), place](const at::Tensor&) { store->reach_backward(place); });
+}
+
+void CausalLM::Impl::begin_backward_at(const at::Tensor& last, int64_t place) const {
   if (!store || !last.requires_grad()) return;
-  last.register_hook([store = store.get()](const at::Tensor&) { store->begin_backward(); });
+  last.register_hook(
+      [store = store.get(), place](const at::Tensor&) { store->begin_backward(place); });
 }
 
 void CausalLM::Impl::leave_place(int64_t place, bool keeps) const {
@@ -229,6 +240,8 @@ at::Tensor CausalLM::Impl::pass_place(int64_t place, const at::Tensor& input,
 
 at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
   if (impl_->store) throw InternalError("[model] in training only losses are asked for");
+  if (!impl_->mesh.context().is_alone())
+    throw InternalError("[model] hidden states are of all tokens");
   const parallel::Region region = impl_->mesh.region();
   if (!region.is_sequence()) return impl_->hidden_rows(input);
   if (input.cache || input.on_hidden)
@@ -247,8 +260,10 @@ std::vector<int64_t> CausalLM::hidden_shape(int64_t tokens) const {
   return {(tokens + ranks - 1) / ranks, impl_->config.hidden_size};
 }
 
-at::Tensor CausalLM::forward(const ForwardInput& input, const at::Tensor& hidden_nH) const {
-  return impl_->hidden_rows(causal_lm_detail::padded(input, impl_->rows_divide_over()), hidden_nH);
+at::Tensor CausalLM::forward(const ForwardInput& input, const at::Tensor& hidden_nH,
+                             int64_t chunk) const {
+  return impl_->hidden_rows(causal_lm_detail::padded(input, impl_->rows_divide_over()), hidden_nH,
+                            chunk);
 }
 
 LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N,
@@ -269,7 +284,7 @@ LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& inp
   const ops::CrossEntropy result =
       impl_->network.head.loss(hidden_nH, targets.to(device()), options, keys);
   impl_->leave_place(impl_->config.num_layers + 1, result.sum.requires_grad());
-  impl_->begin_backward_at(result.sum);
+  impl_->begin_backward_at(result.sum, impl_->config.num_layers + 1);
   return {result.sum, result.num_targets, result.num_correct};
 }
 

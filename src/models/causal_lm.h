@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "arch/pipeline.h"
+#include "base/row_range.h"
 #include "ops/segments.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter.h"
 #include "parallel/store.h"
 #include "settings/model_setup.h"
+#include "settings/recompute_layers.h"
 #include "weights/convert/checkpoint_source.h"
 #include "weights/tensor_source.h"
 
@@ -44,6 +46,10 @@ struct ForwardInput {
   /// int64 [N]: dropout masks (of adapters) are a function of a token's key, the module and the
   /// column, so that they do not depend on what else is in the pass. Undefined: nothing is dropped.
   at::Tensor dropout_keys_N = {};
+  /// Of a rank of a context axis (parallel/context.h): which of the tokens that `segments` counts
+  /// the others are, and the length that each segment's positions come to. Empty: all.
+  std::vector<RowRange> rows = {};
+  std::vector<int64_t> segment_lengths = {};
   /// Called with (0, embeddings), (i, output of layer i), (num_layers, after the final norm): HF's
   /// hidden_states.
   std::function<void(int64_t index, const at::Tensor& hidden_NH)> on_hidden = {};
@@ -102,15 +108,18 @@ class CausalLM {
   /// UsageError for a pattern that matches nothing or is no regular expression.
   void freeze(const std::vector<std::string>& patterns);
   void set_recompute(Recompute mode);
+  /// Layers of each chunk of the stage as settings::recompute_groups divides them. Errors: as
+  /// there.
+  void set_recompute(const settings::RecomputeFlags& flags);
   /// For training: moves parameters into units, of which the ranks of the data axis may each keep a
   /// share (parallel/store.h). Which are trained must be settled. holds_values: false before
   /// weights are loaded, so that loading takes a share and one unit. Adapters that
   /// are added later are moved by a further call.
   parallel::ParameterStore& keep(const parallel::Keeping& keeping, bool holds_values = true);
   /// Passes of nothing on a rank that has no micro-batch where others of the data axis have one.
-  /// keeps: a backward_idly() follows.
-  void forward_idly(bool keeps) const;
-  void backward_idly() const;
+  /// keeps: a backward_idly() follows. chunk: of the stage.
+  void forward_idly(bool keeps, int64_t chunk = 0) const;
+  void backward_idly(int64_t chunk = 0) const;
 
   /// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.
   /// Errors: UsageError if a target matches nothing (lists module names).
@@ -150,8 +159,10 @@ class CausalLM {
   std::vector<int64_t> hidden_shape(int64_t tokens) const;
   /// The stage's part of a pass that trains or evaluates. hidden_nH: what the stage before gave,
   /// undefined on the first; the result is what the next stage takes, or head_loss. Shapes  rows
-  /// [n, H] are all N, or this rank's share of them (parallel/region.h).
-  at::Tensor forward(const ForwardInput& input, const at::Tensor& hidden_nH = {}) const;
+  /// [n, H] are all N, or this rank's share of them (parallel/region.h). Of a stage of several
+  /// chunks, through one of them; `first` and `last` are then of all stages' chunks.
+  at::Tensor forward(const ForwardInput& input, const at::Tensor& hidden_nH = {},
+                     int64_t chunk = 0) const;
   /// Head and cross-entropy, over targets != -100 (int64 [N], already shifted), of what forward()
   /// gave on the last stage.
   /// Logits are made for target tokens only, a chunk at a time, and their gradients with them.

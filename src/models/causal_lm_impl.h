@@ -31,7 +31,9 @@ struct CausalLM::Impl {
   Network network;
   std::optional<weights::PeftConfig> lora;  ///< with what a file said beside it
   std::vector<SavedModule> saved_modules;
-  Recompute recompute = Recompute::kNone;
+  settings::RecomputeFlags recompute;
+  /// Of each chunk; layers are counted in the whole model.
+  std::vector<std::vector<settings::RecomputeGroup>> groups;
   std::unique_ptr<parallel::ParameterStore> store;  ///< in training
   bool has_stored_adapters = false;
   std::shared_ptr<PassCounters> counters = std::make_shared<PassCounters>();
@@ -48,8 +50,22 @@ struct CausalLM::Impl {
   void with_place(const arch::ParamSpec& spec, const std::function<void()>& body) const;
   /// Hidden states as the stage's last layer, or the final norm, gives them: this rank's rows under
   /// sequence parallelism. A last stage's place of the head is then entered, and to be left.
-  /// hidden_NH: what the stage before gave; undefined on the first.
-  at::Tensor hidden_rows(const ForwardInput& input, at::Tensor hidden_NH = {}) const;
+  /// hidden_NH: what the stage before gave; undefined on the first. Through one chunk of the stage.
+  at::Tensor hidden_rows(const ForwardInput& input, at::Tensor hidden_NH = {},
+                         int64_t chunk = 0) const;
+  /// The same of its layers alone.
+  at::Tensor through_layers(const ForwardInput& input, at::Tensor hidden_NH, int64_t chunk) const;
+  /// What the layers of one pass share.
+  struct Through {
+    std::shared_ptr<const layers::Pass> pass;
+    std::function<void(int64_t layer, const at::Tensor& output_NH)> done;
+  };
+  /// Layers of which backward has the input of the first alone, and runs them again.
+  at::Tensor through_group(const settings::RecomputeGroup& group, const at::Tensor& hidden_NH,
+                           const Through& through) const;
+  void count_backward(const at::Tensor& input_NH) const;
+  /// Makes `groups` of `recompute`, and tells the store.
+  void divide_into_groups();
   /// from_file: as PEFT does, targets that this model lacks are passed over while one is found.
   void add_adapters(const weights::PeftConfig& config_of_adapters, uint64_t seed,
                     bool from_file = false);
@@ -74,17 +90,27 @@ struct CausalLM::Impl {
     const parallel::Region region = mesh.region();
     return region.is_sequence() ? region.group().size() : 1;
   }
-  /// The places of the store that this stage is.
+  /// The places of the store that a chunk is.
+  parallel::Places::Run run_of(int64_t chunk) const {
+    const arch::LayerRange& layers = stage().chunks[static_cast<size_t>(chunk)];
+    return {stage().begins_at(chunk) ? 0 : layers.first + 1,
+            stage().ends_at(chunk) ? config.num_layers + 1 : layers.end};
+  }
+  /// Those of the stage.
   parallel::Places places() const {
-    return {stage().has_embedding ? 0 : stage().first_layer + 1,
-            stage().has_head ? config.num_layers + 1 : stage().end_layer, config.num_layers + 1};
+    parallel::Places places{{}, config.num_layers + 1};
+    for (int64_t chunk = 0; chunk < stage().num_chunks(); ++chunk)
+      places.runs.push_back(run_of(chunk));
+    return places;
   }
 
   // Where a pass is (parallel/store.h). `input`: the hidden states that enter the place.
   void enter_place(int64_t place, const at::Tensor& input) const;
+  /// The backward reaches `place` with the gradient of what it gave.
+  void reach_backward_with(const at::Tensor& given, int64_t place) const;
   void leave_place(int64_t place, bool keeps) const;
-  /// The backward begins where the gradient of `last` is there.
-  void begin_backward_at(const at::Tensor& last) const;
+  /// The backward begins at `place` where the gradient of `last` is there.
+  void begin_backward_at(const at::Tensor& last, int64_t place) const;
   at::Tensor pass_place(int64_t place, const at::Tensor& input,
                         const std::function<at::Tensor()>& body) const;
 };

@@ -59,15 +59,16 @@ void check_fit(const arch::ModelConfig& config, const weights::TensorSource& sou
 
 void CausalLM::load(const weights::TensorSource& source) {
   load_detail::check_fit(impl_->config, source);
-  const std::vector<Parameter*> base = impl_->base();
+  // A head that is tied may be another stage's; who has the first stage is who is heard.
+  const std::vector<arch::ParamSpec> all = arch::parameters_of(impl_->config);
   impl_->fill([&](Parameter& parameter) {
     read_into(source, parameter.name(), parameter);
-    for (const Parameter* other : base) {
-      if (other->spec.tied_to != parameter.name() || !source.find(other->name())) continue;
-      if (at::equal(read_as(source, other->name(), *other), parameter.tensor)) continue;
+    for (const arch::ParamSpec& other : all) {
+      if (other.tied_to != parameter.name() || !source.find(other.name)) continue;
+      if (at::equal(read_as(source, other.name, parameter), parameter.tensor)) continue;
       log::warning(
           "[weights] {} in the file differs from {}, but the config ties them: the latter is used",
-          other->name(), parameter.name());
+          other.name, parameter.name());
     }
   });
 }

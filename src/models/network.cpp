@@ -119,6 +119,7 @@ layers::Attention attention(const arch::ModelConfig& config, const parallel::Mes
   result.options.alibi_slopes_Q = alibi_slopes_Q;
   result.o = parameters.linear(Role::kO, layer);
   result.region = mesh.region();
+  result.context = &mesh.context();
   return result;
 }
 
@@ -144,7 +145,7 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
   if (stage.has_embedding || stage.copies_embedding)
     embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
   const at::Tensor slopes = network_detail::alibi_slopes(config, mesh, options.device());
-  for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
+  for (const int64_t i : stage.layers()) {
     auto layer = std::make_unique<layers::DecoderLayer>();
     layer->attention_norm = {by_role.weight(Role::kAttentionNorm, i), config.norm_eps};
     layer->attention = network_detail::attention(config, mesh, by_role, i, slopes);
@@ -166,6 +167,13 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
       throw InternalError("[network] no layer takes the parameter " + spec.name);
     parameters.push_back(by_name[spec.name]);
   }
+}
+
+const layers::DecoderLayer& Network::layer(int64_t number) const {
+  for (const auto& layer : layers) {
+    if (layer->attention.layer == number) return *layer;
+  }
+  throw InternalError("[network] layer " + std::to_string(number) + " is another stage's");
 }
 
 std::vector<layers::Linear*> Network::linears() {

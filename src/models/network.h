@@ -16,7 +16,7 @@ using parallel::Parameter;
 struct Network {
   arch::Stage stage;
   layers::Embedding embedding;                                ///< undefined without one or a copy
-  std::vector<std::unique_ptr<layers::DecoderLayer>> layers;  ///< from stage.first_layer on
+  std::vector<std::unique_ptr<layers::DecoderLayer>> layers;  ///< of all chunks of the stage
   layers::RmsNorm final_norm;                                 ///< undefined without a head
   layers::Head head;
   /// Where each of arch::parameters_of that the stage holds is, in that order; a tied head shares
@@ -29,6 +29,9 @@ struct Network {
           const at::TensorOptions& options);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
+
+  /// By its number in the whole model. REQUIRES: it is here.
+  const layers::DecoderLayer& layer(int64_t number) const;
 
   /// Linear layers of the blocks, in model order: what "all-linear" means.
   std::vector<layers::Linear*> linears();

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -75,16 +76,31 @@ at::Tensor as_tensor(const std::vector<double>& frequencies, const at::Device& d
 
 /// One row of frequencies per token: each segment's follow from its own length.
 at::Tensor dynamic_rows(const arch::ModelConfig& config, const at::Tensor& positions_N,
-                        const ops::Segments& segments) {
+                        const ForwardInput& input) {
   const at::Tensor positions = positions_N.cpu();
+  const std::vector<int64_t>& starts = input.segments.q_starts;
+  std::vector<RowRange> here = input.rows;
+  if (here.empty()) here.push_back({0, starts.back()});
   std::vector<at::Tensor> rows;
-  for (int64_t s = 0; s < segments.count(); ++s) {
-    const int64_t begin = segments.q_starts[s], count = segments.q_starts[s + 1] - begin;
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    const int64_t begin = starts[s];
+    int64_t count = 0;
+    for (const RowRange& range : here) {
+      count +=
+          std::max<int64_t>(0, std::min(range.end, starts[s + 1]) - std::max(range.begin, begin));
+    }
     if (count == 0) continue;
-    const int64_t length = positions.narrow(0, begin, count).max().item<int64_t>() + 1;
+    const int64_t length = input.rows.empty()
+                               ? positions.narrow(0, begin, count).max().item<int64_t>() + 1
+                               : input.segment_lengths[s];
     const at::Tensor row = as_tensor(rope_frequencies(config, length), positions_N.device());
     rows.push_back(row.unsqueeze(0).expand({count, row.size(0)}));
   }
+  // Rows that were added to divide over ranks; or none at all, where tokens are few.
+  int64_t known = 0;
+  for (const at::Tensor& row : rows) known += row.size(0);
+  if (const int64_t more = positions_N.size(0) - known; more > 0 || rows.empty())
+    rows.push_back(at::zeros({more, config.head_dim / 2}, positions_N.options().dtype(at::kFloat)));
   return at::cat(rows, 0);
 }
 
@@ -121,11 +137,11 @@ double rope_attention_factor(const arch::ModelConfig& config) {
 }
 
 ops::RotaryTable rope_table(const arch::ModelConfig& config, const at::Tensor& positions_N,
-                            const ops::Segments& segments) {
+                            const ForwardInput& input) {
   if (!config.rope.enabled) return {};
   const at::Tensor frequencies =
       config.rope.scaling == arch::RopeScaling::kDynamic
-          ? rope_detail::dynamic_rows(config, positions_N, segments)
+          ? rope_detail::dynamic_rows(config, positions_N, input)
           : rope_detail::as_tensor(rope_frequencies(config), positions_N.device());
   return ops::rotary_table(positions_N, frequencies, rope_attention_factor(config));
 }

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "arch/model_config.h"
+#include "models/causal_lm.h"
 #include "ops/rotary.h"
-#include "ops/segments.h"
 
 namespace danlu::models {
 
@@ -22,6 +22,6 @@ double rope_attention_factor(const arch::ModelConfig& config);
 /// position + 1), so that packing changes nothing. Empty table if the model has no rotary
 /// embedding.
 ops::RotaryTable rope_table(const arch::ModelConfig& config, const at::Tensor& positions_N,
-                            const ops::Segments& segments);
+                            const ForwardInput& input);
 
 }  // namespace danlu::models

@@ -2,9 +2,16 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/logaddexp.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
 
 #include <limits>
 
@@ -54,43 +61,69 @@ std::vector<int64_t> lengths(const std::vector<int64_t>& starts) {
   return result;
 }
 
-/// Index differences key - query [n, m], the last query standing at the last key.
-at::Tensor distances(int64_t n, int64_t m, const at::Device& device) {
+/// Index differences key - query [n, m] of a span.
+at::Tensor distances(const Span& span, const at::Device& device) {
   const at::TensorOptions as_int = at::TensorOptions(device).dtype(at::kLong);
-  return at::arange(m, as_int).unsqueeze(0) - at::arange(m - n, m, as_int).unsqueeze(1);
+  return at::arange(span.k_len, as_int).unsqueeze(0) -
+         at::arange(span.lead, span.lead + span.q_len, as_int).unsqueeze(1);
 }
 
-/// One segment. Query heads of a group lie below each other, so that K/V are never repeated.
-at::Tensor one_segment(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
-                       const AttentionOptions& options) {
-  const int64_t n = q_NQD.size(0), m = k_MKD.size(0), kv_heads = k_MKD.size(1),
-                head_dim = q_NQD.size(2);
-  const int64_t group = q_NQD.size(1) / kv_heads;
-  const at::Tensor q = q_NQD.reshape({n, kv_heads, group, head_dim})
-                           .permute({1, 2, 0, 3})
-                           .reshape({kv_heads, group * n, head_dim});
+/// Query heads of a group lie below each other, so that K/V are never repeated: [N, Q, D] as
+/// [K, Q/K · N, D].
+at::Tensor by_group(const at::Tensor& x_NQD, int64_t kv_heads) {
+  const int64_t n = x_NQD.size(0), group = x_NQD.size(1) / kv_heads, head_dim = x_NQD.size(2);
+  return x_NQD.reshape({n, kv_heads, group, head_dim})
+      .permute({1, 2, 0, 3})
+      .reshape({kv_heads, group * n, head_dim});
+}
+/// And back.
+at::Tensor by_row(const at::Tensor& x, int64_t n) {
+  const int64_t kv_heads = x.size(0), group = x.size(1) / n, head_dim = x.size(2);
+  return x.view({kv_heads, group, n, head_dim})
+      .permute({2, 0, 1, 3})
+      .reshape({n, kv_heads * group, head_dim});
+}
+
+/// Scores [K, Q/K, n, m] of a span's queries (by group) and keys, wide; -inf where one is not seen.
+at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k_MKD, const Span& span,
+                     const AttentionOptions& options) {
+  const int64_t n = span.q_len, m = span.k_len, kv_heads = k_MKD.size(1), group = q.size(1) / n;
   at::Tensor scores = batched_product(q, k_MKD.permute({1, 2, 0}))
                           .to(device::wide_type(q.scalar_type()))
                           .mul(options.scale)
                           .view({kv_heads, group, n, m});
-  const bool windowed = options.window > 0 && options.window < m;
-  if (n > 1 || windowed || options.alibi_slopes_Q.defined()) {
-    const at::Tensor distance_NM = distances(n, m, q.device());
-    if (options.alibi_slopes_Q.defined()) {
-      const at::Tensor slopes =
-          options.alibi_slopes_Q.to(scores.options()).view({kv_heads, group, 1, 1});
-      scores = scores + slopes * distance_NM;
-    }
-    at::Tensor hidden_NM = distance_NM > 0;
-    if (windowed) hidden_NM = hidden_NM.logical_or(distance_NM <= -options.window);
-    scores = scores.masked_fill(hidden_NM, -std::numeric_limits<double>::infinity());
+  const bool windowed = options.window > 0 && span.lead + n > options.window;
+  if (span.lead >= m - 1 && !windowed && !options.alibi_slopes_Q.defined()) return scores;
+  const at::Tensor distance_NM = distances(span, q.device());
+  if (options.alibi_slopes_Q.defined()) {
+    const at::Tensor slopes =
+        options.alibi_slopes_Q.to(scores.options()).view({kv_heads, group, 1, 1});
+    scores = scores + slopes * distance_NM;
   }
-  const at::Tensor weights =
-      at::softmax(scores, -1).to(q.scalar_type()).view({kv_heads, group * n, m});
-  return batched_product(weights, v_MKD.transpose(0, 1))
-      .view({kv_heads, group, n, head_dim})
-      .permute({2, 0, 1, 3})
-      .reshape({n, kv_heads * group, head_dim});
+  at::Tensor hidden_NM = distance_NM > 0;
+  if (windowed) hidden_NM = hidden_NM.logical_or(distance_NM <= -options.window);
+  return scores.masked_fill(hidden_NM, -std::numeric_limits<double>::infinity());
+}
+
+/// All keys and queries are the span's.
+at::Tensor one_segment(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
+                       const AttentionOptions& options) {
+  const int64_t n = q_NQD.size(0), m = k_MKD.size(0), kv_heads = k_MKD.size(1);
+  if (n == 0) return q_NQD;
+  const at::Tensor q = by_group(q_NQD, kv_heads);
+  const at::Tensor scores = scores_of(q, k_MKD, {0, n, 0, m, m - n}, options);
+  const at::Tensor weights = at::softmax(scores, -1).to(q.scalar_type()).view({kv_heads, -1, m});
+  return by_row(batched_product(weights, v_MKD.transpose(0, 1)), n);
+}
+
+void check_spans(const at::Tensor& q, const at::Tensor& k, const Spans& spans) {
+  for (const Span& span : spans) {
+    require(span.q >= 0 && span.q_len > 0 && span.q + span.q_len <= q.size(0) && span.k >= 0 &&
+                span.k_len > 0 && span.k + span.k_len <= k.size(0),
+            "attention", "a span of queries ", span.q, " + ", span.q_len, " and keys ", span.k,
+            " + ", span.k_len, " lies outside the ", q.size(0), " queries and ", k.size(0),
+            " keys");
+  }
 }
 
 }  // namespace attention_detail
@@ -116,6 +149,106 @@ at::Tensor oracle::attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
   std::vector<at::Tensor> outputs;
   for (size_t s = 0; s < q.size(); ++s) outputs.push_back(one_segment(q[s], k[s], v[s], options));
   return at::cat(outputs, 0);
+}
+
+Spans spans_of(const Segments& segments) {
+  Spans spans;
+  for (size_t s = 1; s < segments.q_starts.size(); ++s) {
+    const int64_t q = segments.q_starts[s - 1], n = segments.q_starts[s] - q;
+    const int64_t k = segments.k_starts[s - 1], m = segments.k_starts[s] - k;
+    if (n > 0) spans.push_back({q, n, k, m, m - n});
+  }
+  return spans;
+}
+
+PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                const at::Tensor& v_MKD, const Spans& spans,
+                                const AttentionOptions& options) {
+  attention_detail::check_spans(q_NQD, k_MKD, spans);
+  const at::NoGradGuard no_grad;
+  return fused_on_cpu(q_NQD) ? cpu::attention_part(q_NQD, k_MKD, v_MKD, spans, options)
+                             : oracle::attention_part(q_NQD, k_MKD, v_MKD, spans, options);
+}
+
+PartialAttention oracle::attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                        const at::Tensor& v_MKD, const Spans& spans,
+                                        const AttentionOptions& options) {
+  using namespace attention_detail;
+  const at::TensorOptions wide = q_NQD.options().dtype(device::wide_type(q_NQD.scalar_type()));
+  PartialAttention part{
+      at::zeros(q_NQD.sizes(), wide),
+      at::full({q_NQD.size(1), q_NQD.size(0)}, -std::numeric_limits<double>::infinity(), wide)};
+  for (const Span& span : spans) {
+    const int64_t n = span.q_len, kv_heads = k_MKD.size(1);
+    const at::Tensor q = by_group(q_NQD.narrow(0, span.q, n), kv_heads);
+    const at::Tensor scores = scores_of(q, k_MKD.narrow(0, span.k, span.k_len), span, options);
+    const at::Tensor lse = at::logsumexp(scores, -1, /*keepdim=*/true);
+    const at::Tensor weights = at::exp(scores - lse.masked_fill(lse.isinf(), 0));
+    const at::Tensor v = v_MKD.narrow(0, span.k, span.k_len).transpose(0, 1).to(wide);
+    const at::Tensor out = at::bmm(weights.view({kv_heads, -1, span.k_len}), v);
+    part.out_NQD.narrow(0, span.q, n).copy_(by_row(out, n));
+    part.lse_QN.narrow(1, span.q, n).copy_(lse.view({-1, n}));
+  }
+  return part;
+}
+
+void merge(PartialAttention& into, const PartialAttention& more) {
+  if (!into.out_NQD.defined()) {
+    into = more;
+    return;
+  }
+  const at::Tensor lse_QN = at::logaddexp(into.lse_QN, more.lse_QN);
+  const at::Tensor known_QN = lse_QN.masked_fill(lse_QN.isinf(), 0);
+  const auto share = [&](const at::Tensor& part_QN) {
+    return at::exp(part_QN - known_QN).t().unsqueeze(-1);
+  };
+  into.out_NQD.mul_(share(into.lse_QN)).addcmul_(more.out_NQD, share(more.lse_QN));
+  into.lse_QN = lse_QN;
+}
+
+AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                       const at::Tensor& v_MKD, const Spans& spans,
+                                       const AttentionOptions& options,
+                                       const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
+                                       const at::Tensor& delta_QN) {
+  attention_detail::check_spans(q_NQD, k_MKD, spans);
+  const at::NoGradGuard no_grad;
+  const auto& backward =
+      fused_on_cpu(q_NQD) ? cpu::attention_part_backward : oracle::attention_part_backward;
+  return backward(q_NQD, k_MKD, v_MKD, spans, options, out_grad_NQD, lse_QN, delta_QN);
+}
+
+AttentionGrads oracle::attention_part_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                               const at::Tensor& v_MKD, const Spans& spans,
+                                               const AttentionOptions& options,
+                                               const at::Tensor& out_grad_NQD,
+                                               const at::Tensor& lse_QN,
+                                               const at::Tensor& delta_QN) {
+  using namespace attention_detail;
+  const at::TensorOptions wide = out_grad_NQD.options();
+  AttentionGrads grads{at::zeros(q_NQD.sizes(), wide), at::zeros(k_MKD.sizes(), wide),
+                       at::zeros(v_MKD.sizes(), wide)};
+  for (const Span& span : spans) {
+    const int64_t n = span.q_len, m = span.k_len, kv_heads = k_MKD.size(1);
+    const at::Tensor q = by_group(q_NQD.narrow(0, span.q, n), kv_heads);
+    const at::Tensor k_MKd = k_MKD.narrow(0, span.k, m);
+    const at::Tensor k = k_MKd.transpose(0, 1).to(wide),
+                     v = v_MKD.narrow(0, span.k, m).transpose(0, 1).to(wide);
+    const at::Tensor out_grad = by_group(out_grad_NQD.narrow(0, span.q, n), kv_heads);
+    const auto of_rows = [&](const at::Tensor& x_QN) {
+      return x_QN.narrow(1, span.q, n).reshape({kv_heads, -1, n, 1});
+    };
+    const at::Tensor weights = at::exp(scores_of(q, k_MKd, span, options) - of_rows(lse_QN));
+    const at::Tensor d_weights = at::bmm(out_grad, v.transpose(1, 2)).view(weights.sizes());
+    const at::Tensor d_scores =
+        (weights * (d_weights - of_rows(delta_QN)) * options.scale).view({kv_heads, -1, m});
+    grads.q_NQD.narrow(0, span.q, n).add_(by_row(at::bmm(d_scores, k), n));
+    grads.k_MKD.narrow(0, span.k, m)
+        .add_(at::bmm(d_scores.transpose(1, 2), q.to(wide)).transpose(0, 1));
+    grads.v_MKD.narrow(0, span.k, m)
+        .add_(at::bmm(weights.view({kv_heads, -1, m}).transpose(1, 2), out_grad).transpose(0, 1));
+  }
+  return grads;
 }
 
 }  // namespace danlu::ops

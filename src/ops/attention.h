@@ -24,8 +24,40 @@ struct AttentionOptions {
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options);
 
+/// What queries make of some of the keys that they see.
+struct PartialAttention {
+  at::Tensor out_NQD;  ///< f32 (f64 of f64); 0 of a query that sees none
+  at::Tensor lse_QN;   ///< the same type: log of the sum of exponentials; -inf of such a query
+};
+/// Attention over `spans` alone; parts over different keys are merged. Shapes and dtypes as
+/// attention(). Without gradient. Errors: ModelError for spans outside the tensors.
+PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                const at::Tensor& v_MKD, const Spans& spans,
+                                const AttentionOptions& options);
+/// `into` becomes attention over the keys of both (FlashAttention-2's rule, arXiv:2307.08691 §2.3).
+void merge(PartialAttention& into, const PartialAttention& more);
+
+struct AttentionGrads {
+  at::Tensor q_NQD, k_MKD, v_MKD;  ///< f32 (f64 of f64)
+};
+/// Of the same part: out_grad_NQD is the gradient of the whole result, lse_QN that of all parts,
+/// delta_QN the sum over D of out_grad · result; all f32 (f64 of f64).
+AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                       const at::Tensor& v_MKD, const Spans& spans,
+                                       const AttentionOptions& options,
+                                       const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
+                                       const at::Tensor& delta_QN);
+
 namespace oracle {
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options);
-}
+PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                const at::Tensor& v_MKD, const Spans& spans,
+                                const AttentionOptions& options);
+AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                       const at::Tensor& v_MKD, const Spans& spans,
+                                       const AttentionOptions& options,
+                                       const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
+                                       const at::Tensor& delta_QN);
+}  // namespace oracle
 }  // namespace danlu::ops

@@ -26,6 +26,15 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options);
 
+PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                const at::Tensor& v_MKD, const Spans& spans,
+                                const AttentionOptions& options);
+AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                       const at::Tensor& v_MKD, const Spans& spans,
+                                       const AttentionOptions& options,
+                                       const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
+                                       const at::Tensor& delta_QN);
+
 struct ChunkLoss {
   double sum = 0;
   int64_t num_correct = 0;

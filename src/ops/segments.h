@@ -16,4 +16,15 @@ struct Segments {
   int64_t count() const { return static_cast<int64_t>(q_starts.size()) - 1; }
 };
 
+/// Queries [q, q + q_len) meet keys [k, k + k_len) of the same sequence, in which the first of the
+/// queries stands `lead` places behind the first of the keys, or before it where negative. A query
+/// sees keys up to its own place.
+struct Span {
+  int64_t q = 0, q_len = 0, k = 0, k_len = 0, lead = 0;
+};
+/// Of one call: a query is in at most one; those of the same keys lie beside each other.
+using Spans = std::vector<Span>;
+/// One for each segment.
+Spans spans_of(const Segments& segments);
+
 }  // namespace danlu::ops

@@ -252,6 +252,20 @@ void Group::broadcast(at::Tensor& tensor, int64_t root) const {
   if (rank() != root && !flat.is_alias_of(tensor)) tensor.copy_(flat.view(tensor.sizes()));
 }
 
+void Group::all_to_all(const Tensors& sends, const Tensors& receives) const {
+  const at::NoGradGuard no_grad;
+  const auto mine = static_cast<size_t>(rank());
+  if (sends[mine].defined()) at::Tensor(receives[mine]).copy_(sends[mine]);
+  if (is_alone()) return;
+  Round round{sends, receives, [] {}};
+  round.sends[mine] = round.receives[mine] = at::Tensor();
+  do_rounds("all-to-all", {round});
+  int64_t bytes = 0;
+  for (const at::Tensor& part : round.sends)
+    bytes += part.defined() ? static_cast<int64_t>(part.nbytes()) : 0;
+  count(bytes);
+}
+
 void Group::pass_on(at::Tensor& tensor, int64_t from, int64_t to) const {
   if (from == to) return;
   const at::NoGradGuard no_grad;

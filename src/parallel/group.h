@@ -43,6 +43,9 @@ class Group {
   void reduce_scatter_into(const at::Tensor& all, at::Tensor& mine) const;
   /// Rank `from`'s values in rank `to`'s tensor; the others give and get nothing.
   void pass_on(at::Tensor& tensor, int64_t from, int64_t to) const;
+  /// sends[r] goes to rank r, which gave a tensor of that size and dtype to receive it in as
+  /// receives[this rank]; own to own too. Flat and contiguous; undefined: nothing.
+  void all_to_all(const Tensors& sends, const Tensors& receives) const;
   /// In place: rank `root`'s values everywhere.
   void broadcast(at::Tensor& tensor, int64_t root) const;
   void barrier() const;

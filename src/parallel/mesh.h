@@ -8,6 +8,7 @@
 
 #include "arch/shard.h"
 #include "base/error.h"
+#include "parallel/context.h"
 #include "parallel/group.h"
 #include "parallel/region.h"
 #include "settings/sharing.h"
@@ -23,6 +24,9 @@ class World {
   /// The group of these world ranks, ascending. Every rank of the world makes the same groups in
   /// the same order; nullptr where it is not a member.
   virtual std::unique_ptr<Group> make_group(const std::vector<int64_t>& ranks) = 0;
+  /// Groups of `size` ranks, `stride` apart, of which the whole is made; this rank's, or nullptr
+  /// where groups have one member.
+  std::unique_ptr<Group> make_groups(int64_t size, int64_t stride);
   /// That of all ranks.
   std::unique_ptr<Group> make_group_of_all();
   /// Leaves a note that every rank can see.
@@ -43,13 +47,14 @@ using settings::MeshShape;
 class ModelGroups {
  public:
   /// REQUIRES: the world has shape.size() ranks. Collective.
-  ModelGroups(World& world, const MeshShape& shape);
+  /// with_stages: else pipeline() is of this rank alone.
+  ModelGroups(World& world, const MeshShape& shape, bool with_stages = true);
   virtual ~ModelGroups() = default;
   ModelGroups(const ModelGroups&) = delete;
   ModelGroups& operator=(const ModelGroups&) = delete;
 
   const Group& tensor() const { return *tensor_; }
-  /// The ranks of the data axis that keep shares of one copy.
+  /// The ranks of the data and context axes that keep shares of one copy.
   const Group& sharers() const { return *sharers_; }
   /// Those of the stages, in their order.
   const Group& pipeline() const { return or_alone(own_pipeline_); }
@@ -70,10 +75,11 @@ class ModelGroups {
 /// And those with which they sum gradients.
 class PassGroups : public ModelGroups {
  public:
-  PassGroups(World& world, const MeshShape& shape);
+  PassGroups(World& world, const MeshShape& shape, bool with_stages = true);
 
+  /// Of the data and the context axis: those that hold the same parameters.
   const Group& data() const { return own_data_ ? *own_data_ : sharers(); }
-  /// The ranks of the data axis that keep the same share.
+  /// Those of them that keep the same share.
   const Group& replicas() const { return or_alone(own_replicas_); }
   /// The ranks of the tensor axis that hold one piece in common: `copies` neighbours.
   const Group& copies(int64_t copies) const;
@@ -101,14 +107,17 @@ class Mesh : public PassGroups {
   int64_t stage() const { return shape_.stage(rank_); }
   /// The first stage and the last; alone() in between.
   const Group& ends() const { return or_alone(own_ends_); }
-  /// A stage and the next, of which the first member gives hidden states (kHidden), or the second
-  /// gives their gradients back (kGrad). Exchanges beside all others. REQUIRES: they are stages.
+  /// A stage and the next, which is the first after the last in a ring: one gives hidden states
+  /// (kHidden), the other their gradients back (kGrad). Exchanges beside all others. REQUIRES: they
+  /// are stages.
   enum class Way { kHidden, kGrad };
   const Group& with_next(Way way) const { return *links_[static_cast<size_t>(way)].next; }
   const Group& with_previous(Way way) const { return *links_[static_cast<size_t>(way)].previous; }
+  /// The ranks that hold the tokens of one micro-batch between them.
+  const Context& context() const { return *context_; }
   /// The borders of what the tensor axis divides.
   Region region() const { return {tensor(), shape_.sequence_parallel}; }
-  /// For exchanges beside those of a pass.
+  /// For exchanges beside those of a pass, which are within a stage.
   const PassGroups& background() const {
     if (background_) return *background_;
     return *this;
@@ -131,6 +140,7 @@ class Mesh : public PassGroups {
   MeshShape shape_;
   int64_t rank_ = 0;
   std::unique_ptr<Group> all_, own_ends_;
+  std::unique_ptr<Context> context_ = std::make_unique<Context>();
   struct Link {
     std::unique_ptr<Group> previous, next;
   };

@@ -29,12 +29,12 @@ ParameterStore::ParameterStore(const Mesh& mesh, const Keeping& keeping, const P
       sharding_(mesh.sharers().is_alone() ? Sharding::kNone : keeping.sharding),
       places_(places),
       needed_(static_cast<size_t>(places.last_of_all) + 1),
-      first_trained_(places.first == 0 ? places.last_of_all + 1 : places.first),
+      first_trained_(places.last_of_all + 1),
       background_(std::make_unique<Background>([&mesh] { mesh.background().abort(); })) {}
 
 int64_t ParameterStore::place_of(const arch::ParamSpec& spec) const {
   if (spec.layer >= 0) return spec.layer + 1;
-  const bool is_embedding = spec.role == arch::Role::kEmbedding && places_.first == 0;
+  const bool is_embedding = spec.role == arch::Role::kEmbedding && places_.runs.front().first == 0;
   return is_embedding ? 0 : places_.last_of_all;
 }
 
@@ -218,8 +218,14 @@ void ParameterStore::reshard(size_t index) {
   if (--state.users == 0 && shares_parameters()) free(units_[index]);
 }
 
+const Places::Run& ParameterStore::run_of(int64_t place) const {
+  for (const Places::Run& run : places_.runs) {
+    if (run.has(place)) return run;
+  }
+  throw InternalError("[store] no parameters of place " + std::to_string(place) + " are here");
+}
+
 void ParameterStore::prefetch_place(int64_t place) {
-  if (place < places_.first || place > places_.last) return;
   for (const size_t unit : needed_[static_cast<size_t>(place)]) prefetch(unit);
 }
 
@@ -235,19 +241,39 @@ void ParameterStore::begin_step() {
 void ParameterStore::before_forward(int64_t place) {
   prefetch_place(place);
   for (const size_t unit : needed_[static_cast<size_t>(place)]) unshard(unit);
-  prefetch_place(place + 1);
+  if (run_of(place).has(place + 1)) prefetch_place(place + 1);
 }
 
 void ParameterStore::after_forward(int64_t place, bool keeps) {
   // The last place is needed again at once.
-  if (keeps && place == places_.last && first_trained_ <= places_.last) return;
+  const Places::Run& run = run_of(place);
+  if (keeps && place > 0 && place == run.last && lowest_of(run) <= run.last) return;
   for (const size_t unit : needed_[static_cast<size_t>(place)]) reshard(unit);
 }
 
-void ParameterStore::begin_backward() {
-  backward_at_ = places_.last;
-  prefetch_place(places_.last - 1 >= std::max<int64_t>(1, first_trained_) ? places_.last - 1 : -1);
-  for (const size_t unit : needed_[static_cast<size_t>(places_.last)]) {
+int64_t ParameterStore::first_with(int64_t place) const {
+  for (const Places::Run& joint : joint_) {
+    if (joint.has(place)) return joint.first;
+  }
+  return place;
+}
+
+void ParameterStore::begin_backward(int64_t place) {
+  backward_at_ = place;
+  const int64_t first = first_with(place);
+  // Those of the last place are there since the forward.
+  for (int64_t other = place - 1; other >= first; --other) need_in_backward(other);
+  if (first - 1 >= std::max<int64_t>(1, lowest_of(run_of(place)))) prefetch_place(first - 1);
+  for (int64_t other = place; other >= first; --other) announce(other);
+}
+
+void ParameterStore::need_in_backward(int64_t place) {
+  prefetch_place(place);
+  for (const size_t unit : needed_[static_cast<size_t>(place)]) unshard(unit);
+}
+
+void ParameterStore::announce(int64_t place) const {
+  for (const size_t unit : needed_[static_cast<size_t>(place)]) {
     if (listener_.before && units_[unit].trainable) listener_.before(unit);
   }
 }
@@ -255,15 +281,12 @@ void ParameterStore::begin_backward() {
 void ParameterStore::reach_backward(int64_t place) {
   while (backward_at_ > place) after_backward(backward_at_--);
   // The embedding's gradient asks for no weight.
-  const int64_t lowest_needed = std::max<int64_t>(1, first_trained_);
-  if (place >= lowest_needed) {
-    prefetch_place(place);
-    for (const size_t unit : needed_[static_cast<size_t>(place)]) unshard(unit);
-  }
-  if (place - 1 >= lowest_needed) prefetch_place(place - 1);
-  for (const size_t unit : needed_[static_cast<size_t>(place)]) {
-    if (listener_.before && units_[unit].trainable) listener_.before(unit);
-  }
+  const int64_t lowest_needed = std::max<int64_t>(1, lowest_of(run_of(place)));
+  const int64_t first = first_with(place);
+  for (int64_t needed = place; needed >= std::max(first, lowest_needed); --needed)
+    need_in_backward(needed);
+  if (first - 1 >= lowest_needed) prefetch_place(first - 1);
+  for (int64_t told = place; told >= first; --told) announce(told);
 }
 
 void ParameterStore::after_backward(int64_t place) {
@@ -276,21 +299,27 @@ void ParameterStore::after_backward(int64_t place) {
 
 void ParameterStore::end_backward() {
   if (backward_at_ < 0) return;
-  while (backward_at_ >= first_trained_) after_backward(backward_at_--);
+  const int64_t lowest = lowest_of(run_of(backward_at_));
+  while (backward_at_ >= lowest) after_backward(backward_at_--);
   backward_at_ = -1;
   spare_.clear();
 }
 
-void ParameterStore::forward_idly(bool keeps) {
-  for (int64_t place = places_.first; place <= places_.last; ++place) {
+void ParameterStore::forward_idly(size_t run, bool keeps) {
+  const auto [first, last] = places_.runs[run];
+  for (int64_t place = first; place <= last; ++place) {
     before_forward(place);
     after_forward(place, keeps);
   }
 }
 
-void ParameterStore::backward_idly() {
-  begin_backward();
-  for (int64_t place = places_.last - 1; place >= first_trained_; --place) reach_backward(place);
+void ParameterStore::backward_idly(size_t run) {
+  const Places::Run& of = places_.runs[run];
+  if (of.is_empty()) return;
+  begin_backward(of.last);
+  for (int64_t place = first_with(of.last) - 1; place >= lowest_of(of);
+       place = first_with(place) - 1)
+    reach_backward(place);
   end_backward();
 }
 

@@ -46,7 +46,13 @@ struct Unit {
 
 /// Places of the network that are here, and the last of all.
 struct Places {
-  int64_t first = 0, last = 0, last_of_all = 0;
+  struct Run {
+    int64_t first = 0, last = 0;
+    bool is_empty() const { return last < first; }  ///< what comes goes on as it is
+    bool has(int64_t place) const { return place >= first && place <= last; }
+  };
+  std::vector<Run> runs;  ///< what a pass goes through at a time; ascending
+  int64_t last_of_all = 0;
 };
 
 /// Not thread-safe. A pass tells it where in the network it is; parameters are then there.
@@ -74,6 +80,11 @@ class ParameterStore {
   /// use() with everything of a place there. Collective where parameters are shared.
   void with(int64_t place, const std::function<void()>& use);
 
+  /// Places of a run whose backward asks for all of their parameters at once, at the gradient of
+  /// what the last gives. Ascending, without overlap, on every rank of the data axis alike; others
+  /// are for themselves.
+  void join_in_backward(std::vector<Places::Run> joint) { joint_ = std::move(joint); }
+
   /// The unit that holds the parameter of that name, if one does.
   std::optional<size_t> unit_of(const std::string& name) const;
   /// Where in that unit its elements lie. REQUIRES: it is there.
@@ -88,14 +99,14 @@ class ParameterStore {
   /// The borders of a pass, on every rank of the data axis alike. keeps: its backward follows.
   void before_forward(int64_t place);
   void after_forward(int64_t place, bool keeps);
-  /// Backwards come one after the other; forwards may come between them.
-  void begin_backward();
+  /// Backwards come one after the other; forwards may come between them. place: the last of a run.
+  void begin_backward(int64_t place);
   /// The gradient of what `place` gives is there: those behind it have theirs.
   void reach_backward(int64_t place);
   void end_backward();
-  /// A pass of nothing, beside those of other ranks; keeps: as after_forward.
-  void forward_idly(bool keeps);
-  void backward_idly();
+  /// A pass of nothing through a run, beside those of other ranks; keeps: as after_forward.
+  void forward_idly(size_t run, bool keeps);
+  void backward_idly(size_t run);
 
   /// Told of trained units when a backward comes to a place that needs them (twice of what is
   /// tied), and when their gradients are there.
@@ -130,7 +141,16 @@ class ParameterStore {
   void unshard(size_t unit);
   void reshard(size_t unit);
   void prefetch_place(int64_t place);
+  void need_in_backward(int64_t place);
+  void announce(int64_t place) const;
   void after_backward(int64_t place);
+  /// The first place that is needed where `place` is.
+  int64_t first_with(int64_t place) const;
+  const Places::Run& run_of(int64_t place) const;
+  /// The place of the run where its backward ends; behind its last: there is none.
+  int64_t lowest_of(const Places::Run& run) const {
+    return run.first == 0 ? first_with(first_trained_) : run.first;
+  }
 
   const Mesh& mesh_;
   Keeping keeping_;
@@ -141,7 +161,8 @@ class ParameterStore {
   std::map<std::string, size_t> by_name_;
   /// Units that a pass needs at each place: its own, and what its parameters are tied to.
   std::vector<std::vector<size_t>> needed_;
-  int64_t first_trained_;  ///< place; behind the last: none
+  std::vector<Places::Run> joint_;
+  int64_t first_trained_;  ///< place; behind the last of all: none
   int64_t backward_at_ = -1;
   Listener listener_;
   struct Memory {

@@ -6,7 +6,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <exception>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -64,7 +66,8 @@ void WholeTensors::describe_all() {
   const Group& stages = groups_.pipeline();
   Json own = Json::array();
   for (const Parameter& part : parts_)
-    own.push_back({part.name(), part.spec.shape, static_cast<int>(part.tensor.scalar_type())});
+    own.push_back({part.name(), part.spec.shape, static_cast<int>(part.tensor.scalar_type()),
+                   part.spec.layer});
   std::set<std::string> known;
   for (int64_t stage = 0; stage < stages.size(); ++stage) {
     const Json said = stages.is_alone()
@@ -75,9 +78,18 @@ void WholeTensors::describe_all() {
       const auto name = part[0].get<std::string>();
       if (known.insert(name).second)
         all_.push_back({name, part[1].get<std::vector<int64_t>>(),
-                        static_cast<at::ScalarType>(part[2].get<int>()), stage, index});
+                        static_cast<at::ScalarType>(part[2].get<int>()), stage, index,
+                        part[3].get<int64_t>()});
     }
   }
+  // As one rank has them, although stages may hold layers in turns.
+  const auto place = [](const Description& tensor) {
+    if (tensor.layer >= 0) return tensor.layer;
+    return tensor.stage == 0 ? -1 : std::numeric_limits<int64_t>::max();
+  };
+  if (stages.is_alone()) return;
+  std::stable_sort(all_.begin(), all_.end(),
+                   [&](const Description& a, const Description& b) { return place(a) < place(b); });
 }
 
 WholeTensors::~WholeTensors() {

@@ -32,7 +32,8 @@ class WholeTensors {
     std::vector<int64_t> shape;
     at::ScalarType dtype;
     int64_t stage;
-    size_t index;  ///< among its stage's parts
+    size_t index;   ///< among its stage's parts
+    int64_t layer;  ///< -1: none
   };
   /// Of every stage, in their order; what two hold is the first one's. Where asks().
   const std::vector<Description>& all() const { return all_; }

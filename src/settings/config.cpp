@@ -115,11 +115,13 @@ std::string TrainConfig::said(const std::string& option, int64_t value) const {
 
 std::string TrainConfig::said_ranks() const {
   const std::string ranks = batch.ranks == 1 ? tr("1 process") : tr("{} processes", batch.ranks);
-  const int64_t copy = mesh.tensor * mesh.pipeline;
+  const int64_t copy = mesh.per_batch();
   if (copy == 1) return ranks;
   std::vector<std::string> sizes;
   if (mesh.tensor > 1) sizes.push_back(fmt::format("{} {}", flag("tp"), mesh.tensor));
   if (mesh.pipeline > 1) sizes.push_back(fmt::format("{} {}", flag("pp"), mesh.pipeline));
+  if (!mesh.context.is_alone())
+    sizes.push_back(fmt::format("{} {}", flag("cp"), mesh.context.size()));
   return tr("{} ({} / {})", ranks, batch.ranks * copy, fmt::join(sizes, " / "));
 }
 
@@ -134,6 +136,12 @@ void TrainConfig::validate() const {
                data.validation_ratio >= 0 && data.validation_ratio < 1, "must be in [0, 1)");
   config_detail::check_batch(check, *this);
   if (tuner == Tuner::kLora) config_detail::check_lora(check, lora);
+  if (output.save_format == SaveFormat::kMegatron && tuner != Tuner::kFull) {
+    check.refuse("save_format", "mcore",
+                 tr("with --tuner {}: Megatron's format holds whole models and their state",
+                    tuner_name(tuner)),
+                 tr("--tuner full; or danlu merge, then danlu convert --to mcore"));
+  }
   if (tuner == Tuner::kFreeze && freeze.empty()) {
     check.refuse("tuner", "freeze", "needs --freeze PATTERN…: which parameters stay as they are");
   }

@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "arch/model_config.h"
+#include "arch/pipeline.h"
 #include "arch/placement.h"
 #include "base/json.h"
 #include "base/rank_place.h"
 #include "settings/model_setup.h"
 #include "settings/model_source.h"
 #include "settings/optimizer.h"
+#include "settings/recompute_layers.h"
 #include "settings/schedule.h"
 #include "settings/sharing.h"
 
@@ -25,6 +27,7 @@ enum class Stage { kPretrain, kSft };
 enum class Tuner { kFull, kLora, kFreeze };
 enum class Precision { kF32, kBF16, kF16 };
 enum class Interval { kNo, kSteps, kEpoch };
+enum class SaveFormat { kHf, kMegatron };
 
 std::string stage_name(Stage stage);
 std::string tuner_name(Tuner tuner);
@@ -86,7 +89,8 @@ struct OutputConfig {
   int64_t save_steps = 500, eval_steps = 0;  ///< eval_steps 0: save_steps
   int64_t save_total_limit = 2;              ///< 0: all
   bool save_only_model = false, load_best_at_end = false;
-  int64_t eval_batches = 0;  ///< 0: all
+  SaveFormat save_format = SaveFormat::kHf;  ///< kMegatron: checkpoints in that format as well
+  int64_t eval_batches = 0;                  ///< 0: all
   int64_t logging_steps = 5;
   std::string run_name;  ///< of the TensorBoard run; may be empty
   bool log_first_step = true, hf_log_format = false, tensorboard = true, plot_loss = true;
@@ -108,13 +112,16 @@ struct TrainConfig {
   Stage stage = Stage::kSft;
   Tuner tuner = Tuner::kLora;
   Precision precision = Precision::kBF16;
-  Recompute recompute = Recompute::kNone;
+  RecomputeFlags recompute;
   std::string device = "auto";
   uint64_t seed = 42;
   bool dry_run = false;
+  bool checks_plan = true;  ///< refuse what will not fit into memory
   RankPlace place;               ///< of this process
   MeshShape mesh;                ///< how the processes share the work
   arch::PipelineSplit pipeline;  ///< which layers each of mesh.pipeline stages has
+  arch::PipelineOrder order = arch::PipelineOrder::kOneForwardOneBackward;
+  int64_t chunks = 1;            ///< runs of layers in each stage
   Keeping keeping;               ///< what copies of the model share, and what files hold
   double dist_timeout_s = 1800;  ///< how long ranks wait for one another
   bool shares_cache = true;      ///< if machines see one; else each prepares its data

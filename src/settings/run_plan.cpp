@@ -72,9 +72,23 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
         tr("; every model is divided over {} tensor-parallel processes{}", config.mesh.tensor,
            config.mesh.sequence_parallel ? tr(", and its tokens") : "");
   }
-  if (config.mesh.pipeline > 1) {
+  if (const ContextShape& context = config.mesh.context; !context.is_alone()) {
     plan.batch_arithmetic +=
-        tr("; its layers stand in {} pipeline stages", config.mesh.pipeline);
+        tr("; {} context-parallel processes share the tokens of every micro-batch", context.size());
+    if (context.ring > 1 && context.ulysses > 1) {
+      plan.batch_arithmetic += tr(" ({} rings of {}, heads exchanged among {})", context.ulysses,
+                                  context.ring, context.ulysses);
+    } else {
+      plan.batch_arithmetic += context.ring > 1 ? tr(" (a ring)") : tr(" (heads exchanged)");
+    }
+  }
+  if (config.mesh.pipeline > 1) {
+    plan.batch_arithmetic += tr("; its layers stand in {} pipeline stages", config.mesh.pipeline);
+    if (config.chunks > 1)
+      plan.batch_arithmetic +=
+          tr("; {} runs of layers in each, which go interleaved", config.chunks);
+    if (config.order == arch::PipelineOrder::kZeroBubble)
+      plan.batch_arithmetic += tr("; with the zero-bubble schedule");
   }
   plan.batch_arithmetic += plan_detail::shared_memory(config.keeping.sharding);
 

@@ -31,7 +31,7 @@ Evaluation evaluate(const models::CausalLM& model,
                     const EvaluationSettings& settings);
 
 /// Mean loss of the tokens of one batch that are targets, as evaluate; on every stage of a
-/// pipeline. REQUIRES: there are some.
+/// pipeline. Of those that this rank of the context axis has; 0 where it has none.
 double loss_of(const models::CausalLM& model, const data::Batch& batch);
 
 }  // namespace danlu::train

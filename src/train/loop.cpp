@@ -86,8 +86,7 @@ WorkDone work_done(const models::LayerPasses& passes) {
 
 /// Of this rank's stage.
 int64_t layers_of(const Run& run) {
-  const arch::Stage& stage = run.state.model->stage();
-  return stage.end_layer - stage.first_layer;
+  return static_cast<int64_t>(run.state.model->stage().layers().size());
 }
 
 void watch_step(const Run& run, const data::StepBatches& batches, SlowWatch& watch) {
@@ -266,8 +265,11 @@ void take_steps(Run& run) {
     run.ranks.note_step(run.state.step + 1);
     const data::StepBatches batches = run.stream.next();
     watch_step(run, batches, watch);
+    if (session_steps == 0) run.counted.begin_step(run.state);
     const StepResult result = run_step(run.state, batches, run.config, run.plan.schedule);
     watch.end();
+    if (session_steps == 0)
+      run.counted.end_step(run.planned, run.state, run.ranks, run.config.output.directory);
     const double step_s = steady_now_s() - begin;
     session_s += step_s;
     ++session_steps;

@@ -7,6 +7,8 @@
 #include "train/observer.h"
 #include "train/prepare_data.h"
 #include "train/ranks.h"
+#include "train/report/planned_memory.h"
+#include "train/run_dir/megatron_copies.h"
 #include "train/run_dir/progress.h"
 #include "train/run_dir/storage.h"
 #include "train/settings.h"
@@ -26,7 +28,10 @@ struct Run {
   RunObserver& observer;
   const Ranks& ranks;
   checkpoint::Saver& saver;
-  const Shared& run_dir;                       ///< whose it is
+  MegatronCopies& copies;
+  const Shared& run_dir;  ///< whose it is
+  const plan::Request& planned;
+  CountedMemory& counted;
   double flops_per_token = 0, peak_flops = 0;  ///< for MFU; 0: unknown
   int64_t last_saved_step = 0;                 ///< 0: none
   int64_t best_when_saved = 0;  ///< progress.best_step as the checkpoint that is being saved has it

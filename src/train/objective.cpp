@@ -42,6 +42,8 @@ models::ForwardInput evaluation_input(const models::CausalLM& model, const data:
   input.positions_N = objective_detail::to_tensor(batch.positions, model.device());
   input.segments.q_starts.assign(batch.segment_starts.begin(), batch.segment_starts.end());
   input.segments.k_starts = input.segments.q_starts;
+  input.rows = batch.rows;
+  input.segment_lengths = batch.segment_lengths;
   return input;
 }
 
@@ -55,6 +57,13 @@ models::ForwardInput training_input(const models::CausalLM& model, const data::B
     keys.push_back(static_cast<int64_t>(mix64(dropout_seed, token)));
   input.dropout_keys_N = at::tensor(keys, at::kLong);
   return input;
+}
+
+data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch) {
+  const parallel::Context& context = mesh.context();
+  if (context.is_alone()) return batch;
+  return data::part_of(batch, settings::context_rows(context.shape(), context.rank(),
+                                                     static_cast<int64_t>(batch.ids.size())));
 }
 
 }  // namespace danlu::train

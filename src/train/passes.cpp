@@ -4,28 +4,30 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <map>
+#include <utility>
+
 namespace danlu::train {
 
 Passes::Passes(const models::CausalLM& stage, const Objective& objective,
                optim::GradBuffer& gradients, StageLinks& links)
     : stage_(stage), objective_(objective), gradients_(gradients), links_(links) {}
 
-void Passes::forward(Flight& flight, const data::Batch& batch, uint64_t dropout_seed,
-                     double scale) {
-  const models::ForwardInput input = training_input(stage_, batch, dropout_seed);
+void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
+  const models::ForwardInput input = training_input(stage_, batch, dropout_seed_);
   if (flight.entered.defined()) flight.entered.requires_grad_(true);
-  flight.left = stage_.forward(input, flight.entered);
-  if (!stage_.stage().has_head) return;
-  const Loss loss = objective_.evaluate(stage_, flight.left, input, batch, scale);
-  flight.left = loss.sum * scale;
+  flight.left = stage_.forward(input, flight.entered, chunk);
+  if (!stage_.stage().ends_at(chunk)) return;
+  const Loss loss = objective_.evaluate(stage_, flight.left, input, batch, scale_);
+  flight.left = loss.sum * scale_;
   losses_.push_back(loss.sum.detach());
   correct_.push_back(loss.correct);
 }
 
-void Passes::backward(Flight& flight, bool is_idle, bool last, bool later) {
+void Passes::backward(Flight& flight, bool is_idle, int64_t chunk, bool last, bool later) {
   gradients_.begin_pass(last, later ? &flight.later : nullptr);
   if (is_idle) {
-    stage_.backward_idly();
+    stage_.backward_idly(chunk);
   } else if (flight.left.requires_grad()) {  // else nothing here or before is trained
     torch::autograd::backward({flight.left}, flight.grad.defined()
                                                  ? std::vector<at::Tensor>{flight.grad}
@@ -35,58 +37,76 @@ void Passes::backward(Flight& flight, bool is_idle, bool last, bool later) {
   gradients_.end_pass();
 }
 
+void Passes::act(const arch::Action& action, const data::Batch* batch, bool last, Flight& flight) {
+  using arch::Work;
+  const int64_t chunk = action.chunk;
+  switch (action.work) {
+    case Work::kReceiveHidden:
+      if (batch) flight.entered = links_.receive_hidden();
+      break;
+    case Work::kForward:
+      if (batch) {
+        forward(flight, *batch, chunk);
+      } else {
+        stage_.forward_idly(/*keeps=*/true, chunk);
+      }
+      break;
+    case Work::kSendHidden:
+      if (batch) links_.send_hidden(flight.left.detach());
+      break;
+    case Work::kReceiveGrad:
+      if (batch) flight.grad = links_.receive_grad();
+      break;
+    case Work::kBackward:
+      backward(flight, !batch, chunk, last, /*later=*/false);
+      break;
+    case Work::kBackwardInput:
+      backward(flight, !batch, chunk, last, /*later=*/true);
+      break;
+    case Work::kBackwardWeight:
+      gradients_.add_later(flight.later, last);
+      break;
+    case Work::kSendGrad:
+      if (batch) links_.send_grad(flight.entered.grad());
+      flight.entered = at::Tensor();
+      break;
+  }
+}
+
+void Passes::expect(const arch::Schedule& schedule,
+                    const std::vector<const data::Batch*>& batches) {
+  for (const arch::Action& action : schedule) {
+    if (action.micro_batch >= static_cast<int64_t>(batches.size())) continue;
+    const auto tokens =
+        static_cast<int64_t>(batches[static_cast<size_t>(action.micro_batch)]->ids.size());
+    if (action.work == arch::Work::kReceiveHidden) links_.expect_hidden(tokens);
+    if (action.work == arch::Work::kReceiveGrad) links_.expect_grad(tokens);
+  }
+}
+
 PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches,
                      uint64_t dropout_seed, double scale) {
   using arch::Work;
   losses_.clear();
   correct_.clear();
-  std::map<int64_t, Flight> flights;
-  std::map<int64_t, const arch::Action*> last_of;  ///< micro-batch
-  const arch::Action* last_gradients = nullptr;
+  dropout_seed_ = dropout_seed;
+  scale_ = scale;
+  expect(schedule, batches);
+  using Key = std::pair<int64_t, int64_t>;  // micro-batch and chunk
+  std::map<Key, Flight> flights;
+  std::map<Key, const arch::Action*> last_of;
+  std::map<int64_t, const arch::Action*> last_gradients;  // of a chunk
   for (const arch::Action& action : schedule) {
-    last_of[action.micro_batch] = &action;
+    last_of[{action.micro_batch, action.chunk}] = &action;
     if (action.work == Work::kBackward || action.work == Work::kBackwardWeight)
-      last_gradients = &action;
+      last_gradients[action.chunk] = &action;
   }
   for (const arch::Action& action : schedule) {
-    const int64_t i = action.micro_batch;
-    const bool is_idle = i >= static_cast<int64_t>(batches.size());
-    const bool last = &action == last_gradients;
-    Flight& flight = flights[i];
-    const int64_t tokens =
-        is_idle ? 0 : static_cast<int64_t>(batches[static_cast<size_t>(i)]->ids.size());
-    switch (action.work) {
-      case Work::kReceiveHidden:
-        if (!is_idle) flight.entered = links_.receive_hidden(tokens);
-        break;
-      case Work::kForward:
-        if (is_idle) {
-          stage_.forward_idly(/*keeps=*/true);
-        } else {
-          forward(flight, *batches[static_cast<size_t>(i)], dropout_seed, scale);
-        }
-        break;
-      case Work::kSendHidden:
-        if (!is_idle) links_.send_hidden(flight.left.detach());
-        break;
-      case Work::kReceiveGrad:
-        if (!is_idle) flight.grad = links_.receive_grad(tokens);
-        break;
-      case Work::kBackward:
-        backward(flight, is_idle, last, /*later=*/false);
-        break;
-      case Work::kBackwardInput:
-        backward(flight, is_idle, last, /*later=*/true);
-        break;
-      case Work::kBackwardWeight:
-        gradients_.add_later(flight.later, last);
-        break;
-      case Work::kSendGrad:
-        if (!is_idle) links_.send_grad(flight.entered.grad());
-        flight.entered = at::Tensor();
-        break;
-    }
-    if (last_of[i] == &action) flights.erase(i);
+    const Key key{action.micro_batch, action.chunk};
+    const bool is_idle = action.micro_batch >= static_cast<int64_t>(batches.size());
+    act(action, is_idle ? nullptr : batches[static_cast<size_t>(action.micro_batch)],
+        &action == last_gradients[action.chunk], flights[key]);
+    if (last_of[key] == &action) flights.erase(key);
   }
   links_.finish();
   PassSums sums;

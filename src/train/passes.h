@@ -2,7 +2,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <map>
 #include <vector>
 
 #include "arch/pipeline.h"
@@ -36,14 +35,18 @@ class Passes {
     at::Tensor grad;     ///< of `left`; undefined on the last stage
     ops::LaterWork later;
   };
-  void forward(Flight& flight, const data::Batch& batch, uint64_t dropout_seed, double scale);
-  /// later: weights' gradients are left to the flight.
-  void backward(Flight& flight, bool is_idle, bool last, bool later);
+  void expect(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches);
+  void forward(Flight& flight, const data::Batch& batch, int64_t chunk);
+  /// last: through this chunk in the step. later: weights' gradients are left to the flight.
+  void backward(Flight& flight, bool is_idle, int64_t chunk, bool last, bool later);
+  void act(const arch::Action& action, const data::Batch* batch, bool last, Flight& flight);
 
   const models::CausalLM& stage_;
   const Objective& objective_;
   optim::GradBuffer& gradients_;
   StageLinks& links_;
+  uint64_t dropout_seed_ = 0;
+  double scale_ = 1;
   /// Of each micro-batch, where it was computed: read, which waits for it, after the last.
   std::vector<at::Tensor> losses_, correct_;
 };

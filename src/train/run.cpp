@@ -23,6 +23,7 @@
 #include "train/precision.h"
 #include "train/ranks.h"
 #include "train/report/banner.h"
+#include "train/report/planned_memory.h"
 #include "train/run_dir/continued.h"
 #include "train/run_dir/held_out.h"
 #include "train/run_dir/resume.h"
@@ -252,18 +253,19 @@ void prepare_run_directory(const TrainConfig& config, const PreparedText& text,
     write_held_out(run_dir, *data.validation, *text.tokenizer);
 }
 
-void report_plan(const TrainConfig& config, const std::string& banner) {
+/// What the run will be, and what it will need. Errors: MemoryError where it would not fit.
+void announce(const TrainConfig& config, const std::string& banner, const plan::Request& request,
+              bool is_cpu) {
   log::info("{}", banner);
-  if (config.dry_run)
+  const auto sharers = static_cast<uint64_t>(config.place.local_size);
+  const uint64_t available = is_cpu ? available_memory_bytes() / sharers : 0;
+  log::info("{}", memory_line(request, available));
+  if (config.dry_run) {
+    log::info("{}", memory_table(request));
     log::info("dry run: flags, data and weights are as above; nothing was trained");
-}
-
-void report_memory(const MemoryPlan& plan, uint64_t available) {
-  log::info("{}", memory_line(plan, available));
-  if (available == 0 || plan.total() <= available) return;
-  log::warning(
-      "this does not fit into memory: train adapters (--tuner lora), in --dtype bf16, or a smaller "
-      "model");
+  } else if (config.checks_plan) {
+    require_memory(request, available);
+  }
 }
 
 void check_validation(const TrainConfig& config, const PreparedData& data) {
@@ -322,7 +324,8 @@ Ranks connect(TrainConfig& config) {
   Json settings = config.args;
   for (const std::string& name : config.of_machine) settings.erase(name);
   if (config.mesh.sharers > 0) settings["nproc_per_node"] = config.place.local_size;
-  Ranks ranks(config.place, config.mesh, config.dist_timeout_s, settings);
+  Ranks ranks = config.dry_run ? Ranks({}, {}, config.dist_timeout_s, settings)
+                               : Ranks(config.place, config.mesh, config.dist_timeout_s, settings);
   config.output.directory = ranks.from_first(config.output.directory.string());
   const std::string host = ranks.from_first(host_name());
   if (ranks.rank() == ranks.lead() && host != host_name()) {
@@ -464,10 +467,11 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   std::string origin = describe_weights(config.model, source, config.seed);
   std::optional<Continued> continued;
   if (!checkpoint) continued = continued_from(config, source, origin);
-  report_plan(config, data_banner(config, device, source.config, origin, text, data, plan));
+  const plan::Request planned = plan_request(config, source.config, plan, data.lengths.max, device);
+  announce(config, data_banner(config, device, source.config, origin, text, data, plan), planned,
+           device.is_cpu());
   if (config.dry_run) return 0;
-  const auto sharers = static_cast<uint64_t>(config.place.local_size);
-  const uint64_t available = device.is_cpu() ? available_memory_bytes() / sharers : 0;
+  CountedMemory counted(device.is_cpu());
   TrainState state =
       make_state(config, make_model(config, source, device, checkpoint, ranks.mesh()));
   RunProgress progress;
@@ -475,7 +479,6 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
                            : continued ? restore_continued(*continued, plan, config, state)
                                        : 0;
   log::info("{}", parameter_line(*state.model));
-  report_memory(memory_plan(state), available);
   if (is_complete(config, plan, state, ranks)) return 0;
   if (!continuing) progress.forget_best();
   require_space(config, *state.model, ranks);
@@ -487,8 +490,9 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
                            stream_options(config, plan, data, source.config.vocab_size), consumed);
   const auto observer = observe(config, plan, state, text, data, ranks, held, log_file);
   checkpoint::Saver saver(ranks.mesh(), *state.optimizer);
-  Run job{config, plan,      identity, data,  state,      progress,
-          stream, *observer, ranks,    saver, held.shared};
+  MegatronCopies copies(config);
+  Run job{config,    plan,  identity, data,   state,       progress, stream,
+          *observer, ranks, saver,    copies, held.shared, planned,  counted};
   job.flops_per_token = flops_per_token(*state.model, data.lengths);
   job.peak_flops = peak_flops(config, device) * static_cast<double>(ranks.size());
   if (checkpoint) job.last_saved_step = state.step;
@@ -532,6 +536,7 @@ int run(const TrainConfig& given) {
     tell_ranks(config.place, current_error());
     throw;
   }
+  if (config.dry_run && config.place.rank > 0) return 0;  // rank 0 says it all, and needs nobody
   const Ranks ranks = connect(config);
   return ranks.do_or_give_up([&] { return run_connected(config, device, ranks); });
 }

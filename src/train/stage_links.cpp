@@ -5,53 +5,79 @@
 
 #include <chrono>
 
+#include "base/error.h"
+
 namespace danlu::train {
 
-StageLinks::StageLinks(const models::CausalLM& stage) : stage_(stage), mesh_(stage.mesh()) {
+StageLinks::StageLinks(const models::CausalLM& stage)
+    : stage_(stage),
+      mesh_(stage.mesh()),
+      // A schedule has no more under way than it keeps activations of.
+      most_under_way_(static_cast<size_t>(
+          mesh_.shape().pipeline *
+          (stage.stage().num_chunks() > 1 ? 2 * (stage.stage().num_chunks() + 1) : 1))) {
   const auto thread_for = [](const parallel::Group& group) {
     return std::make_unique<parallel::Background>([&group] { group.abort(); });
   };
-  if (!is_last()) hidden_.thread = thread_for(mesh_.with_next(Way::kHidden));
-  if (!is_first()) grad_.thread = thread_for(mesh_.with_previous(Way::kGrad));
+  const int64_t stages = mesh_.shape().pipeline;
+  if (stages == 1) return;
+  if (mesh_.shape().ring || mesh_.stage() + 1 < stages) {
+    hidden_.thread = thread_for(mesh_.with_next(Way::kHidden));
+    grad_in_.thread = thread_for(mesh_.with_next(Way::kGrad));
+  }
+  if (mesh_.shape().ring || mesh_.stage() > 0) {
+    grad_.thread = thread_for(mesh_.with_previous(Way::kGrad));
+    hidden_in_.thread = thread_for(mesh_.with_previous(Way::kHidden));
+  }
 }
 
-at::Tensor StageLinks::receive(const parallel::Group& group, int64_t from, int64_t tokens) const {
-  at::Tensor what = at::empty(stage_.hidden_shape(tokens),
-                              at::TensorOptions(stage_.dtype()).device(stage_.device()));
-  group.pass_on(what, from, 1 - from);
+void StageLinks::ask(Incoming& incoming, const parallel::Group& group) {
+  if (incoming.tokens.empty()) return;
+  const at::Tensor what = at::empty(stage_.hidden_shape(incoming.tokens.front()),
+                                    at::TensorOptions(stage_.dtype()).device(stage_.device()));
+  incoming.tokens.pop_front();
+  auto done = incoming.thread->run([&group, what = at::Tensor(what)]() mutable {
+    group.pass_on(what, 1 - group.rank(), group.rank());
+    what.reset();
+  });
+  incoming.coming.emplace_back(what, std::move(done));
+}
+
+at::Tensor StageLinks::receive(Incoming& incoming, const parallel::Group& group) {
+  if (incoming.coming.empty()) ask(incoming, group);
+  if (incoming.coming.empty()) throw InternalError("[links] nothing more is expected");
+  auto [what, done] = std::move(incoming.coming.front());
+  incoming.coming.pop_front();
+  done.get();
+  ask(incoming, group);  // travels while this one is computed with
   return what;
 }
 
-void StageLinks::send(Outgoing& outgoing, const parallel::Group& group, int64_t from,
-                      const at::Tensor& what) {
-  // What has left frees its memory, and what failed is told here. A schedule has no more under way
-  // than stages; passes forward alone would run ahead without end.
-  const auto most = static_cast<size_t>(mesh_.shape().pipeline);
+void StageLinks::send(Outgoing& outgoing, const parallel::Group& group, const at::Tensor& what) {
+  // What has left frees its memory, and what failed is told here. Passes forward alone would run
+  // ahead without end.
   const auto has_left = [&] {
     return outgoing.running.front().wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   };
-  while (!outgoing.running.empty() && (outgoing.running.size() >= most || has_left())) {
+  while (!outgoing.running.empty() && (outgoing.running.size() >= most_under_way_ || has_left())) {
     outgoing.running.front().get();
     outgoing.running.pop_front();
   }
-  outgoing.running.push_back(
-      outgoing.thread->run([&group, from, what = at::Tensor(what)]() mutable {
-        group.pass_on(what, from, 1 - from);
-        what.reset();
-      }));
+  outgoing.running.push_back(outgoing.thread->run([&group, what = at::Tensor(what)]() mutable {
+    group.pass_on(what, group.rank(), 1 - group.rank());
+    what.reset();
+  }));
 }
 
-at::Tensor StageLinks::receive_hidden(int64_t tokens) const {
-  return receive(mesh_.with_previous(Way::kHidden), 0, tokens);
+at::Tensor StageLinks::receive_hidden() {
+  return receive(hidden_in_, mesh_.with_previous(Way::kHidden));
 }
-at::Tensor StageLinks::receive_grad(int64_t tokens) const {
-  return receive(mesh_.with_next(Way::kGrad), 1, tokens);
-}
+at::Tensor StageLinks::receive_grad() { return receive(grad_in_, mesh_.with_next(Way::kGrad)); }
 void StageLinks::send_hidden(const at::Tensor& hidden_nH) {
-  send(hidden_, mesh_.with_next(Way::kHidden), 0, hidden_nH);
+  send(hidden_, mesh_.with_next(Way::kHidden), hidden_nH);
 }
 void StageLinks::send_grad(const at::Tensor& grad_nH) {
-  send(grad_, mesh_.with_previous(Way::kGrad), 1, grad_nH);
+  send(grad_, mesh_.with_previous(Way::kGrad), grad_nH);
 }
 
 void StageLinks::finish() {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <future>
 #include <memory>
+#include <utility>
 
 #include "models/causal_lm.h"
 #include "parallel/background.h"
@@ -12,19 +13,21 @@
 namespace danlu::train {
 
 /// Hidden states on the way forward, their gradients on the way back. What is sent leaves beside
-/// the computing, in the order given; what is received is waited for. The neighbours name the same
-/// micro-batches in the same order. Errors: CommError. Not thread-safe.
+/// the computing, in the order given; what is received is asked for ahead, and waited for when it
+/// is needed. The neighbours name the same micro-batches in the same order. With several chunks the
+/// last stage gives to the first. Errors: CommError. Not thread-safe.
 class StageLinks {
  public:
   /// Of a model of several stages or one, which outlives it.
   explicit StageLinks(const models::CausalLM& stage);
 
-  bool is_first() const { return mesh_.stage() == 0; }
-  bool is_last() const { return mesh_.stage() + 1 == mesh_.shape().pipeline; }
-
-  // tokens: of the micro-batch (models::CausalLM::hidden_shape).
-  at::Tensor receive_hidden(int64_t tokens) const;
-  at::Tensor receive_grad(int64_t tokens) const;
+  // What is to be received before the next finish(), in order, by its tokens
+  // (models::CausalLM::hidden_shape).
+  void expect_hidden(int64_t tokens) { hidden_in_.tokens.push_back(tokens); }
+  void expect_grad(int64_t tokens) { grad_in_.tokens.push_back(tokens); }
+  // The next of those.
+  at::Tensor receive_hidden();
+  at::Tensor receive_grad();
   void send_hidden(const at::Tensor& hidden_nH);
   void send_grad(const at::Tensor& grad_nH);
   /// Waits until everything has left.
@@ -36,12 +39,20 @@ class StageLinks {
     std::deque<std::shared_future<void>> running;
     std::unique_ptr<parallel::Background> thread;
   };
-  void send(Outgoing& outgoing, const parallel::Group& group, int64_t from, const at::Tensor& what);
-  at::Tensor receive(const parallel::Group& group, int64_t from, int64_t tokens) const;
+  struct Incoming {
+    std::deque<int64_t> tokens;  ///< not asked for yet
+    std::deque<std::pair<at::Tensor, std::shared_future<void>>> coming;
+    std::unique_ptr<parallel::Background> thread;
+  };
+  void send(Outgoing& outgoing, const parallel::Group& group, const at::Tensor& what);
+  void ask(Incoming& incoming, const parallel::Group& group);
+  at::Tensor receive(Incoming& incoming, const parallel::Group& group);
 
   const models::CausalLM& stage_;
   const parallel::Mesh& mesh_;
+  size_t most_under_way_;
   Outgoing hidden_, grad_;
+  Incoming hidden_in_, grad_in_;
 };
 
 }  // namespace danlu::train

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -18,28 +19,35 @@ namespace danlu::train {
 namespace step_detail {
 
 struct Counts {
-  double weight, targets, tokens, samples = 0;
+  double weight = 0, targets = 0, tokens = 0, samples = 0;
 };
 
 /// Of the whole step, over the data axis.
 Counts count(const data::StepBatches& batches, const Objective& objective,
-             const parallel::Group& data) {
-  Counts counts{0, static_cast<double>(batches.num_targets),
-                static_cast<double>(batches.num_tokens)};
-  for (const data::Batch& batch : batches.micro_batches) {
-    counts.weight += objective.weight(batch);
-    counts.samples += static_cast<double>(batch.num_samples);
+             const parallel::Mesh& mesh) {
+  Counts counts;
+  if (mesh.context().rank() == 0) {  // all ranks of that axis have the same batches
+    counts.targets = static_cast<double>(batches.num_targets);
+    counts.tokens = static_cast<double>(batches.num_tokens);
+    for (const data::Batch& batch : batches.micro_batches) {
+      counts.weight += objective.weight(batch);
+      counts.samples += static_cast<double>(batch.num_samples);
+    }
   }
-  sum_over(data, {&counts.weight, &counts.targets, &counts.tokens, &counts.samples});
+  sum_over(mesh.data(), {&counts.weight, &counts.targets, &counts.tokens, &counts.samples});
   return counts;
 }
 
-/// The micro-batches that train anything.
+/// The micro-batches that train anything, on whichever rank of the context axis. `parts`: room for
+/// what this rank holds of them.
 std::vector<const data::Batch*> with_weight(const data::StepBatches& batches,
-                                            const Objective& objective) {
+                                            const Objective& objective, const parallel::Mesh& mesh,
+                                            std::deque<data::Batch>& parts) {
   std::vector<const data::Batch*> found;
   for (const data::Batch& batch : batches.micro_batches) {
-    if (objective.weight(batch) > 0) found.push_back(&batch);
+    if (!(objective.weight(batch) > 0)) continue;
+    found.push_back(mesh.context().is_alone() ? &batch
+                                              : &parts.emplace_back(own_part(mesh, batch)));
   }
   return found;
 }
@@ -89,7 +97,8 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
                     const settings::ScheduleConfig& schedule) {
   const parallel::Group& data = state.model->mesh().data();
   const Objective& objective = language_modelling();
-  const step_detail::Counts counts = step_detail::count(batches, objective, data);
+  const parallel::Mesh& mesh = state.model->mesh();
+  const step_detail::Counts counts = step_detail::count(batches, objective, mesh);
   StepResult result;
   result.loss_scale = state.loss_scaler.scale();
   result.num_tokens = static_cast<int64_t>(counts.tokens);
@@ -103,14 +112,17 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   result.lr = settings::learning_rate_at(schedule, state.optimizer->updates());
 
   state.gradients->zero();
-  const std::vector<const data::Batch*> own = step_detail::with_weight(batches, objective);
-  const int64_t passes = parallel::largest_of(data, static_cast<int64_t>(own.size()));
-  const parallel::Mesh& mesh = state.model->mesh();
-  PassSums sums =
-      Passes(*state.model, objective, *state.gradients, *state.links)
-          .run(arch::one_forward_one_backward(mesh.stage(), mesh.shape().pipeline, passes), own,
-               mix64(config.seed, static_cast<uint64_t>(state.step)),
-               result.loss_scale / counts.weight);
+  std::deque<data::Batch> parts;
+  const std::vector<const data::Batch*> own =
+      step_detail::with_weight(batches, objective, mesh, parts);
+  const int64_t stages = mesh.shape().pipeline, chunks = state.model->stage().num_chunks();
+  int64_t passes = parallel::largest_of(data, static_cast<int64_t>(own.size()));
+  // Samples that share passes, and batches without targets, may leave fewer than were asked for.
+  if (chunks > 1) passes = std::max(passes, stages);
+  PassSums sums = Passes(*state.model, objective, *state.gradients, *state.links)
+                      .run(arch::schedule_of(config.order, mesh.stage(), stages, chunks, passes),
+                           own, mix64(config.seed, static_cast<uint64_t>(state.step)),
+                           result.loss_scale / counts.weight);
   sum_over(data, {&sums.loss, &sums.correct});
   sum_over(mesh.pipeline(), {&sums.loss, &sums.correct});
   take_first(mesh.tensor(), {&sums.loss, &sums.correct});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -19,10 +20,19 @@ constexpr double kBackwardTime = kInputTime + kWeightTime;
 using Maker = Schedule (*)(int64_t stage, int64_t stages, int64_t num_micro_batches);
 
 /// All stages' schedules run against each other: what is sent is there at once, and waited for.
+/// A receiver takes what its neighbour has sent in that order, whatever it names.
 class Simulation {
  public:
   Simulation(Maker make, int64_t stages, int64_t micro_batches) : stages_(stages) {
     for (int64_t s = 0; s < stages; ++s) ranks_.push_back({make(s, stages, micro_batches)});
+    run();
+  }
+  using ChunkMaker = Schedule (*)(int64_t stage, int64_t stages, int64_t chunks, int64_t m);
+  Simulation(ChunkMaker make, int64_t stages, int64_t chunks, int64_t m) : stages_(stages) {
+    for (int64_t s = 0; s < stages; ++s) ranks_.push_back({make(s, stages, chunks, m)});
+    run();
+  }
+  void run() {
     while (advance()) {
     }
   }
@@ -58,25 +68,29 @@ class Simulation {
     return false;
   }
   bool take(int64_t stage, Rank& rank, const Action& action) {
-    const auto receive = [&](int64_t from) {
-      const auto sent = sent_.find({from, stage, action.micro_batch});
-      if (sent == sent_.end()) return false;
-      rank.clock = std::max(rank.clock, sent->second);
+    // What lies between place - 1 and place of all stages' chunks.
+    const int64_t place = action.chunk * stages_ + stage;
+    const auto receive = [&](bool hidden, int64_t border) {
+      auto& queue = sent_[{hidden, border % stages_}];
+      if (queue.empty()) return false;
+      EXPECT_EQ(queue.front().what, std::pair(action.micro_batch, border));
+      rank.clock = std::max(rank.clock, queue.front().at);
+      queue.pop_front();
       return true;
     };
-    const auto send = [&](int64_t to) {
-      sent_[{stage, to, action.micro_batch}] = rank.clock;
+    const auto send = [&](bool hidden, int64_t border) {
+      sent_[{hidden, border % stages_}].push_back({{action.micro_batch, border}, rank.clock});
       return true;
     };
     switch (action.work) {
       case Work::kReceiveHidden:
-        return receive(stage - 1);
+        return receive(true, place);
       case Work::kReceiveGrad:
-        return receive(stage + 1);
+        return receive(false, place + 1);
       case Work::kSendHidden:
-        return send(stage + 1);
+        return send(true, place + 1);
       case Work::kSendGrad:
-        return send(stage - 1);
+        return send(false, place);
       case Work::kForward:
         rank.clock += kForwardTime;
         rank.most_in_flight = std::max(rank.most_in_flight, ++rank.in_flight);
@@ -96,9 +110,14 @@ class Simulation {
     return false;
   }
 
+  struct Sent {
+    std::pair<int64_t, int64_t> what;  ///< micro-batch, border
+    double at;
+  };
   int64_t stages_;
   std::vector<Rank> ranks_;
-  std::map<std::tuple<int64_t, int64_t, int64_t>, double> sent_;
+  /// By direction, and by the link that borders use.
+  std::map<std::pair<bool, int64_t>, std::deque<Sent>> sent_;
 };
 
 std::vector<int64_t> counted(int64_t from, int64_t to) {
@@ -187,12 +206,90 @@ TEST(OneForwardOneBackward, EndsWithTheBubbleAndTheActivationsOfTheFormulas) {
   }
 }
 
+TEST(Interleaved, EveryMicroBatchThroughEveryChunkOnce) {
+  for (int64_t stages = 1; stages <= 5; ++stages) {
+    for (int64_t chunks = 2; chunks <= 4; ++chunks) {
+      for (int64_t m = stages; m <= 3 * stages + 2; ++m) {
+        for (int64_t stage = 0; stage < stages; ++stage) {
+          std::map<std::pair<Work, int64_t>, std::vector<int64_t>> seen;
+          for (const Action& action : interleaved(stage, stages, chunks, m))
+            seen[{action.work, action.chunk}].push_back(action.micro_batch);
+          for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+            const std::vector<int64_t> all = counted(0, m), none;
+            const bool first = stage == 0 && chunk == 0;
+            const bool last = stage + 1 == stages && chunk + 1 == chunks;
+            const auto of = [&](Work work) { return seen[{work, chunk}]; };
+            EXPECT_EQ(of(Work::kForward), all);
+            EXPECT_EQ(of(Work::kBackward), all);
+            EXPECT_EQ(of(Work::kReceiveHidden), first ? none : all);
+            EXPECT_EQ(of(Work::kSendHidden), last ? none : all);
+            EXPECT_EQ(of(Work::kReceiveGrad), last ? none : all);
+            EXPECT_EQ(of(Work::kSendGrad), first ? none : all);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Times are of a chunk: the whole of a stage's micro-batch takes `chunks` of them.
+TEST(Interleaved, EndsWithTheBubbleAndTheActivationsOfTheFormulas) {
+  for (int64_t stages = 1; stages <= 6; ++stages) {
+    for (int64_t chunks = 2; chunks <= 4; ++chunks) {
+      for (int64_t m = stages; m <= 4 * stages + 3; ++m) {
+        SCOPED_TRACE(testing::Message() << stages << " stages, " << chunks << " chunks, " << m);
+        const Simulation run(interleaved, stages, chunks, m);
+        ASSERT_TRUE(run.is_complete()) << "stages wait for each other";
+        const double ideal = static_cast<double>(m * chunks) * (kForwardTime + kBackwardTime);
+        const double bubble = static_cast<double>(stages - 1) / static_cast<double>(chunks * m);
+        EXPECT_NEAR(run.makespan() / ideal - 1, bubble, 1e-12);
+        const int64_t largest_group = (m + m / stages - 1) / (m / stages);
+        for (int64_t stage = 0; stage < stages; ++stage) {
+          EXPECT_EQ(
+              run.most_in_flight(stage),
+              std::min(2 * (stages - stage - 1) + (chunks - 1) * largest_group + 1, m * chunks));
+        }
+      }
+    }
+  }
+}
+
+// The schedule of Megatron-LM: forwards of (chunk, micro-batch), backwards with the last chunk
+// first.
+TEST(Interleaved, TakesGroupsOfAsManyMicroBatchesAsStages) {
+  std::string text;
+  for (const Action& action : interleaved(/*stage=*/1, /*stages=*/2, /*chunks=*/2, 4)) {
+    if (action.work != Work::kForward && action.work != Work::kBackward) continue;
+    text += (action.work == Work::kForward ? " F" : " B") + std::to_string(action.micro_batch) +
+            (action.chunk == 0 ? "a" : "b");
+  }
+  EXPECT_EQ(text, " F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a");
+}
+
+TEST(Interleaved, ForwardAloneFillsThePipelineOnce) {
+  for (int64_t stages = 1; stages <= 5; ++stages) {
+    for (int64_t chunks = 1; chunks <= 3; ++chunks) {
+      for (int64_t m = 0; m <= 3 * stages; ++m) {
+        SCOPED_TRACE(testing::Message() << stages << " stages, " << chunks << " chunks, " << m);
+        const Simulation run(forward_only, stages, chunks, m);
+        ASSERT_TRUE(run.is_complete());
+        if (m < stages) continue;
+        EXPECT_EQ(run.makespan(), static_cast<double>(m * chunks + stages - 1) * kForwardTime);
+      }
+    }
+  }
+}
+
 std::string stages_text(const ModelConfig& config, const PipelineSplit& split) {
   std::string text;
   for (const Stage& stage : stages_of(config, split)) {
-    text += (text.empty() ? "" : " ") + std::to_string(stage.first_layer) + "-" +
-            std::to_string(stage.end_layer) + (stage.has_embedding ? "e" : "") +
-            (stage.has_head ? "h" : "") + (stage.copies_embedding ? "c" : "");
+    text += text.empty() ? "" : " ";
+    for (const LayerRange& chunk : stage.chunks) {
+      text += (chunk == stage.chunks.front() ? "" : "+") + std::to_string(chunk.first) + "-" +
+              std::to_string(chunk.end);
+    }
+    text += std::string() + (stage.has_embedding ? "e" : "") + (stage.has_head ? "h" : "") +
+            (stage.copies_embedding ? "c" : "");
   }
   return text;
 }
@@ -204,6 +301,12 @@ TEST(StagesOf, FollowTheListAndPassOverNoOps) {
   EXPECT_EQ(stages_text(config, {.stages = 3}), "0-2e 2-4 4-6h");
   EXPECT_EQ(stages_text(config, {.stages = 3, .layer_list = {1, 3, 2}}), "0-1e 1-4 4-6h");
   EXPECT_EQ(stages_text(config, {.stages = 4, .noop_layers = {0, 7}}), "0-1e 1-3 3-5 5-6h");
+  const PipelineSplit by_length{.stages = 3, .layers_per_virtual_stage = 1};
+  EXPECT_EQ(stages_text(config, by_length), "0-1+3-4e 1-2+4-5 2-3+5-6h");
+  EXPECT_EQ(stages_text(config, {.stages = 3, .virtual_stages = 2}), "0-1+3-4e 1-2+4-5 2-3+5-6h");
+  EXPECT_EQ(stages_text(config, {.stages = 1, .virtual_stages = 2}), "0-3+3-6eh");
+  EXPECT_EQ(stages_text(config, {.stages = 2, .virtual_stages = 2, .noop_layers = {0, 7}}),
+            "0-1+3-5e 1-3+5-6h");
   try {
     stages_of(config, {.stages = 4});
     FAIL() << "four stages of six layers";
@@ -212,6 +315,15 @@ TEST(StagesOf, FollowTheListAndPassOverNoOps) {
   }
   EXPECT_THROW(stages_of(config, {.stages = 2, .layer_list = {6, 0}}), UsageError);
   EXPECT_THROW(stages_of(config, {.stages = 4, .noop_layers = {0, 1}}), UsageError);
+  EXPECT_THROW(stages_of(config, {.stages = 3, .virtual_stages = 3}), UsageError);
+  EXPECT_THROW(stages_of(config, {.stages = 3, .layers_per_virtual_stage = 3}), UsageError);
+  EXPECT_THROW(
+      stages_of(config, {.stages = 2, .layers_per_virtual_stage = 1, .layer_list = {3, 3}}),
+      UsageError);
+  EXPECT_EQ(stages_text(config, {.stages = 2, .virtual_stages = 4, .noop_layers = {0, 7}}),
+            "0-0+1-2+3-4+5-6e 0-1+2-3+4-5+6-6h");
+  EXPECT_THROW(stages_of(config, {.stages = 4, .virtual_stages = 2, .noop_layers = {3, 7}}),
+               UsageError);
 }
 
 TEST(StagesOf, ATiedHeadBringsTheTableToTheLastStage) {

@@ -291,7 +291,7 @@ TEST_F(Checkpoints, TheFailureOfOneRankIsEverybodys) {
   parallel::run_local_ranks(3, [&](parallel::World& world) {
     const parallel::Mesh mesh(world, {.data = 3});
     parallel::Parameter parameter = parallel::whole_parameter("w", at::ones({600}));
-    parallel::ParameterStore store(mesh, {.sharding = parallel::Sharding::kState}, {0, 1, 1});
+    parallel::ParameterStore store(mesh, {.sharding = parallel::Sharding::kState}, {{{0, 1}}, 1});
     store.lay_out({&parameter}, /*copies=*/true);
     optim::AdamW optimizer(store, optim::AdamWConfig{});
     Saver saver(mesh, optimizer);
@@ -322,7 +322,7 @@ TEST_F(Checkpoints, MayTakeLongerThanAnExchange) {
   ranks.run(2, 60, 6, [&](parallel::World& world) {
     const parallel::Mesh mesh(world, {.data = 2});
     parallel::Parameter parameter = parallel::whole_parameter("w", at::ones({600}));
-    parallel::ParameterStore store(mesh, {}, {0, 1, 1});
+    parallel::ParameterStore store(mesh, {}, {{{0, 1}}, 1});
     store.lay_out({&parameter}, /*copies=*/true);
     optim::AdamW optimizer(store, optim::AdamWConfig{});
     const optim::GradBuffer gradients(store);

@@ -381,6 +381,57 @@ TEST_F(Chain, MegatronsOptimizerAndIterationAreContinued) {
   expect_error(go_on("over", {"--max_steps", "2"}), 2, {"iteration 2", "2 steps", "--finetune"});
 }
 
+TEST_F(Chain, WhatIsSavedInMegatronsFormatIsContinued) {
+  const auto line = [&](const std::string& model, const std::string& output,
+                        std::vector<std::string> more) {
+    std::vector<std::string> words = {"sft",
+                                      "--model",
+                                      model,
+                                      "--tokenizer",
+                                      good("tokenizer"),
+                                      "--dataset",
+                                      good("good.jsonl"),
+                                      "--output_dir",
+                                      output,
+                                      "--no-version-dir",
+                                      "--tuner",
+                                      "full",
+                                      "--dtype",
+                                      "fp32",
+                                      "--batch_size",
+                                      "2",
+                                      "--lr",
+                                      "0.01",
+                                      "--logging_steps",
+                                      "1",
+                                      "--lr_scheduler",
+                                      "constant",
+                                      "--warmup_ratio",
+                                      "0"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  ok(line(good("model"), "whole", {"--max_steps", "4"}));
+  const std::vector<double> expected = losses("whole");
+  ASSERT_EQ(expected.size(), 4u);
+  // The distributed optimizer's flat buffers are padded by data and context ranks.
+  auto half = line(good("model"), "half",
+                   {"--max_steps", "2", "--save_steps", "1", "--save_total_limit", "1",
+                    "--save_format", "mcore", "--tp", "2", "--cp", "2", "--shard", "zero1"});
+  half.insert(half.begin(), {"launch", "--nproc_per_node", "4"});
+  ok(half);
+  const fs::path saved = *this / "half" / "megatron";
+  EXPECT_EQ(content_of(saved / "latest_checkpointed_iteration.txt"), "2");
+  EXPECT_TRUE(fs::exists(saved / "iter_0000002" / "mp_rank_01" / "distrib_optim.pt"));
+  EXPECT_FALSE(fs::exists(saved / "iter_0000001"));  // beyond the limit
+  ok({"diff", "half/checkpoint-2", "half/megatron"});
+  const ProgramResult rest = ok(line("half/megatron", "rest", {"--max_steps", "4"}));
+  EXPECT_THAT(rest.err, HasSubstr("continued: iteration 2, consumed samples"));
+  expect_near(losses("rest"), {expected[2], expected[3]}, 1e-5);
+  expect_error(run(line(good("model"), "no", {"--save_format", "mcore", "--tuner", "lora"})), 2,
+               {"--save_format mcore", "--tuner lora", "danlu convert"});
+}
+
 TEST_F(Chain, WeightsAreNeverRandomUnasked) {
   train_base();
   preprocess_text();
@@ -437,9 +488,17 @@ TEST_F(Chain, TheScriptsLinesOfSeveralProcesses) {
   stages.insert(stages.end(), {"--num-layers-per-virtual-pipeline-stage", "1"});
   const ProgramResult staged = on_four(line("stages"), stages);
   ASSERT_EQ(staged.exit_code, 0) << staged.err;
-  EXPECT_THAT(staged.err, AllOf(HasSubstr("its layers stand in 2 pipeline stages"),
-                                HasSubstr("--num-layers-per-virtual-pipeline-stage")));
+  EXPECT_THAT(staged.err, HasSubstr("its layers stand in 2 pipeline stages"));
   expect_near(losses("stages"), losses("one"), 1e-5);
+  auto context = split;
+  context[0] = "--context-parallel-size";
+  context.insert(context.end(),
+                 {"--context-parallel-algo", "megatron_cp_algo", "--use-cp-send-recv-overlap",
+                  "--cp-attention-mask-type", "causal", "--cp-window-size", "1"});
+  const ProgramResult shared = on_four(line("context"), context);
+  ASSERT_EQ(shared.exit_code, 0) << shared.err;
+  EXPECT_THAT(shared.err, HasSubstr("2 context-parallel processes"));
+  expect_near(losses("context"), losses("one"), 1e-5);
 
   write("cats.jsonl", R"({"instruction": "fox?", "output": "cat"})"
                       "\n"

@@ -32,7 +32,16 @@ struct MeshLine {
   int64_t machines = 1;  ///< that the processes are told to be on
 };
 
+std::vector<std::string> virtual_stages() {
+  // The flag is one of MindSpeed-LLM's, whose defaults would train otherwise.
+  return {
+      "--pp",      "2",    "--num-layers-per-virtual-pipeline-stage", "1", "--noop-layers", "0,3",
+      "--profile", "danlu"};
+}
+
 std::vector<MeshLine> mesh_lines() {
+  std::vector<std::string> virtual_zero3 = virtual_stages();
+  virtual_zero3.insert(virtual_zero3.end(), {"--shard", "zero3"});
   const std::vector<std::string> in_files = {"--offload", "optimizer", "params", "--offload_dir",
                                              "offloaded"};
   std::vector<std::string> tensor_in_files = {"--tp", "2", "--shard", "zero3"};
@@ -68,7 +77,31 @@ std::vector<MeshLine> mesh_lines() {
            {"--pp", "2", "--tp", "2", "--sequence-parallel"},
            "stand in 2 pipeline stages",
            {"full"}},
+          // The model's two layers in four slots: two virtual stages of each have none.
+          {"vpp2", 2, virtual_stages(), "2 runs of layers in each, which go interleaved"},
+          {"vpp2zero3", 4, virtual_zero3, "parameters (ZeRO-3)", {"lora"}},
+          {"zero_bubble",
+           2,
+           {"--pp", "2", "--use-nanopipe"},
+           "with the zero-bubble schedule",
+           {"full"}},
           {"pp2zero3", 4, {"--pp", "2", "--shard", "zero3"}, "parameters (ZeRO-3)", {"dora"}},
+          {"cp2",
+           2,
+           {"--cp", "2"},
+           "2 context-parallel processes share the tokens of every micro-batch (heads exchanged)"},
+          {"ring4",
+           4,
+           {"--context-parallel-size", "4", "--context-parallel-algo", "megatron_cp_algo",
+            "--cp-window-size", "2"},
+           "of every micro-batch (a ring)",
+           {"full"}},
+          {"cp2tp2",
+           4,
+           {"--cp", "2", "--context-parallel-algo", "megatron_cp_algo", "--tp", "2",
+            "--sequence-parallel", "--shard", "zero1"},
+           "(ZeRO-1)",
+           {"dora"}},
           {"files3", 4, tensor_in_files, "parameters (ZeRO-3)", {"lora"}}};
 }
 
@@ -153,9 +186,18 @@ struct Part {
 TEST_F(LaunchMesh, ARunGoesOnAtAnotherMesh) {
   const std::vector<std::string> zero3 = {"--shard", "zero3"}, tp2 = {"--tp", "2"},
                                  both = {"--tp", "2", "--shard", "zero3"}, pp2 = {"--pp", "2"},
-                                 stages = {"--pp", "2", "--shard", "zero1"};
+                                 stages = {"--pp", "2", "--shard", "zero1"},
+                                 context = {"--cp", "2", "--shard", "zero3"};
   std::map<std::string, std::vector<Part>> all = {
-      {"full", {{4, both}, {4, stages}, {1, {}}, {2, pp2}, {4, tp2}, {4, {"--shard", "zero2"}}}},
+      {"full",
+       {{4, both},
+        {4, stages},
+        {4, context},
+        {1, {}},
+        {2, pp2},
+        {4, tp2},
+        {2, virtual_stages()},
+        {4, {"--shard", "zero2"}}}},
       {"lora", {{2, tp2}, {2, pp2}, {2, zero3}, {1, {}}}}};
   if (std::getenv("DANLU_SLOW")) {
     all["lora"].push_back({4, both});

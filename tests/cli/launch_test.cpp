@@ -486,6 +486,37 @@ TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
                7, {"rank 1 cannot reach rank 0 at 127.0.0.1:"});
   expect_error(launch(2, training("run", {"--cp", "2"})), 2, {"--cp 2: this version divides"});
   expect_error(launch(2, training("run", {"--tp", "3"})), 2, {"2 processes are no multiple of it"});
+  const auto stages = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--pp", "2"});
+    return launch(2, training("run", flags));
+  };
+  expect_error(stages({"--num-layer-list", "2,0"}), 2, {"pipeline stage 1 of 2 is left without"});
+  expect_error(stages({"--num-layer-list", "2,1"}), 2, {"2,1 does not cut 2 layers into 2"});
+  const std::string virtual_stage = "--num-layers-per-virtual-pipeline-stage";
+  expect_error(stages({"--num-layer-list", "1,1", virtual_stage, "1"}), 2,
+               {"cannot be combined with virtual pipeline stages"});
+  expect_error(stages({virtual_stage, "2"}), 2,
+               {"virtual pipeline stage size 2 does not divide 1 layers of a pipeline stage",
+                "sizes that do: 1"});
+  const std::vector<std::string> two_runs = {"--noop-layers", "0,3", virtual_stage, "1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), two_runs.begin(), two_runs.end());
+    return stages(more);
+  };
+  expect_error(with({"--batch_size", "1", "--gradient_accumulation_steps", "1"}), 2,
+               {"at least as many micro-batches a step as pipeline stages: 1 for 2 stages",
+                "give --gradient_accumulation_steps 2"});
+  expect_error(with({"--batch_size", "2", "--global_batch_size", "2"}), 2,
+               {"1 for 2 stages", "give --global_batch_size 4"});
+  expect_error(with({"--use-nanopipe"}), 2,
+               {"--use-nanopipe: not with virtual stages", "leave " + virtual_stage + " out"});
+  expect_error(with({"--vpp", "2"}), 2, {"say the same: give one"});
+  expect_error(stages({"--pipeline-schedule", "interleaved"}), 2, {"needs virtual stages"});
+  expect_error(stages({"--pipeline-schedule", "1f1b", "--enable-zero-bubble"}), 2,
+               {"--enable-zero-bubble asks for zero-bubble"});
+  expect_error(launch(4, training("run", {"--pp", "2", "--shard", "zero2", "--pipeline-schedule",
+                                          "zero-bubble"})),
+               2, {"the zero-bubble schedule leaves gradients", "--shard zero1"});
   expect_error(launch(2, training("run", {"--tp", "2", "--pp", "2"})), 2,
                {"--tp 2 × --pp 2: 2 processes are no multiple of it",
                 "--tp × --pp may be 1, 2; --tp × --pp 4 needs a multiple of 4 processes"});

@@ -53,6 +53,20 @@ TEST(MakeBatch, EmptySamplesCountButLeaveNoSegment) {
   EXPECT_EQ(batch.num_targets, 0);
 }
 
+TEST(PartOfABatch, OneWithoutATokenIsNotTheWhole) {
+  const Batch whole = make_batch({{.ids = {5, 6, 7}, .labels = {5, 6, 7}}});
+  const Batch some = part_of(whole, {{1, 3}});
+  EXPECT_THAT(some.ids, ElementsAre(6, 7));
+  EXPECT_EQ(some.num_samples, 0);
+  const Batch none = part_of(whole, {});
+  EXPECT_TRUE(none.ids.empty());
+  EXPECT_EQ(none.num_samples, 0);
+  EXPECT_EQ(none.num_targets, 0);
+  EXPECT_EQ(none.segment_starts, whole.segment_starts);
+  EXPECT_FALSE(none.rows.empty());
+  EXPECT_TRUE(whole.rows.empty());
+}
+
 TEST(MakeBatch, RefusesArraysThatDoNotFit) {
   EXPECT_THROW(make_batch({{.ids = {1}, .labels = {1}}}, {1, 2}), InternalError);
   EXPECT_THROW(make_batch({{.ids = {1, 2}, .labels = {1}}}), InternalError);

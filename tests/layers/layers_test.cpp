@@ -16,10 +16,13 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <optional>
+
 #include "../ops/finite_differences.h"
 #include "layers/attention.h"
 #include "layers/mlp.h"
 #include "layers/recompute.h"
+#include "layers/saved_tensors.h"
 
 namespace danlu::layers {
 namespace {
@@ -130,6 +133,47 @@ TEST(Recompute, RunsTheBodyAgainAndOnlyInBackward) {
   const at::NoGradGuard no_grad;
   EXPECT_FALSE(recomputed(body, {x, frozen}, {}).requires_grad());
   EXPECT_EQ(runs, 3);
+}
+
+TEST(MadeAgain, IsWhatOperatorsSavedOfItAndItsViews) {
+  const at::Tensor x = random_f64({2, 3}, 1).requires_grad_(true), y = random_f64({3, 2}, 2);
+  int runs = 0;
+  const Make make = [&](const std::vector<at::Tensor>& sources) {
+    ++runs;
+    return at::tanh(sources[0]);
+  };
+  const auto gradient = [&](bool again) {
+    const at::Tensor out = make({x});
+    std::optional<MadeAgain> scope;
+    if (again) scope.emplace(out, std::vector<at::Tensor>{x}, make);
+    // Products save it as it is, transposed, and in part.
+    const at::Tensor weight = y.clone().requires_grad_(true);
+    const at::Tensor sum = at::mm(out, weight).sum() + at::mm(out.t(), weight.t()).square().sum() +
+                           at::mm(out.narrow(1, 1, 2), weight.narrow(0, 0, 2)).sum();
+    return torch::autograd::grad({sum}, {x, weight});
+  };
+  const auto plain = gradient(false);
+  EXPECT_EQ(runs, 1);
+  const auto again = gradient(true);
+  EXPECT_EQ(runs, 3) << "once for all that saved it";
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(plain[i], again[i])) << i;
+}
+
+TEST(MadeAgain, IsNotKept) {
+  const at::Tensor x = random_f64({2, 3}, 1).requires_grad_(true);
+  const Make make = [](const std::vector<at::Tensor>& sources) { return sources[0] * 2; };
+  for (const bool again : {false, true}) {
+    at::Tensor out = make({x});
+    at::Tensor sum;
+    {
+      std::optional<MadeAgain> scope;
+      if (again) scope.emplace(out, std::vector<at::Tensor>{x}, make);
+      sum = out.square().sum();
+    }
+    const bool is_kept = out.use_count() > 1 || out.storage().use_count() > 1;
+    EXPECT_EQ(is_kept, !again);
+    EXPECT_TRUE(at::equal(torch::autograd::grad({sum}, {x})[0], 8 * x));
+  }
 }
 
 Linear plain_linear(const at::Tensor& weight) {

@@ -90,7 +90,7 @@ void on_ranks(int64_t ranks, const std::function<void(const Mesh&)>& body) {
 TEST(ParameterStore, ParametersAreThereWhereAPassIs) {
   on_ranks(3, [&](const Mesh& mesh) {
     Net net, original;
-    ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {0, 3, 3});
+    ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {{{0, 3}}, 3});
     store.lay_out(net.places, /*copies=*/true);
     const auto is_there = [&](size_t index) {
       return net.places[index]->tensor.storage().nbytes() > 0;
@@ -115,7 +115,7 @@ TEST(ParameterStore, ParametersAreThereWhereAPassIs) {
     EXPECT_TRUE(is_right(4) && is_right(5)) << "the tied end comes with the head";
     store.after_forward(3, true);
     EXPECT_TRUE(is_right(5)) << "the backward begins here";
-    store.begin_backward();
+    store.begin_backward(3);
     store.reach_backward(2);
     EXPECT_FALSE(is_there(4) || is_there(5));
     EXPECT_TRUE(is_right(3));
@@ -133,7 +133,7 @@ TEST(ParameterStore, ParametersAreThereWhereAPassIs) {
 TEST(ParameterStore, AForwardBetweenForwardAndBackward) {
   on_ranks(2, [&](const Mesh& mesh) {
     Net net;
-    ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {0, 3, 3});
+    ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {{{0, 3}}, 3});
     store.lay_out(net.places, /*copies=*/true);
     const auto is_there = [&](size_t index) {
       return net.places[index]->tensor.storage().nbytes() > 0;
@@ -145,7 +145,7 @@ TEST(ParameterStore, AForwardBetweenForwardAndBackward) {
       }
     };
     const auto backward = [&] {
-      store.begin_backward();
+      store.begin_backward(3);
       for (const int64_t place : {2, 1, 0}) store.reach_backward(place);
       store.end_backward();
     };
@@ -169,20 +169,20 @@ TEST(ParameterStore, AForwardBetweenForwardAndBackward) {
 TEST(ParameterStore, AnIdlePassMeetsAnotherRanks) {
   on_ranks(2, [&](const Mesh& mesh) {
     Net net;
-    ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {0, 3, 3});
+    ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {{{0, 3}}, 3});
     store.lay_out(net.places, true);
     std::vector<std::string> told;
     store.listen({[&](size_t unit) { told.push_back("to " + store.units()[unit].name()); },
                   [&](size_t unit) { told.push_back("after " + store.units()[unit].name()); }});
     if (mesh.rank() == 0) {
-      store.forward_idly(true);
-      store.backward_idly();
+      store.forward_idly(0, true);
+      store.backward_idly(0);
     } else {
       for (int64_t place = 0; place < 4; ++place) {
         store.before_forward(place);
         store.after_forward(place, true);
       }
-      store.begin_backward();
+      store.begin_backward(3);
       for (const int64_t place : {2, 1, 0}) store.reach_backward(place);
       store.end_backward();
     }
@@ -195,13 +195,13 @@ TEST(ParameterStore, AnIdlePassMeetsAnotherRanks) {
 TEST(ParameterStore, APublishedUnitIsEverybodysWhereAPassComesToIt) {
   on_ranks(2, [&](const Mesh& mesh) {
     Net net;
-    ParameterStore store(mesh, {.sharding = Sharding::kState}, {0, 3, 3});
+    ParameterStore store(mesh, {.sharding = Sharding::kState}, {{{0, 3}}, 3});
     store.lay_out(net.places, true);
     for (size_t unit = 0; unit < store.units().size(); ++unit) {
       at::Tensor(store.units()[unit].shard).fill_(static_cast<double>(10 + mesh.rank()));
       store.publish(unit);
     }
-    store.forward_idly(false);
+    store.forward_idly(0, false);
     const at::Tensor& embedding = net.places[0]->tensor;  // 700 elements in shares of 512
     EXPECT_EQ(embedding[511].item<float>(), 10);
     EXPECT_EQ(embedding[512].item<float>(), 11);
@@ -212,7 +212,7 @@ TEST(ParameterStore, WhatIsFilledIsKeptInShares) {
   on_ranks(2, [&](const Mesh& mesh) {
     Net net;
     for (Parameter* parameter : net.places) parameter->trainable = false;
-    ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {0, 3, 3});
+    ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {{{0, 3}}, 3});
     store.lay_out(net.places, /*copies=*/false);
     store.fill(1, [&] {
       net.places[1]->tensor.fill_(7);
@@ -242,7 +242,7 @@ TEST(Background, AnExceptionDoesNotWaitForRanksThatNeverCome) {
   std::atomic<bool> has_left = false;
   const auto leave = [](const Mesh& mesh) {
     Net net;
-    ParameterStore store(mesh, {.sharding = Sharding::kState}, {0, 3, 3});
+    ParameterStore store(mesh, {.sharding = Sharding::kState}, {{{0, 3}}, 3});
     store.lay_out(net.places, true);
     store.publish(0);
     std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until its thread waits there

@@ -126,7 +126,10 @@ TEST_F(TrainOptions, MegatronScriptsParse) {
                                          "--global-batch-size",
                                          "4"};
   const TrainConfig config = with("posttrain", line);
-  EXPECT_EQ(config.recompute, Recompute::kFull);
+  EXPECT_EQ(
+      config.recompute,
+      (RecomputeFlags{
+          .granularity = "full", .method = "block", .num_layers = 2, .activation_function = true}));
   EXPECT_EQ(config.output.evaluate, Interval::kNo);
   EXPECT_EQ(config.lora.target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));
   EXPECT_THAT(notices("posttrain", line),

@@ -40,7 +40,7 @@ TEST_F(TrainOptions, StanfordAlpacaCommandLine) {
                                                         "Qwen2DecoderLayer"});
   EXPECT_EQ(config.tuner, Tuner::kFull);
   EXPECT_EQ(config.precision, Precision::kF16);
-  EXPECT_EQ(config.recompute, Recompute::kFull);
+  EXPECT_EQ(config.recompute.granularity, "full");
   EXPECT_EQ(config.data.template_name, "stanford_alpaca");
   EXPECT_EQ(config.batch.micro_batch_size, 2);
   EXPECT_EQ(accumulation_of(config.batch), 8);
@@ -142,13 +142,39 @@ TEST_F(TrainOptions, RanksDivideAStep) {
   EXPECT_EQ(with("sft", {}).place.rank, 3);
 }
 
+TEST_F(TrainOptions, HowRanksShareContext) {
+  const ScopedVariable size("WORLD_SIZE", "4"), rank("RANK", "3"),
+      address("MASTER_ADDR", "127.0.0.1"), port("MASTER_PORT", "29500");
+  const std::vector<std::string> four = {"--cp", "4", "--context-parallel-algo"},
+                                 degree = {"--ulysses-degree-in-cp", "2"};
+  const auto shape = [&](const std::string& algorithm, const std::vector<std::string>& more) {
+    const ContextShape found =
+        with("sft", four + std::vector<std::string>{algorithm} + more).mesh.context;
+    return std::vector<int64_t>{found.ulysses, found.ring, found.window};
+  };
+  EXPECT_EQ(shape("ulysses_cp_algo", {}), (std::vector<int64_t>{4, 1, 1}));
+  EXPECT_EQ(shape("megatron_cp_algo", {}), (std::vector<int64_t>{1, 4, 4}));
+  EXPECT_EQ(shape("megatron_cp_algo", {"--cp-window-size", "2"}), (std::vector<int64_t>{1, 4, 2}));
+  EXPECT_EQ(shape("hybrid_cp_algo", degree), (std::vector<int64_t>{2, 2, 2}));
+  EXPECT_THAT(refusal("sft", four + std::vector<std::string>{"megatron_cp_algo"} + degree),
+              HasSubstr("--ulysses-degree-in-cp: it is of hybrid_cp_algo, and "
+                        "--context-parallel-algo megatron_cp_algo was given"));
+  EXPECT_THAT(refusal("sft", four + std::vector<std::string>{"hybrid_cp_algo"}),
+              HasSubstr("how many processes exchange heads is not said"));
+  // As a script of MindSpeed-LLM has it.
+  EXPECT_EQ(shape("ulysses_cp_algo", degree), (std::vector<int64_t>{4, 1, 1}));
+  EXPECT_THAT(notices("sft", four + std::vector<std::string>{"ulysses_cp_algo"} + degree),
+              HasSubstr("--ulysses-degree-in-cp has no effect with --context-parallel-algo "
+                        "ulysses_cp_algo: all 4 processes exchange heads"));
+}
+
 TEST_F(TrainOptions, ALineForSeveralProcessesIsNotTrainedInOne) {
   EXPECT_THAT(refusal("pretrain", {"--tensor-model-parallel-size", "2"}),
               HasSubstr("--tensor-model-parallel-size 2: for 2 processes, and one runs | add "
                         "--nproc_per_node 2 to the line"));
   EXPECT_THAT(refusal("sft", {"--tp", "2", "--dp", "3"}),
               HasSubstr("--tp 2, --dp 3: for 6 processes, and one runs"));
-  EXPECT_THAT(refusal("pretrain", {"--cp", "2"}), HasSubstr("--cp 2: this version divides"));
+  EXPECT_THAT(refusal("pretrain", {"--cp", "2"}), HasSubstr("--cp 2: for 2 processes, and one"));
   EXPECT_THAT(
       refusal("sft",
               {"--deepspeed", R"({"train_batch_size":128,"train_micro_batch_size_per_gpu":2})",
@@ -361,8 +387,8 @@ TEST_F(TrainOptions, ARankInAFileAsksForLoraAsItsFlagDoes) {
 TEST_F(TrainOptions, ARecomputeChoiceInAFileOutweighsGradientCheckpointing) {
   std::ofstream(directory_ / "run.yaml") << "recompute: selective\n";
   EXPECT_EQ(with("sft", {(directory_ / "run.yaml").string(), "--gradient_checkpointing", "True"})
-                .recompute,
-            Recompute::kSelective);
+                .recompute.granularity,
+            "selective");
 }
 
 TEST_F(TrainOptions, TheBestModelNeedsCheckpointsAndEvaluations) {

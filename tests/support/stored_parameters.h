@@ -11,7 +11,7 @@ namespace danlu::test {
 struct StoredParameters {
   explicit StoredParameters(std::vector<parallel::Parameter> list)
       : parameters(std::move(list)),
-        store(parallel::Mesh::single(), parallel::Keeping{}, {0, 1, 1}) {
+        store(parallel::Mesh::single(), parallel::Keeping{}, {{{0, 1}}, 1}) {
     std::vector<parallel::Parameter*> places;
     for (parallel::Parameter& parameter : parameters) {
       parameter.spec.role = arch::Role::kEmbedding;
@@ -24,7 +24,7 @@ struct StoredParameters {
 
   /// A backward of theirs.
   void backward(const at::Tensor& loss) {
-    store.begin_backward();
+    store.begin_backward(1);
     store.reach_backward(0);
     loss.backward();
     store.end_backward();

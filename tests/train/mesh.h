@@ -46,8 +46,14 @@ struct Case {
   bool in_files = false;  ///< state and parameters
   models::Recompute recompute = models::Recompute::kNone;
   at::ScalarType dtype = at::kFloat;
-  double eps = 1e-6;  ///< at 1e-8, gradients that are rounding noise become whole steps
+  int64_t chunks = 1;  ///< of each stage
+  bool zero_bubble = false;
+  std::vector<int64_t> noops = {};
+  double eps = 1e-6;   ///< at 1e-8, gradients that are rounding noise become whole steps
+  int64_t layers = 0;  ///< 0: as many as `changes` or the family has
   at::ScalarType first_values = at::kFloat;  ///< weights begin as numbers of this type
+  settings::RecomputeFlags layers = {};      ///< other than none: instead of `recompute`
+  std::string layers_name = {};
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -56,10 +62,16 @@ inline std::string name_of(const testing::TestParamInfo<Case>& info) {
   const char* tuning = c.tuning == Tuning::kFull   ? ""
                        : c.tuning == Tuning::kLora ? "_lora"
                                                    : "_dora";
-  return fmt::format("{}{}_tp{}{}_dp{}{}_zero{}{}", c.name, tuning, c.shape.tensor,
-                     c.shape.pipeline > 1 ? fmt::format("_pp{}", c.shape.pipeline) : "",
+  return fmt::format("{}{}{}_tp{}{}_dp{}{}_zero{}{}", c.name,
+                     c.layers > 0 ? fmt::format("_{}layers", c.layers) : "", tuning, c.shape.tensor,
+                     (c.shape.pipeline > 1 ? fmt::format("_pp{}", c.shape.pipeline) : "") +
+                         (c.chunks > 1 ? fmt::format("_vpp{}", c.chunks) : "") +
+                         (c.zero_bubble ? "_zb" : "") + (c.noops.empty() ? "" : "_noops"),
                      c.shape.data, c.shape.sequence_parallel ? "_sp" : "",
                      static_cast<int>(c.sharding), c.in_files ? "_files" : "") +
+         (c.shape.context.is_alone() ? ""
+                                     : fmt::format("_cp{}of{}by{}", c.shape.context.ulysses,
+                                                   c.shape.context.ring, c.shape.context.window)) +
          (c.shape.sharers > 0 ? fmt::format("_of{}", c.shape.sharers) : "") +
          (c.recompute == models::Recompute::kNone        ? ""
           : c.recompute == models::Recompute::kSelective ? "_selective"
@@ -67,7 +79,7 @@ inline std::string name_of(const testing::TestParamInfo<Case>& info) {
          (c.dtype == at::kBFloat16 ? "_bf16"
           : c.dtype == at::kHalf   ? "_fp16"
                                    : "") +
-         (c.eps == 1e-6 ? "" : "_eps8");
+         (c.eps == 1e-6 ? "" : "_eps8") + c.layers_name;
 }
 
 inline TrainConfig config_of(const Case& c) {
@@ -81,6 +93,8 @@ inline TrainConfig config_of(const Case& c) {
   config.lora.dropout = 0.1;
   config.lora.dora = c.tuning == Tuning::kDora;
   config.keeping.sharding = c.sharding;
+  if (c.chunks > 1) config.order = arch::PipelineOrder::kInterleaved;
+  if (c.zero_bubble) config.order = arch::PipelineOrder::kZeroBubble;
   static const danlu::test::TemporaryDirectory directory;
   if (c.in_files) config.keeping.state_in = config.keeping.parameters_in = directory.path();
   return config;
@@ -114,8 +128,11 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
       json[key] = value;
     }
   }
+  if (c.layers > 0) json["num_hidden_layers"] = c.layers;
   const arch::ModelConfig model_config = arch::family_of(json).parse(json);
-  const auto stages = arch::stages_of(model_config, {.stages = mesh.shape().pipeline});
+  const auto stages = arch::stages_of(model_config, {.stages = mesh.shape().pipeline,
+                                                     .virtual_stages = c.chunks > 1 ? c.chunks : 0,
+                                                     .noop_layers = c.noops});
   auto model = std::make_unique<models::CausalLM>(
       model_config, stages[static_cast<size_t>(mesh.stage())], mesh, c.dtype, at::Device(at::kCPU));
   const TrainConfig config = config_of(c);
@@ -123,11 +140,29 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
   if (c.tuning != Tuning::kFull) model->add_lora(config.lora, 5);
   randomise(*model, c.first_values);
   if (change) change(*model);
-  model->set_recompute(c.recompute);
+  if (c.layers == settings::RecomputeFlags{}) {
+    model->set_recompute(c.recompute);
+  } else {
+    model->set_recompute(c.layers);
+  }
   TrainState state = test::make_state(std::move(model), config);
   if (c.dtype == at::kHalf)
     state.loss_scaler = optim::LossScaler(optim::LossScaleConfig{.initial_scale = 65536});
   return state;
+}
+
+/// What one rank trains without any scheme.
+inline Case without_schemes(Case c) {
+  c.shape = {};
+  c.sharding = parallel::Sharding::kNone;
+  c.in_files = false;
+  c.chunks = 1;
+  c.zero_bubble = false;
+  c.noops = {};
+  c.recompute = models::Recompute::kNone;
+  c.layers = {};
+  c.layers_name = {};
+  return c;
 }
 
 constexpr int64_t kGlobalBatch = 8;
@@ -143,7 +178,7 @@ inline data::StepBatches batches_of(const Mesh& mesh, int64_t step, const Cut& c
   static const auto source = std::make_shared<data::VectorSource>(test::toy_samples(64));
   data::BatchStreamOptions options;
   options.dp_size = mesh.shape().data;
-  options.dp_rank = mesh.data().rank();
+  options.dp_rank = mesh.shape().data_rank(mesh.rank());
   options.micro_batch_size = cut.samples;
   options.accumulation_steps = kGlobalBatch / cut.samples / options.dp_size;
   options.max_tokens_per_micro_batch = cut.max_tokens;
@@ -218,8 +253,10 @@ inline Outcome train(const Case& c, const MeshShape& shape, int64_t steps, const
   if (shape.size() == 1) {
     rank(Mesh::single());
   } else {
+    MeshShape places = shape;
+    places.ring = c.chunks > 1;
     parallel::run_local_ranks(shape.size(), [&](parallel::World& world) {
-      const Mesh mesh(world, shape);
+      const Mesh mesh(world, places);
       rank(mesh);
     });
   }

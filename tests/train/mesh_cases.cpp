@@ -13,13 +13,15 @@ using parallel::Sharding;
 
 namespace {
 
-const char* const kWhole = "qwen2";  ///< GQA, biases: every mesh with every scheme
+/// GQA, biases, and heads for every axis: every mesh with every scheme.
+const char* const kWhole = "qwen2_wide";
 
 /// Every dense family with what sets it apart.
 const std::vector<Case>& families() {
   const Json none = Json::object();
   static const std::vector<Case> list = {
-      {kWhole, "qwen2", none},
+      {kWhole, "qwen2", {{"num_attention_heads", 8}}},
+      {"qwen2", "qwen2", none},
       {"llama_bias", "llama", {{"attention_bias", true}}},
       {"llama_biases", "llama", {{"attention_bias", true}, {"mlp_bias", true}}},
       {"llama_tied", "llama", {{"tie_word_embeddings", true}}},
@@ -56,37 +58,96 @@ Case of(const std::string& name, Tuning tuning, const MeshShape& shape,
   return c;
 }
 
+/// As many heads and key heads as the family's models have here.
+std::pair<int64_t, int64_t> heads_of(const Case& c) {
+  const int64_t heads = c.changes.value("num_attention_heads", 4);
+  return {heads, c.family == std::string("baichuan") ? heads : 2};
+}
+
+/// Heads are exchanged whole; a key head may go to several.
+bool shares_heads(const Case& c) {
+  const auto [heads, kv_heads] = heads_of(c);
+  const int64_t members = c.shape.context.ulysses, own = heads / c.shape.tensor,
+                own_kv = std::max<int64_t>(1, kv_heads / c.shape.tensor);
+  return own % members == 0 && (own_kv % members == 0 || members % own_kv == 0);
+}
+
+/// What can be together: what is refused, and what is the same as without it, is not here.
 bool is_possible(const Case& c) {
   const MeshShape& shape = c.shape;
   // One rank is what the others are compared with.
   if (shape.size() == 1 || shape.size() > 8) return false;
   if (shape.sequence_parallel && shape.tensor == 1) return false;
-  if (c.sharding != Sharding::kNone && shape.data == 1) return false;
+  if (c.sharding != Sharding::kNone && shape.data * shape.context.size() == 1) return false;
+  if ((c.chunks > 1 || c.zero_bubble) && shape.pipeline == 1) return false;
+  if (c.chunks > 1 && c.zero_bubble) return false;
+  if (c.zero_bubble && c.sharding > Sharding::kState) return false;
+  if (!shares_heads(c)) return false;
   // Not both biases and adapters: that model's gradient doubles at step 10, where one rank's own
   // cuts into micro-batches differ by 9.8e-6. llama_bias stands in for it.
   return c.tuning == Tuning::kFull || c.name != std::string("llama_biases");
 }
 
-/// Those of one family. Offload to the memory of the host is where a CPU has everything anyway:
-/// only files are another place.
-std::vector<Case> possible_cases_of(const std::string& family) {
+const std::vector<Sharding>& shardings() {
+  static const std::vector<Sharding> all = {Sharding::kNone, Sharding::kState, Sharding::kGradients,
+                                            Sharding::kParameters};
+  return all;
+}
+
+/// None, heads exchanged, rings, both, and a ring of rings.
+const std::vector<settings::ContextShape>& context_shapes() {
+  static const std::vector<settings::ContextShape> all = {
+      {1, 1, 1}, {2, 1, 1}, {1, 2, 2}, {4, 1, 1}, {1, 4, 4}, {2, 2, 2}, {1, 4, 2}};
+  return all;
+}
+
+/// One run of layers a stage, two, and the zero-bubble schedule.
+enum Order { kOnce, kVirtual, kZeroBubble };
+
+/// Every mesh that `model` can be trained on, with every order of the work and scheme.
+std::vector<Case> meshes_of(Case model) {
   std::vector<Case> list;
   for (const int64_t tensor : {1, 2, 4}) {
-    for (const int64_t data : {1, 2, 4}) {
-      for (const bool sequence : {false, true}) {
-        const MeshShape shape{.tensor = tensor, .data = data, .sequence_parallel = sequence};
-        for (const Sharding sharding :
-             {Sharding::kNone, Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
-          for (const bool in_files : {false, true}) {
-            for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora}) {
-              for (const Recompute recompute :
-                   {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-                const Case c = of(family, tuning, shape, sharding, in_files, recompute);
-                if (is_possible(c)) list.push_back(c);
+    for (const int64_t pipeline : {1, 2, 4}) {
+      for (const int64_t data : {1, 2, 4}) {
+        for (const auto& context : context_shapes()) {
+          for (const bool sequence : {false, true}) {
+            for (const Order order : {kOnce, kVirtual, kZeroBubble}) {
+              for (const Sharding sharding : shardings()) {
+                model.shape = {.tensor = tensor,
+                               .data = data,
+                               .pipeline = pipeline,
+                               .context = context,
+                               .sequence_parallel = sequence};
+                model.chunks = order == kVirtual ? 2 : 1;
+                model.zero_bubble = order == kZeroBubble;
+                model.sharding = sharding;
+                // Stages of two layers where they can have them.
+                model.layers = pipeline > 1 ? std::max<int64_t>(4, pipeline * model.chunks) : 2;
+                if (is_possible(model)) list.push_back(model);
               }
             }
           }
         }
+      }
+    }
+  }
+  return list;
+}
+
+/// Those of one family. Offload to the memory of the host is where a CPU has everything anyway:
+/// only files are another place.
+std::vector<Case> possible_cases_of(const Case& family) {
+  std::vector<Case> list;
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora}) {
+    for (const bool in_files : {false, true}) {
+      for (const Recompute recompute :
+           {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+        Case c = family;
+        c.tuning = tuning;
+        c.in_files = in_files;
+        c.recompute = recompute;
+        for (Case& on_mesh : meshes_of(c)) list.push_back(std::move(on_mesh));
       }
     }
   }
@@ -130,44 +191,217 @@ std::vector<Case> pipelines() {
   return list;
 }
 
+/// Tokens of a micro-batch shared, by each algorithm, beside the other axes. The families: GQA,
+/// ALiBi, sliding windows.
+std::vector<Case> contexts() {
+  using settings::ContextShape;
+  const ContextShape heads{2, 1, 1}, ring{1, 2, 2}, ring4{1, 4, 4}, rings{1, 4, 2}, both{2, 2, 2};
+  const auto beside = [](const ContextShape& context, int64_t tensor, int64_t data,
+                         int64_t pipeline) {
+    return MeshShape{.tensor = tensor,
+                     .data = data,
+                     .pipeline = pipeline,
+                     .context = context,
+                     .sequence_parallel = tensor > 1};
+  };
+  std::vector<Case> list;
+  for (const ContextShape& context : {heads, ring, ring4, rings, both})
+    list.push_back(of("qwen2", Tuning::kFull, beside(context, 1, 1, 1)));
+  for (const ContextShape& context : {heads, ring}) {
+    list.push_back(of("qwen2", Tuning::kFull, beside(context, 2, 1, 1)));
+    list.push_back(of("qwen2", Tuning::kFull, beside(context, 1, 2, 2), Sharding::kParameters));
+    list.push_back(of("qwen2", Tuning::kLora, beside(context, 2, 1, 2)));
+    list.push_back(of("qwen2", Tuning::kFull, beside(context, 1, 1, 1), Sharding::kState));
+    list.push_back(of("qwen2", Tuning::kFull, beside(context, 1, 2, 1), Sharding::kGradients));
+    list.push_back(of("baichuan_alibi", Tuning::kFull, beside(context, 1, 1, 1)));
+    list.push_back(of("mistral", Tuning::kFull, beside(context, 1, 1, 1)));
+    list.push_back(of("llama_tied", Tuning::kFull, beside(context, 1, 1, 2)));
+    for (const auto recompute : {Recompute::kFull, Recompute::kSelective})
+      list.push_back(
+          of("qwen2", Tuning::kFull, beside(context, 2, 1, 1), Sharding::kNone, false, recompute));
+  }
+  // Passes of fewer tokens than ranks: some have none. Where a segment's length bends its rotary
+  // frequencies too.
+  list.push_back(of("qwen2", Tuning::kFull, beside(ring4, 1, 2, 1)));
+  list.push_back(of("llama_bias", Tuning::kLora, beside(rings, 1, 2, 1), Sharding::kParameters));
+  Case bent{"llama_dynamic",
+            "llama",
+            {{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}},
+             {"max_position_embeddings", 6}}};
+  bent.shape = beside(ring4, 1, 2, 1);
+  list.push_back(bent);
+  list.push_back(of("baichuan2", Tuning::kDora, beside(both, 1, 1, 1)));
+  list.push_back(of("mistral", Tuning::kFull, beside(rings, 1, 1, 1)));
+  return list;
+}
+
+/// Stages of several runs of layers, and weights' gradients that are left for later.
+std::vector<Case> other_orders() {
+  const MeshShape pp2{.pipeline = 2}, with_data{.data = 2, .pipeline = 2};
+  const MeshShape all{.tensor = 2, .data = 2, .pipeline = 2, .sequence_parallel = true};
+  const Case tied{
+      "llama_tied_deep", "llama", {{"tie_word_embeddings", true}, {"num_hidden_layers", 4}}};
+  std::vector<Case> list;
+  const auto add = [&](Case c, const MeshShape& shape, Sharding sharding, Tuning tuning,
+                       Recompute recompute, bool zero_bubble) {
+    c.shape = shape;
+    c.sharding = sharding;
+    c.tuning = tuning;
+    c.recompute = recompute;
+    c.zero_bubble = zero_bubble;
+    c.chunks = zero_bubble ? 1 : 2;
+    list.push_back(c);
+  };
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora})
+    add(deep(), pp2, Sharding::kNone, tuning, Recompute::kNone, false);
+  for (const auto sharding :
+       {Sharding::kNone, Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
+    add(deep(), all, sharding, Tuning::kFull, Recompute::kNone, false);
+    add(tied, with_data, sharding, Tuning::kFull, Recompute::kFull, false);
+  }
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+    add(deep(), with_data, Sharding::kParameters, tuning, Recompute::kNone, false);
+    list.back().chunks = 4;
+    list.back().noops = {0, 2, 5, 7};  // chunks without layers
+  }
+  add(deep(), with_data, Sharding::kParameters, Tuning::kLora, Recompute::kSelective, false);
+  list.back().in_files = true;
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora})
+    add(deep(), pp2, Sharding::kNone, tuning, Recompute::kNone, true);
+  for (const auto sharding : {Sharding::kNone, Sharding::kState})
+    add(deep(), all, sharding, Tuning::kFull, Recompute::kNone, true);
+  add(tied, with_data, Sharding::kState, Tuning::kFull, Recompute::kFull, true);
+  add(deep(), {.pipeline = 4}, Sharding::kNone, Tuning::kFull, Recompute::kNone, true);
+  return list;
+}
+
+/// Layers that are run again in groups, and parts of layers.
+std::vector<Case> recomputed_layers() {
+  const MeshShape dp2{.data = 2}, pp2{.pipeline = 2}, with_data{.data = 2, .pipeline = 2};
+  const MeshShape both{.tensor = 2, .data = 2, .sequence_parallel = true};
+  std::vector<Case> list;
+  const auto add = [&](const MeshShape& shape, Sharding sharding, Tuning tuning,
+                       const settings::RecomputeFlags& layers, const char* name) {
+    Case c = of(deep().name, tuning, shape, sharding);
+    c.layers = layers;
+    c.layers_name = name;
+    list.push_back(c);
+  };
+  const auto uniform = [](int64_t layers) {
+    return settings::RecomputeFlags{
+        .granularity = "full", .method = "uniform", .num_layers = layers};
+  };
+  const settings::RecomputeFlags block{.granularity = "full", .method = "block", .num_layers = 1},
+      norm{.norm = true}, activation{.activation_function = true};
+  settings::RecomputeFlags block_and_norm = block;
+  block_and_norm.norm = true;
+  for (const auto sharding : {Sharding::kNone, Sharding::kGradients, Sharding::kParameters})
+    add(both, sharding, Tuning::kFull, uniform(2), "_uniform2");
+  add(dp2, Sharding::kParameters, Tuning::kLora, uniform(3), "_uniform3");
+  add(dp2, Sharding::kParameters, Tuning::kFull, uniform(4), "_uniform4");
+  add(with_data, Sharding::kParameters, Tuning::kFull, uniform(2), "_uniform2");
+  add(with_data, Sharding::kParameters, Tuning::kLora, uniform(2), "_uniform2");
+  add(both, Sharding::kParameters, Tuning::kFull, block_and_norm, "_block_norm");
+  add(both, Sharding::kNone, Tuning::kLora, activation, "_activation");
+  add(with_data, Sharding::kParameters, Tuning::kFull, block, "_block");
+  list.back().chunks = 2;
+  add(with_data, Sharding::kParameters, Tuning::kFull, uniform(2), "_uniform2");
+  list.back().chunks = 2;
+  for (const auto& [part, name] :
+       {std::pair{norm, "_norm"}, std::pair{activation, "_activation"}}) {
+    add(pp2, Sharding::kNone, Tuning::kFull, part, name);
+    list.back().zero_bubble = true;
+  }
+  return list;
+}
+
 }  // namespace
 
 danlu::test::FactorRow factors_of(const Case& c) {
+  const auto& contexts = context_shapes();
+  const auto context = std::find_if(contexts.begin(), contexts.end(), [&](const auto& shape) {
+    return shape.ulysses == c.shape.context.ulysses && shape.ring == c.shape.context.ring &&
+           shape.window == c.shape.context.window;
+  });
   return {static_cast<int64_t>(number_of(c.name)),
           static_cast<int64_t>(c.tuning),
           c.shape.tensor,
+          c.shape.pipeline,
+          c.chunks,
+          c.zero_bubble,
           c.shape.data,
+          context - contexts.begin(),
           static_cast<int64_t>(c.sharding),
           c.shape.sequence_parallel,
           c.in_files,
           static_cast<int64_t>(c.recompute)};
 }
 
-std::vector<Case> possible_cases() {
+const std::vector<Case>& possible_cases() {
+  static const std::vector<Case> all = [] {
+    std::vector<Case> list;
+    for (const Case& family : families()) {
+      for (Case& c : possible_cases_of(family)) list.push_back(std::move(c));
+    }
+    return list;
+  }();
+  return all;
+}
+
+std::vector<Case> whole_cases() {
   std::vector<Case> list;
-  for (const Case& family : families()) {
-    const std::vector<Case> of_it = possible_cases_of(family.name);
-    list.insert(list.end(), of_it.begin(), of_it.end());
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+    Case c = families().at(number_of(kWhole));
+    c.tuning = tuning;
+    for (Case& on_mesh : meshes_of(c)) list.push_back(std::move(on_mesh));
+  }
+  for (const Case& c : possible_cases_of(families().at(number_of(kWhole)))) {
+    const bool has_two_axes = c.shape.pipeline == 1 && c.shape.context.is_alone();
+    const bool is_new = c.tuning == Tuning::kDora || c.in_files;
+    if (has_two_axes && is_new && c.recompute == Recompute::kNone) list.push_back(c);
   }
   return list;
 }
 
-std::vector<Case> slow_cases() {
-  std::vector<Case> list = quick_cases();
-  for (const Case& c : possible_cases_of(kWhole)) {
-    if (c.recompute == Recompute::kNone) list.push_back(c);
-  }
-  const std::vector<Case> possible = possible_cases();
+std::vector<Case> covering_cases() {
+  const std::vector<Case>& possible = possible_cases();
   std::vector<danlu::test::FactorRow> rows;
   rows.reserve(possible.size());
   for (const Case& c : possible) rows.push_back(factors_of(c));
+  std::vector<Case> list;
   for (const size_t i : danlu::test::covering_rows(rows)) list.push_back(possible[i]);
-  std::set<std::string> names;
-  std::vector<Case> once;
-  for (const Case& c : list) {
-    if (names.insert(name_of({c, 0})).second) once.push_back(c);
+  return list;
+}
+
+std::vector<Case> narrow_covering_cases() {
+  std::vector<Case> possible;
+  std::vector<danlu::test::FactorRow> rows;
+  for (const Case& c : possible_cases_of(families().at(number_of(kWhole)))) {
+    if (c.in_files || c.tuning == Tuning::kDora) continue;
+    for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+      possible.push_back(c);
+      possible.back().dtype = dtype;
+      rows.push_back(factors_of(c));
+      rows.back().push_back(dtype == at::kHalf);
+    }
   }
-  return once;
+  std::vector<Case> list;
+  for (const size_t i : danlu::test::covering_rows(rows)) list.push_back(possible[i]);
+  return list;
+}
+
+const std::vector<Case>& slow_cases() {
+  static const std::vector<Case> all = [] {
+    std::set<std::string> names;
+    std::vector<Case> once;
+    for (const auto& list : {quick_cases(), covering_cases(), whole_cases()}) {
+      for (const Case& c : list) {
+        if (names.insert(name_of({c, 0})).second) once.push_back(c);
+      }
+    }
+    return once;
+  }();
+  return all;
 }
 
 std::vector<Case> quick_cases() {
@@ -204,6 +438,9 @@ std::vector<Case> quick_cases() {
   }
   for (const Case& hybrid : hybrids()) list.push_back(hybrid);
   for (const Case& pipeline : pipelines()) list.push_back(pipeline);
+  for (const Case& context : contexts()) list.push_back(context);
+  for (const Case& order : other_orders()) list.push_back(order);
+  for (const Case& layers : recomputed_layers()) list.push_back(layers);
   return list;
 }
 

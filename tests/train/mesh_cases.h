@@ -11,15 +11,25 @@ namespace mesh_test {
 /// Some of each kind.
 std::vector<Case> quick_cases();
 
-/// With DANLU_SLOW: every mesh of up to 8 ranks with every scheme for one family, every pair of
-/// values of two factors for all, and the quick cases.
-std::vector<Case> slow_cases();
+/// Every mesh of up to 8 ranks, with every order of the work in a pipeline and every scheme, for
+/// one family: whole, and with adapters whose B is random. On the tensor and data axes alone also
+/// with DoRA, and with state and parameters in files.
+std::vector<Case> whole_cases();
 
-/// Every case that there can be: of each family, tuning, mesh, scheme and way to recompute.
-std::vector<Case> possible_cases();
+/// Every case that there can be: of each family, tuning, mesh, order, scheme and way to recompute.
+const std::vector<Case>& possible_cases();
 
-/// Its values of family, tuning, tensor axis, data axis, sharding, sequence parallelism, files and
-/// recompute.
+/// Few of them, which hold every pair of values of two factors.
+std::vector<Case> covering_cases();
+
+/// The same of one family's meshes in bf16 and fp16, whole and with adapters.
+std::vector<Case> narrow_covering_cases();
+
+/// With DANLU_SLOW: all of these but the possible, each once.
+const std::vector<Case>& slow_cases();
+
+/// Its values of family, tuning, tensor axis, stages, runs of layers in each, zero bubble, data
+/// axis, context axis (none and six ways), sharding, sequence parallelism, files and recompute.
 danlu::test::FactorRow factors_of(const Case& c);
 
 }  // namespace mesh_test

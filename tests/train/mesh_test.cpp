@@ -25,11 +25,7 @@ namespace mesh_test {
 /// What one rank does without any scheme.
 const Outcome& alone(const Case& c, int64_t steps) {
   static std::map<std::string, Outcome> known;
-  Case plain = c;
-  plain.shape = {};
-  plain.sharding = parallel::Sharding::kNone;
-  plain.in_files = false;
-  plain.recompute = models::Recompute::kNone;
+  const Case plain = without_schemes(c);
   const auto [found, is_new] = known.try_emplace(name_of({plain, 0}));
   if (is_new) found->second = train(plain, {}, steps);
   return found->second;
@@ -63,6 +59,29 @@ TEST_P(MeshOf, GivesTheNumbersOfOneRank) {
     deviation.norm = std::max(deviation.norm, norm);
   }
   if (!HasFailure()) table.add({deviation.loss, deviation.norm, deviation.gradient});
+}
+
+TEST(Mesh, RanksOfTheContextAxisMayHaveNoTokenOfAPass) {
+  constexpr int64_t kSteps = 3;
+  const Cut one_sample{1, 0};
+  Case c{"qwen2", "qwen2", Json::object()};
+  size_t shortest = 100;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    for (const data::Batch& batch : batches_of(Mesh::single(), step, one_sample).micro_batches)
+      shortest = std::min(shortest, batch.ids.size());
+  }
+  EXPECT_LT(shortest, 8u);
+  const Outcome expected = train(c, {}, kSteps, one_sample);
+  for (const settings::ContextShape& context :
+       std::vector<settings::ContextShape>{{1, 8, 8}, {2, 4, 4}, {4, 2, 2}, {1, 8, 2}}) {
+    c.shape = {.context = context};
+    SCOPED_TRACE(name_of({c, 0}));
+    const Outcome got = train(c, c.shape, kSteps, one_sample);
+    for (size_t step = 0; step < kSteps; ++step) {
+      EXPECT_NEAR(got.losses[step], expected.losses[step], 1e-5 * expected.losses[step]);
+      EXPECT_NEAR(got.norms[step], expected.norms[step], 1e-5 * expected.norms[step]);
+    }
+  }
 }
 
 TEST(Mesh, TwoRunsGiveTheSameBits) {

@@ -18,6 +18,8 @@ struct Case {
   bool lora = false;
   models::Recompute recompute = models::Recompute::kNone;
   bool weights_later = false;
+  int64_t chunks = 1;
+  std::vector<int64_t> noops = {};
 };
 
 /// A stage of the test's model with everything that trains it.
@@ -62,10 +64,14 @@ struct Outcome {
 
 Outcome outcome_of(const arch::ModelConfig& config, int64_t num_stages, const Case& how,
                    const std::vector<const data::Batch*>& batches) {
-  const auto schedule = how.weights_later ? arch::zero_bubble : arch::one_forward_one_backward;
+  const auto order = how.weights_later ? arch::PipelineOrder::kZeroBubble
+                     : how.chunks > 1  ? arch::PipelineOrder::kInterleaved
+                                       : arch::PipelineOrder::kOneForwardOneBackward;
   // Stages of unlike lengths where they do not divide the layers.
   arch::PipelineSplit split{.stages = num_stages};
-  for (int64_t stage = 0; stage < num_stages; ++stage) {
+  if (how.chunks > 1) split.virtual_stages = how.chunks;
+  split.noop_layers = how.noops;
+  for (int64_t stage = 0; how.chunks == 1 && stage < num_stages; ++stage) {
     split.layer_list.push_back((stage + 1) * config.num_layers / num_stages -
                                stage * config.num_layers / num_stages);
   }
@@ -73,13 +79,13 @@ Outcome outcome_of(const arch::ModelConfig& config, int64_t num_stages, const Ca
   std::mutex mutex;
   Outcome outcome;
   parallel::run_local_ranks(num_stages, [&](parallel::World& world) {
-    const parallel::Mesh mesh(world, {.pipeline = num_stages});
+    const parallel::Mesh mesh(world, {.pipeline = num_stages, .ring = how.chunks > 1});
     StageState state(config, stages[static_cast<size_t>(mesh.stage())], mesh, how);
     StageLinks links(*state.model);
     Passes passes(*state.model, language_modelling(), *state.gradients, links);
-    const PassSums sums =
-        passes.run(schedule(mesh.stage(), num_stages, static_cast<int64_t>(batches.size())),
-                   batches, /*dropout_seed=*/11, 0.01);
+    const PassSums sums = passes.run(schedule_of(order, mesh.stage(), num_stages, how.chunks,
+                                                 static_cast<int64_t>(batches.size())),
+                                     batches, /*dropout_seed=*/11, 0.01);
     auto grads = state.grads();
     const std::lock_guard lock(mutex);
     outcome.loss += sums.loss;
@@ -105,6 +111,38 @@ TEST(Stages, GiveTheLossAndEveryGradientOfTheWhole) {
     for (int64_t stages = how.weights_later ? 1 : 2; stages <= 4; ++stages) {
       SCOPED_TRACE(stages);
       const Outcome cut = outcome_of(config, stages, how, batches);
+      EXPECT_NEAR(cut.loss, whole.loss, 1e-6 * whole.loss);
+      ASSERT_EQ(cut.grads.size(), whole.grads.size());
+      for (const auto& [name, grad] : whole.grads) {
+        const double largest = grad.abs().max().item<double>();
+        EXPECT_GT(largest, 0) << name;
+        EXPECT_LE((cut.grads.at(name) - grad).abs().max().item<double>(), 1e-6 * largest) << name;
+      }
+    }
+  }
+}
+
+// Five micro-batches do not divide by 2, 3 or 4 stages.
+TEST(Stages, OfSeveralChunksGiveTheSame) {
+  Json json = test::tiny_config_json();
+  json["num_hidden_layers"] = 12;
+  const arch::ModelConfig config = arch::family_of(json).parse(json);
+  const data::StepBatches step =
+      test::step_of(std::make_shared<data::VectorSource>(test::toy_samples(40)), 4, 5, 0);
+  std::vector<const data::Batch*> batches;
+  for (const data::Batch& batch : step.micro_batches) batches.push_back(&batch);
+  for (const bool lora : {false, true}) {
+    const Outcome whole = outcome_of(config, 1, {.lora = lora}, batches);
+    struct Cut {
+      int64_t stages, chunks;
+      std::vector<int64_t> noops = {};
+    };
+    // With no-op slots some chunks are without layers: at both ends, and amid the others.
+    for (const Cut& how :
+         {Cut{2, 2}, Cut{2, 3}, Cut{3, 2}, Cut{4, 3}, Cut{2, 7, {0, 13}}, Cut{2, 7, {4, 7}}}) {
+      SCOPED_TRACE(testing::Message() << how.stages << " stages of " << how.chunks << " chunks");
+      const Outcome cut = outcome_of(
+          config, how.stages, {.lora = lora, .chunks = how.chunks, .noops = how.noops}, batches);
       EXPECT_NEAR(cut.loss, whole.loss, 1e-6 * whole.loss);
       ASSERT_EQ(cut.grads.size(), whole.grads.size());
       for (const auto& [name, grad] : whole.grads) {

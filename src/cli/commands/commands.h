@@ -39,6 +39,8 @@ OptionTable launch_options();
 int run_launch(const Options& options);
 /// Runs `command`, its name and its words, in the processes that `options` ask for.
 int launch_job(const Options& options, const std::vector<std::string>& command);
+OptionTable plan_options();
+int run_plan(const Options& options);
 OptionTable completion_options();
 int run_completion(const Options& options);
 

@@ -22,6 +22,7 @@
 #include "settings/options/model_names.h"
 #include "settings/options/module_names.h"
 #include "settings/options/processes.h"
+#include "settings/options/recompute.h"
 #include "settings/options/sharding.h"
 #include "settings/run_plan.h"
 #include "text/template_choice.h"
@@ -87,15 +88,6 @@ bool is_outweighed(const Options& options, const TrainConfig& config, const std:
   return name.starts_with("lora_") && config.tuner != Tuner::kLora;
 }
 
-Recompute recompute_from(const Options& options) {
-  const std::string name = options.get_string("recompute");
-  if (options.has_value("gradient_checkpointing") && !options.is_given("recompute")) {
-    return options.get_bool("gradient_checkpointing") ? Recompute::kFull : Recompute::kNone;
-  }
-  return name == "full"        ? Recompute::kFull
-         : name == "selective" ? Recompute::kSelective
-                               : Recompute::kNone;
-}
 
 /// Megatron begins pre-training with random weights where --load holds none, unless a flag forbids
 /// it; no other training does.
@@ -361,6 +353,8 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   output.eval_steps = options.get_int_or("eval_steps", 0);
   output.save_total_limit = std::max<int64_t>(0, options.get_int("save_total_limit"));
   output.save_only_model = options.get_bool("save_only_model");
+  const bool in_megatrons = options.get_string("save_format") == "mcore";
+  output.save_format = in_megatrons ? SaveFormat::kMegatron : SaveFormat::kHf;
   output.load_best_at_end = options.get_bool("load_best_model_at_end");
   output.eval_batches = options.get_int_or("eval_iters", 0);
   output.logging_steps = options.get_int("logging_steps");
@@ -408,24 +402,52 @@ void put_processes(const Options& options, const RankPlace& place, TrainConfig& 
   const int64_t all = std::max(place.size, restart_from_environment().ranks);
   config.mesh = mesh_from(options, all);
   config.batch.ranks = config.mesh.data;
-  const int64_t copy = config.mesh.tensor * config.mesh.pipeline;
+  const int64_t copy = config.mesh.per_batch();
   if (place.size % copy != 0) {
-    throw UsageError(tr("[train] a copy of the model takes {} ranks: of {} ranks {} are left, "
+    throw UsageError(tr("[train] a micro-batch takes {} ranks: of {} ranks {} are left, "
                         "which are no multiple of it",
                         copy, all, place.size),
                      tr("the same command goes on when all machines are there again"));
   }
   config.mesh.data = place.size / copy;
   config.pipeline = pipeline_from(options);
+  config.order = order_from(options, config.pipeline);
+  config.mesh.ring = config.pipeline.is_virtual();
   config.shares_cache = !options.get_bool_or("no_shared_storage", false);
   config.dist_timeout_s = options.has_value("distributed_timeout_minutes")
                               ? 60 * options.get_float("distributed_timeout_minutes")
                               : options.get_float("ddp_timeout");
 }
 
+void check_schedule(int64_t chunks, TrainConfig& config) {
+  config.chunks = chunks;
+  config.mesh.ring = chunks > 1;
+  const int64_t stages = config.mesh.pipeline, micro_batches = accumulation_of(config.batch);
+  if (config.order == arch::PipelineOrder::kZeroBubble &&
+      config.keeping.sharding >= Sharding::kGradients) {
+    throw UsageError(
+        tr("[train] the zero-bubble schedule leaves gradients of weights for later, which --shard "
+           "zero2 and zero3 divide at once"),
+        tr("take --shard zero1, or --pipeline_schedule 1f1b"));
+  }
+  if (chunks == 1) {
+    if (config.order == arch::PipelineOrder::kInterleaved)
+      config.order = arch::PipelineOrder::kOneForwardOneBackward;  // one virtual stage each
+    return;
+  }
+  if (micro_batches >= stages) return;
+  const int64_t batch = config.batch.micro_batch_size * config.batch.ranks * stages;
+  throw UsageError(
+      tr("[train] virtual stages need at least as many micro-batches a step as pipeline stages: "
+         "{} for {} stages",
+         micro_batches, stages),
+      config.batch.global_batch_size > 0
+          ? tr("give {} {}, or leave virtual stages out", config.flag("global_batch_size"), batch)
+          : tr("give {} {}, or leave virtual stages out", config.flag("accum"), stages));
+}
+
 /// What the model's description alone can tell to be wrong.
-void check_with_model(const Options& options, const arch::ModelConfig& model,
-                      const TrainConfig& config) {
+void check_with_model(const Options& options, const arch::ModelConfig& model, TrainConfig& config) {
   const int64_t positions = model.max_positions;
   if (positions > 0 && config.data.max_length > positions) {
     throw UsageError(
@@ -436,7 +458,8 @@ void check_with_model(const Options& options, const arch::ModelConfig& model,
            positions));
   }
   arch::require_divides(model, config.mesh.tensor);
-  (void)arch::stages_of(model, config.pipeline);
+  require_shared_heads(options, model, config.mesh);
+  check_schedule(arch::stages_of(model, config.pipeline).front().num_chunks(), config);
   if (!config.model.adapter.empty())
     check_adapter_flags(options, config.model.adapter, config.lora.target_modules, model);
   check_module_names(config, model);
@@ -475,6 +498,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.device = options.get_string("device");
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
   config.dry_run = options.get_bool("dry_run");
+  config.checks_plan = options.get_bool("plan_check");
   arch::ModelConfig model;
   config.model = model_from(options, config.stage, model);
   arch::require_runnable(model);

@@ -22,6 +22,62 @@ std::string sizes_that_fit(const std::string& flag, int64_t tensor, int64_t proc
             (processes / tensor + 1) * tensor);
 }
 
+std::string divisors_of(int64_t size) {
+  std::vector<int64_t> found;
+  for (int64_t i = 1; i <= size; ++i) {
+    if (size % i == 0) found.push_back(i);
+  }
+  return fmt::format("{}", fmt::join(found, ", "));
+}
+
+ContextShape context_from(const Options& options) {
+  ContextShape shape;
+  const int64_t size = options.get_int_or("cp", 1);
+  const std::string algorithm = options.get_string_or("context_parallel_algo", "ulysses_cp_algo");
+  const std::string said =
+      fmt::format("{} {}", options.given_as("context_parallel_algo"), algorithm);
+  if (algorithm.find("adaptive") != std::string::npos) {
+    throw UsageError(
+        tr("[train] {}: adaptive context parallelism is not part of this version", said),
+        tr("packed samples need none: attention never crosses their borders; take "
+           "megatron_cp_algo or hybrid_cp_algo"));
+  }
+  const bool is_hybrid = algorithm == "hybrid_cp_algo",
+             has_degree = options.has_value("ulysses_degree_in_cp");
+  if (has_degree && !is_hybrid && size > 1) {
+    // Scripts of MindSpeed-LLM have both, and mean that all of them exchange heads.
+    if (algorithm != "ulysses_cp_algo") {
+      throw UsageError(tr("[train] {}: it is of hybrid_cp_algo, and {} was given",
+                          options.given_as("ulysses_degree_in_cp"), said),
+                       tr("add --context-parallel-algo hybrid_cp_algo, or leave it out"));
+    }
+    log::notice("{} has no effect with {}: all {} processes exchange heads",
+                options.given_as("ulysses_degree_in_cp"), said, size);
+  }
+  if (is_hybrid && !has_degree && size > 1) {
+    throw UsageError(tr("[train] {}: how many processes exchange heads is not said", said),
+                     tr("add --ulysses-degree-in-cp: one of {}", divisors_of(size)));
+  }
+  shape.ulysses = !is_hybrid ? (algorithm == "ulysses_cp_algo" ? size : 1)
+                  : size > 1 ? options.get_int("ulysses_degree_in_cp")
+                             : 1;
+  if (size % shape.ulysses != 0) {
+    throw UsageError(
+        tr("[train] {} {} does not divide {} {}", options.given_as("ulysses_degree_in_cp"),
+           shape.ulysses, options.given_as("cp"), size),
+        tr("one of {}", divisors_of(size)));
+  }
+  shape.ring = size / shape.ulysses;
+  const int64_t window = options.get_int_or("cp_window_size", 1);
+  if (window > 1 && size > 1 && shape.ring % window != 0) {
+    throw UsageError(tr("[train] {} {} does not divide the {} processes of a ring ({})",
+                        options.given_as("cp_window_size"), window, shape.ring, said),
+                     tr("one of {}", divisors_of(shape.ring)));
+  }
+  shape.window = window > 1 && size > 1 ? window : shape.ring;
+  return shape;
+}
+
 }  // namespace processes_detail
 
 void explain_processes(const Options& options, const RankPlace& place) {
@@ -32,40 +88,39 @@ void explain_processes(const Options& options, const RankPlace& place) {
 }
 
 MeshShape mesh_from(const Options& options, int64_t processes) {
-  for (const char* name : {"cp", "ep"}) {
-    const int64_t size = options.get_int_or(name, 1);
-    if (size == 1) continue;
-    throw UsageError(tr("[train] {} {}: this version divides training by data, tensors and stages",
-                        options.given_as(name), size),
-                     tr("leave it out; --tensor-model-parallel-size divides every layer, "
-                        "--pipeline-model-parallel-size the layers"));
+  if (const int64_t ep = options.get_int_or("ep", 1); ep != 1) {
+    throw UsageError(
+        tr("[train] {} {}: this version has no experts to divide", options.given_as("ep"), ep),
+        tr("leave it out; --tensor-model-parallel-size divides every layer, "
+           "--pipeline-model-parallel-size the layers"));
   }
   MeshShape shape;
   shape.tensor = options.get_int_or("tp", 1);
   shape.pipeline = options.get_int_or("pp", 1);
-  const int64_t copy = shape.tensor * shape.pipeline;
+  shape.context = processes_detail::context_from(options);
+  const int64_t copy = shape.per_batch();
   const int64_t dp = options.get_int_or("dp", 1);
-  if (const int64_t needed = copy * dp; processes == 1 && needed > 1) {
-    std::vector<std::string> asked;
-    for (const char* name : {"tp", "pp", "dp"}) {
-      if (options.get_int_or(name, 1) > 1)
-        asked.push_back(fmt::format("{} {}", options.given_as(name), options.get_int(name)));
+  const auto asked = [&](const std::vector<const char*>& axes, bool with_sizes) {
+    std::vector<std::string> texts;
+    for (const char* name : axes) {
+      if (options.get_int_or(name, 1) == 1) continue;
+      texts.push_back(with_sizes
+                          ? fmt::format("{} {}", options.given_as(name), options.get_int(name))
+                          : options.given_as(name));
     }
-    throw UsageError(
-        tr("[train] {}: for {} processes, and one runs", fmt::join(asked, ", "), needed),
-        tr("add --nproc_per_node {} to the line: it starts them", needed));
+    return texts;
+  };
+  if (const int64_t needed = copy * dp; processes == 1 && needed > 1) {
+    throw UsageError(tr("[train] {}: for {} processes, and one runs",
+                        fmt::join(asked({"tp", "pp", "cp", "dp"}, true), ", "), needed),
+                     tr("add --nproc_per_node {} to the line: it starts them", needed));
   }
   if (processes % copy != 0) {
-    std::vector<std::string> names, asked;
-    for (const char* name : {"tp", "pp"}) {
-      if (options.get_int_or(name, 1) == 1) continue;
-      names.push_back(options.given_as(name));
-      asked.push_back(fmt::format("{} {}", names.back(), options.get_int(name)));
-    }
-    throw UsageError(
-        tr("[train] {}: {} processes are no multiple of it", fmt::join(asked, " × "), processes),
-        processes_detail::sizes_that_fit(fmt::format("{}", fmt::join(names, " × ")), copy,
-                                         processes));
+    throw UsageError(tr("[train] {}: {} processes are no multiple of it",
+                        fmt::join(asked({"tp", "pp", "cp"}, true), " × "), processes),
+                     processes_detail::sizes_that_fit(
+                         fmt::format("{}", fmt::join(asked({"tp", "pp", "cp"}, false), " × ")),
+                         copy, processes));
   }
   shape.data = processes / copy;
   if (dp != 1 && dp != shape.data) {
@@ -73,10 +128,32 @@ MeshShape mesh_from(const Options& options, int64_t processes) {
                         options.given_as("dp"), dp, processes, copy, shape.data),
                      tr("leave it out: it follows from the others"));
   }
-  const bool asked =
-      options.has_value("sequence_parallel") && options.get_bool("sequence_parallel");
-  shape.sequence_parallel = shape.tensor > 1 && asked;
+  shape.sequence_parallel = shape.tensor > 1 && options.has_value("sequence_parallel") &&
+                            options.get_bool("sequence_parallel");
   return shape;
+}
+
+void require_shared_heads(const Options& options, const arch::ModelConfig& model,
+                          const MeshShape& shape) {
+  const int64_t members = shape.context.ulysses;
+  const int64_t heads = model.num_heads / shape.tensor;
+  const int64_t kv_heads = std::max<int64_t>(1, model.num_kv_heads / shape.tensor);
+  const auto shares = [&](int64_t by) {
+    return heads % by == 0 && (kv_heads % by == 0 || by % kv_heads == 0);
+  };
+  if (shares(members)) return;
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= heads; ++size) {
+    if (shares(size)) sizes.push_back(size);
+  }
+  const bool is_hybrid = options.get_string("context_parallel_algo") == "hybrid_cp_algo";
+  throw UsageError(
+      tr("[train] {} {}: the {} query and {} key/value heads that a tensor rank has cannot be "
+         "shared by {}",
+         options.given_as(is_hybrid ? "ulysses_degree_in_cp" : "cp"), members, heads, kv_heads,
+         members),
+      tr("{} share them; --context-parallel-algo megatron_cp_algo divides no heads",
+         fmt::format("{}", fmt::join(sizes, ", "))));
 }
 
 arch::PipelineSplit pipeline_from(const Options& options) {
@@ -86,7 +163,42 @@ arch::PipelineSplit pipeline_from(const Options& options) {
   split.layer_list = options.get_int_list("num_layer_list");
   split.noop_layers = options.get_int_list("noop_layers");
   std::sort(split.noop_layers.begin(), split.noop_layers.end());
+  split.layers_per_virtual_stage = options.get_int_or("num_layers_per_virtual_pipeline_stage", 0);
+  split.virtual_stages = options.get_int_or("num_virtual_stages_per_pipeline_rank", 0);
+  if (split.layers_per_virtual_stage > 0 && split.virtual_stages > 0) {
+    throw UsageError(tr("[train] {} and {} say the same: give one",
+                        options.given_as("num_layers_per_virtual_pipeline_stage"),
+                        options.given_as("num_virtual_stages_per_pipeline_rank")));
+  }
   return split;
+}
+
+arch::PipelineOrder order_from(const Options& options, const arch::PipelineSplit& split) {
+  using arch::PipelineOrder;
+  const std::string named = options.get_string_or("pipeline_schedule", "");
+  const bool enabled = options.get_bool_or("enable_zero_bubble", false);
+  if (split.stages == 1) return PipelineOrder::kOneForwardOneBackward;
+  const std::string by = enabled ? options.given_as("enable_zero_bubble")
+                                 : options.given_as("pipeline_schedule") + " " + named;
+  if (enabled && !named.empty() && named != "zero-bubble") {
+    throw UsageError(tr("[train] {} asks for zero-bubble, {} for {}", by,
+                        options.given_as("pipeline_schedule"), named),
+                     tr("give one of them"));
+  }
+  const bool zero_bubble = enabled || named == "zero-bubble";
+  if (split.is_virtual() && (zero_bubble || named == "1f1b")) {
+    throw UsageError(
+        tr("[train] {}: not with virtual stages, which go interleaved", by),
+        tr("leave {} out, or give --pipeline_schedule interleaved",
+           split.virtual_stages > 0 ? options.given_as("num_virtual_stages_per_pipeline_rank")
+                                    : options.given_as("num_layers_per_virtual_pipeline_stage")));
+  }
+  if (!split.is_virtual() && named == "interleaved") {
+    throw UsageError(tr("[train] {}: needs virtual stages", by),
+                     tr("give the layers of each: --num_layers_per_virtual_pipeline_stage 1"));
+  }
+  if (zero_bubble) return PipelineOrder::kZeroBubble;
+  return split.is_virtual() ? PipelineOrder::kInterleaved : PipelineOrder::kOneForwardOneBackward;
 }
 
 }  // namespace danlu::settings

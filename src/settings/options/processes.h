@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "arch/model_config.h"
+#include "arch/pipeline.h"
 #include "arch/placement.h"
 #include "base/options.h"
 #include "base/rank_place.h"
@@ -17,7 +19,14 @@ void explain_processes(const Options& options, const RankPlace& place);
 /// sizes that do not divide, and those of several processes where one runs.
 MeshShape mesh_from(const Options& options, int64_t processes);
 
+/// Errors: UsageError with the sizes that do, unless the ranks that exchange heads for tokens can
+/// share those that a tensor rank has.
+void require_shared_heads(const Options& options, const arch::ModelConfig& model,
+                          const MeshShape& shape);
+
 /// Which layers each stage has. Errors: UsageError for numbers that are none.
 arch::PipelineSplit pipeline_from(const Options& options);
+/// In which order stages work. Errors: UsageError for flags that exclude each other.
+arch::PipelineOrder order_from(const Options& options, const arch::PipelineSplit& split);
 
 }  // namespace danlu::settings

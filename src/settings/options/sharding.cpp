@@ -69,11 +69,11 @@ void put_sharers(const std::string& fsdp, TrainConfig& config) {
                         fsdp, here, config.place.size, tensor),
                      tr("as many processes on every machine, a multiple of --tp; or full_shard"));
   }
-  config.mesh.sharers = std::min(here / tensor, config.mesh.data);
-  if (config.mesh.data % config.mesh.sharers != 0 || here / tensor % config.mesh.sharers != 0) {
+  config.mesh.sharers = std::min(here / tensor, config.mesh.copies());
+  if (config.mesh.copies() % config.mesh.sharers != 0 || here / tensor % config.mesh.sharers != 0) {
     throw UsageError(tr("[train] --fsdp {}: {} processes a machine, {} copies of the model: they "
                         "do not share alike",
-                        fsdp, here, config.mesh.data),
+                        fsdp, here, config.mesh.copies()),
                      tr("as many copies on every machine; or full_shard"));
   }
 }
@@ -167,9 +167,9 @@ void put_sharding(const Options& options, TrainConfig& config) {
   if (all.empty() || all.front().sharding == Sharding::kNone) return;
   config.keeping.sharding = all.front().sharding;
   put_sharers(options.get_string_or("fsdp", ""), config);
-  if (config.mesh.data > 1 && config.mesh.sharers != 1) return;
+  if (config.mesh.copies() > 1 && config.mesh.sharers != 1) return;
   log::notice("{}: there is one copy of the model{}, and nobody to share it with", all.front().flag,
-              config.mesh.data > 1 ? tr(" on each machine") : "");
+              config.mesh.copies() > 1 ? tr(" on each machine") : "");
   config.keeping.sharding = Sharding::kNone;
 }
 

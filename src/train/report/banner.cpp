@@ -3,10 +3,13 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/message.h"
 #include "base/progress.h"
 #include "data/preprocess_report.h"
 #include "device/select.h"
+#include "parallel/agree.h"
 #include "train/precision.h"
 
 namespace danlu::train {
@@ -125,28 +128,6 @@ std::string parameter_line(const models::CausalLM& model) {
             format_count(static_cast<uint64_t>(trainable)),
             format_count(static_cast<uint64_t>(all)),
             all ? 100.0 * static_cast<double>(trainable) / static_cast<double>(all) : 0.0);
-}
-
-MemoryPlan memory_plan(const TrainState& state) {
-  MemoryPlan plan;
-  const parallel::ParameterStore& store = state.gradients->store();
-  plan.weights = static_cast<uint64_t>(store.kept_bytes());
-  for (const auto& list : {state.model->parameters(), state.model->adapter_parameters()}) {
-    for (const auto& parameter : list) {
-      if (!store.unit_of(parameter.name())) plan.weights += parameter.tensor.nbytes();
-    }
-  }
-  plan.gradients = static_cast<uint64_t>(state.gradients->kept_bytes());
-  plan.optimizer = static_cast<uint64_t>(state.optimizer->state_bytes());
-  return plan;
-}
-
-std::string memory_line(const MemoryPlan& plan, uint64_t available_bytes) {
-  std::string line = tr("memory: weights {} + gradients {} + optimizer {} = {}, and activations",
-                        format_bytes(plan.weights), format_bytes(plan.gradients),
-                        format_bytes(plan.optimizer), format_bytes(plan.total()));
-  if (available_bytes > 0) line += tr("; {} available", format_bytes(available_bytes));
-  return line;
 }
 
 }  // namespace danlu::train

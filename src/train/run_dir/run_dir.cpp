@@ -20,6 +20,7 @@
 #include "checkpoint/checkpoint.h"
 #include "data/readers/dataset_name.h"
 #include "device/dtype.h"
+#include "text/template_choice.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::train {
@@ -178,17 +179,18 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
                        const fs::path& directory) {
   if (model.mesh().rank() > 0)  // gives its pieces
     return config.tuner == Tuner::kLora ? model.save_adapter({}, {}) : model.save({}, dtype, {});
+  // A file may be named, and its name may be that of the one in whose place another is read.
+  const fs::path tokenizer = text::directory_of_model(config.model.tokenizer);
   if (config.tuner == Tuner::kLora) {
     model.save_adapter(directory, fs::absolute(config.model.path).lexically_normal().string());
     // An adapter directory carries the tokenizer too, but not the base model's config.json.
-    weights::carry_over_files(config.model.tokenizer, directory);
+    weights::carry_over_files(tokenizer, directory);
     std::error_code ignored;
     fs::remove(directory / "config.json", ignored);
     return;
   }
   model.save(directory, dtype, config.model.companions);
-  if (config.model.tokenizer != config.model.companions)
-    weights::carry_over_files(config.model.tokenizer, directory);
+  if (tokenizer != config.model.companions) weights::carry_over_files(tokenizer, directory);
 }
 
 void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {

@@ -115,9 +115,11 @@ void go_on_saving(Run& run, bool waits) {
   std::optional<std::filesystem::path> saved;
   outlives_removal(run, [&] { saved = waits ? run.saver.finish() : run.saver.poll(); });
   if (!saved || run.run_dir.keeper != run.ranks.rank()) return;
+  run.copies.wait();  // an older checkpoint that is being read may go now
   // A directory that is gone is said at the next line of the log.
-  if (settle_checkpoints(run.config.output, *saved, run.best_when_saved))
-    log::info("saved {}", saved->string());
+  if (!settle_checkpoints(run.config.output, *saved, run.best_when_saved)) return;
+  log::info("saved {}", saved->string());
+  if (run.ranks.is_first()) run.copies.begin(*saved, run.last_saved_step);
 }
 
 bool settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,

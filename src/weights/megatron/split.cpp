@@ -63,7 +63,10 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
 }
 
 arch::PipelineSplit Split::pipeline() const {
-  return {pp, layers_per_virtual_stage, layer_list, noop_layers};
+  return {.stages = pp,
+          .layers_per_virtual_stage = layers_per_virtual_stage,
+          .layer_list = layer_list,
+          .noop_layers = noop_layers};
 }
 
 int64_t padded_vocab(int64_t vocab_size, const Split& split) {

@@ -1,0 +1,93 @@
+// Layers of a chunk one after the other, each as its kind of recomputation says.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "layers/recompute.h"
+#include "layers/saved_tensors.h"
+#include "models/causal_lm_impl.h"
+
+namespace danlu::models {
+namespace layer_groups_detail {
+
+using settings::LayerRecompute, settings::RecomputeGroup;
+
+layers::Again again_of(LayerRecompute kind) {
+  const bool selective = kind == LayerRecompute::kSelective;
+  return {.attention_core = selective,
+          .gated_product = selective,
+          .activation_output = kind == LayerRecompute::kActivationFunction,
+          .norm_outputs = kind == LayerRecompute::kNorm};
+}
+
+}  // namespace layer_groups_detail
+
+void CausalLM::Impl::divide_into_groups() {
+  std::vector<parallel::Places::Run> joint;
+  groups.clear();
+  for (const arch::LayerRange& chunk : stage().chunks) {
+    groups.push_back(settings::recompute_groups(recompute, chunk.end - chunk.first));
+    for (settings::RecomputeGroup& group : groups.back()) {
+      group.first += chunk.first;
+      group.end += chunk.first;
+      if (group.end - group.first > 1) joint.push_back({group.first + 1, group.end});
+    }
+  }
+  if (store) store->join_in_backward(std::move(joint));
+}
+
+void CausalLM::Impl::count_backward(const at::Tensor& input_NH) const {
+  if (!input_NH.requires_grad()) return;
+  input_NH.register_hook([counters = counters](const at::Tensor&) { ++counters->backward; });
+}
+
+at::Tensor CausalLM::Impl::through_layers(const ForwardInput& input, at::Tensor hidden_NH,
+                                          int64_t chunk) const {
+  using namespace layer_groups_detail;
+  const Through through{pass_for(input), [&](int64_t layer, const at::Tensor& output_NH) {
+                          ++counters->forward;
+                          if (input.on_hidden && layer + 1 < config.num_layers)
+                            input.on_hidden(layer + 1, output_NH);
+                        }};
+  for (const RecomputeGroup& group : groups[static_cast<size_t>(chunk)]) {
+    count_backward(hidden_NH);
+    if (group.kind == LayerRecompute::kFull) {
+      hidden_NH = through_group(group, hidden_NH, through);
+      continue;
+    }
+    hidden_NH = pass_place(group.first + 1, hidden_NH, [&] {
+      return network.layer(group.first).forward(hidden_NH, through.pass, again_of(group.kind));
+    });
+    through.done(group.first, hidden_NH);
+  }
+  return hidden_NH;
+}
+
+at::Tensor CausalLM::Impl::through_group(const settings::RecomputeGroup& group,
+                                         const at::Tensor& hidden_NH,
+                                         const Through& through) const {
+  const bool keeps = at::GradMode::is_enabled();
+  // What is `first` is there in the forward alone, which is over when this function is.
+  const layers::Body body = [this, group, keeps, pass = through.pass,
+                             first = &through](const std::vector<at::Tensor>& inputs) {
+    const bool is_again = keeps && at::GradMode::is_enabled();
+    at::Tensor layer_NH = inputs[0];
+    for (int64_t i = group.first; i < group.end; ++i) {
+      if (is_again) {  // every place of the group is there (parallel/store.h)
+        if (i > group.first) count_backward(layer_NH);
+        layer_NH = network.layer(i).forward(layer_NH, pass);
+        continue;
+      }
+      if (store) store->before_forward(i + 1);
+      layer_NH = network.layer(i).forward(layer_NH, pass);
+      leave_place(i + 1, keeps);
+      first->done(i, layer_NH);
+    }
+    return layer_NH;
+  };
+  std::vector<at::Tensor> parameters;
+  for (int64_t i = group.first; i < group.end; ++i) network.layer(i).collect(parameters);
+  reach_backward_with(hidden_NH, group.first);
+  return layers::recomputed(body, {hidden_NH}, parameters);
+}
+
+}  // namespace danlu::models

@@ -1,0 +1,364 @@
+#include "plan/memory.h"
+
+#include <algorithm>
+#include <map>
+
+#include "arch/shard.h"
+#include "base/pattern.h"
+#include "weights/lora/adapter_places.h"
+
+namespace danlu::plan {
+namespace {
+
+using settings::LayerRecompute, settings::Sharding;
+
+bool is_product(const arch::ParamSpec& spec) {
+  return spec.shape.size() == 2 && spec.role != arch::Role::kEmbedding;
+}
+
+bool is_end(const arch::ParamSpec& spec) {
+  return spec.role == arch::Role::kEmbedding || spec.role == arch::Role::kHead;
+}
+
+/// Where in the network: units of the store are by place.
+int64_t place_of(const arch::ParamSpec& spec, int64_t layers) {
+  if (spec.layer >= 0) return spec.layer + 1;
+  return spec.role == arch::Role::kEmbedding ? 0 : layers + 1;
+}
+
+int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// What training does with a parameter of the model.
+struct Use {
+  bool is_trained = true;
+  int64_t adapter_rank = 0;  ///< 0: it has none
+};
+using Uses = std::map<std::string, Use>;
+
+Uses uses_of(const Request& request) {
+  Uses uses;
+  const std::vector<arch::ParamSpec> specs = arch::parameters_of(request.model);
+  for (const arch::ParamSpec& spec : specs) uses[spec.name].is_trained = !request.adapters;
+  for (const std::string& pattern : request.freeze) {
+    const bool thaws = pattern.starts_with('!');
+    const Pattern expression(thaws ? pattern.substr(1) : pattern);
+    for (auto& [name, use] : uses) {
+      if (expression.is_found_in(name)) use.is_trained = thaws;
+    }
+  }
+  if (!request.adapters) return uses;
+  for (const arch::ParamSpec& spec : specs) {
+    const std::string module = arch::module_of(spec.name);
+    for (const std::string& whole : request.adapters->modules_to_save)
+      uses[spec.name].is_trained |= weights::is_within(module, whole);
+    if (!spec.is_bias && weights::must_be_adapted(*request.adapters, spec))
+      uses[spec.name].adapter_rank = request.adapters->rank_of(module);
+  }
+  return uses;
+}
+
+/// Ranks that share what the sharding names.
+int64_t sharers(const Request& request) {
+  return request.mesh.are_some_sharers() ? request.mesh.sharers : request.mesh.copies();
+}
+
+int64_t share(int64_t bytes, bool shared, int64_t ranks) {
+  return shared ? up(bytes, ranks) : bytes;
+}
+
+}  // namespace
+
+Elements elements_of(const Request& request, const arch::Stage& stage) {
+  if (request.mesh.tensor > 1) arch::require_divides(request.model, request.mesh.tensor);
+  const arch::Coord coord{.tp_size = request.mesh.tensor};
+  const Uses uses = uses_of(request);
+  Elements elements;
+  std::map<int64_t, int64_t> units, trained_units;
+  for (const arch::ParamSpec& spec : arch::parameters_of(request.model)) {
+    if (!stage.holds(spec)) continue;
+    int64_t own = 0, rows = 0, cols = 0;
+    for (const arch::Rect& rect : arch::shard(request.model, spec, coord)) {
+      own += rect.rows * rect.cols;
+      rows += rect.rows;
+      cols = rect.cols;
+    }
+    if (is_product(spec)) elements.products += own;
+    const bool alias = !spec.tied_to.empty() && stage.has_embedding;
+    if (alias || (!spec.tied_to.empty() && stage.copies_embedding)) continue;
+    const Use& use = uses.at(spec.name);
+    const int64_t adapter = use.adapter_rank * (rows + cols);  // A [r, in] and B [out, r]
+    const int64_t trained = adapter + (use.is_trained ? own : 0);
+    const int64_t place = place_of(spec, request.model.num_layers);
+    elements.all += own + adapter;
+    elements.trained += trained;
+    if (is_end(spec)) elements.ends += own;
+    units[place] += own + adapter;
+    trained_units[place] += trained;
+  }
+  for (const auto& [place, size] : units)
+    elements.largest_unit = std::max(elements.largest_unit, size);
+  for (const auto& [place, size] : trained_units)
+    elements.largest_trained_unit = std::max(elements.largest_trained_unit, size);
+  return elements;
+}
+
+namespace {
+
+/// Bytes of the tensors of one layer and one micro-batch, on a rank.
+struct Sizes {
+  int64_t rows;    ///< a hidden state between regions, where tensor ranks may have a part each
+  int64_t inside;  ///< the same inside a region
+  int64_t query, key, ffn;
+  /// In f32: a number of each row, of each row and head; a query, a key and a value.
+  int64_t rstd, per_head, wide_qkv;
+};
+
+Sizes sizes_of(const Request& request) {
+  const arch::ModelConfig& model = request.model;
+  const int64_t tp = request.mesh.tensor, tokens = request.pass_tokens();
+  const int64_t bytes = tokens * request.element_bytes();
+  const int64_t cut = request.mesh.sequence_parallel ? tp : 1;
+  const int64_t heads = up(model.num_heads, tp), kv_heads = up(model.num_kv_heads, tp);
+  return {.rows = bytes * model.hidden_size / cut,
+          .inside = bytes * model.hidden_size,
+          .query = bytes * heads * model.head_dim,
+          .key = bytes * kv_heads * model.head_dim,
+          .ffn = bytes * up(model.ffn_size, tp),
+          .rstd = tokens * 4 / cut,
+          .per_head = tokens * 4 * heads,
+          .wide_qkv = tokens * 4 * (heads + 2 * kv_heads) * model.head_dim};
+}
+
+/// How often a layer keeps what its products are made of: once for all that take it as it is, once
+/// for each adapter that drops some of it, not at all for what is not trained.
+struct Inputs {
+  int64_t qkv = 0, seen = 0, gate_up = 0, product = 0;
+  int64_t low = 0;  ///< elements of a row that adapters make between their two products
+
+  int64_t attention(const Sizes& of) const { return qkv * of.inside + seen * of.query; }
+  int64_t mlp(const Sizes& of) const { return gate_up * of.inside + product * of.ffn; }
+};
+
+Inputs inputs_of(const Request& request, const Uses& uses, int64_t layer,
+                 const std::vector<arch::ParamSpec>& specs) {
+  Inputs inputs, as_it_is;
+  const bool drops = request.adapters && request.adapters->dropout > 0;
+  for (const arch::ParamSpec& spec : specs) {
+    if (spec.layer != layer || spec.is_bias || !is_product(spec)) continue;
+    int64_t Inputs::* input = &Inputs::qkv;
+    if (spec.role == arch::Role::kO) input = &Inputs::seen;
+    if (spec.role == arch::Role::kGate || spec.role == arch::Role::kUp) input = &Inputs::gate_up;
+    if (spec.role == arch::Role::kDown) input = &Inputs::product;
+    const Use& use = uses.at(spec.name);
+    inputs.low += use.adapter_rank;
+    if (use.adapter_rank > 0 && drops) ++(inputs.*input);
+    if (use.is_trained || (use.adapter_rank > 0 && !drops)) as_it_is.*input = 1;
+  }
+  for (int64_t Inputs::* input : {&Inputs::qkv, &Inputs::seen, &Inputs::gate_up, &Inputs::product})
+    inputs.*input += as_it_is.*input;
+  return inputs;
+}
+
+/// What one layer keeps for its backward, and what exists beside that at once while it runs.
+struct LayerBytes {
+  int64_t kept = 0, backward = 0;
+  int64_t later = 0;  ///< kept for weights' gradients that are made later
+};
+
+/// The gradient of the hidden state and of what attention gave; keys and values by column; the
+/// gradients found, in f32; copies in f32 of what is narrower. See ops/attention_cpu.cpp.
+int64_t attention_backward_bytes(const Request& request, const Sizes& of) {
+  const bool is_wide = request.precision == settings::Precision::kF32;
+  const int64_t query = of.query * 4 / request.element_bytes(), keys = of.wide_qkv - query;
+  const int64_t by_column = std::max(keys, is_wide ? 0 : of.query + 2 * of.key);
+  const int64_t copies = is_wide ? 0 : of.wide_qkv + of.query;
+  return of.rows + query + by_column + of.wide_qkv + of.per_head + copies;
+}
+
+/// What a sum over the tensor axis takes at once: a copy, and what pieces are received and summed
+/// in. See Group::reduce in parallel/group.cpp.
+int64_t exchange_bytes(const Request& request, const Sizes& of) {
+  const int64_t ranks = request.mesh.tensor;
+  if (ranks == 1) return 0;
+  const int64_t piece = std::min(int64_t{4} << 20, of.inside);
+  const int64_t wide = request.precision == settings::Precision::kF32 ? 0 : 3 * 2 * piece;
+  if (request.mesh.sequence_parallel) return of.rows + 2 * piece + wide / ranks;
+  if (ranks == 2) return of.inside + 4 * piece + wide;
+  return of.inside + 2 * piece + (2 * piece + wide) / ranks;
+}
+
+LayerBytes layer_bytes(const Request& request, const Inputs& inputs, LayerRecompute kind) {
+  const Sizes of = sizes_of(request);
+  const arch::ModelConfig& model = request.model;
+  const bool all = kind != LayerRecompute::kSelective;
+  Inputs kept_inputs = inputs;
+  if (!all || kind == LayerRecompute::kActivationFunction) kept_inputs.product = 0;
+  if (kind == LayerRecompute::kNorm) kept_inputs.qkv = kept_inputs.gate_up = 0;
+  // Norms keep their inputs. Rotated queries and keys are tensors of their own, and views of a
+  // fused projection keep it whole.
+  int64_t attention = of.rows + of.rstd + kept_inputs.attention(of) + of.query + 2 * of.key;
+  if (inputs.seen == 0 && all) attention += of.query;
+  if (model.qkv_layout != arch::QkvLayout::kSeparate && !model.alibi)
+    attention += of.query + of.key;
+  if (model.qk_norm) attention += of.query + of.key + of.rstd + of.per_head;
+  if (all) attention += of.per_head;  // log-sum-exp
+  // What heads give for all tokens of a group, and what is exchanged for it.
+  if (request.mesh.context.ulysses > 1) attention += of.query;
+  const int64_t low = inputs.low * request.pass_tokens() * request.element_bytes();
+  const int64_t mlp = of.rows + of.rstd + kept_inputs.mlp(of) + 2 * of.ffn + low;
+
+  LayerBytes bytes{.kept = attention + mlp};
+  const int64_t product = inputs.product * of.ffn;
+  int64_t in_mlp = of.rows + 3 * of.ffn + (all ? -product : of.inside);
+  if (kind == LayerRecompute::kActivationFunction) in_mlp += 2 * product;
+  if (kind == LayerRecompute::kNorm) in_mlp += inputs.gate_up * of.inside;
+  if (request.widens) {  // gradients of the last product, in f32 and narrow
+    const int64_t again = all ? 0 : product + of.inside;
+    in_mlp = std::max(in_mlp, of.rows + 3 * of.ffn + 2 * of.inside + again);
+  }
+  const int64_t in_attention =
+      attention_backward_bytes(request, of) - mlp + (all ? 0 : of.query + of.per_head);
+  const int64_t at_border = request.mesh.tensor > 1 ? of.inside + exchange_bytes(request, of) : 0;
+  bytes.backward = std::max({in_mlp, in_attention, at_border});
+  // Inputs of the products and the gradients of what they gave.
+  bytes.later =
+      inputs.attention(of) + inputs.mlp(of) + of.query + 2 * of.key + of.rows + 2 * of.ffn;
+  return bytes;
+}
+
+/// What there is at once where the loss is made, beside what the layers keep.
+int64_t head_bytes(const Request& request) {
+  const Sizes of = sizes_of(request);
+  const int64_t vocab = up(request.model.vocab_size, request.mesh.tensor);
+  // A chunk of logits, which become their gradient; see ops/cross_entropy.cpp.
+  const int64_t rows =
+      std::min(request.pass_tokens(), std::clamp<int64_t>((int64_t{32} << 20) / vocab, 64, 8192));
+  const bool is_wide = request.precision == settings::Precision::kF32,
+             shared = request.mesh.tensor > 1;
+  int64_t element = request.element_bytes();
+  if (shared && !is_wide) element = 8;
+  if (request.widens && !is_wide) element = 10;
+  const int64_t made =
+      rows * (vocab * element + request.model.hidden_size * request.element_bytes());
+  // Inputs of the last norm and of the head, and the gradient of that.
+  return of.rows + of.rstd + 2 * of.inside + made;
+}
+
+/// Of a micro-batch under way: angles of the positions, what ranks are given as integers.
+int64_t pass_bytes(const Request& request) {
+  const int64_t angles = request.model.alibi ? 0 : request.model.head_dim * 4;
+  return request.pass_tokens() * (angles + 24);
+}
+
+/// Chosen to fit the peaks in bench/results/parallel_bytes_2026-11-23.md (one model, four ranks),
+/// not derived: two units gathered, though up to three may be; two with gradients; one on its way.
+int64_t communication_bytes(const Request& request, const Elements& elements) {
+  const int64_t ranks = sharers(request);
+  int64_t bytes = 0;
+  if (request.mesh.copies() > 1) bytes += elements.largest_trained_unit * 4 * (ranks - 1) / ranks;
+  if (ranks > 1 && request.sharding >= Sharding::kGradients)
+    bytes += 2 * elements.largest_trained_unit * 4;
+  if (ranks > 1 && request.sharding == Sharding::kParameters)
+    bytes += 2 * elements.largest_unit * request.element_bytes();
+  const int64_t hidden =
+      request.pass_tokens() * request.model.hidden_size * request.element_bytes();
+  if (request.mesh.pipeline > 1) bytes += 2 * hidden;
+  return bytes;
+}
+
+/// Of a run of layers of a stage.
+struct ChunkBytes {
+  int64_t kept = 0, backward = 0, later = 0;
+};
+
+std::vector<ChunkBytes> chunk_bytes(const Request& request, const arch::Stage& stage) {
+  const Uses uses = uses_of(request);
+  const std::vector<arch::ParamSpec> specs = arch::parameters_of(request.model);
+  std::vector<ChunkBytes> chunks;
+  for (const arch::LayerRange& range : stage.chunks) {
+    ChunkBytes& chunk = chunks.emplace_back();
+    chunk.kept = pass_bytes(request);
+    for (const settings::RecomputeGroup& group :
+         settings::recompute_groups(request.recompute, range.end - range.first)) {
+      LayerBytes bytes;
+      for (int64_t layer = range.first + group.first; layer < range.first + group.end; ++layer) {
+        const LayerBytes of_layer =
+            layer_bytes(request, inputs_of(request, uses, layer, specs), group.kind);
+        bytes.kept += of_layer.kept;
+        bytes.later += of_layer.later;
+        bytes.backward = std::max(bytes.backward, of_layer.backward);
+      }
+      if (group.kind == LayerRecompute::kFull) {  // its input alone, and all of it made again
+        bytes.backward += bytes.kept;
+        bytes.kept = sizes_of(request).rows;
+      }
+      chunk.kept += bytes.kept;
+      chunk.later += bytes.later;
+      chunk.backward = std::max(chunk.backward, bytes.backward);
+    }
+  }
+  return chunks;
+}
+
+/// The most at any time of the step, and how much of it is kept for backwards.
+void add_passes(const Request& request, const arch::Stage& stage, const arch::Schedule& schedule,
+                Memory& memory) {
+  using arch::Work;
+  const std::vector<ChunkBytes> chunks = chunk_bytes(request, stage);
+  int64_t kept = 0;
+  const auto need = [&](int64_t working) {
+    if (kept + working <= memory.activations + memory.working) return;
+    memory.activations = kept;
+    memory.working = working;
+  };
+  for (const arch::Action& action : schedule) {
+    const ChunkBytes& chunk = chunks[static_cast<size_t>(action.chunk)];
+    if (action.work == Work::kForward) {
+      kept += chunk.kept;
+      need(stage.ends_at(action.chunk) ? head_bytes(request) : 0);
+    } else if (action.work == Work::kBackward || action.work == Work::kBackwardInput) {
+      need(chunk.backward);
+      kept -= chunk.kept - (action.work == Work::kBackwardInput ? chunk.later : 0);
+    } else if (action.work == Work::kBackwardWeight) {
+      kept -= chunk.later;
+    }
+  }
+}
+
+}  // namespace
+
+Memory memory_of(const Request& request, const arch::Stage& stage, const arch::Schedule& schedule) {
+  const Elements elements = elements_of(request, stage);
+  const int64_t ranks = sharers(request), bytes = request.element_bytes();
+  const auto shares = [&](Sharding least) { return request.sharding >= least; };
+  Memory memory;
+  if (!request.parameters_in_files)
+    memory.weights = share(elements.all * bytes, shares(Sharding::kParameters), ranks);
+  memory.gradients = share(elements.trained * 4, shares(Sharding::kGradients), ranks);
+  if (!request.state_in_files) {
+    const int64_t masters =
+        request.precision == settings::Precision::kF32 ? 0 : elements.trained * 4;
+    memory.masters = share(masters, shares(Sharding::kState), ranks);
+    memory.moments = share(elements.trained * 8, shares(Sharding::kState), ranks);
+  }
+  add_passes(request, stage, schedule, memory);
+  memory.communication = communication_bytes(request, elements);
+  return memory;
+}
+
+arch::Schedule schedule_of(const Request& request, const arch::Stage& stage, int64_t index) {
+  const int64_t chunks = stage.num_chunks();
+  return arch::schedule_of(chunks > 1 ? arch::PipelineOrder::kInterleaved : request.order, index,
+                           request.mesh.pipeline, chunks, request.num_micro_batches);
+}
+
+std::vector<StageMemory> memory_by_stage(const Request& request) {
+  std::vector<StageMemory> all;
+  for (const arch::Stage& stage : arch::stages_of(request.model, request.pipeline)) {
+    const auto index = static_cast<int64_t>(all.size());
+    all.push_back({stage, memory_of(request, stage, schedule_of(request, stage, index))});
+  }
+  return all;
+}
+
+}  // namespace danlu::plan

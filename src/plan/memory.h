@@ -1,0 +1,78 @@
+// plan/memory.h: what a rank keeps in training, in bytes, from the model's parameters and how the
+// job shares them.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arch/pipeline.h"
+#include "settings/config.h"
+#include "weights/lora/peft.h"
+
+namespace danlu::plan {
+
+/// What a plan is made of: no data, no weights.
+struct Request {
+  arch::ModelConfig model;
+  settings::MeshShape mesh;
+  arch::PipelineSplit pipeline;
+  settings::Sharding sharding = settings::Sharding::kNone;
+  settings::RecomputeFlags recompute = {};
+  settings::Precision precision = settings::Precision::kBF16;
+  std::optional<weights::PeftConfig> adapters = {};  ///< what is trained; none: the model
+  /// Of the model, by name: what is not, "!" before a pattern: is again, the last that matches
+  /// wins.
+  std::vector<std::string> freeze = {};
+  bool parameters_in_files = false, state_in_files = false;
+  bool widens = false;  ///< the device multiplies 16 bits as f32
+  int64_t tokens = 0;            ///< of a sample
+  int64_t micro_batch_size = 1;  ///< samples
+  int64_t num_micro_batches = 1;
+
+  arch::PipelineOrder order = arch::PipelineOrder::kOneForwardOneBackward;
+
+  /// Of a rank of the context axis.
+  int64_t pass_tokens() const {
+    const int64_t ranks = mesh.context.size();
+    return (tokens * micro_batch_size + ranks - 1) / ranks;
+  }
+  int64_t element_bytes() const { return precision == settings::Precision::kF32 ? 4 : 2; }
+};
+
+/// Elements of a rank (the first of the tensor axis, which has no fewer than others).
+struct Elements {
+  int64_t all = 0, trained = 0;
+  int64_t largest_unit = 0;  ///< one layer, the embedding or the head
+  int64_t largest_trained_unit = 0;
+  int64_t ends = 0;      ///< embedding and head
+  int64_t products = 0;  ///< of matrices that hidden states are multiplied by
+};
+/// Errors: UsageError as arch::require_divides.
+Elements elements_of(const Request& request, const arch::Stage& stage);
+
+struct Memory {
+  int64_t weights = 0, gradients = 0, masters = 0, moments = 0;  ///< between passes
+  int64_t activations = 0;    ///< kept for backwards, of all micro-batches under way
+  int64_t working = 0;        ///< of the layer at hand in backward, or of the head if that is more
+  int64_t communication = 0;  ///< gathered parameters, gradients and exchanges under way
+  int64_t allocator = 0;      ///< what devices' allocators lose to rounding and gaps
+
+  int64_t kept() const { return weights + gradients + masters + moments; }
+  int64_t pass() const { return activations + working + communication; }
+  int64_t total() const { return kept() + pass() + allocator; }
+};
+
+/// Of a rank of the stage that acts so. Kernels as those of CPUs: none keeps scores of attention.
+Memory memory_of(const Request& request, const arch::Stage& stage, const arch::Schedule& schedule);
+
+struct StageMemory {
+  arch::Stage stage;
+  Memory memory;
+};
+/// Of every stage. Errors: UsageError of sizes that do not go together.
+std::vector<StageMemory> memory_by_stage(const Request& request);
+/// What stage `index` does in a step.
+arch::Schedule schedule_of(const Request& request, const arch::Stage& stage, int64_t index);
+
+}  // namespace danlu::plan

@@ -1,0 +1,77 @@
+#include "plan/traffic.h"
+
+#include <algorithm>
+
+namespace danlu::plan {
+namespace {
+
+using settings::Sharding;
+
+/// Sums of gradients in f32, gathers in the weights' type, as rings send them: a rank of D sends
+/// (D - 1) / D of what is summed or gathered.
+double data_bytes(const Request& request, const arch::Stage& stage) {
+  const Elements elements = elements_of(request, stage);
+  const auto ranks = static_cast<double>(request.mesh.copies());
+  const auto passes = static_cast<double>(request.num_micro_batches);
+  const auto width = static_cast<double>(request.element_bytes());
+  const auto trained = static_cast<double>(elements.trained),
+             all = static_cast<double>(elements.all);
+  const double part = (ranks - 1) / ranks;
+  switch (request.sharding) {
+    case Sharding::kNone:
+      return part * 2 * 4 * trained;
+    case Sharding::kState:
+      return part * (4 + width) * trained;
+    case Sharding::kGradients:
+      return part * (4 * passes + width) * trained;
+    case Sharding::kParameters:
+      // Backward gathers again, but neither the head nor the embedding.
+      return part * passes * (4 * trained + width * (2 * all - static_cast<double>(elements.ends)));
+  }
+  return 0;
+}
+
+/// Of one pass through a layer (docs/context_parallel.md): heads exchanged for tokens within a
+/// group, keys and values round the ring, their gradients in f32.
+double context_bytes(const Request& request, bool backward) {
+  const settings::ContextShape& shape = request.mesh.context;
+  const arch::ModelConfig& model = request.model;
+  const auto tensor = static_cast<double>(request.mesh.tensor);
+  const auto tokens = static_cast<double>(request.pass_tokens());
+  const auto dim = static_cast<double>(model.head_dim);
+  const double query = static_cast<double>(model.num_heads) / tensor * dim;
+  const double key = std::max(1.0, static_cast<double>(model.num_kv_heads) / tensor) * dim;
+  const auto width = static_cast<double>(request.element_bytes());
+  const auto members = static_cast<double>(shape.ulysses), groups = static_cast<double>(shape.ring);
+  double bytes = tokens * (2 * query + 2 * key) * width * (members - 1) / members;
+  if (shape.ring > 1)
+    bytes += 2 * tokens * key * (width * (groups - 1) + (backward ? 4 * groups : 0));
+  return bytes;
+}
+
+}  // namespace
+
+Traffic traffic_of(const Request& request, const arch::Stage& stage) {
+  const auto hidden = static_cast<double>(request.pass_tokens() * request.model.hidden_size *
+                                          request.element_bytes());
+  const auto ranks = static_cast<double>(request.mesh.tensor);
+  const auto passes = static_cast<double>(request.num_micro_batches);
+  const auto layers = static_cast<double>(stage.layers().size());
+  const double all_reduce = 2 * (ranks - 1) / ranks * hidden;
+  const double again = share_again(request, stage, settings::LayerRecompute::kFull);
+  Traffic traffic;
+  traffic.data = data_bytes(request, stage);
+  traffic.tensor_of_layer = (4 + 2 * again) * all_reduce;
+  const double ends = (stage.has_embedding ? 1 : 0) + (stage.has_head ? 1 : 0);
+  traffic.tensor = passes * (layers * traffic.tensor_of_layer + ends * all_reduce);
+  traffic.message = hidden / (request.mesh.sequence_parallel ? ranks : 1);
+  traffic.context_of_layer =
+      context_bytes(request, false) * (1 + again) + context_bytes(request, true);
+  traffic.context = passes * layers * traffic.context_of_layer;
+  const double borders = 2 * static_cast<double>(stage.num_chunks()) -
+                         (stage.has_embedding ? 1 : 0) - (stage.has_head ? 1 : 0);
+  traffic.pipeline = request.mesh.pipeline > 1 ? passes * borders * traffic.message : 0;
+  return traffic;
+}
+
+}  // namespace danlu::plan

@@ -1,0 +1,17 @@
+// plan/traffic.h: what a rank sends in a step, in bytes of payload.
+#pragma once
+#include "plan/memory.h"
+
+namespace danlu::plan {
+
+/// Sent by one rank in a step, by axis.
+struct Traffic {
+  double data = 0, tensor = 0, pipeline = 0;
+  double context = 0;           ///< and of the context axis
+  double context_of_layer = 0;  ///< of one, forward and backward
+  double tensor_of_layer = 0;   ///< of one layer, forward and backward of a micro-batch
+  double message = 0;           ///< of the pipeline, one way, of one micro-batch
+};
+Traffic traffic_of(const Request& request, const arch::Stage& stage);
+
+}  // namespace danlu::plan

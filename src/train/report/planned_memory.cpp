@@ -1,0 +1,182 @@
+#include "train/report/planned_memory.h"
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "device/counted_memory.h"
+#include "device/select.h"
+#include "parallel/agree.h"
+#include "plan/fit.h"
+#include "train/precision.h"
+
+namespace danlu::train {
+namespace planned_memory_detail {
+
+std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
+
+/// Which of the stages the fullest is.
+size_t index_of_fullest(const std::vector<plan::StageMemory>& stages) {
+  size_t fullest = 0;
+  for (size_t s = 1; s < stages.size(); ++s) {
+    if (stages[s].memory.total() > stages[fullest].memory.total()) fullest = s;
+  }
+  return fullest;
+}
+
+Json planned_json(const plan::Memory& memory) {
+  return {{"weights", memory.weights},
+          {"gradients", memory.gradients},
+          {"optimizer", memory.masters + memory.moments},
+          {"activations", memory.activations},
+          {"working", memory.working},
+          {"communication", memory.communication},
+          {"total", memory.total()}};
+}
+
+int64_t bytes_of_parameters(const TrainState& state) {
+  const parallel::ParameterStore& store = state.gradients->store();
+  int64_t bytes = store.kept_bytes();
+  for (const auto& list : {state.model->parameters(), state.model->adapter_parameters()}) {
+    for (const auto& parameter : list) {
+      if (!store.unit_of(parameter.name()))
+        bytes += static_cast<int64_t>(parameter.tensor.nbytes());
+    }
+  }
+  return bytes;
+}
+
+}  // namespace planned_memory_detail
+
+plan::Request plan_request(const TrainConfig& config, const arch::ModelConfig& model,
+                           const RunPlan& plan, int64_t longest, const at::Device& device) {
+  plan::Request request{.model = model,
+                        .mesh = config.mesh,
+                        .pipeline = config.pipeline,
+                        .sharding = config.keeping.sharding,
+                        .recompute = config.recompute,
+                        .precision = config.precision,
+                        .freeze = config.freeze,
+                        .parameters_in_files = !config.keeping.parameters_in.empty(),
+                        .state_in_files = !config.keeping.state_in.empty(),
+                        .tokens = longest,
+                        .micro_batch_size = plan.micro_batch_size,
+                        .num_micro_batches = plan.accumulation,
+                        .order = config.order};
+  request.widens = !device::has_matmul(device, scalar_type_of(config.precision));
+  if (config.tuner == Tuner::kLora) request.adapters = config.lora;
+  if (config.data.share_passes) {  // samples of a step are put together up to a number of tokens
+    const int64_t step = longest * plan.accumulation;
+    request.tokens = std::min(step, std::max(longest, config.data.max_length));
+  }
+  if (config.chunks > 1)
+    request.num_micro_batches = std::max(request.num_micro_batches, config.mesh.pipeline);
+  return request;
+}
+
+std::string memory_line(const plan::Request& request, uint64_t available_bytes) {
+  using planned_memory_detail::bytes_text;
+  const std::vector<plan::StageMemory> stages = plan::memory_by_stage(request);
+  const size_t fullest = planned_memory_detail::index_of_fullest(stages);
+  const plan::Memory& memory = stages[fullest].memory;
+  std::string line =
+      tr("memory: weights {} + gradients {} + optimizer {} + activations {} + working {} = {}",
+         bytes_text(memory.weights), bytes_text(memory.gradients),
+         bytes_text(memory.masters + memory.moments), bytes_text(memory.activations),
+         bytes_text(memory.working + memory.communication), bytes_text(memory.total()));
+  if (stages.size() > 1) line += tr(" (stage {} of {}, which needs most)", fullest, stages.size());
+  if (available_bytes > 0) line += tr("; {} available", format_bytes(available_bytes));
+  return line;
+}
+
+std::string memory_table(const plan::Request& request) {
+  using planned_memory_detail::bytes_text;
+  std::string table = tr("planned for a rank of each stage:");
+  table += fmt::format("\n  {:<6}{:<16}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}", tr("stage"),
+                       tr("layers"), tr("weights"), tr("gradients"), tr("optimizer"),
+                       tr("activations"), tr("working"), tr("exchange"), tr("total"));
+  const std::vector<plan::StageMemory> stages = plan::memory_by_stage(request);
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const plan::Memory& memory = stages[s].memory;
+    std::string layers;
+    for (const arch::LayerRange& range : stages[s].stage.chunks) {
+      if (range.end > range.first)
+        layers += fmt::format("{}{}-{}", layers.empty() ? "" : ",", range.first, range.end - 1);
+    }
+    table += fmt::format("\n  {:<6}{:<16}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}", s, layers,
+                         bytes_text(memory.weights), bytes_text(memory.gradients),
+                         bytes_text(memory.masters + memory.moments),
+                         bytes_text(memory.activations), bytes_text(memory.working),
+                         bytes_text(memory.communication), bytes_text(memory.total()));
+  }
+  return table;
+}
+
+void require_memory(const plan::Request& request, uint64_t available_bytes) {
+  if (available_bytes == 0) return;
+  const auto available = static_cast<int64_t>(available_bytes);
+  const int64_t needed = plan::fullest_of(request).memory.total();
+  if (needed <= available) return;
+  plan::Fit least;
+  const std::optional<plan::Fit> fit = plan::nearest_fit(request, available, &least);
+  using planned_memory_detail::bytes_text;
+  const std::string forced = tr("--no-plan-check starts it all the same");
+  throw MemoryError(
+      tr("[train] a process will need {}, and {} are available to it", bytes_text(needed),
+         bytes_text(available)),
+      fit ? tr("{} fits, in {}; {}", fit->flags, bytes_text(fit->bytes), forced)
+          : tr("the least that settings of a pass leave is {} ({}): share the model out over more "
+               "processes (--tp, --pp, --shard zero3), or take a smaller one; {}",
+               bytes_text(least.bytes), least.flags, forced));
+}
+
+CountedMemory::CountedMemory(bool is_cpu) : counts_(is_cpu) {
+  if (!counts_) return;
+  device::count_host_memory();
+}
+
+void CountedMemory::begin_step(const TrainState& state) {
+  if (!counts_) return;
+  weights_ = planned_memory_detail::bytes_of_parameters(state);
+  gradients_ = state.gradients->kept_bytes();
+  optimizer_ = state.optimizer->state_bytes();
+  before_ = device::host_memory();
+  device::reset_peak_host_memory();
+}
+
+void CountedMemory::end_step(const plan::Request& request, const TrainState& state,
+                             const Ranks& ranks, const std::filesystem::path& run_dir) {
+  if (!counts_) return;
+  counts_ = false;
+  const auto of_all = [&](int64_t number) { return parallel::numbers_of_all(ranks.all(), number); };
+  const auto weights = of_all(weights_), gradients = of_all(gradients_),
+             optimizer = of_all(optimizer_), before = of_all(before_),
+             peak = of_all(device::peak_host_memory()), stage = of_all(state.model->mesh().stage());
+  if (!ranks.is_first()) return;
+  using planned_memory_detail::bytes_text;
+  const std::vector<plan::StageMemory> stages = plan::memory_by_stage(request);
+  Json json = Json::array();
+  for (size_t rank = 0; rank < peak.size(); ++rank) {
+    json.push_back({{"rank", rank},
+                    {"stage", stage[rank]},
+                    {"planned", planned_memory_detail::planned_json(
+                                    stages[static_cast<size_t>(stage[rank])].memory)},
+                    {"counted",
+                     {{"weights", weights[rank]},
+                      {"gradients", gradients[rank]},
+                      {"optimizer", optimizer[rank]},
+                      {"pass", peak[rank] - before[rank]},
+                      {"total", peak[rank]}}}});
+  }
+  write_json_file(run_dir / "memory.json", {{"ranks", json}});
+  const auto most = static_cast<size_t>(std::max_element(peak.begin(), peak.end()) - peak.begin());
+  const plan::Memory& planned = stages[static_cast<size_t>(stage[most])].memory;
+  log::info("memory: the first step took {}, planned {}", bytes_text(peak[most]),
+            bytes_text(planned.total()));
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,46 @@
+// train/report/planned_memory.h: what a run will need of memory, known before its weights are read,
+// and what it needed.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "plan/memory.h"
+#include "train/prepare_data.h"
+#include "train/ranks.h"
+#include "train/step.h"
+
+namespace danlu::train {
+
+/// The run as danlu plan sees it. No pass of the run holds more tokens; `longest`: of a sample.
+plan::Request plan_request(const TrainConfig& config, const arch::ModelConfig& model,
+                           const RunPlan& plan, int64_t longest, const at::Device& device);
+
+/// "memory: weights 988 MB + gradients 2.0 GB + optimizer 5.9 GB + activations 1.1 GB + working
+/// 0.2 GB = 10.2 GB; 20.1 GB available": of the stage whose ranks need the most, each.
+/// available_bytes 0: unknown, left out.
+std::string memory_line(const plan::Request& request, uint64_t available_bytes);
+
+/// What each stage's ranks hold, line by line, for --dry_run.
+std::string memory_table(const plan::Request& request);
+
+/// Errors: MemoryError (exit 6) where a rank will need more than is available (0: unknown), with
+/// the nearest that fits.
+void require_memory(const plan::Request& request, uint64_t available_bytes);
+
+/// Bytes of a rank as they are, beside those planned.
+class CountedMemory {
+ public:
+  /// Counting begins; before the model is there. CPUs only: elsewhere nothing is counted.
+  explicit CountedMemory(bool is_cpu);
+  /// All that stays is there, and no step has been taken.
+  void begin_step(const TrainState& state);
+  /// After one step. Collective: writes RUN/memory.json on rank 0 and says how the plan compares.
+  void end_step(const plan::Request& request, const TrainState& state, const Ranks& ranks,
+                const std::filesystem::path& run_dir);
+
+ private:
+  bool counts_ = false;
+  int64_t weights_ = 0, gradients_ = 0, optimizer_ = 0, before_ = 0;
+};
+
+}  // namespace danlu::train

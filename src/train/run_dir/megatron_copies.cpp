@@ -1,0 +1,119 @@
+#include "train/run_dir/megatron_copies.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/shell_quote.h"
+#include "weights/convert/checkpoint_source.h"
+#include "weights/convert/conversion.h"
+#include "weights/convert/joined_source.h"
+#include "weights/megatron/place.h"
+#include "weights/megatron/target.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::train {
+namespace {
+
+namespace fs = std::filesystem;
+using settings::TrainConfig;
+
+weights::megatron::TargetOptions options_of(const TrainConfig& config, int64_t step) {
+  weights::megatron::TargetOptions target;
+  target.split.tp = config.mesh.tensor;
+  target.split.pp = config.pipeline.stages;
+  target.split.layers_per_virtual_stage = config.pipeline.layers_per_virtual_stage;
+  target.split.layer_list = config.pipeline.layer_list;
+  target.split.noop_layers = config.pipeline.noop_layers;
+  target.form.dialect = weights::megatron::Dialect::kCore;
+  target.iteration = step;
+  return target;
+}
+
+weights::megatron::OptimizerShape shape_of(const TrainConfig& config, DType dtype) {
+  weights::megatron::OptimizerShape shape;
+  shape.distributed = config.keeping.sharding != settings::Sharding::kNone;
+  shape.fp32 = dtype == DType::kF32 && !shape.distributed;
+  shape.param_dtype = dtype;
+  shape.data_parallel = config.mesh.data;
+  shape.context_parallel = config.mesh.context.size();
+  return shape;
+}
+
+/// Iterations there but for the newest so many; 0: none too many.
+void remove_older(const fs::path& directory, int64_t limit) {
+  std::vector<fs::path> iterations;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (entry.path().filename().string().starts_with("iter_")) iterations.push_back(entry.path());
+  }
+  std::sort(iterations.begin(), iterations.end());
+  const auto most = static_cast<size_t>(limit == 0 ? iterations.size() : limit);
+  for (size_t i = 0; i + most < iterations.size(); ++i) fs::remove_all(iterations[i]);
+}
+
+void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step) {
+  const bool with_state = !config.output.save_only_model;
+  const weights::CheckpointSource source =
+      weights::open_checkpoint_source(checkpoint, {.with_optimizer = with_state});
+  std::vector<weights::TensorInfo> globals =
+      weights::megatron::global_tensors(source.config, DType::kF32);
+  for (weights::TensorInfo& info : globals) info.dtype = source.model->find(info.name)->dtype;
+  weights::megatron::TargetOptions target = options_of(config, step);
+  if (with_state) target.optimizer = &source.optimizer;
+  target.optimizer_shape = shape_of(config, globals.front().dtype);
+  const fs::path directory = config.output.directory / "megatron";
+  fs::create_directories(directory);
+  weights::Conversion conversion;
+  conversion.target = weights::megatron::plan_checkpoint(source.config, globals, target);
+  conversion.source = weights::join_optimizer(source.model, source.optimizer.tensors);
+  conversion.source_files = source.files;
+  conversion.output = directory / fmt::format(".iteration-{}", step);
+  conversion.overwrite = true;
+  conversion.num_threads = 1;  // beside the training
+  conversion.write_companions = [&](const fs::path& to) {
+    weights::carry_over_files(checkpoint, to);
+  };
+  weights::convert(conversion);
+  // The tracker last: it never names what is not whole.
+  std::string tracker;
+  for (const auto& entry : fs::directory_iterator(conversion.output)) {
+    const fs::path name = entry.path().filename();
+    if (name == weights::megatron::kTrackerFile) {
+      tracker = read_file(entry.path());
+      continue;
+    }
+    fs::remove_all(directory / name);
+    fs::rename(entry.path(), directory / name);
+  }
+  write_file_atomic(directory / weights::megatron::kTrackerFile, tracker);
+  fs::remove_all(conversion.output);
+  remove_older(directory, config.output.save_total_limit);
+}
+
+}  // namespace
+
+void MegatronCopies::begin(const fs::path& checkpoint, int64_t step) {
+  if (config_.output.save_format != settings::SaveFormat::kMegatron) return;
+  wait();
+  work_ = std::async(std::launch::async, [this, checkpoint, step] {
+    try {
+      copy(config_, checkpoint, step);
+      log::info("saved {}", (config_.output.directory / "megatron").string());
+    } catch (const std::exception& failure) {
+      log::warning(
+          "{}: not written in Megatron's format: {}; it is whole, and danlu convert {} DIR --to "
+          "mcore --with-optimizer does it",
+          checkpoint.string(), failure.what(), shell_quoted(checkpoint.string()));
+    }
+  });
+}
+
+void MegatronCopies::wait() {
+  if (work_.valid()) work_.get();
+}
+
+}  // namespace danlu::train

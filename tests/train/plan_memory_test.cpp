@@ -1,0 +1,133 @@
+// What danlu plan says a pass takes beside what is kept, against the bytes that are allocated.
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "device/counted_memory.h"
+#include "device/select.h"
+#include "plan/memory.h"
+#include "support/tiny_model.h"
+#include "train/precision.h"
+#include "train/support.h"
+
+namespace danlu::train {
+namespace {
+
+using settings::Precision, settings::Recompute;
+
+/// Activations of every family's kinds of layers, far larger than the weights.
+struct Case {
+  std::string family;
+  int64_t hidden, ffn, heads, kv_heads, layers, vocab, tokens;
+  Precision precision = Precision::kF32;
+  Recompute recompute = Recompute::kNone;
+  double lora_dropout = -1;  ///< below 0: all is trained
+  std::vector<std::string> targets = {"all-linear"};
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.family; }
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  return fmt::format("{}_{}x{}_{}_{}{}", c.family, c.layers, c.hidden,
+                     c.precision == Precision::kF32 ? "f32" : "bf16",
+                     std::array{"none", "selective", "full"}[static_cast<size_t>(c.recompute)],
+                     c.lora_dropout < 0     ? ""
+                     : c.targets.size() > 1 ? "_lora_some"
+                     : c.lora_dropout > 0   ? "_lora_dropout"
+                                            : "_lora");
+}
+
+arch::ModelConfig model_of(const Case& c) {
+  Json json = danlu::test::tiny_config(c.family);
+  json.update({{"hidden_size", c.hidden},
+               {"intermediate_size", c.ffn},
+               {"num_attention_heads", c.heads},
+               {"num_hidden_layers", c.layers},
+               {"vocab_size", c.vocab},
+               {"max_position_embeddings", c.tokens}});
+  if (c.family != "baichuan") json["num_key_value_heads"] = c.kv_heads;
+  if (json.contains("head_dim")) json["head_dim"] = c.hidden / c.heads;
+  return arch::parse_model_config(json, "test");
+}
+
+plan::Request request_of(const Case& c) {
+  plan::Request request;
+  request.model = model_of(c);
+  request.recompute = c.recompute;
+  request.precision = c.precision;
+  request.tokens = c.tokens;
+  request.widens = !device::has_matmul(at::kCPU, scalar_type_of(c.precision));
+  if (c.lora_dropout < 0) return request;
+  request.adapters = settings::new_adapters();
+  request.adapters->dropout = c.lora_dropout;
+  weights::set_targets(*request.adapters, c.targets);
+  return request;
+}
+
+/// Bytes above what lies there between steps, at most.
+int64_t counted(const plan::Request& request) {
+  device::count_host_memory();
+  auto model =
+      std::make_unique<models::CausalLM>(request.model, parallel::Mesh::single(),
+                                         scalar_type_of(request.precision), at::Device(at::kCPU));
+  model->initialize(7);
+  if (request.adapters) model->add_lora(*request.adapters, 5);
+  model->set_recompute(request.recompute);
+  TrainConfig settings;
+  settings.schedule.shape.kind = settings::ScheduleKind::kConstant;
+  settings.schedule.shape.lr = 1e-4;
+  TrainState state = test::make_state(std::move(model), settings);
+  data::Sample sample;
+  for (int64_t i = 0; i < request.tokens; ++i)
+    sample.ids.push_back(static_cast<int32_t>(i * 7 % (request.model.vocab_size - 4)));
+  sample.labels = sample.ids;
+  const auto source = std::make_shared<data::VectorSource>(std::vector<data::Sample>(4, sample));
+  const auto batches = test::step_of(source, 1, 1, 0, 0);
+  run_step(state, batches, settings, settings.schedule.shape);
+  const int64_t before = device::host_memory();
+  device::reset_peak_host_memory();
+  run_step(state, batches, settings, settings.schedule.shape);
+  return device::peak_host_memory() - before;
+}
+
+class PlanMemory : public testing::TestWithParam<Case> {};
+
+TEST_P(PlanMemory, OfAPassIsWhatIsAllocated) {
+  const plan::Request request = request_of(GetParam());
+  const auto planned = static_cast<double>(plan::memory_by_stage(request)[0].memory.pass());
+  EXPECT_NEAR(planned / static_cast<double>(counted(request)), 1.0, 0.07)
+      << planned << " bytes planned";
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const std::vector<Case> shapes = {{"qwen2", 64, 172, 4, 2, 6, 96, 1024},
+                                    {"llama", 128, 512, 8, 8, 4, 200, 512},
+                                    {"qwen3", 96, 128, 6, 1, 8, 96, 1024},
+                                    {"internlm2", 64, 256, 4, 4, 12, 4000, 768},
+                                    {"baichuan", 96, 256, 6, 6, 6, 128, 1024}};
+  for (const Case& shape : shapes) {
+    for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+      for (const auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+        Case c = shape;
+        c.precision = precision;
+        c.recompute = recompute;
+        all.push_back(c);
+        if (recompute == Recompute::kSelective || shape.family != "qwen2") continue;
+        c.lora_dropout = 0;
+        all.push_back(c);
+        c.lora_dropout = 0.1;
+        all.push_back(c);
+        c.targets = {"q_proj", "v_proj"};
+        all.push_back(c);
+      }
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, PlanMemory, testing::ValuesIn(cases()), name_of);
+
+}  // namespace
+}  // namespace danlu::train
