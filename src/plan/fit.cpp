@@ -11,7 +11,7 @@
 namespace danlu::plan {
 namespace {
 
-using settings::Recompute, settings::Sharding;
+using settings::RecomputeFlags, settings::Sharding;
 
 std::vector<std::string> changes(const Request& from, const Request& to) {
   std::vector<std::string> flags;
@@ -24,9 +24,23 @@ std::vector<std::string> changes(const Request& from, const Request& to) {
                                 to.micro_batch_size, to.num_micro_batches));
   if (to.sharding != from.sharding)
     change("shard", fmt::format("zero{}", static_cast<int>(to.sharding)));
-  if (to.recompute != from.recompute)
-    change("recompute", to.recompute == Recompute::kFull ? "full" : "selective");
+  if (to.recompute != from.recompute) {
+    std::string all = fmt::format("--recompute {}", to.recompute.granularity);
+    if (from.recompute.method == "block") all += " --recompute-method uniform";
+    if (from.recompute.activation_function) all += " --no-recompute-activation-function";
+    if (from.recompute.norm) all += " --no-recompute-norm";
+    flags.push_back(all);
+  }
   return flags;
+}
+
+/// What is asked for, and what keeps less.
+std::vector<RecomputeFlags> with_less_kept(const RecomputeFlags& from) {
+  const RecomputeFlags none, selective{.granularity = "selective"}, full{.granularity = "full"};
+  std::vector<RecomputeFlags> all{from};
+  if (from == none) all.push_back(selective);
+  if (from.granularity != "full" || from.method == "block") all.push_back(full);
+  return all;
 }
 
 /// All that may be changed without another result of a step, and those with adapters.
@@ -42,13 +56,13 @@ std::vector<Request> candidates(const Request& request) {
         if (shares && request.mesh.copies() == 1) break;
         // Weights' gradients that come later need all of them in place.
         if (shares && level > 1 && request.order == arch::PipelineOrder::kZeroBubble) break;
-        for (int again = static_cast<int>(request.recompute); again <= 2; ++again) {
+        for (const RecomputeFlags& recompute : with_less_kept(request.recompute)) {
           Request candidate = request;
           if (adapted) candidate.adapters = settings::new_adapters();
           candidate.num_micro_batches *= parts;
           candidate.micro_batch_size = micro;
           candidate.sharding = static_cast<Sharding>(level);
-          candidate.recompute = static_cast<Recompute>(again);
+          candidate.recompute = recompute;
           all.push_back(std::move(candidate));
         }
       }

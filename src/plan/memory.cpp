@@ -327,6 +327,17 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
 
 }  // namespace
 
+double share_again(const Request& request, const arch::Stage& stage, LayerRecompute kind) {
+  int64_t again = 0;
+  const auto layers = static_cast<int64_t>(stage.layers().size());
+  for (const arch::LayerRange& range : stage.chunks) {
+    for (const settings::RecomputeGroup& group :
+         settings::recompute_groups(request.recompute, range.end - range.first))
+      again += group.kind == kind ? group.end - group.first : 0;
+  }
+  return layers > 0 ? static_cast<double>(again) / static_cast<double>(layers) : 0;
+}
+
 Memory memory_of(const Request& request, const arch::Stage& stage, const arch::Schedule& schedule) {
   const Elements elements = elements_of(request, stage);
   const int64_t ranks = sharers(request), bytes = request.element_bytes();

@@ -51,6 +51,9 @@ struct Elements {
 /// Errors: UsageError as arch::require_divides.
 Elements elements_of(const Request& request, const arch::Stage& stage);
 
+/// Of the stage's layers, those that are recomputed so; without layers 0.
+double share_again(const Request& request, const arch::Stage& stage, settings::LayerRecompute kind);
+
 struct Memory {
   int64_t weights = 0, gradients = 0, masters = 0, moments = 0;  ///< between passes
   int64_t activations = 0;    ///< kept for backwards, of all micro-batches under way

@@ -1,5 +1,7 @@
 #include "settings/recompute_layers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -65,6 +67,23 @@ std::string recompute_name(Recompute recompute) {
   return recompute == Recompute::kFull        ? "full"
          : recompute == Recompute::kSelective ? "selective"
                                               : "none";
+}
+
+std::string recompute_text(const RecomputeFlags& flags) {
+  std::string text = flags.granularity;
+  if (!flags.method.empty()) text += " " + flags.method;
+  const auto count = [&](const std::optional<int64_t>& layers) {
+    if (layers) text += fmt::format(" {}", *layers);
+  };
+  count(flags.num_layers);
+  const auto part = [&](bool is_on, const char* name, const std::optional<int64_t>& layers) {
+    if (!is_on) return;
+    text = text == "none" ? name : text + ", " + name;
+    count(layers);
+  };
+  part(flags.activation_function, "activation function", flags.activation_function_num_layers);
+  part(flags.norm, "norm", flags.norm_num_layers);
+  return text;
 }
 
 std::vector<RecomputeGroup> recompute_groups(const RecomputeFlags& flags, int64_t num_layers) {

@@ -32,6 +32,9 @@ struct RecomputeFlags {
   bool operator==(const RecomputeFlags&) const = default;
 };
 
+/// For people: "none", "full", "full block 2, norm 3".
+std::string recompute_text(const RecomputeFlags& flags);
+
 /// Layers [first, end) of a stage, counted from the stage's first. Where `kind` is kFull they are
 /// run again together and only the input of the first is kept; else first + 1 == end.
 struct RecomputeGroup {

@@ -43,7 +43,7 @@ Request request_of(const Row& row) {
   request.model = model_of(row.model);
   request.mesh.data = row.devices;
   request.sharding = row.sharding;
-  request.recompute = settings::Recompute::kFull;
+  request.recompute.granularity = "full";
   request.precision = settings::Precision::kBF16;
   request.adapters = settings::new_adapters();
   request.adapters->dropout = 0.05;

@@ -59,9 +59,9 @@ TEST(Plan, RecomputeTradesTimeForMemory) {
   const Machine machine = load_machine("a100-80g");
   Request request = measured(1, Sharding::kNone, 4);
   const Plan none = make_plan(request, machine);
-  request.recompute = settings::Recompute::kSelective;
+  request.recompute.granularity = "selective";
   const Plan selective = make_plan(request, machine);
-  request.recompute = settings::Recompute::kFull;
+  request.recompute.granularity = "full";
   const Plan full = make_plan(request, machine);
   const auto kept = [](const Plan& plan) { return plan.stages[0].memory.activations; };
   EXPECT_GT(kept(none), kept(selective));

@@ -52,8 +52,8 @@ struct Case {
   double eps = 1e-6;   ///< at 1e-8, gradients that are rounding noise become whole steps
   int64_t layers = 0;  ///< 0: as many as `changes` or the family has
   at::ScalarType first_values = at::kFloat;  ///< weights begin as numbers of this type
-  settings::RecomputeFlags layers = {};      ///< other than none: instead of `recompute`
-  std::string layers_name = {};
+  settings::RecomputeFlags by_layer = {};    ///< other than none: instead of `recompute`
+  std::string by_layer_name = {};
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -79,7 +79,7 @@ inline std::string name_of(const testing::TestParamInfo<Case>& info) {
          (c.dtype == at::kBFloat16 ? "_bf16"
           : c.dtype == at::kHalf   ? "_fp16"
                                    : "") +
-         (c.eps == 1e-6 ? "" : "_eps8") + c.layers_name;
+         (c.eps == 1e-6 ? "" : "_eps8") + c.by_layer_name;
 }
 
 inline TrainConfig config_of(const Case& c) {
@@ -140,10 +140,10 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
   if (c.tuning != Tuning::kFull) model->add_lora(config.lora, 5);
   randomise(*model, c.first_values);
   if (change) change(*model);
-  if (c.layers == settings::RecomputeFlags{}) {
+  if (c.by_layer == settings::RecomputeFlags{}) {
     model->set_recompute(c.recompute);
   } else {
-    model->set_recompute(c.layers);
+    model->set_recompute(c.by_layer);
   }
   TrainState state = test::make_state(std::move(model), config);
   if (c.dtype == at::kHalf)
@@ -160,8 +160,8 @@ inline Case without_schemes(Case c) {
   c.zero_bubble = false;
   c.noops = {};
   c.recompute = models::Recompute::kNone;
-  c.layers = {};
-  c.layers_name = {};
+  c.by_layer = {};
+  c.by_layer_name = {};
   return c;
 }
 

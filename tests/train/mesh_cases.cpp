@@ -283,8 +283,8 @@ std::vector<Case> recomputed_layers() {
   const auto add = [&](const MeshShape& shape, Sharding sharding, Tuning tuning,
                        const settings::RecomputeFlags& layers, const char* name) {
     Case c = of(deep().name, tuning, shape, sharding);
-    c.layers = layers;
-    c.layers_name = name;
+    c.by_layer = layers;
+    c.by_layer_name = name;
     list.push_back(c);
   };
   const auto uniform = [](int64_t layers) {

@@ -54,7 +54,7 @@ arch::ModelConfig model_of(const Case& c) {
 plan::Request request_of(const Case& c) {
   plan::Request request;
   request.model = model_of(c);
-  request.recompute = c.recompute;
+  request.recompute.granularity = settings::recompute_name(c.recompute);
   request.precision = c.precision;
   request.tokens = c.tokens;
   request.widens = !device::has_matmul(at::kCPU, scalar_type_of(c.precision));

@@ -11,6 +11,7 @@
 #include "plan/draw.h"
 #include "plan/estimate.h"
 #include "settings/options/processes.h"
+#include "settings/options/recompute.h"
 
 namespace danlu::cli {
 namespace {
@@ -122,11 +123,6 @@ std::vector<OptionSpec> planned_training_options() {
       size("batch_size", "1", "samples of a pass",
            {"micro_batch_size", "per_device_train_batch_size"}, what),
       size("global_batch_size", "64", "samples of a step", {}, what),
-      {.name = "recompute",
-       .default_text = "none",
-       .help = "what of a layer is computed again in backward",
-       .choices = {"none", "selective", "full"},
-       .group = what},
       {.name = "shard",
        .default_text = "none",
        .help = "what copies of the model share: zero1 the optimizer's state, zero2 gradients too, "
@@ -149,6 +145,7 @@ std::vector<OptionSpec> planned_training_options() {
 OptionTable plan_options() {
   std::vector<OptionSpec> own = planned_training_options();
   // As the training commands have them.
+  for (OptionSpec& spec : train_recompute_options()) own.push_back(std::move(spec));
   for (OptionSpec& spec : train_parallel_options()) {
     if (spec.group == "Model parallelism") own.push_back(std::move(spec));
   }

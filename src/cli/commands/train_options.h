@@ -9,6 +9,7 @@ namespace danlu::cli {
 std::vector<OptionSpec> train_model_options();      ///< model, adapters, tuner
 std::vector<OptionSpec> train_data_options();       ///< data sets, template, lengths
 std::vector<OptionSpec> train_optimizer_options();  ///< batch, schedule, precision
+std::vector<OptionSpec> train_recompute_options();  ///< of activations; of danlu plan too
 std::vector<OptionSpec> train_run_options();        ///< output, evaluation, logging, resume
 std::vector<OptionSpec>
 train_parallel_options();                        ///< DeepSpeed, FSDP, launchers, Megatron's splits

@@ -1,0 +1,50 @@
+// What of the activations is not kept for backward.
+#include "cli/commands/train_options.h"
+
+namespace danlu::cli {
+
+std::vector<OptionSpec> train_recompute_options() {
+  const std::string precision = "Precision and memory";
+  return {
+      {.name = "recompute",
+       .default_text = "none",
+       .help = "activations computed again in backward",
+       .aliases = {"recompute_granularity"},
+       .choices = {"none", "selective", "full"},
+       .group = precision},
+      {.name = "recompute_method",
+       .help = "full: uniform runs groups of layers again, block the first layers of a stage alone",
+       .choices = {"uniform", "block"},
+       .group = precision},
+      {.name = "recompute_num_layers",
+       .type = OptionType::kInt,
+       .help = "layers of a group (uniform, default 1) or of each virtual stage (block)",
+       .range = at_least(1),
+       .group = precision},
+      {.name = "recompute_activation_function",
+       .type = OptionType::kBool,
+       .help = "layers that --recompute leaves: the gated activation's output is not kept",
+       .group = precision},
+      {.name = "recompute_activation_function_num_layers",
+       .type = OptionType::kInt,
+       .help = "of each virtual stage so many; default: all that are left",
+       .range = at_least(1),
+       .group = precision},
+      {.name = "recompute_norm",
+       .type = OptionType::kBool,
+       .help = "layers that --recompute leaves: the outputs of norms are not kept",
+       .group = precision},
+      {.name = "recompute_norm_num_layers",
+       .type = OptionType::kInt,
+       .help = "of each virtual stage so many; default: all that are left",
+       .range = at_least(1),
+       .group = precision},
+      {.name = "gradient_checkpointing",
+       .type = OptionType::kBool,
+       .help = "same as --recompute full",
+       .aliases = {"recompute_activations"},
+       .group = precision},
+  };
+}
+
+}  // namespace danlu::cli
