@@ -260,14 +260,19 @@ uint64_t memory_of_a_rank(const TrainConfig& config, const at::Device& device) {
   return device.is_cpu() ? available_memory_bytes() / sharers : 0;
 }
 
-/// --recompute auto: the same for all ranks, by the one that has the least.
+/// --recompute auto: the same for all ranks, of which one may have less memory, and one a processor
+/// that needs more.
 std::string settle_recompute(TrainConfig& config, const Ranks& ranks, uint64_t available,
                              plan::Request& request) {
   if (config.recompute.granularity != "auto") return "";
   const std::vector<int64_t> of_all =
       parallel::numbers_of_all(ranks.all(), static_cast<int64_t>(available));
   const int64_t least = *std::min_element(of_all.begin(), of_all.end());
-  return "\n" + choose_recompute(config, request, static_cast<uint64_t>(least));
+  plan::Request common = request;
+  common.widens = parallel::largest_of(ranks.all(), request.widens ? 1 : 0) > 0;
+  const std::string why = choose_recompute(config, common, static_cast<uint64_t>(least));
+  request.recompute = common.recompute;
+  return "\n" + why;
 }
 
 /// What the run will be, and what it will need. Errors: MemoryError where it would not fit.

