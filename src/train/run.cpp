@@ -275,10 +275,13 @@ std::string settle_recompute(TrainConfig& config, const Ranks& ranks, uint64_t a
   return "\n" + why;
 }
 
-/// What the run will be, and what it will need. Errors: MemoryError where it would not fit.
-void announce(const TrainConfig& config, const std::string& banner, const plan::Request& request,
-              uint64_t available) {
-  log::info("{}", banner);
+/// What the run will be, and what it will need; chooses what of that is left to choose.
+/// Errors: MemoryError where it would not fit.
+void announce(TrainConfig& config, const std::string& banner, const Ranks& ranks,
+              const at::Device& device, plan::Request& request) {
+  const uint64_t available = memory_of_a_rank(config, device);
+  const std::string chosen = settle_recompute(config, ranks, available, request);
+  log::info("{}", banner + chosen);
   log::info("{}", memory_line(request, available));
   if (config.dry_run) {
     log::info("{}", memory_table(request));
@@ -488,10 +491,8 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   std::optional<Continued> continued;
   if (!checkpoint) continued = continued_from(config, source, origin);
   plan::Request planned = plan_request(config, source.config, plan, data.lengths.max, device);
-  const uint64_t available = memory_of_a_rank(config, device);
-  const std::string chosen = settle_recompute(config, ranks, available, planned);
-  announce(config, data_banner(config, device, source.config, origin, text, data, plan) + chosen,
-           planned, available);
+  announce(config, data_banner(config, device, source.config, origin, text, data, plan), ranks,
+           device, planned);
   if (config.dry_run) return 0;
   CountedMemory counted(device.is_cpu());
   TrainState state =

@@ -45,8 +45,7 @@ int64_t least_needed(const Request& request) {
                            needed(request, {.granularity = "selective"}));
   for (int64_t layers = 1; layers <= request.model.num_layers; ++layers) {
     least = std::min(
-        least,
-        needed(request, {.granularity = "full", .method = "block", .num_layers = layers}));
+        least, needed(request, {.granularity = "full", .method = "block", .num_layers = layers}));
   }
   return least;
 }
