@@ -109,8 +109,8 @@ TEST_F(ActivationMemory, APlanChoosesForAMachine) {
         .out;
   };
   EXPECT_THAT(planned("a100-80g", "32"), HasSubstr("recompute auto: none: "));
-  EXPECT_THAT(planned("a100-80g", "32000000"), HasSubstr("would need "));
-  EXPECT_THAT(planned("a100-80g", "32000000"), Not(HasSubstr("recompute auto: none")));
+  EXPECT_THAT(planned("a100-80g", "40000000"), HasSubstr("would need "));
+  EXPECT_THAT(planned("a100-80g", "40000000"), Not(HasSubstr("recompute auto: none")));
 }
 
 }  // namespace activation_memory_test

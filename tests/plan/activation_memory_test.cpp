@@ -134,7 +134,7 @@ TEST(LeastRecompute, RunsMoreAgainTheLessThereIs) {
   EXPECT_GT(before, 0.9);
   EXPECT_EQ(names[0], "none");
   EXPECT_EQ(names[1], "norm");
-  EXPECT_EQ(names[2], "activation function");
+  EXPECT_EQ(names[2], "activation-function");
   EXPECT_EQ(names.back(), "full block 11");
 }
 
