@@ -132,6 +132,7 @@ TEST(LeastRecompute, RunsMoreAgainTheLessThereIs) {
     if (names.empty() || names.back() != name) names.push_back(name);
   }
   EXPECT_GT(before, 0.9);
+  ASSERT_GE(names.size(), 4U);
   EXPECT_EQ(names[0], "none");
   EXPECT_EQ(names[1], "norm");
   EXPECT_EQ(names[2], "activation-function");
