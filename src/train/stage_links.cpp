@@ -3,8 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include <chrono>
-
 #include "base/error.h"
 
 namespace danlu::train {
@@ -56,10 +54,8 @@ at::Tensor StageLinks::receive(Incoming& incoming, const parallel::Group& group)
 void StageLinks::send(Outgoing& outgoing, const parallel::Group& group, const at::Tensor& what) {
   // What has left frees its memory, and what failed is told here. Passes forward alone would run
   // ahead without end.
-  const auto has_left = [&] {
-    return outgoing.running.front().wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  };
-  while (!outgoing.running.empty() && (outgoing.running.size() >= most_under_way_ || has_left())) {
+  while (!outgoing.running.empty() &&
+         (outgoing.running.size() >= most_under_way_ || outgoing.running.front().is_over())) {
     outgoing.running.front().get();
     outgoing.running.pop_front();
   }

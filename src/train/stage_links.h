@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <deque>
-#include <future>
 #include <memory>
 #include <utility>
 
@@ -36,12 +35,12 @@ class StageLinks {
  private:
   using Way = parallel::Mesh::Way;
   struct Outgoing {
-    std::deque<std::shared_future<void>> running;
+    std::deque<parallel::Background::Job> running;
     std::unique_ptr<parallel::Background> thread;
   };
   struct Incoming {
     std::deque<int64_t> tokens;  ///< not asked for yet
-    std::deque<std::pair<at::Tensor, std::shared_future<void>>> coming;
+    std::deque<std::pair<at::Tensor, parallel::Background::Job>> coming;
     std::unique_ptr<parallel::Background> thread;
   };
   void send(Outgoing& outgoing, const parallel::Group& group, const at::Tensor& what);
