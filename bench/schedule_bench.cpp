@@ -1,12 +1,13 @@
 // bench/schedule_bench.cpp: what the schedules of a training wait for, and `danlu plan` against it.
 //
-//   schedule_bench [bubble] [overlap] [context] [plan]      none: all of them, as Markdown tables
+//   ROUNDS=3 schedule_bench [bubble] [overlap] [context] [wall] [virtual]      none: all of them
 //
-// Ranks are threads. bubble, overlap and the larger meshes of plan are in virtual time
+// Prints Markdown tables. Ranks are threads. bubble, overlap and virtual are in virtual time
 // (parallel/virtual_clock.h): each thread's clock goes on with its own processor time, exchanges
-// take what a modelled link takes; kLinks below. plan's meshes of one and two ranks are timed by
-// the wall too. Every figure of plan stands beside one of calibration that was measured just before
-// and after it: a training of another shape, one model for each processor that the mesh keeps busy.
+// take what a modelled link takes (kLinks below). wall and virtual hold the plan's step time
+// against the measured one, of one and two ranks by the wall and of up to eight in virtual time,
+// ROUNDS times; each time stands between two calibrations, in the same kind of time: trainings of
+// another shape, one model for each processor that the mesh keeps busy.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -267,8 +268,8 @@ struct Calibration {
   double flops_per_s = 0, bytes_per_s = 0;
 };
 Calibration calibrate(int64_t models, const VirtualTime* time) {
-  const Training t{.shape = {.layers = 6, .hidden = 512, .ffn = 1280, .kv_heads = 8, .vocab = 3072},
-                   .micro_batches = 3,
+  const Training t{.shape = {.layers = 4, .hidden = 512, .ffn = 1280, .kv_heads = 8, .vocab = 3072},
+                   .micro_batches = 2,
                    .tokens = 320};
   std::vector<double> steps, updates;
   for (const Step& step : train_steps(t, 3, time, models)) {
@@ -303,30 +304,44 @@ parallel::ModelledLink link_between_threads() {
   return link;
 }
 
-void print_row(const Named& row, const VirtualTime* time) {
-  // As many models at once as the mesh keeps processors busy.
-  const int64_t models = std::min<int64_t>(2, row.training.mesh.size());
-  const int rounds = 3;
-  std::vector<double> measured, predicted, flops;
-  VirtualTime links = kLinks;
-  if (!time) links.node = links.network = link_between_threads();
-  Calibration before = calibrate(models, time);
-  for (int round = 0; round < rounds; ++round) {
-    for (const Step& step : train_steps(row.training, 3, time)) measured.push_back(step.seconds);
-    const Calibration after = calibrate(models, time);
-    plan::Machine machine = machine_of(links);
-    machine.f32_flops = (before.flops_per_s + after.flops_per_s) / 2;
-    machine.memory_bytes_per_s = (before.bytes_per_s + after.bytes_per_s) / 2;
-    predicted.push_back(plan_of(row.training, machine).step_s);
-    flops.push_back(machine.f32_flops);
-    before = after;
+/// Measures meshes, each between two calibrations.
+class Comparison {
+ public:
+  explicit Comparison(int rounds) : rounds_(rounds) {}
+
+  /// time: virtual; nullptr: the wall's.
+  void print(const Named& row, const VirtualTime* time) {
+    // As many models at once as the mesh keeps processors busy.
+    const int64_t models = std::min<int64_t>(2, row.training.mesh.size());
+    std::vector<double> measured, predicted, flops;
+    VirtualTime links = kLinks;
+    if (!time) links.node = links.network = link_between_threads();
+    if (models != models_ || time != time_) last_ = calibrate(models, time);
+    models_ = models;
+    time_ = time;
+    for (int round = 0; round < rounds_; ++round) {
+      for (const Step& step : train_steps(row.training, 3, time)) measured.push_back(step.seconds);
+      const Calibration next = calibrate(models, time);
+      plan::Machine machine = machine_of(links);
+      machine.f32_flops = (last_.flops_per_s + next.flops_per_s) / 2;
+      machine.memory_bytes_per_s = (last_.bytes_per_s + next.bytes_per_s) / 2;
+      predicted.push_back(plan_of(row.training, machine).step_s);
+      flops.push_back(machine.f32_flops);
+      last_ = next;
+    }
+    const double got = median(measured), expected = median(predicted);
+    fmt::print("| {} | {} | {:.1f} | {:.1f} | {:+.0f} % | {:.0f} |\n", row.name,
+               time ? "virtual" : "wall", got * 1e3, expected * 1e3, (expected / got - 1) * 100,
+               median(flops) / 1e9);
+    std::fflush(stdout);
   }
-  const double got = median(measured), expected = median(predicted);
-  fmt::print("| {} | {} | {:.1f} | {:.1f} | {:+.0f} % | {:.0f} |\n", row.name,
-             time ? "virtual" : "wall", got * 1e3, expected * 1e3, (expected / got - 1) * 100,
-             median(flops) / 1e9);
-  std::fflush(stdout);
-}
+
+ private:
+  int rounds_;
+  int64_t models_ = 0;
+  const VirtualTime* time_ = nullptr;
+  Calibration last_;
+};
 
 std::vector<Named> planned_rows() {
   const Shape shape{.layers = 8, .hidden = 384, .ffn = 1024, .kv_heads = 4, .vocab = 2048};
@@ -341,8 +356,8 @@ std::vector<Named> planned_rows() {
                     .micro_batches = is_long ? 2 : micro_batches,
                     .tokens = is_long ? 1024 : 256};
   };
-  const settings::ContextShape ring2{.ring = 2}, ring4{.ring = 4},
-      heads2{.ulysses = 2}, heads4{.ulysses = 4};
+  const settings::ContextShape ring2{.ring = 2}, ring4{.ring = 4}, heads2{.ulysses = 2},
+      heads4{.ulysses = 4};
   return {
       {"1 rank", of({})},
       {"tp 2", of({.tensor = 2})},
@@ -375,16 +390,20 @@ std::vector<Named> planned_rows() {
       {"tp 2, pp 2, cp 2, ring", of({.tensor = 2, .pipeline = 2, .context = ring2})}};
 }
 
-void print_plans() {
+void print_plans(int rounds, bool by_wall, bool in_virtual_time) {
   fmt::print(
       "\n## Step time against `danlu plan`\n\n8 layers of 384, vocabulary 2048, f32; 256 tokens a "
       "micro-batch, 1024 on a context axis. Milliseconds; GFLOP/s of a thread: of the calibration, "
       "measured by turns.\n\n"
       "| mesh | time | measured | planned | planned / measured − 1 | GFLOP/s |\n"
       "|---|---|---|---|---|---|\n");
-  for (const Named& row : planned_rows()) {
-    if (row.training.mesh.size() <= 2) print_row(row, nullptr);
-    print_row(row, &kLinks);
+  Comparison comparison(rounds);
+  const std::vector<Named> rows = planned_rows();
+  for (const Named& row : rows) {
+    if (by_wall && row.training.mesh.size() <= 2) comparison.print(row, nullptr);
+  }
+  for (const Named& row : rows) {
+    if (in_virtual_time) comparison.print(row, &kLinks);
   }
 }
 
@@ -399,9 +418,12 @@ int main(int argc, char** argv) {
   }
   const std::set<std::string> asked(argv + 1, argv + argc);
   const auto is_asked = [&](const char* part) { return asked.empty() || asked.contains(part); };
+  const char* rounds = std::getenv("ROUNDS");
   if (is_asked("bubble")) danlu::bench::print_bubbles();
   if (is_asked("overlap")) danlu::bench::print_overlap();
   if (is_asked("context")) danlu::bench::print_context_bytes();
-  if (is_asked("plan")) danlu::bench::print_plans();
+  const bool by_wall = is_asked("wall"), in_virtual_time = is_asked("virtual");
+  if (by_wall || in_virtual_time)
+    danlu::bench::print_plans(rounds ? std::atoi(rounds) : 3, by_wall, in_virtual_time);
   return 0;
 }

@@ -22,8 +22,8 @@ class StageLinks {
 
   // What is to be received before the next finish(), in order, by its tokens
   // (models::CausalLM::hidden_shape).
-  void expect_hidden(int64_t tokens) { hidden_in_.tokens.push_back(tokens); }
-  void expect_grad(int64_t tokens) { grad_in_.tokens.push_back(tokens); }
+  void expect_hidden(int64_t tokens);
+  void expect_grad(int64_t tokens);
   // The next of those.
   at::Tensor receive_hidden();
   at::Tensor receive_grad();
@@ -44,6 +44,7 @@ class StageLinks {
     std::unique_ptr<parallel::Background> thread;
   };
   void send(Outgoing& outgoing, const parallel::Group& group, const at::Tensor& what);
+  void expect(Incoming& incoming, const parallel::Group& group, int64_t tokens);
   void ask(Incoming& incoming, const parallel::Group& group);
   at::Tensor receive(Incoming& incoming, const parallel::Group& group);
 

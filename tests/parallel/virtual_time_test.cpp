@@ -1,8 +1,10 @@
 // Clocks of ranks that are threads: every second here is one that a test spends or a link takes.
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -110,6 +112,22 @@ TEST(VirtualTime, TheNextPieceTravelsWhileOneIsSummed) {
     group.all_reduce_sum(what);
   });
   for (const Seen& rank : seen) EXPECT_DOUBLE_EQ(rank.now, 4 + 0.5);
+}
+
+TEST(VirtualTime, WhatTheTransportDoesIsNotCounted) {
+  const auto seen = run(2, {.processor_seconds = spent}, [](const Group& group, int64_t) {
+    std::array<char, 4> memory{};
+    {
+      // The transport holds it, and lets it go, in the next exchange.
+      const at::Tensor what =
+          at::from_blob(memory.data(), {4}, [](void*) { spend(7); }, at::TensorOptions(at::kByte));
+      group.all_gather(what, 0);
+    }
+    EXPECT_EQ(spent(), 0);
+    group.barrier();
+    EXPECT_EQ(spent(), 7);
+  });
+  for (const Seen& rank : seen) EXPECT_DOUBLE_EQ(rank.now, 0);
 }
 
 TEST(VirtualTime, AJobBeginsWhenItWasGivenAndTheLastIsOver) {

@@ -1,5 +1,6 @@
 // What a pipeline's ranks do, against the simulation of their schedules: passes cost here what the
 // simulation is told, in virtual time.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -134,19 +135,21 @@ TEST_P(VirtualPipeline, DoesWhatTheSimulationSays) {
   EXPECT_EQ(span, expected.spans.end());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, VirtualPipeline,
-    testing::Values(Case{PipelineOrder::kOneForwardOneBackward, 2, 1, 5},
-                    Case{PipelineOrder::kOneForwardOneBackward, 4, 1, 8, 0.25, 0.125},
-                    Case{PipelineOrder::kInterleaved, 2, 2, 4, 0.25, 0.125},
-                    Case{PipelineOrder::kInterleaved, 4, 2, 8},
-                    Case{PipelineOrder::kZeroBubble, 4, 1, 8},
-                    Case{PipelineOrder::kZeroBubble, 3, 1, 7, 0.25, 0.125}),
-    [](const auto& info) {
-      const char* names[] = {"OneForwardOneBackward", "Interleaved", "ZeroBubble"};
-      return std::string(names[static_cast<int>(info.param.order)]) + "_pp" +
-             std::to_string(info.param.stages) + (info.param.message_s > 0 ? "_links" : "");
-    });
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  const char* const names[] = {"OneForwardOneBackward", "Interleaved", "ZeroBubble"};
+  return fmt::format("{}_pp{}{}", names[static_cast<int>(info.param.order)], info.param.stages,
+                     info.param.message_s > 0 ? "_links" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, VirtualPipeline,
+                         testing::Values(Case{PipelineOrder::kOneForwardOneBackward, 2, 1, 5},
+                                         Case{PipelineOrder::kOneForwardOneBackward, 4, 1, 8, 0.25,
+                                              0.125},
+                                         Case{PipelineOrder::kInterleaved, 2, 2, 4, 0.25, 0.125},
+                                         Case{PipelineOrder::kInterleaved, 4, 2, 8},
+                                         Case{PipelineOrder::kZeroBubble, 4, 1, 8},
+                                         Case{PipelineOrder::kZeroBubble, 3, 1, 7, 0.25, 0.125}),
+                         name_of);
 
 }  // namespace virtual_pipeline_test
 }  // namespace danlu::train
