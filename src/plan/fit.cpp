@@ -25,11 +25,10 @@ std::vector<std::string> changes(const Request& from, const Request& to) {
   if (to.sharding != from.sharding)
     change("shard", fmt::format("zero{}", static_cast<int>(to.sharding)));
   if (to.recompute != from.recompute) {
-    std::string all = fmt::format("--recompute {}", to.recompute.granularity);
-    if (from.recompute.method == "block") all += " --recompute-method uniform";
-    if (from.recompute.activation_function) all += " --no-recompute-activation-function";
-    if (from.recompute.norm) all += " --no-recompute-norm";
-    flags.push_back(all);
+    change("recompute", to.recompute.granularity);
+    if (from.recompute.method == "block") change("recompute-method", "uniform");
+    if (from.recompute.activation_function) flags.push_back("--no-recompute-activation-function");
+    if (from.recompute.norm) flags.push_back("--no-recompute-norm");
   }
   return flags;
 }

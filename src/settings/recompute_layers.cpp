@@ -81,7 +81,7 @@ std::string recompute_text(const RecomputeFlags& flags) {
     text = text == "none" ? name : text + ", " + name;
     count(layers);
   };
-  part(flags.activation_function, "activation function", flags.activation_function_num_layers);
+  part(flags.activation_function, "activation-function", flags.activation_function_num_layers);
   part(flags.norm, "norm", flags.norm_num_layers);
   return text;
 }

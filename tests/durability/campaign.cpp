@@ -63,6 +63,8 @@ bool is_of_the_clock(const std::string& key) {
       "tokens_per_second", "samples_per_second", "mfu", "data_wait", "eval_runtime",
       "eval_samples_per_second", "eval_steps_per_second", "train_runtime",
       "train_samples_per_second", "train_steps_per_second", "train_seconds",
+      // Of a session's first step; what saving and loading threads hold then is chance.
+      "counted",
       // A port that was free, and the name of a job.
       "master_port", "job", "save",
       // Checkpoints name the size and sum of files that hold such keys.
