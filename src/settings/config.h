@@ -14,6 +14,7 @@
 #include "arch/placement.h"
 #include "base/json.h"
 #include "base/rank_place.h"
+#include "settings/activation_offload.h"
 #include "settings/model_setup.h"
 #include "settings/model_source.h"
 #include "settings/optimizer.h"
@@ -113,10 +114,11 @@ struct TrainConfig {
   Tuner tuner = Tuner::kLora;
   Precision precision = Precision::kBF16;
   RecomputeFlags recompute;
+  ActivationOffload activation_offload;
   std::string device = "auto";
   uint64_t seed = 42;
   bool dry_run = false;
-  bool checks_plan = true;  ///< refuse what will not fit into memory
+  bool checks_plan = true;       ///< refuse what will not fit into memory
   RankPlace place;               ///< of this process
   MeshShape mesh;                ///< how the processes share the work
   arch::PipelineSplit pipeline;  ///< which layers each of mesh.pipeline stages has

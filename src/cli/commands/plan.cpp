@@ -10,6 +10,7 @@
 #include "cli/commands/train_options.h"
 #include "plan/draw.h"
 #include "plan/estimate.h"
+#include "plan/fit.h"
 #include "settings/options/processes.h"
 #include "settings/options/recompute.h"
 
@@ -42,6 +43,7 @@ plan::Request request_from(const Options& options) {
   request.model = arch::load_model_config(options.get_string("model"));
   request.precision = precision_of(options.get_string("precision"));
   request.recompute = settings::recompute_from(options);
+  request.offload = settings::activation_offload_from(options);
   request.sharding = sharding_of(options.get_string("shard"));
   if (options.get_string("tuner") == "lora") {
     request.adapters = settings::new_adapters();
@@ -164,14 +166,21 @@ int run_plan(const Options& options) {
     return search(options, request, machine, world);
   }
   share_out(options, world, request);
+  std::string chosen;
+  if (request.recompute.granularity == "auto") {
+    const auto room = static_cast<int64_t>(machine.memory_bytes / (1 + machine.allocator));
+    const plan::RecomputeChoice choice = plan::least_recompute(request, room);
+    request.recompute = choice.flags;
+    chosen = tr("recompute auto: {}", plan::explain(choice, room)) + "\n";
+  }
   const plan::Plan plan = plan::make_plan(request, machine);
   if (options.has_value("draw")) {
     const std::string title = fmt::format("{} stages, {} micro-batches", request.mesh.pipeline,
                                           request.num_micro_batches);
     write_file_atomic(options.get_string("draw"), plan::draw_schedule(plan.simulated, title));
   }
-  fmt::print("{}",
-             options.get_bool("json") ? plan::to_json(plan).dump(2) + "\n" : plan::describe(plan));
+  fmt::print("{}", options.get_bool("json") ? plan::to_json(plan).dump(2) + "\n"
+                                            : chosen + plan::describe(plan));
   return 0;
 }
 

@@ -100,7 +100,6 @@ std::vector<OptionSpec> train_megatron_options() {
                      "jit_compile",
                      "accumulate_allreduce_grads_in_fp32",
                      "no_rope_fusion",
-                     "swap_attention",
                      "use_deter_comp",
                      "apply_query_key_layer_scaling",
                      "use_legacy_models",

@@ -44,8 +44,8 @@ std::vector<OptionSpec> train_parallel_options() {
        .help = "optimizer, params: keep them in host memory",
        .group = shard},
       {.name = "offload_dir",
-       .help = "files of this directory hold what --offload names (default: optimizer) instead of "
-               "memory",
+       .help = "files of this directory hold what --offload names (default: optimizer, or what "
+               "--activation_offload file moves) instead of memory",
        .group = shard,
        .scope = OptionScope::kMachine},
       {.name = "fsdp_transformer_layer_cls_to_wrap",

@@ -81,13 +81,15 @@ bool is_outweighed(const Options& options, const TrainConfig& config, const std:
   if (options.source(name) != OptionSource::kProfile) return false;
   if (name == "dtype")
     return options.get_bool_or("bf16", false) || options.get_bool_or("fp16", false);
-  if (name == "recompute") return options.has_value("gradient_checkpointing");
+  if (name == "recompute") {
+    return options.has_value("gradient_checkpointing") ||
+           options.has_value("recompute_activations");
+  }
   static const std::set<std::string> of_fp16 = {
       "loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"};
   if (of_fp16.count(name)) return config.precision != Precision::kF16;
   return name.starts_with("lora_") && config.tuner != Tuner::kLora;
 }
-
 
 /// Megatron begins pre-training with random weights where --load holds none, unless a flag forbids
 /// it; no other training does.
@@ -495,6 +497,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.tuner = tuner_from(verb, config.stage, options);
   config.precision = precision_from(options);
   config.recompute = recompute_from(options);
+  config.activation_offload = activation_offload_from(options);
   config.device = options.get_string("device");
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
   config.dry_run = options.get_bool("dry_run");

@@ -115,7 +115,12 @@ void put_offload(const Options& options, TrainConfig& config) {
                        tr("it says what is kept in host memory: --offload optimizer,params"));
   }
   const bool is_fsdps = options.get_string_or("fsdp", "").find("offload") != std::string::npos;
+  const bool activations = config.activation_offload.to == OffloadTo::kFile;
   if (!options.has_value("offload_dir")) {
+    if (activations) {
+      throw UsageError(tr("[train] --activation_offload file: no directory was named"),
+                       tr("--offload_dir DIR has a file of that directory hold them"));
+    }
     if (!what.empty() || is_fsdps)
       log::notice(
           "offload: parameters and state are in host memory; --offload_dir DIR has files "
@@ -130,8 +135,9 @@ void put_offload(const Options& options, TrainConfig& config) {
   const auto is_named = [&](const char* word) {
     return std::find(what.begin(), what.end(), word) != what.end();
   };
+  if (activations) config.activation_offload.directory = directory;
   // The state alone is the larger part and is read once a step.
-  if (what.empty() || is_named("optimizer")) config.keeping.state_in = directory;
+  if ((what.empty() && !activations) || is_named("optimizer")) config.keeping.state_in = directory;
   if (is_named("params")) config.keeping.parameters_in = directory;
 }
 
