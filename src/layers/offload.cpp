@@ -200,7 +200,7 @@ void Offload::leave(const std::shared_ptr<LeavingLayer>& layer) {
 }
 
 int64_t Offload::bytes_out() const {
-  if (leaving_.valid()) leaving_.wait();
+  if (leaving_.valid()) leaving_.get();
   return elsewhere_->bytes_out;
 }
 int64_t Offload::bytes_back() const { return elsewhere_->bytes_back; }

@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
-#include <future>
 #include <memory>
 #include <vector>
 
@@ -60,7 +59,7 @@ class Offload {
  private:
   at::Device device_;
   std::shared_ptr<Elsewhere> elsewhere_;
-  std::shared_future<void> leaving_;
+  parallel::Background::Job leaving_;
   parallel::Background thread_;
 };
 

@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <deque>
-#include <future>
 #include <string>
 #include <vector>
 
@@ -77,7 +76,7 @@ class GradBuffer {
   std::vector<UnitGradient> units_;
   bool last_pass_ = true;
   struct Running {
-    std::shared_future<void> done;
+    parallel::Background::Job done;
     at::Tensor buffer;  ///< free to use again afterwards; undefined: none
   };
   std::deque<Running> running_;

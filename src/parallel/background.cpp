@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <omp.h>
 
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -28,24 +29,46 @@ Background::~Background() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::shared_future<void> Background::run(std::function<void()> job) {
-  std::packaged_task<void()> task([this, job = std::move(job)] {
-    if (failed_) std::rethrow_exception(failed_);
-    try {
-      job();
-    } catch (...) {
-      failed_ = std::current_exception();
-      throw;
-    }
-  });
-  std::shared_future<void> done = task.get_future().share();
+void Background::Job::get() const {
+  const Moment& end = end_.get();
+  if (VirtualClock* clock = VirtualClock::of_thread()) clock->wait_for(end);
+}
+
+bool Background::Job::is_over() const {
+  if (end_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+  const VirtualClock* clock = VirtualClock::of_thread();
+  return !clock || end_.get().at <= clock->now();
+}
+
+Moment Background::do_job(const std::function<void()>& job, const VirtualClock* giver,
+                          double given) {
+  if (giver && !clock_) clock_ = giver->beside();
+  const VirtualClock::InForce in_force(giver ? clock_.get() : nullptr);
+  if (giver) clock_->begin_job(given);
+  job();
+  return giver ? clock_->end_job() : Moment{};
+}
+
+Background::Job Background::run(std::function<void()> job) {
+  const VirtualClock* giver = VirtualClock::of_thread();
+  std::packaged_task<Moment()> task(
+      [this, job = std::move(job), giver, given = giver ? giver->now() : 0] {
+        if (failed_) std::rethrow_exception(failed_);
+        try {
+          return do_job(job, giver, given);
+        } catch (...) {
+          failed_ = std::current_exception();
+          throw;
+        }
+      });
+  const Job given(task.get_future().share());
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(task));
     if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
   }
   changed_.notify_all();
-  return done;
+  return given;
 }
 
 void Background::work() {
@@ -55,7 +78,7 @@ void Background::work() {
   while (true) {
     changed_.wait(lock, [&] { return ends_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    std::packaged_task<void()> job = std::move(jobs_.front());
+    std::packaged_task<Moment()> job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
     job();

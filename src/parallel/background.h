@@ -4,8 +4,11 @@
 #include <deque>
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <thread>
+
+#include "parallel/virtual_clock.h"
 
 namespace danlu::parallel {
 
@@ -23,20 +26,39 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  /// get() waits, and throws what the job threw. After a job that threw the others throw the same:
-  /// the ranks no longer do the same things.
-  std::shared_future<void> run(std::function<void()> job);
+  /// A job that was given, or none.
+  class Job {
+   public:
+    Job() = default;
+    bool valid() const { return end_.valid(); }
+    /// Waits, and throws what the job threw. After a job that threw the others throw the same: the
+    /// ranks no longer do the same things.
+    void get() const;
+    /// get() would not wait.
+    bool is_over() const;
+
+   private:
+    friend class Background;
+    explicit Job(std::shared_future<Moment> end) : end_(std::move(end)) {}
+    std::shared_future<Moment> end_;
+  };
+  /// Where the giver has a virtual clock, the job begins when it was given or when the last one was
+  /// over, the later; who waits for it goes on from its end.
+  Job run(std::function<void()> job);
 
  private:
   void work();
+  Moment do_job(const std::function<void()>& job, const VirtualClock* giver, double given);
 
   std::function<void()> give_up_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::packaged_task<void()>> jobs_;
+  std::deque<std::packaged_task<Moment()>> jobs_;
   bool ends_ = false;
-  std::exception_ptr failed_;  ///< the thread's own
-  std::thread thread_;         ///< begun with the first job
+  // The thread's own.
+  std::exception_ptr failed_;
+  std::unique_ptr<VirtualClock> clock_;
+  std::thread thread_;  ///< begun with the first job
 };
 
 }  // namespace danlu::parallel

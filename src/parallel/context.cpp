@@ -207,7 +207,7 @@ class Ring {
       return at::empty(shape, own_kv.options());
     };
     at::Tensor at_hand = own_kv, next, next_window;
-    std::shared_future<void> inner, outer;
+    Background::Job inner, outer;
     for (int64_t step = 0; step < steps(); ++step) {
       const bool is_last_inner = (step + 1) % window == 0;
       if (step % window == 0 && step + window < steps()) {
@@ -341,8 +341,8 @@ Traffic Context::traffic() const {
   return sum;
 }
 
-std::shared_future<void> Context::hop(Way way, const at::Tensor& out, const at::Tensor& in,
-                                      bool leaves_window) const {
+Background::Job Context::hop(Way way, const at::Tensor& out, const at::Tensor& in,
+                             bool leaves_window) const {
   const Link& link = links_[static_cast<size_t>(way)];
   const int64_t window = shape_.window, ring = shape_.ring;
   // The members of a link of one kind stand in their order; those of gradients are all of the ring.

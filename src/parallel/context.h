@@ -52,7 +52,7 @@ class Context {
   enum class Way { kInner, kOuter, kGradients };
   /// `out` leaves for the next on this way while `in` comes. leaves_window: of gradients, for the
   /// next window.
-  std::shared_future<void> hop(Way way, const at::Tensor& out, const at::Tensor& in,
+  Background::Job hop(Way way, const at::Tensor& out, const at::Tensor& in,
                                bool leaves_window) const;
 
  private:

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -128,7 +127,7 @@ class ParameterStore {
  private:
   struct State {
     int64_t users = 0;
-    std::shared_future<void> coming;
+    Background::Job coming;
   };
   void lay_out_unit(Unit unit, bool copies);
   /// Memory that lasts as long as the store, of zeros where it is a file's.

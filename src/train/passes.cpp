@@ -10,8 +10,12 @@
 namespace danlu::train {
 
 Passes::Passes(const models::CausalLM& stage, const Objective& objective,
-               optim::GradBuffer& gradients, StageLinks& links)
-    : stage_(stage), objective_(objective), gradients_(gradients), links_(links) {}
+               optim::GradBuffer& gradients, StageLinks& links, ActionObserver* observer)
+    : stage_(stage),
+      objective_(objective),
+      gradients_(gradients),
+      links_(links),
+      observer_(observer) {}
 
 void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   const models::ForwardInput input = training_input(stage_, batch, dropout_seed_);
@@ -104,8 +108,10 @@ PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const dat
   for (const arch::Action& action : schedule) {
     const Key key{action.micro_batch, action.chunk};
     const bool is_idle = action.micro_batch >= static_cast<int64_t>(batches.size());
+    if (observer_) observer_->begin(action);
     act(action, is_idle ? nullptr : batches[static_cast<size_t>(action.micro_batch)],
         &action == last_gradients[action.chunk], flights[key]);
+    if (observer_) observer_->end(action);
     if (last_of[key] == &action) flights.erase(key);
   }
   links_.finish();

@@ -6,6 +6,7 @@
 
 #include "arch/pipeline.h"
 #include "optim/grad_buffer.h"
+#include "train/action_trace.h"
 #include "train/objective.h"
 #include "train/stage_links.h"
 
@@ -18,9 +19,9 @@ struct PassSums {
 
 class Passes {
  public:
-  /// What is given outlives it.
+  /// What is given outlives it. observer: told of every action, if there is one.
   Passes(const models::CausalLM& stage, const Objective& objective, optim::GradBuffer& gradients,
-         StageLinks& links);
+         StageLinks& links, ActionObserver* observer = nullptr);
   /// batches: those of this rank that weigh anything; where others of the data axis have more, the
   /// schedule's further micro-batches are passes of nothing. scale: put on every sum before its
   /// backward. Collective over the data axis and the pipeline, whose stages have the same batches.
@@ -45,6 +46,7 @@ class Passes {
   const Objective& objective_;
   optim::GradBuffer& gradients_;
   StageLinks& links_;
+  ActionObserver* observer_;
   uint64_t dropout_seed_ = 0;
   double scale_ = 1;
   /// Of each micro-batch, where it was computed: read, which waits for it, after the last.

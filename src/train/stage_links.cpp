@@ -3,8 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include <chrono>
-
 #include "base/error.h"
 
 namespace danlu::train {
@@ -31,6 +29,12 @@ StageLinks::StageLinks(const models::CausalLM& stage)
   }
 }
 
+void StageLinks::expect(Incoming& incoming, const parallel::Group& group, int64_t tokens) {
+  incoming.tokens.push_back(tokens);
+  // The first of a step, too, travels while something else is computed.
+  if (incoming.coming.empty()) ask(incoming, group);
+}
+
 void StageLinks::ask(Incoming& incoming, const parallel::Group& group) {
   if (incoming.tokens.empty()) return;
   const at::Tensor what = at::empty(stage_.hidden_shape(incoming.tokens.front()),
@@ -44,7 +48,6 @@ void StageLinks::ask(Incoming& incoming, const parallel::Group& group) {
 }
 
 at::Tensor StageLinks::receive(Incoming& incoming, const parallel::Group& group) {
-  if (incoming.coming.empty()) ask(incoming, group);
   if (incoming.coming.empty()) throw InternalError("[links] nothing more is expected");
   auto [what, done] = std::move(incoming.coming.front());
   incoming.coming.pop_front();
@@ -56,10 +59,8 @@ at::Tensor StageLinks::receive(Incoming& incoming, const parallel::Group& group)
 void StageLinks::send(Outgoing& outgoing, const parallel::Group& group, const at::Tensor& what) {
   // What has left frees its memory, and what failed is told here. Passes forward alone would run
   // ahead without end.
-  const auto has_left = [&] {
-    return outgoing.running.front().wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  };
-  while (!outgoing.running.empty() && (outgoing.running.size() >= most_under_way_ || has_left())) {
+  while (!outgoing.running.empty() &&
+         (outgoing.running.size() >= most_under_way_ || outgoing.running.front().is_over())) {
     outgoing.running.front().get();
     outgoing.running.pop_front();
   }
@@ -69,6 +70,12 @@ void StageLinks::send(Outgoing& outgoing, const parallel::Group& group, const at
   }));
 }
 
+void StageLinks::expect_hidden(int64_t tokens) {
+  expect(hidden_in_, mesh_.with_previous(Way::kHidden), tokens);
+}
+void StageLinks::expect_grad(int64_t tokens) {
+  expect(grad_in_, mesh_.with_next(Way::kGrad), tokens);
+}
 at::Tensor StageLinks::receive_hidden() {
   return receive(hidden_in_, mesh_.with_previous(Way::kHidden));
 }

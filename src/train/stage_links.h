@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <deque>
-#include <future>
 #include <memory>
 #include <utility>
 
@@ -23,8 +22,8 @@ class StageLinks {
 
   // What is to be received before the next finish(), in order, by its tokens
   // (models::CausalLM::hidden_shape).
-  void expect_hidden(int64_t tokens) { hidden_in_.tokens.push_back(tokens); }
-  void expect_grad(int64_t tokens) { grad_in_.tokens.push_back(tokens); }
+  void expect_hidden(int64_t tokens);
+  void expect_grad(int64_t tokens);
   // The next of those.
   at::Tensor receive_hidden();
   at::Tensor receive_grad();
@@ -36,15 +35,16 @@ class StageLinks {
  private:
   using Way = parallel::Mesh::Way;
   struct Outgoing {
-    std::deque<std::shared_future<void>> running;
+    std::deque<parallel::Background::Job> running;
     std::unique_ptr<parallel::Background> thread;
   };
   struct Incoming {
     std::deque<int64_t> tokens;  ///< not asked for yet
-    std::deque<std::pair<at::Tensor, std::shared_future<void>>> coming;
+    std::deque<std::pair<at::Tensor, parallel::Background::Job>> coming;
     std::unique_ptr<parallel::Background> thread;
   };
   void send(Outgoing& outgoing, const parallel::Group& group, const at::Tensor& what);
+  void expect(Incoming& incoming, const parallel::Group& group, int64_t tokens);
   void ask(Incoming& incoming, const parallel::Group& group);
   at::Tensor receive(Incoming& incoming, const parallel::Group& group);
 

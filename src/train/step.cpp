@@ -119,7 +119,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   int64_t passes = parallel::largest_of(data, static_cast<int64_t>(own.size()));
   // Samples that share passes, and batches without targets, may leave fewer than were asked for.
   if (chunks > 1) passes = std::max(passes, stages);
-  PassSums sums = Passes(*state.model, objective, *state.gradients, *state.links)
+  PassSums sums = Passes(*state.model, objective, *state.gradients, *state.links, state.observer)
                       .run(arch::schedule_of(config.order, mesh.stage(), stages, chunks, passes),
                            own, mix64(config.seed, static_cast<uint64_t>(state.step)),
                            result.loss_scale / counts.weight);

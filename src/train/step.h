@@ -12,6 +12,7 @@
 #include "optim/adamw.h"
 #include "optim/grad_buffer.h"
 #include "optim/loss_scaler.h"
+#include "train/action_trace.h"
 #include "train/settings.h"
 #include "train/stage_links.h"
 
@@ -23,6 +24,7 @@ struct TrainState {
   std::unique_ptr<optim::GradBuffer> gradients;
   std::unique_ptr<optim::AdamW> optimizer;
   std::unique_ptr<StageLinks> links;
+  ActionObserver* observer = nullptr;  ///< of the passes, if there is one
   optim::LossScaler loss_scaler;
   int64_t step = 0;  ///< finished steps, skipped ones included
   int64_t bad_steps_in_row = 0;

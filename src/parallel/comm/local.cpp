@@ -8,6 +8,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -50,14 +51,17 @@ class Fate {
 /// Where the ranks of one group meet.
 class Table {
  public:
-  Table(Fate& fate, size_t size) : fate_(fate), places_(size), is_aborted_(size) {}
+  Table(Fate& fate, size_t size) : fate_(fate), places_(size), came_(size), is_aborted_(size) {}
 
-  /// Lays down what `rank` sends and waits until everybody has. It stays there until leave().
-  void meet(size_t rank, const Group::Tensors& sends) {
+  /// Lays down what `rank` sends, which came at a moment of its clock, and waits until everybody
+  /// has. It stays there until leave().
+  void meet(size_t rank, const Group::Tensors& sends, double came) {
     places_[rank] = sends;
+    came_[rank] = came;
     wait(rank);
   }
   const Group::Tensors& at(size_t rank) const { return places_[rank]; }
+  const std::vector<double>& came() const { return came_; }
   size_t size() const { return places_.size(); }
   /// Waits until everybody has read what lies there.
   void leave(size_t rank) { wait(rank); }
@@ -90,36 +94,82 @@ class Table {
 
   Fate& fate_;
   std::vector<Group::Tensors> places_;
+  std::vector<double> came_;
   std::vector<bool> is_aborted_;  ///< of each rank
   size_t arrived_ = 0;
   uint64_t turn_ = 0;
 };
 
+/// Times the rounds of an exchange by this thread's clock, where it has one. Copying between
+/// threads is left out.
+class RoundWatch {
+ public:
+  /// When this rank lays down what it sends in a round.
+  double begin() {
+    if (clock_) now_ = clock_->now();
+    return came_;
+  }
+  const VirtualClock* clock() const { return clock_; }
+  void end(const RoundTimes& round) {
+    if (!clock_) return;
+    clock_->go_on_from(now_);
+    clock_->wait_for(round);
+    // The next may be on its way already while what came is summed, not the one after it.
+    came_ = std::max(round.left, summed_);
+  }
+  void end_sum() {
+    if (clock_) summed_ = clock_->now();
+  }
+
+ private:
+  VirtualClock* clock_ = VirtualClock::of_thread();
+  double now_ = clock_ ? clock_->now() : 0, came_ = now_, summed_ = now_;
+};
+
 class LocalGroup : public Group {
  public:
-  LocalGroup(std::shared_ptr<Table> table, int64_t rank) : table_(std::move(table)), rank_(rank) {}
+  LocalGroup(std::shared_ptr<Table> table, const std::vector<int64_t>& ranks, int64_t rank)
+      : table_(std::move(table)), ranks_(ranks), rank_(rank) {}
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return static_cast<int64_t>(table_->size()); }
   void abort() const override { table_->abort(static_cast<size_t>(rank_)); }
 
  private:
   void do_rounds(const char*, const std::vector<Round>& rounds) const override {
+    RoundWatch watch;
     for (const Round& round : rounds) {
-      swap(round);
+      swap(round, watch);
       if (round.then) round.then();
+      watch.end_sum();
     }
   }
-  void swap(const Round& round) const {
+  void swap(const Round& round, RoundWatch& watch) const {
     const auto own = static_cast<size_t>(rank_);
-    table_->meet(own, round.sends);
+    table_->meet(own, round.sends, watch.begin());
     for (size_t from = 0; from < round.receives.size(); ++from) {
       if (from != own && round.receives[from].defined())
         at::Tensor(round.receives[from]).copy_(table_->at(from)[own]);
     }
+    RoundTimes times;
+    if (watch.clock())
+      times =
+          time_round(watch.clock()->time(), ranks_, table_->came(), bytes_between_members(), own);
     table_->leave(own);
+    watch.end(times);
+  }
+  std::vector<std::vector<double>> bytes_between_members() const {
+    std::vector<std::vector<double>> bytes(ranks_.size(), std::vector<double>(ranks_.size()));
+    for (size_t from = 0; from < ranks_.size(); ++from) {
+      const Tensors& sends = table_->at(from);
+      for (size_t to = 0; to < sends.size(); ++to) {
+        if (sends[to].defined()) bytes[from][to] = static_cast<double>(sends[to].nbytes());
+      }
+    }
+    return bytes;
   }
 
   std::shared_ptr<Table> table_;
+  std::vector<int64_t> ranks_;
   int64_t rank_;
 };
 
@@ -160,7 +210,8 @@ class LocalWorld : public World {
     const size_t number = made_++;
     const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
     if (mine == ranks.end()) return nullptr;
-    return std::make_unique<LocalGroup>(job_.table(number, ranks.size()), mine - ranks.begin());
+    return std::make_unique<LocalGroup>(job_.table(number, ranks.size()), ranks,
+                                        mine - ranks.begin());
   }
 
  private:
@@ -172,7 +223,7 @@ class LocalWorld : public World {
 }  // namespace local_detail
 
 void run_local_ranks(int64_t ranks, const std::function<void(World& world)>& body,
-                     int threads_per_rank) {
+                     int threads_per_rank, const VirtualTime* time) {
   using namespace local_detail;
   Job job(ranks);
   std::vector<std::thread> threads;
@@ -181,6 +232,9 @@ void run_local_ranks(int64_t ranks, const std::function<void(World& world)>& bod
       try {
         at::set_num_threads(threads_per_rank);
         LocalWorld world(job, rank);
+        std::optional<VirtualClock> clock;
+        if (time) clock.emplace(*time);
+        const VirtualClock::InForce in_force(time ? &*clock : nullptr);
         body(world);
       } catch (const OtherFailed&) {
         job.fate.fail(std::current_exception(), false);
