@@ -343,11 +343,14 @@ class Comparison {
   Calibration last_;
 };
 
+/// Instead of a number of micro-batches: two, as long as those of a context axis.
+constexpr int64_t kLong = 0;
+
 std::vector<Named> planned_rows() {
   const Shape shape{.layers = 8, .hidden = 384, .ffn = 1024, .kv_heads = 4, .vocab = 2048};
   const auto of = [&](const MeshShape& mesh, Sharding sharding = Sharding::kNone,
                       int64_t micro_batches = 4, Order order = Order::kOneForwardOneBackward) {
-    const bool is_long = !mesh.context.is_alone();
+    const bool is_long = !mesh.context.is_alone() || micro_batches == kLong;
     return Training{.shape = shape,
                     .mesh = mesh,
                     .sharding = sharding,
@@ -360,6 +363,7 @@ std::vector<Named> planned_rows() {
       heads4{.ulysses = 4};
   return {
       {"1 rank", of({})},
+      {"1 rank, 1024 tokens", of({}, Sharding::kNone, kLong)},
       {"tp 2", of({.tensor = 2})},
       {"tp 2, sequence parallel", of({.tensor = 2, .sequence_parallel = true})},
       {"dp 2", of({.data = 2})},
