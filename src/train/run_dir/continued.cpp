@@ -7,11 +7,31 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "weights/convert/training_state.h"
 
 namespace danlu::train {
+namespace {
+
+/// A warning where the checkpoint's schedule is another than the run's, which is followed:
+/// Megatron's --override-opt_param-scheduler.
+void warn_of_other_schedule(const fs::path& checkpoint, const Json& saved, const Json& now) {
+  std::string changes;
+  for (const char* key : {"max_lr", "min_lr", "lr_warmup_steps", "lr_decay_style", "lr_decay_steps",
+                          "start_wd", "end_wd"}) {
+    if (!saved.is_object() || !saved.contains(key) || saved.at(key) == now.at(key)) continue;
+    changes += changes.empty() ? "" : "; ";
+    changes += tr("{}: {} then, {} now", key, saved.at(key).dump(), now.at(key).dump());
+  }
+  if (changes.empty()) return;
+  log::warning("{}: its schedule (in samples) is not this run's, which is followed: {}",
+               checkpoint.string(), changes);
+}
+
+}  // namespace
+
 std::optional<Continued> continued_from(const TrainConfig& config,
                                         const weights::CheckpointSource& source,
-                                        std::string& origin) {
+                                        const Json& identity, std::string& origin) {
   std::string why;
   const bool can_be = source.megatron || source.format == weights::Format::kNative;
   if (!can_be || config.model.from_scratch) return std::nullopt;
@@ -36,6 +56,9 @@ std::optional<Continued> continued_from(const TrainConfig& config,
                       .consumed_samples = opened.optimizer.settings.consumed_train_samples,
                       .optimizer = std::move(opened.optimizer),
                       .model = std::move(opened.model)};
+  const weights::OptimizerSettings& settings = continued.optimizer.settings;
+  warn_of_other_schedule(source.path, settings.scheduler,
+                         weights::megatron_schedule(identity, continued.consumed_samples));
   origin += tr("; continued: iteration {}, consumed samples {}, Adam's state", continued.step,
                continued.consumed_samples);
   return continued;
