@@ -93,9 +93,10 @@ struct OutputConfig {
   int64_t save_total_limit = 2;              ///< 0: all
   bool save_only_model = false, load_best_at_end = false;
   SaveFormat save_format = SaveFormat::kHf;  ///< kMegatron: checkpoints in that format as well
-  /// Of Megatron's checkpoints, as the run that goes on from them has it.
+  /// Of Megatron's checkpoints, as the run that goes on from them has it: there the optimizer is a
+  /// distributed one where the line asks for it, though there be one copy of the model.
+  bool distributed_optimizer = false, overlap_grad_reduce = false, transformer_engine = false;
   int64_t vocab_divisor = 1;
-  bool overlap_grad_reduce = false, transformer_engine = false;
   int64_t eval_batches = 0;  ///< 0: all
   int64_t logging_steps = 5;
   std::string run_name;  ///< of the TensorBoard run; may be empty

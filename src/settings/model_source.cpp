@@ -23,16 +23,25 @@ weights::CheckpointSource described_only(const ModelSource& source) {
   return opened;
 }
 
-/// trainer_state.json of the newest checkpoint of a run; null where there is none.
+/// trainer_state.json of the newest checkpoint of a run that has one; null where none has.
 Json newest_state(const fs::path& run) {
-  const fs::path file = run / "last" / "trainer_state.json";
-  std::error_code unknown;
-  if (!fs::exists(file, unknown)) return nullptr;
-  try {
-    return read_json_file(file);
-  } catch (const Error&) {
-    return nullptr;  // damaged: who resumes says so
+  Json newest = nullptr;
+  std::error_code error;
+  for (fs::directory_iterator at(run, error), end; !error && at != end; at.increment(error)) {
+    const fs::path file = at->path() / "trainer_state.json";
+    std::error_code unknown;
+    const bool is_checkpoint = at->path().filename().string().starts_with("checkpoint-");
+    if (!is_checkpoint || !fs::exists(file, unknown)) continue;
+    try {
+      Json state = read_json_file(file);
+      const auto step = json_get<int64_t>(state, "global_step").value_or(0);
+      if (newest.is_null() || step > json_get<int64_t>(newest, "global_step").value_or(0))
+        newest = std::move(state);
+    } catch (const Error&) {
+      continue;  // damaged: who resumes says so
+    }
   }
+  return newest;
 }
 
 }  // namespace model_source_detail

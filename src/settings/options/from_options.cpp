@@ -373,6 +373,7 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   output.save_only_model = options.get_bool("save_only_model");
   const bool in_megatrons = options.get_string("save_format") == "mcore";
   output.save_format = in_megatrons ? SaveFormat::kMegatron : SaveFormat::kHf;
+  output.distributed_optimizer = asks_for_sharing(options);
   output.vocab_divisor = options.get_int_or("make_vocab_size_divisible_by", 1);
   output.overlap_grad_reduce = options.get_bool_or("overlap_grad_reduce", false);
   output.transformer_engine =

@@ -12,19 +12,24 @@
 namespace danlu::train {
 namespace {
 
-/// A warning where the checkpoint's schedule is another than the run's, which is followed:
-/// Megatron's --override-opt_param-scheduler.
-void warn_of_other_schedule(const fs::path& checkpoint, const Json& saved, const Json& now) {
+/// What the checkpoint says of its optimizer and schedule, and this run says otherwise.
+std::string other_settings(const weights::OptimizerSettings& saved, const Json& identity) {
+  const Json now = weights::megatron_schedule(identity, saved.consumed_train_samples);
   std::string changes;
-  for (const char* key : {"max_lr", "min_lr", "lr_warmup_steps", "lr_decay_style", "lr_decay_steps",
-                          "start_wd", "end_wd"}) {
-    if (!saved.is_object() || !saved.contains(key) || saved.at(key) == now.at(key)) continue;
+  const auto compare = [&](const char* key, const Json& then, const Json& today) {
+    if (then.is_null() || then == today) return;
     changes += changes.empty() ? "" : "; ";
-    changes += tr("{}: {} then, {} now", key, saved.at(key).dump(), now.at(key).dump());
-  }
-  if (changes.empty()) return;
-  log::warning("{}: its schedule (in samples) is not this run's, which is followed: {}",
-               checkpoint.string(), changes);
+    changes += tr("{}: {} then, {} now", key, then.dump(), today.dump());
+  };
+  for (const char* key : {"max_lr", "min_lr", "lr_warmup_steps", "lr_decay_style", "lr_decay_steps",
+                          "start_wd", "end_wd"})
+    compare(key, json_get<Json>(saved.scheduler, key).value_or(nullptr), now.at(key));
+  if (saved.groups.empty()) return changes;
+  const Json& group = saved.groups.front();
+  const Json betas = {identity.at("adam_beta1"), identity.at("adam_beta2")};
+  compare("betas", json_get<Json>(group, "betas").value_or(nullptr), betas);
+  compare("eps", json_get<Json>(group, "eps").value_or(nullptr), identity.at("adam_epsilon"));
+  return changes;
 }
 
 }  // namespace
@@ -56,9 +61,11 @@ std::optional<Continued> continued_from(const TrainConfig& config,
                       .consumed_samples = opened.optimizer.settings.consumed_train_samples,
                       .optimizer = std::move(opened.optimizer),
                       .model = std::move(opened.model)};
-  const weights::OptimizerSettings& settings = continued.optimizer.settings;
-  warn_of_other_schedule(source.path, settings.scheduler,
-                         weights::megatron_schedule(identity, continued.consumed_samples));
+  const std::string changes = other_settings(continued.optimizer.settings, identity);
+  if (!changes.empty()) {
+    log::warning("{}: continued with this run's settings instead of its own (steps in samples): {}",
+                 source.path.string(), changes);
+  }
   origin += tr("; continued: iteration {}, consumed samples {}, Adam's state", continued.step,
                continued.consumed_samples);
   return continued;

@@ -40,7 +40,7 @@ weights::megatron::TargetOptions options_of(const TrainConfig& config, int64_t s
 
 weights::megatron::OptimizerShape shape_of(const TrainConfig& config, DType dtype) {
   weights::megatron::OptimizerShape shape;
-  shape.distributed = config.keeping.sharding != settings::Sharding::kNone;
+  shape.distributed = config.output.distributed_optimizer;
   shape.fp32 = dtype == DType::kF32 && !shape.distributed;
   shape.param_dtype = dtype;
   shape.data_parallel = config.mesh.data;
@@ -105,7 +105,7 @@ void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step) {
 
 /// How Megatron-LM and MindSpeed-LLM go on from the copies: the flags that its files demand.
 std::string flags_of(const TrainConfig& config) {
-  const bool distributed = config.keeping.sharding != settings::Sharding::kNone;
+  const bool distributed = config.output.distributed_optimizer;
   std::string flags = "--no-load-rng";
   if (distributed) flags += " --use-distributed-optimizer";
   if (distributed && config.output.overlap_grad_reduce) flags += " --overlap-grad-reduce";
