@@ -30,6 +30,9 @@ enum class Precision { kF32, kBF16, kF16 };
 enum class Interval { kNo, kSteps, kEpoch };
 enum class SaveFormat { kHf, kMegatron };
 
+/// Where in its directory a run keeps checkpoints in Megatron's format.
+inline constexpr const char* kMegatronFolder = "megatron";
+
 std::string stage_name(Stage stage);
 std::string tuner_name(Tuner tuner);
 std::string precision_name(Precision precision);
@@ -91,7 +94,11 @@ struct OutputConfig {
   int64_t save_total_limit = 2;              ///< 0: all
   bool save_only_model = false, load_best_at_end = false;
   SaveFormat save_format = SaveFormat::kHf;  ///< kMegatron: checkpoints in that format as well
-  int64_t eval_batches = 0;                  ///< 0: all
+  /// Of Megatron's checkpoints, as the run that goes on from them has it: there the optimizer is a
+  /// distributed one where the line asks for it, though there be one copy of the model.
+  bool distributed_optimizer = false, overlap_grad_reduce = false, transformer_engine = false;
+  int64_t vocab_divisor = 1;
+  int64_t eval_batches = 0;  ///< 0: all
   int64_t logging_steps = 5;
   std::string run_name;  ///< of the TensorBoard run; may be empty
   bool log_first_step = true, hf_log_format = false, tensorboard = true, plot_loss = true;

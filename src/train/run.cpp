@@ -371,6 +371,7 @@ void require_space(const TrainConfig& config, const models::CausalLM& model, con
 void finish(Run& job) {
   job.observer.look_after_directory(job.progress.log_history, /*needed=*/true);
   publish(job);
+  job.copies.wait();
   if (job.ranks.is_first()) {
     job.observer.on_finish(summarise(job));
     // Last of all: what is killed before this is made good by the same command.
@@ -466,6 +467,14 @@ std::unique_ptr<RunObserver> observe(const TrainConfig& config, const RunPlan& p
   return make_observer(config, plan, state.step, description, hold);
 }
 
+/// What a kill behind the newest checkpoint left undone.
+void make_good(Run& job, const checkpoint::Loaded& from) {
+  const bool keeps = job.run_dir.keeper == job.ranks.rank();
+  if (!keeps || !is_newest(from, job.config.output.directory)) return;
+  settle_checkpoints(job.config.output, from.directory, job.progress.best_step);
+  if (job.ranks.is_first()) job.copies.catch_up(from.directory, job.state.step);
+}
+
 int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ranks) {
   const weights::CheckpointSource source = open_checked(config);
   HeldDirectory held(config, ranks);
@@ -489,7 +498,7 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   if (device.is_cpu()) ranks.compare_threads();
   std::string origin = describe_weights(config.model, source, config.seed);
   std::optional<Continued> continued;
-  if (!checkpoint) continued = continued_from(config, source, origin);
+  if (!checkpoint) continued = continued_from(config, source, identity, origin);
   plan::Request planned = plan_request(config, source.config, plan, data.lengths.max, device);
   announce(config, data_banner(config, device, source.config, origin, text, data, plan), ranks,
            device, planned);
@@ -519,9 +528,7 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   job.flops_per_token = flops_per_token(*state.model, data.lengths);
   job.peak_flops = peak_flops(config, device) * static_cast<double>(ranks.size());
   if (checkpoint) job.last_saved_step = state.step;
-  // What a kill behind the newest checkpoint left undone.
-  if (keeps && continuing && is_newest(*checkpoint, config.output.directory))
-    settle_checkpoints(config.output, checkpoint->directory, progress.best_step);
+  if (continuing) make_good(job, *checkpoint);
   run_loop(job);
   finish(job);
   return 0;

@@ -100,6 +100,24 @@ bool may_be_random(const Options& options, Stage stage) {
          !options.get_bool("finetune");
 }
 
+/// Where --load names a run: its own directory goes on as the run that it is; of another's, what it
+/// has kept in Megatron's format is meant, as where Megatron saved it.
+void load_run(const Options& options, Stage stage, ModelSource& source) {
+  std::error_code unknown;
+  if (fs::equivalent(source.path, options.get_string_or("output_dir", ""), unknown)) {
+    const bool goes_on = source.continues && !options.get_bool("overwrite_output_dir") &&
+                         options.get_string_or("resume", "") != "none";
+    if (!goes_on || !began_at_random(source.path)) return;
+    source.from_scratch = true;
+    if (source.config_dir.empty()) source.config_dir = source.fallback_dir;
+    return;
+  }
+  const bool as_megatron =
+      stage == Stage::kPretrain || options.get_string_or("save_format", "") == "mcore";
+  if (as_megatron && source.continues && !source.from_scratch)
+    source.path = kept_in_megatrons_format(source.path);
+}
+
 /// --load where it holds weights or nothing else could; the model of --model else. `described`:
 /// what the model is.
 ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& described) {
@@ -123,6 +141,7 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
   source.fallback_dir = text::directory_of_model(named_tokenizer);
   source.from_scratch = options.get_bool("from_scratch");
   source.continues = !options.get_bool("finetune");
+  if (loads) load_run(options, stage, source);
   if (!source.from_scratch && holds_no_weights(source.path)) {
     // What is resumed begins with what it saved, wherever the weights of its first step were.
     const bool goes_on = source.path == fs::path(options.get_string_or("output_dir", "")) &&
@@ -357,6 +376,11 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   output.save_only_model = options.get_bool("save_only_model");
   const bool in_megatrons = options.get_string("save_format") == "mcore";
   output.save_format = in_megatrons ? SaveFormat::kMegatron : SaveFormat::kHf;
+  output.distributed_optimizer = asks_for_sharing(options);
+  output.vocab_divisor = options.get_int_or("make_vocab_size_divisible_by", 1);
+  output.overlap_grad_reduce = options.get_bool_or("overlap_grad_reduce", false);
+  output.transformer_engine =
+      options.get_string_or("transformer_impl", "local") == "transformer_engine";
   output.load_best_at_end = options.get_bool("load_best_model_at_end");
   output.eval_batches = options.get_int_or("eval_iters", 0);
   output.logging_steps = options.get_int("logging_steps");

@@ -153,6 +153,11 @@ Sharding sharding_of_stage(int64_t stage, const std::string& flag) {
   return static_cast<Sharding>(stage);
 }
 
+bool asks_for_sharing(const Options& options) {
+  const std::vector<sharding_detail::Asked> all = sharding_detail::asked(options);
+  return !all.empty() && all.front().sharding != Sharding::kNone;
+}
+
 void put_sharding(const Options& options, TrainConfig& config) {
   using namespace sharding_detail;
   const bool has_fsdp = !options.get_string_or("fsdp", "").empty();
