@@ -62,19 +62,6 @@ Precision precision_named(const std::string& name) {
   return Precision::kBF16;
 }
 
-Precision precision_from(const Options& options) {
-  const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
-  if (bf16 && fp16) throw UsageError(tr("[train] --bf16 and --fp16 are both on; choose one"));
-  const Precision named = precision_named(options.get_string("dtype"));
-  if (!bf16 && !fp16) return named;
-  const Precision flagged = bf16 ? Precision::kBF16 : Precision::kF16;
-  if (options.is_given("dtype") && named != flagged) {
-    throw UsageError(tr("[train] {} {} disagrees with {} true", options.given_as("dtype"),
-                        options.get_string("dtype"), options.given_as(bf16 ? "bf16" : "fp16")));
-  }
-  return flagged;
-}
-
 /// A profile's value that another option, given, takes the place of: it is not a setting of the
 /// run.
 bool is_outweighed(const Options& options, const TrainConfig& config, const std::string& name) {
@@ -376,7 +363,7 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   output.save_only_model = options.get_bool("save_only_model");
   const bool in_megatrons = options.get_string("save_format") == "mcore";
   output.save_format = in_megatrons ? SaveFormat::kMegatron : SaveFormat::kHf;
-  output.distributed_optimizer = asks_for_sharing(options);
+  output.distributed_optimizer = sharding_from(options) != Sharding::kNone;
   output.vocab_divisor = options.get_int_or("make_vocab_size_divisible_by", 1);
   output.overlap_grad_reduce = options.get_bool_or("overlap_grad_reduce", false);
   output.transformer_engine =
@@ -504,6 +491,19 @@ void validate_ranks(TrainConfig& config) {
 }
 
 }  // namespace from_options_detail
+
+Precision precision_from(const Options& options) {
+  const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
+  if (bf16 && fp16) throw UsageError(tr("[train] --bf16 and --fp16 are both on; choose one"));
+  const Precision named = from_options_detail::precision_named(options.get_string("dtype"));
+  if (!bf16 && !fp16) return named;
+  const Precision flagged = bf16 ? Precision::kBF16 : Precision::kF16;
+  if (options.is_given("dtype") && named != flagged) {
+    throw UsageError(tr("[train] {} {} disagrees with {} true", options.given_as("dtype"),
+                        options.get_string("dtype"), options.given_as(bf16 ? "bf16" : "fp16")));
+  }
+  return flagged;
+}
 
 TrainConfig config_from_options(const std::string& verb, const Options& options) {
   using namespace from_options_detail;

@@ -105,6 +105,18 @@ std::vector<Asked> asked(const Options& options) {
   return all;
 }
 
+/// Errors: UsageError for two that disagree.
+std::vector<Asked> asked_alike(const Options& options) {
+  std::vector<Asked> all = asked(options);
+  for (const Asked& one : all) {
+    if (one.sharding == all.front().sharding) continue;
+    throw UsageError(tr("[train] {} means {}, {} means {}; give one", all.front().flag,
+                        sharding_name(all.front().sharding), one.flag,
+                        sharding_name(one.sharding)));
+  }
+  return all;
+}
+
 /// --offload optimizer, params; without --offload_dir to the memory of the host, where a CPU has
 /// them anyway.
 void put_offload(const Options& options, TrainConfig& config) {
@@ -153,9 +165,9 @@ Sharding sharding_of_stage(int64_t stage, const std::string& flag) {
   return static_cast<Sharding>(stage);
 }
 
-bool asks_for_sharing(const Options& options) {
-  const std::vector<sharding_detail::Asked> all = sharding_detail::asked(options);
-  return !all.empty() && all.front().sharding != Sharding::kNone;
+Sharding sharding_from(const Options& options) {
+  const std::vector<sharding_detail::Asked> all = sharding_detail::asked_alike(options);
+  return all.empty() ? Sharding::kNone : all.front().sharding;
 }
 
 void put_sharding(const Options& options, TrainConfig& config) {
@@ -167,13 +179,7 @@ void put_sharding(const Options& options, TrainConfig& config) {
                      tr("both give the same numbers; the DeepSpeed file may also set batch sizes "
                         "and the schedule"));
   }
-  const std::vector<Asked> all = asked(options);
-  for (const Asked& one : all) {
-    if (one.sharding == all.front().sharding) continue;
-    throw UsageError(tr("[train] {} means {}, {} means {}; give one", all.front().flag,
-                        sharding_name(all.front().sharding), one.flag,
-                        sharding_name(one.sharding)));
-  }
+  const std::vector<Asked> all = asked_alike(options);
   put_offload(options, config);
   if (all.empty() || all.front().sharding == Sharding::kNone) return;
   config.keeping.sharding = all.front().sharding;
