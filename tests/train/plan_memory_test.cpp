@@ -144,7 +144,7 @@ TEST_P(PlanMemoryElsewhere, OfAPassIsWhatIsAllocated) {
     const int64_t pass = plan::memory_by_stage(request)[0].memory.pass();
     EXPECT_LT(pass, in_memory.pass());
     const auto planned = static_cast<double>(pass), bytes = static_cast<double>(counted(request));
-    EXPECT_LE(bytes, 1.07 * planned) << away;
+    EXPECT_LE(bytes, 1.1 * planned) << away << ": " << bytes / planned;
     // The layer that comes back beside another's backward may come when most of that is done.
     EXPECT_GE(bytes, 0.93 * (planned - layer)) << away;
   }
