@@ -18,18 +18,12 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "device/file_transfer.h"
 
 namespace danlu::device {
 namespace file_memory_detail {
 
-/// What O_DIRECT asks of addresses, places and sizes is at most this.
-constexpr int64_t kAlignment = 4096;
-constexpr int64_t kBlockBytes = int64_t{4} << 20;
-
-[[noreturn]] void fail(const std::filesystem::path& directory, const char* what, int error) {
-  throw IoError(tr("{}: {}: {}", directory.string(), what, std::strerror(error)),
-                tr("--offload_dir names a directory on a disk with room for what is offloaded"));
-}
+using namespace file_transfer;
 
 int open_unnamed(const std::filesystem::path& directory) {
   const int unnamed = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -40,22 +34,6 @@ int open_unnamed(const std::filesystem::path& directory) {
   if (named >= 0) ::unlink(name.c_str());
   return named;
 }
-
-/// Whole transfers of aligned blocks; false on an error, or where the file ends.
-template <typename Transfer>
-bool transfer_all(const Transfer& transfer, int64_t begin, int64_t end) {
-  for (int64_t at = begin; at < end;) {
-    const ssize_t moved = transfer(at, end - at);
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved == 0) errno = EIO;
-    if (moved <= 0) return false;
-    // Where O_DIRECT stopped inside a block of the disk it cannot go on.
-    at = at + moved == end ? end : (at + moved) / kAlignment * kAlignment;
-  }
-  return true;
-}
-
-int64_t rounded_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace file_memory_detail
 
@@ -69,21 +47,13 @@ struct FileTensor::File {
   }
   void read(int64_t begin, int64_t end, std::byte* to) const {
     using namespace file_memory_detail;
-    const bool whole = transfer_all(
-        [&](int64_t at, int64_t size) {
-          return ::pread(blocks, to + (at - begin), static_cast<size_t>(size), at);
-        },
-        begin, end);
-    if (!whole) fail(directory, "what is offloaded there cannot be read", errno);
+    if (!read_all(blocks, begin, end, to))
+      fail(directory, "what is offloaded there cannot be read", errno);
   }
   void write(int64_t begin, int64_t end, const std::byte* from) const {
     using namespace file_memory_detail;
-    const bool whole = transfer_all(
-        [&](int64_t at, int64_t size) {
-          return ::pwrite(blocks, from + (at - begin), static_cast<size_t>(size), at);
-        },
-        begin, end);
-    if (!whole) fail(directory, "what is offloaded cannot be written there", errno);
+    if (!write_all(blocks, begin, end, from))
+      fail(directory, "what is offloaded cannot be written there", errno);
   }
 };
 
@@ -107,10 +77,7 @@ FileTensor::FileTensor(const std::filesystem::path& directory, int64_t elements,
   if (memory == MAP_FAILED) fail(directory, "its file cannot be mapped", errno);
   tensor_ =
       at::from_blob(memory, {elements}, [size](void* data) { ::munmap(data, size); }, options);
-  const std::string again = fmt::format("/proc/self/fd/{}", file->blocks);
-  const int direct = ::open(again.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT);
-  is_direct_ = direct >= 0;
-  if (is_direct_) ::close(std::exchange(file->blocks, direct));
+  file->blocks = past_the_cache(file->blocks, is_direct_);
   file_ = std::move(file);
 }
 

@@ -3,29 +3,46 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "layers/saved_tensors.h"
 
 namespace danlu::layers {
 
 at::Tensor DecoderLayer::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
-                                 const Again& again) const {
+                                 const Again& again, const Leaving& leaving) const {
+  struct Leaves {
+    bool norm, part;
+  };
   // Under sequence parallelism the norm's output is gathered, in backward as well: these rows are
   // not kept either.
   const auto through = [&](const at::Tensor& rows_NH, const RmsNorm& norm,
-                           const parallel::Region& region, const auto& part) {
-    if (!again.norm_outputs) return rows_NH + part(region.enter(norm.forward(rows_NH)));
-    const Body normed = [&norm](const std::vector<at::Tensor>& x) { return norm.forward(x[0]); };
-    const at::Tensor inside_NH =
-        region.enter(keeping_inputs(normed, {rows_NH}, {norm.weight.tensor}));
-    const MadeAgain not_kept(inside_NH, {rows_NH}, [&norm, region](const auto& x) {
-      return region.enter(norm.forward(x[0]));
-    });
+                           const parallel::Region& region, Leaves leaves, const auto& part) {
+    // Of an output that is made again both keep the rows: they leave with both, or with neither.
+    if (again.norm_outputs && leaving.layer && leaves.norm != leaves.part) {
+      leaves.norm = false;
+      leaving.layer->stay({rows_NH});
+    }
+    at::Tensor inside_NH;
+    {
+      const auto scope = leaving.scope(leaves.norm);
+      const Body normed = [&norm](const std::vector<at::Tensor>& x) { return norm.forward(x[0]); };
+      inside_NH =
+          region.enter(again.norm_outputs ? keeping_inputs(normed, {rows_NH}, {norm.weight.tensor})
+                                          : norm.forward(rows_NH));
+    }
+    const auto scope = leaving.scope(leaves.part);
+    std::optional<MadeAgain> not_kept;
+    if (again.norm_outputs) {
+      not_kept.emplace(inside_NH, std::vector<at::Tensor>{rows_NH},
+                       [&norm, region](const auto& x) { return region.enter(norm.forward(x[0])); });
+    }
     return rows_NH + part(inside_NH);
   };
   const at::Tensor middle_NH =
-      through(x_NH, attention_norm, attention.region,
+      through(x_NH, attention_norm, attention.region, {leaving.input_norm, leaving.self_attention},
               [&](const at::Tensor& in_NH) { return attention.forward(in_NH, *pass, again); });
-  return through(middle_NH, mlp_norm, mlp.region,
+  return through(middle_NH, mlp_norm, mlp.region, {leaving.post_attention_norm, leaving.mlp},
                  [&](const at::Tensor& in_NH) { return mlp.forward(in_NH, pass, again); });
 }
 

@@ -5,6 +5,7 @@
 #include "layers/attention.h"
 #include "layers/mlp.h"
 #include "layers/norm.h"
+#include "layers/offload.h"
 
 namespace danlu::layers {
 
@@ -17,7 +18,7 @@ struct DecoderLayer {
   /// h = x + attention(norm x); result h + mlp(norm h). The layer must outlive the graph it makes.
   /// Shapes  x_NH and result [N, H], or this rank's rows of both (parallel/region.h).
   at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
-                     const Again& again = {}) const;
+                     const Again& again = {}, const Leaving& leaving = {}) const;
   void collect(std::vector<at::Tensor>& tensors) const;
 };
 

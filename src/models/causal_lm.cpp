@@ -98,6 +98,22 @@ void CausalLM::set_recompute(const settings::RecomputeFlags& flags) {
   impl_->divide_into_groups();
 }
 
+void CausalLM::set_activation_offload(const settings::ActivationOffload& flags) {
+  using settings::OffloadTo;
+  if (flags.to == OffloadTo::kHost && impl_->device.is_cpu())
+    throw InternalError("[model] activations of a CPU are in host memory as it is");
+  impl_->offload_flags = flags;
+  impl_->offload.reset();
+  if (flags.to == OffloadTo::kNone) return;
+  impl_->offload = std::make_unique<layers::Offload>(
+      impl_->device, flags.to == OffloadTo::kFile ? flags.directory : std::filesystem::path());
+}
+
+MovedBytes CausalLM::moved_activations() const {
+  if (!impl_->offload) return {};
+  return {impl_->offload->bytes_out(), impl_->offload->bytes_back()};
+}
+
 std::vector<Parameter> CausalLM::parameters() const {
   std::vector<Parameter> result;
   for (const Parameter* parameter : impl_->base()) {

@@ -17,6 +17,7 @@
 #include "parallel/mesh.h"
 #include "parallel/parameter.h"
 #include "parallel/store.h"
+#include "settings/activation_offload.h"
 #include "settings/model_setup.h"
 #include "settings/recompute_layers.h"
 #include "weights/convert/checkpoint_source.h"
@@ -68,6 +69,11 @@ struct LayerPasses {
   int64_t forward = 0, backward = 0;
 };
 
+/// Bytes of activations that have left, and that have come back, so far.
+struct MovedBytes {
+  int64_t out = 0, back = 0;
+};
+
 class CausalLM {
  public:
   /// Of what this rank of `mesh`, which outlives the model, holds of the parameters, in `dtype` on
@@ -111,6 +117,9 @@ class CausalLM {
   /// Layers of each chunk of the stage as settings::recompute_groups divides them. Errors: as
   /// there.
   void set_recompute(const settings::RecomputeFlags& flags);
+  /// What layers keep of a pass that trains is elsewhere meanwhile; to host memory on other devices
+  /// than the CPU only. Gradients are the same. Errors: IoError.
+  void set_activation_offload(const settings::ActivationOffload& flags);
   /// For training: moves parameters into units, of which the ranks of the data axis may each keep a
   /// share (parallel/store.h). Which are trained must be settled. holds_values: false before
   /// weights are loaded, so that loading takes a share and one unit. Adapters that
@@ -150,6 +159,8 @@ class CausalLM {
 
   /// How far the passes have come; may be asked from any thread while another one computes.
   LayerPasses layer_passes() const;
+  /// Waits for what is on its way out.
+  MovedBytes moved_activations() const;
 
   /// Final hidden states [N, hidden], on every rank.
   at::Tensor forward_hidden(const ForwardInput& input) const;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "layers/offload.h"
 #include "models/causal_lm.h"
 #include "models/network.h"
 #include "parallel/store.h"
@@ -32,6 +33,8 @@ struct CausalLM::Impl {
   std::optional<weights::PeftConfig> lora;  ///< with what a file said beside it
   std::vector<SavedModule> saved_modules;
   settings::RecomputeFlags recompute;
+  settings::ActivationOffload offload_flags;
+  std::unique_ptr<layers::Offload> offload;  ///< null: nothing leaves
   /// Of each chunk; layers are counted in the whole model.
   std::vector<std::vector<settings::RecomputeGroup>> groups;
   std::unique_ptr<parallel::ParameterStore> store;  ///< in training
@@ -62,7 +65,11 @@ struct CausalLM::Impl {
   };
   /// Layers of which backward has the input of the first alone, and runs them again.
   at::Tensor through_group(const settings::RecomputeGroup& group, const at::Tensor& hidden_NH,
-                           const Through& through) const;
+                           const Through& through, const layers::Leaving& leaving) const;
+  /// What of a group whose forward begins is to leave; null: nothing.
+  std::shared_ptr<layers::LeavingLayer> leaving_layer(const settings::RecomputeGroup& group,
+                                                      int64_t chunk, const at::Tensor& hidden_NH,
+                                                      const layers::Pass& pass) const;
   void count_backward(const at::Tensor& input_NH) const;
   /// Makes `groups` of `recompute`, and tells the store.
   void divide_into_groups();

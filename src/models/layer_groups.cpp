@@ -19,6 +19,20 @@ layers::Again again_of(LayerRecompute kind) {
           .norm_outputs = kind == LayerRecompute::kNorm};
 }
 
+layers::Leaving parts_of(const settings::ActivationOffload& flags, layers::LeavingLayer* layer) {
+  return {.layer = layer,
+          .input_norm = flags.input_norm,
+          .self_attention = flags.self_attention,
+          .post_attention_norm = flags.post_attention_norm,
+          .mlp = flags.mlp};
+}
+
+/// `layer` comes back when the gradient of `output`, which the layer behind it gives, is there.
+void come_back_with(const at::Tensor& output, const std::shared_ptr<layers::LeavingLayer>& layer) {
+  if (!layer || !output.requires_grad()) return;
+  output.register_hook([layer](const at::Tensor&) { layer->come_back(); });
+}
+
 }  // namespace layer_groups_detail
 
 void CausalLM::Impl::divide_into_groups() {
@@ -48,23 +62,48 @@ at::Tensor CausalLM::Impl::through_layers(const ForwardInput& input, at::Tensor 
                           if (input.on_hidden && layer + 1 < config.num_layers)
                             input.on_hidden(layer + 1, output_NH);
                         }};
+  std::shared_ptr<layers::LeavingLayer> before;
   for (const RecomputeGroup& group : groups[static_cast<size_t>(chunk)]) {
     count_backward(hidden_NH);
+    const auto layer = leaving_layer(group, chunk, hidden_NH, *through.pass);
+    const layers::Leaving leaving = parts_of(offload_flags, layer.get());
     if (group.kind == LayerRecompute::kFull) {
-      hidden_NH = through_group(group, hidden_NH, through);
-      continue;
+      hidden_NH = through_group(group, hidden_NH, through, leaving);
+    } else {
+      hidden_NH = pass_place(group.first + 1, hidden_NH, [&] {
+        return network.layer(group.first)
+            .forward(hidden_NH, through.pass, again_of(group.kind), leaving);
+      });
+      through.done(group.first, hidden_NH);
     }
-    hidden_NH = pass_place(group.first + 1, hidden_NH, [&] {
-      return network.layer(group.first).forward(hidden_NH, through.pass, again_of(group.kind));
-    });
-    through.done(group.first, hidden_NH);
+    come_back_with(hidden_NH, before);
+    if (layer) offload->leave(layer);
+    before = layer;
   }
   return hidden_NH;
 }
 
+std::shared_ptr<layers::LeavingLayer> CausalLM::Impl::leaving_layer(
+    const settings::RecomputeGroup& group, int64_t chunk, const at::Tensor& hidden_NH,
+    const layers::Pass& pass) const {
+  const int64_t first = stage().chunks[static_cast<size_t>(chunk)].first;
+  if (!offload || !at::GradMode::is_enabled() || !offload_flags.takes(group.first - first))
+    return nullptr;
+  auto layer = offload->layer();
+  std::vector<at::Tensor> living{pass.rotary.cos_NE, pass.rotary.sin_NE, pass.dropout_keys_N};
+  for (int64_t i = group.first; i < group.end; ++i) {
+    network.layer(i).collect(living);
+    living.push_back(network.layer(i).attention.options.alibi_slopes_Q);
+  }
+  // What another stage gave is held until its gradient is sent.
+  if (hidden_NH.is_leaf() && hidden_NH.requires_grad()) living.push_back(hidden_NH);
+  layer->stay(living);
+  return layer;
+}
+
 at::Tensor CausalLM::Impl::through_group(const settings::RecomputeGroup& group,
-                                         const at::Tensor& hidden_NH,
-                                         const Through& through) const {
+                                         const at::Tensor& hidden_NH, const Through& through,
+                                         const layers::Leaving& leaving) const {
   const bool keeps = at::GradMode::is_enabled();
   // What is `first` is there in the forward alone, which is over when this function is.
   const layers::Body body = [this, group, keeps, pass = through.pass,
@@ -87,6 +126,7 @@ at::Tensor CausalLM::Impl::through_group(const settings::RecomputeGroup& group,
   std::vector<at::Tensor> parameters;
   for (int64_t i = group.first; i < group.end; ++i) network.layer(i).collect(parameters);
   reach_backward_with(hidden_NH, group.first);
+  const auto scope = leaving.scope(leaving.input_norm);
   return layers::recomputed(body, {hidden_NH}, parameters);
 }
 

@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "base/error.h"
+#include "base/progress.h"
 
 namespace danlu::plan {
 namespace {
@@ -39,6 +41,84 @@ std::vector<RecomputeFlags> with_less_kept(const RecomputeFlags& from) {
   std::vector<RecomputeFlags> all{from};
   if (from == none) all.push_back(selective);
   if (from.granularity != "full" || from.method == "block") all.push_back(full);
+  return all;
+}
+
+/// Operations of a rank's part of a layer, forward.
+struct LayerWork {
+  double products = 0, down = 0, core = 0;  ///< matrices; of them the last; scores and their sums
+  double norms = 0, activation = 0;
+
+  double of(settings::LayerRecompute kind) const {
+    switch (kind) {
+      case settings::LayerRecompute::kNone:
+        return 0;
+      case settings::LayerRecompute::kNorm:
+        return norms;
+      case settings::LayerRecompute::kActivationFunction:
+        return activation;
+      case settings::LayerRecompute::kSelective:
+        return core + activation + down;
+      case settings::LayerRecompute::kFull:
+        return products + core + norms + activation;
+    }
+    return 0;
+  }
+};
+
+LayerWork work_of(const Request& request, int64_t layer) {
+  const arch::ModelConfig& model = request.model;
+  const auto tokens = static_cast<double>(request.pass_tokens()),
+             tensor = static_cast<double>(request.mesh.tensor);
+  const auto real = [](int64_t number) { return static_cast<double>(number); };
+  const auto at = static_cast<size_t>(layer);
+  const int64_t window = at < model.sliding_window.size() ? model.sliding_window[at] : 0;
+  const bool is_cut = window > 0 && window < request.tokens;
+  const double keys = is_cut ? real(window) : real(request.tokens) / 2;
+  const double heads = real(model.num_heads * model.head_dim),
+               kv_heads = real(model.num_kv_heads * model.head_dim);
+  const double hidden = real(model.hidden_size), ffn = real(model.ffn_size);
+  LayerWork work;
+  work.down = 2 * tokens * hidden * ffn / tensor;
+  work.products = 3 * work.down + 2 * tokens * hidden * 2 * (heads + kv_heads) / tensor;
+  work.core = 4 * tokens * keys * heads / tensor;
+  // A square, a sum and two products; an exponential, a quotient and three products.
+  work.norms = 2 * 4 * tokens * hidden;
+  work.activation = 5 * tokens * ffn / tensor;
+  return work;
+}
+
+/// Of the stage that runs the most again, as a share of what its layers have.
+double share_run_again(const Request& request) {
+  double most = 0;
+  for (const arch::Stage& stage : arch::stages_of(request.model, request.pipeline)) {
+    double again = 0, all = 0;
+    for (const arch::LayerRange& range : stage.chunks) {
+      for (const settings::RecomputeGroup& group :
+           settings::recompute_groups(request.recompute, range.end - range.first)) {
+        for (int64_t i = group.first; i < group.end; ++i) {
+          const LayerWork work = work_of(request, range.first + i);
+          again += work.of(group.kind);
+          all += work.of(settings::LayerRecompute::kFull);
+        }
+      }
+    }
+    if (all > 0) most = std::max(most, again / all);
+  }
+  return most;
+}
+
+std::vector<RecomputeFlags> ways_to_recompute(const Request& request) {
+  int64_t layers = 0;  // of the longest virtual stage
+  for (const arch::Stage& stage : arch::stages_of(request.model, request.pipeline)) {
+    for (const arch::LayerRange& range : stage.chunks)
+      layers = std::max(layers, range.end - range.first);
+  }
+  std::vector<RecomputeFlags> all{
+      {}, {.norm = true}, {.activation_function = true}, {.granularity = "selective"}};
+  for (int64_t first = 1; first < layers; ++first)
+    all.push_back({.granularity = "full", .method = "block", .num_layers = first});
+  all.push_back({.granularity = "full"});
   return all;
 }
 
@@ -97,6 +177,51 @@ std::optional<Fit> nearest_fit(const Request& request, int64_t bytes, Fit* least
   }
   if (least && smallest) *least = *smallest;
   return nearest;
+}
+
+RecomputeChoice least_recompute(const Request& request, int64_t bytes) {
+  std::vector<RecomputeChoice> choices;
+  for (const RecomputeFlags& flags : ways_to_recompute(request)) {
+    Request candidate = request;
+    candidate.recompute = flags;
+    const int64_t needed = fullest_of(candidate).memory.total();
+    choices.push_back({.flags = flags,
+                       .bytes = needed,
+                       .fits = needed <= bytes,
+                       .share_again = share_run_again(candidate)});
+  }
+  std::stable_sort(choices.begin(), choices.end(),
+                   [](const RecomputeChoice& a, const RecomputeChoice& b) {
+                     return a.share_again < b.share_again;
+                   });
+  const auto first = std::find_if(choices.begin(), choices.end(),
+                                  [](const RecomputeChoice& choice) { return choice.fits; });
+  if (first == choices.end()) {
+    return *std::min_element(
+        choices.begin(), choices.end(),
+        [](const RecomputeChoice& a, const RecomputeChoice& b) { return a.bytes < b.bytes; });
+  }
+  RecomputeChoice choice = *first;
+  if (first != choices.begin()) {
+    choice.cheaper = std::prev(first)->flags;
+    choice.cheaper_bytes = std::prev(first)->bytes;
+  }
+  return choice;
+}
+
+std::string explain(const RecomputeChoice& choice, int64_t bytes) {
+  const auto text = [](int64_t size) { return format_bytes(static_cast<uint64_t>(size)); };
+  const std::string name = settings::recompute_text(choice.flags);
+  if (!choice.fits)
+    return tr("{}, which needs the least: {}, of {} that are available", name, text(choice.bytes),
+              text(bytes));
+  if (!choice.cheaper)
+    return tr("{}: {}, of {} that are available", name, text(choice.bytes), text(bytes));
+  return tr(
+      "{}, {:.1f} % of the layers' operations again: {}, of {} that are available; {} would "
+      "need {}",
+      name, choice.share_again * 100, text(choice.bytes), text(bytes),
+      settings::recompute_text(*choice.cheaper), text(choice.cheaper_bytes));
 }
 
 }  // namespace danlu::plan

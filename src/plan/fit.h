@@ -21,4 +21,24 @@ struct Fit {
 /// is enough; `least`, where given, is then what needs the least.
 std::optional<Fit> nearest_fit(const Request& request, int64_t bytes, Fit* least = nullptr);
 
+/// What --recompute auto takes.
+struct RecomputeChoice {
+  settings::RecomputeFlags flags;
+  int64_t bytes = 0;  ///< of the fullest rank
+  bool fits = false;
+  /// Operations of layers that run again, of those that a forward pass of the layers has, on the
+  /// stage that runs the most again.
+  double share_again = 0;
+  /// Runs less again, and needs more than there is; of several what runs the most again.
+  std::optional<settings::RecomputeFlags> cheaper = {};
+  int64_t cheaper_bytes = 0;
+};
+/// Of nothing, norms, the activation function, selective, and whole layers of each virtual stage
+/// from one to all: what runs the fewest operations again of those that need at most `bytes` a
+/// rank. None does: what needs the fewest bytes.
+RecomputeChoice least_recompute(const Request& request, int64_t bytes);
+/// "full block 3: 9.1 GB, of 10.2 GB that are available; selective would need 12.0 GB": the reasons
+/// of a choice.
+std::string explain(const RecomputeChoice& choice, int64_t bytes);
+
 }  // namespace danlu::plan

@@ -44,12 +44,22 @@ std::vector<Field> fields_of(Machine& machine, double& devices) {
           {"f16_tflops", 1e12, &machine.f16_flops},
           {"f32_tflops", 1e12, &machine.f32_flops},
           {"reachable_share", 1, &machine.reachable},
+          {"attention_share", 1, &machine.attention},
+          {"matrix_units", 1, &machine.units},
+          {"tile_rows", 1, &machine.tile_rows},
+          {"tile_columns", 1, &machine.tile_columns},
+          {"kernel_us", 1e-6, &machine.kernel_s},
           {"allocator_share", 1, &machine.allocator},
           {"memory_gb_per_s", 1e9, &machine.memory_bytes_per_s},
+          {"reachable_memory_share", 1, &machine.reachable_memory},
           {"node_link_gb_per_s", 1e9, &machine.node.bytes_per_s},
           {"node_link_latency_us", 1e-6, &machine.node.latency_s},
+          {"node_links", 1, &machine.node_links},
           {"network_gb_per_s", 1e9, &machine.network.bytes_per_s},
           {"network_latency_us", 1e-6, &machine.network.latency_s},
+          {"reachable_link_share", 1, &machine.reachable_link},
+          {"host_link_gb_per_s", 1e9, &machine.host_link_bytes_per_s},
+          {"host_memory_gb_per_s", 1e9, &machine.host_bytes_per_s},
           {"disk_gb_per_s", 1e9, &machine.disk_bytes_per_s}};
 }
 
@@ -69,6 +79,35 @@ double Machine::peak(settings::Precision precision) const {
   return precision == settings::Precision::kF16 ? f16_flops : f32_flops;
 }
 
+double Path::seconds(double bytes) const {
+  if (members == 1 || bytes == 0) return 0;
+  return bytes / link.bytes_per_s + link.latency_s * std::ceil(std::log2(members));
+}
+
+Path Machine::path(int64_t members, int64_t stride) const {
+  const bool leaves = members * stride > devices_per_node;
+  const int64_t near =
+      leaves ? std::clamp<int64_t>(devices_per_node / stride, 1, members) : members;
+  const double inside =
+      node.bytes_per_s * std::min(1.0, static_cast<double>(near - 1) / node_links);
+  Path path{.members = members, .link = leaves ? network : node};
+  path.link.bytes_per_s = inside;
+  if (leaves) {
+    path.network_share = 1 / static_cast<double>(near);
+    const double out = network.bytes_per_s * static_cast<double>(near);
+    path.link.bytes_per_s = near > 1 ? std::min(inside, out) : out;
+  }
+  path.link.bytes_per_s *= reachable_link;
+  return path;
+}
+
+Path Machine::between(int64_t rank, int64_t other) const {
+  const bool leaves = rank / devices_per_node != other / devices_per_node;
+  Path path{.members = 2, .link = leaves ? network : node, .network_share = leaves ? 1.0 : 0.0};
+  path.link.bytes_per_s *= reachable_link / (leaves ? 1 : node_links);
+  return path;
+}
+
 std::vector<std::string> machine_names() {
   std::vector<std::string> names;
   for (const auto& [name, text] : shipped()) names.push_back(name);
@@ -77,11 +116,13 @@ std::vector<std::string> machine_names() {
 
 Machine parse_machine(const std::string& text, const std::string& origin) {
   Machine machine;
-  machine.reachable = 0;
   double devices = 0;
   const std::vector<Field> fields = fields_of(machine, devices);
   std::vector<std::string> keys, missing;
-  for (const Field& field : fields) keys.emplace_back(field.key);
+  for (const Field& field : fields) {
+    keys.emplace_back(field.key);
+    *field.value = 0;
+  }
   for (const OptionFileEntry& entry :
        read_option_text(text, origin, [](const std::string&) { return false; })) {
     const auto found = std::find(keys.begin(), keys.end(), entry.key);
@@ -102,8 +143,10 @@ Machine parse_machine(const std::string& text, const std::string& origin) {
         tr("[machine] {}: {} is missing", origin, fmt::format("{}", fmt::join(missing, ", "))));
   if (devices != std::floor(devices) || devices > 1e6)
     throw UsageError(tr("[machine] {}: devices_per_node must be a whole number", origin));
-  if (machine.reachable > 1)
-    throw UsageError(tr("[machine] {}: reachable_share must be at most 1", origin));
+  for (const Field& field : fields) {
+    if (std::string(field.key).ends_with("_share") && *field.value > 1)
+      throw UsageError(tr("[machine] {}: {} must be at most 1", origin, field.key));
+  }
   machine.devices_per_node = static_cast<int64_t>(devices);
   machine.name = origin;
   return machine;

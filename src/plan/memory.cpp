@@ -1,6 +1,7 @@
 #include "plan/memory.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "arch/shard.h"
@@ -163,6 +164,7 @@ Inputs inputs_of(const Request& request, const Uses& uses, int64_t layer,
 struct LayerBytes {
   int64_t kept = 0, backward = 0;
   int64_t later = 0;  ///< kept for weights' gradients that are made later
+  int64_t gone = 0;   ///< of `kept`, elsewhere between forward and backward
 };
 
 /// The gradient of the hidden state and of what attention gave; keys and values by column; the
@@ -220,6 +222,14 @@ LayerBytes layer_bytes(const Request& request, const Inputs& inputs, LayerRecomp
       attention_backward_bytes(request, of) - mlp + (all ? 0 : of.query + of.per_head);
   const int64_t at_border = request.mesh.tensor > 1 ? of.inside + exchange_bytes(request, of) : 0;
   bytes.backward = std::max({in_mlp, in_attention, at_border});
+  const settings::ActivationOffload& leaves = request.offload;
+  const int64_t norm = of.rows + of.rstd;
+  // Where a norm's output is made again, its input leaves with what takes that output too.
+  const bool made = kind == LayerRecompute::kNorm;
+  const bool first = leaves.input_norm && (!made || leaves.self_attention),
+             second = leaves.post_attention_norm && (!made || leaves.mlp);
+  bytes.gone = (first ? norm : 0) + (leaves.self_attention ? attention - norm : 0) +
+               (second ? norm : 0) + (leaves.mlp ? mlp - norm : 0);
   // Inputs of the products and the gradients of what they gave.
   bytes.later =
       inputs.attention(of) + inputs.mlp(of) + of.query + 2 * of.key + of.rows + 2 * of.ffn;
@@ -268,34 +278,72 @@ int64_t communication_bytes(const Request& request, const Elements& elements) {
 
 /// Of a run of layers of a stage.
 struct ChunkBytes {
-  int64_t kept = 0, backward = 0, later = 0;
+  int64_t kept = 0, later = 0;
+  /// Beside what all chunks keep, at most: of a backward with all its gradients, and of one that
+  /// leaves weights' for later. What is kept and done with by then is taken off.
+  int64_t backward = 0, backward_input = 0;
+  int64_t leaving = 0;  ///< on its way out when the forward is over
 };
+
+/// Of one group, in the order of forward.
+LayerBytes group_bytes(const Request& request, const Uses& uses,
+                       const std::vector<arch::ParamSpec>& specs,
+                       const settings::RecomputeGroup& group, int64_t first_layer) {
+  LayerBytes bytes;
+  for (int64_t layer = first_layer + group.first; layer < first_layer + group.end; ++layer) {
+    const LayerBytes of_layer =
+        layer_bytes(request, inputs_of(request, uses, layer, specs), group.kind);
+    bytes.kept += of_layer.kept;
+    bytes.later += of_layer.later;
+    bytes.gone += of_layer.gone;
+    bytes.backward = std::max(bytes.backward, of_layer.backward);
+  }
+  if (group.kind == LayerRecompute::kFull) {  // its input alone, and all of it made again
+    bytes.backward += bytes.kept;
+    bytes.kept = sizes_of(request).rows;
+    bytes.gone = request.offload.input_norm ? bytes.kept : 0;
+  }
+  if (!request.offload.takes(group.first)) bytes.gone = 0;
+  return bytes;
+}
+
+ChunkBytes bytes_of_groups(const std::vector<LayerBytes>& groups, int64_t of_pass) {
+  ChunkBytes chunk{.kept = of_pass};
+  for (const LayerBytes& group : groups) {
+    chunk.kept += group.kept - group.gone;
+    chunk.later += group.later;
+  }
+  if (groups.empty()) return chunk;
+  chunk.leaving = groups.back().gone;
+  chunk.backward = chunk.backward_input = std::numeric_limits<int64_t>::min();
+  int64_t done = 0, later = 0;  // of the groups behind
+  for (size_t g = groups.size(); g-- > 0;) {
+    const LayerBytes& group = groups[g];
+    // It is back, and the one before it on its way.
+    const int64_t back = group.gone + (g > 0 ? groups[g - 1].gone : 0);
+    chunk.backward = std::max(chunk.backward, group.backward + back - done);
+    chunk.backward_input = std::max(chunk.backward_input, group.backward + back - done + later);
+    done += group.kept - group.gone;
+    later += group.later;
+  }
+  return chunk;
+}
 
 std::vector<ChunkBytes> chunk_bytes(const Request& request, const arch::Stage& stage) {
   const Uses uses = uses_of(request);
   const std::vector<arch::ParamSpec> specs = arch::parameters_of(request.model);
   std::vector<ChunkBytes> chunks;
   for (const arch::LayerRange& range : stage.chunks) {
-    ChunkBytes& chunk = chunks.emplace_back();
-    chunk.kept = pass_bytes(request);
+    std::vector<LayerBytes> groups;
     for (const settings::RecomputeGroup& group :
          settings::recompute_groups(request.recompute, range.end - range.first)) {
-      LayerBytes bytes;
-      for (int64_t layer = range.first + group.first; layer < range.first + group.end; ++layer) {
-        const LayerBytes of_layer =
-            layer_bytes(request, inputs_of(request, uses, layer, specs), group.kind);
-        bytes.kept += of_layer.kept;
-        bytes.later += of_layer.later;
-        bytes.backward = std::max(bytes.backward, of_layer.backward);
-      }
-      if (group.kind == LayerRecompute::kFull) {  // its input alone, and all of it made again
-        bytes.backward += bytes.kept;
-        bytes.kept = sizes_of(request).rows;
-      }
-      chunk.kept += bytes.kept;
-      chunk.later += bytes.later;
-      chunk.backward = std::max(chunk.backward, bytes.backward);
+      groups.push_back(group_bytes(request, uses, specs, group, range.first));
+      // What came from another stage is held until its gradient is sent.
+      const bool comes = group.first == 0 && !stage.begins_at(static_cast<int64_t>(chunks.size()));
+      if (comes && groups.back().gone > 0 && request.offload.input_norm)
+        groups.back().gone -= sizes_of(request).rows;
     }
+    chunks.push_back(bytes_of_groups(groups, pass_bytes(request)));
   }
   return chunks;
 }
@@ -315,9 +363,9 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
     const ChunkBytes& chunk = chunks[static_cast<size_t>(action.chunk)];
     if (action.work == Work::kForward) {
       kept += chunk.kept;
-      need(stage.ends_at(action.chunk) ? head_bytes(request) : 0);
+      need(chunk.leaving + (stage.ends_at(action.chunk) ? head_bytes(request) : 0));
     } else if (action.work == Work::kBackward || action.work == Work::kBackwardInput) {
-      need(chunk.backward);
+      need(action.work == Work::kBackward ? chunk.backward : chunk.backward_input);
       kept -= chunk.kept - (action.work == Work::kBackwardInput ? chunk.later : 0);
     } else if (action.work == Work::kBackwardWeight) {
       kept -= chunk.later;

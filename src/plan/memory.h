@@ -19,13 +19,14 @@ struct Request {
   arch::PipelineSplit pipeline;
   settings::Sharding sharding = settings::Sharding::kNone;
   settings::RecomputeFlags recompute = {};
+  settings::ActivationOffload offload = {};
   settings::Precision precision = settings::Precision::kBF16;
   std::optional<weights::PeftConfig> adapters = {};  ///< what is trained; none: the model
   /// Of the model, by name: what is not, "!" before a pattern: is again, the last that matches
   /// wins.
   std::vector<std::string> freeze = {};
   bool parameters_in_files = false, state_in_files = false;
-  bool widens = false;  ///< the device multiplies 16 bits as f32
+  bool widens = false;           ///< the device multiplies 16 bits as f32
   int64_t tokens = 0;            ///< of a sample
   int64_t micro_batch_size = 1;  ///< samples
   int64_t num_micro_batches = 1;

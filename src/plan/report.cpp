@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/in_english.h"
 #include "base/message.h"
@@ -17,47 +19,81 @@ std::string gb(int64_t bytes) { return gb(static_cast<double>(bytes)); }
 
 std::string split_of(const Request& request) {
   const int64_t context = request.mesh.context.size();
-  return fmt::format("tp {} pp {}{} dp {} zero{} recompute {} micro-batch {} x {}",
-                     request.mesh.tensor, request.mesh.pipeline,
-                     context > 1 ? fmt::format(" cp {}", context) : "", request.mesh.data,
-                     static_cast<int>(request.sharding), settings::recompute_text(request.recompute),
-                     request.micro_batch_size, request.num_micro_batches);
+  std::string split = fmt::format("tp {} pp {}", request.mesh.tensor, request.mesh.pipeline);
+  const int64_t runs = arch::stages_of(request.model, request.pipeline)[0].num_chunks();
+  if (runs > 1) split += fmt::format(" vpp {}", runs);
+  if (request.order == arch::PipelineOrder::kZeroBubble) split += " zero-bubble";
+  if (context > 1) split += fmt::format(" cp {}", context);
+  return split + fmt::format(" dp {}", request.mesh.data);
+}
+
+std::string keeping_of(const Request& request) {
+  return fmt::format("zero{}{}", static_cast<int>(request.sharding),
+                     request.state_in_files ? "+offload" : "");
+}
+
+/// What takes a step's time beside the model's own operations, most first.
+std::vector<std::pair<std::string, double>> costs_of(const Plan& plan) {
+  std::vector<std::pair<std::string, double>> costs = {
+      {tr("bubble"), plan.simulated.seconds * plan.simulated.bubble},
+      {tr("tensor exchanges"), plan.parts.tensor},
+      {tr("context exchanges"), plan.parts.context},
+      {tr("recompute"), plan.parts.recompute},
+      {tr("offload of activations"), plan.parts.offload},
+      {tr("memory bandwidth"), plan.parts.moved},
+      {tr("data exchanges"), plan.exposed_s},
+      {tr("optimizer"), plan.optimizer_s}};
+  std::stable_sort(costs.begin(), costs.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return costs;
+}
+
+std::string sent(const Sent& bytes) {
+  if (bytes.network == 0) return gb(bytes.node);
+  if (bytes.node == 0) return tr("{} by network", gb(bytes.network));
+  return tr("{} in the node, {} by network", gb(bytes.node), gb(bytes.network));
 }
 
 }  // namespace
 
 std::string Plan::limit() const {
   const Memory& memory = stages[fullest].memory;
-  if (!fits())
+  if (!fits()) {
+    if (static_cast<double>(this->memory()) <= machine.memory_bytes) return tr("host memory");
     return memory.kept() > memory.total() / 2 ? tr("memory: state") : tr("memory: activations");
-  const double pipeline = simulated.seconds * simulated.bubble;
-  const auto layers = static_cast<double>(stages[fullest].stage.layers().size());
-  const double tensor = request.mesh.tensor == 1
-                            ? 0
-                            : layers * stages[fullest].traffic.tensor_of_layer /
-                                  machine.link(request.mesh.tensor).bytes_per_s *
-                                  static_cast<double>(request.num_micro_batches);
-  const double most = std::max({pipeline, tensor, exposed_s, optimizer_s});
-  if (most < 0.1 * step_s) return tr("compute");
-  if (most == pipeline) return tr("bubble");
-  if (most == tensor) return tr("tensor exchanges");
-  return most == exposed_s ? tr("data exchanges") : tr("optimizer");
+  }
+  const auto [name, seconds] = costs_of(*this)[0];
+  if (seconds < 0.1 * step_s) return tr("compute");
+  return fmt::format("{} {:.0f} %", name, 100 * seconds / step_s);
+}
+
+std::string describe_head() {
+  return fmt::format("{:<30} {:<13} {:<13} {:>10} {:>9} {:>10} {:>10} {:>6}  {}", tr("split"),
+                     tr("recompute"), tr("shared"), tr("passes"), tr("memory"), tr("step"),
+                     tr("tokens/s"), "MFU", tr("limited by"));
 }
 
 std::string describe_line(const Plan& plan) {
-  return fmt::format("{:<58} {:>10}  {:>9.4g} s {:>10.4g} tok/s  MFU {:>4.1f} %  {}",
-                     split_of(plan.request), gb(plan.memory()), plan.step_s, plan.tokens_per_s,
-                     100 * plan.mfu, plan.limit());
+  return fmt::format(
+      "{:<30} {:<13} {:<13} {:>10} {:>9} {:>8.4g} s {:>10.4g} {:>4.1f} %  {}",
+      split_of(plan.request), settings::recompute_text(plan.request.recompute),
+      keeping_of(plan.request),
+      fmt::format("{} x {}", plan.request.num_micro_batches, plan.request.micro_batch_size),
+      fmt::format("{:.1f} GB", static_cast<double>(plan.memory()) / 1e9), plan.step_s,
+      plan.tokens_per_s, 100 * plan.mfu, plan.limit());
 }
 
 std::string describe(const Plan& plan) {
   const StagePlan& stage = plan.stages[plan.fullest];
   const Memory& memory = stage.memory;
+  const Request& request = plan.request;
   std::string out;
   const auto line = [&](const std::string& name, const std::string& value) {
     fmt::format_to(std::back_inserter(out), "{:<22} {}\n", name, value);
   };
-  line(tr("split"), split_of(plan.request));
+  line(tr("split"), fmt::format("{} {} recompute {} micro-batch {} x {}", split_of(request),
+                                keeping_of(request), settings::recompute_text(request.recompute),
+                                request.micro_batch_size, request.num_micro_batches));
   line(tr("machine"), fmt::format("{} x {}", plan.world(), plan.machine.name));
   line(tr("parameters"), fmt::format("{} ({} trained)", plan.parameters, plan.trained));
   line(tr("fullest rank"),
@@ -71,18 +107,40 @@ std::string describe(const Plan& plan) {
   line("  " + tr("working"), gb(memory.working));
   line("  " + tr("communication"), gb(memory.communication));
   line("  " + tr("allocator"), gb(memory.allocator));
+  if (plan.host_bytes > 0)
+    line(tr("memory of a host"), tr("{} of {}", gb(plan.host_bytes), gb(plan.machine.host_bytes)));
   line(tr("sent a step and rank"),
-       tr("data {}, tensor {}, context {}, pipeline {}", gb(stage.traffic.data),
-          gb(stage.traffic.tensor), gb(stage.traffic.context), gb(stage.traffic.pipeline)));
+       gb(stage.data.all() + stage.tensor.all() + stage.context.all() + stage.pipeline.all()));
+  line("  " + tr("data axis"), sent(stage.data));
+  line("  " + tr("tensor axis"), sent(stage.tensor));
+  line("  " + tr("context axis"), sent(stage.context));
+  line("  " + tr("pipeline axis"), sent(stage.pipeline));
   line(tr("bubble"), fmt::format("{:.1f} %", 100 * plan.simulated.bubble));
   line(tr("step"), tr("{:.4g} s: passes {:.4g}, data exchanges {:.4g}, optimizer {:.4g}",
                       plan.step_s, plan.simulated.seconds, plan.exposed_s, plan.optimizer_s));
+  line("  " + tr("of the slowest stage"),
+       tr("products {:.4g}, attention {:.4g}, memory bandwidth {:.4g}, recompute {:.4g}, tensor "
+          "exchanges {:.4g}, context exchanges {:.4g}",
+          plan.parts.products, plan.parts.attention, plan.parts.moved, plan.parts.recompute,
+          plan.parts.tensor, plan.parts.context));
   line(tr("speed"),
        fmt::format("{:.4g} tokens/s, MFU {:.1f} %", plan.tokens_per_s, 100 * plan.mfu));
   line(tr("limited by"), plan.limit());
-  line(tr("checkpoint"), fmt::format("{}, {:.3g} s", gb(plan.checkpoint_bytes), plan.checkpoint_s));
+  line(tr("checkpoint"),
+       tr("{}, written in {:.3g} s beside {:.1f} steps", gb(plan.checkpoint_bytes),
+          plan.checkpoint_s, plan.checkpoint_s / plan.step_s));
+  line(tr("restart"), tr("{} a node, read in {:.3g} s", gb(plan.restart_bytes), plan.restart_s));
+  if (plan.save_steps > 0)
+    line(tr("a failure"), tr("costs {:.3g} s on average, with a checkpoint every {} steps",
+                             plan.failure_s(), plan.save_steps));
   return out;
 }
+
+namespace {
+
+Json sent_json(const Sent& bytes) { return {{"node", bytes.node}, {"network", bytes.network}}; }
+
+}  // namespace
 
 Json to_json(const Plan& plan) {
   const InEnglish stored;
@@ -93,9 +151,11 @@ Json to_json(const Plan& plan) {
                {"pp", request.mesh.pipeline},
                {"cp", request.mesh.context.size()},
                {"dp", request.mesh.data},
+               {"vpp", plan.stages[0].stage.num_chunks()},
                {"zero", static_cast<int>(request.sharding)},
                {"recompute", settings::recompute_text(request.recompute)},
                {"micro_batch_size", request.micro_batch_size},
+               {"offload", request.state_in_files},
                {"num_micro_batches", request.num_micro_batches},
                {"parameters", plan.parameters},
                {"trained", plan.trained},
@@ -109,7 +169,18 @@ Json to_json(const Plan& plan) {
                {"mfu", plan.mfu},
                {"limit", plan.limit()},
                {"checkpoint_bytes", plan.checkpoint_bytes},
-               {"checkpoint_s", plan.checkpoint_s}};
+               {"checkpoint_s", plan.checkpoint_s},
+               {"restart_bytes", plan.restart_bytes},
+               {"restart_s", plan.restart_s},
+               {"failure_s", plan.failure_s()},
+               {"host_bytes", plan.host_bytes},
+               {"products_s", plan.parts.products},
+               {"attention_s", plan.parts.attention},
+               {"memory_bandwidth_s", plan.parts.moved},
+               {"recompute_s", plan.parts.recompute},
+               {"offload_s", plan.parts.offload},
+               {"tensor_s", plan.parts.tensor},
+               {"context_s", plan.parts.context}};
   json["stages"] = Json::array();
   for (const StagePlan& stage : plan.stages) {
     const Memory& memory = stage.memory;
@@ -123,10 +194,10 @@ Json to_json(const Plan& plan) {
                               {"working", memory.working},
                               {"communication", memory.communication},
                               {"allocator", memory.allocator},
-                              {"sent_data", stage.traffic.data},
-                              {"sent_tensor", stage.traffic.tensor},
-                              {"sent_context", stage.traffic.context},
-                              {"sent_pipeline", stage.traffic.pipeline}});
+                              {"sent_data", sent_json(stage.data)},
+                              {"sent_tensor", sent_json(stage.tensor)},
+                              {"sent_context", sent_json(stage.context)},
+                              {"sent_pipeline", sent_json(stage.pipeline)}});
   }
   return json;
 }

@@ -9,8 +9,7 @@ using settings::Sharding;
 
 /// Sums of gradients in f32, gathers in the weights' type, as rings send them: a rank of D sends
 /// (D - 1) / D of what is summed or gathered.
-double data_bytes(const Request& request, const arch::Stage& stage) {
-  const Elements elements = elements_of(request, stage);
+double data_bytes(const Request& request, const Elements& elements) {
   const auto ranks = static_cast<double>(request.mesh.copies());
   const auto passes = static_cast<double>(request.num_micro_batches);
   const auto width = static_cast<double>(request.element_bytes());
@@ -52,6 +51,10 @@ double context_bytes(const Request& request, bool backward) {
 }  // namespace
 
 Traffic traffic_of(const Request& request, const arch::Stage& stage) {
+  return traffic_of(request, stage, elements_of(request, stage));
+}
+
+Traffic traffic_of(const Request& request, const arch::Stage& stage, const Elements& elements) {
   const auto hidden = static_cast<double>(request.pass_tokens() * request.model.hidden_size *
                                           request.element_bytes());
   const auto ranks = static_cast<double>(request.mesh.tensor);
@@ -60,14 +63,15 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage) {
   const double all_reduce = 2 * (ranks - 1) / ranks * hidden;
   const double again = share_again(request, stage, settings::LayerRecompute::kFull);
   Traffic traffic;
-  traffic.data = data_bytes(request, stage);
+  traffic.data = data_bytes(request, elements);
   traffic.tensor_of_layer = (4 + 2 * again) * all_reduce;
   const double ends = (stage.has_embedding ? 1 : 0) + (stage.has_head ? 1 : 0);
   traffic.tensor = passes * (layers * traffic.tensor_of_layer + ends * all_reduce);
   traffic.message = hidden / (request.mesh.sequence_parallel ? ranks : 1);
-  traffic.context_of_layer =
-      context_bytes(request, false) * (1 + again) + context_bytes(request, true);
-  traffic.context = passes * layers * traffic.context_of_layer;
+  traffic.context_forward = context_bytes(request, false);
+  traffic.context_backward = context_bytes(request, true);
+  traffic.context =
+      passes * layers * (traffic.context_forward * (1 + again) + traffic.context_backward);
   const double borders = 2 * static_cast<double>(stage.num_chunks()) -
                          (stage.has_embedding ? 1 : 0) - (stage.has_head ? 1 : 0);
   traffic.pipeline = request.mesh.pipeline > 1 ? passes * borders * traffic.message : 0;

@@ -8,10 +8,13 @@ namespace danlu::plan {
 struct Traffic {
   double data = 0, tensor = 0, pipeline = 0;
   double context = 0;           ///< and of the context axis
-  double context_of_layer = 0;  ///< of one, forward and backward
+  double context_forward = 0;   ///< of one layer and micro-batch
+  double context_backward = 0;  ///< what it recomputes apart
   double tensor_of_layer = 0;   ///< of one layer, forward and backward of a micro-batch
   double message = 0;           ///< of the pipeline, one way, of one micro-batch
 };
 Traffic traffic_of(const Request& request, const arch::Stage& stage);
+/// The same of a stage whose elements are known.
+Traffic traffic_of(const Request& request, const arch::Stage& stage, const Elements& elements);
 
 }  // namespace danlu::plan

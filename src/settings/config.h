@@ -14,6 +14,7 @@
 #include "arch/placement.h"
 #include "base/json.h"
 #include "base/rank_place.h"
+#include "settings/activation_offload.h"
 #include "settings/model_setup.h"
 #include "settings/model_source.h"
 #include "settings/optimizer.h"
@@ -28,6 +29,9 @@ enum class Tuner { kFull, kLora, kFreeze };
 enum class Precision { kF32, kBF16, kF16 };
 enum class Interval { kNo, kSteps, kEpoch };
 enum class SaveFormat { kHf, kMegatron };
+
+/// Where in its directory a run keeps checkpoints in Megatron's format.
+inline constexpr const char* kMegatronFolder = "megatron";
 
 std::string stage_name(Stage stage);
 std::string tuner_name(Tuner tuner);
@@ -90,7 +94,11 @@ struct OutputConfig {
   int64_t save_total_limit = 2;              ///< 0: all
   bool save_only_model = false, load_best_at_end = false;
   SaveFormat save_format = SaveFormat::kHf;  ///< kMegatron: checkpoints in that format as well
-  int64_t eval_batches = 0;                  ///< 0: all
+  /// Of Megatron's checkpoints, as the run that goes on from them has it: there the optimizer is a
+  /// distributed one where the line asks for it, though there be one copy of the model.
+  bool distributed_optimizer = false, overlap_grad_reduce = false, transformer_engine = false;
+  int64_t vocab_divisor = 1;
+  int64_t eval_batches = 0;  ///< 0: all
   int64_t logging_steps = 5;
   std::string run_name;  ///< of the TensorBoard run; may be empty
   bool log_first_step = true, hf_log_format = false, tensorboard = true, plot_loss = true;
@@ -113,10 +121,11 @@ struct TrainConfig {
   Tuner tuner = Tuner::kLora;
   Precision precision = Precision::kBF16;
   RecomputeFlags recompute;
+  ActivationOffload activation_offload;
   std::string device = "auto";
   uint64_t seed = 42;
   bool dry_run = false;
-  bool checks_plan = true;  ///< refuse what will not fit into memory
+  bool checks_plan = true;       ///< refuse what will not fit into memory
   RankPlace place;               ///< of this process
   MeshShape mesh;                ///< how the processes share the work
   arch::PipelineSplit pipeline;  ///< which layers each of mesh.pipeline stages has

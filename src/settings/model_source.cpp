@@ -2,6 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "settings/config.h"
+#include "weights/megatron/place.h"
+
 namespace danlu::settings {
 namespace model_source_detail {
 
@@ -15,6 +21,27 @@ weights::CheckpointSource described_only(const ModelSource& source) {
   }
   opened.config = arch::load_model_config(opened.companions);
   return opened;
+}
+
+/// trainer_state.json of the newest checkpoint of a run that has one; null where none has.
+Json newest_state(const fs::path& run) {
+  Json newest = nullptr;
+  std::error_code error;
+  for (fs::directory_iterator at(run, error), end; !error && at != end; at.increment(error)) {
+    const fs::path file = at->path() / "trainer_state.json";
+    std::error_code unknown;
+    const bool is_checkpoint = at->path().filename().string().starts_with("checkpoint-");
+    if (!is_checkpoint || !fs::exists(file, unknown)) continue;
+    try {
+      Json state = read_json_file(file);
+      const auto step = json_get<int64_t>(state, "global_step").value_or(0);
+      if (newest.is_null() || step > json_get<int64_t>(newest, "global_step").value_or(0))
+        newest = std::move(state);
+    } catch (const Error&) {
+      continue;  // damaged: who resumes says so
+    }
+  }
+  return newest;
 }
 
 }  // namespace model_source_detail
@@ -39,6 +66,26 @@ bool holds_no_weights(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path, error)) return true;
   return std::filesystem::is_directory(path, error) && !weights::detect_format(path) &&
          weights::weights_like_in(path).empty();
+}
+
+bool began_at_random(const std::filesystem::path& run) {
+  const Json identity =
+      json_get<Json>(model_source_detail::newest_state(run), "identity").value_or(Json::object());
+  return json_get<bool>(identity, "from_scratch").value_or(false);
+}
+
+std::filesystem::path kept_in_megatrons_format(const std::filesystem::path& path) {
+  const std::filesystem::path kept = path / kMegatronFolder;
+  const std::filesystem::path tracker = kept / weights::megatron::kTrackerFile;
+  std::error_code unknown;
+  if (!std::filesystem::exists(tracker, unknown)) return path;
+  const std::string iteration = read_file(tracker);
+  const auto newest = json_get<int64_t>(model_source_detail::newest_state(path), "global_step");
+  if (newest && std::to_string(*newest) != iteration) {
+    log::warning("{} is of iteration {}, and the run's newest checkpoint of step {}", kept.string(),
+                 iteration, *newest);
+  }
+  return kept;
 }
 
 }  // namespace danlu::settings

@@ -36,4 +36,12 @@ std::string describe_weights(const ModelSource& source, const weights::Checkpoin
 /// without anything that looks like weights.
 bool holds_no_weights(const std::filesystem::path& path);
 
+/// A run's own directory whose model was random at first: what it is loaded from then are its
+/// checkpoints. Never throws.
+bool began_at_random(const std::filesystem::path& run);
+
+/// What the run in `path` has kept in Megatron's format; `path` itself if that is nothing. A
+/// warning where the run went on since.
+std::filesystem::path kept_in_megatrons_format(const std::filesystem::path& path);
+
 }  // namespace danlu::settings

@@ -37,7 +37,7 @@ void check_parts(const RecomputeFlags& flags) {
                         "on; a layer takes one kind of recomputation"),
                      tr("choose one"));
   }
-  if (flags.granularity == "selective" ||
+  if (flags.granularity == "selective" || flags.granularity == "auto" ||
       (flags.granularity == "full" && flags.method != "block")) {
     throw UsageError(tr("[train] {} works on layers that nothing else recomputes, and {} leaves "
                         "none",
@@ -50,8 +50,8 @@ void check_parts(const RecomputeFlags& flags) {
 
 void check(const RecomputeFlags& flags) {
   if (flags.granularity != "none" && flags.granularity != "selective" &&
-      flags.granularity != "full") {
-    throw UsageError(tr("[train] --recompute-granularity is none, selective or full, got {}",
+      flags.granularity != "full" && flags.granularity != "auto") {
+    throw UsageError(tr("[train] --recompute-granularity is none, selective, full or auto, got {}",
                         flags.granularity));
   }
   if (!flags.method.empty() && flags.method != "uniform" && flags.method != "block") {
@@ -88,6 +88,8 @@ std::string recompute_text(const RecomputeFlags& flags) {
 
 std::vector<RecomputeGroup> recompute_groups(const RecomputeFlags& flags, int64_t num_layers) {
   check(flags);
+  if (flags.granularity == "auto" && num_layers > 0)
+    throw InternalError("[train] what is recomputed is not chosen yet");
   std::vector<RecomputeGroup> groups;
   int64_t at = 0;
   // A length of num_layers may be as large as the flag's, so ends are never sums with it.

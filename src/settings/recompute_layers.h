@@ -23,7 +23,8 @@ std::string recompute_name(Recompute recompute);
 
 /// Megatron's and MindSpeed's flags as given; an absent number means what its comment says.
 struct RecomputeFlags {
-  std::string granularity = "none";        ///< none, selective or full
+  /// none, selective or full; auto until a plan has chosen.
+  std::string granularity = "none";
   std::string method = {};                 ///< "", uniform or block; "": uniform
   std::optional<int64_t> num_layers = {};  ///< uniform: layers of a group (1); block: must be given
   bool activation_function = false, norm = false;

@@ -108,6 +108,7 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
     }
   }
   model->set_recompute(config.recompute);
+  model->set_activation_offload(config.activation_offload);
   return model;
 }
 
@@ -253,12 +254,34 @@ void prepare_run_directory(const TrainConfig& config, const PreparedText& text,
     write_held_out(run_dir, *data.validation, *text.tokenizer);
 }
 
-/// What the run will be, and what it will need. Errors: MemoryError where it would not fit.
-void announce(const TrainConfig& config, const std::string& banner, const plan::Request& request,
-              bool is_cpu) {
-  log::info("{}", banner);
+/// Bytes that a rank of this machine may take; 0: unknown.
+uint64_t memory_of_a_rank(const TrainConfig& config, const at::Device& device) {
   const auto sharers = static_cast<uint64_t>(config.place.local_size);
-  const uint64_t available = is_cpu ? available_memory_bytes() / sharers : 0;
+  return device.is_cpu() ? available_memory_bytes() / sharers : 0;
+}
+
+/// --recompute auto: the same for all ranks, of which one may have less memory, and one a processor
+/// that needs more.
+std::string settle_recompute(TrainConfig& config, const Ranks& ranks, uint64_t available,
+                             plan::Request& request) {
+  if (config.recompute.granularity != "auto") return "";
+  const std::vector<int64_t> of_all =
+      parallel::numbers_of_all(ranks.all(), static_cast<int64_t>(available));
+  const int64_t least = *std::min_element(of_all.begin(), of_all.end());
+  plan::Request common = request;
+  common.widens = parallel::largest_of(ranks.all(), request.widens ? 1 : 0) > 0;
+  const std::string why = choose_recompute(config, common, static_cast<uint64_t>(least));
+  request.recompute = common.recompute;
+  return "\n" + why;
+}
+
+/// What the run will be, and what it will need; chooses what of that is left to choose.
+/// Errors: MemoryError where it would not fit.
+void announce(TrainConfig& config, const std::string& banner, const Ranks& ranks,
+              const at::Device& device, plan::Request& request) {
+  const uint64_t available = memory_of_a_rank(config, device);
+  const std::string chosen = settle_recompute(config, ranks, available, request);
+  log::info("{}", banner + chosen);
   log::info("{}", memory_line(request, available));
   if (config.dry_run) {
     log::info("{}", memory_table(request));
@@ -348,6 +371,7 @@ void require_space(const TrainConfig& config, const models::CausalLM& model, con
 void finish(Run& job) {
   job.observer.look_after_directory(job.progress.log_history, /*needed=*/true);
   publish(job);
+  job.copies.wait();
   if (job.ranks.is_first()) {
     job.observer.on_finish(summarise(job));
     // Last of all: what is killed before this is made good by the same command.
@@ -443,6 +467,14 @@ std::unique_ptr<RunObserver> observe(const TrainConfig& config, const RunPlan& p
   return make_observer(config, plan, state.step, description, hold);
 }
 
+/// What a kill behind the newest checkpoint left undone.
+void make_good(Run& job, const checkpoint::Loaded& from) {
+  const bool keeps = job.run_dir.keeper == job.ranks.rank();
+  if (!keeps || !is_newest(from, job.config.output.directory)) return;
+  settle_checkpoints(job.config.output, from.directory, job.progress.best_step);
+  if (job.ranks.is_first()) job.copies.catch_up(from.directory, job.state.step);
+}
+
 int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ranks) {
   const weights::CheckpointSource source = open_checked(config);
   HeldDirectory held(config, ranks);
@@ -466,10 +498,10 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   if (device.is_cpu()) ranks.compare_threads();
   std::string origin = describe_weights(config.model, source, config.seed);
   std::optional<Continued> continued;
-  if (!checkpoint) continued = continued_from(config, source, origin);
-  const plan::Request planned = plan_request(config, source.config, plan, data.lengths.max, device);
-  announce(config, data_banner(config, device, source.config, origin, text, data, plan), planned,
-           device.is_cpu());
+  if (!checkpoint) continued = continued_from(config, source, identity, origin);
+  plan::Request planned = plan_request(config, source.config, plan, data.lengths.max, device);
+  announce(config, data_banner(config, device, source.config, origin, text, data, plan), ranks,
+           device, planned);
   if (config.dry_run) return 0;
   CountedMemory counted(device.is_cpu());
   TrainState state =
@@ -496,9 +528,7 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   job.flops_per_token = flops_per_token(*state.model, data.lengths);
   job.peak_flops = peak_flops(config, device) * static_cast<double>(ranks.size());
   if (checkpoint) job.last_saved_step = state.step;
-  // What a kill behind the newest checkpoint left undone.
-  if (keeps && continuing && is_newest(*checkpoint, config.output.directory))
-    settle_checkpoints(config.output, checkpoint->directory, progress.best_step);
+  if (continuing) make_good(job, *checkpoint);
   run_loop(job);
   finish(job);
   return 0;
@@ -513,6 +543,18 @@ at::Device select_device(const TrainConfig& config) {
                      tr("leave --offload_dir out"));
   }
   return device;
+}
+
+/// On a CPU what leaves for host memory would stay where it is.
+void settle_activation_offload(const at::Device& device, TrainConfig& config) {
+  if (!device.is_cpu() || config.activation_offload.to != settings::OffloadTo::kHost) return;
+  const char* const asked =
+      config.given_as.count("swap_attention") ? "swap_attention" : "activation_offload";
+  log::warning(
+      "{}: a CPU has its activations in host memory, so nothing moves; "
+      "--activation_offload file --offload_dir DIR has a file hold them",
+      config.flag(asked));
+  config.activation_offload.to = settings::OffloadTo::kNone;
 }
 
 /// Where the run lies.
@@ -532,6 +574,7 @@ int run(const TrainConfig& given) {
     config.validate();
     place_output(config);
     device = select_device(config);
+    settle_activation_offload(device, config);
   } catch (...) {
     tell_ranks(config.place, current_error());
     throw;

@@ -273,7 +273,7 @@ TEST_F(Launch, AJobThatLostRanksKeepsItsStepOrSaysWhatDoesNotDivide) {
   expect_error(of("3", "2", {"--accum", "1"}), 2,
                {"--global_batch_size 3: must be a multiple of --batch_size 1 × 2 processes = 2"});
   expect_error(of("4", "3", {"--tp", "2"}), 2,
-               {"a copy of the model takes 2 ranks: of 4 ranks 3 are left"});
+               {"a micro-batch takes 2 ranks: of 4 ranks 3 are left"});
 }
 
 TEST_F(Launch, AHostFileSaysWhereThisMachineStands) {
@@ -484,7 +484,10 @@ TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
                           {"MASTER_ADDR", "127.0.0.1"},
                           {"MASTER_PORT", std::to_string(free_port().value())}}),
                7, {"rank 1 cannot reach rank 0 at 127.0.0.1:"});
-  expect_error(launch(2, training("run", {"--cp", "2"})), 2, {"--cp 2: this version divides"});
+  expect_error(launch(2, training("run", {"--cp", "3"})), 2, {"2 processes are no multiple of it"});
+  expect_error(launch(3, training("run", {"--cp", "3"})), 2,
+               {"query and", "heads that a tensor rank has cannot be shared by 3",
+                "megatron_cp_algo divides no heads"});
   expect_error(launch(2, training("run", {"--tp", "3"})), 2, {"2 processes are no multiple of it"});
   const auto stages = [&](std::vector<std::string> flags) {
     flags.insert(flags.begin(), {"--pp", "2"});

@@ -1,6 +1,7 @@
 // `danlu plan`.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -39,17 +40,98 @@ TEST(PlanCommand, DrawsItsSchedule) {
   ASSERT_EQ(got.exit_code, 0) << got.err;
   std::ostringstream drawn;
   drawn << std::ifstream(svg).rdbuf();
-  EXPECT_THAT(drawn.str(), HasSubstr("2 stages, 16 micro-batches"));
+  EXPECT_THAT(drawn.str(), HasSubstr("1F1B, 2 stages, 16 micro-batches"));
 }
 
-TEST(PlanCommand, BadInput) {
+TEST(PlanCommand, TakesTheLineOfATraining) {
   DANLU_REQUIRES_SHARED();
-  const ProgramResult machine = run_danlu({"plan", "--model", model(), "--machine", "a100-80"});
-  EXPECT_EQ(machine.exit_code, 2);
-  EXPECT_THAT(machine.err, HasSubstr("did you mean a100-80g?"));
-  const ProgramResult split = run_danlu({"plan", "--model", model(), "--tp", "3"});
-  EXPECT_EQ(split.exit_code, 2);
-  EXPECT_THAT(split.err, HasSubstr("--tp 3: 8 processes are no multiple of it"));
+  const ProgramResult got = run_danlu({"plan",     "--load",
+                                       model(),    "--machine",
+                                       "a100-80g", "--tensor-model-parallel-size",
+                                       "2",        "--pipeline-model-parallel-size",
+                                       "2",        "--seq-length",
+                                       "512",      "--micro-batch-size",
+                                       "2",        "--global-batch-size",
+                                       "32",       "--use-distributed-optimizer",
+                                       "--bf16",   "--lr",
+                                       "1e-4",     "--recompute-granularity",
+                                       "full",     "--num_layer_list",
+                                       "3,2",      "--json"});
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_THAT(got.err, HasSubstr("--lr has no effect here: a plan does not depend on it"));
+  const Json json = Json::parse(got.out);
+  EXPECT_EQ(json["tp"], 2);
+  EXPECT_EQ(json["dp"], 2);
+  EXPECT_EQ(json["zero"], 1);
+  EXPECT_EQ(json["num_micro_batches"], 8);
+  EXPECT_EQ(json["recompute"], "full");
+}
+
+TEST(PlanCommand, DeepSpeedsWordsMeanTheirStageAndOffload) {
+  DANLU_REQUIRES_SHARED();
+  const ProgramResult got = run_danlu({"plan", "--model", model(), "--machine", "a100-80g",
+                                       "--deepspeed", "zero3_offload", "--json"});
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  const Json json = Json::parse(got.out);
+  EXPECT_EQ(json["zero"], 3);
+  EXPECT_EQ(json["offload"], true);
+}
+
+TEST(PlanCommand, AutoShowsTenAndWhatLimitsThem) {
+  DANLU_REQUIRES_SHARED();
+  const ProgramResult got =
+      run_danlu({"plan", "--model", model(), "--machine", "a100-80g", "--auto"});
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(std::count(got.out.begin(), got.out.end(), '\n'), 11) << got.out;
+  EXPECT_THAT(got.out, HasSubstr("limited by"));
+}
+
+TEST(PlanCommand, BadInputSaysRuleAndWhatWorks) {
+  DANLU_REQUIRES_SHARED();
+  struct Case {
+    std::vector<std::string> flags;
+    std::vector<std::string> said;
+  };
+  const TemporaryDirectory directory;
+  const std::filesystem::path here = directory;
+  const std::string file = (here / "my.yaml").string();
+  std::ofstream(file) << "devices_per_node: 8\nmemory_gbs: 80\n";
+  for (const Case& bad : std::vector<Case>{
+           {{"--machine", "a100-80"}, {"did you mean a100-80g?"}},
+           {{"--machine", file}, {"my.yaml:2: unknown key memory_gbs", "did you mean memory_gb?"}},
+           {{"--tp", "3"}, {"--tp 3: 8 processes are no multiple of it"}},
+           {{"--pp", "8"}, {"5 layers", "8"}},
+           {{"--pp", "2", "--num_layer_list", "2,2"}, {"2,2", "5"}},
+           {{"--pp", "2", "--num_layer_list", "5,0"},
+            {"stage 1 of 2 is left without a layer", "another --num-layer-list"}},
+           {{"--devices", "16", "--cp", "16"},
+            {"8 query and 4 key/value heads", "megatron_cp_algo"}},
+           {{"--pp", "2", "--noop_layers", "5", "--vpp", "3", "--global_batch_size", "4"},
+            {"as many micro-batches as there are stages: 1 for 2", "take --global_batch_size 8"}},
+           {{"--pp", "2", "--noop_layers", "5", "--vpp", "3", "--enable-zero-bubble"},
+            {"--enable-zero-bubble", "not with virtual stages"}},
+           {{"--pp", "2", "--num_layer_list", "3,2", "--enable-zero-bubble", "--shard", "zero2"},
+            {"zero bubble leaves gradients", "take --shard zero1"}},
+           {{"--shard", "zero2", "--use-distributed-optimizer"}, {"ZeRO-2", "ZeRO-1", "give one"}},
+           {{"--bf16", "--fp16"}, {"--bf16 and --fp16 are both on"}},
+           {{"--global_batch_size", "12"},
+            {"no multiple of 8 copies", "take --global_batch_size 16"}},
+           {{"--gradient_accumulation_steps", "3", "--global_batch_size", "8"},
+            {"make 24", "says 8"}},
+           {{"--nproc_per_node", "16"}, {"--nproc_per_node 16: a100-80g has 8 devices"}},
+           {{"--fsdp", "hybrid_shard"}, {"--fsdp hybrid_shard", "take full_shard"}},
+           {{"--devices", "8", "--nnodes", "2"}, {"--devices is of all machines"}},
+           {{"--auto", "--tp", "2"}, {"--auto looks for --tp itself"}},
+           {{"--auto", "--draw", "a.svg"}, {"--draw draws one"}},
+           {{"--offload", "params"}, {"--offload params", "take --offload optimizer"}},
+           {{"--learning_rte", "1"}, {"--learning_rte", "learning_rate"}}}) {
+    std::vector<std::string> line = {"plan", "--model", model()};
+    if (bad.flags[0] != "--machine") line.insert(line.end(), {"--machine", "a100-80g"});
+    line.insert(line.end(), bad.flags.begin(), bad.flags.end());
+    const ProgramResult got = run_danlu(line);
+    EXPECT_EQ(got.exit_code, 2) << got.out << got.err;
+    for (const std::string& said : bad.said) EXPECT_THAT(got.err, HasSubstr(said));
+  }
 }
 
 }  // namespace

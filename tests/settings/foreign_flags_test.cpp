@@ -6,6 +6,7 @@
 
 namespace danlu::settings::options_test {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -133,7 +134,8 @@ TEST_F(TrainOptions, MegatronScriptsParse) {
   EXPECT_EQ(config.output.evaluate, Interval::kNo);
   EXPECT_EQ(config.lora.target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));
   EXPECT_THAT(notices("posttrain", line),
-              HasSubstr("--transformer-impl, --manual-gc-interval, --sparse-mode have no effect"));
+              AllOf(HasSubstr("--make-vocab-size-divisible-by, --transformer-impl have no effect"),
+                    HasSubstr("--manual-gc-interval, --sparse-mode have no effect")));
 }
 
 TEST_F(TrainOptions, TrainerFlagsWithoutInfluenceAreTakenWithANotice) {

@@ -54,6 +54,7 @@ struct Case {
   at::ScalarType first_values = at::kFloat;  ///< weights begin as numbers of this type
   settings::RecomputeFlags by_layer = {};    ///< other than none: instead of `recompute`
   std::string by_layer_name = {};
+  settings::ActivationOffload offload = {};  ///< its directory is named here
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -145,6 +146,10 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
   } else {
     model->set_recompute(c.by_layer);
   }
+  static const danlu::test::TemporaryDirectory directory;
+  settings::ActivationOffload offload = c.offload;
+  offload.directory = directory.path();
+  model->set_activation_offload(offload);
   TrainState state = test::make_state(std::move(model), config);
   if (c.dtype == at::kHalf)
     state.loss_scaler = optim::LossScaler(optim::LossScaleConfig{.initial_scale = 65536});
@@ -162,6 +167,7 @@ inline Case without_schemes(Case c) {
   c.recompute = models::Recompute::kNone;
   c.by_layer = {};
   c.by_layer_name = {};
+  c.offload = {};
   return c;
 }
 

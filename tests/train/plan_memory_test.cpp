@@ -74,6 +74,7 @@ int64_t counted(const plan::Request& request) {
   model->initialize(7);
   if (request.adapters) model->add_lora(*request.adapters, 5);
   model->set_recompute(request.recompute);
+  model->set_activation_offload(request.offload);
   TrainConfig settings;
   settings.schedule.shape.kind = settings::ScheduleKind::kConstant;
   settings.schedule.shape.lr = 1e-4;
@@ -128,6 +129,38 @@ std::vector<Case> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, PlanMemory, testing::ValuesIn(cases()), name_of);
+
+class PlanMemoryElsewhere : public PlanMemory {};
+
+TEST_P(PlanMemoryElsewhere, OfAPassIsWhatIsAllocated) {
+  static const danlu::test::TemporaryDirectory directory;
+  plan::Request request = request_of(GetParam());
+  const plan::Memory in_memory = plan::memory_by_stage(request)[0].memory;
+  const int64_t layers = request.model.num_layers;
+  const double layer = static_cast<double>(in_memory.activations) / static_cast<double>(layers);
+  for (const int64_t away : {layers, layers / 2}) {
+    request.offload = {
+        .to = settings::OffloadTo::kFile, .directory = directory.path(), .num_layers = away};
+    const int64_t pass = plan::memory_by_stage(request)[0].memory.pass();
+    EXPECT_LT(pass, in_memory.pass());
+    const auto planned = static_cast<double>(pass), bytes = static_cast<double>(counted(request));
+    EXPECT_LE(bytes, 1.07 * planned) << away;
+    // The layer that comes back beside another's backward may come when most of that is done.
+    EXPECT_GE(bytes, 0.93 * (planned - layer)) << away;
+  }
+}
+
+std::vector<Case> cases_elsewhere() {
+  std::vector<Case> some;
+  for (const Case& c : cases()) {
+    if (c.recompute != Recompute::kFull && (c.family == "qwen2" || c.family == "llama"))
+      some.push_back(c);
+  }
+  return some;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, PlanMemoryElsewhere, testing::ValuesIn(cases_elsewhere()),
+                         name_of);
 
 }  // namespace
 }  // namespace danlu::train

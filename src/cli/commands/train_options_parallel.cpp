@@ -44,8 +44,8 @@ std::vector<OptionSpec> train_parallel_options() {
        .help = "optimizer, params: keep them in host memory",
        .group = shard},
       {.name = "offload_dir",
-       .help = "files of this directory hold what --offload names (default: optimizer) instead of "
-               "memory",
+       .help = "files of this directory hold what --offload names (default: optimizer, or what "
+               "--activation_offload file moves) instead of memory",
        .group = shard,
        .scope = OptionScope::kMachine},
       {.name = "fsdp_transformer_layer_cls_to_wrap",
@@ -60,8 +60,13 @@ std::vector<OptionSpec> train_parallel_options() {
        .group = shard},
       {.name = "overlap_grad_reduce",
        .type = OptionType::kBool,
+       .help = "in what --save_format mcore writes with a distributed optimizer: its state is cut "
+               "into Megatron's buckets, as a run with the same flag reads it",
+       .group = shard},
+      {.name = "overlap_param_gather",
+       .type = OptionType::kBool,
        .help = "accepted",
-       .aliases = {"overlap_param_gather", "reuse_fp32_param"},
+       .aliases = {"reuse_fp32_param"},
        .group = shard,
        .ignored_because = "sums and gathers always run beside the passes"},
 

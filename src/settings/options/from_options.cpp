@@ -62,32 +62,21 @@ Precision precision_named(const std::string& name) {
   return Precision::kBF16;
 }
 
-Precision precision_from(const Options& options) {
-  const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
-  if (bf16 && fp16) throw UsageError(tr("[train] --bf16 and --fp16 are both on; choose one"));
-  const Precision named = precision_named(options.get_string("dtype"));
-  if (!bf16 && !fp16) return named;
-  const Precision flagged = bf16 ? Precision::kBF16 : Precision::kF16;
-  if (options.is_given("dtype") && named != flagged) {
-    throw UsageError(tr("[train] {} {} disagrees with {} true", options.given_as("dtype"),
-                        options.get_string("dtype"), options.given_as(bf16 ? "bf16" : "fp16")));
-  }
-  return flagged;
-}
-
 /// A profile's value that another option, given, takes the place of: it is not a setting of the
 /// run.
 bool is_outweighed(const Options& options, const TrainConfig& config, const std::string& name) {
   if (options.source(name) != OptionSource::kProfile) return false;
   if (name == "dtype")
     return options.get_bool_or("bf16", false) || options.get_bool_or("fp16", false);
-  if (name == "recompute") return options.has_value("gradient_checkpointing");
+  if (name == "recompute") {
+    return options.has_value("gradient_checkpointing") ||
+           options.has_value("recompute_activations");
+  }
   static const std::set<std::string> of_fp16 = {
       "loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"};
   if (of_fp16.count(name)) return config.precision != Precision::kF16;
   return name.starts_with("lora_") && config.tuner != Tuner::kLora;
 }
-
 
 /// Megatron begins pre-training with random weights where --load holds none, unless a flag forbids
 /// it; no other training does.
@@ -96,6 +85,24 @@ bool may_be_random(const Options& options, Stage stage) {
     return options.get_bool("from_scratch");
   return stage == Stage::kPretrain && !options.get_bool("exit_on_missing_checkpoint") &&
          !options.get_bool("finetune");
+}
+
+/// Where --load names a run: its own directory goes on as the run that it is; of another's, what it
+/// has kept in Megatron's format is meant, as where Megatron saved it.
+void load_run(const Options& options, Stage stage, ModelSource& source) {
+  std::error_code unknown;
+  if (fs::equivalent(source.path, options.get_string_or("output_dir", ""), unknown)) {
+    const bool goes_on = source.continues && !options.get_bool("overwrite_output_dir") &&
+                         options.get_string_or("resume", "") != "none";
+    if (!goes_on || !began_at_random(source.path)) return;
+    source.from_scratch = true;
+    if (source.config_dir.empty()) source.config_dir = source.fallback_dir;
+    return;
+  }
+  const bool as_megatron =
+      stage == Stage::kPretrain || options.get_string_or("save_format", "") == "mcore";
+  if (as_megatron && source.continues && !source.from_scratch)
+    source.path = kept_in_megatrons_format(source.path);
 }
 
 /// --load where it holds weights or nothing else could; the model of --model else. `described`:
@@ -121,6 +128,7 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
   source.fallback_dir = text::directory_of_model(named_tokenizer);
   source.from_scratch = options.get_bool("from_scratch");
   source.continues = !options.get_bool("finetune");
+  if (loads) load_run(options, stage, source);
   if (!source.from_scratch && holds_no_weights(source.path)) {
     // What is resumed begins with what it saved, wherever the weights of its first step were.
     const bool goes_on = source.path == fs::path(options.get_string_or("output_dir", "")) &&
@@ -355,6 +363,11 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   output.save_only_model = options.get_bool("save_only_model");
   const bool in_megatrons = options.get_string("save_format") == "mcore";
   output.save_format = in_megatrons ? SaveFormat::kMegatron : SaveFormat::kHf;
+  output.distributed_optimizer = sharding_from(options) != Sharding::kNone;
+  output.vocab_divisor = options.get_int_or("make_vocab_size_divisible_by", 1);
+  output.overlap_grad_reduce = options.get_bool_or("overlap_grad_reduce", false);
+  output.transformer_engine =
+      options.get_string_or("transformer_impl", "local") == "transformer_engine";
   output.load_best_at_end = options.get_bool("load_best_model_at_end");
   output.eval_batches = options.get_int_or("eval_iters", 0);
   output.logging_steps = options.get_int("logging_steps");
@@ -479,6 +492,19 @@ void validate_ranks(TrainConfig& config) {
 
 }  // namespace from_options_detail
 
+Precision precision_from(const Options& options) {
+  const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
+  if (bf16 && fp16) throw UsageError(tr("[train] --bf16 and --fp16 are both on; choose one"));
+  const Precision named = from_options_detail::precision_named(options.get_string("dtype"));
+  if (!bf16 && !fp16) return named;
+  const Precision flagged = bf16 ? Precision::kBF16 : Precision::kF16;
+  if (options.is_given("dtype") && named != flagged) {
+    throw UsageError(tr("[train] {} {} disagrees with {} true", options.given_as("dtype"),
+                        options.get_string("dtype"), options.given_as(bf16 ? "bf16" : "fp16")));
+  }
+  return flagged;
+}
+
 TrainConfig config_from_options(const std::string& verb, const Options& options) {
   using namespace from_options_detail;
   const RankPlace place = rank_place_from_environment();
@@ -495,6 +521,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.tuner = tuner_from(verb, config.stage, options);
   config.precision = precision_from(options);
   config.recompute = recompute_from(options);
+  config.activation_offload = activation_offload_from(options);
   config.device = options.get_string("device");
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
   config.dry_run = options.get_bool("dry_run");

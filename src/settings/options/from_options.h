@@ -12,4 +12,7 @@ namespace danlu::settings {
 /// Errors: UsageError (flags), ModelError (no such model), IoError.
 TrainConfig config_from_options(const std::string& verb, const Options& options);
 
+/// --dtype, --bf16 and --fp16. Errors: UsageError for two that disagree.
+Precision precision_from(const Options& options);
+
 }  // namespace danlu::settings

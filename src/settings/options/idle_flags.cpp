@@ -44,6 +44,7 @@ std::vector<Rule> schedule_rules(const Options& options, const TrainConfig& conf
 
 std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
   const bool lora = config.tuner == Tuner::kLora, pretrain = config.stage == Stage::kPretrain;
+  const bool of_megatron = config.output.save_format == SaveFormat::kMegatron;
   const auto interval = [](Interval value) { return value == Interval::kNo ? "no" : "epoch"; };
   return {
       {!lora,
@@ -58,6 +59,15 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
        {"num_layer_list", "noop_layers", "num_layers_per_virtual_pipeline_stage",
         "num_virtual_stages_per_pipeline_rank", "pipeline_schedule", "enable_zero_bubble"},
        with(options, "pp", "1")},
+      {config.activation_offload.to == OffloadTo::kNone,
+       {"activation_offload_num_layers", "activation_offload_modules"},
+       "without --activation_offload"},
+      {!of_megatron,
+       {"make_vocab_size_divisible_by", "transformer_impl"},
+       "without --save_format mcore"},
+      {!of_megatron,
+       {"overlap_grad_reduce"},
+       "here: sums and gathers always run beside the passes"},
       {lora, {"save_dtype"}, "with --tuner lora: adapters are saved in --dtype"},
       {config.precision != Precision::kF16,
        {"loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"},

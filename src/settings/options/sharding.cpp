@@ -105,6 +105,18 @@ std::vector<Asked> asked(const Options& options) {
   return all;
 }
 
+/// Errors: UsageError for two that disagree.
+std::vector<Asked> asked_alike(const Options& options) {
+  std::vector<Asked> all = asked(options);
+  for (const Asked& one : all) {
+    if (one.sharding == all.front().sharding) continue;
+    throw UsageError(tr("[train] {} means {}, {} means {}; give one", all.front().flag,
+                        sharding_name(all.front().sharding), one.flag,
+                        sharding_name(one.sharding)));
+  }
+  return all;
+}
+
 /// --offload optimizer, params; without --offload_dir to the memory of the host, where a CPU has
 /// them anyway.
 void put_offload(const Options& options, TrainConfig& config) {
@@ -115,7 +127,12 @@ void put_offload(const Options& options, TrainConfig& config) {
                        tr("it says what is kept in host memory: --offload optimizer,params"));
   }
   const bool is_fsdps = options.get_string_or("fsdp", "").find("offload") != std::string::npos;
+  const bool activations = config.activation_offload.to == OffloadTo::kFile;
   if (!options.has_value("offload_dir")) {
+    if (activations) {
+      throw UsageError(tr("[train] --activation_offload file: no directory was named"),
+                       tr("--offload_dir DIR has a file of that directory hold them"));
+    }
     if (!what.empty() || is_fsdps)
       log::notice(
           "offload: parameters and state are in host memory; --offload_dir DIR has files "
@@ -130,8 +147,9 @@ void put_offload(const Options& options, TrainConfig& config) {
   const auto is_named = [&](const char* word) {
     return std::find(what.begin(), what.end(), word) != what.end();
   };
+  if (activations) config.activation_offload.directory = directory;
   // The state alone is the larger part and is read once a step.
-  if (what.empty() || is_named("optimizer")) config.keeping.state_in = directory;
+  if ((what.empty() && !activations) || is_named("optimizer")) config.keeping.state_in = directory;
   if (is_named("params")) config.keeping.parameters_in = directory;
 }
 
@@ -147,6 +165,11 @@ Sharding sharding_of_stage(int64_t stage, const std::string& flag) {
   return static_cast<Sharding>(stage);
 }
 
+Sharding sharding_from(const Options& options) {
+  const std::vector<sharding_detail::Asked> all = sharding_detail::asked_alike(options);
+  return all.empty() ? Sharding::kNone : all.front().sharding;
+}
+
 void put_sharding(const Options& options, TrainConfig& config) {
   using namespace sharding_detail;
   const bool has_fsdp = !options.get_string_or("fsdp", "").empty();
@@ -156,13 +179,7 @@ void put_sharding(const Options& options, TrainConfig& config) {
                      tr("both give the same numbers; the DeepSpeed file may also set batch sizes "
                         "and the schedule"));
   }
-  const std::vector<Asked> all = asked(options);
-  for (const Asked& one : all) {
-    if (one.sharding == all.front().sharding) continue;
-    throw UsageError(tr("[train] {} means {}, {} means {}; give one", all.front().flag,
-                        sharding_name(all.front().sharding), one.flag,
-                        sharding_name(one.sharding)));
-  }
+  const std::vector<Asked> all = asked_alike(options);
   put_offload(options, config);
   if (all.empty() || all.front().sharding == Sharding::kNone) return;
   config.keeping.sharding = all.front().sharding;

@@ -11,6 +11,9 @@ namespace danlu::settings {
 /// honoured. Errors: UsageError for two that disagree, and for an unknown word.
 void put_sharding(const Options& options, TrainConfig& config);
 
+/// What the same flags ask for, whoever the ranks are. Errors: the same.
+Sharding sharding_from(const Options& options);
+
 /// "none", "ZeRO-1" …
 std::string sharding_name(Sharding sharding);
 

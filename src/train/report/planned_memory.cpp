@@ -59,6 +59,7 @@ plan::Request plan_request(const TrainConfig& config, const arch::ModelConfig& m
                         .pipeline = config.pipeline,
                         .sharding = config.keeping.sharding,
                         .recompute = config.recompute,
+                        .offload = config.activation_offload,
                         .precision = config.precision,
                         .freeze = config.freeze,
                         .parameters_in_files = !config.keeping.parameters_in.empty(),
@@ -114,6 +115,26 @@ std::string memory_table(const plan::Request& request) {
                          bytes_text(memory.communication), bytes_text(memory.total()));
   }
   return table;
+}
+
+std::string choose_recompute(TrainConfig& config, plan::Request& request,
+                             uint64_t available_bytes) {
+  if (config.recompute.granularity != "auto") return "";
+  if (available_bytes == 0) {
+    throw UsageError(tr("[train] {} auto: how much memory there is, is not known here",
+                        config.flag("recompute")),
+                     tr("danlu plan --machine NAME --recompute auto says what fits a machine; "
+                        "give --recompute what it says"));
+  }
+  const auto available = static_cast<int64_t>(available_bytes);
+  const plan::RecomputeChoice choice = plan::least_recompute(request, available);
+  config.recompute = request.recompute = choice.flags;
+  config.args["recompute"] = choice.flags.granularity;
+  if (!choice.flags.method.empty()) config.args["recompute_method"] = choice.flags.method;
+  if (choice.flags.num_layers) config.args["recompute_num_layers"] = *choice.flags.num_layers;
+  if (choice.flags.norm) config.args["recompute_norm"] = true;
+  if (choice.flags.activation_function) config.args["recompute_activation_function"] = true;
+  return tr("recompute auto: {}", plan::explain(choice, available));
 }
 
 void require_memory(const plan::Request& request, uint64_t available_bytes) {

@@ -7,11 +7,36 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "weights/convert/training_state.h"
 
 namespace danlu::train {
+namespace {
+
+/// What the checkpoint says of its optimizer and schedule, and this run says otherwise.
+std::string other_settings(const weights::OptimizerSettings& saved, const Json& identity) {
+  const Json now = weights::megatron_schedule(identity, saved.consumed_train_samples);
+  std::string changes;
+  const auto compare = [&](const char* key, const Json& then, const Json& today) {
+    if (then.is_null() || then == today) return;
+    changes += changes.empty() ? "" : "; ";
+    changes += tr("{}: {} then, {} now", key, then.dump(), today.dump());
+  };
+  for (const char* key : {"max_lr", "min_lr", "lr_warmup_steps", "lr_decay_style", "lr_decay_steps",
+                          "start_wd", "end_wd"})
+    compare(key, json_get<Json>(saved.scheduler, key).value_or(nullptr), now.at(key));
+  if (saved.groups.empty()) return changes;
+  const Json& group = saved.groups.front();
+  const Json betas = {identity.at("adam_beta1"), identity.at("adam_beta2")};
+  compare("betas", json_get<Json>(group, "betas").value_or(nullptr), betas);
+  compare("eps", json_get<Json>(group, "eps").value_or(nullptr), identity.at("adam_epsilon"));
+  return changes;
+}
+
+}  // namespace
+
 std::optional<Continued> continued_from(const TrainConfig& config,
                                         const weights::CheckpointSource& source,
-                                        std::string& origin) {
+                                        const Json& identity, std::string& origin) {
   std::string why;
   const bool can_be = source.megatron || source.format == weights::Format::kNative;
   if (!can_be || config.model.from_scratch) return std::nullopt;
@@ -36,6 +61,11 @@ std::optional<Continued> continued_from(const TrainConfig& config,
                       .consumed_samples = opened.optimizer.settings.consumed_train_samples,
                       .optimizer = std::move(opened.optimizer),
                       .model = std::move(opened.model)};
+  const std::string changes = other_settings(continued.optimizer.settings, identity);
+  if (!changes.empty()) {
+    log::warning("{}: continued with this run's settings instead of its own (steps in samples): {}",
+                 source.path.string(), changes);
+  }
   origin += tr("; continued: iteration {}, consumed samples {}, Adam's state", continued.step,
                continued.consumed_samples);
   return continued;

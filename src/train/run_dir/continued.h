@@ -21,11 +21,12 @@ struct Continued {
 
 /// What the run that begins with `source` continues, as Megatron does: everything, unless the user
 /// said --finetune or --no-load-optim, or the checkpoint is a release or holds weights alone; then
-/// nullopt. `origin`, the banner's line on weights, gets what is continued or why nothing is.
+/// nullopt. `origin`, the banner's line on weights, gets what is continued or why nothing is. An
+/// optimizer or schedule other than the run's, which `identity` describes, is told as a warning.
 /// Errors: as weights::open_checkpoint_source with an optimizer.
 std::optional<Continued> continued_from(const TrainConfig& config,
                                         const weights::CheckpointSource& source,
-                                        std::string& origin);
+                                        const Json& identity, std::string& origin);
 
 /// Steps, Adam's state and masters into `state`; returns the samples consumed so far.
 /// Errors: ModelError naming a tensor that is missing or of another shape; UsageError if the plan's

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -29,30 +30,37 @@ weights::megatron::TargetOptions options_of(const TrainConfig& config, int64_t s
   target.split.layers_per_virtual_stage = config.pipeline.layers_per_virtual_stage;
   target.split.layer_list = config.pipeline.layer_list;
   target.split.noop_layers = config.pipeline.noop_layers;
-  target.form.dialect = weights::megatron::Dialect::kCore;
+  target.split.vocab_divisor = config.output.vocab_divisor;
+  target.form.dialect = config.output.transformer_engine
+                            ? weights::megatron::Dialect::kTransformerEngine
+                            : weights::megatron::Dialect::kCore;
   target.iteration = step;
   return target;
 }
 
 weights::megatron::OptimizerShape shape_of(const TrainConfig& config, DType dtype) {
   weights::megatron::OptimizerShape shape;
-  shape.distributed = config.keeping.sharding != settings::Sharding::kNone;
+  shape.distributed = config.output.distributed_optimizer;
   shape.fp32 = dtype == DType::kF32 && !shape.distributed;
   shape.param_dtype = dtype;
   shape.data_parallel = config.mesh.data;
   shape.context_parallel = config.mesh.context.size();
+  shape.overlap_grad_reduce = config.output.overlap_grad_reduce;
   return shape;
 }
 
-/// Iterations there but for the newest so many; 0: none too many.
-void remove_older(const fs::path& directory, int64_t limit) {
-  std::vector<fs::path> iterations;
+/// Iterations there but for the newest so many, `written` among them; 0: none too many. A run that
+/// went back to an older checkpoint has left later ones.
+void remove_older(const fs::path& directory, int64_t limit, const fs::path& written) {
+  if (limit == 0) return;
+  std::vector<fs::path> others;
   for (const auto& entry : fs::directory_iterator(directory)) {
-    if (entry.path().filename().string().starts_with("iter_")) iterations.push_back(entry.path());
+    const bool is_iteration = entry.path().filename().string().starts_with("iter_");
+    if (is_iteration && entry.path() != written) others.push_back(entry.path());
   }
-  std::sort(iterations.begin(), iterations.end());
-  const auto most = static_cast<size_t>(limit == 0 ? iterations.size() : limit);
-  for (size_t i = 0; i + most < iterations.size(); ++i) fs::remove_all(iterations[i]);
+  std::sort(others.begin(), others.end());
+  const auto most = static_cast<size_t>(limit - 1);
+  for (size_t i = 0; i + most < others.size(); ++i) fs::remove_all(others[i]);
 }
 
 void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step) {
@@ -65,7 +73,7 @@ void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step) {
   weights::megatron::TargetOptions target = options_of(config, step);
   if (with_state) target.optimizer = &source.optimizer;
   target.optimizer_shape = shape_of(config, globals.front().dtype);
-  const fs::path directory = config.output.directory / "megatron";
+  const fs::path directory = config.output.directory / settings::kMegatronFolder;
   fs::create_directories(directory);
   weights::Conversion conversion;
   conversion.target = weights::megatron::plan_checkpoint(source.config, globals, target);
@@ -91,7 +99,17 @@ void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step) {
   }
   write_file_atomic(directory / weights::megatron::kTrackerFile, tracker);
   fs::remove_all(conversion.output);
-  remove_older(directory, config.output.save_total_limit);
+  remove_older(directory, config.output.save_total_limit,
+               directory / weights::megatron::iteration_directory(step));
+}
+
+/// How Megatron-LM and MindSpeed-LLM go on from the copies: the flags that its files demand.
+std::string flags_of(const TrainConfig& config) {
+  const bool distributed = config.output.distributed_optimizer;
+  std::string flags = "--no-load-rng";
+  if (distributed) flags += " --use-distributed-optimizer";
+  if (distributed && config.output.overlap_grad_reduce) flags += " --overlap-grad-reduce";
+  return flags;
 }
 
 }  // namespace
@@ -102,7 +120,11 @@ void MegatronCopies::begin(const fs::path& checkpoint, int64_t step) {
   work_ = std::async(std::launch::async, [this, checkpoint, step] {
     try {
       copy(config_, checkpoint, step);
-      log::info("saved {}", (config_.output.directory / "megatron").string());
+      const std::string where = (config_.output.directory / settings::kMegatronFolder).string();
+      log::info("saved {}", where);
+      if (std::exchange(is_told_, true)) return;
+      log::info("Megatron-LM and MindSpeed-LLM go on from it: --load {} {}", shell_quoted(where),
+                flags_of(config_));
     } catch (const std::exception& failure) {
       log::warning(
           "{}: not written in Megatron's format: {}; it is whole, and danlu convert {} DIR --to "
@@ -110,6 +132,14 @@ void MegatronCopies::begin(const fs::path& checkpoint, int64_t step) {
           checkpoint.string(), failure.what(), shell_quoted(checkpoint.string()));
     }
   });
+}
+
+void MegatronCopies::catch_up(const fs::path& checkpoint, int64_t step) {
+  const fs::path directory = config_.output.directory / settings::kMegatronFolder;
+  std::error_code unknown;
+  const fs::path tracker = directory / weights::megatron::kTrackerFile;
+  if (fs::exists(tracker, unknown) && read_file(tracker) == std::to_string(step)) return;
+  begin(checkpoint, step);
 }
 
 void MegatronCopies::wait() {

@@ -21,11 +21,14 @@ class MegatronCopies {
 
   /// Of RUN/checkpoint-<step>, which stays until wait() returns.
   void begin(const std::filesystem::path& checkpoint, int64_t step);
+  /// The same where RUN/megatron is not of that step: the run was killed before it was written.
+  void catch_up(const std::filesystem::path& checkpoint, int64_t step);
   /// Until what was begun is there. One that failed is told as a warning: the checkpoint is whole.
   void wait();
 
  private:
   const settings::TrainConfig& config_;
+  bool is_told_ = false;  ///< how others go on from the copies; of the one thread that makes them
   std::future<void> work_;
 };
 

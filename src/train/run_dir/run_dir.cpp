@@ -21,6 +21,7 @@
 #include "data/readers/dataset_name.h"
 #include "device/dtype.h"
 #include "text/template_choice.h"
+#include "weights/megatron/place.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::train {
@@ -109,6 +110,8 @@ bool is_model_file(const std::string& name) {
 std::vector<fs::path> left_by_a_run(const fs::path& run_dir) {
   std::vector<fs::path> old = checkpoint::everything_of(run_dir);
   std::error_code ignored;
+  const fs::path copies = run_dir / settings::kMegatronFolder;
+  if (fs::exists(copies / weights::megatron::kTrackerFile, ignored)) old.push_back(copies);
   const bool holds_model =
       weights::has_weights(run_dir) || fs::exists(run_dir / "adapter_config.json", ignored);
   if (!holds_model && !fs::exists(run_dir / "args.json", ignored)) return old;

@@ -10,8 +10,15 @@
 namespace danlu::weights {
 namespace {
 
-/// Megatron's optimizer_param_scheduler counts samples.
-Json scheduler_of(const Json& identity, int64_t consumed_samples) {
+/// Megatron's names of the schedules that it has.
+std::string megatrons_style(const std::string& schedule) {
+  if (schedule == "inverse_sqrt") return "inverse-square-root";
+  return schedule == "wsd" ? "WSD" : schedule;
+}
+
+}  // namespace
+
+Json megatron_schedule(const Json& identity, int64_t consumed_samples) {
   const auto number = [&](const char* key) { return json_get<double>(identity, key).value_or(0); };
   const int64_t batch = json_get<int64_t>(identity, "global_batch_size").value_or(1);
   const auto samples = [&](const char* key) {
@@ -21,7 +28,8 @@ Json scheduler_of(const Json& identity, int64_t consumed_samples) {
   return {{"max_lr", number("lr")},
           {"lr_warmup_steps", samples("warmup_steps")},
           {"num_steps", consumed_samples},
-          {"lr_decay_style", json_get<std::string>(identity, "lr_scheduler").value_or("constant")},
+          {"lr_decay_style",
+           megatrons_style(json_get<std::string>(identity, "lr_scheduler").value_or("constant"))},
           {"lr_decay_steps", samples("lr_decay_iters")},
           {"min_lr", number("min_lr")},
           {"start_wd", decay},
@@ -29,6 +37,8 @@ Json scheduler_of(const Json& identity, int64_t consumed_samples) {
           {"wd_incr_style", "constant"},
           {"wd_incr_steps", samples("total_steps")}};
 }
+
+namespace {
 
 Json group_of(const Json& identity, double wd_mult, int64_t step) {
   const auto number = [&](const char* key, double fallback) {
@@ -63,7 +73,7 @@ void read_settings(const fs::path& checkpoint, OptimizerSettings& settings) {
     settings.consumed_train_samples = json_get<int64_t>(data, "consumed_samples").value_or(0);
   }
   const Json identity = json_get<Json>(trainer, "identity").value_or(Json::object());
-  settings.scheduler = scheduler_of(identity, settings.consumed_train_samples);
+  settings.scheduler = megatron_schedule(identity, settings.consumed_train_samples);
   for (const double wd_mult : {1.0, 0.0})
     settings.groups.push_back(group_of(identity, wd_mult, updates));
 }

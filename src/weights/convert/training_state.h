@@ -16,4 +16,8 @@ namespace danlu::weights {
 OptimizerState open_training_state(const std::filesystem::path& checkpoint,
                                    const arch::ModelConfig& config);
 
+/// A run's schedule as Megatron's opt_param_scheduler holds it, counted in samples. `identity`: as
+/// settings::run_identity, and as trainer_state.json keeps it.
+Json megatron_schedule(const Json& identity, int64_t consumed_samples);
+
 }  // namespace danlu::weights

@@ -1,0 +1,134 @@
+// The options of danlu plan: its own, and the training verbs' table, so that a training's command
+// line is planned as it is. What a plan does not depend on is taken without effect.
+#include "cli/commands/plan_options.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "cli/commands/commands.h"
+#include "cli/commands/train_options.h"
+
+namespace danlu::cli {
+namespace {
+
+/// Of the training verbs, what a plan depends on beside the groups of recompute and of splits.
+const std::set<std::string>& planned() {
+  static const std::set<std::string> names = {"model",
+                                              "tuner",
+                                              "lora_rank",
+                                              "freeze",
+                                              "max_length",
+                                              "batch_size",
+                                              "accum",
+                                              "global_batch_size",
+                                              "dtype",
+                                              "bf16",
+                                              "fp16",
+                                              "save_steps",
+                                              "deepspeed",
+                                              "fsdp",
+                                              "shard",
+                                              "offload",
+                                              "use_distributed_optimizer",
+                                              "nproc",
+                                              "nnodes"};
+  return names;
+}
+
+bool is_planned(const OptionSpec& spec) {
+  return planned().count(spec.name) > 0 || spec.group == "Model parallelism";
+}
+
+/// What has another default, or says more here.
+void adapt(OptionSpec& spec) {
+  static const std::map<std::string, std::pair<const char*, const char*>> texts = {
+      {"model", {"", "model directory or config.json; no weights are read"}},
+      {"tuner", {"full", "what is trained: all, or adapters on every linear layer"}},
+      {"max_length", {"4096", "tokens of a sample"}},
+      {"batch_size", {"1", "samples of a micro-batch"}},
+      {"accum", {"", "micro-batches of a step; instead of global_batch_size"}},
+      {"global_batch_size", {"64", "samples of a step"}},
+      {"save_steps", {"", "steps between checkpoints: says what a failure costs"}},
+      {"offload", {"", "optimizer: its state is kept and updated in host memory"}},
+      {"nproc", {"", "devices of a machine (default: all)"}},
+      {"nnodes", {"1", "machines"}}};
+  if (const auto found = texts.find(spec.name); found != texts.end()) {
+    spec.default_text = found->second.first;
+    spec.help = found->second.second;
+  }
+  if (spec.name == "model") {
+    spec.required = true;
+    spec.aliases.insert(spec.aliases.end(), {"load", "load_dir"});  // Megatron's lines
+  }
+  if (spec.name == "tuner") spec.choices = {"full", "lora"};
+  if (spec.name == "nnodes") spec.aliases = {"nodes"};
+  spec.environment.clear();
+  spec.scope = OptionScope::kRun;
+  if (spec.group != "Model parallelism") spec.group = "Training";
+}
+
+void ignore(OptionSpec& spec) {
+  static const std::set<std::string> of_adapters = {"adapters", "lora_dropout", "lora_target",
+                                                    "lora_modules_to_save", "use_dora"};
+  spec.ignored_because = of_adapters.count(spec.name) > 0
+                             ? "a plan has adapters on every linear layer, without dropout"
+                             : "a plan does not depend on it";
+  spec.unavailable_because.clear();
+  spec.unavailable_hint.clear();
+  spec.environment.clear();
+  spec.required = false;
+  spec.word = 0;
+}
+
+}  // namespace
+
+std::vector<OptionSpec> planning_options() {
+  const std::string what = "Machine", out = "Output";
+  return {
+      {.name = "machine",
+       .default_text = "atlas-800t-a2",
+       .help = "atlas-800t-a2, a100-80g, h100-80g, cpu-node, or a file as recipes/machines has",
+       .group = what},
+      {.name = "devices",
+       .type = OptionType::kInt,
+       .help = "processes in all, one a device; instead of nnodes and nproc",
+       .range = at_least(1),
+       .group = what},
+      {.name = "auto",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "search splits, virtual stages, sharding, recompute, offload and batch sizes; "
+               "show the ten fastest that fit",
+       .group = out},
+      {.name = "draw", .help = "write a picture of the schedule to this .svg file", .group = out},
+      {.name = "json",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "print JSON",
+       .group = out}};
+}
+
+OptionTable plan_options() {
+  std::vector<OptionSpec> own = planning_options();
+  std::set<std::string> names = {"load"};
+  for (const OptionSpec& spec : own) names.insert(spec.name);
+  for (OptionSpec& spec : train_recompute_options()) {
+    names.insert(spec.name);
+    own.push_back(std::move(spec));
+  }
+  for (auto* group :
+       {train_model_options, train_data_options, train_optimizer_options, train_parallel_options,
+        train_run_options, train_megatron_options, train_foreign_options}) {
+    for (OptionSpec& spec : group()) {
+      if (!names.insert(spec.name).second) continue;
+      is_planned(spec) ? adapt(spec) : ignore(spec);
+      own.push_back(std::move(spec));
+    }
+  }
+  return OptionTable("plan", "memory, traffic and time of a training before it runs",
+                     "danlu plan --model DIR [--machine NAME|FILE] [flags of a training]",
+                     std::move(own));
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,184 @@
+#include "plan/layer_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace danlu::plan {
+namespace {
+
+/// Adds up operations of one micro-batch of a rank.
+class Clock {
+ public:
+  Clock(const Request& request, const Machine& machine)
+      : machine_(machine),
+        peak_(machine.peak(request.precision)),
+        width_(static_cast<double>(request.element_bytes())) {}
+
+  double width() const { return width_; }
+  double product(const Product& product) const {
+    return product_seconds(product, machine_, peak_, width_);
+  }
+  /// An operation that moves so many elements of the passes' type.
+  double moved(double elements) const {
+    return std::max(elements * width_ / machine_.memory_speed(), machine_.kernel_s);
+  }
+  double fused_attention(double flops) const {
+    const double share = machine_.attention > 0 ? machine_.attention : machine_.reachable;
+    return std::max(flops / (peak_ * share), machine_.kernel_s);
+  }
+
+ private:
+  const Machine& machine_;
+  double peak_, width_;
+};
+
+/// Rows of a micro-batch and widths of what a rank has of a layer.
+struct Widths {
+  double rows, cut_rows, hidden, query, key, ffn;
+};
+
+Widths widths_of(const Request& request) {
+  const arch::ModelConfig& model = request.model;
+  const auto tensor = static_cast<double>(request.mesh.tensor);
+  const auto rows = static_cast<double>(request.pass_tokens());
+  const auto dim = static_cast<double>(model.head_dim);
+  return {.rows = rows,
+          .cut_rows = request.mesh.sequence_parallel ? rows / tensor : rows,
+          .hidden = static_cast<double>(model.hidden_size),
+          .query = std::ceil(static_cast<double>(model.num_heads) / tensor) * dim,
+          .key = std::ceil(static_cast<double>(model.num_kv_heads) / tensor) * dim,
+          .ffn = static_cast<double>(model.ffn_size) / tensor};
+}
+
+struct Attention {
+  double forward = 0, backward = 0;
+};
+
+Attention attention_times(const Request& request, const Clock& clock, const Engine& engine,
+                          const Widths& of, double keys) {
+  const auto dim = static_cast<double>(request.model.head_dim);
+  const auto tokens = static_cast<double>(request.tokens);
+  if (!engine.keeps_scores) {
+    // Of a causal square half is seen; backward makes the scores again: five products for two.
+    const double seen = keys < tokens ? keys : tokens / 2;
+    const double forward = clock.fused_attention(4 * of.rows * seen * of.query);
+    return {forward, 2.5 * forward};
+  }
+  const double heads = of.query / dim * static_cast<double>(request.micro_batch_size);
+  const Product scores{tokens, tokens, dim, heads, clock.width()};
+  const Product values{tokens, dim, tokens, heads, clock.width()};
+  const double square = tokens * tokens * heads;
+  // Softmax reads and writes; dropout too, and a mask of a byte. Backward reads what was kept too.
+  const double drop = engine.drops ? clock.moved(2.5 * square) : 0;
+  const double drop_back = engine.drops ? clock.moved(2.5 * square) : 0;
+  const double products = clock.product(scores) + clock.product(values);
+  return {products + clock.moved(2 * square) + drop,
+          2 * products + clock.moved(3 * square) + drop_back};
+}
+
+struct Sum {
+  double forward = 0, input = 0, weight = 0;
+};
+
+/// A linear layer from `in` to `out` features.
+Sum linear(const Clock& clock, const Engine& engine, double rows, double in, double out,
+           bool trained) {
+  Sum sum;
+  sum.forward = clock.product({rows, out, in, 1, clock.width()});
+  sum.input = clock.product({rows, in, out, 1, clock.width()});
+  if (!trained) return sum;
+  // Added to the step's sum, in f32: read and written.
+  sum.weight = clock.product({out, in, rows, 1, engine.adds_apart ? clock.width() : 8});
+  if (engine.adds_apart) sum.weight += clock.moved(out * in * (1 + 8 / clock.width()));
+  return sum;
+}
+
+}  // namespace
+
+double product_seconds(const Product& product, const Machine& machine, double peak, double width) {
+  const double flops = 2 * product.rows * product.columns * product.inner * product.batch;
+  const double tiles = std::max(1.0, product.rows / machine.tile_rows) *
+                       std::max(1.0, product.columns / machine.tile_columns) * product.batch;
+  const double waves = tiles / machine.units;
+  const double written = product.rows * product.columns * product.batch * product.result_bytes;
+  const double read = (product.rows + product.columns) * product.inner * product.batch * width;
+  const double computed =
+      flops / (peak * machine.reachable) * (waves + 0.5) / waves + written / machine.memory_speed();
+  return std::max({computed, (read + written) / machine.memory_speed(), machine.kernel_s});
+}
+
+LayerTimes layer_times(const Request& request, const Machine& machine, const Engine& engine,
+                       int64_t keys) {
+  const Clock clock(request, machine);
+  const Widths of = widths_of(request);
+  const bool trained = !request.adapters;
+  LayerTimes times;
+  Sum products;
+  const auto add = [&](double in, double out) {
+    const Sum sum = linear(clock, engine, of.rows, in, out, trained);
+    products.forward += sum.forward;
+    products.input += sum.input;
+    products.weight += sum.weight;
+    return sum.forward;
+  };
+  add(of.hidden, of.query + 2 * of.key);
+  add(of.query, of.hidden);
+  add(of.hidden, 2 * of.ffn);
+  times.gated = add(of.ffn, of.hidden);
+  const Attention core = attention_times(request, clock, engine, of, static_cast<double>(keys));
+  // Read and written: norms; rotated queries and keys; sums with the residual, which read twice,
+  // and their masks; gate and up, which become one.
+  times.norms = 2 * clock.moved(2 * of.cut_rows * of.hidden);
+  // In steps: the halves swapped (negated, joined), two products, their sum.
+  const double rotary =
+      clock.moved((engine.rotates_in_steps ? 10 : 2) * of.rows * (of.query + of.key));
+  const double sums = 2 * clock.moved((engine.drops ? 3.5 : 3) * of.cut_rows * of.hidden);
+  times.activation = clock.moved((engine.gates_in_steps ? 5 : 3) * of.rows * of.ffn);
+  times.attention = core.forward;
+  times.gated += times.activation;
+  times.products = products.forward;
+  times.attention_back = core.backward;
+  times.products_back = products.input;
+  times.forward = products.forward + core.forward + times.norms + rotary + sums + times.activation;
+  // Gradients come beside what was kept: norms and the gated activation read both; a sum hands its
+  // gradient on, but for what dropout masks.
+  const double sums_back = engine.drops ? 2 * clock.moved(2.5 * of.cut_rows * of.hidden)
+                                        : 2 * clock.moved(3 * of.cut_rows * of.hidden);
+  times.backward_input = products.input + core.backward +
+                         2 * clock.moved(3 * of.cut_rows * of.hidden) + rotary + sums_back +
+                         clock.moved((engine.gates_in_steps ? 13 : 5) * of.rows * of.ffn);
+  times.backward_weight = products.weight;
+  return times;
+}
+
+EndTimes embedding_times(const Request& request, const Machine& machine) {
+  const Clock clock(request, machine);
+  const Widths of = widths_of(request);
+  EndTimes times;
+  times.forward = clock.moved(2 * of.rows * of.hidden);
+  if (!request.adapters) times.backward_weight = clock.moved(5 * of.rows * of.hidden);
+  return times;
+}
+
+EndTimes head_times(const Request& request, const Machine& machine, const Engine& engine) {
+  const Clock clock(request, machine);
+  const Widths of = widths_of(request);
+  const double vocab =
+      static_cast<double>(request.model.vocab_size) / static_cast<double>(request.mesh.tensor);
+  const Sum product = linear(clock, engine, of.rows, of.hidden, vocab, !request.adapters);
+  EndTimes times;
+  // The largest, the sum and the target's; then the gradient over the logits. In steps, as f32:
+  // widened, the largest, less it, the exponential, the sum, their ratio; scaled, narrowed.
+  const double logits = of.rows * vocab;
+  times.forward = product.forward +
+                  clock.moved((engine.wide_loss ? 38 / clock.width() : 2) * logits) +
+                  clock.moved(2 * of.cut_rows * of.hidden);
+  times.backward_input = product.input +
+                         clock.moved((engine.wide_loss ? 14 / clock.width() : 2) * logits) +
+                         clock.moved(3 * of.cut_rows * of.hidden);
+  times.backward_weight = product.weight;
+  times.products = product.forward + product.input + product.weight;
+  return times;
+}
+
+}  // namespace danlu::plan

@@ -1,0 +1,199 @@
+#include "plan/stage_time.h"
+
+#include <algorithm>
+
+namespace danlu::plan {
+namespace {
+
+using settings::LayerRecompute, settings::Sharding;
+
+int64_t keys_of(const Request& request, int64_t layer) {
+  const std::vector<int64_t>& windows = request.model.sliding_window;
+  const int64_t window =
+      layer < static_cast<int64_t>(windows.size()) ? windows[static_cast<size_t>(layer)] : 0;
+  return window > 0 ? std::min(window, request.tokens) : request.tokens;
+}
+
+/// Seconds of a sum over all of a path's ranks of what each holds `bytes` of: scattered, then
+/// gathered.
+double sum_seconds(const Path& path, double bytes) {
+  const auto ranks = static_cast<double>(path.members);
+  return 2 * path.seconds((ranks - 1) / ranks * bytes);
+}
+double half_sum_seconds(const Path& path, double bytes) { return sum_seconds(path, bytes) / 2; }
+
+/// Of a full backward, what is run again.
+double repeated(const LayerTimes& layer, const Engine& engine, LayerRecompute kind) {
+  switch (kind) {
+    case LayerRecompute::kNone:
+      return 0;
+    case LayerRecompute::kFull:
+      return layer.forward;
+    case LayerRecompute::kSelective:
+      return layer.attention + (engine.repeats_attention_alone ? 0 : layer.gated);
+    case LayerRecompute::kActivationFunction:
+      return layer.activation;
+    case LayerRecompute::kNorm:
+      return layer.norms;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Parts& Parts::operator+=(const Parts& other) {
+  products += other.products;
+  attention += other.attention;
+  moved += other.moved;
+  recompute += other.recompute;
+  tensor += other.tensor;
+  context += other.context;
+  offload += other.offload;
+  return *this;
+}
+
+Parts Parts::operator*(double times) const {
+  return {products * times, attention * times, moved * times,  recompute * times,
+          tensor * times,   context * times,   offload * times};
+}
+
+arch::Stage chunk_of(const arch::Stage& stage, int64_t chunk) {
+  return {.chunks = {stage.chunks[static_cast<size_t>(chunk)]},
+          .has_embedding = stage.begins_at(chunk),
+          .has_head = stage.ends_at(chunk),
+          .copies_embedding = stage.copies_embedding && stage.ends_at(chunk)};
+}
+
+Paths paths_of(const Request& request, const Machine& machine) {
+  const settings::MeshShape& mesh = request.mesh;
+  const int64_t sharers = mesh.are_some_sharers() ? mesh.sharers : mesh.copies();
+  return {.tensor = machine.path(mesh.tensor, 1),
+          .context = machine.path(mesh.context.size(), mesh.tensor),
+          .data = machine.path(sharers, mesh.tensor)};
+}
+
+StageClock::StageClock(const Request& request, const Machine& machine, const Engine& engine)
+    : request_(request), machine_(machine), engine_(engine), paths_(paths_of(request, machine)) {}
+
+const LayerTimes& StageClock::layer(int64_t keys) {
+  auto found = layers_.find(keys);
+  if (found == layers_.end())
+    found = layers_.emplace(keys, layer_times(request_, machine_, engine_, keys)).first;
+  return found->second;
+}
+
+void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, ChunkTimes& times) {
+  const auto hidden = static_cast<double>(request_.pass_tokens() * request_.model.hidden_size *
+                                          request_.element_bytes());
+  const double exchange = 2 * sum_seconds(paths_.tensor, hidden);  // of a forward or backward
+  const bool ring = request_.mesh.context.ring > 1;
+  WorkTimes& work = times.work;
+  Parts& parts = times.parts;
+  const arch::LayerRange range = chunk.chunks[0];
+  for (const settings::RecomputeGroup& group :
+       settings::recompute_groups(request_.recompute, range.end - range.first)) {
+    for (int64_t index = group.first; index < group.end; ++index) {
+      const LayerTimes& layer = this->layer(keys_of(request_, range.first + index));
+      const double again = repeated(layer, engine_, group.kind);
+      const bool full = group.kind == LayerRecompute::kFull;
+      // Keys that travel while others are met cost what attention does not hide.
+      const auto travels = [&](double bytes, double beside) {
+        return std::max(0.0, paths_.context.seconds(bytes) - (ring ? beside : 0));
+      };
+      const double context = travels(traffic.context_forward, layer.attention);
+      const double context_back =
+          travels(traffic.context_backward, layer.attention_back) + (full ? context : 0);
+      const double exposed =
+          std::max(0.0, exchange - (engine_.hides_exchanges ? layer.backward_weight : 0));
+      const double tensor_back = exposed + (full ? exchange : 0);
+      work.forward += layer.forward + exchange + context;
+      work.backward_input += layer.backward_input + again + tensor_back + context_back;
+      work.backward_weight += layer.backward_weight;
+      parts.products += layer.products + layer.products_back + layer.backward_weight;
+      parts.attention += layer.attention + layer.attention_back;
+      parts.moved += layer.forward - layer.products - layer.attention + layer.backward_input -
+                     layer.products_back - layer.attention_back;
+      parts.recompute += again;
+      parts.tensor += exchange + tensor_back;
+      parts.context += context + context_back;
+    }
+  }
+}
+
+void StageClock::add_ends(const arch::Stage& chunk, const Traffic&, ChunkTimes& times) const {
+  const auto hidden = static_cast<double>(request_.pass_tokens() * request_.model.hidden_size *
+                                          request_.element_bytes());
+  const double exchange = sum_seconds(paths_.tensor, hidden);
+  const auto add = [&](const EndTimes& end) {
+    times.work.forward += end.forward;
+    times.work.backward_input += end.backward_input;
+    times.work.backward_weight += end.backward_weight;
+    times.parts.products += end.products;
+    times.parts.moved += end.forward + end.backward_input + end.backward_weight - end.products;
+  };
+  if (chunk.has_embedding) {
+    add(embedding_times(request_, machine_));
+    times.work.forward += exchange;
+    times.parts.tensor += exchange;
+  }
+  if (chunk.has_head) {
+    add(head_times(request_, machine_, engine_));
+    times.work.backward_input += exchange;
+    times.parts.tensor += exchange;
+  }
+}
+
+/// ZeRO-2 and 3 exchange in every pass: sums beside the work, gathers one unit ahead of it.
+void StageClock::add_copies(const arch::Stage& chunk, const Elements& elements, double share,
+                            ChunkTimes& times) const {
+  times.with_copies = times.work;
+  if (request_.sharding < Sharding::kGradients || paths_.data.members == 1) return;
+  const auto units = static_cast<double>(std::max<size_t>(1, chunk.layers().size()));
+  const double summed =
+      half_sum_seconds(paths_.data, 4 * static_cast<double>(elements.trained) * share / units);
+  double gathered = 0;
+  if (request_.sharding == Sharding::kParameters) {
+    const auto bytes = static_cast<double>(elements.all * request_.element_bytes());
+    gathered = half_sum_seconds(paths_.data, bytes * share / units);
+  }
+  WorkTimes& work = times.with_copies;
+  work.forward = gathered + std::max(work.forward, (units - 1) * gathered);
+  const double backward = work.backward_input + work.backward_weight;
+  const double with = gathered + std::max(backward, units * (gathered + summed) - gathered);
+  if (backward > 0) work.backward_input += with - backward;
+}
+
+ChunkTimes StageClock::chunk(const arch::Stage& stage, int64_t chunk, const Traffic& traffic,
+                             const Elements& elements) {
+  const arch::Stage own = chunk_of(stage, chunk);
+  ChunkTimes times;
+  if (!own.layers().empty()) add_layers(own, traffic, times);
+  add_ends(own, traffic, times);
+  const auto layers = static_cast<double>(std::max<size_t>(1, stage.layers().size()));
+  add_copies(own, elements, static_cast<double>(own.layers().size()) / layers, times);
+  return times;
+}
+
+DataExchanges StageClock::exchanges(const arch::Stage& stage, const Elements& elements) const {
+  DataExchanges all;
+  if (request_.mesh.copies() == 1) return all;
+  const auto layers = static_cast<double>(std::max<size_t>(1, stage.layers().size()));
+  const auto trained = static_cast<double>(elements.trained);
+  const auto width = static_cast<double>(request_.element_bytes());
+  const bool in_passes = request_.sharding >= Sharding::kGradients;
+  for (int64_t c = 0; c < stage.num_chunks(); ++c) {
+    const arch::LayerRange range = stage.chunks[static_cast<size_t>(c)];
+    const int64_t count = range.end - range.first;
+    const double unit = trained / layers;
+    double summed = half_sum_seconds(paths_.data, 4 * unit), gathered = 0;
+    if (request_.sharding == Sharding::kNone) summed = sum_seconds(paths_.data, 4 * unit);
+    if (request_.sharding == Sharding::kState || request_.sharding == Sharding::kGradients)
+      gathered = half_sum_seconds(paths_.data, width * unit);
+    // Sums of ZeRO-2 and 3 that go beside passes leave the last unit's behind.
+    all.summed.push_back({in_passes ? std::min<int64_t>(1, count) : count, summed});
+    all.gathered.push_back({count, gathered});
+  }
+  return all;
+}
+
+}  // namespace danlu::plan
