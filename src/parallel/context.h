@@ -53,7 +53,7 @@ class Context {
   /// `out` leaves for the next on this way while `in` comes. leaves_window: of gradients, for the
   /// next window.
   Background::Job hop(Way way, const at::Tensor& out, const at::Tensor& in,
-                               bool leaves_window) const;
+                      bool leaves_window) const;
 
  private:
   struct Link {
