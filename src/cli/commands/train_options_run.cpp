@@ -70,6 +70,17 @@ std::vector<OptionSpec> train_run_options() {
                "RUN/megatron, cut as this run's processes are; MindSpeed-LLM goes on from it",
        .choices = {"hf", "mcore"},
        .group = run},
+      {.name = "transformer_impl",
+       .help = "names of Megatron-core's modules in what --save_format mcore writes (default: "
+               "local)",
+       .choices = {"local", "transformer_engine"},
+       .group = run},
+      {.name = "make_vocab_size_divisible_by",
+       .type = OptionType::kInt,
+       .help = "what --save_format mcore writes has a vocabulary padded to a multiple of this "
+               "times tp (default: 1)",
+       .range = at_least(1),
+       .group = run},
       {.name = "no_save_rng",
        .type = OptionType::kBool,
        .help = "accepted",
