@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -263,26 +264,53 @@ plan::Plan plan_of(const Training& t, const plan::Machine& machine) {
                          machine);
 }
 
-/// What a machine file states of a device, from a training on one: another shape than any planned.
+/// What a machine file states of a device, from trainings on one: of other shapes than any planned.
 struct Calibration {
-  double flops_per_s = 0, bytes_per_s = 0;
+  double flops_per_s = 0;  ///< of products
+  double attention = 0;    ///< of that, what attention reaches
+  double bytes_per_s = 0;
+
+  Calibration halfway_to(const Calibration& other) const {
+    return {(flops_per_s + other.flops_per_s) / 2, (attention + other.attention) / 2,
+            (bytes_per_s + other.bytes_per_s) / 2};
+  }
+  plan::Machine on(const VirtualTime& links) const {
+    plan::Machine machine = machine_of(links);
+    machine.f32_flops = flops_per_s;
+    machine.attention = attention;
+    machine.memory_bytes_per_s = bytes_per_s;
+    return machine;
+  }
 };
+
 Calibration calibrate(int64_t models, const VirtualTime* time) {
-  const Training t{.shape = {.layers = 4, .hidden = 512, .ffn = 1280, .kv_heads = 8, .vocab = 3072},
-                   .micro_batches = 2,
-                   .tokens = 320};
-  std::vector<double> steps, updates;
-  for (const Step& step : train_steps(t, 3, time, models)) {
+  // Products take most of one, attention of the other.
+  const Training of_products{
+      .shape = {.layers = 4, .hidden = 512, .ffn = 1280, .kv_heads = 8, .vocab = 3072},
+      .micro_batches = 2,
+      .tokens = 320};
+  const Training of_attention{
+      .shape = {.layers = 2, .hidden = 256, .ffn = 512, .kv_heads = 8, .vocab = 512},
+      .micro_batches = 1,
+      .tokens = 1536};
+  std::vector<double> steps, updates, long_steps;
+  for (const Step& step : train_steps(of_products, 3, time, models)) {
     steps.push_back(step.seconds);
     updates.push_back(step.update_s);
   }
-  // The update is bytes alone; with their speed known, passes give that of operations.
-  plan::Machine machine = machine_of(kLinks);
-  machine.memory_bytes_per_s = plan_of(t, machine).optimizer_s / median(updates);
-  machine.f32_flops = 1e9;
-  const double passes = median(steps) - median(updates);
-  for (int i = 0; i < 20; ++i) machine.f32_flops *= plan_of(t, machine).simulated.seconds / passes;
-  return {machine.f32_flops, machine.memory_bytes_per_s};
+  for (const Step& step : train_steps(of_attention, 3, time, models))
+    long_steps.push_back(step.seconds);
+  // The update is bytes alone. With their speed known, each training gives one speed, given the
+  // other: by turns, until both are met.
+  Calibration found{1e9, 1, 1};
+  found.bytes_per_s = plan_of(of_products, found.on(kLinks)).optimizer_s / median(updates);
+  for (int i = 0; i < 40; ++i) {
+    const double planned = plan_of(of_products, found.on(kLinks)).step_s;
+    found.flops_per_s *= planned / median(steps);
+    const double planned_long = plan_of(of_attention, found.on(kLinks)).step_s;
+    found.attention = std::clamp(found.attention * planned_long / median(long_steps), 0.05, 1.0);
+  }
+  return found;
 }
 
 /// Seconds and bytes a second of a tensor between two threads, as all-reduces take them.
@@ -317,7 +345,7 @@ class Comparison {
   void print(const Named& row, const VirtualTime* time) {
     // As many models at once as the mesh keeps processors busy.
     const int64_t models = std::min<int64_t>(2, row.training.mesh.size());
-    std::vector<double> measured, predicted, flops;
+    std::vector<double> measured, predicted, flops, attention;
     VirtualTime links = kLinks;
     if (!time) links.node = links.network = link_between_threads();
     if (models != models_ || time != time_) last_ = calibrate(models, time);
@@ -326,17 +354,16 @@ class Comparison {
     for (int round = 0; round < rounds_; ++round) {
       for (const Step& step : train_steps(row.training, 3, time)) measured.push_back(step.seconds);
       const Calibration next = calibrate(models, time);
-      plan::Machine machine = machine_of(links);
-      machine.f32_flops = (last_.flops_per_s + next.flops_per_s) / 2;
-      machine.memory_bytes_per_s = (last_.bytes_per_s + next.bytes_per_s) / 2;
-      predicted.push_back(plan_of(row.training, machine).step_s);
-      flops.push_back(machine.f32_flops);
+      const Calibration between = last_.halfway_to(next);
+      predicted.push_back(plan_of(row.training, between.on(links)).step_s);
+      flops.push_back(between.flops_per_s);
+      attention.push_back(between.attention);
       last_ = next;
     }
     const double got = median(measured), expected = median(predicted);
-    fmt::print("| {} | {} | {:.1f} | {:.1f} | {:+.0f} % | {:.0f} |\n", row.name,
+    fmt::print("| {} | {} | {:.1f} | {:.1f} | {:+.0f} % | {:.0f} | {:.2f} |\n", row.name,
                time ? "virtual" : "wall", got * 1e3, expected * 1e3, (expected / got - 1) * 100,
-               median(flops) / 1e9);
+               median(flops) / 1e9, median(attention));
     std::fflush(stdout);
   }
 
@@ -401,10 +428,10 @@ std::vector<Named> planned_rows() {
 void print_plans(int rounds, bool by_wall, bool in_virtual_time) {
   fmt::print(
       "\n## Step time against `danlu plan`\n\n8 layers of 384, vocabulary 2048, f32; 256 tokens a "
-      "micro-batch, 1024 on a context axis. Milliseconds; GFLOP/s of a thread: of the calibration, "
-      "measured by turns.\n\n"
-      "| mesh | time | measured | planned | planned / measured − 1 | GFLOP/s |\n"
-      "|---|---|---|---|---|---|\n");
+      "micro-batch, 1024 on a context axis. Milliseconds; GFLOP/s of a thread, and what of it "
+      "attention reaches: of the calibrations before and after.\n\n"
+      "| mesh | time | measured | planned | planned / measured − 1 | GFLOP/s | attention |\n"
+      "|---|---|---|---|---|---|---|\n");
   Comparison comparison(rounds);
   const std::vector<Named> rows = planned_rows();
   for (const Named& row : rows) {

@@ -39,9 +39,10 @@ double context_bytes(const Request& request, bool backward) {
   const auto tokens = static_cast<double>(request.pass_tokens());
   const auto dim = static_cast<double>(model.head_dim);
   const double query = static_cast<double>(model.num_heads) / tensor * dim;
-  const double key = std::max(1.0, static_cast<double>(model.num_kv_heads) / tensor) * dim;
   const auto width = static_cast<double>(request.element_bytes());
   const auto members = static_cast<double>(shape.ulysses), groups = static_cast<double>(shape.ring);
+  // With fewer key heads than members each goes to every member that takes it.
+  const double key = std::max(members, static_cast<double>(model.num_kv_heads) / tensor) * dim;
   double bytes = tokens * (2 * query + 2 * key) * width * (members - 1) / members;
   if (shape.ring > 1)
     bytes += 2 * tokens * key * (width * (groups - 1) + (backward ? 4 * groups : 0));

@@ -47,6 +47,40 @@ TEST(Plan, KeepsAndSendsWhatTheEngineWasSeenTo) {
   }
 }
 
+/// As counted by the transport: bench/results/schedule_amd-epyc-avx512bf16-2cores_2026-11-25.md.
+TEST(Plan, SendsOverTheContextAxisWhatTheEngineWasSeenTo) {
+  struct Row {
+    int64_t kv_heads, ranks;
+    double ring, heads;  ///< bytes of a layer, forward and backward
+  };
+  for (const Row& row : std::vector<Row>{{8, 2, 2097152, 1048576},
+                                         {8, 8, 2883584, 458752},
+                                         {2, 4, 655360, 589824},
+                                         {2, 8, 720896, 458752}}) {
+    Request request;
+    request.model = arch::parse_model_config(Json{{"model_type", "llama"},
+                                                  {"architectures", {"LlamaForCausalLM"}},
+                                                  {"vocab_size", 256},
+                                                  {"hidden_size", 256},
+                                                  {"intermediate_size", 768},
+                                                  {"num_hidden_layers", 1},
+                                                  {"num_attention_heads", 8},
+                                                  {"num_key_value_heads", row.kv_heads},
+                                                  {"rms_norm_eps", 1e-6},
+                                                  {"max_position_embeddings", 512},
+                                                  {"tie_word_embeddings", false},
+                                                  {"hidden_act", "silu"}},
+                                             "test");
+    request.precision = settings::Precision::kF32;
+    request.tokens = 512;
+    const arch::Stage whole = arch::whole_of(request.model);
+    request.mesh.context = {.ring = row.ranks};
+    EXPECT_EQ(traffic_of(request, whole).context, row.ring) << row.kv_heads << " " << row.ranks;
+    request.mesh.context = {.ulysses = row.ranks};
+    EXPECT_EQ(traffic_of(request, whole).context, row.heads) << row.kv_heads << " " << row.ranks;
+  }
+}
+
 TEST(Plan, StagesHoldTheWholeModelBetweenThem) {
   Request request = measured(1, Sharding::kNone, 4);
   request.pipeline.stages = request.mesh.pipeline = 4;
