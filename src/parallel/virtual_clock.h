@@ -33,7 +33,7 @@ struct ModelledLink {
 /// How virtual time goes on. As it is: exchanges take none.
 struct VirtualTime {
   int64_t devices_per_node = std::numeric_limits<int64_t>::max();  ///< ranks, by their number
-  ModelledLink node, network;  ///< between ranks of a node, and of different ones
+  ModelledLink node = {}, network = {};  ///< between ranks of a node, and of different ones
   /// Of the thread that calls it; ascends.
   double (*processor_seconds)() = thread_processor_seconds;
 

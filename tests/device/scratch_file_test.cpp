@@ -63,7 +63,9 @@ TEST_P(ScratchFiles, GiveBackWhatWasWrittenWhereverItLies) {
     end = std::max(end, place.begin + place.bytes);
   }
   EXPECT_LE(end, 3 * most) << "places are given again";
-  if (!*GetParam()) EXPECT_TRUE(fs::is_empty(folder));
+  if (!*GetParam()) {
+    EXPECT_TRUE(fs::is_empty(folder));
+  }
 }
 
 TEST(ScratchFile, JoinsPlacesThatWereGivenBack) {

@@ -204,8 +204,9 @@ TEST_P(RanksOf, OneOfThemIsKilledAndTheSameCommandGoesOn) {
       job.name, static_cast<long long>(kills), static_cast<long long>(resumed),
       static_cast<long long>(unfinished));
   EXPECT_GE(kills, wanted) << "hardly anything was killed";
-  if (wanted >= kSlowTrials)
+  if (wanted >= kSlowTrials) {
     EXPECT_GT(std::min(unfinished, resumed), 0) << "none met a checkpoint, or one being written";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

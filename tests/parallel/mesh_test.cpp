@@ -119,7 +119,9 @@ void expect_collectives(Transport transport, at::ScalarType dtype, int64_t colum
       EXPECT_TRUE(at::equal(group.all_gather(mine, dim), at::cat(inputs, dim)));
     const at::Tensor gathered = group.gather(mine, 1);
     EXPECT_EQ(gathered.defined(), world.rank() == 1);
-    if (gathered.defined()) EXPECT_TRUE(at::equal(gathered.view(-1), at::cat(inputs).view(-1)));
+    if (gathered.defined()) {
+      EXPECT_TRUE(at::equal(gathered.view(-1), at::cat(inputs).view(-1)));
+    }
     EXPECT_TRUE(at::equal(group.reduce_scatter_sum(mine, 0), sum.narrow(0, world.rank() * 2, 2)));
     EXPECT_TRUE(
         at::equal(group.reduce_scatter_sum(mine.t(), 1), sum.t().narrow(1, world.rank() * 2, 2)));

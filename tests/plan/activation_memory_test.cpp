@@ -102,7 +102,9 @@ TEST(LeastRecompute, IsTheCheapestOfAllThatFit) {
     ASSERT_TRUE(choice.fits);
     EXPECT_LE(needed(request, choice.flags), bytes);
     EXPECT_EQ(needed(request, choice.flags), choice.bytes);
-    if (most <= bytes) EXPECT_EQ(choice.flags, RecomputeFlags{});
+    if (most <= bytes) {
+      EXPECT_EQ(choice.flags, RecomputeFlags{});
+    }
     // Fewer layers of the same kind do not fit.
     if (choice.flags.method == "block" && *choice.flags.num_layers > 1) {
       RecomputeFlags fewer = choice.flags;

@@ -10,8 +10,9 @@ namespace danlu::weights {
 
 struct MachinePart {
   std::filesystem::path checkpoint;
-  bool has_model = false;                 ///< or the adapter: as a rule on rank 0's machine alone
-  std::vector<int64_t> ranks, all_ranks;  ///< whose files of the state are here, are in its index
+  bool has_model = false;  ///< or the adapter: as a rule on rank 0's machine alone
+  std::vector<int64_t> ranks = {},
+                       all_ranks = {};  ///< whose files of the state are here, are in its index
   bool is_all() const { return has_model && ranks.size() == all_ranks.size(); }
 };
 
