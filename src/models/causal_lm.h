@@ -127,7 +127,7 @@ class CausalLM {
   parallel::ParameterStore& keep(const parallel::Keeping& keeping, bool holds_values = true);
   /// Passes of nothing on a rank that has no micro-batch where others of the data axis have one.
   /// keeps: a backward_idly() follows. chunk: of the stage.
-  void forward_idly(bool keeps, int64_t chunk = 0) const;
+  void forward_idly(bool keeps, int64_t chunk) const;
   void backward_idly(int64_t chunk = 0) const;
 
   /// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.

@@ -23,7 +23,7 @@ class Context {
  public:
   /// One rank.
   Context() = default;
-  /// first_rank, stride: of the axis of this rank among all. Collective.
+  /// stride: between neighbours of the axis, among all ranks. Collective.
   Context(World& world, const settings::ContextShape& shape, int64_t stride);
   ~Context();
 

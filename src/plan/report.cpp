@@ -108,7 +108,8 @@ std::string describe(const Plan& plan) {
   line("  " + tr("communication"), gb(memory.communication));
   line("  " + tr("allocator"), gb(memory.allocator));
   if (plan.host_bytes > 0)
-    line(tr("memory of a host"), tr("{} of {}", gb(plan.host_bytes), gb(plan.machine.host_bytes)));
+    line(tr("memory of a host"),
+         fmt::format("{} / {}", gb(plan.host_bytes), gb(plan.machine.host_bytes)));
   line(tr("sent a step and rank"),
        gb(stage.data.all() + stage.tensor.all() + stage.context.all() + stage.pipeline.all()));
   line("  " + tr("data axis"), sent(stage.data));

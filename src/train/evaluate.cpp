@@ -125,8 +125,10 @@ Evaluation evaluate(const models::CausalLM& model,
     std::vector<data::StepBatches> rounds;
     for (int64_t round = i; round < std::min(i + together, batches); ++round)
       rounds.push_back(stream.next());
-    const int64_t for_this_rank = (wanted - 1 - options.dp_rank) / options.dp_size + 1 - i;
-    if (static_cast<int64_t>(rounds.size()) > for_this_rank)  // the last round may be for some only
+    // The last round may be for some only: round r has the batches r * dp_size and on.
+    const int64_t for_this_rank =
+        (wanted - options.dp_rank + options.dp_size - 1) / options.dp_size - i;
+    if (static_cast<int64_t>(rounds.size()) > for_this_rank)
       rounds.resize(static_cast<size_t>(std::max<int64_t>(0, for_this_rank)));
     const evaluate_detail::Own own = evaluate_detail::own_of(rounds, objective, mesh);
     weight += own.weight;

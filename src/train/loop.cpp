@@ -143,7 +143,8 @@ double loss_after_update(Run& run, const data::StepBatches& batches) {
   const auto batch = std::find_if(batches.micro_batches.begin(), batches.micro_batches.end(),
                                   [](const data::Batch& b) { return b.num_targets > 0; });
   if (batch != batches.micro_batches.end()) return loss_of(*run.state.model, *batch);
-  run.state.model->forward_idly(/*keeps=*/false);
+  for (int64_t chunk = 0; chunk < run.state.model->stage().num_chunks(); ++chunk)
+    run.state.model->forward_idly(/*keeps=*/false, chunk);
   return 0;
 }
 

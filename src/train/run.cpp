@@ -254,34 +254,24 @@ void prepare_run_directory(const TrainConfig& config, const PreparedText& text,
     write_held_out(run_dir, *data.validation, *text.tokenizer);
 }
 
-/// Bytes that a rank of this machine may take; 0: unknown.
-uint64_t memory_of_a_rank(const TrainConfig& config, const at::Device& device) {
+/// Bytes that each rank may take: the least of all, read by each before any takes some. 0: unknown.
+uint64_t memory_of_a_rank(const TrainConfig& config, const Ranks& ranks, const at::Device& device) {
   const auto sharers = static_cast<uint64_t>(config.place.local_size);
-  return device.is_cpu() ? available_memory_bytes() / sharers : 0;
-}
-
-/// --recompute auto: the same for all ranks, of which one may have less memory, and one a processor
-/// that needs more.
-std::string settle_recompute(TrainConfig& config, const Ranks& ranks, uint64_t available,
-                             plan::Request& request) {
-  if (config.recompute.granularity != "auto") return "";
+  const uint64_t own = device.is_cpu() ? available_memory_bytes() / sharers : 0;
   const std::vector<int64_t> of_all =
-      parallel::numbers_of_all(ranks.all(), static_cast<int64_t>(available));
-  const int64_t least = *std::min_element(of_all.begin(), of_all.end());
-  plan::Request common = request;
-  common.widens = parallel::largest_of(ranks.all(), request.widens ? 1 : 0) > 0;
-  const std::string why = choose_recompute(config, common, static_cast<uint64_t>(least));
-  request.recompute = common.recompute;
-  return "\n" + why;
+      parallel::numbers_of_all(ranks.all(), static_cast<int64_t>(own));
+  return static_cast<uint64_t>(*std::min_element(of_all.begin(), of_all.end()));
 }
 
 /// What the run will be, and what it will need; chooses what of that is left to choose.
 /// Errors: MemoryError where it would not fit.
 void announce(TrainConfig& config, const std::string& banner, const Ranks& ranks,
               const at::Device& device, plan::Request& request) {
-  const uint64_t available = memory_of_a_rank(config, device);
-  const std::string chosen = settle_recompute(config, ranks, available, request);
-  log::info("{}", banner + chosen);
+  const uint64_t available = memory_of_a_rank(config, ranks, device);
+  // One of the processors may need more than others.
+  request.widens = parallel::largest_of(ranks.all(), request.widens ? 1 : 0) > 0;
+  const bool chooses = config.recompute.granularity == "auto";
+  log::info("{}", chooses ? banner + "\n" + choose_recompute(config, request, available) : banner);
   log::info("{}", memory_line(request, available));
   if (config.dry_run) {
     log::info("{}", memory_table(request));

@@ -105,12 +105,13 @@ TEST_F(ActivationMemory, AutoTakesMoreTheMoreTokensAPassHas) {
 TEST_F(ActivationMemory, APlanChoosesForAMachine) {
   const auto planned = [&](const char* machine, const char* tokens) {
     return run_words({"plan", "--model", good("model"), "--machine", machine, "--devices", "1",
-                      "--global_batch_size", "1", "--max_length", tokens, "--recompute", "auto"})
+                      "--batch_size", "3", "--global_batch_size", "3", "--max_length", tokens,
+                      "--recompute", "auto"})
         .out;
   };
   EXPECT_THAT(planned("a100-80g", "32"), HasSubstr("recompute auto: none: "));
-  EXPECT_THAT(planned("a100-80g", "40000000"), HasSubstr("would need "));
-  EXPECT_THAT(planned("a100-80g", "40000000"), Not(HasSubstr("recompute auto: none")));
+  EXPECT_THAT(planned("a100-80g", "16000000"), HasSubstr("would need "));
+  EXPECT_THAT(planned("a100-80g", "16000000"), Not(HasSubstr("recompute auto: none")));
 }
 
 }  // namespace activation_memory_test

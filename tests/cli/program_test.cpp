@@ -76,7 +76,8 @@ TEST(Program, ManyNoticesAreThreeLinesUnlessAllAreWanted) {
   std::vector<std::string> words = {"posttrain", "--model", "nowhere", "--dataset", "nowhere"};
   for (const char* flag :
        {"--use-flash-attn", "--no-load-rng", "--use-distributed-optimizer", "--overlap-grad-reduce",
-        "--no-gradient-accumulation-fusion", "--use-fused-rmsnorm", "--use-fused-swiglu", "--tf32"})
+        "--no-gradient-accumulation-fusion", "--use-fused-rmsnorm", "--use-fused-swiglu", "--tf32",
+        "--use-mcore-models", "--tokenizer-not-use-fast"})
     words.push_back(flag);
   const auto notices = [&] {
     const std::string err = run_danlu(words).err;

@@ -17,6 +17,8 @@
 #include "checkpoint/saver.h"
 #include "parallel/agree.h"
 #include "support/comes_true.h"
+#include "train/evaluate.h"
+#include "train/evaluate.h"
 #include "train/mesh_cases.h"
 
 namespace danlu::train {
@@ -108,6 +110,30 @@ std::vector<int64_t> sent_by_passes(const Mesh& mesh) {
 }
 
 // docs/zero.md's table, of parameters and gradients in f32 as they are laid out.
+TEST(Mesh, AnEvaluationOfSomeBatchesIsThatOfOneRank) {
+  Case c{"qwen2_4layers", "qwen2", {}};
+  c.layers = 4;
+  const auto samples = std::make_shared<data::VectorSource>(test::toy_samples(20));
+  const auto evaluated = [&](const Case& how, const Mesh& mesh, int64_t max_batches) {
+    return evaluate(*state_of(how, mesh).model, samples,
+                    {.batch_size = 2, .max_batches = max_batches});
+  };
+  Case interleaved = c;
+  interleaved.chunks = 2;
+  for (const auto& [how, shape] : {std::pair<Case, MeshShape>{c, {.data = 4}},
+                                   {c, {.data = 2, .pipeline = 2}},
+                                   {interleaved, {.data = 2, .pipeline = 2, .ring = true}}}) {
+    for (const int64_t max_batches : {0, 1, 2, 3, 5, 99}) {
+      const Evaluation one = evaluated(c, Mesh::single(), max_batches);
+      parallel::run_local_ranks(shape.size(), [&](parallel::World& world) {
+        const Evaluation some = evaluated(how, Mesh(world, shape), max_batches);
+        EXPECT_EQ(some.num_samples, one.num_samples) << max_batches;
+        EXPECT_NEAR(some.loss, one.loss, 1e-5 * one.loss) << max_batches;
+      });
+    }
+  }
+}
+
 TEST(Mesh, AStepSendsTheTextbooksBytes) {
   using parallel::Sharding;
   for (const int64_t ranks : {2, 4}) {

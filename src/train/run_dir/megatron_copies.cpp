@@ -63,7 +63,19 @@ void remove_older(const fs::path& directory, int64_t limit, const fs::path& writ
   for (size_t i = 0; i + most < others.size(); ++i) fs::remove_all(others[i]);
 }
 
-void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step) {
+/// What a kill left of others.
+void remove_unfinished(const fs::path& directory, const fs::path& own) {
+  const std::string stays = own.filename();
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(".iteration-") && name != stays && !name.starts_with(stays + "."))
+      fs::remove_all(entry.path());
+  }
+}
+
+/// on_progress: as a conversion's.
+void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step,
+          const std::function<void()>& on_progress) {
   const bool with_state = !config.output.save_only_model;
   const weights::CheckpointSource source =
       weights::open_checkpoint_source(checkpoint, {.with_optimizer = with_state});
@@ -80,8 +92,10 @@ void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step) {
   conversion.source = weights::join_optimizer(source.model, source.optimizer.tensors);
   conversion.source_files = source.files;
   conversion.output = directory / fmt::format(".iteration-{}", step);
+  remove_unfinished(directory, conversion.output);
   conversion.overwrite = true;
   conversion.num_threads = 1;  // beside the training
+  conversion.on_progress = on_progress;
   conversion.write_companions = [&](const fs::path& to) {
     weights::carry_over_files(checkpoint, to);
   };
@@ -94,8 +108,11 @@ void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step) {
       tracker = read_file(entry.path());
       continue;
     }
-    fs::remove_all(directory / name);
-    fs::rename(entry.path(), directory / name);
+    if (entry.is_directory()) {
+      publish_directory(entry.path(), directory / name);
+    } else {
+      fs::rename(entry.path(), directory / name);
+    }
   }
   write_file_atomic(directory / weights::megatron::kTrackerFile, tracker);
   fs::remove_all(conversion.output);
@@ -114,36 +131,58 @@ std::string flags_of(const TrainConfig& config) {
 
 }  // namespace
 
+MegatronCopies::MegatronCopies(const TrainConfig& config)
+    : config_(config), thread_([this] { is_given_up_ = true; }) {}
+
+void MegatronCopies::make(const fs::path& checkpoint, int64_t step) {
+  try {
+    copy(config_, checkpoint, step, [this] {
+      if (is_given_up_) throw IoError(tr("given up: the training has failed"));
+    });
+    const std::string where = (config_.output.directory / settings::kMegatronFolder).string();
+    log::info("saved {}", where);
+    if (std::exchange(is_told_, true)) return;
+    log::info("Megatron-LM and MindSpeed-LLM go on from it: --load {} {}", shell_quoted(where),
+              flags_of(config_));
+  } catch (const std::exception& failure) {
+    log::warning(
+        "{}: not written in Megatron's format: {}; it is whole, and danlu convert {} DIR --to "
+        "mcore --with-optimizer does it",
+        checkpoint.string(), failure.what(), shell_quoted(checkpoint.string()));
+  }
+}
+
 void MegatronCopies::begin(const fs::path& checkpoint, int64_t step) {
   if (config_.output.save_format != settings::SaveFormat::kMegatron) return;
-  wait();
-  work_ = std::async(std::launch::async, [this, checkpoint, step] {
-    try {
-      copy(config_, checkpoint, step);
-      const std::string where = (config_.output.directory / settings::kMegatronFolder).string();
-      log::info("saved {}", where);
-      if (std::exchange(is_told_, true)) return;
-      log::info("Megatron-LM and MindSpeed-LLM go on from it: --load {} {}", shell_quoted(where),
-                flags_of(config_));
-    } catch (const std::exception& failure) {
-      log::warning(
-          "{}: not written in Megatron's format: {}; it is whole, and danlu convert {} DIR --to "
-          "mcore --with-optimizer does it",
-          checkpoint.string(), failure.what(), shell_quoted(checkpoint.string()));
-    }
+  {
+    const std::lock_guard lock(mutex_);
+    sources_.push_back(checkpoint);
+  }
+  last_ = thread_.run([this, checkpoint, step] {
+    make(checkpoint, step);
+    const std::lock_guard lock(mutex_);
+    sources_.pop_front();
   });
+}
+
+std::vector<fs::path> MegatronCopies::sources() const {
+  const std::lock_guard lock(mutex_);
+  return {sources_.begin(), sources_.end()};
 }
 
 void MegatronCopies::catch_up(const fs::path& checkpoint, int64_t step) {
   const fs::path directory = config_.output.directory / settings::kMegatronFolder;
   std::error_code unknown;
   const fs::path tracker = directory / weights::megatron::kTrackerFile;
-  if (fs::exists(tracker, unknown) && read_file(tracker) == std::to_string(step)) return;
+  const bool is_there =
+      fs::exists(directory / weights::megatron::iteration_directory(step), unknown);
+  if (is_there && fs::exists(tracker, unknown) && read_file(tracker) == std::to_string(step))
+    return;
   begin(checkpoint, step);
 }
 
 void MegatronCopies::wait() {
-  if (work_.valid()) work_.get();
+  if (last_.valid()) last_.get();
 }
 
 }  // namespace danlu::train

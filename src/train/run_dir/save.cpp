@@ -115,20 +115,21 @@ void go_on_saving(Run& run, bool waits) {
   std::optional<std::filesystem::path> saved;
   outlives_removal(run, [&] { saved = waits ? run.saver.finish() : run.saver.poll(); });
   if (!saved || run.run_dir.keeper != run.ranks.rank()) return;
-  run.copies.wait();  // an older checkpoint that is being read may go now
   // A directory that is gone is said at the next line of the log.
-  if (!settle_checkpoints(run.config.output, *saved, run.best_when_saved)) return;
+  if (!settle_checkpoints(run.config.output, *saved, run.best_when_saved, run.copies.sources()))
+    return;
   log::info("saved {}", saved->string());
   if (run.ranks.is_first()) run.copies.begin(*saved, run.last_saved_step);
 }
 
 bool settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
-                        int64_t best_step) {
+                        int64_t best_step, std::vector<std::filesystem::path> in_use) {
   const std::filesystem::path& run_dir = output.directory;
   std::string stays = tr("links and older checkpoints stay as they are");
   try {
     checkpoint::point_link(run_dir, "last", newest);
-    std::vector<std::filesystem::path> keep = {newest};
+    std::vector<std::filesystem::path>& keep = in_use;
+    keep.push_back(newest);
     if (best_step > 0) {
       const auto best = run_dir / fmt::format("checkpoint-{}", best_step);
       if (std::filesystem::exists(best / "DONE")) {

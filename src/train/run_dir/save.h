@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <vector>
 
 #include "settings/config.h"
 
@@ -16,9 +17,9 @@ void begin_checkpoint(Run& run);
 void go_on_saving(Run& run, bool waits);
 
 /// Points `last` at `newest` and `best` at that of `best_step`, if it is there, and deletes
-/// superfluous ones. Where that fails it says what stays, since the newest is whole. False where
-/// the run's directory is gone.
+/// superfluous ones but for those of `in_use`. Where that fails it says what stays, since the
+/// newest is whole. False where the run's directory is gone.
 bool settle_checkpoints(const settings::OutputConfig& output, const std::filesystem::path& newest,
-                        int64_t best_step);
+                        int64_t best_step, std::vector<std::filesystem::path> in_use = {});
 
 }  // namespace danlu::train

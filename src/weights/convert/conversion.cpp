@@ -324,7 +324,10 @@ ConversionReport convert(const Conversion& conversion) {
     Meter meter("converting", report.written_bytes);
     write_layout(*conversion.source, conversion.target.layout, conversion.target.plans, staging,
                  {.num_threads = streaming_threads(conversion.num_threads),
-                  .on_written = [&](uint64_t bytes) { meter.add(bytes); }});
+                  .on_written = [&](uint64_t bytes) {
+                    meter.add(bytes);
+                    if (conversion.on_progress) conversion.on_progress();
+                  }});
     report.write_seconds = meter.seconds();
     meter.finish();
     for (const auto& [path, text] : conversion.target.texts)

@@ -35,6 +35,8 @@ struct Conversion {
   std::string settings = {};
   Reopen reopen = {};  ///< unset: no check
   size_t num_threads = 0;
+  /// Called by the writing threads as they go on; what it throws ends the conversion.
+  std::function<void()> on_progress = {};
 };
 
 struct ConversionReport {
