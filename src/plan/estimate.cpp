@@ -4,29 +4,25 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "plan/layer_work.h"
 #include "plan/rank_memory.h"
+#include "plan/update_time.h"
 
 namespace danlu::plan {
 namespace {
 
-using settings::Sharding;
-
-/// Of a whole forward pass, masked keys left out.
+/// Of a whole forward pass.
 double forward_flops(const Request& request) {
-  const arch::ModelConfig& model = request.model;
-  const arch::Stage whole = arch::whole_of(model);
-  double seen = 0;  // keys of a token, over the layers
-  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
-    const auto at = static_cast<size_t>(layer);
-    const int64_t window = at < model.sliding_window.size() ? model.sliding_window[at] : 0;
-    const bool slides = window > 0 && window < request.tokens;
-    seen += static_cast<double>(slides ? window : request.tokens) * (slides ? 1.0 : 0.5);
-  }
-  const auto tokens = static_cast<double>(request.tokens * request.micro_batch_size);
-  const auto width = static_cast<double>(model.num_heads * model.head_dim);
   Request alone = request;
   alone.mesh = {};
-  return tokens * (4 * seen * width + 2 * static_cast<double>(elements_of(alone, whole).products));
+  const arch::ModelConfig& model = request.model;
+  double flops = 2 * static_cast<double>(alone.pass_tokens()) *
+                 static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
+    const LayerWork work = work_of(alone, layer);
+    flops += work.products + work.core;
+  }
+  return flops;
 }
 
 std::vector<StageLink> links_of(const Request& request, const Machine& machine,
@@ -62,21 +58,6 @@ void put_traffic(const Paths& paths, const Machine& machine, Plan& plan) {
     const double share = is_first && !ring ? up : is_last && !ring ? down : (up + down) / 2;
     stage.pipeline = sent(stage.traffic.pipeline, share);
   }
-}
-
-/// Bytes of a pass that a stage's layers have elsewhere between forward and backward.
-double away_bytes(const Request& request, const arch::Stage& stage) {
-  if (request.offload.to == settings::OffloadTo::kNone) return 0;
-  // Of one forward alone: what it keeps, here and there.
-  arch::Schedule forward;
-  for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk)
-    forward.push_back({arch::Work::kForward, 0, chunk});
-  Request here = request;
-  here.offload = {};
-  const auto kept = [&](const Request& one) {
-    return static_cast<double>(memory_of(one, stage, forward).activations);
-  };
-  return std::max(0.0, kept(here) - kept(request));
 }
 
 /// They go and come beside the work; it waits for what takes longer.
@@ -141,37 +122,6 @@ void time_stages(const std::vector<Elements>& elements, const Engine& engine, Pl
   plan.simulated.seconds = without;
 }
 
-/// Every rank reads its gradients twice (their norm, the update), masters and moments once, and
-/// writes those and the weights. Offloaded, gradients go to the host and weights come back; all
-/// devices of a node share its memory.
-double optimizer_seconds(const Request& request, const Machine& machine, const Elements& elements,
-                         int64_t world) {
-  const bool shares = request.sharding >= Sharding::kState;
-  const auto ranks = static_cast<double>(request.mesh.are_some_sharers() ? request.mesh.sharers
-                                                                         : request.mesh.copies());
-  const double updated = static_cast<double>(elements.trained) / (shares ? ranks : 1);
-  const auto width = static_cast<double>(request.element_bytes());
-  const double state = request.precision == settings::Precision::kF32 ? 8 + 4 : 12;
-  const double written = state + (request.precision == settings::Precision::kF32 ? 0 : width);
-  const Path all = machine.path(world, 1);
-  const double agreed = world > 1 ? 2 * all.seconds(4) : 0;
-  if (!request.state_in_files)
-    return agreed + updated * (8 + state + written) / machine.memory_speed();
-  const auto devices = static_cast<double>(std::min(machine.devices_per_node, world));
-  return agreed + updated * (4 + width) / machine.host_link_bytes_per_s +
-         devices * updated * (8 + state + written) / machine.host_bytes_per_s;
-}
-
-/// A table at both ends: its gradient is summed once a step.
-double tied_seconds(const Request& request, const Machine& machine,
-                    const std::vector<StagePlan>& stages) {
-  if (stages.size() == 1 || !stages.back().stage.copies_embedding || request.adapters) return 0;
-  const double bytes = 4 * static_cast<double>(request.model.vocab_size) *
-                       static_cast<double>(request.model.hidden_size) /
-                       static_cast<double>(request.mesh.tensor);
-  return 2 * machine.between(0, request.mesh.size() - request.mesh.stage_size()).seconds(bytes / 2);
-}
-
 void put_files(const Machine& machine, Plan& plan) {
   const Request& request = plan.request;
   const double state = request.precision == settings::Precision::kF32 ? 8 : 12;
@@ -192,12 +142,8 @@ void put_files(const Machine& machine, Plan& plan) {
   }
   plan.restart_bytes = devices * most;
   plan.restart_s = plan.restart_bytes / machine.disk_bytes_per_s;
-  if (request.offload.to == settings::OffloadTo::kHost)
-    plan.host_bytes = devices * plan.away_bytes *
-                      static_cast<double>(plan.stages[plan.fullest].in_flight) /
-                      static_cast<double>(plan.stages[plan.fullest].stage.num_chunks());
-  if (request.state_in_files)
-    plan.host_bytes += devices * offloaded_bytes(request, plan.stages[plan.fullest].memory);
+  const StagePlan& fullest = plan.stages[plan.fullest];
+  plan.host_bytes = host_bytes(request, machine, fullest.stage, fullest.memory, fullest.in_flight);
 }
 
 }  // namespace
@@ -226,10 +172,9 @@ Plan make_plan(const Request& request, const Machine& machine, const Engine& eng
     stage.memory.allocator =
         static_cast<int64_t>(static_cast<double>(stage.memory.total()) * machine.allocator);
     if (stage.memory.total() > plan.memory()) plan.fullest = s;
-    plan.optimizer_s =
-        std::max(plan.optimizer_s, optimizer_seconds(request, machine, elements[s], plan.world()));
+    plan.optimizer_s = std::max(plan.optimizer_s, update_seconds(request, machine, elements[s]));
   }
-  plan.optimizer_s += tied_seconds(request, machine, plan.stages);
+  plan.optimizer_s += tied_seconds(request, machine, plan.stages.back().stage);
   plan.step_s = plan.simulated.seconds + plan.exposed_s + plan.optimizer_s;
   const double data = static_cast<double>(request.mesh.data);
   const double passes = static_cast<double>(request.num_micro_batches) * data;

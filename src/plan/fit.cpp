@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "plan/layer_work.h"
 
 namespace danlu::plan {
 namespace {
@@ -27,8 +28,11 @@ std::vector<std::string> changes(const Request& from, const Request& to) {
   if (to.sharding != from.sharding)
     change("shard", fmt::format("zero{}", static_cast<int>(to.sharding)));
   if (to.recompute != from.recompute) {
-    change("recompute", to.recompute.granularity);
+    if (to.recompute.granularity != from.recompute.granularity)
+      change("recompute", to.recompute.granularity);
+    // What else was asked for stays on the command line unless it is taken back.
     if (from.recompute.method == "block") change("recompute-method", "uniform");
+    if (from.recompute.num_layers.value_or(1) > 1) change("recompute-num-layers", 1);
     if (from.recompute.activation_function) flags.push_back("--no-recompute-activation-function");
     if (from.recompute.norm) flags.push_back("--no-recompute-norm");
   }
@@ -40,52 +44,10 @@ std::vector<RecomputeFlags> with_less_kept(const RecomputeFlags& from) {
   const RecomputeFlags none, selective{.granularity = "selective"}, full{.granularity = "full"};
   std::vector<RecomputeFlags> all{from};
   if (from == none) all.push_back(selective);
-  if (from.granularity != "full" || from.method == "block") all.push_back(full);
+  const bool is_least =
+      from.granularity == "full" && from.method != "block" && from.num_layers.value_or(1) == 1;
+  if (!is_least) all.push_back(full);
   return all;
-}
-
-/// Operations of a rank's part of a layer, forward.
-struct LayerWork {
-  double products = 0, down = 0, core = 0;  ///< matrices; of them the last; scores and their sums
-  double norms = 0, activation = 0;
-
-  double of(settings::LayerRecompute kind) const {
-    switch (kind) {
-      case settings::LayerRecompute::kNone:
-        return 0;
-      case settings::LayerRecompute::kNorm:
-        return norms;
-      case settings::LayerRecompute::kActivationFunction:
-        return activation;
-      case settings::LayerRecompute::kSelective:
-        return core + activation + down;
-      case settings::LayerRecompute::kFull:
-        return products + core + norms + activation;
-    }
-    return 0;
-  }
-};
-
-LayerWork work_of(const Request& request, int64_t layer) {
-  const arch::ModelConfig& model = request.model;
-  const auto tokens = static_cast<double>(request.pass_tokens()),
-             tensor = static_cast<double>(request.mesh.tensor);
-  const auto real = [](int64_t number) { return static_cast<double>(number); };
-  const auto at = static_cast<size_t>(layer);
-  const int64_t window = at < model.sliding_window.size() ? model.sliding_window[at] : 0;
-  const bool is_cut = window > 0 && window < request.tokens;
-  const double keys = is_cut ? real(window) : real(request.tokens) / 2;
-  const double heads = real(model.num_heads * model.head_dim),
-               kv_heads = real(model.num_kv_heads * model.head_dim);
-  const double hidden = real(model.hidden_size), ffn = real(model.ffn_size);
-  LayerWork work;
-  work.down = 2 * tokens * hidden * ffn / tensor;
-  work.products = 3 * work.down + 2 * tokens * hidden * 2 * (heads + kv_heads) / tensor;
-  work.core = 4 * tokens * keys * heads / tensor;
-  // A square, a sum and two products; an exponential, a quotient and three products.
-  work.norms = 2 * 4 * tokens * hidden;
-  work.activation = 5 * tokens * ffn / tensor;
-  return work;
 }
 
 /// Of the stage that runs the most again, as a share of what its layers have.

@@ -58,11 +58,6 @@ Uses uses_of(const Request& request) {
   return uses;
 }
 
-/// Ranks that share what the sharding names.
-int64_t sharers(const Request& request) {
-  return request.mesh.are_some_sharers() ? request.mesh.sharers : request.mesh.copies();
-}
-
 int64_t share(int64_t bytes, bool shared, int64_t ranks) {
   return shared ? up(bytes, ranks) : bytes;
 }
@@ -110,6 +105,7 @@ struct Sizes {
   int64_t rows;    ///< a hidden state between regions, where tensor ranks may have a part each
   int64_t inside;  ///< the same inside a region
   int64_t query, key, ffn;
+  int64_t met_key;  ///< of the heads that attention meets: as many as ranks that exchange heads
   /// In f32: a number of each row, of each row and head; a query, a key and a value.
   int64_t rstd, per_head, wide_qkv;
 };
@@ -120,14 +116,17 @@ Sizes sizes_of(const Request& request) {
   const int64_t bytes = tokens * request.element_bytes();
   const int64_t cut = request.mesh.sequence_parallel ? tp : 1;
   const int64_t heads = up(model.num_heads, tp), kv_heads = up(model.num_kv_heads, tp);
+  // Each rank of a group has all rows of one head at least.
+  const int64_t met_heads = std::max(kv_heads, request.mesh.context.ulysses);
   return {.rows = bytes * model.hidden_size / cut,
           .inside = bytes * model.hidden_size,
           .query = bytes * heads * model.head_dim,
           .key = bytes * kv_heads * model.head_dim,
           .ffn = bytes * up(model.ffn_size, tp),
+          .met_key = bytes * met_heads * model.head_dim,
           .rstd = tokens * 4 / cut,
           .per_head = tokens * 4 * heads,
-          .wide_qkv = tokens * 4 * (heads + 2 * kv_heads) * model.head_dim};
+          .wide_qkv = tokens * 4 * (heads + 2 * met_heads) * model.head_dim};
 }
 
 /// How often a layer keeps what its products are made of: once for all that take it as it is, once
@@ -172,7 +171,7 @@ struct LayerBytes {
 int64_t attention_backward_bytes(const Request& request, const Sizes& of) {
   const bool is_wide = request.precision == settings::Precision::kF32;
   const int64_t query = of.query * 4 / request.element_bytes(), keys = of.wide_qkv - query;
-  const int64_t by_column = std::max(keys, is_wide ? 0 : of.query + 2 * of.key);
+  const int64_t by_column = std::max(keys, is_wide ? 0 : of.query + 2 * of.met_key);
   const int64_t copies = is_wide ? 0 : of.wide_qkv + of.query;
   return of.rows + query + by_column + of.wide_qkv + of.per_head + copies;
 }
@@ -198,7 +197,9 @@ LayerBytes layer_bytes(const Request& request, const Inputs& inputs, LayerRecomp
   if (kind == LayerRecompute::kNorm) kept_inputs.qkv = kept_inputs.gate_up = 0;
   // Norms keep their inputs. Rotated queries and keys are tensors of their own, and views of a
   // fused projection keep it whole.
-  int64_t attention = of.rows + of.rstd + kept_inputs.attention(of) + of.query + 2 * of.key;
+  // Run again, attention is given what it was before heads were exchanged for tokens.
+  int64_t attention =
+      of.rows + of.rstd + kept_inputs.attention(of) + of.query + 2 * (all ? of.met_key : of.key);
   if (inputs.seen == 0 && all) attention += of.query;
   if (model.qkv_layout != arch::QkvLayout::kSeparate && !model.alibi)
     attention += of.query + of.key;
@@ -263,7 +264,7 @@ int64_t pass_bytes(const Request& request) {
 /// Chosen to fit the peaks in bench/results/parallel_bytes_2026-11-23.md (one model, four ranks),
 /// not derived: two units gathered, though up to three may be; two with gradients; one on its way.
 int64_t communication_bytes(const Request& request, const Elements& elements) {
-  const int64_t ranks = sharers(request);
+  const int64_t ranks = request.sharers();
   int64_t bytes = 0;
   if (request.mesh.copies() > 1) bytes += elements.largest_trained_unit * 4 * (ranks - 1) / ranks;
   if (ranks > 1 && request.sharding >= Sharding::kGradients)
@@ -388,7 +389,7 @@ double share_again(const Request& request, const arch::Stage& stage, LayerRecomp
 
 Memory memory_of(const Request& request, const arch::Stage& stage, const arch::Schedule& schedule) {
   const Elements elements = elements_of(request, stage);
-  const int64_t ranks = sharers(request), bytes = request.element_bytes();
+  const int64_t ranks = request.sharers(), bytes = request.element_bytes();
   const auto shares = [&](Sharding least) { return request.sharding >= least; };
   Memory memory;
   if (!request.parameters_in_files)

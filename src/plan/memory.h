@@ -25,6 +25,8 @@ struct Request {
   /// Of the model, by name: what is not, "!" before a pattern: is again, the last that matches
   /// wins.
   std::vector<std::string> freeze = {};
+  /// Of the model and of the optimizer: elsewhere than in the rank's memory, be it files or a
+  /// device's host.
   bool parameters_in_files = false, state_in_files = false;
   bool widens = false;           ///< the device multiplies 16 bits as f32
   int64_t tokens = 0;            ///< of a sample
@@ -39,6 +41,8 @@ struct Request {
     return (tokens * micro_batch_size + ranks - 1) / ranks;
   }
   int64_t element_bytes() const { return precision == settings::Precision::kF32 ? 4 : 2; }
+  /// Ranks that share what the sharding names.
+  int64_t sharers() const { return mesh.are_some_sharers() ? mesh.sharers : mesh.copies(); }
 };
 
 /// Elements of a rank (the first of the tensor axis, which has no fewer than others).

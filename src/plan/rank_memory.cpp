@@ -1,5 +1,7 @@
 #include "plan/rank_memory.h"
 
+#include <algorithm>
+
 namespace danlu::plan {
 namespace {
 
@@ -39,11 +41,34 @@ double offloaded_bytes(const Request& request, const Memory& memory) {
   // Masters and moments of the elements that the gradients' shares are of: 4 bytes each there.
   const bool shares = request.sharding >= settings::Sharding::kState;
   const bool gradients_shared = request.sharding >= settings::Sharding::kGradients;
-  const auto ranks = static_cast<double>(request.mesh.are_some_sharers() ? request.mesh.sharers
-                                                                         : request.mesh.copies());
+  const auto ranks = static_cast<double>(request.sharers());
   const double elements =
       static_cast<double>(memory.gradients) / 4 / (shares && !gradients_shared ? ranks : 1);
   return 12 * elements;
+}
+
+double away_bytes(const Request& request, const arch::Stage& stage) {
+  if (request.offload.to == settings::OffloadTo::kNone) return 0;
+  const Alone own = alone(request, stage);
+  // Of one forward alone: what it keeps, here and there.
+  arch::Schedule forward;
+  for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk)
+    forward.push_back({arch::Work::kForward, 0, chunk});
+  Request here = own.request;
+  here.offload = {};
+  const auto kept = [&](const Request& one) {
+    return static_cast<double>(memory_of(one, own.stage, forward).activations);
+  };
+  return std::max(0.0, kept(here) - kept(own.request));
+}
+
+double host_bytes(const Request& request, const Machine& machine, const arch::Stage& stage,
+                  const Memory& memory, int64_t in_flight) {
+  double bytes = request.state_in_files ? offloaded_bytes(request, memory) : 0;
+  if (request.offload.to == settings::OffloadTo::kHost && in_flight > 0)
+    bytes += away_bytes(request, stage) * static_cast<double>(in_flight) /
+             static_cast<double>(stage.num_chunks());
+  return bytes * static_cast<double>(std::min(machine.devices_per_node, request.mesh.size()));
 }
 
 }  // namespace danlu::plan

@@ -1,6 +1,7 @@
 // plan/rank_memory.h: memory of a stage's rank, worked out from the stage's own layers alone, so
 // that a search over thousands of plans of deep models takes seconds.
 #pragma once
+#include "plan/machine.h"
 #include "plan/memory.h"
 
 namespace danlu::plan {
@@ -12,5 +13,11 @@ Memory memory_alone(const Request& request, const arch::Stage& stage, int64_t in
 
 /// What a rank's host keeps of the optimizer's state.
 double offloaded_bytes(const Request& request, const Memory& memory);
+/// Activations of a pass that a rank of the stage has elsewhere between forward and backward.
+double away_bytes(const Request& request, const arch::Stage& stage);
+/// What a node's host keeps of ranks of the stage that have activations of `in_flight` runs of
+/// layers under way. `memory`: of such a rank.
+double host_bytes(const Request& request, const Machine& machine, const arch::Stage& stage,
+                  const Memory& memory, int64_t in_flight);
 
 }  // namespace danlu::plan

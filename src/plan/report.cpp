@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "base/in_english.h"
@@ -121,9 +122,9 @@ std::string describe(const Plan& plan) {
                       plan.step_s, plan.simulated.seconds, plan.exposed_s, plan.optimizer_s));
   line("  " + tr("of the slowest stage"),
        tr("products {:.4g}, attention {:.4g}, memory bandwidth {:.4g}, recompute {:.4g}, tensor "
-          "exchanges {:.4g}, context exchanges {:.4g}",
+          "exchanges {:.4g}, context exchanges {:.4g}, offload of activations {:.4g}",
           plan.parts.products, plan.parts.attention, plan.parts.moved, plan.parts.recompute,
-          plan.parts.tensor, plan.parts.context));
+          plan.parts.tensor, plan.parts.context, plan.parts.offload));
   line(tr("speed"),
        fmt::format("{:.4g} tokens/s, MFU {:.1f} %", plan.tokens_per_s, 100 * plan.mfu));
   line(tr("limited by"), plan.limit());
@@ -141,23 +142,75 @@ namespace {
 
 Json sent_json(const Sent& bytes) { return {{"node", bytes.node}, {"network", bytes.network}}; }
 
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+const char* name_of(arch::PipelineOrder order) {
+  if (order == arch::PipelineOrder::kZeroBubble) return "zero_bubble";
+  return order == arch::PipelineOrder::kInterleaved ? "interleaved" : "1f1b";
+}
+
+Json recompute_json(const settings::RecomputeFlags& flags) {
+  return {{"granularity", flags.granularity},
+          {"method", flags.method},
+          {"num_layers", or_null(flags.num_layers)},
+          {"activation_function", flags.activation_function},
+          {"activation_function_num_layers", or_null(flags.activation_function_num_layers)},
+          {"norm", flags.norm},
+          {"norm_num_layers", or_null(flags.norm_num_layers)}};
+}
+
+Json offload_json(const settings::ActivationOffload& leaves) {
+  const char* to = leaves.to == settings::OffloadTo::kNone   ? "none"
+                   : leaves.to == settings::OffloadTo::kHost ? "host"
+                                                             : "file";
+  return {{"to", to},
+          {"num_layers", or_null(leaves.num_layers)},
+          {"input_norm", leaves.input_norm},
+          {"self_attention", leaves.self_attention},
+          {"post_attention_norm", leaves.post_attention_norm},
+          {"mlp", leaves.mlp}};
+}
+
+/// All that a plan is made of beside the model and the machine.
+Json request_json(const Request& request, int64_t runs) {
+  const settings::MeshShape& mesh = request.mesh;
+  return {{"tp", mesh.tensor},
+          {"sequence_parallel", mesh.sequence_parallel},
+          {"pp", mesh.pipeline},
+          {"vpp", runs},
+          {"order", name_of(request.order)},
+          {"layer_list", request.pipeline.layer_list},
+          {"noop_layers", request.pipeline.noop_layers},
+          {"cp", mesh.context.size()},
+          {"cp_ulysses", mesh.context.ulysses},
+          {"cp_ring", mesh.context.ring},
+          {"cp_window", mesh.context.window},
+          {"dp", mesh.data},
+          {"sharers", mesh.sharers},
+          {"zero", static_cast<int>(request.sharding)},
+          {"recompute", settings::recompute_text(request.recompute)},
+          {"recompute_flags", recompute_json(request.recompute)},
+          {"offload_optimizer", request.state_in_files},
+          {"offload_parameters", request.parameters_in_files},
+          {"activation_offload", offload_json(request.offload)},
+          {"dtype", settings::precision_name(request.precision)},
+          {"lora_rank", request.adapters ? Json(request.adapters->rank) : Json(nullptr)},
+          {"freeze", request.freeze},
+          {"tokens", request.tokens},
+          {"micro_batch_size", request.micro_batch_size},
+          {"num_micro_batches", request.num_micro_batches}};
+}
+
 }  // namespace
 
 Json to_json(const Plan& plan) {
   const InEnglish stored;
-  const Request& request = plan.request;
-  Json json = {{"machine", plan.machine.name},
+  Json json = request_json(plan.request, plan.stages[0].stage.num_chunks());
+  json.update({{"machine", plan.machine.name},
                {"devices", plan.world()},
-               {"tp", request.mesh.tensor},
-               {"pp", request.mesh.pipeline},
-               {"cp", request.mesh.context.size()},
-               {"dp", request.mesh.data},
-               {"vpp", plan.stages[0].stage.num_chunks()},
-               {"zero", static_cast<int>(request.sharding)},
-               {"recompute", settings::recompute_text(request.recompute)},
-               {"micro_batch_size", request.micro_batch_size},
-               {"offload", request.state_in_files},
-               {"num_micro_batches", request.num_micro_batches},
                {"parameters", plan.parameters},
                {"trained", plan.trained},
                {"fits", plan.fits()},
@@ -181,7 +234,7 @@ Json to_json(const Plan& plan) {
                {"recompute_s", plan.parts.recompute},
                {"offload_s", plan.parts.offload},
                {"tensor_s", plan.parts.tensor},
-               {"context_s", plan.parts.context}};
+               {"context_s", plan.parts.context}});
   json["stages"] = Json::array();
   for (const StagePlan& stage : plan.stages) {
     const Memory& memory = stage.memory;

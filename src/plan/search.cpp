@@ -1,13 +1,11 @@
 // Which plans are tried, and how most of them are left without being simulated: a bound of the
-// time, from the work of the slowest stage and the bubble's formula, tells.
+// time tells.
 #include <algorithm>
-#include <map>
 #include <string>
-#include <tuple>
 
 #include "base/error.h"
+#include "plan/bounds.h"
 #include "plan/estimate.h"
-#include "plan/rank_memory.h"
 
 namespace danlu::plan {
 namespace {
@@ -89,77 +87,9 @@ std::vector<RecomputeFlags> recomputes(const Request& request) {
 
 struct Candidate {
   Request request;
-  double bound = 0;   ///< seconds that a step takes at least
+  double bound = 0;   ///< seconds that a step takes at least, of what fits
   int64_t bytes = 0;  ///< of the fullest rank, allocator included
   bool fits = false;
-};
-
-/// No step is shorter: work of the slowest stage, and what the pipeline fills and drains with.
-class Bounds {
- public:
-  Bounds(const Request& request, const Machine& machine) : machine_(machine) {
-    stages_ = arch::stages_of(request.model, request.pipeline);
-    for (const arch::Stage& stage : stages_) {
-      const bool is_new = elements_.empty() || stage.has_head ||
-                          stage.layers().size() != stages_[1].layers().size();
-      elements_.push_back(is_new || elements_.size() < 2 ? elements_alone(request, stage)
-                                                         : elements_.back());
-    }
-  }
-
-  double seconds(const Request& request) const {
-    const Engine engine;
-    StageClock clock(request, machine_, engine);
-    double slowest = 0, fill = 0;
-    for (size_t s = 0; s < stages_.size(); s += std::max<size_t>(1, stages_.size() - 1)) {
-      const Traffic traffic = traffic_of(request, stages_[s], elements_[s]);
-      double work = 0, first = 0;
-      for (int64_t chunk = 0; chunk < stages_[s].num_chunks(); ++chunk) {
-        const ChunkTimes times = clock.chunk(stages_[s], chunk, traffic, elements_[s]);
-        const WorkTimes& own = times.with_copies;
-        const double all = own.forward + own.backward_input + own.backward_weight;
-        work += all;
-        if (chunk == 0) first = all;
-      }
-      slowest = std::max(slowest, work * static_cast<double>(request.num_micro_batches));
-      fill = std::max(fill, first);
-    }
-    return slowest + 0.9 * fill * static_cast<double>(request.mesh.pipeline - 1);
-  }
-
-  /// Of the fullest rank. What recompute changes and what sharding and offload change add up: each
-  /// is worked out once.
-  int64_t bytes(const Request& request) {
-    int64_t most = 0;
-    for (size_t s = 0; s < stages_.size(); s += std::max<size_t>(1, stages_.size() - 1)) {
-      Request shared = request, made_again = request;
-      shared.recompute = {.granularity = "full"};
-      made_again.sharding = Sharding::kNone;
-      made_again.state_in_files = false;
-      const Memory& kept = memory(s, shared);
-      const Memory& passes = memory(s, made_again);
-      most = std::max(most, kept.kept() + kept.communication + passes.activations + passes.working);
-    }
-    return static_cast<int64_t>(static_cast<double>(most) * (1 + machine_.allocator));
-  }
-
- private:
-  const Memory& memory(size_t stage, const Request& request) {
-    const auto key = std::make_tuple(stage, settings::recompute_text(request.recompute),
-                                     static_cast<int>(request.sharding), request.state_in_files);
-    auto found = memory_.find(key);
-    if (found == memory_.end()) {
-      found =
-          memory_.emplace(key, memory_alone(request, stages_[stage], static_cast<int64_t>(stage)))
-              .first;
-    }
-    return found->second;
-  }
-
-  const Machine& machine_;
-  std::map<std::tuple<size_t, std::string, int, bool>, Memory> memory_;
-  std::vector<arch::Stage> stages_;
-  std::vector<Elements> elements_;
 };
 
 /// The fastest of what a split may be combined with that fits, else what needs the least.
@@ -170,7 +100,7 @@ Candidate best_of(const Request& split, const Machine& machine) {
   const bool copies = split.mesh.copies() > 1;
   for (const RecomputeFlags& recompute : recomputes(split)) {
     for (const bool offload : {false, true}) {
-      bool fitted = false;
+      bool is_least = false;  // shares state alone, and fits
       for (const Sharding sharding :
            {Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
         Candidate one{.request = split};
@@ -178,22 +108,23 @@ Candidate best_of(const Request& split, const Machine& machine) {
         one.request.recompute = recompute;
         one.request.state_in_files = offload || split.state_in_files;
         one.bytes = bounds.bytes(one.request);
-        one.fits = static_cast<double>(one.bytes) <= machine.memory_bytes;
-        one.bound = bounds.seconds(one.request);
+        one.fits = static_cast<double>(one.bytes) <= machine.memory_bytes &&
+                   bounds.host_bytes(one.request) <= machine.host_bytes;
+        if (one.fits) one.bound = bounds.seconds(one.request);
         const bool better = one.fits != best.fits ? one.fits
                             : one.fits            ? one.bound < best.bound
                                                   : one.bytes < best.bytes;
         if (first || better) best = one;
         first = false;
-        fitted = one.fits;
+        is_least = one.fits && one.request.sharding <= Sharding::kState;
         // What shares more is no faster.
-        if (fitted || !copies) break;
+        if (one.fits || !copies) break;
       }
-      if (fitted) break;  // nor is what is offloaded
+      // Nor is what is offloaded, unless it shares less; nor, beside all that is kept, what is made
+      // again. Which way of that is the fastest, the bound tells.
+      if (is_least && !offload && recompute == RecomputeFlags{}) return best;
+      if (is_least) break;
     }
-    // Nor what is made again.
-    if (best.fits && best.request.sharding <= Sharding::kState && !best.request.state_in_files)
-      break;
   }
   return best;
 }

@@ -66,10 +66,9 @@ arch::Stage chunk_of(const arch::Stage& stage, int64_t chunk) {
 
 Paths paths_of(const Request& request, const Machine& machine) {
   const settings::MeshShape& mesh = request.mesh;
-  const int64_t sharers = mesh.are_some_sharers() ? mesh.sharers : mesh.copies();
   return {.tensor = machine.path(mesh.tensor, 1),
           .context = machine.path(mesh.context.size(), mesh.tensor),
-          .data = machine.path(sharers, mesh.tensor)};
+          .data = machine.path(request.sharers(), mesh.tensor)};
 }
 
 StageClock::StageClock(const Request& request, const Machine& machine, const Engine& engine)
@@ -86,7 +85,7 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
   const auto hidden = static_cast<double>(request_.pass_tokens() * request_.model.hidden_size *
                                           request_.element_bytes());
   const double exchange = 2 * sum_seconds(paths_.tensor, hidden);  // of a forward or backward
-  const bool ring = request_.mesh.context.ring > 1;
+  const bool cut = request_.mesh.sequence_parallel;
   WorkTimes& work = times.work;
   Parts& parts = times.parts;
   const arch::LayerRange range = chunk.chunks[0];
@@ -96,16 +95,22 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
       const LayerTimes& layer = this->layer(keys_of(request_, range.first + index));
       const double again = repeated(layer, engine_, group.kind);
       const bool full = group.kind == LayerRecompute::kFull;
-      // Keys that travel while others are met cost what attention does not hide.
+      const bool core_again = full || group.kind == LayerRecompute::kSelective;
+      // Of the exchanges keys and values of the ring alone travel while others are met.
       const auto travels = [&](double bytes, double beside) {
-        return std::max(0.0, paths_.context.seconds(bytes) - (ring ? beside : 0));
+        return std::max(0.0, paths_.context.seconds(traffic.context_keys) - beside) +
+               paths_.context.seconds(bytes - traffic.context_keys);
       };
       const double context = travels(traffic.context_forward, layer.attention);
       const double context_back =
-          travels(traffic.context_backward, layer.attention_back) + (full ? context : 0);
+          travels(traffic.context_backward, layer.attention_back) + (core_again ? context : 0);
       const double exposed =
           std::max(0.0, exchange - (engine_.hides_exchanges ? layer.backward_weight : 0));
-      const double tensor_back = exposed + (full ? exchange : 0);
+      // A norm's output that is made again is gathered again, before each of two parts.
+      const bool gathers = cut && group.kind == LayerRecompute::kNorm;
+      const double tensor_back = exposed + (full      ? exchange
+                                            : gathers ? 2 * half_sum_seconds(paths_.tensor, hidden)
+                                                      : 0);
       work.forward += layer.forward + exchange + context;
       work.backward_input += layer.backward_input + again + tensor_back + context_back;
       work.backward_weight += layer.backward_weight;
@@ -120,7 +125,7 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
   }
 }
 
-void StageClock::add_ends(const arch::Stage& chunk, const Traffic&, ChunkTimes& times) const {
+void StageClock::add_ends(const arch::Stage& chunk, ChunkTimes& times) const {
   const auto hidden = static_cast<double>(request_.pass_tokens() * request_.model.hidden_size *
                                           request_.element_bytes());
   const double exchange = sum_seconds(paths_.tensor, hidden);
@@ -168,7 +173,7 @@ ChunkTimes StageClock::chunk(const arch::Stage& stage, int64_t chunk, const Traf
   const arch::Stage own = chunk_of(stage, chunk);
   ChunkTimes times;
   if (!own.layers().empty()) add_layers(own, traffic, times);
-  add_ends(own, traffic, times);
+  add_ends(own, times);
   const auto layers = static_cast<double>(std::max<size_t>(1, stage.layers().size()));
   add_copies(own, elements, static_cast<double>(own.layers().size()) / layers, times);
   return times;

@@ -48,7 +48,7 @@ class StageClock {
  private:
   const LayerTimes& layer(int64_t keys);
   void add_layers(const arch::Stage& chunk, const Traffic& traffic, ChunkTimes& times);
-  void add_ends(const arch::Stage& chunk, const Traffic& traffic, ChunkTimes& times) const;
+  void add_ends(const arch::Stage& chunk, ChunkTimes& times) const;
   void add_copies(const arch::Stage& chunk, const Elements& elements, double share,
                   ChunkTimes& times) const;
 

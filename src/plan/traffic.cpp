@@ -32,7 +32,10 @@ double data_bytes(const Request& request, const Elements& elements) {
 
 /// Of one pass through a layer (docs/context_parallel.md): heads exchanged for tokens within a
 /// group, keys and values round the ring, their gradients in f32.
-double context_bytes(const Request& request, bool backward) {
+struct ContextBytes {
+  double heads = 0, keys = 0, gradients = 0;
+};
+ContextBytes context_bytes(const Request& request) {
   const settings::ContextShape& shape = request.mesh.context;
   const arch::ModelConfig& model = request.model;
   const auto tensor = static_cast<double>(request.mesh.tensor);
@@ -43,9 +46,10 @@ double context_bytes(const Request& request, bool backward) {
   const auto members = static_cast<double>(shape.ulysses), groups = static_cast<double>(shape.ring);
   // With fewer key heads than members each goes to every member that takes it.
   const double key = std::max(members, static_cast<double>(model.num_kv_heads) / tensor) * dim;
-  double bytes = tokens * (2 * query + 2 * key) * width * (members - 1) / members;
-  if (shape.ring > 1)
-    bytes += 2 * tokens * key * (width * (groups - 1) + (backward ? 4 * groups : 0));
+  ContextBytes bytes{.heads = tokens * (2 * query + 2 * key) * width * (members - 1) / members};
+  if (shape.ring == 1) return bytes;
+  bytes.keys = 2 * tokens * key * width * (groups - 1);
+  bytes.gradients = 2 * tokens * key * 4 * groups;
   return bytes;
 }
 
@@ -62,17 +66,26 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   const auto passes = static_cast<double>(request.num_micro_batches);
   const auto layers = static_cast<double>(stage.layers().size());
   const double all_reduce = 2 * (ranks - 1) / ranks * hidden;
-  const double again = share_again(request, stage, settings::LayerRecompute::kFull);
+  const auto share = [&](settings::LayerRecompute kind) {
+    return share_again(request, stage, kind);
+  };
+  using settings::LayerRecompute;
+  const double again = share(LayerRecompute::kFull);
+  // Norms that are made again where ranks share the rows: half of a sum before each of two parts.
+  const double gathered = request.mesh.sequence_parallel ? share(LayerRecompute::kNorm) : 0;
   Traffic traffic;
   traffic.data = data_bytes(request, elements);
-  traffic.tensor_of_layer = (4 + 2 * again) * all_reduce;
+  traffic.tensor_of_layer = (4 + 2 * again + gathered) * all_reduce;
   const double ends = (stage.has_embedding ? 1 : 0) + (stage.has_head ? 1 : 0);
   traffic.tensor = passes * (layers * traffic.tensor_of_layer + ends * all_reduce);
   traffic.message = hidden / (request.mesh.sequence_parallel ? ranks : 1);
-  traffic.context_forward = context_bytes(request, false);
-  traffic.context_backward = context_bytes(request, true);
+  const ContextBytes context = context_bytes(request);
+  traffic.context_keys = context.keys;
+  traffic.context_forward = context.heads + context.keys;
+  traffic.context_backward = traffic.context_forward + context.gradients;
+  const double core_again = again + share(LayerRecompute::kSelective);
   traffic.context =
-      passes * layers * (traffic.context_forward * (1 + again) + traffic.context_backward);
+      passes * layers * (traffic.context_forward * (1 + core_again) + traffic.context_backward);
   const double borders = 2 * static_cast<double>(stage.num_chunks()) -
                          (stage.has_embedding ? 1 : 0) - (stage.has_head ? 1 : 0);
   traffic.pipeline = request.mesh.pipeline > 1 ? passes * borders * traffic.message : 0;

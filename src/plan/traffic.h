@@ -10,6 +10,7 @@ struct Traffic {
   double context = 0;           ///< and of the context axis
   double context_forward = 0;   ///< of one layer and micro-batch
   double context_backward = 0;  ///< what it recomputes apart
+  double context_keys = 0;      ///< of each of these: a ring's keys and values
   double tensor_of_layer = 0;   ///< of one layer, forward and backward of a micro-batch
   double message = 0;           ///< of the pipeline, one way, of one micro-batch
 };

@@ -74,7 +74,7 @@ TEST(PlanCommand, DeepSpeedsWordsMeanTheirStageAndOffload) {
   ASSERT_EQ(got.exit_code, 0) << got.err;
   const Json json = Json::parse(got.out);
   EXPECT_EQ(json["zero"], 3);
-  EXPECT_EQ(json["offload"], true);
+  EXPECT_EQ(json["offload_optimizer"], true);
 }
 
 TEST(PlanCommand, AutoShowsTenAndWhatLimitsThem) {

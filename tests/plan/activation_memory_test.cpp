@@ -158,5 +158,29 @@ TEST(LeastRecompute, SaysWhy) {
               testing::AllOf(testing::StartsWith("norm, "), testing::HasSubstr("none would need")));
 }
 
+// A flag of the command line that stays there says the same to what is named beside it.
+TEST(ActivationMemory, TheFewestChangesTakeBackWhatWasAskedFor) {
+  struct Row {
+    RecomputeFlags from;
+    std::string flags;
+  };
+  for (const Row& row :
+       std::vector<Row>{{{.granularity = "full", .method = "block", .num_layers = 3},
+                         "--recompute-method uniform --recompute-num-layers 1"},
+                        {{.granularity = "full", .method = "uniform", .num_layers = 4},
+                         "--recompute-num-layers 1"},
+                        {{.granularity = "full", .num_layers = 8}, "--recompute-num-layers 1"},
+                        {{.granularity = "selective"}, "--recompute full"}}) {
+    Request request = small(8);
+    request.recompute = row.from;
+    const int64_t bytes = needed(request, {.granularity = "full"});
+    ASSERT_GT(fullest_of(request).memory.total(), bytes);
+    const std::optional<Fit> fit = nearest_fit(request, bytes);
+    ASSERT_TRUE(fit) << row.flags;
+    EXPECT_EQ(fit->flags, row.flags);
+    EXPECT_EQ(fit->bytes, bytes);
+  }
+}
+
 }  // namespace activation_memory_test
 }  // namespace danlu::plan

@@ -1,0 +1,44 @@
+#include "plan/layer_work.h"
+
+namespace danlu::plan {
+
+double LayerWork::of(settings::LayerRecompute kind) const {
+  using settings::LayerRecompute;
+  switch (kind) {
+    case LayerRecompute::kNone:
+      return 0;
+    case LayerRecompute::kNorm:
+      return norms;
+    case LayerRecompute::kActivationFunction:
+      return activation;
+    case LayerRecompute::kSelective:
+      return core + activation + down;
+    case LayerRecompute::kFull:
+      return products + core + norms + activation;
+  }
+  return 0;
+}
+
+LayerWork work_of(const Request& request, int64_t layer) {
+  const arch::ModelConfig& model = request.model;
+  const auto tokens = static_cast<double>(request.pass_tokens()),
+             tensor = static_cast<double>(request.mesh.tensor);
+  const auto real = [](int64_t number) { return static_cast<double>(number); };
+  const auto at = static_cast<size_t>(layer);
+  const int64_t window = at < model.sliding_window.size() ? model.sliding_window[at] : 0;
+  const bool is_cut = window > 0 && window < request.tokens;
+  const double keys = is_cut ? real(window) : real(request.tokens) / 2;
+  const double heads = real(model.num_heads * model.head_dim),
+               kv_heads = real(model.num_kv_heads * model.head_dim);
+  const double hidden = real(model.hidden_size), ffn = real(model.ffn_size);
+  LayerWork work;
+  work.down = 2 * tokens * hidden * ffn / tensor;
+  work.products = 3 * work.down + 2 * tokens * hidden * 2 * (heads + kv_heads) / tensor;
+  work.core = 4 * tokens * keys * heads / tensor;
+  // A square, a sum and two products; an exponential, a quotient and three products.
+  work.norms = 2 * 4 * tokens * hidden;
+  work.activation = 5 * tokens * ffn / tensor;
+  return work;
+}
+
+}  // namespace danlu::plan

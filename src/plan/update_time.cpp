@@ -1,0 +1,36 @@
+#include "plan/update_time.h"
+
+#include <algorithm>
+
+namespace danlu::plan {
+
+using settings::Sharding;
+
+double update_seconds(const Request& request, const Machine& machine, const Elements& elements) {
+  const int64_t world = request.mesh.size();
+  const bool shares = request.sharding >= Sharding::kState;
+  const auto ranks = static_cast<double>(request.sharers());
+  const double updated = static_cast<double>(elements.trained) / (shares ? ranks : 1);
+  const auto width = static_cast<double>(request.element_bytes());
+  const double state = request.precision == settings::Precision::kF32 ? 8 + 4 : 12;
+  const double written = state + (request.precision == settings::Precision::kF32 ? 0 : width);
+  const Path all = machine.path(world, 1);
+  const double agreed = world > 1 ? 2 * all.seconds(4) : 0;
+  if (!request.state_in_files)
+    return agreed + updated * (8 + state + written) / machine.memory_speed();
+  const auto devices = static_cast<double>(std::min(machine.devices_per_node, world));
+  return agreed + updated * (4 + width) / machine.host_link_bytes_per_s +
+         devices * updated * (8 + state + written) / machine.host_bytes_per_s;
+}
+
+double tied_seconds(const Request& request, const Machine& machine, const arch::Stage& last) {
+  if (request.mesh.pipeline == 1 || !last.copies_embedding || request.adapters) return 0;
+  const bool shares = request.sharding >= Sharding::kState;
+  const double bytes = 4 * static_cast<double>(request.model.vocab_size) *
+                       static_cast<double>(request.model.hidden_size) /
+                       static_cast<double>(request.mesh.tensor) /
+                       static_cast<double>(shares ? request.sharers() : 1);
+  return 2 * machine.between(0, request.mesh.size() - request.mesh.stage_size()).seconds(bytes / 2);
+}
+
+}  // namespace danlu::plan
