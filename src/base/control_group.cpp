@@ -1,5 +1,8 @@
 #include "base/control_group.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -91,6 +94,21 @@ size_t cpu_quota(const SystemFiles& files) {
   return static_cast<size_t>(std::ceil(smallest - 1e-9));
 }
 
+namespace {
+
+/// Under `ulimit -v`.
+std::optional<uint64_t> address_space_left() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  std::ifstream sizes("/proc/self/statm");
+  uint64_t pages = 0;
+  if (!(sizes >> pages)) return std::nullopt;
+  const uint64_t taken = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+}
+
+}  // namespace
+
 uint64_t available_memory_bytes(const SystemFiles& files) {
   constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
   const auto kibibytes = number_in(files.memory, "MemAvailable:");
@@ -98,6 +116,7 @@ uint64_t available_memory_bytes(const SystemFiles& files) {
   for_each_group(files, "memory", [&](const fs::path& group) {
     if (const auto headroom = headroom_of(group)) least = std::min(least, *headroom);
   });
+  least = std::min(least, address_space_left().value_or(kUnknown));
   return least == kUnknown ? 0 : least;
 }
 

@@ -74,6 +74,25 @@ bool began_at_random(const std::filesystem::path& run) {
   return json_get<bool>(identity, "from_scratch").value_or(false);
 }
 
+std::optional<std::filesystem::path> began_from(const std::filesystem::path& run) {
+  std::error_code unknown;
+  const std::filesystem::path told = run / "args.json";
+  if (model_source_detail::newest_state(run).is_null() || !std::filesystem::exists(told, unknown))
+    return std::nullopt;
+  try {
+    const Json args = read_json_file(told);
+    for (const char* name : {"load", "model"}) {
+      const auto first = json_get<std::string>(args, name);
+      if (!first || first->empty()) continue;
+      if (!std::filesystem::exists(*first, unknown)) return std::nullopt;
+      if (std::filesystem::equivalent(*first, run, unknown)) return std::nullopt;
+      return *first;
+    }
+  } catch (const Error&) {  // who resumes says what is damaged
+  }
+  return std::nullopt;
+}
+
 std::filesystem::path kept_in_megatrons_format(const std::filesystem::path& path) {
   const std::filesystem::path kept = path / kMegatronFolder;
   const std::filesystem::path tracker = kept / weights::megatron::kTrackerFile;

@@ -40,6 +40,10 @@ bool holds_no_weights(const std::filesystem::path& path);
 /// checkpoints. Never throws.
 bool began_at_random(const std::filesystem::path& run);
 
+/// What such a directory's run was given as --load, or as --model, where that is there and is not
+/// the directory itself. Never throws.
+std::optional<std::filesystem::path> began_from(const std::filesystem::path& run);
+
 /// What the run in `path` has kept in Megatron's format; `path` itself if that is nothing. A
 /// warning where the run went on since.
 std::filesystem::path kept_in_megatrons_format(const std::filesystem::path& path);

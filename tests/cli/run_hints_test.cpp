@@ -85,12 +85,12 @@ TEST_F(RunHints, ARunOfAnotherProfileGoesOnUnderItsOwn) {
 TEST_F(RunHints, WhereCheckpointsAreNoHintRemovesThem) {
   ASSERT_EQ(again({}).exit_code, 0);
   const auto before = contents_below((*this) / "run/checkpoint-2");
-  const ProgramResult refused = again({"--no-load-optim"});
+  const ProgramResult refused = again({"--finetune"});
   expect_error(refused, 2,
                {"run holds checkpoints of an earlier run", "go on with them: --resume"});
   EXPECT_THAT(refused.err, Not(HasSubstr("overwrite")));
   std::vector<std::string> typed = advised(refused, "--resume", 2);
-  typed.push_back("--no-load-optim");
+  typed.push_back("--finetune");
   EXPECT_EQ(again(typed).exit_code, 0);
   EXPECT_EQ(contents_below((*this) / "run/checkpoint-2"), before);
 }

@@ -104,7 +104,9 @@ TEST_F(TrainOptions, MegatronFlagsThatAgreeWithTheConfigAreSilent) {
   EXPECT_EQ(config.stage, Stage::kPretrain);
   EXPECT_EQ(config.data.max_length, 64);
   EXPECT_EQ(config.batch.max_steps, 100);
-  EXPECT_EQ(config.output.resume, "none");
+  // Of what is loaded; scripts carry the flag, and are begun again with it.
+  EXPECT_EQ(config.output.resume, "auto");
+  EXPECT_FALSE(config.model.continues);
 }
 
 TEST_F(TrainOptions, MegatronFlagsThatDisagreeShowBothValues) {

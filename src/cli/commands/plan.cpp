@@ -163,7 +163,16 @@ std::string title_of(const plan::Request& request) {
 
 }  // namespace
 
+/// Nothing but a picture is replaced by one.
+void require_picture(const Options& options) {
+  if (!options.has_value("draw")) return;
+  const std::string name = options.get_string("draw");
+  if (name.ends_with(".svg")) return;
+  throw UsageError(tr("[plan] --draw {}: the picture is SVG", name), tr("name it FILE.svg"));
+}
+
 int run_plan(const Options& options) {
+  require_picture(options);
   plan::Machine machine = plan::load_machine(options.get_string("machine"));
   if (const int64_t used = options.get_int_or("nproc", machine.devices_per_node);
       used > machine.devices_per_node) {

@@ -84,7 +84,7 @@ bool may_be_random(const Options& options, Stage stage) {
   if (options.has_value("from_scratch") && options.is_given("from_scratch"))
     return options.get_bool("from_scratch");
   return stage == Stage::kPretrain && !options.get_bool("exit_on_missing_checkpoint") &&
-         !options.get_bool("finetune");
+         !options.get_bool("finetune") && !options.get_bool("no_load_optim");
 }
 
 /// Where --load names a run: its own directory goes on as the run that it is; of another's, what it
@@ -92,11 +92,16 @@ bool may_be_random(const Options& options, Stage stage) {
 void load_run(const Options& options, Stage stage, ModelSource& source) {
   std::error_code unknown;
   if (fs::equivalent(source.path, options.get_string_or("output_dir", ""), unknown)) {
-    const bool goes_on = source.continues && !options.get_bool("overwrite_output_dir") &&
+    const bool goes_on = !options.get_bool("finetune") &&
+                         !options.get_bool("overwrite_output_dir") &&
                          options.get_string_or("resume", "") != "none";
-    if (!goes_on || !began_at_random(source.path)) return;
-    source.from_scratch = true;
-    if (source.config_dir.empty()) source.config_dir = source.fallback_dir;
+    if (!goes_on) return;
+    if (began_at_random(source.path)) {
+      source.from_scratch = true;
+      if (source.config_dir.empty()) source.config_dir = source.fallback_dir;
+    } else if (const auto first = began_from(source.path)) {
+      source.path = *first;
+    }
     return;
   }
   const bool as_megatron =
@@ -127,7 +132,7 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
     named_tokenizer = locate_model(options.get_string("model"));
   source.fallback_dir = text::directory_of_model(named_tokenizer);
   source.from_scratch = options.get_bool("from_scratch");
-  source.continues = !options.get_bool("finetune");
+  source.continues = !options.get_bool("finetune") && !options.get_bool("no_load_optim");
   if (loads) load_run(options, stage, source);
   if (!source.from_scratch && holds_no_weights(source.path)) {
     // What is resumed begins with what it saved, wherever the weights of its first step were.

@@ -165,6 +165,7 @@ arch::PipelineSplit pipeline_from(const Options& options) {
   std::sort(split.noop_layers.begin(), split.noop_layers.end());
   split.layers_per_virtual_stage = options.get_int_or("num_layers_per_virtual_pipeline_stage", 0);
   split.virtual_stages = options.get_int_or("num_virtual_stages_per_pipeline_rank", 0);
+  if (split.virtual_stages == 1) split.virtual_stages = 0;  // a run of layers a stage is none
   if (split.layers_per_virtual_stage > 0 && split.virtual_stages > 0) {
     throw UsageError(tr("[train] {} and {} say the same: give one",
                         options.given_as("num_layers_per_virtual_pipeline_stage"),

@@ -46,6 +46,10 @@ bool is_carried_over(const std::string& name) {
 }
 
 void carry_over_files(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (fs::is_regular_file(from)) {
+    if (!fs::exists(to / "config.json")) write_file_atomic(to / "config.json", read_file(from));
+    return;
+  }
   if (!fs::is_directory(from)) throw IoError(tr("{}: no such directory", from.string()));
   const bool takes_code = needs_own_code(from);
   for (const auto& entry : fs::directory_iterator(from)) {
