@@ -206,7 +206,8 @@ LayerBytes layer_bytes(const Request& request, const Inputs& inputs, LayerRecomp
   if (model.qk_norm) attention += of.query + of.key + of.rstd + of.per_head;
   if (all) attention += of.per_head;  // log-sum-exp
   // What heads give for all tokens of a group, and what is exchanged for it.
-  if (request.mesh.context.ulysses > 1) attention += of.query;
+  const bool exchanges = request.mesh.context.ulysses > 1;
+  if (exchanges && all) attention += of.query;
   const int64_t low = inputs.low * request.pass_tokens() * request.element_bytes();
   const int64_t mlp = of.rows + of.rstd + kept_inputs.mlp(of) + 2 * of.ffn + low;
 
@@ -219,8 +220,9 @@ LayerBytes layer_bytes(const Request& request, const Inputs& inputs, LayerRecomp
     const int64_t again = all ? 0 : product + of.inside;
     in_mlp = std::max(in_mlp, of.rows + 3 * of.ffn + 2 * of.inside + again);
   }
-  const int64_t in_attention =
-      attention_backward_bytes(request, of) - mlp + (all ? 0 : of.query + of.per_head);
+  // What attention gives, and where heads are exchanged what it was given.
+  const int64_t core_again = of.query + of.per_head + (exchanges ? of.query + 2 * of.met_key : 0);
+  const int64_t in_attention = attention_backward_bytes(request, of) - mlp + (all ? 0 : core_again);
   const int64_t at_border = request.mesh.tensor > 1 ? of.inside + exchange_bytes(request, of) : 0;
   bytes.backward = std::max({in_mlp, in_attention, at_border});
   const settings::ActivationOffload& leaves = request.offload;

@@ -5,8 +5,10 @@
 
 #include "device/counted_memory.h"
 #include "device/select.h"
+#include "parallel/comm/local.h"
 #include "plan/memory.h"
 #include "support/tiny_model.h"
+#include "train/objective.h"
 #include "train/precision.h"
 #include "train/support.h"
 
@@ -161,6 +163,62 @@ std::vector<Case> cases_elsewhere() {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, PlanMemoryElsewhere, testing::ValuesIn(cases_elsewhere()),
                          name_of);
+
+/// What layers keep for backward when their forward is over, of a rank on average. All ranks'
+/// graphs are there at once then, however far one is ahead of another on the way.
+double kept_by_layers(const plan::Request& request) {
+  device::count_host_memory();
+  int64_t bytes = 0;
+  parallel::run_local_ranks(request.mesh.size(), [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, request.mesh);
+    models::CausalLM model(request.model, arch::whole_of(request.model), mesh,
+                           scalar_type_of(request.precision), at::Device(at::kCPU));
+    model.initialize(7);
+    model.set_recompute(request.recompute);
+    data::Sample sample;
+    for (int64_t i = 0; i < request.tokens; ++i)
+      sample.ids.push_back(static_cast<int32_t>(i * 7 % (request.model.vocab_size - 4)));
+    sample.labels = sample.ids;
+    const data::Batch batch = own_part(mesh, data::make_batch({sample}));
+    mesh.all().barrier();
+    if (world.rank() == 0) bytes = -device::host_memory();
+    mesh.all().barrier();
+    const at::Tensor hidden_nH = model.forward(training_input(model, batch, 0));
+    mesh.all().barrier();
+    if (world.rank() == 0) bytes += device::host_memory();
+    mesh.all().barrier();
+  });
+  return static_cast<double>(bytes) / static_cast<double>(request.mesh.size());
+}
+
+// A key head goes to every rank that takes it: after the exchange there are more than the model
+// has. Run again, attention is given what it was before.
+TEST(PlanMemoryOfRanks, ThatShareAKeyHeadIsWhatLayersKeep) {
+  for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+    for (const auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      const auto of = [&](int64_t layers) {
+        plan::Request request = request_of({.family = "llama",
+                                            .hidden = 128,
+                                            .ffn = 128,
+                                            .heads = 8,
+                                            .kv_heads = 1,
+                                            .layers = layers,
+                                            .vocab = 96,
+                                            .tokens = 512,
+                                            .precision = precision,
+                                            .recompute = recompute});
+        request.mesh.context = {.ulysses = 8};
+        return request;
+      };
+      const auto planned = [&](int64_t layers) {
+        return static_cast<double>(plan::memory_by_stage(of(layers))[0].memory.activations);
+      };
+      const double counted = kept_by_layers(of(5)) - kept_by_layers(of(1));
+      EXPECT_NEAR((planned(5) - planned(1)) / counted, 1.0, 0.02)
+          << settings::precision_name(precision) << " " << settings::recompute_name(recompute);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace danlu::train
