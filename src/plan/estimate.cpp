@@ -180,8 +180,10 @@ Plan make_plan(const Request& request, const Machine& machine, const Engine& eng
   const double passes = static_cast<double>(request.num_micro_batches) * data;
   plan.tokens_per_s =
       static_cast<double>(request.tokens * request.micro_batch_size) * passes / plan.step_s;
-  plan.mfu = 3 * forward_flops(request) * passes / plan.step_s / static_cast<double>(plan.world()) /
-             machine.peak(request.precision);
+  // With adapters alone no gradients of weights are computed.
+  const double passes_of_operations = request.adapters ? 2 : 3;
+  plan.mfu = passes_of_operations * forward_flops(request) * passes / plan.step_s /
+             static_cast<double>(plan.world()) / machine.peak(request.precision);
   put_files(machine, plan);
   return plan;
 }

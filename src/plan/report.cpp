@@ -95,6 +95,8 @@ std::string describe(const Plan& plan) {
   line(tr("split"), fmt::format("{} {} recompute {} micro-batch {} x {}", split_of(request),
                                 keeping_of(request), settings::recompute_text(request.recompute),
                                 request.micro_batch_size, request.num_micro_batches));
+  line(tr("samples"),
+       tr("{} tokens each, {}", request.tokens, settings::precision_name(request.precision)));
   line(tr("machine"), fmt::format("{} x {}", plan.world(), plan.machine.name));
   line(tr("parameters"), fmt::format("{} ({} trained)", plan.parameters, plan.trained));
   line(tr("fullest rank"),

@@ -63,7 +63,7 @@ void adapt(OptionSpec& spec) {
   }
   if (spec.name == "tuner") spec.choices = {"full", "lora"};
   if (spec.name == "nnodes") spec.aliases = {"nodes"};
-  spec.environment.clear();
+  if (spec.name != "nproc") spec.environment.clear();
   spec.scope = OptionScope::kRun;
   if (spec.group != "Model parallelism") spec.group = "Training";
 }
