@@ -174,6 +174,53 @@ TEST_F(MegatronRuns, TheSameLineGoesOnAndMakesGoodWhatAKillLeft) {
   EXPECT_FALSE(fs::exists(*this / "run" / "megatron"));
 }
 
+TEST_F(MegatronRuns, ALineThatLoadsWeightsAloneResumesItsOwnRun) {
+  const std::string base = good("model").string();
+  const Words weights_alone = {"--no-load-optim", "--no-load-rng"};
+  ok(line(base, "tuned", weights_alone));
+  const std::vector<double> all = losses("tuned");
+  const auto as_killed = [&] {
+    for (const char* name : {"DONE", "checkpoint-4", "config.json", "model.safetensors"})
+      fs::remove_all(*this / "tuned" / name);
+  };
+  as_killed();
+  EXPECT_THAT(ok(line(base, "tuned", weights_alone)).err,
+              HasSubstr("resuming from tuned/checkpoint-2"));
+  expect_losses("tuned", all);
+  // As Megatron's users go on with a run.
+  as_killed();
+  EXPECT_THAT(ok(line("tuned", "tuned")).err, HasSubstr("resuming from tuned/checkpoint-2"));
+  expect_losses("tuned", all);
+}
+
+TEST_F(MegatronRuns, AModelThatOnlyAFileDescribesIsSavedWithIt) {
+  ok({"pretrain",
+      "--from_scratch",
+      "--model",
+      (good("model") / "config.json").string(),
+      "--tokenizer",
+      good("tokenizer").string(),
+      "--data-path",
+      "fox_text_document",
+      "--split",
+      "100,0,0",
+      "--max_steps",
+      "1",
+      "--max_length",
+      "16",
+      "--batch_size",
+      "1",
+      "--global_batch_size",
+      "2",
+      "--dtype",
+      "fp32",
+      "--output_dir",
+      "described",
+      "--no-version-dir"});
+  EXPECT_TRUE(fs::exists(*this / "described" / "config.json"));
+  EXPECT_TRUE(fs::exists(*this / "described" / "checkpoint-1" / "model.safetensors"));
+}
+
 TEST_F(MegatronRuns, FilesAreCutAsTheLineThatGoesOnReadsThem) {
   // One copy of the model; Megatron's distributed optimizer has its own files all the same.
   const ProgramResult cut =

@@ -43,6 +43,21 @@ TEST(PlanCommand, DrawsItsSchedule) {
   EXPECT_THAT(drawn.str(), HasSubstr("1F1B, 2 stages, 16 micro-batches"));
 }
 
+TEST(PlanCommand, APictureReplacesNothingElse) {
+  const ProgramResult got =
+      run_danlu({"plan", "--model", "nowhere", "--draw", "model.safetensors"});
+  EXPECT_EQ(got.exit_code, 2);
+  EXPECT_THAT(got.err, HasSubstr("--draw model.safetensors: the picture is SVG"));
+}
+
+TEST(PlanCommand, HasAsManyDevicesAsTheVariableOfATrainingSays) {
+  DANLU_REQUIRES_SHARED();
+  const ProgramResult got =
+      run_danlu({"plan", "--model", model(), "--json"}, {.environment = {{"NPROC_PER_NODE", "4"}}});
+  ASSERT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(Json::parse(got.out)["devices"], 4);
+}
+
 TEST(PlanCommand, TakesTheLineOfATraining) {
   DANLU_REQUIRES_SHARED();
   const ProgramResult got = run_danlu({"plan",     "--load",
