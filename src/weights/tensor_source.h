@@ -94,7 +94,8 @@ bool is_carried_over(const std::string& name);
 /// Copies config.json-like and tokenizer files (config, generation_config, tokenizer*,
 /// special_tokens_map, vocab, merges, chat_template*, *.model, added_tokens) from one HF directory
 /// to another; weights stay, and code too unless a config's auto_map needs it. Files already in
-/// `to` are kept.
+/// `to` are kept. `from` may be a file that describes a model: it goes as config.json, alone.
+/// Errors: IoError.
 void carry_over_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace danlu::weights
