@@ -96,15 +96,13 @@ size_t cpu_quota(const SystemFiles& files) {
 
 namespace {
 
-/// Under `ulimit -v`.
-std::optional<uint64_t> address_space_left() {
+/// What this process's own limit leaves; `taken`: how /proc/self/status calls what counts to it.
+std::optional<uint64_t> left_of(__rlimit_resource resource, const std::string& taken) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  std::ifstream sizes("/proc/self/statm");
-  uint64_t pages = 0;
-  if (!(sizes >> pages)) return std::nullopt;
-  const uint64_t taken = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+  if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  const auto kibibytes = number_in("/proc/self/status", taken);
+  if (!kibibytes) return std::nullopt;
+  return limit.rlim_cur - std::min<uint64_t>(*kibibytes * 1024, limit.rlim_cur);
 }
 
 }  // namespace
@@ -116,7 +114,8 @@ uint64_t available_memory_bytes(const SystemFiles& files) {
   for_each_group(files, "memory", [&](const fs::path& group) {
     if (const auto headroom = headroom_of(group)) least = std::min(least, *headroom);
   });
-  least = std::min(least, address_space_left().value_or(kUnknown));
+  least = std::min(least, left_of(RLIMIT_AS, "VmSize:").value_or(kUnknown));
+  least = std::min(least, left_of(RLIMIT_DATA, "VmData:").value_or(kUnknown));
   return least == kUnknown ? 0 : least;
 }
 

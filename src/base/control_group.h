@@ -19,8 +19,8 @@ struct SystemFiles {
 size_t cpu_quota(const SystemFiles& files = {});
 
 /// Bytes this process may still take: the kernel's MemAvailable, or what its control groups leave
-/// (`memory.max`, `memory.limit_in_bytes`, less what is in use and cannot be dropped), or its limit
-/// of address space (RLIMIT_AS), whichever is least; 0: unknown.
+/// (`memory.max`, `memory.limit_in_bytes`, less what is in use and cannot be dropped), or its
+/// limits of address space and data (RLIMIT_AS, RLIMIT_DATA), whichever is least; 0: unknown.
 uint64_t available_memory_bytes(const SystemFiles& files = {});
 
 }  // namespace danlu

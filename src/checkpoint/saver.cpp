@@ -210,6 +210,17 @@ Saver::~Saver() {
   optimizer_.set_before_update({});
 }
 
+void Saver::require_room(const SaveRequest& what, const std::string& name) const {
+  using namespace saver_detail;
+  const uint64_t state = what.with_state ? state_bytes(mesh_, optimizer_, what.exact_weights) : 0;
+  parallel::together(mesh_.all(), [&] {
+    if (mesh_.rank() != what.keeper) return;
+    require_free_space(what.run_dir, what.model_bytes + state + kSlackBytes,
+                       tr("{} (with {} of room for tokenizer, settings and logs)", name,
+                          format_bytes(kSlackBytes)));
+  });
+}
+
 void Saver::begin(SaveRequest request) {
   using namespace saver_detail;
   if (is_busy()) throw InternalError("[checkpoint] one is being saved");
@@ -219,12 +230,9 @@ void Saver::begin(SaveRequest request) {
   const SaveRequest& what = work->request;
   const bool keeps = mesh_.rank() == what.keeper;
   try {
-    const uint64_t state = what.with_state ? state_bytes(mesh_, optimizer_, what.exact_weights) : 0;
+    require_room(what, work->target.filename().string());
     parallel::together(mesh_.all(), [&] {
       if (!keeps) return;
-      require_free_space(what.run_dir, what.model_bytes + state + kSlackBytes,
-                         tr("{} (with {} of room for tokenizer, settings and logs)",
-                            work->target.filename().string(), format_bytes(kSlackBytes)));
       work->directory.emplace(work->target, Temporary::Kind::kDirectory);
       if (work->directory->fd() < 0) throw IoError(std::strerror(errno));
       if (what.with_state) fs::create_directory(work->directory->path() / "optim");

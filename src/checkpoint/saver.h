@@ -44,9 +44,9 @@ Holders holders_of(const parallel::Mesh& mesh, bool is_shared);
 /// the directory of its keeper, keepers the index and what describes the run, rank 0 the model.
 /// Both are written from where they are, without a copy: the optimizer's next update waits until
 /// that is done. A checkpoint is first under a temporary name; it gets its own, at every keeper,
-/// when every file of every rank is on the disk. begin, poll and finish are collective. Errors, on
-/// every rank: IoError (space, permission), with the rank; what was there before is then intact.
-/// Not thread-safe.
+/// when every file of every rank is on the disk. require_room, begin, poll and finish are
+/// collective. Errors, on every rank: IoError (space, permission), with the rank; what was there
+/// before is then intact. Not thread-safe.
 class Saver {
  public:
   /// Both outlive it.
@@ -56,6 +56,8 @@ class Saver {
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
+  /// Whether `name`, a checkpoint, would fit now; of `what` only its sizes and places count.
+  void require_room(const SaveRequest& what, const std::string& name) const;
   /// REQUIRES: !is_busy().
   void begin(SaveRequest request);
   bool is_busy() const { return work_ != nullptr; }

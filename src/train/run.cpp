@@ -222,7 +222,8 @@ class LogFile {
   }
   ~LogFile() {
     set_last_words("");
-    log::tee_to_file("");
+    // What ends the program is said last, by who started it: in the log too.
+    if (std::uncaught_exceptions() == 0) log::tee_to_file("");
   }
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
@@ -350,7 +351,21 @@ Ranks connect(TrainConfig& config) {
   return ranks;
 }
 
-/// Of the finished model, before it is trained; of checkpoints, who saves them asks.
+/// For the first checkpoint, before hours are spent on what it is to hold.
+void require_space_to_save(const TrainConfig& config, const models::CausalLM& model,
+                           const checkpoint::Saver& saver, const Shared& run_dir) {
+  if (config.output.save == Interval::kNo) return;
+  const bool adapter = config.tuner == Tuner::kLora;
+  checkpoint::SaveRequest request;
+  request.run_dir = config.output.directory;
+  request.keeper = run_dir.keeper;
+  request.model_bytes = model_file_bytes(model, adapter);
+  request.with_state = !config.output.save_only_model;
+  request.exact_weights = adapter;
+  saver.require_room(request, tr("a checkpoint"));
+}
+
+/// Of the finished model, before it is trained.
 void require_space(const TrainConfig& config, const models::CausalLM& model, const Ranks& ranks) {
   const uint64_t bytes = model_file_bytes(model, config.tuner == Tuner::kLora);
   if (!ranks.is_first()) return;
@@ -512,6 +527,7 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
                            stream_options(config, plan, data, source.config.vocab_size), consumed);
   const auto observer = observe(config, plan, state, text, data, ranks, held, log_file);
   checkpoint::Saver saver(ranks.mesh(), *state.optimizer);
+  require_space_to_save(config, *state.model, saver, held.shared);
   MegatronCopies copies(config);
   Run job{config,    plan,  identity, data,   state,       progress, stream,
           *observer, ranks, saver,    copies, held.shared, planned,  counted};

@@ -1,6 +1,7 @@
 #include "base/control_group.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "base/file.h"
 #include "support/temporary_directory.h"
@@ -77,6 +78,19 @@ TEST_F(ControlGroup, ReadsMemoryOfVersionOne) {
   put("cgroup/memory/m/memory.usage_in_bytes", "6000\n");
   put("cgroup/memory/m/memory.stat", "inactive_file 1\ntotal_inactive_file 3000\n");
   EXPECT_EQ(available_memory_bytes(files()), 2000u);
+}
+
+TEST_F(ControlGroup, MemoryIsNoMoreThanTheProcesssOwnLimitsLeave) {
+  for (const auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(resource, &before), 0);
+    const rlimit limit{rlim_t{1} << 40, before.rlim_max};
+    ASSERT_EQ(::setrlimit(resource, &limit), 0);
+    const uint64_t left = available_memory_bytes(files());
+    ::setrlimit(resource, &before);
+    EXPECT_GT(left, 0u);
+    EXPECT_LT(left, limit.rlim_cur);
+  }
 }
 
 }  // namespace

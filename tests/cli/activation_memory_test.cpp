@@ -51,6 +51,9 @@ TEST_F(ActivationMemory, ADiskThatIsFullEndsTheRunAndKeepsNothing) {
   EXPECT_THAT(full.err, HasSubstr("elsewhere: no space: File too large"));
   EXPECT_THAT(full.err, HasSubstr("hint: --offload_dir names a directory on a disk with room"));
   EXPECT_TRUE(fs::is_empty(elsewhere()));
+  // The log alone says how it ended.
+  EXPECT_THAT(content_of((*this) / "run" / "train.log"),
+              testing::AllOf(HasSubstr("elsewhere: no space"), HasSubstr("FAILED (exit 8)")));
 }
 
 TEST_F(ActivationMemory, AKillLeavesNothing) {

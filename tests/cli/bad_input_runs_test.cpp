@@ -246,7 +246,7 @@ TEST_F(BadRun, ADiskTooSmallForACheckpointSaysWhatIsCounted) {
                              "' --output_dir small/run --no-version-dir --max_steps 2 "
                              "--save_steps 1"),
                8,
-               {"checkpoint-1 (with 16.0 MB of room for tokenizer, settings and logs) needs",
+               {"a checkpoint (with 16.0 MB of room for tokenizer, settings and logs) needs",
                 "MB are free"});
 }
 

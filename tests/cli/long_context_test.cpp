@@ -88,8 +88,11 @@ class LongContext : public Launch {
 TEST_F(LongContext, EightRanksHoldASampleThatOneCannot) {
   {
     const DataLimit limit;
-    const ProgramResult alone = run_words(line("capped", {}));
-    EXPECT_EQ(alone.exit_code, 6) << alone.err;
+    // At once by the plan, and in the middle of the step where it is not asked.
+    for (const auto& flags : std::vector<std::vector<std::string>>{{}, {"--no-plan-check"}}) {
+      const ProgramResult alone = run_words(line("capped", flags));
+      EXPECT_EQ(alone.exit_code, 6) << alone.err;
+    }
     for (const auto& [run, flags] : std::map<std::string, std::vector<std::string>>{
              {"ring", {"--cp", "8", "--context-parallel-algo", "megatron_cp_algo"}},
              {"hybrid",

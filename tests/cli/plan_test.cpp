@@ -82,6 +82,25 @@ TEST(PlanCommand, TakesTheLineOfATraining) {
   EXPECT_EQ(json["recompute"], "full");
 }
 
+TEST(PlanCommand, ALineHasTheDefaultsOfTheSystemThatItIsOf) {
+  DANLU_REQUIRES_SHARED();
+  const std::vector<std::pair<std::vector<std::string>, std::string>> lines = {
+      {{"--tp", "2"}, "4096 tokens each, bf16"},
+      {{"--tensor-model-parallel-size", "2"}, "4096 tokens each, fp32"},
+      {{"--tensor-model-parallel-size", "2"}, "mindspeed, chosen by --tensor-model-parallel-size"},
+      {{"--tensor-model-parallel-size", "2", "--global-batch-size", "32"}, "micro-batch 1 x 8"},
+      {{"--sft_type", "full"}, "2048 tokens each, bf16"},
+      {{"--sft_type", "full"}, "recompute full"},
+      {{"--profile", "alpaca"}, "512 tokens each, fp32"}};
+  for (const auto& [flags, said] : lines) {
+    std::vector<std::string> line = {"plan", "--model", model(), "--machine", "a100-80g"};
+    line.insert(line.end(), flags.begin(), flags.end());
+    const ProgramResult got = run_danlu(line);
+    EXPECT_EQ(got.exit_code, 0) << got.err;
+    EXPECT_THAT(got.out, HasSubstr(said));
+  }
+}
+
 TEST(PlanCommand, DeepSpeedsWordsMeanTheirStageAndOffload) {
   DANLU_REQUIRES_SHARED();
   const ProgramResult got = run_danlu({"plan", "--model", model(), "--machine", "a100-80g",

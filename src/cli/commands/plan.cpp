@@ -61,7 +61,9 @@ int64_t world_of(const Options& options, const plan::Machine& machine) {
 
 void put_micro_batches(const Options& options, plan::Request& request) {
   const int64_t pass = request.mesh.data * request.micro_batch_size;
-  if (options.has_value("accum")) {
+  // A global batch given by the user outweighs an accumulation that only a profile chose.
+  const bool only_by_profile = options.source("accum") == OptionSource::kProfile;
+  if (options.has_value("accum") && !(only_by_profile && options.is_given("global_batch_size"))) {
     request.num_micro_batches = options.get_int("accum");
     const int64_t samples = pass * request.num_micro_batches;
     if (options.is_given("global_batch_size") && samples != options.get_int("global_batch_size"))
@@ -132,6 +134,14 @@ void require_free(const Options& options) {
                      tr("draw the plan that you choose, with its flags and without --auto"));
 }
 
+/// Whose defaults hold, where the line chose a system's.
+std::string profile_line(const Options& options) {
+  const ProfileChoice& profile = options.profile();
+  if (profile.by.empty()) return "";
+  return fmt::format("{:<23}{}\n", tr("defaults"),
+                     tr("of {}, chosen by {}", profile.name, profile.by));
+}
+
 int search(const Options& options, const plan::Request& request, const plan::Machine& machine,
            int64_t world) {
   const auto plans = plan::search_plans(
@@ -140,7 +150,7 @@ int search(const Options& options, const plan::Request& request, const plan::Mac
     throw UsageError(tr("[plan] no split of {} devices divides this model and {} samples a step",
                         world, options.get_int("global_batch_size")));
   Json json = Json::array();
-  if (!options.get_bool("json")) fmt::print("{}\n", plan::describe_head());
+  if (!options.get_bool("json")) fmt::print("{}{}\n", profile_line(options), plan::describe_head());
   for (const plan::Plan& plan : plans) {
     if (options.get_bool("json")) {
       json.push_back(plan::to_json(plan));
@@ -204,8 +214,9 @@ int run_plan(const Options& options) {
   if (options.has_value("draw"))
     write_file_atomic(options.get_string("draw"),
                       plan::draw_schedule(plan.simulated, title_of(request)));
-  fmt::print("{}", options.get_bool("json") ? plan::to_json(plan).dump(2) + "\n"
-                                            : chosen + plan::describe(plan));
+  fmt::print("{}", options.get_bool("json")
+                       ? plan::to_json(plan).dump(2) + "\n"
+                       : profile_line(options) + chosen + plan::describe(plan));
   return 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/commands/train_options.h"
+#include "cli/commands/train_profiles.h"
 
 namespace danlu::cli {
 namespace {
@@ -126,9 +127,12 @@ OptionTable plan_options() {
       own.push_back(std::move(spec));
     }
   }
-  return OptionTable("plan", "memory, traffic and time of a training before it runs",
-                     "danlu plan --model DIR [--machine NAME|FILE] [flags of a training]",
-                     std::move(own));
+  OptionTable table("plan", "memory, traffic and time of a training before it runs",
+                    "danlu plan --model DIR [--machine NAME|FILE] [flags of a training]",
+                    std::move(own));
+  // The verb is not known here: only how a flag is spelled chooses a system.
+  for (OptionProfile& profile : train_profiles("plan")) table.add_profile(std::move(profile));
+  return table;
 }
 
 }  // namespace danlu::cli
