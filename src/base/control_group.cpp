@@ -107,13 +107,14 @@ std::optional<uint64_t> left_of(__rlimit_resource resource, const std::string& t
 
 }  // namespace
 
-uint64_t available_memory_bytes(const SystemFiles& files) {
+uint64_t available_memory_bytes(uint64_t sharers, const SystemFiles& files) {
   constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
   const auto kibibytes = number_in(files.memory, "MemAvailable:");
   uint64_t least = kibibytes ? *kibibytes * 1024 : kUnknown;
   for_each_group(files, "memory", [&](const fs::path& group) {
     if (const auto headroom = headroom_of(group)) least = std::min(least, *headroom);
   });
+  if (least != kUnknown) least /= sharers;
   least = std::min(least, left_of(RLIMIT_AS, "VmSize:").value_or(kUnknown));
   least = std::min(least, left_of(RLIMIT_DATA, "VmData:").value_or(kUnknown));
   return least == kUnknown ? 0 : least;

@@ -18,9 +18,10 @@ struct SystemFiles {
 /// Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
 size_t cpu_quota(const SystemFiles& files = {});
 
-/// Bytes this process may still take: the kernel's MemAvailable, or what its control groups leave
-/// (`memory.max`, `memory.limit_in_bytes`, less what is in use and cannot be dropped), or its
-/// limits of address space and data (RLIMIT_AS, RLIMIT_DATA), whichever is least; 0: unknown.
-uint64_t available_memory_bytes(const SystemFiles& files = {});
+/// Bytes this process may still take: a share, one of `sharers`, of the kernel's MemAvailable, or
+/// of what its control groups leave (`memory.max`, `memory.limit_in_bytes`, less what is in use and
+/// cannot be dropped); or what its own limits of address space and data leave (RLIMIT_AS,
+/// RLIMIT_DATA); whichever is least. 0: unknown.
+uint64_t available_memory_bytes(uint64_t sharers = 1, const SystemFiles& files = {});
 
 }  // namespace danlu

@@ -51,14 +51,15 @@ TEST_F(ControlGroup, ReadsVersionOne) {
 }
 
 TEST_F(ControlGroup, MemoryIsUnknownWhereNothingSaysSo) {
-  EXPECT_EQ(available_memory_bytes(files()), 0u);
+  EXPECT_EQ(available_memory_bytes(1, files()), 0u);
 }
 
 TEST_F(ControlGroup, MemoryIsTheKernelsFigureWithoutALimit) {
   put("meminfo", "MemTotal:       2000 kB\nMemFree: 10 kB\nMemAvailable:    1000 kB\n");
   put("cgroup/memory.max", "max\n");
   put("cgroup/memory.current", "5\n");
-  EXPECT_EQ(available_memory_bytes(files()), 1000u * 1024);
+  EXPECT_EQ(available_memory_bytes(1, files()), 1000u * 1024);
+  EXPECT_EQ(available_memory_bytes(4, files()), 250u * 1024);
 }
 
 TEST_F(ControlGroup, MemoryIsWhatTheTightestGroupLeaves) {
@@ -69,7 +70,7 @@ TEST_F(ControlGroup, MemoryIsWhatTheTightestGroupLeaves) {
   put("cgroup/pod/memory.stat", "anon 1\ninactive_file 300000\n");
   put("cgroup/pod/c1/memory.max", "700000\n");
   put("cgroup/pod/c1/memory.current", "10\n");
-  EXPECT_EQ(available_memory_bytes(files()), 400000u);
+  EXPECT_EQ(available_memory_bytes(1, files()), 400000u);
 }
 
 TEST_F(ControlGroup, ReadsMemoryOfVersionOne) {
@@ -77,7 +78,7 @@ TEST_F(ControlGroup, ReadsMemoryOfVersionOne) {
   put("cgroup/memory/m/memory.limit_in_bytes", "5000\n");
   put("cgroup/memory/m/memory.usage_in_bytes", "6000\n");
   put("cgroup/memory/m/memory.stat", "inactive_file 1\ntotal_inactive_file 3000\n");
-  EXPECT_EQ(available_memory_bytes(files()), 2000u);
+  EXPECT_EQ(available_memory_bytes(1, files()), 2000u);
 }
 
 TEST_F(ControlGroup, MemoryIsNoMoreThanTheProcesssOwnLimitsLeave) {
@@ -86,9 +87,10 @@ TEST_F(ControlGroup, MemoryIsNoMoreThanTheProcesssOwnLimitsLeave) {
     ASSERT_EQ(::getrlimit(resource, &before), 0);
     const rlimit limit{rlim_t{1} << 40, before.rlim_max};
     ASSERT_EQ(::setrlimit(resource, &limit), 0);
-    const uint64_t left = available_memory_bytes(files());
+    const uint64_t left = available_memory_bytes(8, files());
     ::setrlimit(resource, &before);
-    EXPECT_GT(left, 0u);
+    // Each process has its own: nothing of it is others'.
+    EXPECT_GT(left, limit.rlim_cur / 2);
     EXPECT_LT(left, limit.rlim_cur);
   }
 }
