@@ -2,6 +2,7 @@
 // `make test` runs some of each kind; with DANLU_SLOW every tuning meets every mesh.
 #include <cstdlib>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "base/free_port.h"
@@ -173,6 +174,30 @@ TEST_F(LaunchMesh, EveryMeshGivesTheNumbersOfOneProcess) {
       if (mesh.machines == 1) {
         EXPECT_TRUE(fs::exists((*this) / (mesh.run + tuning) / "rank-1.log"));
       }
+    }
+  }
+}
+
+TEST_F(LaunchMesh, ALastStepThatGivesOneRankNothingEndsLikeTheOthers) {
+  std::istringstream rows(content_of(good("good.jsonl")));  // eight
+  std::string ninth;
+  std::getline(rows, ninth);
+  write_content((*this) / "ninth.jsonl", ninth + "\n");
+  const auto line = [&](const std::string& run) {
+    return training(run, {"--dataset", "ninth.jsonl", "--epochs", "1", "--batch_size", "1",
+                          "--global_batch_size", "4", "--val_ratio", "0", "--tuner", "full"});
+  };
+  ASSERT_EQ(run_words(line("one")).exit_code, 0);
+  for (const char* shard : {"zero1", "zero3"}) {
+    for (const auto& [run, flags] : std::map<std::string, std::vector<std::string>>{
+             {"plain", {"--pp", "2"}}, {"interleaved", virtual_stages()}}) {
+      SCOPED_TRACE(run + shard);
+      std::vector<std::string> words = line(run + shard);
+      words.insert(words.end(), flags.begin(), flags.end());
+      words.insert(words.end(), {"--shard", shard});
+      const ProgramResult together = launch(4, words);
+      ASSERT_EQ(together.exit_code, 0) << together.err;
+      expect_numbers_of("one", run + shard, 3);
     }
   }
 }
