@@ -7,18 +7,13 @@
 #include <numeric>
 #include <set>
 
+#include "base/divisors.h"
 #include "base/error.h"
 
 namespace danlu::arch {
 namespace {
 
-std::vector<int64_t> divisors(int64_t number) {
-  std::vector<int64_t> found;
-  for (int64_t d = 1; d <= number && found.size() < 32; ++d) {
-    if (number % d == 0) found.push_back(d);
-  }
-  return found;
-}
+constexpr int64_t kMostNamed = 128;  // more is nobody's number of stages or ranks
 
 /// The model's layer in each global slot.
 std::vector<int64_t> layers_of_slots(const PipelineSplit& split, int64_t num_layers) {
@@ -47,7 +42,7 @@ std::vector<int64_t> stage_sizes(const PipelineSplit& split, int64_t slots) {
       throw UsageError(
           tr("[split] {} size {} does not divide {} {}", "pipeline", split.stages, slots, "layers"),
           tr("sizes that do: {}; or name the layers of each stage: --num-layer-list {}",
-             fmt::join(divisors(slots), ", "), fmt::join(list, ",")));
+             fmt::join(divisors(slots, kMostNamed), ", "), fmt::join(list, ",")));
     }
     require_divides("pipeline", split.stages, "layers", slots);
     return std::vector<int64_t>(static_cast<size_t>(split.stages), slots / split.stages);
@@ -72,7 +67,7 @@ std::vector<int64_t> stage_sizes(const PipelineSplit& split, int64_t slots) {
 void require_divides(const char* what, int64_t size, const char* of, int64_t number) {
   if (number % size == 0) return;
   throw UsageError(tr("[split] {} size {} does not divide {} {}", what, size, number, of),
-                   tr("sizes that do: {}", fmt::join(divisors(number), ", ")));
+                   tr("sizes that do: {}", fmt::join(divisors(number, kMostNamed), ", ")));
 }
 
 Placement place_layers(const PipelineSplit& split, int64_t num_layers) {

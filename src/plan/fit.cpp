@@ -85,10 +85,10 @@ std::vector<RecomputeFlags> ways_to_recompute(const Request& request) {
 }
 
 /// All that may be changed without another result of a step, and those with adapters.
-std::vector<Request> candidates(const Request& request) {
+std::vector<Request> candidates(const Request& request, bool may_adapt) {
   std::vector<Request> all;
   for (const bool adapted : {false, true}) {
-    if (adapted && request.adapters) continue;
+    if (adapted && (request.adapters || !may_adapt)) continue;
     for (int64_t parts = 1; parts <= request.micro_batch_size; ++parts) {
       if (request.micro_batch_size % parts != 0) continue;
       const int64_t micro = request.micro_batch_size / parts;
@@ -121,10 +121,10 @@ StageMemory fullest_of(const Request& request) {
   });
 }
 
-std::optional<Fit> nearest_fit(const Request& request, int64_t bytes, Fit* least) {
+std::optional<Fit> nearest_fit(const Request& request, int64_t bytes, bool may_adapt, Fit* least) {
   std::optional<Fit> nearest, smallest;
   size_t fewest = 0;
-  for (const Request& candidate : candidates(request)) {
+  for (const Request& candidate : candidates(request, may_adapt)) {
     const std::vector<std::string> flags = changes(request, candidate);
     constexpr size_t kOfAdapters = 8;  // another training: after all that leave it as it is
     const bool is_other = candidate.adapters && !request.adapters;

@@ -17,9 +17,10 @@ struct Fit {
   int64_t bytes = 0;  ///< of the fullest rank
 };
 /// The same training in at most `bytes` a rank with the fewest settings changed: smaller passes,
-/// what copies share, recompute; last, adapters instead of the whole model. None: nothing of these
-/// is enough; `least`, where given, is then what needs the least.
-std::optional<Fit> nearest_fit(const Request& request, int64_t bytes, Fit* least = nullptr);
+/// what copies share, recompute; last, where it `may_adapt`, adapters instead of the whole model.
+/// None: nothing of these is enough; `least`, where given, is then what needs the least.
+std::optional<Fit> nearest_fit(const Request& request, int64_t bytes, bool may_adapt = true,
+                               Fit* least = nullptr);
 
 /// What --recompute auto takes.
 struct RecomputeChoice {

@@ -155,7 +155,7 @@ Machine parse_machine(const std::string& text, const std::string& origin) {
 Machine load_machine(const std::string& name_or_file) {
   if (const auto found = shipped().find(name_or_file); found != shipped().end())
     return parse_machine(found->second, name_or_file);
-  if (!std::filesystem::exists(name_or_file)) {
+  if (!std::filesystem::exists(name_or_file) || std::filesystem::is_directory(name_or_file)) {
     const auto near = nearest_name(name_or_file, machine_names());
     throw UsageError(tr("[machine] {}: neither a machine of Danlu's nor a file", name_or_file),
                      near

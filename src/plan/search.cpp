@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/divisors.h"
 #include "base/error.h"
 #include "plan/bounds.h"
 #include "plan/estimate.h"
@@ -15,14 +16,6 @@ using settings::RecomputeFlags, settings::Sharding;
 /// Samples that one device holds well are not cut; longer ones may be.
 constexpr int64_t kLongSample = 16384;
 
-std::vector<int64_t> divisors(int64_t of, int64_t most) {
-  std::vector<int64_t> all;
-  for (int64_t size = 1; size <= std::min(of, most); ++size) {
-    if (of % size == 0) all.push_back(size);
-  }
-  return all;
-}
-
 std::vector<settings::ContextShape> context_shapes(const Request& request, const Search& search) {
   if (!request.mesh.context.is_alone() || request.tokens < kLongSample)
     return {request.mesh.context};
@@ -32,10 +25,10 @@ std::vector<settings::ContextShape> context_shapes(const Request& request, const
 }
 
 bool shares_heads(const Request& request) {
-  const int64_t by = request.mesh.context.ulysses, tensor = request.mesh.tensor;
-  const int64_t heads = request.model.num_heads / tensor;
-  const int64_t kv_heads = std::max<int64_t>(1, request.model.num_kv_heads / tensor);
-  return heads % by == 0 && (kv_heads % by == 0 || by % kv_heads == 0);
+  const int64_t tensor = request.mesh.tensor;
+  return settings::can_share_heads(request.model.num_heads / tensor,
+                                   std::max<int64_t>(1, request.model.num_kv_heads / tensor),
+                                   request.mesh.context.ulysses);
 }
 
 /// Every way to lay the work out, ZeRO, recompute and offload as in `request`.

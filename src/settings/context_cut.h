@@ -22,6 +22,12 @@ struct ContextShape {
   bool is_alone() const { return size() == 1; }
 };
 
+/// Whether `members` that exchange heads for tokens can share them: query heads evenly, and of
+/// key/value heads each has some or some have each.
+inline bool can_share_heads(int64_t heads, int64_t kv_heads, int64_t members) {
+  return heads % members == 0 && (kv_heads % members == 0 || members % kv_heads == 0);
+}
+
 /// The two chunks of a group's pair, in their order, of `tokens` in all. One group: both halves.
 std::vector<RowRange> chunks_of_group(const ContextShape& shape, int64_t group, int64_t tokens);
 /// What a rank holds: consecutive rows of its group's pair; at most two ranges, none empty.

@@ -182,5 +182,15 @@ TEST(ActivationMemory, TheFewestChangesTakeBackWhatWasAskedFor) {
   }
 }
 
+TEST(ActivationMemory, AdaptersAreOfferedWhereThereIsSomethingToAdapt) {
+  const Request request = small(1);
+  Fit least;
+  EXPECT_FALSE(nearest_fit(request, 1, /*may_adapt=*/false, &least));
+  EXPECT_FALSE(least.request.adapters);
+  const std::optional<Fit> fit = nearest_fit(request, least.bytes - 1);
+  ASSERT_TRUE(fit);
+  EXPECT_TRUE(fit->request.adapters);
+}
+
 }  // namespace activation_memory_test
 }  // namespace danlu::plan

@@ -84,23 +84,6 @@ void put_micro_batches(const Options& options, plan::Request& request) {
   request.num_micro_batches = samples / pass;
 }
 
-/// What the parts of a schedule ask of each other.
-void require_schedule(const plan::Request& request) {
-  const int64_t stages = request.mesh.pipeline, passes = request.num_micro_batches;
-  if (request.order == arch::PipelineOrder::kInterleaved && passes < stages) {
-    throw UsageError(
-        tr("[plan] virtual stages need as many micro-batches as there are stages: {} for {}",
-           passes, stages),
-        tr("take --global_batch_size {}", stages * request.mesh.data * request.micro_batch_size));
-  }
-  if (request.order == arch::PipelineOrder::kZeroBubble &&
-      request.sharding >= settings::Sharding::kGradients) {
-    throw UsageError(tr("[plan] zero bubble leaves gradients of weights for later, which ZeRO-2 "
-                        "and 3 divide at once"),
-                     tr("take --shard zero1, or --pipeline_schedule 1f1b"));
-  }
-}
-
 /// What is left of the devices is the data axis.
 void share_out(const Options& options, int64_t world, plan::Request& request) {
   request.mesh = settings::mesh_from(options, world);
@@ -108,14 +91,17 @@ void share_out(const Options& options, int64_t world, plan::Request& request) {
   request.pipeline = settings::pipeline_from(options);
   request.mesh.ring = request.pipeline.is_virtual();
   request.order = settings::order_from(options, request.pipeline);
+  const int64_t chunks = arch::stages_of(request.model, request.pipeline)[0].num_chunks();
   // Virtual stages of which each stage has one are none.
-  if (request.pipeline.is_virtual() &&
-      arch::stages_of(request.model, request.pipeline)[0].num_chunks() == 1) {
+  if (request.pipeline.is_virtual() && chunks == 1) {
     request.mesh.ring = false;
     request.order = arch::PipelineOrder::kOneForwardOneBackward;
   }
   put_micro_batches(options, request);
-  require_schedule(request);
+  const int64_t stages = request.mesh.pipeline;
+  settings::require_schedule(
+      {request.order, request.sharding, stages, chunks, request.num_micro_batches},
+      fmt::format("--global_batch_size {}", stages * request.mesh.data * request.micro_batch_size));
 }
 
 /// --auto looks for these itself.

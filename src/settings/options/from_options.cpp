@@ -441,27 +441,13 @@ void check_schedule(int64_t chunks, TrainConfig& config) {
   config.chunks = chunks;
   config.mesh.ring = chunks > 1;
   const int64_t stages = config.mesh.pipeline, micro_batches = accumulation_of(config.batch);
-  if (config.order == arch::PipelineOrder::kZeroBubble &&
-      config.keeping.sharding >= Sharding::kGradients) {
-    throw UsageError(
-        tr("[train] the zero-bubble schedule leaves gradients of weights for later, which --shard "
-           "zero2 and zero3 divide at once"),
-        tr("take --shard zero1, or --pipeline_schedule 1f1b"));
-  }
-  if (chunks == 1) {
-    if (config.order == arch::PipelineOrder::kInterleaved)
-      config.order = arch::PipelineOrder::kOneForwardOneBackward;  // one virtual stage each
-    return;
-  }
-  if (micro_batches >= stages) return;
   const int64_t batch = config.batch.micro_batch_size * config.batch.ranks * stages;
-  throw UsageError(
-      tr("[train] virtual stages need at least as many micro-batches a step as pipeline stages: "
-         "{} for {} stages",
-         micro_batches, stages),
-      config.batch.global_batch_size > 0
-          ? tr("give {} {}, or leave virtual stages out", config.flag("global_batch_size"), batch)
-          : tr("give {} {}, or leave virtual stages out", config.flag("accum"), stages));
+  require_schedule({config.order, config.keeping.sharding, stages, chunks, micro_batches},
+                   config.batch.global_batch_size > 0
+                       ? fmt::format("{} {}", config.flag("global_batch_size"), batch)
+                       : fmt::format("{} {}", config.flag("accum"), stages));
+  if (chunks == 1 && config.order == arch::PipelineOrder::kInterleaved)
+    config.order = arch::PipelineOrder::kOneForwardOneBackward;  // one virtual stage each
 }
 
 /// What the model's description alone can tell to be wrong.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/divisors.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -13,21 +14,9 @@ namespace danlu::settings {
 namespace processes_detail {
 
 std::string sizes_that_fit(const std::string& flag, int64_t tensor, int64_t processes) {
-  std::vector<int64_t> sizes;
-  for (int64_t size = 1; size <= processes; ++size) {
-    if (processes % size == 0) sizes.push_back(size);
-  }
   return tr("for {} processes {} may be {}; {} {} needs a multiple of {} processes, such as {}",
-            processes, flag, fmt::join(sizes, ", "), flag, tensor, tensor,
+            processes, flag, fmt::join(divisors(processes), ", "), flag, tensor, tensor,
             (processes / tensor + 1) * tensor);
-}
-
-std::string divisors_of(int64_t size) {
-  std::vector<int64_t> found;
-  for (int64_t i = 1; i <= size; ++i) {
-    if (size % i == 0) found.push_back(i);
-  }
-  return fmt::format("{}", fmt::join(found, ", "));
 }
 
 ContextShape context_from(const Options& options) {
@@ -56,7 +45,7 @@ ContextShape context_from(const Options& options) {
   }
   if (is_hybrid && !has_degree && size > 1) {
     throw UsageError(tr("[train] {}: how many processes exchange heads is not said", said),
-                     tr("add --ulysses-degree-in-cp: one of {}", divisors_of(size)));
+                     tr("add --ulysses-degree-in-cp: one of {}", fmt::join(divisors(size), ", ")));
   }
   shape.ulysses = !is_hybrid ? (algorithm == "ulysses_cp_algo" ? size : 1)
                   : size > 1 ? options.get_int("ulysses_degree_in_cp")
@@ -65,14 +54,14 @@ ContextShape context_from(const Options& options) {
     throw UsageError(
         tr("[train] {} {} does not divide {} {}", options.given_as("ulysses_degree_in_cp"),
            shape.ulysses, options.given_as("cp"), size),
-        tr("one of {}", divisors_of(size)));
+        tr("one of {}", fmt::join(divisors(size), ", ")));
   }
   shape.ring = size / shape.ulysses;
   const int64_t window = options.get_int_or("cp_window_size", 1);
   if (window > 1 && size > 1 && shape.ring % window != 0) {
     throw UsageError(tr("[train] {} {} does not divide the {} processes of a ring ({})",
                         options.given_as("cp_window_size"), window, shape.ring, said),
-                     tr("one of {}", divisors_of(shape.ring)));
+                     tr("one of {}", fmt::join(divisors(shape.ring), ", ")));
   }
   shape.window = window > 1 && size > 1 ? window : shape.ring;
   return shape;
@@ -138,14 +127,9 @@ void require_shared_heads(const Options& options, const arch::ModelConfig& model
   const int64_t members = shape.context.ulysses;
   const int64_t heads = model.num_heads / shape.tensor;
   const int64_t kv_heads = std::max<int64_t>(1, model.num_kv_heads / shape.tensor);
-  const auto shares = [&](int64_t by) {
-    return heads % by == 0 && (kv_heads % by == 0 || by % kv_heads == 0);
-  };
-  if (shares(members)) return;
-  std::vector<int64_t> sizes;
-  for (int64_t size = 1; size <= heads; ++size) {
-    if (shares(size)) sizes.push_back(size);
-  }
+  if (can_share_heads(heads, kv_heads, members)) return;
+  std::vector<int64_t> sizes = divisors(heads);
+  std::erase_if(sizes, [&](int64_t size) { return !can_share_heads(heads, kv_heads, size); });
   const bool is_hybrid = options.get_string("context_parallel_algo") == "hybrid_cp_algo";
   throw UsageError(
       tr("[train] {} {}: the {} query and {} key/value heads that a tensor rank has cannot be "
@@ -154,6 +138,22 @@ void require_shared_heads(const Options& options, const arch::ModelConfig& model
          members),
       tr("{} share them; --context-parallel-algo megatron_cp_algo divides no heads",
          fmt::format("{}", fmt::join(sizes, ", "))));
+}
+
+void require_schedule(const ScheduleOf& schedule, const std::string& remedy) {
+  if (schedule.order == arch::PipelineOrder::kZeroBubble &&
+      schedule.sharding >= Sharding::kGradients) {
+    throw UsageError(
+        tr("[train] the zero-bubble schedule leaves gradients of weights for later, which --shard "
+           "zero2 and zero3 divide at once"),
+        tr("take --shard zero1, or --pipeline_schedule 1f1b"));
+  }
+  if (schedule.chunks == 1 || schedule.micro_batches >= schedule.stages) return;
+  throw UsageError(
+      tr("[train] virtual stages need at least as many micro-batches a step as pipeline stages: "
+         "{} for {} stages",
+         schedule.micro_batches, schedule.stages),
+      tr("give {}, or leave virtual stages out", remedy));
 }
 
 arch::PipelineSplit pipeline_from(const Options& options) {

@@ -24,6 +24,16 @@ MeshShape mesh_from(const Options& options, int64_t processes);
 void require_shared_heads(const Options& options, const arch::ModelConfig& model,
                           const MeshShape& shape);
 
+/// What the parts of a schedule ask of each other.
+struct ScheduleOf {
+  arch::PipelineOrder order;
+  Sharding sharding;
+  int64_t stages, chunks;  ///< chunks: virtual stages of each stage
+  int64_t micro_batches;   ///< of a step
+};
+/// Errors: UsageError; `remedy`: the flag, with its value, that gives enough micro-batches.
+void require_schedule(const ScheduleOf& schedule, const std::string& remedy);
+
 /// Which layers each stage has. Errors: UsageError for numbers that are none.
 arch::PipelineSplit pipeline_from(const Options& options);
 /// In which order stages work. Errors: UsageError for flags that exclude each other.

@@ -141,13 +141,14 @@ std::string choose_recompute(TrainConfig& config, plan::Request& request,
   return tr("recompute auto: {}", plan::explain(choice, available));
 }
 
-void require_memory(const plan::Request& request, uint64_t available_bytes) {
+void require_memory(const plan::Request& request, bool from_scratch, uint64_t available_bytes) {
   if (available_bytes == 0) return;
   const auto available = static_cast<int64_t>(available_bytes);
   const int64_t needed = plan::fullest_of(request).memory.total();
   if (needed <= available) return;
   plan::Fit least;
-  const std::optional<plan::Fit> fit = plan::nearest_fit(request, available, &least);
+  const std::optional<plan::Fit> fit =
+      plan::nearest_fit(request, available, /*may_adapt=*/!from_scratch, &least);
   using planned_memory_detail::bytes_text;
   const std::string forced = tr("--no-plan-check starts it all the same");
   throw MemoryError(
@@ -156,7 +157,8 @@ void require_memory(const plan::Request& request, uint64_t available_bytes) {
       fit ? tr("{} fits, in {}; {}", fit->flags, bytes_text(fit->bytes), forced)
           : tr("the least that settings of a pass leave is {} ({}): share the model out over more "
                "processes (--tp, --pp, --shard zero3), or take a smaller one; {}",
-               bytes_text(least.bytes), least.flags, forced));
+               bytes_text(least.bytes), least.flags.empty() ? tr("as it is") : least.flags,
+               forced));
 }
 
 CountedMemory::CountedMemory(bool is_cpu) : counts_(is_cpu) {

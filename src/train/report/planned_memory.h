@@ -29,8 +29,8 @@ std::string memory_table(const plan::Request& request);
 std::string choose_recompute(TrainConfig& config, plan::Request& request, uint64_t available_bytes);
 
 /// Errors: MemoryError (exit 6) where a rank will need more than is available (0: unknown), with
-/// the nearest that fits.
-void require_memory(const plan::Request& request, uint64_t available_bytes);
+/// the nearest that fits; adapters have nothing to adapt in a model made from_scratch.
+void require_memory(const plan::Request& request, bool from_scratch, uint64_t available_bytes);
 
 /// Bytes of a rank as they are, beside those planned.
 class CountedMemory {
