@@ -34,15 +34,21 @@ std::vector<int64_t> layers_of_slots(const PipelineSplit& split, int64_t num_lay
   return layers;
 }
 
+/// As even as it gets, the longer stages first.
+std::vector<int64_t> even_list(int64_t stages, int64_t slots) {
+  std::vector<int64_t> list(static_cast<size_t>(stages), slots / stages);
+  for (int64_t i = 0; i < slots % stages; ++i) ++list[static_cast<size_t>(i)];
+  return list;
+}
+
 std::vector<int64_t> stage_sizes(const PipelineSplit& split, int64_t slots) {
   if (split.layer_list.empty()) {
     if (slots % split.stages != 0 && split.stages < slots && !split.is_virtual()) {
-      std::vector<int64_t> list(static_cast<size_t>(split.stages), slots / split.stages);
-      for (int64_t i = 0; i < slots % split.stages; ++i) ++list[static_cast<size_t>(i)];
       throw UsageError(
           tr("[split] {} size {} does not divide {} {}", "pipeline", split.stages, slots, "layers"),
           tr("sizes that do: {}; or name the layers of each stage: --num-layer-list {}",
-             fmt::join(divisors(slots, kMostNamed), ", "), fmt::join(list, ",")));
+             fmt::join(divisors(slots, kMostNamed), ", "),
+             fmt::join(even_list(split.stages, slots), ",")));
     }
     require_divides("pipeline", split.stages, "layers", slots);
     return std::vector<int64_t>(static_cast<size_t>(split.stages), slots / split.stages);
@@ -57,7 +63,8 @@ std::vector<int64_t> stage_sizes(const PipelineSplit& split, int64_t slots) {
     throw UsageError(
         tr("[--num-layer-list] {} does not cut {} layers into {} pipeline stages",
            fmt::join(split.layer_list, ","), slots, split.stages),
-        tr("one number per stage, which sum to the model's layers (no-op slots included)"));
+        tr("one number per stage, which sum to the model's layers (no-op slots included): {}",
+           fmt::join(even_list(split.stages, slots), ",")));
   }
   return split.layer_list;
 }

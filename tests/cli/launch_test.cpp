@@ -494,7 +494,8 @@ TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
     return launch(2, training("run", flags));
   };
   expect_error(stages({"--num-layer-list", "2,0"}), 2, {"pipeline stage 1 of 2 is left without"});
-  expect_error(stages({"--num-layer-list", "2,1"}), 2, {"2,1 does not cut 2 layers into 2"});
+  expect_error(stages({"--num-layer-list", "2,1"}), 2,
+               {"2,1 does not cut 2 layers into 2", "(no-op slots included): 1,1"});
   const std::string virtual_stage = "--num-layers-per-virtual-pipeline-stage";
   expect_error(stages({"--num-layer-list", "1,1", virtual_stage, "1"}), 2,
                {"cannot be combined with virtual pipeline stages"});
