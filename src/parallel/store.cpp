@@ -315,7 +315,8 @@ void ParameterStore::forward_idly(size_t run, bool keeps) {
 
 void ParameterStore::backward_idly(size_t run) {
   const Places::Run& of = places_.runs[run];
-  if (of.is_empty()) return;
+  // Where nothing is trained no other rank has a backward either.
+  if (of.is_empty() || lowest_of(of) > of.last) return;
   begin_backward(of.last);
   for (int64_t place = first_with(of.last) - 1; place >= lowest_of(of);
        place = first_with(place) - 1)

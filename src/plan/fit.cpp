@@ -100,8 +100,7 @@ std::vector<Request> candidates(const Request& request, bool may_adapt) {
         for (const RecomputeFlags& recompute : with_less_kept(request.recompute)) {
           Request candidate = request;
           if (adapted) candidate.adapters = settings::new_adapters();
-          candidate.num_micro_batches *= parts;
-          candidate.micro_batch_size = micro;
+          candidate.cut_into(request.num_micro_batches * parts, micro);
           candidate.sharding = static_cast<Sharding>(level);
           candidate.recompute = recompute;
           all.push_back(std::move(candidate));

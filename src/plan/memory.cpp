@@ -162,8 +162,9 @@ Inputs inputs_of(const Request& request, const Uses& uses, int64_t layer,
 /// What one layer keeps for its backward, and what exists beside that at once while it runs.
 struct LayerBytes {
   int64_t kept = 0, backward = 0;
-  int64_t later = 0;  ///< kept for weights' gradients that are made later
-  int64_t gone = 0;   ///< of `kept`, elsewhere between forward and backward
+  int64_t passing = 0;  ///< in a forward that keeps nothing
+  int64_t later = 0;    ///< kept for weights' gradients that are made later
+  int64_t gone = 0;     ///< of `kept`, elsewhere between forward and backward
 };
 
 /// The gradient of the hidden state and of what attention gave; keys and values by column; the
@@ -286,7 +287,29 @@ struct ChunkBytes {
   /// leaves weights' for later. What is kept and done with by then is taken off.
   int64_t backward = 0, backward_input = 0;
   int64_t leaving = 0;  ///< on its way out when the forward is over
+  int64_t passing = 0;  ///< at most, of layers that keep nothing
 };
+
+/// The first layer of the model with something trained in or before it: no gradient is asked for
+/// below. Stages behind the first take gradients for what came to them in any case.
+int64_t first_trained_layer(const Uses& uses, const std::vector<arch::ParamSpec>& specs,
+                            int64_t num_layers) {
+  int64_t first = num_layers;
+  for (const arch::ParamSpec& spec : specs) {
+    const Use& use = uses.at(spec.name);
+    if (!use.is_trained && use.adapter_rank == 0) continue;
+    if (spec.role == arch::Role::kEmbedding) return 0;
+    if (spec.layer >= 0) first = std::min(first, spec.layer);
+  }
+  return first;
+}
+
+/// Of layers that no gradient goes through: a hidden state in and out, and the widest between.
+LayerBytes passing_bytes(const Request& request) {
+  const Sizes of = sizes_of(request);
+  const int64_t attention = 2 * (of.query + 2 * of.met_key) + of.query;
+  return {.passing = 2 * of.rows + of.inside + std::max(3 * of.ffn, attention)};
+}
 
 /// Of one group, in the order of forward.
 LayerBytes group_bytes(const Request& request, const Uses& uses,
@@ -315,6 +338,7 @@ ChunkBytes bytes_of_groups(const std::vector<LayerBytes>& groups, int64_t of_pas
   for (const LayerBytes& group : groups) {
     chunk.kept += group.kept - group.gone;
     chunk.later += group.later;
+    chunk.passing = std::max(chunk.passing, group.passing);
   }
   if (groups.empty()) return chunk;
   chunk.leaving = groups.back().gone;
@@ -335,14 +359,20 @@ ChunkBytes bytes_of_groups(const std::vector<LayerBytes>& groups, int64_t of_pas
 std::vector<ChunkBytes> chunk_bytes(const Request& request, const arch::Stage& stage) {
   const Uses uses = uses_of(request);
   const std::vector<arch::ParamSpec> specs = arch::parameters_of(request.model);
+  const int64_t first_trained = first_trained_layer(uses, specs, request.model.num_layers);
   std::vector<ChunkBytes> chunks;
   for (const arch::LayerRange& range : stage.chunks) {
+    const bool begins = stage.begins_at(static_cast<int64_t>(chunks.size()));
     std::vector<LayerBytes> groups;
     for (const settings::RecomputeGroup& group :
          settings::recompute_groups(request.recompute, range.end - range.first)) {
+      if (begins && range.first + group.end <= first_trained) {
+        groups.push_back(passing_bytes(request));
+        continue;
+      }
       groups.push_back(group_bytes(request, uses, specs, group, range.first));
       // What came from another stage is held until its gradient is sent.
-      const bool comes = group.first == 0 && !stage.begins_at(static_cast<int64_t>(chunks.size()));
+      const bool comes = group.first == 0 && !begins;
       if (comes && groups.back().gone > 0 && request.offload.input_norm)
         groups.back().gone -= sizes_of(request).rows;
     }
@@ -365,6 +395,7 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
   for (const arch::Action& action : schedule) {
     const ChunkBytes& chunk = chunks[static_cast<size_t>(action.chunk)];
     if (action.work == Work::kForward) {
+      need(chunk.passing);
       kept += chunk.kept;
       need(chunk.leaving + (stage.ends_at(action.chunk) ? head_bytes(request) : 0));
     } else if (action.work == Work::kBackward || action.work == Work::kBackwardInput) {

@@ -32,9 +32,17 @@ struct Request {
   int64_t tokens = 0;            ///< of a sample
   int64_t micro_batch_size = 1;  ///< samples
   int64_t num_micro_batches = 1;
+  /// Where the samples of a step are put together: tokens of the longest, and up to how many.
+  int64_t longest = 0, packed = 0;
 
   arch::PipelineOrder order = arch::PipelineOrder::kOneForwardOneBackward;
 
+  /// Other passes of the same step.
+  void cut_into(int64_t micro_batches, int64_t samples) {
+    num_micro_batches = micro_batches;
+    micro_batch_size = samples;
+    if (packed > 0) tokens = std::min(longest * micro_batches, std::max(longest, packed));
+  }
   /// Of a rank of the context axis.
   int64_t pass_tokens() const {
     const int64_t ranks = mesh.context.size();

@@ -29,7 +29,6 @@ struct MeshShape {
   int64_t stage_size() const { return tensor * copies(); }
   /// Of whom the batches are.
   int64_t data_rank(int64_t rank) const { return rank / tensor / context.size() % data; }
-  int64_t context_rank(int64_t rank) const { return rank / tensor % context.size(); }
   int64_t stage(int64_t rank) const { return rank / stage_size(); }
 };
 

@@ -278,7 +278,7 @@ void announce(TrainConfig& config, const std::string& banner, const Ranks& ranks
     log::info("{}", memory_table(request));
     log::info("dry run: flags, data and weights are as above; nothing was trained");
   } else if (config.checks_plan) {
-    require_memory(request, config.model.from_scratch, available);
+    require_memory(config, request, available);
   }
 }
 

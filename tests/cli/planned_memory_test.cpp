@@ -1,4 +1,7 @@
 // What a run says it will need, beside what its ranks count in the first step; and what it refuses.
+#include <iterator>
+#include <sstream>
+
 #include "base/json.h"
 #include "cli/launch.h"
 #include "cli/random_model_dir.h"
@@ -79,6 +82,10 @@ std::vector<Mesh> meshes() {
       {"zero_bubble", 2, {"--pp", "2", "--pipeline-schedule", "zero-bubble"}},
       {"ulysses2", 2, {"--cp", "2"}},
       {"ring2", 2, {"--cp", "2", algorithm, "megatron_cp_algo"}},
+      // Where nothing below is trained nothing is kept; a second stage gives gradients all the
+      // same.
+      {"frozen", 1, {"--freeze", "embed_tokens", R"(layers\.[0-2]\.)"}},
+      {"frozen_pp2", 2, {"--pp", "2", "--freeze", "embed_tokens", R"(layers\.[0-1]\.)"}},
       {"tp2pp2_full", 4, {"--tp", "2", "--pp", "2", "--recompute", "full"}},
       {"pp2dp2_selective",
        4,
@@ -125,6 +132,25 @@ TEST_F(PlanCheck, RefusesWhatWillNotFitBeforeWeightsAreRead) {
   EXPECT_THAT(refused.err, HasSubstr("--batch_size "));
   EXPECT_THAT(refused.err, HasSubstr("--no-plan-check starts it all the same"));
   EXPECT_FALSE(fs::exists((*this) / "run" / "memory.json"));
+}
+
+// Samples that are put together make other passes of other batches.
+TEST_F(PlanCheck, WhatIsSaidToFitIsWhatThoseFlagsNeed) {
+  std::vector<std::string> words =
+      training("run", {"--tuner", "full", "--max_steps", "1", "--batch_size", "1000000",
+                       "--gradient_accumulation_steps", "1"});
+  const ProgramResult refused = run_words(words);
+  ASSERT_EQ(refused.exit_code, 6) << refused.err;
+  const size_t begin = refused.err.find("hint: ") + 6, end = refused.err.find(" fits, in ");
+  ASSERT_NE(end, std::string::npos) << refused.err;
+  std::istringstream flags(refused.err.substr(begin, end - begin));
+  const size_t size = end + std::string(" fits, in ").size();
+  const std::string bytes = refused.err.substr(size, refused.err.find(';', size) - size);
+  words.insert(words.end(), std::istream_iterator<std::string>(flags), {});
+  words.push_back("--dry_run");
+  const ProgramResult fits = run_words(words);
+  EXPECT_EQ(fits.exit_code, 0) << fits.err;
+  EXPECT_THAT(fits.err, HasSubstr(" = " + bytes + ";"));
 }
 
 TEST_F(PlanCheck, ADryRunOfManyProcessesNeedsNoOtherAndSaysWhatEachStageHolds) {

@@ -192,6 +192,28 @@ TEST(ParameterStore, AnIdlePassMeetsAnotherRanks) {
   });
 }
 
+// The lower layers of a first stage, frozen, some of them recomputed together.
+TEST(ParameterStore, AnIdlePassOfFrozenLayersHasNoBackwardAsOthersHaveNone) {
+  on_ranks(2, [&](const Mesh& mesh) {
+    Net net;
+    net.places.resize(4);  // as in a stage without the head
+    for (Parameter* parameter : net.places) parameter->trainable = false;
+    ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {{{0, 2}}, 3});
+    store.lay_out(net.places, true);
+    store.join_in_backward({{1, 2}});
+    const auto sent = [&] {
+      return mesh.background().data().traffic().bytes + mesh.data().traffic().bytes;
+    };
+    store.forward_idly(0, true);
+    const int64_t forward = sent();
+    store.backward_idly(0);
+    EXPECT_GT(forward, 0);
+    EXPECT_EQ(sent(), forward);
+    for (size_t i = 0; i < net.places.size(); ++i)
+      EXPECT_EQ(net.places[i]->tensor.storage().nbytes(), 0u) << i;
+  });
+}
+
 TEST(ParameterStore, APublishedUnitIsEverybodysWhereAPassComesToIt) {
   on_ranks(2, [&](const Mesh& mesh) {
     Net net;

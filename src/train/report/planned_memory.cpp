@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -65,15 +66,12 @@ plan::Request plan_request(const TrainConfig& config, const arch::ModelConfig& m
                         .parameters_in_files = !config.keeping.parameters_in.empty(),
                         .state_in_files = !config.keeping.state_in.empty(),
                         .tokens = longest,
-                        .micro_batch_size = plan.micro_batch_size,
-                        .num_micro_batches = plan.accumulation,
+                        .longest = longest,
                         .order = config.order};
   request.widens = !device::has_matmul(device, scalar_type_of(config.precision));
   if (config.tuner == Tuner::kLora) request.adapters = config.lora;
-  if (config.data.share_passes) {  // samples of a step are put together up to a number of tokens
-    const int64_t step = longest * plan.accumulation;
-    request.tokens = std::min(step, std::max(longest, config.data.max_length));
-  }
+  if (config.data.share_passes) request.packed = config.data.max_length;
+  request.cut_into(plan.accumulation, plan.micro_batch_size);
   if (config.chunks > 1)
     request.num_micro_batches = std::max(request.num_micro_batches, config.mesh.pipeline);
   return request;
@@ -141,20 +139,43 @@ std::string choose_recompute(TrainConfig& config, plan::Request& request,
   return tr("recompute auto: {}", plan::explain(choice, available));
 }
 
-void require_memory(const plan::Request& request, bool from_scratch, uint64_t available_bytes) {
+namespace planned_memory_detail {
+
+/// " instead of --use-distributed-optimizer": what of the line says otherwise than `fit`.
+std::string in_place_of(const TrainConfig& config, const plan::Request& request,
+                        const plan::Fit& fit) {
+  std::vector<std::string> flags;
+  const auto name = [&](std::initializer_list<const char*> options) {
+    for (const char* option : options) {
+      if (config.given_as.count(option)) flags.push_back(config.flag(option));
+    }
+  };
+  if (fit.request.sharding != request.sharding)
+    name({"use_distributed_optimizer", "deepspeed", "fsdp"});
+  if (fit.request.recompute != request.recompute)
+    name({"gradient_checkpointing", "recompute_activations"});
+  return flags.empty() ? "" : tr(" instead of {}", fmt::format("{}", fmt::join(flags, ", ")));
+}
+
+}  // namespace planned_memory_detail
+
+void require_memory(const TrainConfig& config, const plan::Request& request,
+                    uint64_t available_bytes) {
   if (available_bytes == 0) return;
   const auto available = static_cast<int64_t>(available_bytes);
   const int64_t needed = plan::fullest_of(request).memory.total();
   if (needed <= available) return;
   plan::Fit least;
   const std::optional<plan::Fit> fit =
-      plan::nearest_fit(request, available, /*may_adapt=*/!from_scratch, &least);
+      plan::nearest_fit(request, available, /*may_adapt=*/!config.model.from_scratch, &least);
   using planned_memory_detail::bytes_text;
   const std::string forced = tr("--no-plan-check starts it all the same");
   throw MemoryError(
       tr("[train] a process will need {}, and {} are available to it", bytes_text(needed),
          bytes_text(available)),
-      fit ? tr("{} fits, in {}; {}", fit->flags, bytes_text(fit->bytes), forced)
+      fit ? tr("{}{} fits, in {}; {}", fit->flags,
+               planned_memory_detail::in_place_of(config, request, *fit), bytes_text(fit->bytes),
+               forced)
           : tr("the least that settings of a pass leave is {} ({}): share the model out over more "
                "processes (--tp, --pp, --shard zero3), or take a smaller one; {}",
                bytes_text(least.bytes), least.flags.empty() ? tr("as it is") : least.flags,

@@ -30,7 +30,8 @@ std::string choose_recompute(TrainConfig& config, plan::Request& request, uint64
 
 /// Errors: MemoryError (exit 6) where a rank will need more than is available (0: unknown), with
 /// the nearest that fits; adapters have nothing to adapt in a model made from_scratch.
-void require_memory(const plan::Request& request, bool from_scratch, uint64_t available_bytes);
+void require_memory(const TrainConfig& config, const plan::Request& request,
+                    uint64_t available_bytes);
 
 /// Bytes of a rank as they are, beside those planned.
 class CountedMemory {
