@@ -70,7 +70,7 @@ std::string Plan::limit() const {
 
 std::string describe_head() {
   return fmt::format("{:<30} {:<13} {:<13} {:>10} {:>9} {:>10} {:>10} {:>6}  {}", tr("split"),
-                     tr("recompute"), tr("shared"), tr("passes"), tr("memory"), tr("step"),
+                     tr("recompute"), tr("shared"), tr("passes"), tr("memory"), tr("step time"),
                      tr("tokens/s"), "MFU", tr("limited by"));
 }
 
@@ -120,8 +120,8 @@ std::string describe(const Plan& plan) {
   line("  " + tr("context axis"), sent(stage.context));
   line("  " + tr("pipeline axis"), sent(stage.pipeline));
   line(tr("bubble"), fmt::format("{:.1f} %", 100 * plan.simulated.bubble));
-  line(tr("step"), tr("{:.4g} s: passes {:.4g}, data exchanges {:.4g}, optimizer {:.4g}",
-                      plan.step_s, plan.simulated.seconds, plan.exposed_s, plan.optimizer_s));
+  line(tr("step time"), tr("{:.4g} s: passes {:.4g}, data exchanges {:.4g}, optimizer {:.4g}",
+                           plan.step_s, plan.simulated.seconds, plan.exposed_s, plan.optimizer_s));
   line("  " + tr("of the slowest stage"),
        tr("products {:.4g}, attention {:.4g}, memory bandwidth {:.4g}, recompute {:.4g}, tensor "
           "exchanges {:.4g}, context exchanges {:.4g}, offload of activations {:.4g}",
