@@ -23,9 +23,6 @@ const std::vector<AbsentCommand>& absent_commands() {
        "Danlu fetches nothing from the net",
        tr("fetch models and data with your hub's own tool, then give their directory: --model "
           "DIR")},
-      {{"doctor", "env"},
-       "the machine is not examined by a command of its own in this version",
-       tr("a run's first lines name the device it takes; danlu inspect PATH says what a file is")},
       {{"serve", "deploy", "api", "server"},
        "there is no HTTP server in this version",
        tr("danlu chat talks in the terminal, danlu infer --dataset FILE answers many questions")},

@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/cpu_affinity.h"
 #include "base/cpu_class.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/own_library.h"
 #include "base/rank_place.h"
 #include "cli/command.h"
@@ -89,11 +91,14 @@ int run_command(const Command& command, const Options& options) {
   if (command.trains) {
     const settings::TrainConfig config = come_or_tell(rank_place_from_environment, [&] {
       auto read = settings::config_from_options(command.name, options);
+      bind_process(read.place);
       require_engine_resources(command);
       return read;
     });
     return from_engine<EngineTrain>("danlu_engine_train")(&config);
   }
+  bind_process(RankPlace{});
+  if (const std::string binding = describe_binding(); !binding.empty()) log::info("{}", binding);
   require_engine_resources(command);
   return from_engine<EngineRun>("danlu_engine_run")(command.name.c_str(), &options);
 }

@@ -135,8 +135,6 @@ TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
       {"eval", "benchmarks are not part"},
       {"evaluate", "benchmarks are not part"},
       {"download", "fetches nothing"},
-      {"doctor", "danlu inspect"},
-      {"env", "danlu inspect"},
       {"serve", "no HTTP server"},
       {"deploy", "no HTTP server"},
       {"app", "no web page"},

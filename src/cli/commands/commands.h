@@ -41,6 +41,10 @@ int run_launch(const Options& options);
 int launch_job(const Options& options, const std::vector<std::string>& command);
 OptionTable plan_options();
 int run_plan(const Options& options);
+OptionTable devices_options();
+int run_devices(const Options& options);
+OptionTable doctor_options();
+int run_doctor(const Options& options);
 OptionTable completion_options();
 int run_completion(const Options& options);
 

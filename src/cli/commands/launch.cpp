@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/control_group.h"
+#include "base/cpu_affinity.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -50,6 +52,17 @@ struct Rank {
   int status = 0;
 };
 
+/// Of a rank that its environment says nothing of: a part of this process's, or its own processors.
+size_t threads_of_rank(const JobPlace& place, int64_t local_rank) {
+  const size_t share = default_thread_count() / static_cast<size_t>(place.nproc);
+  const CpuBinding binding = cpu_binding(cpu_affinity_from_environment(), local_rank, place.nproc,
+                                         online_cpus(), allowed_cpus());
+  if (binding.processors.empty()) return std::max<size_t>(1, share);
+  const size_t own = binding.processors.size(), quota = cpu_quota();
+  if (quota == 0) return own;
+  return std::min(own, std::max<size_t>(1, quota / static_cast<size_t>(place.nproc)));
+}
+
 /// This process's environment, and a rank's place.
 std::vector<std::string> environment_of(const JobPlace& place, int64_t local_rank) {
   std::map<std::string, std::string> values;
@@ -58,8 +71,8 @@ std::vector<std::string> environment_of(const JobPlace& place, int64_t local_ran
     const size_t end = text.find('=');
     if (end != text.npos) values.try_emplace(text.substr(0, end), text.substr(end + 1));
   }
-  const int64_t threads = static_cast<int64_t>(default_thread_count()) / place.nproc;
-  values.try_emplace("OMP_NUM_THREADS", std::to_string(std::max<int64_t>(1, threads)));
+  if (std::string& threads = values["OMP_NUM_THREADS"]; threads.empty())
+    threads = std::to_string(threads_of_rank(place, local_rank));
   values["RANK"] = std::to_string(place.first_rank + local_rank);
   values["WORLD_SIZE"] = std::to_string(place.world);
   values["LOCAL_RANK"] = std::to_string(local_rank);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cpu_affinity.h"
 #include "base/error.h"
 #include "base/rank_place.h"
 #include "base/threads.h"
@@ -48,9 +49,18 @@ void take_product_buffer() {
   }
 }
 
+/// Each thread of libtorch's pool is told once; the pool keeps them.
+void bind_pool() {
+  if (!binds_compute_threads()) return;
+  const int64_t count = at::get_num_threads();
+  at::parallel_for(0, count, 1,
+                   [count](int64_t, int64_t) { bind_compute_thread(at::get_thread_num(), count); });
+}
+
 void prepare_libraries(size_t sharers = 1) {
   // libtorch counts every CPU it may run on; a container's quota grants fewer.
   at::set_num_threads(static_cast<int>(thread_count_of_sharer(sharers)));
+  bind_pool();
   take_product_buffer();
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/cpu_affinity.h"
 #include "base/message.h"
 #include "base/progress.h"
 #include "data/preprocess_report.h"
@@ -64,9 +65,11 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
            fmt::format("danlu {} · {} · {}", config.verb, stage_name(config.stage),
                        tuner_name(config.tuner)));
   add_line(out, "defaults", banner_detail::profile_line(config.profile));
+  const std::string binding = describe_binding();
   add_line(out, "device",
            tr("{}, {} threads, {}", device.str(), at::get_num_threads(),
-              precision_name(config.precision)));
+              precision_name(config.precision)) +
+               (binding.empty() ? "" : "; " + binding));
   const std::string processor = device::describe_products(device, scalar_type_of(config.precision));
   if (!processor.empty()) add_line(out, "processor", processor);
   add_line(out, "model",
