@@ -3,12 +3,14 @@
 #   tools/deps.sh           build, run and test
 #   tools/deps.sh --tools   also clang-format, clang-tidy and clang for `make format|tidy|fuzz`
 #   tools/deps.sh --package also what `make package` and its test run
+#   tools/deps.sh --oracles  also the npm packages that tests compare with (with CI=true too)
 #   tools/deps.sh --slow    also what `make test-slow` changes the machine with
 # Says what it installs; prints one line and changes nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 duckdb_dir=.deps/duckdb
+oracles_dir=.deps/oracles/node_modules
 by_hand="without npm: put libduckdb.so (1.4) into $duckdb_dir/lib and duckdb.h into $duckdb_dir/include, or install both for the system"
 lists=(tools/deps/apt.txt)
 case ${1:-} in
@@ -94,10 +96,38 @@ install_duckdb() {
   mv "$work/out" "$duckdb_dir"
 }
 
+# What tests run with node: whole packages, laid out as node looks for them.
+have_oracles() {
+  local package version sha512
+  while read -r package version sha512; do
+    [ "$(cat "$oracles_dir/$package/.pinned" 2>/dev/null)" = "$sha512" ] || return 1
+  done < <(words_of tools/deps/npm-oracles.txt)
+}
+
+install_oracles() {
+  local work archive package version sha512
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' RETURN
+  while read -r package version sha512; do
+    printf 'deps: fetching %s %s with npm\n' "$package" "$version"
+    archive=$(fetch_package "$work" "$package" "$version" "$sha512")
+    mkdir "$work/out"
+    tar -C "$work/out" -xzf "$archive"
+    echo "$sha512" >"$work/out/package/.pinned"
+    rm -rf "${oracles_dir:?}/$package"
+    mkdir -p "$(dirname "$oracles_dir/$package")"
+    mv "$work/out/package" "$oracles_dir/$package"
+    rm -rf "$work/out"
+  done < <(words_of tools/deps/npm-oracles.txt)
+}
+
 command -v dpkg-query >/dev/null ||
   fail "made for Debian 12 and 13; elsewhere install what tools/deps/apt.txt names, then $by_hand"
 mapfile -t wanted < <(words_of "${lists[@]}")
-have_duckdb || command -v npm >/dev/null || wanted+=(nodejs npm)
+[ "${CI:-}" = true ] && oracles=1 || oracles=0
+[ "${1:-}" != --oracles ] || oracles=1
+{ have_duckdb && { [ $oracles = 0 ] || have_oracles; }; } || command -v npm >/dev/null || wanted+=(nodejs npm)
+[ $oracles = 0 ] || command -v node >/dev/null || wanted+=(nodejs)
 mapfile -t missing < <(missing_packages "${wanted[@]}")
 
 changed=0
@@ -107,6 +137,10 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 if ! have_duckdb; then
   install_duckdb
+  changed=1
+fi
+if [ $oracles = 1 ] && ! have_oracles; then
+  install_oracles
   changed=1
 fi
 if [ $changed = 1 ]; then echo 'deps: done'; else echo 'deps: everything is installed'; fi

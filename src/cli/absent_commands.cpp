@@ -19,10 +19,6 @@ const std::vector<AbsentCommand>& absent_commands() {
       {{"eval", "evaluate", "evaluation"},
        "benchmarks are not part of this version",
        tr("danlu infer --dataset FILE answers the rows of a data set beside their references")},
-      {{"download", "pull"},
-       "Danlu fetches nothing from the net",
-       tr("fetch models and data with your hub's own tool, then give their directory: --model "
-          "DIR")},
       {{"serve", "deploy", "api", "server"},
        "there is no HTTP server in this version",
        tr("danlu chat talks in the terminal, danlu infer --dataset FILE answers many questions")},

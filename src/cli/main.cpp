@@ -21,6 +21,7 @@
 #include "cli/command.h"
 #include "cli/commands/commands.h"
 #include "cli/job_place.h"
+#include "hub/missing.h"
 
 namespace {
 
@@ -170,6 +171,8 @@ int run_words(const Command& command, std::vector<std::string> words) {
   check_subcommand(command, words);
   const bool print_config = take_word(words, {"--print_config", "--print-config"});
   log::set_verbose(take_word(words, {"-v"}));
+  // Where a line names what `danlu download` would fetch.
+  const bool fetches = command.name != "download" && take_word(words, {"--download"});
   std::optional<log::HeldNotices> held(std::in_place);
   const Options options = read_options(command, table, words, /*is_run=*/!print_config);
   const bool starts_ranks = command.trains && !print_config && asks_for_processes(options);
@@ -180,9 +183,14 @@ int run_words(const Command& command, std::vector<std::string> words) {
     return 0;
   }
   running = &command;
+  // ms-swift fetches what its lines name, from ModelScope.
+  const bool as_swift = options.profile().name.starts_with("swift");
+  hub::set_fetch_missing({.allowed = fetches || as_swift,
+                          .first = as_swift ? hub::Hub::kModelScope : hub::Hub::kHuggingFace});
   if (starts_ranks) {
     words.insert(words.begin(), command.name);
     if (log::verbose()) words.insert(words.begin() + 1, "-v");  // taken above
+    if (fetches) words.insert(words.begin() + 1, "--download");
     return launch_job(options, words);
   }
   return run_command(command, options);

@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "durability/inputs.h"
+#include "support/fake_hub.h"
 
 namespace danlu::test {
 namespace {
@@ -55,6 +56,17 @@ std::vector<std::string> sft(const std::vector<std::string>& more) {
   return arguments;
 }
 
+/// From a hub in this process. One worker and contents that come in one piece: the operations are
+/// the same each time.
+std::vector<std::string> download_of_two_files() {
+  static FakeHub hub;
+  hub.files = {{"config.json", {"{}"}},
+               {"sub/model.safetensors", {std::string(2'000, 'w'), /*is_lfs=*/true}}};
+  ::setenv("HF_ENDPOINT", hub.url().c_str(), 1);
+  ::setenv("no_proxy", "127.0.0.1", 1);
+  return {"download", hub.id, "--hub", "hf", "--cache_dir", "ROOT/cache", "--max_workers", "1"};
+}
+
 Command command_named(const std::string& name) {
   const Inputs& in = Inputs::get();
   if (name == "sft") return {name, sft({})};
@@ -84,6 +96,7 @@ Command command_named(const std::string& name) {
             {"tokenizer", "train", "--input", in / "texts.txt", "--vocab_size", "290", "--output",
              "ROOT/tokenizer"},
             true};
+  if (name == "download") return {name, download_of_two_files()};
   if (name == "merge") {
     if (!fs::exists(in / "adapter"))
       Inputs::make({"sft", "--model", in / "model", "--dataset", in / "rows.jsonl", "--output_dir",
@@ -157,7 +170,8 @@ INSTANTIATE_TEST_SUITE_P(Commands, Killed,
                          testing::Values(Share{"sft", 3, 2}, Share{"lora", 2, 1},
                                          Share{"preprocess", 10, 4}, Share{"convert", 10, 4},
                                          Share{"gguf", 6, 3}, Share{"gguf_replaced", 12, 3},
-                                         Share{"tokenizer", 5, 3}, Share{"merge", 2, 1}),
+                                         Share{"tokenizer", 5, 3}, Share{"merge", 2, 1},
+                                         Share{"download", 8, 4}),
                          [](const auto& info) { return std::string(info.param.command); });
 
 TEST(KilledByHand, WhereAskedFor) {

@@ -37,9 +37,10 @@ class Deps : public ::testing::Test {
   }
 
   /// What it prints; it must fail.
-  std::string refusal() {
+  std::string refusal(const std::string& arguments = "") {
     const std::string command = "cd '" + (folder_ / ".").string() +
-                                "' && CI= PATH=\"$PWD/bin:$PATH\" bash tools/deps.sh >out 2>&1";
+                                "' && CI= PATH=\"$PWD/bin:$PATH\" bash tools/deps.sh " + arguments +
+                                " >out 2>&1";
     EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
     std::stringstream text;
     text << std::ifstream(folder_ / "out").rdbuf();
@@ -58,6 +59,18 @@ TEST_F(Deps, WithoutThePinnedPackageTheErrorSaysWhatToPutWhere) {
   play("npm", "echo 404 >&2; exit 1");
   EXPECT_THAT(refusal(), AllOf(HasSubstr("npm could not fetch @duckdb/"),
                                HasSubstr("libduckdb.so (1.4) into .deps/duckdb/lib")));
+}
+
+TEST_F(Deps, WhatTestsCompareWithIsPinnedToo) {
+  fs::create_directories(folder_ / ".deps/duckdb/lib");
+  fs::create_directories(folder_ / ".deps/duckdb/include");
+  std::ofstream(folder_ / ".deps/duckdb/lib/libduckdb.so") << "x";
+  std::ofstream(folder_ / ".deps/duckdb/include/duckdb.h") << "x";
+  play("node", "true");
+  play("npm", "echo other >package.tgz; echo package.tgz");
+  EXPECT_THAT(refusal("--oracles"),
+              HasSubstr("@huggingface/hub@2.17.5 does not have the pinned content"));
+  EXPECT_FALSE(fs::exists(folder_ / ".deps/oracles"));
 }
 
 TEST_F(Deps, AnotherContentThanThePinnedIsRefused) {

@@ -24,6 +24,8 @@ OptionTable train_options();
 OptionTable posttrain_options();
 OptionTable infer_options();
 OptionTable chat_options();
+OptionTable download_options();
+int run_download(const Options& options);
 OptionTable inspect_options();
 int run_inspect(const Options& options);
 OptionTable convert_options();

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/shell_quote.h"
+#include "settings/options/model_names.h"
 #include "text/tokenizer.h"
 
 namespace danlu::cli {
@@ -38,7 +39,7 @@ void read_places(const Options& options, ConvertRequest& request) {
     throw UsageError(tr("[convert] {} is not named", what),
                      tr("danlu convert SRC DST --to mcore --tp 2"));
   };
-  request.source = place("load_dir", "the checkpoint to convert");
+  request.source = settings::located_if_named(place("load_dir", "the checkpoint to convert"));
   request.output = place("save_dir", "where to write");
 }
 

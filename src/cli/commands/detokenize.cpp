@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/text_input.h"
+#include "settings/options/model_names.h"
 #include "text/tokenizer.h"
 
 namespace danlu::cli {
@@ -89,7 +90,8 @@ OptionTable detokenize_options() {
 }
 
 int run_detokenize(const Options& options) {
-  const auto tokenizer = text::Tokenizer::load(options.get_string("model"));
+  const auto tokenizer =
+      text::Tokenizer::load(settings::located_if_named(options.get_string("model")));
   const auto show = [&](std::string_view line, const std::string& where) {
     const std::vector<text::TokenId> ids = parse_ids(line, where);
     require_known(*tokenizer, ids, where);

@@ -14,6 +14,7 @@
 #include "cli/commands/inspect_model.h"
 #include "cli/commands/inspect_rows.h"
 #include "data/megatron/describe.h"
+#include "settings/options/model_names.h"
 #include "text/tokenizer.h"
 #include "weights/convert/checkpoint_source.h"
 #include "weights/lora/peft.h"
@@ -163,8 +164,11 @@ void inspect_path(const fs::path& path, const Options& options) {
   const bool may_be_rows = path.filename() != "config.json" && !is_index_of_weights &&
                            !(fs::is_directory(path) && weights::has_weights(path));
   if (may_be_rows && is_row_dataset(path.string())) return inspect_rows(path.string(), options);
-  if (!fs::exists(path))
+  if (!fs::exists(path)) {
+    const fs::path cached = settings::located_if_named(path.string());
+    if (cached != path) return inspect_path(cached, options);
     throw IoError(tr("{}: no such file, directory or data set prefix", path.string()));
+  }
   if (path.filename() == "config.json") {
     print_title(path, "model configuration");
     return print_config(arch::load_model_config(path));

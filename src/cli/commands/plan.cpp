@@ -10,6 +10,7 @@
 #include "plan/estimate.h"
 #include "plan/fit.h"
 #include "settings/options/from_options.h"
+#include "settings/options/model_names.h"
 #include "settings/options/processes.h"
 #include "settings/options/recompute.h"
 #include "settings/options/sharding.h"
@@ -19,7 +20,7 @@ namespace {
 
 plan::Request request_from(const Options& options) {
   plan::Request request;
-  request.model = arch::load_model_config(options.get_string("model"));
+  request.model = arch::load_model_config(settings::located_if_named(options.get_string("model")));
   request.precision = settings::precision_from(options);
   request.recompute = settings::recompute_from(options);
   request.offload = settings::activation_offload_from(options);

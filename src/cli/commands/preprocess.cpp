@@ -14,6 +14,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/foreign_options.h"
 #include "cli/commands/row_options.h"
+#include "settings/options/model_names.h"
 #include "text/template_choice.h"
 
 namespace danlu::cli {
@@ -174,13 +175,12 @@ data::PreprocessSpec spec_from(const Options& options) {
 
 data::PreprocessText text_from(const Options& options) {
   data::PreprocessText text;
+  fs::path named;
   if (options.has_value("tokenizer_name_or_path")) {
-    text.load_tokenizer = [path = options.get_string("tokenizer_name_or_path")] {
-      return text::Tokenizer::load(path);
-    };
+    named = settings::located_if_named(options.get_string("tokenizer_name_or_path"));
+    text.load_tokenizer = [path = named] { return text::Tokenizer::load(path); };
   }
-  const fs::path directory =
-      text::directory_of_model(options.get_string_or("tokenizer_name_or_path", ""));
+  const fs::path directory = text::directory_of_model(named);
   text.make_chat_encoder = [request = text::TemplateRequest{
                                 .named = options.get_string_or("prompt_type", ""),
                                 .templates_file = options.get_string_or("prompt_type_path", ""),

@@ -11,6 +11,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/text_input.h"
 #include "data/formats/media.h"
+#include "settings/options/model_names.h"
 #include "text/conversation.h"
 #include "text/template_choice.h"
 #include "text/tokenizer.h"
@@ -162,8 +163,9 @@ OptionTable render_options() {
 }
 
 int run_render(const Options& options) {
-  const auto tokenizer = text::Tokenizer::load(options.get_string("model"));
-  const fs::path directory = text::directory_of_model(options.get_string("model"));
+  const fs::path model = settings::located_if_named(options.get_string("model"));
+  const auto tokenizer = text::Tokenizer::load(model);
+  const fs::path directory = text::directory_of_model(model);
   const auto encoder =
       text::choose_template(tokenizer,
                             {.named = options.get_string("prompt_type"),

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/text_input.h"
+#include "settings/options/model_names.h"
 #include "text/tokenizer.h"
 
 namespace danlu::cli {
@@ -75,7 +76,8 @@ OptionTable tokenize_options() {
 }
 
 int run_tokenize(const Options& options) {
-  const auto tokenizer = text::Tokenizer::load(options.get_string("model"));
+  const auto tokenizer =
+      text::Tokenizer::load(settings::located_if_named(options.get_string("model")));
   const bool special = options.get_bool("special");
   std::vector<text::TokenId> ids;
   const auto show = [&](std::string_view text) {

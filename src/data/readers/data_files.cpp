@@ -207,8 +207,8 @@ void refuse_tokenised(const std::string& path) {
     nearby.push_back((parent / entry.path().filename()).string());
   }
   std::string hint =
-      tr("a data set is a file, a directory, a glob, or a name in dataset_info.json; names on a "
-         "hub are not fetched");
+      tr("a data set is a file, a directory, a glob, or a name in dataset_info.json; what a "
+         "hub has is fetched by danlu download --dataset NAME");
   if (const auto near = nearest_name(name.path, nearby)) {
     hint = tr("did you mean {}?", *near);
   }

@@ -7,9 +7,13 @@
 namespace danlu::settings {
 
 /// A directory or file as it is; a short name (model_aliases.inc) or a hub id "org/name" is looked
-/// up in the local Hugging Face and ModelScope caches. Nothing is downloaded. Errors: ModelError
-/// saying where was looked.
+/// up in the local Hugging Face and ModelScope caches, and fetched where the line asks for that
+/// (hub/missing.h). Errors: ModelError saying where was looked and what to type; as hub::download.
 std::filesystem::path locate_model(const std::string& name);
+
+/// The same for what is there, or is such a name; any other text is returned as it is, for its
+/// reader to say what is wrong with it.
+std::filesystem::path located_if_named(const std::string& name);
 
 /// Paths, globs, prefixes stay as they are; short names and hub ids of data sets found in the local
 /// caches become their directories. Other text is returned as it is (the reader reports it), unless
