@@ -4,6 +4,7 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(PNG REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
@@ -13,6 +14,8 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
+pkg_check_modules(ARCHIVE REQUIRED IMPORTED_TARGET libarchive)
+pkg_check_modules(PANGOCAIRO REQUIRED IMPORTED_TARGET pangocairo cairo-svg fontconfig)
 
 # DuckDB is opened at run time (src/data/readers): only its header is needed here, from the system or
 # from .deps (tools/deps.sh). The library lies where Danlu's own do (base/own_library.h).
@@ -25,8 +28,6 @@ if(DUCKDB_LIBRARY)
 endif()
 
 if(DANLU_ENGINE)
-  find_package(PNG REQUIRED)
-  pkg_check_modules(PANGOCAIRO REQUIRED IMPORTED_TARGET pangocairo cairo-svg fontconfig)
   find_package(Torch REQUIRED)
   find_package(OpenMP REQUIRED COMPONENTS CXX)  # what libtorch computes with
   # A libtorch for CUDA has NCCL inside; what it says of it needs NCCL's own header.

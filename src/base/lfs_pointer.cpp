@@ -21,8 +21,9 @@ void refuse_lfs_pointer(const std::filesystem::path& file, std::string_view what
   const std::string directory = parent.empty() ? "." : parent.string();
   throw ModelError(tr("{}: this is a Git LFS pointer, not {}: run `git lfs pull` in {}",
                       file.string(), what, directory),
-                   tr("the git-lfs package gives git that command; or download the file with your "
-                      "hub's own tool"));
+                   tr("the git-lfs package gives git that command; or danlu download ORG/NAME "
+                      "--local_dir {}",
+                      directory));
 }
 
 }  // namespace danlu

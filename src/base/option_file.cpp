@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <map>
 
@@ -12,6 +11,7 @@
 #include "base/json.h"
 #include "base/option_json.h"
 #include "base/option_text.h"
+#include "base/yaml.h"
 
 namespace danlu {
 namespace {
@@ -34,27 +34,6 @@ void require_utf8(std::string_view text, const fs::path& path) {
   } catch (const Json::type_error&) {
     throw UsageError(tr("{}: not UTF-8 text", path.string()));
   }
-}
-
-/// Plain YAML scalars have the types of YAML's core schema; quoted ones are strings.
-Json typed_scalar(const YAML::Node& node, const std::string& text) {
-  if (node.Tag() == "!") return text;
-  if (text == "true" || text == "True" || text == "TRUE") return true;
-  if (text == "false" || text == "False" || text == "FALSE") return false;
-  if (text == "null" || text == "~" || text == "Null" || text.empty()) return nullptr;
-  int64_t integer = 0;
-  const char* end = text.data() + text.size();
-  if (auto got = std::from_chars(text.data(), end, integer);
-      got.ec == std::errc() && got.ptr == end) {
-    return integer;
-  }
-  double number = 0;
-  const bool digits_only = text.find_first_not_of("0123456789+-.eE") == std::string::npos;
-  if (auto got = std::from_chars(text.data(), end, number);
-      digits_only && got.ec == std::errc() && got.ptr == end) {
-    return number;
-  }
-  return text;
 }
 
 /// A file that cannot be read is a fault of the command line, not of the disk.
@@ -259,7 +238,7 @@ class FileReader {
   }
 
   Json to_json(const YAML::Node& node) {
-    if (node.IsScalar()) return typed_scalar(node, expanded(node.Scalar(), node));
+    if (node.IsScalar()) return yaml_scalar(expanded(node.Scalar(), node), node.Tag() != "!");
     if (node.IsSequence()) {
       Json out = Json::array();
       for (const YAML::Node& element : node) out.push_back(to_json(element));

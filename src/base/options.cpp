@@ -146,6 +146,16 @@ std::vector<int64_t> Options::get_int_list(std::string_view name) const {
   return numbers;
 }
 
+Options Options::with(std::string_view name, const std::string& text,
+                      const std::string& origin) const {
+  Options copy = *this;
+  Value& value = copy.values_.find(name)->second;
+  value.text = option_text::canonical(value.spec, text, origin);
+  value.source = OptionSource::kFlag;
+  value.origin = origin;
+  return copy;
+}
+
 Json Options::get_json(std::string_view name) const {
   return parse_json(text_of(name, OptionType::kJson), std::string(name));
 }

@@ -86,6 +86,10 @@ class Options {
   std::set<std::string> names(OptionScope scope) const;
   /// Words that are neither flags nor flag values and stand for no option, in order.
   const std::vector<std::string>& positional() const { return positional_; }
+  /// A copy in which `name` has the value `text` (of a list: words with commas), given by a
+  /// flag that was typed as `origin`. REQUIRES: the table has it. Errors: UsageError if that cannot
+  /// be a value of this option.
+  Options with(std::string_view name, const std::string& text, const std::string& origin) const;
   /// Every option with its value, in table order.
   Json to_json() const;
   /// The same as a configuration file that gives these options again where it is read under the

@@ -20,7 +20,8 @@ struct WrittenFile {
 struct HeldParts {
   std::vector<weights::native::Part> written;  ///< by itself
   WrittenFile file;                            ///< with these
-  std::vector<weights::native::Part> copies;   ///< what a neighbour on the tensor axis, or the first stage, writes
+  std::vector<weights::native::Part>
+      copies;  ///< what a neighbour on the tensor axis, or the first stage, writes
 };
 
 /// Ranks that hold different parts of a state: in every stage of the pipeline, which has so many

@@ -9,10 +9,10 @@
 //
 // Modelled are: each rank's link to either side, one message at a time in each direction within a
 // round of an exchange (Group::Round), in a fixed order; the next round travels while a sum is made
-// of the last one. Not modelled: that different groups of a rank share its link; what it takes until
-// activations that are elsewhere are back (layers/offload.h); that a thread beside the rank's own
-// (parallel/background.h), which makes sums, would take the processor from it: they count as going
-// on at once, as on devices with engines for exchanges.
+// of the last one. Not modelled: that different groups of a rank share its link; what it takes
+// until activations that are elsewhere are back (layers/offload.h); that a thread beside the rank's
+// own (parallel/background.h), which makes sums, would take the processor from it: they count as
+// going on at once, as on devices with engines for exchanges.
 #pragma once
 #include <cstdint>
 #include <limits>

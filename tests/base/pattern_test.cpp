@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "support/throws.h"
 
 namespace danlu {
@@ -58,6 +61,61 @@ TEST(Pattern, ACountWithoutALowerBoundStartsAtZeroAsInPython) {
   // The place of a mistake is that of the text as it was written.
   EXPECT_THAT(test::error_of<PatternError>([] { Pattern("b{,2}c("); }),
               AllOf(HasSubstr("'b{,2}c(' is not"), HasSubstr("(at character 7)")));
+}
+
+// What CPython 3.11's re.sub gave.
+TEST(Pattern, ReplacesAsPythonsSub) {
+  struct Case {
+    const char *pattern, *replacement, *text;
+    int64_t count;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {"\\[.*?\\]", "", "a [step] b [x] [", 0, "a  b  ["},
+      {"x*", "-", "abxd", 0, "-a-b--d-"},
+      {"(\\w+) (\\w+)", "\\2 \\g<1>!", "one two three four", 0, "two one! four three!"},
+      {"a", "b", "aaaa", 2, "bbaa"},
+      {" +", " ", "a   b    c", 0, "a b c"},
+      {"\\b", "|", "hi you", 0, "|hi| |you|"},
+      {"(a)|(b)", "<\\1\\2>", "abc", 0, "<a><b>c"},
+      {"<<.*?>>", "", "1 <<2*3=6>>6 <<a>>", 0, "1 6 "},
+      {"é", "\\n", "caféé", 0, "caf\n\n"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(Pattern(c.pattern).replaced(c.text, c.replacement, c.count), c.expected)
+        << c.pattern << " in " << c.text;
+  }
+  EXPECT_THAT(test::error_of<PatternError>([] { Pattern("(a)").replaced("a", "\\2"); }),
+              HasSubstr("names a group"));
+}
+
+TEST(Pattern, FindsAndRemovesAsPythonDoes) {
+  const Pattern number(R"((\d+)(\.\d+)?)");
+  const auto all = number.find_all("1.5 and 20");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].end, 3u);
+  EXPECT_EQ(all[1].begin, 8u);
+  EXPECT_EQ(all[0].groups, (std::vector<std::string>{"1", ".5"}));
+  EXPECT_EQ(all[1].groups, (std::vector<std::string>{"20", ""}));
+  EXPECT_EQ(number.find("a 7 8")->begin, 2u);
+  EXPECT_FALSE(number.find("none"));
+  EXPECT_EQ(number.removed_from("1.5 and 20"), " and ");
+  // re.sub("x*", "", "axb") takes the empty matches too, and changes nothing by them.
+  EXPECT_EQ(Pattern("x*").removed_from("axb"), "ab");
+}
+
+TEST(Pattern, EscapesMeanWhatTheyMeanInPython) {
+  EXPECT_TRUE(Pattern(R"([\u4e00-\u9fff]{2})").matches("中文"));
+  EXPECT_TRUE(Pattern(R"(\U0001F600)").matches("😀"));
+  EXPECT_TRUE(Pattern(R"(a\Z)").is_found_in("a"));
+  EXPECT_FALSE(Pattern(R"(a\Z)").is_found_in("a\n"));
+  EXPECT_FALSE(Pattern(R"(\v)").is_found_in("\n"));
+  EXPECT_TRUE(Pattern(R"(\v)").matches("\v"));
+  EXPECT_THAT(test::error_of<PatternError>([] { Pattern(R"(\u4e00\v()"); }),
+              HasSubstr("(at character 9)"));
+  // Digits and words of all scripts in texts, of ASCII in names.
+  EXPECT_TRUE(Pattern(R"(\d\w)", PatternUse::kText).matches("５中"));
+  EXPECT_FALSE(Pattern(R"(\d\w)").matches("５中"));
 }
 
 TEST(Pattern, TellsPatternsFromNames) {

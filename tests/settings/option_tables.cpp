@@ -8,6 +8,6 @@
 #include "cli/commands/train_options_megatron.cpp"
 #include "cli/commands/train_options_model.cpp"
 #include "cli/commands/train_options_optimizer.cpp"
-#include "cli/commands/train_options_recompute.cpp"
 #include "cli/commands/train_options_parallel.cpp"
+#include "cli/commands/train_options_recompute.cpp"
 #include "cli/commands/train_options_run.cpp"

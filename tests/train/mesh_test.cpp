@@ -18,7 +18,6 @@
 #include "parallel/agree.h"
 #include "support/comes_true.h"
 #include "train/evaluate.h"
-#include "train/evaluate.h"
 #include "train/mesh_cases.h"
 
 namespace danlu::train {

@@ -11,10 +11,10 @@
 
 namespace danlu::data {
 
-CsvRecords::CsvRecords(const std::filesystem::path& path, char separator)
+CsvRecords::CsvRecords(const std::filesystem::path& path, char separator, CsvHeader header)
     : path_(path), bytes_(ByteStream::open(path)), separator_(separator) {
   if (separator_ == 0) choose_separator();
-  if (!next_record(&fields_)) return;
+  if (header == CsvHeader::kNone || !next_record(&fields_)) return;
   std::unordered_set<std::string> names;
   for (const Field& field : fields_) {
     std::string name = field.text.empty() ? fmt::format("column{}", columns_.size()) : field.text;
@@ -36,10 +36,22 @@ void CsvRecords::choose_separator() {
   }
 }
 
-bool CsvRecords::next(std::string* json) {
+bool CsvRecords::next_row() {
   do {
     if (!next_record(&fields_)) return false;
   } while (fields_.size() == 1 && fields_[0].text.empty() && !fields_[0].quoted);
+  return true;
+}
+
+bool CsvRecords::next_fields(std::vector<std::string>* fields) {
+  fields->clear();
+  if (!next_row()) return false;
+  for (Field& field : fields_) fields->push_back(std::move(field.text));
+  return true;
+}
+
+bool CsvRecords::next(std::string* json) {
+  if (!next_row()) return false;
   if (fields_.size() != columns_.size()) {
     fail(record_line_, tr("{} {}, the header has {}", fields_.size(),
                           fields_.size() == 1 ? "field" : "fields", columns_.size()));

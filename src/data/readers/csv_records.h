@@ -9,6 +9,8 @@
 
 namespace danlu::data {
 
+enum class CsvHeader { kFirstRow, kNone };
+
 /// Streams rows under a header. Fields may be quoted and then hold separators, line ends and ""
 /// for a quote. Nothing is guessed away: a row with other fields than the header is an error, no
 /// row is skipped but blank lines.
@@ -16,9 +18,11 @@ class CsvRecords {
  public:
   /// Reads the header. `separator` 0: the first of , ; tab | that the header line has, else a
   /// comma. A column without a name (pandas' index) is called column0, column1, … by its place.
+  /// kNone: the first row is a row; only next_fields can be asked, and columns() is empty.
   /// Errors: DataError at file:line (two columns of one name, more than kMaxColumns); those of
   /// next.
-  CsvRecords(const std::filesystem::path& path, char separator);
+  CsvRecords(const std::filesystem::path& path, char separator,
+             CsvHeader header = CsvHeader::kFirstRow);
 
   const std::vector<std::string>& columns() const { return columns_; }
   /// The next row as a JSON object of strings; fields that are empty and not quoted are null.
@@ -26,7 +30,10 @@ class CsvRecords {
   /// closing quote, too few or too many fields, bytes that are not UTF-8, more than
   /// kMaxRecordBytes).
   bool next(std::string* json);
-  /// The line (from 1) on which the last row that next() gave begins.
+  /// The next row's fields as texts, however many there are; blank lines are passed by. False at
+  /// the end. Errors: as next, but for the number of fields.
+  bool next_fields(std::vector<std::string>* fields);
+  /// The line (from 1) on which the last row that was given begins.
   int64_t row_line() const { return record_line_; }
   uint64_t file_bytes_read() const { return bytes_.file_bytes_read(); }
 
@@ -37,6 +44,8 @@ class CsvRecords {
   };
 
   bool next_record(std::vector<Field>* fields);
+  /// The same, past blank lines, into fields_.
+  bool next_row();
   /// Takes a field, not what follows it.
   void take_field(Field* field);
   void take_quoted(Field* field);

@@ -41,8 +41,9 @@ DatasetInfo read_entry(const fs::path& info_path, const std::string& name, const
   }
   const auto file_name = json_get<std::string>(entry, "file_name");
   if (!file_name) {
-    throw UsageError(tr("{}: names a data set on a hub, which is not fetched", where),
-                     tr("download it and give the path of its files"));
+    throw UsageError(
+        tr("{}: names a data set on a hub, which is not fetched", where),
+        tr("danlu download ORG/NAME --repo_type dataset, then give the path of its files"));
   }
   DatasetInfo info;
   info.file = info_path.parent_path() / *file_name;

@@ -250,6 +250,7 @@ struct Ast {
   Block body;
   bool has_generation = false;
   bool uses_varargs = false, uses_kwargs = false;
+  bool is_strict = false;  ///< to print or filter what is undefined is an error
 };
 
 }  // namespace danlu::text::jinja

@@ -239,6 +239,8 @@ Value Interpreter::evaluate_filter(const FilterExpr& expr, const Value* block_te
   const EvaluatedArguments arguments = evaluate_arguments(expr.arguments);
   line_ = expr.line;
   if (!expr.function) throw EvalError(fmt::format("there is no filter '{}'", expr.name));
+  if (ast_.is_strict && input.is_undefined() && expr.name != "default" && expr.name != "d")
+    throw EvalError(input.undefined_message());
   return expr.function(*this, input, arguments.view());
 }
 

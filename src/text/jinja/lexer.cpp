@@ -14,8 +14,8 @@ bool starts_name(char c) {
          static_cast<unsigned char>(c) >= 0x80;
 }
 
-/// \r\n and \r become \n; one newline at the very end is dropped.
-std::string normalize_newlines(std::string_view source) {
+/// \r\n and \r become \n; one newline at the very end is dropped in chat templates.
+std::string normalize_newlines(std::string_view source, Dialect dialect) {
   std::string out;
   out.reserve(source.size());
   for (size_t i = 0; i < source.size(); ++i) {
@@ -26,14 +26,16 @@ std::string normalize_newlines(std::string_view source) {
       out += source[i];
     }
   }
-  if (!out.empty() && out.back() == '\n') out.pop_back();
+  if (dialect == Dialect::kChat && !out.empty() && out.back() == '\n') out.pop_back();
   return out;
 }
 
 class Lexer {
  public:
-  Lexer(std::string_view source, const std::string& name)
-      : source_(normalize_newlines(source)), name_(name) {}
+  Lexer(std::string_view source, const std::string& name, Dialect dialect)
+      : source_(normalize_newlines(source, dialect)),
+        name_(name),
+        trims_(dialect == Dialect::kChat) {}
 
   std::vector<Token> run() {
     while (position_ < source_.size()) lex_data();
@@ -77,7 +79,7 @@ class Lexer {
   std::string_view text_before_tag(size_t tag, char kind, char sign) const {
     const std::string_view text = std::string_view(source_).substr(position_, tag - position_);
     if (sign == '-') return strip(text, false, true);
-    if (sign == '+' || kind == '{') return text;
+    if (sign == '+' || kind == '{' || !trims_) return text;
     const size_t line_start = text.rfind('\n') + 1;  // npos + 1 == 0
     if ((line_start > 0 || line_starting_) && strip(text.substr(line_start)).empty())
       return text.substr(0, line_start);
@@ -117,7 +119,7 @@ class Lexer {
     const size_t before = position_;
     if (sign == '-') {
       skip_space();
-    } else if (sign != '+' && trims_newline && peek() == '\n') {
+    } else if (sign != '+' && trims_newline && trims_ && peek() == '\n') {
       advance(1);
     }
     line_starting_ = position_ > before && source_[position_ - 1] == '\n';
@@ -321,6 +323,7 @@ class Lexer {
 
   std::string source_;
   const std::string& name_;
+  const bool trims_;  ///< white space around blocks
   size_t position_ = 0;
   int line_ = 1;
   bool line_starting_ = true;  ///< the text at position_ begins a line
@@ -329,8 +332,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> lex(std::string_view source, const std::string& name) {
-  return Lexer(source, name).run();
+std::vector<Token> lex(std::string_view source, const std::string& name, Dialect dialect) {
+  return Lexer(source, name, dialect).run();
 }
 
 }  // namespace danlu::text::jinja

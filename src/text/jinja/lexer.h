@@ -1,5 +1,4 @@
-// text/jinja/lexer.h: template source to tokens, with Hugging Face's white-space settings
-// (trim_blocks, lstrip_blocks, no trailing newline).
+// text/jinja/lexer.h: template source to tokens.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -36,7 +35,14 @@ struct Token {
   std::string text;
 };
 
+/// Whose settings of Jinja2 hold.
+enum class Dialect : uint8_t {
+  kChat,   ///< Hugging Face's chat templates: trim_blocks, lstrip_blocks, no trailing newline
+  kStrict  ///< prompts: white space stays as it is written; what is undefined is an error
+};
+
 /// Errors: TemplateError (unclosed tag or string, unknown character).
-std::vector<Token> lex(std::string_view source, const std::string& name);
+std::vector<Token> lex(std::string_view source, const std::string& name,
+                       Dialect dialect = Dialect::kChat);
 
 }  // namespace danlu::text::jinja

@@ -260,10 +260,11 @@ class Parser : public ExpressionParser {
 
 }  // namespace
 
-Ast parse(std::string_view source, const std::string& name) {
+Ast parse(std::string_view source, const std::string& name, Dialect dialect) {
   Ast ast;
   ast.name = name;
-  Parser(lex(source, name), ast).run();
+  ast.is_strict = dialect == Dialect::kStrict;
+  Parser(lex(source, name, dialect), ast).run();
   return ast;
 }
 

@@ -13,6 +13,6 @@ inline constexpr int kMaxExpressionDepth = 400;
 inline constexpr int kMaxBlockDepth = 60;
 
 /// Errors: TemplateError "name:line: what was expected".
-Ast parse(std::string_view source, const std::string& name);
+Ast parse(std::string_view source, const std::string& name, Dialect dialect = Dialect::kChat);
 
 }  // namespace danlu::text::jinja

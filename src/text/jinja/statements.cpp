@@ -82,6 +82,7 @@ Interpreter::Flow Interpreter::run_with(const WithStmt& stmt) {
 }
 
 void Interpreter::print(const Value& value) {
+  if (ast_.is_strict && value.is_undefined()) throw EvalError(value.undefined_message());
   const size_t before = out_->size();
   append_text(value, *out_);
   charge(out_->size() - before);

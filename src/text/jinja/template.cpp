@@ -8,8 +8,8 @@
 
 namespace danlu::text::jinja {
 
-Template::Template(std::string_view source, const std::string& name)
-    : ast_(std::make_unique<const Ast>(parse(source, name))) {}
+Template::Template(std::string_view source, const std::string& name, Dialect dialect)
+    : ast_(std::make_unique<const Ast>(parse(source, name, dialect))) {}
 Template::~Template() = default;
 Template::Template(Template&&) noexcept = default;
 

@@ -52,7 +52,7 @@ struct Rendered {
 class Template {
  public:
   /// `name` begins error messages. Errors: TemplateError "name:line: what".
-  Template(std::string_view source, const std::string& name);
+  Template(std::string_view source, const std::string& name, Dialect dialect = Dialect::kChat);
   ~Template();
   Template(Template&&) noexcept;
 

@@ -44,7 +44,8 @@ std::vector<std::string> disagreements(const PyValue& args, const arch::ModelCon
 
 /// What may well be a mistake, one line each: Megatron's default of the rotary base or the norm's
 /// epsilon where config.json says otherwise (converters leave it there; any other value is a
-/// disagreement), and rows of the vocabulary that no padding rule explains. `padded_rows`: of the embedding over all ranks; 0: not known.
+/// disagreement), and rows of the vocabulary that no padding rule explains. `padded_rows`: of the
+/// embedding over all ranks; 0: not known.
 std::vector<std::string> doubts(const PyValue& args, const arch::ModelConfig& config,
                                 int64_t padded_rows);
 
