@@ -14,25 +14,15 @@
 #include <string>
 #include <vector>
 
-#include "arch/model_config.h"
 #include "base/cpu_class.h"
+#include "half_billion.h"
 #include "infer/kv_cache.h"
 #include "infer/step.h"
 #include "models/causal_lm.h"
 
 namespace {
 
-using danlu::Json;
-
-danlu::arch::ModelConfig half_billion() {
-  const Json json = {{"model_type", "qwen2"},      {"vocab_size", 151936},
-                     {"hidden_size", 896},         {"intermediate_size", 4864},
-                     {"num_hidden_layers", 24},    {"num_attention_heads", 14},
-                     {"num_key_value_heads", 2},   {"max_position_embeddings", 32768},
-                     {"rms_norm_eps", 1e-6},       {"rope_theta", 1e6},
-                     {"tie_word_embeddings", true}};
-  return danlu::arch::family_of(json).parse(json);
-}
+using danlu::bench::half_billion;
 
 struct Decoder {
   std::string name;

@@ -25,12 +25,12 @@ SequenceId SequenceCache::add() {
   return next_id_++;
 }
 
-SequenceId SequenceCache::fork(SequenceId id) {
+SequenceId SequenceCache::fork(SequenceId id, int64_t room) {
   Sequence copy = sequences_.at(id);
   for (Layer& layer : copy.layers) {
     if (!layer.k_CKD.defined()) continue;
-    layer.k_CKD = layer.k_CKD.clone();
-    layer.v_CKD = layer.v_CKD.clone();
+    layer.k_CKD = copied(layer.k_CKD, copy.length, copy.length + room);
+    layer.v_CKD = copied(layer.v_CKD, copy.length, copy.length + room);
   }
   sequences_.emplace(next_id_, std::move(copy));
   return next_id_++;
@@ -62,15 +62,19 @@ void SequenceCache::end() {
   batch_.clear();
 }
 
+at::Tensor SequenceCache::copied(const at::Tensor& buffer_CKD, int64_t used,
+                                 int64_t capacity) const {
+  at::Tensor copy =
+      at::empty({capacity, num_kv_heads_, head_dim_}, at::TensorOptions(dtype_).device(device_));
+  if (used > 0) copy.narrow(0, 0, used).copy_(buffer_CKD.narrow(0, 0, used));
+  return copy;
+}
+
 at::Tensor SequenceCache::grown(const at::Tensor& buffer_CKD, int64_t used, int64_t needed) const {
   const int64_t capacity = buffer_CKD.defined() ? buffer_CKD.size(0) : 0;
   if (needed <= capacity) return buffer_CKD;
   // Doubling keeps the cost of all copies linear in the final length.
-  const int64_t wanted = std::max<int64_t>({needed, 2 * capacity, 64});
-  at::Tensor larger =
-      at::empty({wanted, num_kv_heads_, head_dim_}, at::TensorOptions(dtype_).device(device_));
-  if (used > 0) larger.narrow(0, 0, used).copy_(buffer_CKD.narrow(0, 0, used));
-  return larger;
+  return copied(buffer_CKD, used, std::max<int64_t>({needed, 2 * capacity, 64}));
 }
 
 std::pair<at::Tensor, at::Tensor> SequenceCache::append(int64_t layer, const at::Tensor& k_NKD,

@@ -22,8 +22,8 @@ class SequenceCache : public models::KvCache {
   SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
 
   SequenceId add();
-  /// A new sequence with the same content (copied).
-  SequenceId fork(SequenceId id);
+  /// A new sequence with the same content (copied), and room for so many further positions.
+  SequenceId fork(SequenceId id, int64_t room = 0);
   void remove(SequenceId id);
   /// Forgets everything from position `length` on. REQUIRES: length <= this->length(id).
   void truncate(SequenceId id, int64_t length);
@@ -48,6 +48,7 @@ class SequenceCache : public models::KvCache {
     int64_t length = 0;
     std::vector<Layer> layers;
   };
+  at::Tensor copied(const at::Tensor& buffer_CKD, int64_t used, int64_t capacity) const;
   at::Tensor grown(const at::Tensor& buffer_CKD, int64_t used, int64_t needed) const;
 
   int64_t num_layers_, num_kv_heads_, head_dim_;

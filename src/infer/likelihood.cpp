@@ -1,0 +1,285 @@
+#include "infer/likelihood.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "base/error.h"
+#include "infer/kv_cache.h"
+#include "infer/prefix_tree.h"
+
+namespace danlu::infer {
+namespace likelihood_detail {
+
+using Node = PrefixTree::Node;
+
+/// A logit row of a pass of which somebody wants the probability of an id.
+struct Wanted {
+  int64_t row;
+  text::TokenId id;
+  double* sum;
+  bool* is_greedy;  ///< nullptr: nobody asks
+};
+
+/// What a node's passes have found so far.
+struct Progress {
+  SequenceId sequence = -1;
+  double whole_sum = 0;  ///< of ids [1, end) of those below
+  bool wants_whole = false;
+};
+
+class Scorer {
+ public:
+  Scorer(const models::CausalLM& model, const std::vector<ScoredText>& texts,
+         const LikelihoodSettings& settings, const OnLikelihood& on_likelihood,
+         LikelihoodStats& stats, const IsCancelled& is_cancelled)
+      : model_(model),
+        texts_(texts),
+        settings_(settings),
+        on_likelihood_(on_likelihood),
+        stats_(stats),
+        is_cancelled_(is_cancelled),
+        results_(texts.size()),
+        cache_(model.config(), model.dtype(), model.device()),
+        cache_bytes_per_token_(2 * model.config().num_layers * model.config().num_kv_heads *
+                               model.config().head_dim *
+                               static_cast<int64_t>(c10::elementSize(model.dtype()))) {
+    std::vector<std::span<const text::TokenId>> inputs;
+    for (const ScoredText& text : texts) {
+      // The last id is predicted, never read.
+      inputs.push_back(std::span(text.ids).first(text.ids.size() - 1));
+      stats_.given_tokens += std::ssize(inputs.back());
+    }
+    tree_ = make_prefix_tree(inputs, settings.share_prefixes);
+    progress_.resize(tree_.nodes.size());
+    note_who_wants_whole();
+  }
+
+  bool run() { return run_siblings(tree_.roots); }
+
+ private:
+  const Node& node(int index) const { return tree_.nodes[static_cast<size_t>(index)]; }
+  Progress& progress(int index) { return progress_[static_cast<size_t>(index)]; }
+
+  void note_who_wants_whole() {
+    for (size_t i = tree_.nodes.size(); i-- > 0;) {
+      const Node& here = tree_.nodes[i];
+      for (const size_t text : here.ending) progress_[i].wants_whole |= texts_[text].wants_whole;
+      if (here.parent >= 0 && progress_[i].wants_whole) progress(here.parent).wants_whole = true;
+    }
+  }
+
+  /// As many of nodes[from …] as one pass takes; at least one.
+  size_t pass_end(const std::vector<int>& nodes, size_t from) const {
+    if (settings_.batch_size > 0)
+      return std::min(nodes.size(), from + static_cast<size_t>(settings_.batch_size));
+    int64_t tokens = 0, cache_bytes = 0;
+    size_t end = from;
+    for (; end < nodes.size(); ++end) {
+      const Node& next = node(nodes[end]);
+      tokens += next.end - next.begin;
+      cache_bytes += next.end * cache_bytes_per_token_;
+      const bool is_full =
+          tokens > settings_.pass_tokens || cache_bytes > settings_.pass_cache_bytes;
+      if (end > from && is_full) break;
+    }
+    return end;
+  }
+
+  bool run_siblings(const std::vector<int>& nodes) {
+    for (size_t from = 0; from < nodes.size();) {
+      if (is_cancelled_ && is_cancelled_()) return false;
+      const size_t end = pass_end(nodes, from);
+      const std::span<const int> pass(nodes.data() + from, end - from);
+      run_pass(pass);
+      std::vector<int> below;
+      for (const int index : pass)
+        below.insert(below.end(), node(index).children.begin(), node(index).children.end());
+      if (!run_siblings(below)) return false;
+      for (const int index : pass) drop(index);
+      from = end;
+    }
+    return true;
+  }
+
+  void drop(int index) {
+    if (progress(index).sequence >= 0) cache_.remove(progress(index).sequence);
+    progress(index).sequence = -1;
+  }
+
+  void run_pass(std::span<const int> pass) {
+    std::vector<SequenceCache::Growth> growth;
+    std::vector<int64_t> ids, positions;
+    std::vector<Wanted> wanted;
+    for (const int index : pass) {
+      const Node& here = node(index);
+      const int64_t num_new = here.end - here.begin;
+      Progress& own = progress(index);
+      own.sequence =
+          here.parent < 0 ? cache_.add() : cache_.fork(progress(here.parent).sequence, num_new);
+      growth.push_back({own.sequence, num_new});
+      if (here.parent >= 0) own.whole_sum += progress(here.parent).whole_sum;
+      want(index, static_cast<int64_t>(ids.size()), wanted);
+      const std::vector<text::TokenId>& example = texts_[here.example].ids;
+      for (int64_t i = here.begin; i < here.end; ++i) {
+        ids.push_back(example[static_cast<size_t>(i)]);
+        positions.push_back(i);
+      }
+    }
+    stats_.computed_tokens += std::ssize(ids);
+    add_up(forward(growth, ids, positions), wanted);
+    for (const int index : pass) finish(index);
+  }
+
+  at::Tensor forward(const std::vector<SequenceCache::Growth>& growth,
+                     const std::vector<int64_t>& ids, const std::vector<int64_t>& positions) {
+    models::ForwardInput input;
+    const at::TensorOptions options(at::kLong);
+    input.ids_N = at::tensor(ids, options).to(model_.device());
+    input.positions_N = at::tensor(positions, options).to(model_.device());
+    input.segments = cache_.begin(growth);
+    input.cache = &cache_;
+    const at::Tensor hidden_NH = model_.forward_hidden(input);
+    cache_.end();
+    return hidden_NH;
+  }
+
+  /// Rows of this node's ids, of which the first of the pass is `row`.
+  void want(int index, int64_t row, std::vector<Wanted>& wanted) {
+    const Node& here = node(index);
+    Progress& own = progress(index);
+    const std::vector<text::TokenId>& example = texts_[here.example].ids;
+    if (own.wants_whole) {
+      for (int64_t at = here.begin; at + 1 < here.end; ++at)
+        wanted.push_back(
+            {row + at - here.begin, example[static_cast<size_t>(at + 1)], &own.whole_sum, nullptr});
+      // What comes behind the last one differs from child to child.
+      for (const int child : here.children) {
+        if (!progress(child).wants_whole) continue;
+        const text::TokenId next = texts_[node(child).example].ids[static_cast<size_t>(here.end)];
+        wanted.push_back(
+            {row + here.end - 1 - here.begin, next, &progress(child).whole_sum, nullptr});
+      }
+    }
+    for_each_below(index, [&](size_t text) {
+      const ScoredText& scored = texts_[text];
+      Likelihood& result = results_[text];
+      const int64_t first = std::max(here.begin, scored.num_context - 1);
+      const int64_t end = std::min<int64_t>(here.end, std::ssize(scored.ids) - 1);
+      for (int64_t at = first; at < end; ++at)
+        wanted.push_back({row + at - here.begin, scored.ids[static_cast<size_t>(at + 1)],
+                          &result.sum, &result.is_greedy});
+      if (scored.wants_whole && std::ssize(scored.ids) - 1 == here.end)
+        wanted.push_back(
+            {row + here.end - 1 - here.begin, scored.ids.back(), &result.whole_sum, nullptr});
+    });
+  }
+
+  template <typename Visit>
+  void for_each_below(int index, const Visit& visit) const {
+    for (const size_t text : node(index).ending) visit(text);
+    for (const int child : node(index).children) for_each_below(child, visit);
+  }
+
+  /// Rows a block, so that its logits stay near 64 MB. One, where a text's bits must not hang on
+  /// which rows others want.
+  int64_t rows_of_block() const {
+    if (!settings_.share_prefixes) return 1;
+    return std::max<int64_t>(1, (int64_t{16} << 20) / model_.config().vocab_size);
+  }
+
+  void add_up(const at::Tensor& hidden_NH, std::vector<Wanted>& wanted) {
+    std::stable_sort(wanted.begin(), wanted.end(),
+                     [](const Wanted& a, const Wanted& b) { return a.row < b.row; });
+    for (size_t from = 0; from < wanted.size();) {
+      std::vector<int64_t> rows;
+      size_t end = from;
+      for (; end < wanted.size(); ++end) {
+        if (!rows.empty() && rows.back() == wanted[end].row) continue;
+        if (std::ssize(rows) == rows_of_block()) break;
+        rows.push_back(wanted[end].row);
+      }
+      add_block(hidden_NH, rows, std::span(wanted).subspan(from, end - from));
+      from = end;
+    }
+  }
+
+  void add_block(const at::Tensor& hidden_NH, const std::vector<int64_t>& rows,
+                 std::span<const Wanted> wanted) {
+    const at::Tensor rows_R = at::tensor(rows, at::TensorOptions(at::kLong)).to(model_.device());
+    const at::Tensor logits_RV = model_.logits(hidden_NH.index_select(0, rows_R)).to(at::kFloat);
+    const at::Tensor norm_R = at::logsumexp(logits_RV, {1}).to(at::kCPU).contiguous();
+    const at::Tensor best_R = std::get<1>(at::max(logits_RV, 1)).to(at::kCPU).contiguous();
+    const at::Tensor logits = logits_RV.to(at::kCPU).contiguous();
+    const int64_t vocab = logits.size(1);
+    size_t row = 0;
+    for (const Wanted& want : wanted) {
+      while (rows[row] != want.row) ++row;
+      const float norm = norm_R.data_ptr<float>()[row];
+      if (!std::isfinite(norm)) {
+        throw NumericError(tr("[likelihood] the model's logits are not numbers"),
+                           tr("look at the weights with danlu inspect"));
+      }
+      const float logit = logits.data_ptr<float>()[static_cast<int64_t>(row) * vocab + want.id];
+      *want.sum += static_cast<double>(logit) - static_cast<double>(norm);
+      if (want.is_greedy && best_R.data_ptr<int64_t>()[row] != want.id) *want.is_greedy = false;
+    }
+  }
+
+  void finish(int index) {
+    const Progress& own = progress(index);
+    for (const size_t text : node(index).ending) {
+      if (texts_[text].wants_whole) results_[text].whole_sum += own.whole_sum;
+      on_likelihood_(text, results_[text]);
+    }
+    if (node(index).children.empty()) drop(index);
+  }
+
+  const models::CausalLM& model_;
+  const std::vector<ScoredText>& texts_;
+  const LikelihoodSettings settings_;
+  const OnLikelihood& on_likelihood_;
+  LikelihoodStats& stats_;
+  const IsCancelled& is_cancelled_;
+  PrefixTree tree_;
+  std::vector<Progress> progress_;  ///< of each node
+  std::vector<Likelihood> results_;
+  SequenceCache cache_;
+  const int64_t cache_bytes_per_token_;
+};
+
+}  // namespace likelihood_detail
+
+void check_scored(const arch::ModelConfig& config, const ScoredText& text) {
+  for (const text::TokenId id : text.ids) {
+    if (id < 0 || id >= config.vocab_size) {
+      throw DataError(
+          tr("[likelihood] id {} is outside the model's vocabulary of {}", id, config.vocab_size),
+          tr("the tokenizer does not belong to this model"));
+    }
+  }
+  if (config.max_positions > 0 && std::ssize(text.ids) - 1 > config.max_positions) {
+    throw DataError(tr("[likelihood] a text of {} tokens, the model's window holds {}",
+                       text.ids.size(), config.max_positions),
+                    tr("cut it on the left"));
+  }
+}
+
+bool score_texts(const models::CausalLM& model, const std::vector<ScoredText>& texts,
+                 const LikelihoodSettings& settings, const OnLikelihood& on_likelihood,
+                 LikelihoodStats* stats, const IsCancelled& is_cancelled) {
+  for (const ScoredText& text : texts) check_scored(model.config(), text);
+  const c10::InferenceMode no_autograd;
+  LikelihoodStats local;
+  likelihood_detail::Scorer scorer(model, texts, settings, on_likelihood, stats ? *stats : local,
+                                   is_cancelled);
+  return scorer.run();
+}
+
+}  // namespace danlu::infer
