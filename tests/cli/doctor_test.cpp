@@ -1,5 +1,5 @@
-// `danlu doctor` and `danlu devices`, and the lines of guides (b) and (d) about cards, processors
-// and queues.
+// `danlu doctor` and `danlu devices`, and the lines of guides (a), (b) and (d) about cards,
+// processors and queues.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -71,9 +71,9 @@ TEST(DoctorCommand, LoadsNoLibtorchIntoItself) {
     EXPECT_THAT(library, Not(HasSubstr("libtorch"))) << "only the check of libtorch opens it";
 }
 
-// --- guide (b) -----------------------------------------------------------------------------------
+// --- guides (a) and (b) --------------------------------------------------------------------------
 
-/// The lines of a guide behind the one that holds `prompt`, up to the end of its block.
+/// The lines of a guide behind the one that ends in `prompt`, up to the end of its block.
 std::string answer_in(const std::string& guide, const std::string& prompt) {
   std::ifstream file(shared_dir() / "guides" / guide);
   std::string text, line;
@@ -83,11 +83,22 @@ std::string answer_in(const std::string& guide, const std::string& prompt) {
   return text;
 }
 
-TEST_F(BadInput, GuideBsNpusAndTheirLinks) {
+/// Cards as a guide's npu-smi prints them, and some of what is to be read there.
+struct PrintedCards {
+  std::string guide, version;
+  Words shown;  ///< somewhere in the tables
+  int64_t last_hbm_mb;
+  Words processors;
+};
+
+class CardsOfGuides : public BadInput, public testing::WithParamInterface<PrintedCards> {};
+
+TEST_P(CardsOfGuides, AndTheirLinks) {
   DANLU_REQUIRES_SHARED();
-  const std::string info = answer_in(kSwiftGuide, "# npu-smi info"),
-                    topology = answer_in(kSwiftGuide, "# npu-smi info -t topo");
-  ASSERT_THAT(info, HasSubstr("910B3"));
+  const auto& [guide, version, texts, last_hbm_mb, processors] = GetParam();
+  const std::string info = answer_in(guide, " npu-smi info"),
+                    topology = answer_in(guide, " npu-smi info -t topo");
+  ASSERT_THAT(info, HasSubstr("910B"));
   ASSERT_THAT(topology, HasSubstr("144-167"));
   write("info.txt", info);
   write("topo.txt", topology);
@@ -102,14 +113,47 @@ TEST_F(BadInput, GuideBsNpusAndTheirLinks) {
   const Values path = {{"PATH", folder.string() + ":/usr/bin:/bin"}};
   const ProgramResult shown = run_danlu({"devices"}, {.environment = path});
   EXPECT_EQ(shown.exit_code, 0) << shown.out << shown.err;
-  EXPECT_THAT(shown.out,
-              AllOf(HasSubstr("24.1.rc1.b030"), HasSubstr("103.8 W"), HasSubstr("0000:42:00.0"),
-                    HasSubstr("NPU7  HCCS"), HasSubstr("48-71"), HasSubstr("HCCS: ")));
+  EXPECT_THAT(shown.out, AllOf(HasSubstr(version), HasSubstr("NPU7  HCCS"), HasSubstr("HCCS: ")));
+  for (const std::string& text : texts) EXPECT_THAT(shown.out, HasSubstr(text));
   const auto json = json_of(run_danlu({"devices", "--json"}, {.environment = path}));
   ASSERT_EQ(json["npus"].size(), 8u);
-  EXPECT_EQ(json["npus"][7]["hbm_mb"]["used"], 3315);
-  EXPECT_EQ(json["npu_links"]["links"][0][7], "HCCS");
-  EXPECT_EQ(json["npu_links"]["processors"][3], "96-119");
+  EXPECT_EQ(json["npus"][7]["hbm_mb"]["used"], last_hbm_mb);
+  for (size_t row = 0; row < 8; ++row) {
+    for (size_t column = 0; column < 8; ++column)
+      EXPECT_EQ(json["npu_links"]["links"][row][column], row == column ? "X" : "HCCS");
+  }
+  EXPECT_EQ(json["npu_links"]["processors"], processors);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, CardsOfGuides,
+                         testing::Values(PrintedCards{kAlpacaGuide,
+                                                      "24.1.rc1",
+                                                      {"910B1", "98.7 W", "0000:C1:00.0", "96-119"},
+                                                      3305,
+                                                      {"144-167", "0-23", "144-167", "0-23",
+                                                       "96-119", "48-71", "96-119", "48-71"}},
+                                         PrintedCards{kSwiftGuide,
+                                                      "24.1.rc1.b030",
+                                                      {"910B3", "103.8 W", "0000:42:00.0", "48-71"},
+                                                      3315,
+                                                      {"144-167", "144-167", "96-119", "96-119",
+                                                       "0-23", "0-23", "48-71", "48-71"}}),
+                         [](const auto& info) { return info.param.guide.substr(0, 1); });
+
+TEST(VisibleCards, OfEachLineOfGuideB) {
+  DANLU_REQUIRES_SHARED();
+  std::map<std::string, int64_t> lines;
+  for (const std::string& line : commands_of(kSwiftGuide, "ASCEND_RT_VISIBLE_DEVICES")) {
+    Words words = words_of(line);
+    ++lines[environment_of(words)["ASCEND_RT_VISIBLE_DEVICES"]];
+  }
+  EXPECT_EQ(lines, (std::map<std::string, int64_t>{{"0", 3}, {"0,1,2,3", 3}}));
+  for (const auto& [value, count] : lines) {
+    const ProgramResult doctor = run_danlu({"doctor", "--only", "visible"},
+                                           {.environment = {{"ASCEND_RT_VISIBLE_DEVICES", value}}});
+    EXPECT_EQ(doctor.exit_code, 0) << doctor.out;
+    EXPECT_THAT(doctor.out, HasSubstr(value == "0" ? "cards 0 are seen" : "cards 0, 1, 2, 3 are"));
+  }
 }
 
 // --- guide (d) -----------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 #include <fstream>
 
 #include "cli/bad_input.h"
+#include "cli/guide_lines.h"
 #include "support/fake_hub.h"
+#include "support/shared_data.h"
 
 namespace danlu::test {
 namespace {
@@ -12,6 +14,8 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+constexpr const char* kAnatomy = "fox?,a,b,c,d,B\ndog?,a,b,c,d,A\n";
 
 class DownloadCommand : public BadInput {
  protected:
@@ -162,15 +166,144 @@ TEST_F(DownloadCommand, BadFlags) {
   expect_error(run_at({"download", "a/b"}, {{"HF_ENDPOINT", "hf-mirror"}}), 2, {"not an address"});
 }
 
+// --- what the guides print -----------------------------------------------------------------------
+
+TEST_F(DownloadCommand, GuideEsLinesWithItsMirror) {
+  DANLU_REQUIRES_SHARED();
+  const std::string guide = "e_mindspeed_llm_guide.txt";
+  const auto lines = commands_of(guide, "huggingface-cli download");
+  ASSERT_EQ(lines.size(), 2u);
+  const auto exports = commands_of(guide, "export HF_");
+  ASSERT_EQ(exports.size(), 2u);
+  std::map<std::string, std::string> environment;
+  for (const std::string& line : exports) {
+    Words words = words_of(line);
+    words.erase(words.begin());
+    environment.merge(environment_of(words));
+  }
+  EXPECT_EQ(environment["HF_ENDPOINT"], "https://hf-mirror.com");
+  environment["HF_ENDPOINT"] = hub_.url();
+  for (const std::string& line : lines) {
+    hub_.forget_requests();
+    Words words = words_of(line);
+    ASSERT_EQ(words.size(), 5u) << line;
+    hub_.id = words[2];
+    words[4] = ((*this) / words[4].substr(1)).string();  // not into somebody's home
+    words.insert(words.begin(), "download");
+    const ProgramResult result = run_at(words, environment);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_FALSE(asked_modelscope());
+    expect_whole(words.back());
+  }
+}
+
+TEST_F(DownloadCommand, SnapshotDownloadOfGuidesCAndE) {
+  DANLU_REQUIRES_SHARED();
+  for (const char* guide : {"c_mindspeed_llm_practice.txt", "e_mindspeed_llm_guide.txt"}) {
+    const auto lines = commands_of(guide, "snapshot_download(");
+    ASSERT_EQ(lines.size(), 1u);
+    ASSERT_THAT(lines[0], HasSubstr(R"(("Qwen/Qwen1.5-0.5B", local_dir= "./"))"));
+    hub_.id = "Qwen/Qwen1.5-0.5B";
+    hub_.forget_requests();
+    const ProgramResult result =
+        run_at({"download", "--model", "Qwen/Qwen1.5-0.5B", "--local_dir", "./"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_TRUE(asked_modelscope());
+    expect_whole((*this) / "");
+  }
+}
+
+TEST_F(DownloadCommand, AddressesThatGuideAGivesToGit) {
+  DANLU_REQUIRES_SHARED();
+  const auto lines = commands_of(kAlpacaGuide, "git lfs clone");
+  ASSERT_EQ(lines.size(), 4u);
+  for (const std::string& line : lines) {
+    const std::string address = words_of(line).back();
+    hub_.id = address.substr(address.find(".cn/") + 4);
+    hub_.id.resize(hub_.id.size() - 4);  // .git
+    hub_.forget_requests();
+    const ProgramResult result = run_at({"download", address, "--local_dir", "a"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_TRUE(asked_modelscope());
+    EXPECT_FALSE(asked_huggingface());
+    expect_whole((*this) / "a");
+    fs::remove_all((*this) / "a");
+  }
+}
+
+TEST_F(DownloadCommand, AddressesThatGuideCGivesToWget) {
+  DANLU_REQUIRES_SHARED();
+  const auto lines = commands_of("c_mindspeed_llm_practice.txt", "wget ");
+  ASSERT_EQ(lines.size(), 11u);
+  int64_t num_data_sets = 0;
+  for (const std::string& line : lines) {
+    const std::string address = words_of(line).at(1);
+    const std::string resolve = "/resolve/main/", host = "https://huggingface.co/",
+                      data_sets = "datasets/";
+    const size_t at = address.find(resolve);
+    std::string name = address.substr(host.size(), at - host.size());
+    const std::string file = address.substr(at + resolve.size());
+    const bool is_data_set = name.starts_with(data_sets);
+    num_data_sets += is_data_set ? 1 : 0;
+    hub_.id = is_data_set ? name.substr(data_sets.size()) : name;
+    hub_.files = {{file, {"what is in " + file, true}}, {"other", {"other", false}}};
+    const ProgramResult result = run_at({"download", address, "--local_dir", "a"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(content_of((*this) / "a" / file), "what is in " + file);
+    EXPECT_FALSE(fs::exists((*this) / "a/other")) << "one file was asked for";
+    EXPECT_EQ(hub_.requests_for("/api/datasets/").empty(), !is_data_set);
+    hub_.forget_requests();
+    fs::remove_all((*this) / "a");
+  }
+  EXPECT_EQ(num_data_sets, 2);
+}
+
+TEST_F(DownloadCommand, AddressesOfManyKinds) {
+  const std::string model = "https://huggingface.co/org/tiny";
+  hub_.files["docs/a b.txt"] = {"a b", false};
+  hub_.files["docs/c.txt"] = {"c", false};
+  EXPECT_EQ(run_at({"download", model, "--local_dir", "page"}).exit_code, 0);
+  expect_whole((*this) / "page");
+  const auto got = [&](const Words& words, const std::string& folder) {
+    Words line = {"download", "--local_dir", folder};
+    line.insert(line.end(), words.begin(), words.end());
+    const ProgramResult result = run_at(line);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::vector<std::string> names;
+    for (const auto& [name, content] : contents_below((*this) / folder))
+      if (name.find("/.cache/") == name.npos) names.push_back(name);
+    return names;
+  };
+  EXPECT_THAT(got({model + "/blob/main/docs/a%20b.txt?download=true"}, "file"),
+              testing::ElementsAre(HasSubstr("docs/a b.txt")));
+  EXPECT_THAT(got({model + "/tree/main/docs"}, "folder"),
+              testing::UnorderedElementsAre(HasSubstr("docs/a b.txt"), HasSubstr("docs/c.txt")));
+  EXPECT_THAT(got({model + "/resolve/main/config.json", model + "/resolve/main/docs/c.txt"}, "two"),
+              testing::UnorderedElementsAre(HasSubstr("config.json"), HasSubstr("docs/c.txt")));
+  EXPECT_THAT(got({hub_.url() + "/org/tiny/raw/main/docs/c.txt"}, "mirror"),
+              testing::ElementsAre(HasSubstr("docs/c.txt")));
+  for (const char* address : {"https://example.org/org/tiny", "https://huggingface.co/org",
+                              "https://huggingface.co/spaces/org/tiny",
+                              "https://huggingface.co/org/tiny/edit/main/README.md"})
+    expect_error(run_at({"download", address}), 2, {address, "leads to no repository", "hint: "});
+  expect_error(run_at({"download", model, "https://huggingface.co/org/other"}), 2,
+               {"one is fetched at a time"});
+}
+
 // --- names in other commands ---------------------------------------------------------------------
 
 TEST_F(DownloadCommand, AModelsNameSaysWhatToTypeIsFetchedOrIsFound) {
+  fs::create_directories((*this) / "mmlu/test");
+  write("mmlu/test/anatomy_test.csv", kAnatomy);
   const std::vector<std::vector<std::string>> lines = {
       {"tokenize", "--model", "org/tiny", "hi"},
       {"plan", "--model", "org/tiny", "--batch_size", "1", "--max_length", "16"},
       {"convert", "org/tiny", "mg", "--to", "mcore"},
       {"inspect", "org/tiny"},
-      {"infer", "--model", "org/tiny", "--prompt", "hi", "--max_new_tokens", "1"}};
+      {"infer", "--model", "org/tiny", "--prompt", "hi", "--max_new_tokens", "1"},
+      {"eval", "org/tiny", "--tasks", "mmlu_anatomy", "--data_dir", "mmlu"},
+      {"eval", "--model", "hf", "--model_args", "pretrained=org/tiny", "--tasks", "mmlu_anatomy",
+       "--data_dir", "mmlu"}};
   for (const std::vector<std::string>& line : lines) {
     const ProgramResult missing = run_at(line);
     expect_error(missing, 4,
@@ -188,6 +321,28 @@ TEST_F(DownloadCommand, AModelsNameSaysWhatToTypeIsFetchedOrIsFound) {
     const ProgramResult found = run_at(line);
     EXPECT_EQ(found.exit_code, 0) << line.front() << found.err;
   }
+  EXPECT_TRUE(hub_.requests().empty());
+}
+
+TEST_F(DownloadCommand, ABenchmarksDataSaysWhatToTypeIsFetchedOrIsFound) {
+  hub_.id = "cais/mmlu";
+  hub_.files = {{"test/anatomy_test.csv", {kAnatomy, false}}, {"README.md", {"MMLU", false}}};
+  const Words line = {"eval", good("model").string(), "--tasks", "mmlu_anatomy"};
+  expect_error(run_at(line), 3,
+               {"data of mmlu", "looked in ", "datasets--cais--mmlu",
+                "danlu download --dataset cais/mmlu --hub hf fetches it, and so does --download",
+                "--data_dir DIR"});
+  EXPECT_TRUE(hub_.requests().empty()) << "fetched without being asked";
+  Words fetching = line;
+  fetching.push_back("--download");
+  const ProgramResult fetched = run_at(fetching);
+  EXPECT_EQ(fetched.exit_code, 0) << fetched.err;
+  EXPECT_THAT(fetched.out, AllOf(HasSubstr("|anatomy|"), HasSubstr("|acc")));
+  EXPECT_FALSE(hub_.requests_for("/api/datasets/cais/mmlu").empty());
+  hub_.forget_requests();
+  const ProgramResult found = run_at(line);
+  EXPECT_EQ(found.exit_code, 0) << found.err;
+  EXPECT_EQ(found.out, fetched.out);
   EXPECT_TRUE(hub_.requests().empty());
 }
 

@@ -73,6 +73,19 @@ TEST_F(RunHints, WhatCannotGoOnBeginsAnewAsTheHintSays) {
                {"--adapters lora/checkpoint-"});
 }
 
+TEST_F(RunHints, ARunsFolderNamesItsLatestCheckpoint) {
+  // As other systems leave it: nothing but checkpoints.
+  for (const char* name : {"v0/checkpoint-9", "v0/checkpoint-10", "v0/checkpoint-x", "v0/runs"})
+    fs::create_directories((*this) / name);
+  fs::copy(good("model"), (*this) / "v0/checkpoint-10", fs::copy_options::recursive);
+  const ProgramResult refused = ask("v0");
+  expect_error(refused, 4, {"v0: no weights here", "hint: "});
+  const std::vector<std::string> typed = advised(refused, "given:", 2);
+  ASSERT_EQ(typed.size(), 2u) << refused.err;
+  EXPECT_EQ(typed[1], "v0/checkpoint-10");
+  EXPECT_EQ(ask(typed[1]).exit_code, 0);
+}
+
 TEST_F(RunHints, ARunOfAnotherProfileGoesOnUnderItsOwn) {
   ASSERT_EQ(again({"--profile", "danlu"}).exit_code, 0);
   const ProgramResult refused = again({"--profile", "mindspeed"});

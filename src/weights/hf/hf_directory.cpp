@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <fstream>
 
 #include "base/error.h"
@@ -36,6 +37,23 @@ std::string first_bytes(const std::filesystem::path& file, size_t count) {
   return bytes;
 }
 
+/// The latest of a training run's folders checkpoint-N below `directory`; empty: it has none.
+std::filesystem::path latest_checkpoint_below(const std::filesystem::path& directory) {
+  std::filesystem::path latest;
+  int64_t highest = -1;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    int64_t step = -1;
+    const std::string_view number =
+        std::string_view(name).substr(std::min(name.size(), size_t{11}));
+    const auto read = std::from_chars(number.data(), number.data() + number.size(), step);
+    if (!name.starts_with("checkpoint-") || read.ec != std::errc() || step <= highest) continue;
+    highest = step;
+    latest = entry.path();
+  }
+  return latest;
+}
+
 [[noreturn]] void no_weights(const std::filesystem::path& directory) {
   refuse_part_without_model(directory);
   bool loose_shards = false, interrupted = false;
@@ -55,6 +73,8 @@ std::string first_bytes(const std::filesystem::path& file, size_t count) {
     hint =
         tr("there are weight files under other names: give one of them, or fetch "
            "model.safetensors.index.json");
+  } else if (const auto latest = latest_checkpoint_below(directory); !latest.empty()) {
+    hint = tr("it holds checkpoints, of which one is given: {}", latest.string());
   }
   throw ModelError(
       tr("{}: no weights here; looked for {}", directory.string(), fmt::join(kCandidates, ", ")),

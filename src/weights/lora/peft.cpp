@@ -11,6 +11,7 @@
 #include "base/lfs_pointer.h"
 #include "base/log.h"
 #include "base/pattern.h"
+#include "weights/megatron/place.h"
 
 namespace danlu::weights {
 namespace {
@@ -226,6 +227,10 @@ void report_other_base(const std::filesystem::path& adapter, const std::filesyst
   for (const fs::path& place : {fs::path(named), adapter / named}) {
     if (fs::equivalent(place, base, error)) return;
     is_here = is_here || fs::exists(place, error);
+    // A training run wrote down which iteration of a Megatron directory it took.
+    if (is_here && megatron::is_megatron_directory(base) &&
+        fs::equivalent(place, megatron::find_checkpoint(base).directory, error))
+      return;
   }
   // ModelScope's cache writes dots as three underscores, Hugging Face's org/name as
   // models--org--name.
