@@ -11,15 +11,19 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "pictures/picture_fonts.h"
+#include "support/svg.h"
 #include "support/temporary_directory.h"
-#include "train/curve_picture_svg.h"
 #include "train/report/axis.h"
 #include "train/report/metrics_log.h"
-#include "train/report/picture_fonts.h"
 #include "train/report/picture_labels.h"
 
 namespace danlu::train::curve_picture_test {
+using namespace pictures;
 
+using test::Polyline;
+using test::Stroke;
+using test::Svg;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -29,6 +33,8 @@ using ::testing::StrEq;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+constexpr Stroke kRawStroke{100, 72, 60}, kMeanStroke{90, 29, 10}, kEvaluationStroke{10, 42, 70};
 
 Series zigzag(int count) {
   Series points;

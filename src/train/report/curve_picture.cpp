@@ -8,12 +8,14 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "pictures/picture_fonts.h"
 #include "train/report/axis.h"
 #include "train/report/metrics_log.h"
-#include "train/report/picture_fonts.h"
 #include "train/report/picture_labels.h"
 
 namespace danlu::train {
+
+using namespace pictures;
 namespace curve_picture_detail {
 
 constexpr double kWidth = 800, kHeight = 500;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/report/painter.h"
+#include "pictures/painter.h"
 
 namespace danlu::train {
 
@@ -31,7 +31,7 @@ struct Curve {
 /// (0.9) if they are noisy, evaluations as dots, axes with round numbers, and a legend where there
 /// is more than one curve. Values that are not finite, or beyond ±1e300, are gaps. Of many points
 /// those are drawn that can be told apart. `chinese`: the labels are; ask pictures_speak_chinese().
-std::string curve_picture(const Curve& curve, PictureFormat format, bool chinese);
+std::string curve_picture(const Curve& curve, pictures::PictureFormat format, bool chinese);
 
 /// True if messages are Chinese and the machine has glyphs for every label.
 bool pictures_speak_chinese();

@@ -1,0 +1,121 @@
+#include "eval/sandbox/child_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace danlu::eval {
+namespace child_process_detail {
+
+/// Two ends of a channel. A pair of sockets: writing to one whose reader is gone is an error, not
+/// a signal that would end this process.
+struct Channel {
+  Channel() {
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+      throw IoError(tr("cannot start another program: {}", std::strerror(errno)));
+  }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  ~Channel() {
+    close_end(0);
+    close_end(1);
+  }
+  void close_end(int which) {
+    if (ends[which] >= 0) ::close(ends[which]);
+    ends[which] = -1;
+  }
+  int ends[2] = {-1, -1};
+};
+
+struct SpawnSettings {
+  explicit SpawnSettings(int channel) {
+    ::posix_spawn_file_actions_init(&actions);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+      ::posix_spawn_file_actions_adddup2(&actions, channel, fd);
+    ::posix_spawnattr_init(&attributes);
+    sigset_t none, usual;
+    ::sigemptyset(&none);
+    ::sigemptyset(&usual);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGCHLD})
+      ::sigaddset(&usual, signal);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setsigdefault(&attributes, &usual);
+    ::posix_spawnattr_setpgroup(&attributes, 0);
+    ::posix_spawnattr_setflags(
+        &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+  }
+  SpawnSettings(const SpawnSettings&) = delete;
+  SpawnSettings& operator=(const SpawnSettings&) = delete;
+  ~SpawnSettings() {
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::posix_spawnattr_destroy(&attributes);
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+};
+
+/// Sends and receives until the other side says no more. False if that took too long, or it said
+/// too much.
+bool talk(int fd, std::string_view input, int64_t timeout_ms, size_t max_bytes,
+          std::string& output) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  char block[16384];
+  for (;;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd end{fd, static_cast<short>(input.empty() ? POLLIN : POLLIN | POLLOUT), 0};
+    if (::poll(&end, 1, static_cast<int>(left)) <= 0) continue;
+    if (end.revents & POLLIN) {
+      const ssize_t n = ::recv(fd, block, sizeof block, MSG_DONTWAIT);
+      if (n == 0) return true;
+      if (n < 0 && errno != EAGAIN && errno != EINTR) return true;
+      if (n > 0) output.append(block, static_cast<size_t>(n));
+      if (output.size() > max_bytes) return false;
+    } else if (end.revents & POLLOUT) {
+      const ssize_t n = ::send(fd, input.data(), input.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (n > 0) input.remove_prefix(static_cast<size_t>(n));
+      if (n < 0 && errno != EAGAIN && errno != EINTR) input = {};
+    } else {
+      return true;
+    }
+  }
+}
+
+}  // namespace child_process_detail
+
+ChildResult ask_child(const std::vector<std::string>& command, std::string_view input,
+                      int64_t timeout_ms, size_t max_output_bytes) {
+  using namespace child_process_detail;
+  Channel channel;
+  ChildResult result;
+  pid_t process = -1;
+  {
+    const SpawnSettings settings(channel.ends[1]);
+    std::vector<char*> arguments;
+    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    result.start_error = ::posix_spawnp(&process, arguments[0], &settings.actions,
+                                        &settings.attributes, arguments.data(), environ);
+  }
+  if (result.start_error != 0) return result;
+  channel.close_end(1);
+  result.timed_out = !talk(channel.ends[0], input, timeout_ms, max_output_bytes, result.output);
+  if (result.timed_out) ::kill(process, SIGKILL);
+  while (::waitpid(process, &result.status, 0) < 0 && errno == EINTR) {
+  }
+  return result;
+}
+
+}  // namespace danlu::eval

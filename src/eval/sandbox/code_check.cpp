@@ -1,0 +1,77 @@
+#include "eval/sandbox/code_check.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/control_group.h"
+#include "base/error.h"
+
+namespace danlu::eval {
+namespace {
+
+std::string code_field(const Json& doc, const char* name) {
+  const auto text = json_get<std::string>(doc, name);
+  if (!text) throw DataError(tr("a problem to write code for has no '{}'", name));
+  return *text;
+}
+
+/// A Python name, or names with dots between; letters beyond ASCII are names' too.
+bool is_python_name(const std::string& text) {
+  return !text.empty() && !std::isdigit(static_cast<unsigned char>(text[0])) &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return c >= 0x80 || std::isalnum(c) || c == '_' || c == '.';
+         });
+}
+
+/// As many as have the memory that each may take; at least one.
+size_t workers_with_memory(size_t workers, int64_t memory_bytes) {
+  const uint64_t available = available_memory_bytes();
+  if (available == 0 || memory_bytes <= 0) return workers;
+  const auto with_memory = static_cast<size_t>(available / static_cast<uint64_t>(memory_bytes));
+  return std::clamp<size_t>(with_memory, 1, std::max<size_t>(workers, 1));
+}
+
+}  // namespace
+
+std::string humaneval_program(const Json& doc, const std::string& solution) {
+  const std::string entry_point = code_field(doc, "entry_point");
+  if (!is_python_name(entry_point))
+    throw DataError(tr("'entry_point' must be the name of a function, got '{}'", entry_point));
+  return solution + "\n" + code_field(doc, "test") + "\ncheck(" + entry_point + ")";
+}
+
+CodeCheck check_code(const CodeSandbox& sandbox, const std::vector<Json>& problems,
+                     const std::vector<CodeSample>& samples, size_t workers,
+                     const std::function<void(size_t num_done)>& on_done) {
+  std::vector<std::string> programs;
+  for (const CodeSample& sample : samples)
+    programs.push_back(humaneval_program(problems.at(sample.problem), sample.solution));
+  CodeCheck check;
+  check.verdicts.resize(samples.size());
+  check.counts.resize(problems.size());
+  size_t num_done = 0;
+  const auto take = [&](size_t i, const CodeVerdict& verdict) {
+    PassCount& count = check.counts[samples[i].problem];
+    ++count.num_samples;
+    count.num_passed += verdict.outcome == CodeVerdict::Outcome::kPassed;
+    check.num_timed_out += verdict.outcome == CodeVerdict::Outcome::kTimedOut;
+    check.verdicts[i] = verdict;
+    if (on_done) on_done(++num_done);
+  };
+  std::vector<size_t> late;
+  workers = workers_with_memory(workers, sandbox.settings().memory_bytes);
+  sandbox.run_all(programs, workers, [&](size_t i, const CodeVerdict& verdict) {
+    if (verdict.outcome == CodeVerdict::Outcome::kTimedOut) {
+      late.push_back(i);
+    } else {
+      take(i, verdict);
+    }
+  });
+  std::sort(late.begin(), late.end());
+  std::vector<std::string> again;
+  for (const size_t i : late) again.push_back(std::move(programs[i]));
+  sandbox.run_all(again, 1, [&](size_t i, const CodeVerdict& verdict) { take(late[i], verdict); });
+  return check;
+}
+
+}  // namespace danlu::eval
