@@ -16,9 +16,6 @@ std::string same_flags(const std::string& command) {
 
 const std::vector<AbsentCommand>& absent_commands() {
   static const std::vector<AbsentCommand> list = {
-      {{"eval", "evaluate", "evaluation"},
-       "benchmarks are not part of this version",
-       tr("danlu infer --dataset FILE answers the rows of a data set beside their references")},
       {{"serve", "deploy", "api", "server"},
        "there is no HTTP server in this version",
        tr("danlu chat talks in the terminal, danlu infer --dataset FILE answers many questions")},

@@ -23,6 +23,8 @@ struct Command {
   std::string group;    ///< "Data", "Train", "Use", "Weights", "Tools"
   /// The program reads what its flags mean, and hands the engine a settings::TrainConfig.
   bool trains = false;
+  /// Several processes may do it together (danlu launch, --nproc); one that trains always.
+  bool shares_work = false;
   OptionTable (*options)();
   bool accepts_config = false;  ///< a positional .yaml/.json is a configuration file
   size_t max_positional = 0;    ///< words that are neither flags nor values; more are an error
@@ -35,6 +37,9 @@ struct Command {
   /// The first word that names a command, and all behind it, are that command's.
   bool runs_another = false;
 };
+
+/// Whether danlu launch may start it.
+inline bool has_ranks(const Command& command) { return command.trains || command.shares_work; }
 
 /// The explicit list, in help order (src/cli/registry.cpp).
 const std::vector<Command>& commands();

@@ -151,7 +151,7 @@ Options read_options(const Command& command, const OptionTable& table,
     check_positional(command, options);
     return options;
   };
-  const bool may_have_others = is_run && (command.trains || command.runs_another);
+  const bool may_have_others = is_run && (has_ranks(command) || command.runs_another);
   return may_have_others ? come_or_tell([&] { return place_despite(words); }, read) : read();
 }
 
@@ -175,7 +175,7 @@ int run_words(const Command& command, std::vector<std::string> words) {
   const bool fetches = command.name != "download" && take_word(words, {"--download"});
   std::optional<log::HeldNotices> held(std::in_place);
   const Options options = read_options(command, table, words, /*is_run=*/!print_config);
-  const bool starts_ranks = command.trains && !print_config && asks_for_processes(options);
+  const bool starts_ranks = has_ranks(command) && !print_config && asks_for_processes(options);
   if (starts_ranks) held->drop();  // rank 0 has them too
   held.reset();
   if (print_config) {

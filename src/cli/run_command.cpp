@@ -97,7 +97,7 @@ int run_command(const Command& command, const Options& options) {
     });
     return from_engine<EngineTrain>("danlu_engine_train")(&config);
   }
-  bind_process(RankPlace{});
+  bind_process(command.shares_work ? rank_place_from_environment() : RankPlace{});
   if (const std::string binding = describe_binding(); !binding.empty()) log::info("{}", binding);
   require_engine_resources(command);
   return from_engine<EngineRun>("danlu_engine_run")(command.name.c_str(), &options);

@@ -132,8 +132,6 @@ TEST_F(NotHere, FilesForReinforcementLearningAreCalledSo) {
 
 TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
   const std::vector<std::pair<const char*, const char*>> answers = {
-      {"eval", "benchmarks are not part"},
-      {"evaluate", "benchmarks are not part"},
       {"serve", "no HTTP server"},
       {"deploy", "no HTTP server"},
       {"app", "no web page"},

@@ -56,7 +56,8 @@ int status_of(pid_t child, const ProgramSettings& settings, const std::string& f
   bool sent = settings.signal == 0;
   while (!sent && ::waitpid(child, &status, WNOHANG) == 0) {
     const std::string printed = content_of(files + "/out") + content_of(files + "/err");
-    if (printed.find(settings.signal_after) == printed.npos) {
+    if (printed.find(settings.signal_after) == printed.npos ||
+        (settings.signal_when && !settings.signal_when())) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       continue;
     }

@@ -1,5 +1,6 @@
 // tests/cli/run_program.h: runs the built program and keeps what it printed.
 #pragma once
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -19,7 +20,9 @@ struct ProgramSettings {
   std::string directory = {};                           ///< where it runs; empty: here
   int timeout_s = 1800;           ///< then it hangs, whatever else the machine does, and is killed
   int signal = 0;                 ///< sent once, if not 0, …
-  std::string signal_after = {};  ///< … when it has printed this
+  std::string signal_after = {};  ///< … when it has printed this, …
+  /// … and this is true, if it is set. Asked again and again while the program runs.
+  std::function<bool()> signal_when = {};
 };
 
 /// `danlu ARGUMENTS…` of the build under test. LOG_LEVEL, DANLU_LANG and the locale are set to what

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -62,7 +63,8 @@ bool is_of_the_clock(const std::string& key) {
       "elapsed_time", "remaining_time", "memory(GiB)", "train_speed(s/it)", "train_speed(iter/s)",
       "tokens_per_second", "samples_per_second", "mfu", "data_wait", "eval_runtime",
       "eval_samples_per_second", "eval_steps_per_second", "train_runtime",
-      "train_samples_per_second", "train_steps_per_second", "train_seconds",
+      "train_samples_per_second", "train_steps_per_second", "train_seconds", "date",
+      "total_evaluation_time_seconds",
       // Of a session's first step; what saving and loading threads hold then is chance.
       "counted",
       // A port that was free, and the name of a job.
@@ -94,6 +96,15 @@ std::string without_clock(const std::string& lines) {
   return result;
 }
 
+/// A run of `danlu eval` has its time in its files' names. Of two that differ in it alone one stays
+/// a difference.
+fs::path without_time(const fs::path& name, const Tree& tree) {
+  static const std::regex kTime("_\\d{4}-\\d\\d-\\d\\dT\\d\\d-\\d\\d-\\d\\d\\.\\d{6}");
+  const fs::path timeless =
+      name.parent_path() / std::regex_replace(name.filename().string(), kTime, "_TIME");
+  return timeless != name && tree.count(timeless) ? name : timeless;
+}
+
 bool is_log(const std::string& file) {
   return file == "train.log" || (file.starts_with("rank-") && file.ends_with(".log"));
 }
@@ -103,7 +114,7 @@ bool is_log(const std::string& file) {
 Tree tree_of(const fs::path& root) {
   Tree tree;
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
-    const fs::path name = entry.path().lexically_relative(root);
+    const fs::path name = without_time(entry.path().lexically_relative(root), tree);
     const std::string file = name.filename();
     std::string& content = tree[name];
     if (entry.is_symlink()) {

@@ -67,6 +67,26 @@ std::vector<std::string> download_of_two_files() {
   return {"download", hub.id, "--hub", "hf", "--cache_dir", "ROOT/cache", "--max_workers", "1"};
 }
 
+/// Multiple choice and a generation of eight rows.
+std::vector<std::string> evaluation(const std::string& output) {
+  const Inputs& in = Inputs::get();
+  if (!fs::exists(in / "exam")) {
+    fs::create_directory(in / "exam");
+    std::ofstream(in / "exam/fox.yaml") << R"({task: fox, test_split: test, doc_to_text: "{{q}}",
+output_type: multiple_choice, doc_to_choice: [dog, lazy, times], doc_to_target: gold,
+metric_list: [{metric: acc}]})";
+    std::ofstream(in / "exam/say.yaml") << R"({task: say, test_split: test, doc_to_text: "{{q}}",
+output_type: generate_until, doc_to_target: gold, metric_list: [{metric: exact_match}],
+generation_kwargs: {until: [dog], max_gen_toks: 4}})";
+    std::ofstream rows(in / "exam/test.jsonl");
+    for (int i = 0; i < 8; ++i)
+      rows << R"({"q": "the fox )" << i << R"( jumps", "gold": )" << i % 3 << "}\n";
+  }
+  return {"eval",           "--model",         in / "model",    "--tasks",   "fox,say",
+          "--include_path", in / "exam",       "--data_dir",    in / "exam", "--dtype",
+          "fp32",           "--deterministic", "--output_path", output};
+}
+
 Command command_named(const std::string& name) {
   const Inputs& in = Inputs::get();
   if (name == "sft") return {name, sft({})};
@@ -97,6 +117,13 @@ Command command_named(const std::string& name) {
              "ROOT/tokenizer"},
             true};
   if (name == "download") return {name, download_of_two_files()};
+  if (name == "eval") return {name, evaluation("ROOT/out")};
+  if (name == "compare") {
+    if (!fs::exists(in / "examined")) Inputs::make(evaluation(in / "examined"));
+    return {name,
+            {"compare", in / "examined", in / "examined", "--output", "ROOT/new/difference.json",
+             "--plot", "ROOT/new/bars.png"}};
+  }
   if (name == "merge") {
     if (!fs::exists(in / "adapter"))
       Inputs::make({"sft", "--model", in / "model", "--dataset", in / "rows.jsonl", "--output_dir",
@@ -171,7 +198,8 @@ INSTANTIATE_TEST_SUITE_P(Commands, Killed,
                                          Share{"preprocess", 10, 4}, Share{"convert", 10, 4},
                                          Share{"gguf", 6, 3}, Share{"gguf_replaced", 12, 3},
                                          Share{"tokenizer", 5, 3}, Share{"merge", 2, 1},
-                                         Share{"download", 8, 4}),
+                                         Share{"download", 8, 4}, Share{"eval", 8, 4},
+                                         Share{"compare", 4, 2}),
                          [](const auto& info) { return std::string(info.param.command); });
 
 TEST(KilledByHand, WhereAskedFor) {

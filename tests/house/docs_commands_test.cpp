@@ -87,7 +87,10 @@ TEST_P(DocsCommands, Run) {
 INSTANTIATE_TEST_SUITE_P(Pages, DocsCommands,
                          testing::Values("README.md", "README.zh-CN.md", "CONTRIBUTING.md",
                                          "docs/architecture.md", "docs/decisions.md",
-                                         "docs/features.md"),
+                                         "docs/features.md", "docs/download.md",
+                                         "docs/evaluation.md", "docs/eval_tasks/generation.md",
+                                         "docs/eval_tasks/multiple_choice.md",
+                                         "docs/eval_tasks/perplexity.md"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) {

@@ -24,6 +24,8 @@ OptionTable train_options();
 OptionTable posttrain_options();
 OptionTable infer_options();
 OptionTable chat_options();
+OptionTable eval_options();
+OptionTable compare_options();
 OptionTable download_options();
 int run_download(const Options& options);
 OptionTable inspect_options();

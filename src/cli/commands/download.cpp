@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
+#include "hub/address.h"
 #include "hub/cache.h"
 #include "hub/environment.h"
 
@@ -22,7 +23,9 @@ using hub::Kind;
 std::vector<OptionSpec> what_to_download() {
   return {
       {.name = "model",
-       .help = "the model, ORGANISATION/NAME; or the first word that is no flag",
+       .help =
+           "the model, ORGANISATION/NAME or the address of its page, of what git clones or of a "
+           "file; or the first word that is no flag",
        .aliases = {"model_id", "repo_id"},
        .group = "What"},
       {.name = "dataset", .help = "the data set, ORGANISATION/NAME", .group = "What"},
@@ -132,6 +135,42 @@ Hub hub_of(const Options& options, const Words& words, bool is_flagged) {
   return is_flagged ? Hub::kModelScope : Hub::kHuggingFace;
 }
 
+/// What addresses say beside the repository.
+struct AddressedFiles {
+  std::vector<std::string> folders;
+  std::string endpoint;
+};
+
+/// The repository and files of addresses in place of these. Errors: UsageError, also for addresses
+/// of several repositories.
+AddressedFiles take_addresses(hub::Repository& repository, std::vector<std::string>& files) {
+  AddressedFiles taken;
+  std::vector<std::string> named = {repository.id};
+  named.insert(named.end(), files.begin(), files.end());
+  if (!hub::parse_address(named.front())) return taken;
+  files.clear();
+  for (const std::string& word : named) {
+    const std::optional<hub::Address> address = hub::parse_address(word);
+    if (!address) {
+      files.push_back(word);
+      continue;
+    }
+    if (&word == &named.front()) repository = address->repository;
+    const hub::Repository& other = address->repository;
+    if (other.id != repository.id || other.hub != repository.hub || other.kind != repository.kind ||
+        other.revision != repository.revision)
+      throw UsageError(tr("[download] {} and {}: one is fetched at a time", named.front(), word),
+                       tr("give the line twice"));
+    if (address->file.ends_with('/')) {
+      taken.folders.push_back(address->file);
+    } else if (!address->file.empty()) {
+      files.push_back(address->file);
+    }
+    taken.endpoint = address->endpoint;
+  }
+  return taken;
+}
+
 hub::DownloadRequest request_from(const Options& options) {
   Words words = words_of(options);
   hub::Repository repository;
@@ -151,10 +190,14 @@ hub::DownloadRequest request_from(const Options& options) {
   const bool is_dataset = names_dataset || options.get_string("repo_type") == "dataset";
   repository.kind = is_dataset ? Kind::kDataset : Kind::kModel;
   repository.hub = hub_of(options, words, names_model || names_dataset);
-  repository.revision = options.get_string_or("revision", "");
+  const AddressedFiles addressed = take_addresses(repository, words.rest);
+  repository.revision = options.get_string_or("revision", repository.revision);
   hub::DownloadRequest request = hub::request_by_environment(repository);
   request.files = words.rest;
+  if (!addressed.endpoint.empty() && !hub::hub_by_environment())
+    request.client.endpoint = addressed.endpoint;
   request.include = options.get_list("include");
+  request.include.insert(request.include.end(), addressed.folders.begin(), addressed.folders.end());
   request.exclude = options.get_list("exclude");
   request.local_dir = options.get_string_or("local_dir", "");
   request.cache = options.get_string_or("cache_dir", request.cache.string());

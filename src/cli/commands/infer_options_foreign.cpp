@@ -9,6 +9,118 @@
 namespace danlu::cli {
 namespace {
 
+constexpr const char* kAsDescribed =
+    "one process answers with the whole model, as its checkpoint describes it";
+
+/// What scripts of Megatron repeat of a model beside train_megatron_options().
+std::vector<OptionSpec> retyped_architecture() {
+  return {
+      ignored({"make_vocab_size_divisible_by",
+               "transformer_impl",
+               "rotary_percent",
+               "rotary_seq_len_interpolation_factor",
+               "dynamic_factor",
+               "rope_scaling_type",
+               "rope_scaling_factor",
+               "rope_scaling_original_max_position_embeddings",
+               "original_max_position_embeddings",
+               "low_freq_factor",
+               "high_freq_factor",
+               "rope_scaling_beta_fast",
+               "rope_scaling_beta_slow",
+               "beta_fast",
+               "beta_slow",
+               "rope_scaling_mscale",
+               "rope_scaling_mscale_all_dim",
+               "longrope_freqs_type",
+               "long_factor",
+               "short_factor",
+               "long_mscale",
+               "short_mscale",
+               "partial_rotary_factor",
+               "query_pre_attn_scalar",
+               "attn_logit_softcapping",
+               "output_logit_softcapping",
+               "interleave_sliding_window",
+               "sliding_window",
+               "scale_emb",
+               "scale_depth",
+               "dim_model_base",
+               "cla_share_factor",
+               "full_attention_interval",
+               "mamba_d_conv",
+               "mamba_expand",
+               "linear_key_head_dim",
+               "linear_num_key_heads",
+               "linear_num_value_heads",
+               "linear_value_head_dim"},
+              kAsDescribed),
+      ignored({"num_experts",
+               "moe_router_topk",
+               "moe_router_load_balancing_type",
+               "moe_router_score_function",
+               "moe_router_group_topk",
+               "moe_router_num_groups",
+               "moe_router_topk_scaling_factor",
+               "moe_router_dtype",
+               "moe_token_dispatcher_type",
+               "moe_aux_loss_coeff",
+               "moe_device_level_aux_loss_coeff",
+               "moe_comm_aux_loss_coeff",
+               "moe_layer_freq",
+               "moe_intermediate_size",
+               "moe_ffn_hidden_size",
+               "moe_input_jitter_eps",
+               "moe_expert_capacity_factor",
+               "n_shared_experts",
+               "first_k_dense_replace",
+               "topk_group",
+               "routed_scaling_factor",
+               "q_lora_rank",
+               "kv_lora_rank",
+               "v_head_dim",
+               "qk_rope_head_dim",
+               "qk_nope_head_dim",
+               "qk_pos_emb_head_dim",
+               "qk_head_dim",
+               "shape_order"},
+              kAsDescribed),
+      ignored_switch({"post_norm",
+                      "use_glm_rope",
+                      "geglu",
+                      "gelu_tanh",
+                      "embed_layernorm",
+                      "input_embeds_norm",
+                      "add_rmsnorm_offset",
+                      "add_dense_bias",
+                      "add_output_layer_bias",
+                      "skip_bias_add",
+                      "multi_head_latent_attention",
+                      "multi_latent_attention",
+                      "share_kvstates",
+                      "norm_topk_prob",
+                      "seq_aux",
+                      "shared_expert_gate",
+                      "router_gating_in_fp32",
+                      "topk_softmax_in_fp32",
+                      "rmsnorm_weight_in_fp32",
+                      "input_layernorm_in_fp32",
+                      "no_enable_linear_qkv",
+                      "moe_router_enable_expert_bias",
+                      "moe_router_pre_softmax",
+                      "moe_revert_type_after_topk"},
+                     kAsDescribed),
+      ignored_switch({"moe_grouped_gemm", "moe_permutation_async_comm", "moe_permute_fusion",
+                      "moe_alltoall_overlap_comm", "use_fused_moe_token_permute_and_unpermute",
+                      "gemm_gradient_accumulation_fusion", "reuse_fp32_param", "use_fused_rmsnorm",
+                      "no_shared_storage"},
+                     kAsDescribed),
+      ignored({"max_tokens_to_oom", "clip_grad", "weight_decay", "lr_warmup_fraction", "adam_beta1",
+               "adam_beta2", "lr", "min_lr", "initial_loss_scale"},
+              kAsDescribed),
+  };
+}
+
 /// Left alone when answering: what the checkpoint is, and how training was done, it says itself.
 std::vector<OptionSpec> repeated_from_training(const std::vector<OptionSpec>& own) {
   std::set<std::string> known;
@@ -17,15 +129,17 @@ std::vector<OptionSpec> repeated_from_training(const std::vector<OptionSpec>& ow
     known.insert(spec.aliases.begin(), spec.aliases.end());
   }
   std::vector<OptionSpec> repeated;
-  for (const OptionSpec& spec : joined({train_megatron_options(), train_parallel_options()})) {
+  for (const OptionSpec& spec :
+       joined({train_megatron_options(), train_parallel_options(), retyped_architecture()})) {
     std::vector<std::string> names = {spec.name};
     names.insert(names.end(), spec.aliases.begin(), spec.aliases.end());
     std::erase_if(names, [&](const std::string& name) { return known.count(name) > 0; });
     if (names.empty()) continue;
+    known.insert(names.begin(), names.end());
     const bool is_switch = spec.type == OptionType::kBool;
     const bool is_list = spec.type == OptionType::kList;
-    const char* why = "one process answers with the whole model, as its checkpoint describes it";
-    OptionSpec taken = is_switch ? ignored_switch(names, why) : ignored(names, why);
+    OptionSpec taken =
+        is_switch ? ignored_switch(names, kAsDescribed) : ignored(names, kAsDescribed);
     if (is_list) taken.type = OptionType::kList;
     repeated.push_back(std::move(taken));
   }
@@ -63,6 +177,8 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
       ignored_switch({"merge_lora", "safe_serialization", "show_dataset_sample", "verbose",
                       "use_hf", "check_model_is_latest"},
                      "adapters are applied as they are; danlu merge writes merged models"),
+      ignored({"make_vocab_size_divisible_by", "transformer_impl"},
+              "a checkpoint's files say how its vocabulary is padded and its modules are called"),
       ignored({"load_args_from_ckpt_dir", "load_args"},
               "what a run recorded is read, and flags outweigh it"),
       unavailable({"quant_method", "quantization_bit", "load_in_8bit", "load_in_4bit",

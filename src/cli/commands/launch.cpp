@@ -359,9 +359,9 @@ int run_launch(const Options& options) {
                                    : tr("[launch] danlu has no command '{}'", words.front()),
                      tr("danlu launch --nproc 2 sft --model DIR --dataset FILE …"));
   }
-  if (!command->trains) {
+  if (!has_ranks(*command)) {
     throw UsageError(
-        tr("[launch] danlu {} is one process; only training is divided", command->name),
+        tr("[launch] danlu {} is one process; training and eval are divided", command->name),
         tr("run it without launch"));
   }
   constexpr const char* kOfTheLauncher[] = {"--max_restarts", "--max-restarts", "--min_ranks",

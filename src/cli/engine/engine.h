@@ -8,8 +8,10 @@ namespace danlu::cli {
 
 int run_infer(const Options& options);
 int run_chat(const Options& options);
+int run_compare(const Options& options);
 int run_init(const Options& options);
 int run_merge(const Options& options);
 int run_verify(const Options& options);
+int run_eval(const Options& options);
 
 }  // namespace danlu::cli

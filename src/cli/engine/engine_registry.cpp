@@ -24,13 +24,15 @@ namespace {
 struct EngineCommand {
   std::string_view name;
   int (*run)(const Options& options);
+  bool shares_work = false;  ///< as Command::shares_work
 };
 
 /// The explicit list; names are those of src/cli/registry.cpp.
 const std::vector<EngineCommand>& engine_commands() {
   static const std::vector<EngineCommand> list = {
-      {"infer", run_infer}, {"chat", run_chat},     {"init", run_init},
-      {"merge", run_merge}, {"verify", run_verify},
+      {"infer", run_infer},     {"chat", run_chat}, {"eval", run_eval, true},
+      {"compare", run_compare}, {"init", run_init}, {"merge", run_merge},
+      {"verify", run_verify},
   };
   return list;
 }
@@ -68,9 +70,11 @@ void prepare_libraries(size_t sharers = 1) {
 
 extern "C" __attribute__((visibility("default"))) int danlu_engine_run(const char* command,
                                                                        const Options* options) {
-  prepare_libraries();
   for (const EngineCommand& known : engine_commands()) {
-    if (known.name == command) return known.run(*options);
+    if (known.name != command) continue;
+    const RankPlace place = known.shares_work ? rank_place_from_environment() : RankPlace{};
+    prepare_libraries(place.says_local_size ? static_cast<size_t>(place.local_size) : 1);
+    return known.run(*options);
   }
   throw InternalError(std::string("[engine] no command '") + command + "' in this library");
 }

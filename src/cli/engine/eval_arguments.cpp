@@ -1,0 +1,213 @@
+#include "cli/engine/eval_arguments.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/lower_case.h"
+#include "base/nearest_name.h"
+#include "base/option_text.h"
+
+namespace danlu::cli {
+namespace {
+
+constexpr const char* kModelArgs = "--model_args";
+
+double number_of(const std::string& key, const std::string& text) {
+  errno = 0;
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || errno != 0 || !std::isfinite(value))
+    throw UsageError(tr("[{}] must be a number, got '{}'", key, text));
+  return value;
+}
+
+int64_t whole_number_of(const std::string& key, const std::string& text, int64_t least) {
+  const double value = number_of(key, text);
+  const auto whole = static_cast<int64_t>(value);
+  if (static_cast<double>(whole) != value || whole < least)
+    throw UsageError(tr("[{}] must be a whole number of at least {}, got '{}'", key, least, text));
+  return whole;
+}
+
+/// Text that a user typed for a flag as JSON.
+Json json_of(const std::string& key, const std::string& text) {
+  try {
+    return parse_json(text, key);
+  } catch (const DataError& error) {
+    throw UsageError(error.what());
+  }
+}
+
+/// A text, or a JSON list of texts.
+std::vector<std::string> texts_of(const std::string& key, const std::string& text) {
+  if (!text.starts_with("[")) return {text};
+  std::vector<std::string> texts;
+  for (const Json& one : json_of(key, text)) {
+    if (!one.is_string()) {
+      throw UsageError(tr("[{}] must be a text or a list of texts, got {}", key, text));
+    }
+    texts.push_back(one.get<std::string>());
+  }
+  return texts;
+}
+
+bool switch_of(const std::string& key, const std::string& text) {
+  const std::optional<bool> value = option_text::parse_bool(text);
+  if (!value) throw UsageError(tr("[{}] must be true or false, got '{}'", key, text));
+  return *value;
+}
+
+[[noreturn]] void refuse_key(const std::string& flag, const std::string& key,
+                             const std::vector<std::string>& known) {
+  const std::optional<std::string> near = nearest_name(key, known);
+  throw UsageError(tr("[{}] unknown key '{}'", flag, key),
+                   near ? tr("did you mean {}?", *near)
+                        : tr("it has: {}", fmt::format("{}", fmt::join(known, ", "))));
+}
+
+/// Of lm-eval's names of types, this program's.
+std::string dtype_name(const std::string& named) {
+  const std::string lower = lower_case(named.starts_with("torch.") ? named.substr(6) : named);
+  if (lower == "float32" || lower == "float") return "fp32";
+  if (lower == "bfloat16") return "bf16";
+  if (lower == "float16" || lower == "half") return "fp16";
+  return named;
+}
+
+bool has_no_meaning_here(const std::string& key) {
+  static const std::vector<std::string> keys = {
+      "trust_remote_code", "use_fast_tokenizer",  "parallelize",    "device_map",
+      "revision",          "attn_implementation", "backend",        "low_cpu_mem_usage",
+      "max_memory",        "max_batch_size",      "offload_folder", "gpus",
+      "logits_cache",      "truncation",          "subfolder",      "device_map_option"};
+  return std::ranges::find(keys, key) != keys.end();
+}
+
+Options with_model_arg(const Options& options, const std::string& key, const std::string& text,
+                       ModelArguments* rest) {
+  const std::string origin = std::string(kModelArgs) + " " + key;
+  if (key == "pretrained" || key == "model") return options.with("model", text, origin);
+  if (key == "peft") return options.with("adapters", text, origin);
+  if (key == "tokenizer") return options.with("tokenizer", text, origin);
+  if (key == "dtype") return options.with("dtype", dtype_name(text), origin);
+  if (key == "device") return options.with("device", text, origin);
+  if (key == "batch_size") return options.with("batch_size", text, origin);
+  if (key == "enable_thinking") return options.with("enable_thinking", text, origin);
+  if (key == "chat_template_args") return options.with("chat_template_kwargs", text, origin);
+  if (key == "max_length") {
+    rest->max_length = whole_number_of(origin, text, 1);
+  } else if (key == "prefix_token_id") {
+    rest->prefix_token_id = whole_number_of(origin, text, 0);
+  } else if (key == "add_bos_token") {
+    rest->add_bos_token = switch_of(origin, text);
+  } else if (key == "load_in_4bit" || key == "load_in_8bit" || key == "autogptq" ||
+             key == "delta") {
+    if (option_text::parse_bool(text).value_or(true))
+      throw UsageError(tr("[{}] is not in this version", origin));
+  } else if (has_no_meaning_here(key)) {
+    log::notice("{} has no effect here: there is one engine, and files say what they are", origin);
+  } else {
+    refuse_key(kModelArgs, key,
+               {"pretrained", "peft", "tokenizer", "dtype", "device", "batch_size", "max_length",
+                "prefix_token_id", "add_bos_token", "enable_thinking", "chat_template_args"});
+  }
+  return options;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> key_values(const std::string& text,
+                                                            const std::string& flag) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  if (text.starts_with("{")) {
+    const Json json = json_of(flag, text);
+    for (const auto& [key, value] : json.items())
+      pairs.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+    return pairs;
+  }
+  for (const std::string& part : option_text::split_list(text)) {
+    const size_t equals = part.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UsageError(tr("[{}] must be key=value,key=value, got '{}'", flag, part));
+    pairs.emplace_back(part.substr(0, equals), part.substr(equals + 1));
+  }
+  return pairs;
+}
+
+Options with_model_args(const Options& options, ModelArguments* rest) {
+  Options result = options;
+  const std::string named = options.get_string_or("model", "");
+  const bool is_kind = named == "hf" || named == "hf-auto" || named == "huggingface";
+  if (named == "vllm" || named == "sglang" || named == "gguf" || named == "ggml") {
+    if (!std::filesystem::exists(named)) {
+      throw UsageError(tr("[--model] {} is another program; this one opens models itself", named),
+                       tr("--model DIR, or --model hf --model_args pretrained=DIR"));
+    }
+  }
+  const std::string text = options.get_string_or("model_args", "");
+  if (text.empty() && is_kind && !std::filesystem::exists(named)) {
+    throw UsageError(tr("[--model] {} names no model", named),
+                     tr("--model DIR, or --model hf --model_args pretrained=DIR"));
+  }
+  const auto pairs = key_values(text, kModelArgs);
+  const bool names_model = std::ranges::any_of(
+      pairs, [](const auto& pair) { return pair.first == "pretrained" || pair.first == "model"; });
+  if (names_model && !named.empty() && !is_kind) {
+    throw UsageError(tr("[{}] two models are named: {} and {}", kModelArgs, named, text),
+                     tr("--model hf --model_args pretrained=DIR, or --model DIR alone"));
+  }
+  for (const auto& [key, value] : pairs) result = with_model_arg(result, key, value, rest);
+  if (is_kind && !text.empty() && !names_model)
+    throw UsageError(tr("[{}] no model is named: pretrained=DIR is missing", kModelArgs));
+  return result;
+}
+
+GenerationOverrides::GenerationOverrides(const Options& options) {
+  values_ = key_values(options.get_string_or("gen_kwargs", ""), "--gen_kwargs");
+  if (options.has_value("max_new_tokens"))
+    values_.emplace_back("max_gen_toks", std::to_string(options.get_int("max_new_tokens")));
+  eval::GenerationRules scratch;
+  apply(scratch);  // what is wrong is said before anything is loaded
+}
+
+void GenerationOverrides::apply(eval::GenerationRules& rules) const {
+  bool says_temperature = false;
+  for (const auto& [key, text] : values_) {
+    const std::string where = "--gen_kwargs " + key;
+    if (key == "max_gen_toks" || key == "max_new_tokens" || key == "max_tokens") {
+      rules.max_tokens = whole_number_of(where, text, 1);
+    } else if (key == "temperature") {
+      rules.temperature = number_of(where, text);
+      if (rules.temperature < 0)
+        throw UsageError(tr("[{}] must be at least 0, got {}", where, text));
+      says_temperature = true;
+    } else if (key == "top_p") {
+      rules.top_p = number_of(where, text);
+      if (rules.top_p <= 0 || rules.top_p > 1)
+        throw UsageError(tr("[{}] must be above 0 and at most 1, got {}", where, text));
+    } else if (key == "top_k") {
+      rules.top_k = whole_number_of(where, text, 0);
+    } else if (key == "num_beams") {
+      rules.num_beams = whole_number_of(where, text, 1);
+    } else if (key == "do_sample") {
+      rules.do_sample = switch_of(where, text);
+      rules.says_sampling = true;
+    } else if (key == "until") {
+      rules.until = texts_of(where, text);
+    } else {
+      refuse_key(
+          "--gen_kwargs", key,
+          {"max_gen_toks", "temperature", "top_p", "top_k", "num_beams", "do_sample", "until"});
+    }
+  }
+  eval::settle_sampling(rules, says_temperature);
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,257 @@
+#include "cli/engine/eval_exam.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/engine/eval_code.h"
+#include "cli/engine/eval_mindspeed.h"
+#include "cli/engine/eval_needle.h"
+#include "eval/benchmarks/rows.h"
+#include "eval/data/choose_layout.h"
+#include "eval/scoring/metrics.h"
+#include "eval/scoring/scores.h"
+#include "hub/missing.h"
+
+namespace danlu::cli {
+namespace {
+
+bool runs_code(const eval::Task& task) {
+  return std::ranges::any_of(task.metrics, eval::runs_answers);
+}
+
+void require_allowed(const Options& options, const std::vector<eval::Task>& tasks) {
+  if (options.get_bool("allow_code_execution") || options.get_bool("predict_only")) return;
+  for (const eval::Task& task : tasks) {
+    if (!runs_code(task)) continue;
+    throw UsageError(
+        tr("[{}] its answers are code, which is not executed unless you allow it", task.name),
+        tr("--allow_code_execution runs it in a sandbox (docs/sandbox.md); --predict_only writes "
+           "it down alone"));
+  }
+}
+
+std::optional<std::string> system_of(const Options& options) {
+  if (!options.has_value("system")) return std::nullopt;
+  return options.get_string("system");
+}
+
+/// The one number, or the last of lm-eval's four.
+int64_t shots_seed(const Options& options) {
+  const std::vector<int64_t> seeds = options.get_int_list("seed");
+  if (seeds.size() == 1) return seeds[0];
+  if (seeds.size() == 4) return seeds[3];
+  throw UsageError(tr("[--seed] one number or four, got {}", seeds.size()));
+}
+
+bool applies_template(const Options& options) {
+  if (options.get_bool_or("no_chat_template", false)) return false;
+  if (options.has_value("apply_chat_template")) return options.get_bool("apply_chat_template");
+  return mindspeed_asks_by_template(options);
+}
+
+eval::PromptSettings prompts_of(const Options& options) {
+  eval::PromptSettings prompts;
+  if (options.has_value("num_fewshot")) prompts.num_fewshot = options.get_int("num_fewshot");
+  if (options.has_value("limit")) prompts.limit = options.get_float("limit");
+  prompts.seed = shots_seed(options);
+  prompts.apply_chat_template = applies_template(options);
+  // As lm-eval: with a template, examples are turns unless told otherwise.
+  prompts.fewshot_as_multiturn =
+      options.get_bool_or("fewshot_as_multiturn", prompts.apply_chat_template);
+  prompts.system_instruction = system_of(options);
+  if (prompts.fewshot_as_multiturn && !prompts.apply_chat_template) {
+    throw UsageError(tr("[--fewshot_as_multiturn] there are no turns without a chat template"),
+                     tr("--apply_chat_template --fewshot_as_multiturn"));
+  }
+  return prompts;
+}
+
+/// A user's own examples are those of every task that takes any.
+void take_shots_file(const Options& options, std::vector<eval::Task>& tasks) {
+  if (!options.has_value("fewshot_file")) return;
+  const std::vector<Json> shots = eval::read_shots_file(options.get_string("fewshot_file"));
+  for (eval::Task& task : tasks) {
+    task.fixed_shots = shots;
+    task.sampler = eval::FewShotSampler::kFirst;
+  }
+}
+
+/// What is named for several benchmarks is opened, and unpacked, once.
+using Trees = std::map<fs::path, eval::DataTree>;
+
+/// As eval::DataTree::open, and where the data come from where it has no better hint.
+const eval::DataTree& open_data(const Options& options, const eval::Benchmark& benchmark,
+                                Trees& trees) {
+  const fs::path folder = data_folder_of(options, benchmark);
+  try {
+    const auto known = trees.find(folder);
+    if (known != trees.end()) return known->second;
+    return trees.emplace(folder, eval::DataTree::open(folder)).first->second;
+  } catch (const DataError& error) {
+    if (!error.hint().empty() || benchmark.where_from.empty()) throw;
+    throw DataError(error.what(), tr("the data of {}: {}", benchmark.name, benchmark.where_from));
+  }
+}
+
+/// The first question alone, without the model's template: whether its fields are there and its
+/// shots are enough is known before a model is loaded.
+void make_first_item(const eval::Task& task, const eval::TaskRows& rows,
+                     eval::PromptSettings settings) {
+  settings.limit = 1;
+  settings.apply_chat_template = settings.fewshot_as_multiturn = false;
+  (void)eval::make_items(task, rows.test, rows.shots, settings, nullptr);
+}
+
+void say_fixed_shots(const std::vector<eval::Task>& tasks, const eval::PromptSettings& prompts) {
+  if (prompts.num_fewshot.value_or(0) == 0) return;
+  for (const eval::Task& task : tasks) {
+    if (!task.is_num_fewshot_fixed) continue;
+    log::notice("{} is always asked without shots: --num_fewshot {} is ignored", task.name,
+                *prompts.num_fewshot);
+  }
+}
+
+using ByBenchmark = std::map<std::string, std::vector<size_t>>;
+
+/// Exams of the tasks of one benchmark, `which` of plan.exams.
+void read_benchmark(const Options& options, const eval::Benchmark& benchmark,
+                    std::vector<eval::Task>& tasks, const std::vector<size_t>& which, Trees& trees,
+                    EvalPlan& plan) {
+  const eval::DataTree& tree = open_data(options, benchmark, trees);
+  eval::WantedData wanted{benchmark.name, {}, {}, benchmark.where_from};
+  std::set<std::string> splits;
+  for (const size_t i : which) {
+    const eval::Task& task = tasks[i];
+    if (!task.subject.empty()) wanted.subjects.push_back(task.subject);
+    const auto needed = eval::needed_splits(task, eval::num_shots_of(task, plan.prompts));
+    splits.insert(needed.begin(), needed.end());
+  }
+  wanted.splits.assign(splits.begin(), splits.end());
+  const eval::ChosenLayout chosen = eval::choose_layout(tree, benchmark.layouts, wanted);
+  const eval::Layout& layout = benchmark.layouts[chosen.index];
+  for (const size_t i : which) {
+    eval::TaskRows rows = eval::read_rows(benchmark, tasks[i], layout, chosen.tree,
+                                          eval::num_shots_of(tasks[i], plan.prompts));
+    make_first_item(tasks[i], rows, plan.prompts);
+    plan.exams[i] = runs_code(tasks[i])
+                        ? make_code_exam(options, std::move(tasks[i]), std::move(rows), plan)
+                        : std::make_unique<RowsExam>(std::move(tasks[i]), std::move(rows), plan);
+  }
+}
+
+}  // namespace
+
+int64_t RowsExam::num_original() const { return std::ssize(rows_.test.rows); }
+
+int64_t RowsExam::size() const { return eval::num_items(num_original(), plan_.prompts.limit); }
+
+std::vector<eval::Item> RowsExam::items(int64_t from, const eval::Model& model) {
+  // Examples are drawn row after row, so all are made at once; neighbours share their beginnings.
+  if (from != 0) throw InternalError("[eval] the rows of a task are asked at once");
+  return eval::make_items(task_, rows_.test, rows_.shots, plan_.prompts, &model);
+}
+
+void Exam::measure(const std::vector<eval::Item>&, const std::vector<std::vector<eval::Answer>>&,
+                   std::vector<std::vector<eval::ItemScore>>&) {}
+
+void Exam::write_pictures(const fs::path&, const std::string&) {}
+
+fs::path data_folder_of(const Options& options, const eval::Benchmark& benchmark) {
+  if (options.has_value("data_dir")) return options.get_string("data_dir");
+  const hub::NamesOnHubs names{benchmark.huggingface, benchmark.modelscope};
+  std::vector<std::string> looked;
+  if (!names.huggingface.empty() || !names.modelscope.empty()) {
+    if (const auto found = hub::find_or_fetch(hub::Kind::kDataset, names, looked)) {
+      log::info("{}: {}", benchmark.name, found->string());
+      return *found;
+    }
+  }
+  const std::string fetch =
+      looked.empty() ? "" : hub::how_to_fetch(hub::Kind::kDataset, names) + "; ";
+  throw DataError(
+      looked.empty() ? tr("[--data_dir] where is the data of {}?", benchmark.name)
+                     : tr("[--data_dir] the data of {} is not named, and in no cache; looked in {}",
+                          benchmark.name, fmt::format("{}", fmt::join(looked, ", "))),
+      fetch + (benchmark.where_from.empty()
+                   ? tr("--data_dir DIR")
+                   : tr("--data_dir DIR; its data: {}", benchmark.where_from)));
+}
+
+eval::Catalogue catalogue_of(const Options& options) {
+  eval::Catalogue catalogue = eval::Catalogue::built_in();
+  for (const std::string& path : options.get_list("include_path")) catalogue.include(path);
+  return catalogue;
+}
+
+std::string list_of_tasks(const eval::Catalogue& catalogue, const std::string& style) {
+  std::string text;
+  for (const eval::Benchmark& benchmark : catalogue.benchmarks()) {
+    std::string styles;
+    for (const eval::Style& own : benchmark.styles)
+      styles += (styles.empty() ? "" : ", ") + own.name;
+    text += fmt::format("{:<20} {}{}\n", benchmark.name, benchmark.title,
+                        styles.empty() ? "" : " [" + styles + "]");
+    std::vector<std::string> names;
+    for (const eval::Group& group : benchmark.groups) names.push_back(group.name);
+    const bool has_style = std::ranges::any_of(benchmark.styles, [&](const eval::Style& own) {
+      return own.name.empty() || own.name == style;
+    });
+    if (has_style || benchmark.needle) {
+      for (const eval::Task& task : eval::leaves(benchmark, style)) names.push_back(task.name);
+    }
+    std::erase(names, benchmark.name);
+    for (const std::string& name : names) text += "  " + name + "\n";
+  }
+  return text;
+}
+
+std::unique_ptr<EvalPlan> make_eval_plan(const Options& options) {
+  const eval::Catalogue catalogue = catalogue_of(options);
+  const std::vector<std::string> names = options.get_list("tasks");
+  if (names.empty()) {
+    throw UsageError(tr("[--tasks] which benchmarks? none is named"),
+                     tr("--tasks mmlu,gsm8k; --tasks list shows all"));
+  }
+  eval::Selection selection = catalogue.select(names, options.get_string("style"));
+  require_allowed(options, selection.leaves);
+  auto plan = std::make_unique<EvalPlan>(
+      EvalPlan{.prompts = prompts_of(options), .generation = GenerationOverrides(options)});
+  plan->groups = std::move(selection.groups);
+  const std::vector<eval::Task>& leaves = selection.leaves;
+  say_fixed_shots(leaves, plan->prompts);
+  Trees trees;
+  ByBenchmark by_benchmark;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    eval::check_scoring(leaves[i]);
+    by_benchmark[leaves[i].benchmark].push_back(i);
+  }
+  for (eval::Task& task : selection.leaves) plan->generation.apply(task.generation);
+  take_shots_file(options, selection.leaves);
+  take_instruction_template(options, selection.leaves);
+  plan->exams.resize(leaves.size());
+  for (const auto& [name, which] : by_benchmark) {
+    const eval::Benchmark& benchmark = catalogue.benchmark(name);
+    if (!benchmark.needle) {
+      read_benchmark(options, benchmark, selection.leaves, which, trees, *plan);
+    } else {
+      for (const size_t i : which)
+        plan->exams[i] =
+            make_needle_exam(options, benchmark, std::move(selection.leaves[i]), *plan);
+    }
+  }
+  if (options.get_bool("predict_only")) {
+    for (const auto& exam : plan->exams) exam->leave_unscored();
+  }
+  return plan;
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,149 @@
+#include "cli/engine/eval_mindspeed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace danlu::cli {
+namespace eval_mindspeed_detail {
+
+/// The style that a flag of evaluation.py stands for.
+struct StyleFlag {
+  const char *flag, *style;
+};
+constexpr StyleFlag kStyleFlags[] = {{"alternative_prompt", "mindspeed-alternative"},
+                                     {"chain_of_thought", "mindspeed-cot"}};
+
+bool is_mindspeed(const std::string& style) { return style.starts_with("mindspeed"); }
+
+Options with_named_style(const Options& given) {
+  Options options = given;
+  for (const auto& [flag, style] : kStyleFlags) {
+    if (!given.get_bool_or(flag, false)) continue;
+    const std::string named = options.get_string("style");
+    if (named == style) continue;
+    if (named != "mindspeed" && (given.is_given("style") || is_mindspeed(named))) {
+      throw UsageError(
+          tr("[{}] asks in the style {}, but {} is named", given.given_as(flag), style, named),
+          tr("leave one of them out"));
+    }
+    options = options.with("style", style, given.given_as(flag));
+  }
+  return options;
+}
+
+std::string window_of(const Options& options) {
+  const std::string of_all =
+      "needlebench_4k_s_rt, needlebench_8k_s_rt, needlebench_32k_s_rt, "
+      "needlebench_128k_s_rt";
+  if (!options.has_value("max_position_embeddings")) {
+    throw UsageError(tr("[needlebench] which window? MindSpeed-LLM takes it from "
+                        "--max-position-embeddings, which is not given"),
+                     tr("name one of the tasks: {}", of_all));
+  }
+  const int64_t positions = options.get_int("max_position_embeddings");
+  for (const int64_t window : {4, 8, 32, 128}) {
+    if (positions / 1024 == window) return fmt::format("needlebench_{}k_s_rt", window);
+  }
+  throw UsageError(tr("[{}] NeedleBench has no window of {} tokens; it has 4096, 8192, 32768 and "
+                      "131072",
+                      options.given_as("max_position_embeddings"), positions),
+                   tr("name one of the tasks: {}", of_all));
+}
+
+Options with_needle_window(const Options& options) {
+  std::vector<std::string> names = options.get_list("tasks");
+  if (std::ranges::find(names, "needlebench") == names.end()) return options;
+  std::string all;
+  for (std::string& name : names) {
+    if (name == "needlebench") {
+      name = window_of(options);
+      log::notice("needlebench in the style mindspeed: {}", name);
+    }
+    all += (all.empty() ? "" : ",") + name;
+  }
+  return options.with("tasks", all, options.given_as("tasks"));
+}
+
+/// "{prompt}" of str.format as a Jinja template.
+std::string as_jinja(const Options& options) {
+  const std::string text = options.get_string("instruction_template");
+  const std::string place = "{prompt}";
+  const size_t at = text.find(place);
+  std::string rest = text;
+  if (at != text.npos) rest.erase(at, place.size());
+  if (at == text.npos || rest.find_first_of("{}") != rest.npos) {
+    throw UsageError(tr("[{}] must hold {} once and no other braces, got '{}'",
+                        options.given_as("instruction_template"), place, text));
+  }
+  return text.substr(0, at) + "{{prompt}}" + text.substr(at + place.size());
+}
+
+const char* scaling_name(arch::RopeScaling scaling) {
+  switch (scaling) {
+    case arch::RopeScaling::kNone:
+      return "default";
+    case arch::RopeScaling::kLinear:
+      return "linear";
+    case arch::RopeScaling::kDynamic:
+      return "dynamic";
+    case arch::RopeScaling::kLlama3:
+      return "llama3";
+    case arch::RopeScaling::kYarn:
+      return "yarn";
+  }
+  throw InternalError("[eval] unknown scaling");
+}
+
+}  // namespace eval_mindspeed_detail
+
+Options as_mindspeed_means(const Options& options) {
+  using namespace eval_mindspeed_detail;
+  const Options styled = with_named_style(options);
+  return is_mindspeed(styled.get_string("style")) ? with_needle_window(styled) : styled;
+}
+
+bool mindspeed_asks_by_template(const Options& options) {
+  if (!eval_mindspeed_detail::is_mindspeed(options.get_string("style"))) return false;
+  if (options.is_given("prompt_type") || options.get_bool_or("hf_chat_template", false))
+    return true;
+  const bool asks = std::ranges::any_of(options.get_list("tasks"), [](const std::string& name) {
+    return name.starts_with("needlebench");
+  });
+  if (!asks)
+    log::notice(
+        "questions are asked plainly, as with --no-chat-template; without it MindSpeed-LLM puts "
+        "them into the tokenizer's template, if there is one (here: --apply_chat_template)");
+  return asks;
+}
+
+void take_instruction_template(const Options& options, std::vector<eval::Task>& tasks) {
+  if (!options.has_value("instruction_template")) return;
+  const std::string jinja = eval_mindspeed_detail::as_jinja(options);
+  bool is_used = false;
+  for (eval::Task& task : tasks) {
+    if (task.benchmark != "humaneval" || task.style != "mindspeed") continue;
+    task.doc_to_text = jinja;
+    is_used = true;
+  }
+  if (!is_used)
+    log::notice("{} has no effect here: it is of HumanEval in the style mindspeed",
+                options.given_as("instruction_template"));
+}
+
+void check_rope_scaling(const Options& options, const arch::ModelConfig& config) {
+  if (!options.has_value("rope_scaling_type")) return;
+  const std::string asked = options.get_string("rope_scaling_type");
+  const std::string found = eval_mindspeed_detail::scaling_name(config.rope.scaling);
+  if (asked == found) return;
+  throw UsageError(tr("[{}] {}, but the model's files say {}",
+                      options.given_as("rope_scaling_type"), asked, found),
+                   tr("write it into the model's config.json, as \"rope_scaling\", or leave the "
+                      "flag out"));
+}
+
+}  // namespace danlu::cli

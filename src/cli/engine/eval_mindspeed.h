@@ -1,0 +1,29 @@
+// cli/engine/eval_mindspeed.h: what MindSpeed-LLM's evaluation.py understands by flags that say it
+// in another way than `danlu eval` does.
+#pragma once
+#include <vector>
+
+#include "arch/model_config.h"
+#include "base/options.h"
+#include "eval/task.h"
+
+namespace danlu::cli {
+
+/// In the style mindspeed: --alternative_prompt and --chain_of_thought name a style, the task
+/// needlebench is the single retrieval of the window that --max_position_embeddings gives. Other
+/// command lines stay as they are. Errors: UsageError: two styles at once, a style of another
+/// system beside such a flag, a window that there is not.
+Options as_mindspeed_means(const Options& options);
+
+/// Whether it puts questions into a chat template.
+bool mindspeed_asks_by_template(const Options& options);
+
+/// --instruction_template is how HumanEval asks. Errors: UsageError: it has not {prompt} once, or
+/// other braces.
+void take_instruction_template(const Options& options, std::vector<eval::Task>& tasks);
+
+/// Errors: UsageError if --rope_scaling_type is another than the model's: answers to long texts
+/// would differ.
+void check_rope_scaling(const Options& options, const arch::ModelConfig& config);
+
+}  // namespace danlu::cli
