@@ -159,7 +159,7 @@ TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
   for (const auto& [name, answer] : scripts)
     expect_error(run({"launch", "--nproc_per_node=2", "--master_port=29555", name}), 2,
                  {name, answer});
-  expect_error(run({"help", "eval"}), 2, {"benchmarks"});
+  expect_error(run({"help", "serve"}), 2, {"HTTP server"});
   EXPECT_EQ(run({"pt", "--help"}).exit_code, 0);
 }
 

@@ -132,7 +132,7 @@ class Member {
     std::error_code error;
     fs::create_directories(path.parent_path(), error);
     if (!error)
-      fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+      fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd_ >= 0) return;
     const int code = error ? error.value() : errno;
     // Two members of which one is a directory of the other's name.

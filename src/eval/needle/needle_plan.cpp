@@ -74,7 +74,7 @@ class PlanNode {
 
  private:
   [[noreturn]] void fail(const std::string& rule, const Json& found) const {
-    throw DataError(tr("{}: {}, got {}", where_, rule, dump_text(found).substr(0, 80)));
+    throw DataError(tr("the plan {}: {}, got {}", where_, rule, dump_text(found).substr(0, 80)));
   }
   const Json& list(const std::string& key) const {
     const Json& value = at(key);
