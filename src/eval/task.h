@@ -42,8 +42,16 @@ struct Metric {
 };
 
 enum class FewShotSampler {
-  kFirst,   ///< the first rows of the split
-  kRandom,  ///< Python's random.Random(seed).sample, its state advancing from item to item
+  kFirst,        ///< the first rows of the split
+  kRandom,       ///< Python's random.Random(seed).sample, its state advancing from item to item
+  kPermutation,  ///< the first of numpy's RandomState(seed).permutation, for every item the same
+};
+
+/// Which message holds what, where a chat template is applied.
+enum class ChatFrame {
+  kTurns,       ///< the description in the system message, each shot a turn
+  kOneMessage,  ///< what would be asked plainly is one message of the user
+  kPlain,       ///< no template is applied, whatever a command line says
 };
 
 /// A leaf: one set of rows, asked in one way. What groups say is in Benchmark.
@@ -71,6 +79,7 @@ struct Task {
   bool leaves_question_out = false;
   // How shots are written where that differs from the question; empty: as it.
   std::string shot_to_text = {}, shot_to_target = {}, shot_gen_prefix = {};
+  ChatFrame chat_frame = ChatFrame::kTurns;
   std::vector<Json> fixed_shots = {};  ///< rows that stand in the task file, or the user's file
 
   GenerationRules generation;

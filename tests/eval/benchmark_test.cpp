@@ -98,6 +98,8 @@ TEST(Benchmark, ErrorsNameTheKeyAndTheNearest) {
               HasSubstr("own.yaml: metric_list: there is no metric 'acuracy'"));
   EXPECT_EQ(parse_error(own + "filter_list: [{name: f, filter: [{function: regexp}]}]\n"),
             "own.yaml: filter_list: f: there is no filter 'regexp' | did you mean 'regex'?");
+  EXPECT_EQ(parse_error(own + "chat_frame: turn\n"),
+            "own.yaml: there is no chat_frame 'turn' | did you mean 'turns'?");
   EXPECT_EQ(parse_error(own + "generation_kwargs: {max_gen_tok: 3}\n"),
             "own.yaml: generation_kwargs: the key 'max_gen_tok' is not known | did you mean "
             "'max_gen_toks'?");
@@ -188,7 +190,7 @@ TEST(Catalogue, KnowsTheNamesOfOtherHarnesses) {
 }
 
 TEST(Catalogue, EveryBenchmarkHasItsStyles) {
-  for (const char* style : {"lm-eval", "mindspeed", "opencompass"}) {
+  for (const char* style : {"lm-eval", "mindspeed", "mindspeed-chat", "opencompass"}) {
     for (const char* name :
          {"mmlu", "cmmlu", "ceval", "agieval", "bbh", "boolq", "humaneval", "gsm8k", "hellaswag"}) {
       EXPECT_GT(count_of(name, style), 0u) << name << " " << style;

@@ -9,6 +9,7 @@
 #include "eval/benchmarks/prompts.h"
 #include "eval/data/choose_layout.h"
 #include "eval/results/sha256.h"
+#include "eval/shown_chat.h"
 #include "support/shared_data.h"
 
 namespace danlu::eval {
@@ -36,6 +37,7 @@ TEST(GoldenPrompts, AreThoseOfTheScript) {
                                                      {"bbh_fewshot", "bbh"},
                                                      {"agieval", "agieval"},
                                                      {"humaneval_instruct", "humaneval"}};
+  const ShownChat model;
   const Catalogue catalogue = Catalogue::built_in();
   const Json goldens =
       read_json_file(fs::path(DANLU_SOURCE_DIR) / "tests/eval/golden_prompts.json");
@@ -45,9 +47,11 @@ TEST(GoldenPrompts, AreThoseOfTheScript) {
     const Selection selection = catalogue.select({name}, style);
     const auto place = places.find(name);
     const DataTree tree = DataTree::open(data / (place == places.end() ? name : place->second));
-    const PromptSettings settings{.num_fewshot = golden["num_fewshot"].get<int64_t>(),
-                                  .limit = std::nullopt,
-                                  .system_instruction = std::nullopt};
+    PromptSettings settings{.num_fewshot = golden["num_fewshot"].get<int64_t>(),
+                            .limit = std::nullopt,
+                            .system_instruction = std::nullopt};
+    settings.apply_chat_template = golden.value("chat", false);
+    settings.language = golden.value("language", "en");
     Sha256 sum;
     size_t num_items = 0;
     // The script goes through subjects as the file has them, except where files are listed.
@@ -67,7 +71,7 @@ TEST(GoldenPrompts, AreThoseOfTheScript) {
     for (const Task& task : tasks) {
       const TaskRows rows =
           read_rows(benchmark, task, benchmark.layouts[chosen.index], chosen.tree, num_shots);
-      for (const Item& item : make_items(task, rows.test, rows.shots, settings)) {
+      for (const Item& item : make_items(task, rows.test, rows.shots, settings, &model)) {
         add_item(sum, item);
         ++num_items;
       }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "eval/benchmarks/benchmark.h"
+#include "eval/shown_chat.h"
 #include "support/throws.h"
 
 namespace danlu::eval {
@@ -12,23 +13,6 @@ namespace {
 using test::error_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-/// Writes messages so that every border shows.
-class ShownChat : public Model {
- public:
-  void answer(const std::vector<Call>&, const OnAnswer&) override {}
-  std::string chat_text(const std::vector<text::Message>& messages) const override {
-    std::string out = "<s>";
-    for (const text::Message& message : messages)
-      out += "[" + message.role + "|" + message.content + "]";
-    return out + "[assistant|";
-  }
-  bool chat_text_has_bos() const override { return true; }
-  int64_t count_tokens(const std::string& text) const override {
-    return static_cast<int64_t>(text.size());
-  }
-  Json identity() const override { return nullptr; }
-};
 
 Task choice_task() {
   Task task;
@@ -113,6 +97,7 @@ TEST(Prompts, ChatTemplatesGetOneMessageOrATurnForEachShot) {
   const ShownChat model;
   PromptSettings settings = shots(1);
   settings.apply_chat_template = true;
+  settings.fewshot_as_multiturn = false;
   settings.system_instruction = "Be brief.";
   std::vector<Item> items =
       make_items(choice_task(), rows_of("a", 1), rows_of("d", 3), settings, &model);
@@ -204,7 +189,7 @@ TEST(Prompts, ErrorsNameRowAndField) {
   rows.rows[1].erase("q");
   EXPECT_EQ(error_of<DataError>([&] { make_items(task, rows, {}, {}); }),
             "t, split a, row 2: t: doc_to_text:1: 'q' is undefined; the row has: choices, gold, "
-            "subject, subject_title, shots_head, number");
+            "subject, subject_title, shots_head, number, eval_language");
   EXPECT_EQ(error_of<DataError>([&] {
               make_items(task, {.rows = {}, .origin = "t, split a", .head = ""}, {}, {});
             }),

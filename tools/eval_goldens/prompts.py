@@ -78,6 +78,47 @@ def choice_calls(context, delimiter, choices):
     return [(context, delimiter + choice) for choice in choices]
 
 
+def numpy_permutation(seed, count):
+    """numpy.random.RandomState(seed).permutation(count), which pandas' sample(random_state=seed) begins with."""
+    words = [seed]
+    for i in range(1, 624):
+        words.append((1812433253 * (words[-1] ^ (words[-1] >> 30)) + i) & 0xFFFFFFFF)
+    rng = random.Random()
+    rng.setstate((3, tuple(words) + (624,), None))
+    order = list(range(count))
+    for i in range(count - 1, 0, -1):
+        mask = (1 << i.bit_length()) - 1
+        j = rng.getrandbits(32) & mask
+        while j > i:
+            j = rng.getrandbits(32) & mask
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+# As numpy itself says.
+assert numpy_permutation(0, 10) == [2, 8, 4, 9, 1, 6, 7, 3, 0, 5]
+
+
+def conversation(turns):
+    """Turns of user and assistant in turn, as the test's template writes them."""
+    roles = ("user", "assistant")
+    return "<s>" + "".join("[%s|%s]" % (roles[i % 2], turn) for i, turn in enumerate(turns)) + "[assistant|"
+
+
+def exam(subject, rows, question, language):
+    """Conversations about four choices: MindSpeed-LLM's EvalTemplate. `rows` are shots and the one that is asked."""
+    if language == "zh":
+        head, end = f"以下是中国关于{subject}考试的单项选择题，请选出其中的正确答案。", "\n答案："
+    else:
+        head, end = f"The following are multiple choice questions (with answers) about {subject}.", "\nAnswer: "
+    turns = []
+    for row in rows:
+        turns.append(row[question] + "".join("\n%s. %s" % (c, row[c]) for c in "ABCD") + end)
+        turns.append(row[[name for name in row if name.lower() == "answer"][0]])
+    turns[0] = head + "\n\n" + turns[0]
+    return conversation(turns[:-1])
+
+
 def mmlu(style, shots):
     total = Sum()
     for subject in subjects(at("mmlu/data/test"), "_test.csv"):
@@ -86,6 +127,7 @@ def mmlu(style, shots):
         test = csv_rows(at("mmlu/data/test", subject + "_test.csv"), columns)
         dev = csv_rows(at("mmlu/data/dev", subject + "_dev.csv"), columns)[:shots]
         title = subject.replace("_", " ")
+        drawn = [dev[i] for i in numpy_permutation(1234, len(dev))] if style.startswith("chat") else []
 
         def body(row, strips=False):
             question = row["question"].strip() if strips else row["question"]
@@ -93,7 +135,13 @@ def mmlu(style, shots):
 
         for row in test:
             gold = "ABCD".index(row["answer"])
-            if style == "lm-eval":
+            if style.startswith("chat"):
+                total.item([(exam(subject, drawn + [row], "question", style[5:]), "")], row["answer"])
+            elif style == "one message":
+                text = f"The following are multiple choice questions (with answers) about  {title}.\n"
+                text += "\n".join(body(s) + " " + s["answer"] for s in dev)
+                total.item([(conversation([text + "\n\n" + body(row)]), "")], row["answer"])
+            elif style == "lm-eval":
                 text = f"The following are multiple choice questions (with answers) about {title}.\n\n"
                 text += "".join(body(s, True) + " " + s["answer"] + "\n\n" for s in dev)
                 total.item(choice_calls(text + body(row, True), " ", "ABCD"), gold)
@@ -122,6 +170,21 @@ def chinese(benchmark, style, shots):
         options = lambda row: "".join("\n%s. %s" % (c, row[c]) for c in "ABCD")
         for row in test:
             gold = "ABCD".index(row[answer])
+            if style.startswith("chat"):
+                # C-Eval's heading has the file's name in both languages.
+                named = title if is_cmmlu and style == "chat zh" else subject
+                drawn = [dev[i] for i in numpy_permutation(1234, len(dev))]
+                total.item([(exam(named, drawn + [row], question, style[5:]), "")], row[answer])
+                continue
+            if style.startswith("alternative"):
+                plain = subject.replace("_", " ")
+                head = f"以下是关于{title}的单项选择题，请直接给出正确答案的选项。\n题目："
+                if style == "alternative en":
+                    head = f"There is a single choice question about {plain}. "
+                    head += "Answer the question by replying A, B, C or D. \nQuestion: "
+                text = "".join(head + s[question] + options(s) + "\n答案是: " + s[answer] + "\n" for s in dev)
+                total.item([(text + head + row[question] + options(row) + "\n答案是: ", "")], row[answer])
+                continue
             if style == "lm-eval":
                 text = (
                     f"以下是关于{title}的单项选择题，请直接给出正确答案的选项。\n\n"
@@ -165,6 +228,26 @@ SEVERAL = "gaokao-physics jec-qa-ca jec-qa-kd".split()
 FIVE = "aqua-rat lsat-ar lsat-lr lsat-rc".split()
 
 
+GAOKAO = dict(zip("chinese english geography history biology chemistry physics mathqa".split(), "语文 英语 地理 历史 生物 化学 物理 数学".split()))
+
+
+def agieval_heading(name):
+    if name.startswith("gaokao-") and name != "gaokao-mathcloze":
+        return "以下是一道中国高考%s选择题，请选择正确的答案。" % GAOKAO[name[7:]]
+    special = {
+        "gaokao-mathcloze": "高考数学填空题，请填入", "logiqa-zh": "公务员考试题，请选择",
+        "jec-qa-kd": "司法考试基础知识题，请选择", "jec-qa-ca": "司法考试案例分析题，请选择",
+    }
+    if name in special:
+        return "以下是一道中国%s正确的答案。" % special[name]
+    what = {
+        "lsat-ar": "LSAT Analytical Reasoning", "lsat-lr": "LSAT Logical Reasoning", "lsat-rc": "LSAT Reading Comprehension",
+        "logiqa-en": "Logic Reasoning", "sat-math": "SAT Math", "sat-en": "SAT English",
+        "sat-en-without-passage": "SAT English", "aqua-rat": "AQUA-RAT", "math": "Math",
+    }[name]
+    return f"The following is a {what} question. Please select the correct answer."
+
+
 def agieval(style, _):
     total = Sum()
     for name in subjects(at("agieval/data/v1"), ".jsonl"):
@@ -191,6 +274,16 @@ def agieval(style, _):
                     total.item([(text, "")], row["answer"])
                 else:
                     total.item(choice_calls(text, " ", options), gold)
+            elif style == "alternative":
+                text = agieval_heading(name) + "\n" + passage + row["question"] + "\n"
+                if options:
+                    text += "\n".join(options).strip() + "\n"
+                text += "答案是： " if is_chinese or name == "gaokao-english" else "The answer is "
+                if is_cloze:
+                    target = row["answer"].replace("$", "")
+                else:
+                    target = label if isinstance(label, str) else ("" if name in SEVERAL else ",").join(label)
+                total.item([(text, "")], target)
             elif style == "mindspeed":
                 asks_chinese = is_chinese or name == "gaokao-english"
                 text = "以下是考试中各个问题的答案。\n问题 1." if is_chinese else (
@@ -236,7 +329,19 @@ def bbh(style, _):
         for example in examples:
             target = example["target"]
             think = "\nA: Let's think step by step."
-            if style == "lm-eval":
+            if style == "chat":
+                turns = []
+                for question, work in shots:
+                    result = work.split("the answer is ")[-1].removesuffix(".").strip()
+                    turns += [question + "\nAnswer: ", re.sub(r"^\(([A-Z])\)$", r"\1", result)]
+                turns[0] = head + " Question: " + turns[0]
+                prompt = conversation(turns + [example["input"] + "\nAnswer: "])
+                if options:
+                    target = [target.lstrip("(").rstrip(")")]
+                    for line in example["input"].split("\n")[1:]:
+                        if line.startswith(example["target"] + " "):
+                            target.append(line[len(example["target"]) + 1:].strip())
+            elif style == "lm-eval":
                 prompt = head + "\n\n" + "".join("Q: " + q + think + "\n" + a + "\n\n" for q, a in shots)
                 prompt += "Q: " + example["input"] + think + "\n"
             elif style == "opencompass":
@@ -263,6 +368,13 @@ def boolq(style, _):
             total.item(choice_calls(text + "\nAnswer:", " ", ["no", "yes"]), gold)
         elif style == "mindspeed":
             total.item(choice_calls(text + "\nAnswer:", "", ["Yes", "No"]), 1 - gold)
+        elif style == "chat":
+            total.item(choice_calls(conversation([text + "\nAnswer:"]), "", ["Yes", "No"]), 1 - gold)
+        elif style == "alternative":
+            # Not every copy of the authors' file has titles.
+            text = row["title"] + " -- " if "title" in row else ""
+            text += row["passage"] + "\nQuestion: " + row["question"] + "\nA. Yes\nB. No\nAnswer:"
+            total.item([(text, "")], "A" if row["answer"] else "B")
         else:
             total.item(choice_calls(text, "\n", ["No", "Yes"]), gold)
     return total
@@ -306,12 +418,14 @@ def gsm8k(style, shots):
         text = ""
         for shot in train[:shots]:
             work, result = re.sub("<<.*?>>", "", shot["answer"]).split("\n#### ")
-            if style == "mindspeed":
+            if style in ("mindspeed", "chat"):
                 text += "Q: " + shot["question"] + "\n\nA:" + work + " The answer is " + result + ".\n\n"
             else:
                 text += "Question: " + shot["question"] + "\nLet's think step by step\nAnswer:\n"
                 text += work + "\nThe answer is " + result + "\n"
-        if style == "mindspeed":
+        if style == "chat":
+            total.item([(conversation([text + row["question"]]), "")], number)
+        elif style == "mindspeed":
             total.item([(text + row["question"], "")], number)
         else:
             text += "Question: " + row["question"] + "\nLet's think step by step\nAnswer:"
@@ -359,12 +473,21 @@ def main():
     cases += [("humaneval_instruct", "lm-eval", 0, lambda s, n: humaneval("instruct", n))]
     cases += [("gsm8k", s, n, gsm8k) for s, n in zip(three, (5, 3, 4))]
     cases += [("hellaswag", s, 0, hellaswag) for s in three]
+    # What they are called here: the style, and what else a command line says.
+    chat, alternative = {"style": "mindspeed-chat", "chat": True}, {"style": "mindspeed-alternative"}
+    asked = {
+        "chat": chat, "chat en": chat, "chat zh": chat | {"language": "zh"}, "one message": {"style": "mindspeed", "chat": True},
+        "alternative": alternative, "alternative en": alternative, "alternative zh": alternative | {"language": "zh"},
+    }
+    cases += [("mmlu", s, 5, mmlu) for s in ("chat en", "chat zh", "one message")]
+    for name, styles in (("cmmlu", ("chat en", "chat zh", "alternative en", "alternative zh")), ("ceval", ("chat en", "chat zh"))):
+        cases += [(name, s, 5, lambda s, n, b=name: chinese(b, s, n)) for s in styles]
+    cases += [("bbh", "chat", 3, bbh), ("gsm8k", "chat", 3, gsm8k)]
+    cases += [("boolq", "chat", 0, boolq), ("boolq", "alternative", 0, boolq), ("agieval", "alternative", 0, agieval)]
     for name, style, shots, made in cases:
         total = made(style, shots)
-        out.append(
-            {"name": name, "style": style, "num_fewshot": shots, "leaves": total.leaves, "items": total.items,
-             "sha256": total.hash.hexdigest()}
-        )
+        out.append({"name": name} | asked.get(style, {"style": style}) | {
+            "num_fewshot": shots, "leaves": total.leaves, "items": total.items, "sha256": total.hash.hexdigest()})
         print(out[-1], file=sys.stderr)
     print("[\n" + ",\n".join("  " + json.dumps(case) for case in out) + "\n]")
 

@@ -349,7 +349,9 @@ class Evaluator {
     run.system_instruction = plan_.prompts.system_instruction.value_or("");
     if (plan_.prompts.apply_chat_template && loaded_.encoder)
       run.chat_template = loaded_.encoder->description();
-    run.fewshot_as_multiturn = plan_.prompts.fewshot_as_multiturn;
+    run.fewshot_as_multiturn = std::ranges::any_of(plan_.exams, [&](const auto& exam) {
+      return eval::asks_in_turns(exam->task(), plan_.prompts);
+    });
     run.start_time_s = start_time_s_;
     run.duration_s = steady_now_s() - start_s_;
     const fs::path path = eval::write_results(directory_, evaluation);

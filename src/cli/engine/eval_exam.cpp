@@ -64,11 +64,11 @@ eval::PromptSettings prompts_of(const Options& options) {
   if (options.has_value("limit")) prompts.limit = options.get_float("limit");
   prompts.seed = shots_seed(options);
   prompts.apply_chat_template = applies_template(options);
-  // As lm-eval: with a template, examples are turns unless told otherwise.
-  prompts.fewshot_as_multiturn =
-      options.get_bool_or("fewshot_as_multiturn", prompts.apply_chat_template);
+  if (options.has_value("fewshot_as_multiturn"))
+    prompts.fewshot_as_multiturn = options.get_bool("fewshot_as_multiturn");
   prompts.system_instruction = system_of(options);
-  if (prompts.fewshot_as_multiturn && !prompts.apply_chat_template) {
+  prompts.language = options.get_string_or("eval_language", prompts.language);
+  if (prompts.fewshot_as_multiturn.value_or(false) && !prompts.apply_chat_template) {
     throw UsageError(tr("[--fewshot_as_multiturn] there are no turns without a chat template"),
                      tr("--apply_chat_template --fewshot_as_multiturn"));
   }
@@ -107,7 +107,8 @@ const eval::DataTree& open_data(const Options& options, const eval::Benchmark& b
 void make_first_item(const eval::Task& task, const eval::TaskRows& rows,
                      eval::PromptSettings settings) {
   settings.limit = 1;
-  settings.apply_chat_template = settings.fewshot_as_multiturn = false;
+  settings.apply_chat_template = false;
+  settings.fewshot_as_multiturn = std::nullopt;
   (void)eval::make_items(task, rows.test, rows.shots, settings, nullptr);
 }
 
@@ -117,6 +118,16 @@ void say_fixed_shots(const std::vector<eval::Task>& tasks, const eval::PromptSet
     if (!task.is_num_fewshot_fixed) continue;
     log::notice("{} is always asked without shots: --num_fewshot {} is ignored", task.name,
                 *prompts.num_fewshot);
+  }
+}
+
+/// Of each benchmark once: its subjects are all asked in one way.
+void say_plain_frames(const std::vector<eval::Task>& tasks, const eval::PromptSettings& prompts) {
+  if (!prompts.apply_chat_template) return;
+  std::set<std::string> said;
+  for (const eval::Task& task : tasks) {
+    if (task.chat_frame == eval::ChatFrame::kPlain && said.insert(task.benchmark).second)
+      log::notice("{} is asked without a chat template: it is about whole texts", task.benchmark);
   }
 }
 
@@ -237,6 +248,9 @@ std::unique_ptr<EvalPlan> make_eval_plan(const Options& options) {
   for (eval::Task& task : selection.leaves) plan->generation.apply(task.generation);
   take_shots_file(options, selection.leaves);
   take_instruction_template(options, selection.leaves);
+  say_language(options, selection.leaves);
+  say_plain_frames(selection.leaves, plan->prompts);
+  if (plan->prompts.apply_chat_template) say_template_differences(options, selection.leaves);
   plan->exams.resize(leaves.size());
   for (const auto& [name, which] : by_benchmark) {
     const eval::Benchmark& benchmark = catalogue.benchmark(name);

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "eval/benchmarks/prompts.h"
 
 namespace danlu::cli {
 namespace eval_mindspeed_detail {
@@ -17,6 +19,8 @@ struct StyleFlag {
 };
 constexpr StyleFlag kStyleFlags[] = {{"alternative_prompt", "mindspeed-alternative"},
                                      {"chain_of_thought", "mindspeed-cot"}};
+
+constexpr const char *kDirect = "mindspeed", *kChat = "mindspeed-chat";
 
 bool is_mindspeed(const std::string& style) { return style.starts_with("mindspeed"); }
 
@@ -34,6 +38,38 @@ Options with_named_style(const Options& given) {
     options = options.with("style", style, given.given_as(flag));
   }
   return options;
+}
+
+/// Whether a flag of evaluation.py asks for the template of a fine-tuned model.
+bool names_template(const Options& options) {
+  return options.is_given("prompt_type") || options.get_bool_or("hf_chat_template", false);
+}
+
+/// The flag that says no to any template; empty: none does.
+std::string refusal_of_templates(const Options& options) {
+  if (options.get_bool_or("no_chat_template", false)) return options.given_as("no_chat_template");
+  if (options.has_value("apply_chat_template") && !options.get_bool("apply_chat_template"))
+    return options.given_as("apply_chat_template");
+  return "";
+}
+
+Options with_chat_style(const Options& options) {
+  const std::string style = options.get_string("style"), refusal = refusal_of_templates(options);
+  if (style == kDirect && names_template(options) && refusal.empty()) {
+    const char* flag = options.is_given("prompt_type") ? "prompt_type" : "hf_chat_template";
+    return options.with("style", kChat, options.given_as(flag));
+  }
+  if (style == kChat && !refusal.empty()) {
+    throw UsageError(
+        tr("[{}] the style {} asks in a conversation, which needs a template", refusal, kChat),
+        tr("--style mindspeed asks plainly"));
+  }
+  return options;
+}
+
+/// Whether the template is one that evaluation.py is given by name.
+bool has_named_template(const Options& options) {
+  return options.is_given("prompt_type") && options.get_string("prompt_type") != "hf";
 }
 
 std::string window_of(const Options& options) {
@@ -103,14 +139,17 @@ const char* scaling_name(arch::RopeScaling scaling) {
 
 Options as_mindspeed_means(const Options& options) {
   using namespace eval_mindspeed_detail;
-  const Options styled = with_named_style(options);
+  const Options styled = with_chat_style(with_named_style(options));
   return is_mindspeed(styled.get_string("style")) ? with_needle_window(styled) : styled;
 }
 
 bool mindspeed_asks_by_template(const Options& options) {
-  if (!eval_mindspeed_detail::is_mindspeed(options.get_string("style"))) return false;
-  if (options.is_given("prompt_type") || options.get_bool_or("hf_chat_template", false))
-    return true;
+  using namespace eval_mindspeed_detail;
+  const std::string style = options.get_string("style");
+  if (!is_mindspeed(style)) return false;
+  if (style == kChat)
+    log::notice("questions are asked as MindSpeed-LLM asks tuned models: style {}", kChat);
+  if (style == kChat || names_template(options)) return true;
   const bool asks = std::ranges::any_of(options.get_list("tasks"), [](const std::string& name) {
     return name.starts_with("needlebench");
   });
@@ -126,13 +165,56 @@ void take_instruction_template(const Options& options, std::vector<eval::Task>& 
   const std::string jinja = eval_mindspeed_detail::as_jinja(options);
   bool is_used = false;
   for (eval::Task& task : tasks) {
-    if (task.benchmark != "humaneval" || task.style != "mindspeed") continue;
+    const bool asks_directly =
+        task.style == eval_mindspeed_detail::kDirect || task.style == eval_mindspeed_detail::kChat;
+    if (task.benchmark != "humaneval" || !asks_directly) continue;
     task.doc_to_text = jinja;
     is_used = true;
   }
   if (!is_used)
     log::notice("{} has no effect here: it is of HumanEval in the style mindspeed",
                 options.given_as("instruction_template"));
+}
+
+void say_language(const Options& options, const std::vector<eval::Task>& tasks) {
+  std::set<std::string> framed, in_english;
+  for (const eval::Task& task : tasks) {
+    if (!eval::reads_eval_language(task)) continue;
+    framed.insert(task.benchmark);
+    const bool has_chinese_title = std::ranges::any_of(
+        task.subject_title, [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
+    if (has_chinese_title) in_english.insert(task.benchmark);
+  }
+  if (options.has_value("eval_language")) {
+    if (framed.empty())
+      log::notice("{} has no effect here: the words around these questions are in one language",
+                  options.given_as("eval_language"));
+    return;
+  }
+  for (const std::string& benchmark : in_english)
+    log::notice("{}: the words around questions are English; --eval-language zh has Chinese ones",
+                benchmark);
+}
+
+void say_template_differences(const Options& options, std::vector<eval::Task>& tasks) {
+  using namespace eval_mindspeed_detail;
+  const std::string style = options.get_string("style");
+  if (!is_mindspeed(style)) return;
+  const std::string of_needles =
+      tr("MindSpeed-LLM puts a question and a line break into the tokenizer's template, and that "
+         "into the one of --prompt-type, if there is one.");
+  const std::string of_own_template =
+      style == kChat ? tr("The questions of --prompt-type are put into the model's own template; "
+                          "MindSpeed-LLM puts them into its named templates alone.")
+                     : tr("The model's template is written up to where the answer begins; "
+                          "MindSpeed-LLM leaves that last part out where no template is named.");
+  for (eval::Task& task : tasks) {
+    if (task.benchmark == "needlebench") {
+      task.differences.push_back(of_needles);
+    } else if (task.chat_frame != eval::ChatFrame::kPlain && !has_named_template(options)) {
+      task.differences.push_back(of_own_template);
+    }
+  }
 }
 
 void check_rope_scaling(const Options& options, const arch::ModelConfig& config) {

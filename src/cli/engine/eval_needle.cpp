@@ -41,7 +41,8 @@ class NeedleExam : public Exam {
   NeedleExam(eval::Task task, std::unique_ptr<LaterModel> model,
              std::shared_ptr<const eval::NeedleData> data, const EvalPlan& plan)
       : Exam(std::move(task)), model_(std::move(model)), source_(data, task_.name), plan_(plan) {
-    task_.differences = eval::needle_differences(data->ruler().name());
+    const std::vector<std::string> of_texts = eval::needle_differences(data->ruler().name());
+    task_.differences.insert(task_.differences.begin(), of_texts.begin(), of_texts.end());
   }
 
   int64_t num_original() const override { return source_.size(); }

@@ -35,6 +35,7 @@ constexpr const char* kTaskKeys[] = {"task",
                                      "metric_list",
                                      "metadata",
                                      "differences",
+                                     "chat_frame",
                                      "system_instruction",
                                      "process_docs",
                                      "process_results",
@@ -76,6 +77,21 @@ OutputType output_type_of(CheckedObject& keys) {
   }
   require_known(keys.where(), "output_type", name, known);
   return OutputType::kGenerateUntil;
+}
+
+ChatFrame chat_frame_of(CheckedObject& keys) {
+  static const std::pair<const char*, ChatFrame> kFrames[] = {
+      {"turns", ChatFrame::kTurns},
+      {"one_message", ChatFrame::kOneMessage},
+      {"plain", ChatFrame::kPlain}};
+  const std::string name = keys.text("chat_frame").value_or("turns");
+  std::vector<std::string> known;
+  for (const auto& [known_name, frame] : kFrames) {
+    if (name == known_name) return frame;
+    known.emplace_back(known_name);
+  }
+  require_known(keys.where(), "chat_frame", name, known);
+  return ChatFrame::kTurns;
 }
 
 GenerationRules generation_of(CheckedObject& keys, const Task& task) {
@@ -184,8 +200,11 @@ void read_shots(CheckedObject& keys, Task& task) {
     }
     config.refuse_others();
   }
-  require_known(keys.where() + ": fewshot_config", "sampler", sampler, {"default", "first_n"});
-  task.sampler = sampler == "first_n" ? FewShotSampler::kFirst : FewShotSampler::kRandom;
+  require_known(keys.where() + ": fewshot_config", "sampler", sampler,
+                {"default", "first_n", "permutation"});
+  task.sampler = sampler == "first_n"       ? FewShotSampler::kFirst
+                 : sampler == "permutation" ? FewShotSampler::kPermutation
+                                            : FewShotSampler::kRandom;
   task.test_split = test ? *test : validation.value_or("");
   if (task.fixed_shots.empty())
     task.fewshot_split = split ? *split : training ? *training : task.test_split;
@@ -257,6 +276,7 @@ Task parse_task(const Json& json, const std::string& origin) {
   task.target_delimiter = keys.text("target_delimiter").value_or(" ");
   task.fewshot_delimiter = keys.text("fewshot_delimiter").value_or("\n\n");
   task.system_instruction = keys.text("system_instruction").value_or("");
+  task.chat_frame = chat_frame_of(keys);
   read_shots(keys, task);
   const std::optional<int64_t> shots = keys.integer("num_fewshot");
   task.num_fewshot = shots.value_or(0);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <span>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -12,6 +13,9 @@
 
 namespace danlu::eval {
 namespace {
+
+/// What prompts call PromptSettings::language.
+constexpr const char* kEvalLanguage = "eval_language";
 
 /// A message, and what follows it where messages are plain text.
 struct Turn {
@@ -42,6 +46,9 @@ class ItemMaker {
         shots_(shots),
         settings_(settings),
         model_(model),
+        by_template_(settings.apply_chat_template && task.chat_frame != ChatFrame::kPlain),
+        in_turns_(by_template_ && asks_in_turns(task, settings)),
+        in_one_message_(by_template_ && !in_turns_ && task.chat_frame == ChatFrame::kOneMessage),
         num_shots_(static_cast<size_t>(num_shots_of(task, settings))),
         random_(settings.seed),
         description_(task.description, task.name + ": description"),
@@ -56,6 +63,10 @@ class ItemMaker {
         shot_prefix_(task.shot_gen_prefix.empty() ? task.gen_prefix : task.shot_gen_prefix,
                      task.name + ": fewshot_config: gen_prefix") {
     fixed_choices_ = list_in(task.doc_to_choice);
+    if (task.sampler == FewShotSampler::kPermutation) {
+      for (size_t i = 0; i < shots.rows.size(); ++i) permutation_.push_back(i);
+      NumpyRandomState(static_cast<uint32_t>(settings.seed)).shuffle(std::span(permutation_));
+    }
   }
 
   std::vector<Item> make() {
@@ -106,6 +117,7 @@ class ItemMaker {
     known["subject_title"] = task_.subject_title;
     known["shots_head"] = shots_.head;
     known["number"] = number;
+    known[kEvalLanguage] = settings_.language;
     return known;
   }
 
@@ -176,6 +188,8 @@ class ItemMaker {
     std::vector<size_t> places;
     if (task_.sampler == FewShotSampler::kFirst) {
       for (size_t i = 0; i < shots_.rows.size(); ++i) places.push_back(i);
+    } else if (task_.sampler == FewShotSampler::kPermutation) {
+      places = permutation_;
     } else {
       // One more where there is one: a split of exactly as many rows as are asked for serves too.
       places =
@@ -215,10 +229,15 @@ class ItemMaker {
   std::vector<Turn> turns_of(const Json& row, const Json& known, const std::string& place,
                              const std::string& prefix) {
     std::vector<Turn> turns;
-    const std::string system =
-        delimited(settings_.system_instruction.value_or(task_.system_instruction),
-                  description_.text(known, place), task_.fewshot_delimiter);
-    if (!system.empty()) turns.push_back({"system", system});
+    const std::string own_system = settings_.system_instruction.value_or(task_.system_instruction);
+    const std::string description = description_.text(known, place);
+    if (in_one_message_) {
+      if (!own_system.empty()) turns.push_back({"system", own_system});
+      if (!description.empty()) turns.push_back({"user", description});
+    } else {
+      const std::string system = delimited(own_system, description, task_.fewshot_delimiter);
+      if (!system.empty()) turns.push_back({"system", system});
+    }
     size_t number = 0;
     for (const size_t shot : drawn_shots(row)) {
       const std::vector<Turn>& both = shot_turns(shot, ++number);
@@ -237,13 +256,13 @@ class ItemMaker {
     std::string joined;
     for (size_t i = has_system; i < turns.size(); ++i) {
       const bool is_last = i + 1 == turns.size();
-      if (settings_.fewshot_as_multiturn) {
+      if (in_turns_) {
         messages.push_back({.role = turns[i].role, .content = turns[i].content});
       } else {
         joined += turns[i].content + (is_last ? "" : turns[i].after);
       }
     }
-    if (!settings_.fewshot_as_multiturn) messages.push_back({.role = "user", .content = joined});
+    if (!in_turns_) messages.push_back({.role = "user", .content = joined});
     return model_->chat_text(messages);
   }
 
@@ -266,7 +285,7 @@ class ItemMaker {
     const std::string prefix = gen_prefix_.text(known, place);
     const std::vector<Turn> turns = turns_of(row, known, place, prefix);
     Call call;
-    if (settings_.apply_chat_template) {
+    if (by_template_) {
       call.context = chat_text(turns);
       call.has_own_bos = model_->chat_text_has_bos();
     } else {
@@ -290,8 +309,7 @@ class ItemMaker {
       item.calls.push_back(std::move(call));
       return;
     }
-    const bool has_delimiter =
-        !settings_.apply_chat_template || (!prefix.empty() && !ends_with_space(prefix));
+    const bool has_delimiter = !by_template_ || (!prefix.empty() && !ends_with_space(prefix));
     for (const std::string& choice : item.choices) {
       call.continuation = (has_delimiter ? task_.target_delimiter : "") + choice;
       item.calls.push_back(call);
@@ -302,7 +320,9 @@ class ItemMaker {
   const Rows &test_, &shots_;
   const PromptSettings& settings_;
   const Model* model_;
+  const bool by_template_, in_turns_, in_one_message_;
   size_t num_shots_;
+  std::vector<size_t> permutation_;  ///< of all shots, where the task takes its first
   PythonRandom random_;
   PromptTemplate description_, question_, target_, choices_, gen_prefix_;
   PromptTemplate shot_question_, shot_target_, shot_prefix_;
@@ -311,6 +331,18 @@ class ItemMaker {
 };
 
 }  // namespace
+
+bool asks_in_turns(const Task& task, const PromptSettings& settings) {
+  return settings.apply_chat_template && task.chat_frame != ChatFrame::kPlain &&
+         settings.fewshot_as_multiturn.value_or(task.chat_frame == ChatFrame::kTurns);
+}
+
+bool reads_eval_language(const Task& task) {
+  const std::string* const sources[] = {&task.description, &task.doc_to_text, &task.shot_to_text};
+  return std::ranges::any_of(sources, [](const std::string* source) {
+    return source->find(kEvalLanguage) != std::string::npos;
+  });
+}
 
 int64_t num_shots_of(const Task& task, const PromptSettings& settings) {
   const int64_t wanted = settings.num_fewshot.value_or(task.num_fewshot);

@@ -18,12 +18,20 @@ struct PromptSettings {
   std::optional<double> limit;         ///< below 1: that part of the rows, rounded up; else so many
   int64_t seed = 1234;                 ///< of the shots' drawing
   bool apply_chat_template = false;
-  bool fewshot_as_multiturn = false;  ///< each shot is a turn; else one message holds all
+  /// Each shot is a turn; false: one message holds all. None: as the task's frame says.
+  std::optional<bool> fewshot_as_multiturn = std::nullopt;
   std::optional<std::string> system_instruction;
+  std::string language = "en";  ///< "en" or "zh": what prompts know as eval_language
 };
 
 /// How many shots a task gets; a task's own zero outweighs what is asked.
 int64_t num_shots_of(const Task& task, const PromptSettings& settings);
+
+/// Whether shots become turns of a conversation.
+bool asks_in_turns(const Task& task, const PromptSettings& settings);
+
+/// Whether its prompts are others in another PromptSettings::language.
+bool reads_eval_language(const Task& task);
 
 /// How many of `all` rows the limit leaves. Errors: UsageError of a limit that is not above zero.
 int64_t num_items(int64_t all, const std::optional<double>& limit);
