@@ -174,6 +174,8 @@ std::vector<std::string> split_list(std::string_view text) {
       return out;
     }
   }
+  if (text.starts_with('{') && text.ends_with('}') && try_parse_json(text))
+    return {std::string(text)};
   std::vector<std::string> out;
   std::string element;
   int depth = 0;
@@ -208,6 +210,8 @@ std::string canonical(const OptionSpec& spec, const std::string& text, const std
   if (is_inert(spec)) return text;
   switch (spec.type) {
     case OptionType::kString:
+      if (const auto value = spec.may_be_alone ? parse_bool(text) : std::nullopt)
+        return *value ? "true" : "false";
       return canonical_choice(spec, text, where);
     case OptionType::kInt:
       return canonical_choice(spec, canonical_int(spec, text, where), where);

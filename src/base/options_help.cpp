@@ -122,8 +122,9 @@ std::string describe(const OptionSpec& spec) {
 
 HelpPage::Entry entry_of(const OptionSpec& spec) {
   std::string flag = dashed(spec.name);
-  if (const std::string_view value = placeholder(spec.type); !value.empty())
-    flag += fmt::format(" {}", value);
+  const std::string_view value = placeholder(spec.type);
+  if (!value.empty())
+    flag += spec.may_be_alone ? fmt::format(" [{}]", value) : fmt::format(" {}", value);
   return {flag, describe(spec)};
 }
 

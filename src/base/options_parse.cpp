@@ -19,6 +19,10 @@ namespace {
 
 using option_text::normalise_name;
 
+bool is_switch(const OptionSpec& spec) {
+  return spec.type == OptionType::kBool || spec.may_be_alone;
+}
+
 bool is_config_path(std::string_view word) {
   if (word.ends_with(".index.json")) return false;  // of weights in several files
   return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json");
@@ -128,7 +132,7 @@ class WordReader {
     const std::string name = normalise_name(spelled);
     if (name.starts_with("no_")) {
       const OptionSpec* spec = table_.find_spec(name.substr(3));
-      if (spec && spec->type == OptionType::kBool) return read_negation(*spec, spelled, attached);
+      if (spec && is_switch(*spec)) return read_negation(*spec, spelled, attached);
     }
     if (accepts_config_ && name == "config") {
       config_paths.push_back(attached ? *attached : next_value(spelled));
@@ -146,8 +150,18 @@ class WordReader {
       return store(spec, spelled, takes_next ? words_[at_++] : "true");
     }
     if (spec.type == OptionType::kList) return read_list(spec, spelled);
+    if (spec.may_be_alone && (!has_next || is_for_command(words_[at_])))
+      return store(spec, spelled, "true");
     if (option_text::is_inert(spec) && !has_next) return store(spec, spelled, "true");
     store(spec, spelled, next_value(spelled));
+  }
+
+  /// A word that says something by itself, and is not the value of a flag that needs none.
+  bool is_for_command(const std::string& word) const {
+    const size_t equals = word.find('=');
+    return accepts_config_ &&
+           (is_config_path(word) ||
+            (equals != word.npos && table_.find_spec(word.substr(0, equals)) != nullptr));
   }
 
   void read_list(const OptionSpec& spec, const std::string& spelled) {
@@ -277,6 +291,8 @@ std::string file_text(const OptionSpec& spec, const OptionFileEntry& entry) {
   if (option_text::is_inert(spec)) return entry.text;
   const bool scalar = entry.kind == OptionFileEntry::Kind::kScalar;
   if (spec.type == OptionType::kJson && !scalar) return entry.json;
+  if (spec.takes_map && entry.kind == OptionFileEntry::Kind::kMap)
+    return option_text::list_text({entry.json});
   const bool list_to_list =
       spec.type == OptionType::kList && entry.kind == OptionFileEntry::Kind::kList;
   if (!scalar && !list_to_list) {

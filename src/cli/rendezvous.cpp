@@ -540,7 +540,7 @@ Life meet_machines(const JobPlace& place, const Life& before) {
       tr("[launch] machine 0 is gone: its launcher at {}:{} does not answer for {:g} s", address,
          place.master_port, patience),
       tr("is it started with the same --max_restarts, and does the network reach it? Where a "
-         "checkpoint was saved the same command goes on from it"));
+         "checkpoint or answers were saved the same command goes on from them"));
 }
 
 std::string new_job_name() {

@@ -21,7 +21,7 @@ class Model {
   virtual void answer(const std::vector<Call>& calls, const OnAnswer& on_answer) = 0;
 
   /// What the model's chat template makes of messages, up to where the answer begins.
-  /// Errors: UsageError if it has none.
+  /// Errors: ModelError if it has none.
   virtual std::string chat_text(const std::vector<text::Message>& messages) const = 0;
   /// Whether chat_text begins with a BOS that encoding must not write again.
   virtual bool chat_text_has_bos() const = 0;

@@ -29,7 +29,9 @@ struct Likelihood {
 struct LikelihoodSettings {
   int64_t batch_size = 0;      ///< texts in a pass; 0: as many as pass_tokens allows
   int64_t pass_tokens = 4096;  ///< new tokens in a pass of several texts
-  /// Keys and values that a pass of several texts may hold, where batch_size does not say.
+  /// Keys and values of the texts of one pass of several, where batch_size does not say. Those of
+  /// the beginnings that passes before it computed are held beside them: the same again, at most,
+  /// for each level of beginnings within beginnings.
   int64_t pass_cache_bytes = int64_t{1} << 30;
   /// Ids that several texts begin with go through the model once. false, with batch_size 1: the
   /// numbers of a text are the same bits whatever else is asked.

@@ -112,6 +112,50 @@ TEST(OptionSpelling, ABareSwitchLeavesTheNextWordAlone) {
   EXPECT_EQ(options.get_float("learning_rate"), 1.0);
 }
 
+TEST(OptionSpelling, SomeFlagsMayStandWithoutTheirValue) {
+  const OptionTable asked("eval", "", "",
+                          {{.name = "model", .help = "", .word = 1},
+                           {.name = "chat", .help = "", .may_be_alone = true},
+                           {.name = "limit", .type = OptionType::kInt, .help = ""}});
+  const auto chat = [&](const std::vector<std::string>& words, bool accepts_config = false) {
+    return asked.parse(words, accepts_config).get_string_or("chat", "-");
+  };
+  EXPECT_EQ(chat({}), "-");
+  EXPECT_EQ(chat({"--chat"}), "true");
+  EXPECT_EQ(chat({"--chat", "--limit", "1"}), "true");
+  EXPECT_EQ(chat({"--chat", "qwen", "--limit", "1"}), "qwen");
+  EXPECT_EQ(chat({"--chat=qwen"}), "qwen");
+  EXPECT_EQ(chat({"--chat", "Yes"}), "true");
+  EXPECT_EQ(chat({"--chat", "0"}), "false");
+  EXPECT_EQ(chat({"--no-chat"}), "false");
+  EXPECT_THAT(asked.help(), HasSubstr("--chat [TEXT]"));
+  // What says something by itself is not its value.
+  const test::TemporaryDirectory directory;
+  std::ofstream(directory / "a.yaml") << "model: there\n";
+  const Options options = asked.parse({"--chat", directory / "a.yaml", "--chat", "limit=3"}, true);
+  EXPECT_EQ(options.get_string("chat"), "true");
+  EXPECT_EQ(options.get_string("model"), "there");
+  EXPECT_EQ(options.get_int("limit"), 3);
+}
+
+TEST(OptionValues, AMapOfAFileIsOneElementWhereThatIsTaken) {
+  const OptionTable asked("eval", "", "",
+                          {{.name = "rules", .type = OptionType::kList, .takes_map = true},
+                           {.name = "names", .type = OptionType::kList}});
+  const test::TemporaryDirectory directory;
+  const auto parsed = [&](const std::string& text) {
+    std::ofstream(directory / "a.yaml") << text;
+    return asked.parse({directory / "a.yaml"}, true);
+  };
+  EXPECT_THAT(parsed("rules: {until: [\"}}\", \"a, b\"], top_k: 3}\n").get_list("rules"),
+              ElementsAre(R"({"until":["}}","a, b"],"top_k":3})"));
+  EXPECT_THAT(parsed("rules: top_k=3,top_p=1\n").get_list("rules"),
+              ElementsAre("top_k=3", "top_p=1"));
+  EXPECT_THROW(parsed("names: {a: 1}\n"), UsageError);
+  EXPECT_THAT(asked.parse({"--rules", R"({"until": ["}}", "x"]})"}).get_list("rules"),
+              ElementsAre(R"({"until": ["}}", "x"]})"));
+}
+
 TEST(OptionSpelling, NegativeNumbersAndDashesAreValues) {
   EXPECT_EQ(parse({"--train_tokens", "-1"}).get_int("train_tokens"), -1);
   EXPECT_EQ(parse({"--lr", "-.5"}).get_float("learning_rate"), -0.5);

@@ -13,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -120,6 +121,24 @@ TEST_F(EvalBrokenOff, SeveralProcessesGoOnWithWhatAnotherNumberOfThemAnswered) {
   flags["output_path"] = "undisturbed";
   ASSERT_EQ(examine(flags).exit_code, 0);
   EXPECT_EQ(timeless("out"), timeless("undisturbed"));
+}
+
+/// Samples are there with their results or not at all, whatever was broken off before.
+TEST_F(EvalBrokenOff, AnotherCommandInTheFolderLeavesNoSamplesOfTheFirst) {
+  Flags flags = many();
+  flags["tasks"] = "tale,foxes";  // tale is done when foxes is asked
+  const ProgramResult result = examine_until(flags, SIGKILL, [&] { return num_kept() >= 600; });
+  ASSERT_EQ(result.exit_code, 137) << result.err;
+  EXPECT_THAT(names_in("out"), ElementsAre("unfinished"));
+  flags["limit"] = "3";
+  flags["tasks"] = "foxes";
+  ASSERT_EQ(examine(flags).exit_code, 0);
+  const std::vector<std::string> names = names_in("out");
+  ASSERT_EQ(names.size(), 2u) << ::testing::PrintToString(names);
+  const std::string time = names[0].substr(8, names[0].size() - 8 - 5);
+  EXPECT_EQ(names[0], "results_" + time + ".json");
+  EXPECT_EQ(names[1], "samples_foxes_" + time + ".jsonl");
+  EXPECT_EQ(samples_in("out", "foxes").size(), 3u);
 }
 
 TEST_F(EvalBrokenOff, WithoutResumeNothingIsUsedAgain) {

@@ -179,6 +179,68 @@ TEST_F(Eval, ATemplateIsAppliedOnRequest) {
             "<|im_start|>user\nfox 0 jumps?<|im_end|>\n<|im_start|>assistant\n");
 }
 
+TEST_F(Eval, ATemplateIsAppliedByItsName) {
+  const auto named =
+      samples_of("talk", {{"prompt_type", "alpaca"}, {"apply_chat_template", "true"}});
+  EXPECT_THAT(argument_of(named[0], "arg_0"), HasSubstr("### Instruction"));
+  EXPECT_EQ(samples_of("talk", {{"apply_chat_template", "alpaca"}}), named);
+}
+
+TEST_F(Eval, AFileMayHoldMapsOfArguments) {
+  const auto typed =
+      samples_of("talk", {{"gen_kwargs", R"({"until": ["}", "a, b"], "max_gen_toks": 5})"},
+                          {"model_args", "max_length=100,dtype=float32"}});
+  EXPECT_EQ(typed[0].at("arguments").at("gen_args_0").at("arg_1").at("until"), json({"}", "a, b"}));
+  for (const auto& [name, text] : std::map<std::string, std::string>{
+           {"run.yaml",
+            "gen_kwargs: {until: [\"}\", \"a, b\"], max_gen_toks: 5}\nmodel_args:\n"
+            "  max_length: 100\n  dtype: float32\n"},
+           {"run.json",
+            R"({"gen_kwargs": {"until": ["}", "a, b"], "max_gen_toks": 5},
+                "model_args": {"max_length": 100, "dtype": "float32"}})"}}) {
+    write(name, text);
+    EXPECT_EQ(samples_of("talk", {{"config", name}}), typed) << name;
+  }
+  // lm-eval takes several words.
+  std::vector<std::string> words = words_of({{"tasks", "talk"}, {"output_path", "words"}});
+  words.insert(words.end(),
+               {"--gen_kwargs", "max_gen_toks=5", "do_sample=true", "temperature=0.5"});
+  ASSERT_EQ(run(words).exit_code, 0);
+  EXPECT_EQ(results_in("words").at("config").at("model_dtype"), "torch.float32");
+  EXPECT_EQ(
+      samples_in("words", "talk")[0].at("arguments").at("gen_args_0").at("arg_1").at("temperature"),
+      0.5);
+}
+
+/// lm-eval's own way to name local files: from the current folder, else from the task file's.
+TEST_F(Eval, ATaskFileMayNameItsFiles) {
+  const auto plain = samples_of("talk", {});
+  std::vector<std::string> lines;
+  std::istringstream rows(content_of((*this) / "rows/test.jsonl"));
+  for (std::string line; std::getline(rows, line);) lines.push_back(line);
+  std::string csv = "q,a\n", first, list;
+  for (int i = 0; i < 8; ++i) {
+    const json row = json::parse(lines[i]);
+    csv += row.at("q").get<std::string>() + "," + row.at("a").get<std::string>() + "\n";
+    if (i < 3) first += lines[i] + "\n";
+    if (i >= 3) list += (list.empty() ? "[" : ",") + lines[i];
+  }
+  write("near/all.csv", csv);
+  write("here/first.jsonl", first);
+  write("here/rest.json", list + "]");
+  const std::string good_task = content_of((*this) / "tasks/talk.yaml");
+  for (const std::string& files :
+       {std::string("near/all.csv"), "{test: " + ((*this) / "near/all.csv").string() + "}",
+        std::string("{test: [here/first.jsonl, here/rest.json]}"),
+        std::string("{test: ../near/all.csv}")}) {
+    write_content((*this) / "tasks/talk.yaml",
+                  good_task + "dataset_path: json\ndataset_kwargs: {data_files: " + files + "}\n");
+    const auto named = samples_of("talk", {{"data_dir", "-"}});
+    ASSERT_EQ(named.size(), plain.size()) << files;
+    for (size_t i = 0; i < named.size(); ++i) EXPECT_EQ(named[i].at("resps"), plain[i].at("resps"));
+  }
+}
+
 TEST_F(Eval, ShotsStandBeforeQuestions) {
   const fs::path data = write_mmlu({"anatomy"});
   const Flags flags = {{"data_dir", data}, {"num_fewshot", "2"}};

@@ -138,7 +138,7 @@ styles:
   EXPECT_FALSE(all[0].weight_by_size);
   EXPECT_THAT(all[0].metrics, ElementsAre("exact_match"));
   EXPECT_EQ(error_of<UsageError>([&] { leaves(benchmark, "r"); }),
-            "b has no style 'r' | it has: p, q");
+            "[--style] b has no style 'r' | it has: p, q");
 }
 
 size_t count_of(const std::string& name, const std::string& style = "lm-eval") {
@@ -201,7 +201,6 @@ TEST(Catalogue, EveryBenchmarkHasItsStyles) {
 TEST(Catalogue, GroupsStandBehindTheirMembers) {
   const Selection chosen = Catalogue::built_in().select({"mmlu", "boolq", "mmlu"}, "lm-eval");
   EXPECT_EQ(chosen.leaves.size(), 58u);
-  EXPECT_THAT(chosen.names, ElementsAre("mmlu", "boolq"));
   ASSERT_EQ(chosen.groups.size(), 5u);
   EXPECT_EQ(chosen.groups.back().name, "mmlu");
   EXPECT_EQ(chosen.groups.front().alias, "humanities");
@@ -214,6 +213,57 @@ TEST(Catalogue, UnknownNamesAreAnsweredWithTheNearest) {
             "there is no task 'hellaswg' | did you mean 'hellaswag'?");
   EXPECT_THAT(error_of<UsageError>([&] { catalogue.select({"zzzzz*"}, "lm-eval"); }),
               HasSubstr("there is no task 'zzzzz*'"));
+  for (const auto& [name, meant] : std::vector<std::pair<std::string, std::string>>{
+           {"C-Eval", "'ceval'"},
+           {"HumanEval", "'humaneval', 'human_eval'"},
+           {"hella_swag", "'hellaswag'"},
+           {"mmlu_anatomi", "'mmlu_anatomy'"},
+           {"bbh_boolean_expressions",
+            "'bbh_fewshot_boolean_expressions', 'bbh_cot_fewshot_boolean_expressions'"},
+           {"ceval_law", "'ceval-valid_law'"},
+           {"agieval_aqua", "'agieval_aqua_rat'"},
+           {"needle", "'needlebench', 'needlebench_4k', 'needlebench_8k'"},
+           {"mmlu_flan_n_shot_generative", "'mmlu'"}}) {
+    EXPECT_EQ(error_of<UsageError>([&] { catalogue.select({name}, "lm-eval"); }),
+              "there is no task '" + name + "' | did you mean " + meant + "?");
+  }
+  EXPECT_THAT(error_of<UsageError>([&] { catalogue.select({"arc_easy"}, "lm-eval"); }),
+              HasSubstr("--tasks list"));
+}
+
+TEST(Catalogue, AStyleThatABenchmarkHasNotNamesTheFlag) {
+  Catalogue catalogue;
+  catalogue.add(parse_benchmark(
+      parse_yaml("benchmark: b\ntest_split: test\ndoc_to_text: t\ndoc_to_target: t\n"
+                 "styles: {p: {}, q: p}\n",
+                 "b.yaml"),
+      "b.yaml"));
+  EXPECT_EQ(error_of<UsageError>([&] { catalogue.select({"b"}, "r", "--other-prompt"); }),
+            "[--other-prompt] b has no style 'r' | it has: p, q");
+}
+
+TEST(Catalogue, ABrokenFileOfADirectoryIsPassedOverUnlessItIsAskedFor) {
+  const TemporaryDirectory dir;
+  write_file_atomic(dir / "a.yaml", kOwnTask);
+  write_file_atomic(dir / "bad.yaml", "task: hues\ndoc_to_text: !function utils.text\n");
+  write_file_atomic(dir / "g.yaml", "group: looks\ntask: [colours, hues]\n");
+  write_file_atomic(dir / "none.yaml", "task: [\n");
+  Catalogue catalogue = Catalogue::built_in();
+  ::testing::internal::CaptureStderr();
+  catalogue.include(dir.path());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("a task file is passed over: " + (dir / "bad.yaml").string() + ":2"),
+                    HasSubstr("a task file is passed over: " + (dir / "none.yaml").string())));
+  EXPECT_EQ(catalogue.select({"colours"}, "lm-eval").leaves.size(), 1u);
+  for (const char* name : {"hues", "looks", "bad"}) {
+    EXPECT_THAT(error_of<UsageError>([&] { catalogue.select({name}, "lm-eval"); }),
+                HasSubstr("bad.yaml:2"))
+        << name;
+  }
+  EXPECT_THAT(error_of<UsageError>([&] { catalogue.select({"hue"}, "lm-eval"); }),
+              HasSubstr("there is no task 'hue'"));
+  EXPECT_THAT(error_of<UsageError>([&] { catalogue.include(dir / "bad.yaml"); }),
+              HasSubstr("bad.yaml:2"));
 }
 
 TEST(Catalogue, UsersFilesAreAddedAndMayIncludeOneAnother) {

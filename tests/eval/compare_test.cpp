@@ -136,7 +136,7 @@ TEST(Compare, WhatCannotBeComparedIsAnError) {
   const auto said = [&](const fs::path& b) {
     return test::error_of<DataError>([&] { compare_runs(a, b); });
   };
-  EXPECT_THAT(test::error_of<IoError>([&] { compare_runs(a, at / "absent"); }),
+  EXPECT_THAT(test::error_of<DataError>([&] { compare_runs(a, at / "absent"); }),
               HasSubstr("there is no such file or directory"));
   fs::create_directory(at / "empty");
   EXPECT_THAT(said(at / "empty"), HasSubstr("no results_*.json in it"));

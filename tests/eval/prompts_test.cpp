@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/file.h"
 #include "eval/benchmarks/benchmark.h"
+#include "eval/benchmarks/rows.h"
 #include "eval/shown_chat.h"
+#include "support/temporary_directory.h"
 #include "support/throws.h"
 
 namespace danlu::eval {
@@ -234,13 +237,24 @@ TEST(Rows, FieldsAreMadeUniformAndChecked) {
   benchmark.row = {
       {"question", "text"}, {"choices", "texts"}, {"answer", "integer"}, {"note", "text?"}};
   Layout layout;
+  layout.files["test"] = {"test.jsonl"};
   layout.fields = {{"question", "=Question"},
                    {"choices", "{{ [A, B] }}"},
                    {"answer", "{{ 'AB'.index(Answer) }}"},
                    {"note", "=Note"}};
+  Task task;
+  task.name = "t";
+  task.test_split = "test";
+  const test::TemporaryDirectory dir;
+  const fs::path file = dir / "test.jsonl";
   const Json raw = {{"Question", "q"}, {"A", "1"}, {"B", "2"}, {"Answer", "B"}};
-  EXPECT_EQ(uniform_row(benchmark, layout, raw, "here"),
-            Json({{"answer", 1}, {"choices", {"1", "2"}}, {"question", "q"}}));
+  const auto rows = [&](const Json& last) {
+    write_file_atomic(file, raw.dump() + "\n\n" + last.dump() + "\n");
+    return read_rows(benchmark, task, layout, DataTree::from(dir.path()), 0).test.rows;
+  };
+  EXPECT_THAT(rows(raw),
+              ElementsAre(Json({{"answer", 1}, {"choices", {"1", "2"}}, {"question", "q"}}),
+                          Json({{"answer", 1}, {"choices", {"1", "2"}}, {"question", "q"}})));
   const auto error = [&](const char* field, const Json& value) {
     Json broken = raw;
     if (value.is_null()) {
@@ -248,13 +262,34 @@ TEST(Rows, FieldsAreMadeUniformAndChecked) {
     } else {
       broken[field] = value;
     }
-    return error_of<DataError>([&] { uniform_row(benchmark, layout, broken, "here"); });
+    return error_of<DataError>([&] { rows(broken); });
   };
+  // The line of the file, blank ones too, and the field as the file calls it.
+  const std::string here = file.string() + ":3: ";
   EXPECT_EQ(error("Question", nullptr),
-            "here: the field 'Question' is missing; the row has: A, B, Answer");
-  EXPECT_EQ(error("Question", 5), "here: the field 'question' must be text, got 5");
-  EXPECT_EQ(error("A", 5), "here: the field 'choices' must be texts, got [5,\"2\"]");
-  EXPECT_THAT(error("Answer", "C"), HasSubstr("here: b: answer:1: "));
+            here + "the field 'Question' is missing; the row has: A, B, Answer");
+  EXPECT_EQ(error("Question", 5), here + "the field 'Question' must be text, got 5");
+  EXPECT_EQ(error("A", 5),
+            here + "the field 'choices = {{ [A, B] }}' must be texts, got [5,\"2\"]");
+  EXPECT_THAT(error("Answer", "C"), HasSubstr(here + "b: answer:1: "));
+  EXPECT_THAT(error("Answer", nullptr),
+              HasSubstr("'answer' is made of the file's fields by {{ 'AB'"));
+}
+
+TEST(Rows, ErrorsNameTheLineOfACsvAndTheFileOfSeveral) {
+  Benchmark benchmark;
+  benchmark.row = {{"q", "text"}, {"n", "integer"}};
+  Layout layout;
+  layout.files["test"] = {"*.csv"};
+  layout.fields = {{"q", "=q"}, {"n", "{{ n | int(7) }}"}};
+  Task task;
+  task.test_split = "test";
+  const test::TemporaryDirectory dir;
+  write_file_atomic(dir / "a.csv", "q,n\n\"two\nlines\",1\nb,2\n");
+  write_file_atomic(dir / "b.csv", "q,m\n\"two\nlines\",1\nb,2\n");
+  EXPECT_THAT(error_of<DataError>(
+                  [&] { read_rows(benchmark, task, layout, DataTree::from(dir.path()), 0); }),
+              HasSubstr((dir / "b.csv").string() + ":2: "));
 }
 
 }  // namespace

@@ -269,6 +269,31 @@ TEST(Scoring, EachDrawAndEachTargetCounts) {
   EXPECT_EQ(scores[1].values.count("pass@k"), 0u);  // measured by who runs the code
 }
 
+/// Without steps a text is the first draw, and programs are all draws, whatever is beside them.
+TEST(Scoring, ProgramsBesideTextsAreAllDraws) {
+  Task task;
+  task.name = "sums";
+  task.output = OutputType::kGenerateUntil;
+  task.filters = {{"none", {}}};
+  Item item;
+  item.target = "4";
+  item.calls.resize(2);
+  std::vector<Answer> answers(2);
+  answers[0].text = "4";
+  answers[1].text = "5";
+  const Metric text{.name = "exact_match"}, program{.name = "pass@k", .arguments = {{"k", {2}}}};
+  const Json first = Json::array({"4"}), both = Json::array({Json::array({"4", "5"})});
+  for (const auto& [metrics, filtered] : std::vector<std::pair<std::vector<Metric>, Json>>{
+           {{text}, first}, {{program}, both}, {{text, program}, both}}) {
+    task.metrics = metrics;
+    const ItemScore score = score_item(task, item, answers).at(0);
+    EXPECT_EQ(score.filtered, filtered);
+    if (metrics[0].name == "exact_match") {
+      EXPECT_EQ(value_of(score, "exact_match"), 1);
+    }
+  }
+}
+
 TEST(Scoring, WhatATaskSaysWrongIsFoundBeforeAModelAnswers) {
   Task task;
   task.name = "sums";
@@ -276,7 +301,7 @@ TEST(Scoring, WhatATaskSaysWrongIsFoundBeforeAModelAnswers) {
   const auto said = [&](std::vector<Filter> filters, std::vector<Metric> metrics) {
     task.filters = std::move(filters);
     task.metrics = std::move(metrics);
-    return test::error_of<DataError>([&] { check_scoring(task); });
+    return test::error_of<UsageError>([&] { check_scoring(task); });
   };
   const Metric fine{.name = "exact_match"};
   EXPECT_THAT(said({{"f", {{"regexp"}}}}, {fine}),

@@ -83,9 +83,11 @@ std::vector<OptionSpec> prompt_options() {
   const std::string group = "Template";
   return {
       {.name = "apply_chat_template",
-       .type = OptionType::kBool,
-       .help = "ask by the model's chat template (--prompt_type names another)",
-       .group = group},
+       .help =
+           "ask by a chat template: the model's own, or the one that is named, as --prompt_type "
+           "names it",
+       .group = group,
+       .may_be_alone = true},
       {.name = "no_chat_template",
        .type = OptionType::kBool,
        .help = "ask plainly, whatever else is named",
@@ -101,9 +103,11 @@ std::vector<OptionSpec> answer_options() {
   const std::string group = "Answers";
   return {
       {.name = "gen_kwargs",
+       .type = OptionType::kList,
        .help = "how answers are generated, over the benchmark's own: max_gen_toks=512,"
-               "temperature=0.7,do_sample=true, or JSON",
-       .group = group},
+               "temperature=0.7,do_sample=true, JSON, or a map in a file",
+       .group = group,
+       .takes_map = true},
       {.name = "max_new_tokens",
        .type = OptionType::kInt,
        .help = "the same as --gen_kwargs max_gen_toks=N",
@@ -133,10 +137,12 @@ std::vector<OptionSpec> examination_options() {
   const std::string group = "Run";
   return {
       {.name = "model_args",
+       .type = OptionType::kList,
        .help = "as lm-eval takes it: pretrained=DIR, peft=DIR, tokenizer=DIR, dtype=bfloat16, "
-               "max_length=N, add_bos_token=true, with commas and without spaces",
+               "max_length=N, add_bos_token=true, JSON, or a map in a file",
        .aliases = {"a"},
-       .group = "Model"},
+       .group = "Model",
+       .takes_map = true},
       {.name = "batch_size",
        .default_text = "auto",
        .help = "texts in a pass of the model, or auto",

@@ -271,9 +271,10 @@ class Launch {
   }
   static std::string why_ended(const Rank& rank) {
     return WTERMSIG(rank.status) == SIGKILL
-               ? tr("the system does so for want of memory; where a checkpoint was saved the same "
-                    "command goes on from it")
-               : tr("where a checkpoint was saved the same command goes on from it");
+               ? tr("the system does so for want of memory; where a checkpoint or answers were "
+                    "saved the same "
+                    "command goes on from them")
+               : tr("where a checkpoint or answers were saved the same command goes on from them");
   }
   /// Whether rank 0 ended with `code`, and has so said what there is to say, of another rank too.
   bool first_has_said(int code) const {
@@ -322,9 +323,10 @@ class Launch {
       throw_interrupted(passed_on_, tr("[launch] stopped by {}", interrupt_name(passed_on_)));
     }
     if (rank.stopped_by != 0) {
-      throw CommError(tr("[launch] rank {} (process {}) was stopped by {}; all ranks are ended",
-                         rank.number, rank.pid, signal_name(rank.stopped_by)),
-                      tr("where a checkpoint was saved the same command goes on from it"));
+      throw CommError(
+          tr("[launch] rank {} (process {}) was stopped by {}; all ranks are ended", rank.number,
+             rank.pid, signal_name(rank.stopped_by)),
+          tr("where a checkpoint or answers were saved the same command goes on from them"));
     }
     constexpr int kLost = static_cast<int>(ExitCode::kComm);
     if (WIFSIGNALED(rank.status)) {

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -161,18 +162,38 @@ class LeafReport {
   int64_t num_cut_ = 0;
 };
 
+std::string joined_text(const std::vector<std::string>& elements) {
+  return fmt::format("{}", fmt::join(elements, ","));
+}
+
+/// As torch's Python writes it, and lm-eval with it.
+std::string type_name(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return "torch.float64";
+    case at::kFloat:
+      return "torch.float32";
+    case at::kBFloat16:
+      return "torch.bfloat16";
+    case at::kHalf:
+      return "torch.float16";
+    default:
+      throw InternalError("[eval] a model of an unknown type");
+  }
+}
+
 Json config_of(const Options& options, const EvalPlan& plan, const InferenceModel& loaded) {
   Json config = {{"model", "danlu"},
-                 {"model_args", options.get_string_or("model_args", "")},
+                 {"model_args", joined_text(options.get_list("model_args"))},
                  {"model_source", loaded.model_directory.string()},
                  {"adapter", loaded.adapter_directory.string()},
                  {"model_num_parameters", arch::parameter_count(loaded.model->config())},
-                 {"dtype", c10::toString(loaded.model->dtype())},
+                 {"model_dtype", type_name(loaded.model->dtype())},
                  {"batch_size", options.get_string("batch_size")},
                  {"device", loaded.model->device().str()},
                  {"deterministic", options.get_bool("deterministic")},
                  {"limit", plan.prompts.limit ? Json(*plan.prompts.limit) : Json()},
-                 {"gen_kwargs", options.get_string_or("gen_kwargs", "")}};
+                 {"gen_kwargs", joined_text(options.get_list("gen_kwargs"))}};
   const std::vector<int64_t> seeds = options.get_int_list("seed");
   const char* const names[] = {"random_seed", "numpy_seed", "torch_seed", "fewshot_seed"};
   for (size_t i = 0; i < std::size(names); ++i)
@@ -253,6 +274,31 @@ class Evaluator {
   fs::path unfinished() const { return directory_ / "unfinished"; }
   fs::path time_file() const { return unfinished() / "time.json"; }
 
+  /// What tasks that are done left in unfinished().
+  std::vector<fs::path> finished_files() const {
+    std::vector<fs::path> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(unfinished())) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("samples_") || name.starts_with("heat_map_") ||
+          name.starts_with("results_"))
+        files.push_back(entry.path());
+    }
+    return files;
+  }
+
+  /// All files of the run get their place when the last of them is written: samples without their
+  /// results could be taken for those of another run. The results come last.
+  fs::path publish(const fs::path& results) const {
+    for (const fs::path& file : finished_files()) {
+      if (file != results) fs::rename(file, directory_ / file.filename());
+    }
+    sync_path(directory_);
+    const fs::path path = directory_ / results.filename();
+    fs::rename(results, path);
+    sync_path(directory_);  // before the answers go
+    return path;
+  }
+
   /// What the files of this run are called by. A run that goes on has the time of the one that was
   /// broken off: what that one had written is written again, and not left over beside it.
   std::string kept_time() const {
@@ -263,6 +309,7 @@ class Evaluator {
           kept->contains("time") && (*kept)["time"].is_string())
         return (*kept)["time"];
     }
+    for (const fs::path& file : finished_files()) fs::remove(file);  // of another command
     std::string time = eval::make_time_id(std::chrono::system_clock::now());
     write_json_file(time_file(), {{"settings", settings}, {"time", time}});
     return time;
@@ -297,7 +344,7 @@ class Evaluator {
   eval::TaskResult ask(Exam& exam, eval::Asker& asker) {
     std::optional<LeafReport> report;
     if (ranks_.is_first()) {
-      report.emplace(exam, directory_, time_id_, options_.get_bool("log_samples"));
+      report.emplace(exam, unfinished(), time_id_, options_.get_bool("log_samples"));
     }
     const bool whole = eval::wants_whole(exam.task());
     for (int64_t from = 0; from < exam.size();) {
@@ -354,7 +401,7 @@ class Evaluator {
     });
     run.start_time_s = start_time_s_;
     run.duration_s = steady_now_s() - start_s_;
-    const fs::path path = eval::write_results(directory_, evaluation);
+    const fs::path path = publish(eval::write_results(unfinished(), evaluation));
     if (is_scored) print_text(eval::results_table(evaluation));
     warn_of_doubts(evaluation);
     log::info("results: {}", path.string());
@@ -401,7 +448,7 @@ class Evaluator {
                   format_count(static_cast<uint64_t>(tokens_.computed_tokens)),
                   format_count(static_cast<uint64_t>(tokens_.given_tokens)));
     }
-    log::info("{} questions in {}, {:.1f} a second{}", items,
+    log::info("questions: {} in {}, {:.1f} a second{}", items,
               format_duration(evaluation.run.duration_s),
               static_cast<double>(items) / std::max(1e-9, evaluation.run.duration_s), shared);
   }
@@ -421,7 +468,9 @@ class Evaluator {
 void say_what_is_asked(const EvalPlan& plan, const Options& options, const fs::path& directory) {
   int64_t items = 0;
   for (const auto& exam : plan.exams) items += exam->size();
-  log::info("eval: {} tasks, {} questions, style {}; results go to {}", plan.exams.size(), items,
+  const std::string tasks =
+      plan.exams.size() == 1 ? plan.exams[0]->task().name : tr("{} tasks", plan.exams.size());
+  log::info("eval: questions of {}: {}, style {}; results go to {}", tasks, items,
             options.get_string("style"), directory.string());
 }
 
@@ -434,7 +483,8 @@ int run_eval(const Options& given) {
     return 0;
   }
   ModelArguments arguments;
-  const Options options = as_mindspeed_means(with_model_args(given, &arguments));
+  const Options options =
+      as_mindspeed_means(with_model_args(with_named_template(given), &arguments));
   (void)batch_size_of(options);
   const RankPlace place = rank_place_from_environment();
   constexpr double kTimeoutSeconds = 1800;

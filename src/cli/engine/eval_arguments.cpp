@@ -123,20 +123,20 @@ Options with_model_arg(const Options& options, const std::string& key, const std
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> key_values(const std::string& text,
-                                                            const std::string& flag) {
+std::vector<std::pair<std::string, std::string>> key_values(
+    const std::vector<std::string>& elements, const std::string& flag) {
   std::vector<std::pair<std::string, std::string>> pairs;
-  if (text.starts_with("{")) {
-    const Json json = json_of(flag, text);
-    for (const auto& [key, value] : json.items())
-      pairs.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
-    return pairs;
-  }
-  for (const std::string& part : option_text::split_list(text)) {
-    const size_t equals = part.find('=');
+  for (const std::string& element : elements) {
+    if (element.starts_with("{")) {
+      const Json json = json_of(flag, element);
+      for (const auto& [key, value] : json.items())
+        pairs.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+      continue;
+    }
+    const size_t equals = element.find('=');
     if (equals == std::string::npos || equals == 0)
-      throw UsageError(tr("[{}] must be key=value,key=value, got '{}'", flag, part));
-    pairs.emplace_back(part.substr(0, equals), part.substr(equals + 1));
+      throw UsageError(tr("[{}] must be key=value,key=value, got '{}'", flag, element));
+    pairs.emplace_back(element.substr(0, equals), element.substr(equals + 1));
   }
   return pairs;
 }
@@ -151,26 +151,44 @@ Options with_model_args(const Options& options, ModelArguments* rest) {
                        tr("--model DIR, or --model hf --model_args pretrained=DIR"));
     }
   }
-  const std::string text = options.get_string_or("model_args", "");
-  if (text.empty() && is_kind && !std::filesystem::exists(named)) {
+  const std::vector<std::string> elements = options.get_list("model_args");
+  if (elements.empty() && is_kind && !std::filesystem::exists(named)) {
     throw UsageError(tr("[--model] {} names no model", named),
                      tr("--model DIR, or --model hf --model_args pretrained=DIR"));
   }
-  const auto pairs = key_values(text, kModelArgs);
+  const auto pairs = key_values(elements, kModelArgs);
   const bool names_model = std::ranges::any_of(
       pairs, [](const auto& pair) { return pair.first == "pretrained" || pair.first == "model"; });
   if (names_model && !named.empty() && !is_kind) {
-    throw UsageError(tr("[{}] two models are named: {} and {}", kModelArgs, named, text),
+    throw UsageError(tr("[{}] two models are named: {} and {}", kModelArgs, named,
+                        fmt::format("{}", fmt::join(elements, ","))),
                      tr("--model hf --model_args pretrained=DIR, or --model DIR alone"));
   }
   for (const auto& [key, value] : pairs) result = with_model_arg(result, key, value, rest);
-  if (is_kind && !text.empty() && !names_model)
+  if (is_kind && !elements.empty() && !names_model)
     throw UsageError(tr("[{}] no model is named: pretrained=DIR is missing", kModelArgs));
   return result;
 }
 
+Options with_named_template(const Options& options) {
+  const std::string named = options.get_string_or("apply_chat_template", "");
+  if (named.empty() || named == "true" || named == "false") return options;
+  const std::string flag = options.given_as("apply_chat_template");
+  std::error_code unknown;
+  if (std::filesystem::is_directory(named, unknown)) {
+    throw UsageError(tr("[{}] {} is a directory, no template", flag, named),
+                     tr("the word behind this flag names a template; a model is named by --model"));
+  }
+  const std::string other = options.get_string_or("prompt_type", "");
+  if (options.is_given("prompt_type") && other != named) {
+    throw UsageError(tr("[{}] two templates are named: {} and {}", flag, named, other),
+                     tr("give one of them"));
+  }
+  return options.with("prompt_type", named, flag).with("apply_chat_template", "true", flag);
+}
+
 GenerationOverrides::GenerationOverrides(const Options& options) {
-  values_ = key_values(options.get_string_or("gen_kwargs", ""), "--gen_kwargs");
+  values_ = key_values(options.get_list("gen_kwargs"), "--gen_kwargs");
   if (options.has_value("max_new_tokens"))
     values_.emplace_back("max_gen_toks", std::to_string(options.get_int("max_new_tokens")));
   eval::GenerationRules scratch;

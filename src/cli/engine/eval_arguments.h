@@ -11,10 +11,10 @@
 
 namespace danlu::cli {
 
-/// "a=1,b=x" or a JSON object as names and texts, in order. A comma inside brackets does not
-/// separate. Errors: UsageError naming `flag` for a part without '='.
-std::vector<std::pair<std::string, std::string>> key_values(const std::string& text,
-                                                            const std::string& flag);
+/// Elements "a=1" or JSON objects as names and texts, in order.
+/// Errors: UsageError naming `flag` for an element without '=', or JSON that is not valid.
+std::vector<std::pair<std::string, std::string>> key_values(
+    const std::vector<std::string>& elements, const std::string& flag);
 
 /// What --model_args says that no option does.
 struct ModelArguments {
@@ -26,6 +26,10 @@ struct ModelArguments {
 /// Errors: UsageError for an unknown key (with the nearest one), for what is not in this version,
 /// for two models.
 Options with_model_args(const Options& options, ModelArguments* rest);
+
+/// `options` with the template that --apply_chat_template names as --prompt_type.
+/// Errors: UsageError for two templates, or a directory in its place.
+Options with_named_template(const Options& options);
 
 /// How --gen_kwargs and --max_new_tokens change a benchmark's own rules.
 class GenerationOverrides {

@@ -36,7 +36,7 @@ class CodeExam : public RowsExam {
   }
 
  private:
-  /// Of the metric that runs answers. Errors: DataError if there are several that differ, since a
+  /// Of the metric that runs answers. Errors: UsageError if there are several that differ, since a
   /// sample has one program.
   static std::string solution_template(const eval::Task& task) {
     std::optional<std::string> found;
@@ -45,7 +45,7 @@ class CodeExam : public RowsExam {
       std::string text =
           json_get<std::string>(metric.arguments, "solution").value_or(kWholeProgram);
       if (found && *found != text)
-        throw DataError(
+        throw UsageError(
             tr("{}: metrics that execute answers have different 'solution's: '{}', '{}'", task.name,
                *found, text),
             tr("one program is made of each answer: give them the same"));

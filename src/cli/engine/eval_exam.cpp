@@ -17,6 +17,7 @@
 #include "cli/engine/eval_needle.h"
 #include "eval/benchmarks/rows.h"
 #include "eval/data/choose_layout.h"
+#include "eval/data/named_files.h"
 #include "eval/scoring/metrics.h"
 #include "eval/scoring/scores.h"
 #include "hub/missing.h"
@@ -54,7 +55,8 @@ int64_t shots_seed(const Options& options) {
 
 bool applies_template(const Options& options) {
   if (options.get_bool_or("no_chat_template", false)) return false;
-  if (options.has_value("apply_chat_template")) return options.get_bool("apply_chat_template");
+  if (options.has_value("apply_chat_template"))
+    return options.get_string("apply_chat_template") == "true";
   return mindspeed_asks_by_template(options);
 }
 
@@ -131,13 +133,39 @@ void say_plain_frames(const std::vector<eval::Task>& tasks, const eval::PromptSe
   }
 }
 
+/// Whether the task file says where its rows lie, and --data_dir need not.
+bool names_own_files(const Options& options, const eval::Benchmark& benchmark,
+                     const std::vector<std::string>& splits) {
+  if (benchmark.layouts.size() != 1 || !benchmark.layouts[0].are_named) return false;
+  if (benchmark.huggingface.empty() && !options.has_value("data_dir")) return true;
+  return std::ranges::any_of(splits, [&](const std::string& split) {
+    const auto paths = benchmark.layouts[0].files.find(split);
+    return paths != benchmark.layouts[0].files.end() &&
+           std::ranges::any_of(
+               paths->second, [](const std::string& path) { return fs::path(path).is_absolute(); });
+  });
+}
+
+eval::NamedFiles files_of(const Options& options, const eval::Benchmark& benchmark,
+                          const eval::WantedData& wanted, Trees& trees) {
+  if (names_own_files(options, benchmark, wanted.splits)) {
+    std::vector<fs::path> folders;
+    if (options.has_value("data_dir")) folders.emplace_back(options.get_string("data_dir"));
+    folders.push_back(fs::current_path());
+    folders.push_back(fs::absolute(benchmark.origin).parent_path());
+    return eval::find_named_files(benchmark.layouts[0], wanted.splits, folders, benchmark.origin);
+  }
+  const eval::DataTree& tree = open_data(options, benchmark, trees);
+  const eval::ChosenLayout chosen = eval::choose_layout(tree, benchmark.layouts, wanted);
+  return {benchmark.layouts[chosen.index], chosen.tree};
+}
+
 using ByBenchmark = std::map<std::string, std::vector<size_t>>;
 
 /// Exams of the tasks of one benchmark, `which` of plan.exams.
 void read_benchmark(const Options& options, const eval::Benchmark& benchmark,
                     std::vector<eval::Task>& tasks, const std::vector<size_t>& which, Trees& trees,
                     EvalPlan& plan) {
-  const eval::DataTree& tree = open_data(options, benchmark, trees);
   eval::WantedData wanted{benchmark.name, {}, {}, benchmark.where_from};
   std::set<std::string> splits;
   for (const size_t i : which) {
@@ -147,10 +175,9 @@ void read_benchmark(const Options& options, const eval::Benchmark& benchmark,
     splits.insert(needed.begin(), needed.end());
   }
   wanted.splits.assign(splits.begin(), splits.end());
-  const eval::ChosenLayout chosen = eval::choose_layout(tree, benchmark.layouts, wanted);
-  const eval::Layout& layout = benchmark.layouts[chosen.index];
+  const eval::NamedFiles files = files_of(options, benchmark, wanted, trees);
   for (const size_t i : which) {
-    eval::TaskRows rows = eval::read_rows(benchmark, tasks[i], layout, chosen.tree,
+    eval::TaskRows rows = eval::read_rows(benchmark, tasks[i], files.layout, files.tree,
                                           eval::num_shots_of(tasks[i], plan.prompts));
     make_first_item(tasks[i], rows, plan.prompts);
     plan.exams[i] = runs_code(tasks[i])
@@ -232,7 +259,8 @@ std::unique_ptr<EvalPlan> make_eval_plan(const Options& options) {
     throw UsageError(tr("[--tasks] which benchmarks? none is named"),
                      tr("--tasks mmlu,gsm8k; --tasks list shows all"));
   }
-  eval::Selection selection = catalogue.select(names, options.get_string("style"));
+  eval::Selection selection =
+      catalogue.select(names, options.get_string("style"), options.given_as("style"));
   require_allowed(options, selection.leaves);
   auto plan = std::make_unique<EvalPlan>(
       EvalPlan{.prompts = prompts_of(options), .generation = GenerationOverrides(options)});

@@ -48,7 +48,7 @@ bool names_template(const Options& options) {
 /// The flag that says no to any template; empty: none does.
 std::string refusal_of_templates(const Options& options) {
   if (options.get_bool_or("no_chat_template", false)) return options.given_as("no_chat_template");
-  if (options.has_value("apply_chat_template") && !options.get_bool("apply_chat_template"))
+  if (options.get_string_or("apply_chat_template", "") == "false")
     return options.given_as("apply_chat_template");
   return "";
 }

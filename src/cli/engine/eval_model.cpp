@@ -235,7 +235,7 @@ void EvalModel::generate_texts(const std::vector<infer::Request>& requests, int6
 
 std::string EvalModel::chat_text(const std::vector<text::Message>& messages) const {
   if (!loaded_.encoder) {
-    throw UsageError(tr("[eval] the model has no chat template that could be applied"),
+    throw ModelError(tr("[eval] the model has no chat template that could be applied"),
                      tr("name one with --prompt_type, or ask plainly with --no_chat_template"));
   }
   return loaded_.encoder->render({messages, {}}, /*add_generation_prompt=*/true);

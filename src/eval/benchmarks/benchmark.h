@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "eval/data/data_tree.h"
 #include "eval/needle/needle_plan.h"
@@ -47,8 +48,9 @@ struct Benchmark {
   std::vector<Group> groups;      ///< `weight_by_size` is the style's, and `metrics` mostly
   std::vector<Style> styles;
 
-  /// The style of that name. Errors: UsageError naming those that there are.
-  const Style& style(const std::string& style_name) const;
+  /// The style of that name. Errors: UsageError naming those that there are, and `asked_by`, the
+  /// flag as typed or the file that asks for it.
+  const Style& style(const std::string& style_name, const std::string& asked_by = "--style") const;
 };
 
 /// All leaves in one style, in the file's order. Errors: as Benchmark::style.
@@ -67,8 +69,14 @@ std::string python_in_yaml_hint();
 /// What was chosen on a command line: leaves, and the groups above them.
 struct Selection {
   std::vector<Task> leaves;
-  std::vector<Group> groups;       ///< members first
-  std::vector<std::string> names;  ///< what was named, without repetition
+  std::vector<Group> groups;  ///< members first
+};
+
+/// A task file below an included directory that cannot be used.
+struct UnusableFile {
+  std::filesystem::path path;
+  std::string text;  ///< as far as it can be read
+  Error why;
 };
 
 /// Every benchmark that is known: built in, or read from a user's files.
@@ -76,16 +84,19 @@ class Catalogue {
  public:
   /// Those that come with the program.
   static Catalogue built_in();
-  /// Adds a file, or all *.yaml and *.yml below a directory. Errors: as parse_benchmark; UsageError
-  /// of a name that another file defines, naming both.
+  /// Adds a file, or all *.yaml and *.yml below a directory, of which those that cannot be used are
+  /// passed over with a warning. Errors: of a file that is named itself as parse_benchmark;
+  /// UsageError of a name that another file defines, naming both.
   void include(const std::filesystem::path& path);
   /// Errors: UsageError of a name that another file defines.
   void add(Benchmark benchmark);
 
   /// Names: of benchmarks, groups and leaves in that style, their aliases, and patterns (mmlu_*).
-  /// What is named twice is taken once, with a notice. Errors: UsageError of a name that there is
-  /// not, with the nearest, of a style that a benchmark does not have.
-  Selection select(const std::vector<std::string>& names, const std::string& style) const;
+  /// What is named twice is taken once, with a notice. `asked_by`: the flag that chose the style.
+  /// Errors: UsageError of a name that there is not, with likely ones, of a style that a benchmark
+  /// does not have; that of the file that was passed over, where the name stands in one.
+  Selection select(const std::vector<std::string>& names, const std::string& style,
+                   const std::string& asked_by = "--style") const;
 
   const std::vector<Benchmark>& benchmarks() const { return benchmarks_; }
   /// Errors: InternalError if there is none of that name.
@@ -94,6 +105,7 @@ class Catalogue {
  private:
   std::vector<Benchmark> benchmarks_;
   std::map<std::string, std::string> origins_;  ///< of every name
+  std::vector<UnusableFile> unusable_;
 };
 
 }  // namespace danlu::eval

@@ -58,6 +58,8 @@ Layout layout_of_data_files(CheckedObject& kwargs, const std::string& test_split
   const Json& given = kwargs.at("data_files");
   Layout layout;
   layout.name = "data_files";
+  layout.are_named = true;
+  layout.records = kwargs.text("field").value_or("");
   if (given.is_object()) {
     CheckedObject splits(given, kwargs.where() + ": data_files");
     for (const auto& [split, paths] : given.items()) layout.files[split] = *splits.texts(split);
@@ -193,7 +195,7 @@ void read_styles(CheckedObject& keys, const Json& file, Benchmark& benchmark) {
   for (const auto& [name, own] : styles.items()) {
     const std::string where = benchmark.origin + ": styles: " + name;
     if (own.is_string()) {
-      Style same = benchmark.style(own.get<std::string>());
+      Style same = benchmark.style(own.get<std::string>(), where);
       same.name = name;
       benchmark.styles.push_back(std::move(same));
     } else {
@@ -354,13 +356,14 @@ Benchmark parse_benchmark(const Json& file, const std::string& origin) {
   return benchmark;
 }
 
-const Style& Benchmark::style(const std::string& style_name) const {
+const Style& Benchmark::style(const std::string& style_name, const std::string& asked_by) const {
   std::string known;
   for (const Style& one : styles) {
     if (one.name.empty() || one.name == style_name) return one;
     known += (known.empty() ? "" : ", ") + one.name;
   }
-  throw UsageError(tr("{} has no style '{}'", name, style_name), tr("it has: {}", known));
+  throw UsageError(tr("[{}] {} has no style '{}'", asked_by, name, style_name),
+                   tr("it has: {}", known));
 }
 
 std::vector<Task> leaves(const Benchmark& benchmark, const std::string& style_name) {

@@ -1,14 +1,19 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cctype>
 #include <functional>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/nearest_name.h"
 #include "base/yaml.h"
 #include "eval/benchmarks/benchmark.h"
 #include "eval/benchmarks/built_in_tasks.h"
+#include "eval/benchmarks/task_names.h"
 
 namespace danlu::eval {
 namespace {
@@ -59,13 +64,27 @@ bool matches_wildcards(std::string_view name, std::string_view pattern) {
          matches_wildcards(name.substr(1), pattern.substr(1));
 }
 
+/// Whether `word` stands in a text, nothing of a name before or behind it.
+bool holds_word(std::string_view text, std::string_view word) {
+  const auto is_of_name = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
+  };
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || !is_of_name(text[at - 1])) && (end == text.size() || !is_of_name(text[end])))
+      return true;
+  }
+  return false;
+}
+
 bool has_wildcards(std::string_view name) { return name.find_first_of("*?") != name.npos; }
 
 /// All names in one style, and what was chosen of them.
 class Chooser {
  public:
-  Chooser(const std::vector<Benchmark>& benchmarks, const std::string& style)
-      : benchmarks_(benchmarks), style_(style) {
+  Chooser(const std::vector<Benchmark>& benchmarks, const std::vector<UnusableFile>& unusable,
+          const std::string& style, const std::string& asked_by)
+      : benchmarks_(benchmarks), unusable_(unusable), style_(style), asked_by_(asked_by) {
     for (size_t i = 0; i < benchmarks_.size(); ++i) {
       const Benchmark& benchmark = benchmarks_[i];
       for (const std::string& name : names_of(benchmark)) owner_.emplace_back(name, i);
@@ -109,13 +128,22 @@ class Chooser {
   }
 
   [[noreturn]] void refuse(const std::string& name) const {
+    refuse_unusable(name);
     std::vector<std::string> known;
     for (const auto& [other, index] : owner_) known.push_back(other);
-    const std::optional<std::string> nearest = nearest_name(name, known);
+    const std::vector<std::string> likely = likely_names(name, known);
     throw UsageError(tr("there is no task '{}'", name),
-                     nearest
-                         ? tr("did you mean '{}'?", *nearest)
-                         : tr("danlu eval --tasks list shows all; --include_path adds your own"));
+                     likely.empty()
+                         ? tr("danlu eval --tasks list shows all; --include_path adds your own")
+                         : tr("did you mean '{}'?", fmt::format("{}", fmt::join(likely, "', '"))));
+  }
+
+  /// If a file that was passed over is about it.
+  void refuse_unusable(const std::string& name) const {
+    for (const UnusableFile& file : unusable_) {
+      if (matches_wildcards(file.path.stem().string(), name) || holds_word(file.text, name))
+        throw_as_kind(file.why);
+    }
   }
 
   void choose_matching(const std::string& pattern) {
@@ -137,17 +165,12 @@ class Chooser {
   }
 
   void note_name(const std::string& name) {
-    if (std::find(selection_.names.begin(), selection_.names.end(), name) !=
-        selection_.names.end()) {
-      log::notice("{} is named twice; it is taken once", name);
-      return;
-    }
-    selection_.names.push_back(name);
+    if (!named_.insert(name).second) log::notice("{} is named twice; it is taken once", name);
   }
 
   /// `name` empty: the benchmark as a whole.
   void add(const Benchmark& benchmark, std::string name) {
-    if (!benchmark.styles.empty()) (void)benchmark.style(style_);
+    if (!benchmark.styles.empty()) (void)benchmark.style(style_, asked_by_);
     if (name.empty()) {
       if (!has_group(benchmark, benchmark.name)) {
         for (const Task& task : leaves(benchmark, style_)) add_leaf(task);
@@ -172,6 +195,7 @@ class Chooser {
     for (const std::string& member : group.members) {
       const Benchmark* owner = owner_of(member);
       if (!owner) {
+        refuse_unusable(member);
         throw UsageError(tr("{}: the group {} names '{}', which there is not", benchmark.origin,
                             group.name, member));
       }
@@ -189,10 +213,11 @@ class Chooser {
   }
 
   const std::vector<Benchmark>& benchmarks_;
-  const std::string& style_;
+  const std::vector<UnusableFile>& unusable_;
+  const std::string &style_, &asked_by_;
   std::vector<std::pair<std::string, size_t>> owner_;
   std::vector<Task> leaves_;
-  std::set<std::string> open_;
+  std::set<std::string> open_, named_;
   Selection selection_;
 };
 
@@ -213,6 +238,31 @@ std::set<std::string> defined_names(const Benchmark& benchmark) {
     }
   }
   return names;
+}
+
+/// What a file below a directory defines; nothing, and why in `unusable`, if it cannot be used.
+std::optional<Benchmark> readable(const fs::path& file, std::vector<UnusableFile>& unusable) {
+  try {
+    return parse_benchmark(read_task_file(file, 0), file.string());
+  } catch (const Error& error) {
+    UnusableFile& one = unusable.emplace_back(UnusableFile{file, "", error});
+    try {
+      one.text = read_file(file);
+    } catch (const IoError&) {
+      // That it cannot be read is what `error` says.
+    }
+    return std::nullopt;
+  }
+}
+
+/// A directory of another program may hold hundreds that ask for its code.
+void say_unusable(const std::vector<UnusableFile>& files, size_t from) {
+  constexpr size_t kSaidOfFiles = 5;
+  const size_t end = log::verbose() ? files.size() : std::min(files.size(), from + kSaidOfFiles);
+  for (size_t i = from; i < end; ++i)
+    log::warning("a task file is passed over: {}", files[i].why.what());
+  if (end < files.size())
+    log::warning("{} more task files are passed over (-v names them)", files.size() - end);
 }
 
 }  // namespace
@@ -238,7 +288,11 @@ void Catalogue::include(const std::filesystem::path& path) {
   }
   std::sort(files.begin(), files.end());
   if (files.empty()) throw UsageError(tr("{}: holds no *.yaml file", path.string()));
-  for (const fs::path& file : files) include(file);
+  const size_t before = unusable_.size();
+  for (const fs::path& file : files) {
+    if (std::optional<Benchmark> benchmark = readable(file, unusable_)) add(*std::move(benchmark));
+  }
+  say_unusable(unusable_, before);
 }
 
 void Catalogue::add(Benchmark benchmark) {
@@ -254,8 +308,9 @@ void Catalogue::add(Benchmark benchmark) {
   benchmarks_.push_back(std::move(benchmark));
 }
 
-Selection Catalogue::select(const std::vector<std::string>& names, const std::string& style) const {
-  Chooser chooser(benchmarks_, style);
+Selection Catalogue::select(const std::vector<std::string>& names, const std::string& style,
+                            const std::string& asked_by) const {
+  Chooser chooser(benchmarks_, unusable_, style, asked_by);
   for (const std::string& name : names) chooser.choose(name);
   return chooser.take();
 }

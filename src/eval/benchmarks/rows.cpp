@@ -24,19 +24,28 @@ bool is_of_type(const Json& value, std::string_view type) {
   return true;
 }
 
-void check_row(const Benchmark& benchmark, const Json& row, const std::string& place) {
+/// What the file calls it: "Question" of "=Question"; of a template both.
+std::string name_in_file(const Layout& layout, const std::string& field) {
+  const auto source = layout.fields.find(field);
+  if (source == layout.fields.end()) return field;
+  return source->second.starts_with('=') ? source->second.substr(1)
+                                         : field + " = " + source->second;
+}
+
+void check_row(const Benchmark& benchmark, const Layout& layout, const Json& row,
+               const std::string& place) {
   for (const auto& [field, type] : benchmark.row) {
     const bool may_be_null = type.ends_with('?');
     const std::string wanted = type.substr(0, type.size() - (may_be_null ? 1 : 0));
     const auto value = row.find(field);
     if (value == row.end() || value->is_null()) {
       if (may_be_null) continue;
-      throw DataError(
-          tr("{}: the field '{}' is missing; the row has: {}", place, field, field_names(row)));
+      throw DataError(tr("{}: the field '{}' is missing; the row has: {}", place,
+                         name_in_file(layout, field), field_names(row)));
     }
     if (!is_of_type(*value, wanted)) {
-      throw DataError(tr("{}: the field '{}' must be {}, got {}", place, field, wanted,
-                         dump_text(*value).substr(0, 80)));
+      throw DataError(tr("{}: the field '{}' must be {}, got {}", place,
+                         name_in_file(layout, field), wanted, dump_text(*value).substr(0, 80)));
     }
   }
 }
@@ -54,13 +63,13 @@ class UniformFields {
 
   Json row_of(const Json& raw, const std::string& place) const {
     if (layout_.fields.empty()) {
-      check_row(benchmark_, raw, place);
+      check_row(benchmark_, layout_, raw, place);
       return raw;
     }
     Json row = Json::object();
     for (const auto& [field, source] : layout_.fields) {
       if (const auto made = templates_.find(field); made != templates_.end()) {
-        row[field] = made->second.value(raw, place);
+        row[field] = made_of(made->second, field, raw, place);
         continue;
       }
       const auto value = raw.find(source.substr(1));
@@ -71,11 +80,21 @@ class UniformFields {
       }
       row[field] = *value;
     }
-    check_row(benchmark_, row, place);
+    check_row(benchmark_, layout_, row, place);
     return row;
   }
 
  private:
+  Json made_of(const PromptTemplate& source, const std::string& field, const Json& raw,
+               const std::string& place) const {
+    try {
+      return source.value(raw, place);
+    } catch (const DataError& error) {
+      throw DataError(error.what(), tr("'{}' is made of the file's fields by {}", field,
+                                       layout_.fields.at(field)));
+    }
+  }
+
   bool may_be_absent(const std::string& field) const {
     for (const auto& [name, type] : benchmark_.row) {
       if (name == field) return type.ends_with('?');
@@ -97,8 +116,15 @@ Rows read_split(const Benchmark& benchmark, const Task& task, const Layout& layo
     return question_answer_rows(read_file(files.front()), files.front().string());
   Rows out{.rows = {}, .origin = origin, .head = ""};
   const UniformFields fields(benchmark, layout);
-  for (const Json& raw : tree.rows(layout, split, task.subject))
-    out.rows.push_back(fields.row_of(raw, tr("{}, row {}", origin, out.rows.size() + 1)));
+  for (const Json& raw : tree.rows(layout, split, task.subject)) {
+    try {
+      out.rows.push_back(fields.row_of(raw, origin));
+    } catch (const DataError&) {
+      // The same again, with the line, which is not looked up for every row.
+      (void)fields.row_of(raw, tree.place_of_row(layout, split, task.subject, out.rows.size()));
+      throw;
+    }
+  }
   return out;
 }
 
@@ -127,11 +153,6 @@ TaskRows read_rows(const Benchmark& benchmark, const Task& task, const Layout& l
     out.shots = read_split(benchmark, task, layout, tree, task.fewshot_split);
   }
   return out;
-}
-
-Json uniform_row(const Benchmark& benchmark, const Layout& layout, const Json& raw,
-                 const std::string& place) {
-  return UniformFields(benchmark, layout).row_of(raw, place);
 }
 
 Rows question_answer_rows(const std::string& text, const std::string& origin) {

@@ -27,14 +27,10 @@ struct TaskRows {
 std::vector<std::string> needed_splits(const Task& task, int64_t num_shots);
 
 /// Reads both. Where the shots' file is a text (*.txt), it is one of questions and answers.
-/// Errors: DataError naming place and field (missing, of another type than Benchmark::row says,
-/// a template that fails); those of DataTree.
+/// Errors: DataError naming file, line and the field as the file has it (missing, of another type
+/// than Benchmark::row says, a template that fails); those of DataTree.
 TaskRows read_rows(const Benchmark& benchmark, const Task& task, const Layout& layout,
                    const DataTree& tree, int64_t num_shots);
-
-/// One raw row with the layout's fields, or, where it has none, as it is. Errors: as read_rows.
-Json uniform_row(const Benchmark& benchmark, const Layout& layout, const Json& raw,
-                 const std::string& place);
 
 /// A text of blocks "Q: …\nA: …", apart by empty lines, below what a line "-----" closes (nothing
 /// where there is no such line): rows of `input` and `target`, the words "Let's think step by

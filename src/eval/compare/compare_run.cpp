@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "eval/results/samples.h"
 #include "eval/scoring/python_str.h"
 #include "text/jinja/python_text.h"
@@ -148,7 +149,8 @@ Json RunFiles::at(const char* section, const std::string& name) const {
 fs::path find_results(const fs::path& run) {
   std::error_code ignored;
   if (!fs::exists(run, ignored))
-    throw IoError(tr("{}: there is no such file or directory", run.string()));
+    throw DataError(tr("{}: there is no such file or directory", run.string()),
+                    did_you_mean_path(run));
   if (!fs::is_directory(run, ignored)) return run;
   std::vector<fs::path> files;
   compare_run_detail::add_results_files(run, files, true);

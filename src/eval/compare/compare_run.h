@@ -28,7 +28,7 @@ struct RunFiles {
 };
 
 /// The results file that `run` names: itself, or the newest results_*.json in a directory or in one
-/// right below it. Errors: IoError if there is no such path; DataError if it holds none.
+/// right below it. Errors: DataError if there is no such path, or it holds none.
 fs::path find_results(const fs::path& run);
 
 /// Reads the results that `run` names, and the samples beside them that have the same time.

@@ -40,9 +40,11 @@ bool is_there(const DataTree::Root& root, const Layout& layout, const std::strin
               const std::string& subject) {
   const auto patterns = layout.files.find(split);
   if (patterns == layout.files.end()) return false;
-  return std::any_of(patterns->second.begin(), patterns->second.end(), [&](const std::string& one) {
+  const auto has_files = [&](const std::string& one) {
     return !files_matching(root.path, one, subject).empty();
-  });
+  };
+  return layout.are_named ? std::ranges::all_of(patterns->second, has_files)
+                          : std::ranges::any_of(patterns->second, has_files);
 }
 
 /// Whether a directory between what the user named and the place has the benchmark's name.

@@ -158,6 +158,14 @@ DataTree DataTree::open(const fs::path& path) {
   return tree;
 }
 
+DataTree DataTree::from(const fs::path& directory) {
+  DataTree tree;
+  tree.state_ = std::make_shared<State>();
+  tree.state_->given = directory;
+  tree.only_ = {{directory, 0, false}};
+  return tree;
+}
+
 const fs::path& DataTree::path() const { return state_->given; }
 
 const std::vector<DataTree::Root>& DataTree::roots() const {
@@ -211,7 +219,9 @@ std::vector<fs::path> DataTree::files(const Layout& layout, const std::string& s
       if (root.is_above && !serves(root, layout)) continue;
       std::vector<fs::path> found;
       data_tree_detail::for_each_pattern(layout, split, [&](const std::string& pattern) {
-        if (found.empty()) found = files_matching(root.path, pattern, subject);
+        if (!found.empty() && !layout.are_named) return;
+        for (fs::path& file : files_matching(root.path, pattern, subject))
+          found.push_back(std::move(file));
       });
       if (!found.empty()) return found;
     }
@@ -247,6 +257,17 @@ std::vector<Json> DataTree::rows(const Layout& layout, const std::string& split,
   std::vector<Json> rows;
   for (const fs::path& file : found) read_rows(file, layout, &rows);
   return rows;
+}
+
+std::string DataTree::place_of_row(const Layout& layout, const std::string& split,
+                                   const std::string& subject, size_t index) const {
+  for (const fs::path& file : files(layout, split, subject)) {
+    std::vector<Json> rows;
+    read_rows(file, layout, &rows);
+    if (index < rows.size()) return row_place_in(file, layout, index);
+    index -= rows.size();
+  }
+  throw InternalError("[eval] a row that is in none of its files");
 }
 
 std::string DataTree::text(const std::string& relative_path) const {

@@ -18,6 +18,8 @@ struct Layout {
   std::map<std::string, std::vector<std::string>> files;
   std::vector<std::string> columns;  ///< of CSV files without a header; empty: they have one
   std::string records;  ///< member of a JSON document that holds the rows ("examples"); empty: none
+  /// The paths are files of their own, all of which a split has: none stands for another.
+  bool are_named = false;
   std::map<std::string, std::string> fields;  ///< uniform field -> template; applied by others
 };
 
@@ -30,6 +32,9 @@ class DataTree {
   /// TMPDIR. Errors: DataError (nothing there, neither directory nor archive nor file of rows);
   /// those of unpack_archive.
   static DataTree open(const std::filesystem::path& path);
+
+  /// Looks from `directory` alone, neither above nor below it nor into archives.
+  static DataTree from(const std::filesystem::path& directory);
 
   /// What open was given.
   const std::filesystem::path& path() const;
@@ -48,6 +53,9 @@ class DataTree {
   /// other columns than the layout's, a row that is no object; those of data/readers.
   std::vector<Json> rows(const Layout& layout, const std::string& split,
                          const std::string& subject) const;
+  /// "file:line", or of a table or list "file:row n", of one of those rows. Reads files again.
+  std::string place_of_row(const Layout& layout, const std::string& split,
+                           const std::string& subject, size_t index) const;
   /// A text file of the tree, without a byte order mark.
   /// Errors: DataError (missing, not UTF-8, a path with ".."); IoError.
   std::string text(const std::string& relative_path) const;

@@ -54,11 +54,27 @@ bool is_header(const std::vector<std::string>& fields, const std::vector<std::st
          "layout: take the original's files, or the parquet files"));
 }
 
+data::CsvRecords csv_records(const fs::path& path, data::FileType type, bool has_header) {
+  return data::CsvRecords(path, type == data::FileType::kTsv ? '\t' : ',',
+                          has_header ? data::CsvHeader::kFirstRow : data::CsvHeader::kNone);
+}
+
+/// Where the row read_csv counts as `index` begins.
+int64_t csv_line(const fs::path& path, data::FileType type, const Layout& layout, size_t index) {
+  const bool has_header = layout.columns.empty();
+  data::CsvRecords records = csv_records(path, type, has_header);
+  std::vector<std::string> fields;
+  for (bool is_first = true; records.next_fields(&fields); is_first = false) {
+    if (is_first && !has_header && is_header(fields, layout.columns)) continue;
+    if (index-- == 0) break;
+  }
+  return records.row_line();
+}
+
 void read_csv(const fs::path& path, data::FileType type, const Layout& layout,
               std::vector<Json>* rows) {
   const bool has_header = layout.columns.empty();
-  data::CsvRecords records(path, type == data::FileType::kTsv ? '\t' : ',',
-                           has_header ? data::CsvHeader::kFirstRow : data::CsvHeader::kNone);
+  data::CsvRecords records = csv_records(path, type, has_header);
   const std::vector<std::string>& columns = has_header ? records.columns() : layout.columns;
   std::vector<std::string> fields;
   for (bool is_first = true; records.next_fields(&fields); is_first = false) {
@@ -147,6 +163,18 @@ void require_whole_set(const std::vector<fs::path>& files) {
           tr("fetch the data again: --include '{}*'", fs::path(set.first).filename().string()));
     }
   }
+}
+
+std::string row_place_in(const fs::path& path, const Layout& layout, size_t index) {
+  const auto type = data::file_type_of(path);
+  if (type == data::FileType::kCsv || type == data::FileType::kTsv)
+    return fmt::format("{}:{}", path.string(),
+                       read_rows_detail::csv_line(path, *type, layout, index));
+  if (!layout.records.empty())
+    return fmt::format("{}: {}[{}]", path.string(), layout.records, index);
+  data::Dataset dataset;
+  dataset.files = {{path, type.value_or(data::FileType::kJson), 0}};
+  return data::row_place(dataset, 0, static_cast<int64_t>(index));
 }
 
 void read_rows(const fs::path& path, const Layout& layout, std::vector<Json>* rows) {

@@ -43,32 +43,33 @@ Json likelihoods_of(const Task& task, const std::vector<Answer>& answers) {
 
 void score_texts(const Task& task, const Filter& filter, const Item& item,
                  const std::vector<Answer>& answers, ItemScore& score) {
-  const bool is_program =
-      std::all_of(task.metrics.begin(), task.metrics.end(), is_measured_elsewhere);
-  FilteredTexts filtered = apply_filter(filter, item, texts_of_answers(answers));
+  const bool has_programs =
+      std::any_of(task.metrics.begin(), task.metrics.end(), is_measured_elsewhere);
+  const FilteredTexts all = apply_filter(filter, item, texts_of_answers(answers));
   // lm-eval's default is the first; who runs programs runs them all.
-  if (filter.steps.empty() && !is_program) filtered = {{filtered.texts[0]}, true};
+  const FilteredTexts read = filter.steps.empty() ? FilteredTexts{{all.texts[0]}, true} : all;
+  const FilteredTexts& kept = has_programs || task.metrics.empty() ? all : read;
   score.filtered = Json::array();
-  if (filtered.is_one) {
-    score.filtered.push_back(filtered.texts[0]);
+  if (kept.is_one) {
+    score.filtered.push_back(kept.texts[0]);
   } else {
-    score.filtered.push_back(filtered.texts);
+    score.filtered.push_back(kept.texts);
   }
   for (const Metric& metric : task.metrics) {
     if (!is_measured_elsewhere(metric))
-      score.values[reported_names(metric)[0]] = text_metric(metric, item, filtered);
+      score.values[reported_names(metric)[0]] = text_metric(metric, item, read);
   }
 }
 
 /// An error of one item says of which task it is.
-template <typename Work>
+template <typename Kind, typename Work>
 auto of_task(const Task& task, const Work& work) {
   try {
     return work();
   } catch (const PatternError& error) {
-    throw DataError(fmt::format("{}: {}", task.name, error.what()), error.hint());
+    throw Kind(fmt::format("{}: {}", task.name, error.what()), error.hint());
   } catch (const DataError& error) {
-    throw DataError(fmt::format("{}: {}", task.name, error.what()), error.hint());
+    throw Kind(fmt::format("{}: {}", task.name, error.what()), error.hint());
   }
 }
 
@@ -156,7 +157,7 @@ bool wants_whole(const Task& task) {
 }
 
 void check_scoring(const Task& task) {
-  scores_detail::of_task(task, [&] {
+  scores_detail::of_task<UsageError>(task, [&] {
     if (task.metrics.empty()) throw DataError(tr("a task needs at least one metric"));
     std::set<std::string> names;
     for (const Metric& metric : task.metrics) {
@@ -185,7 +186,7 @@ std::vector<ItemScore> score_item(const Task& task, const Item& item,
   if (answers.empty() || answers.size() != item.calls.size())
     throw InternalError("[eval] " + task.name + ": answers and calls differ in number");
   require_numbers(task, item, answers);
-  return of_task(task, [&] {
+  return of_task<DataError>(task, [&] {
     std::vector<ItemScore> scores;
     for (const Filter& filter : task.filters) {
       ItemScore& score = scores.emplace_back();

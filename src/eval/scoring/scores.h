@@ -31,7 +31,7 @@ inline constexpr double kNearTie = 1e-5;
 bool wants_whole(const Task& task);
 
 /// Reads what the task says about filters and metrics, before a model answers for hours.
-/// Errors: DataError naming task, filter or metric, and what is wrong.
+/// Errors: UsageError naming task, filter or metric, and what is wrong: the task file is.
 void check_scoring(const Task& task);
 
 /// The scores of one item, by every filter of the task.

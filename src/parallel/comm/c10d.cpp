@@ -246,7 +246,7 @@ class C10dWorld : public World {
     } catch (const std::exception&) {
       throw CommError(tr("[ranks] rank 0 is gone: rank {} reaches it no more", job_.rank),
                       tr("was it killed or stopped, or is its machine or network down? Where a "
-                         "checkpoint was saved the same command goes on from it"));
+                         "checkpoint or answers were saved the same command goes on from them"));
     }
   }
 

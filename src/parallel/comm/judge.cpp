@@ -105,11 +105,12 @@ std::optional<Verdict> Judge::find_silent() const {
   std::string last = place_of(*longest);
   if (const std::string waiting = waiting_for(*longest); !waiting.empty()) last += "; " + waiting;
   if (!others.empty()) last += "; " + tr("silent too: {}", ranks_text(others));
-  return Verdict{.what = tr("[ranks] {} is gone: nothing was heard of it for {:g} s; when it was "
-                            "last heard: {}",
-                            name_of(*longest), silence_s_, last),
-                 .hint = tr("was it killed or stopped, or is its machine or network down? Where "
-                            "a checkpoint was saved the same command goes on from it")};
+  return Verdict{
+      .what = tr("[ranks] {} is gone: nothing was heard of it for {:g} s; when it was "
+                 "last heard: {}",
+                 name_of(*longest), silence_s_, last),
+      .hint = tr("was it killed or stopped, or is its machine or network down? Where "
+                 "a checkpoint or answers were saved the same command goes on from them")};
 }
 
 std::optional<Verdict> Judge::find_waiting() const {

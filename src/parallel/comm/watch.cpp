@@ -179,7 +179,7 @@ void Watch::State::beat_until_left() {
     if (!is_first() && !expected) {
       end({.what = tr("[ranks] rank 0 is gone: rank {} reaches it no more", settings.rank),
            .hint = tr("was it killed or stopped, or is its machine or network down? Where a "
-                      "checkpoint was saved the same command goes on from it")});
+                      "checkpoint or answers were saved the same command goes on from them")});
     }
   }
   const std::lock_guard lock(mutex);
@@ -203,7 +203,7 @@ void Watch::State::watch_first() {
     end({.what = tr("[ranks] rank 0 is gone: rank {} has not heard of it for {:g} s", settings.rank,
                     settings.silence_s),
          .hint = tr("was it killed or stopped, or is its machine or network down? Where a "
-                    "checkpoint was saved the same command goes on from it")});
+                    "checkpoint or answers were saved the same command goes on from them")});
     lock.lock();
   }
 }
