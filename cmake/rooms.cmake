@@ -27,7 +27,8 @@ function(danlu_room name)
     target_include_directories(danlu_${name} SYSTEM PUBLIC ${TORCH_INCLUDE_DIRS})
     # ATen's own headers then include the operators that they need, not all two thousand.
     target_compile_definitions(danlu_${name} PUBLIC AT_PER_OPERATOR_HEADERS)
-    target_link_libraries(danlu_${name} PUBLIC ${TORCH_LIBRARIES})
+    # Without it at::parallel_for, whose loop is compiled here, runs on one thread.
+    target_link_libraries(danlu_${name} PUBLIC ${TORCH_LIBRARIES} OpenMP::OpenMP_CXX)
   elseif(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # To GCC a unit's sources are headers, where a class that holds a type of an anonymous namespace is
     # an error. (Rooms with torch give such types a named one.)

@@ -6,23 +6,32 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
 #include "ops/fused_cpu.h"
+#include "ops/gemm_cpu.h"
+
+// Tiles of queries meet blocks of keys, as in FlashAttention-2 (arXiv:2307.08691): products of
+// packed blocks, softmax with a running maximum, backward from the log of the sums. Where the
+// processor multiplies bf16 the weights are rounded to it for their products, their sums are not.
 
 namespace danlu::ops::cpu {
 namespace attention_cpu_detail {
 
-// Multiples of the six rows of a product's register block.
-constexpr int64_t kTileQueries = 48;
-// In backward a tile meets its keys in blocks: two [48, 512] blocks of f32 stay in a core's cache.
-constexpr int64_t kBlockKeys = 510;
+constexpr size_t kWord = 4;
+// A tile's scores with a block, [96, 256] f32, and the block's panels stay in a core's second
+// cache.
+constexpr int64_t kTileQueries = 96;
+constexpr int64_t kBlockKeys = 256;
 // Rows a power of two apart would share cache sets.
-constexpr int64_t kRowPadding = 16;
+constexpr int64_t kScoreRow = kBlockKeys + 16;
 constexpr float kNothingSeen = -std::numeric_limits<float>::infinity();
 
-/// What attention is computed over, in f32. Heads are strided: one is [tokens, D].
+size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
+
+/// What attention is computed over. Heads are strided: one is [tokens, D].
 struct Inputs {
   at::Tensor q_NQD, k_MKD, v_MKD;
   Spans spans;
@@ -33,22 +42,18 @@ struct Inputs {
   int64_t heads() const { return q_NQD.size(1); }
   int64_t kv_heads() const { return k_MKD.size(1); }
   int64_t head_dim() const { return q_NQD.size(2); }
+  Arithmetic arithmetic() const {
+    return q_NQD.scalar_type() == at::kBFloat16 && multiplies_bf16() ? Arithmetic::kBF16
+                                                                     : Arithmetic::kF32;
+  }
 };
-
-/// [heads, D, tokens] of x [tokens, heads, D]: the right factor of products with x^T.
-at::Tensor transposed(const at::Tensor& x) {
-  const int64_t tokens = x.size(0);
-  at::Tensor result =
-      at::empty({x.size(1), x.size(2), tokens + kRowPadding}, x.options().dtype(at::kFloat))
-          .narrow(2, 0, tokens);
-  return result.copy_(x.permute({1, 2, 0}));
-}
 
 /// Queries [begin, end) of a span and the keys that some of them sees; all counted in it.
 struct Tile {
   Span span;
   int64_t begin, end;
   int64_t first_key, end_key;
+  int64_t queries() const { return end - begin; }
 };
 struct Keys {
   int64_t begin, end;
@@ -71,191 +76,449 @@ std::vector<Tile> tiles_of(const Span& span, int64_t window) {
   return tiles;
 }
 
-size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
-
-/// Pointers and strides of one head of a [tokens, heads, D] tensor of f32.
+/// One head of a [tokens, heads, D] tensor.
 struct Rows {
-  float* data;
-  size_t stride;
-  float* row(int64_t index) const { return data + unsigned_of(index) * stride; }
+  Element element;
+  char* data;
+  size_t token;  ///< elements from one token to the next
+  size_t size() const { return element == Element::kF32 ? 4 : 2; }
+  char* row(int64_t index) const { return data + unsigned_of(index) * token * size(); }
+  float* f32(int64_t index) const { return reinterpret_cast<float*>(row(index)); }
 };
 Rows rows_of(const at::Tensor& x, int64_t first_token, int64_t head) {
-  return {x.data_ptr<float>() + first_token * x.stride(0) + head * x.stride(1),
-          unsigned_of(x.stride(0))};
+  const Rows whole{element_of(x), static_cast<char*>(x.data_ptr()), unsigned_of(x.stride(0))};
+  const int64_t first = first_token * x.stride(0) + head * x.stride(1);
+  return {whole.element, whole.data + first * static_cast<int64_t>(whole.size()), whole.token};
 }
 
-/// scores [queries of the tile, keys] = q k^T.
-void score(const Tile& tile, const Rows& q, const at::Tensor& kt_KDM, int64_t kv_head,
-           int64_t first_key, int64_t num_keys, float* scores, size_t score_row) {
-  const float* k = kt_KDM.data_ptr<float>() + kv_head * kt_KDM.stride(0) + first_key;
-  multiply({unsigned_of(tile.end - tile.begin), unsigned_of(num_keys), unsigned_of(kt_KDM.size(1)),
-            q.row(tile.begin), q.stride, 1, k, unsigned_of(kt_KDM.stride(1)), scores, score_row,
-            false});
-}
+/// How blocks of up to kBlockKeys rows of a head are packed.
+class Packing {
+ public:
+  Packing(Arithmetic arithmetic, int64_t head_dim)
+      : arithmetic_(arithmetic),
+        columns_(panel_columns(arithmetic)),
+        dim_(unsigned_of(head_dim)),
+        dim_steps_(steps_of(arithmetic, dim_)),
+        panels_(rounded_up(dim_) / columns_) {}
 
-void forward_tile(const Inputs& in, const at::Tensor& kt_KDM, const Tile& tile, int64_t head,
-                  const at::Tensor& out_NQD, const at::Tensor& lse_QN,
-                  std::vector<float>& scratch) {
-  const int64_t first_query = tile.span.q, first_key = tile.span.k, lead = tile.span.lead;
-  const int64_t kv_head = head / (in.heads() / in.kv_heads());
-  const int64_t keys = tile.end_key - tile.first_key;
-  scratch.resize(unsigned_of(kTileQueries * keys));
-  float* scores = scratch.data();
-  const Rows q = rows_of(in.q_NQD, first_query, head);
-  score(tile, q, kt_KDM, kv_head, first_key + tile.first_key, keys, scores, unsigned_of(keys));
-  for (int64_t query = tile.begin; query < tile.end; ++query) {
-    const Keys seen = seen_by(query, tile.span, in.window);
-    float* row = scores + (query - tile.begin) * keys;
-    float* first = row + (seen.begin - tile.first_key);
-    const float lse = seen.begin == seen.end
-                          ? kNothingSeen
-                          : softmax_row(first, unsigned_of(seen.end - seen.begin), in.scale,
-                                        in.slopes[unsigned_of(head)],
-                                        static_cast<float>(lead + query - seen.begin));
-    lse_QN.data_ptr<float>()[head * lse_QN.size(1) + first_query + query] = lse;
-    std::fill(row, first, 0.0f);
-    std::fill(row + (seen.end - tile.first_key), row + keys, 0.0f);
+  Arithmetic arithmetic() const { return arithmetic_; }
+  size_t columns() const { return columns_; }
+  size_t dim() const { return dim_; }
+  size_t dim_steps() const { return dim_steps_; }
+  size_t panels() const { return panels_; }
+  Element element() const {
+    return arithmetic_ == Arithmetic::kBF16 ? Element::kBF16 : Element::kF32;
   }
-  const Rows v = rows_of(in.v_MKD, first_key + tile.first_key, kv_head);
-  const Rows out = rows_of(out_NQD, first_query, head);
-  multiply({unsigned_of(tile.end - tile.begin), unsigned_of(in.head_dim()), unsigned_of(keys),
-            scores, unsigned_of(keys), 1, v.data, v.stride, out.row(tile.begin), out.stride,
-            false});
+  size_t steps(int64_t rows) const { return steps_of(arithmetic_, unsigned_of(rows)); }
+  size_t turned_bytes() const { return rounded_up(kBlockKeys) * dim_steps_ * kWord; }
+  size_t row_bytes() const { return panels_ * columns_ * steps(kBlockKeys) * kWord; }
+
+  /// For products with x^T: panels of `columns()` rows each.
+  void turn(const Rows& x, int64_t rows, char* to) const {
+    const size_t count = unsigned_of(rows);
+    for (size_t row = 0; row < count; row += columns_) {
+      pack(arithmetic_, {x.element, x.row(static_cast<int64_t>(row)), 1, x.token}, dim_,
+           std::min(columns_, count - row), columns_, to + row * dim_steps_ * kWord);
+    }
+  }
+  /// For products with x: panels of `columns()` of its D columns each.
+  void stack(const Rows& x, int64_t rows, char* to) const {
+    for (size_t panel = 0; panel < panels_; ++panel) {
+      const size_t first = panel * columns_;
+      pack(arithmetic_, {x.element, x.data + first * x.size(), x.token, 1}, unsigned_of(rows),
+           std::min(columns_, dim_ - first), columns_, to + panel * panel_bytes(rows));
+    }
+  }
+  size_t panel_bytes(int64_t rows) const { return columns_ * steps(rows) * kWord; }
+
+ private:
+  size_t rounded_up(size_t value) const { return (value + columns_ - 1) / columns_ * columns_; }
+
+  Arithmetic arithmetic_;
+  size_t columns_, dim_, dim_steps_, panels_;
+};
+
+/// A left factor of products: rows of words.
+struct Left {
+  const char* data;
+  size_t row, step;  ///< bytes
+};
+
+/// Rows of a head as a left factor: in place, or widened or padded in `scratch`.
+Left left_of(const Packing& packing, const Rows& x, int64_t rows, ScratchMemory& scratch) {
+  if (x.element == packing.element() && packing.dim() % step_of(packing.arithmetic()) == 0)
+    return {x.data, x.token * x.size(), kWord};
+  const size_t row = packing.dim_steps() * kWord;
+  char* const to = scratch.of(unsigned_of(rows) * row);
+  std::fill(to, to + unsigned_of(rows) * row, char{0});
+  for (int64_t r = 0; r < rows; ++r) {
+    char* const at = to + unsigned_of(r) * row;
+    if (packing.arithmetic() == Arithmetic::kF32) {
+      widen(x.element, 1, packing.dim(), x.row(r), 0, reinterpret_cast<float*>(at), 0);
+    } else {
+      std::copy_n(x.row(r), packing.dim() * x.size(), at);
+    }
+  }
+  return {to, row, kWord};
 }
 
-PartialAttention forward_all(const Inputs& in) {
-  const at::Tensor kt_KDM = transposed(in.k_MKD);
-  const at::Tensor out_NQD = at::empty(in.q_NQD.sizes(), in.q_NQD.options());
-  const at::Tensor lse_QN = at::empty({in.heads(), in.q_NQD.size(0)}, in.q_NQD.options());
-  std::vector<Tile> tiles;
+/// scores [rows, keys] = left (rows of D) times the turned block; keys from `first` on of it.
+void score(const Packing& packing, const Left& left, int64_t rows, const char* turned, Keys keys,
+           float* scores) {
+  const size_t columns = packing.columns();
+  for (size_t key = unsigned_of(keys.begin) / columns * columns; key < unsigned_of(keys.end);
+       key += columns) {
+    multiply_tile(
+        packing.arithmetic(),
+        {unsigned_of(rows), packing.dim_steps(), left.data, left.row, left.step,
+         turned + key * packing.dim_steps() * kWord, scores + key, unsigned_of(kScoreRow), false});
+  }
+}
+
+/// sums [rows, D] += left (rows of `steps` words) times a stacked block of `stacked_rows`.
+void add_product(const Packing& packing, const Left& left, int64_t rows, const char* stacked,
+                 int64_t stacked_rows, float* sums, size_t sums_row, ScratchMemory& scratch) {
+  const size_t columns = packing.columns();
+  for (size_t panel = 0; panel < packing.panels(); ++panel) {
+    const size_t first = panel * columns, width = std::min(columns, packing.dim() - first);
+    float* const to = sums + first;
+    const bool is_whole = width == columns;
+    float* const c =
+        is_whole ? to : reinterpret_cast<float*>(scratch.of(unsigned_of(rows) * columns * kWord));
+    multiply_tile(packing.arithmetic(),
+                  {unsigned_of(rows), packing.steps(stacked_rows), left.data, left.row, left.step,
+                   stacked + panel * packing.panel_bytes(stacked_rows), c,
+                   is_whole ? sums_row : columns, is_whole});
+    if (is_whole) continue;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (size_t j = 0; j < width; ++j)
+        to[unsigned_of(r) * sums_row + j] += c[unsigned_of(r) * columns + j];
+    }
+  }
+}
+
+/// Spans of the same keys, which lie beside each other, and where their packed blocks begin.
+struct KeySet {
+  Spans spans;
+  int64_t first_block;
+  int64_t key() const { return spans.front().k; }
+  int64_t count() const { return spans.front().k_len; }
+  int64_t blocks() const { return (count() + kBlockKeys - 1) / kBlockKeys; }
+};
+std::vector<KeySet> key_sets(const Spans& spans) {
+  std::vector<KeySet> sets;
+  for (const Span& span : spans) {
+    if (sets.empty() || sets.back().key() != span.k || sets.back().count() != span.k_len) {
+      const int64_t before = sets.empty() ? 0 : sets.back().first_block + sets.back().blocks();
+      sets.push_back({{}, before});
+    }
+    sets.back().spans.push_back(span);
+  }
+  return sets;
+}
+
+/// All blocks of keys of all heads, packed by all threads.
+class PackedBlocks {
+ public:
+  enum Order { kTurned, kStacked };
+  PackedBlocks(const Packing& packing, Order order, const at::Tensor& x_MKD,
+               const std::vector<KeySet>& sets)
+      : bytes_(order == kTurned ? packing.turned_bytes() : packing.row_bytes()),
+        blocks_(sets.empty() ? 0 : sets.back().first_block + sets.back().blocks()),
+        memory_(at::empty({static_cast<int64_t>(bytes_) * blocks_ * x_MKD.size(1)}, at::kByte)) {
+    for (const KeySet& set : sets) {
+      at::parallel_for(0, set.blocks() * x_MKD.size(1), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task) {
+          const int64_t block = task % set.blocks(), head = task / set.blocks();
+          const int64_t first = block * kBlockKeys;
+          const int64_t count = std::min(kBlockKeys, set.count() - first);
+          const Rows rows = rows_of(x_MKD, set.key() + first, head);
+          char* const to = block_of(set, head, block);
+          order == kTurned ? packing.turn(rows, count, to) : packing.stack(rows, count, to);
+        }
+      });
+    }
+  }
+  char* block_of(const KeySet& set, int64_t head, int64_t block) const {
+    const int64_t index = head * blocks_ + set.first_block + block;
+    return static_cast<char*>(memory_.data_ptr()) + static_cast<int64_t>(bytes_) * index;
+  }
+
+ private:
+  size_t bytes_;
+  int64_t blocks_;
+  at::Tensor memory_;
+};
+
+/// What a thread writes its intermediate blocks into.
+struct Scratch {
+  ScratchMemory scores, more_scores, weights, more_weights, sums, left, more_left, turned, stacked,
+      more_stacked, part;
+};
+Scratch& scratch() {
+  static thread_local Scratch memory;
+  return memory;
+}
+float* floats(ScratchMemory& memory, int64_t count) {
+  return reinterpret_cast<float*>(memory.of(unsigned_of(count) * sizeof(float)));
+}
+
+/// Keys of block `block` that the tile meets, counted within the block.
+Keys met_in_block(const Tile& tile, int64_t block) {
+  const int64_t first = block * kBlockKeys;
+  return {std::max<int64_t>(tile.first_key - first, 0),
+          std::min<int64_t>(tile.end_key - first, kBlockKeys)};
+}
+/// Of these, those that one query sees.
+Keys seen_in_block(const Tile& tile, int64_t query, int64_t window, int64_t block, Keys met) {
+  const Keys all = seen_by(query, tile.span, window);
+  const int64_t first = block * kBlockKeys;
+  return {std::clamp(all.begin - first, met.begin, met.end),
+          std::clamp(all.end - first, met.begin, met.end)};
+}
+
+/// A row of weights of a block: what lies beside the seen ones is zero.
+void clear_unseen(const Packing& packing, char* row, Keys seen, int64_t count) {
+  const size_t size = packing.element() == Element::kF32 ? 4 : 2;
+  const size_t end = packing.steps(count) * kWord;
+  std::fill(row, row + unsigned_of(seen.begin) * size, char{0});
+  std::fill(row + unsigned_of(seen.end) * size, row + end, char{0});
+}
+
+struct Forward {
+  const Inputs& in;
+  const Packing& packing;
+  const PackedBlocks &keys, &values;
+  at::Tensor out_NQD, lse_QN;
+};
+
+void forward_tile(const Forward& f, const KeySet& set, const Tile& tile, int64_t head) {
+  const Inputs& in = f.in;
+  const Packing& packing = f.packing;
+  const int64_t kv_head = head / (in.heads() / in.kv_heads()), dim = in.head_dim();
+  const int64_t queries = tile.queries(), first_query = tile.span.q + tile.begin;
+  const size_t size = packing.element() == Element::kF32 ? 4 : 2;
+  const size_t weight_row = unsigned_of(kScoreRow) * size;
+  float* const scores = floats(scratch().scores, kTileQueries * kScoreRow);
+  char* const weights = scratch().weights.of(unsigned_of(kTileQueries) * weight_row);
+  float* const sums = floats(scratch().sums, kTileQueries * dim);
+  std::fill(sums, sums + queries * dim, 0.0f);
+  std::vector<SoftmaxState> states(unsigned_of(queries), {kNothingSeen, 0});
+  const Left q = left_of(packing, rows_of(in.q_NQD, first_query, head), queries, scratch().left);
+  for (int64_t block = tile.first_key / kBlockKeys; block * kBlockKeys < tile.end_key; ++block) {
+    const Keys met = met_in_block(tile, block);
+    const int64_t in_block = std::min(kBlockKeys, set.count() - block * kBlockKeys);
+    score(packing, q, queries, f.keys.block_of(set, kv_head, block), met, scores);
+    for (int64_t r = 0; r < queries; ++r) {
+      const int64_t query = tile.begin + r;
+      const Keys seen = seen_in_block(tile, query, in.window, block, met);
+      char* const row = weights + unsigned_of(r) * weight_row;
+      clear_unseen(packing, row, seen, in_block);
+      if (seen.begin == seen.end) continue;
+      const int64_t first = block * kBlockKeys + seen.begin;
+      const float factor =
+          softmax_more(packing.element(), scores + r * kScoreRow + seen.begin,
+                       unsigned_of(seen.end - seen.begin), in.scale, in.slopes[unsigned_of(head)],
+                       static_cast<float>(tile.span.lead + query - first), &states[unsigned_of(r)],
+                       row + unsigned_of(seen.begin) * size);
+      if (factor != 1.0f) scale_row(sums + r * dim, unsigned_of(dim), factor);
+    }
+    add_product(packing, {weights, weight_row, kWord}, queries,
+                f.values.block_of(set, kv_head, block), in_block, sums, unsigned_of(dim),
+                scratch().part);
+  }
+  const Rows out = rows_of(f.out_NQD, first_query, head);
+  float* const lse = f.lse_QN.data_ptr<float>() + head * f.lse_QN.size(1) + first_query;
+  for (int64_t r = 0; r < queries; ++r) {
+    const SoftmaxState& state = states[unsigned_of(r)];
+    const bool saw = state.sum != 0.0f;
+    lse[r] = saw ? state.largest + std::log(state.sum) : kNothingSeen;
+    scale_row(sums + r * dim, unsigned_of(dim), saw ? 1.0f / state.sum : 0.0f);
+    narrow(out.element, 1, unsigned_of(dim), sums + r * dim, 0, out.row(r), 0);
+  }
+}
+
+struct Task {
+  const KeySet* set;
+  Tile tile;
+};
+
+/// The result in `type`.
+PartialAttention forward_all(const Inputs& in, at::ScalarType type) {
+  const Packing packing(in.arithmetic(), in.head_dim());
+  const std::vector<KeySet> sets = key_sets(in.spans);
+  const PackedBlocks keys(packing, PackedBlocks::kTurned, in.k_MKD, sets);
+  const PackedBlocks values(packing, PackedBlocks::kStacked, in.v_MKD, sets);
+  const at::Tensor out_NQD = at::empty(in.q_NQD.sizes(), in.q_NQD.options().dtype(type));
+  const at::Tensor lse_QN =
+      at::empty({in.heads(), in.q_NQD.size(0)}, in.q_NQD.options().dtype(at::kFloat));
+  std::vector<Task> tasks;
   int64_t met = 0;
-  for (const Span& span : in.spans) {
-    met += span.q_len;
-    for (const Tile& tile : tiles_of(span, in.window)) {
-      if (tile.first_key < tile.end_key) {
-        tiles.push_back(tile);
-      } else {
-        met -= tile.end - tile.begin;
-      }
+  for (const KeySet& set : sets) {
+    for (const Span& span : set.spans) {
+      met += span.q_len;
+      for (const Tile& tile : tiles_of(span, in.window)) tasks.push_back({&set, tile});
     }
   }
   if (met < in.q_NQD.size(0)) {
     out_NQD.zero_();
     lse_QN.fill_(kNothingSeen);
   }
-  const auto count = static_cast<int64_t>(tiles.size());
+  const Forward forward{in, packing, keys, values, out_NQD, lse_QN};
+  const auto count = static_cast<int64_t>(tasks.size());
   at::parallel_for(0, count * in.heads(), 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch;
-    for (int64_t task = begin; task < end; ++task)
-      forward_tile(in, kt_KDM, tiles[unsigned_of(task % count)], task / count, out_NQD, lse_QN,
-                   scratch);
+    for (int64_t task = begin; task < end; ++task) {
+      const Task& t = tasks[unsigned_of(task % count)];
+      forward_tile(forward, *t.set, t.tile, task / count);
+    }
   });
   return {out_NQD, lse_QN};
 }
 
-struct BackwardInputs {
+struct Backward {
   const Inputs& in;
-  at::Tensor kt_KDM, vt_KDM, out_grad_NQD, lse_QN, delta_QN;
+  const Packing& packing;
+  const PackedBlocks &turned_keys, &turned_values, &keys;
+  at::Tensor out_grad_NQD, lse_QN, delta_QN;
+  const AttentionGrads& grads;
 };
 
-/// One tile of queries against one block of keys: adds to the gradients of both.
-void backward_block(const BackwardInputs& b, const Tile& tile, int64_t head, Keys block,
-                    const AttentionGrads& grads, float* weights, float* d_scores) {
-  const Inputs& in = b.in;
-  const int64_t first_query = tile.span.q, first_key = tile.span.k, lead = tile.span.lead;
-  const int64_t kv_head = head / (in.heads() / in.kv_heads());
-  const int64_t keys = block.end - block.begin;
-  const size_t queries = unsigned_of(tile.end - tile.begin), width = unsigned_of(keys),
-               dim = unsigned_of(in.head_dim());
-  const Rows q = rows_of(in.q_NQD, first_query, head);
-  const Rows out_grad = rows_of(b.out_grad_NQD, first_query, head);
-  const int64_t key = first_key + block.begin;
-  score(tile, q, b.kt_KDM, kv_head, key, keys, weights, width);
-  score(tile, out_grad, b.vt_KDM, kv_head, key, keys, d_scores, width);
-  for (int64_t query = tile.begin; query < tile.end; ++query) {
-    const Keys all = seen_by(query, tile.span, in.window);
-    const int64_t begin = std::clamp(all.begin, block.begin, block.end) - block.begin;
-    const int64_t end = std::clamp(all.end, block.begin, block.end) - block.begin;
-    float* weight = weights + (query - tile.begin) * keys;
-    float* d_score = d_scores + (query - tile.begin) * keys;
-    const int64_t at = head * b.lse_QN.size(1) + first_query + query;
-    softmax_again(weight + begin, unsigned_of(end - begin), in.scale, in.slopes[unsigned_of(head)],
-                  static_cast<float>(lead + query - block.begin - begin),
-                  b.lse_QN.data_ptr<float>()[at]);
-    softmax_backward(weight + begin, d_score + begin, unsigned_of(end - begin), in.scale,
-                     b.delta_QN.data_ptr<float>()[at]);
-    for (float* row : {weight, d_score}) {
-      std::fill(row, row + begin, 0.0f);
-      std::fill(row + end, row + keys, 0.0f);
-    }
-  }
-  const Rows k = rows_of(in.k_MKD, key, kv_head), dk = rows_of(grads.k_MKD, key, kv_head),
-             dv = rows_of(grads.v_MKD, key, kv_head), dq = rows_of(grads.q_NQD, first_query, head);
-  multiply({queries, dim, width, d_scores, width, 1, k.data, k.stride, dq.row(tile.begin),
-            dq.stride, true});
-  multiply({width, dim, queries, d_scores, 1, width, q.row(tile.begin), q.stride, dk.data,
-            dk.stride, true});
-  multiply({width, dim, queries, weights, 1, width, out_grad.row(tile.begin), out_grad.stride,
-            dv.data, dv.stride, true});
-}
+/// Weights and gradients of scores of a tile and a block, as left factors.
+struct BlockWeights {
+  char *weights, *d_scores;
+  size_t row;
+};
 
-/// Spans of the same keys, which lie beside each other.
-std::vector<Spans> by_keys(const Spans& spans) {
-  std::vector<Spans> result;
-  for (const Span& span : spans) {
-    if (result.empty() || result.back().front().k != span.k ||
-        result.back().front().k_len != span.k_len) {
-      result.emplace_back();
-    }
-    result.back().push_back(span);
+BlockWeights weights_again(const Backward& b, const Tile& tile, int64_t head, int64_t block,
+                           Keys met, int64_t in_block, const float* scores,
+                           const float* d_weights) {
+  const Inputs& in = b.in;
+  const size_t size = b.packing.element() == Element::kF32 ? 4 : 2;
+  const size_t row_bytes = unsigned_of(kScoreRow) * size;
+  const BlockWeights result{scratch().weights.of(unsigned_of(kTileQueries) * row_bytes),
+                            scratch().more_weights.of(unsigned_of(kTileQueries) * row_bytes),
+                            row_bytes};
+  for (int64_t r = 0; r < tile.queries(); ++r) {
+    const int64_t query = tile.begin + r;
+    const Keys seen = seen_in_block(tile, query, in.window, block, met);
+    const size_t row = unsigned_of(r) * row_bytes, first = unsigned_of(seen.begin) * size;
+    clear_unseen(b.packing, result.weights + row, seen, in_block);
+    clear_unseen(b.packing, result.d_scores + row, seen, in_block);
+    const int64_t at = head * b.lse_QN.size(1) + tile.span.q + query;
+    const SoftmaxBackward shape{
+        unsigned_of(seen.end - seen.begin),
+        in.scale,
+        in.slopes[unsigned_of(head)],
+        static_cast<float>(tile.span.lead + query - block * kBlockKeys - seen.begin),
+        b.lse_QN.data_ptr<float>()[at],
+        b.delta_QN.data_ptr<float>()[at]};
+    softmax_backward(b.packing.element(), shape, scores + r * kScoreRow + seen.begin,
+                     d_weights + r * kScoreRow + seen.begin, result.weights + row + first,
+                     result.d_scores + row + first);
   }
   return result;
 }
 
+/// sums [keys, D] += rows^T x, where x is stacked and rows [queries, keys] are a left factor.
+void add_turned_product(const Packing& packing, const char* rows, size_t row_bytes, int64_t queries,
+                        int64_t keys, const char* stacked, const Rows& sums) {
+  const size_t size = packing.element() == Element::kF32 ? 4 : 2;
+  const size_t width = unsigned_of(kBlockKeys);
+  char* const turned = scratch().turned.of(packing.steps(kTileQueries) * width * kWord);
+  pack(packing.arithmetic(), {packing.element(), rows, row_bytes / size, 1}, unsigned_of(queries),
+       unsigned_of(keys), width, turned);
+  add_product(packing, {turned, kWord, width * kWord}, keys, stacked, queries, sums.f32(0),
+              sums.token, scratch().part);
+}
+
+/// A tile of queries against all its keys: adds to the gradients of both.
+void backward_tile(const Backward& b, const KeySet& set, const Tile& tile, int64_t head) {
+  const Inputs& in = b.in;
+  const Packing& packing = b.packing;
+  const int64_t kv_head = head / (in.heads() / in.kv_heads());
+  const int64_t queries = tile.queries(), first_query = tile.span.q + tile.begin;
+  const Rows q_rows = rows_of(in.q_NQD, first_query, head),
+             grad_rows = rows_of(b.out_grad_NQD, first_query, head);
+  const Left q = left_of(packing, q_rows, queries, scratch().left),
+             out_grad = left_of(packing, grad_rows, queries, scratch().more_left);
+  char* const stacked_q = scratch().stacked.of(packing.row_bytes());
+  char* const stacked_grad = scratch().more_stacked.of(packing.row_bytes());
+  packing.stack(q_rows, queries, stacked_q);
+  packing.stack(grad_rows, queries, stacked_grad);
+  float* const scores = floats(scratch().scores, kTileQueries * kScoreRow);
+  float* const d_weights = floats(scratch().more_scores, kTileQueries * kScoreRow);
+  const Rows dq = rows_of(b.grads.q_NQD, first_query, head);
+  for (int64_t block = tile.first_key / kBlockKeys; block * kBlockKeys < tile.end_key; ++block) {
+    const Keys met = met_in_block(tile, block);
+    const int64_t in_block = std::min(kBlockKeys, set.count() - block * kBlockKeys);
+    score(packing, q, queries, b.turned_keys.block_of(set, kv_head, block), met, scores);
+    score(packing, out_grad, queries, b.turned_values.block_of(set, kv_head, block), met,
+          d_weights);
+    const BlockWeights w = weights_again(b, tile, head, block, met, in_block, scores, d_weights);
+    add_product(packing, {w.d_scores, w.row, kWord}, queries, b.keys.block_of(set, kv_head, block),
+                in_block, dq.f32(0), dq.token, scratch().part);
+    const int64_t key = set.key() + block * kBlockKeys;
+    add_turned_product(packing, w.d_scores, w.row, queries, in_block, stacked_q,
+                       rows_of(b.grads.k_MKD, key, kv_head));
+    add_turned_product(packing, w.weights, w.row, queries, in_block, stacked_grad,
+                       rows_of(b.grads.v_MKD, key, kv_head));
+  }
+}
+
 /// All queries of the same keys that share a key/value head; nobody else writes its gradients.
-void backward_group(const BackwardInputs& b, const Spans& spans, int64_t kv_head,
-                    const AttentionGrads& grads, std::vector<float>& scratch) {
+void backward_group(const Backward& b, const KeySet& set, int64_t kv_head) {
   const int64_t group = b.in.heads() / b.in.kv_heads();
-  scratch.resize(unsigned_of(2 * kTileQueries * kBlockKeys));
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    for (const Span& span : spans) {
-      for (const Tile& tile : tiles_of(span, b.in.window)) {
-        for (int64_t key = tile.first_key; key < tile.end_key; key += kBlockKeys) {
-          backward_block(b, tile, head, {key, std::min(tile.end_key, key + kBlockKeys)}, grads,
-                         scratch.data(), scratch.data() + kTileQueries * kBlockKeys);
-        }
-      }
+    for (const Span& span : set.spans) {
+      for (const Tile& tile : tiles_of(span, b.in.window)) backward_tile(b, set, tile, head);
     }
   }
 }
 
-AttentionGrads backward_all(const BackwardInputs& b) {
-  const Inputs& in = b.in;
-  const AttentionGrads grads{at::zeros(in.q_NQD.sizes(), in.q_NQD.options()),
-                             at::zeros(in.k_MKD.sizes(), in.q_NQD.options()),
-                             at::zeros(in.k_MKD.sizes(), in.q_NQD.options())};
-  const std::vector<Spans> groups = by_keys(in.spans);
-  const auto count = static_cast<int64_t>(groups.size());
+AttentionGrads backward_all(const Inputs& in, const at::Tensor& out_grad_NQD,
+                            const at::Tensor& lse_QN, const at::Tensor& delta_QN) {
+  const at::TensorOptions wide = in.q_NQD.options().dtype(at::kFloat);
+  const AttentionGrads grads{at::zeros(in.q_NQD.sizes(), wide), at::zeros(in.k_MKD.sizes(), wide),
+                             at::zeros(in.k_MKD.sizes(), wide)};
+  const Packing packing(in.arithmetic(), in.head_dim());
+  const std::vector<KeySet> sets = key_sets(in.spans);
+  const PackedBlocks turned_keys(packing, PackedBlocks::kTurned, in.k_MKD, sets);
+  const PackedBlocks turned_values(packing, PackedBlocks::kTurned, in.v_MKD, sets);
+  const PackedBlocks keys(packing, PackedBlocks::kStacked, in.k_MKD, sets);
+  const Backward backward{in,           packing, turned_keys, turned_values, keys,
+                          out_grad_NQD, lse_QN,  delta_QN,    grads};
+  const auto count = static_cast<int64_t>(sets.size());
   at::parallel_for(0, count * in.kv_heads(), 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch;
     for (int64_t task = begin; task < end; ++task)
-      backward_group(b, groups[unsigned_of(task % count)], task / count, grads, scratch);
+      backward_group(backward, sets[unsigned_of(task % count)], task / count);
   });
   return grads;
+}
+
+/// Heads of a fused projection are views with other strides; rows themselves must be whole.
+at::Tensor with_whole_rows(const at::Tensor& x) {
+  return x.stride(2) == 1 || x.size(2) == 1 ? x : x.contiguous();
 }
 
 Inputs inputs_of(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                  const Spans& spans, double scale, int64_t window,
                  const std::vector<double>& slopes) {
-  // Heads of a fused projection are views with other strides; rows themselves must be whole.
-  const auto wide = [](const at::Tensor& x) {
-    const at::Tensor f32 = x.to(at::kFloat);
-    return f32.stride(2) == 1 ? f32 : f32.contiguous();
-  };
-  Inputs in{wide(q_NQD), wide(k_MKD), wide(v_MKD), spans, static_cast<float>(scale), window, {}};
+  Inputs in{with_whole_rows(q_NQD),
+            with_whole_rows(k_MKD),
+            with_whole_rows(v_MKD),
+            spans,
+            static_cast<float>(scale),
+            window,
+            {}};
   in.slopes.assign(slopes.begin(), slopes.end());
   in.slopes.resize(unsigned_of(q_NQD.size(1)), 0.0f);
   return in;
+}
+
+/// The gradient of the result in the type that its products are made in.
+at::Tensor as_factor(const Inputs& in, const at::Tensor& out_grad_NQD) {
+  return with_whole_rows(
+      out_grad_NQD.to(in.arithmetic() == Arithmetic::kBF16 ? at::kBFloat16 : at::kFloat));
 }
 
 class FusedAttention : public torch::autograd::Function<FusedAttention> {
@@ -266,9 +529,9 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
                             const std::vector<int64_t>& q_starts,
                             const std::vector<int64_t>& k_starts, double scale, int64_t window,
                             const std::vector<double>& slopes) {
-    const auto [out_NQD, lse_QN] = forward_all(
-        inputs_of(q_NQD, k_MKD, v_MKD, spans_of({q_starts, k_starts}), scale, window, slopes));
-    const at::Tensor result = out_NQD.to(q_NQD.scalar_type());
+    const auto [result, lse_QN] = forward_all(
+        inputs_of(q_NQD, k_MKD, v_MKD, spans_of({q_starts, k_starts}), scale, window, slopes),
+        q_NQD.scalar_type());
     ctx->save_for_backward({q_NQD, k_MKD, v_MKD, result, lse_QN});
     ctx->saved_data["q_starts"] = q_starts;
     ctx->saved_data["k_starts"] = k_starts;
@@ -285,10 +548,8 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
     const Inputs in = inputs_of(
         saved[0], saved[1], saved[2], spans_of(segments), ctx->saved_data["scale"].toDouble(),
         ctx->saved_data["window"].toInt(), ctx->saved_data["slopes"].toDoubleVector());
-    const at::Tensor out_grad_NQD = grads[0].to(at::kFloat).contiguous();
-    const at::Tensor delta_QN = (out_grad_NQD * saved[3]).sum(-1).t().contiguous();
-    const AttentionGrads found = backward_all(
-        {in, transposed(in.k_MKD), transposed(in.v_MKD), out_grad_NQD, saved[4], delta_QN});
+    const at::Tensor delta_QN = (grads[0].to(at::kFloat) * saved[3]).sum(-1).t().contiguous();
+    const AttentionGrads found = backward_all(in, as_factor(in, grads[0]), saved[4], delta_QN);
     const at::ScalarType dtype = saved[0].scalar_type();
     return {
         found.q_NQD.to(dtype), found.k_MKD.to(dtype), found.v_MKD.to(dtype), {}, {}, {}, {}, {}};
@@ -319,7 +580,7 @@ PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD
                                 const at::Tensor& v_MKD, const Spans& spans,
                                 const AttentionOptions& options) {
   using namespace attention_cpu_detail;
-  return forward_all(inputs_of(q_NQD, k_MKD, v_MKD, spans, options));
+  return forward_all(inputs_of(q_NQD, k_MKD, v_MKD, spans, options), at::kFloat);
 }
 
 AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
@@ -329,8 +590,7 @@ AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor
                                        const at::Tensor& delta_QN) {
   using namespace attention_cpu_detail;
   const Inputs in = inputs_of(q_NQD, k_MKD, v_MKD, spans, options);
-  return backward_all({in, transposed(in.k_MKD), transposed(in.v_MKD), out_grad_NQD.contiguous(),
-                       lse_QN.contiguous(), delta_QN.contiguous()});
+  return backward_all(in, as_factor(in, out_grad_NQD), lse_QN.contiguous(), delta_QN.contiguous());
 }
 
 }  // namespace danlu::ops::cpu

@@ -26,8 +26,8 @@
 #include "ops/fused_cpu.h"
 #include "ops/kernels.h"
 #include "ops/linear.h"
+#include "ops/products_cpu.h"
 #include "ops/weight_grad.h"
-#include "ops/widened_product.h"
 
 namespace danlu::ops {
 namespace cross_entropy_detail {
@@ -137,11 +137,10 @@ int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
 }
 
 /// One of the products whose sum the logits are, and its gradients. The input holds the rows that
-/// have targets only. Products are made in the weight's type, or in f32 where the device has none.
+/// have targets only.
 struct Factor {
   at::Tensor input_nX, weight_VX;  ///< X = 0: the factor is absent
-  bool widened;
-  at::ScalarType product;
+  bool own;                        ///< on the CPU's own products
   bool input_grad = false, weight_grad = false;
   at::Tensor d_input = {}, d_weight = {};
   MainGradPtr main_grad;  ///< null: the weight's gradient is autograd's
@@ -149,11 +148,7 @@ struct Factor {
       main;  ///< its sum; undefined: there is none before the backward, d_weight waits for it
 
   Factor(const at::Tensor& input, const at::Tensor& weight, const MainGradPtr& into, bool recording)
-      : input_nX(input),
-        weight_VX(weight),
-        widened(cpu::needs_widening(weight, input.size(0))),
-        product(widened ? at::ScalarType(at::kFloat) : weight.scalar_type()),
-        main_grad(into) {
+      : input_nX(input), weight_VX(weight), own(cpu::multiplies(weight)), main_grad(into) {
     if (is_absent()) return;
     input_grad = recording && input_nX.requires_grad();
     weight_grad = recording && weight_VX.requires_grad();
@@ -162,24 +157,20 @@ struct Factor {
   }
   bool is_absent() const { return weight_VX.size(1) == 0; }
   bool needs_grad() const { return input_grad || weight_grad; }
-  at::Tensor rows(int64_t begin, int64_t count) const {
-    return input_nX.narrow(0, begin, count).to(product);
+  at::Tensor rows(int64_t begin, int64_t count) const { return input_nX.narrow(0, begin, count); }
+  at::Tensor logits(int64_t begin, int64_t count, at::ScalarType type) const {
+    return own ? cpu::product(rows(begin, count), weight_VX, {}, type)
+               : matrix_product(rows(begin, count), weight_VX.t()).to(type);
   }
-  at::Tensor logits(int64_t begin, int64_t count) const {
-    if (!widened) return at::mm(rows(begin, count), weight_VX.t());
-    return cpu::widened_product(input_nX.narrow(0, begin, count), weight_VX, {}, product);
-  }
-  void add_logits(at::Tensor& sum_CV, int64_t begin) const {
-    const int64_t count = sum_CV.size(0);
-    if (widened) {
-      sum_CV.add_(logits(begin, count));
-    } else {
-      sum_CV.addmm_(rows(begin, count), weight_VX.t());
-    }
+  /// sum_CV: f32 or wider.
+  void add_logits(const at::Tensor& sum_CV, int64_t begin) const {
+    const at::Tensor input_CX = rows(begin, sum_CV.size(0));
+    own ? cpu::add_product(input_CX, weight_VX, sum_CV)
+        : static_cast<void>(at::Tensor(sum_CV).add_(matrix_product(input_CX, weight_VX.t())));
   }
   at::Tensor input_gradient(const at::Tensor& d_logits_CV) const {
-    if (!widened) return at::mm(d_logits_CV, weight_VX);
-    return cpu::widened_input_grad(d_logits_CV, weight_VX, input_nX.scalar_type());
+    return own ? cpu::input_grad(d_logits_CV, weight_VX, input_nX.scalar_type())
+               : matrix_product(d_logits_CV, weight_VX);
   }
 
   /// Adds what rows begin … begin + C give; the weight's gradient is summed in f32 or wider.
@@ -192,7 +183,8 @@ struct Factor {
     if (main.defined()) {
       add_weight_grad(d_logits_CV, input_CX, main);
     } else if (!main_grad && count == input_nX.size(0)) {
-      d_weight = at::mm(d_logits_CV.t(), input_CX);
+      d_weight = own ? cpu::weight_grad(d_logits_CV, input_CX, weight_VX.scalar_type())
+                     : matrix_product(d_logits_CV.t(), input_CX);
     } else {
       if (begin == 0) d_weight = at::zeros(weight_VX.sizes(), input_nX.options().dtype(wide));
       add_weight_grad(d_logits_CV, input_CX, d_weight);
@@ -235,7 +227,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     const int64_t rows = hidden_nH.size(0);
     for (int64_t begin = 0; begin < rows; begin += settings.chunk_tokens) {
       const int64_t count = std::min(settings.chunk_tokens, rows - begin);
-      at::Tensor logits_CV = head.logits(begin, count);
+      at::Tensor logits_CV = head.logits(begin, count, low.is_absent() ? dtype : wide);
       if (!low.is_absent()) low.add_logits(logits_CV, begin);
       const ChunkResult chunk =
           chunk_of(logits_CV.to(dtype), targets_n.narrow(0, begin, count), settings.z_weight,
@@ -243,7 +235,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
       sum.add_(chunk.sum);
       correct.add_(chunk.correct);
       if (!make_grad) continue;
-      const at::Tensor d_logits = chunk.d_logits_CV.to(head.product);
+      const at::Tensor d_logits = chunk.d_logits_CV.to(dtype);
       head.add_gradients(d_logits, begin);
       low.add_gradients(d_logits, begin);
     }

@@ -15,8 +15,8 @@
 #include "device/select.h"
 #include "ops/check.h"
 #include "ops/kernels.h"
+#include "ops/products_cpu.h"
 #include "ops/weight_grad.h"
-#include "ops/widened_product.h"
 
 namespace danlu::ops {
 namespace linear_detail {
@@ -38,8 +38,8 @@ at::Tensor defined_or_none(const at::Tensor& bias_O) {
   return bias_O.numel() > 0 ? bias_O : at::Tensor();
 }
 
-/// Linear whose backward adds the weight's gradient where training sums it, and which widens a
-/// weight as it is used where the device cannot multiply its type.
+/// Linear whose backward adds the weight's gradient where training sums it, on the CPU's own
+/// products where they take its type.
 class OwnLinear : public torch::autograd::Function<OwnLinear> {
  public:
   using List = torch::autograd::variable_list;
@@ -52,9 +52,8 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
     ctx->saved_data["main"] = at::IValue::make_capsule(main);
     ctx->save_for_backward({weight_OI.requires_grad() ? x_NI : at::Tensor(), weight_OI});
     const at::Tensor bias = defined_or_none(bias_O);
-    return cpu::needs_widening(weight_OI, x_NI.size(0))
-               ? cpu::widened_product(x_NI, weight_OI, bias, x_NI.scalar_type())
-               : at::linear(x_NI, weight_OI, bias);
+    return cpu::multiplies(weight_OI) ? cpu::product(x_NI, weight_OI, bias, x_NI.scalar_type())
+                                      : oracle::linear(x_NI, weight_OI, bias);
   }
 
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
@@ -62,7 +61,7 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
     const at::Tensor &x_NI = saved[0], &weight_OI = saved[1], &d_y_NO = grads[0];
     const auto holder = ctx->saved_data["main"].toCapsule();
     const LinearGrads& main = static_cast<const HeldGrads&>(*holder).grads;
-    const bool widened = cpu::needs_widening(weight_OI, d_y_NO.size(0));
+    const bool own = cpu::multiplies(weight_OI);
     const at::ScalarType type = weight_OI.scalar_type();
     List result(4);
     if (ctx->saved_data["weight_grad"].toBool()) {
@@ -76,8 +75,7 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
           add();
         }
       } else {
-        result[1] =
-            widened ? cpu::widened_weight_grad(d_y_NO, x_NI, type) : at::mm(d_y_NO.t(), x_NI);
+        result[1] = own ? cpu::weight_grad(d_y_NO, x_NI, type) : matrix_product(d_y_NO.t(), x_NI);
       }
     }
     if (ctx->saved_data["bias_grad"].toBool()) {
@@ -90,7 +88,7 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
     }
     if (ctx->saved_data["x_grad"].toBool()) {
       result[0] =
-          widened ? cpu::widened_input_grad(d_y_NO, weight_OI, type) : at::mm(d_y_NO, weight_OI);
+          own ? cpu::input_grad(d_y_NO, weight_OI, type) : matrix_product(d_y_NO, weight_OI);
     }
     return result;
   }
@@ -101,20 +99,19 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
 at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
                   const LinearGrads& main) {
   linear_detail::check(x_NI, weight_OI, bias_O);
-  const bool has_main = main.weight || main.bias;
-  const int64_t rows = x_NI.numel() / std::max<int64_t>(1, weight_OI.size(1));
-  if (!cpu::needs_widening(weight_OI, rows) && !(has_main && at::GradMode::is_enabled()))
-    return at::linear(x_NI, weight_OI, bias_O);
-  if (kernels() == Kernels::kComposite) return oracle::linear(x_NI, weight_OI, bias_O);
+  const bool has_main = main.weight || main.bias, records = at::GradMode::is_enabled();
+  const bool own = cpu::multiplies(weight_OI);
+  const bool composite = kernels() == Kernels::kComposite && x_NI.is_cpu();
+  if (!own && (composite || !(has_main && records))) return oracle::linear(x_NI, weight_OI, bias_O);
   std::vector<int64_t> sizes = x_NI.sizes().vec();
   sizes.back() = weight_OI.size(0);
+  const at::Tensor rows_NI = x_NI.reshape({-1, weight_OI.size(1)});
+  if (!records) return cpu::product(rows_NI, weight_OI, bias_O, x_NI.scalar_type()).view(sizes);
   // libtorch 1.13 takes no undefined tensors here: nothing is a bias of length 0.
   const at::Tensor bias = bias_O.defined() ? bias_O : at::empty({0}, weight_OI.options());
   auto held = c10::make_intrusive<linear_detail::HeldGrads>();
   held->grads = main;
-  return linear_detail::OwnLinear::apply(x_NI.reshape({-1, weight_OI.size(1)}), weight_OI, bias,
-                                         held)
-      .view(sizes);
+  return linear_detail::OwnLinear::apply(rows_NI, weight_OI, bias, held).view(sizes);
 }
 
 at::Tensor oracle::linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
@@ -124,6 +121,13 @@ at::Tensor oracle::linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
     return at::linear(x_NI, weight_OI, bias_O);
   const at::Tensor bias = bias_O.defined() ? bias_O.to(at::kFloat) : bias_O;
   return at::linear(x_NI.to(at::kFloat), weight_OI.to(at::kFloat), bias).to(x_NI.scalar_type());
+}
+
+at::Tensor matrix_product(const at::Tensor& a_NK, const at::Tensor& b_KM) {
+  const at::ScalarType type = a_NK.scalar_type();
+  if (device::has_matmul(a_NK.device(), type, a_NK.numel() * b_KM.size(1)))
+    return at::mm(a_NK, b_KM);
+  return at::mm(a_NK.to(at::kFloat), b_KM.to(at::kFloat)).to(type);
 }
 
 at::Tensor batched_product(const at::Tensor& a_BNK, const at::Tensor& b_BKM) {

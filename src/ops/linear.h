@@ -7,8 +7,8 @@
 namespace danlu::ops {
 
 /// Shapes  x_NI [N, I]; weight_OI [O, I]; bias_O [O] or undefined; result [N, O].
-/// Dtypes  all equal. Where the device has no product of this type (device::has_matmul) it is
-///         computed in f32 and rounded once; no f32 copy of the weight is made.
+/// Dtypes  all equal. On CPUs sums are f32 and rounded once; where the processor does not multiply
+///         the type, it is widened block by block: no f32 copy of the weight is made.
 /// Grad    through all; those of weight and bias go to `main` where it has a place for them.
 /// Errors  ModelError naming both shapes, or both dtypes.
 struct LinearGrads {
@@ -17,7 +17,9 @@ struct LinearGrads {
 at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O = {}, const LinearGrads& main = {});
 
-/// Batched product [B, n, k] x [B, k, m] with the same dtype rule; operands are widened whole.
+/// libtorch's product [n, k] x [k, m], and [B, n, k] x [B, k, m]: where it has none of the type,
+/// operands are widened whole and the result is rounded once.
+at::Tensor matrix_product(const at::Tensor& a_NK, const at::Tensor& b_KM);
 at::Tensor batched_product(const at::Tensor& a_BNK, const at::Tensor& b_BKM);
 
 namespace oracle {

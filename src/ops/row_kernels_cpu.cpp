@@ -261,53 +261,47 @@ HWY_INLINE Vector biased(Vector score, size_t i, float scale, float slope, float
   return hn::MulAdd(score, set(scale), hn::Mul(set(slope), key));
 }
 
-float softmax_row(float* scores, size_t count, float scale, float slope, float query) {
-  const auto score_at = [&](size_t i) {
-    return scores[i] * scale + slope * (static_cast<float>(i) - query);
-  };
-  Vector best = set(-HUGE_VALF);
-  size_t i = 0;
-  for (; i + lanes() <= count; i += lanes())
-    best = hn::Max(best, biased(load_whole(scores + i), i, scale, slope, query));
-  float largest = hn::GetLane(hn::MaxOfLanes(Tag(), best));
-  for (; i < count; ++i) largest = std::max(largest, score_at(i));
-  const Vector top = set(largest);
-  Vector sums = set(0);
-  for (i = 0; i + lanes() <= count; i += lanes()) {
-    const Vector e = exp_of(hn::Sub(biased(load_whole(scores + i), i, scale, slope, query), top));
-    hn::StoreU(e, Tag(), scores + i);
-    sums = hn::Add(sums, e);
-  }
-  float total = sum_of(sums);
-  for (; i < count; ++i) total += scores[i] = std::exp(score_at(i) - largest);
-  const Vector factor = set(1.0f / total);
-  for (i = 0; i < count; i += lanes())
-    store(hn::Mul(load(scores + i, count - i), factor), scores + i, count - i);
-  return std::log(total) + largest;
-}
-
-void softmax_again(float* scores, size_t count, float scale, float slope, float query, float lse) {
-  for (size_t i = 0; i < count; i += lanes()) {
-    const Vector score = biased(load(scores + i, count - i), i, scale, slope, query);
-    store(exp_of(hn::Sub(score, set(lse))), scores + i, count - i);
-  }
-}
-
-void softmax_backward(const float* weights, float* d_weights, size_t count, float scale,
-                      float delta) {
-  for (size_t i = 0; i < count; i += lanes()) {
-    const size_t left = count - i;
-    const Vector change = hn::Sub(load(d_weights + i, left), set(delta));
-    store(hn::Mul(hn::Mul(load(weights + i, left), set(scale)), change), d_weights + i, left);
-  }
+/// Lanes from `left` on are -inf.
+HWY_INLINE Vector seen(Vector score, size_t left) {
+  return left >= lanes() ? score : hn::IfThenElse(hn::FirstN(Tag(), left), score, set(-HUGE_VALF));
 }
 
 template <typename T>
-float dot_of(const T* a, const T* b, size_t count) {
+float softmax_more_of(const float* scores, size_t count, float scale, float slope, float query,
+                      SoftmaxState* state, T* weights) {
+  Vector best = set(-HUGE_VALF);
+  for (size_t i = 0; i < count; i += lanes()) {
+    const size_t left = count - i;
+    best = hn::Max(best, seen(biased(load(scores + i, left), i, scale, slope, query), left));
+  }
+  float largest = hn::GetLane(hn::MaxOfLanes(Tag(), best));
+  // Max drops a NaN; it must reach the result.
+  largest = std::max(largest, state->largest);
+  const Vector top = set(largest);
   Vector sums = set(0);
-  for (size_t i = 0; i < count; i += lanes())
-    sums = hn::MulAdd(load(a + i, count - i), load(b + i, count - i), sums);
-  return sum_of(sums);
+  for (size_t i = 0; i < count; i += lanes()) {
+    const size_t left = count - i;
+    const Vector score = seen(biased(load(scores + i, left), i, scale, slope, query), left);
+    const Vector weight = exp_of(hn::Sub(score, top));
+    sums = hn::Add(sums, weight);
+    store(weight, weights + i, left);
+  }
+  const float factor = std::exp(state->largest - largest);
+  *state = {largest, state->sum * factor + sum_of(sums)};
+  return factor;
+}
+
+template <typename T>
+void softmax_backward_of(const SoftmaxBackward& row, const float* scores, const float* d_weights,
+                         T* weights, T* d_scores) {
+  for (size_t i = 0; i < row.count; i += lanes()) {
+    const size_t left = row.count - i;
+    const Vector score = biased(load(scores + i, left), i, row.scale, row.slope, row.query);
+    const Vector weight = exp_of(hn::Sub(score, set(row.lse)));
+    const Vector change = hn::Sub(load(d_weights + i, left), set(row.delta));
+    store(weight, weights + i, left);
+    store(hn::Mul(hn::Mul(weight, set(row.scale)), change), d_scores + i, left);
+  }
 }
 
 /// kRows rows of w against one of x. Two sums a row: more than the latency of an addition.
@@ -350,61 +344,6 @@ void copy_rows(size_t rows, size_t width, const From* from, size_t from_stride, 
   for (size_t row = 0; row < rows; ++row, from += from_stride, to += to_stride) {
     for (size_t i = 0; i < width; i += lanes()) store(load(from + i, width - i), to + i, width - i);
   }
-}
-
-// --- small matrix products --------------------------------------------------------------------
-
-/// kRows x (kVectors * lanes) of C, kept in registers over all of k.
-template <size_t kRows, size_t kVectors>
-HWY_INLINE void multiply_block(const Product& p, size_t row, size_t column) {
-  const float* a = p.a + row * p.a_row;
-  const float* b = p.b + column;
-  float* c = p.c + row * p.c_row + column;
-  Vector sums[kRows][kVectors];
-  for (size_t r = 0; r < kRows; ++r)
-    for (size_t v = 0; v < kVectors; ++v)
-      sums[r][v] = p.add ? load_whole(c + r * p.c_row + v * lanes()) : set(0);
-  for (size_t k = 0; k < p.k; ++k, a += p.a_column, b += p.b_row) {
-    Vector right[kVectors];
-    for (size_t v = 0; v < kVectors; ++v) right[v] = load_whole(b + v * lanes());
-    for (size_t r = 0; r < kRows; ++r) {
-      const Vector left = set(a[r * p.a_row]);
-      for (size_t v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(left, right[v], sums[r][v]);
-    }
-  }
-  for (size_t r = 0; r < kRows; ++r)
-    for (size_t v = 0; v < kVectors; ++v) store_whole(sums[r][v], c + r * p.c_row + v * lanes());
-}
-
-/// One row, columns that fill no whole vector.
-void multiply_tail(const Product& p, size_t row, size_t column) {
-  const size_t left = p.n - column;
-  float* c = p.c + row * p.c_row + column;
-  Vector sum = p.add ? load_part(c, left) : set(0);
-  for (size_t k = 0; k < p.k; ++k) {
-    const Vector right = load_part(p.b + k * p.b_row + column, left);
-    sum = hn::MulAdd(set(p.a[row * p.a_row + k * p.a_column]), right, sum);
-  }
-  store_part(sum, c, left);
-}
-
-template <size_t kVectors>
-void multiply_columns(const Product& p, size_t column) {
-  constexpr size_t kRows = 6;
-  size_t row = 0;
-  for (; row + kRows <= p.m; row += kRows) multiply_block<kRows, kVectors>(p, row, column);
-  for (; row < p.m; ++row) multiply_block<1, kVectors>(p, row, column);
-}
-
-void multiply_all(const Product& p) {
-  // Six rows of four vectors fill the 32 registers of AVX-512 and NEON; two fit in 16.
-  constexpr size_t kVectors = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;
-  size_t column = 0;
-  for (; column + kVectors * lanes() <= p.n; column += kVectors * lanes())
-    multiply_columns<kVectors>(p, column);
-  for (; column + lanes() <= p.n; column += lanes()) multiply_columns<1>(p, column);
-  if (column < p.n)
-    for (size_t row = 0; row < p.m; ++row) multiply_tail(p, row, column);
 }
 
 // --- element types as arguments ---------------------------------------------------------------
@@ -454,20 +393,24 @@ RowLoss LossOfRow(Element element, void* logits, size_t width, int64_t target, f
                        grad_scale, make_grad);
   });
 }
-float SoftmaxRow(float* scores, size_t count, float scale, float slope, float query) {
-  return softmax_row(scores, count, scale, slope, query);
-}
-void SoftmaxAgain(float* scores, size_t count, float scale, float slope, float query, float lse) {
-  softmax_again(scores, count, scale, slope, query, lse);
-}
-void SoftmaxBackward(const float* weights, float* d_weights, size_t count, float scale,
-                     float delta) {
-  softmax_backward(weights, d_weights, count, scale, delta);
-}
-float Dot(Element element, const void* a, const void* b, size_t count) {
-  return with_type(element, [&]<typename T>(T) {
-    return dot_of(static_cast<const T*>(a), static_cast<const T*>(b), count);
+float SoftmaxMore(Element element, const float* scores, size_t count, float scale, float slope,
+                  float query, SoftmaxState* state, void* weights) {
+  float factor = 1;
+  with_type(element, [&]<typename T>(T) {
+    factor = softmax_more_of(scores, count, scale, slope, query, state, static_cast<T*>(weights));
   });
+  return factor;
+}
+void SoftmaxBackwardRow(Element element, const SoftmaxBackward& row, const float* scores,
+                        const float* d_weights, void* weights, void* d_scores) {
+  with_type(element, [&]<typename T>(T) {
+    softmax_backward_of(row, scores, d_weights, static_cast<T*>(weights),
+                        static_cast<T*>(d_scores));
+  });
+}
+void ScaleRow(float* row, size_t count, float factor) {
+  for (size_t i = 0; i < count; i += lanes())
+    store(hn::Mul(load(row + i, count - i), set(factor)), row + i, count - i);
 }
 void DotRows(const Dots& dots) {
   with_type(dots.element, [&]<typename T>(T) { dots_of_rows<T>(dots); });
@@ -484,7 +427,6 @@ void Narrow(Element element, size_t rows, size_t width, const float* from, size_
     copy_rows(rows, width, from, from_stride, static_cast<T*>(to), to_stride);
   });
 }
-void Multiply(const Product& product) { multiply_all(product); }
 const char* VectorTarget() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace danlu::ops::cpu::HWY_NAMESPACE
@@ -516,14 +458,12 @@ HWY_EXPORT(Rotate);
 HWY_EXPORT(GateForward);
 HWY_EXPORT(GateBackward);
 HWY_EXPORT(LossOfRow);
-HWY_EXPORT(SoftmaxRow);
-HWY_EXPORT(SoftmaxAgain);
-HWY_EXPORT(SoftmaxBackward);
-HWY_EXPORT(Dot);
+HWY_EXPORT(SoftmaxMore);
+HWY_EXPORT(SoftmaxBackwardRow);
+HWY_EXPORT(ScaleRow);
 HWY_EXPORT(DotRows);
 HWY_EXPORT(Widen);
 HWY_EXPORT(Narrow);
-HWY_EXPORT(Multiply);
 HWY_EXPORT(VectorTarget);
 
 const char* vector_target() { return DANLU_DISPATCH(VectorTarget)(); }
@@ -550,18 +490,16 @@ RowLoss cross_entropy_row(Element element, void* logits, size_t width, int64_t t
                           float z_weight, float grad_scale, bool make_grad) {
   return DANLU_DISPATCH(LossOfRow)(element, logits, width, target, z_weight, grad_scale, make_grad);
 }
-float softmax_row(float* scores, size_t count, float scale, float slope, float query) {
-  return DANLU_DISPATCH(SoftmaxRow)(scores, count, scale, slope, query);
+float softmax_more(Element element, const float* scores, size_t count, float scale, float slope,
+                   float query, SoftmaxState* state, void* weights) {
+  return DANLU_DISPATCH(SoftmaxMore)(element, scores, count, scale, slope, query, state, weights);
 }
-void softmax_again(float* scores, size_t count, float scale, float slope, float query, float lse) {
-  DANLU_DISPATCH(SoftmaxAgain)(scores, count, scale, slope, query, lse);
+void softmax_backward(Element element, const SoftmaxBackward& row, const float* scores,
+                      const float* d_weights, void* weights, void* d_scores) {
+  DANLU_DISPATCH(SoftmaxBackwardRow)(element, row, scores, d_weights, weights, d_scores);
 }
-void softmax_backward(const float* weights, float* d_weights, size_t count, float scale,
-                      float delta) {
-  DANLU_DISPATCH(SoftmaxBackward)(weights, d_weights, count, scale, delta);
-}
-float dot(Element element, const void* a, const void* b, size_t count) {
-  return DANLU_DISPATCH(Dot)(element, a, b, count);
+void scale_row(float* row, size_t count, float factor) {
+  DANLU_DISPATCH(ScaleRow)(row, count, factor);
 }
 void dot_rows(const Dots& dots) { DANLU_DISPATCH(DotRows)(dots); }
 void widen(Element element, size_t rows, size_t width, const void* from, size_t from_stride,
@@ -572,7 +510,6 @@ void narrow(Element element, size_t rows, size_t width, const float* from, size_
             void* to, size_t to_stride) {
   DANLU_DISPATCH(Narrow)(element, rows, width, from, from_stride, to, to_stride);
 }
-void multiply(const Product& product) { DANLU_DISPATCH(Multiply)(product); }
 
 }  // namespace danlu::ops::cpu
 #endif

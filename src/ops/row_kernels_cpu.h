@@ -44,15 +44,26 @@ struct RowLoss {
 RowLoss cross_entropy_row(Element element, void* logits, size_t width, int64_t target,
                           float z_weight, float grad_scale, bool make_grad);
 
-/// scores = softmax(scale * scores + slope * (key - query)) over `count` keys in place; `query`
-/// counts from the first of them. Returns the log of the sum of exponentials.
-float softmax_row(float* scores, size_t count, float scale, float slope, float query);
-/// scores -> probabilities, given the logsumexp that softmax_row returned.
-void softmax_again(float* scores, size_t count, float scale, float slope, float query, float lse);
-/// d_scores = scale * weights * (d_weights - delta), in place in d_weights.
-void softmax_backward(const float* weights, float* d_weights, size_t count, float scale,
-                      float delta);
-float dot(Element element, const void* a, const void* b, size_t count);
+/// What a query has made of the keys so far: the largest score, and the sum of exp(score -
+/// largest).
+struct SoftmaxState {
+  float largest, sum;
+};
+/// Takes `count` more scores s = scale * score + slope * (key - query), `query` counting from the
+/// first of them: weights [count] of Element `element` become exp(s - largest). Returns the factor
+/// that brings what was summed before to the new largest. REQUIRES: count > 0.
+float softmax_more(Element element, const float* scores, size_t count, float scale, float slope,
+                   float query, SoftmaxState* state, void* weights);
+/// weights = exp(s - lse) and d_scores = scale * weights * (d_weights - delta), of Element
+/// `element` both; s as above.
+struct SoftmaxBackward {
+  size_t count;
+  float scale, slope, query, lse, delta;
+};
+void softmax_backward(Element element, const SoftmaxBackward& row, const float* scores,
+                      const float* d_weights, void* weights, void* d_scores);
+/// row *= factor.
+void scale_row(float* row, size_t count, float factor);
 
 /// y[r, o] = sum over i of x[r, i] w[o, i] in f32, for x_rows rows of x and w_rows of w, each row
 /// `width` long and the next one right behind it; rows of y are y_row apart. Rows of w are read
@@ -72,18 +83,5 @@ void widen(Element element, size_t rows, size_t width, const void* from, size_t 
            float* to, size_t to_stride);
 void narrow(Element element, size_t rows, size_t width, const float* from, size_t from_stride,
             void* to, size_t to_stride);
-
-/// C[m, n] (+)= A[m, k] B[k, n] in f32. A may have any two strides, rows of B and C are contiguous.
-struct Product {
-  size_t m, n, k;
-  const float* a;
-  size_t a_row, a_column;
-  const float* b;
-  size_t b_row;
-  float* c;
-  size_t c_row;
-  bool add;
-};
-void multiply(const Product& product);
 
 }  // namespace danlu::ops::cpu

@@ -21,7 +21,6 @@
 
 #include "finite_differences.h"
 #include "ops/cross_entropy.h"
-#include "ops/widened_product.h"
 
 namespace danlu::ops {
 namespace {

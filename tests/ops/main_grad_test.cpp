@@ -36,14 +36,8 @@ double distance_from(const at::Tensor& got, const at::Tensor& truth) {
          truth.abs().max().item<double>();
 }
 
-/// How far a sum may be from the truth: of f32, or, where the build has libtorch's own
-/// products alone, of one rounding to the weight's type.
-double limit_for(const at::Tensor& weight) {
-  if (weight.scalar_type() == at::kFloat || cpu::has_bf16_sums() ||
-      !device::has_matmul(weight.device(), weight.scalar_type()))
-    return 1e-5;
-  return weight.scalar_type() == at::kBFloat16 ? 3.95e-3 : 5e-4;
-}
+/// How far a sum may be from the truth: rounding of f32.
+constexpr double kMainGradLimit = 1e-5;
 
 using Weights = std::vector<at::Tensor>;
 /// The scalar of some weights that has its backward called; `main` is empty, or one for each.
@@ -66,7 +60,7 @@ void expect_sums(const Weights& exact, const Scalar& scalar) {
     for (int pass = 0; pass < kPasses; ++pass) scalar(own, type, main).backward();
     for (size_t i = 0; i < own.size(); ++i) {
       EXPECT_FALSE(own[i].grad().defined()) << i;
-      EXPECT_LE(distance_from(places[i]->sum / kPasses, expected[i]), limit_for(own[i])) << i;
+      EXPECT_LE(distance_from(places[i]->sum / kPasses, expected[i]), kMainGradLimit) << i;
     }
   }
 }

@@ -1,0 +1,100 @@
+// Products of bf16 with AVX512-BF16. Highway (1.0) has no target with these instructions.
+#include "base/cpu_class.h"
+#include "ops/gemm_kernels_cpu.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,prefetchwt1")
+
+namespace danlu::ops::cpu::x86 {
+namespace {
+
+constexpr size_t kLanes = 16, kVectors = 4;
+/// 6 x 4 sums, 4 vectors of the panel and a broadcast word: 29 of the 32 registers.
+constexpr size_t kRows = 6;
+
+inline __m512bh as_pairs(__m512i words) { return reinterpret_cast<__m512bh>(words); }
+
+inline __m512i word(const char* at) {
+  int value;
+  __builtin_memcpy(&value, at, sizeof value);
+  return _mm512_set1_epi32(value);
+}
+
+template <size_t kTileRows>
+void multiply_rows(const TileProduct& p, const char* left, float* c) {
+  __m512 sums[kTileRows][kVectors];
+#pragma GCC unroll 6
+  for (size_t r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 4
+    for (size_t v = 0; v < kVectors; ++v) sums[r][v] = _mm512_setzero_ps();
+  }
+  const char* panel = static_cast<const char*>(p.panel);
+  for (size_t step = 0; step < p.steps; ++step) {
+    __m512bh right[kVectors];
+#pragma GCC unroll 4
+    for (size_t v = 0; v < kVectors; ++v)
+      right[v] = as_pairs(_mm512_loadu_si512(panel + v * sizeof(__m512i)));
+#pragma GCC unroll 6
+    for (size_t r = 0; r < kTileRows; ++r) {
+      const __m512bh pair = as_pairs(word(left + r * p.left_row));
+#pragma GCC unroll 4
+      for (size_t v = 0; v < kVectors; ++v)
+        sums[r][v] = _mm512_dpbf16_ps(sums[r][v], pair, right[v]);
+    }
+    panel += kVectors * sizeof(__m512i);
+    left += p.left_step;
+  }
+#pragma GCC unroll 6
+  for (size_t r = 0; r < kTileRows; ++r) {
+#pragma GCC unroll 4
+    for (size_t v = 0; v < kVectors; ++v) {
+      float* to = c + r * p.c_row + v * kLanes;
+      _mm512_storeu_ps(to, p.add ? _mm512_add_ps(_mm512_loadu_ps(to), sums[r][v]) : sums[r][v]);
+    }
+  }
+}
+
+}  // namespace
+
+bool has_bf16_tiles() { return true; }
+
+void multiply_bf16_tile(const TileProduct& p) {
+  const char* left = static_cast<const char*>(p.left);
+  float* c = p.c;
+  size_t rows = p.rows;
+  for (; rows >= kRows; rows -= kRows) {
+    multiply_rows<kRows>(p, left, c);
+    left += kRows * p.left_row;
+    c += kRows * p.c_row;
+  }
+  switch (rows) {
+    case 1:
+      return multiply_rows<1>(p, left, c);
+    case 2:
+      return multiply_rows<2>(p, left, c);
+    case 3:
+      return multiply_rows<3>(p, left, c);
+    case 4:
+      return multiply_rows<4>(p, left, c);
+    case 5:
+      return multiply_rows<5>(p, left, c);
+    default:
+      return;
+  }
+}
+
+}  // namespace danlu::ops::cpu::x86
+
+#pragma GCC pop_options
+#else
+
+#include "base/error.h"
+
+namespace danlu::ops::cpu::x86 {
+bool has_bf16_tiles() { return false; }
+void multiply_bf16_tile(const TileProduct&) { throw InternalError("[gemm] no bf16 tiles here"); }
+}  // namespace danlu::ops::cpu::x86
+#endif

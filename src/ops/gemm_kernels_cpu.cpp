@@ -1,0 +1,328 @@
+#include "ops/gemm_kernels_cpu.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/cpu_class.h"
+
+// This file is compiled once per instruction set by Highway (github.com/google/highway).
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/gemm_kernels_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace danlu::ops::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Tag = hn::CappedTag<float, 16>;
+using Vector = hn::Vec<Tag>;
+using Bf16 = uint16_t;
+using F16 = hwy::float16_t;
+
+constexpr size_t kRows = 6;
+// 6 x 4 sums fit into 32 registers, 6 x 2 into the 16 of AVX2 and SSE.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+constexpr size_t kVectors = 2;
+#else
+constexpr size_t kVectors = 4;
+#endif
+
+size_t Columns() { return kVectors * hn::Lanes(Tag()); }
+
+// --- packing ----------------------------------------------------------------------------------
+
+/// Two bf16 in a word, as they lie.
+struct Pair {
+  Bf16 first, second;
+};
+
+#if HWY_TARGET == HWY_SCALAR
+
+HWY_INLINE uint32_t word_of(const float& value) {
+  uint32_t word;
+  std::memcpy(&word, &value, sizeof word);
+  return word;
+}
+HWY_INLINE uint32_t word_of(const Bf16& value) { return static_cast<uint32_t>(value) << 16; }
+HWY_INLINE uint32_t word_of(const F16& value) {
+  return word_of(hn::GetLane(hn::PromoteTo(hn::Sisd<float>(), hn::Set(hn::Sisd<F16>(), value))));
+}
+HWY_INLINE uint32_t word_of(const Pair& pair) {
+  return pair.first | static_cast<uint32_t>(pair.second) << 16;
+}
+
+/// k is contiguous in the source, columns in the panel. T: a word's worth of elements.
+template <typename T>
+HWY_INLINE void pack_turned(const char* data, size_t column_bytes, size_t k_bytes, size_t steps,
+                            size_t count, size_t width, uint32_t* to) {
+  for (size_t step = 0; step < steps; ++step) {
+    const size_t at = step * sizeof(T);
+    for (size_t j = 0; j < count; ++j) {
+      T value{};
+      std::memcpy(static_cast<void*>(&value), data + j * column_bytes + at,
+                  std::min(sizeof(T), k_bytes - at));
+      to[step * width + j] = word_of(value);
+    }
+    std::fill(to + step * width + count, to + (step + 1) * width, 0u);
+  }
+}
+
+#else
+
+using Four = hn::Full128<float>;
+using FourWords = hn::Full128<uint32_t>;
+
+/// Four words along k. f32 elements, or bf16 and f16 widened to them.
+HWY_INLINE hn::Vec<FourWords> four_words(const float* from) {
+  return hn::BitCast(FourWords(), hn::LoadU(Four(), from));
+}
+HWY_INLINE hn::Vec<FourWords> four_words(const Bf16* from) {
+  const hn::Rebind<uint16_t, FourWords> halves;
+  return hn::ShiftLeft<16>(hn::PromoteTo(FourWords(), hn::LoadU(halves, from)));
+}
+HWY_INLINE hn::Vec<FourWords> four_words(const F16* from) {
+  const hn::Rebind<F16, Four> halves;
+  return hn::BitCast(FourWords(), hn::PromoteTo(Four(), hn::LoadU(halves, from)));
+}
+HWY_INLINE hn::Vec<FourWords> four_words(const Pair* from) {
+  return hn::LoadU(FourWords(), reinterpret_cast<const uint32_t*>(from));
+}
+
+template <typename T>
+HWY_INLINE hn::Vec<FourWords> some_words(const T* from, size_t bytes) {
+  T padded[4] = {};
+  std::memcpy(static_cast<void*>(padded), from, bytes);
+  return four_words(padded);
+}
+
+/// Columns [j, j + 4) of words, k contiguous in each: turned into rows of four.
+template <typename T>
+HWY_INLINE void turn_four(const T* const from[4], size_t bytes_left, size_t steps_left,
+                          size_t width, uint32_t* to) {
+  hn::Vec<FourWords> c0, c1, c2, c3;
+  if (HWY_LIKELY(bytes_left >= 4 * sizeof(T))) {
+    c0 = four_words(from[0]);
+    c1 = four_words(from[1]);
+    c2 = four_words(from[2]);
+    c3 = four_words(from[3]);
+  } else {
+    c0 = some_words(from[0], bytes_left);
+    c1 = some_words(from[1], bytes_left);
+    c2 = some_words(from[2], bytes_left);
+    c3 = some_words(from[3], bytes_left);
+  }
+  const hn::Full128<uint64_t> doubles;
+  const auto low02 = hn::BitCast(doubles, hn::InterleaveLower(FourWords(), c0, c1)),
+             low13 = hn::BitCast(doubles, hn::InterleaveLower(FourWords(), c2, c3)),
+             high02 = hn::BitCast(doubles, hn::InterleaveUpper(FourWords(), c0, c1)),
+             high13 = hn::BitCast(doubles, hn::InterleaveUpper(FourWords(), c2, c3));
+  const hn::Vec<FourWords> rows[4] = {
+      hn::BitCast(FourWords(), hn::InterleaveLower(doubles, low02, low13)),
+      hn::BitCast(FourWords(), hn::InterleaveUpper(doubles, low02, low13)),
+      hn::BitCast(FourWords(), hn::InterleaveLower(doubles, high02, high13)),
+      hn::BitCast(FourWords(), hn::InterleaveUpper(doubles, high02, high13))};
+  for (size_t r = 0; r < std::min<size_t>(4, steps_left); ++r)
+    hn::StoreU(rows[r], FourWords(), to + r * width);
+}
+
+/// k is contiguous in the source, columns in the panel. T: a word's worth of elements.
+template <typename T>
+HWY_INLINE void pack_turned(const char* data, size_t column_bytes, size_t k_bytes, size_t steps,
+                            size_t count, size_t width, uint32_t* to) {
+  // So many rows of the panel stay in the first cache while all columns pass.
+  constexpr size_t kChunk = 32;
+  alignas(16) static const char kZeros[4 * sizeof(T)] = {};
+  for (size_t chunk = 0; chunk < steps; chunk += kChunk) {
+    const size_t end = std::min(steps, chunk + kChunk);
+    for (size_t j = 0; j < width; j += 4) {
+      for (size_t step = chunk; step < end; step += 4) {
+        const T* from[4];
+        for (size_t i = 0; i < 4; ++i) {
+          const char* at =
+              j + i < count ? data + (j + i) * column_bytes + step * sizeof(T) : kZeros;
+          from[i] = reinterpret_cast<const T*>(at);
+        }
+        turn_four(from, k_bytes - step * sizeof(T), steps - step, width, to + step * width + j);
+      }
+    }
+  }
+}
+
+#endif
+
+HWY_INLINE Vector widened(const float* from) { return hn::LoadU(Tag(), from); }
+HWY_INLINE Vector widened(const Bf16* from) {
+  const hn::RebindToUnsigned<Tag> words;
+  const hn::Rebind<uint16_t, Tag> halves;
+  return hn::BitCast(Tag(), hn::ShiftLeft<16>(hn::PromoteTo(words, hn::LoadU(halves, from))));
+}
+HWY_INLINE Vector widened(const F16* from) {
+  const hn::Rebind<F16, Tag> halves;
+  return hn::PromoteTo(Tag(), hn::LoadU(halves, from));
+}
+
+/// Columns are contiguous in both; f32 arithmetic.
+template <typename T>
+HWY_INLINE void pack_rows(const T* data, size_t along, size_t k, size_t count, size_t width,
+                          float* to) {
+  const size_t lanes = hn::Lanes(Tag());
+  for (size_t step = 0; step < k; ++step) {
+    const T* from = data + step * along;
+    float* row = to + step * width;
+    size_t j = 0;
+    for (; j + lanes <= count; j += lanes) hn::StoreU(widened(from + j), Tag(), row + j);
+    if (j < count) {
+      HWY_ALIGN T part[HWY_MAX_BYTES / sizeof(float)] = {};
+      HWY_ALIGN float wide[HWY_MAX_BYTES / sizeof(float)];
+      std::memcpy(static_cast<void*>(part), from + j, (count - j) * sizeof(T));
+      hn::StoreU(widened(part), Tag(), wide);
+      std::memcpy(row + j, wide, (count - j) * sizeof(float));
+    }
+    std::fill(row + count, row + width, 0.0f);
+  }
+}
+
+/// The same for bf16 arithmetic: two rows are interleaved.
+HWY_INLINE void pack_row_pairs(const Bf16* data, size_t along, size_t k, size_t count, size_t width,
+                               uint32_t* to) {
+  const hn::RebindToUnsigned<Tag> words;
+  const hn::Rebind<uint16_t, Tag> halves;
+  const size_t lanes = hn::Lanes(words);
+  for (size_t step = 0; 2 * step < k; ++step) {
+    const Bf16* first = data + 2 * step * along;
+    const bool has_second = 2 * step + 1 < k;
+    const Bf16* second = has_second ? first + along : first;
+    uint32_t* row = to + step * width;
+    size_t j = 0;
+    for (; has_second && j + lanes <= count; j += lanes) {
+      const auto low = hn::PromoteTo(words, hn::LoadU(halves, first + j)),
+                 high = hn::PromoteTo(words, hn::LoadU(halves, second + j));
+      hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), words, row + j);
+    }
+    for (; j < count; ++j)
+      row[j] = first[j] | (has_second ? static_cast<uint32_t>(second[j]) << 16 : 0u);
+    std::fill(row + j, row + width, 0u);
+  }
+}
+
+void Pack(Arithmetic arithmetic, const Factor& f, size_t k, size_t count, size_t width, void* to) {
+  auto* const words = static_cast<uint32_t*>(to);
+  const auto turned = [&]<typename T>(const T*, size_t element) {
+    pack_turned<T>(static_cast<const char*>(f.data), f.across * element, k * element,
+                   steps_of(arithmetic, k), count, width, words);
+  };
+  const auto rows = [&]<typename T>(const T* data) {
+    pack_rows(data, f.along, k, count, width, static_cast<float*>(to));
+  };
+  const bool is_turned = f.along == 1;
+  if (arithmetic == Arithmetic::kBF16) {
+    const auto* data = static_cast<const Bf16*>(f.data);
+    is_turned ? turned(static_cast<const Pair*>(nullptr), sizeof(Bf16))
+              : pack_row_pairs(data, f.along, k, count, width, words);
+    return;
+  }
+  const auto either = [&]<typename T>(const T* data) {
+    is_turned ? turned(data, sizeof(T)) : rows(data);
+  };
+  switch (f.element) {
+    case Element::kF32:
+      return either(static_cast<const float*>(f.data));
+    case Element::kBF16:
+      return either(static_cast<const Bf16*>(f.data));
+    case Element::kF16:
+      return either(static_cast<const F16*>(f.data));
+  }
+}
+
+// --- the product of a tile --------------------------------------------------------------------
+
+template <size_t kTileRows>
+HWY_INLINE void multiply_rows(const TileProduct& p, const char* left, float* c) {
+  const size_t lanes = hn::Lanes(Tag());
+  Vector sums[kTileRows][kVectors];
+  HWY_UNROLL(6)
+  for (size_t r = 0; r < kTileRows; ++r) {
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(Tag());
+  }
+  const auto* panel = static_cast<const float*>(p.panel);
+  for (size_t step = 0; step < p.steps; ++step) {
+    Vector right[kVectors];
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < kVectors; ++v) right[v] = hn::LoadU(Tag(), panel + v * lanes);
+    HWY_UNROLL(6)
+    for (size_t r = 0; r < kTileRows; ++r) {
+      float value;
+      std::memcpy(&value, left + r * p.left_row, sizeof value);
+      const Vector spread = hn::Set(Tag(), value);
+      HWY_UNROLL(4)
+      for (size_t v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(spread, right[v], sums[r][v]);
+    }
+    panel += kVectors * lanes;
+    left += p.left_step;
+  }
+  HWY_UNROLL(6)
+  for (size_t r = 0; r < kTileRows; ++r) {
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < kVectors; ++v) {
+      float* to = c + r * p.c_row + v * lanes;
+      hn::StoreU(p.add ? hn::Add(hn::LoadU(Tag(), to), sums[r][v]) : sums[r][v], Tag(), to);
+    }
+  }
+}
+
+void MultiplyTile(const TileProduct& p) {
+  const char* left = static_cast<const char*>(p.left);
+  float* c = p.c;
+  size_t rows = p.rows;
+  for (; rows >= kRows; rows -= kRows) {
+    multiply_rows<kRows>(p, left, c);
+    left += kRows * p.left_row;
+    c += kRows * p.c_row;
+  }
+  switch (rows) {
+    case 1:
+      return multiply_rows<1>(p, left, c);
+    case 2:
+      return multiply_rows<2>(p, left, c);
+    case 3:
+      return multiply_rows<3>(p, left, c);
+    case 4:
+      return multiply_rows<4>(p, left, c);
+    case 5:
+      return multiply_rows<5>(p, left, c);
+    default:
+      return;
+  }
+}
+
+}  // namespace danlu::ops::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace danlu::ops::cpu {
+
+HWY_EXPORT(Columns);
+HWY_EXPORT(Pack);
+HWY_EXPORT(MultiplyTile);
+
+bool multiplies_bf16() {
+  static const bool does = x86::has_bf16_tiles() && cpu_class() >= CpuClass::kAvx512Bf16;
+  return does;
+}
+size_t panel_columns(Arithmetic arithmetic) {
+  vector_target();  // closes the targets above the class in use
+  return arithmetic == Arithmetic::kBF16 ? 64 : HWY_DYNAMIC_DISPATCH(Columns)();
+}
+void pack(Arithmetic arithmetic, const Factor& factor, size_t k, size_t count, size_t width,
+          void* to) {
+  HWY_DYNAMIC_DISPATCH(Pack)(arithmetic, factor, k, count, width, to);
+}
+void multiply_tile(Arithmetic arithmetic, const TileProduct& product) {
+  arithmetic == Arithmetic::kBF16 ? x86::multiply_bf16_tile(product)
+                                  : HWY_DYNAMIC_DISPATCH(MultiplyTile)(product);
+}
+
+}  // namespace danlu::ops::cpu
+#endif

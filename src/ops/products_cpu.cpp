@@ -1,0 +1,117 @@
+#include "ops/products_cpu.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "base/cpu_class.h"
+#include "ops/fused_cpu.h"
+#include "ops/gemm_cpu.h"
+#include "ops/kernels.h"
+
+namespace danlu::ops::cpu {
+namespace products_detail {
+
+// Below this the dot product, which reads the weight once as it is, beats packing it.
+constexpr int64_t kFewRows = 8;
+
+size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
+
+/// With one of the strides 1.
+at::Tensor with_unit_stride(const at::Tensor& matrix) {
+  return matrix.stride(0) == 1 || matrix.stride(1) == 1 ? matrix : matrix.contiguous();
+}
+
+/// A matrix whose dimension `k` is the one that products sum over.
+Factor factor_of(const at::Tensor& matrix, int64_t k) {
+  return {element_of(matrix), matrix.data_ptr(), unsigned_of(matrix.stride(k)),
+          unsigned_of(matrix.stride(1 - k))};
+}
+
+/// left [m, k] right [n, k]^T into `to`, whose columns are contiguous; `k` says which dimension of
+/// each that is.
+struct Multiplied {
+  const at::Tensor& left;
+  int64_t left_k;
+  const at::Tensor& right;
+  int64_t right_k;
+};
+void multiply_into(const Multiplied& factors, const at::Tensor& to, const at::Tensor& bias,
+                   bool add) {
+  const at::Tensor left = with_unit_stride(factors.left), right = with_unit_stride(factors.right);
+  const at::Tensor whole_bias =
+      bias.defined() ? bias.to(to.scalar_type()).contiguous() : at::Tensor();
+  multiply({unsigned_of(to.size(0)), unsigned_of(to.size(1)),
+            unsigned_of(left.size(factors.left_k)), factor_of(left, factors.left_k),
+            factor_of(right, factors.right_k), element_of(to), to.data_ptr(),
+            unsigned_of(to.stride(0)), bias.defined() ? whole_bias.data_ptr() : nullptr, add});
+}
+
+/// A result that kernels can round to; Highway's emulation of f16 truncates.
+at::Tensor fresh(int64_t rows, int64_t columns, const at::Tensor& like, at::ScalarType type) {
+  const bool rounds = type != at::kHalf || cpu_class() >= CpuClass::kAvx2;
+  return at::empty({rows, columns}, like.options().dtype(rounds ? type : at::kFloat));
+}
+
+/// y [N, O] f32 for a few rows.
+void dots(const at::Tensor& x_NI, const at::Tensor& any_weight_OI, const at::Tensor& y_NO) {
+  const at::Tensor x = x_NI.to(at::kFloat).contiguous(), weight_OI = any_weight_OI.contiguous();
+  const int64_t width = weight_OI.size(1);
+  // Pieces of about 32 Ki elements.
+  const int64_t grain = std::max<int64_t>(1, (int64_t{32} << 10) / std::max<int64_t>(1, width));
+  at::parallel_for(0, weight_OI.size(0), grain, [&](int64_t begin, int64_t end) {
+    dot_rows({element_of(weight_OI), unsigned_of(x.size(0)), unsigned_of(end - begin),
+              unsigned_of(width), x.data_ptr<float>(),
+              static_cast<char*>(weight_OI.data_ptr()) + begin * width * weight_OI.element_size(),
+              y_NO.data_ptr<float>() + begin, unsigned_of(y_NO.size(1))});
+  });
+}
+
+}  // namespace products_detail
+
+bool multiplies(const at::Tensor& weight_OI) {
+  const at::ScalarType type = weight_OI.scalar_type();
+  return weight_OI.is_cpu() && kernels() == Kernels::kFused &&
+         (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+}
+
+at::Tensor product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
+                   at::ScalarType result) {
+  using namespace products_detail;
+  if (x_NI.size(0) <= kFewRows) {
+    const at::Tensor y_NO = fresh(x_NI.size(0), weight_OI.size(0), x_NI, at::kFloat);
+    dots(x_NI, weight_OI, y_NO);
+    if (bias_O.defined()) y_NO.add_(bias_O);
+    return y_NO.to(result);
+  }
+  const at::Tensor y_NO = fresh(x_NI.size(0), weight_OI.size(0), x_NI, result);
+  multiply_into({x_NI, 1, weight_OI, 1}, y_NO, bias_O, false);
+  return y_NO.to(result);
+}
+
+at::Tensor input_grad(const at::Tensor& d_y_NO, const at::Tensor& weight_OI,
+                      at::ScalarType result) {
+  using namespace products_detail;
+  const at::Tensor d_x_NI = fresh(d_y_NO.size(0), weight_OI.size(1), d_y_NO, result);
+  multiply_into({d_y_NO, 1, weight_OI, 0}, d_x_NI, {}, false);
+  return d_x_NI.to(result);
+}
+
+at::Tensor weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, at::ScalarType result) {
+  using namespace products_detail;
+  const at::Tensor d_weight_OI = fresh(d_y_NO.size(1), x_NI.size(1), x_NI, result);
+  multiply_into({d_y_NO, 0, x_NI, 0}, d_weight_OI, {}, false);
+  return d_weight_OI.to(result);
+}
+
+void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI) {
+  products_detail::multiply_into({d_y_NO, 0, x_NI, 0}, sum_OI, {}, true);
+}
+
+void add_product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& y_NO) {
+  products_detail::multiply_into({x_NI, 1, weight_OI, 1}, y_NO, {}, true);
+}
+
+}  // namespace danlu::ops::cpu

@@ -1,0 +1,29 @@
+// ops/products_cpu.h: the products of a linear layer on the CPU's own kernels (gemm_cpu.h, and dot
+// products for a few rows). Internal to ops.
+//
+// Shapes  x [N, I], weight [O, I], d_y [N, O], y [N, O]; any strides.
+// Dtypes  f32, bf16, f16 in any mixture; what is of 16 bits is multiplied as it is where the
+//         processor can and both factors are bf16, else widened block by block: no f32 copy of a
+//         weight ever exists. Sums are f32; a result, of the type asked for, is rounded once.
+// No gradients: callers are autograd functions. The number of threads does not change a bit.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace danlu::ops::cpu {
+
+/// True where products with this weight must go this way.
+bool multiplies(const at::Tensor& weight_OI);
+
+/// x weight^T + bias; bias [O] may be undefined.
+at::Tensor product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
+                   at::ScalarType result);
+/// d_y weight.
+at::Tensor input_grad(const at::Tensor& d_y_NO, const at::Tensor& weight_OI, at::ScalarType result);
+/// d_y^T x.
+at::Tensor weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, at::ScalarType result);
+/// sum [O, I] (f32) += d_y^T x; its rows may lie apart.
+void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI);
+/// y [N, O] (f32) += x weight^T.
+void add_product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& y_NO);
+
+}  // namespace danlu::ops::cpu
