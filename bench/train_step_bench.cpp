@@ -5,7 +5,8 @@
 //
 // Prints one JSON line for each type with the keys of the PyTorch peer it is compared with
 // (tools/bench_train.sh): median step seconds after two warm-ups, tokens/s, GFLOP/s at 6N per
-// token, peak resident memory in MiB (of all types together), last loss. Several types take steps
+// token, processor seconds and page faults of a step (medians too), peak memory of tensors and peak
+// resident memory in MiB (of all types together), last loss. Several types take steps
 // in turn, so that their ratio does not depend on what else the machine does. Default shape: 100.1
 // M parameters, tied embeddings, biases on q, k, v.
 #include <ATen/ATen.h>
@@ -24,6 +25,7 @@
 #include "arch/model_config.h"
 #include "base/cpu_class.h"
 #include "base/rng.h"
+#include "device/counted_memory.h"
 #include "models/causal_lm.h"
 #include "optim/adamw.h"
 
@@ -129,6 +131,7 @@ class Run {
 
   void step() {
     const auto start = std::chrono::steady_clock::now();
+    const Used before = used();
     gradients_.zero();
     // As train/step.cpp does it; fp16 gradients need a loss scale to stay in range.
     const double loss_scale = dtype_ == "fp16" ? 1024.0 : 1.0;
@@ -139,13 +142,14 @@ class Run {
     optimizer_.step(gradients_, 1e-4, 1.0 / loss_scale);
     seconds_.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    const Used after = used();
+    cpu_seconds_.push_back(after.seconds - before.seconds);
+    faults_.push_back(after.faults - before.faults);
     loss_ = result.sum.item<double>() / static_cast<double>(result.num_targets);
   }
 
   void print() const {
-    std::vector<double> counted(seconds_.begin() + 2, seconds_.end());
-    std::sort(counted.begin(), counted.end());
-    const double step_s = counted[counted.size() / 2];
+    const double step_s = median(seconds_);
     const double params = static_cast<double>(danlu::arch::parameter_count(model_.config()));
     const double tokens = static_cast<double>(targets_N_.numel());
     rusage usage{};
@@ -153,12 +157,35 @@ class Run {
     fmt::print(
         "{{\"program\": \"danlu\", \"cpu\": \"{}\", \"dtype\": \"{}\", \"params\": {}, "
         "\"step_s\": {:.4f}, \"tokens_per_s\": {:.1f}, \"gflops_6N\": {:.1f}, "
-        "\"peak_rss_mib\": {}, \"loss\": {:.4f}}}\n",
+        "\"cpu_s\": {:.4f}, \"page_faults\": {:.0f}, \"peak_tensors_mib\": {}, \"mapped_mib\": {}, "
+        "\"peak_rss_mib\": "
+        "{}, "
+        "\"loss\": {:.4f}}}\n",
         danlu::describe_cpu_class(), dtype_, static_cast<int64_t>(params), step_s, tokens / step_s,
-        6 * params * tokens / step_s / 1e9, usage.ru_maxrss / 1024, loss_);
+        6 * params * tokens / step_s / 1e9, median(cpu_seconds_), median(faults_),
+        danlu::device::peak_host_memory() >> 20, danlu::device::mapped_host_memory() >> 20,
+        usage.ru_maxrss / 1024, loss_);
   }
 
  private:
+  struct Used {
+    double seconds, faults;  ///< of all threads
+  };
+  static Used used() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    const auto seconds = [](const timeval& time) {
+      return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
+    return {seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            static_cast<double>(usage.ru_minflt)};
+  }
+  /// Without the first two steps.
+  static double median(const std::vector<double>& of_steps) {
+    std::vector<double> counted(of_steps.begin() + 2, of_steps.end());
+    std::sort(counted.begin(), counted.end());
+    return counted[counted.size() / 2];
+  }
   static danlu::parallel::ParameterStore& initialized(danlu::models::CausalLM& model) {
     model.initialize(0);
     return model.keep({});
@@ -176,7 +203,7 @@ class Run {
   danlu::optim::AdamW optimizer_;
   at::Tensor targets_N_;
   danlu::models::ForwardInput input_;
-  std::vector<double> seconds_;
+  std::vector<double> seconds_, cpu_seconds_, faults_;
   double loss_ = 0;
 };
 
@@ -184,6 +211,7 @@ class Run {
 
 int main(int argc, char** argv) {
   danlu::restart_constrained(argv);
+  danlu::device::count_host_memory();
   const Settings settings = parse(argc, argv);
   std::vector<std::unique_ptr<Run>> runs;
   for (const std::string& dtype : settings.dtypes)

@@ -133,7 +133,7 @@ ChunkResult chunk_of(const at::Tensor& logits_CV, const at::Tensor& targets_C, d
 
 int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
   if (options.chunk_tokens > 0) return options.chunk_tokens;
-  return std::clamp<int64_t>((int64_t{32} << 20) / vocab, 64, 8192);
+  return std::clamp<int64_t>((int64_t{16} << 20) / vocab, 256, 8192);
 }
 
 /// One of the products whose sum the logits are, and its gradients. The input holds the rows that

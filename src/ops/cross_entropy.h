@@ -36,7 +36,8 @@ struct HeadOptions {
   /// Any other factor still gives the right gradient, but where weights have a main gradient, which
   /// has theirs already: InternalError.
   double grad_scale = 1.0;
-  /// Tokens whose logits exist at one time; 0: as many as fit in about 128 MB of f32.
+  /// Tokens whose logits exist at one time; 0: as many as fit in about 64 MB of f32, of
+  /// large vocabularies 256: each chunk is a pass over the gradient of the weight.
   int64_t chunk_tokens = 0;
   /// Then losses are those of all rows, and gradients of `hidden` and of an addition's low_NR this
   /// rank's part of the sum.

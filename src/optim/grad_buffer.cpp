@@ -153,14 +153,13 @@ GradBuffer::GradBuffer(parallel::ParameterStore& store) : store_(store) {
   for (size_t i = 0; i < units_.size(); ++i) {
     const parallel::Unit& unit = store.units()[i];
     if (!unit.trainable) continue;
-    const auto options = at::TensorOptions(at::kFloat).device(unit.flat.device());
     if (shares_gradients()) {
+      const auto options = at::TensorOptions(at::kFloat).device(unit.flat.device());
       units_[i].share = at::zeros({unit.share.size()}, options);
-    } else {
-      units_[i].whole = at::zeros({unit.layout.total()}, options);
-      units_[i].share = units_[i].whole.narrow(0, unit.share.begin, unit.share.size());
-      point_gradients(i);
+      continue;
     }
+    for (const parallel::Parameter* parameter : unit.parameters)
+      parameter->main_grad->make = [this, i] { give_memory(i); };
   }
   store.listen(
       {[this](size_t unit) { before_unit(unit); }, [this](size_t unit) { after_unit(unit); }});
@@ -168,39 +167,79 @@ GradBuffer::GradBuffer(parallel::ParameterStore& store) : store_(store) {
 
 GradBuffer::~GradBuffer() {
   store_.listen({});
-  for (const parallel::Unit& unit : store_.units()) {
-    for (const parallel::Parameter* parameter : unit.parameters) {
-      if (unit.trainable) parameter->main_grad->sum = at::Tensor();
-    }
+  for (size_t i = 0; i < units_.size(); ++i) {
+    if (!store_.units()[i].trainable) continue;
+    forget_gradients(i);
+    for (const parallel::Parameter* parameter : store_.units()[i].parameters)
+      parameter->main_grad->make = {};
   }
 }
 
-void GradBuffer::point_gradients(size_t index) {
+void GradBuffer::give_memory(size_t index) const {
+  const parallel::Unit& unit = store_.units()[index];
+  UnitGradient& gradient = units_[index];
+  gradient.whole =
+      at::empty({unit.layout.total()}, at::TensorOptions(at::kFloat).device(unit.flat.device()));
+  gradient.share = gradient.whole.narrow(0, unit.share.begin, unit.share.size());
+  point_gradients(index);
+}
+
+/// At memory that holds nothing yet.
+void GradBuffer::point_gradients(size_t index) const {
   const parallel::Unit& unit = store_.units()[index];
   const at::Tensor& whole = units_[index].whole;
+  int64_t end = 0;
+  // What lies between tensors travels with them.
+  const auto clear = [&](int64_t begin) {
+    if (begin > end) whole.narrow(0, end, begin - end).zero_();
+  };
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
-    const at::Tensor& leaf = unit.parameters[i]->tensor;
-    const bool in_place = whole.defined() && leaf.scalar_type() == at::kFloat;
-    leaf.mutable_grad() = in_place ? grad(index, i) : at::Tensor();
-    unit.parameters[i]->main_grad->sum = whole.defined() ? grad(index, i) : at::Tensor();
+    const Range& at = unit.layout.range(i);
+    const parallel::Parameter& parameter = *unit.parameters[i];
+    clear(at.begin);
+    end = at.end;
+    parameter.main_grad->sum = whole.narrow(0, at.begin, at.size()).view(parameter.tensor.sizes());
+    parameter.main_grad->is_fresh = true;
   }
+  clear(whole.numel());
+}
+
+void GradBuffer::forget_gradients(size_t index) const {
+  for (const parallel::Parameter* parameter : store_.units()[index].parameters) {
+    parameter->tensor.mutable_grad() = at::Tensor();
+    parameter->main_grad->sum = at::Tensor();
+    parameter->main_grad->is_fresh = false;
+  }
+}
+
+/// The unit's gradient is there, 0 where nothing was added.
+void GradBuffer::complete(size_t index) const {
+  const parallel::Unit& unit = store_.units()[index];
+  if (!unit.trainable || (shares_gradients() && !units_[index].whole.defined())) return;
+  for (const parallel::Parameter* parameter : unit.parameters)
+    ops::takes_grad(parameter->main_grad);
+}
+
+const at::Tensor& GradBuffer::share(size_t unit) const {
+  complete(unit);
+  return units_[unit].share;
 }
 
 at::Tensor GradBuffer::grad(size_t index, size_t parameter) const {
-  const parallel::Unit& unit = store_.units()[index];
-  const Range& at = unit.layout.range(parameter);
-  return units_[index]
-      .whole.narrow(0, at.begin, at.size())
-      .view(unit.parameters[parameter]->tensor.sizes());
+  const auto& main = store_.units()[index].parameters[parameter]->main_grad;
+  ops::takes_grad(main);
+  return main->sum;
 }
 
 void GradBuffer::zero() {
   store_.begin_step();
-  for (UnitGradient& unit : units_) {
-    if (unit.whole.defined()) {
-      unit.whole.zero_();
-    } else if (unit.share.defined()) {
-      unit.share.zero_();
+  for (size_t i = 0; i < units_.size(); ++i) {
+    if (!store_.units()[i].trainable) continue;
+    forget_gradients(i);
+    if (shares_gradients()) {
+      units_[i].share.zero_();
+    } else {
+      units_[i] = {};
     }
   }
 }
@@ -253,7 +292,7 @@ void GradBuffer::before_unit(size_t index) {
   if (!shares_gradients() || units_[index].whole.defined()) return;
   const int64_t elements = store_.units()[index].layout.total();
   units_[index].buffer = take_buffer(elements, units_[index].share.device());
-  units_[index].whole = units_[index].buffer.narrow(0, 0, elements).zero_();
+  units_[index].whole = units_[index].buffer.narrow(0, 0, elements);
   point_gradients(index);
 }
 
@@ -266,14 +305,15 @@ void GradBuffer::after_unit(size_t index) {
   }
   start_sum(index);
   units_[index].whole = units_[index].buffer = at::Tensor();
-  point_gradients(index);
+  forget_gradients(index);
 }
 
 void GradBuffer::collect(size_t index) {
   const parallel::Unit& unit = store_.units()[index];
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     at::Tensor& given = unit.parameters[i]->tensor.mutable_grad();
-    if (!given.defined() || given.is_alias_of(units_[index].whole)) continue;
+    const at::Tensor& whole = units_[index].whole;
+    if (!given.defined() || (whole.defined() && given.is_alias_of(whole))) continue;
     const at::Tensor slice = grad(index, i);
     grad_buffer_detail::add(slice, given);
     given = unit.parameters[i]->tensor.scalar_type() == at::kFloat ? slice : at::Tensor();
@@ -282,6 +322,7 @@ void GradBuffer::collect(size_t index) {
 
 void GradBuffer::start_sum(size_t index) {
   if (store_.mesh().shape().size() == 1) return;
+  complete(index);
   // Nothing of this object: it may be gone when the job begins.
   const auto sum = [&store = store_, index, whole = units_[index].whole,
                     share = units_[index].share, last = last_pass_]() mutable {
@@ -300,6 +341,7 @@ void GradBuffer::wait_for_oldest() {
 void GradBuffer::finish() {
   while (!running_.empty()) wait_for_oldest();
   spare_.clear();
+  for (size_t i = 0; i < units_.size(); ++i) complete(i);
   const parallel::Group& ends = store_.mesh().ends();
   for (size_t i = 0; !ends.is_alone() && i < units_.size(); ++i) {
     const parallel::Unit& unit = store_.units()[i];
@@ -312,8 +354,8 @@ void GradBuffer::finish() {
 double GradBuffer::norm(double scale) const {
   double total = 0;
   for (size_t i = 0; i < units_.size(); ++i) {
-    if (units_[i].share.defined() && !store_.units()[i].is_copy())
-      total += grad_buffer_detail::squares_of(store_.units()[i], units_[i].share);
+    if (store_.units()[i].trainable && !store_.units()[i].is_copy())
+      total += grad_buffer_detail::squares_of(store_.units()[i], share(i));
   }
   at::Tensor everywhere = at::full({1}, total, at::kDouble);
   const parallel::Mesh& mesh = store_.mesh();
@@ -326,11 +368,11 @@ double GradBuffer::norm(double scale) const {
 std::vector<std::string> GradBuffer::non_finite(size_t limit) const {
   std::vector<std::string> names;
   for (size_t u = 0; u < units_.size(); ++u) {
-    if (!units_[u].share.defined()) continue;
     const parallel::Unit& unit = store_.units()[u];
+    if (!unit.trainable) continue;
     for (size_t i = 0; i < unit.parameters.size() && names.size() < limit; ++i) {
       const Range part = unit.place_in_share(i);
-      const at::Tensor values = units_[u].share.narrow(0, part.begin, part.size());
+      const at::Tensor values = share(u).narrow(0, part.begin, part.size());
       if (part.size() > 0 && !values.isfinite().all().item<bool>())
         names.push_back(unit.parameters[i]->name());
     }
@@ -339,10 +381,18 @@ std::vector<std::string> GradBuffer::non_finite(size_t limit) const {
 }
 
 int64_t GradBuffer::kept_bytes() const {
-  int64_t bytes = 0;
+  int64_t elements = 0;
+  for (const parallel::Unit& unit : store_.units()) {
+    if (unit.trainable) elements += shares_gradients() ? unit.share.size() : unit.layout.total();
+  }
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t GradBuffer::absent_bytes() const {
+  int64_t bytes = kept_bytes();
   for (const UnitGradient& unit : units_) {
-    const at::Tensor& kept = unit.whole.defined() ? unit.whole : unit.share;
-    if (kept.defined()) bytes += static_cast<int64_t>(kept.nbytes());
+    const at::Tensor& kept = shares_gradients() ? unit.share : unit.whole;
+    if (kept.defined()) bytes -= static_cast<int64_t>(kept.nbytes());
   }
   return bytes;
 }

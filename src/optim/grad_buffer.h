@@ -12,12 +12,14 @@
 
 namespace danlu::optim {
 
-/// A flat f32 buffer for each trained unit of a store, laid out as the unit. Linear layers, the
-/// embedding and the head add their gradients to it themselves (ops/main_grad.h). Of the others,
-/// few and small, an f32 parameter's .grad is its slice, so that autograd adds into it, and
-/// gradients of narrower ones are added when a backward has passed the unit. Sums over ranks are
-/// made in the background, each unit's while the backward goes on; where gradients are shared
-/// (Sharding::kGradients) after every micro-batch, and a unit's buffer lives no longer than that.
+/// A flat f32 buffer for each trained unit of a store, laid out as the unit. It comes with the
+/// first gradient of a step, when the activations of layers behind are gone, and lives until the
+/// next step begins. Linear layers, the embedding and the head add their gradients to it themselves
+/// (ops/main_grad.h). Of the others, few and small, gradients are added when a backward has passed
+/// the unit; from then on an f32 parameter's .grad is its slice, so that autograd adds into it.
+/// Sums over ranks are made in the background, each unit's while the backward goes on; where
+/// gradients are shared (Sharding::kGradients) after every micro-batch, and a unit's buffer lives
+/// no longer than that.
 class GradBuffer {
  public:
   /// Takes over the gradient of every trained parameter, and listens to the store, which outlives
@@ -27,7 +29,7 @@ class GradBuffer {
   GradBuffer(const GradBuffer&) = delete;
   GradBuffer& operator=(const GradBuffer&) = delete;
 
-  /// Sets every gradient to 0: call before the first pass of a step.
+  /// Every gradient is 0 from now on, and has no memory: call before the first pass of a step.
   void zero();
   /// Before each backward; last: of the step, which begins the sums over ranks. later: linear
   /// layers leave their weights' gradients there. REQUIRES then: !last; gradients are not shared.
@@ -43,7 +45,7 @@ class GradBuffer {
   const parallel::ParameterStore& store() const { return store_; }
   /// What this rank holds of the sum for unit `unit` (of the store's), f32: the unit's share, or
   /// all of it where state is not shared. Undefined for units that are not trained.
-  const at::Tensor& share(size_t unit) const { return units_[unit].share; }
+  const at::Tensor& share(size_t unit) const;
   /// The gradient of a parameter of the unit. REQUIRES: nothing is shared.
   at::Tensor grad(size_t unit, size_t parameter) const;
 
@@ -53,8 +55,9 @@ class GradBuffer {
   double norm(double scale) const;
   /// Names of the parameters with a non-finite gradient in this rank's shares, at most `limit`.
   std::vector<std::string> non_finite(size_t limit) const;
-  /// Bytes kept between passes.
+  /// Bytes kept between passes of a step, at most; and those of them that have no memory yet.
   int64_t kept_bytes() const;
+  int64_t absent_bytes() const;
 
  private:
   void leave_to(ops::LaterWork* later);
@@ -67,13 +70,16 @@ class GradBuffer {
   at::Tensor take_buffer(int64_t elements, const at::Device& device);
   void before_unit(size_t unit);
   void after_unit(size_t unit);
-  void point_gradients(size_t unit);
+  void give_memory(size_t unit) const;
+  void point_gradients(size_t unit) const;
+  void forget_gradients(size_t unit) const;
+  void complete(size_t unit) const;
   void collect(size_t unit);
   void start_sum(size_t unit);
   void wait_for_oldest();
 
   parallel::ParameterStore& store_;
-  std::vector<UnitGradient> units_;
+  mutable std::vector<UnitGradient> units_;  ///< asked for, a gradient is there
   bool last_pass_ = true;
   struct Running {
     parallel::Background::Job done;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "arch/shard.h"
 #include "base/pattern.h"
@@ -69,7 +70,8 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
   const arch::Coord coord{.tp_size = request.mesh.tensor};
   const Uses uses = uses_of(request);
   Elements elements;
-  std::map<int64_t, int64_t> units, trained_units;
+  std::map<int64_t, int64_t> units;
+  std::map<int64_t, int64_t>& trained_units = elements.trained_by_place;
   for (const arch::ParamSpec& spec : arch::parameters_of(request.model)) {
     if (!stage.holds(spec)) continue;
     int64_t own = 0, rows = 0, cols = 0;
@@ -165,6 +167,7 @@ struct LayerBytes {
   int64_t passing = 0;  ///< in a forward that keeps nothing
   int64_t later = 0;    ///< kept for weights' gradients that are made later
   int64_t gone = 0;     ///< of `kept`, elsewhere between forward and backward
+  int64_t gradients = 0;
 };
 
 /// The gradient of the hidden state and of what attention gave; keys and values by column; the
@@ -246,7 +249,7 @@ int64_t head_bytes(const Request& request) {
   const int64_t vocab = up(request.model.vocab_size, request.mesh.tensor);
   // A chunk of logits, which become their gradient; see ops/cross_entropy.cpp.
   const int64_t rows =
-      std::min(request.pass_tokens(), std::clamp<int64_t>((int64_t{32} << 20) / vocab, 64, 8192));
+      std::min(request.pass_tokens(), std::clamp<int64_t>((int64_t{16} << 20) / vocab, 256, 8192));
   const bool is_wide = request.precision == settings::Precision::kF32,
              shared = request.mesh.tensor > 1;
   int64_t element = request.element_bytes();
@@ -286,6 +289,10 @@ struct ChunkBytes {
   /// Beside what all chunks keep, at most: of a backward with all its gradients, and of one that
   /// leaves weights' for later. What is kept and done with by then is taken off.
   int64_t backward = 0, backward_input = 0;
+  /// Of the backward that its gradients come with: of those, what has no memory by then is taken
+  /// off too.
+  int64_t first_backward = 0;
+  int64_t gradients = 0;
   int64_t leaving = 0;  ///< on its way out when the forward is over
   int64_t passing = 0;  ///< at most, of layers that keep nothing
 };
@@ -339,16 +346,21 @@ ChunkBytes bytes_of_groups(const std::vector<LayerBytes>& groups, int64_t of_pas
     chunk.kept += group.kept - group.gone;
     chunk.later += group.later;
     chunk.passing = std::max(chunk.passing, group.passing);
+    chunk.gradients += group.gradients;
   }
   if (groups.empty()) return chunk;
   chunk.leaving = groups.back().gone;
-  chunk.backward = chunk.backward_input = std::numeric_limits<int64_t>::min();
+  chunk.backward = chunk.backward_input = chunk.first_backward =
+      std::numeric_limits<int64_t>::min();
   int64_t done = 0, later = 0;  // of the groups behind
+  int64_t to_come = chunk.gradients;
   for (size_t g = groups.size(); g-- > 0;) {
     const LayerBytes& group = groups[g];
     // It is back, and the one before it on its way.
     const int64_t back = group.gone + (g > 0 ? groups[g - 1].gone : 0);
+    to_come -= group.gradients;
     chunk.backward = std::max(chunk.backward, group.backward + back - done);
+    chunk.first_backward = std::max(chunk.first_backward, group.backward + back - done - to_come);
     chunk.backward_input = std::max(chunk.backward_input, group.backward + back - done + later);
     done += group.kept - group.gone;
     later += group.later;
@@ -356,7 +368,9 @@ ChunkBytes bytes_of_groups(const std::vector<LayerBytes>& groups, int64_t of_pas
   return chunk;
 }
 
-std::vector<ChunkBytes> chunk_bytes(const Request& request, const arch::Stage& stage) {
+/// gradients: of layers, by place.
+std::vector<ChunkBytes> chunk_bytes(const Request& request, const arch::Stage& stage,
+                                    const std::map<int64_t, int64_t>& gradients) {
   const Uses uses = uses_of(request);
   const std::vector<arch::ParamSpec> specs = arch::parameters_of(request.model);
   const int64_t first_trained = first_trained_layer(uses, specs, request.model.num_layers);
@@ -371,6 +385,10 @@ std::vector<ChunkBytes> chunk_bytes(const Request& request, const arch::Stage& s
         continue;
       }
       groups.push_back(group_bytes(request, uses, specs, group, range.first));
+      for (int64_t layer = range.first + group.first; layer < range.first + group.end; ++layer) {
+        const auto found = gradients.find(layer + 1);
+        if (found != gradients.end()) groups.back().gradients += found->second;
+      }
       // What came from another stage is held until its gradient is sent.
       const bool comes = group.first == 0 && !begins;
       if (comes && groups.back().gone > 0 && request.offload.input_norm)
@@ -381,25 +399,47 @@ std::vector<ChunkBytes> chunk_bytes(const Request& request, const arch::Stage& s
   return chunks;
 }
 
+/// Bytes of gradients by place that come with the first backward, which is before they are shared.
+std::map<int64_t, int64_t> coming_gradients(const Request& request, const Elements& elements) {
+  std::map<int64_t, int64_t> bytes;
+  if (request.sharding >= Sharding::kGradients) return bytes;
+  for (const auto& [place, trained] : elements.trained_by_place) bytes[place] = trained * 4;
+  return bytes;
+}
+
 /// The most at any time of the step, and how much of it is kept for backwards.
 void add_passes(const Request& request, const arch::Stage& stage, const arch::Schedule& schedule,
-                Memory& memory) {
+                const Elements& elements, Memory& memory) {
   using arch::Work;
-  const std::vector<ChunkBytes> chunks = chunk_bytes(request, stage);
-  int64_t kept = 0;
-  const auto need = [&](int64_t working) {
-    if (kept + working <= memory.activations + memory.working) return;
+  const std::map<int64_t, int64_t> gradients = coming_gradients(request, elements);
+  std::vector<ChunkBytes> chunks = chunk_bytes(request, stage, gradients);
+  int64_t kept = 0, to_come = 0;
+  for (const ChunkBytes& chunk : chunks) to_come += chunk.gradients;
+  // The head's is made where the loss is; so is that of a table it is tied to.
+  const bool waits = gradients.count(0) > 0 && !request.model.tie_embeddings;
+  int64_t table = waits ? gradients.at(0) : 0;
+  to_come += table;
+  const auto need = [&](int64_t working, int64_t still_to_come) {
+    if (kept + working - still_to_come <=
+        memory.activations + memory.working - memory.gradients_to_come)
+      return;
     memory.activations = kept;
     memory.working = working;
+    memory.gradients_to_come = still_to_come;
   };
   for (const arch::Action& action : schedule) {
-    const ChunkBytes& chunk = chunks[static_cast<size_t>(action.chunk)];
+    ChunkBytes& chunk = chunks[static_cast<size_t>(action.chunk)];
     if (action.work == Work::kForward) {
-      need(chunk.passing);
+      need(chunk.passing, to_come);
       kept += chunk.kept;
-      need(chunk.leaving + (stage.ends_at(action.chunk) ? head_bytes(request) : 0));
+      need(chunk.leaving + (stage.ends_at(action.chunk) ? head_bytes(request) : 0), to_come);
     } else if (action.work == Work::kBackward || action.work == Work::kBackwardInput) {
-      need(action.work == Work::kBackward ? chunk.backward : chunk.backward_input);
+      to_come -= std::exchange(chunk.gradients, 0);
+      const int64_t working = action.work == Work::kBackward
+                                  ? std::exchange(chunk.first_backward, chunk.backward)
+                                  : chunk.backward_input;
+      need(working, to_come);
+      if (stage.begins_at(action.chunk)) to_come -= std::exchange(table, 0);
       kept -= chunk.kept - (action.work == Work::kBackwardInput ? chunk.later : 0);
     } else if (action.work == Work::kBackwardWeight) {
       kept -= chunk.later;
@@ -434,7 +474,7 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
     memory.masters = share(masters, shares(Sharding::kState), ranks);
     memory.moments = share(elements.trained * 8, shares(Sharding::kState), ranks);
   }
-  add_passes(request, stage, schedule, memory);
+  add_passes(request, stage, schedule, elements, memory);
   memory.communication = communication_bytes(request, elements);
   return memory;
 }

@@ -2,6 +2,7 @@
 // job shares them.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,6 +61,7 @@ struct Elements {
   int64_t largest_trained_unit = 0;
   int64_t ends = 0;      ///< embedding and head
   int64_t products = 0;  ///< of matrices that hidden states are multiplied by
+  std::map<int64_t, int64_t> trained_by_place = {};  ///< as parallel::Unit::place
 };
 /// Errors: UsageError as arch::require_divides.
 Elements elements_of(const Request& request, const arch::Stage& stage);
@@ -69,13 +71,16 @@ double share_again(const Request& request, const arch::Stage& stage, settings::L
 
 struct Memory {
   int64_t weights = 0, gradients = 0, masters = 0, moments = 0;  ///< between passes
-  int64_t activations = 0;    ///< kept for backwards, of all micro-batches under way
-  int64_t working = 0;        ///< of the layer at hand in backward, or of the head if that is more
+  int64_t activations = 0;  ///< kept for backwards, of all micro-batches under way
+  int64_t working = 0;      ///< of the layer at hand in backward, or of the head if that is more
+  /// Gradients that have no memory yet when activations and working are what they are: they come
+  /// with a step's first backward, as the activations go.
+  int64_t gradients_to_come = 0;
   int64_t communication = 0;  ///< gathered parameters, gradients and exchanges under way
   int64_t allocator = 0;      ///< what devices' allocators lose to rounding and gaps
 
   int64_t kept() const { return weights + gradients + masters + moments; }
-  int64_t pass() const { return activations + working + communication; }
+  int64_t pass() const { return activations + working + communication - gradients_to_come; }
   int64_t total() const { return kept() + pass() + allocator; }
 };
 

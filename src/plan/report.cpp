@@ -103,7 +103,7 @@ std::string describe(const Plan& plan) {
        tr("of stage {}: {} of {}, {}", plan.fullest, gb(memory.total()),
           gb(plan.machine.memory_bytes), plan.fits() ? tr("fits") : tr("does not fit")));
   line("  " + tr("weights"), gb(memory.weights));
-  line("  " + tr("gradients"), gb(memory.gradients));
+  line("  " + tr("gradients"), gb(memory.gradients - memory.gradients_to_come));
   line("  " + tr("masters"), gb(memory.masters));
   line("  " + tr("moments"), gb(memory.moments));
   line("  " + tr("activations"), tr("{} of {} passes", gb(memory.activations), stage.in_flight));
@@ -248,6 +248,7 @@ Json to_json(const Plan& plan) {
                               {"moments", memory.moments},
                               {"activations", memory.activations},
                               {"working", memory.working},
+                              {"gradients_to_come", memory.gradients_to_come},
                               {"communication", memory.communication},
                               {"allocator", memory.allocator},
                               {"sent_data", sent_json(stage.data)},

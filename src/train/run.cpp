@@ -17,6 +17,7 @@
 #include "base/shell_quote.h"
 #include "checkpoint/checkpoint.h"
 #include "device/dtype.h"
+#include "device/counted_memory.h"
 #include "device/select.h"
 #include "settings/identity.h"
 #include "train/loop.h"
@@ -535,6 +536,7 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   job.peak_flops = peak_flops(config, device) * static_cast<double>(ranks.size());
   if (checkpoint) job.last_saved_step = state.step;
   if (continuing) make_good(job, *checkpoint);
+  device::release_host_memory();  // what loading alone needed
   run_loop(job);
   finish(job);
   return 0;

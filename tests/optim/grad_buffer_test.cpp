@@ -12,6 +12,7 @@
 
 #include <limits>
 
+#include "ops/linear.h"
 #include "support/stored_parameters.h"
 
 namespace danlu::optim {
@@ -69,6 +70,67 @@ TEST(GradBuffer, NamesNonFiniteGradients) {
   gradients.grad(0, 1).fill_(std::numeric_limits<float>::quiet_NaN());
   EXPECT_FALSE(std::isfinite(gradients.norm(1.0)));
   EXPECT_EQ(gradients.non_finite(8), std::vector<std::string>{"b"});
+}
+
+// Two units would be two buffers; here one, of a weight that a product adds to by itself and one
+// that is autograd's.
+TEST(GradBuffer, HasMemoryFromTheFirstGradientUntilTheNextStep) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    SCOPED_TRACE(c10::toString(type));
+    Stored stored({parallel::whole_parameter("w", at::ones({3, 4}, type)),
+                   parallel::whole_parameter("v", at::ones({3}, type))});
+    const parallel::Parameter &w = stored.parameters[0], &v = stored.parameters[1];
+    GradBuffer gradients(stored.store);
+    EXPECT_EQ(gradients.kept_bytes(), 512 * 4);  // each begins at a multiple of 256 elements
+    const auto loss = [&] {
+      return (ops::linear(at::ones({2, 4}, type), w.tensor, {}, {w.main_grad, {}}) * v.tensor)
+          .sum();
+    };
+    for (int step = 0; step < 2; ++step) {
+      gradients.zero();
+      EXPECT_EQ(gradients.absent_bytes(), gradients.kept_bytes());
+      EXPECT_FALSE(w.main_grad->sum.defined());
+      for (int pass = 1; pass <= 2; ++pass) {
+        const at::Tensor scalar = loss();
+        EXPECT_EQ(gradients.absent_bytes(), pass == 1 ? gradients.kept_bytes() : 0);
+        stored.backward(scalar);
+        EXPECT_EQ(gradients.absent_bytes(), 0);
+        // Two rows of ones times v = 1; sums over two rows of x w = 4 each.
+        EXPECT_TRUE(at::equal(gradients.grad(0, 0), at::full({3, 4}, 2.0f * pass)));
+        EXPECT_TRUE(at::equal(gradients.grad(0, 1), at::full({3}, 8.0f * pass)));
+      }
+      // What lies between weights counts in no norm, but is exchanged: 12 x 4^2 + 3 x 16^2.
+      EXPECT_EQ(gradients.share(0).square().sum().item<double>(), 960.0);
+    }
+  }
+}
+
+TEST(GradBuffer, OfAStepThatReachesNothingIsZero) {
+  Stored stored({parallel::whole_parameter("w", at::ones({300}))});
+  GradBuffer gradients(stored.store);
+  gradients.zero();
+  stored.backward((stored.parameters[0].tensor * 2).sum());
+  gradients.zero();
+  gradients.finish();
+  EXPECT_EQ(gradients.absent_bytes(), 0);
+  EXPECT_EQ(gradients.norm(1.0), 0.0);
+  EXPECT_FALSE(stored.parameters[0].tensor.grad().defined());
+}
+
+// What an operator overwrites need not be zeroed; who adds later finds its sum.
+TEST(GradBuffer, AnOperatorMayOverwriteWhatIsFresh) {
+  Stored stored({parallel::whole_parameter("w", at::ones({70000}))});
+  GradBuffer gradients(stored.store);
+  gradients.zero();
+  const ops::MainGradPtr main = stored.parameters[0].main_grad;
+  ASSERT_TRUE(ops::has_place(main));
+  main->sum.fill_(std::numeric_limits<float>::quiet_NaN());  // as memory may be that is used again
+  ASSERT_TRUE(ops::is_first(main));
+  main->sum.fill_(5);
+  ASSERT_TRUE(ops::takes_grad(main));
+  EXPECT_FALSE(ops::is_first(main));
+  main->sum.add_(1);
+  EXPECT_TRUE(at::equal(gradients.grad(0, 0), at::full({70000}, 6.0f)));
 }
 
 }  // namespace grad_buffer_test

@@ -119,6 +119,8 @@ Counted counted(const RecomputeFlags& flags, at::ScalarType dtype) {
   optim::GradBuffer gradients(store);
   model.set_recompute(flags);
   gradients.zero();
+  // As in a second micro-batch: those of the first are there.
+  for (size_t unit = 0; unit < store.units().size(); ++unit) gradients.share(unit);
   gradients.begin_pass(true);
   const models::ForwardInput input = input_of(kTokens);
   const int64_t before = pretend_bytes();

@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "cli/command.h"
 #include "cli/engine/engine.h"
+#include "device/counted_memory.h"
 #include "train/ranks.h"
 #include "train/run.h"
 
@@ -60,6 +61,7 @@ void bind_pool() {
 }
 
 void prepare_libraries(size_t sharers = 1) {
+  device::count_host_memory();
   // libtorch counts every CPU it may run on; a container's quota grants fewer.
   at::set_num_threads(static_cast<int>(thread_count_of_sharer(sharers)));
   bind_pool();

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "cli/engine/model_record.h"
+#include "device/counted_memory.h"
 #include "device/select.h"
 #include "settings/options/model_names.h"
 #include "text/template_choice.h"
@@ -204,6 +205,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
            loaded.tokenizer->size(), loaded.model->config().vocab_size),
         tr("the tokenizer files do not belong to this model"));
   }
+  device::release_host_memory();  // what loading alone needed
   return loaded;
 }
 

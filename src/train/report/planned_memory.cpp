@@ -35,6 +35,7 @@ Json planned_json(const plan::Memory& memory) {
           {"optimizer", memory.masters + memory.moments},
           {"activations", memory.activations},
           {"working", memory.working},
+          {"gradients_to_come", memory.gradients_to_come},
           {"communication", memory.communication},
           {"total", memory.total()}};
 }
@@ -84,7 +85,7 @@ std::string memory_line(const plan::Request& request, uint64_t available_bytes) 
   const plan::Memory& memory = stages[fullest].memory;
   std::string line =
       tr("memory: weights {} + gradients {} + optimizer {} + activations {} + working {} = {}",
-         bytes_text(memory.weights), bytes_text(memory.gradients),
+         bytes_text(memory.weights), bytes_text(memory.gradients - memory.gradients_to_come),
          bytes_text(memory.masters + memory.moments), bytes_text(memory.activations),
          bytes_text(memory.working + memory.communication), bytes_text(memory.total()));
   if (stages.size() > 1) line += tr(" (stage {} of {}, which needs most)", fullest, stages.size());
@@ -106,11 +107,11 @@ std::string memory_table(const plan::Request& request) {
       if (range.end > range.first)
         layers += fmt::format("{}{}-{}", layers.empty() ? "" : ",", range.first, range.end - 1);
     }
-    table += fmt::format("\n  {:<6}{:<16}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}", s, layers,
-                         bytes_text(memory.weights), bytes_text(memory.gradients),
-                         bytes_text(memory.masters + memory.moments),
-                         bytes_text(memory.activations), bytes_text(memory.working),
-                         bytes_text(memory.communication), bytes_text(memory.total()));
+    table += fmt::format(
+        "\n  {:<6}{:<16}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}", s, layers,
+        bytes_text(memory.weights), bytes_text(memory.gradients - memory.gradients_to_come),
+        bytes_text(memory.masters + memory.moments), bytes_text(memory.activations),
+        bytes_text(memory.working), bytes_text(memory.communication), bytes_text(memory.total()));
   }
   return table;
 }
@@ -192,7 +193,7 @@ void CountedMemory::begin_step(const TrainState& state) {
   weights_ = planned_memory_detail::bytes_of_parameters(state);
   gradients_ = state.gradients->kept_bytes();
   optimizer_ = state.optimizer->state_bytes();
-  before_ = device::host_memory();
+  before_ = device::host_memory() + state.gradients->absent_bytes();
   device::reset_peak_host_memory();
 }
 
