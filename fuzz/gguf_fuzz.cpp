@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/number_blocks.h"
 #include "weights/gguf/gguf_reader.h"
 #include "weights/gguf/gguf_writer.h"
-#include "weights/gguf/q8_0.h"
 
 namespace {
 
@@ -31,10 +31,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (entry.offset > size + header.alignment || (entry.size_bytes > 0 && entry.offset > size) ||
         (entry.size_bytes > 0 && entry.size_bytes > size - entry.offset))
       std::abort();
-    if (entry.type != static_cast<uint32_t>(TensorType::kQ8_0)) continue;
-    numbers.resize(entry.size_bytes / kQ8BlockBytes * kQ8Block);
+    const auto blocks = block_type(entry.type);
+    if (!blocks) continue;
+    const danlu::BlockTraits& traits = danlu::block_traits(*blocks);
+    numbers.resize(entry.size_bytes / traits.bytes * traits.numbers);
     if (!numbers.empty())
-      dequantize_q8_0(file.data() + entry.offset, numbers.size(), numbers.data());
+      danlu::dequantize(*blocks, file.data() + entry.offset, numbers.size(), numbers.data());
   }
   const std::string first = written(header.metadata);
   const auto* bytes = reinterpret_cast<const std::byte*>(first.data());

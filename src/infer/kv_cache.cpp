@@ -1,10 +1,9 @@
 #include "infer/kv_cache.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
+#include <set>
 
 #include "base/error.h"
 
@@ -12,26 +11,16 @@ namespace danlu::infer {
 
 SequenceCache::SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype,
                              const at::Device& device)
-    : num_layers_(config.num_layers),
-      num_kv_heads_(config.num_kv_heads),
-      head_dim_(config.head_dim),
-      dtype_(dtype),
-      device_(device) {}
+    : page_shape_{config.num_layers, 2, config.num_kv_heads, ops::kPageTokens, config.head_dim},
+      options_(at::TensorOptions(dtype).device(device)) {}
 
 SequenceId SequenceCache::add() {
-  Sequence sequence;
-  sequence.layers.resize(static_cast<size_t>(num_layers_));
-  sequences_.emplace(next_id_, std::move(sequence));
+  sequences_.emplace(next_id_, Sequence());
   return next_id_++;
 }
 
-SequenceId SequenceCache::fork(SequenceId id, int64_t room) {
+SequenceId SequenceCache::fork(SequenceId id) {
   Sequence copy = sequences_.at(id);
-  for (Layer& layer : copy.layers) {
-    if (!layer.k_CKD.defined()) continue;
-    layer.k_CKD = copied(layer.k_CKD, copy.length, copy.length + room);
-    layer.v_CKD = copied(layer.v_CKD, copy.length, copy.length + room);
-  }
   sequences_.emplace(next_id_, std::move(copy));
   return next_id_++;
 }
@@ -43,16 +32,44 @@ void SequenceCache::truncate(SequenceId id, int64_t length) {
   if (length > sequence.length)
     throw InternalError("[kv_cache] cannot truncate to more than there is");
   sequence.length = length;
+  sequence.pages.resize(static_cast<size_t>((length + ops::kPageTokens - 1) / ops::kPageTokens));
 }
 
 int64_t SequenceCache::length(SequenceId id) const { return sequences_.at(id).length; }
 
+int64_t SequenceCache::size_bytes() const {
+  std::set<const void*> pages;
+  for (const auto& [id, sequence] : sequences_)
+    for (const at::Tensor& page : sequence.pages) pages.insert(page.unsafeGetTensorImpl());
+  int64_t bytes = static_cast<int64_t>(options_.dtype().itemsize());
+  for (const int64_t size : page_shape_) bytes *= size;
+  return bytes * static_cast<int64_t>(pages.size());
+}
+
+void SequenceCache::make_room(Sequence& sequence, int64_t num_new) {
+  const auto first = static_cast<size_t>(sequence.length / ops::kPageTokens);
+  // Only the page that is begun can be another's too.
+  if (num_new > 0 && first < sequence.pages.size() && sequence.pages[first].use_count() > 1) {
+    const at::Tensor own = at::empty(page_shape_, options_);
+    own.copy_(sequence.pages[first]);
+    sequence.pages[first] = own;
+  }
+  const int64_t pages = (sequence.length + num_new + ops::kPageTokens - 1) / ops::kPageTokens;
+  while (static_cast<int64_t>(sequence.pages.size()) < pages)
+    sequence.pages.push_back(at::empty(page_shape_, options_));
+}
+
 ops::Segments SequenceCache::begin(const std::vector<Growth>& batch) {
   batch_ = batch;
+  growing_.clear();
   ops::Segments segments{{0}, {0}};
   for (const Growth& growth : batch) {
+    Sequence& sequence = sequences_.at(growth.id);
+    make_room(sequence, growth.num_new);
+    const int64_t length = sequence.length + growth.num_new;
     segments.q_starts.push_back(segments.q_starts.back() + growth.num_new);
-    segments.k_starts.push_back(segments.k_starts.back() + length(growth.id) + growth.num_new);
+    segments.k_starts.push_back(segments.k_starts.back() + length);
+    growing_.push_back({sequence.pages, growth.num_new, length});
   }
   return segments;
 }
@@ -60,43 +77,13 @@ ops::Segments SequenceCache::begin(const std::vector<Growth>& batch) {
 void SequenceCache::end() {
   for (const Growth& growth : batch_) sequences_.at(growth.id).length += growth.num_new;
   batch_.clear();
+  growing_.clear();
 }
 
-at::Tensor SequenceCache::copied(const at::Tensor& buffer_CKD, int64_t used,
-                                 int64_t capacity) const {
-  at::Tensor copy =
-      at::empty({capacity, num_kv_heads_, head_dim_}, at::TensorOptions(dtype_).device(device_));
-  if (used > 0) copy.narrow(0, 0, used).copy_(buffer_CKD.narrow(0, 0, used));
-  return copy;
-}
-
-at::Tensor SequenceCache::grown(const at::Tensor& buffer_CKD, int64_t used, int64_t needed) const {
-  const int64_t capacity = buffer_CKD.defined() ? buffer_CKD.size(0) : 0;
-  if (needed <= capacity) return buffer_CKD;
-  // Doubling keeps the cost of all copies linear in the final length.
-  return copied(buffer_CKD, used, std::max<int64_t>({needed, 2 * capacity, 64}));
-}
-
-std::pair<at::Tensor, at::Tensor> SequenceCache::append(int64_t layer, const at::Tensor& k_NKD,
-                                                        const at::Tensor& v_NKD) {
-  std::vector<at::Tensor> keys, values;
-  int64_t from = 0;
-  for (const Growth& growth : batch_) {
-    Sequence& sequence = sequences_.at(growth.id);
-    Layer& store = sequence.layers[static_cast<size_t>(layer)];
-    const int64_t total = sequence.length + growth.num_new;
-    store.k_CKD = grown(store.k_CKD, sequence.length, total);
-    store.v_CKD = grown(store.v_CKD, sequence.length, total);
-    store.k_CKD.narrow(0, sequence.length, growth.num_new)
-        .copy_(k_NKD.narrow(0, from, growth.num_new));
-    store.v_CKD.narrow(0, sequence.length, growth.num_new)
-        .copy_(v_NKD.narrow(0, from, growth.num_new));
-    from += growth.num_new;
-    keys.push_back(store.k_CKD.narrow(0, 0, total));
-    values.push_back(store.v_CKD.narrow(0, 0, total));
-  }
-  if (keys.size() == 1) return {keys[0], values[0]};
-  return {at::cat(keys), at::cat(values)};
+at::Tensor SequenceCache::attend(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
+                                 const at::Tensor& v_NKD, const ops::AttentionOptions& options) {
+  ops::store_in_pages(k_NKD, v_NKD, growing_, layer);
+  return ops::cached_attention(q_NQD, k_NKD, v_NKD, growing_, layer, options);
 }
 
 }  // namespace danlu::infer

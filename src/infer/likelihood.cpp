@@ -121,8 +121,7 @@ class Scorer {
       const Node& here = node(index);
       const int64_t num_new = here.end - here.begin;
       Progress& own = progress(index);
-      own.sequence =
-          here.parent < 0 ? cache_.add() : cache_.fork(progress(here.parent).sequence, num_new);
+      own.sequence = here.parent < 0 ? cache_.add() : cache_.fork(progress(here.parent).sequence);
       growth.push_back({own.sequence, num_new});
       if (here.parent >= 0) own.whole_sum += progress(here.parent).whole_sum;
       want(index, static_cast<int64_t>(ids.size()), wanted);

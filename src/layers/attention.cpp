@@ -49,13 +49,16 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass, const Ag
     q_NQD = ops::rotary(q_NQD, pass.rotary);
     k_NKD = ops::rotary(k_NKD, pass.rotary);
   }
-  if (pass.append_kv) std::tie(k_NKD, v_NKD) = pass.append_kv(layer, k_NKD, v_NKD);
+  if (pass.attend) return leave(pass.attend(layer, q_NQD, k_NKD, v_NKD, options), pass);
   const Body core = [segments = pass.segments, options = options,
                      context = context](const std::vector<at::Tensor>& qkv_tensors) {
     return attention_detail::attend(*context, qkv_tensors, segments, options);
   };
   const std::vector<at::Tensor> inputs{q_NQD, k_NKD, v_NKD};
-  const at::Tensor seen_NQD = again.attention_core ? recomputed(core, inputs, {}) : core(inputs);
+  return leave(again.attention_core ? recomputed(core, inputs, {}) : core(inputs), pass);
+}
+
+at::Tensor Attention::leave(const at::Tensor& seen_NQD, const Pass& pass) const {
   const at::Tensor seen_NI = seen_NQD.reshape({seen_NQD.size(0), num_heads * head_dim});
   return o.leave(o.partial(seen_NI, pass, region), region);
 }

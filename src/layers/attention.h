@@ -33,6 +33,7 @@ struct Attention {
     at::Tensor q_NQD, k_NKD, v_NKD;
   };
   Heads project(const at::Tensor& x_NH, const Pass& pass) const;
+  at::Tensor leave(const at::Tensor& seen_NQD, const Pass& pass) const;
 };
 
 }  // namespace danlu::layers

@@ -43,6 +43,8 @@ ops::HeadAddition addition(const Linear& head, const at::Tensor& hidden_NH,
 }  // namespace head_detail
 
 at::Tensor Embedding::forward(const at::Tensor& ids_N) const {
+  if (weight.quantized)
+    return ops::quantized_embedding(ids_N, *weight.quantized, weight.tensor.scalar_type());
   if (region.is_alone()) return ops::embedding(ids_N, weight.tensor, weight.main_grad);
   return region.leave(ops::embedding_part(ids_N, weight.tensor, head_detail::first_row(weight),
                                           weight.spec.shape[0], weight.main_grad));
@@ -53,8 +55,10 @@ at::Tensor Head::effective_weight() const {
 }
 
 at::Tensor Head::logits(const at::Tensor& hidden_nH) const {
-  const at::Tensor own_nv = linear.adapter
-                                ? adapted_linear(hidden_nH, linear.weight.tensor, *linear.adapter)
+  const at::Tensor own_nv =
+      linear.adapter ? adapted_linear(hidden_nH, linear.weight.tensor, *linear.adapter, {},
+                                      linear.weight.quantized)
+      : linear.weight.quantized ? ops::quantized_linear(hidden_nH, *linear.weight.quantized)
                                 : ops::linear(hidden_nH, effective_weight());
   if (region.is_alone()) return own_nv;
   const int64_t vocab = linear.weight.spec.shape[0], ranks = region.group().size();

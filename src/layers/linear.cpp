@@ -8,11 +8,15 @@
 namespace danlu::layers {
 
 at::Tensor Linear::product(const at::Tensor& x_NI, const Pass& pass) const {
-  return adapter ? adapted_linear(x_NI, weight.tensor, *adapter, pass.dropout_keys_N)
-                 : ops::linear(x_NI, weight.tensor, {}, {weight.main_grad, {}});
+  if (adapter)
+    return adapted_linear(x_NI, weight.tensor, *adapter, pass.dropout_keys_N, weight.quantized);
+  if (weight.quantized) return ops::quantized_linear(x_NI, *weight.quantized);
+  return ops::linear(x_NI, weight.tensor, {}, {weight.main_grad, {}});
 }
 
 at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
+  if (!adapter && weight.quantized)
+    return ops::quantized_linear(x_NI, *weight.quantized, bias.tensor);
   if (!adapter)
     return ops::linear(x_NI, weight.tensor, bias.tensor, {weight.main_grad, bias.main_grad});
   const at::Tensor y_NO = product(x_NI, pass);

@@ -39,9 +39,11 @@ at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter) 
 }
 
 at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
-                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N) {
+                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N,
+                          const ops::QuantizedPtr& quantized) {
   const bool drops = dropout_keys_N.defined() && adapter.dropout > 0;
-  const at::Tensor base_NO = ops::linear(x_NI, weight_OI);
+  const at::Tensor base_NO =
+      quantized ? ops::quantized_linear(x_NI, *quantized) : ops::linear(x_NI, weight_OI);
   const at::Tensor input_NI = drops ? ops::dropout(x_NI, adapter.dropout, dropout_keys_N,
                                                    adapter.dropout_salt, adapter.first_column)
                                     : x_NI;

@@ -25,9 +25,11 @@ struct LoraAdapter {
 at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter);
 
 /// Output of the layer with its adapter, bias not added. DoRA: the row lengths are a constant in
-/// the gradient (paper §4.3, as PEFT). dropout_keys_N: as ops::dropout; undefined: no dropout.
+/// the gradient (paper §4.3, as PEFT); its weight is not quantised. quantized: the
+/// weight's values, if they are held so. dropout_keys_N: as ops::dropout; undefined: no dropout.
 /// Shapes  x_NI [N, I]; result [N, O].
 at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
-                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N = {});
+                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N = {},
+                          const ops::QuantizedPtr& quantized = {});
 
 }  // namespace danlu::layers

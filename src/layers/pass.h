@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <utility>
 
+#include "ops/attention.h"
 #include "ops/rotary.h"
 #include "ops/segments.h"
 
@@ -15,10 +15,11 @@ namespace danlu::layers {
 struct Pass {
   ops::Segments segments;
   ops::RotaryTable rotary;  ///< undefined tables: no rotary embedding
-  /// Stores new keys and values of a layer, gives all of them; empty: keys are the queries' own.
-  std::function<std::pair<at::Tensor, at::Tensor>(int64_t layer, const at::Tensor& k_NKD,
-                                                  const at::Tensor& v_NKD)>
-      append_kv;
+  /// Stores new keys and values of a layer, gives attention over all of them; empty: keys are the
+  /// queries' own.
+  std::function<at::Tensor(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
+                           const at::Tensor& v_NKD, const ops::AttentionOptions& options)>
+      attend;
   at::Tensor dropout_keys_N;  ///< masks follow from them and the module's name; undefined: none
 };
 

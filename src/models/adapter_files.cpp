@@ -145,6 +145,11 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
     }
   }
   const auto equals = [&](const Parameter& parameter, const at::Tensor& read) {
+    if (const ops::QuantizedPtr& blocks = parameter.quantized) {
+      const bool is_made = blocks->type() == BlockType::kQ8_0 || blocks->type() == BlockType::kQ4_0;
+      return is_made && at::equal(ops::quantized(blocks->type(), read, parameter.name())->dense(),
+                                  blocks->dense());
+    }
     bool same = false;
     impl_->with_place(parameter.spec, [&] { same = at::equal(read, parameter.tensor); });
     return same;

@@ -67,9 +67,10 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   pass->segments = input.segments;
   pass->rotary = rope_table(config, input.positions_N.to(device), input);
   if (input.cache) {
-    pass->append_kv = [cache = input.cache](int64_t layer, const at::Tensor& k_NKD,
-                                            const at::Tensor& v_NKD) {
-      return cache->append(layer, k_NKD, v_NKD);
+    pass->attend = [cache = input.cache](int64_t layer, const at::Tensor& q_NQD,
+                                         const at::Tensor& k_NKD, const at::Tensor& v_NKD,
+                                         const ops::AttentionOptions& options) {
+      return cache->attend(layer, q_NQD, k_NKD, v_NKD, options);
     };
   }
   if (input.dropout_keys_N.defined()) pass->dropout_keys_N = input.dropout_keys_N.to(device);

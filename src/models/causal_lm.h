@@ -13,6 +13,7 @@
 
 #include "arch/pipeline.h"
 #include "base/row_range.h"
+#include "ops/attention.h"
 #include "ops/segments.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter.h"
@@ -29,14 +30,14 @@ using parallel::Parameter;
 using settings::Recompute;
 
 /// Keys and values of earlier positions, one entry per sequence of a batch.
-/// Owned by infer; the model only appends to it. See infer/kv_cache.h for the implementation.
+/// Owned by infer; the model only asks it. See infer/kv_cache.h for the implementation.
 class KvCache {
  public:
   virtual ~KvCache() = default;
-  /// Appends k_NKD, v_NKD of `layer` for the current queries and returns all keys and values of the
-  /// batch's sequences, packed in segment order: [M, num_kv_heads, head_dim] each.
-  virtual std::pair<at::Tensor, at::Tensor> append(int64_t layer, const at::Tensor& k_NKD,
-                                                   const at::Tensor& v_NKD) = 0;
+  /// Appends k_NKD, v_NKD of `layer` for the current queries, and gives ops::attention of these
+  /// over all keys and values of the batch's sequences [N, Q, D].
+  virtual at::Tensor attend(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
+                            const at::Tensor& v_NKD, const ops::AttentionOptions& options) = 0;
 };
 
 struct ForwardInput {
@@ -74,6 +75,16 @@ struct MovedBytes {
   int64_t out = 0, back = 0;
 };
 
+/// Which matrices are held in blocks (ops/quantized_linear.h). Of a model on the CPU that is whole
+/// and only answers: blocks are not trained, saved, merged or cut. Rows that are no multiple of a
+/// type's block, and a head whose rows are used at length one, stay dense.
+struct Quantisation {
+  /// Matrices that a file holds in blocks stay as they are there; nullptr: they are read as dense.
+  std::shared_ptr<const weights::BlockTensors> blocks = {};
+  /// Dense ones become blocks of this type, Q8_0 or Q4_0; of a head and an embedding always Q8_0.
+  std::optional<BlockType> make = {};
+};
+
 class CausalLM {
  public:
   /// Of what this rank of `mesh`, which outlives the model, holds of the parameters, in `dtype` on
@@ -98,7 +109,12 @@ class CausalLM {
   /// Fills every parameter from `source` (any floating dtype; cast): a rank reads what it holds.
   /// Non-finite values are an error. Errors: ModelError naming the missing, unknown or wrongly
   /// shaped tensor with both shapes.
-  void load(const weights::TensorSource& source);
+  void load(const weights::TensorSource& source, const Quantisation& quantisation = {});
+  /// What the parameters take: bytes of memory, and how many of it are in blocks.
+  struct HeldBytes {
+    int64_t all = 0, in_blocks = 0;
+  };
+  HeldBytes held_bytes() const;
   /// Normal(0, initializer_range) for matrices, ones for norms, zeros for biases, from `seed`
   /// (each tensor's stream depends on its name only).
   void initialize(uint64_t seed);
@@ -197,7 +213,8 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
                                      const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
                                      const std::function<void(CausalLM&)>& before_weights = {},
-                                     const std::optional<arch::Stage>& stage = {});
+                                     const std::optional<arch::Stage>& stage = {},
+                                     const Quantisation& quantisation = {});
 /// The same of a path that describes itself; `adapter` may be empty.
 std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path, const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,

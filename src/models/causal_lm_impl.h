@@ -49,6 +49,9 @@ struct CausalLM::Impl {
   std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input) const;
   /// Calls one() for every base parameter that has values of its own; it fills them.
   void fill(const std::function<void(Parameter&)>& one);
+  /// Whether the parameter is one that is held in blocks; its values are then there.
+  bool quantise(Parameter& parameter, const weights::TensorSource& source,
+                const Quantisation& quantisation) const;
   /// body() with the parameters of a place in the network there (parallel/store.h).
   void with_place(const arch::ParamSpec& spec, const std::function<void()>& body) const;
   /// Hidden states as the stage's last layer, or the final norm, gives them: this rank's rows under

@@ -57,11 +57,13 @@ void check_fit(const arch::ModelConfig& config, const weights::TensorSource& sou
 
 }  // namespace load_detail
 
-void CausalLM::load(const weights::TensorSource& source) {
+void CausalLM::load(const weights::TensorSource& source, const Quantisation& quantisation) {
   load_detail::check_fit(impl_->config, source);
   // A head that is tied may be another stage's; who has the first stage is who is heard.
   const std::vector<arch::ParamSpec> all = arch::parameters_of(impl_->config);
   impl_->fill([&](Parameter& parameter) {
+    if (impl_->quantise(parameter, source, quantisation)) return;
+    device::give_memory(parameter.tensor);
     read_into(source, parameter.name(), parameter);
     for (const arch::ParamSpec& other : all) {
       if (other.tied_to != parameter.name() || !source.find(other.name)) continue;
@@ -71,12 +73,17 @@ void CausalLM::load(const weights::TensorSource& source) {
           other.name, parameter.name());
     }
   });
+  for (Parameter* tied : impl_->base()) {
+    for (const Parameter* parameter : impl_->base())
+      if (tied->spec.tied_to == parameter->name()) tied->quantized = parameter->quantized;
+  }
 }
 
 void CausalLM::initialize(uint64_t seed) {
   const at::NoGradGuard no_grad;
   impl_->fill([&](Parameter& parameter) {
     const arch::ParamSpec& spec = parameter.spec;
+    device::give_memory(parameter.tensor);
     if (spec.is_bias) {
       parameter.tensor.zero_();
     } else if (spec.shape.size() == 1) {
@@ -101,10 +108,7 @@ void CausalLM::Impl::fill(const std::function<void(Parameter&)>& one) {
   }
   for (const auto& [place, parameters] : places) {
     const auto all = [&list = parameters, &one] {
-      for (Parameter* parameter : list) {
-        device::give_memory(parameter->tensor);
-        one(*parameter);
-      }
+      for (Parameter* parameter : list) one(*parameter);
     };
     if (store) {
       store->fill(place, all);
@@ -132,7 +136,8 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
                                      const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
                                      const std::function<void(CausalLM&)>& before_weights,
-                                     const std::optional<arch::Stage>& stage) {
+                                     const std::optional<arch::Stage>& stage,
+                                     const Quantisation& quantisation) {
   arch::require_runnable(source.config);
   if (!source.model) {
     throw ModelError(
@@ -148,7 +153,7 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
   auto model = std::make_unique<CausalLM>(
       source.config, stage ? *stage : arch::whole_of(source.config), mesh, *dtype, device);
   if (before_weights) before_weights(*model);
-  model->load(*source.model);
+  model->load(*source.model, quantisation);
   if (source.adapters) model->load_adapter(*source.peft, *source.adapters, source.path.string());
   return model;
 }

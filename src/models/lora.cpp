@@ -183,9 +183,15 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
   }
   if (!store) {
     // Nobody may have filled the model yet.
-    for (const Parameter* parameter : base()) device::give_memory(parameter->tensor);
+    for (const Parameter* parameter : base())
+      if (!parameter->quantized) device::give_memory(parameter->tensor);
   }
   for (layers::Linear* linear : chosen) {
+    if (config_of_adapters.dora && linear->weight.quantized) {
+      throw UsageError(
+          tr("[lora] DoRA needs the numbers of '{}', which is quantised", linear->path),
+          tr("--quantize none"));
+    }
     const auto make = [&] {
       linear->adapter = lora_detail::make_adapter(*linear, config_of_adapters, seed, config, mesh);
     };
@@ -198,8 +204,12 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
   }
   for (Parameter* place : places) {
     saved_modules.push_back({place, *place});
-    with_place(place->spec,
-               [&] { place->tensor = place->tensor.detach().clone().requires_grad_(true); });
+    with_place(place->spec, [&] {
+      place->tensor =
+          (place->quantized ? place->quantized->dense().to(dtype) : place->tensor.detach().clone())
+              .requires_grad_(true);
+    });
+    place->quantized.reset();
     place->spec.name = "base_model.model." + place->name();
     place->spec.tied_to.clear();
     place->in_both_ends = false;

@@ -1,21 +1,16 @@
 #include "ops/products_cpu.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-
 #include "base/cpu_class.h"
+#include "ops/few_rows_cpu.h"
 #include "ops/fused_cpu.h"
 #include "ops/gemm_cpu.h"
 #include "ops/kernels.h"
 
 namespace danlu::ops::cpu {
 namespace products_detail {
-
-// Below this the dot product, which reads the weight once as it is, beats packing it.
-constexpr int64_t kFewRows = 8;
 
 size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
 
@@ -55,20 +50,6 @@ at::Tensor fresh(int64_t rows, int64_t columns, const at::Tensor& like, at::Scal
   return at::empty({rows, columns}, like.options().dtype(rounds ? type : at::kFloat));
 }
 
-/// y [N, O] f32 for a few rows.
-void dots(const at::Tensor& x_NI, const at::Tensor& any_weight_OI, const at::Tensor& y_NO) {
-  const at::Tensor x = x_NI.to(at::kFloat).contiguous(), weight_OI = any_weight_OI.contiguous();
-  const int64_t width = weight_OI.size(1);
-  // Pieces of about 32 Ki elements.
-  const int64_t grain = std::max<int64_t>(1, (int64_t{32} << 10) / std::max<int64_t>(1, width));
-  at::parallel_for(0, weight_OI.size(0), grain, [&](int64_t begin, int64_t end) {
-    dot_rows({element_of(weight_OI), unsigned_of(x.size(0)), unsigned_of(end - begin),
-              unsigned_of(width), x.data_ptr<float>(),
-              static_cast<char*>(weight_OI.data_ptr()) + begin * width * weight_OI.element_size(),
-              y_NO.data_ptr<float>() + begin, unsigned_of(y_NO.size(1))});
-  });
-}
-
 }  // namespace products_detail
 
 bool multiplies(const at::Tensor& weight_OI) {
@@ -80,12 +61,8 @@ bool multiplies(const at::Tensor& weight_OI) {
 at::Tensor product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
                    at::ScalarType result) {
   using namespace products_detail;
-  if (x_NI.size(0) <= kFewRows) {
-    const at::Tensor y_NO = fresh(x_NI.size(0), weight_OI.size(0), x_NI, at::kFloat);
-    dots(x_NI, weight_OI, y_NO);
-    if (bias_O.defined()) y_NO.add_(bias_O);
-    return y_NO.to(result);
-  }
+  if (result == x_NI.scalar_type() && takes_few_rows(x_NI, weight_OI, x_NI.size(0)))
+    return few_rows_product(x_NI, weight_OI, bias_O);
   const at::Tensor y_NO = fresh(x_NI.size(0), weight_OI.size(0), x_NI, result);
   multiply_into({x_NI, 1, weight_OI, 1}, y_NO, bias_O, false);
   return y_NO.to(result);

@@ -304,38 +304,34 @@ void softmax_backward_of(const SoftmaxBackward& row, const float* scores, const 
   }
 }
 
-/// kRows rows of w against one of x. Two sums a row: more than the latency of an addition.
-template <typename T, size_t kRows>
-void dots_of(const float* x, const T* w, size_t width, float* y) {
-  Vector even[kRows], odd[kRows];
-  for (size_t r = 0; r < kRows; ++r) even[r] = odd[r] = set(0);
+/// Four sums: more than the latency of an addition.
+template <typename T>
+HWY_INLINE float dot_with(const float* x, const T* w, size_t width) {
+  Vector sums[4];
+  for (Vector& sum : sums) sum = set(0);
   size_t i = 0;
-  for (; i + 2 * lanes() <= width; i += 2 * lanes()) {
-    const Vector x_even = load_whole(x + i), x_odd = load_whole(x + i + lanes());
-    for (size_t r = 0; r < kRows; ++r) {
-      even[r] = hn::MulAdd(load_whole(w + r * width + i), x_even, even[r]);
-      odd[r] = hn::MulAdd(load_whole(w + r * width + i + lanes()), x_odd, odd[r]);
+  for (; i + 4 * lanes() <= width; i += 4 * lanes()) {
+    for (size_t j = 0; j < 4; ++j) {
+      const size_t at = i + j * lanes();
+      sums[j] = hn::MulAdd(load_whole(w + at), load_whole(x + at), sums[j]);
     }
   }
-  for (; i < width; i += lanes()) {
-    const Vector some = load(x + i, width - i);
-    for (size_t r = 0; r < kRows; ++r)
-      even[r] = hn::MulAdd(load(w + r * width + i, width - i), some, even[r]);
-  }
-  for (size_t r = 0; r < kRows; ++r) y[r] = sum_of(hn::Add(even[r], odd[r]));
+  for (; i < width; i += lanes())
+    sums[0] = hn::MulAdd(load(w + i, width - i), load(x + i, width - i), sums[0]);
+  return sum_of(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
 }
 
+/// One row of w after the other: several at once would be as many streams through memory, each too
+/// short to be fetched ahead (half the bandwidth, measured).
 template <typename T>
 void dots_of_rows(const Dots& d) {
-  constexpr size_t kRows = 4;
-  const T* w = static_cast<const T*>(d.w);
-  size_t row = 0;
-  for (; row + kRows <= d.w_rows; row += kRows)
-    for (size_t r = 0; r < d.x_rows; ++r)
-      dots_of<T, kRows>(d.x + r * d.width, w + row * d.width, d.width, d.y + r * d.y_row + row);
-  for (; row < d.w_rows; ++row)
-    for (size_t r = 0; r < d.x_rows; ++r)
-      dots_of<T, 1>(d.x + r * d.width, w + row * d.width, d.width, d.y + r * d.y_row + row);
+  const T* const w = static_cast<const T*>(d.w);
+  const size_t width = d.width, w_rows = d.w_rows, x_rows = d.x_rows, y_row = d.y_row;
+  const float* const x = d.x;
+  float* const y = d.y;
+  for (size_t row = 0; row < w_rows; ++row)
+    for (size_t r = 0; r < x_rows; ++r)
+      y[r * y_row + row] = dot_with(x + r * width, w + row * width, width);
 }
 
 template <typename From, typename To>
@@ -344,6 +340,31 @@ void copy_rows(size_t rows, size_t width, const From* from, size_t from_stride, 
   for (size_t row = 0; row < rows; ++row, from += from_stride, to += to_stride) {
     for (size_t i = 0; i < width; i += lanes()) store(load(from + i, width - i), to + i, width - i);
   }
+}
+
+/// kVectors vectors of every sum from column `at` on; `left` columns are left.
+template <size_t kVectors>
+HWY_INLINE void add_weighted_columns(const WeightedRows& s, size_t at, size_t left) {
+  for (size_t r = 0; r < s.num_sums; ++r) {
+    float* const to = s.sums + r * s.width + at;
+    const auto left_of = [&](size_t v) { return kVectors > 1 ? lanes() : left - v * lanes(); };
+    Vector sums[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) sums[v] = load(to + v * lanes(), left_of(v));
+    for (size_t t = 0; t < s.num_rows; ++t) {
+      const float* row = s.rows + t * s.width + at;
+      const Vector weight = set(s.weights[r * s.weights_row + t]);
+      for (size_t v = 0; v < kVectors; ++v)
+        sums[v] = hn::MulAdd(weight, load(row + v * lanes(), left_of(v)), sums[v]);
+    }
+    for (size_t v = 0; v < kVectors; ++v) store(sums[v], to + v * lanes(), left_of(v));
+  }
+}
+
+void add_weighted(const WeightedRows& s) {
+  size_t at = 0;
+  for (; at + 4 * lanes() <= s.width; at += 4 * lanes())
+    add_weighted_columns<4>(s, at, s.width - at);
+  for (; at < s.width; at += lanes()) add_weighted_columns<1>(s, at, s.width - at);
 }
 
 // --- element types as arguments ---------------------------------------------------------------
@@ -412,6 +433,7 @@ void ScaleRow(float* row, size_t count, float factor) {
   for (size_t i = 0; i < count; i += lanes())
     store(hn::Mul(load(row + i, count - i), set(factor)), row + i, count - i);
 }
+void AddWeightedRows(const WeightedRows& shape) { add_weighted(shape); }
 void DotRows(const Dots& dots) {
   with_type(dots.element, [&]<typename T>(T) { dots_of_rows<T>(dots); });
 }
@@ -461,6 +483,7 @@ HWY_EXPORT(LossOfRow);
 HWY_EXPORT(SoftmaxMore);
 HWY_EXPORT(SoftmaxBackwardRow);
 HWY_EXPORT(ScaleRow);
+HWY_EXPORT(AddWeightedRows);
 HWY_EXPORT(DotRows);
 HWY_EXPORT(Widen);
 HWY_EXPORT(Narrow);
@@ -501,6 +524,7 @@ void softmax_backward(Element element, const SoftmaxBackward& row, const float* 
 void scale_row(float* row, size_t count, float factor) {
   DANLU_DISPATCH(ScaleRow)(row, count, factor);
 }
+void add_weighted_rows(const WeightedRows& shape) { DANLU_DISPATCH(AddWeightedRows)(shape); }
 void dot_rows(const Dots& dots) { DANLU_DISPATCH(DotRows)(dots); }
 void widen(Element element, size_t rows, size_t width, const void* from, size_t from_stride,
            float* to, size_t to_stride) {

@@ -8,6 +8,7 @@
 
 #include "arch/shard.h"
 #include "ops/main_grad.h"
+#include "ops/quantized_linear.h"
 #include "parallel/flat_layout.h"
 
 namespace danlu::parallel {
@@ -32,6 +33,8 @@ struct Parameter {
   bool in_both_ends = false;
   /// Trained: where operators sum its gradient, shared with what is tied to it.
   std::shared_ptr<ops::MainGrad> main_grad = {};
+  /// For answering alone: the values, of which `tensor` then has the shape and no memory.
+  ops::QuantizedPtr quantized = {};
 
   bool defined() const { return tensor.defined(); }
   const std::string& name() const { return spec.name; }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "arch/shard.h"
 #include "base/dtype.h"
 #include "base/json.h"
+#include "base/number_blocks.h"
 
 namespace danlu::weights {
 
@@ -58,6 +60,13 @@ class TensorSource {
   virtual std::vector<std::filesystem::path> files() const;
   /// `__metadata__` of safetensors; empty elsewhere.
   virtual const Json& metadata() const = 0;
+};
+
+/// Those tensors of a source whose numbers are blocks (base/number_blocks.h), as they are stored.
+struct BlockTensors {
+  std::map<std::string, BlockType> types;
+  /// Under the same names: U8 [rows, bytes of a row].
+  std::shared_ptr<const TensorSource> bytes;
 };
 
 /// One *.safetensors file. Errors: ModelError per reference format page

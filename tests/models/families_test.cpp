@@ -117,12 +117,12 @@ std::vector<at::Tensor> gradients(const CausalLM& model, const std::vector<at::T
 /// Keeps everything as plain tensors: the simplest thing that satisfies the contract.
 class PlainCache : public KvCache {
  public:
-  std::pair<at::Tensor, at::Tensor> append(int64_t layer, const at::Tensor& k_NKD,
-                                           const at::Tensor& v_NKD) override {
+  at::Tensor attend(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
+                    const at::Tensor& v_NKD, const ops::AttentionOptions& options) override {
     auto& [k, v] = stored_[layer];
     k = k.defined() ? at::cat({k, k_NKD}) : k_NKD;
     v = v.defined() ? at::cat({v, v_NKD}) : v_NKD;
-    return {k, v};
+    return ops::attention(q_NQD, k, v, {{0, q_NQD.size(0)}, {0, k.size(0)}}, options);
   }
 
  private:

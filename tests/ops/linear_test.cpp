@@ -14,6 +14,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <random>
 #include <thread>
@@ -87,6 +88,35 @@ TEST(Linear, EveryTypeIsWithinItsRoundingOfTheTruth) {
             << c.name() << ", " << c10::toString(type) << ", "
             << (i == 0 ? "result" : "gradient of input " + std::to_string(i - 1));
       }
+    }
+  }
+}
+
+/// Without gradients a few rows go another way than many, and bf16 than others.
+TEST(Linear, WithoutGradientsAResultIsTheF64OneRoundedOnce) {
+  std::vector<LinearCase> cases = linear_cases();
+  for (int64_t rows = 1; rows <= 9; ++rows)
+    cases.push_back({rows, 31 + 16 * rows, 21, rows % 2 == 0});
+  for (const LinearCase& c : cases) {
+    for (const auto& [type, digits] :
+         {std::pair(at::kFloat, 24), {at::kBFloat16, 8}, {at::kHalf, 11}}) {
+      const at::Tensor x = test::random_f64({c.rows, c.inputs}, 1).to(type);
+      const at::Tensor weight = test::random_f64({c.outputs, c.inputs}, 2).to(type);
+      const at::Tensor bias = c.bias ? test::random_f64({c.outputs}, 3).to(type) : at::Tensor();
+      const at::Tensor y = ops::linear(x, weight, bias);
+      EXPECT_EQ(y.scalar_type(), type);
+      if (c.rows == 0) continue;
+      at::Tensor exact = x.to(at::kDouble).matmul(weight.to(at::kDouble).t());
+      at::Tensor sums = x.to(at::kDouble).abs().matmul(weight.to(at::kDouble).abs().t());
+      if (c.bias) {
+        exact = exact + bias.to(at::kDouble);
+        sums = sums + bias.to(at::kDouble).abs();
+      }
+      // Half a unit in the last place of the type, and an f32 sum in an unknown order.
+      const at::Tensor bound =
+          exact.abs() * std::pow(2.0, -digits) + sums * static_cast<double>(c.inputs + 2) * 0x1p-24;
+      EXPECT_LE(((y.to(at::kDouble) - exact).abs() / bound).max().item<double>(), 1.0)
+          << c.name() << " " << type;
     }
   }
 }

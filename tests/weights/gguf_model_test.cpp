@@ -11,6 +11,7 @@
 #include "support/tiny_model.h"
 #include "weights/convert/layout_writer.h"
 #include "weights/gguf/gguf_architecture.h"
+#include "weights/gguf/gguf_checkpoint.h"
 #include "weights/gguf/gguf_reader.h"
 
 namespace danlu::weights::gguf {
@@ -220,6 +221,28 @@ TEST(GgufModel, TypesOfVectorsMatricesAndNarrowRows) {
     for (size_t i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(exact[block + i]));
     for (size_t i = block; i < block + 32; ++i)
       ASSERT_THAT(stored[i], FloatNear(exact[i], largest * (0.5f / 127 + 0x1p-11f)));
+  }
+}
+
+/// Rows of q and k lie in another order in the file, and internlm2's are parts of one matrix.
+TEST(GgufModel, BlocksUnderHuggingFacesNamesAreWhatItsReaderDecodes) {
+  for (const char* family : {"llama", "qwen2", "internlm2"}) {
+    const Exported model(tiny_config(family), TensorType::kQ8_0);
+    const Checkpoint opened = open_checkpoint(model.file());
+    ASSERT_TRUE(opened.blocks) << family;
+    for (const TensorInfo& info : opened.model->tensors()) {
+      const bool is_held = opened.blocks->types.count(info.name) > 0;
+      EXPECT_EQ(is_held, info.shape.size() == 2 && info.shape[1] % 32 == 0) << info.name;
+      if (!is_held) continue;
+      const std::vector<float> decoded = Exported::read(*opened.model, info.name);
+      std::vector<std::byte> bytes(opened.blocks->bytes->find(info.name)->size_bytes());
+      opened.blocks->bytes->read_rect(
+          info.name, matrix_of(opened.blocks->bytes->find(info.name)->shape), bytes.data(),
+          opened.blocks->bytes->find(info.name)->shape[1]);
+      std::vector<float> numbers(decoded.size());
+      dequantize(opened.blocks->types.at(info.name), bytes.data(), numbers.size(), numbers.data());
+      EXPECT_EQ(numbers, decoded) << family << " " << info.name;
+    }
   }
 }
 

@@ -126,13 +126,13 @@ TEST(GgufReader, ReadsWhatLlamaCppWrote) {
 TEST(GgufReader, Q8BlocksAreDecodedFromAnyElement) {
   const test::TemporaryDirectory directory;
   Bytes bytes;
-  bytes.start(2, 0).tensor("q", {64}, 8, 0).tensor("k", {256}, 12, 96).pad();
+  bytes.start(2, 0).tensor("q", {64}, 8, 0).tensor("k", {256}, 13, 96).pad();
   for (const uint16_t scale : {0x3800, 0x4000}) {  // 0.5 and 2
     bytes.put(scale);
     for (int i = 0; i < 32; ++i) bytes.put(static_cast<int8_t>(i - 16));
   }
   bytes.pad();
-  bytes.text.resize(bytes.text.size() + 144);
+  bytes.text.resize(bytes.text.size() + 176);
   write_file_atomic(directory / "x.gguf", bytes.text);
   const auto source = open(directory / "x.gguf");
   EXPECT_EQ(source->find("q")->dtype, DType::kF32);
@@ -140,11 +140,12 @@ TEST(GgufReader, Q8BlocksAreDecodedFromAnyElement) {
   source->read_range("q", 30, 34, std::as_writable_bytes(std::span(numbers)));
   EXPECT_THAT(numbers, ElementsAre(7, 7.5, -32, -30));
   EXPECT_TRUE(source->mapped("q").empty());
-  EXPECT_EQ(source->metadata()["tensor types"]["Q4_K"], 1);
+  EXPECT_EQ(source->metadata()["tensor types"]["Q5_K"], 1);
   std::vector<float> others(256);
   EXPECT_THAT(
       error_of<ModelError>([&] { source->read("k", std::as_writable_bytes(std::span(others))); }),
-      HasSubstr("tensor k is stored as Q4_K; F32, F16, BF16 and Q8_0 are read | take the file"));
+      HasSubstr("tensor k is stored as Q5_K; F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read | "
+                "take the file"));
 }
 
 TEST(GgufReaderErrors, OtherVersionsAndByteOrders) {

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "support/throws.h"
 #include "weights/gguf/gguf_reader.h"
-#include "weights/gguf/q8_0.h"
 
 namespace danlu::weights::gguf {
 namespace {
@@ -101,54 +100,6 @@ TEST(GgufWriter, WhatLlamaCppWouldRefuseIsABug) {
   EXPECT_THAT(error({{std::string(64, 'n'), {1}}}), HasSubstr("a name has 1 to 63 bytes"));
   EXPECT_THAT(error({{"w", {1}}, {"w", {1}}}), HasSubstr("w: stands twice"));
   EXPECT_THAT(error({{"w", {32, 31}, TensorType::kQ8_0}}), HasSubstr("rows of 31 do not fill"));
-}
-
-TEST(Q8_0, RoundsAsGgmlDoes) {
-  // The largest magnitude is 254, so the scale is 2 and every number is halved, halves away from 0.
-  std::vector<float> numbers(32, 0.0f);
-  numbers[0] = -254;
-  numbers[1] = 5;   // 2.5 -> 3
-  numbers[2] = -5;  // -2.5 -> -3
-  numbers[3] = 4.9f;
-  numbers[31] = 254;
-  std::vector<std::byte> block(q8_0_bytes(32));
-  ASSERT_EQ(block.size(), 34u);
-  quantize_q8_0(numbers.data(), 32, block.data());
-  EXPECT_EQ(static_cast<int>(block[0]) | static_cast<int>(block[1]) << 8, 0x4000);  // 2.0 in F16
-  const auto at = [&](size_t i) { return static_cast<int>(static_cast<int8_t>(block[2 + i])); };
-  EXPECT_EQ(at(0), -127);
-  EXPECT_EQ(at(1), 3);
-  EXPECT_EQ(at(2), -3);
-  EXPECT_EQ(at(3), 2);
-  EXPECT_EQ(at(31), 127);
-  std::vector<float> back(32);
-  dequantize_q8_0(block.data(), 32, back.data());
-  EXPECT_EQ(back[0], -254);
-  EXPECT_EQ(back[1], 6);
-  EXPECT_EQ(back[4], 0);
-}
-
-TEST(Q8_0, TheLargestAndTheSmallestNumbersStayNumbers) {
-  std::vector<float> numbers(32, 1e-42f), back(32);
-  std::vector<std::byte> block(q8_0_bytes(32));
-  quantize_q8_0(numbers.data(), 32, block.data());
-  dequantize_q8_0(block.data(), 32, back.data());
-  EXPECT_EQ(back, std::vector<float>(32, 0.0f));
-  numbers[5] = -kQ8Largest;
-  quantize_q8_0(numbers.data(), 32, block.data());
-  dequantize_q8_0(block.data(), 32, back.data());
-  EXPECT_EQ(back[5], -kQ8Largest);
-}
-
-TEST(Q8_0, QuotientsUseTheScaleBeforeItIsRounded) {
-  // 1/127 is not exact in F16 (0x2008 = 0.0078735); numbers are divided by 1/127 itself.
-  std::vector<float> numbers(32, 1.0f);
-  numbers[1] = 0.5f;  // 63.5 -> 64
-  std::vector<std::byte> block(34);
-  quantize_q8_0(numbers.data(), 32, block.data());
-  EXPECT_EQ(static_cast<int>(block[0]) | static_cast<int>(block[1]) << 8, 0x2008);
-  EXPECT_EQ(static_cast<int8_t>(block[2]), 127);
-  EXPECT_EQ(static_cast<int8_t>(block[3]), 64);
 }
 
 }  // namespace

@@ -59,6 +59,13 @@ std::vector<OptionSpec> model_options() {
        .type = OptionType::kBool,
        .help = "the same as --dtype fp16",
        .group = "Model"},
+      {.name = "quantize",
+       .default_text = "auto",
+       .help =
+           "matrices held in blocks of 8 or 4 bits, CPU only (auto: those that a GGUF file holds "
+           "so; none: no matrix)",
+       .choices = {"auto", "none", "q8_0", "q4_0"},
+       .group = "Model"},
       {.name = "device",
        .default_text = "auto",
        .help = "cpu, cuda, cuda:1, … (auto: the first accelerator, else the CPU)",

@@ -42,6 +42,26 @@ std::optional<at::ScalarType> dtype_option(const Options& options) {
   }
 }
 
+/// Errors: UsageError for blocks on a device that does not multiply them.
+models::Quantisation quantisation_from(const Options& options,
+                                       const weights::CheckpointSource& source,
+                                       const at::Device& device) {
+  const std::string wanted = options.get_string_or("quantize", "auto");
+  models::Quantisation quantisation;
+  if (wanted == "none") return quantisation;
+  if (wanted == "auto") {
+    if (device.is_cpu()) quantisation.blocks = source.blocks;
+    return quantisation;
+  }
+  if (!device.is_cpu()) {
+    throw UsageError(tr("[{}] quantised weights are multiplied on the CPU only, the device is {}",
+                        options.given_as("quantize"), device.str()),
+                     tr("add --device cpu"));
+  }
+  quantisation.make = wanted == "q8_0" ? BlockType::kQ8_0 : BlockType::kQ4_0;
+  return quantisation;
+}
+
 /// Errors: UsageError for --hf_chat_template beside another template.
 std::string template_named(const Options& options) {
   const std::string named = options.get_string_or("prompt_type", "");
@@ -196,8 +216,14 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   if (!raw) loaded.encoder = encoder_for(options, where, source.config, loaded);
   if (options.has_value("system")) loaded.system = options.get_string("system");
   if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
-  loaded.model = models::load_model(source, parallel::Mesh::single(), dtype_option(options),
-                                    device::select(options.get_string("device")));
+  const at::Device device = device::select(options.get_string("device"));
+  const models::Quantisation quantisation = quantisation_from(options, source, device);
+  loaded.model = models::load_model(source, parallel::Mesh::single(), dtype_option(options), device,
+                                    {}, {}, quantisation);
+  if (const auto held = loaded.model->held_bytes(); held.in_blocks > 0) {
+    log::info("weights: {:.1f} MB, {:.1f} MB of them in blocks",
+              static_cast<double>(held.all) / 1e6, static_cast<double>(held.in_blocks) / 1e6);
+  }
   if (!where.adapter.empty()) loaded.model->load_adapter(where.adapter, lora_alpha_from(options));
   if (static_cast<int64_t>(loaded.tokenizer->size()) > loaded.model->config().vocab_size) {
     throw ModelError(

@@ -164,6 +164,7 @@ CheckpointSource open_gguf(const fs::path& path, const SourceOptions& options) {
   source.description = "GGUF, " + opened.description;
   source.config = std::move(opened.config);
   source.model = opened.model;
+  source.blocks = opened.blocks;
   return source;
 }
 

@@ -51,6 +51,8 @@ struct CheckpointSource {
   /// Every untied parameter of `config`, under its HF name; with adapters: the base model.
   /// nullptr: the files hold adapters alone.
   std::shared_ptr<const TensorSource> model = {};
+  /// What of `model` a GGUF file holds in blocks; nullptr: nothing.
+  std::shared_ptr<const BlockTensors> blocks = {};
   bool has_optimizer = false;     ///< a training's state is in the files, asked for or not
   OptimizerState optimizer = {};  ///< with SourceOptions::with_optimizer
   /// Adapters beside the model, as PEFT tensors; nullptr: none.

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/number_blocks.h"
 #include "weights/cast.h"
-#include "weights/gguf/q8_0.h"
 
 namespace danlu::weights {
 namespace {
@@ -157,17 +157,18 @@ class SectionStream {
       // Rows are whole multiples of a block, so a buffer of whole rows is too.
       const auto* numbers = reinterpret_cast<const float*>(buffer_.data());
       const size_t count = buffer_.size() / sizeof(float);
+      const float largest = largest_quantizable(BlockType::kQ8_0);
       // Written this way round so that NaN is found.
       const float* bad = std::find_if(numbers, numbers + count,
-                                      [](float x) { return !(std::fabs(x) <= gguf::kQ8Largest); });
+                                      [=](float x) { return !(std::fabs(x) <= largest); });
       if (bad != numbers + count) {
         throw ModelError(tr("{} holds {:g}, which Q8_0 has no number for (its largest is "
                             "{:.0f})",
-                            stored_.info.name, *bad, gguf::kQ8Largest),
+                            stored_.info.name, *bad, largest),
                          tr("--outtype bf16 or f32 keeps it as it is"));
       }
-      scratch_.resize(gguf::q8_0_bytes(count));
-      gguf::quantize_q8_0(numbers, count, scratch_.data());
+      scratch_.resize(block_bytes(BlockType::kQ8_0, count));
+      quantize(BlockType::kQ8_0, numbers, count, scratch_.data());
       sink_(scratch_);
     } else {
       sink_(buffer_);

@@ -40,6 +40,21 @@ const TypeTraits* type_traits(uint32_t type) {
   return it == kTypes.end() ? nullptr : &it->traits;
 }
 
+std::optional<BlockType> block_type(uint32_t type) {
+  switch (type) {
+    case 2:
+      return BlockType::kQ4_0;
+    case 8:
+      return BlockType::kQ8_0;
+    case 12:
+      return BlockType::kQ4_K;
+    case 14:
+      return BlockType::kQ6_K;
+    default:
+      return std::nullopt;
+  }
+}
+
 const Value* find(const Metadata& metadata, std::string_view key) {
   for (const auto& [name, value] : metadata) {
     if (name == key) return &value;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/number_blocks.h"
 
 namespace danlu::weights::gguf {
 
@@ -28,6 +29,9 @@ const TypeTraits* type_traits(uint32_t type);
 inline const TypeTraits& type_traits(TensorType type) {
   return *type_traits(static_cast<uint32_t>(type));
 }
+
+/// Of the block types that are read: Q8_0, Q4_0, Q4_K, Q6_K. Plain types and other blocks: none.
+std::optional<BlockType> block_type(uint32_t type);
 
 struct Array;
 /// The alternative's index is the type's number in the file.

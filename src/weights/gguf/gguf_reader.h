@@ -34,10 +34,13 @@ struct Header {
 /// every violated rule, naming the key or tensor.
 Header parse_header(std::span<const std::byte> file, const std::string& origin);
 
-/// A GGUF file as a source of tensors. Q8_0 tensors are F32 to the reader, decoded as they are
-/// read; other block types are listed (as F32, what they would decode to) but reading them is a
-/// ModelError. metadata(): the file's keys, long values cut short, and under "tensor types" how
-/// many tensors are stored how. Errors: as parse_header; IoError.
+/// A GGUF file as a source of tensors. Q8_0, Q4_0, Q4_K and Q6_K tensors are F32 to the reader,
+/// decoded as they are read; other block types are listed (as F32, what they would decode to) but
+/// reading them is a ModelError. metadata(): the file's keys, long values cut short, and under
+/// "tensor types" how many tensors are stored how. Errors: as parse_header; IoError.
 std::shared_ptr<const TensorSource> open(const std::filesystem::path& file);
+
+/// The tensors of these block types as their bytes: U8 [..., bytes of a row]. Errors: as open.
+std::shared_ptr<const TensorSource> open_blocks(const std::filesystem::path& file);
 
 }  // namespace danlu::weights::gguf

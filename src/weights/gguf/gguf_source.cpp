@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/lfs_pointer.h"
+#include "base/number_blocks.h"
 #include "weights/gguf/gguf_reader.h"
-#include "weights/gguf/q8_0.h"
 #include "weights/source_base.h"
 
 namespace danlu::weights::gguf {
@@ -73,6 +73,9 @@ Json value_json(const Value& value) {
       value);
 }
 
+/// The type of a tensor whose bytes are given as they are; none in a file.
+constexpr uint32_t kBytes = ~uint32_t{0};
+
 struct Place {
   uint64_t offset = 0, size_bytes = 0;
   uint32_t type = 0;
@@ -80,7 +83,7 @@ struct Place {
 
 class GgufSource final : public FileSource<Place> {
  public:
-  explicit GgufSource(const std::filesystem::path& path) : FileSource(path) {
+  explicit GgufSource(const std::filesystem::path& path, bool as_bytes) : FileSource(path) {
     Header header = parse_header(file_.bytes(), path.string());
     for (const auto& [key, value] : header.metadata) metadata_[key] = value_json(value);
     std::map<std::string, int64_t> types;
@@ -88,6 +91,15 @@ class GgufSource final : public FileSource<Place> {
     for (TensorEntry& entry : header.tensors) {
       const TypeTraits& traits = *type_traits(entry.type);
       ++types[std::string(traits.name)];
+      if (as_bytes && !block_type(entry.type)) continue;
+      if (as_bytes) {
+        std::vector<int64_t>& shape = entry.shape;
+        shape.back() = static_cast<int64_t>(
+            block_bytes(*block_type(entry.type), static_cast<size_t>(shape.back())));
+        const TensorInfo info{.name = std::move(entry.name), .dtype = DType::kU8, .shape = shape};
+        tensors.emplace_back(info, Place{entry.offset, entry.size_bytes, kBytes});
+        continue;
+      }
       tensors.emplace_back(TensorInfo{.name = std::move(entry.name),
                                       .dtype = traits.plain.value_or(DType::kF32),
                                       .shape = std::move(entry.shape)},
@@ -104,37 +116,41 @@ class GgufSource final : public FileSource<Place> {
     if (out.empty()) return;
     const Place& place = locations_[index];
     const std::byte* data = file_.bytes().data() + place.offset;
-    if (type_traits(place.type)->plain) {
+    if (is_plain(place)) {
       const size_t item = dtype_size_bytes(infos_[index].dtype);
       std::memcpy(out.data(), data + static_cast<size_t>(begin) * item, out.size());
       return;
     }
-    require_q8_0(infos_[index], place);
-    decode(data, begin, end, out.data());
+    decode(require_blocks(infos_[index], place), data, begin, end, out.data());
   }
 
   std::span<const std::byte> mapped(const std::string& name) const override {
     const size_t index = index_of(name);
     const Place& place = locations_[index];
-    if (!type_traits(place.type)->plain) return {};
+    if (!is_plain(place)) return {};
     return file_.bytes().subspan(place.offset, place.size_bytes);
   }
 
  private:
-  void require_q8_0(const TensorInfo& info, const Place& place) const {
-    if (place.type == static_cast<uint32_t>(TensorType::kQ8_0)) return;
-    throw ModelError(tr("{}: tensor {} is stored as {}; F32, F16, BF16 and Q8_0 are read",
-                        file_.path().string(), info.name, type_traits(place.type)->name),
-                     tr("take the file the quantised one was made from"));
+  static bool is_plain(const Place& place) {
+    return place.type == kBytes || type_traits(place.type)->plain.has_value();
   }
 
-  static void decode(const std::byte* blocks, int64_t begin, int64_t end, std::byte* out) {
-    constexpr auto kBlock = static_cast<int64_t>(kQ8Block);
-    float numbers[kQ8Block];
+  BlockType require_blocks(const TensorInfo& info, const Place& place) const {
+    if (const auto type = block_type(place.type)) return *type;
+    throw ModelError(
+        tr("{}: tensor {} is stored as {}; F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read",
+           file_.path().string(), info.name, type_traits(place.type)->name),
+        tr("take the file the quantised one was made from"));
+  }
+
+  static void decode(BlockType type, const std::byte* blocks, int64_t begin, int64_t end,
+                     std::byte* out) {
+    constexpr auto kGroup = static_cast<int64_t>(kBlockGroup);
+    float numbers[kBlockGroup];
     for (int64_t at = begin; at < end;) {
-      const int64_t block = at / kBlock, from = at % kBlock;
-      const int64_t count = std::min(kBlock - from, end - at);
-      dequantize_q8_0(blocks + block * static_cast<int64_t>(kQ8BlockBytes), kQ8Block, numbers);
+      const int64_t from = at % kGroup, count = std::min(kGroup - from, end - at);
+      numbers_of(type, block_group(type, blocks, static_cast<size_t>(at / kGroup)), numbers);
       std::memcpy(out, numbers + from, static_cast<size_t>(count) * sizeof(float));
       out += static_cast<size_t>(count) * sizeof(float);
       at += count;
@@ -146,7 +162,11 @@ class GgufSource final : public FileSource<Place> {
 
 std::shared_ptr<const TensorSource> open(const std::filesystem::path& file) {
   refuse_lfs_pointer(file, "tensors");
-  return std::make_shared<GgufSource>(file);
+  return std::make_shared<GgufSource>(file, /*as_bytes=*/false);
+}
+
+std::shared_ptr<const TensorSource> open_blocks(const std::filesystem::path& file) {
+  return std::make_shared<GgufSource>(file, /*as_bytes=*/true);
 }
 
 }  // namespace danlu::weights::gguf

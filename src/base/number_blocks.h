@@ -1,0 +1,61 @@
+// base/number_blocks.h: blocks of quantised numbers as GGUF files hold them: 32 or 256 numbers with
+// their scales.
+//
+// Source of the layouts: llama.cpp, ggml/src/ggml-common.h; little-endian.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace danlu {
+
+enum class BlockType : uint8_t {
+  kQ8_0,  ///< 32 numbers: an F16 scale, 32 signed bytes
+  kQ4_0,  ///< 32: an F16 scale, 32 codes of 4 bits less 8; the second 16 in the upper halves
+  kQ4_K,  ///< 256 as 8 of 32: F16 scales of 6-bit scales and of 6-bit offsets, codes of 4 bits
+  kQ6_K,  ///< 256 as 16 of 16: signed 8-bit scales, codes of 6 bits less 32, an F16 scale of all
+};
+
+struct BlockTraits {
+  std::string_view name;  ///< "Q4_K"
+  size_t numbers, bytes;  ///< of a block
+};
+const BlockTraits& block_traits(BlockType type);
+
+/// REQUIRES: `count` is a multiple of the block.
+inline size_t block_bytes(BlockType type, size_t count) {
+  return count / block_traits(type).numbers * block_traits(type).bytes;
+}
+
+/// All types hold numbers in groups of this many whose codes are of one kind.
+inline constexpr size_t kBlockGroup = 32;
+
+/// What a group's numbers are made of: number i is
+///   scale * part_scale[i / 16] * (code[i] - zero) - offset_scale * offset.
+struct BlockGroup {
+  uint8_t codes[kBlockGroup];  ///< Q8_0: its signed bytes + 128
+  uint16_t scale;              ///< F16
+  int8_t part_scale[2];        ///< 1 of Q8_0 and Q4_0
+  uint16_t offset_scale;       ///< F16; 0 but of Q4_K
+  uint8_t offset;
+};
+/// What is taken from codes: 128, 8, 0 or 32.
+int zero_code(BlockType type);
+/// Group `index` (of 32 numbers each) of a row of blocks.
+BlockGroup block_group(BlockType type, const std::byte* blocks, size_t index);
+/// Its numbers, rounded as by the reference: products in f32, from the left.
+void numbers_of(BlockType type, const BlockGroup& group, float* numbers);
+
+/// REQUIRES: `count` is a multiple of the block.
+void dequantize(BlockType type, const std::byte* blocks, size_t count, float* numbers);
+
+/// Beyond it a scale, largest magnitude / 127 or / 8, would be infinite in F16.
+float largest_quantizable(BlockType type);
+
+/// Q8_0: scale = largest magnitude / 127, quotients to the nearest integer, halves away from zero.
+/// Q4_0: scale = the number of the largest magnitude / -8, quotients to the nearest of -8 … 7.
+/// Both as ggml's reference rounds. REQUIRES: one of these two; a multiple of 32 numbers, up to
+/// ±largest_quantizable.
+void quantize(BlockType type, const float* numbers, size_t count, std::byte* blocks);
+
+}  // namespace danlu

@@ -1,0 +1,73 @@
+// Weights that are held in blocks.
+#include <ATen/core/Tensor.h>
+
+#include "base/error.h"
+#include "models/causal_lm_impl.h"
+#include "models/tensor_io.h"
+
+namespace danlu::models {
+namespace quantise_detail {
+
+using arch::Role;
+
+bool is_matrix_of_a_product(const arch::ModelConfig& config, const arch::ParamSpec& spec) {
+  if (spec.shape.size() != 2 || spec.is_bias || spec.role == Role::kRouter) return false;
+  return spec.role != Role::kHead || !config.norm_head;
+}
+
+ops::QuantizedPtr from_blocks(const weights::BlockTensors& blocks, BlockType type,
+                              const arch::ParamSpec& spec) {
+  const int64_t rows = spec.shape[0], columns = spec.shape[1];
+  const auto row_bytes = static_cast<int64_t>(block_bytes(type, static_cast<size_t>(columns)));
+  const auto read_rows = [&](int64_t row, int64_t count, std::byte* to) {
+    blocks.bytes->read_rect(spec.name, {row, count, 0, row_bytes}, to, row_bytes);
+  };
+  auto weight = std::make_shared<ops::QuantizedWeight>(type, rows, columns, read_rows);
+  if (const auto row = weight->row_without_scale()) {
+    throw ModelError(tr("[weights] {} holds a scale that is no number, in row {}, in {}", spec.name,
+                        *row, blocks.bytes->file_of(spec.name).string()),
+                     tr("the file is damaged or comes from a diverged run"));
+  }
+  return weight;
+}
+
+BlockType type_to_make(const arch::ParamSpec& spec, BlockType wanted) {
+  // Errors of the embedding and of the head reach every logit undamped.
+  const bool is_end = spec.role == Role::kEmbedding || spec.role == Role::kHead;
+  return is_end ? BlockType::kQ8_0 : wanted;
+}
+
+}  // namespace quantise_detail
+
+bool CausalLM::Impl::quantise(Parameter& parameter, const weights::TensorSource& source,
+                              const Quantisation& quantisation) const {
+  using namespace quantise_detail;
+  if (!quantisation.blocks && !quantisation.make) return false;
+  if (store || !device.is_cpu() || !parameter.is_whole())
+    throw InternalError("[quantize] only a whole model on the CPU that is not trained");
+  const arch::ParamSpec& spec = parameter.spec;
+  if (!is_matrix_of_a_product(config, spec)) return false;
+  if (quantisation.blocks) {
+    const auto found = quantisation.blocks->types.find(spec.name);
+    if (found != quantisation.blocks->types.end()) {
+      parameter.quantized = from_blocks(*quantisation.blocks, found->second, spec);
+      return true;
+    }
+  }
+  if (!quantisation.make || spec.shape[1] % static_cast<int64_t>(kBlockGroup) != 0) return false;
+  parameter.quantized = ops::quantized(type_to_make(spec, *quantisation.make),
+                                       read_as(source, spec.name, parameter), spec.name);
+  return true;
+}
+
+CausalLM::HeldBytes CausalLM::held_bytes() const {
+  HeldBytes held;
+  for (const Parameter& parameter : parameters()) {
+    const int64_t blocks = parameter.quantized ? parameter.quantized->size_bytes() : 0;
+    held.all += parameter.quantized ? blocks : static_cast<int64_t>(parameter.tensor.nbytes());
+    held.in_blocks += blocks;
+  }
+  return held;
+}
+
+}  // namespace danlu::models

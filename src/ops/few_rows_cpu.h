@@ -1,0 +1,19 @@
+// ops/few_rows_cpu.h: products of a few rows with a dense weight at the speed of memory. Internal
+// to ops.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace danlu::ops::cpu {
+
+/// Whether few_rows_product is for so many rows of x and this weight: on the CPU, of one type that
+/// has kernels (fused_on_cpu), and at most a few rows.
+bool takes_few_rows(const at::Tensor& x, const at::Tensor& weight_OI, int64_t rows);
+
+/// x weight^T + bias (a weight that is not contiguous is copied), summed in f32, rounded once to
+/// x's type. Every row of the weight is read from memory once. bf16 is multiplied by AVX512-BF16's
+/// dot products where they are (denormal inputs count as 0 there), else widened. Without gradient.
+/// Shapes  x [N, I], bias [O] or undefined; result [N, O].
+at::Tensor few_rows_product(const at::Tensor& x_NI, const at::Tensor& weight_OI,
+                            const at::Tensor& bias_O);
+
+}  // namespace danlu::ops::cpu

@@ -1,0 +1,341 @@
+#include "ops/quantized_linear.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "ops/check.h"
+#include "ops/fused_cpu.h"
+#include "ops/kernels.h"
+#include "ops/quantized_rows_cpu.h"
+
+namespace danlu::ops {
+namespace quantized_detail {
+
+using namespace cpu;
+
+constexpr int64_t kGroup = kBlockGroup, kBand = kBandRows, kGroupsOfSuper = 8;
+/// Rows of input for which a band is read once: their codes stay in the second-level cache.
+constexpr int64_t kInputRows = 64;
+/// Of codes a piece of work has at least.
+constexpr int64_t kGrainBytes = int64_t{64} << 10;
+
+size_t as_size(int64_t value) { return static_cast<size_t>(value); }
+
+/// Where chunk `chunk` of row `lane` begins in a group's codes.
+size_t chunk_at(size_t chunk, size_t lane) { return 64 * chunk + 4 * lane; }
+
+void put_codes(BlockType type, const BlockGroup& group, size_t lane, uint8_t* to) {
+  for (size_t i = 0; i < kBlockGroup; ++i) {
+    const size_t chunk = i / 4,
+                 place = chunk_at(type == BlockType::kQ8_0 ? chunk : chunk % 4, lane);
+    const unsigned code = group.codes[i];
+    if (type == BlockType::kQ8_0) {
+      to[place + i % 4] = static_cast<uint8_t>(code);
+      continue;
+    }
+    to[place + i % 4] |= static_cast<uint8_t>((code & 15u) << (chunk < 4 ? 0 : 4));
+    if (type == BlockType::kQ6_K)
+      to[256 + chunk_at(chunk % 2, lane) + i % 4] |=
+          static_cast<uint8_t>((code >> 4) << (chunk / 2 * 2));
+  }
+}
+
+uint8_t code_at(BlockType type, const uint8_t* codes, size_t lane, size_t i) {
+  const size_t chunk = i / 4;
+  if (type == BlockType::kQ8_0) return codes[chunk_at(chunk, lane) + i % 4];
+  const unsigned nibble = (codes[chunk_at(chunk % 4, lane) + i % 4] >> (chunk < 4 ? 0 : 4)) & 15u;
+  if (type != BlockType::kQ6_K) return static_cast<uint8_t>(nibble);
+  const unsigned upper = (codes[256 + chunk_at(chunk % 2, lane) + i % 4] >> (chunk / 2 * 2)) & 3u;
+  return static_cast<uint8_t>(nibble | upper << 4);
+}
+
+void put_half(uint16_t bits, size_t lane, uint8_t* to) {
+  std::memcpy(to + 2 * lane, &bits, sizeof bits);
+}
+uint16_t half_at(const uint8_t* from, size_t lane) {
+  uint16_t bits;
+  std::memcpy(&bits, from + 2 * lane, sizeof bits);
+  return bits;
+}
+
+/// Rows of input as codes, in one piece of memory.
+struct Input {
+  at::Tensor memory;
+  QuantizedInput rows;
+};
+
+Input quantized_input(const at::Tensor& x_NI) {
+  const int64_t n = x_NI.size(0), width = x_NI.size(1), groups = width / kGroup;
+  const int64_t facts_bytes = groups * static_cast<int64_t>(sizeof(QuantizedInputBlock));
+  Input input{at::empty({n * (facts_bytes + width)}, at::TensorOptions(at::kByte)), {}};
+  auto* facts = reinterpret_cast<QuantizedInputBlock*>(input.memory.data_ptr<uint8_t>());
+  auto* codes = reinterpret_cast<int8_t*>(input.memory.data_ptr<uint8_t>() + n * facts_bytes);
+  input.rows = {codes, facts, as_size(width), as_size(groups)};
+  at::parallel_for(0, n, std::max<int64_t>(1, (16 << 10) / width), [&](int64_t from, int64_t to) {
+    std::vector<float> wide(as_size(width));
+    for (int64_t row = from; row < to; ++row) {
+      const char* data = static_cast<const char*>(x_NI.data_ptr()) +
+                         row * width * static_cast<int64_t>(x_NI.element_size());
+      const float* numbers = reinterpret_cast<const float*>(data);
+      if (x_NI.scalar_type() != at::kFloat) {
+        widen(element_of(x_NI), 1, wide.size(), data, wide.size(), wide.data(), wide.size());
+        numbers = wide.data();
+      }
+      quantize_input(numbers, wide.size(), codes + row * width, facts + row * groups);
+    }
+  });
+  return input;
+}
+
+/// Adds the bias to columns [from, to) of f32 sums, and rounds them into `result` where that is of
+/// another type.
+void finish_columns(const at::Tensor& sums_NO, const at::Tensor& bias_O, const at::Tensor& result,
+                    int64_t from, int64_t to) {
+  const size_t count = as_size(to - from);
+  std::vector<float> bias(bias_O.defined() ? count : 0);
+  if (bias_O.defined()) {
+    const char* data = static_cast<const char*>(bias_O.data_ptr()) +
+                       from * static_cast<int64_t>(bias_O.element_size());
+    widen(element_of(bias_O), 1, count, data, count, bias.data(), count);
+  }
+  const bool rounds = result.scalar_type() != at::kFloat;
+  if (!rounds && bias.empty()) return;
+  for (int64_t row = 0; row < sums_NO.size(0); ++row) {
+    float* sums = sums_NO.data_ptr<float>() + row * sums_NO.size(1) + from;
+    for (size_t i = 0; i < bias.size(); ++i) sums[i] += bias[i];
+    if (!rounds) continue;
+    char* to_row = static_cast<char*>(result.data_ptr()) +
+                   (row * result.size(1) + from) * static_cast<int64_t>(result.element_size());
+    narrow(element_of(result), 1, count, sums, count, to_row, count);
+  }
+}
+
+void check(const at::Tensor& x, const QuantizedWeight& weight, const at::Tensor& bias_O) {
+  if (!x.is_cpu()) {
+    throw DeviceError(tr("[quantize] quantised weights are multiplied on the CPU only, got a "
+                         "tensor on {}",
+                         x.device().str()),
+                      tr("--device cpu, or --quantize none"));
+  }
+  require(x.dim() >= 1 && x.size(-1) == weight.columns(), "quantized_linear", "x ", x.sizes(),
+          " must end in I = ", weight.columns());
+  require(!bias_O.defined() || (bias_O.dim() == 1 && bias_O.size(0) == weight.rows()),
+          "quantized_linear", "bias must be [O] with O = ", weight.rows());
+}
+
+}  // namespace quantized_detail
+
+int64_t QuantizedWeight::num_bands() const {
+  return (rows_ + quantized_detail::kBand - 1) / quantized_detail::kBand;
+}
+
+QuantizedWeight::QuantizedWeight(BlockType type, int64_t rows, int64_t columns,
+                                 const ReadRows& read_rows)
+    : type_(type), rows_(rows), columns_(columns), groups_(columns / quantized_detail::kGroup) {
+  using namespace quantized_detail;
+  const auto memory = [&](int64_t groups, size_t bytes) {
+    return at::empty({num_bands() * groups * static_cast<int64_t>(bytes)},
+                     at::TensorOptions(at::kByte));
+  };
+  codes_ = memory(groups_, band_code_bytes(type));
+  scales_ = memory(groups_, kBandScaleBytes);
+  supers_ = memory(groups_ / kGroupsOfSuper, band_super_bytes(type));
+  const size_t row_bytes = block_bytes(type, as_size(columns));
+  at::parallel_for(0, num_bands(), 4, [&](int64_t begin, int64_t end) {
+    std::vector<std::byte> blocks(as_size(kBand) * row_bytes);
+    for (int64_t band = begin; band < end; ++band) {
+      const int64_t count = std::min(kBand, rows_ - band * kBand);
+      read_rows(band * kBand, count, blocks.data());
+      pack_band(band, blocks.data(), count);
+    }
+  });
+}
+
+void QuantizedWeight::pack_band(int64_t band, const std::byte* blocks, int64_t rows) {
+  using namespace quantized_detail;
+  const size_t row_bytes = block_bytes(type_, as_size(columns_)),
+               code_bytes = band_code_bytes(type_), super_bytes = band_super_bytes(type_),
+               groups = as_size(groups_);
+  uint8_t* codes = codes_.data_ptr<uint8_t>() + as_size(band) * groups * code_bytes;
+  uint8_t* scales = scales_.data_ptr<uint8_t>() + as_size(band) * groups * kBandScaleBytes;
+  uint8_t* supers = supers_.data_ptr<uint8_t>() +
+                    as_size(band) * (groups / as_size(kGroupsOfSuper)) * super_bytes;
+  std::memset(codes, 0, groups * code_bytes);
+  std::memset(scales, 0, groups * kBandScaleBytes);
+  std::memset(supers, 0, groups / as_size(kGroupsOfSuper) * super_bytes);
+  for (size_t lane = 0; lane < as_size(rows); ++lane) {
+    for (size_t g = 0; g < groups; ++g) {
+      const BlockGroup group = block_group(type_, blocks + lane * row_bytes, g);
+      put_codes(type_, group, lane, codes + g * code_bytes);
+      uint8_t* scale = scales + g * kBandScaleBytes;
+      if (super_bytes == 0) {
+        put_half(group.scale, lane, scale);
+        continue;
+      }
+      scale[lane] = static_cast<uint8_t>(group.part_scale[0]);
+      scale[16 + lane] =
+          type_ == BlockType::kQ4_K ? group.offset : static_cast<uint8_t>(group.part_scale[1]);
+      uint8_t* super = supers + g / as_size(kGroupsOfSuper) * super_bytes;
+      put_half(group.scale, lane, super);
+      if (type_ == BlockType::kQ4_K) put_half(group.offset_scale, lane, super + 32);
+    }
+  }
+}
+
+BlockGroup QuantizedWeight::group_of(int64_t row, int64_t index) const {
+  using namespace quantized_detail;
+  const size_t lane = as_size(row % kBand), place = as_size(row / kBand * groups_ + index);
+  const uint8_t* codes = codes_.data_ptr<uint8_t>() + place * band_code_bytes(type_);
+  const uint8_t* scale = scales_.data_ptr<uint8_t>() + place * kBandScaleBytes;
+  BlockGroup group{.codes = {}, .scale = 0, .part_scale = {1, 1}, .offset_scale = 0, .offset = 0};
+  for (size_t i = 0; i < kBlockGroup; ++i) group.codes[i] = code_at(type_, codes, lane, i);
+  if (band_super_bytes(type_) == 0) {
+    group.scale = half_at(scale, lane);
+    return group;
+  }
+  const uint8_t* super = supers_.data_ptr<uint8_t>() + place / 8 * band_super_bytes(type_);
+  group.scale = half_at(super, lane);
+  group.part_scale[0] = group.part_scale[1] = static_cast<int8_t>(scale[lane]);
+  if (type_ == BlockType::kQ4_K) {
+    group.offset_scale = half_at(super + 32, lane);
+    group.offset = scale[16 + lane];
+  } else {
+    group.part_scale[1] = static_cast<int8_t>(scale[16 + lane]);
+  }
+  return group;
+}
+
+int64_t QuantizedWeight::size_bytes() const {
+  return codes_.numel() + scales_.numel() + supers_.numel();
+}
+
+std::optional<int64_t> QuantizedWeight::row_without_scale() const {
+  const at::Tensor& halves = supers_.numel() > 0 ? supers_ : scales_;
+  const auto* bits = reinterpret_cast<const uint16_t*>(halves.data_ptr<uint8_t>());
+  const int64_t count = halves.numel() / 2;
+  for (int64_t i = 0; i < count; ++i) {
+    if ((bits[i] & 0x7c00) != 0x7c00) continue;
+    const int64_t of_band = count / num_bands();
+    return i / of_band * quantized_detail::kBand + i % quantized_detail::kBand;
+  }
+  return std::nullopt;
+}
+
+void QuantizedWeight::read_row(int64_t row, float* numbers) const {
+  using namespace quantized_detail;
+  for (int64_t g = 0; g < groups_; ++g) numbers_of(type_, group_of(row, g), numbers + g * kGroup);
+}
+
+at::Tensor QuantizedWeight::dense() const {
+  at::Tensor result = at::empty({rows_, columns_}, at::TensorOptions(at::kFloat));
+  at::parallel_for(0, rows_, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      read_row(row, result.data_ptr<float>() + row * columns_);
+  });
+  return result;
+}
+
+QuantizedPtr quantized(BlockType type, const at::Tensor& weight_OI, const std::string& name) {
+  using namespace quantized_detail;
+  const at::Tensor weight = weight_OI.detach().contiguous();
+  const int64_t width = weight.size(1);
+  const float largest = largest_quantizable(type);
+  std::atomic<bool> fits = true;
+  const auto read_rows = [&](int64_t row, int64_t count, std::byte* blocks) {
+    const at::Tensor wide = weight.narrow(0, row, count).to(at::kFloat);
+    const float* numbers = wide.data_ptr<float>();
+    // Written this way round so that NaN is found.
+    if (!std::all_of(numbers, numbers + wide.numel(),
+                     [&](float x) { return std::fabs(x) <= largest; })) {
+      fits = false;
+      return;
+    }
+    quantize(type, numbers, as_size(count * width), blocks);
+  };
+  auto result = std::make_shared<QuantizedWeight>(type, weight.size(0), width, read_rows);
+  if (!fits) {
+    throw ModelError(tr("[quantize] {} holds a number beyond ±{:.0f}, for which {} has no scale",
+                        name, largest, block_traits(type).name),
+                     tr("--quantize none keeps it as it is"));
+  }
+  return result;
+}
+
+at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
+                            const at::Tensor& bias_O) {
+  using namespace quantized_detail;
+  quantized_detail::check(x, weight, bias_O);
+  if (!fused_on_cpu(x)) return oracle::quantized_linear(x, weight, bias_O).to(x.scalar_type());
+  const at::Tensor x_NI = x.reshape({-1, weight.columns_}).contiguous();
+  const at::Tensor bias = bias_O.defined() ? bias_O.contiguous() : bias_O;
+  const int64_t n = x_NI.size(0), width = weight.rows_;
+  const Input input = quantized_input(x_NI);
+  const at::Tensor result = at::empty({n, width}, x.options());
+  const at::Tensor sums =
+      x.scalar_type() == at::kFloat ? result : at::empty({n, width}, x.options().dtype(at::kFloat));
+  const auto code_bytes = static_cast<int64_t>(band_code_bytes(weight.type_)) * weight.groups_;
+  const int64_t scale_bytes = static_cast<int64_t>(kBandScaleBytes) * weight.groups_;
+  const int64_t super_bytes =
+      static_cast<int64_t>(band_super_bytes(weight.type_)) * (weight.groups_ / kGroupsOfSuper);
+  const int64_t grain = std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, code_bytes * n));
+  at::parallel_for(0, weight.num_bands(), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t first = 0; first < n; first += kInputRows) {
+      const int64_t rows = std::min(kInputRows, n - first);
+      const QuantizedInput here{input.rows.codes + as_size(first) * input.rows.codes_row,
+                                input.rows.facts + as_size(first) * input.rows.facts_row,
+                                input.rows.codes_row, input.rows.facts_row};
+      for (int64_t band = begin; band < end; ++band) {
+        const QuantizedBand codes{weight.codes_.data_ptr<uint8_t>() + band * code_bytes,
+                                  weight.scales_.data_ptr<uint8_t>() + band * scale_bytes,
+                                  weight.supers_.data_ptr<uint8_t>() + band * super_bytes,
+                                  as_size(weight.groups_)};
+        float* to = sums.data_ptr<float>() + first * width + band * kBand;
+        const int64_t lanes = std::min(kBand, width - band * kBand);
+        if (lanes == kBand) {
+          multiply_band(weight.type_, codes, here, as_size(rows), to, as_size(width));
+          continue;
+        }
+        float whole[kInputRows * kBand];
+        multiply_band(weight.type_, codes, here, as_size(rows), whole, as_size(kBand));
+        for (int64_t row = 0; row < rows; ++row)
+          std::copy_n(whole + row * kBand, lanes, to + row * width);
+      }
+    }
+    finish_columns(sums, bias, result, begin * kBand, std::min(end * kBand, width));
+  });
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = width;
+  return result.view(sizes);
+}
+
+at::Tensor oracle::quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
+                                    const at::Tensor& bias_O) {
+  quantized_detail::check(x, weight, bias_O);
+  return at::linear(x.to(at::kDouble), weight.dense().to(at::kDouble),
+                    bias_O.defined() ? bias_O.to(at::kDouble) : bias_O);
+}
+
+at::Tensor quantized_embedding(const at::Tensor& ids_N, const QuantizedWeight& weight,
+                               at::ScalarType type) {
+  const at::Tensor ids = ids_N.to(at::kCPU).contiguous();
+  at::Tensor rows_NH = at::empty({ids.numel(), weight.columns()}, at::TensorOptions(at::kFloat));
+  for (int64_t i = 0; i < ids.numel(); ++i) {
+    const int64_t id = ids.data_ptr<int64_t>()[i];
+    require(id >= 0 && id < weight.rows(), "embedding", "id ", id, " is outside the vocabulary of ",
+            weight.rows());
+    weight.read_row(id, rows_NH.data_ptr<float>() + i * weight.columns());
+  }
+  return rows_NH.to(type);
+}
+
+}  // namespace danlu::ops

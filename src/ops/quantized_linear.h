@@ -1,0 +1,71 @@
+// ops/quantized_linear.h: weights that stay quantised in memory, and products with them, on CPUs.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/number_blocks.h"
+
+namespace danlu::ops {
+
+/// A matrix [O, I] in blocks of its rows. Immutable. Rows are held 16 beside each other
+/// (quantized_rows_cpu.h); the numbers are the blocks' own, and so is the memory, but for Q4_K,
+/// whose 6-bit scales take a byte each (2.7 % more).
+class QuantizedWeight {
+ public:
+  /// Gives the blocks of `count` rows from `row` on; called from several threads.
+  using ReadRows = std::function<void(int64_t row, int64_t count, std::byte* blocks)>;
+  /// REQUIRES: `columns` is a multiple of the type's block.
+  QuantizedWeight(BlockType type, int64_t rows, int64_t columns, const ReadRows& read_rows);
+
+  BlockType type() const { return type_; }
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+  int64_t size_bytes() const;
+  /// The first row (of those that lie together) with a scale that is infinite or NaN, if any.
+  std::optional<int64_t> row_without_scale() const;
+  /// Row `row` as f32 [I].
+  void read_row(int64_t row, float* numbers) const;
+  /// All of it, f32 [O, I].
+  at::Tensor dense() const;
+
+ private:
+  friend at::Tensor quantized_linear(const at::Tensor&, const QuantizedWeight&, const at::Tensor&);
+  void pack_band(int64_t band, const std::byte* blocks, int64_t rows);
+  BlockGroup group_of(int64_t row, int64_t group) const;
+  int64_t num_bands() const;
+
+  BlockType type_;
+  int64_t rows_, columns_, groups_;
+  at::Tensor codes_, scales_, supers_;
+};
+using QuantizedPtr = std::shared_ptr<const QuantizedWeight>;
+
+/// Q8_0 or Q4_0 of a dense matrix of any floating type. Errors: ModelError "[quantize] <name> …"
+/// for a number that the type has no scale for.
+QuantizedPtr quantized(BlockType type, const at::Tensor& weight_OI, const std::string& name);
+
+/// y = x W^T + b. The input is quantised too: each 32 numbers of a row become whole multiples of a
+/// 127th of their largest, so that an output is off by at most half of that times the sum of the
+/// magnitudes of the 32 weights, over all groups. A row's result does not depend on the others.
+///
+/// Shapes  x [..., I]; bias_O [O] or undefined; result [..., O]. Dtypes  x f32, bf16 or f16; sums
+///         f32, rounded once to x's type. Without gradient. Errors  ModelError naming shapes;
+///         DeviceError unless x is on the CPU.
+at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
+                            const at::Tensor& bias_O = {});
+
+/// Rows `ids_N` [N] of the weight, in `type`.
+at::Tensor quantized_embedding(const at::Tensor& ids_N, const QuantizedWeight& weight,
+                               at::ScalarType type);
+
+namespace oracle {
+/// With the dense weight, the input as it is, in f64.
+at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
+                            const at::Tensor& bias_O = {});
+}  // namespace oracle
+}  // namespace danlu::ops

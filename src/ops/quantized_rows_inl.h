@@ -1,0 +1,133 @@
+// ops/quantized_rows_inl.h: products with quantised weights for one instruction set. No include
+// guard: included once per instruction set, inside a namespace that has `Vectors`, whose functions
+// are those of 16 lanes:
+//   Ints, Floats, Bytes (64 codes: 4 columns of 16 rows)
+//   load(p), low(b), high(b): codes, their lower and upper 4 bits
+//   with_high(nibbles, b, shift): 6-bit codes; two bits of b from `shift` on become the upper ones
+//   signed_codes(b): what dot8 wants of Q8_0's codes; kZero8: what is then still too much in them
+//   dot4(sum, codes < 128, x4), dot8(sum, codes, x4): adds the products of each row's 4 columns
+//   ints(i), zero(), floats(f), to_floats(i), add(a, b, c) = a * b + c, subtract(a, b, c) = c - a *
+//   b, mul(a, b), halves(p): 16 F16; unsigned16(p), signed16(p): bytes; store(f, p)
+
+template <BlockType kType, int kRows>
+void quantized_band(const QuantizedBand& w, const QuantizedInput& x, float* y, size_t y_row) {
+  using V = Vectors;
+  constexpr bool kIs8 = kType == BlockType::kQ8_0, kIs6 = kType == BlockType::kQ6_K;
+  constexpr bool kHasSupers = kType == BlockType::kQ4_K || kIs6;
+  typename V::Floats sums[kRows], part[kRows], offsets[kRows];
+  for (int r = 0; r < kRows; ++r) sums[r] = part[r] = offsets[r] = V::zero();
+  const uint8_t *codes = w.codes, *scales = w.scales, *supers = w.supers;
+  for (size_t block = 0; block < w.blocks; ++block) {
+    typename V::Ints dots[kRows], more[kRows];  // of columns 0 … 15, and 16 … 31 where they differ
+    const int8_t* x4[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      const QuantizedInputBlock& facts = x.facts[r * x.facts_row + block];
+      x4[r] = x.codes + r * x.codes_row + block * kBlockGroup;
+      const int all = facts.sum[0] + facts.sum[1];
+      dots[r] = V::ints(kIs8   ? -V::kZero8 * all
+                        : kIs6 ? -32 * facts.sum[0]
+                               : (kType == BlockType::kQ4_0 ? -8 * all : 0));
+      more[r] = V::ints(kIs6 ? -32 * facts.sum[1] : 0);
+    }
+    if constexpr (kIs8) {
+      for (int chunk = 0; chunk < 8; ++chunk) {
+        const auto b = V::signed_codes(V::load(codes + 64 * chunk));
+        for (int r = 0; r < kRows; ++r) dots[r] = V::dot8(dots[r], b, x4[r] + 4 * chunk);
+      }
+      codes += 512;
+    } else {
+      for (int chunk = 0; chunk < 4; ++chunk) {
+        const auto b = V::load(codes + 64 * chunk);
+        auto first = V::low(b), second = V::high(b);
+        if constexpr (kIs6) {
+          // Byte h of chunk c: chunks c, c + 2, c + 4, c + 6 of this block.
+          const auto upper = V::load(codes + 256 + 64 * (chunk % 2));
+          if (chunk < 2) {
+            first = V::template with_high<0>(first, upper);
+            second = V::template with_high<4>(second, upper);
+          } else {
+            first = V::template with_high<2>(first, upper);
+            second = V::template with_high<6>(second, upper);
+          }
+        }
+        for (int r = 0; r < kRows; ++r) {
+          dots[r] = V::dot4(dots[r], first, x4[r] + 4 * chunk);
+          auto& other = kIs6 ? more[r] : dots[r];
+          other = V::dot4(other, second, x4[r] + 16 + 4 * chunk);
+        }
+      }
+      codes += kIs6 ? 384 : 256;
+    }
+    if constexpr (!kHasSupers) {
+      const auto scale = V::halves(scales);
+      for (int r = 0; r < kRows; ++r) {
+        const float d = x.facts[r * x.facts_row + block].scale;
+        sums[r] = V::add(V::mul(scale, V::floats(d)), V::to_floats(dots[r]), sums[r]);
+      }
+    } else {
+      const auto one = kIs6 ? V::signed16(scales) : V::unsigned16(scales);
+      const auto two = kIs6 ? V::signed16(scales + 16) : V::unsigned16(scales + 16);
+      for (int r = 0; r < kRows; ++r) {
+        const QuantizedInputBlock& facts = x.facts[r * x.facts_row + block];
+        if constexpr (kIs6) {
+          const auto both = V::add(one, V::to_floats(dots[r]), V::mul(two, V::to_floats(more[r])));
+          part[r] = V::add(both, V::floats(facts.scale), part[r]);
+        } else {
+          const auto scaled = V::mul(V::to_floats(dots[r]), V::floats(facts.scale));
+          part[r] = V::add(one, scaled, part[r]);
+          const float sum = static_cast<float>(facts.sum[0] + facts.sum[1]) * facts.scale;
+          offsets[r] = V::add(two, V::floats(sum), offsets[r]);
+        }
+      }
+      if (block % 8 == 7) {
+        const auto scale = V::halves(supers);
+        for (int r = 0; r < kRows; ++r) {
+          sums[r] = V::add(scale, part[r], sums[r]);
+          part[r] = V::zero();
+        }
+        supers += 32;
+        if constexpr (!kIs6) {
+          const auto offset_scale = V::halves(supers);
+          for (int r = 0; r < kRows; ++r) {
+            sums[r] = V::subtract(offset_scale, offsets[r], sums[r]);
+            offsets[r] = V::zero();
+          }
+          supers += 32;
+        }
+      }
+    }
+    scales += 32;
+  }
+  for (int r = 0; r < kRows; ++r) V::store(sums[r], y + r * y_row);
+}
+
+template <BlockType kType>
+void quantized_rows(const QuantizedBand& w, QuantizedInput x, size_t rows, float* y, size_t y_row) {
+  constexpr int kMost = Vectors::kRows;
+  const auto done = [&](size_t count) {
+    x.codes += count * x.codes_row;
+    x.facts += count * x.facts_row;
+    y += count * y_row;
+    rows -= count;
+  };
+  for (; rows >= kMost; done(kMost)) quantized_band<kType, kMost>(w, x, y, y_row);
+  if constexpr (kMost > 4)
+    for (; rows >= 4; done(4)) quantized_band<kType, 4>(w, x, y, y_row);
+  if constexpr (kMost > 2)
+    for (; rows >= 2; done(2)) quantized_band<kType, 2>(w, x, y, y_row);
+  for (; rows >= 1; done(1)) quantized_band<kType, 1>(w, x, y, y_row);
+}
+
+void multiply_band(BlockType type, const QuantizedBand& w, const QuantizedInput& x, size_t rows,
+                   float* y, size_t y_row) {
+  switch (type) {
+    case BlockType::kQ8_0:
+      return quantized_rows<BlockType::kQ8_0>(w, x, rows, y, y_row);
+    case BlockType::kQ4_0:
+      return quantized_rows<BlockType::kQ4_0>(w, x, rows, y, y_row);
+    case BlockType::kQ4_K:
+      return quantized_rows<BlockType::kQ4_K>(w, x, rows, y, y_row);
+    case BlockType::kQ6_K:
+      return quantized_rows<BlockType::kQ6_K>(w, x, rows, y, y_row);
+  }
+}

@@ -1,0 +1,102 @@
+// Models whose matrices are held in blocks, against the same model with the blocks' numbers.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/number_blocks.h"
+#include "models/causal_lm.h"
+#include "support/temporary_directory.h"
+#include "support/throws.h"
+#include "support/tiny_model.h"
+
+namespace danlu::models {
+namespace quantise_test {
+
+struct Pair {
+  test::TemporaryDirectory directory;
+  std::unique_ptr<CausalLM> blocks, dense;  ///< `dense` holds the numbers of the blocks
+
+  explicit Pair(const std::string& family, BlockType type, const Json& changes = Json::object()) {
+    Json config = test::tiny_config(family);
+    config.update(changes);
+    test::write_tiny_model(directory.path(), config);
+    const auto source = weights::open_checkpoint_source(directory.path(), {.all_tensors = true});
+    const auto load = [&](const Quantisation& quantisation) {
+      return load_model(source, parallel::Mesh::single(), at::kFloat, at::kCPU, {}, {},
+                        quantisation);
+    };
+    blocks = load({.make = type});
+    dense = load({});
+    const at::NoGradGuard no_grad;
+    const std::vector<Parameter> from = blocks->parameters(), to = dense->parameters();
+    for (size_t i = 0; i < from.size(); ++i)
+      if (from[i].quantized) to[i].tensor.copy_(from[i].quantized->dense());
+  }
+
+  static at::Tensor logits(const CausalLM& model, int64_t tokens = 12) {
+    const at::NoGradGuard no_grad;
+    ForwardInput input;
+    input.ids_N = at::arange(3, 3 + tokens, at::TensorOptions(at::kLong));
+    input.positions_N = at::arange(tokens, at::TensorOptions(at::kLong));
+    input.segments = {{0, tokens}, {0, tokens}};
+    return model.logits(model.forward_hidden(input));
+  }
+};
+
+double length(const at::Tensor& x) { return x.square().sum().sqrt().item<double>(); }
+
+TEST(Quantise, LogitsAreThoseOfTheBlocksNumbersButForTheInputsRounding) {
+  for (const char* family : {"llama", "qwen2", "qwen3", "internlm2", "baichuan"}) {
+    for (const BlockType type : {BlockType::kQ8_0, BlockType::kQ4_0}) {
+      const Pair pair(family, type);
+      const at::Tensor exact = Pair::logits(*pair.dense);
+      const double off = length(Pair::logits(*pair.blocks) - exact) / length(exact);
+      // An input is off by a 127th of its group's largest over sqrt(12), half a per cent of its own
+      // length at most where the largest is twice the mean; there are a dozen products in a row.
+      EXPECT_LT(off, 12 * 0.005) << family;
+      EXPECT_GT(off, 1e-5) << family;
+    }
+  }
+}
+
+TEST(Quantise, EveryMatrixWithWholeBlocksIsHeldSo) {
+  const Pair pair("llama", BlockType::kQ4_0);
+  for (const Parameter& parameter : pair.blocks->parameters()) {
+    const std::vector<int64_t>& shape = parameter.spec.shape;
+    EXPECT_EQ(parameter.quantized != nullptr, shape.size() == 2 && shape[1] % 32 == 0)
+        << parameter.name();
+    if (!parameter.quantized) continue;
+    const bool is_end =
+        parameter.spec.role == arch::Role::kEmbedding || parameter.spec.role == arch::Role::kHead;
+    EXPECT_EQ(parameter.quantized->type(), is_end ? BlockType::kQ8_0 : BlockType::kQ4_0);
+    EXPECT_FALSE(parameter.tensor.storage().data()) << parameter.name();
+  }
+  EXPECT_LT(pair.blocks->held_bytes().all, pair.dense->held_bytes().all / 2);
+  EXPECT_EQ(pair.dense->held_bytes().in_blocks, 0);
+}
+
+TEST(Quantise, ATiedHeadUsesTheEmbeddingsBlocks) {
+  const Pair pair("llama", BlockType::kQ8_0, {{"tie_word_embeddings", true}});
+  const at::Tensor exact = Pair::logits(*pair.dense);
+  EXPECT_LT(length(Pair::logits(*pair.blocks) - exact), 12 * 0.005 * length(exact));
+}
+
+TEST(Quantise, AnAdapterStandsOnBlocksButDoraDoesNot) {
+  const Pair pair("llama", BlockType::kQ8_0);
+  const at::Tensor before = Pair::logits(*pair.blocks);
+  weights::PeftConfig lora;
+  lora.target_modules = {"q_proj", "up_proj"};
+  lora.dora = true;
+  EXPECT_THAT(test::error_of<UsageError>([&] { pair.blocks->add_lora(lora, 1); }),
+              testing::HasSubstr("DoRA needs the numbers of"));
+  lora.dora = false;
+  pair.blocks->add_lora(lora, 1);
+  // B is zero.
+  EXPECT_LT((Pair::logits(*pair.blocks) - before).abs().max().item<double>(), 1e-6);
+}
+
+}  // namespace quantise_test
+}  // namespace danlu::models

@@ -1,0 +1,192 @@
+// Products with quantised weights, for every type of blocks, against f64 products of the numbers
+// that the blocks stand for.
+#include "ops/quantized_linear.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "finite_differences.h"
+#include "support/throws.h"
+
+namespace danlu::ops {
+namespace {
+
+constexpr BlockType kTypes[] = {BlockType::kQ8_0, BlockType::kQ4_0, BlockType::kQ4_K,
+                                BlockType::kQ6_K};
+
+void put_scale(float scale, std::byte* to) {
+  const uint16_t bits = float_to_f16(scale);
+  std::memcpy(to, &bits, sizeof bits);
+}
+
+/// Blocks of random bits, all of which are codes and scales, but for the F16 scales: those of
+/// around 0.01 of both signs.
+std::vector<std::byte> random_blocks(BlockType type, int64_t rows, int64_t columns) {
+  std::mt19937 random(static_cast<uint32_t>(rows * 131 + columns));
+  const BlockTraits& traits = block_traits(type);
+  std::vector<std::byte> blocks(static_cast<size_t>(rows) *
+                                block_bytes(type, static_cast<size_t>(columns)));
+  for (std::byte& byte : blocks) byte = static_cast<std::byte>(random());
+  for (size_t at = 0; at < blocks.size(); at += traits.bytes) {
+    const auto scale = [&] { return (static_cast<float>(random() % 200) - 100) / 10000; };
+    put_scale(scale(), blocks.data() + at + (type == BlockType::kQ6_K ? 208 : 0));
+    if (type == BlockType::kQ4_K) put_scale(scale(), blocks.data() + at + 2);
+  }
+  return blocks;
+}
+
+struct Matrix {
+  QuantizedWeight weight;
+  at::Tensor dense_OI;  ///< f64, read from the blocks
+};
+
+Matrix random_matrix(BlockType type, int64_t rows, int64_t columns) {
+  const std::vector<std::byte> blocks = random_blocks(type, rows, columns);
+  const size_t row_bytes = block_bytes(type, static_cast<size_t>(columns));
+  at::Tensor dense = at::empty({rows, columns}, at::TensorOptions(at::kFloat));
+  dequantize(type, blocks.data(), static_cast<size_t>(rows * columns), dense.data_ptr<float>());
+  return {QuantizedWeight(type, rows, columns,
+                          [&](int64_t row, int64_t count, std::byte* to) {
+                            std::copy_n(blocks.begin() + row * static_cast<int64_t>(row_bytes),
+                                        count * static_cast<int64_t>(row_bytes), to);
+                          }),
+          dense.to(at::kDouble)};
+}
+
+std::string name_of(BlockType type) { return std::string(block_traits(type).name); }
+
+TEST(QuantizedWeight, HoldsTheNumbersOfItsBlocks) {
+  for (const BlockType type : kTypes) {
+    for (const int64_t rows : {1, 15, 16, 17, 50}) {
+      const Matrix matrix = random_matrix(type, rows, 512);
+      EXPECT_TRUE(at::equal(matrix.weight.dense().to(at::kDouble), matrix.dense_OI))
+          << name_of(type) << " " << rows;
+    }
+  }
+}
+
+TEST(QuantizedWeight, TakesTheMemoryOfItsBlocks) {
+  for (const BlockType type : kTypes) {
+    const double blocks = static_cast<double>(block_bytes(type, 256 * 512));
+    const double bytes = static_cast<double>(random_matrix(type, 512, 256).weight.size_bytes());
+    EXPECT_LE(bytes, blocks * (type == BlockType::kQ4_K ? 1.028 : 1.0)) << name_of(type);
+  }
+}
+
+/// Inputs that are whole multiples of a 127th of their group's largest lose nothing: what is left
+/// are f32 sums.
+TEST(QuantizedLinear, IsExactWhereTheInputIsWholeMultiples) {
+  for (const BlockType type : kTypes) {
+    for (const auto& [n, outputs, inputs] : {std::tuple(1, 48, 256),
+                                             {2, 17, 512},
+                                             {3, 16, 256},
+                                             {7, 33, 768},
+                                             {8, 5, 256},
+                                             {70, 40, 512}}) {
+      const Matrix matrix = random_matrix(type, outputs, inputs);
+      at::Tensor codes = at::randint(-127, 128, {n, inputs / 32, 32}, at::kDouble);
+      codes.select(2, 0).fill_(127);
+      const at::Tensor x =
+          (codes * (at::randint(1, 9, {n, inputs / 32, 1}, at::kDouble) / 16)).view({n, inputs});
+      const at::Tensor bias = test::random_f64({outputs}, 3).to(at::kFloat);
+      const at::Tensor y = quantized_linear(x.to(at::kFloat), matrix.weight, bias);
+      const at::Tensor exact = x.matmul(matrix.dense_OI.t()) + bias.to(at::kDouble);
+      // At most `inputs` / 32 f32 additions of products rounded a few times.
+      const at::Tensor sums = x.abs().matmul(matrix.dense_OI.abs().t()) + bias.abs();
+      const double limit = static_cast<double>(inputs / 32 + 16) * 0x1p-24;
+      EXPECT_LT(((y.to(at::kDouble) - exact).abs() / sums).max().item<double>(), limit)
+          << name_of(type) << " " << n << " x " << inputs << " -> " << outputs;
+    }
+  }
+}
+
+/// The bound of the header: half a 127th of the group's largest, on every weight of the group.
+TEST(QuantizedLinear, IsOffByHalfAStepOfTheInputAtMost) {
+  for (const BlockType type : kTypes) {
+    const Matrix matrix = random_matrix(type, 40, 1024);
+    const at::Tensor x = test::random_f64({9, 1024}, 7);
+    const at::Tensor y = quantized_linear(x.to(at::kFloat), matrix.weight).to(at::kDouble);
+    const at::Tensor exact = x.matmul(matrix.dense_OI.t());
+    const at::Tensor steps = x.view({9, 32, 32}).abs().amax({2}) / 127 / 2;
+    const at::Tensor bound = steps.matmul(matrix.dense_OI.view({40, 32, 32}).abs().sum(2).t());
+    EXPECT_LE(((y - exact).abs() / bound).max().item<double>(), 1.0 + 1e-4) << name_of(type);
+    // And it is no general slack: errors of a random sign are far below.
+    EXPECT_LE((y - exact).abs().mean().item<double>(), 0.05 * bound.mean().item<double>())
+        << name_of(type);
+  }
+}
+
+TEST(QuantizedLinear, ARowDoesNotDependOnTheOthersNorOnThreads) {
+  const Matrix matrix = random_matrix(BlockType::kQ4_K, 100, 512);
+  const at::Tensor x = test::random_f64({75, 512}, 1).to(at::kBFloat16);
+  const at::Tensor together = quantized_linear(x, matrix.weight);
+  EXPECT_EQ(together.scalar_type(), at::kBFloat16);
+  std::vector<at::Tensor> apart;
+  for (int64_t i = 0; i < 75; ++i)
+    apart.push_back(quantized_linear(x.narrow(0, i, 1), matrix.weight));
+  EXPECT_TRUE(at::equal(together, at::cat(apart)));
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  EXPECT_TRUE(at::equal(together, quantized_linear(x, matrix.weight)));
+  at::set_num_threads(threads);
+}
+
+TEST(QuantizedLinear, WhatIsNoNumberStaysNone) {
+  for (const BlockType type : kTypes) {
+    const Matrix matrix = random_matrix(type, 16, 256);
+    for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+      at::Tensor x = at::zeros({2, 256}, at::TensorOptions(at::kFloat));
+      x[1][77] = bad;
+      const at::Tensor y = quantized_linear(x, matrix.weight);
+      EXPECT_TRUE(at::equal(y[0], at::zeros({16}))) << name_of(type);
+      EXPECT_TRUE(at::isnan(y[1]).all().item<bool>()) << name_of(type);
+    }
+  }
+}
+
+TEST(QuantizedLinear, RowsOfTheEmbeddingAreThoseOfTheWeight) {
+  const Matrix matrix = random_matrix(BlockType::kQ6_K, 20, 256);
+  const at::Tensor ids = at::tensor({3, 19, 3}, at::TensorOptions(at::kLong));
+  EXPECT_TRUE(at::equal(quantized_embedding(ids, matrix.weight, at::kDouble),
+                        matrix.dense_OI.index_select(0, ids)));
+}
+
+TEST(Quantized, OfADenseWeightIsWithinHalfAStep) {
+  const at::Tensor weight = test::random_f64({33, 96}, 4).to(at::kBFloat16);
+  const at::Tensor largest = weight.to(at::kFloat).view({33, 3, 32}).abs().amax({2}, true);
+  for (const auto& [type, levels] : {std::pair(BlockType::kQ8_0, 127.0), {BlockType::kQ4_0, 8.0}}) {
+    const at::Tensor dense = quantized(type, weight, "w")->dense();
+    const at::Tensor off = (dense - weight.to(at::kFloat)).view({33, 3, 32}).abs();
+    // Q4_0 has no code for +8 of its steps: there it is a whole one. F16 rounds the scale.
+    const double steps = type == BlockType::kQ4_0 ? 1.0 : 0.5;
+    EXPECT_LE((off / (largest / levels)).max().item<double>(), steps + levels * 0x1p-11)
+        << name_of(type);
+  }
+}
+
+TEST(Quantized, ANumberWithoutAScaleIsNamed) {
+  at::Tensor weight = at::zeros({2, 32}, at::TensorOptions(at::kFloat));
+  weight[1][5] = 1e9;
+  EXPECT_THAT(test::error_of<ModelError>([&] { quantized(BlockType::kQ4_0, weight, "a.weight"); }),
+              testing::HasSubstr("[quantize] a.weight holds a number beyond ±524032"));
+}
+
+}  // namespace
+}  // namespace danlu::ops
