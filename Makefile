@@ -5,10 +5,10 @@ BUILD := build
 export JOBS ?= $(shell nproc)
 SOURCES = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'bench/*.h' 'fuzz/*.cpp' 'fuzz/*.h')
 
-.PHONY: help demo test test-slow build tests package deps check format tidy asan bench fuzz docs help-texts hooks clean
+.PHONY: help demo test test-slow build tests package deps check format tidy asan bench bench-check bench-record fuzz docs help-texts hooks clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build ## build the program alone; train, tune, merge and talk to a small model, in minutes
 	tools/demo/run.sh $(BUILD)
@@ -53,9 +53,15 @@ asan: deps ## every test under address and undefined-behaviour sanitizers
 	tools/build.sh build-asan asan tests
 	ASAN_OPTIONS=detect_leaks=0 tools/test.sh build-asan
 
-bench: deps ## build and run the benchmarks
+bench: deps ## every benchmark beside its peer, in turns, into one table in bench/results
 	tools/build.sh $(BUILD) bench program bench
-	tools/bench.sh $(BUILD)
+	tools/bench.py $(BUILD)
+
+bench-check: build ## fail if an operation uses less of this processor than was recorded
+	$(BUILD)/danlu bench --threads 1 --check bench/results
+
+bench-record: build ## record what each operation uses of this processor, for bench-check
+	$(BUILD)/danlu bench --threads 1 --record bench/results
 
 fuzz: ## run every fuzz target for 60 seconds (FUZZ_SECONDS=…)
 	tools/deps.sh --tools

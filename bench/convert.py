@@ -6,6 +6,7 @@ their bytes on the disk: convert syncs each file, cp is followed by sync. Runs a
 """
 
 import argparse
+import json
 import os
 import shutil
 import statistics
@@ -18,6 +19,7 @@ arguments.add_argument("build")
 arguments.add_argument("work")
 arguments.add_argument("--rounds", type=int, default=3)
 arguments.add_argument("--layers", type=int, default=20)
+arguments.add_argument("--json", action="store_true", help="print one JSON line instead of the table")
 arguments.add_argument("--keep", action="store_true", help="leave the model for the next time")
 options = arguments.parse_args()
 danlu = os.path.join(options.build, "danlu")
@@ -71,6 +73,15 @@ for _ in range(options.rounds):
         memory[case].append(peak)
 gigabytes = size_gb(source)
 baseline = statistics.median(seconds["cp of the Hugging Face directory"])
+if options.json:
+    print(json.dumps({"gb": gigabytes, "cases": {
+        case: {"median_s": statistics.median(walls), "min_s": min(walls), "max_s": max(walls), "peak_mib": max(memory[case])}
+        for case, walls in seconds.items()}}))
+    fresh(out)
+    fresh(megatron)
+    if not options.keep:
+        fresh(source)
+    sys.exit(0)
 print(f"{gigabytes:.2f} GB, {options.rounds} rounds, medians (least, most)\n")
 print("| what | seconds | GB/s | speed over cp | peak memory, MB |\n|---|---|---|---|---|")
 for case, walls in seconds.items():

@@ -30,6 +30,8 @@ struct Command {
   size_t max_positional = 0;    ///< words that are neither flags nor values; more are an error
   /// Torch-free verbs: runs and returns an exit code. nullptr: the engine library runs it.
   int (*run)(const Options& options) = nullptr;
+  /// Of a verb that the engine runs: called before that is opened and counts processors.
+  void (*before_engine)(const Options& options) = nullptr;
   std::vector<std::string> aliases = {};
   std::vector<std::string> subcommands = {};  ///< the first word must be one of these
   /// What it prints on standard output is about files it made, not the result itself.

@@ -99,6 +99,7 @@ int run_command(const Command& command, const Options& options) {
   }
   bind_process(command.shares_work ? rank_place_from_environment() : RankPlace{});
   if (const std::string binding = describe_binding(); !binding.empty()) log::info("{}", binding);
+  if (command.before_engine) command.before_engine(options);
   require_engine_resources(command);
   return from_engine<EngineRun>("danlu_engine_run")(command.name.c_str(), &options);
 }

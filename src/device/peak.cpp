@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -154,37 +155,44 @@ Counted choose(bool) { return {chain_fp32_plain, static_cast<double>(kChains) * 
 
 #endif
 
-/// Best rate of one thread: slower slices were shared with another process.
-double best_rate(const Counted& kernel) {
+/// Processor seconds of this thread: what it is interrupted for does not count.
+double thread_now_s() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+/// Best rate of one thread: slower slices shared their core with another process or machine.
+double best_rate(const Counted& kernel, int slices) {
   volatile float sink = 0;
   double best = 0;
   const double start = steady_now_s();
-  for (int slice = 0; slice < kSlices && steady_now_s() - start < kDeadlineSeconds; ++slice) {
-    const double begin = steady_now_s();
+  for (int slice = 0; slice < slices && steady_now_s() - start < kDeadlineSeconds; ++slice) {
+    const double begin = thread_now_s();
     double now = begin;
     int calls = 0;
     do {
       sink = sink + kernel.run(static_cast<float>(calls));
       ++calls;
-      now = steady_now_s();
+      now = thread_now_s();
     } while (now - begin < kSliceSeconds);
     best = std::max(best, calls * kernel.flops / (now - begin));
   }
   return best;
 }
 
-double measure_cpu(bool bf16) {
+double measure_cpu(bool bf16, size_t num_threads, int slices) {
   const Counted kernel = choose(bf16);
-  std::vector<double> rates(default_thread_count(), 0);
+  std::vector<double> rates(num_threads, 0);
   // All at once: cores that share a power budget slow each other down, as they do in training.
   std::atomic<size_t> waiting{rates.size()};
   ThreadGroup threads;
   try {
     for (double& rate : rates) {
-      threads.start([&kernel, &rate, &waiting] {
+      threads.start([&kernel, &rate, &waiting, slices] {
         --waiting;
         while (waiting > 0) std::this_thread::yield();
-        rate = best_rate(kernel);
+        rate = best_rate(kernel, slices);
       });
     }
   } catch (...) {
@@ -234,10 +242,15 @@ double peak_flops(const at::Device& device, at::ScalarType type) {
   const std::lock_guard lock(mutex);
   double& known = measured[{device.str(), computed}];
   if (known == 0) {
-    known = device.is_cpu() ? measure_cpu(computed == at::kBFloat16)
-                            : measure_products(device, computed);
+    known = device.is_cpu()
+                ? measure_cpu(computed == at::kBFloat16, default_thread_count(), kSlices)
+                : measure_products(device, computed);
   }
   return known;
+}
+
+double cpu_flops_now(bool bf16, size_t threads, int slices) {
+  return peak_detail::measure_cpu(bf16, threads, slices);
 }
 
 }  // namespace danlu::device

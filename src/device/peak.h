@@ -3,6 +3,8 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstddef>
+
 namespace danlu::device {
 
 /// FLOP/s, measured once per process, device and type.
@@ -13,5 +15,9 @@ namespace danlu::device {
 /// DEVICE_TFLOPS (a number above 0, in TFLOP/s) replaces the measurement.
 /// Errors: UsageError if DEVICE_TFLOPS is not such a number.
 double peak_flops(const at::Device& device, at::ScalarType type);
+
+/// The same of so many threads of the CPU in this moment, in about `slices` times 2 ms: the best of
+/// the slices, summed over threads. bf16: REQUIRES has_matmul of it. No variable replaces it.
+double cpu_flops_now(bool bf16, size_t threads, int slices);
 
 }  // namespace danlu::device

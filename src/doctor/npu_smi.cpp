@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "doctor/system.h"
-#include "doctor/table.h"
+#include "base/table.h"
 
 namespace danlu::doctor {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "doctor/npu_smi.h"
 #include "doctor/system.h"
-#include "doctor/table.h"
+#include "base/table.h"
 
 namespace danlu::doctor {
 namespace {

@@ -47,6 +47,10 @@ OptionTable plan_options();
 int run_plan(const Options& options);
 OptionTable devices_options();
 int run_devices(const Options& options);
+OptionTable bench_options();
+/// Keeps the process to so many processors as --threads says, for it and for libraries that are to
+/// be loaded. Errors: UsageError if there are not so many.
+void choose_bench_processors(const Options& options);
 OptionTable doctor_options();
 int run_doctor(const Options& options);
 OptionTable completion_options();

@@ -12,6 +12,7 @@ int run_compare(const Options& options);
 int run_init(const Options& options);
 int run_merge(const Options& options);
 int run_verify(const Options& options);
+int run_bench(const Options& options);
 int run_eval(const Options& options);
 
 }  // namespace danlu::cli

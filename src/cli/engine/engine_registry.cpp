@@ -31,9 +31,9 @@ struct EngineCommand {
 /// The explicit list; names are those of src/cli/registry.cpp.
 const std::vector<EngineCommand>& engine_commands() {
   static const std::vector<EngineCommand> list = {
-      {"infer", run_infer},     {"chat", run_chat}, {"eval", run_eval, true},
-      {"compare", run_compare}, {"init", run_init}, {"merge", run_merge},
-      {"verify", run_verify},
+      {"infer", run_infer},     {"chat", run_chat},   {"eval", run_eval, true},
+      {"compare", run_compare}, {"init", run_init},   {"merge", run_merge},
+      {"verify", run_verify},   {"bench", run_bench},
   };
   return list;
 }

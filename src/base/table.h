@@ -1,9 +1,9 @@
-// doctor/table.h: columns for the terminal.
+// base/table.h: columns for the terminal.
 #pragma once
 #include <string>
 #include <vector>
 
-namespace danlu::doctor {
+namespace danlu {
 
 /// Heads are names or texts of the catalogue; cells are shown as they are. Columns that have "-" or
 /// nothing in every row are left out.
@@ -19,4 +19,4 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-}  // namespace danlu::doctor
+}  // namespace danlu

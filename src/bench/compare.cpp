@@ -1,0 +1,116 @@
+#include "bench/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/message.h"
+#include "base/table.h"
+
+namespace danlu::bench {
+namespace compare_detail {
+
+/// Figures of other machines or shapes say nothing of these.
+void require_alike(const Circumstances& recorded, const Circumstances& now) {
+  if (recorded.processor_key != now.processor_key) {
+    throw DataError(tr("[bench] recorded on {}, measured on {}: processors of another kind",
+                       recorded.processor_key, now.processor_key),
+                    tr("record this kind too: danlu bench --record DIR"));
+  }
+  if (recorded.threads != now.threads) {
+    throw DataError(
+        tr("[bench] recorded with {} threads, measured with {}", recorded.threads, now.threads),
+        tr("choose as many with --threads"));
+  }
+  if (recorded.quick != now.quick)
+    throw DataError(tr("[bench] one of the two was measured with --quick, the other without"));
+}
+
+Change change_of(const Row& recorded, const Row& now, double limit) {
+  const double ratio = recorded.best_share() / now.best_share();
+  if (ratio > limit) return now.is_steady() ? Change::kSlower : Change::kUnsteady;
+  return ratio < 1 / limit ? Change::kFaster : Change::kNone;
+}
+
+std::string word_of(Change change) {
+  switch (change) {
+    case Change::kSlower:
+      return tr("SLOWER");
+    case Change::kFaster:
+      return tr("faster: record again");
+    case Change::kUnsteady:
+      return tr("UNDECIDED: the machine was unsteady");
+    case Change::kGone:
+      return tr("GONE: recorded, and not measured now");
+    case Change::kNew:
+      return tr("new: not recorded");
+    case Change::kNone:
+      break;
+  }
+  return "";
+}
+
+std::string share_text(double share) { return share > 0 ? fmt::format("{:.3f}", share) : "-"; }
+
+bool is_better(const Row& again, const Row& row) {
+  if (again.is_steady() != row.is_steady()) return again.is_steady();
+  return again.best_share() > row.best_share();
+}
+
+}  // namespace compare_detail
+
+std::vector<RowChange> compare(const Report& recorded, const Report& now, double limit) {
+  using namespace compare_detail;
+  require_alike(recorded.on, now.on);
+  std::vector<RowChange> changes;
+  for (const Row& before : recorded.rows) {
+    RowChange change{before.id(), Change::kGone, before.best_share(), 0};
+    if (const Row* after = now.find(before.id())) {
+      change.now = after->best_share();
+      change.change = change_of(before, *after, limit);
+    }
+    changes.push_back(change);
+  }
+  for (const Row& row : now.rows)
+    if (!recorded.find(row.id())) changes.push_back({row.id(), Change::kNew, 0, row.best_share()});
+  return changes;
+}
+
+std::vector<std::string> suspects(const std::vector<RowChange>& changes) {
+  std::vector<std::string> ids;
+  for (const RowChange& change : changes)
+    if (change.change == Change::kSlower || change.change == Change::kUnsteady)
+      ids.push_back(change.id);
+  return ids;
+}
+
+void take_better(Report& report, const Report& again) {
+  for (Row& row : report.rows) {
+    const Row* other = again.find(row.id());
+    if (other && compare_detail::is_better(*other, row)) row = *other;
+  }
+  report.readings.insert(report.readings.end(), again.readings.begin(), again.readings.end());
+}
+
+std::string describe(const std::vector<RowChange>& changes, double limit) {
+  using namespace compare_detail;
+  Table table({"what", "recorded", "now", "ratio", "verdict"});
+  int64_t same = 0, failed = 0;
+  for (const RowChange& change : changes) {
+    if (change.fails()) ++failed;
+    if (change.change == Change::kNone) {
+      ++same;
+      continue;
+    }
+    const double ratio = change.recorded > 0 ? change.ratio() : 0;
+    table.add_row({change.id, share_text(change.recorded), share_text(change.now),
+                   ratio > 0 ? fmt::format("{:.2f}", ratio) : "-", word_of(change.change)});
+  }
+  std::string out = same < static_cast<int64_t>(changes.size()) ? table.drawn() : std::string();
+  out += tr("{} as recorded (within {:.2f} times the share of the limit), {} failed\n", same, limit,
+            failed);
+  return out;
+}
+
+}  // namespace danlu::bench

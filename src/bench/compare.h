@@ -1,0 +1,45 @@
+// bench/compare.h: whether an operation has become slower than it was, by its best share of
+// what the machine could do at the time: that moves less than seconds do.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+
+namespace danlu::bench {
+
+enum class Change {
+  kNone,
+  kSlower,    ///< recorded share / share now is above the limit
+  kFaster,    ///< share now / recorded share is: time to record again
+  kUnsteady,  ///< the machine moved too much to say; counts as a failure
+  kGone,      ///< recorded, and not measured now; counts as a failure
+  kNew,       ///< measured, and not recorded
+};
+
+struct RowChange {
+  std::string id;
+  Change change = Change::kNone;
+  double recorded = 0, now = 0;                                  ///< best shares; 0: not there
+  double ratio() const { return now > 0 ? recorded / now : 0; }  ///< above 1: slower
+  bool fails() const {
+    return change == Change::kSlower || change == Change::kUnsteady || change == Change::kGone;
+  }
+};
+
+/// In the order of `recorded`, then what is new. limit: above 1.
+/// Errors: DataError where the two are not of one kind of processor, number of threads and size.
+std::vector<RowChange> compare(const Report& recorded, const Report& now, double limit);
+
+/// Ids of the rows that fail and were measured: worth another look, since a neighbour of this
+/// machine can take away for a moment what no reading beside it shows.
+std::vector<std::string> suspects(const std::vector<RowChange>& changes);
+
+/// `again` holds rows of `report` measured once more: of each the one with the higher best
+/// share stays, a steady one before an unsteady one. What has really become slower stays slow.
+void take_better(Report& report, const Report& again);
+
+/// For the terminal: the rows that changed, and how many did not.
+std::string describe(const std::vector<RowChange>& changes, double limit);
+
+}  // namespace danlu::bench

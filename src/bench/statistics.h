@@ -1,0 +1,17 @@
+// bench/statistics.h: what some numbers that should be one number come to.
+#pragma once
+#include <vector>
+
+namespace danlu::bench {
+
+/// Of an even count the mean of the two in the middle. REQUIRES: not empty.
+double median(std::vector<double> values);
+
+/// (largest - smallest) / median: how far apart they lie. REQUIRES: not empty; all above 0.
+double spread(const std::vector<double>& values);
+
+/// larger / smaller - 1: how far one number has moved to become another, either way.
+/// REQUIRES: both above 0.
+double moved(double before, double after);
+
+}  // namespace danlu::bench

@@ -1,0 +1,31 @@
+#include "bench/work.h"
+
+#include <algorithm>
+
+namespace danlu::bench {
+namespace work_detail {
+
+double compute_seconds(const Work& work, const Limits& limits) {
+  const bool has_bf16 = work.in_bf16 && limits.bf16_flops > 0;
+  return work.flops / (has_bf16 ? limits.bf16_flops : limits.f32_flops);
+}
+
+double memory_seconds(const Work& work, const Limits& limits) {
+  const double both = std::min(work.bytes_read, work.bytes_written);
+  return 2 * both / limits.update_bytes + (work.bytes() - 2 * both) / limits.read_bytes;
+}
+
+}  // namespace work_detail
+
+double least_seconds(const Work& work, const Limits& limits) {
+  return std::max(work_detail::compute_seconds(work, limits),
+                  work_detail::memory_seconds(work, limits));
+}
+
+Bound bound_of(const Work& work, const Limits& limits) {
+  return work_detail::compute_seconds(work, limits) >= work_detail::memory_seconds(work, limits)
+             ? Bound::kCompute
+             : Bound::kMemory;
+}
+
+}  // namespace danlu::bench

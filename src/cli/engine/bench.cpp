@@ -1,0 +1,153 @@
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+
+#include "base/cpu_affinity.h"
+#include "base/cpu_class.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/progress.h"
+#include "base/threads.h"
+#include "bench/compare.h"
+#include "bench/processor.h"
+#include "bench/report.h"
+#include "cli/engine/engine.h"
+#include "device/dtype.h"
+#include "eval/results/results.h"
+#include "measure/suite.h"
+
+namespace danlu::cli {
+namespace bench_detail {
+
+std::string date_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+bench::Circumstances circumstances(const measure::SuiteOptions& suite, size_t cores) {
+  const bench::Processor processor = bench::this_processor();
+  bench::Circumstances on;
+  on.processor = processor.name;
+  on.processor_key = processor.key;
+  on.cpu_class = describe_cpu_class();
+  on.threads = static_cast<int64_t>(suite.threads);
+  on.cores = static_cast<int64_t>(cores);
+  on.quick = suite.quick;
+  on.date = date_now();
+  on.version = DANLU_VERSION;
+  on.commit = eval::kSourceCommit;
+  on.compiler = __VERSION__;
+  on.libtorch = TORCH_VERSION;
+  return on;
+}
+
+measure::SuiteOptions suite_from(const Options& options) {
+  measure::SuiteOptions suite;
+  suite.types.clear();
+  for (const std::string& name : options.get_list("dtype")) {
+    if (name != "fp32" && name != "bf16" && name != "fp16") {
+      throw UsageError(
+          tr("[{}] must be fp32, bf16 or fp16, got '{}'", options.given_as("dtype"), name));
+    }
+    suite.types.push_back(device::scalar_type_of(dtype_from_name(name)));
+  }
+  const std::vector<std::string> parts = options.get_list("only");
+  for (const std::string& part : parts) {
+    if (part == "limits" || part == "ops" || part == "step" || part == "decode") continue;
+    throw UsageError(
+        tr("[{}] must be limits, ops, step or decode, got '{}'", options.given_as("only"), part));
+  }
+  if (!parts.empty()) suite.parts = parts;
+  suite.threads = default_thread_count();
+  suite.quick = options.get_bool("quick");
+  if (const char* slowed = std::getenv("DANLU_BENCH_SLOW")) suite.slowed = slowed;
+  return suite;
+}
+
+/// Of figures of this kind of processor, with so many threads.
+std::string record_name(const bench::Circumstances& on) {
+  return fmt::format("bench_{}_{}threads.json", on.processor_key, on.threads);
+}
+
+fs::path recorded_in(const fs::path& place, const bench::Circumstances& on) {
+  if (!fs::is_directory(place)) return place;
+  const fs::path file = place / record_name(on);
+  if (fs::exists(file)) return file;
+  throw IoError(tr("[--check] {}: no figures of this kind of processor", file.string()),
+                tr("danlu bench --record {} makes them", place.string()));
+}
+
+bench::Report measured(const measure::SuiteOptions& suite, measure::Gauge& gauge,
+                       const bench::Circumstances& on) {
+  std::optional<ProgressBar> bar;
+  bench::Report report =
+      measure::run_suite(suite, gauge, [&](const std::string& id, size_t done, size_t count) {
+        if (!bar) bar.emplace(tr("measuring"), count, tr("figures"));
+        bar->update(done, id);
+      });
+  if (bar) bar->finish();
+  report.on = on;
+  return report;
+}
+
+/// What seems slower is looked at again, and again: what has become slower stays so.
+std::vector<bench::RowChange> compared(const bench::Report& recorded, bench::Report& report,
+                                       double limit, const measure::SuiteOptions& suite,
+                                       measure::Gauge& gauge) {
+  constexpr int kLooks = 3;
+  auto changes = bench::compare(recorded, report, limit);
+  for (int look = 0; look < kLooks; ++look) {
+    measure::SuiteOptions again = suite;
+    again.only = bench::suspects(changes);
+    if (again.only.empty()) break;
+    bench::take_better(report, measured(again, gauge, report.on));
+    changes = bench::compare(recorded, report, limit);
+  }
+  return changes;
+}
+
+}  // namespace bench_detail
+
+int run_bench(const Options& options) {
+  using namespace bench_detail;
+  const measure::SuiteOptions suite = suite_from(options);
+  const bench::Circumstances on = circumstances(suite, online_cpus().size());
+  std::optional<bench::Report> recorded;
+  if (options.has_value("check")) {
+    recorded = bench::read_report(recorded_in(options.get_string("check"), on));
+    std::erase_if(recorded->rows, [&](const auto& row) { return !measure::belongs(row, suite); });
+  }
+  measure::Gauge gauge(suite.threads);
+  bench::Report report = measured(suite, gauge, on);
+  std::vector<bench::RowChange> changes;
+  if (recorded) changes = compared(*recorded, report, options.get_float("limit"), suite, gauge);
+  const std::string text =
+      options.get_bool("json") ? dump_text(bench::to_json(report)) + "\n" : bench::describe(report);
+  std::fputs(text.c_str(), stdout);
+  if (options.has_value("record")) {
+    const fs::path directory = options.get_string("record");
+    fs::create_directories(directory);
+    write_json_file(directory / record_name(on), bench::to_json(report));
+  }
+  if (!recorded) return 0;
+  // Beside JSON, which stands alone on standard output.
+  std::fputs(bench::describe(changes, options.get_float("limit")).c_str(),
+             options.get_bool("json") ? stderr : stdout);
+  const bool has_failed = std::any_of(changes.begin(), changes.end(),
+                                      [](const auto& change) { return change.fails(); });
+  return static_cast<int>(has_failed ? ExitCode::kDevice : ExitCode::kSuccess);
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,116 @@
+#include "measure/decoding.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/argmax.h>
+
+#include <algorithm>
+
+#include "base/rng.h"
+#include "infer/kv_cache.h"
+#include "infer/step.h"
+
+namespace danlu::measure {
+namespace decoding_detail {
+
+std::vector<int64_t> made_up(uint64_t stream, int64_t count, int64_t vocab) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < count; ++i) {
+    ids.push_back(static_cast<int64_t>(mix64(stream, static_cast<uint64_t>(i)) %
+                                       static_cast<uint64_t>(vocab)));
+  }
+  return ids;
+}
+
+std::vector<text::TokenId> token_ids(const std::vector<int64_t>& ids) {
+  return {ids.begin(), ids.end()};
+}
+
+/// Weights that a token is multiplied with; the table of embeddings is not one of them, unless the
+/// head is tied to it.
+double multiplied(const arch::ModelConfig& config) {
+  const auto all = static_cast<double>(arch::parameter_count(config));
+  const double table =
+      static_cast<double>(config.vocab_size) * static_cast<double>(config.hidden_size);
+  return config.tie_embeddings ? all : all - table;
+}
+
+}  // namespace decoding_detail
+
+std::unique_ptr<models::CausalLM> random_model(const arch::ModelConfig& config,
+                                               at::ScalarType type) {
+  auto model = std::make_unique<models::CausalLM>(config, parallel::Mesh::single(), type,
+                                                  at::Device(at::kCPU));
+  model->initialize(0);
+  return model;
+}
+
+struct Decoding::Impl {
+  explicit Impl(const models::CausalLM& of)
+      : model(of), cache(of.config(), of.dtype(), at::Device(at::kCPU)) {}
+  const models::CausalLM& model;
+  infer::SequenceCache cache;
+  std::vector<infer::StepInput> next;
+  std::vector<std::vector<int64_t>> prompts;
+  std::vector<int64_t> chosen;
+
+  void step() {
+    const at::Tensor best_B = infer::next_logits(model, cache, next).argmax(1);
+    for (size_t i = 0; i < next.size(); ++i) {
+      next[i].ids = {static_cast<text::TokenId>(best_B[static_cast<int64_t>(i)].item<int64_t>())};
+    }
+  }
+};
+
+Decoding::Decoding(const models::CausalLM& model, int64_t sequences, int64_t context)
+    : impl_(std::make_unique<Impl>(model)) {
+  for (int64_t i = 0; i < sequences; ++i) {
+    const auto ids =
+        decoding_detail::made_up(static_cast<uint64_t>(i), context, model.config().vocab_size);
+    impl_->prompts.push_back(ids);
+    impl_->next.push_back({impl_->cache.add(), decoding_detail::token_ids(ids)});
+  }
+  impl_->step();
+}
+Decoding::~Decoding() = default;
+
+void Decoding::token() {
+  impl_->chosen.push_back(impl_->next.front().ids.front());
+  impl_->step();
+}
+
+const std::vector<std::vector<int64_t>>& Decoding::prompts() const { return impl_->prompts; }
+
+const std::vector<int64_t>& Decoding::chosen() const { return impl_->chosen; }
+
+bench::Work Decoding::work() const {
+  const arch::ModelConfig& config = impl_->model.config();
+  const at::ScalarType type = impl_->model.dtype();
+  const double size = static_cast<double>(c10::elementSize(type)),
+               weights = decoding_detail::multiplied(config);
+  double keys = 0;
+  for (const infer::StepInput& input : impl_->next) {
+    keys += 2.0 * static_cast<double>(impl_->cache.length(input.sequence)) *
+            static_cast<double>(config.num_layers * config.num_kv_heads * config.head_dim);
+  }
+  return {2 * weights * static_cast<double>(impl_->next.size()), type == at::kBFloat16,
+          size * (weights + keys), 0};
+}
+
+void prefill(const models::CausalLM& model, int64_t tokens) {
+  infer::SequenceCache cache(model.config(), model.dtype(), at::Device(at::kCPU));
+  const auto ids = decoding_detail::made_up(0, tokens, model.config().vocab_size);
+  infer::next_logits(model, cache, {{cache.add(), decoding_detail::token_ids(ids)}});
+}
+
+bench::Work prefill_work(const models::CausalLM& model, int64_t tokens) {
+  const arch::ModelConfig& config = model.config();
+  const double size = static_cast<double>(c10::elementSize(model.dtype())),
+               weights = decoding_detail::multiplied(config),
+               head =
+                   static_cast<double>(config.vocab_size) * static_cast<double>(config.hidden_size);
+  // The head sees the last token alone.
+  return {2 * (weights - head) * static_cast<double>(tokens) + 2 * head,
+          model.dtype() == at::kBFloat16, size * weights, 0};
+}
+
+}  // namespace danlu::measure

@@ -1,0 +1,46 @@
+// measure/decoding.h: greedy decoding with a model, a token at a time.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "bench/work.h"
+#include "models/causal_lm.h"
+
+namespace danlu::measure {
+
+/// Random weights of a fixed seed, on the CPU: what decoding takes does not depend on them.
+std::unique_ptr<models::CausalLM> random_model(const arch::ModelConfig& config,
+                                               at::ScalarType type);
+
+class Decoding {
+ public:
+  /// So many sequences side by side, each of `context` made-up tokens, which are read here. `model`
+  /// outlives it.
+  Decoding(const models::CausalLM& model, int64_t sequences, int64_t context);
+  ~Decoding();
+
+  /// The next token of every sequence, the likeliest.
+  void token();
+  /// What each sequence began with.
+  const std::vector<std::vector<int64_t>>& prompts() const;
+  /// What was chosen of the first sequence so far.
+  const std::vector<int64_t>& chosen() const;
+  /// Of one token() with this many sequences: every weight is multiplied once for each; read is
+  /// every weight once, a table that the head is not tied to only for the rows it needs, and keys
+  /// and values once for each sequence.
+  bench::Work work() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Reads so many made-up tokens into a sequence that is forgotten then: a prefill.
+void prefill(const models::CausalLM& model, int64_t tokens);
+bench::Work prefill_work(const models::CausalLM& model, int64_t tokens);
+
+}  // namespace danlu::measure

@@ -1,0 +1,114 @@
+// `danlu bench`: the form of what it prints, its flags, and the comparison end to end. No time and
+// no speed is asserted: those of a machine that others use are any.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/bad_input.h"
+#include "support/temporary_directory.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json json_of_bench(const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"bench", "--quick", "--json", "--threads", "1"};
+  words.insert(words.end(), more.begin(), more.end());
+  const ProgramResult result = run_danlu(words);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+}
+
+TEST(BenchCommand, QuickMeasuresEveryPartAsAShareOfItsLimit) {
+  const json report = json_of_bench({});
+  EXPECT_EQ(report["format"], "danlu-bench-1");
+  EXPECT_EQ(report["threads"], 1);
+  EXPECT_EQ(report["quick"], true);
+  for (const char* key : {"processor_key", "cpu_class", "version", "date", "compiler", "libtorch"})
+    EXPECT_FALSE(report[key].get<std::string>().empty()) << key;
+  for (const char* key : {"f32_flops", "read_bytes", "copy_bytes", "update_bytes"})
+    EXPECT_GT(report["limits"][key].get<double>(), 1e6) << key;
+  std::set<std::string> names;
+  for (const json& row : report["rows"]) {
+    names.insert(row["name"].get<std::string>() + "." + row["dtype"].get<std::string>());
+    EXPECT_GT(row["share"].get<double>(), 0) << row;
+    EXPECT_LT(row["share"].get<double>(), 1.3) << row;
+    EXPECT_FALSE(row["samples"].empty()) << row;
+    EXPECT_TRUE(row["bound"] == "compute" || row["bound"] == "memory") << row;
+  }
+  for (const char* dtype : {"fp32", "bf16"})
+    for (const char* name :
+         {"linear_256x704.forward", "linear_256x704.input_grad", "linear_256x704.weight_grad",
+          "attention_1x256.backward", "rms_norm.forward", "swiglu.backward", "rotary.forward",
+          "embedding.backward", "head_cross_entropy", "adamw", "step", "decode",
+          "decode_16_sequences", "prefill"})
+      EXPECT_TRUE(names.count(std::string(name) + "." + dtype)) << name << "." << dtype;
+}
+
+TEST(BenchCommand, LimitsAloneAreATableInBothLanguages) {
+  ProgramSettings chinese;
+  chinese.environment = {{"DANLU_LANG", "zh"}};
+  const std::vector<std::string> words = {"bench", "--only", "limits", "--threads", "1"};
+  EXPECT_THAT(run_danlu(words).out, HasSubstr("memory, read"));
+  EXPECT_THAT(run_danlu(words, chinese).out, HasSubstr("内存 读取"));
+}
+
+TEST(BenchCommand, WhatIsRecordedIsComparedAndAChangedRecordIsFoundAndNamed) {
+  const TemporaryDirectory directory;
+  const fs::path& folder = directory.path();
+  const std::vector<std::string> words = {"--only", "decode", "--dtype", "fp32"};
+  auto record = words;
+  record.insert(record.end(), {"--record", folder.string()});
+  json_of_bench(record);
+  ASSERT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+  const fs::path file = fs::directory_iterator(folder)->path();
+  EXPECT_THAT(file.filename().string(), HasSubstr("_1threads.json"));
+  // As if it had once taken a hundredth of the time: no machine gives that back.
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+
+  json changed = json::parse(text.str());
+  for (json& row : changed["rows"]) {
+    const double factor = row["name"] == "prefill" ? 0.01 : 100;  // the others may only be faster
+    for (json& sample : row["samples"])
+      sample["seconds"] = sample["seconds"].get<double>() * factor;
+  }
+  std::ofstream(file) << changed.dump();
+  std::vector<std::string> check = {"bench", "--quick", "--threads",
+                                    "1",     "--check", folder.string()};
+  check.insert(check.end(), words.begin(), words.end());
+  const ProgramResult result = run_danlu(check);
+  EXPECT_EQ(result.exit_code, 5) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("prefill.fp32"));
+  EXPECT_THAT(result.out, HasSubstr("1 failed"));
+}
+
+TEST(BenchCommand, RefusesWhatItCannotMeasure) {
+  expect_error(run_danlu({"bench", "--threads", "0"}), 2, {"--threads", "0"});
+  expect_error(run_danlu({"bench", "--threads", "4000"}), 2, {"--threads", "4000"});
+  expect_error(run_danlu({"bench", "--dtype", "int8"}), 2, {"int8", "bf16"});
+  expect_error(run_danlu({"bench", "--only", "steps"}), 2, {"'steps'", "decode"});
+  expect_error(run_danlu({"bench", "--limit", "1"}), 2, {"--limit"});
+  ProgramSettings slow;
+  slow.environment = {{"DANLU_BENCH_SLOW", "no_such_op"}};
+  expect_error(run_danlu({"bench", "--quick", "--only", "decode"}, slow), 2, {"no_such_op"});
+}
+
+TEST(BenchCommand, ARecordThatIsNotThereOrNoneIsNamed) {
+  const TemporaryDirectory directory;
+  expect_error(run_danlu({"bench", "--check", directory.path().string()}), 8,
+               {"bench_", "--record"});
+  const fs::path file = directory.path() / "other.json";
+  std::ofstream(file) << "{\"format\": \"something\"}";
+  expect_error(run_danlu({"bench", "--check", file.string()}), 3, {"other.json", "danlu-bench-1"});
+}
+
+}  // namespace
+}  // namespace danlu::test

