@@ -1,10 +1,11 @@
 // bench/decode_bench.cpp: seconds a token of greedy decoding, by type of the weights.
 //
-//   decode_bench [MODEL] [--dtype fp32,bf16,fp16] [--tokens 16] [--sequences 1] [--context 16]
+//   decode_bench [MODEL] [--dtype fp32,bf16,fp16,q8_0,q4_0,file] [--tokens 16] [--sequences 1] [--context 16]
 //     [--prefill 0] [--threads 0]
 //
 // One model for each type answers in turn, so that ratios do not depend on what else the machine
-// does. MODEL: a directory or a GGUF file; without one: random weights of Qwen2.5-0.5B's shape.
+// does. MODEL: a directory or a GGUF file, whose blocks are used as they are by the type `file`;
+// without one: random weights of Qwen2.5-0.5B's shape.
 // Prints one JSON line a type: median seconds a token of all sequences, bytes of weights and keys
 // read a second, with --prefill N tokens a second of reading N at once, the ids that the first
 // sequence came to, and what each began with. --threads 0: all.
@@ -86,14 +87,26 @@ double seconds_of(const std::function<void()>& work) {
   return danlu::steady_now_s() - begin;
 }
 
+std::unique_ptr<CausalLM> model_of(const Settings& settings, const std::string& name) {
+  using namespace danlu;
+  const bool is_quantised = name == "q8_0" || name == "q4_0" || name == "file";
+  if (!is_quantised && !kTypes.count(name)) refuse("--dtype: unknown type '" + name + "'");
+  if (settings.model.empty() && is_quantised) refuse("--dtype " + name + " needs a model");
+  const at::ScalarType type = is_quantised ? at::kFloat : kTypes.at(name);
+  if (settings.model.empty()) return measure::random_model(bench::half_billion(), type);
+  const auto source = weights::open_checkpoint_source(settings.model, {.all_tensors = true});
+  models::Quantisation quantisation;
+  if (name == "file") quantisation.blocks = source.blocks;
+  if (name == "q8_0") quantisation.make = BlockType::kQ8_0;
+  if (name == "q4_0") quantisation.make = BlockType::kQ4_0;
+  return models::load_model(source, parallel::Mesh::single(), type, at::Device(at::kCPU), {}, {},
+                            quantisation);
+}
+
 Decoder decoder(const Settings& settings, const std::string& name) {
-  if (!kTypes.count(name)) refuse("--dtype: unknown type '" + name + "'");
   Decoder result;
   result.name = name;
-  result.model = settings.model.empty()
-                     ? danlu::measure::random_model(danlu::bench::half_billion(), kTypes.at(name))
-                     : danlu::models::load_model(settings.model, danlu::parallel::Mesh::single(),
-                                                 kTypes.at(name), at::Device(at::kCPU));
+  result.model = model_of(settings, name);
   result.session = std::make_unique<Decoding>(*result.model, settings.sequences, settings.context);
   return result;
 }

@@ -2,9 +2,10 @@
 //
 //   tokenize_bench TOKENIZER FILE [--whole] [--repeats 5]
 //
-// Prints one JSON line: bytes, tokens, median MB per second of CPU time (all threads of the process
-// counted) over the file's lines, or over the file as one text; and the time to load the tokenizer.
-// bench/tokenize.mjs runs it in turns with Hugging Face's tokenizers.
+// Prints one JSON line: bytes, tokens, MB per second of CPU time (all threads of the process
+// counted) over the file's lines, or over the file as one text: of the first pass, when nothing of
+// the text has been seen, and the median of all; a hash of the ids; and the time to load the
+// tokenizer. bench/tokenize.mjs runs it in turns with Hugging Face's tokenizers.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -40,6 +41,21 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
+/// As hash.mjs of tools/tokenizer_goldens.
+class IdHash {
+ public:
+  void add(int32_t value) {
+    low_ = (low_ ^ static_cast<uint32_t>(value)) * 0x01000193u;
+    low_ ^= low_ >> 15;
+    high_ = (high_ ^ static_cast<uint32_t>(value)) * 0x5bd1e995u;
+    high_ ^= high_ >> 13;
+  }
+  std::string hex() const { return fmt::format("{:08x}{:08x}", high_, low_); }
+
+ private:
+  uint32_t low_ = 0x811c9dc5u, high_ = 0x27220a95u;
+};
+
 int bench(const std::vector<std::string>& words) {
   if (words.size() < 2) {
     throw UsageError("usage: tokenize_bench TOKENIZER FILE [--whole] [--repeats N]");
@@ -69,13 +85,21 @@ int bench(const std::vector<std::string>& words) {
     }
     seconds.push_back(cpu_seconds() - start);
   }
+  IdHash hash;
+  for (const std::string_view text : texts) {
+    ids.clear();
+    tokenizer->encode_append(text, true, ids);
+    for (const text::TokenId id : ids) hash.add(id);
+    hash.add(-1);
+  }
+  const double megabytes = static_cast<double>(file.size()) / 1e6;
+  const double first_s = seconds.front();
   std::sort(seconds.begin(), seconds.end());
   fmt::print(
-      "{{\"bench\": \"tokenize\", \"bytes\": {}, \"tokens\": {}, \"load_s\": {:.3f}, "
-      "\"mb_per_s\": {:.1f}, \"mb_per_s_best\": {:.1f}}}\n",
-      file.size(), tokens, load_s,
-      static_cast<double>(file.size()) / 1e6 / seconds[seconds.size() / 2],
-      static_cast<double>(file.size()) / 1e6 / seconds.front());
+      "{{\"bench\": \"tokenize\", \"bytes\": {}, \"tokens\": {}, \"ids\": \"{}\", "
+      "\"load_s\": {:.3f}, \"mb_per_s_first\": {:.2f}, \"mb_per_s\": {:.2f}}}\n",
+      file.size(), tokens, hash.hex(), load_s, megabytes / first_s,
+      megabytes / seconds[seconds.size() / 2]);
   return 0;
 }
 

@@ -33,6 +33,24 @@ class Sequences {
   std::vector<int64_t> starts_;
 };
 
+/// Gives back what was read of the streams after every 64 MiB, so that memory does not grow with
+/// the data set.
+class ReadMemory {
+ public:
+  explicit ReadMemory(std::vector<const TokenStore::Stream*> streams)
+      : streams_(std::move(streams)) {}
+  void add(size_t tokens) {
+    tokens_ += tokens;
+    if (tokens_ * sizeof(int32_t) < size_t{64} << 20) return;
+    for (const TokenStore::Stream* stream : streams_) stream->forget();
+    tokens_ = 0;
+  }
+
+ private:
+  std::vector<const TokenStore::Stream*> streams_;
+  size_t tokens_ = 0;
+};
+
 /// Every sample alone, in order: what no packing means.
 Packs one_each(size_t count) {
   Packs packs;
@@ -52,10 +70,12 @@ void write_text_datasets(const TokenStore& store, const fs::path& prefix,
     IndexedWriter& writer = writers.emplace_back(
         fmt::format("{}_{}_document", prefix.string(), keys[i]), TokenType::kI32);
     const TokenStore::Stream stream = store.stream(i);
+    ReadMemory memory({&stream});
     size_t at = 0;
     for (const int32_t length : stream.lengths()) {
       writer.add_document(stream.tokens().subspan(at, static_cast<size_t>(length)));
       at += static_cast<size_t>(length);
+      memory.add(static_cast<size_t>(length));
     }
     writer.finish();
   }
@@ -75,6 +95,7 @@ void write_instruction_datasets(const TokenStore& store, const fs::path& prefix,
   IndexedWriter id_writer = writer_of("input_ids");
   IndexedWriter mask_writer = writer_of("attention_mask");
   IndexedWriter label_writer = writer_of("labels");
+  ReadMemory memory({&id_stream, &label_stream});
   std::vector<int32_t> packed_ids, packed_labels, mask;
   for (int64_t group = 0; group < packs.size(); ++group) {
     packed_ids.clear();
@@ -93,6 +114,7 @@ void write_instruction_datasets(const TokenStore& store, const fs::path& prefix,
       packed_labels.resize(seq_length, kIgnoreLabel);
       mask.resize(seq_length, settings.mode == PackMode::kNeat ? 0 : 1);
     }
+    memory.add(2 * packed_ids.size());
     id_writer.add_document(packed_ids);
     label_writer.add_document(packed_labels);
     mask_writer.add_document(mask);

@@ -43,6 +43,8 @@ class TokenStore {
    public:
     std::span<const int32_t> lengths() const;
     std::span<const int32_t> tokens() const;
+    /// Lets the system take back the memory of the tokens read so far.
+    void forget() const { tokens_.forget(); }
 
    private:
     friend class TokenStore;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "text/gguf_tokenizer_files.h"
+#include "text/sentencepiece/model_file.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer/companions.h"
 #include "text/tokenizer/json_fields.h"
@@ -181,14 +182,16 @@ void add_merged_pieces(const TokenizerJsonParts& json, const fs::path& file, Ggu
 }
 
 void add_sentencepiece(const fs::path& file, GgufVocabulary& out) {
-  const SentencePieceParts parts = read_sentencepiece_parts(file);
-  if (parts.model_type != 2) refuse(file, "not a BPE model, and llama.cpp's llama is one");
-  if (parts.has_character_map) refuse(file, "it normalises characters, which llama.cpp does not");
-  if (parts.remove_extra_whitespaces)
+  const SentencePieceFile parts = read_sentencepiece_file(MappedFile(file).text(), file.string());
+  if (parts.type != SegmenterType::kBpe)
+    refuse(file, "not a BPE model, and llama.cpp's llama is one");
+  if (!parts.rules.character_map.empty())
+    refuse(file, "it normalises characters, which llama.cpp does not");
+  if (parts.rules.remove_extra_whitespaces)
     refuse(file, "it removes repeated spaces, which llama.cpp does not");
   out.model = "llama";
   out.pre = "default";
-  out.add_space_prefix = parts.add_dummy_prefix;
+  out.add_space_prefix = parts.rules.add_dummy_prefix;
   for (size_t id = 0; id < out.tokens.size(); ++id) {
     GgufTokenType& type = out.types[id];
     if (id >= parts.pieces.size()) {
@@ -202,7 +205,7 @@ void add_sentencepiece(const fs::path& file, GgufVocabulary& out) {
                       out.tokens[id]));
     out.scores.push_back(piece.piece == out.tokens[id] ? piece.score : kAddedScore);
     // What the files beside it add or mark special counts, except for the unknown token.
-    if (!is_added || piece.type == static_cast<int32_t>(GgufTokenType::kUnknown))
+    if (!is_added || piece.type == PieceType::kUnknown)
       type = static_cast<GgufTokenType>(piece.type);
   }
 }

@@ -16,16 +16,6 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
-/// A SentencePiece model of three pieces: <unk>, "▁a" and "b".
-std::string sentencepiece_model() {
-  const auto piece = [](const std::string& text, char kind) {
-    const std::string fields = std::string("\n") + static_cast<char>(text.size()) + text +
-                               std::string("\x15\0\0\0\0\x18", 6) + kind;
-    return std::string("\n") + static_cast<char>(fields.size()) + fields;
-  };
-  return piece("<unk>", 2) + piece("▁a", 1) + piece("b", 1);
-}
-
 class Installed : public BadInput {
  protected:
   void SetUp() override {
@@ -65,10 +55,6 @@ class Installed : public BadInput {
 TEST_F(Installed, WorksWhereItWasMovedTo) {
   expect_own(run_moved({"--version"}), "libdanlu_core.so");
   expect_own(run_moved({"inspect", good("good.jsonl")}), "libduckdb.so");
-  const ProgramResult ids =
-      run_moved({"tokenize", "--model", write("tokenizer.model", sentencepiece_model()), "a"});
-  expect_own(ids, "libdanlu_sentencepiece.so");
-  EXPECT_EQ(ids.out, "1\n");
   expect_own(
       run_moved({"infer", "--model", good("model"), "--prompt", "hi", "--max_new_tokens", "1"}),
       "libdanlu_engine.so");

@@ -20,15 +20,10 @@ namespace real_model_test {
 
 std::filesystem::path stories_dir() { return test::shared_dir() / "data/models/stories260K/hf"; }
 
-/// Its tokenizer is a tokenizer.model, read by libsentencepiece.
 class RealModel : public testing::Test {
  protected:
   void SetUp() override {
     DANLU_REQUIRES_SHARED();
-#ifdef __SANITIZE_ADDRESS__
-    GTEST_SKIP() << "the sanitizer cannot keep libsentencepiece's protobuf apart from libtorch's "
-                    "(text/sentencepiece/open.cpp)";
-#endif
   }
 };
 

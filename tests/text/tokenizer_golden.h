@@ -105,6 +105,49 @@ inline std::vector<std::string> code_point_texts() {
   return texts;
 }
 
+/// longTexts of texts.mjs.
+inline std::vector<std::string> long_texts() {
+  static constexpr const char* kAlphabets[] = {"a",
+                                               "ab",
+                                               "aab",
+                                               "etaoin",
+                                               "abcdefghijklmnopqrstuvwxyz",
+                                               "ABCxyz0189+/=",
+                                               "01",
+                                               "-=_",
+                                               "的一是了我",
+                                               "a的",
+                                               "éßж",
+                                               " a",
+                                               " ▁",
+                                               "in gthe",
+                                               "\U0001F600\U00020000",
+                                               "<>s/",
+                                               "\n ",
+                                               "thé人\U0001F600 "};
+  std::vector<std::string> texts;
+  uint32_t state = 20261125;
+  for (const std::string alphabet : kAlphabets) {
+    std::vector<std::string> chars;
+    for (size_t i = 0; i < alphabet.size(); i += chars.back().size())
+      chars.push_back(alphabet.substr(i, text::decode_utf8(alphabet, i).length));
+    for (const size_t length : {33, 64, 65, 97, 130, 500, 3000, 20000}) {
+      std::string& text = texts.emplace_back();
+      for (size_t i = 0; i < length; ++i) {
+        state = state * 1103515245u + 12345u;
+        text += chars[(state >> 16) % chars.size()];
+      }
+    }
+    for (const size_t count : {50, 333, 1000}) {
+      std::string text;
+      for (size_t i = 0; i < count; ++i) text += alphabet;
+      texts.push_back(text);
+      texts.push_back("x" + text);
+    }
+  }
+  return texts;
+}
+
 inline std::vector<std::string> read_lines(const std::filesystem::path& path) {
   std::vector<std::string> lines;
   const std::string text = repaired(read_file(path));
@@ -143,7 +186,7 @@ inline std::vector<std::string> read_strings(const std::filesystem::path& path) 
   return strings;
 }
 
-/// The texts a golden's key names: nasty, codepoints, lines:F, whole:F, strings:F.
+/// The texts a golden's key names: nasty, codepoints, long, lines:F, whole:F, strings:F.
 inline std::vector<std::string> texts_of(const std::string& key) {
   std::vector<std::string> texts;
   if (key == "nasty") {
@@ -151,6 +194,7 @@ inline std::vector<std::string> texts_of(const std::string& key) {
     return texts;
   }
   if (key == "codepoints") return code_point_texts();
+  if (key == "long") return long_texts();
   const std::string kind = key.substr(0, key.find(':'));
   const std::string name = key.substr(key.find(':') + 1);
   const std::string group = name.substr(0, name.find('/'));

@@ -52,11 +52,34 @@ export function codePointTexts(begin, end) {
 
 export const codePointRanges = [[0, 0x32000], [0xe0000, 0xe0200], [0x10ff00, 0x110000]];
 
+const longAlphabets = ['a', 'ab', 'aab', 'etaoin', 'abcdefghijklmnopqrstuvwxyz', 'ABCxyz0189+/=', '01', '-=_', '\u7684\u4e00\u662f\u4e86\u6211', 'a\u7684',
+  '\u00e9\u00df\u0436', ' a', ' \u2581', 'in gthe', '\u{1f600}\u{20000}', '<>s/', '\n ', 'th\u00e9\u4eba\u{1f600} '];
+
+/** Words that no pre-tokenizer cuts, drawn from few characters, and runs that repeat. */
+export function longTexts() {
+  const texts = [];
+  let state = 20261125;
+  for (const alphabet of longAlphabets) {
+    const chars = [...alphabet];
+    for (const length of [33, 64, 65, 97, 130, 500, 3000, 20000]) {
+      let text = '';
+      for (let i = 0; i < length; ++i) {
+        state = (Math.imul(state, 1103515245) + 12345) >>> 0;
+        text += chars[(state >>> 16) % chars.length];
+      }
+      texts.push(text);
+    }
+    for (const count of [50, 333, 1000]) texts.push(alphabet.repeat(count), `x${alphabet.repeat(count)}`);
+  }
+  return texts;
+}
+
 /** Map from key to a function that gives the texts. */
 export function textSources(root) {
   const sources = new Map();
   sources.set('nasty', () => nastyTexts().map(([, bytes]) => toText(bytes)));
   sources.set('codepoints', () => codePointRanges.flatMap(([begin, end]) => codePointTexts(begin, end)));
+  sources.set('long', longTexts);
   for (const file of filesUnder(root, 'corpora')) {
     sources.set(`lines:${file}`, () => readLines(path.join(root, file)));
     sources.set(`whole:${file}`, () => [toText(fs.readFileSync(path.join(root, file)))]);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 
 #include "base/error.h"
 #include "text/tokenizer/byte_level.h"
@@ -14,40 +13,20 @@ namespace danlu::text {
 
 namespace {
 
-// Up to this many symbols a plain scan for the best pair beats a queue.
-constexpr size_t kFewSymbols = 96;
+// Up to this many symbols a word is merged at a time.
+constexpr size_t kFewSymbols = 64;
 
-}  // namespace
-
-void MergeTable::build(std::vector<Merge> merges) {
-  slots_.assign(std::bit_ceil(merges.size() + merges.size() / 2 + 16), Slot());
-  results_.resize(merges.size());
-  const size_t mask = slots_.size() - 1;
-  for (uint32_t rank = 0; rank < merges.size(); ++rank) {
-    const Merge& merge = merges[rank];
-    results_[rank] = merge.result;
-    size_t at = hash(merge.left, merge.right) & mask;
-    while (slots_[at].rank != kNone &&
-           (slots_[at].left != merge.left || slots_[at].right != merge.right)) {
-      at = (at + 1) & mask;
-    }
-    slots_[at] = {merge.left, merge.right, rank};
-  }
-}
-
-BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Pair>& pairs, BpeOptions options,
-                   const std::string& origin)
-    : options_(std::move(options)) {
-  vocabulary_ = std::move(vocabulary);
+std::vector<MergeTable::Merge> resolve_merges(const Vocabulary& vocabulary,
+                                              const std::vector<BpeModel::Pair>& pairs,
+                                              size_t prefix_length, const std::string& origin) {
   std::vector<MergeTable::Merge> merges;
   merges.reserve(pairs.size());
-  const size_t prefix_length = options_.continuing_subword_prefix.size();
   std::string joined;
   for (const auto& [left, right] : pairs) {
     joined.assign(left);
     joined.append(right.substr(std::min(prefix_length, right.size())));
-    const MergeTable::Merge merge{vocabulary_.find(left), vocabulary_.find(right),
-                                  vocabulary_.find(joined)};
+    const MergeTable::Merge merge{vocabulary.find(left), vocabulary.find(right),
+                                  vocabulary.find(joined), static_cast<uint32_t>(merges.size())};
     if (merge.left < 0 || merge.right < 0 || merge.result < 0) {
       const std::string_view missing = merge.left < 0    ? left
                                        : merge.right < 0 ? right
@@ -59,7 +38,39 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Pair>& pairs, BpeOpt
     }
     merges.push_back(merge);
   }
+  return merges;
+}
 
+}  // namespace
+
+void MergeTable::build(const std::vector<Merge>& merges) {
+  slots_.assign(std::bit_ceil(merges.size() + merges.size() / 2 + 16), Slot());
+  const size_t mask = slots_.size() - 1;
+  for (const Merge& merge : merges) {
+    size_t at = hash(merge.left, merge.right) & mask;
+    while (slots_[at].rank != kNone &&
+           (slots_[at].left != merge.left || slots_[at].right != merge.right)) {
+      at = (at + 1) & mask;
+    }
+    slots_[at] = {merge.left, merge.right, merge.rank, merge.result};
+  }
+}
+
+BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Pair>& pairs, BpeOptions options,
+                   const std::string& origin)
+    : options_(std::move(options)) {
+  vocabulary_ = std::move(vocabulary);
+  prepare(resolve_merges(vocabulary_, pairs, options_.continuing_subword_prefix.size(), origin));
+}
+
+BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<MergeTable::Merge>& merges,
+                   BpeOptions options)
+    : options_(std::move(options)) {
+  vocabulary_ = std::move(vocabulary);
+  prepare(merges);
+}
+
+void BpeModel::prepare(const std::vector<MergeTable::Merge>& merges) {
   byte_ids_.resize(256);
   fallback_ids_.resize(256);
   for (int b = 0; b < 256; ++b) {
@@ -77,7 +88,7 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Pair>& pairs, BpeOpt
     }
   }
   if (options_.unk_token) unk_id_ = vocabulary_.find(*options_.unk_token);
-  merges_.build(std::move(merges));
+  merges_.build(merges);
   find_joins_of_chars();
   byte_pair_rank_.resize(size_t{256} * 256);
   for (int a = 0; a < 256; ++a) {
@@ -123,6 +134,7 @@ void BpeModel::find_joins_of_chars() {
     joins_[bit / 64] |= uint64_t{1} << (bit % 64);
   });
   if (!sound) joins_.clear();
+  ids_tell_symbols_ = sound;
 }
 
 namespace {
@@ -206,6 +218,7 @@ void BpeModel::find_shortcuts() {
 
 void BpeModel::use_raw_bytes() {
   raw_bytes_ = true;
+  ids_tell_symbols_ = true;
   find_joins_of_bytes();
 }
 
@@ -258,32 +271,34 @@ void BpeModel::encode_uncached(std::string_view word, Scratch& scratch, bool par
     }
     if (const TokenId id = vocabulary_.find(token); id >= 0) return scratch.ids.push(id);
   }
-  scratch.symbols.clear();
-  scratch.ranks.clear();
+  std::vector<TokenId>& symbols = scratch.merge.symbols;
+  symbols.clear();
   if (raw_bytes_) {
     symbols_of_bytes(word, scratch);
   } else {
     symbols_of_chars(word, scratch);
   }
-  if (scratch.symbols.empty()) return;
-  if (scratch.symbols.size() <= kFewSymbols) {
+  if (symbols.empty()) return;
+  if (symbols.size() <= kFewSymbols) {
     merge_few(scratch);
   } else {
-    merge_many(scratch);
+    merge_long(scratch);
   }
 }
 
 void BpeModel::symbols_of_bytes(std::string_view word, Scratch& scratch) const {
   const size_t count = word.size();
-  scratch.symbols.resize(count);
-  scratch.ranks.resize(count);
+  std::vector<TokenId>& symbols = scratch.merge.symbols;
+  std::vector<uint32_t>& ranks = scratch.merge.ranks;
+  symbols.resize(count);
+  ranks.resize(count);
   const auto* bytes = reinterpret_cast<const unsigned char*>(word.data());
   for (size_t i = 0; i + 1 < count; ++i) {
-    scratch.symbols[i] = byte_ids_[bytes[i]];
-    scratch.ranks[i] = byte_pair_rank_[bytes[i] << 8 | bytes[i + 1]];
+    symbols[i] = byte_ids_[bytes[i]];
+    ranks[i] = byte_pair_rank_[bytes[i] << 8 | bytes[i + 1]];
   }
-  scratch.symbols[count - 1] = byte_ids_[bytes[count - 1]];
-  scratch.ranks[count - 1] = MergeTable::kNone;
+  symbols[count - 1] = byte_ids_[bytes[count - 1]];
+  ranks[count - 1] = MergeTable::kNone;
 }
 
 TokenId BpeModel::id_of_char(std::string_view c, char32_t value, bool first, bool last,
@@ -309,7 +324,8 @@ bool BpeModel::push_byte_tokens(std::string_view c, std::vector<TokenId>& symbol
 }
 
 void BpeModel::symbols_of_chars(std::string_view word, Scratch& scratch) const {
-  auto& symbols = scratch.symbols;
+  std::vector<TokenId>& symbols = scratch.merge.symbols;
+  std::vector<uint32_t>& ranks = scratch.merge.ranks;
   bool pending_unk = false;
   std::string affixed;
   for (size_t i = 0; i < word.size();) {
@@ -334,70 +350,8 @@ void BpeModel::symbols_of_chars(std::string_view word, Scratch& scratch) const {
   }
   if (pending_unk) symbols.push_back(unk_id_);
   const size_t count = symbols.size();
-  scratch.ranks.assign(count, MergeTable::kNone);
-  for (size_t i = 0; i + 1 < count; ++i) {
-    scratch.ranks[i] = merges_.rank(symbols[i], symbols[i + 1]);
-  }
-}
-
-void BpeModel::merge_few(Scratch& scratch) const {
-  TokenId* symbols = scratch.symbols.data();
-  uint32_t* ranks = scratch.ranks.data();
-  size_t count = scratch.symbols.size();
-  while (count > 1) {
-    uint32_t best = MergeTable::kNone;
-    for (size_t i = 0; i + 1 < count; ++i) best = std::min(best, ranks[i]);
-    if (best == MergeTable::kNone) break;
-    size_t at = 0;
-    while (ranks[at] != best) ++at;
-    symbols[at] = merges_.result(best);
-    const size_t moved = count - at - 2;
-    std::memmove(symbols + at + 1, symbols + at + 2, moved * sizeof *symbols);
-    // ranks[at] is computed anew; the pair that began at at + 1 now begins at `at`.
-    std::memmove(ranks + at + 1, ranks + at + 2, moved * sizeof *ranks);
-    --count;
-    ranks[at] = at + 1 < count ? merges_.rank(symbols[at], symbols[at + 1]) : MergeTable::kNone;
-    if (at > 0) ranks[at - 1] = merges_.rank(symbols[at - 1], symbols[at]);
-  }
-  scratch.ids.append(symbols, count);
-}
-
-void BpeModel::merge_many(Scratch& scratch) const {
-  auto& [cache, ids, normalized, repaired, piece, symbols, ranks, next, previous, queue] = scratch;
-  const auto count = static_cast<uint32_t>(symbols.size());
-  next.resize(count);
-  previous.resize(count);
-  queue.clear();
-  for (uint32_t i = 0; i < count; ++i) {
-    next[i] = i + 1;
-    previous[i] = i - 1;
-    if (ranks[i] != MergeTable::kNone) queue.push_back(uint64_t{ranks[i]} << 32 | i);
-  }
-  // Lowest rank first, then leftmost.
-  const std::greater<> later;
-  std::make_heap(queue.begin(), queue.end(), later);
-  const auto set_rank = [&](uint32_t at) {
-    ranks[at] = next[at] < count ? merges_.rank(symbols[at], symbols[next[at]]) : MergeTable::kNone;
-    if (ranks[at] == MergeTable::kNone) return;
-    queue.push_back(uint64_t{ranks[at]} << 32 | at);
-    std::push_heap(queue.begin(), queue.end(), later);
-  };
-  while (!queue.empty()) {
-    const uint64_t top = queue.front();
-    std::pop_heap(queue.begin(), queue.end(), later);
-    queue.pop_back();
-    const auto at = static_cast<uint32_t>(top);
-    const auto rank = static_cast<uint32_t>(top >> 32);
-    if (ranks[at] != rank) continue;  // one of the two was merged since
-    const uint32_t gone = next[at];
-    symbols[at] = merges_.result(rank);
-    ranks[gone] = MergeTable::kNone;
-    next[at] = next[gone];
-    if (next[at] < count) previous[next[at]] = at;
-    set_rank(at);
-    if (at > 0) set_rank(previous[at]);
-  }
-  for (uint32_t at = 0; at < count; at = next[at]) ids.push(symbols[at]);
+  ranks.assign(count, MergeTable::kNone);
+  for (size_t i = 0; i + 1 < count; ++i) ranks[i] = merges_.rank(symbols[i], symbols[i + 1]);
 }
 
 }  // namespace danlu::text

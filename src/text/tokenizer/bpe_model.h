@@ -16,19 +16,14 @@ class MergeTable {
   static constexpr uint32_t kNone = UINT32_MAX;
   struct Merge {
     TokenId left, right, result;
+    uint32_t rank;  ///< the lowest goes first; of equal ones the leftmost
   };
-  /// merges[rank]; of merges of the same pair the last one counts.
-  void build(std::vector<Merge> merges);
+  /// Of merges of the same pair the last one counts.
+  void build(const std::vector<Merge>& merges);
   /// Rank of the merge of two tokens, or kNone.
-  uint32_t rank(TokenId left, TokenId right) const {
-    const size_t mask = slots_.size() - 1;
-    for (size_t at = hash(left, right) & mask;; at = (at + 1) & mask) {
-      const Slot& slot = slots_[at];
-      if (slot.left == left && slot.right == right) return slot.rank;
-      if (slot.rank == kNone) return kNone;
-    }
-  }
-  TokenId result(uint32_t rank) const { return results_[rank]; }
+  uint32_t rank(TokenId left, TokenId right) const { return slot_of(left, right).rank; }
+  /// What the two become. REQUIRES: rank(left, right) != kNone.
+  TokenId result(TokenId left, TokenId right) const { return slot_of(left, right).result; }
   /// Calls on_merge(left, right) for every pair.
   template <typename F>
   void each(F&& on_merge) const {
@@ -38,17 +33,24 @@ class MergeTable {
   }
 
  private:
-  struct Slot {
+  struct alignas(16) Slot {
     TokenId left = -1, right = -1;
     uint32_t rank = kNone;
+    TokenId result = -1;
   };
+  const Slot& slot_of(TokenId left, TokenId right) const {
+    const size_t mask = slots_.size() - 1;
+    for (size_t at = hash(left, right) & mask;; at = (at + 1) & mask) {
+      const Slot& slot = slots_[at];
+      if ((slot.left == left && slot.right == right) || slot.rank == kNone) return slot;
+    }
+  }
   static size_t hash(TokenId left, TokenId right) {
     const uint64_t key =
         static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
     return (key * 0x9E3779B97F4A7C15ull) >> 24;
   }
   std::vector<Slot> slots_;
-  std::vector<TokenId> results_;
 };
 
 /// What a BPE "model" of tokenizer.json says. Dropout is for training and is not kept.
@@ -65,6 +67,9 @@ class BpeModel final : public Model {
   /// Errors: ModelError if a merge names a token that the vocabulary lacks.
   BpeModel(Vocabulary vocabulary, const std::vector<Pair>& merges, BpeOptions options,
            const std::string& origin);
+  /// The same of merges whose tokens and ranks are known. REQUIRES: their tokens are of the
+  /// vocabulary.
+  BpeModel(Vocabulary vocabulary, const std::vector<MergeTable::Merge>& merges, BpeOptions options);
 
   /// True if all 256 characters of the byte-level alphabet are tokens and words carry no affixes:
   /// then pieces may be given as raw bytes after use_raw_bytes.
@@ -105,6 +110,7 @@ class BpeModel final : public Model {
                            PieceCache::Entry& entry, Scratch& scratch, bool part) const;
   void encode_uncached(std::string_view word, Scratch& scratch, bool part) const;
   void encode_by_boundaries(std::string_view piece, size_t readable, Scratch& scratch) const;
+  void prepare(const std::vector<MergeTable::Merge>& merges);
   void find_joins_of_chars();
   void find_joins_of_bytes();
   void find_shortcuts();
@@ -116,7 +122,16 @@ class BpeModel final : public Model {
                      std::string& storage) const;
   bool push_byte_tokens(std::string_view c, std::vector<TokenId>& symbols) const;
   void merge_few(Scratch& scratch) const;
-  void merge_many(Scratch& scratch) const;
+  void merge_long(Scratch& scratch) const;
+  void merge_range(uint32_t first, uint32_t last, MergeScratch& merge,
+                   std::vector<BpeToken>& out) const;
+  void merge_range_by_scan(uint32_t first, uint32_t last, MergeScratch& merge,
+                           std::vector<BpeToken>& out) const;
+  void merge_range_by_queue(uint32_t first, uint32_t last, MergeScratch& merge,
+                            std::vector<BpeToken>& out) const;
+  bool stay_apart(BpeToken left, BpeToken right, uint32_t end, MergeScratch& merge) const;
+  uint32_t merge_stretch(uint32_t begin, MergeScratch& merge) const;
+  bool mend_joint(size_t joint, uint32_t end, MergeScratch& merge, size_t& merged) const;
 
   static size_t join_bit(char32_t left, char32_t right) {
     return ((left * 0x9E3779B1u) ^ (right * 0x85EBCA77u)) >> (32 - kJoinBits);
@@ -126,6 +141,7 @@ class BpeModel final : public Model {
   BpeOptions options_;
   MergeTable merges_;
   bool raw_bytes_ = false;
+  bool ids_tell_symbols_ = false;  // a token is always made of the same symbols
   TokenId unk_id_ = -1;
   std::vector<TokenId> byte_ids_;      // [256] characters of the byte-level alphabet; -1: no token
   std::vector<TokenId> fallback_ids_;  // [256] "<0x00>" …; -1: no token

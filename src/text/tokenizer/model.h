@@ -1,5 +1,6 @@
 // text/tokenizer/model.h: from one piece of text to token ids ("model" of tokenizer.json).
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -31,6 +32,12 @@ class IdBuffer {
     std::memcpy(data_.get() + size_, entry.ids, sizeof entry.ids);
     size_ += static_cast<size_t>(entry.count);
   }
+  /// Leaves one of every run of `id`.
+  void join_runs(TokenId id) {
+    TokenId* end = std::unique(data_.get(), data_.get() + size_,
+                               [id](TokenId a, TokenId b) { return a == id && b == id; });
+    size_ = static_cast<size_t>(end - data_.get());
+  }
   const TokenId* data() const { return data_.get(); }
   size_t size() const { return size_; }
 
@@ -49,15 +56,39 @@ class IdBuffer {
   size_t size_ = 0, capacity_ = 0;
 };
 
+/// A token of a word, and its first symbol.
+struct BpeToken {
+  TokenId id;
+  uint32_t begin;
+};
+
+/// Working memory of BPE merging (bpe_merge.cpp).
+struct MergeScratch {
+  std::vector<TokenId> symbols;
+  std::vector<uint32_t> ranks;  ///< of the pair that each symbol begins
+  // Of the stretch at hand: the same, neighbours, queue of candidate merges.
+  std::vector<TokenId> part_symbols;
+  std::vector<uint32_t> part_ranks, next, previous;
+  std::vector<uint64_t> queue;
+  std::vector<BpeToken> tokens, window;
+  std::vector<uint64_t> joints;  ///< remembered answers of stay_apart, direct-mapped
+};
+
+/// The best way found to a place of a text (sentencepiece/unigram.cpp).
+struct LatticeNode {
+  float score = 0;
+  uint32_t begin = 0;  ///< of the piece that ends here
+  TokenId id = -1;     ///< of that piece; -1: no way yet
+  uint32_t end = 0;    ///< used while the best way is read backwards
+};
+
 /// Working memory of one encode call, reused by later ones.
 struct Scratch {
   PieceCache cache;
   IdBuffer ids;
   std::string normalized, repaired, piece;
-  // Merging: symbols, ranks of the pair each symbol begins, neighbours, queue of candidate merges.
-  std::vector<TokenId> symbols;
-  std::vector<uint32_t> ranks, next, previous;
-  std::vector<uint64_t> queue;
+  MergeScratch merge;
+  std::vector<LatticeNode> lattice;
 };
 
 /// Immutable and thread-safe.

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "text/tokenizer/double_array.h"
 
 namespace danlu::text {
 
@@ -31,6 +32,21 @@ class Normalizer {
 /// Precompiled ByteLevel Sequence.
 /// Errors: ModelError naming `origin` and the type or key.
 std::unique_ptr<Normalizer> make_normalizer(const Json& spec, const std::string& origin);
+
+/// SentencePiece's compiled rules: what each key becomes is a text in `replacements`, each of which
+/// ends with a NUL.
+struct CharacterMap {
+  DoubleArray trie;
+  std::string replacements;
+  /// A damaged map could point outside, or into the middle of a character.
+  bool holds(size_t at) const {
+    return at < replacements.size() &&
+           (static_cast<unsigned char>(replacements[at]) & 0xC0) != 0x80;
+  }
+  std::string_view replacement(size_t at) const { return replacements.c_str() + at; }
+};
+/// charsmap: the decoded bytes; empty gives an empty map. Errors: ModelError naming `origin`.
+CharacterMap read_character_map(std::string_view charsmap, const std::string& origin);
 
 /// SentencePiece's precompiled character map, as HF applies it (by grapheme, shortest match).
 /// charsmap: the decoded bytes. Errors: ModelError naming `origin`.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "text/tokenizer/char_class.h"
+#include "text/tokenizer/double_array.h"
 #include "text/tokenizer/json_fields.h"
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/unicode_version.h"
@@ -74,41 +75,9 @@ class BertNormalizer final : public Normalizer {
   bool clean_, chinese_, strip_accents_, lowercase_;
 };
 
-/// A Darts-clone double array: unit layout as in that library's "darts.h" format description.
-class DoubleArray {
- public:
-  DoubleArray() = default;
-  explicit DoubleArray(std::string_view bytes) : units_(bytes.size() / 4) {
-    std::memcpy(units_.data(), bytes.data(), units_.size() * 4);
-  }
-  /// Value of the shortest key that begins `text`, or -1.
-  int64_t shortest_prefix(std::string_view text) const {
-    if (units_.empty()) return -1;
-    size_t node = 0;
-    node ^= offset(units_[0]);
-    for (const char c : text) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (byte == 0) return -1;
-      node ^= byte;
-      if (node >= units_.size() || label(units_[node]) != byte) return -1;
-      const uint32_t unit = units_[node];
-      node ^= offset(unit);
-      if (node >= units_.size()) return -1;
-      if (unit >> 8 & 1) return units_[node] & 0x7FFFFFFF;
-    }
-    return -1;
-  }
-
- private:
-  static uint32_t label(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
-  static size_t offset(uint32_t unit) { return (unit >> 10) << ((unit & 1u << 9) >> 6); }
-  std::vector<uint32_t> units_;
-};
-
 class PrecompiledNormalizer final : public Normalizer {
  public:
-  PrecompiledNormalizer(DoubleArray trie, std::string replacements)
-      : trie_(std::move(trie)), replacements_(std::move(replacements)) {}
+  explicit PrecompiledNormalizer(CharacterMap map) : map_(std::move(map)) {}
 
   void rewrite(std::string& text, size_t max_bytes) const override {
     std::string out;
@@ -152,16 +121,17 @@ class PrecompiledNormalizer final : public Normalizer {
   }
 
   bool append_mapped(std::string_view chunk, std::string& out) const {
-    const int64_t at = trie_.shortest_prefix(chunk);
-    if (at < 0 || static_cast<size_t>(at) >= replacements_.size()) return false;
-    // A damaged map could point into the middle of a character.
-    if ((static_cast<unsigned char>(replacements_[at]) & 0xC0) == 0x80) return false;
-    out += replacements_.c_str() + at;
+    int64_t at = -1;
+    map_.trie.each_prefix(chunk.substr(0, chunk.find('\0')), [&](size_t, uint32_t value) {
+      at = value;
+      return false;
+    });
+    if (at < 0 || !map_.holds(static_cast<size_t>(at))) return false;
+    out += map_.replacement(static_cast<size_t>(at));
     return true;
   }
 
-  DoubleArray trie_;
-  std::string replacements_;
+  CharacterMap map_;
 };
 
 }  // namespace
@@ -174,11 +144,8 @@ std::unique_ptr<Normalizer> make_bert_normalizer(const Json& spec, const std::st
                                           lowercase);
 }
 
-std::unique_ptr<Normalizer> make_precompiled_normalizer(std::string charsmap,
-                                                        const std::string& origin) {
-  if (charsmap.empty()) {
-    return std::make_unique<PrecompiledNormalizer>(DoubleArray(), std::string());
-  }
+CharacterMap read_character_map(std::string_view charsmap, const std::string& origin) {
+  if (charsmap.empty()) return {};
   uint32_t trie_bytes = 0;
   if (charsmap.size() >= 4) std::memcpy(&trie_bytes, charsmap.data(), 4);
   if (charsmap.size() < 4 || trie_bytes % 4 != 0 || trie_bytes > charsmap.size() - 4) {
@@ -187,12 +154,17 @@ std::unique_ptr<Normalizer> make_precompiled_normalizer(std::string charsmap,
            "{} bytes and has {}",
            origin, trie_bytes, charsmap.size()));
   }
-  std::string replacements = charsmap.substr(4 + trie_bytes);
-  if (!is_valid_utf8(replacements)) {
+  CharacterMap map{DoubleArray(charsmap.substr(4, trie_bytes)),
+                   std::string(charsmap.substr(4 + trie_bytes))};
+  if (!is_valid_utf8(map.replacements)) {
     throw ModelError(tr("{}: the precompiled character map is not UTF-8", origin));
   }
-  return std::make_unique<PrecompiledNormalizer>(
-      DoubleArray(std::string_view(charsmap).substr(4, trie_bytes)), std::move(replacements));
+  return map;
+}
+
+std::unique_ptr<Normalizer> make_precompiled_normalizer(std::string charsmap,
+                                                        const std::string& origin) {
+  return std::make_unique<PrecompiledNormalizer>(read_character_map(charsmap, origin));
 }
 
 }  // namespace danlu::text

@@ -69,7 +69,10 @@ std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string_view text,
 /// GPT-2's.
 std::shared_ptr<const Tokenizer> load_vocab_and_merges(const std::filesystem::path& vocab,
                                                        const std::filesystem::path& merges);
-/// tokenizer.model through libsentencepiece.
+/// tokenizer.model: a SentencePiece model. Errors: ModelError naming the file and what is wrong.
 std::shared_ptr<const Tokenizer> load_sentencepiece(const std::filesystem::path& path);
+/// The same from bytes in memory, without companion files (tests, fuzzing). origin: for errors.
+std::shared_ptr<const Tokenizer> parse_sentencepiece(std::string_view bytes,
+                                                     const std::string& origin);
 
 }  // namespace danlu::text

@@ -7,93 +7,28 @@
 #include <limits>
 
 #include "base/error.h"
+#include "text/tokenizer/prefix_tree.h"
 #include "text/tokenizer/utf8.h"
 
 namespace danlu::text {
 
 namespace {
 
-/// Keys by byte, children of a node in one contiguous, sorted range.
-class PrefixTree {
- public:
-  explicit PrefixTree(const Vocabulary& vocabulary) {
-    std::vector<TokenId> ids;
-    for (size_t id = 0; id < vocabulary.size(); ++id) {
-      const auto token_id = static_cast<TokenId>(id);
-      // Of two ids with one text the lookup's answer counts.
-      if (vocabulary.has(token_id) && vocabulary.find(vocabulary.token(token_id)) == token_id) {
-        ids.push_back(token_id);
-      }
-    }
-    std::sort(ids.begin(), ids.end(),
-              [&](TokenId a, TokenId b) { return vocabulary.token(a) < vocabulary.token(b); });
-    nodes_.push_back({});
-    std::vector<Work> work = {{0, ids.data(), ids.data() + ids.size(), 0}};
-    while (!work.empty()) {  // not recursive: a token may be very long
-      const Work item = work.back();
-      work.pop_back();
-      add_children(item, vocabulary, work);
-    }
+std::vector<PrefixTree::Entry> entries_of(const Vocabulary& vocabulary) {
+  std::vector<PrefixTree::Entry> entries;
+  for (size_t i = 0; i < vocabulary.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    if (!vocabulary.has(id) || vocabulary.token(id).empty()) continue;
+    // Of two ids with one text the lookup's answer counts.
+    if (vocabulary.find(vocabulary.token(id)) == id) entries.emplace_back(vocabulary.token(id), id);
   }
-
-  /// Calls on_match(length, id) for every key that begins text at `at`, shortest first.
-  template <typename F>
-  void each_prefix(std::string_view text, size_t at, F&& on_match) const {
-    uint32_t node = 0;
-    for (size_t i = at; i < text.size(); ++i) {
-      const Node& parent = nodes_[node];
-      const auto byte = static_cast<unsigned char>(text[i]);
-      const auto begin = nodes_.begin() + parent.first_child;
-      const auto end = begin + parent.num_children;
-      const auto child = std::lower_bound(
-          begin, end, byte, [](const Node& n, unsigned char b) { return n.byte < b; });
-      if (child == end || child->byte != byte) return;
-      node = static_cast<uint32_t>(child - nodes_.begin());
-      if (child->id >= 0) on_match(i + 1 - at, child->id);
-    }
-  }
-
- private:
-  struct Node {
-    uint32_t first_child = 0;
-    uint16_t num_children = 0;
-    unsigned char byte = 0;
-    TokenId id = -1;
-  };
-
-  /// The keys [begin, end) share their first `depth` bytes, which lead to `node`.
-  struct Work {
-    uint32_t node;
-    const TokenId *begin, *end;
-    size_t depth;
-  };
-
-  void add_children(const Work& item, const Vocabulary& vocabulary, std::vector<Work>& work) {
-    const TokenId* begin = item.begin;
-    if (begin < item.end && vocabulary.token(*begin).size() == item.depth) {
-      nodes_[item.node].id = *begin++;
-    }
-    const auto first = static_cast<uint32_t>(nodes_.size());
-    while (begin < item.end) {
-      const char byte = vocabulary.token(*begin)[item.depth];
-      const TokenId* last = begin;
-      while (last < item.end && vocabulary.token(*last)[item.depth] == byte) ++last;
-      work.push_back({static_cast<uint32_t>(nodes_.size()), begin, last, item.depth + 1});
-      Node child;
-      child.byte = static_cast<unsigned char>(byte);
-      nodes_.push_back(child);
-      begin = last;
-    }
-    nodes_[item.node].first_child = first;
-    nodes_[item.node].num_children = static_cast<uint16_t>(nodes_.size() - first);
-  }
-  std::vector<Node> nodes_;
-};
+  return entries;
+}
 
 class UnigramModel final : public Model {
  public:
   UnigramModel(Vocabulary vocabulary, std::vector<double> scores, UnigramOptions options)
-      : scores_(std::move(scores)), options_(options), tree_(vocabulary) {
+      : scores_(std::move(scores)), options_(options), tree_(entries_of(vocabulary)) {
     vocabulary_ = std::move(vocabulary);
     double lowest = std::numeric_limits<double>::infinity();
     for (const double score : scores_) lowest = std::min(lowest, score);
