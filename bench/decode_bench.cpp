@@ -1,6 +1,7 @@
 // bench/decode_bench.cpp: seconds a token of greedy decoding, by type of the weights.
 //
-//   decode_bench [MODEL] [--dtype fp32,bf16,fp16,q8_0,q4_0,file] [--tokens 16] [--sequences 1] [--context 16]
+//   decode_bench [MODEL] [--dtype fp32,bf16,fp16,q8_0,q4_0,file] [--tokens 16] [--sequences 1]
+//   [--context 16]
 //     [--prefill 0] [--threads 0]
 //
 // One model for each type answers in turn, so that ratios do not depend on what else the machine

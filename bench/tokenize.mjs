@@ -5,7 +5,8 @@
 // FILEs are tokenised line by line, those behind --whole as one text each. Every round is a new process of either side, which
 // takes the file twice: once unseen, once seen. Pin it to one processor: taskset -c 1 node …
 import { execFileSync } from 'node:child_process';
-import { readFileSync, statSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync } from 'node:fs';
+import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -55,17 +56,23 @@ if (files.length + whole.length === 0) {
   process.exit(2);
 }
 const run = (program, ...args) => JSON.parse(execFileSync(program, args, { maxBuffer: 1 << 26 }));
+// The file alone: the peer knows nothing of what lies beside it.
+const bare = mkdtempSync(path.join(os.tmpdir(), 'danlu-tokenize-'));
+process.on('exit', () => rmSync(bare, { recursive: true, force: true }));
 const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
 const round = (value, digits) => +value.toFixed(digits);
 
 if (markdown) console.log('| tokenizer | text | first pass: ours, peer (MB/s) | ratio (spread) | second pass: ours, peer | ratio (spread) |\n|---|---|---|---|---|---|');
 for (const tokenizer of tokenizers.split(',')) {
   const isModel = statSync(tokenizer).isFile();
+  const alone = path.join(bare, isModel ? 'tokenizer.model' : 'tokenizer.json');
+  rmSync(alone, { force: true });
+  symlinkSync(path.resolve(isModel ? tokenizer : path.join(tokenizer, 'tokenizer.json')), alone);
   for (const file of [...files, ...whole]) {
     const isWhole = whole.includes(file);
     const sides = { ours: [], theirs: [] };
     for (let i = 0; i < rounds; ++i) {
-      const mine = run(path.join(build, 'tokenize_bench'), tokenizer, file, '--repeats', '3', ...(isWhole ? ['--whole'] : []));
+      const mine = run(path.join(build, 'tokenize_bench'), alone, file, '--repeats', '3', ...(isWhole ? ['--whole'] : []));
       const other = isModel
         ? run('/usr/bin/python3', path.join(path.dirname(here), 'sentencepiece_peer.py'), tokenizer, file, ...(isWhole ? ['whole'] : []))
         : run(process.execPath, here, '--peer', path.join(tokenizer, 'tokenizer.json'), file, isWhole ? 'whole' : 'lines', i === 0 ? 'hashed' : '');

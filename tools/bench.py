@@ -291,7 +291,10 @@ class Bench:
         """Whether the peer's packages are there; fetched once."""
         folder = os.path.join(ROOT, "tools", folder)
         if not os.path.isdir(os.path.join(folder, "node_modules")) and shutil.which("npm"):
-            subprocess.run(["npm", "ci", "--silent", "--no-audit", "--no-fund", *flags], cwd=folder)
+            quiet = ["--silent", "--no-audit", "--no-fund", *flags]
+            # Some versions of npm call a lock out of step that leaves out other systems' optional packages.
+            if subprocess.run(["npm", "ci", *quiet], cwd=folder).returncode:
+                subprocess.run(["npm", "install", "--no-save", "--no-package-lock", *quiet], cwd=folder)
         return os.path.isdir(os.path.join(folder, "node_modules"))
 
     def texts(self):

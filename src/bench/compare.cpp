@@ -27,9 +27,8 @@ void require_alike(const Circumstances& recorded, const Circumstances& now) {
     throw DataError(tr("[bench] one of the two was measured with --quick, the other without"));
 }
 
-Change change_of(const Row& recorded, const Row& now, double limit) {
-  const double ratio = recorded.best_share() / now.best_share();
-  if (ratio > limit) return now.is_steady() ? Change::kSlower : Change::kUnsteady;
+Change change_of(double ratio, bool is_steady, double limit) {
+  if (ratio > limit) return is_steady ? Change::kSlower : Change::kUnsteady;
   return ratio < 1 / limit ? Change::kFaster : Change::kNone;
 }
 
@@ -53,11 +52,6 @@ std::string word_of(Change change) {
 
 std::string share_text(double share) { return share > 0 ? fmt::format("{:.3f}", share) : "-"; }
 
-bool is_better(const Row& again, const Row& row) {
-  if (again.is_steady() != row.is_steady()) return again.is_steady();
-  return again.best_share() > row.best_share();
-}
-
 }  // namespace compare_detail
 
 std::vector<RowChange> compare(const Report& recorded, const Report& now, double limit) {
@@ -65,15 +59,16 @@ std::vector<RowChange> compare(const Report& recorded, const Report& now, double
   require_alike(recorded.on, now.on);
   std::vector<RowChange> changes;
   for (const Row& before : recorded.rows) {
-    RowChange change{before.id(), Change::kGone, before.best_share(), 0};
+    RowChange change{before.id(), Change::kGone, recorded.best_share(before), 0};
     if (const Row* after = now.find(before.id())) {
-      change.now = after->best_share();
-      change.change = change_of(before, *after, limit);
+      change.now = now.best_share(*after);
+      change.change = change_of(change.ratio(), after->is_steady(), limit);
     }
     changes.push_back(change);
   }
   for (const Row& row : now.rows)
-    if (!recorded.find(row.id())) changes.push_back({row.id(), Change::kNew, 0, row.best_share()});
+    if (!recorded.find(row.id()))
+      changes.push_back({row.id(), Change::kNew, 0, now.best_share(row)});
   return changes;
 }
 
@@ -88,9 +83,14 @@ std::vector<std::string> suspects(const std::vector<RowChange>& changes) {
 void take_better(Report& report, const Report& again) {
   for (Row& row : report.rows) {
     const Row* other = again.find(row.id());
-    if (other && compare_detail::is_better(*other, row)) row = *other;
+    if (!other) continue;
+    const bool is_better = other->is_steady() != row.is_steady()
+                               ? other->is_steady()
+                               : again.best_share(*other) > report.best_share(row);
+    if (!is_better) continue;
+    row = *other;
+    row.of_run = again.undisturbed_limits();
   }
-  report.readings.insert(report.readings.end(), again.readings.begin(), again.readings.end());
 }
 
 std::string describe(const std::vector<RowChange>& changes, double limit) {

@@ -32,26 +32,42 @@ std::vector<double> Row::shares() const {
 }
 
 double Row::share() const { return median(shares()); }
-double Row::best_share() const {
-  double seconds = samples.front().seconds, least = least_seconds(work, samples.front().before);
+double Row::best_share(const Limits& of_run, double may_move) const {
+  double seconds = samples.front().seconds, own = least_seconds(work, samples.front().before);
   for (const Sample& sample : samples) {
     seconds = std::min(seconds, sample.seconds);
     for (const Limits& limits : {sample.before, sample.after})
-      least = std::min(least, least_seconds(work, limits));
+      own = std::min(own, least_seconds(work, limits));
   }
-  return least / seconds;
+  const double all = least_seconds(work, of_run);
+  return (own > all * (1 + may_move) ? own : all) / seconds;
 }
 
 double Row::share_spread() const { return spread(shares()); }
 
-Limits Report::limits() const {
-  const auto middle = [this](double Limits::* member) {
+namespace report_detail {
+
+/// Of each limit what pick() makes of its readings.
+template <typename Pick>
+Limits limits_by(const std::vector<Limits>& readings, const Pick& pick) {
+  const auto of = [&](double Limits::* member) {
     std::vector<double> values;
     for (const Limits& reading : readings) values.push_back(reading.*member);
-    return values.empty() ? 0.0 : median(std::move(values));
+    return values.empty() ? 0.0 : pick(std::move(values));
   };
-  return {middle(&Limits::f32_flops), middle(&Limits::bf16_flops), middle(&Limits::read_bytes),
-          middle(&Limits::copy_bytes), middle(&Limits::update_bytes)};
+  return {of(&Limits::f32_flops), of(&Limits::bf16_flops), of(&Limits::read_bytes),
+          of(&Limits::copy_bytes), of(&Limits::update_bytes)};
+}
+
+}  // namespace report_detail
+
+Limits Report::limits() const {
+  return report_detail::limits_by(readings, [](auto values) { return median(std::move(values)); });
+}
+
+Limits Report::undisturbed_limits() const {
+  return report_detail::limits_by(readings,
+                                  [](auto values) { return quantile(std::move(values), 0.9); });
 }
 
 const Row* Report::find(const std::string& id) const {
@@ -79,7 +95,7 @@ Json json_of(const Limits& limits) {
           {"update_bytes", rounded(limits.update_bytes)}};
 }
 
-Json json_of(const Row& row, const Limits& limits) {
+Json json_of(const Row& row, const Limits& limits, double best_share) {
   Json samples = Json::array();
   for (const Sample& sample : row.samples) {
     samples.push_back({{"seconds", rounded(sample.seconds)},
@@ -98,7 +114,7 @@ Json json_of(const Row& row, const Limits& limits) {
                {"bound", bound_of(row.work, limits) == Bound::kCompute ? "compute" : "memory"},
                {"share", rounded(row.share())},
                {"share_spread", rounded(row.share_spread())},
-               {"best_share", rounded(row.best_share())},
+               {"best_share", rounded(best_share)},
                {"steady", row.is_steady()}};
   if (row.tokens > 0) {
     json["tokens"] = row.tokens;
@@ -174,7 +190,7 @@ Json to_json(const Report& report) {
   using namespace report_detail;
   const Limits limits = report.limits();
   Json rows = Json::array(), readings = Json::array();
-  for (const Row& row : report.rows) rows.push_back(json_of(row, limits));
+  for (const Row& row : report.rows) rows.push_back(json_of(row, limits, report.best_share(row)));
   for (const Limits& reading : report.readings) readings.push_back(json_of(reading));
   const Circumstances& on = report.on;
   return {

@@ -18,14 +18,18 @@ struct Row {
   Work work;
   double tokens = 0;  ///< of a run, where tokens a second mean something; else 0
   std::vector<Sample> samples;
+  /// Of another run, from which the row was taken over: its undisturbed_limits(). Else all 0.
+  Limits of_run = {};
 
   std::string id() const { return name + "." + dtype; }
   double seconds() const;  ///< median
   double share() const;    ///< median over samples of share_of_limit
   double share_spread() const;
-  /// Of the fastest sample, at the best limits that were read beside any of them: what is compared,
-  /// since a neighbour slows most samples and readings of a busy machine, but seldom all.
-  double best_share() const;
+  /// Of the fastest sample, at the limits of the whole run, or at the best that were read beside
+  /// the row's own samples where the machine was slower than `may_move` allows all that time. This
+  /// is compared: a neighbour slows most samples of a busy machine, but seldom all, and few
+  /// readings scatter more than many.
+  double best_share(const Limits& of_run, double may_move = Sampling{}.may_move) const;
   /// At least half of its samples are steady, and those count alone.
   bool is_steady() const;
 
@@ -57,7 +61,12 @@ struct Report {
   /// Every reading between runs.
   std::vector<Limits> readings;
 
-  Limits limits() const;  ///< medians of the readings; all 0 without any
+  Limits limits() const;              ///< medians of the readings; all 0 without any
+  Limits undisturbed_limits() const;  ///< what nine of ten readings stay below
+  /// REQUIRES: the row is of this report.
+  double best_share(const Row& row) const {
+    return row.best_share(row.of_run.f32_flops > 0 ? row.of_run : undisturbed_limits());
+  }
   const Row* find(const std::string& id) const;
 };
 

@@ -11,6 +11,11 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+double quantile(std::vector<double> values, double below) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(below * static_cast<double>(values.size() - 1))];
+}
+
 double spread(const std::vector<double>& values) {
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   return (*most - *least) / median(values);

@@ -6,8 +6,8 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "doctor/system.h"
 #include "base/table.h"
+#include "doctor/system.h"
 
 namespace danlu::doctor {
 namespace {

@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "doctor/system.h"
 #include "base/table.h"
+#include "doctor/system.h"
 
 namespace danlu::doctor {
 namespace {

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/table.h"
 #include "doctor/npu_smi.h"
 #include "doctor/system.h"
-#include "base/table.h"
 
 namespace danlu::doctor {
 namespace {

@@ -190,7 +190,7 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
     if (config_of_adapters.dora && linear->weight.quantized) {
       throw UsageError(
           tr("[lora] DoRA needs the numbers of '{}', which is quantised", linear->path),
-          tr("--quantize none"));
+          tr("give --quantize none"));
     }
     const auto make = [&] {
       linear->adapter = lora_detail::make_adapter(*linear, config_of_adapters, seed, config, mesh);

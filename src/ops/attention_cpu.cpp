@@ -110,8 +110,10 @@ class Packing {
     return arithmetic_ == Arithmetic::kBF16 ? Element::kBF16 : Element::kF32;
   }
   size_t steps(int64_t rows) const { return steps_of(arithmetic_, unsigned_of(rows)); }
-  size_t turned_bytes() const { return rounded_up(kBlockKeys) * dim_steps_ * kWord; }
-  size_t row_bytes() const { return panels_ * columns_ * steps(kBlockKeys) * kWord; }
+  size_t turned_bytes(int64_t rows) const {
+    return rounded_up(unsigned_of(rows)) * dim_steps_ * kWord;
+  }
+  size_t stacked_bytes(int64_t rows) const { return panels_ * panel_bytes(rows); }
 
   /// For products with x^T: panels of `columns()` rows each.
   void turn(const Rows& x, int64_t rows, char* to) const {
@@ -223,7 +225,8 @@ class PackedBlocks {
   enum Order { kTurned, kStacked };
   PackedBlocks(const Packing& packing, Order order, const at::Tensor& x_MKD,
                const std::vector<KeySet>& sets)
-      : bytes_(order == kTurned ? packing.turned_bytes() : packing.row_bytes()),
+      : bytes_(order == kTurned ? packing.turned_bytes(longest(sets))
+                                : packing.stacked_bytes(longest(sets))),
         blocks_(sets.empty() ? 0 : sets.back().first_block + sets.back().blocks()),
         memory_(at::empty({static_cast<int64_t>(bytes_) * blocks_ * x_MKD.size(1)}, at::kByte)) {
     for (const KeySet& set : sets) {
@@ -245,6 +248,12 @@ class PackedBlocks {
   }
 
  private:
+  static int64_t longest(const std::vector<KeySet>& sets) {
+    int64_t rows = 0;
+    for (const KeySet& set : sets) rows = std::max(rows, std::min(kBlockKeys, set.count()));
+    return rows;
+  }
+
   size_t bytes_;
   int64_t blocks_;
   at::Tensor memory_;
@@ -441,8 +450,8 @@ void backward_tile(const Backward& b, const KeySet& set, const Tile& tile, int64
              grad_rows = rows_of(b.out_grad_NQD, first_query, head);
   const Left q = left_of(packing, q_rows, queries, scratch().left),
              out_grad = left_of(packing, grad_rows, queries, scratch().more_left);
-  char* const stacked_q = scratch().stacked.of(packing.row_bytes());
-  char* const stacked_grad = scratch().more_stacked.of(packing.row_bytes());
+  char* const stacked_q = scratch().stacked.of(packing.stacked_bytes(kTileQueries));
+  char* const stacked_grad = scratch().more_stacked.of(packing.stacked_bytes(kTileQueries));
   packing.stack(q_rows, queries, stacked_q);
   packing.stack(grad_rows, queries, stacked_grad);
   float* const scores = floats(scratch().scores, kTileQueries * kScoreRow);

@@ -3,6 +3,9 @@
 // Results do not depend on the number of threads. Internal to ops.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <initializer_list>
 
 #include "ops/attention.h"
 #include "ops/rotary.h"
@@ -13,6 +16,15 @@ namespace danlu::ops::cpu {
 inline Element element_of(const at::Tensor& x) {
   if (x.scalar_type() == at::kFloat) return Element::kF32;
   return x.scalar_type() == at::kBFloat16 ? Element::kBF16 : Element::kF16;
+}
+
+/// Whether a pass over these needs no graph: what an answer is made of, a token at a time, would
+/// else spend a fifth of its time on nodes that nobody walks.
+inline bool needs_no_graph(std::initializer_list<const at::Tensor*> inputs) {
+  if (!at::GradMode::is_enabled()) return true;
+  for (const at::Tensor* input : inputs)
+    if (input->requires_grad()) return false;
+  return true;
 }
 
 /// Keeps x and one f32 per row for backward.

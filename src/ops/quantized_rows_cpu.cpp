@@ -15,6 +15,8 @@
 #define DANLU_X86 0
 #endif
 
+#define DANLU_ALWAYS_INLINE inline __attribute__((always_inline))
+
 namespace danlu::ops::cpu {
 namespace plain {
 

@@ -9,96 +9,118 @@
 //   ints(i), zero(), floats(f), to_floats(i), add(a, b, c) = a * b + c, subtract(a, b, c) = c - a *
 //   b, mul(a, b), halves(p): 16 F16; unsigned16(p), signed16(p): bytes; store(f, p)
 
+/// Sums over a group's columns: 0 … 15 in `dots`, 16 … 31 in `more` where scales differ, else all
+/// in `dots`. Both come with what codes have too much taken off.
+template <BlockType kType, int kRows>
+DANLU_ALWAYS_INLINE void group_dots(const uint8_t* codes, const int8_t* const (&x4)[kRows],
+                                    Vectors::Ints (&dots)[kRows], Vectors::Ints (&more)[kRows]) {
+  using V = Vectors;
+  if constexpr (kType == BlockType::kQ8_0) {
+    for (int chunk = 0; chunk < 8; ++chunk) {
+      const auto b = V::signed_codes(V::load(codes + 64 * chunk));
+      for (int r = 0; r < kRows; ++r) dots[r] = V::dot8(dots[r], b, x4[r] + 4 * chunk);
+    }
+    return;
+  }
+  for (int chunk = 0; chunk < 4; ++chunk) {
+    const auto b = V::load(codes + 64 * chunk);
+    auto first = V::low(b), second = V::high(b);
+    if constexpr (kType == BlockType::kQ6_K) {
+      const auto upper = V::load(codes + 256 + 64 * (chunk % 2));
+      first = chunk < 2 ? V::template with_high<0>(first, upper)
+                        : V::template with_high<2>(first, upper);
+      second = chunk < 2 ? V::template with_high<4>(second, upper)
+                         : V::template with_high<6>(second, upper);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      dots[r] = V::dot4(dots[r], first, x4[r] + 4 * chunk);
+      auto& other = kType == BlockType::kQ6_K ? more[r] : dots[r];
+      other = V::dot4(other, second, x4[r] + 16 + 4 * chunk);
+    }
+  }
+}
+
+/// What kRows rows of input have added up of a band.
+template <int kRows>
+struct BandSums {
+  Vectors::Floats all[kRows], part[kRows], offsets[kRows];  ///< the latter two of a super-block
+};
+
+/// Adds a group of Q4_K or Q6_K: scales of bytes, F16 ones at the end of 8 groups.
+template <BlockType kType, int kRows>
+DANLU_ALWAYS_INLINE void add_group(const uint8_t* scales, const QuantizedInput& x, size_t block,
+                                   const Vectors::Ints (&dots)[kRows],
+                                   const Vectors::Ints (&more)[kRows], BandSums<kRows>& sums) {
+  using V = Vectors;
+  constexpr bool kIs6 = kType == BlockType::kQ6_K;
+  const auto one = kIs6 ? V::signed16(scales) : V::unsigned16(scales);
+  const auto two = kIs6 ? V::signed16(scales + 16) : V::unsigned16(scales + 16);
+  for (int r = 0; r < kRows; ++r) {
+    const QuantizedInputBlock& facts = x.facts[static_cast<size_t>(r) * x.facts_row + block];
+    if constexpr (kIs6) {
+      const auto both = V::add(one, V::to_floats(dots[r]), V::mul(two, V::to_floats(more[r])));
+      sums.part[r] = V::add(both, V::floats(facts.scale), sums.part[r]);
+    } else {
+      const auto scaled = V::mul(V::to_floats(dots[r]), V::floats(facts.scale));
+      sums.part[r] = V::add(one, scaled, sums.part[r]);
+      const float sum = static_cast<float>(facts.sum[0] + facts.sum[1]) * facts.scale;
+      sums.offsets[r] = V::add(two, V::floats(sum), sums.offsets[r]);
+    }
+  }
+}
+
+template <BlockType kType, int kRows>
+DANLU_ALWAYS_INLINE void end_super(const uint8_t* supers, BandSums<kRows>& sums) {
+  using V = Vectors;
+  const auto scale = V::halves(supers);
+  for (int r = 0; r < kRows; ++r) {
+    sums.all[r] = V::add(scale, sums.part[r], sums.all[r]);
+    sums.part[r] = V::zero();
+  }
+  if constexpr (kType == BlockType::kQ4_K) {
+    const auto offset_scale = V::halves(supers + 32);
+    for (int r = 0; r < kRows; ++r) {
+      sums.all[r] = V::subtract(offset_scale, sums.offsets[r], sums.all[r]);
+      sums.offsets[r] = V::zero();
+    }
+  }
+}
+
 template <BlockType kType, int kRows>
 void quantized_band(const QuantizedBand& w, const QuantizedInput& x, float* y, size_t y_row) {
   using V = Vectors;
-  constexpr bool kIs8 = kType == BlockType::kQ8_0, kIs6 = kType == BlockType::kQ6_K;
-  constexpr bool kHasSupers = kType == BlockType::kQ4_K || kIs6;
-  typename V::Floats sums[kRows], part[kRows], offsets[kRows];
-  for (int r = 0; r < kRows; ++r) sums[r] = part[r] = offsets[r] = V::zero();
+  constexpr bool kIs6 = kType == BlockType::kQ6_K;
+  constexpr int kZero = kType == BlockType::kQ8_0 ? V::kZero8 : kType == BlockType::kQ4_0 ? 8 : 0;
+  BandSums<kRows> sums;
+  for (int r = 0; r < kRows; ++r) sums.all[r] = sums.part[r] = sums.offsets[r] = V::zero();
   const uint8_t *codes = w.codes, *scales = w.scales, *supers = w.supers;
   for (size_t block = 0; block < w.blocks; ++block) {
-    typename V::Ints dots[kRows], more[kRows];  // of columns 0 … 15, and 16 … 31 where they differ
+    V::Ints dots[kRows], more[kRows];
     const int8_t* x4[kRows];
     for (int r = 0; r < kRows; ++r) {
-      const QuantizedInputBlock& facts = x.facts[r * x.facts_row + block];
-      x4[r] = x.codes + r * x.codes_row + block * kBlockGroup;
-      const int all = facts.sum[0] + facts.sum[1];
-      dots[r] = V::ints(kIs8   ? -V::kZero8 * all
-                        : kIs6 ? -32 * facts.sum[0]
-                               : (kType == BlockType::kQ4_0 ? -8 * all : 0));
+      const QuantizedInputBlock& facts = x.facts[static_cast<size_t>(r) * x.facts_row + block];
+      x4[r] = x.codes + static_cast<size_t>(r) * x.codes_row + block * kBlockGroup;
+      dots[r] = V::ints(kIs6 ? -32 * facts.sum[0] : -kZero * (facts.sum[0] + facts.sum[1]));
       more[r] = V::ints(kIs6 ? -32 * facts.sum[1] : 0);
     }
-    if constexpr (kIs8) {
-      for (int chunk = 0; chunk < 8; ++chunk) {
-        const auto b = V::signed_codes(V::load(codes + 64 * chunk));
-        for (int r = 0; r < kRows; ++r) dots[r] = V::dot8(dots[r], b, x4[r] + 4 * chunk);
-      }
-      codes += 512;
-    } else {
-      for (int chunk = 0; chunk < 4; ++chunk) {
-        const auto b = V::load(codes + 64 * chunk);
-        auto first = V::low(b), second = V::high(b);
-        if constexpr (kIs6) {
-          // Byte h of chunk c: chunks c, c + 2, c + 4, c + 6 of this block.
-          const auto upper = V::load(codes + 256 + 64 * (chunk % 2));
-          if (chunk < 2) {
-            first = V::template with_high<0>(first, upper);
-            second = V::template with_high<4>(second, upper);
-          } else {
-            first = V::template with_high<2>(first, upper);
-            second = V::template with_high<6>(second, upper);
-          }
-        }
-        for (int r = 0; r < kRows; ++r) {
-          dots[r] = V::dot4(dots[r], first, x4[r] + 4 * chunk);
-          auto& other = kIs6 ? more[r] : dots[r];
-          other = V::dot4(other, second, x4[r] + 16 + 4 * chunk);
-        }
-      }
-      codes += kIs6 ? 384 : 256;
-    }
-    if constexpr (!kHasSupers) {
+    group_dots<kType, kRows>(codes, x4, dots, more);
+    codes += band_code_bytes(kType);
+    if constexpr (band_super_bytes(kType) == 0) {
       const auto scale = V::halves(scales);
       for (int r = 0; r < kRows; ++r) {
-        const float d = x.facts[r * x.facts_row + block].scale;
-        sums[r] = V::add(V::mul(scale, V::floats(d)), V::to_floats(dots[r]), sums[r]);
+        const float d = x.facts[static_cast<size_t>(r) * x.facts_row + block].scale;
+        sums.all[r] = V::add(V::mul(scale, V::floats(d)), V::to_floats(dots[r]), sums.all[r]);
       }
     } else {
-      const auto one = kIs6 ? V::signed16(scales) : V::unsigned16(scales);
-      const auto two = kIs6 ? V::signed16(scales + 16) : V::unsigned16(scales + 16);
-      for (int r = 0; r < kRows; ++r) {
-        const QuantizedInputBlock& facts = x.facts[r * x.facts_row + block];
-        if constexpr (kIs6) {
-          const auto both = V::add(one, V::to_floats(dots[r]), V::mul(two, V::to_floats(more[r])));
-          part[r] = V::add(both, V::floats(facts.scale), part[r]);
-        } else {
-          const auto scaled = V::mul(V::to_floats(dots[r]), V::floats(facts.scale));
-          part[r] = V::add(one, scaled, part[r]);
-          const float sum = static_cast<float>(facts.sum[0] + facts.sum[1]) * facts.scale;
-          offsets[r] = V::add(two, V::floats(sum), offsets[r]);
-        }
-      }
+      add_group<kType, kRows>(scales, x, block, dots, more, sums);
       if (block % 8 == 7) {
-        const auto scale = V::halves(supers);
-        for (int r = 0; r < kRows; ++r) {
-          sums[r] = V::add(scale, part[r], sums[r]);
-          part[r] = V::zero();
-        }
-        supers += 32;
-        if constexpr (!kIs6) {
-          const auto offset_scale = V::halves(supers);
-          for (int r = 0; r < kRows; ++r) {
-            sums[r] = V::subtract(offset_scale, offsets[r], sums[r]);
-            offsets[r] = V::zero();
-          }
-          supers += 32;
-        }
+        end_super<kType, kRows>(supers, sums);
+        supers += band_super_bytes(kType);
       }
     }
-    scales += 32;
+    scales += kBandScaleBytes;
   }
-  for (int r = 0; r < kRows; ++r) V::store(sums[r], y + r * y_row);
+  for (int r = 0; r < kRows; ++r) V::store(sums.all[r], y + static_cast<size_t>(r) * y_row);
 }
 
 template <BlockType kType>

@@ -35,19 +35,29 @@ void each_block(const at::Tensor& x, double eps, const Body& body) {
   });
 }
 
+/// rstd: of each row.
+at::Tensor normalised(const at::Tensor& x, const at::Tensor& weight_D, double eps,
+                      const at::Tensor& rstd) {
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  each_block(x, eps, [&](int64_t, const NormShape& shape, int64_t row) {
+    rms_norm_forward(shape, at_row(x, row), weight_D.data_ptr(), at_row(y, row),
+                     rstd.data_ptr<float>() + row);
+  });
+  return y;
+}
+
+at::Tensor room_for_rstd(const at::Tensor& x) {
+  return at::empty({x.numel() / std::max<int64_t>(1, x.size(-1))}, x.options().dtype(at::kFloat));
+}
+
 class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
  public:
   using List = torch::autograd::variable_list;
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& given,
                             const at::Tensor& given_weight, double eps) {
     const at::Tensor x = given.contiguous(), weight_D = given_weight.contiguous();
-    at::Tensor y = at::empty(x.sizes(), x.options());
-    const at::Tensor rstd =
-        at::empty({x.numel() / std::max<int64_t>(1, x.size(-1))}, x.options().dtype(at::kFloat));
-    each_block(x, eps, [&](int64_t, const NormShape& shape, int64_t row) {
-      rms_norm_forward(shape, at_row(x, row), weight_D.data_ptr(), at_row(y, row),
-                       rstd.data_ptr<float>() + row);
-    });
+    const at::Tensor rstd = room_for_rstd(x);
+    const at::Tensor y = normalised(x, weight_D, eps, rstd);
     ctx->save_for_backward({x, weight_D, rstd});
     return y;
   }
@@ -73,7 +83,10 @@ class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
 }  // namespace rms_norm_detail
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps) {
-  return rms_norm_detail::FusedRmsNorm::apply(x, weight_D, eps);
+  using namespace rms_norm_detail;
+  if (!needs_no_graph({&x, &weight_D})) return FusedRmsNorm::apply(x, weight_D, eps);
+  const at::Tensor rows = x.contiguous();
+  return normalised(rows, weight_D.contiguous(), eps, room_for_rstd(rows));
 }
 
 }  // namespace danlu::ops::cpu

@@ -43,8 +43,9 @@ class FusedRotary : public torch::autograd::Function<FusedRotary> {
 }  // namespace rotary_detail
 
 at::Tensor rotary(const at::Tensor& x_NQD, const RotaryTable& table) {
-  return rotary_detail::FusedRotary::apply(x_NQD, table.cos_NE.contiguous(),
-                                           table.sin_NE.contiguous());
+  const at::Tensor cos_NE = table.cos_NE.contiguous(), sin_NE = table.sin_NE.contiguous();
+  return needs_no_graph({&x_NQD}) ? rotary_detail::turned(x_NQD, cos_NE, sin_NE, false)
+                                  : rotary_detail::FusedRotary::apply(x_NQD, cos_NE, sin_NE);
 }
 
 }  // namespace danlu::ops::cpu

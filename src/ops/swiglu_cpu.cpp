@@ -14,17 +14,22 @@ char* element_at(const at::Tensor& x, int64_t index) {
   return static_cast<char*>(x.data_ptr()) + index * x.element_size();
 }
 
+at::Tensor gated(const at::Tensor& gate, const at::Tensor& up) {
+  const at::Tensor y = at::empty(gate.sizes(), gate.options());
+  at::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    swiglu_forward(element_of(y), static_cast<size_t>(end - begin), element_at(gate, begin),
+                   element_at(up, begin), element_at(y, begin));
+  });
+  return y;
+}
+
 class FusedSwiglu : public torch::autograd::Function<FusedSwiglu> {
  public:
   using List = torch::autograd::variable_list;
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& given_gate,
                             const at::Tensor& given_up) {
     const at::Tensor gate = given_gate.contiguous(), up = given_up.contiguous();
-    const at::Tensor y = at::empty(gate.sizes(), gate.options());
-    at::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      swiglu_forward(element_of(y), static_cast<size_t>(end - begin), element_at(gate, begin),
-                     element_at(up, begin), element_at(y, begin));
-    });
+    const at::Tensor y = gated(gate, up);
     ctx->save_for_backward({gate, up});
     return y;
   }
@@ -47,7 +52,8 @@ class FusedSwiglu : public torch::autograd::Function<FusedSwiglu> {
 }  // namespace swiglu_detail
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  return swiglu_detail::FusedSwiglu::apply(gate, up);
+  return needs_no_graph({&gate, &up}) ? swiglu_detail::gated(gate.contiguous(), up.contiguous())
+                                      : swiglu_detail::FusedSwiglu::apply(gate, up);
 }
 
 }  // namespace danlu::ops::cpu

@@ -170,14 +170,16 @@ struct LayerBytes {
   int64_t gradients = 0;
 };
 
-/// The gradient of the hidden state and of what attention gave; keys and values by column; the
-/// gradients found, in f32; copies in f32 of what is narrower. See ops/attention_cpu.cpp.
+/// The gradient of the hidden state and of what attention gave; the gradients found, in f32; keys
+/// twice and values packed for products, or, when these are gone, the gradients narrow. See
+/// ops/attention_cpu.cpp.
 int64_t attention_backward_bytes(const Request& request, const Sizes& of) {
-  const bool is_wide = request.precision == settings::Precision::kF32;
-  const int64_t query = of.query * 4 / request.element_bytes(), keys = of.wide_qkv - query;
-  const int64_t by_column = std::max(keys, is_wide ? 0 : of.query + 2 * of.met_key);
-  const int64_t copies = is_wide ? 0 : of.wide_qkv + of.query;
-  return of.rows + query + by_column + of.wide_qkv + of.per_head + copies;
+  const bool is_wide = request.precision == settings::Precision::kF32,
+             widens = request.widens && !is_wide;
+  const int64_t packed = 3 * of.met_key * (widens ? 4 / request.element_bytes() : 1);
+  const int64_t narrow = is_wide ? 0 : of.query + 2 * of.met_key;
+  const int64_t copy = widens ? of.query * 4 / request.element_bytes() : 0;
+  return of.rows + of.query + of.wide_qkv + of.per_head + std::max(packed, narrow) + copy;
 }
 
 /// What a sum over the tensor axis takes at once: a copy, and what pieces are received and summed

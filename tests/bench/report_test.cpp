@@ -54,12 +54,19 @@ TEST(BenchReport, UnsteadySamplesCountOnlyWhereMostAreSo) {
   EXPECT_DOUBLE_EQ(row.seconds(), 9);
 }
 
-TEST(BenchReport, TheBestShareIsOfTheFastestSampleAtTheBestLimits) {
-  Row row = small_report().rows[0];  // half a second at 2e9 a second
-  row.samples[0].after.f32_flops = 2.5e9;
-  row.samples[1].before.f32_flops = 1e9;
-  // 1e9 at 2.5e9 a second are 0.4 s; the fastest took 0.8.
-  EXPECT_DOUBLE_EQ(row.best_share(), 0.5);
+TEST(BenchReport, TheBestShareIsOfTheFastestSampleAtTheRunsLimits) {
+  Report report = small_report();
+  report.readings.assign(100, kLimits);
+  report.readings[0].f32_flops = 9e9;  // one reading that is far off
+  // 1e9 at 2e9 a second are 0.5 s; the fastest sample took 0.8.
+  EXPECT_DOUBLE_EQ(report.best_share(report.rows[0]), 0.625);
+}
+
+TEST(BenchReport, WhereTheMachineWasSlowAllTheRowsTimeItsOwnLimitsCount) {
+  Report report = small_report();
+  for (Sample& sample : report.rows[0].samples)
+    sample.before.f32_flops = sample.after.f32_flops = 1.25e9;
+  EXPECT_DOUBLE_EQ(report.best_share(report.rows[0]), 1.0);
 }
 
 TEST(BenchReport, BrokenFilesAreNamedByWhatIsWrong) {

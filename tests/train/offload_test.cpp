@@ -201,6 +201,8 @@ Counted counted(const RecomputeFlags& recompute, const ActivationOffload& offloa
   model.set_recompute(recompute);
   model.set_activation_offload(offload);
   gradients.zero();
+  // As in a second micro-batch: those of the first are there.
+  for (size_t unit = 0; unit < store.units().size(); ++unit) gradients.share(unit);
   gradients.begin_pass(true);
   const models::ForwardInput input = input_of(kTokens);
   const int64_t before = pretend_bytes();

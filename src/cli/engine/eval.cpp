@@ -189,6 +189,7 @@ Json config_of(const Options& options, const EvalPlan& plan, const InferenceMode
                  {"adapter", loaded.adapter_directory.string()},
                  {"model_num_parameters", arch::parameter_count(loaded.model->config())},
                  {"model_dtype", type_name(loaded.model->dtype())},
+                 {"quantize", loaded.quantize},
                  {"batch_size", options.get_string("batch_size")},
                  {"device", loaded.model->device().str()},
                  {"deterministic", options.get_bool("deterministic")},

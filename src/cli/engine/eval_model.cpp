@@ -273,6 +273,7 @@ Json EvalModel::identity() const {
   return {{"files", files},
           {"tokenizer", loaded_.tokenizer->content_hash()},
           {"dtype", c10::toString(loaded_.model->dtype())},
+          {"quantize", loaded_.quantize},
           {"device", loaded_.model->device().str()},
           {"window", settings_.encoder.window},
           {"add_special",

@@ -221,6 +221,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   loaded.model = models::load_model(source, parallel::Mesh::single(), dtype_option(options), device,
                                     {}, {}, quantisation);
   if (const auto held = loaded.model->held_bytes(); held.in_blocks > 0) {
+    loaded.quantize = options.get_string_or("quantize", "auto");
     log::info("weights: {:.1f} MB, {:.1f} MB of them in blocks",
               static_cast<double>(held.all) / 1e6, static_cast<double>(held.in_blocks) / 1e6);
   }

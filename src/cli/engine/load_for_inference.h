@@ -21,6 +21,7 @@ struct InferenceModel {
   std::shared_ptr<const text::ChatEncoder>
       encoder;  ///< nullptr if the model has no template and none was named
   infer::GenerationDefaults defaults;
+  std::string quantize = "none";  ///< the flag's value where matrices are held in blocks
   std::string system;
 };
 

@@ -164,8 +164,8 @@ std::vector<MergeTable::Merge> merges_of(const PieceTable& pieces) {
     for (size_t at = decode_utf8(piece, 0).length; at < piece.size();
          at += decode_utf8(piece, at).length) {
       const TokenId left = pieces.find_cuttable(piece.substr(0, at));
-      const TokenId right = pieces.find_cuttable(piece.substr(at));
-      if (left < 0 || right < 0) continue;
+      const TokenId right = left < 0 ? -1 : pieces.find_cuttable(piece.substr(at));
+      if (right < 0) continue;
       if (pieces.type(left) != PieceType::kNormal || pieces.type(right) != PieceType::kNormal)
         continue;  // user-defined pieces are cut out before and stay as they are
       merges.push_back({left, right, by_score[i], rank});

@@ -144,6 +144,7 @@ SentencePieceFile read_sentencepiece_file(std::string_view bytes, const std::str
 
 void check_sentencepiece_file(const SentencePieceFile& file, const std::string& origin) {
   std::unordered_set<std::string_view> known;
+  known.reserve(file.pieces.size());
   std::vector<bool> bytes(256, false);
   size_t num_unknown = 0;
   for (const SentencePiecePart& piece : file.pieces) {

@@ -22,6 +22,7 @@ class IdBuffer {
     data_[size_++] = id;
   }
   void append(const TokenId* ids, size_t count) {
+    if (count == 0) return;
     ensure(count);
     std::memcpy(data_.get() + size_, ids, count * sizeof(TokenId));
     size_ += count;
