@@ -176,7 +176,11 @@ struct LayerBytes {
 int64_t attention_backward_bytes(const Request& request, const Sizes& of) {
   const bool is_wide = request.precision == settings::Precision::kF32,
              widens = request.widens && !is_wide;
-  const int64_t packed = 3 * of.met_key * (widens ? 4 / request.element_bytes() : 1);
+  // Rows of one are padded to a panel: 16 to 64 columns, by the processor; 32 is within both.
+  constexpr int64_t kPanel = 32;
+  const int64_t dim = request.model.head_dim, padded = (dim + kPanel - 1) / kPanel * kPanel;
+  const int64_t packed =
+      (2 * of.met_key + of.met_key * padded / dim) * (widens ? 4 / request.element_bytes() : 1);
   const int64_t narrow = is_wide ? 0 : of.query + 2 * of.met_key;
   const int64_t copy = widens ? of.query * 4 / request.element_bytes() : 0;
   return of.rows + of.query + of.wide_qkv + of.per_head + std::max(packed, narrow) + copy;
@@ -222,10 +226,6 @@ LayerBytes layer_bytes(const Request& request, const Inputs& inputs, LayerRecomp
   int64_t in_mlp = of.rows + 3 * of.ffn + (all ? -product : of.inside);
   if (kind == LayerRecompute::kActivationFunction) in_mlp += 2 * product;
   if (kind == LayerRecompute::kNorm) in_mlp += inputs.gate_up * of.inside;
-  if (request.widens) {  // gradients of the last product, in f32 and narrow
-    const int64_t again = all ? 0 : product + of.inside;
-    in_mlp = std::max(in_mlp, of.rows + 3 * of.ffn + 2 * of.inside + again);
-  }
   // What attention gives, and where heads are exchanged what it was given.
   const int64_t core_again = of.query + of.per_head + (exchanges ? of.query + 2 * of.met_key : 0);
   const int64_t in_attention = attention_backward_bytes(request, of) - mlp + (all ? 0 : core_again);
@@ -256,7 +256,6 @@ int64_t head_bytes(const Request& request) {
              shared = request.mesh.tensor > 1;
   int64_t element = request.element_bytes();
   if (shared && !is_wide) element = 8;
-  if (request.widens && !is_wide) element = 10;
   const int64_t made =
       rows * (vocab * element + request.model.hidden_size * request.element_bytes());
   // Inputs of the last norm and of the head, and the gradient of that.

@@ -29,7 +29,7 @@ struct Request {
   /// Of the model and of the optimizer: elsewhere than in the rank's memory, be it files or a
   /// device's host.
   bool parameters_in_files = false, state_in_files = false;
-  bool widens = false;           ///< the device multiplies 16 bits as f32
+  bool widens = false;           ///< attention multiplies 16 bits as f32
   int64_t tokens = 0;            ///< of a sample
   int64_t micro_batch_size = 1;  ///< samples
   int64_t num_micro_batches = 1;

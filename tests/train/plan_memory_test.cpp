@@ -109,7 +109,7 @@ std::vector<Case> cases() {
                                     {"llama", 128, 512, 8, 8, 4, 200, 512},
                                     {"qwen3", 96, 128, 6, 1, 8, 96, 1024},
                                     {"internlm2", 64, 256, 4, 4, 12, 4000, 768},
-                                    {"baichuan", 96, 256, 6, 6, 6, 128, 1024}};
+                                    {"baichuan", 96, 256, 2, 2, 6, 128, 1024}};
   for (const Case& shape : shapes) {
     for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
       for (const auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
