@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/cpu_class.h"
 #include "bench/statistics.h"
+#include "device/counted_memory.h"
 #include "half_billion.h"
 #include "measure/decoding.h"
 
@@ -137,6 +138,7 @@ void print(const Decoder& each, const Settings& settings) {
 
 int main(int argc, char** argv) {
   danlu::restart_constrained(argv);
+  danlu::device::count_host_memory();  // tensors lie where those of `danlu` do
   const Settings settings = parse(argc, argv);
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
   std::vector<Decoder> decoders;

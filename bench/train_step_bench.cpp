@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/cpu_class.h"
 #include "bench/statistics.h"
+#include "device/counted_memory.h"
 #include "measure/training_step.h"
 
 namespace {
@@ -111,6 +112,7 @@ struct Run {
 
 int main(int argc, char** argv) {
   danlu::restart_constrained(argv);
+  danlu::device::count_host_memory();  // tensors lie where those of `danlu` do
   const Settings settings = parse(argc, argv);
   if (settings.threads > 0) at::set_num_threads(static_cast<int>(settings.threads));
   std::vector<std::unique_ptr<Run>> runs;
