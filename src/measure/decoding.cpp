@@ -25,6 +25,18 @@ std::vector<text::TokenId> token_ids(const std::vector<int64_t>& ids) {
   return {ids.begin(), ids.end()};
 }
 
+/// Bytes of the weights that a token is multiplied with, where matrices may be held in blocks.
+double multiplied_bytes(const models::CausalLM& model) {
+  const bool reads_table = model.config().tie_embeddings;
+  double bytes = 0;
+  for (const parallel::Parameter& parameter : model.parameters()) {
+    if (parameter.spec.role == arch::Role::kEmbedding && !reads_table) continue;
+    bytes += parameter.quantized ? static_cast<double>(parameter.quantized->size_bytes())
+                                 : static_cast<double>(parameter.tensor.nbytes());
+  }
+  return bytes;
+}
+
 /// Weights that a token is multiplied with; the table of embeddings is not one of them, unless the
 /// head is tied to it.
 double multiplied(const arch::ModelConfig& config) {
@@ -93,7 +105,7 @@ bench::Work Decoding::work() const {
             static_cast<double>(config.num_layers * config.num_kv_heads * config.head_dim);
   }
   return {2 * weights * static_cast<double>(impl_->next.size()), type == at::kBFloat16,
-          size * (weights + keys), 0};
+          decoding_detail::multiplied_bytes(impl_->model) + size * keys, 0};
 }
 
 void prefill(const models::CausalLM& model, int64_t tokens) {
@@ -104,13 +116,12 @@ void prefill(const models::CausalLM& model, int64_t tokens) {
 
 bench::Work prefill_work(const models::CausalLM& model, int64_t tokens) {
   const arch::ModelConfig& config = model.config();
-  const double size = static_cast<double>(c10::elementSize(model.dtype())),
-               weights = decoding_detail::multiplied(config),
+  const double weights = decoding_detail::multiplied(config),
                head =
                    static_cast<double>(config.vocab_size) * static_cast<double>(config.hidden_size);
   // The head sees the last token alone.
   return {2 * (weights - head) * static_cast<double>(tokens) + 2 * head,
-          model.dtype() == at::kBFloat16, size * weights, 0};
+          model.dtype() == at::kBFloat16, decoding_detail::multiplied_bytes(model), 0};
 }
 
 }  // namespace danlu::measure

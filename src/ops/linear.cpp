@@ -65,9 +65,9 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
     const at::ScalarType type = weight_OI.scalar_type();
     List result(4);
     if (ctx->saved_data["weight_grad"].toBool()) {
-      if (takes_grad(main.weight)) {
-        const auto add = [d_y_NO, x_NI, sum = main.weight->sum] {
-          add_weight_grad(d_y_NO, x_NI, sum);
+      if (has_place(main.weight)) {
+        const auto add = [d_y_NO, x_NI, to = main.weight] {
+          add_weight_grad(d_y_NO, x_NI, to->sum, is_first(to));
         };
         if (main.weight->later) {
           main.weight->later->push_back(add);

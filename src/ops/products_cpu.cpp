@@ -83,8 +83,9 @@ at::Tensor weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, at::Sca
   return d_weight_OI.to(result);
 }
 
-void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI) {
-  products_detail::multiply_into({d_y_NO, 0, x_NI, 0}, sum_OI, {}, true);
+void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI,
+                     bool is_fresh) {
+  products_detail::multiply_into({d_y_NO, 0, x_NI, 0}, sum_OI, {}, !is_fresh);
 }
 
 void add_product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& y_NO) {

@@ -21,8 +21,9 @@ at::Tensor product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at
 at::Tensor input_grad(const at::Tensor& d_y_NO, const at::Tensor& weight_OI, at::ScalarType result);
 /// d_y^T x.
 at::Tensor weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, at::ScalarType result);
-/// sum [O, I] (f32) += d_y^T x; its rows may lie apart.
-void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI);
+/// sum [O, I] (f32) += d_y^T x, or = that where it is fresh; its rows may lie apart.
+void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI,
+                     bool is_fresh);
 /// y [N, O] (f32) += x weight^T.
 void add_product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& y_NO);
 

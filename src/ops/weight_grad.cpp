@@ -7,12 +7,14 @@
 
 namespace danlu::ops {
 
-void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI) {
+void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI,
+                     bool is_fresh) {
   at::Tensor sum = sum_OI;
+  const bool own = sum.scalar_type() == at::kFloat && cpu::multiplies(x_NI);
+  if (own) return cpu::add_weight_grad(d_y_NO, x_NI, sum, is_fresh);
+  if (is_fresh) sum.zero_();
   const bool has_own_type = x_NI.scalar_type() == sum.scalar_type();
-  if (sum.scalar_type() == at::kFloat && cpu::multiplies(x_NI)) {
-    cpu::add_weight_grad(d_y_NO, x_NI, sum);
-  } else if (has_own_type) {
+  if (has_own_type) {
     sum.addmm_(d_y_NO.t(), x_NI);
   } else if (x_NI.is_cpu()) {
     sum.addmm_(d_y_NO.to(sum.scalar_type()).t(), x_NI.to(sum.scalar_type()));

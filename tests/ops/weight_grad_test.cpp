@@ -5,8 +5,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "finite_differences.h"
@@ -28,7 +30,7 @@ at::Tensor part_of(int64_t tokens, int64_t count, uint64_t seed, at::ScalarType 
   return random_f64({tokens, count + 5}, seed).to(type).narrow(1, 3, count);
 }
 
-void expect_sums(const Shape& shape, at::ScalarType type) {
+void expect_sums(const Shape& shape, at::ScalarType type, bool is_fresh) {
   SCOPED_TRACE(testing::Message() << c10::toString(type) << ' ' << shape.tokens << " x "
                                   << shape.inputs << " -> " << shape.outputs);
   constexpr int kPasses = 3;
@@ -36,12 +38,14 @@ void expect_sums(const Shape& shape, at::ScalarType type) {
                        .narrow(0, 1, shape.outputs)
                        .narrow(1, 4, shape.inputs);
   at::Tensor exact = random_f64(sum.sizes(), 9);
+  if (is_fresh) exact.zero_();
   sum.copy_(exact);
   exact = sum.to(at::kDouble);
+  if (is_fresh) sum.fill_(std::numeric_limits<float>::quiet_NaN());
   for (uint64_t pass = 0; pass < kPasses; ++pass) {
     const at::Tensor d_y = part_of(shape.tokens, shape.outputs, 2 * pass, type);
     const at::Tensor x = part_of(shape.tokens, shape.inputs, 2 * pass + 1, type);
-    add_weight_grad(d_y, x, sum);
+    add_weight_grad(d_y, x, sum, is_fresh && pass == 0);
     exact += at::mm(d_y.to(at::kDouble).t(), x.to(at::kDouble));
   }
   EXPECT_LE((sum.to(at::kDouble) - exact).abs().max().item<double>(),
@@ -62,7 +66,7 @@ TEST(WeightGrad, IsSummedWithoutRoundingToSixteenBits) {
   }
   for (const Shape& shape : shapes) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf})
-      expect_sums(shape, type);
+      for (const bool is_fresh : {false, true}) expect_sums(shape, type, is_fresh);
   }
 }
 
@@ -83,6 +87,8 @@ TEST(WeightGrad, OfNoTokensIsNothing) {
     const at::Tensor sum = random_f64({3, 5}, 1).to(at::kFloat), before = sum.clone();
     add_weight_grad(at::zeros({0, 3}, type), at::zeros({0, 5}, type), sum);
     EXPECT_TRUE(sum.equal(before));
+    add_weight_grad(at::zeros({0, 3}, type), at::zeros({0, 5}, type), sum, true);
+    EXPECT_TRUE(sum.equal(at::zeros_like(sum)));
   }
 }
 
