@@ -55,10 +55,18 @@ find "$work/results" -name '*.xml' -print0 | sort -z | xargs -0 -r awk '
     result = attribute("result")
     if (result == "skipped") skipped[++num_skipped] = test
     else if (result == "completed") ++num_run
+    seconds[test] += attribute("time")
   }
   /<skipped / { reason[num_skipped] = unescape(attribute("message")) }
   /<failure / { if (!(test in failed)) { failed[test] = 1; ++num_failed } }
   END {
+    for (place = 1; place <= 12; ++place) {
+      slowest = ""
+      for (test in seconds) if (slowest == "" || seconds[test] > seconds[slowest]) slowest = test
+      if (slowest == "" || seconds[slowest] < 10) break
+      printf "%s  slow     %s: %.0f s\n", place == 1 ? "\n" : "", slowest, seconds[slowest]
+      delete seconds[slowest]
+    }
     printf "\ntests: %d passed, %d failed, %d skipped\n", num_run - num_failed, num_failed, num_skipped
     for (test in failed) print "  failed   " test
     for (i = 1; i <= num_skipped; ++i) {
