@@ -9,6 +9,7 @@
 #include "device/dtype.h"
 #include "ops/dropout.h"
 #include "ops/linear.h"
+#include "ops/pointwise.h"
 
 namespace danlu::layers {
 namespace lora_detail {
@@ -42,16 +43,17 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                           const LoraAdapter& adapter, const at::Tensor& dropout_keys_N,
                           const ops::QuantizedPtr& quantized) {
   const bool drops = dropout_keys_N.defined() && adapter.dropout > 0;
+  const auto x = ops::shared_by(2, x_NI);
   const at::Tensor base_NO =
-      quantized ? ops::quantized_linear(x_NI, *quantized) : ops::linear(x_NI, weight_OI);
-  const at::Tensor input_NI = drops ? ops::dropout(x_NI, adapter.dropout, dropout_keys_N,
+      quantized ? ops::quantized_linear(x[0], *quantized) : ops::linear(x[0], weight_OI);
+  const at::Tensor input_NI = drops ? ops::dropout(x[1], adapter.dropout, dropout_keys_N,
                                                    adapter.dropout_salt, adapter.first_column)
-                                    : x_NI;
+                                    : x[1];
   const at::Tensor low_NR =
       ops::linear(input_NI, adapter.a_RI.tensor, {}, {adapter.a_RI.main_grad});
-  const at::Tensor low_NO =
-      ops::linear(low_NR, adapter.b_OR.tensor, {}, {adapter.b_OR.main_grad}) * adapter.scale;
-  if (!adapter.magnitude_O.defined()) return base_NO + low_NO;
+  const at::Tensor low_NO = ops::scaled(
+      ops::linear(low_NR, adapter.b_OR.tensor, {}, {adapter.b_OR.main_grad}), adapter.scale);
+  if (!adapter.magnitude_O.defined()) return ops::add(base_NO, low_NO);
   at::Tensor length_O;
   {
     const at::NoGradGuard constant;

@@ -3,21 +3,24 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mm.h>
 
-#include "ops/products_cpu.h"
+#include "ops/backend.h"
+#include "ops/linear.h"
+#include "ops/pointwise.h"
 
 namespace danlu::ops {
 
 void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI) {
   at::Tensor sum = sum_OI;
   const bool has_own_type = x_NI.scalar_type() == sum.scalar_type();
-  if (sum.scalar_type() == at::kFloat && cpu::multiplies(x_NI)) {
-    cpu::add_weight_grad(d_y_NO, x_NI, sum);
+  const Backend* const own = products_for(x_NI);
+  if (sum.scalar_type() == at::kFloat && own) {
+    own->add_weight_grad(d_y_NO, x_NI, sum);
   } else if (has_own_type) {
     sum.addmm_(d_y_NO.t(), x_NI);
   } else if (x_NI.is_cpu()) {
     sum.addmm_(d_y_NO.to(sum.scalar_type()).t(), x_NI.to(sum.scalar_type()));
   } else {
-    sum.add_(at::mm(d_y_NO.t(), x_NI));
+    add_to(sum, at::mm(d_y_NO.t(), x_NI));
   }
 }
 

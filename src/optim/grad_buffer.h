@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "optim/chunks.h"
+#include "ops/optimizer.h"
 #include "optim/parameter.h"
 #include "parallel/store.h"
 
 namespace danlu::optim {
+
+using ops::AdamWScalars, ops::Chunk, ops::Range, ops::chunks_in, ops::chunks_of;
 
 /// A flat f32 buffer for each trained unit of a store, laid out as the unit. It comes with the
 /// first gradient of a step, when the activations of layers behind are gone, and lives until the

@@ -280,7 +280,7 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
     const ops::AttentionOptions options{ctx->saved_data["scale"].toDouble(),
                                         ctx->saved_data["window"].toInt(), saved[4]};
     const at::Tensor out_grad = grads[0].to(lse_QN.scalar_type()).contiguous();
-    const at::Tensor delta_QN = (out_grad * saved[2]).sum(-1).t().contiguous();
+    const at::Tensor delta_QN = ops::attention_delta(out_grad, saved[2]);
     at::Tensor q_grad = at::zeros(q.sizes(), lse_QN.options());
     at::Tensor kv_grad = at::zeros(kv.sizes(), lse_QN.options());
     ring.go_round(kv, [&](int64_t step, const at::Tensor& at_hand) {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "device/dtype.h"
+#include "ops/pointwise.h"
 
 namespace danlu::parallel {
 namespace group_detail {
@@ -57,7 +58,7 @@ void reduce_rows(const Group::Tensors& rows, bool sums, at::Tensor to) {
                          : at::empty(to.sizes(), to.options().dtype(wide));
   const auto add = [&](const at::Tensor& first, const at::Tensor& second) {
     if (sums) {
-      at::add_out(total, first, second);
+      ops::add_into(total, first, second);
     } else {
       at::maximum_out(total, first, second);
     }

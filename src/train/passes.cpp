@@ -1,7 +1,7 @@
 #include "train/passes.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
@@ -23,7 +23,8 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   flight.left = stage_.forward(input, flight.entered, chunk);
   if (!stage_.stage().ends_at(chunk)) return;
   const Loss loss = objective_.evaluate(stage_, flight.left, input, batch, scale_);
-  flight.left = loss.sum * scale_;
+  flight.left = loss.sum;
+  flight.grad = at::full({}, scale_, loss.sum.options());
   losses_.push_back(loss.sum.detach());
   correct_.push_back(loss.correct);
 }

@@ -4,7 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -22,6 +24,7 @@
 #include "checkpoint/saver.h"
 #include "models/tensor_io.h"
 #include "parallel/comm/local.h"
+#include "support/pretend_kernels.h"
 #include "train/support.h"
 
 namespace danlu::train {
@@ -55,6 +58,7 @@ TEST(PretendDevice, CountsWhatItHoldsAndKeepsTheHostOut) {
 
 struct Numbers {
   std::vector<double> losses, norms;
+  std::vector<at::Tensor> weights;  ///< on the host
 };
 
 TrainConfig quick(const parallel::Keeping& keeping = {}) {
@@ -81,9 +85,9 @@ Numbers run_steps(TrainState& state, const TrainConfig& config, int64_t from, in
 
 /// Four steps of a tiny model; `lora` with dropout and values in B.
 Numbers train_on(const at::Device& device, bool lora, models::Recompute recompute,
-                 const parallel::Keeping& keeping = {}) {
+                 const parallel::Keeping& keeping = {}, at::ScalarType type = at::kFloat) {
   auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
-                                                  at::kFloat, device);
+                                                  type, device);
   model->initialize(7);
   model->set_recompute(recompute);
   if (lora) {
@@ -96,7 +100,10 @@ Numbers train_on(const at::Device& device, bool lora, models::Recompute recomput
   }
   const TrainConfig config = quick(keeping);
   TrainState state = test::make_state(std::move(model), config);
-  return run_steps(state, config, 0, 4);
+  Numbers numbers = run_steps(state, config, 0, 4);
+  for (const parallel::Parameter& p : state.model->trainable_parameters())
+    numbers.weights.push_back(p.tensor.detach().cpu().clone());
+  return numbers;
 }
 
 TEST(PretendDevice, TrainsToTheNumbersOfTheCpu) {
@@ -113,7 +120,40 @@ TEST(PretendDevice, TrainsToTheNumbersOfTheCpu) {
   }
 }
 
-TEST(PretendDevice, GoesOnFromItsCheckpoint) {
+TEST(PretendDevice, NamesTheOperatorOfAtenThatItDoesNotHave) {
+  const danlu::test::PretendKernels kernels;
+  const at::Tensor x = at::zeros({3}, at::device(pretend_device()));
+  try {
+    at::add(x, x);
+    FAIL() << "aten computed";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("aten::add.Tensor"));
+  }
+}
+
+TEST(PretendDevice, ComputesThroughItsTableAloneAndToTheBitsOfTheCpu) {
+  for (const bool lora : {false, true}) {
+    for (const auto recompute :
+         {models::Recompute::kNone, models::Recompute::kSelective, models::Recompute::kFull}) {
+      for (const auto type : {at::kFloat, at::kBFloat16}) {
+        SCOPED_TRACE(std::string(lora ? "LoRA, " : "full, ") + settings::recompute_name(recompute) +
+                     ", " + c10::toString(type));
+        const Numbers cpu = train_on(at::kCPU, lora, recompute, {}, type);
+        const danlu::test::PretendKernels kernels;
+        const Numbers device = train_on(pretend_device(), lora, recompute, {}, type);
+        EXPECT_EQ(device.losses, cpu.losses);
+        EXPECT_EQ(device.norms, cpu.norms);
+        ASSERT_EQ(device.weights.size(), cpu.weights.size());
+        for (size_t i = 0; i < cpu.weights.size(); ++i)
+          EXPECT_TRUE(at::equal(device.weights[i], cpu.weights[i])) << i;
+        EXPECT_EQ(pretend_bytes(), 0);
+      }
+    }
+  }
+}
+
+/// Two steps, a checkpoint, and from it two more, against four in a row.
+void expect_to_go_on() {
   const danlu::test::TemporaryDirectory directory;
   test::write_run_inputs(directory, DType::kF32, 1);
   const TrainConfig config = quick();
@@ -139,6 +179,13 @@ TEST(PretendDevice, GoesOnFromItsCheckpoint) {
   const Numbers numbers = run_steps(second, config, 2, 4);
   EXPECT_THAT(numbers.losses, testing::ElementsAre(expected.losses[2], expected.losses[3]));
   EXPECT_THAT(numbers.norms, testing::ElementsAre(expected.norms[2], expected.norms[3]));
+}
+
+TEST(PretendDevice, GoesOnFromItsCheckpoint) { expect_to_go_on(); }
+
+TEST(PretendDevice, GoesOnFromItsCheckpointThroughItsTableAlone) {
+  const danlu::test::PretendKernels kernels;
+  expect_to_go_on();
 }
 
 constexpr int64_t kLayers = 12;

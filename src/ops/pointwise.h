@@ -1,0 +1,31 @@
+// ops/pointwise.h: sums, factors and rows, the glue between the other ops.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace danlu::ops {
+
+/// a + b of one shape and dtype. Grad through both.
+at::Tensor add(const at::Tensor& a, const at::Tensor& b);
+/// x_NO + bias_O in each row. Grad through both.
+at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O);
+/// x * factor. Grad through x.
+at::Tensor scaled(const at::Tensor& x, double factor);
+/// `count` times x, for as many readers: their gradients are summed by the device's table, where
+/// autograd would sum them through ATen.
+std::vector<at::Tensor> shared_by(int64_t count, const at::Tensor& x);
+/// Rows `index_n` (int64 on x's device, each inside x) of x_NH. Grad through x.
+at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n);
+
+/// sum += x, which is rounded to the sum's type if that is narrower. Same shape; any strides.
+/// Without gradient.
+void add_to(const at::Tensor& sum, const at::Tensor& x);
+/// out = a + b, all of one dtype and shape; `out` may be one of them. Without gradient.
+void add_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+/// sum_NH[index[i]] += rows_nH[i] in the sum's type, in order of i. Without gradient.
+void add_rows(const at::Tensor& sum_NH, const at::Tensor& index_n, const at::Tensor& rows_nH);
+/// Sums over the rows of x_NO, added in f32 (f64 for f64) and given so. Without gradient.
+at::Tensor column_sums(const at::Tensor& x_NO);
+
+}  // namespace danlu::ops
