@@ -71,7 +71,9 @@ class Fork : public torch::autograd::Function<Fork> {
   static List backward(AutogradContext*, const List& grads) {
     at::Tensor sum;
     bool is_own = false;
-    for (const at::Tensor& grad : grads) {
+    // From the last reader on, in whose order autograd comes to them.
+    for (size_t i = grads.size(); i-- > 0;) {
+      const at::Tensor& grad = grads[i];
       if (!grad.defined()) continue;
       if (!sum.defined()) {
         sum = grad;
