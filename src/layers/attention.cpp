@@ -34,13 +34,13 @@ Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) co
   }
   const at::Tensor all = qkv.forward(x_NH, pass);
   if (qkv_layout == arch::QkvLayout::kThirds) {
-    const auto parts = all.view({n, num_heads + 2 * num_kv_heads, head_dim})
-                           .split_with_sizes({num_heads, num_kv_heads, num_kv_heads}, 1);
+    const auto parts = ops::parts_of(all.view({n, num_heads + 2 * num_kv_heads, head_dim}),
+                                     {num_heads, num_kv_heads, num_kv_heads}, 1);
     return {parts[0], parts[1], parts[2]};
   }
   const int64_t group = num_heads / num_kv_heads;
   const auto parts =
-      all.view({n, num_kv_heads, group + 2, head_dim}).split_with_sizes({group, 1, 1}, 2);
+      ops::parts_of(all.view({n, num_kv_heads, group + 2, head_dim}), {group, 1, 1}, 2);
   return {parts[0].reshape({n, num_heads, head_dim}), parts[1].squeeze(2), parts[2].squeeze(2)};
 }
 

@@ -52,7 +52,8 @@ at::Tensor Embedding::forward(const at::Tensor& ids_N) const {
 }
 
 at::Tensor Head::effective_weight() const {
-  return normalised ? ops::norm_head(linear.weight.tensor) : linear.weight.tensor;
+  return normalised ? ops::norm_head(linear.weight.tensor, linear.weight.main_grad)
+                    : linear.weight.tensor;
 }
 
 at::Tensor Head::logits(const at::Tensor& hidden_nH) const {

@@ -15,8 +15,8 @@ Backend completed(const Backend& given) {
   };
   fill(&Backend::rotary_table, &Backend::add_into, &Backend::add_to, &Backend::add_bias,
        &Backend::scaled, &Backend::take_rows, &Backend::add_rows, &Backend::column_sums,
-       &Backend::attention_delta, &Backend::adamw_update, &Backend::sums_of_squares,
-       &Backend::all_finite);
+       &Backend::attention_delta, &Backend::norm_head, &Backend::norm_head_backward,
+       &Backend::adamw_update, &Backend::sums_of_squares, &Backend::all_finite);
   return table;
 }
 

@@ -38,6 +38,10 @@ struct SwigluGrads {
   at::Tensor gate, up;
 };
 
+struct NormHeadResult {
+  at::Tensor y_VH, length_V1;  ///< length: f32 (f64 of f64), at least 1e-12
+};
+
 struct CrossEntropyChunk {
   at::Tensor logits_CV;  ///< contiguous; where `make_grad`, becomes grad_scale times its gradient
   at::Tensor targets_C;  ///< int64, each inside [0, V)
@@ -133,6 +137,10 @@ struct Backend {
   /// Sum over D of out_grad · out, as attention_backward takes it: f32 [Q, N] (f64 of f64).
   at::Tensor (*attention_delta)(const at::Tensor& out_grad_NQD,
                                 const at::Tensor& out_NQD) = nullptr;
+  /// ops/norm_head.h.
+  NormHeadResult (*norm_head)(const at::Tensor& weight_VH) = nullptr;
+  at::Tensor (*norm_head_backward)(const at::Tensor& weight_VH, const at::Tensor& length_V1,
+                                   const at::Tensor& d_y_VH) = nullptr;
   /// ops/optimizer.h.
   void (*adamw_update)(const AdamWState& state, const std::vector<Chunk>& chunks,
                        std::span<const AdamWScalars> scalars) = nullptr;

@@ -2,6 +2,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/norm.h>
 
 #include "device/dtype.h"
 #include "ops/backend.h"
@@ -43,6 +44,26 @@ at::Tensor attention_delta(const at::Tensor& out_grad_NQD, const at::Tensor& out
   return (out_grad_NQD.to(wide) * out_NQD).sum(-1).t().contiguous();
 }
 
+constexpr double kShortestRow = 1e-12;
+
+NormHeadResult norm_head(const at::Tensor& weight_VH) {
+  const at::Tensor wide_VH = weight_VH.to(device::wide_type(weight_VH.scalar_type()));
+  const at::Tensor length_V1 = at::norm(wide_VH, 2, {1}, true).clamp_min(kShortestRow);
+  return {(wide_VH / length_V1).to(weight_VH.scalar_type()), length_V1};
+}
+
+/// What lies along a row changes its length alone, which is one whatever it was.
+at::Tensor norm_head_backward(const at::Tensor& weight_VH, const at::Tensor& length_V1,
+                              const at::Tensor& d_y_VH) {
+  const at::Tensor wide_VH = weight_VH.to(length_V1.scalar_type());
+  const at::Tensor grad_VH = d_y_VH.to(length_V1.scalar_type());
+  const at::Tensor along_V1 = (grad_VH * wide_VH)
+                                  .sum(1, true)
+                                  .div_(length_V1.square())
+                                  .masked_fill_(length_V1 <= kShortestRow, 0);
+  return (grad_VH - wide_VH * along_V1).div_(length_V1).to(weight_VH.scalar_type());
+}
+
 Backend filled() {
   Backend table;
   table.rotary_table = &rotary_table;
@@ -54,6 +75,8 @@ Backend filled() {
   table.add_rows = &add_rows;
   table.column_sums = &column_sums;
   table.attention_delta = &attention_delta;
+  table.norm_head = &norm_head;
+  table.norm_head_backward = &norm_head_backward;
   table.adamw_update = &oracle::adamw_update;
   table.sums_of_squares = &oracle::sums_of_squares;
   table.all_finite = &oracle::all_finite;

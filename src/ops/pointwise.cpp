@@ -88,6 +88,45 @@ class Fork : public torch::autograd::Function<Fork> {
   }
 };
 
+std::vector<at::Tensor> cut(const at::Tensor& x, const std::vector<int64_t>& sizes, int64_t dim) {
+  std::vector<at::Tensor> parts;
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    parts.push_back(x.narrow(dim, begin, size));
+    begin += size;
+  }
+  return parts;
+}
+
+/// Whose gradients are put together by copies, where autograd would ask ATen for a concatenation.
+class OwnParts : public torch::autograd::Function<OwnParts> {
+ public:
+  static List forward(AutogradContext* ctx, const at::Tensor& x, const std::vector<int64_t>& sizes,
+                      int64_t dim) {
+    ctx->saved_data["shape"] = x.sizes().vec();
+    ctx->saved_data["type"] = x.scalar_type();
+    ctx->saved_data["device"] = x.device();
+    ctx->saved_data["sizes"] = sizes;
+    ctx->saved_data["dim"] = dim;
+    return cut(x, sizes, dim);
+  }
+  static List backward(AutogradContext* ctx, const List& grads) {
+    const auto options = at::TensorOptions(ctx->saved_data["type"].toScalarType())
+                             .device(ctx->saved_data["device"].toDevice());
+    const at::Tensor grad = at::empty(ctx->saved_data["shape"].toIntVector(), options);
+    const List parts =
+        cut(grad, ctx->saved_data["sizes"].toIntVector(), ctx->saved_data["dim"].toInt());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (grads[i].defined()) {
+        parts[i].copy_(grads[i]);
+      } else {
+        parts[i].zero_();
+      }
+    }
+    return {grad, {}, {}};
+  }
+};
+
 class OwnRows : public torch::autograd::Function<OwnRows> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_NH,
@@ -132,6 +171,13 @@ std::vector<at::Tensor> shared_by(int64_t count, const at::Tensor& x) {
   if (!adds_itself(x) || needs_no_graph({&x}))
     return std::vector<at::Tensor>(static_cast<size_t>(count), x);
   return Fork::apply(x, count);
+}
+
+std::vector<at::Tensor> parts_of(const at::Tensor& x, const std::vector<int64_t>& sizes,
+                                 int64_t dim) {
+  using namespace pointwise_detail;
+  if (!adds_itself(x)) return x.split_with_sizes(sizes, dim);
+  return needs_no_graph({&x}) ? cut(x, sizes, dim) : OwnParts::apply(x, sizes, dim);
 }
 
 at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n) {

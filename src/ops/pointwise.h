@@ -15,6 +15,9 @@ at::Tensor scaled(const at::Tensor& x, double factor);
 /// `count` times x, for as many readers: their gradients are summed by the device's table, where
 /// autograd would sum them through ATen.
 std::vector<at::Tensor> shared_by(int64_t count, const at::Tensor& x);
+/// x cut along `dim` into views of `sizes`, which add up to its own. Grad through x.
+std::vector<at::Tensor> parts_of(const at::Tensor& x, const std::vector<int64_t>& sizes,
+                                 int64_t dim);
 /// Rows `index_n` (int64 on x's device, each inside x) of x_NH. Grad through x.
 at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n);
 

@@ -82,6 +82,9 @@ ops::NormResult there(const ops::NormResult& result) {
 ops::NormGrads there(const ops::NormGrads& grads) {
   return {there(grads.x), there(grads.weight_D)};
 }
+ops::NormHeadResult there(const ops::NormHeadResult& result) {
+  return {there(result.y_VH), there(result.length_V1)};
+}
 ops::SwigluGrads there(const ops::SwigluGrads& grads) {
   return {there(grads.gate), there(grads.up)};
 }
@@ -128,7 +131,8 @@ Backend filled() {
           &Backend::attention_over_pages, &Backend::store_in_pages, &Backend::rotary_table,
           &Backend::add_into, &Backend::add_to, &Backend::add_bias, &Backend::scaled,
           &Backend::take_rows, &Backend::add_rows, &Backend::column_sums, &Backend::attention_delta,
-          &Backend::adamw_update, &Backend::sums_of_squares, &Backend::all_finite>(table);
+          &Backend::norm_head, &Backend::norm_head_backward, &Backend::adamw_update,
+          &Backend::sums_of_squares, &Backend::all_finite>(table);
   return table;
 }
 

@@ -26,6 +26,7 @@
 #include "ops/backend.h"
 #include "parallel/comm/local.h"
 #include "support/pretend_kernels.h"
+#include "support/tiny_model.h"
 #include "train/support.h"
 
 namespace danlu::train {
@@ -164,6 +165,35 @@ TEST(PretendDevice, ComputesThroughItsTableAloneAndToTheBitsOfTheCpu) {
         for (size_t i = 0; i < cpu.weights.size(); ++i)
           EXPECT_TRUE(at::equal(device.weights[i], cpu.weights[i])) << i;
         EXPECT_EQ(pretend_bytes(), 0);
+      }
+    }
+  }
+}
+
+/// A small model of every family that Danlu trains, and of the ways in which its parts differ:
+/// fused projections, biases, norms of heads, ALiBi, a head of rows of length one, tied ends.
+TEST(PretendDevice, TrainsEveryFamilyThroughItsTableAlone) {
+  for (const char* family : {"llama", "qwen2", "qwen3", "baichuan", "internlm2"}) {
+    for (const bool tied : {false, true}) {
+      Json json = danlu::test::tiny_config(family);
+      json["tie_word_embeddings"] = tied;
+      for (const bool lora : {false, true}) {
+        SCOPED_TRACE(std::string(family) + (tied ? ", tied" : "") + (lora ? ", LoRA" : ""));
+        const auto train = [&](const at::Device& device) {
+          auto model = std::make_unique<models::CausalLM>(
+              arch::family_of(json).parse(json), parallel::Mesh::single(), at::kFloat, device);
+          model->initialize(7);
+          if (lora) model->add_lora(settings::new_adapters(), 5);
+          const TrainConfig config = quick();
+          TrainState state = test::make_state(std::move(model), config);
+          return run_steps(state, config, 0, 2);
+        };
+        const CpuThatAdds adds;
+        const Numbers cpu = train(at::kCPU);
+        const danlu::test::PretendKernels kernels;
+        const Numbers device = train(pretend_device());
+        EXPECT_EQ(device.losses, cpu.losses);
+        EXPECT_EQ(device.norms, cpu.norms);
       }
     }
   }
