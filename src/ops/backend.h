@@ -137,7 +137,7 @@ struct Backend {
   /// Sum over D of out_grad · out, as attention_backward takes it: f32 [Q, N] (f64 of f64).
   at::Tensor (*attention_delta)(const at::Tensor& out_grad_NQD,
                                 const at::Tensor& out_NQD) = nullptr;
-  /// ops/norm_head.h.
+  /// ops/norm_head.h. The gradient is of the length's dtype.
   NormHeadResult (*norm_head)(const at::Tensor& weight_VH) = nullptr;
   at::Tensor (*norm_head_backward)(const at::Tensor& weight_VH, const at::Tensor& length_V1,
                                    const at::Tensor& d_y_VH) = nullptr;

@@ -61,7 +61,7 @@ at::Tensor norm_head_backward(const at::Tensor& weight_VH, const at::Tensor& len
                                   .sum(1, true)
                                   .div_(length_V1.square())
                                   .masked_fill_(length_V1 <= kShortestRow, 0);
-  return (grad_VH - wide_VH * along_V1).div_(length_V1).to(weight_VH.scalar_type());
+  return (grad_VH - wide_VH * along_V1).div_(length_V1);
 }
 
 Backend filled() {

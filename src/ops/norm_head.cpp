@@ -28,7 +28,7 @@ class OwnNormHead : public torch::autograd::Function<OwnNormHead> {
     const List saved = ctx->get_saved_variables();
     const at::Tensor grad_VH = table_of(saved[0]).norm_head_backward(saved[0], saved[1], grads[0]);
     const auto& main = held_in<MainGradPtr>(ctx->saved_data["main"]);
-    if (!takes_grad(main)) return {grad_VH, {}};
+    if (!takes_grad(main)) return {grad_VH.to(saved[0].scalar_type()), {}};
     add_to(main->sum, grad_VH);
     return {at::Tensor(), {}};
   }
