@@ -23,18 +23,13 @@
 #include "ops/pointwise.h"
 #include "ops/rms_norm.h"
 #include "ops/swiglu.h"
+#include "support/cpu_table.h"
 
 namespace danlu::ops {
 namespace backend_test {
 
 using test::random_f64;
 using Tensors = std::vector<at::Tensor>;
-
-/// The CPU's table is another one.
-struct OtherTable {
-  explicit OtherTable(const Backend& table) { set_backend(c10::DeviceType::CPU, table); }
-  ~OtherTable() { set_backend(c10::DeviceType::CPU, cpu::backend()); }
-};
 
 TEST(Backend, OfAnUnknownDeviceIsEmptyAndOfTheCpuTakesItsTypes) {
   EXPECT_EQ(backend_of(c10::DeviceType::PrivateUse1).takes, nullptr);
@@ -65,7 +60,7 @@ TEST(Backend, AnEmptyEntryMeansTheComposite) {
   table.rms_norm = nullptr;
   table.swiglu = nullptr;
   table.product = nullptr;
-  const OtherTable other(table);
+  const test::CpuTable other(table);
   EXPECT_TRUE(at::equal(rms_norm(x, weight, 1e-5), oracle::rms_norm(x, weight, 1e-5)));
   EXPECT_TRUE(at::equal(swiglu(x, up), oracle::swiglu(x, up)));
   EXPECT_TRUE(at::equal(linear(x, matrix), oracle::linear(x, matrix)));
@@ -152,7 +147,7 @@ TEST(Backend, WhatOnlyOtherDevicesFillHasAutogradsGradients) {
   table.scaled = composite.scaled;
   table.take_rows = composite.take_rows;
   for (const Backend& used : {cpu::backend(), table}) {
-    const OtherTable other(used);
+    const test::CpuTable other(used);
     const Tensors got = exact_gradients(ours, inputs);
     for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::equal(got[i], expected[i])) << i;
   }

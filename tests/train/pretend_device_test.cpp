@@ -23,8 +23,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/saver.h"
 #include "models/tensor_io.h"
-#include "ops/backend.h"
 #include "parallel/comm/local.h"
+#include "support/cpu_table.h"
 #include "support/pretend_kernels.h"
 #include "support/tiny_model.h"
 #include "train/support.h"
@@ -133,16 +133,13 @@ TEST(PretendDevice, NamesTheOperatorOfAtenThatItDoesNotHave) {
   }
 }
 
-/// While one lives, sums of gradients are the CPU's table's as they are a device's, in its order;
-/// by itself the CPU leaves them to autograd, which adds those of an adapter in another one.
-struct CpuThatAdds {
-  CpuThatAdds() {
-    ops::Backend table = ops::cpu::backend();
-    table.add_into = ops::composite_backend().add_into;
-    ops::set_backend(c10::DeviceType::CPU, table);
-  }
-  ~CpuThatAdds() { ops::set_backend(c10::DeviceType::CPU, ops::cpu::backend()); }
-};
+/// Sums of gradients are this table's as they are a device's, in its order; by itself the CPU
+/// leaves them to autograd, which adds those of an adapter in another one.
+ops::Backend cpu_that_adds() {
+  ops::Backend table = ops::cpu::backend();
+  table.add_into = ops::composite_backend().add_into;
+  return table;
+}
 
 TEST(PretendDevice, ComputesThroughItsTableAloneAndToTheBitsOfTheCpu) {
   for (const bool lora : {false, true}) {
@@ -152,7 +149,7 @@ TEST(PretendDevice, ComputesThroughItsTableAloneAndToTheBitsOfTheCpu) {
         SCOPED_TRACE(std::string(lora ? "LoRA, " : "full, ") + settings::recompute_name(recompute) +
                      ", " + c10::toString(type));
         const Numbers plain = train_on(at::kCPU, lora, recompute, {}, type);
-        const CpuThatAdds adds;
+        const danlu::test::CpuTable adds(cpu_that_adds());
         const Numbers cpu = train_on(at::kCPU, lora, recompute, {}, type);
         const danlu::test::PretendKernels kernels;
         const Numbers device = train_on(pretend_device(), lora, recompute, {}, type);
@@ -188,7 +185,7 @@ TEST(PretendDevice, TrainsEveryFamilyThroughItsTableAlone) {
           TrainState state = test::make_state(std::move(model), config);
           return run_steps(state, config, 0, 2);
         };
-        const CpuThatAdds adds;
+        const danlu::test::CpuTable adds(cpu_that_adds());
         const Numbers cpu = train(at::kCPU);
         const danlu::test::PretendKernels kernels;
         const Numbers device = train(pretend_device());
