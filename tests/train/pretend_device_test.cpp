@@ -9,6 +9,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -192,6 +193,37 @@ TEST(PretendDevice, TrainsEveryFamilyThroughItsTableAlone) {
         EXPECT_EQ(device.losses, cpu.losses);
         EXPECT_EQ(device.norms, cpu.norms);
       }
+    }
+  }
+}
+
+TEST(PretendDevice, RanksThatShareSamplesComputeThroughTheirTablesAlone) {
+  constexpr int64_t kRanks = danlu::test::kPretendDevices;
+  for (const auto sharding :
+       {Sharding::kNone, Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      SCOPED_TRACE(fmt::format("stage {}, {}", static_cast<int>(sharding), c10::toString(type)));
+      const auto train = [&](bool on_cards) {
+        std::vector<Numbers> of_rank(kRanks);
+        parallel::run_local_ranks(kRanks, [&](parallel::World& world) {
+          const parallel::Mesh mesh(world, {.data = kRanks});
+          const auto rank = static_cast<int>(mesh.rank());
+          auto model = std::make_unique<models::CausalLM>(
+              test::tiny_config(), mesh, type, on_cards ? pretend_device(rank) : at::kCPU);
+          model->keep({sharding, {}, {}}, /*holds_values=*/false);
+          model->initialize(7);
+          const TrainConfig config = quick({sharding, {}, {}});
+          TrainState state = test::make_state(std::move(model), config);
+          of_rank[static_cast<size_t>(rank)] = run_steps(state, config, 0, 2);
+        });
+        return of_rank[0];
+      };
+      const danlu::test::CpuTable adds(cpu_that_adds());
+      const Numbers cpu = train(false);
+      const danlu::test::PretendKernels kernels;
+      const Numbers device = train(true);
+      EXPECT_EQ(device.losses, cpu.losses);
+      EXPECT_EQ(device.norms, cpu.norms);
     }
   }
 }
