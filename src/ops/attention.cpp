@@ -8,7 +8,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
@@ -237,13 +236,7 @@ void merge(PartialAttention& into, const PartialAttention& more) {
     into = more;
     return;
   }
-  const at::Tensor lse_QN = at::logaddexp(into.lse_QN, more.lse_QN);
-  const at::Tensor known_QN = lse_QN.masked_fill(lse_QN.isinf(), 0);
-  const auto share = [&](const at::Tensor& part_QN) {
-    return at::exp(part_QN - known_QN).t().unsqueeze(-1);
-  };
-  into.out_NQD.mul_(share(into.lse_QN)).addcmul_(more.out_NQD, share(more.lse_QN));
-  into.lse_QN = lse_QN;
+  completed_backend(into.out_NQD.device().type()).merge(into, more);
 }
 
 at::Tensor attention_delta(const at::Tensor& out_grad_NQD, const at::Tensor& out_NQD) {

@@ -13,10 +13,12 @@ Backend completed(const Backend& given) {
   const auto fill = [&](auto... entries) {
     ((table.*entries = table.*entries ? table.*entries : composite.*entries), ...);
   };
-  fill(&Backend::rotary_table, &Backend::add_into, &Backend::add_to, &Backend::add_bias,
-       &Backend::scaled, &Backend::take_rows, &Backend::add_rows, &Backend::column_sums,
-       &Backend::attention_delta, &Backend::norm_head, &Backend::norm_head_backward,
-       &Backend::adamw_update, &Backend::sums_of_squares, &Backend::all_finite);
+  fill(&Backend::largest_of_share, &Backend::sums_of_share, &Backend::place_of_largest,
+       &Backend::loss_of_share, &Backend::merge, &Backend::larger_into, &Backend::rotary_table,
+       &Backend::add_into, &Backend::add_to, &Backend::add_bias, &Backend::scaled,
+       &Backend::take_rows, &Backend::add_rows, &Backend::column_sums, &Backend::attention_delta,
+       &Backend::norm_head, &Backend::norm_head_backward, &Backend::adamw_update,
+       &Backend::sums_of_squares, &Backend::all_finite);
   return table;
 }
 

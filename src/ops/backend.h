@@ -51,6 +51,23 @@ struct CrossEntropyChunk {
   bool make_grad = false;
 };
 
+/// Where a rank holds the columns [first_row, first_row + v) of a chunk of logits.
+struct SharedChunk {
+  at::Tensor logits_Cv;  ///< f32 (f64 of f64), changed; v may be 0
+  at::Tensor targets_C;  ///< int64, of the whole vocabulary
+  int64_t first_row = 0;
+};
+struct SharedLoss {
+  SharedChunk chunk;        ///< as sums_of_share left it; where `make_grad`, becomes its gradient
+  at::Tensor own_C1;        ///< of largest_of_share
+  at::Tensor largest_C1;    ///< over all ranks
+  at::Tensor sums_C2;       ///< over all ranks
+  at::Tensor first_C1;      ///< of place_of_largest, the largest of all ranks; z_weight > 0
+  at::Tensor sum, correct;  ///< as CrossEntropyChunk's
+  double z_weight = 0, grad_scale = 1;
+  bool make_grad = false;
+};
+
 struct Backend {
   /// Whether the entries for `work` take tensors of `type`. Null: none is ever taken.
   bool (*takes)(Work work, at::ScalarType type) = nullptr;
@@ -124,6 +141,22 @@ struct Backend {
   /// ops/rotary.h.
   RotaryTable (*rotary_table)(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                               double attention_factor) = nullptr;
+  // Cross entropy of ranks that share a vocabulary, who exchange what each of the first three
+  // gives.
+  /// Of each row [C, 1]; -inf where v is 0.
+  at::Tensor (*largest_of_share)(const at::Tensor& logits_Cv) = nullptr;
+  /// Of each row the sum of exp(logit - largest), which the logits become, and the target's logit
+  /// before, 0 where it is another rank's: [C, 2].
+  at::Tensor (*sums_of_share)(const SharedChunk& chunk, const at::Tensor& largest_C1) = nullptr;
+  /// -first_row where a row's largest logit is here, else -inf: [C, 1].
+  at::Tensor (*place_of_largest)(const at::Tensor& own_C1, const at::Tensor& largest_C1,
+                                 int64_t first_row) = nullptr;
+  void (*loss_of_share)(const SharedLoss& loss) = nullptr;
+  /// ops/attention.h: `into` of the keys of both. Its tensors are changed.
+  void (*merge)(const PartialAttention& into, const PartialAttention& more) = nullptr;
+
+  /// out = the larger of a and b, all of one dtype and shape; `out` may be one of them.
+  void (*larger_into)(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) = nullptr;
   /// ops/pointwise.h, which calls add_into and scaled of tensors without gradient. Where add_into
   /// is there autograd adds nothing itself.
   void (*add_into)(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) = nullptr;

@@ -6,6 +6,7 @@
 #include "ops/backend.h"
 #include "ops/check.h"
 #include "ops/pages.h"
+#include "ops/pointwise.h"
 
 namespace danlu::ops {
 namespace cached_attention_detail {
@@ -30,26 +31,11 @@ Segments segments_of(std::span<const CachedSequence> sequences) {
   return segments;
 }
 
-/// Below each other: copies, which every device has.
-at::Tensor joined(const std::vector<at::Tensor>& parts) {
-  if (parts.size() == 1) return parts[0];
-  std::vector<int64_t> shape = parts[0].sizes().vec();
-  shape[0] = 0;
-  for (const at::Tensor& part : parts) shape[0] += part.size(0);
-  const at::Tensor all = at::empty(shape, parts[0].options());
-  int64_t begin = 0;
-  for (const at::Tensor& part : parts) {
-    all.narrow(0, begin, part.size(0)).copy_(part);
-    begin += part.size(0);
-  }
-  return all;
-}
-
 at::Tensor all_gathered(std::span<const CachedSequence> sequences, int64_t layer, int64_t which) {
   std::vector<at::Tensor> parts;
   for (const CachedSequence& sequence : sequences)
     parts.push_back(gathered(sequence, layer, which));
-  return joined(parts);
+  return joined(parts, 0);
 }
 
 }  // namespace cached_attention_detail
@@ -112,7 +98,7 @@ at::Tensor cached_attention(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
   }
   require(first == q_NQD.size(0), "cached_attention", "sequences have ", first, " new tokens, q ",
           q_NQD.sizes());
-  return joined(parts);
+  return joined(parts, 0);
 }
 
 }  // namespace danlu::ops

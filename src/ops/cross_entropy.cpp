@@ -67,51 +67,29 @@ ChunkLoss chunk_loss(at::Tensor& logits_CV, const at::Tensor& targets_C, double 
   return {sum, correct};
 }
 
-/// The same where ranks hold some columns of the logits each.
-ChunkLoss shared_chunk_loss(at::Tensor& logits_Cv, const at::Tensor& targets_C, double z_weight,
-                            bool make_grad, const VocabularyShare& share) {
-  const at::Tensor local_C1 = (targets_C - share.first_row).unsqueeze(1);
-  const int64_t rows = logits_Cv.size(1);
-  const at::Tensor here_C1 = (local_C1 >= 0).logical_and(local_C1 < rows);
-  const at::Tensor column_C1 = local_C1.clamp(0, std::max<int64_t>(rows - 1, 0));
-  const auto options = logits_Cv.options();
-  const double none = -std::numeric_limits<double>::infinity();
-  const at::Tensor own_C1 =
-      rows > 0 ? logits_Cv.amax(1, true) : at::full({targets_C.size(0), 1}, none, options);
-  at::Tensor largest_C1 = own_C1.clone();
-  share.max_over_ranks(largest_C1);
-  const at::Tensor zeros_C1 = at::zeros_like(largest_C1);
-  at::Tensor target_C1 =
-      rows > 0 ? logits_Cv.gather(1, column_C1).where(here_C1, zeros_C1) : zeros_C1;
-  logits_Cv.sub_(largest_C1).exp_();
-  at::Tensor sums_C2 = at::cat({logits_Cv.sum(1, true), target_C1}, 1).contiguous();
-  share.sum_over_ranks(sums_C2);
-  const at::Tensor total_C1 = sums_C2.narrow(1, 0, 1);
-  target_C1 = sums_C2.narrow(1, 1, 1);
-  at::Tensor sum = (total_C1.log() + largest_C1 - target_C1).sum();
-  if (z_weight > 0) sum = sum + largest_C1.square().sum() * z_weight;
-  const at::Tensor correct = (target_C1 >= largest_C1).sum();
-  if (!make_grad) return {sum, correct};
-  at::Tensor lowest_C1;
-  if (z_weight > 0) {
-    // Of equal logits the first counts, on whichever rank it is.
-    const auto place = -static_cast<double>(share.first_row);
-    lowest_C1 = at::full_like(own_C1, place).masked_fill(own_C1 != largest_C1, none);
-    share.max_over_ranks(lowest_C1);
-    lowest_C1 = (lowest_C1 == place).to(logits_Cv.scalar_type());
-  }
-  if (rows == 0) return {sum, correct};
-  const at::Tensor first_C1 = z_weight > 0 ? logits_Cv.argmax(1, true) : at::Tensor();
-  logits_Cv.div_(total_C1);
-  logits_Cv.scatter_add_(1, column_C1, here_C1.to(logits_Cv.scalar_type()).neg());
-  if (z_weight > 0) logits_Cv.scatter_add_(1, first_C1, largest_C1 * lowest_C1 * (2 * z_weight));
-  return {sum, correct};
-}
-
 /// What a loss comes to, chunk by chunk.
 struct LossSums {
   at::Tensor sum, correct;
 };
+/// The same where ranks hold some columns of the logits each.
+at::Tensor add_shared_chunk(const LossSums& sums, const SharedChunk& chunk, double z_weight,
+                            double grad_scale, bool make_grad, const VocabularyShare& share) {
+  const auto& table = completed_backend(chunk.logits_Cv.device().type());
+  const at::Tensor own_C1 = table.largest_of_share(chunk.logits_Cv);
+  at::Tensor largest_C1 = own_C1.clone(), first_C1;
+  share.max_over_ranks(largest_C1);
+  at::Tensor sums_C2 = table.sums_of_share(chunk, largest_C1);
+  share.sum_over_ranks(sums_C2);
+  if (z_weight > 0 && make_grad) {
+    // Of equal logits the first counts, on whichever rank it is.
+    first_C1 = table.place_of_largest(own_C1, largest_C1, chunk.first_row);
+    share.max_over_ranks(first_C1);
+  }
+  table.loss_of_share({chunk, own_C1, largest_C1, sums_C2, first_C1, sums.sum, sums.correct,
+                       z_weight, grad_scale, make_grad});
+  return chunk.logits_Cv;
+}
+
 /// Adds a chunk's; gives the gradient of its logits times grad_scale, made in their memory where
 /// possible.
 at::Tensor add_chunk(const LossSums& sums, const at::Tensor& logits_CV, const at::Tensor& targets_C,
@@ -124,9 +102,11 @@ at::Tensor add_chunk(const LossSums& sums, const at::Tensor& logits_CV, const at
     return logits_CV;
   }
   at::Tensor wide_CV = logits_CV.to(device::wide_type(logits_CV.scalar_type()));
-  const ChunkLoss loss = share.is_part()
-                             ? shared_chunk_loss(wide_CV, targets_C, z_weight, make_grad, share)
-                             : chunk_loss(wide_CV, targets_C, z_weight, make_grad);
+  if (share.is_part()) {
+    return add_shared_chunk(sums, {wide_CV, targets_C, share.first_row}, z_weight, grad_scale,
+                            make_grad, share);
+  }
+  const ChunkLoss loss = chunk_loss(wide_CV, targets_C, z_weight, make_grad);
   if (make_grad && grad_scale != 1.0) wide_CV.mul_(grad_scale);
   add_to(sums.sum, loss.sum);
   add_to(sums.correct, loss.correct);

@@ -38,14 +38,19 @@ class OwnSum : public torch::autograd::Function<OwnSum> {
 
 class OwnBias : public torch::autograd::Function<OwnBias> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_NO,
-                            const at::Tensor& bias_O) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_NO, const at::Tensor& bias_O,
+                            const MainGradPtr& main) {
+    ctx->saved_data["main"] = held(main);
     ctx->saved_data["type"] = bias_O.scalar_type();
     return table_of(x_NO).add_bias(x_NO, bias_O);
   }
   static List backward(AutogradContext* ctx, const List& grads) {
-    if (!ctx->needs_input_grad(1)) return {grads[0], {}};
-    return {grads[0], column_sums(grads[0]).to(ctx->saved_data["type"].toScalarType())};
+    if (!ctx->needs_input_grad(1)) return {grads[0], {}, {}};
+    const at::Tensor sum_O = column_sums(grads[0]);
+    const auto& main = held_in<MainGradPtr>(ctx->saved_data["main"]);
+    if (!takes_grad(main)) return {grads[0], sum_O.to(ctx->saved_data["type"].toScalarType()), {}};
+    add_to(main->sum, sum_O);
+    return {grads[0], at::Tensor(), {}};
   }
 };
 
@@ -153,11 +158,11 @@ at::Tensor add(const at::Tensor& a, const at::Tensor& b) {
   return needs_no_graph({&a, &b}) ? sum_of(a, b) : OwnSum::apply(a, b);
 }
 
-at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O) {
+at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O, const MainGradPtr& main) {
   using namespace pointwise_detail;
   if (!adds_itself(x_NO)) return x_NO + bias_O;
   return needs_no_graph({&x_NO, &bias_O}) ? table_of(x_NO).add_bias(x_NO, bias_O)
-                                          : OwnBias::apply(x_NO, bias_O);
+                                          : OwnBias::apply(x_NO, bias_O, main);
 }
 
 at::Tensor scaled(const at::Tensor& x, double factor) {
@@ -193,6 +198,25 @@ void add_to(const at::Tensor& sum, const at::Tensor& x) {
 
 void add_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   pointwise_detail::table_of(out).add_into(out, a, b);
+}
+
+void larger_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  pointwise_detail::table_of(out).larger_into(out, a, b);
+}
+
+at::Tensor joined(const std::vector<at::Tensor>& parts, int64_t dim) {
+  if (parts.size() == 1) return parts[0];
+  const auto along = static_cast<size_t>(dim);
+  std::vector<int64_t> shape = parts[0].sizes().vec();
+  shape[along] = 0;
+  for (const at::Tensor& part : parts) shape[along] += part.size(dim);
+  const at::Tensor all = at::empty(shape, parts[0].options());
+  int64_t begin = 0;
+  for (const at::Tensor& part : parts) {
+    all.narrow(dim, begin, part.size(dim)).copy_(part);
+    begin += part.size(dim);
+  }
+  return all;
 }
 
 void add_rows(const at::Tensor& sum_NH, const at::Tensor& index_n, const at::Tensor& rows_nH) {

@@ -4,12 +4,15 @@
 
 #include <vector>
 
+#include "ops/main_grad.h"
+
 namespace danlu::ops {
 
 /// a + b of one shape and dtype. Grad through both.
 at::Tensor add(const at::Tensor& a, const at::Tensor& b);
-/// x_NO + bias_O in each row. Grad through both.
-at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O);
+/// x_NO + bias_O in each row. Grad through both, the bias's to `main` as ops::linear's where the
+/// table adds.
+at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O, const MainGradPtr& main = {});
 /// x * factor. Grad through x.
 at::Tensor scaled(const at::Tensor& x, double factor);
 /// `count` times x, for as many readers: their gradients are summed by the device's table, where
@@ -26,6 +29,10 @@ at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n);
 void add_to(const at::Tensor& sum, const at::Tensor& x);
 /// out = a + b, all of one dtype and shape; `out` may be one of them. Without gradient.
 void add_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+/// out = the larger of a and b, as add_into.
+void larger_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+/// `parts` beside each other along `dim`, by copies, which every device has. Without gradient.
+at::Tensor joined(const std::vector<at::Tensor>& parts, int64_t dim);
 /// sum_NH[index[i]] += rows_nH[i] in the sum's type, in order of i. Without gradient.
 void add_rows(const at::Tensor& sum_NH, const at::Tensor& index_n, const at::Tensor& rows_nH);
 /// Sums over the rows of x_NO, added in f32 (f64 for f64) and given so. Without gradient.

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -49,7 +48,7 @@ void sum_copies(const parallel::PassGroups& groups, const Unit& unit, const at::
     }
   }
   for (auto& [copies, parts] : by_copies) {
-    at::Tensor joined = at::cat(parts);
+    at::Tensor joined = ops::joined(parts, 0);
     groups.copies(copies).all_reduce_sum(joined);
     int64_t at = 0;
     for (at::Tensor& part : parts) {

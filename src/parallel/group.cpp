@@ -2,10 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -60,7 +58,7 @@ void reduce_rows(const Group::Tensors& rows, bool sums, at::Tensor to) {
     if (sums) {
       ops::add_into(total, first, second);
     } else {
-      at::maximum_out(total, first, second);
+      ops::larger_into(total, first, second);
     }
   };
   add(rows[0].to(wide), rows[1].to(wide));

@@ -45,6 +45,19 @@ ops::CrossEntropyChunk here(ops::CrossEntropyChunk chunk) {
   chunk.correct = here(chunk.correct);
   return chunk;
 }
+ops::SharedChunk here(const ops::SharedChunk& chunk) {
+  return {here(chunk.logits_Cv), here(chunk.targets_C), chunk.first_row};
+}
+ops::SharedLoss here(ops::SharedLoss loss) {
+  loss.chunk = here(loss.chunk);
+  for (at::Tensor* tensor :
+       {&loss.own_C1, &loss.largest_C1, &loss.sums_C2, &loss.first_C1, &loss.sum, &loss.correct})
+    *tensor = here(*tensor);
+  return loss;
+}
+ops::PartialAttention here(const ops::PartialAttention& part) {
+  return {here(part.out_NQD), here(part.lse_QN)};
+}
 struct HostSequences {
   std::deque<std::vector<at::Tensor>> pages;
   std::vector<ops::CachedSequence> sequences;
@@ -131,8 +144,10 @@ Backend filled() {
           &Backend::attention_over_pages, &Backend::store_in_pages, &Backend::rotary_table,
           &Backend::add_into, &Backend::add_to, &Backend::add_bias, &Backend::scaled,
           &Backend::take_rows, &Backend::add_rows, &Backend::column_sums, &Backend::attention_delta,
-          &Backend::norm_head, &Backend::norm_head_backward, &Backend::adamw_update,
-          &Backend::sums_of_squares, &Backend::all_finite>(table);
+          &Backend::norm_head, &Backend::norm_head_backward, &Backend::largest_of_share,
+          &Backend::sums_of_share, &Backend::place_of_largest, &Backend::loss_of_share,
+          &Backend::merge, &Backend::larger_into, &Backend::adamw_update, &Backend::sums_of_squares,
+          &Backend::all_finite>(table);
   return table;
 }
 

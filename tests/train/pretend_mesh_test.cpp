@@ -1,0 +1,45 @@
+// Ranks on devices whose every computation is in their table (ops/backend.h): the CPU's numbers.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include "support/cpu_table.h"
+#include "support/pretend_device.h"
+#include "support/pretend_kernels.h"
+#include "train/mesh.h"
+#include "train/mesh_cases.h"
+
+namespace danlu::train {
+namespace pretend_mesh_test {
+
+using namespace mesh_test;
+
+TEST(PretendDevice, MeshesComputeThroughTheirTablesAlone) {
+  // Sums of gradients are the table's as they are a device's, in its order.
+  ops::Backend table = ops::cpu::backend();
+  table.add_into = ops::composite_backend().add_into;
+  int64_t count = 0;
+  for (mesh_test::Case c : quick_cases()) {
+    if (c.shape.size() > danlu::test::kPretendDevices || c.tuning == Tuning::kDora || c.in_files)
+      continue;
+    SCOPED_TRACE(name_of({c, 0}));
+    ++count;
+    const danlu::test::CpuTable adds(table);
+    const Outcome cpu = train(c, c.shape, 2);
+    const danlu::test::PretendKernels kernels;
+    c.device = [](const Mesh& mesh) {
+      return danlu::test::pretend_device(static_cast<int>(mesh.rank()));
+    };
+    const Outcome device = train(c, c.shape, 2);
+    EXPECT_EQ(device.losses, cpu.losses);
+    EXPECT_EQ(device.norms, cpu.norms);
+    for (const auto& [name, weight] : cpu.weights)
+      EXPECT_TRUE(at::equal(device.weights.at(name), weight)) << name;
+    for (int card = 0; card < danlu::test::kPretendDevices; ++card)
+      EXPECT_EQ(danlu::test::pretend_bytes(card), 0) << card;
+  }
+  EXPECT_GT(count, 20);
+}
+
+}  // namespace pretend_mesh_test
+}  // namespace danlu::train
