@@ -1,6 +1,7 @@
-// ops/kernels.h: which implementation of an op runs: the fused one of the device, or the composite
-// of ATen calls that defines it (the oracle).
+// ops/kernels.h: which implementation of an op runs: that of the device's table (ops/backend.h), or
+// the composite of ATen calls that defines it (the oracle).
 #pragma once
+
 namespace danlu::ops {
 
 enum class Kernels {
