@@ -299,7 +299,7 @@ LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& inp
   const ops::CrossEntropy result = impl_->network.head.loss(hidden_nH, targets, options, keys);
   impl_->leave_place(impl_->config.num_layers + 1, result.sum.requires_grad());
   impl_->begin_backward_at(result.sum, impl_->config.num_layers + 1);
-  return {result.sum, result.num_targets, result.num_correct};
+  return {result.sum, result.num_targets, result.num_correct, result.factor};
 }
 
 }  // namespace danlu::models

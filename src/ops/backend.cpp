@@ -17,8 +17,9 @@ Backend completed(const Backend& given) {
        &Backend::loss_of_share, &Backend::merge, &Backend::larger_into, &Backend::rotary_table,
        &Backend::add_into, &Backend::add_to, &Backend::add_bias, &Backend::scaled,
        &Backend::take_rows, &Backend::add_rows, &Backend::column_sums, &Backend::attention_delta,
-       &Backend::norm_head, &Backend::norm_head_backward, &Backend::adamw_update,
-       &Backend::sums_of_squares, &Backend::all_finite);
+       &Backend::adapted_row_squares, &Backend::stretch_factor, &Backend::scale_columns,
+       &Backend::stretch_grad, &Backend::norm_head, &Backend::norm_head_backward,
+       &Backend::adamw_update, &Backend::sums_of_squares, &Backend::all_finite);
   return table;
 }
 

@@ -4,7 +4,8 @@
 //
 // Entries take and give tensors of the device, know nothing of autograd (the ops do, once for all
 // devices) and do not check shapes (the ops have). Tensors that an entry changes are named so; the
-// others it leaves alone. Any strides unless said otherwise; results are contiguous.
+// others it leaves alone. Any strides unless said otherwise; results are contiguous. Memory, views
+// and copies, those that convert among them, are not here: a device registers them with ATen.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -174,6 +175,15 @@ struct Backend {
   NormHeadResult (*norm_head)(const at::Tensor& weight_VH) = nullptr;
   at::Tensor (*norm_head_backward)(const at::Tensor& weight_VH, const at::Tensor& length_V1,
                                    const at::Tensor& d_y_VH) = nullptr;
+  /// ops/dora.h, of whose `stretched` these are the factor [O], in `type`; x_NO times a factor for
+  /// each column; and the gradient of the magnitude, of the squares' dtype.
+  at::Tensor (*adapted_row_squares)(const at::Tensor& weight_OI, const at::Tensor& b_OR,
+                                    const at::Tensor& a_RI, double scale) = nullptr;
+  at::Tensor (*stretch_factor)(const at::Tensor& magnitude_O, const at::Tensor& squares_O,
+                               bool change, at::ScalarType type) = nullptr;
+  at::Tensor (*scale_columns)(const at::Tensor& x_NO, const at::Tensor& factor_O) = nullptr;
+  at::Tensor (*stretch_grad)(const at::Tensor& d_stretched_NO, const at::Tensor& y_NO,
+                             const at::Tensor& squares_O) = nullptr;
   /// ops/optimizer.h.
   void (*adamw_update)(const AdamWState& state, const std::vector<Chunk>& chunks,
                        std::span<const AdamWScalars> scalars) = nullptr;

@@ -8,6 +8,7 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/norm.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -143,6 +144,35 @@ at::Tensor norm_head_backward(const at::Tensor& weight_VH, const at::Tensor& len
   return (grad_VH - wide_VH * along_V1).div_(length_V1);
 }
 
+at::Tensor adapted_row_squares(const at::Tensor& weight_OI, const at::Tensor& b_OR,
+                               const at::Tensor& a_RI, double scale) {
+  const at::ScalarType wide = device::wide_type(weight_OI.scalar_type());
+  const at::Tensor sum_OI = weight_OI.to(wide) + at::mm(b_OR.to(wide), a_RI.to(wide)) * scale;
+  return at::norm(sum_OI, 2, {1}).square_();  // one pass, where squares and their sum are two
+}
+
+at::Tensor lengths_of(const at::Tensor& squares_O) {
+  const at::Tensor length_O = squares_O.sqrt();
+  return length_O.masked_fill(length_O == 0, 1);
+}
+
+/// Also with gradient, of the magnitude.
+at::Tensor stretch_factor(const at::Tensor& magnitude_O, const at::Tensor& squares_O, bool change,
+                          at::ScalarType type) {
+  const at::Tensor factor_O =
+      (magnitude_O.to(squares_O.scalar_type()) / lengths_of(squares_O)).to(type);
+  return change ? factor_O - 1 : factor_O;
+}
+
+at::Tensor scale_columns(const at::Tensor& x_NO, const at::Tensor& factor_O) {
+  return x_NO * factor_O;
+}
+
+at::Tensor stretch_grad(const at::Tensor& d_stretched_NO, const at::Tensor& y_NO,
+                        const at::Tensor& squares_O) {
+  return (d_stretched_NO * y_NO).sum(0, false, squares_O.scalar_type()) / lengths_of(squares_O);
+}
+
 Backend filled() {
   Backend table;
   table.rotary_table = &rotary_table;
@@ -160,6 +190,10 @@ Backend filled() {
   table.loss_of_share = &loss_of_share;
   table.merge = &merge;
   table.larger_into = &larger_into;
+  table.adapted_row_squares = &adapted_row_squares;
+  table.stretch_factor = &stretch_factor;
+  table.scale_columns = &scale_columns;
+  table.stretch_grad = &stretch_grad;
   table.norm_head = &norm_head;
   table.norm_head_backward = &norm_head_backward;
   table.adamw_update = &oracle::adamw_update;

@@ -193,6 +193,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     bool recording;
     VocabularyShare share;
     MainGradPtr weight_main, low_main;
+    at::Tensor factor;  ///< grad_scale
   };
   /// Returns {sum, correct}.
   static List forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden_nH,
@@ -232,6 +233,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     ctx->saved_data["d_low_weight"] = low.d_weight;
     // Backward receives the scale as autograd carries it, in the loss's own type.
     const double scale = settings.grad_scale;
+    ctx->saved_data["factor"] = settings.factor;
     ctx->saved_data["grad_scale"] =
         wide == at::kFloat ? static_cast<double>(static_cast<float>(scale)) : scale;
     ctx->mark_non_differentiable({sums.correct});
@@ -239,7 +241,9 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
   }
 
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
-    const double factor = grads[0].item<double>() / ctx->saved_data["grad_scale"].toDouble();
+    const bool is_known = grads[0].is_alias_of(ctx->saved_data["factor"].toTensor());
+    const double factor =
+        is_known ? 1.0 : grads[0].item<double>() / ctx->saved_data["grad_scale"].toDouble();
     if (factor != 1.0 && ctx->saved_data["scale_is_fixed"].toBool()) {
       throw InternalError(
           "[head] the loss was made for another factor, and its weights have their "
@@ -332,13 +336,15 @@ CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& w
       at::GradMode::is_enabled(),
       share,
       options.main_grad,
-      addition.main_grad};
+      addition.main_grad,
+      at::full({}, options.grad_scale,
+               hidden_NH.options().dtype(device::wide_type(hidden_NH.scalar_type())))};
   // libtorch 1.13 takes no undefined tensors here: nothing is a factor of width 0.
   const at::Tensor none = at::empty({0, 0}, hidden_NH.options());
   const auto result = HeadCrossEntropy::apply(
       counted_rows(hidden_NH), weight_VH, low_NR.defined() ? counted_rows(low_NR) : none,
       low_NR.defined() ? weight_VR : none, targets_n, settings);
-  return {result[0], index_n.numel(), result[1]};
+  return {result[0], index_n.numel(), result[1], settings.factor};
 }
 
 }  // namespace danlu::ops

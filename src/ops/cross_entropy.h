@@ -16,6 +16,9 @@ struct CrossEntropy {
   int64_t num_targets = 0;  ///< targets that are not kIgnoreLabel
   /// Of these, how many have the largest logit (ties count): int64 scalar, there when it is read.
   at::Tensor num_correct;
+  /// HeadOptions' factor as a scalar of `sum`'s type, of head_cross_entropy: a backward that begins
+  /// with this very tensor need not read a number from its device.
+  at::Tensor factor = {};
 };
 
 /// A head of which this rank has some rows. Both work in place, in the same order on every rank;

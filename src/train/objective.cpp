@@ -25,7 +25,7 @@ class LanguageModelling : public Objective {
                 double scale) const override {
     const at::Tensor targets_N = to_tensor(batch.targets);
     const models::LossSum loss = policy.head_loss(hidden_nH, input, targets_N, scale);
-    return {loss.sum, loss.num_correct};
+    return {loss.sum, loss.num_correct, loss.factor};
   }
 };
 

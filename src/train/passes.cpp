@@ -1,7 +1,6 @@
 #include "train/passes.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/full.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
@@ -24,7 +23,7 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   if (!stage_.stage().ends_at(chunk)) return;
   const Loss loss = objective_.evaluate(stage_, flight.left, input, batch, scale_);
   flight.left = loss.sum;
-  flight.grad = at::full({}, scale_, loss.sum.options());
+  flight.grad = loss.scale;
   losses_.push_back(loss.sum.detach());
   correct_.push_back(loss.correct);
 }

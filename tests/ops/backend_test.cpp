@@ -4,6 +4,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "finite_differences.h"
+#include "ops/dora.h"
 #include "ops/embedding.h"
 #include "ops/kernels.h"
 #include "ops/linear.h"
@@ -151,6 +153,36 @@ TEST(Backend, WhatOnlyOtherDevicesFillHasAutogradsGradients) {
     const Tensors got = exact_gradients(ours, inputs);
     for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::equal(got[i], expected[i])) << i;
   }
+}
+
+TEST(Backend, RowsOfLengthsOfTheirOwnHaveAutogradsGradients) {
+  // Rows of length 2, 5, 0 and 13.
+  const at::Tensor squares = at::tensor({4.0f, 25.0f, 0.0f, 169.0f});
+  const at::Tensor length = at::tensor({2.0f, 5.0f, 1.0f, 13.0f});
+  const Tensors inputs{whole_numbers({6, 4}, 1), whole_numbers({4}, 2)};
+  const at::Tensor weights = whole_numbers({6, 4}, 3);
+  for (const bool change : {false, true}) {
+    const Tensors expected = exact_gradients(
+        [&](const Tensors& in) {
+          const at::Tensor factor = change ? in[1] / length - 1 : in[1] / length;
+          return in[0] * factor * weights;
+        },
+        inputs);
+    Backend table = cpu::backend();
+    table.scale_columns = composite_backend().scale_columns;
+    for (const Backend& used : {cpu::backend(), table}) {
+      const test::CpuTable other(used);
+      const Tensors got = exact_gradients(
+          [&](const Tensors& in) { return stretched(in[0], in[1], squares, change) * weights; },
+          inputs);
+      for (size_t i = 0; i < got.size(); ++i)
+        EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-6, 1e-6)) << i << ", " << change;
+    }
+  }
+  const at::Tensor weight = whole_numbers({5, 8}, 4), a = whole_numbers({2, 8}, 5),
+                   b = whole_numbers({5, 2}, 6);
+  EXPECT_TRUE(at::allclose(adapted_row_squares(weight, b, a, 0.5),
+                           (weight + b.matmul(a) * 0.5).square().sum(1), 1e-6, 0));
 }
 
 TEST(Backend, AnEmbeddingOfSomeRowsHasTheGradientsOfItsRows) {

@@ -12,4 +12,13 @@ struct CpuTable {
   CpuTable& operator=(const CpuTable&) = delete;
 };
 
+/// The CPU's with what it leaves to autograd and other devices do: sums of gradients, in the order
+/// of a tensor's readers (autograd adds those of an adapter in another), and DoRA's backward.
+inline ops::Backend cpu_as_a_device() {
+  ops::Backend table = ops::cpu::backend();
+  table.add_into = ops::composite_backend().add_into;
+  table.scale_columns = ops::composite_backend().scale_columns;
+  return table;
+}
+
 }  // namespace danlu::test

@@ -147,8 +147,12 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                                            c10::dtype_or_default(type));
 }
 
+/// Numbers and tensors that came to the host, which on a card waits for it.
+std::atomic<int64_t> waits = 0;
+
 /// Every copy_ to, from and between devices, whatever the types and strides.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+  waits += to.is_cpu();
   on_host(to).copy_(on_host(from));
   return to;
 }
@@ -182,7 +186,10 @@ at::Tensor& fill(at::Tensor& self, const at::Scalar& value) {
   return self;
 }
 at::Tensor& zero(at::Tensor& self) { return fill(self, 0); }
-at::Scalar item(const at::Tensor& self) { return at::_local_scalar_dense(on_host(self)); }
+at::Scalar item(const at::Tensor& self) {
+  ++waits;
+  return at::_local_scalar_dense(on_host(self));
+}
 
 std::atomic<bool> computes_aten = true;
 
@@ -223,6 +230,7 @@ void set_pretend_aten(bool computes) { pretend_detail::computes_aten = computes;
 c10::Device pretend_device(int index) {
   return {pretend_detail::kType, static_cast<c10::DeviceIndex>(index)};
 }
+int64_t pretend_waits() { return pretend_detail::waits; }
 int64_t pretend_bytes(int index) { return pretend_detail::counter(index).bytes; }
 int64_t pretend_peak(int index) { return pretend_detail::counter(index).peak; }
 void reset_pretend_peak(int index) {

@@ -22,6 +22,10 @@ int64_t pretend_bytes(int index = 0);
 int64_t pretend_peak(int index = 0);
 void reset_pretend_peak(int index = 0);
 
+/// How often numbers or tensors have come to the host, from any of them: a card would be waited
+/// for.
+int64_t pretend_waits();
+
 /// A tensor of a device as the CPU's own, in the same memory.
 at::Tensor pretend_memory(const at::Tensor& tensor);
 /// Whether aten computes there, as it does at first; else what would throws, naming the operator.

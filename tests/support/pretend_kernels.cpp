@@ -144,10 +144,11 @@ Backend filled() {
           &Backend::attention_over_pages, &Backend::store_in_pages, &Backend::rotary_table,
           &Backend::add_into, &Backend::add_to, &Backend::add_bias, &Backend::scaled,
           &Backend::take_rows, &Backend::add_rows, &Backend::column_sums, &Backend::attention_delta,
-          &Backend::norm_head, &Backend::norm_head_backward, &Backend::largest_of_share,
-          &Backend::sums_of_share, &Backend::place_of_largest, &Backend::loss_of_share,
-          &Backend::merge, &Backend::larger_into, &Backend::adamw_update, &Backend::sums_of_squares,
-          &Backend::all_finite>(table);
+          &Backend::adapted_row_squares, &Backend::stretch_factor, &Backend::scale_columns,
+          &Backend::stretch_grad, &Backend::norm_head, &Backend::norm_head_backward,
+          &Backend::largest_of_share, &Backend::sums_of_share, &Backend::place_of_largest,
+          &Backend::loss_of_share, &Backend::merge, &Backend::larger_into, &Backend::adamw_update,
+          &Backend::sums_of_squares, &Backend::all_finite>(table);
   return table;
 }
 

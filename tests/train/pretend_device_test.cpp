@@ -134,14 +134,6 @@ TEST(PretendDevice, NamesTheOperatorOfAtenThatItDoesNotHave) {
   }
 }
 
-/// Sums of gradients are this table's as they are a device's, in its order; by itself the CPU
-/// leaves them to autograd, which adds those of an adapter in another one.
-ops::Backend cpu_that_adds() {
-  ops::Backend table = ops::cpu::backend();
-  table.add_into = ops::composite_backend().add_into;
-  return table;
-}
-
 TEST(PretendDevice, ComputesThroughItsTableAloneAndToTheBitsOfTheCpu) {
   for (const bool lora : {false, true}) {
     for (const auto recompute :
@@ -150,7 +142,7 @@ TEST(PretendDevice, ComputesThroughItsTableAloneAndToTheBitsOfTheCpu) {
         SCOPED_TRACE(std::string(lora ? "LoRA, " : "full, ") + settings::recompute_name(recompute) +
                      ", " + c10::toString(type));
         const Numbers plain = train_on(at::kCPU, lora, recompute, {}, type);
-        const danlu::test::CpuTable adds(cpu_that_adds());
+        const danlu::test::CpuTable adds(danlu::test::cpu_as_a_device());
         const Numbers cpu = train_on(at::kCPU, lora, recompute, {}, type);
         const danlu::test::PretendKernels kernels;
         const Numbers device = train_on(pretend_device(), lora, recompute, {}, type);
@@ -167,6 +159,36 @@ TEST(PretendDevice, ComputesThroughItsTableAloneAndToTheBitsOfTheCpu) {
         EXPECT_EQ(pretend_bytes(), 0);
       }
     }
+  }
+}
+
+TEST(PretendDevice, IsWaitedForByNoPass) {
+  const danlu::test::PretendKernels kernels;
+  for (const bool lora : {false, true}) {
+    models::CausalLM model(test::tiny_config(), parallel::Mesh::single(), at::kBFloat16,
+                           pretend_device());
+    model.initialize(7);
+    if (lora) {
+      weights::PeftConfig adapters = settings::new_adapters();
+      adapters.dropout = 0.1;
+      model.add_lora(adapters, 5);
+    }
+    optim::GradBuffer gradients(model.keep({}));
+    models::ForwardInput input;
+    input.ids_N = input.positions_N = input.dropout_keys_N = at::arange(20, at::kLong);
+    input.segments = {{0, 12, 20}, {0, 12, 20}};
+    const at::Tensor targets = at::arange(20, at::kLong) + 1;
+    targets.narrow(0, 0, 5).fill_(kIgnoreLabel);
+    gradients.zero();
+    const int64_t before = danlu::test::pretend_waits();
+    for (const bool last : {false, true}) {
+      gradients.begin_pass(last);
+      const models::LossSum loss = model.loss(input, targets, 0.125);
+      loss.sum.backward(loss.factor);
+      gradients.end_pass();
+    }
+    gradients.finish();
+    EXPECT_EQ(danlu::test::pretend_waits(), before) << (lora ? "LoRA" : "full");
   }
 }
 
@@ -188,7 +210,7 @@ TEST(PretendDevice, TrainsEveryFamilyThroughItsTableAlone) {
           TrainState state = test::make_state(std::move(model), config);
           return run_steps(state, config, 0, 2);
         };
-        const danlu::test::CpuTable adds(cpu_that_adds());
+        const danlu::test::CpuTable adds(danlu::test::cpu_as_a_device());
         const Numbers cpu = train(at::kCPU);
         const danlu::test::PretendKernels kernels;
         const Numbers device = train(pretend_device());
@@ -220,7 +242,7 @@ TEST(PretendDevice, RanksThatShareSamplesComputeThroughTheirTablesAlone) {
         });
         return of_rank[0];
       };
-      const danlu::test::CpuTable adds(cpu_that_adds());
+      const danlu::test::CpuTable adds(danlu::test::cpu_as_a_device());
       const Numbers cpu = train(false);
       const danlu::test::PretendKernels kernels;
       const Numbers device = train(true);
