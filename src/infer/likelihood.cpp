@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "infer/kv_cache.h"
 #include "infer/prefix_tree.h"
+#include "ops/pointwise.h"
 
 namespace danlu::infer {
 namespace likelihood_detail {
@@ -140,8 +141,8 @@ class Scorer {
                      const std::vector<int64_t>& ids, const std::vector<int64_t>& positions) {
     models::ForwardInput input;
     const at::TensorOptions options(at::kLong);
-    input.ids_N = at::tensor(ids, options).to(model_.device());
-    input.positions_N = at::tensor(positions, options).to(model_.device());
+    input.ids_N = at::tensor(ids, options);
+    input.positions_N = at::tensor(positions, options);
     input.segments = cache_.begin(growth);
     input.cache = &cache_;
     const at::Tensor hidden_NH = model_.forward_hidden(input);
@@ -212,10 +213,11 @@ class Scorer {
   void add_block(const at::Tensor& hidden_NH, const std::vector<int64_t>& rows,
                  std::span<const Wanted> wanted) {
     const at::Tensor rows_R = at::tensor(rows, at::TensorOptions(at::kLong)).to(model_.device());
-    const at::Tensor logits_RV = model_.logits(hidden_NH.index_select(0, rows_R)).to(at::kFloat);
-    const at::Tensor norm_R = at::logsumexp(logits_RV, {1}).to(at::kCPU).contiguous();
-    const at::Tensor best_R = std::get<1>(at::max(logits_RV, 1)).to(at::kCPU).contiguous();
-    const at::Tensor logits = logits_RV.to(at::kCPU).contiguous();
+    // They come to the host as it is.
+    const at::Tensor logits =
+        model_.logits(ops::take_rows(hidden_NH, rows_R)).to(at::kCPU, at::kFloat).contiguous();
+    const at::Tensor norm_R = at::logsumexp(logits, {1});
+    const at::Tensor best_R = std::get<1>(at::max(logits, 1));
     const int64_t vocab = logits.size(1);
     size_t row = 0;
     for (const Wanted& want : wanted) {

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "ops/pointwise.h"
+
 namespace danlu::infer {
 
 at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
@@ -24,14 +26,14 @@ at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
   }
   models::ForwardInput forward;
   const at::TensorOptions options = at::TensorOptions(at::kLong);
-  forward.ids_N = at::tensor(ids, options).to(model.device());
-  forward.positions_N = at::tensor(positions, options).to(model.device());
+  forward.ids_N = at::tensor(ids, options);
+  forward.positions_N = at::tensor(positions, options);
   forward.segments = cache.begin(growth);
   forward.cache = &cache;
   const at::Tensor hidden_NH = model.forward_hidden(forward);
   cache.end();
   const at::Tensor last_BH =
-      hidden_NH.index_select(0, at::tensor(last, options).to(model.device()));
+      ops::take_rows(hidden_NH, at::tensor(last, options).to(model.device()));
   return model.logits(last_BH).to(at::kCPU, at::kFloat).contiguous();
 }
 

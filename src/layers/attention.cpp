@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/constant_pad_nd.h>
 
+#include "ops/pointwise.h"
+
 namespace danlu::layers {
 namespace attention_detail {
 
@@ -25,19 +27,20 @@ at::Tensor attend(const parallel::Context& context, const std::vector<at::Tensor
 Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) const {
   const int64_t n = x_NH.size(0);  // of all rows, inside the region
   if (qkv_layout == arch::QkvLayout::kSeparate) {
-    return {q.forward(x_NH, pass).view({n, num_heads, head_dim}),
-            k.forward(x_NH, pass).view({n, num_kv_heads, head_dim}),
-            v.forward(x_NH, pass).view({n, num_kv_heads, head_dim})};
+    const auto x = ops::shared_by(3, x_NH);
+    return {q.forward(x[0], pass).view({n, num_heads, head_dim}),
+            k.forward(x[1], pass).view({n, num_kv_heads, head_dim}),
+            v.forward(x[2], pass).view({n, num_kv_heads, head_dim})};
   }
   const at::Tensor all = qkv.forward(x_NH, pass);
   if (qkv_layout == arch::QkvLayout::kThirds) {
-    const auto parts = all.view({n, num_heads + 2 * num_kv_heads, head_dim})
-                           .split_with_sizes({num_heads, num_kv_heads, num_kv_heads}, 1);
+    const auto parts = ops::parts_of(all.view({n, num_heads + 2 * num_kv_heads, head_dim}),
+                                     {num_heads, num_kv_heads, num_kv_heads}, 1);
     return {parts[0], parts[1], parts[2]};
   }
   const int64_t group = num_heads / num_kv_heads;
   const auto parts =
-      all.view({n, num_kv_heads, group + 2, head_dim}).split_with_sizes({group, 1, 1}, 2);
+      ops::parts_of(all.view({n, num_kv_heads, group + 2, head_dim}), {group, 1, 1}, 2);
   return {parts[0].reshape({n, num_heads, head_dim}), parts[1].squeeze(2), parts[2].squeeze(2)};
 }
 

@@ -1,11 +1,11 @@
 #include "layers/decoder_layer.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
 #include <optional>
 
 #include "layers/saved_tensors.h"
+#include "ops/pointwise.h"
 
 namespace danlu::layers {
 
@@ -16,8 +16,10 @@ at::Tensor DecoderLayer::forward(const at::Tensor& x_NH, const std::shared_ptr<c
   };
   // Under sequence parallelism the norm's output is gathered, in backward as well: these rows are
   // not kept either.
-  const auto through = [&](const at::Tensor& rows_NH, const RmsNorm& norm,
+  const auto through = [&](const at::Tensor& given_NH, const RmsNorm& norm,
                            const parallel::Region& region, Leaves leaves, const auto& part) {
+    const auto given = ops::shared_by(2, given_NH);
+    const at::Tensor& rows_NH = given[0];
     // Of an output that is made again both keep the rows: they leave with both, or with neither.
     if (again.norm_outputs && leaving.layer && leaves.norm != leaves.part) {
       leaves.norm = false;
@@ -37,7 +39,7 @@ at::Tensor DecoderLayer::forward(const at::Tensor& x_NH, const std::shared_ptr<c
       not_kept.emplace(inside_NH, std::vector<at::Tensor>{rows_NH},
                        [&norm, region](const auto& x) { return region.enter(norm.forward(x[0])); });
     }
-    return rows_NH + part(inside_NH);
+    return ops::add(given[1], part(inside_NH));
   };
   const at::Tensor middle_NH =
       through(x_NH, attention_norm, attention.region, {leaving.input_norm, leaving.self_attention},

@@ -8,6 +8,7 @@
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/norm_head.h"
+#include "ops/pointwise.h"
 
 namespace danlu::layers {
 namespace head_detail {
@@ -37,7 +38,7 @@ ops::HeadAddition addition(const Linear& head, const at::Tensor& hidden_NH,
             : hidden_NH;
   const at::Tensor low_NR =
       ops::linear(input_NH, adapter.a_RI.tensor, {}, {adapter.a_RI.main_grad});
-  return {low_NR * adapter.scale, adapter.b_OR.tensor, adapter.b_OR.main_grad};
+  return {ops::scaled(low_NR, adapter.scale), adapter.b_OR.tensor, adapter.b_OR.main_grad};
 }
 
 }  // namespace head_detail
@@ -51,7 +52,8 @@ at::Tensor Embedding::forward(const at::Tensor& ids_N) const {
 }
 
 at::Tensor Head::effective_weight() const {
-  return normalised ? ops::norm_head(linear.weight.tensor) : linear.weight.tensor;
+  return normalised ? ops::norm_head(linear.weight.tensor, linear.weight.main_grad)
+                    : linear.weight.tensor;
 }
 
 at::Tensor Head::logits(const at::Tensor& hidden_nH) const {
@@ -72,8 +74,9 @@ ops::CrossEntropy Head::loss(const at::Tensor& hidden_NH, const at::Tensor& targ
   const at::Tensor inside_NH = region.enter(hidden_NH);
   options.share = head_detail::share_of(linear.weight, region);
   if (!normalised) options.main_grad = linear.weight.main_grad;
-  return ops::head_cross_entropy(inside_NH, effective_weight(), targets_N, options,
-                                 head_detail::addition(linear, inside_NH, dropout_keys_N));
+  const auto inside = ops::shared_by(2, inside_NH);
+  return ops::head_cross_entropy(inside[0], effective_weight(), targets_N, options,
+                                 head_detail::addition(linear, inside[1], dropout_keys_N));
 }
 
 }  // namespace danlu::layers

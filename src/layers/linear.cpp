@@ -1,9 +1,9 @@
 #include "layers/linear.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
 #include "ops/linear.h"
+#include "ops/pointwise.h"
 
 namespace danlu::layers {
 
@@ -20,7 +20,7 @@ at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
   if (!adapter)
     return ops::linear(x_NI, weight.tensor, bias.tensor, {weight.main_grad, bias.main_grad});
   const at::Tensor y_NO = product(x_NI, pass);
-  return bias.defined() ? y_NO + bias.tensor : y_NO;
+  return bias.defined() ? ops::add_bias(y_NO, bias.tensor, bias.main_grad) : y_NO;
 }
 
 at::Tensor Linear::partial(const at::Tensor& x_NI, const Pass& pass,
@@ -31,7 +31,7 @@ at::Tensor Linear::partial(const at::Tensor& x_NI, const Pass& pass,
 at::Tensor Linear::leave(const at::Tensor& partial_NO, const parallel::Region& region) const {
   if (region.is_alone()) return partial_NO;
   const at::Tensor y_NO = region.leave(partial_NO);
-  return bias.defined() ? y_NO + bias.tensor : y_NO;
+  return bias.defined() ? ops::add_bias(y_NO, bias.tensor, bias.main_grad) : y_NO;
 }
 
 void Linear::collect(std::vector<at::Tensor>& tensors) const {

@@ -3,13 +3,15 @@
 #include <ATen/core/Tensor.h>
 
 #include "layers/saved_tensors.h"
+#include "ops/pointwise.h"
 #include "ops/swiglu.h"
 
 namespace danlu::layers {
 
 at::Tensor Mlp::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
                         const Again& again) const {
-  const std::vector<at::Tensor> inputs{gate.forward(x_NH, *pass), up.forward(x_NH, *pass)};
+  const auto x = ops::shared_by(2, x_NH);
+  const std::vector<at::Tensor> inputs{gate.forward(x[0], *pass), up.forward(x[1], *pass)};
   if (again.activation_output) {
     const Make activation = [](const std::vector<at::Tensor>& gate_up) {
       return ops::swiglu(gate_up[0], gate_up[1]);

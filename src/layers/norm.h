@@ -8,7 +8,9 @@ namespace danlu::layers {
 struct RmsNorm {
   parallel::Parameter weight;
   double eps = 1e-6;
-  at::Tensor forward(const at::Tensor& x) const { return ops::rms_norm(x, weight.tensor, eps); }
+  at::Tensor forward(const at::Tensor& x) const {
+    return ops::rms_norm(x, weight.tensor, eps, weight.main_grad);
+  }
 };
 
 }  // namespace danlu::layers

@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
-#include "ops/kernels.h"
+#include "ops/backend.h"
 
 namespace danlu::layers {
 namespace recompute_detail {
@@ -69,7 +69,8 @@ at::Tensor recomputed(const Body& body, const std::vector<at::Tensor>& inputs,
 
 at::Tensor keeping_inputs(const Body& body, const std::vector<at::Tensor>& inputs,
                           const std::vector<at::Tensor>& parameters) {
-  return ops::fused_on_cpu(inputs[0]) ? body(inputs) : recomputed(body, inputs, parameters);
+  return ops::fused_for(ops::Work::kRows, inputs[0]) ? body(inputs)
+                                                     : recomputed(body, inputs, parameters);
 }
 
 }  // namespace danlu::layers

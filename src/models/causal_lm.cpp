@@ -1,6 +1,5 @@
 #include "models/causal_lm.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -209,8 +208,7 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
     if (input.on_hidden) input.on_hidden(index, hidden_NH);
   };
   if (stage().begins_at(chunk)) {
-    hidden_NH =
-        pass_place(0, {}, [&] { return network.embedding.forward(input.ids_N.to(device)); });
+    hidden_NH = pass_place(0, {}, [&] { return network.embedding.forward(input.ids_N); });
     report(0, hidden_NH);
   }
   hidden_NH = through_layers(input, hidden_NH, chunk);
@@ -298,11 +296,10 @@ LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& inp
   const at::Tensor targets = at::constant_pad_nd(targets_N, {0, more}, kIgnoreLabel);
   const at::Tensor keys =
       whole.dropout_keys_N.defined() ? whole.dropout_keys_N.to(device()) : at::Tensor();
-  const ops::CrossEntropy result =
-      impl_->network.head.loss(hidden_nH, targets.to(device()), options, keys);
+  const ops::CrossEntropy result = impl_->network.head.loss(hidden_nH, targets, options, keys);
   impl_->leave_place(impl_->config.num_layers + 1, result.sum.requires_grad());
   impl_->begin_backward_at(result.sum, impl_->config.num_layers + 1);
-  return {result.sum, result.num_targets, result.num_correct};
+  return {result.sum, result.num_targets, result.num_correct, result.factor};
 }
 
 }  // namespace danlu::models

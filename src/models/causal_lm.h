@@ -62,6 +62,7 @@ struct LossSum {
   at::Tensor sum;  ///< f32 scalar with grad: summed token losses (+ z-loss where the config asks)
   int64_t num_targets = 0;
   at::Tensor num_correct;  ///< int64 scalar: argmax equals target (token accuracy)
+  at::Tensor factor;       ///< grad_scale, for a backward to begin with (ops/cross_entropy.h)
 };
 
 /// Passes through layers so far. A backward pass counts when the gradient of the layer's input is

@@ -93,15 +93,15 @@ at::Tensor dynamic_rows(const arch::ModelConfig& config, const at::Tensor& posit
     const int64_t length = input.rows.empty()
                                ? positions.narrow(0, begin, count).max().item<int64_t>() + 1
                                : input.segment_lengths[s];
-    const at::Tensor row = as_tensor(rope_frequencies(config, length), positions_N.device());
+    const at::Tensor row = as_tensor(rope_frequencies(config, length), at::kCPU);
     rows.push_back(row.unsqueeze(0).expand({count, row.size(0)}));
   }
   // Rows that were added to divide over ranks; or none at all, where tokens are few.
   int64_t known = 0;
   for (const at::Tensor& row : rows) known += row.size(0);
   if (const int64_t more = positions_N.size(0) - known; more > 0 || rows.empty())
-    rows.push_back(at::zeros({more, config.head_dim / 2}, positions_N.options().dtype(at::kFloat)));
-  return at::cat(rows, 0);
+    rows.push_back(at::zeros({more, config.head_dim / 2}, at::TensorOptions(at::kFloat)));
+  return at::cat(rows, 0).to(positions_N.device());
 }
 
 }  // namespace rope_detail

@@ -1,6 +1,5 @@
 #include "models/tensor_io.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -9,11 +8,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "base/error.h"
 #include "base/finite.h"
 #include "device/dtype.h"
+#include "ops/optimizer.h"
 #include "parallel/whole_tensors.h"
 
 namespace danlu::models {
@@ -33,19 +32,7 @@ std::string shortened(const std::vector<std::string>& names) {
 
 bool all_finite(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
-  if (!tensor.device().is_cpu() || !tensor.is_contiguous())
-    return at::isfinite(tensor).all().item<bool>();
-  const DType dtype = device::dtype_of(tensor.scalar_type());
-  const auto* bytes = static_cast<const std::byte*>(tensor.data_ptr());
-  const auto item = static_cast<int64_t>(dtype_size_bytes(dtype));
-  std::atomic<bool> finite = true;
-  at::parallel_for(0, tensor.numel(), tensor_io_detail::kPieceElements,
-                   [&](int64_t begin, int64_t end) {
-                     const auto count = static_cast<size_t>(end - begin);
-                     if (first_non_finite(bytes + begin * item, dtype, count) < count)
-                       finite = false;
-                   });
-  return finite;
+  return ops::all_finite(tensor);
 }
 
 void refuse_non_finite(const at::Tensor& piece, int64_t first, const std::string& name,

@@ -8,17 +8,19 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "device/dtype.h"
+#include "ops/autograd.h"
+#include "ops/backend.h"
 #include "ops/check.h"
-#include "ops/fused_cpu.h"
-#include "ops/kernels.h"
 #include "ops/linear.h"
 
 namespace danlu::ops {
@@ -47,13 +49,45 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const 
   }
 }
 
-/// The fused kernel first copies the keys, which a few queries against a long cache do not repay.
-bool takes_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                 const Segments& segments) {
-  return fused_on_cpu(q) && q.scalar_type() == k.scalar_type() &&
-         q.scalar_type() == v.scalar_type() &&
-         (q.size(0) >= 8 * segments.count() || q.size(0) == k.size(0));
+/// The table that attends to these, or null.
+const Backend* table_for(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const Segments& segments) {
+  const Backend* const table = fused_for(Work::kRows, q);
+  const bool takes =
+      table && table->attention && q.scalar_type() == k.scalar_type() &&
+      q.scalar_type() == v.scalar_type() &&
+      (q.size(0) >= table->fewest_queries * segments.count() || q.size(0) == k.size(0));
+  return takes ? table : nullptr;
 }
+
+/// Keeps q, k, v, the result and one f32 per query and head.
+class OwnAttention : public torch::autograd::Function<OwnAttention> {
+ public:
+  using List = torch::autograd::variable_list;
+  using Meeting = std::tuple<Spans, AttentionOptions>;
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& q_NQD,
+                            const at::Tensor& k_MKD, const at::Tensor& v_MKD,
+                            const Meeting& meeting) {
+    const auto& [spans, options] = meeting;
+    const auto [result, lse_QN] =
+        backend_of(q_NQD.device().type())
+            .attention(q_NQD, k_MKD, v_MKD, spans, options, q_NQD.scalar_type());
+    ctx->save_for_backward({q_NQD, k_MKD, v_MKD, result, lse_QN});
+    ctx->saved_data["meeting"] = held(meeting);
+    return result;
+  }
+
+  static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
+    const List saved = ctx->get_saved_variables();
+    const auto& [spans, options] = held_in<Meeting>(ctx->saved_data["meeting"]);
+    const c10::DeviceType device = saved[0].device().type();
+    const at::Tensor delta_QN = ops::attention_delta(grads[0], saved[3]);
+    const AttentionGrads found = backend_of(device).attention_backward(
+        saved[0], saved[1], saved[2], spans, options, grads[0], saved[4], delta_QN);
+    const at::ScalarType dtype = saved[0].scalar_type();
+    return {found.q_NQD.to(dtype), found.k_MKD.to(dtype), found.v_MKD.to(dtype), {}};
+  }
+};
 
 std::vector<int64_t> lengths(const std::vector<int64_t>& starts) {
   std::vector<int64_t> result;
@@ -131,9 +165,12 @@ void check_spans(const at::Tensor& q, const at::Tensor& k, const Spans& spans) {
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options) {
   attention_detail::check(q_NQD, k_MKD, v_MKD, segments, options);
-  if (attention_detail::takes_fused(q_NQD, k_MKD, v_MKD, segments))
-    return cpu::attention(q_NQD, k_MKD, v_MKD, segments, options);
-  return oracle::attention(q_NQD, k_MKD, v_MKD, segments, options);
+  const Backend* const table = attention_detail::table_for(q_NQD, k_MKD, v_MKD, segments);
+  if (!table) return oracle::attention(q_NQD, k_MKD, v_MKD, segments, options);
+  const Spans spans = spans_of(segments);
+  if (needs_no_graph({&q_NQD, &k_MKD, &v_MKD}))
+    return table->attention(q_NQD, k_MKD, v_MKD, spans, options, q_NQD.scalar_type()).out_NQD;
+  return attention_detail::OwnAttention::apply(q_NQD, k_MKD, v_MKD, std::tuple(spans, options));
 }
 
 at::Tensor oracle::attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
@@ -166,8 +203,10 @@ PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD
                                 const AttentionOptions& options) {
   attention_detail::check_spans(q_NQD, k_MKD, spans);
   const at::NoGradGuard no_grad;
-  return fused_on_cpu(q_NQD) ? cpu::attention_part(q_NQD, k_MKD, v_MKD, spans, options)
-                             : oracle::attention_part(q_NQD, k_MKD, v_MKD, spans, options);
+  const Backend* const table = fused_for(Work::kRows, q_NQD);
+  return table && table->attention
+             ? table->attention(q_NQD, k_MKD, v_MKD, spans, options, at::kFloat)
+             : oracle::attention_part(q_NQD, k_MKD, v_MKD, spans, options);
 }
 
 PartialAttention oracle::attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
@@ -197,13 +236,11 @@ void merge(PartialAttention& into, const PartialAttention& more) {
     into = more;
     return;
   }
-  const at::Tensor lse_QN = at::logaddexp(into.lse_QN, more.lse_QN);
-  const at::Tensor known_QN = lse_QN.masked_fill(lse_QN.isinf(), 0);
-  const auto share = [&](const at::Tensor& part_QN) {
-    return at::exp(part_QN - known_QN).t().unsqueeze(-1);
-  };
-  into.out_NQD.mul_(share(into.lse_QN)).addcmul_(more.out_NQD, share(more.lse_QN));
-  into.lse_QN = lse_QN;
+  completed_backend(into.out_NQD.device().type()).merge(into, more);
+}
+
+at::Tensor attention_delta(const at::Tensor& out_grad_NQD, const at::Tensor& out_NQD) {
+  return completed_backend(out_NQD.device().type()).attention_delta(out_grad_NQD, out_NQD);
 }
 
 AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
@@ -213,8 +250,9 @@ AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor
                                        const at::Tensor& delta_QN) {
   attention_detail::check_spans(q_NQD, k_MKD, spans);
   const at::NoGradGuard no_grad;
-  const auto& backward =
-      fused_on_cpu(q_NQD) ? cpu::attention_part_backward : oracle::attention_part_backward;
+  const Backend* const table = fused_for(Work::kRows, q_NQD);
+  const auto backward = table && table->attention_backward ? table->attention_backward
+                                                           : &oracle::attention_part_backward;
   return backward(q_NQD, k_MKD, v_MKD, spans, options, out_grad_NQD, lse_QN, delta_QN);
 }
 

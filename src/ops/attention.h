@@ -37,6 +37,10 @@ PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD
 /// `into` becomes attention over the keys of both (FlashAttention-2's rule, arXiv:2307.08691 §2.3).
 void merge(PartialAttention& into, const PartialAttention& more);
 
+/// Sum over D of out_grad · out, which a backward over parts needs of the whole result: f32 [Q, N]
+/// (f64 of f64). Without gradient.
+at::Tensor attention_delta(const at::Tensor& out_grad_NQD, const at::Tensor& out_NQD);
+
 struct AttentionGrads {
   at::Tensor q_NQD, k_MKD, v_MKD;  ///< f32 (f64 of f64)
 };

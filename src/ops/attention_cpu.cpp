@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +10,7 @@
 #include <vector>
 
 #include "ops/attention_blocks_cpu.h"
-#include "ops/fused_cpu.h"
+#include "ops/kernels_cpu.h"
 
 // Tiles of queries meet blocks of keys, as in FlashAttention-2 (arXiv:2307.08691): products of
 // packed blocks, softmax with a running maximum, backward from the log of the sums. Where the
@@ -380,19 +379,21 @@ at::Tensor with_whole_rows(const at::Tensor& x) {
   return x.stride(2) == 1 || x.size(2) == 1 ? x : x.contiguous();
 }
 
+std::vector<float> slopes_of(const AttentionOptions& options, int64_t heads) {
+  if (!options.alibi_slopes_Q.defined()) return std::vector<float>(unsigned_of(heads), 0.0f);
+  const at::Tensor wide = options.alibi_slopes_Q.to(at::kFloat).contiguous();
+  return {wide.data_ptr<float>(), wide.data_ptr<float>() + wide.numel()};
+}
+
 Inputs inputs_of(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
-                 const Spans& spans, double scale, int64_t window,
-                 const std::vector<double>& slopes) {
-  Inputs in{with_whole_rows(q_NQD),
-            with_whole_rows(k_MKD),
-            with_whole_rows(v_MKD),
-            spans,
-            static_cast<float>(scale),
-            window,
-            {}};
-  in.slopes.assign(slopes.begin(), slopes.end());
-  in.slopes.resize(unsigned_of(q_NQD.size(1)), 0.0f);
-  return in;
+                 const Spans& spans, const AttentionOptions& options) {
+  return {with_whole_rows(q_NQD),
+          with_whole_rows(k_MKD),
+          with_whole_rows(v_MKD),
+          spans,
+          static_cast<float>(options.scale),
+          options.window,
+          slopes_of(options, q_NQD.size(1))};
 }
 
 /// The gradient of the result in the type that its products are made in.
@@ -401,73 +402,19 @@ at::Tensor as_factor(const Inputs& in, const at::Tensor& out_grad_NQD) {
       out_grad_NQD.to(in.arithmetic() == Arithmetic::kBF16 ? at::kBFloat16 : at::kFloat));
 }
 
-class FusedAttention : public torch::autograd::Function<FusedAttention> {
- public:
-  using List = torch::autograd::variable_list;
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& q_NQD,
-                            const at::Tensor& k_MKD, const at::Tensor& v_MKD,
-                            const std::vector<int64_t>& q_starts,
-                            const std::vector<int64_t>& k_starts, double scale, int64_t window,
-                            const std::vector<double>& slopes) {
-    const auto [result, lse_QN] = forward_all(
-        inputs_of(q_NQD, k_MKD, v_MKD, spans_of({q_starts, k_starts}), scale, window, slopes),
-        q_NQD.scalar_type());
-    ctx->save_for_backward({q_NQD, k_MKD, v_MKD, result, lse_QN});
-    ctx->saved_data["q_starts"] = q_starts;
-    ctx->saved_data["k_starts"] = k_starts;
-    ctx->saved_data["scale"] = scale;
-    ctx->saved_data["window"] = window;
-    ctx->saved_data["slopes"] = slopes;
-    return result;
-  }
-
-  static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
-    const List saved = ctx->get_saved_variables();
-    const Segments segments{ctx->saved_data["q_starts"].toIntVector(),
-                            ctx->saved_data["k_starts"].toIntVector()};
-    const Inputs in = inputs_of(
-        saved[0], saved[1], saved[2], spans_of(segments), ctx->saved_data["scale"].toDouble(),
-        ctx->saved_data["window"].toInt(), ctx->saved_data["slopes"].toDoubleVector());
-    const at::Tensor delta_QN = (grads[0].to(at::kFloat) * saved[3]).sum(-1).t().contiguous();
-    const AttentionGrads found = backward_all(in, as_factor(in, grads[0]), saved[4], delta_QN);
-    const at::ScalarType dtype = saved[0].scalar_type();
-    return {
-        found.q_NQD.to(dtype), found.k_MKD.to(dtype), found.v_MKD.to(dtype), {}, {}, {}, {}, {}};
-  }
-};
-
-std::vector<double> slopes_of(const AttentionOptions& options) {
-  if (!options.alibi_slopes_Q.defined()) return {};
-  const at::Tensor wide = options.alibi_slopes_Q.to(at::kDouble).contiguous();
-  return {wide.data_ptr<double>(), wide.data_ptr<double>() + wide.numel()};
-}
-
-Inputs inputs_of(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
-                 const Spans& spans, const AttentionOptions& options) {
-  return inputs_of(q_NQD, k_MKD, v_MKD, spans, options.scale, options.window, slopes_of(options));
-}
-
 }  // namespace attention_cpu_detail
 
-at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
-                     const Segments& segments, const AttentionOptions& options) {
+PartialAttention attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                           const at::Tensor& v_MKD, const Spans& spans,
+                           const AttentionOptions& options, at::ScalarType result) {
   using namespace attention_cpu_detail;
-  return FusedAttention::apply(q_NQD, k_MKD, v_MKD, segments.q_starts, segments.k_starts,
-                               options.scale, options.window, slopes_of(options));
+  return forward_all(inputs_of(q_NQD, k_MKD, v_MKD, spans, options), result);
 }
 
-PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
-                                const at::Tensor& v_MKD, const Spans& spans,
-                                const AttentionOptions& options) {
-  using namespace attention_cpu_detail;
-  return forward_all(inputs_of(q_NQD, k_MKD, v_MKD, spans, options), at::kFloat);
-}
-
-AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
-                                       const at::Tensor& v_MKD, const Spans& spans,
-                                       const AttentionOptions& options,
-                                       const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
-                                       const at::Tensor& delta_QN) {
+AttentionGrads attention_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                  const at::Tensor& v_MKD, const Spans& spans,
+                                  const AttentionOptions& options, const at::Tensor& out_grad_NQD,
+                                  const at::Tensor& lse_QN, const at::Tensor& delta_QN) {
   using namespace attention_cpu_detail;
   const Inputs in = inputs_of(q_NQD, k_MKD, v_MKD, spans, options);
   return backward_all(in, as_factor(in, out_grad_NQD), lse_QN.contiguous(), delta_QN.contiguous());

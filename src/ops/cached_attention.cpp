@@ -1,181 +1,25 @@
 #include "ops/cached_attention.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-#include <cstring>
-#include <limits>
-
+#include "ops/backend.h"
 #include "ops/check.h"
-#include "ops/fused_cpu.h"
-#include "ops/kernels.h"
+#include "ops/pages.h"
+#include "ops/pointwise.h"
 
 namespace danlu::ops {
 namespace cached_attention_detail {
 
 /// Fewer new tokens than this read pages; more repay a copy of the keys (ops::attention).
 constexpr int64_t kFewTokens = 8;
-/// Multiplications of a piece of work that repay another thread.
-constexpr int64_t kGrainProducts = int64_t{1} << 16;
-
-size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
 
 enum class Way { kAsGiven, kPages, kGathered };
 
-Way way_of(const CachedSequence& sequence, const at::Tensor& q_NQD) {
-  if (sequence.num_new == sequence.length && (sequence.length > 1 || !fused_on_cpu(q_NQD)))
+Way way_of(const CachedSequence& sequence, bool has_pages) {
+  if (sequence.num_new == sequence.length && (sequence.length > 1 || !has_pages))
     return Way::kAsGiven;
-  return fused_on_cpu(q_NQD) && sequence.num_new < kFewTokens ? Way::kPages : Way::kGathered;
-}
-
-/// Calls body(first token in the sequence, first of those at hand, number) for each page's part.
-template <typename Body>
-void each_part(const CachedSequence& sequence, int64_t from, int64_t to, const Body& body) {
-  for (int64_t at = from; at < to;) {
-    const int64_t page = at / kPageTokens, place = at % kPageTokens;
-    const int64_t count = std::min(kPageTokens - place, to - at);
-    body(sequence.pages[unsigned_of(page)], place, at - from, count);
-    at += count;
-  }
-}
-
-/// Where [K, kPageTokens, D] of a layer begins in a page.
-template <typename T>
-T* layer_of(const at::Tensor& page, int64_t layer, int64_t which) {
-  return reinterpret_cast<T*>(static_cast<char*>(page.data_ptr()) +
-                              (layer * page.stride(0) + which * page.stride(1)) *
-                                  static_cast<int64_t>(page.element_size()));
-}
-
-void store_on_cpu(const at::Tensor& x_NKD, int64_t first, const CachedSequence& sequence,
-                  int64_t layer, int64_t which) {
-  const int64_t heads = x_NKD.size(1), item = static_cast<int64_t>(x_NKD.element_size());
-  const int64_t row = x_NKD.size(2) * item;
-  each_part(sequence, sequence.length - sequence.num_new, sequence.length,
-            [&](const at::Tensor& page, int64_t place, int64_t from, int64_t count) {
-              char* to = layer_of<char>(page, layer, which) + place * row;
-              const char* begin = static_cast<const char*>(x_NKD.data_ptr());
-              for (int64_t i = 0; i < count; ++i)
-                for (int64_t head = 0; head < heads; ++head)
-                  std::memcpy(to + (head * kPageTokens + i) * row,
-                              begin + ((first + from + i) * heads + head) * row, unsigned_of(row));
-            });
-}
-
-/// The new tokens of one sequence, one key head and the query heads that use it.
-class HeadTask {
- public:
-  HeadTask(const at::Tensor& q_NQD, const at::Tensor& out_NQD, int64_t kv_heads, int64_t layer,
-           const AttentionOptions& options)
-      : q_(q_NQD),
-        out_(out_NQD),
-        element_(cpu::element_of(q_NQD)),
-        group_(q_NQD.size(1) / kv_heads),
-        dim_(q_NQD.size(2)),
-        layer_(layer),
-        options_(options) {}
-
-  /// first: of the sequence's new tokens in q.
-  void run(const CachedSequence& sequence, int64_t first, int64_t kv_head) {
-    for (int64_t i = 0; i < sequence.num_new; ++i) {
-      const int64_t place = sequence.length - sequence.num_new + i;
-      one_token(sequence, first + i, place, kv_head);
-    }
-  }
-
- private:
-  void one_token(const CachedSequence& sequence, int64_t row, int64_t place, int64_t kv_head) {
-    const int64_t begin =
-        options_.window > 0 ? std::max<int64_t>(0, place + 1 - options_.window) : 0;
-    const int64_t keys = place + 1 - begin;
-    const size_t width = unsigned_of(group_ * dim_);
-    const int64_t offset = (row * q_.size(1) + kv_head * group_) * dim_;
-    const int64_t item = static_cast<int64_t>(q_.element_size());
-    query_.resize(width);
-    result_.assign(width, 0.0f);
-    scores_.resize(unsigned_of(group_ * keys));
-    cpu::widen(element_, 1, width, static_cast<const char*>(q_.data_ptr()) + offset * item, width,
-               query_.data(), width);
-    each_page(sequence, begin, place + 1, kv_head, 0, [&](const char* k, int64_t at, size_t count) {
-      cpu::dot_rows({element_, unsigned_of(group_), count, unsigned_of(dim_), query_.data(), k,
-                     scores_.data() + at, unsigned_of(keys)});
-    });
-    std::vector<float> totals(unsigned_of(group_));
-    for (int64_t h = 0; h < group_; ++h) {
-      const float slope = options_.alibi_slopes_Q.defined()
-                              ? options_.alibi_slopes_Q.data_ptr<float>()[kv_head * group_ + h]
-                              : 0.0f;
-      cpu::SoftmaxState state{-std::numeric_limits<float>::infinity(), 0};
-      float* const row = scores_.data() + h * keys;
-      cpu::softmax_more(cpu::Element::kF32, row, unsigned_of(keys),
-                        static_cast<float>(options_.scale), slope,
-                        static_cast<float>(place - begin), &state, row);
-      totals[unsigned_of(h)] = state.sum;
-    }
-    values_.resize(unsigned_of(kPageTokens * dim_));
-    each_page(sequence, begin, place + 1, kv_head, 1, [&](const char* v, int64_t at, size_t count) {
-      const float* wide = reinterpret_cast<const float*>(v);
-      if (element_ != cpu::Element::kF32) {
-        const size_t all = count * unsigned_of(dim_);
-        cpu::widen(element_, 1, all, v, all, values_.data(), all);
-        wide = values_.data();
-      }
-      cpu::add_weighted_rows({unsigned_of(group_), count, unsigned_of(dim_), scores_.data() + at,
-                              unsigned_of(keys), wide, result_.data()});
-    });
-    for (int64_t h = 0; h < group_; ++h)
-      cpu::scale_row(result_.data() + h * dim_, unsigned_of(dim_), 1.0f / totals[unsigned_of(h)]);
-    cpu::narrow(element_, 1, width, result_.data(), width,
-                static_cast<char*>(out_.data_ptr()) + offset * item, width);
-  }
-
-  /// body(the page's keys or values of the head, which of the seen ones they are, how many)
-  template <typename Body>
-  void each_page(const CachedSequence& sequence, int64_t begin, int64_t end, int64_t kv_head,
-                 int64_t which, const Body& body) {
-    each_part(
-        sequence, begin, end,
-        [&](const at::Tensor& page, int64_t place, int64_t at, int64_t count) {
-          const int64_t bytes = dim_ * static_cast<int64_t>(page.element_size());
-          body(layer_of<const char>(page, layer_, which) + (kv_head * kPageTokens + place) * bytes,
-               at, unsigned_of(count));
-        });
-  }
-
-  const at::Tensor &q_, out_;
-  const cpu::Element element_;
-  const int64_t group_, dim_, layer_;
-  const AttentionOptions& options_;
-  std::vector<float> query_, scores_, values_, result_;
-};
-
-at::Tensor over_pages(const at::Tensor& given_NQD, int64_t kv_heads,
-                      std::span<const CachedSequence> sequences, int64_t layer,
-                      const AttentionOptions& given_options) {
-  const at::Tensor q_NQD = given_NQD.contiguous();
-  const at::Tensor out_NQD = at::empty(q_NQD.sizes(), q_NQD.options());
-  AttentionOptions options = given_options;
-  if (options.alibi_slopes_Q.defined())
-    options.alibi_slopes_Q = options.alibi_slopes_Q.to(at::kFloat).contiguous();
-  std::vector<int64_t> firsts{0};
-  int64_t products = 0;
-  for (const CachedSequence& sequence : sequences) {
-    firsts.push_back(firsts.back() + sequence.num_new);
-    products += sequence.num_new * sequence.length * q_NQD.size(1) * q_NQD.size(2) / kv_heads;
-  }
-  const auto count = static_cast<int64_t>(sequences.size());
-  const int64_t grain =
-      std::max<int64_t>(1, count * kGrainProducts / std::max<int64_t>(1, products));
-  at::parallel_for(0, count * kv_heads, grain, [&](int64_t begin, int64_t end) {
-    HeadTask task(q_NQD, out_NQD, kv_heads, layer, options);
-    for (int64_t i = begin; i < end; ++i)
-      task.run(sequences[unsigned_of(i / kv_heads)], firsts[unsigned_of(i / kv_heads)],
-               i % kv_heads);
-  });
-  return out_NQD;
+  return has_pages && sequence.num_new < kFewTokens ? Way::kPages : Way::kGathered;
 }
 
 Segments segments_of(std::span<const CachedSequence> sequences) {
@@ -191,28 +35,24 @@ at::Tensor all_gathered(std::span<const CachedSequence> sequences, int64_t layer
   std::vector<at::Tensor> parts;
   for (const CachedSequence& sequence : sequences)
     parts.push_back(gathered(sequence, layer, which));
-  return parts.size() == 1 ? parts[0] : at::cat(parts);
+  return joined(parts, 0);
 }
 
 }  // namespace cached_attention_detail
 
 void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD,
                     const std::vector<CachedSequence>& sequences, int64_t layer) {
-  using namespace cached_attention_detail;
-  const at::Tensor k = k_NKD.contiguous(), v = v_NKD.contiguous();
+  if (const auto store = backend_of(k_NKD.device().type()).store_in_pages)
+    return store(k_NKD, v_NKD, sequences, layer);
   int64_t first = 0;
   for (const CachedSequence& sequence : sequences) {
-    for (const auto& [x, which] : {std::pair(k, 0), std::pair(v, 1)}) {
-      if (x.is_cpu()) {
-        store_on_cpu(x, first, sequence, layer, which);
-        continue;
-      }
-      each_part(sequence, sequence.length - sequence.num_new, sequence.length,
-                [&](const at::Tensor& page, int64_t place, int64_t from, int64_t count) {
-                  page[layer][which]
-                      .narrow(1, place, count)
-                      .copy_(x.narrow(0, first + from, count).transpose(0, 1));
-                });
+    for (const auto& [x_NKD, which] : {std::pair(k_NKD, 0), std::pair(v_NKD, 1)}) {
+      each_page_part(sequence, sequence.length - sequence.num_new, sequence.length,
+                     [&](const at::Tensor& page, int64_t place, int64_t from, int64_t count) {
+                       page[layer][which]
+                           .narrow(1, place, count)
+                           .copy_(x_NKD.narrow(0, first + from, count).transpose(0, 1));
+                     });
     }
     first += sequence.num_new;
   }
@@ -221,7 +61,7 @@ void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD,
 at::Tensor gathered(const CachedSequence& sequence, int64_t layer, int64_t which) {
   const at::Tensor& some = sequence.pages.front();
   at::Tensor all = at::empty({sequence.length, some.size(2), some.size(4)}, some.options());
-  cached_attention_detail::each_part(
+  each_page_part(
       sequence, 0, sequence.length,
       [&](const at::Tensor& page, int64_t place, int64_t at, int64_t count) {
         all.narrow(0, at, count).copy_(page[layer][which].narrow(1, place, count).transpose(0, 1));
@@ -233,18 +73,20 @@ at::Tensor cached_attention(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                             const at::Tensor& v_NKD, const std::vector<CachedSequence>& sequences,
                             int64_t layer, const AttentionOptions& options) {
   using namespace cached_attention_detail;
+  const Backend* const table = fused_for(Work::kRows, q_NQD);
+  const bool has_pages = table && table->attention_over_pages;
   std::vector<at::Tensor> parts;
   int64_t first = 0;
   // Neighbours that go one way go together.
   for (size_t begin = 0, end = 0; begin < sequences.size(); begin = end) {
-    const Way way = way_of(sequences[begin], q_NQD);
+    const Way way = way_of(sequences[begin], has_pages);
     int64_t count = 0;
-    for (; end < sequences.size() && way_of(sequences[end], q_NQD) == way; ++end)
+    for (; end < sequences.size() && way_of(sequences[end], has_pages) == way; ++end)
       count += sequences[end].num_new;
     const std::span here(sequences.data() + begin, end - begin);
     const at::Tensor q = q_NQD.narrow(0, first, count);
     if (way == Way::kPages) {
-      parts.push_back(over_pages(q, k_NKD.size(1), here, layer, options));
+      parts.push_back(table->attention_over_pages(q, k_NKD.size(1), here, layer, options));
     } else if (way == Way::kAsGiven) {
       parts.push_back(attention(q, k_NKD.narrow(0, first, count), v_NKD.narrow(0, first, count),
                                 segments_of(here), options));
@@ -256,7 +98,7 @@ at::Tensor cached_attention(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
   }
   require(first == q_NQD.size(0), "cached_attention", "sequences have ", first, " new tokens, q ",
           q_NQD.sizes());
-  return parts.size() == 1 ? parts[0] : at::cat(parts);
+  return joined(parts, 0);
 }
 
 }  // namespace danlu::ops

@@ -22,11 +22,10 @@
 
 #include "base/error.h"
 #include "device/dtype.h"
+#include "ops/backend.h"
 #include "ops/check.h"
-#include "ops/fused_cpu.h"
-#include "ops/kernels.h"
 #include "ops/linear.h"
-#include "ops/products_cpu.h"
+#include "ops/pointwise.h"
 #include "ops/weight_grad.h"
 
 namespace danlu::ops {
@@ -68,67 +67,50 @@ ChunkLoss chunk_loss(at::Tensor& logits_CV, const at::Tensor& targets_C, double 
   return {sum, correct};
 }
 
+/// What a loss comes to, chunk by chunk.
+struct LossSums {
+  at::Tensor sum, correct;
+};
 /// The same where ranks hold some columns of the logits each.
-ChunkLoss shared_chunk_loss(at::Tensor& logits_Cv, const at::Tensor& targets_C, double z_weight,
-                            bool make_grad, const VocabularyShare& share) {
-  const at::Tensor local_C1 = (targets_C - share.first_row).unsqueeze(1);
-  const int64_t rows = logits_Cv.size(1);
-  const at::Tensor here_C1 = (local_C1 >= 0).logical_and(local_C1 < rows);
-  const at::Tensor column_C1 = local_C1.clamp(0, std::max<int64_t>(rows - 1, 0));
-  const auto options = logits_Cv.options();
-  const double none = -std::numeric_limits<double>::infinity();
-  const at::Tensor own_C1 =
-      rows > 0 ? logits_Cv.amax(1, true) : at::full({targets_C.size(0), 1}, none, options);
-  at::Tensor largest_C1 = own_C1.clone();
+at::Tensor add_shared_chunk(const LossSums& sums, const SharedChunk& chunk, double z_weight,
+                            double grad_scale, bool make_grad, const VocabularyShare& share) {
+  const auto& table = completed_backend(chunk.logits_Cv.device().type());
+  const at::Tensor own_C1 = table.largest_of_share(chunk.logits_Cv);
+  at::Tensor largest_C1 = own_C1.clone(), first_C1;
   share.max_over_ranks(largest_C1);
-  const at::Tensor zeros_C1 = at::zeros_like(largest_C1);
-  at::Tensor target_C1 =
-      rows > 0 ? logits_Cv.gather(1, column_C1).where(here_C1, zeros_C1) : zeros_C1;
-  logits_Cv.sub_(largest_C1).exp_();
-  at::Tensor sums_C2 = at::cat({logits_Cv.sum(1, true), target_C1}, 1).contiguous();
+  at::Tensor sums_C2 = table.sums_of_share(chunk, largest_C1);
   share.sum_over_ranks(sums_C2);
-  const at::Tensor total_C1 = sums_C2.narrow(1, 0, 1);
-  target_C1 = sums_C2.narrow(1, 1, 1);
-  at::Tensor sum = (total_C1.log() + largest_C1 - target_C1).sum();
-  if (z_weight > 0) sum = sum + largest_C1.square().sum() * z_weight;
-  const at::Tensor correct = (target_C1 >= largest_C1).sum();
-  if (!make_grad) return {sum, correct};
-  at::Tensor lowest_C1;
-  if (z_weight > 0) {
+  if (z_weight > 0 && make_grad) {
     // Of equal logits the first counts, on whichever rank it is.
-    const auto place = -static_cast<double>(share.first_row);
-    lowest_C1 = at::full_like(own_C1, place).masked_fill(own_C1 != largest_C1, none);
-    share.max_over_ranks(lowest_C1);
-    lowest_C1 = (lowest_C1 == place).to(logits_Cv.scalar_type());
+    first_C1 = table.place_of_largest(own_C1, largest_C1, chunk.first_row);
+    share.max_over_ranks(first_C1);
   }
-  if (rows == 0) return {sum, correct};
-  const at::Tensor first_C1 = z_weight > 0 ? logits_Cv.argmax(1, true) : at::Tensor();
-  logits_Cv.div_(total_C1);
-  logits_Cv.scatter_add_(1, column_C1, here_C1.to(logits_Cv.scalar_type()).neg());
-  if (z_weight > 0) logits_Cv.scatter_add_(1, first_C1, largest_C1 * lowest_C1 * (2 * z_weight));
-  return {sum, correct};
+  table.loss_of_share({chunk, own_C1, largest_C1, sums_C2, first_C1, sums.sum, sums.correct,
+                       z_weight, grad_scale, make_grad});
+  return chunk.logits_Cv;
 }
 
-struct ChunkResult {
-  at::Tensor sum, correct;
-  at::Tensor d_logits_CV;  ///< times grad_scale; made in the memory of the logits where possible
-};
-ChunkResult chunk_of(const at::Tensor& logits_CV, const at::Tensor& targets_C, double z_weight,
-                     double grad_scale, bool make_grad, const VocabularyShare& share) {
-  const at::ScalarType wide = device::wide_type(logits_CV.scalar_type());
-  if (!share.is_part() && fused_on_cpu(logits_CV)) {
-    const cpu::ChunkLoss loss =
-        cpu::cross_entropy_chunk(logits_CV, targets_C, z_weight, grad_scale, make_grad);
-    const at::TensorOptions wide_options = logits_CV.options().dtype(wide);
-    return {at::full({}, loss.sum, wide_options),
-            at::full({}, loss.num_correct, wide_options.dtype(at::kLong)), logits_CV};
+/// Adds a chunk's; gives the gradient of its logits times grad_scale, made in their memory where
+/// possible.
+at::Tensor add_chunk(const LossSums& sums, const at::Tensor& logits_CV, const at::Tensor& targets_C,
+                     double z_weight, double grad_scale, bool make_grad,
+                     const VocabularyShare& share) {
+  const Backend* const table = fused_for(Work::kRows, logits_CV);
+  if (!share.is_part() && table && table->cross_entropy) {
+    table->cross_entropy(
+        {logits_CV, targets_C, sums.sum, sums.correct, z_weight, grad_scale, make_grad});
+    return logits_CV;
   }
-  at::Tensor wide_CV = logits_CV.to(wide);
-  const ChunkLoss loss = share.is_part()
-                             ? shared_chunk_loss(wide_CV, targets_C, z_weight, make_grad, share)
-                             : chunk_loss(wide_CV, targets_C, z_weight, make_grad);
+  at::Tensor wide_CV = logits_CV.to(device::wide_type(logits_CV.scalar_type()));
+  if (share.is_part()) {
+    return add_shared_chunk(sums, {wide_CV, targets_C, share.first_row}, z_weight, grad_scale,
+                            make_grad, share);
+  }
+  const ChunkLoss loss = chunk_loss(wide_CV, targets_C, z_weight, make_grad);
   if (make_grad && grad_scale != 1.0) wide_CV.mul_(grad_scale);
-  return {loss.sum, loss.correct, wide_CV};
+  add_to(sums.sum, loss.sum);
+  add_to(sums.correct, loss.correct);
+  return wide_CV;
 }
 
 int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
@@ -140,7 +122,7 @@ int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
 /// have targets only.
 struct Factor {
   at::Tensor input_nX, weight_VX;  ///< X = 0: the factor is absent
-  bool own;                        ///< on the CPU's own products
+  const Backend* own;              ///< the table that multiplies; null: ATen does
   bool input_grad = false, weight_grad = false;
   at::Tensor d_input = {}, d_weight = {};
   MainGradPtr main_grad;  ///< null: the weight's gradient is autograd's
@@ -148,7 +130,7 @@ struct Factor {
       main;  ///< its sum; undefined: there is none before the backward, d_weight waits for it
 
   Factor(const at::Tensor& input, const at::Tensor& weight, const MainGradPtr& into, bool recording)
-      : input_nX(input), weight_VX(weight), own(cpu::multiplies(weight)), main_grad(into) {
+      : input_nX(input), weight_VX(weight), own(products_for(weight)), main_grad(into) {
     if (is_absent()) return;
     input_grad = recording && input_nX.requires_grad();
     weight_grad = recording && weight_VX.requires_grad();
@@ -159,17 +141,17 @@ struct Factor {
   bool needs_grad() const { return input_grad || weight_grad; }
   at::Tensor rows(int64_t begin, int64_t count) const { return input_nX.narrow(0, begin, count); }
   at::Tensor logits(int64_t begin, int64_t count, at::ScalarType type) const {
-    return own ? cpu::product(rows(begin, count), weight_VX, {}, type)
+    return own ? own->product(rows(begin, count), weight_VX, {}, type)
                : matrix_product(rows(begin, count), weight_VX.t()).to(type);
   }
   /// sum_CV: f32 or wider.
   void add_logits(const at::Tensor& sum_CV, int64_t begin) const {
     const at::Tensor input_CX = rows(begin, sum_CV.size(0));
-    own ? cpu::add_product(input_CX, weight_VX, sum_CV)
-        : static_cast<void>(at::Tensor(sum_CV).add_(matrix_product(input_CX, weight_VX.t())));
+    own ? own->add_product(input_CX, weight_VX, sum_CV)
+        : add_to(sum_CV, matrix_product(input_CX, weight_VX.t()));
   }
   at::Tensor input_gradient(const at::Tensor& d_logits_CV) const {
-    return own ? cpu::input_grad(d_logits_CV, weight_VX, input_nX.scalar_type())
+    return own ? own->input_grad(d_logits_CV, weight_VX, input_nX.scalar_type())
                : matrix_product(d_logits_CV, weight_VX);
   }
 
@@ -183,7 +165,7 @@ struct Factor {
     if (main.defined()) {
       add_weight_grad(d_logits_CV, input_CX, main);
     } else if (!main_grad && count == input_nX.size(0)) {
-      d_weight = own ? cpu::weight_grad(d_logits_CV, input_CX, weight_VX.scalar_type())
+      d_weight = own ? own->weight_grad(d_logits_CV, input_CX, weight_VX.scalar_type())
                      : matrix_product(d_logits_CV.t(), input_CX);
     } else {
       if (begin == 0) d_weight = at::zeros(weight_VX.sizes(), input_nX.options().dtype(wide));
@@ -211,6 +193,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     bool recording;
     VocabularyShare share;
     MainGradPtr weight_main, low_main;
+    at::Tensor factor;  ///< grad_scale
   };
   /// Returns {sum, correct}.
   static List forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden_nH,
@@ -222,20 +205,17 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     Factor low(low_nR, weight_VR, settings.low_main, settings.recording);
     const bool make_grad = head.needs_grad() || low.needs_grad();
     const at::TensorOptions wide_options = hidden_nH.options().dtype(wide);
-    at::Tensor sum = at::zeros({}, wide_options);
-    at::Tensor correct = at::zeros({}, wide_options.dtype(at::kLong));
+    const LossSums sums{at::zeros({}, wide_options), at::zeros({}, wide_options.dtype(at::kLong))};
     const int64_t rows = hidden_nH.size(0);
     for (int64_t begin = 0; begin < rows; begin += settings.chunk_tokens) {
       const int64_t count = std::min(settings.chunk_tokens, rows - begin);
       at::Tensor logits_CV = head.logits(begin, count, low.is_absent() ? dtype : wide);
       if (!low.is_absent()) low.add_logits(logits_CV, begin);
-      const ChunkResult chunk =
-          chunk_of(logits_CV.to(dtype), targets_n.narrow(0, begin, count), settings.z_weight,
-                   settings.grad_scale, make_grad, settings.share);
-      sum.add_(chunk.sum);
-      correct.add_(chunk.correct);
+      const at::Tensor d_logits_CV =
+          add_chunk(sums, logits_CV.to(dtype), targets_n.narrow(0, begin, count), settings.z_weight,
+                    settings.grad_scale, make_grad, settings.share);
       if (!make_grad) continue;
-      const at::Tensor d_logits = chunk.d_logits_CV.to(dtype);
+      const at::Tensor d_logits = d_logits_CV.to(dtype);
       head.add_gradients(d_logits, begin);
       low.add_gradients(d_logits, begin);
     }
@@ -253,14 +233,17 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     ctx->saved_data["d_low_weight"] = low.d_weight;
     // Backward receives the scale as autograd carries it, in the loss's own type.
     const double scale = settings.grad_scale;
+    ctx->saved_data["factor"] = settings.factor;
     ctx->saved_data["grad_scale"] =
         wide == at::kFloat ? static_cast<double>(static_cast<float>(scale)) : scale;
-    ctx->mark_non_differentiable({correct});
-    return {sum, correct};
+    ctx->mark_non_differentiable({sums.correct});
+    return {sums.sum, sums.correct};
   }
 
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
-    const double factor = grads[0].item<double>() / ctx->saved_data["grad_scale"].toDouble();
+    const bool is_known = grads[0].is_alias_of(ctx->saved_data["factor"].toTensor());
+    const double factor =
+        is_known ? 1.0 : grads[0].item<double>() / ctx->saved_data["grad_scale"].toDouble();
     if (factor != 1.0 && ctx->saved_data["scale_is_fixed"].toBool()) {
       throw InternalError(
           "[head] the loss was made for another factor, and its weights have their "
@@ -268,7 +251,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     }
     const auto scaled = [&](const char* name) {
       const at::Tensor grad = ctx->saved_data[name].toTensor();
-      return !grad.defined() || factor == 1.0 ? grad : grad * factor;
+      return !grad.defined() || factor == 1.0 ? grad : ops::scaled(grad, factor);
     };
     const auto holder = ctx->saved_data["main"].toCapsule();
     const auto& main = static_cast<const HeldMainGrads&>(*holder);
@@ -277,7 +260,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
       const at::Tensor grad = scaled(name);
       if (!grad.defined() || !into) return grad;
       if (!takes_grad(into)) return grad.to(type);
-      at::Tensor(into->sum).add_(grad);
+      add_to(into->sum, grad);
       return at::Tensor();
     };
     List result{scaled("d_hidden"),
@@ -336,11 +319,16 @@ CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& w
           hidden_NH.sizes(), " and weight ", weight_VH.sizes(), ", all of one dtype");
   const VocabularyShare& share = options.share;
   const int64_t vocab = share.is_part() ? share.vocab : weight_VH.size(0);
-  const at::Tensor index_n = counted(targets_N, hidden_NH.size(0), vocab);
-  const bool all = index_n.numel() == targets_N.numel();
-  const auto counted_rows = [&](const at::Tensor& rows_N) {
-    return all ? rows_N : rows_N.index_select(0, index_n);
+  // They are counted on the host, where they come from, so that no device is waited for.
+  const at::Tensor given_N = targets_N.cpu();
+  const at::Tensor index_n = counted(given_N, hidden_NH.size(0), vocab);
+  const bool all = index_n.numel() == given_N.numel();
+  const at::Tensor there_n = index_n.to(hidden_NH.device());
+  const auto counted_rows = [&](const at::Tensor& rows_NX) {
+    return all ? rows_NX : take_rows(rows_NX, there_n);
   };
+  const at::Tensor targets_n =
+      (all ? given_N : given_N.index_select(0, index_n)).to(hidden_NH.device());
   const HeadCrossEntropy::Settings settings{
       options.z_loss_weight,
       options.grad_scale,
@@ -348,13 +336,15 @@ CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& w
       at::GradMode::is_enabled(),
       share,
       options.main_grad,
-      addition.main_grad};
+      addition.main_grad,
+      at::full({}, options.grad_scale,
+               hidden_NH.options().dtype(device::wide_type(hidden_NH.scalar_type())))};
   // libtorch 1.13 takes no undefined tensors here: nothing is a factor of width 0.
   const at::Tensor none = at::empty({0, 0}, hidden_NH.options());
   const auto result = HeadCrossEntropy::apply(
       counted_rows(hidden_NH), weight_VH, low_NR.defined() ? counted_rows(low_NR) : none,
-      low_NR.defined() ? weight_VR : none, counted_rows(targets_N), settings);
-  return {result[0], index_n.numel(), result[1]};
+      low_NR.defined() ? weight_VR : none, targets_n, settings);
+  return {result[0], index_n.numel(), result[1], settings.factor};
 }
 
 }  // namespace danlu::ops

@@ -16,6 +16,9 @@ struct CrossEntropy {
   int64_t num_targets = 0;  ///< targets that are not kIgnoreLabel
   /// Of these, how many have the largest logit (ties count): int64 scalar, there when it is read.
   at::Tensor num_correct;
+  /// HeadOptions' factor as a scalar of `sum`'s type, of head_cross_entropy: a backward that begins
+  /// with this very tensor need not read a number from its device.
+  at::Tensor factor = {};
 };
 
 /// A head of which this rank has some rows. Both work in place, in the same order on every rank;
@@ -63,7 +66,8 @@ struct HeadAddition {
 /// cross_entropy(hidden weight^T + addition): logits exist for one chunk of target tokens at a
 /// time; gradients of every factor are made in the forward pass and only scaled in backward. No
 /// copy of a weight is made where the device multiplies its dtype. Shapes  hidden_NH [N, H];
-/// weight_VH [V, H]. Dtypes  logits are rounded to hidden's dtype, then
+/// weight_VH [V, H]; targets_N on the host, or, at the price of waiting, on a device. Dtypes logits
+/// are rounded to hidden's dtype, then
 ///         f32, as Hugging Face does; the weight's gradient is summed over chunks in f32.
 /// Grad    through all four (once: no double backward). Errors  as cross_entropy; InternalError
 /// where

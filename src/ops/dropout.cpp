@@ -11,9 +11,10 @@
 
 #include "base/rng.h"
 #include "device/dtype.h"
+#include "ops/autograd.h"
+#include "ops/backend.h"
 #include "ops/check.h"
-#include "ops/dropout_cpu.h"
-#include "ops/kernels.h"
+#include "ops/dropout_threshold.h"
 
 namespace danlu::ops {
 namespace dropout_detail {
@@ -50,7 +51,7 @@ at::Tensor kept(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint
   const at::Tensor draws_NP2 = at::stack(
       {at::bitwise_and(bits_NP, int64_t{0xffffffff}), shifted_right(bits_NP, 32)}, /*dim=*/2);
   return draws_NP2.flatten(1).narrow(1, first_column % 2, x_NI.size(1)) >=
-         static_cast<int64_t>(cpu::dropout_threshold(p));
+         static_cast<int64_t>(dropout_threshold(p));
 }
 
 class KeyedDropout : public torch::autograd::Function<KeyedDropout> {
@@ -62,11 +63,13 @@ class KeyedDropout : public torch::autograd::Function<KeyedDropout> {
     ctx->saved_data["p"] = p;
     ctx->saved_data["salt"] = salt;
     ctx->saved_data["first_column"] = first_column;
-    return cpu::dropped(x_NI, p, keys_N, static_cast<uint64_t>(salt), first_column);
+    return backend_of(x_NI.device().type())
+        .dropout(x_NI, p, keys_N, static_cast<uint64_t>(salt), first_column);
   }
 
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
-    return {cpu::dropped(grads[0], ctx->saved_data["p"].toDouble(), ctx->get_saved_variables()[0],
+    return {backend_of(grads[0].device().type())
+                .dropout(grads[0], ctx->saved_data["p"].toDouble(), ctx->get_saved_variables()[0],
                          static_cast<uint64_t>(ctx->saved_data["salt"].toInt()),
                          ctx->saved_data["first_column"].toInt()),
             {},
@@ -82,8 +85,8 @@ at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, u
                    int64_t first_column) {
   dropout_detail::check(x_NI, p, keys_N);
   if (p == 0) return x_NI;
-  if (!x_NI.is_cpu() || kernels() == Kernels::kComposite)
-    return oracle::dropout(x_NI, p, keys_N, salt, first_column);
+  const Backend* const table = fused_for(Work::kDropout, x_NI);
+  if (!table || !table->dropout) return oracle::dropout(x_NI, p, keys_N, salt, first_column);
   return dropout_detail::KeyedDropout::apply(x_NI, p, keys_N, static_cast<int64_t>(salt),
                                              first_column);
 }

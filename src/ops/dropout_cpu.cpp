@@ -1,5 +1,3 @@
-#include "ops/dropout_cpu.h"
-
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -8,6 +6,8 @@
 #include <type_traits>
 
 #include "base/rng.h"
+#include "ops/dropout_threshold.h"
+#include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
 namespace dropout_detail {
@@ -35,7 +35,7 @@ void drop_row(const T* x, T* y, const Columns& columns, uint64_t row, uint64_t t
 
 }  // namespace dropout_detail
 
-at::Tensor dropped(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
+at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
                    int64_t first_column) {
   const at::Tensor x = x_NI.contiguous(), keys = keys_N.contiguous();
   const at::Tensor y = at::empty(x.sizes(), x.options());

@@ -6,84 +6,103 @@
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include "device/dtype.h"
+#include "ops/autograd.h"
+#include "ops/backend.h"
 #include "ops/check.h"
+#include "ops/pointwise.h"
 
 namespace danlu::ops {
 
 namespace embedding_detail {
 
-struct HeldGrad : torch::CustomClassHolder {
-  MainGradPtr grad;
+/// Which rows of the table become which of the result.
+struct Places {
+  at::Tensor row_n;    ///< on the host
+  at::Tensor place_n;  ///< there too; undefined: row i of the result is of row_n[i]
+  int64_t result_rows;
 };
 
 class Lookup : public torch::autograd::Function<Lookup> {
  public:
   using List = torch::autograd::variable_list;
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& ids_N,
-                            const at::Tensor& weight_VH, const c10::intrusive_ptr<HeldGrad>& main) {
-    ctx->save_for_backward({ids_N});
-    ctx->saved_data["main"] = at::IValue::make_capsule(main);
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& weight_VH,
+                            const Places& places, const MainGradPtr& main) {
+    ctx->saved_data["main"] = held(main);
+    ctx->saved_data["places"] = held(places);
     ctx->saved_data["rows"] = weight_VH.size(0);
-    return weight_VH.index_select(0, ids_N);
+    return looked_up(weight_VH, places);
   }
 
-  // index_select's own backward adds repeated rows in the weight's dtype: in bf16 256 + 1 stays
-  // 256.
+  static at::Tensor looked_up(const at::Tensor& weight_VH, const Places& places) {
+    const auto& table = completed_backend(weight_VH.device().type());
+    const at::Tensor found_nH = table.take_rows(weight_VH, places.row_n.to(weight_VH.device()));
+    if (!places.place_n.defined()) return found_nH;
+    const at::Tensor result_NH =
+        at::zeros({places.result_rows, weight_VH.size(1)}, weight_VH.options());
+    table.add_rows(result_NH, places.place_n.to(weight_VH.device()), found_nH);
+    return result_NH;
+  }
+
+  // ATen's own backward adds repeated rows in the weight's dtype: in bf16 256 + 1 stays 256.
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
-    const at::Tensor ids_N = ctx->get_saved_variables()[0], grad_NH = grads[0];
-    const auto holder = ctx->saved_data["main"].toCapsule();
-    const MainGradPtr& main = static_cast<const HeldGrad&>(*holder).grad;
+    const auto& places = held_in<Places>(ctx->saved_data["places"]);
+    const auto& main = held_in<MainGradPtr>(ctx->saved_data["main"]);
+    const at::Device device = grads[0].device();
+    const at::Tensor grad_nH =
+        places.place_n.defined()
+            ? completed_backend(device.type()).take_rows(grads[0], places.place_n.to(device))
+            : grads[0];
     if (takes_grad(main)) {
-      at::Tensor(main->sum).index_add_(0, ids_N, grad_NH.to(main->sum.scalar_type()));
+      add_rows(main->sum, places.row_n.to(device), grad_nH);
       return {at::Tensor(), at::Tensor(), at::Tensor()};
     }
-    const auto [used_U, slot_N] = at::_unique(ids_N, true, true);
-    const at::ScalarType wide = device::wide_type(grad_NH.scalar_type());
-    at::Tensor sum_UH = at::zeros({used_U.size(0), grad_NH.size(1)}, grad_NH.options().dtype(wide));
-    sum_UH.index_add_(0, slot_N, grad_NH.to(wide));
-    at::Tensor grad_VH =
-        at::zeros({ctx->saved_data["rows"].toInt(), grad_NH.size(1)}, grad_NH.options());
-    grad_VH.index_copy_(0, used_U, sum_UH.to(grad_NH.scalar_type()));
-    return {at::Tensor(), grad_VH, at::Tensor()};
+    const auto [used_U, slot_n] = at::_unique(places.row_n, true, true);
+    const at::ScalarType type = grad_nH.scalar_type();
+    const at::Tensor sum_UH = at::zeros({used_U.size(0), grad_nH.size(1)},
+                                        grad_nH.options().dtype(device::wide_type(type)));
+    add_rows(sum_UH, slot_n.to(device), grad_nH);
+    const at::Tensor grad_VH =
+        at::zeros({ctx->saved_data["rows"].toInt(), grad_nH.size(1)}, grad_nH.options());
+    add_rows(grad_VH, used_U.to(device), sum_UH.to(type));
+    return {grad_VH, at::Tensor(), at::Tensor()};
   }
 };
 
-at::Tensor look_up(const at::Tensor& ids_N, const at::Tensor& weight_VH, const MainGradPtr& main) {
-  auto held = c10::make_intrusive<HeldGrad>();
-  held->grad = main;
-  return Lookup::apply(ids_N, weight_VH, held);
+at::Tensor look_up(const at::Tensor& weight_VH, const Places& places, const MainGradPtr& main) {
+  return needs_no_graph({&weight_VH}) ? Lookup::looked_up(weight_VH, places)
+                                      : Lookup::apply(weight_VH, places, main);
 }
 
-void check(const at::Tensor& ids_N, const at::Tensor& weight_VH, int64_t vocab) {
+/// The ids on the host. Errors: one outside the vocabulary.
+at::Tensor checked(const at::Tensor& ids_N, const at::Tensor& weight_VH, int64_t vocab) {
   require(ids_N.dim() == 1 && weight_VH.dim() == 2, "embedding", "ids ", ids_N.sizes(),
           " must be [N], the table ", weight_VH.sizes(), " [V, H]");
-  if (!ids_N.device().is_cpu() || ids_N.numel() == 0) return;
-  const int64_t low = ids_N.min().item<int64_t>(), high = ids_N.max().item<int64_t>();
+  const at::Tensor ids = ids_N.cpu();
+  if (ids.numel() == 0) return ids;
+  const int64_t low = ids.min().item<int64_t>(), high = ids.max().item<int64_t>();
   require(low >= 0 && high < vocab, "embedding", "token id ", low < 0 ? low : high,
           " is outside the vocabulary of ", vocab, " rows");
+  return ids;
 }
 
 }  // namespace embedding_detail
 
 at::Tensor embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH,
                      const MainGradPtr& main) {
-  embedding_detail::check(ids_N, weight_VH, weight_VH.dim() == 2 ? weight_VH.size(0) : 0);
-  return embedding_detail::look_up(ids_N, weight_VH, main);
+  using namespace embedding_detail;
+  const at::Tensor ids = checked(ids_N, weight_VH, weight_VH.dim() == 2 ? weight_VH.size(0) : 0);
+  return look_up(weight_VH, {ids, {}, ids.size(0)}, main);
 }
 
 at::Tensor embedding_part(const at::Tensor& ids_N, const at::Tensor& weight_vH, int64_t first_row,
                           int64_t vocab, const MainGradPtr& main) {
-  embedding_detail::check(ids_N, weight_vH, vocab);
-  const at::Tensor local_N = ids_N - first_row;
+  using namespace embedding_detail;
+  const at::Tensor local_N = checked(ids_N, weight_vH, vocab) - first_row;
   const at::Tensor here_n =
       at::nonzero((local_N >= 0).logical_and(local_N < weight_vH.size(0))).squeeze(1);
-  const at::Tensor found_nH =
-      embedding_detail::look_up(local_N.index_select(0, here_n), weight_vH, main);
-  return at::zeros({ids_N.size(0), weight_vH.size(1)}, weight_vH.options())
-      .index_copy(0, here_n, found_nH);
+  return look_up(weight_vH, {local_N.index_select(0, here_n), here_n, ids_N.size(0)}, main);
 }
 
 }  // namespace danlu::ops

@@ -8,8 +8,8 @@ namespace danlu::ops {
 
 /// Shapes  ids_N int64 [N]; weight_VH [V, H]; result [N, H]. Grad through the weight (dense; rows
 ///         of repeated ids are summed in f32 and rounded once), or to `main`.
-/// Errors  ModelError naming the id and V if an id is outside [0, V) (checked where the ids are on
-///         the CPU; elsewhere the device's own assertion).
+///         ids_N: on the host, or, at the price of waiting, on a device.
+/// Errors  ModelError naming the id and V if an id is outside [0, V).
 at::Tensor embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH,
                      const MainGradPtr& main = {});
 

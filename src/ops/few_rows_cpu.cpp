@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "base/cpu_class.h"
-#include "ops/fused_cpu.h"
-#include "ops/kernels.h"
+#include "ops/kernels_cpu.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>
@@ -123,8 +122,9 @@ void sums_of(const at::Tensor& x_NI, const float* wide, const at::Tensor& weight
 }  // namespace few_rows_detail
 
 bool takes_few_rows(const at::Tensor& x, const at::Tensor& weight_OI, int64_t rows) {
-  return rows > 0 && rows <= few_rows_detail::kMostRows && fused_on_cpu(weight_OI) &&
-         x.scalar_type() == weight_OI.scalar_type() && x.is_cpu() && weight_OI.size(1) > 0;
+  return rows > 0 && rows <= few_rows_detail::kMostRows &&
+         backend().takes(Work::kRows, weight_OI.scalar_type()) &&
+         x.scalar_type() == weight_OI.scalar_type() && weight_OI.size(1) > 0;
 }
 
 at::Tensor few_rows_product(const at::Tensor& given_NI, const at::Tensor& given_OI,

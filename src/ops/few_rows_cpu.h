@@ -5,8 +5,8 @@
 
 namespace danlu::ops::cpu {
 
-/// Whether few_rows_product is for so many rows of x and this weight: on the CPU, of one type that
-/// has kernels (fused_on_cpu), and at most a few rows.
+/// Whether few_rows_product is for so many rows of x and this weight: of one type that has row
+/// kernels, and at most a few rows.
 bool takes_few_rows(const at::Tensor& x, const at::Tensor& weight_OI, int64_t rows);
 
 /// x weight^T + bias (a weight that is not contiguous is copied), summed in f32, rounded once to

@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/cpu_class.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/row_kernels_cpu.h"
@@ -30,12 +29,5 @@ std::atomic<Kernels>& chosen() {
 
 Kernels kernels() { return kernels_detail::chosen().load(std::memory_order_relaxed); }
 void set_kernels(Kernels kernels) { kernels_detail::chosen().store(kernels); }
-
-bool fused_on_cpu(const at::Tensor& x) {
-  const at::ScalarType type = x.scalar_type();
-  const bool covered = type == at::kFloat || type == at::kBFloat16 ||
-                       (type == at::kHalf && cpu_class() >= CpuClass::kAvx2);
-  return covered && x.device().is_cpu() && kernels() == Kernels::kFused;
-}
 
 }  // namespace danlu::ops

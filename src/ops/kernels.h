@@ -1,7 +1,6 @@
-// ops/kernels.h: which implementation of an op runs: the fused one of the device, or the composite
-// of ATen calls that defines it (the oracle).
+// ops/kernels.h: which implementation of an op runs: that of the device's table (ops/backend.h), or
+// the composite of ATen calls that defines it (the oracle).
 #pragma once
-#include <ATen/core/Tensor.h>
 
 namespace danlu::ops {
 
@@ -14,9 +13,5 @@ enum class Kernels {
 /// process. Errors: UsageError if the variable has another value.
 Kernels kernels();
 void set_kernels(Kernels kernels);
-
-/// True if a fused CPU kernel may take `x`: on the CPU, kernels() is kFused, and the type is f32,
-/// bf16, or f16 on a processor that converts it (F16C).
-bool fused_on_cpu(const at::Tensor& x);
 
 }  // namespace danlu::ops

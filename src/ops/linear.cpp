@@ -13,9 +13,10 @@
 
 #include "device/dtype.h"
 #include "device/select.h"
+#include "ops/backend.h"
 #include "ops/check.h"
 #include "ops/kernels.h"
-#include "ops/products_cpu.h"
+#include "ops/pointwise.h"
 #include "ops/weight_grad.h"
 
 namespace danlu::ops {
@@ -52,8 +53,9 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
     ctx->saved_data["main"] = at::IValue::make_capsule(main);
     ctx->save_for_backward({weight_OI.requires_grad() ? x_NI : at::Tensor(), weight_OI});
     const at::Tensor bias = defined_or_none(bias_O);
-    return cpu::multiplies(weight_OI) ? cpu::product(x_NI, weight_OI, bias, x_NI.scalar_type())
-                                      : oracle::linear(x_NI, weight_OI, bias);
+    const Backend* const own = products_for(weight_OI);
+    return own ? own->product(x_NI, weight_OI, bias, x_NI.scalar_type())
+               : oracle::linear(x_NI, weight_OI, bias);
   }
 
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
@@ -61,7 +63,7 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
     const at::Tensor &x_NI = saved[0], &weight_OI = saved[1], &d_y_NO = grads[0];
     const auto holder = ctx->saved_data["main"].toCapsule();
     const LinearGrads& main = static_cast<const HeldGrads&>(*holder).grads;
-    const bool own = cpu::multiplies(weight_OI);
+    const Backend* const own = products_for(weight_OI);
     const at::ScalarType type = weight_OI.scalar_type();
     List result(4);
     if (ctx->saved_data["weight_grad"].toBool()) {
@@ -75,20 +77,20 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
           add();
         }
       } else {
-        result[1] = own ? cpu::weight_grad(d_y_NO, x_NI, type) : matrix_product(d_y_NO.t(), x_NI);
+        result[1] = own ? own->weight_grad(d_y_NO, x_NI, type) : matrix_product(d_y_NO.t(), x_NI);
       }
     }
     if (ctx->saved_data["bias_grad"].toBool()) {
-      const at::Tensor d_bias_O = d_y_NO.sum(0, false, device::wide_type(type));
+      const at::Tensor d_bias_O = column_sums(d_y_NO);
       if (takes_grad(main.bias)) {
-        at::Tensor(main.bias->sum).add_(d_bias_O);
+        add_to(main.bias->sum, d_bias_O);
       } else {
         result[2] = d_bias_O.to(type);
       }
     }
     if (ctx->saved_data["x_grad"].toBool()) {
       result[0] =
-          own ? cpu::input_grad(d_y_NO, weight_OI, type) : matrix_product(d_y_NO, weight_OI);
+          own ? own->input_grad(d_y_NO, weight_OI, type) : matrix_product(d_y_NO, weight_OI);
     }
     return result;
   }
@@ -96,17 +98,22 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
 
 }  // namespace linear_detail
 
+const Backend* products_for(const at::Tensor& weight_OI) {
+  const Backend* const table = fused_for(Work::kProducts, weight_OI);
+  return table && table->product ? table : nullptr;
+}
+
 at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
                   const LinearGrads& main) {
   linear_detail::check(x_NI, weight_OI, bias_O);
   const bool has_main = main.weight || main.bias, records = at::GradMode::is_enabled();
-  const bool own = cpu::multiplies(weight_OI);
+  const Backend* const own = products_for(weight_OI);
   const bool composite = kernels() == Kernels::kComposite && x_NI.is_cpu();
   if (!own && (composite || !(has_main && records))) return oracle::linear(x_NI, weight_OI, bias_O);
   std::vector<int64_t> sizes = x_NI.sizes().vec();
   sizes.back() = weight_OI.size(0);
   const at::Tensor rows_NI = x_NI.reshape({-1, weight_OI.size(1)});
-  if (!records) return cpu::product(rows_NI, weight_OI, bias_O, x_NI.scalar_type()).view(sizes);
+  if (!records) return own->product(rows_NI, weight_OI, bias_O, x_NI.scalar_type()).view(sizes);
   // libtorch 1.13 takes no undefined tensors here: nothing is a bias of length 0.
   const at::Tensor bias = bias_O.defined() ? bias_O : at::empty({0}, weight_OI.options());
   auto held = c10::make_intrusive<linear_detail::HeldGrads>();

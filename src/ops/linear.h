@@ -6,6 +6,8 @@
 
 namespace danlu::ops {
 
+struct Backend;
+
 /// Shapes  x_NI [N, I]; weight_OI [O, I]; bias_O [O] or undefined; result [N, O].
 /// Dtypes  all equal. On CPUs sums are f32 and rounded once; where the processor does not multiply
 ///         the type, it is widened block by block: no f32 copy of the weight is made.
@@ -16,6 +18,9 @@ struct LinearGrads {
 };
 at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O = {}, const LinearGrads& main = {});
+
+/// The table whose products this weight's go through; null: ATen's are used.
+const Backend* products_for(const at::Tensor& weight_OI);
 
 /// libtorch's product [n, k] x [k, m], and [B, n, k] x [B, k, m]: where it has none of the type,
 /// operands are widened whole and the result is rounded once.

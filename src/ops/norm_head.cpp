@@ -1,17 +1,45 @@
 #include "ops/norm_head.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/norm.h>
+#include <torch/csrc/autograd/custom_function.h>
 
-#include "device/dtype.h"
+#include "ops/autograd.h"
+#include "ops/backend.h"
+#include "ops/pointwise.h"
 
 namespace danlu::ops {
+namespace norm_head_detail {
 
-at::Tensor norm_head(const at::Tensor& weight_VH) {
-  const at::Tensor wide = weight_VH.to(device::wide_type(weight_VH.scalar_type()));
-  const at::Tensor length_V1 = at::norm(wide, 2, {1}, true).clamp_min(1e-12);
-  return (wide / length_V1).to(weight_VH.scalar_type());
+const Backend& table_of(const at::Tensor& x) { return completed_backend(x.device().type()); }
+
+/// Keeps the weight and one number for each row, where ATen's operators would keep the weight wide
+/// several times.
+class OwnNormHead : public torch::autograd::Function<OwnNormHead> {
+ public:
+  using List = torch::autograd::variable_list;
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& weight_VH,
+                            const MainGradPtr& main) {
+    const NormHeadResult result = table_of(weight_VH).norm_head(weight_VH);
+    ctx->save_for_backward({weight_VH, result.length_V1});
+    ctx->saved_data["main"] = held(main);
+    return result.y_VH;
+  }
+  static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
+    const List saved = ctx->get_saved_variables();
+    const at::Tensor grad_VH = table_of(saved[0]).norm_head_backward(saved[0], saved[1], grads[0]);
+    const auto& main = held_in<MainGradPtr>(ctx->saved_data["main"]);
+    if (!takes_grad(main)) return {grad_VH.to(saved[0].scalar_type()), {}};
+    add_to(main->sum, grad_VH);
+    return {at::Tensor(), {}};
+  }
+};
+
+}  // namespace norm_head_detail
+
+at::Tensor norm_head(const at::Tensor& weight_VH, const MainGradPtr& main) {
+  using namespace norm_head_detail;
+  return needs_no_graph({&weight_VH}) ? table_of(weight_VH).norm_head(weight_VH).y_VH
+                                      : OwnNormHead::apply(weight_VH, main);
 }
 
 }  // namespace danlu::ops

@@ -5,9 +5,8 @@
 
 #include "base/cpu_class.h"
 #include "ops/few_rows_cpu.h"
-#include "ops/fused_cpu.h"
 #include "ops/gemm_cpu.h"
-#include "ops/kernels.h"
+#include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
 namespace products_detail {
@@ -51,12 +50,6 @@ at::Tensor fresh(int64_t rows, int64_t columns, const at::Tensor& like, at::Scal
 }
 
 }  // namespace products_detail
-
-bool multiplies(const at::Tensor& weight_OI) {
-  const at::ScalarType type = weight_OI.scalar_type();
-  return weight_OI.is_cpu() && kernels() == Kernels::kFused &&
-         (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
-}
 
 at::Tensor product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
                    at::ScalarType result) {

@@ -11,9 +11,6 @@
 
 namespace danlu::ops::cpu {
 
-/// True where products with this weight must go this way.
-bool multiplies(const at::Tensor& weight_OI);
-
 /// x weight^T + bias; bias [O] may be undefined.
 at::Tensor product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
                    at::ScalarType result);

@@ -14,8 +14,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "ops/check.h"
-#include "ops/fused_cpu.h"
-#include "ops/kernels.h"
+#include "ops/kernels_cpu.h"
 #include "ops/quantized_rows_cpu.h"
 
 namespace danlu::ops {
@@ -275,7 +274,8 @@ at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
                             const at::Tensor& bias_O) {
   using namespace quantized_detail;
   quantized_detail::check(x, weight, bias_O);
-  if (!fused_on_cpu(x)) return oracle::quantized_linear(x, weight, bias_O).to(x.scalar_type());
+  if (!fused_for(Work::kRows, x))
+    return oracle::quantized_linear(x, weight, bias_O).to(x.scalar_type());
   const at::Tensor x_NI = x.reshape({-1, weight.columns_}).contiguous();
   const at::Tensor bias = bias_O.defined() ? bias_O.contiguous() : bias_O;
   const int64_t n = x_NI.size(0), width = weight.rows_;

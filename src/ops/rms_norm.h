@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "ops/main_grad.h"
+
 namespace danlu::ops {
 
 /// y = x / sqrt(mean(x^2, -1) + eps) * weight
@@ -10,9 +12,11 @@ namespace danlu::ops {
 /// Dtypes  f32, bf16, f16, f64; the mean and the division are in f32 (f64 for f64), the quotient is
 ///         rounded to x's dtype before the weight is applied, as Hugging Face does.
 /// Units   eps is added to the mean square, before the root.
-/// Grad    through x and weight.
+/// Grad    through x and weight; the weight's goes to `main` where a kernel makes it and that has a
+///         place for it.
 /// Errors  ModelError if weight_D is not [D].
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps);
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps,
+                    const MainGradPtr& main = {});
 
 namespace oracle {
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps);

@@ -3,9 +3,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
 
-#include "ops/fused_cpu.h"
+#include <algorithm>
+
+#include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
 namespace rms_norm_detail {
@@ -35,58 +36,35 @@ void each_block(const at::Tensor& x, double eps, const Body& body) {
   });
 }
 
-/// rstd: of each row.
-at::Tensor normalised(const at::Tensor& x, const at::Tensor& weight_D, double eps,
-                      const at::Tensor& rstd) {
+}  // namespace rms_norm_detail
+
+NormResult rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps) {
+  using namespace rms_norm_detail;
   at::Tensor y = at::empty(x.sizes(), x.options());
+  const at::Tensor rstd =
+      at::empty({x.numel() / std::max<int64_t>(1, x.size(-1))}, x.options().dtype(at::kFloat));
   each_block(x, eps, [&](int64_t, const NormShape& shape, int64_t row) {
     rms_norm_forward(shape, at_row(x, row), weight_D.data_ptr(), at_row(y, row),
                      rstd.data_ptr<float>() + row);
   });
-  return y;
+  return {y, rstd};
 }
 
-at::Tensor room_for_rstd(const at::Tensor& x) {
-  return at::empty({x.numel() / std::max<int64_t>(1, x.size(-1))}, x.options().dtype(at::kFloat));
-}
-
-class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
- public:
-  using List = torch::autograd::variable_list;
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& given,
-                            const at::Tensor& given_weight, double eps) {
-    const at::Tensor x = given.contiguous(), weight_D = given_weight.contiguous();
-    const at::Tensor rstd = room_for_rstd(x);
-    const at::Tensor y = normalised(x, weight_D, eps, rstd);
-    ctx->save_for_backward({x, weight_D, rstd});
-    return y;
-  }
-
-  static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
-    const List saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight_D = saved[1], &rstd = saved[2];
-    const at::Tensor dy = grads[0].contiguous();
-    at::Tensor dx = ctx->needs_input_grad(0) ? at::empty_like(x) : at::Tensor();
-    const bool weight_grad = ctx->needs_input_grad(1);
-    const int64_t blocks = (rstd.numel() + kBlockRows - 1) / kBlockRows;
-    const at::Tensor partial_BD =
-        weight_grad ? at::zeros({blocks, x.size(-1)}, rstd.options()) : at::Tensor();
-    each_block(x, 0, [&](int64_t block, const NormShape& shape, int64_t row) {
-      rms_norm_backward(shape, at_row(x, row), weight_D.data_ptr(), rstd.data_ptr<float>() + row,
-                        at_row(dy, row), dx.defined() ? at_row(dx, row) : nullptr,
-                        weight_grad ? partial_BD.data_ptr<float>() + block * x.size(-1) : nullptr);
-    });
-    return {dx, weight_grad ? partial_BD.sum(0).to(weight_D.scalar_type()) : at::Tensor(), {}};
-  }
-};
-
-}  // namespace rms_norm_detail
-
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps) {
+NormGrads rms_norm_backward(const at::Tensor& x, const at::Tensor& weight_D, const at::Tensor& rstd,
+                            const at::Tensor& given_dy, bool x_grad, bool weight_grad) {
   using namespace rms_norm_detail;
-  if (!needs_no_graph({&x, &weight_D})) return FusedRmsNorm::apply(x, weight_D, eps);
-  const at::Tensor rows = x.contiguous();
-  return normalised(rows, weight_D.contiguous(), eps, room_for_rstd(rows));
+  const at::Tensor dy = given_dy.contiguous();
+  at::Tensor dx = x_grad ? at::empty_like(x) : at::Tensor();
+  const int64_t blocks = (rstd.numel() + kBlockRows - 1) / kBlockRows;
+  const at::Tensor partial_BD =
+      weight_grad ? at::zeros({blocks, x.size(-1)}, rstd.options()) : at::Tensor();
+  each_block(x, 0, [&](int64_t block, const NormShape& shape, int64_t row) {
+    cpu::rms_norm_backward(
+        shape, at_row(x, row), weight_D.data_ptr(), rstd.data_ptr<float>() + row, at_row(dy, row),
+        dx.defined() ? at_row(dx, row) : nullptr,
+        weight_grad ? partial_BD.data_ptr<float>() + block * x.size(-1) : nullptr);
+  });
+  return {dx, weight_grad ? partial_BD.sum(0) : at::Tensor()};
 }
 
 }  // namespace danlu::ops::cpu

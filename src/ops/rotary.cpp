@@ -3,11 +3,12 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "device/dtype.h"
+#include "ops/autograd.h"
+#include "ops/backend.h"
 #include "ops/check.h"
-#include "ops/fused_cpu.h"
-#include "ops/kernels.h"
 
 namespace danlu::ops {
 namespace rotary_detail {
@@ -22,18 +23,37 @@ void check(const at::Tensor& x_NQD, const RotaryTable& table) {
           table.cos_NE.sizes());
 }
 
+/// Keeps only the table.
+class OwnRotary : public torch::autograd::Function<OwnRotary> {
+ public:
+  using List = torch::autograd::variable_list;
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_NQD,
+                            const at::Tensor& cos_NE, const at::Tensor& sin_NE) {
+    ctx->save_for_backward({cos_NE, sin_NE});
+    return backend_of(x_NQD.device().type()).rotary(x_NQD, {cos_NE, sin_NE}, false);
+  }
+  static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
+    const List table = ctx->get_saved_variables();
+    return {
+        backend_of(grads[0].device().type()).rotary(grads[0], {table[0], table[1]}, true), {}, {}};
+  }
+};
+
 }  // namespace rotary_detail
 
 RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                          double attention_factor) {
-  const at::Tensor angle_NE = positions_N.to(at::kFloat).unsqueeze(1) * inv_freq;
-  return {angle_NE.cos().mul_(attention_factor), angle_NE.sin().mul_(attention_factor)};
+  return completed_backend(positions_N.device().type())
+      .rotary_table(positions_N, inv_freq, attention_factor);
 }
 
 at::Tensor rotary(const at::Tensor& x_NQD, const RotaryTable& table) {
   rotary_detail::check(x_NQD, table);
-  if (fused_on_cpu(x_NQD)) return cpu::rotary(x_NQD, table);
-  return oracle::rotary(x_NQD, table);
+  const Backend* const kernels = fused_for(Work::kRows, x_NQD);
+  if (!kernels || !kernels->rotary) return oracle::rotary(x_NQD, table);
+  const at::Tensor cos_NE = table.cos_NE.contiguous(), sin_NE = table.sin_NE.contiguous();
+  return needs_no_graph({&x_NQD}) ? kernels->rotary(x_NQD, {cos_NE, sin_NE}, false)
+                                  : rotary_detail::OwnRotary::apply(x_NQD, cos_NE, sin_NE);
 }
 
 at::Tensor oracle::rotary(const at::Tensor& x_NQD, const RotaryTable& table) {

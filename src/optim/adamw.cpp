@@ -1,16 +1,15 @@
 #include "optim/adamw.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <cmath>
+#include <span>
 
-#include "base/dtype.h"
 #include "base/error.h"
-#include "optim/kernels.h"
 
 namespace danlu::optim {
 namespace adamw_detail {
@@ -31,14 +30,9 @@ AdamWScalars scalars_of(const AdamWConfig& config, const ParameterSettings& sett
           static_cast<float>(grad_scale)};
 }
 
-/// Elements `at` of a share in 16 bits, from their masters.
-void round_into(const at::Tensor& share, const Range& at, const float* from) {
-  if (share.scalar_type() == at::kBFloat16) {
-    round_to_bf16(reinterpret_cast<uint16_t*>(share.data_ptr()) + at.begin, from, at.size());
-  } else if (share.scalar_type() == at::kHalf) {
-    cast_elements(from, DType::kF32, share.data_ptr<at::Half>() + at.begin, DType::kF16,
-                  static_cast<size_t>(at.size()));
-  }
+/// Host memory as a flat tensor.
+at::Tensor flat_of(float* values, int64_t count) {
+  return at::from_blob(values, {count}, at::TensorOptions(at::kFloat));
 }
 
 }  // namespace adamw_detail
@@ -61,7 +55,7 @@ AdamW::AdamW(parallel::ParameterStore& store, const AdamWConfig& config)
     };
     state.exp_avg = zeros();
     state.exp_avg_sq = zeros();
-    const bool is_elsewhere = is_in_files() && !unit.shard.is_cpu();
+    const bool is_elsewhere = state.exp_avg.device() != unit.shard.device();
     state.is_own_master = unit.shard.scalar_type() == at::kFloat && !is_elsewhere;
     state.master = state.is_own_master ? unit.shard : zeros().copy_(unit.shard);
     for (const device::FileTensor& file : state.files) file.sync_mapping();
@@ -93,35 +87,23 @@ void AdamW::step(const GradBuffer& gradients, double lr, double grad_scale) {
     scalars.push_back(adamw_detail::scalars_of(config_, settings, updates_, lr, grad_scale));
   for (size_t u = 0; u < units_.size(); ++u) {
     if (!units_[u].master.defined()) continue;
-    const at::Tensor gradient = gradients.share(u).to(units_[u].master.device());
-    if (gradient.is_cpu()) {
-      update_fused(u, gradient, scalars);
-    } else {
-      update_composite(u, gradient, scalars);
-    }
+    update(u, gradients.share(u).to(units_[u].master.device()), scalars);
     store_.publish(u);
   }
 }
 
-void AdamW::update_fused(size_t unit, const at::Tensor& gradient,
-                         const std::vector<AdamWScalars>& scalars) {
+void AdamW::update(size_t unit, const at::Tensor& gradient,
+                   const std::vector<AdamWScalars>& scalars) {
   const UnitState& state = units_[unit];
-  const float* grad = gradient.data_ptr<float>();
+  const std::span own(scalars.begin() + static_cast<std::ptrdiff_t>(state.first_parameter),
+                      state.ranges.size());
   const at::Tensor& shard = store_.units()[unit].shard;
-  // Pointers to the first element of `part`.
-  const auto update = [&](const Range& part, float* master, float* exp_avg, float* exp_avg_sq) {
-    const std::vector<Chunk> chunks = chunks_in(state.chunks, part);
-    for_each_chunk(chunks, [&](size_t i) {
-      const Range& at = chunks[i].at;
-      const int64_t from = at.begin - part.begin;
-      adamw_update(master + from, exp_avg + from, exp_avg_sq + from, grad + at.begin, at.size(),
-                   scalars[state.first_parameter + chunks[i].index]);
-      if (shard.is_cpu()) adamw_detail::round_into(shard, at, master + from);
-    });
-  };
+  // Of a share elsewhere: rounded below, in one piece.
+  const bool rounds = !state.is_own_master && shard.device() == state.master.device();
   if (state.files.empty()) {
-    update({0, gradient.numel()}, state.master.data_ptr<float>(), state.exp_avg.data_ptr<float>(),
-           state.exp_avg_sq.data_ptr<float>());
+    ops::adamw_update(
+        {state.master, state.exp_avg, state.exp_avg_sq, gradient, rounds ? shard : at::Tensor()},
+        state.chunks, own);
   } else if (gradient.numel() > 0) {
     std::vector<const device::FileTensor*> files;
     for (const device::FileTensor& file : state.files) {
@@ -129,34 +111,22 @@ void AdamW::update_fused(size_t unit, const at::Tensor& gradient,
       files.push_back(&file);
     }
     device::update_blocks(files, [&](const device::Block& block) {
-      float* master =
-          state.is_own_master ? state.master.data_ptr<float>() + block.begin : block.values.back();
-      update({block.begin, block.end}, master, block.values[0], block.values[1]);
+      const int64_t count = block.end - block.begin;
+      const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, block.begin, count); };
+      std::vector<Chunk> chunks = chunks_in(state.chunks, {block.begin, block.end});
+      for (Chunk& chunk : chunks)
+        chunk.at = {chunk.at.begin - block.begin, chunk.at.end - block.begin};
+      ops::adamw_update({state.is_own_master ? part(state.master)
+                                             : adamw_detail::flat_of(block.values.back(), count),
+                         adamw_detail::flat_of(block.values[0], count),
+                         adamw_detail::flat_of(block.values[1], count), part(gradient),
+                         rounds ? part(shard) : at::Tensor()},
+                        chunks, own);
     });
   }
   // Rounded first: less to carry.
-  if (!shard.is_cpu()) at::Tensor(shard).copy_(state.master.to(shard.scalar_type()));
-}
-
-void oracle::adamw_update(at::Tensor master, at::Tensor exp_avg, at::Tensor exp_avg_sq,
-                          const at::Tensor& grad, const AdamWScalars& s) {
-  const at::Tensor scaled = grad * s.grad_scale;
-  exp_avg.mul_(s.beta1).add_(scaled, s.one_minus_beta1);
-  exp_avg_sq.mul_(s.beta2).addcmul_(scaled, scaled, s.one_minus_beta2);
-  master.mul_(s.keep).addcdiv_(exp_avg, exp_avg_sq.sqrt().mul_(s.inv_sqrt_bias2).add_(s.eps),
-                               -s.step_size);
-}
-
-void AdamW::update_composite(size_t unit, const at::Tensor& gradient,
-                             const std::vector<AdamWScalars>& scalars) {
-  const UnitState& state = units_[unit];
-  for (size_t i = 0; i < state.ranges.size(); ++i) {
-    const Range& at = state.ranges[i];
-    const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, at.begin, at.size()); };
-    oracle::adamw_update(part(state.master), part(state.exp_avg), part(state.exp_avg_sq),
-                         part(gradient), scalars[state.first_parameter + i]);
-  }
-  if (!state.is_own_master) at::Tensor(store_.units()[unit].shard).copy_(state.master);
+  if (shard.device() != state.master.device())
+    at::Tensor(shard).copy_(state.master.to(shard.scalar_type()));
 }
 
 std::vector<StatePart> AdamW::state(bool exact_weights) const {

@@ -9,7 +9,6 @@
 
 #include "device/file_memory.h"
 #include "optim/grad_buffer.h"
-#include "optim/kernels.h"
 #include "optim/parameter.h"
 
 namespace danlu::optim {
@@ -22,13 +21,6 @@ struct StatePart {
   Range held;         ///< of the elements of `parameter->pieces`, joined
   at::Tensor values;  ///< flat f32, those elements: a view
 };
-
-namespace oracle {
-/// adamw_update (optim/kernels.h) in ATen's operators: what devices without a kernel of their own
-/// run, and what the kernel is held against. Flat f32 tensors of one length, updated in place.
-void adamw_update(at::Tensor master, at::Tensor exp_avg, at::Tensor exp_avg_sq,
-                  const at::Tensor& grad, const AdamWScalars& scalars);
-}  // namespace oracle
 
 /// Decoupled weight decay, bias correction. Updates this rank's shares of a store's trained units.
 /// Not thread-safe; uses the engine's threads inside.
@@ -78,10 +70,7 @@ class AdamW {
   bool is_in_files() const { return !store_.keeping().state_in.empty(); }
   /// Zeros [elements] for the state, in one of its files where it is kept there.
   at::Tensor state_memory(UnitState& state, int64_t elements, const at::TensorOptions& options);
-  void update_fused(size_t unit, const at::Tensor& gradient,
-                    const std::vector<AdamWScalars>& scalars);
-  void update_composite(size_t unit, const at::Tensor& gradient,
-                        const std::vector<AdamWScalars>& scalars);
+  void update(size_t unit, const at::Tensor& gradient, const std::vector<AdamWScalars>& scalars);
 
   parallel::ParameterStore& store_;
   AdamWConfig config_;

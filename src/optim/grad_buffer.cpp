@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -13,47 +12,13 @@
 #include <map>
 #include <utility>
 
-#include "base/dtype.h"
 #include "base/error.h"
-#include "optim/kernels.h"
+#include "ops/pointwise.h"
 
 namespace danlu::optim {
 namespace grad_buffer_detail {
 
 using parallel::Unit;
-
-/// to[i] += from[i], bf16 or f16.
-void add_half(float* to, const at::Tensor& grad, int64_t begin, int64_t count) {
-  const auto* from = static_cast<const uint16_t*>(grad.data_ptr()) + begin;
-  if (grad.scalar_type() == at::kBFloat16) {
-    add_bf16(to, from, count);
-    return;
-  }
-  constexpr int64_t kPiece = 1024;
-  float wide[kPiece];
-  for (int64_t i = 0; i < count; i += kPiece) {
-    const int64_t some = std::min(kPiece, count - i);
-    cast_elements(from + i, DType::kF16, wide, DType::kF32, static_cast<size_t>(some));
-    for (int64_t j = 0; j < some; ++j) to[i + j] += wide[j];
-  }
-}
-
-/// slice += grad, whatever the gradient's type.
-void add(const at::Tensor& slice, const at::Tensor& grad) {
-  const at::ScalarType type = grad.scalar_type();
-  const bool plain_half = (type == at::kBFloat16 || type == at::kHalf) && grad.device().is_cpu() &&
-                          grad.is_contiguous();
-  if (!plain_half) {
-    at::Tensor(slice).add_(grad);
-    return;
-  }
-  float* to = slice.data_ptr<float>();
-  const std::vector<Chunk> chunks = chunks_of({{0, grad.numel()}});
-  for_each_chunk(chunks, [&](size_t c) {
-    const Range& at = chunks[c].at;
-    add_half(to + at.begin, grad, at.begin, at.size());
-  });
-}
 
 /// Consecutive elements of a unit that `copies` ranks of the tensor axis hold.
 struct Span {
@@ -83,7 +48,7 @@ void sum_copies(const parallel::PassGroups& groups, const Unit& unit, const at::
     }
   }
   for (auto& [copies, parts] : by_copies) {
-    at::Tensor joined = at::cat(parts);
+    at::Tensor joined = ops::joined(parts, 0);
     groups.copies(copies).all_reduce_sum(joined);
     int64_t at = 0;
     for (at::Tensor& part : parts) {
@@ -108,7 +73,7 @@ void sum_over_ranks(const parallel::ParameterStore& store, const Unit& unit, at:
   } else {
     at::Tensor part = whole.narrow(0, unit.share.begin, unit.share.size());
     groups.sharers().reduce_scatter_into(whole, part);
-    share.add_(part);
+    ops::add_to(share, part);
   }
   if (store.sharding() != parallel::Sharding::kNone && last)
     groups.replicas().all_reduce_sum(share);
@@ -125,21 +90,7 @@ double squares_of(const Unit& unit, const at::Tensor& share) {
     }
   }
   const std::vector<Chunk> chunks = chunks_of(ranges);
-  std::vector<double> sums(chunks.size());
-  if (share.device().is_cpu()) {
-    const float* values = share.data_ptr<float>();
-    for_each_chunk(chunks, [&](size_t i) {
-      sums[i] = sum_of_squares(values + chunks[i].at.begin, chunks[i].at.size());
-    });
-  } else {
-    for (size_t i = 0; i < sums.size(); ++i) {
-      sums[i] = share.narrow(0, chunks[i].at.begin, chunks[i].at.size())
-                    .to(at::kDouble)
-                    .square()
-                    .sum()
-                    .item<double>();
-    }
-  }
+  const std::vector<double> sums = ops::sums_of_squares(share, chunks);
   double total = 0;
   for (size_t i = 0; i < sums.size(); ++i)
     total += sums[i] / static_cast<double>(copies[chunks[i].index]);
@@ -315,7 +266,7 @@ void GradBuffer::collect(size_t index) {
     const at::Tensor& whole = units_[index].whole;
     if (!given.defined() || (whole.defined() && given.is_alias_of(whole))) continue;
     const at::Tensor slice = grad(index, i);
-    grad_buffer_detail::add(slice, given);
+    ops::add_to(slice, given);
     given = unit.parameters[i]->tensor.scalar_type() == at::kFloat ? slice : at::Tensor();
   }
 }
@@ -373,8 +324,7 @@ std::vector<std::string> GradBuffer::non_finite(size_t limit) const {
     for (size_t i = 0; i < unit.parameters.size() && names.size() < limit; ++i) {
       const Range part = unit.place_in_share(i);
       const at::Tensor values = share(u).narrow(0, part.begin, part.size());
-      if (part.size() > 0 && !values.isfinite().all().item<bool>())
-        names.push_back(unit.parameters[i]->name());
+      if (part.size() > 0 && !ops::all_finite(values)) names.push_back(unit.parameters[i]->name());
     }
   }
   return names;

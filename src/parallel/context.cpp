@@ -1,16 +1,16 @@
 #include "parallel/context.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/dtype.h"
+#include "ops/pointwise.h"
 #include "parallel/mesh.h"
 
 namespace danlu::parallel {
@@ -87,14 +87,15 @@ at::Tensor take_heads(const Context& context, const at::Tensor& x_LhD, int64_t h
     receives.push_back(parts.back().view({-1}));
   }
   group.all_to_all(sends, receives);
-  if (heads >= members) return at::cat(parts, 1);
+  if (heads >= members) return ops::joined(parts, 1);
   Group::Tensors of_head;
   for (int64_t i = 0; i < members; i += members / heads) {
-    of_head.push_back(
-        at::cat(Group::Tensors(parts.begin() + i, parts.begin() + i + members / heads), 1)
-            .sum(1, /*keepdim=*/true));
+    const at::Tensor sum = parts[static_cast<size_t>(i)].to(device::wide_type(x_LhD.scalar_type()));
+    for (int64_t other = i + 1; other < i + members / heads; ++other)
+      ops::add_to(sum, parts[static_cast<size_t>(other)]);
+    of_head.push_back(sum.to(x_LhD.scalar_type()));
   }
-  return at::cat(of_head, 1);
+  return ops::joined(of_head, 1);
 }
 
 class HeadsForTokens : public torch::autograd::Function<HeadsForTokens> {
@@ -254,7 +255,8 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
                             const c10::optional<at::Tensor>& slopes_Q) {
     const Ring ring(*reinterpret_cast<const Context*>(context), starts, window);
     const ops::AttentionOptions options{scale, window, slopes_Q.value_or(at::Tensor())};
-    const at::Tensor q = q_LQD.contiguous(), kv = at::stack({k_LKD, v_LKD});
+    const at::Tensor q = q_LQD.contiguous(),
+                     kv = ops::joined({k_LKD.unsqueeze(0), v_LKD.unsqueeze(0)}, 0);
     ops::PartialAttention all;
     ring.go_round(kv, [&](int64_t step, const at::Tensor& at_hand) {
       for (const auto& [first, count, spans] : ring.meetings(step)) {
@@ -280,7 +282,7 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
     const ops::AttentionOptions options{ctx->saved_data["scale"].toDouble(),
                                         ctx->saved_data["window"].toInt(), saved[4]};
     const at::Tensor out_grad = grads[0].to(lse_QN.scalar_type()).contiguous();
-    const at::Tensor delta_QN = (out_grad * saved[2]).sum(-1).t().contiguous();
+    const at::Tensor delta_QN = ops::attention_delta(out_grad, saved[2]);
     at::Tensor q_grad = at::zeros(q.sizes(), lse_QN.options());
     at::Tensor kv_grad = at::zeros(kv.sizes(), lse_QN.options());
     ring.go_round(kv, [&](int64_t step, const at::Tensor& at_hand) {
@@ -288,9 +290,9 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
         const ops::AttentionGrads part = ops::attention_part_backward(
             q, at_hand[0].narrow(0, first, count), at_hand[1].narrow(0, first, count), spans,
             options, out_grad, lse_QN, delta_QN);
-        q_grad.add_(part.q_NQD);
-        kv_grad[0].narrow(0, first, count).add_(part.k_MKD);
-        kv_grad[1].narrow(0, first, count).add_(part.v_MKD);
+        ops::add_to(q_grad, part.q_NQD);
+        ops::add_to(kv_grad[0].narrow(0, first, count), part.k_MKD);
+        ops::add_to(kv_grad[1].narrow(0, first, count), part.v_MKD);
       }
       kv_grad = ring.hop_gradients(step, kv_grad);
     });

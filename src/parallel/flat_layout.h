@@ -4,14 +4,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/range.h"
+
 namespace danlu::parallel {
 
-/// Elements [begin, end).
-struct Range {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-  bool operator==(const Range&) const = default;
-};
+using ops::Range;
 /// What lies in both, counted from the beginning of `a`; {0, 0} where they do not meet.
 Range overlap_in(const Range& a, const Range& b);
 

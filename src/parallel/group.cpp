@@ -2,16 +2,15 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "device/dtype.h"
+#include "ops/pointwise.h"
 
 namespace danlu::parallel {
 namespace group_detail {
@@ -57,9 +56,9 @@ void reduce_rows(const Group::Tensors& rows, bool sums, at::Tensor to) {
                          : at::empty(to.sizes(), to.options().dtype(wide));
   const auto add = [&](const at::Tensor& first, const at::Tensor& second) {
     if (sums) {
-      at::add_out(total, first, second);
+      ops::add_into(total, first, second);
     } else {
-      at::maximum_out(total, first, second);
+      ops::larger_into(total, first, second);
     }
   };
   add(rows[0].to(wide), rows[1].to(wide));

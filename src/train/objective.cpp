@@ -9,10 +9,10 @@
 namespace danlu::train {
 namespace objective_detail {
 
-at::Tensor to_tensor(const std::vector<int64_t>& values, const at::Device& device) {
-  at::Tensor host = at::from_blob(const_cast<int64_t*>(values.data()),
-                                  {static_cast<int64_t>(values.size())}, at::kLong);
-  return device.is_cpu() ? host : host.to(device);
+/// The batch's own memory; what of it is needed on a device goes there where it is needed.
+at::Tensor to_tensor(const std::vector<int64_t>& values) {
+  return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())},
+                       at::kLong);
 }
 
 class LanguageModelling : public Objective {
@@ -23,9 +23,9 @@ class LanguageModelling : public Objective {
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch,
                 double scale) const override {
-    const at::Tensor targets_N = to_tensor(batch.targets, policy.device());
+    const at::Tensor targets_N = to_tensor(batch.targets);
     const models::LossSum loss = policy.head_loss(hidden_nH, input, targets_N, scale);
-    return {loss.sum, loss.num_correct};
+    return {loss.sum, loss.num_correct, loss.factor};
   }
 };
 
@@ -38,8 +38,8 @@ const Objective& language_modelling() {
 
 models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch) {
   models::ForwardInput input;
-  input.ids_N = objective_detail::to_tensor(batch.ids, model.device());
-  input.positions_N = objective_detail::to_tensor(batch.positions, model.device());
+  input.ids_N = objective_detail::to_tensor(batch.ids);
+  input.positions_N = objective_detail::to_tensor(batch.positions);
   input.segments.q_starts.assign(batch.segment_starts.begin(), batch.segment_starts.end());
   input.segments.k_starts = input.segments.q_starts;
   input.rows = batch.rows;

@@ -10,6 +10,7 @@ namespace danlu::train {
 struct Loss {
   at::Tensor sum;      ///< scalar with grad
   at::Tensor correct;  ///< scalar, of the weight: predicted right
+  at::Tensor scale;    ///< as evaluate was given it: what a backward of `sum` begins with
 };
 
 class Objective {

@@ -1,6 +1,5 @@
 #include "train/passes.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -23,7 +22,8 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   flight.left = stage_.forward(input, flight.entered, chunk);
   if (!stage_.stage().ends_at(chunk)) return;
   const Loss loss = objective_.evaluate(stage_, flight.left, input, batch, scale_);
-  flight.left = loss.sum * scale_;
+  flight.left = loss.sum;
+  flight.grad = loss.scale;
   losses_.push_back(loss.sum.detach());
   correct_.push_back(loss.correct);
 }

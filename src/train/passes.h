@@ -32,8 +32,8 @@ class Passes {
   /// A micro-batch between its forward and its backward.
   struct Flight {
     at::Tensor entered;  ///< what the stage before gave; undefined on the first
-    at::Tensor left;     ///< hidden states for the next stage, or the scaled loss
-    at::Tensor grad;     ///< of `left`; undefined on the last stage
+    at::Tensor left;     ///< hidden states for the next stage, or the loss
+    at::Tensor grad;     ///< of `left`; on the last stage the scale
     ops::LaterWork later;
   };
   void expect(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches);

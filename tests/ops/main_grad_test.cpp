@@ -18,6 +18,8 @@
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
+#include "ops/norm_head.h"
+#include "ops/rms_norm.h"
 #include "ops/weight_grad.h"
 
 namespace danlu::ops {
@@ -67,6 +69,28 @@ void expect_sums(const Weights& exact, const Scalar& scalar) {
 
 at::Tensor as(const at::Tensor& value, at::ScalarType rounded_to, const at::Tensor& like) {
   return value.to(rounded_to).to(like.scalar_type());
+}
+
+TEST(MainGrad, OfANorm) {
+  const at::Tensor x = random_f64({130, 24}, 1), d_y = random_f64({130, 24}, 2);
+  expect_sums({random_f64({24}, 3)}, [&](const Weights& w, at::ScalarType type,
+                                         const std::vector<MainGradPtr>& main) {
+    const at::Tensor input = as(x, type, w[0]);
+    // The rounding before the weight is what the operator does, not what is judged.
+    const at::Tensor y =
+        main.empty() ? (input * (input.square().mean(-1, true) + 1e-5).rsqrt()).to(type) * w[0]
+                     : ops::rms_norm(input, w[0], 1e-5, main[0]);
+    return (y * as(d_y, type, w[0])).sum(at::kDouble);
+  });
+}
+
+TEST(MainGrad, OfAHeadOfRowsOfLengthOne) {
+  const at::Tensor d_y = random_f64({30, 24}, 2);
+  expect_sums({random_f64({30, 24}, 3)},
+              [&](const Weights& w, at::ScalarType type, const std::vector<MainGradPtr>& main) {
+                const at::Tensor y = ops::norm_head(w[0], main.empty() ? MainGradPtr() : main[0]);
+                return (y * as(d_y, type, w[0])).sum(at::kDouble);
+              });
 }
 
 TEST(MainGrad, OfALinearLayer) {

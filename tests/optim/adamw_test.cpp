@@ -6,8 +6,10 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -77,16 +79,30 @@ TEST(AdamW, TheKernelEqualsItsCompositeInAten) {
     };
     // Signs under which no sum cancels, so that a relative limit holds for every element; the
     // goldens below mix them.
-    at::Tensor master = -values(1).abs(), exp_avg = values(2).abs(), exp_avg_sq = values(3).abs();
+    const at::Tensor master = -values(1).abs(), exp_avg = values(2).abs(),
+                     exp_avg_sq = values(3).abs();
     const at::Tensor grad = values(4).abs();
-    at::Tensor expected[] = {master.clone(), exp_avg.clone(), exp_avg_sq.clone()};
-    const AdamWScalars scalars{0.9f, 0.95f, 0.1f, 0.05f, 1e-8f, 1e-2f, 1.7f, 0.999f, 0.5f};
-    adamw_update(master.data_ptr<float>(), exp_avg.data_ptr<float>(), exp_avg_sq.data_ptr<float>(),
-                 grad.data_ptr<float>(), count, scalars);
-    oracle::adamw_update(expected[0], expected[1], expected[2], grad, scalars);
-    EXPECT_TRUE(at::allclose(master, expected[0], 1e-6, 0)) << count;
-    EXPECT_TRUE(at::allclose(exp_avg, expected[1], 1e-6, 0)) << count;
-    EXPECT_TRUE(at::allclose(exp_avg_sq, expected[2], 1e-6, 0)) << count;
+    // Two parameters, of which the second has a gap before it and steps twice as far.
+    const AdamWScalars slow{0.9f, 0.95f, 0.1f, 0.05f, 1e-8f, 1e-2f, 1.7f, 0.999f, 0.5f};
+    AdamWScalars fast = slow;
+    fast.step_size *= 2;
+    const int64_t half = count / 2, after_gap = std::min(count, half + 3);
+    const std::vector<Chunk> chunks = chunks_of({{0, half}, {after_gap, count}});
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      const at::Tensor got[] = {master.clone(), exp_avg.clone(), exp_avg_sq.clone(),
+                                at::zeros({count}, type)};
+      const at::Tensor want[] = {master.clone(), exp_avg.clone(), exp_avg_sq.clone(),
+                                 at::zeros({count}, type)};
+      ops::adamw_update({got[0], got[1], got[2], grad, got[3]}, chunks, std::vector{slow, fast});
+      ops::oracle::adamw_update({want[0], want[1], want[2], grad, want[3]}, chunks,
+                                std::vector{slow, fast});
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_TRUE(at::allclose(got[i], want[i], 1e-6, 0)) << count << ", " << i;
+      for (const Range& at : {Range{0, half}, Range{after_gap, count}}) {
+        const auto part = [&](const at::Tensor& x) { return x.narrow(0, at.begin, at.size()); };
+        EXPECT_TRUE(at::equal(part(got[3]), part(got[0]).to(type))) << count;
+      }
+    }
   }
 }
 

@@ -147,8 +147,12 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                                            c10::dtype_or_default(type));
 }
 
+/// Numbers and tensors that came to the host, which on a card waits for it.
+std::atomic<int64_t> waits = 0;
+
 /// Every copy_ to, from and between devices, whatever the types and strides.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+  waits += to.is_cpu();
   on_host(to).copy_(on_host(from));
   return to;
 }
@@ -182,9 +186,16 @@ at::Tensor& fill(at::Tensor& self, const at::Scalar& value) {
   return self;
 }
 at::Tensor& zero(at::Tensor& self) { return fill(self, 0); }
-at::Scalar item(const at::Tensor& self) { return at::_local_scalar_dense(on_host(self)); }
+at::Scalar item(const at::Tensor& self) {
+  ++waits;
+  return at::_local_scalar_dense(on_host(self));
+}
+
+std::atomic<bool> computes_aten = true;
 
 void compute_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  TORCH_CHECK(computes_aten, "the pretend device computes nothing through aten, and was asked for ",
+              op.operator_name());
   for (const c10::Argument& result : op.schema().returns()) {
     const bool is_view = result.alias_info() && !result.alias_info()->isWrite();
     TORCH_CHECK(!is_view, "the pretend device has no ", op.operator_name(), ", which gives a view");
@@ -213,9 +224,13 @@ Counter& counter(int index) { return counters().at(static_cast<size_t>(index)); 
 
 }  // namespace pretend_detail
 
+at::Tensor pretend_memory(const at::Tensor& tensor) { return pretend_detail::on_host(tensor); }
+void set_pretend_aten(bool computes) { pretend_detail::computes_aten = computes; }
+
 c10::Device pretend_device(int index) {
   return {pretend_detail::kType, static_cast<c10::DeviceIndex>(index)};
 }
+int64_t pretend_waits() { return pretend_detail::waits; }
 int64_t pretend_bytes(int index) { return pretend_detail::counter(index).bytes; }
 int64_t pretend_peak(int index) { return pretend_detail::counter(index).peak; }
 void reset_pretend_peak(int index) {

@@ -1,6 +1,7 @@
 // tests/support/pretend_device.h: an accelerator that is host memory: what it holds is counted, and
 // nobody else reaches it.
 #pragma once
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <cstdint>
@@ -20,5 +21,14 @@ c10::Device pretend_device(int index = 0);
 int64_t pretend_bytes(int index = 0);
 int64_t pretend_peak(int index = 0);
 void reset_pretend_peak(int index = 0);
+
+/// How often numbers or tensors have come to the host, from any of them: a card would be waited
+/// for.
+int64_t pretend_waits();
+
+/// A tensor of a device as the CPU's own, in the same memory.
+at::Tensor pretend_memory(const at::Tensor& tensor);
+/// Whether aten computes there, as it does at first; else what would throws, naming the operator.
+void set_pretend_aten(bool computes);
 
 }  // namespace danlu::test

@@ -54,7 +54,8 @@ struct Case {
   at::ScalarType first_values = at::kFloat;  ///< weights begin as numbers of this type
   settings::RecomputeFlags by_layer = {};    ///< other than none: instead of `recompute`
   std::string by_layer_name = {};
-  settings::ActivationOffload offload = {};  ///< its directory is named here
+  settings::ActivationOffload offload = {};     ///< its directory is named here
+  at::Device (*device)(const Mesh&) = nullptr;  ///< a rank's; null: the CPU
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -135,7 +136,8 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
                                                      .virtual_stages = c.chunks > 1 ? c.chunks : 0,
                                                      .noop_layers = c.noops});
   auto model = std::make_unique<models::CausalLM>(
-      model_config, stages[static_cast<size_t>(mesh.stage())], mesh, c.dtype, at::Device(at::kCPU));
+      model_config, stages[static_cast<size_t>(mesh.stage())], mesh, c.dtype,
+      c.device ? c.device(mesh) : at::Device(at::kCPU));
   const TrainConfig config = config_of(c);
   model->initialize(3);  // DoRA's magnitudes are lengths of rows
   if (c.tuning != Tuning::kFull) model->add_lora(config.lora, 5);
@@ -243,11 +245,12 @@ inline Outcome train(const Case& c, const MeshShape& shape, int64_t steps, const
       const parallel::ParameterStore& store = state.gradients->store();
       if (step == 0) {
         assemble_units(
-            store, [&](size_t u) { return state.gradients->share(u) / result.loss_scale; },
+            store, [&](size_t u) { return state.gradients->share(u).cpu() / result.loss_scale; },
             outcome.gradients);
       }
       if (step + 1 == steps)
-        assemble_units(store, [&](size_t u) { return store.units()[u].shard; }, outcome.weights);
+        assemble_units(
+            store, [&](size_t u) { return store.units()[u].shard.cpu(); }, outcome.weights);
       if (outcome.losses.size() == static_cast<size_t>(step)) {
         outcome.losses.push_back(result.loss);
         outcome.norms.push_back(result.grad_norm);

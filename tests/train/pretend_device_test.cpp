@@ -4,9 +4,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,6 +25,9 @@
 #include "checkpoint/saver.h"
 #include "models/tensor_io.h"
 #include "parallel/comm/local.h"
+#include "support/cpu_table.h"
+#include "support/pretend_kernels.h"
+#include "support/tiny_model.h"
 #include "train/support.h"
 
 namespace danlu::train {
@@ -55,6 +61,7 @@ TEST(PretendDevice, CountsWhatItHoldsAndKeepsTheHostOut) {
 
 struct Numbers {
   std::vector<double> losses, norms;
+  std::vector<at::Tensor> weights;  ///< on the host
 };
 
 TrainConfig quick(const parallel::Keeping& keeping = {}) {
@@ -81,9 +88,9 @@ Numbers run_steps(TrainState& state, const TrainConfig& config, int64_t from, in
 
 /// Four steps of a tiny model; `lora` with dropout and values in B.
 Numbers train_on(const at::Device& device, bool lora, models::Recompute recompute,
-                 const parallel::Keeping& keeping = {}) {
+                 const parallel::Keeping& keeping = {}, at::ScalarType type = at::kFloat) {
   auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
-                                                  at::kFloat, device);
+                                                  type, device);
   model->initialize(7);
   model->set_recompute(recompute);
   if (lora) {
@@ -96,7 +103,10 @@ Numbers train_on(const at::Device& device, bool lora, models::Recompute recomput
   }
   const TrainConfig config = quick(keeping);
   TrainState state = test::make_state(std::move(model), config);
-  return run_steps(state, config, 0, 4);
+  Numbers numbers = run_steps(state, config, 0, 4);
+  for (const parallel::Parameter& p : state.model->trainable_parameters())
+    numbers.weights.push_back(p.tensor.detach().cpu().clone());
+  return numbers;
 }
 
 TEST(PretendDevice, TrainsToTheNumbersOfTheCpu) {
@@ -113,7 +123,137 @@ TEST(PretendDevice, TrainsToTheNumbersOfTheCpu) {
   }
 }
 
-TEST(PretendDevice, GoesOnFromItsCheckpoint) {
+TEST(PretendDevice, NamesTheOperatorOfAtenThatItDoesNotHave) {
+  const danlu::test::PretendKernels kernels;
+  const at::Tensor x = at::zeros({3}, at::device(pretend_device()));
+  try {
+    at::add(x, x);
+    FAIL() << "aten computed";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("asked for aten::add"));
+  }
+}
+
+TEST(PretendDevice, ComputesThroughItsTableAloneAndToTheBitsOfTheCpu) {
+  for (const bool lora : {false, true}) {
+    for (const auto recompute :
+         {models::Recompute::kNone, models::Recompute::kSelective, models::Recompute::kFull}) {
+      for (const auto type : {at::kFloat, at::kBFloat16}) {
+        SCOPED_TRACE(std::string(lora ? "LoRA, " : "full, ") + settings::recompute_name(recompute) +
+                     ", " + c10::toString(type));
+        const Numbers plain = train_on(at::kCPU, lora, recompute, {}, type);
+        const danlu::test::CpuTable adds(danlu::test::cpu_as_a_device());
+        const Numbers cpu = train_on(at::kCPU, lora, recompute, {}, type);
+        const danlu::test::PretendKernels kernels;
+        const Numbers device = train_on(pretend_device(), lora, recompute, {}, type);
+        EXPECT_EQ(device.losses, cpu.losses);
+        EXPECT_EQ(device.norms, cpu.norms);
+        if (!lora) {
+          EXPECT_EQ(device.norms, plain.norms);
+        }
+        const double limit = type == at::kFloat ? 1e-5 : 2e-2;
+        EXPECT_THAT(device.losses, testing::Pointwise(testing::DoubleNear(limit), plain.losses));
+        ASSERT_EQ(device.weights.size(), cpu.weights.size());
+        for (size_t i = 0; i < cpu.weights.size(); ++i)
+          EXPECT_TRUE(at::equal(device.weights[i], cpu.weights[i])) << i;
+        EXPECT_EQ(pretend_bytes(), 0);
+      }
+    }
+  }
+}
+
+TEST(PretendDevice, IsWaitedForByNoPass) {
+  const danlu::test::PretendKernels kernels;
+  for (const bool lora : {false, true}) {
+    models::CausalLM model(test::tiny_config(), parallel::Mesh::single(), at::kBFloat16,
+                           pretend_device());
+    model.initialize(7);
+    if (lora) {
+      weights::PeftConfig adapters = settings::new_adapters();
+      adapters.dropout = 0.1;
+      model.add_lora(adapters, 5);
+    }
+    optim::GradBuffer gradients(model.keep({}));
+    models::ForwardInput input;
+    input.ids_N = input.positions_N = input.dropout_keys_N = at::arange(20, at::kLong);
+    input.segments = {{0, 12, 20}, {0, 12, 20}};
+    const at::Tensor targets = at::arange(20, at::kLong) + 1;
+    targets.narrow(0, 0, 5).fill_(kIgnoreLabel);
+    gradients.zero();
+    const int64_t before = danlu::test::pretend_waits();
+    for (const bool last : {false, true}) {
+      gradients.begin_pass(last);
+      const models::LossSum loss = model.loss(input, targets, 0.125);
+      loss.sum.backward(loss.factor);
+      gradients.end_pass();
+    }
+    gradients.finish();
+    EXPECT_EQ(danlu::test::pretend_waits(), before) << (lora ? "LoRA" : "full");
+  }
+}
+
+/// A small model of every family that Danlu trains, and of the ways in which its parts differ:
+/// fused projections, biases, norms of heads, ALiBi, a head of rows of length one, tied ends.
+TEST(PretendDevice, TrainsEveryFamilyThroughItsTableAlone) {
+  for (const char* family : {"llama", "qwen2", "qwen3", "baichuan", "internlm2"}) {
+    for (const bool tied : {false, true}) {
+      Json json = danlu::test::tiny_config(family);
+      json["tie_word_embeddings"] = tied;
+      for (const bool lora : {false, true}) {
+        SCOPED_TRACE(std::string(family) + (tied ? ", tied" : "") + (lora ? ", LoRA" : ""));
+        const auto train = [&](const at::Device& device) {
+          auto model = std::make_unique<models::CausalLM>(
+              arch::family_of(json).parse(json), parallel::Mesh::single(), at::kFloat, device);
+          model->initialize(7);
+          if (lora) model->add_lora(settings::new_adapters(), 5);
+          const TrainConfig config = quick();
+          TrainState state = test::make_state(std::move(model), config);
+          return run_steps(state, config, 0, 2);
+        };
+        const danlu::test::CpuTable adds(danlu::test::cpu_as_a_device());
+        const Numbers cpu = train(at::kCPU);
+        const danlu::test::PretendKernels kernels;
+        const Numbers device = train(pretend_device());
+        EXPECT_EQ(device.losses, cpu.losses);
+        EXPECT_EQ(device.norms, cpu.norms);
+      }
+    }
+  }
+}
+
+TEST(PretendDevice, RanksThatShareSamplesComputeThroughTheirTablesAlone) {
+  constexpr int64_t kRanks = danlu::test::kPretendDevices;
+  for (const auto sharding :
+       {Sharding::kNone, Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      SCOPED_TRACE(fmt::format("stage {}, {}", static_cast<int>(sharding), c10::toString(type)));
+      const auto train = [&](bool on_cards) {
+        std::vector<Numbers> of_rank(kRanks);
+        parallel::run_local_ranks(kRanks, [&](parallel::World& world) {
+          const parallel::Mesh mesh(world, {.data = kRanks});
+          const auto rank = static_cast<int>(mesh.rank());
+          auto model = std::make_unique<models::CausalLM>(
+              test::tiny_config(), mesh, type, on_cards ? pretend_device(rank) : at::kCPU);
+          model->keep({sharding, {}, {}}, /*holds_values=*/false);
+          model->initialize(7);
+          const TrainConfig config = quick({sharding, {}, {}});
+          TrainState state = test::make_state(std::move(model), config);
+          of_rank[static_cast<size_t>(rank)] = run_steps(state, config, 0, 2);
+        });
+        return of_rank[0];
+      };
+      const danlu::test::CpuTable adds(danlu::test::cpu_as_a_device());
+      const Numbers cpu = train(false);
+      const danlu::test::PretendKernels kernels;
+      const Numbers device = train(true);
+      EXPECT_EQ(device.losses, cpu.losses);
+      EXPECT_EQ(device.norms, cpu.norms);
+    }
+  }
+}
+
+/// Two steps, a checkpoint, and from it two more, against four in a row.
+void expect_to_go_on() {
   const danlu::test::TemporaryDirectory directory;
   test::write_run_inputs(directory, DType::kF32, 1);
   const TrainConfig config = quick();
@@ -139,6 +279,13 @@ TEST(PretendDevice, GoesOnFromItsCheckpoint) {
   const Numbers numbers = run_steps(second, config, 2, 4);
   EXPECT_THAT(numbers.losses, testing::ElementsAre(expected.losses[2], expected.losses[3]));
   EXPECT_THAT(numbers.norms, testing::ElementsAre(expected.norms[2], expected.norms[3]));
+}
+
+TEST(PretendDevice, GoesOnFromItsCheckpoint) { expect_to_go_on(); }
+
+TEST(PretendDevice, GoesOnFromItsCheckpointThroughItsTableAlone) {
+  const danlu::test::PretendKernels kernels;
+  expect_to_go_on();
 }
 
 constexpr int64_t kLayers = 12;

@@ -183,7 +183,7 @@ void require_memory(const TrainConfig& config, const plan::Request& request,
                forced));
 }
 
-CountedMemory::CountedMemory(bool is_cpu) : counts_(is_cpu) {
+CountedMemory::CountedMemory(bool is_of_host) : counts_(is_of_host) {
   if (!counts_) return;
   device::count_host_memory();
 }

@@ -37,7 +37,7 @@ void require_memory(const TrainConfig& config, const plan::Request& request,
 class CountedMemory {
  public:
   /// Counting begins; before the model is there. CPUs only: elsewhere nothing is counted.
-  explicit CountedMemory(bool is_cpu);
+  explicit CountedMemory(bool is_of_host);
   /// All that stays is there, and no step has been taken.
   void begin_step(const TrainState& state);
   /// After one step. Collective: writes RUN/memory.json on rank 0 and says how the plan compares.

@@ -1,4 +1,4 @@
-// optim/chunks.h: cutting ranges of a flat buffer into pieces that threads share, the same way on
+// ops/chunks.h: cutting ranges of a flat buffer into pieces that threads share, the same way on
 // every machine.
 #pragma once
 #include <cstddef>
@@ -6,11 +6,9 @@
 #include <functional>
 #include <vector>
 
-#include "parallel/flat_layout.h"
+#include "ops/range.h"
 
-namespace danlu::optim {
-
-using parallel::Range;
+namespace danlu::ops {
 
 /// A piece of range `index`.
 struct Chunk {
@@ -28,4 +26,4 @@ std::vector<Chunk> chunks_in(const std::vector<Chunk>& chunks, const Range& part
 /// Calls body(i) for every chunk i, on the threads of the tensor engine.
 void for_each_chunk(const std::vector<Chunk>& chunks, const std::function<void(size_t)>& body);
 
-}  // namespace danlu::optim
+}  // namespace danlu::ops

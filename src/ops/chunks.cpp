@@ -1,10 +1,10 @@
-#include "optim/chunks.h"
+#include "ops/chunks.h"
 
 #include <ATen/Parallel.h>
 
 #include <algorithm>
 
-namespace danlu::optim {
+namespace danlu::ops {
 
 std::vector<Chunk> chunks_of(const std::vector<Range>& ranges) {
   // 32 Ki elements: the five f32 streams of an update (640 KB) stay inside a core's L2.
@@ -32,4 +32,4 @@ void for_each_chunk(const std::vector<Chunk>& chunks, const std::function<void(s
   });
 }
 
-}  // namespace danlu::optim
+}  // namespace danlu::ops

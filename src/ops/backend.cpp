@@ -1,0 +1,58 @@
+#include "ops/backend.h"
+
+#include <array>
+
+#include "ops/kernels.h"
+
+namespace danlu::ops {
+namespace backend_detail {
+
+Backend completed(const Backend& given) {
+  Backend table = given;
+  const Backend& composite = composite_backend();
+  const auto fill = [&](auto... entries) {
+    ((table.*entries = table.*entries ? table.*entries : composite.*entries), ...);
+  };
+  fill(&Backend::largest_of_share, &Backend::sums_of_share, &Backend::place_of_largest,
+       &Backend::loss_of_share, &Backend::merge, &Backend::larger_into, &Backend::rotary_table,
+       &Backend::add_into, &Backend::add_to, &Backend::add_bias, &Backend::scaled,
+       &Backend::take_rows, &Backend::add_rows, &Backend::column_sums, &Backend::attention_delta,
+       &Backend::adapted_row_squares, &Backend::stretch_factor, &Backend::scale_columns,
+       &Backend::stretch_grad, &Backend::norm_head, &Backend::norm_head_backward,
+       &Backend::adamw_update, &Backend::sums_of_squares, &Backend::all_finite);
+  return table;
+}
+
+struct Tables {
+  Backend given, complete = completed({});
+};
+
+std::array<Tables, c10::COMPILE_TIME_MAX_DEVICE_TYPES>& all() {
+  static auto* const tables = [] {
+    auto* const made = new std::array<Tables, c10::COMPILE_TIME_MAX_DEVICE_TYPES>;
+    (*made)[static_cast<size_t>(c10::DeviceType::CPU)] = {cpu::backend(),
+                                                          completed(cpu::backend())};
+    return made;
+  }();
+  return *tables;
+}
+
+Tables& of(c10::DeviceType type) { return all()[static_cast<size_t>(type)]; }
+
+}  // namespace backend_detail
+
+const Backend& backend_of(c10::DeviceType type) { return backend_detail::of(type).given; }
+const Backend& completed_backend(c10::DeviceType type) { return backend_detail::of(type).complete; }
+
+void set_backend(c10::DeviceType type, const Backend& table) {
+  backend_detail::of(type) = {table, backend_detail::completed(table)};
+}
+
+const Backend* fused_for(Work work, const at::Tensor& x) {
+  const Backend& table = backend_of(x.device().type());
+  const bool takes =
+      kernels() == Kernels::kFused && table.takes && table.takes(work, x.scalar_type());
+  return takes ? &table : nullptr;
+}
+
+}  // namespace danlu::ops

@@ -1,0 +1,216 @@
+// ops/backend.h: the table of kernels of a kind of device. To run on another kind of device is to
+// fill one of these: no line outside of ops asks what a device is, or computes on its tensors past
+// the table.
+//
+// Entries take and give tensors of the device, know nothing of autograd (the ops do, once for all
+// devices) and do not check shapes (the ops have). Tensors that an entry changes are named so; the
+// others it leaves alone. Any strides unless said otherwise; results are contiguous. Memory, views
+// and copies, those that convert among them, are not here: a device registers them with ATen.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/attention.h"
+#include "ops/cached_attention.h"
+#include "ops/optimizer.h"
+#include "ops/rotary.h"
+
+namespace danlu::ops {
+
+/// What entries are asked for, where it makes a difference which types they take.
+enum class Work {
+  kProducts,  ///< of linear layers
+  kRows,      ///< norms, rotary embedding, SwiGLU, attention, cross entropy
+  kDropout,
+};
+
+struct NormResult {
+  at::Tensor y, rstd;  ///< rstd: f32, one for each row
+};
+struct NormGrads {
+  at::Tensor x;         ///< x's dtype, or undefined
+  at::Tensor weight_D;  ///< f32, or undefined
+};
+struct SwigluGrads {
+  at::Tensor gate, up;
+};
+
+struct NormHeadResult {
+  at::Tensor y_VH, length_V1;  ///< length: f32 (f64 of f64), at least 1e-12
+};
+
+struct CrossEntropyChunk {
+  at::Tensor logits_CV;  ///< contiguous; where `make_grad`, becomes grad_scale times its gradient
+  at::Tensor targets_C;  ///< int64, each inside [0, V)
+  at::Tensor sum;        ///< f32 scalar; grows by the chunk's loss (ops/cross_entropy.h)
+  at::Tensor correct;    ///< int64 scalar; grows by the targets that have the largest logit
+  double z_weight = 0, grad_scale = 1;
+  bool make_grad = false;
+};
+
+/// Where a rank holds the columns [first_row, first_row + v) of a chunk of logits.
+struct SharedChunk {
+  at::Tensor logits_Cv;  ///< f32 (f64 of f64), changed; v may be 0
+  at::Tensor targets_C;  ///< int64, of the whole vocabulary
+  int64_t first_row = 0;
+};
+struct SharedLoss {
+  SharedChunk chunk;        ///< as sums_of_share left it; where `make_grad`, becomes its gradient
+  at::Tensor own_C1;        ///< of largest_of_share
+  at::Tensor largest_C1;    ///< over all ranks
+  at::Tensor sums_C2;       ///< over all ranks
+  at::Tensor first_C1;      ///< of place_of_largest, the largest of all ranks; z_weight > 0
+  at::Tensor sum, correct;  ///< as CrossEntropyChunk's
+  double z_weight = 0, grad_scale = 1;
+  bool make_grad = false;
+};
+
+struct Backend {
+  /// Whether the entries for `work` take tensors of `type`. Null: none is ever taken.
+  bool (*takes)(Work work, at::ScalarType type) = nullptr;
+
+  // ---- Work that autograd records. Empty: the composite of ATen's operators, with its backward.
+  // What belongs together is there together.
+
+  /// x_NI weight_OI^T + bias_O (undefined: none), rounded once to `result`. x and the weight f32 or
+  /// of 16 bits; sums are f32 at least, here and below.
+  at::Tensor (*product)(const at::Tensor& x_NI, const at::Tensor& weight_OI,
+                        const at::Tensor& bias_O, at::ScalarType result) = nullptr;
+  /// d_y_NO weight_OI.
+  at::Tensor (*input_grad)(const at::Tensor& d_y_NO, const at::Tensor& weight_OI,
+                           at::ScalarType result) = nullptr;
+  /// d_y_NO^T x_NI.
+  at::Tensor (*weight_grad)(const at::Tensor& d_y_NO, const at::Tensor& x_NI,
+                            at::ScalarType result) = nullptr;
+  /// sum_OI (f32, changed; its rows may lie apart) += d_y_NO^T x_NI, rounded nowhere between; a
+  /// fresh sum, whose numbers mean nothing, becomes that.
+  void (*add_weight_grad)(const at::Tensor& d_y_NO, const at::Tensor& x_NI,
+                          const at::Tensor& sum_OI, bool is_fresh) = nullptr;
+  /// y_NO (f32, changed) += x_NI weight_OI^T.
+  void (*add_product)(const at::Tensor& x_NI, const at::Tensor& weight_OI,
+                      const at::Tensor& y_NO) = nullptr;
+
+  /// ops/rms_norm.h. x contiguous [..., D], weight_D contiguous and of x's dtype.
+  NormResult (*rms_norm)(const at::Tensor& x, const at::Tensor& weight_D, double eps) = nullptr;
+  /// dy of x's dtype. The gradients that are not wanted are left out.
+  NormGrads (*rms_norm_backward)(const at::Tensor& x, const at::Tensor& weight_D,
+                                 const at::Tensor& rstd, const at::Tensor& dy, bool x_grad,
+                                 bool weight_grad) = nullptr;
+
+  /// ops/rotary.h; inverse: turns back, which is the backward. The table is contiguous.
+  at::Tensor (*rotary)(const at::Tensor& x_NQD, const RotaryTable& table, bool inverse) = nullptr;
+
+  /// ops/swiglu.h, of contiguous tensors of one dtype.
+  at::Tensor (*swiglu)(const at::Tensor& gate, const at::Tensor& up) = nullptr;
+  SwigluGrads (*swiglu_backward)(const at::Tensor& gate, const at::Tensor& up,
+                                 const at::Tensor& dy) = nullptr;
+
+  /// ops/attention.h over `spans`, the output in `result`, the log of sums in f32.
+  PartialAttention (*attention)(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                const at::Tensor& v_MKD, const Spans& spans,
+                                const AttentionOptions& options, at::ScalarType result) = nullptr;
+  /// out_grad of any floating dtype, lse and delta f32. Gradients are f32.
+  AttentionGrads (*attention_backward)(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                       const at::Tensor& v_MKD, const Spans& spans,
+                                       const AttentionOptions& options,
+                                       const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
+                                       const at::Tensor& delta_QN) = nullptr;
+  /// Of attention() with fewer new tokens than this a segment, and keys before them, `attention`
+  /// costs more than it saves: the composite is used there. 0: never.
+  int64_t fewest_queries = 0;
+
+  /// ops/dropout.h. Forward and backward are the same.
+  at::Tensor (*dropout)(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
+                        int64_t first_column) = nullptr;
+
+  // ---- Work without autograd that the composite does otherwise, not merely slower.
+
+  void (*cross_entropy)(const CrossEntropyChunk& chunk) = nullptr;
+  /// ops/cached_attention.h, reading pages where they are. Empty: keys and values are gathered.
+  at::Tensor (*attention_over_pages)(const at::Tensor& q_NQD, int64_t num_kv_heads,
+                                     std::span<const CachedSequence> sequences, int64_t layer,
+                                     const AttentionOptions& options) = nullptr;
+  /// Of the same name there, changing pages. Empty: a copy for each page and layer.
+  void (*store_in_pages)(const at::Tensor& k_NKD, const at::Tensor& v_NKD,
+                         const std::vector<CachedSequence>& sequences, int64_t layer) = nullptr;
+
+  // ---- Work without autograd. Empty: `composite`'s, the same in ATen's operators.
+
+  /// ops/rotary.h.
+  RotaryTable (*rotary_table)(const at::Tensor& positions_N, const at::Tensor& inv_freq,
+                              double attention_factor) = nullptr;
+  // Cross entropy of ranks that share a vocabulary, who exchange what each of the first three
+  // gives.
+  /// Of each row [C, 1]; -inf where v is 0.
+  at::Tensor (*largest_of_share)(const at::Tensor& logits_Cv) = nullptr;
+  /// Of each row the sum of exp(logit - largest), which the logits become, and the target's logit
+  /// before, 0 where it is another rank's: [C, 2].
+  at::Tensor (*sums_of_share)(const SharedChunk& chunk, const at::Tensor& largest_C1) = nullptr;
+  /// -first_row where a row's largest logit is here, else -inf: [C, 1].
+  at::Tensor (*place_of_largest)(const at::Tensor& own_C1, const at::Tensor& largest_C1,
+                                 int64_t first_row) = nullptr;
+  void (*loss_of_share)(const SharedLoss& loss) = nullptr;
+  /// ops/attention.h: `into` of the keys of both. Its tensors are changed.
+  void (*merge)(const PartialAttention& into, const PartialAttention& more) = nullptr;
+
+  /// out = the larger of a and b, all of one dtype and shape; `out` may be one of them.
+  void (*larger_into)(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) = nullptr;
+  /// ops/pointwise.h, which calls add_into and scaled of tensors without gradient. Where add_into
+  /// is there autograd adds nothing itself.
+  void (*add_into)(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) = nullptr;
+  void (*add_to)(const at::Tensor& sum, const at::Tensor& x) = nullptr;
+  at::Tensor (*add_bias)(const at::Tensor& x_NO, const at::Tensor& bias_O) = nullptr;
+  at::Tensor (*scaled)(const at::Tensor& x, double factor) = nullptr;
+  at::Tensor (*take_rows)(const at::Tensor& x_NH, const at::Tensor& index_n) = nullptr;
+  void (*add_rows)(const at::Tensor& sum_NH, const at::Tensor& index_n,
+                   const at::Tensor& rows_nH) = nullptr;
+  at::Tensor (*column_sums)(const at::Tensor& x_NO) = nullptr;
+  /// Sum over D of out_grad · out, as attention_backward takes it: f32 [Q, N] (f64 of f64).
+  at::Tensor (*attention_delta)(const at::Tensor& out_grad_NQD,
+                                const at::Tensor& out_NQD) = nullptr;
+  /// ops/norm_head.h. The gradient is of the length's dtype.
+  NormHeadResult (*norm_head)(const at::Tensor& weight_VH) = nullptr;
+  at::Tensor (*norm_head_backward)(const at::Tensor& weight_VH, const at::Tensor& length_V1,
+                                   const at::Tensor& d_y_VH) = nullptr;
+  /// ops/dora.h, of whose `stretched` these are the factor [O], in `type`; x_NO times a factor for
+  /// each column; and the gradient of the magnitude, of the squares' dtype.
+  at::Tensor (*adapted_row_squares)(const at::Tensor& weight_OI, const at::Tensor& b_OR,
+                                    const at::Tensor& a_RI, double scale) = nullptr;
+  at::Tensor (*stretch_factor)(const at::Tensor& magnitude_O, const at::Tensor& squares_O,
+                               bool change, at::ScalarType type) = nullptr;
+  at::Tensor (*scale_columns)(const at::Tensor& x_NO, const at::Tensor& factor_O) = nullptr;
+  at::Tensor (*stretch_grad)(const at::Tensor& d_stretched_NO, const at::Tensor& y_NO,
+                             const at::Tensor& squares_O) = nullptr;
+  /// ops/optimizer.h.
+  void (*adamw_update)(const AdamWState& state, const std::vector<Chunk>& chunks,
+                       std::span<const AdamWScalars> scalars) = nullptr;
+  std::vector<double> (*sums_of_squares)(const at::Tensor& values,
+                                         const std::vector<Chunk>& chunks) = nullptr;
+  bool (*all_finite)(const at::Tensor& x) = nullptr;
+};
+
+/// The table of a kind of device as it was given; an empty one where none was. The CPU's is there
+/// from the beginning.
+const Backend& backend_of(c10::DeviceType type);
+/// The same with the composite's entries where work without autograd is empty.
+const Backend& completed_backend(c10::DeviceType type);
+/// Before anything runs on such devices, and while nothing does.
+void set_backend(c10::DeviceType type, const Backend& table);
+
+/// Work without autograd in ATen's operators, as Backend has it below that line; the rest is empty.
+const Backend& composite_backend();
+
+/// The table that does `work` on x: its device's, if that takes x's type and kernels() is kFused;
+/// else null, and the composite does it.
+const Backend* fused_for(Work work, const at::Tensor& x);
+
+namespace cpu {
+/// Of the kernels in *_cpu.cpp.
+const Backend& backend();
+}  // namespace cpu
+
+}  // namespace danlu::ops

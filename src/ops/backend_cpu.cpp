@@ -1,0 +1,53 @@
+// The CPU's table.
+#include "base/cpu_class.h"
+#include "ops/backend.h"
+#include "ops/kernels_cpu.h"
+#include "ops/products_cpu.h"
+
+namespace danlu::ops::cpu {
+namespace backend_cpu_detail {
+
+bool takes(Work work, at::ScalarType type) {
+  if (type == at::kFloat || type == at::kBFloat16) return true;
+  if (work == Work::kDropout) return type == at::kHalf || type == at::kDouble;
+  // Highway's emulation of f16 truncates; products go round it.
+  return type == at::kHalf && (work == Work::kProducts || cpu_class() >= CpuClass::kAvx2);
+}
+
+Backend filled() {
+  Backend table;
+  table.takes = &takes;
+  table.product = &product;
+  table.input_grad = &input_grad;
+  table.weight_grad = &weight_grad;
+  table.add_weight_grad = &add_weight_grad;
+  table.add_product = &add_product;
+  table.rms_norm = &rms_norm;
+  table.rms_norm_backward = &rms_norm_backward;
+  table.rotary = &rotary;
+  table.swiglu = &swiglu;
+  table.swiglu_backward = &swiglu_backward;
+  table.attention = &attention;
+  table.attention_backward = &attention_backward;
+  // Keys are copied first, which a few queries against a long cache do not repay.
+  table.fewest_queries = 8;
+  table.dropout = &dropout;
+  table.cross_entropy = &cross_entropy;
+  table.attention_over_pages = &attention_over_pages;
+  table.store_in_pages = &store_in_pages;
+  table.add_to = &add_to;
+  table.adamw_update = &adamw_update;
+  table.sums_of_squares = &sums_of_squares;
+  table.all_finite = &all_finite;
+  // What is left empty is a loop of ATen's own on a CPU, which would be no faster here.
+  return table;
+}
+
+}  // namespace backend_cpu_detail
+
+const Backend& backend() {
+  static const Backend table = backend_cpu_detail::filled();
+  return table;
+}
+
+}  // namespace danlu::ops::cpu

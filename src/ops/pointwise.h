@@ -1,0 +1,41 @@
+// ops/pointwise.h: sums, factors and rows, the glue between the other ops.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "ops/main_grad.h"
+
+namespace danlu::ops {
+
+/// a + b of one shape and dtype. Grad through both.
+at::Tensor add(const at::Tensor& a, const at::Tensor& b);
+/// x_NO + bias_O in each row. Grad through both, the bias's to `main` as ops::linear's where the
+/// table adds.
+at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O, const MainGradPtr& main = {});
+/// x * factor. Grad through x.
+at::Tensor scaled(const at::Tensor& x, double factor);
+/// `count` times x, for as many readers: their gradients are summed by the device's table, where
+/// autograd would sum them through ATen.
+std::vector<at::Tensor> shared_by(int64_t count, const at::Tensor& x);
+/// x cut along `dim` into views of `sizes`, which add up to its own. Grad through x.
+std::vector<at::Tensor> parts_of(const at::Tensor& x, const std::vector<int64_t>& sizes,
+                                 int64_t dim);
+/// Rows `index_n` (int64 on x's device, each inside x) of x_NH. Grad through x.
+at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n);
+
+/// sum += x, which is rounded to the sum's type if that is narrower. Same shape; any strides.
+/// Without gradient.
+void add_to(const at::Tensor& sum, const at::Tensor& x);
+/// out = a + b, all of one dtype and shape; `out` may be one of them. Without gradient.
+void add_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+/// out = the larger of a and b, as add_into.
+void larger_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+/// `parts` beside each other along `dim`, by copies, which every device has. Without gradient.
+at::Tensor joined(const std::vector<at::Tensor>& parts, int64_t dim);
+/// sum_NH[index[i]] += rows_nH[i] in the sum's type, in order of i. Without gradient.
+void add_rows(const at::Tensor& sum_NH, const at::Tensor& index_n, const at::Tensor& rows_nH);
+/// Sums over the rows of x_NO, added in f32 (f64 for f64) and given so. Without gradient.
+at::Tensor column_sums(const at::Tensor& x_NO);
+
+}  // namespace danlu::ops

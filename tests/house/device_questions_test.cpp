@@ -1,0 +1,59 @@
+// Above ops no line asks whether a tensor is the CPU's, nor reaches into its memory: a kernel would
+// hide there that only one device has, past the table (src/ops/backend.h). What does so all the
+// same is about memory that is the host's on every machine; it stands here, with why.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+
+#include "house/source_tree.h"
+
+namespace danlu::house {
+namespace device_questions {
+
+struct Place {
+  int64_t lines;
+  const char* why;
+};
+
+const std::map<std::string, Place>& host_memory() {
+  static const std::map<std::string, Place> places = {
+      {"src/models/causal_lm.cpp",
+       {1, "what is kept for backward cannot leave host memory for it"}},
+      {"src/models/quantise.cpp",
+       {1, "quantised weights are the CPU's alone (quantized_linear.h)"}},
+      {"src/models/tensor_io.cpp", {3, "bytes of files, read into and written from the host"}},
+      {"src/train/run.cpp", {5, "what a run tells, counts and refuses about the host's memory"}},
+      {"src/train/step.cpp", {2, "a handful of numbers that ranks exchange"}},
+      {"src/train/run_dir/hand_over.cpp", {2, "bytes of files that ranks hand over"}},
+      {"src/infer/step.cpp", {1, "logits that have come to the host, where ids are drawn"}},
+      {"src/infer/likelihood.cpp", {3, "logits that have come to the host"}},
+  };
+  return places;
+}
+
+TEST(AboveOps, NobodyReachesPastTheTableOfKernels) {
+  const std::regex question(R"(\b(is_cpu|is_cuda|is_privateuseone|(mutable_|const_)?data_ptr)\b)");
+  std::map<std::string, int64_t> found;
+  for (const char* room : {"layers", "models", "optim", "train", "infer"}) {
+    for (const SourceFile& file : source_files(DANLU_SOURCE_DIR, std::string("src/") + room)) {
+      for (const std::string& line : code_only(file.lines)) {
+        if (std::regex_search(line, question)) ++found[file.path];
+      }
+    }
+  }
+  for (const auto& [path, lines] : found) {
+    const auto known = host_memory().find(path);
+    if (known == host_memory().end()) {
+      ADD_FAILURE() << path << ": " << lines << " lines; let an op do it (docs/architecture.md)";
+    } else {
+      EXPECT_EQ(lines, known->second.lines) << path << ": " << known->second.why;
+    }
+  }
+  for (const auto& [path, place] : host_memory())
+    EXPECT_TRUE(found.contains(path)) << path << " is clean: take it out of the list";
+}
+
+}  // namespace device_questions
+}  // namespace danlu::house
