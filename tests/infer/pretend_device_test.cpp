@@ -1,10 +1,11 @@
 // Answers on a device whose every computation is in its table (ops/backend.h): the CPU's.
+#include "support/pretend_device.h"
+
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
 #include "infer/generate.h"
 #include "infer/likelihood.h"
-#include "support/pretend_device.h"
 #include "support/pretend_kernels.h"
 
 namespace danlu::infer {
