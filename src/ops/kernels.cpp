@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/cpu_class.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/row_kernels_cpu.h"
@@ -33,8 +32,8 @@ void set_kernels(Kernels kernels) { kernels_detail::chosen().store(kernels); }
 
 bool fused_on_cpu(const at::Tensor& x) {
   const at::ScalarType type = x.scalar_type();
-  const bool covered = type == at::kFloat || type == at::kBFloat16 ||
-                       (type == at::kHalf && cpu_class() >= CpuClass::kAvx2);
+  const bool covered =
+      type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && cpu::rounds_f16());
   return covered && x.device().is_cpu() && kernels() == Kernels::kFused;
 }
 

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# The rooms with kernels on Arm, which this machine is not: cross-compiled, and their tests run under
+# emulation, on a processor with NEON alone (Cortex-A72) and on one with all that qemu has. It shows that
+# they compile, run and are right there, and nothing about their speed. Debian's packages for arm64 are
+# unpacked into the build folder: the system stays as it is, and root is not needed. Ends with 1 if a test failed;
+# where the compiler, qemu or the packages cannot be had all are not run.
+#   tools/arm64.sh [GTEST_FILTER]
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=build-arm64
+sysroot=$PWD/$build/sysroot
+libraries=$sysroot/usr/lib/aarch64-linux-gnu
+tests=(test_base test_text test_device test_ops test_optim)
+processors=(cortex-a72 max)
+limit_s=1200
+
+not_run() {
+  echo "arm64 (emulated): 0 ok, 0 failed, $((${#tests[@]} * ${#processors[@]})) not run: $1"
+  exit 0
+}
+
+# What apt sees: an empty arm64 system.
+apt_of_arm64() {
+  APT_CONFIG=$PWD/$build/apt/apt.conf apt-get -qq "$@"
+}
+
+prepare_apt() {
+  local apt=$PWD/$build/apt
+  mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial" && : >"$apt/status" &&
+    cat >"$apt/apt.conf" <<END
+APT::Architecture "arm64";
+APT::Architectures { "arm64"; };
+APT::Install-Recommends "false";
+APT::Sandbox::User "";
+Dir::State "$apt/state";
+Dir::State::status "$apt/status";
+Dir::Cache "$apt/cache";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+END
+}
+
+# The libraries of tools/deps/apt.txt and all that they need.
+unpack_sysroot() {
+  local wanted archive
+  mapfile -t wanted < <(sed 's/#.*//' tools/deps/apt.txt | grep -E -- '-dev|^libopenblas0')
+  printf 'arm64: fetching the libraries for it (about 300 MB)\n'
+  prepare_apt && apt_of_arm64 update && apt_of_arm64 install -y --download-only "${wanted[@]}" >/dev/null || return 1
+  rm -rf "$sysroot"
+  mkdir -p "$sysroot/usr/lib" "$sysroot/usr/bin" "$sysroot/usr/sbin"
+  ln -s usr/lib usr/bin usr/sbin "$sysroot"  # packages of Debian 12 still carry /lib
+  for archive in "$build"/apt/cache/archives/*.deb; do
+    dpkg-deb --fsys-tarfile "$archive" |
+      tar -x -C "$sysroot" --keep-directory-symlink --no-same-owner ./usr ./lib 2>/dev/null
+    dpkg-deb --fsys-tarfile "$archive" >/dev/null || return 1
+  done
+  # What update-alternatives does where packages are installed.
+  (cd "$libraries" && ln -sf openblas-pthread/lib* .) || return 1
+  # Links that mean the root of a system mean this folder here.
+  find "$sysroot" -type l -lname '/*' -printf '%p %l\n' |
+    while read -r link target; do ln -sfn "$sysroot$target" "$link"; done
+  rm -rf "$build/apt"
+  : >"$sysroot/complete"
+}
+
+[ "$(uname -m)" != aarch64 ] || not_run "this is an Arm processor: make test"
+for program in aarch64-linux-gnu-g++ qemu-aarch64 apt-get; do
+  command -v $program >/dev/null || not_run "no $program (tools/deps.sh --arm64)"
+done
+[ -e "$sysroot/complete" ] || unpack_sysroot || not_run "the packages for arm64 cannot be had"
+tools/build.sh "$build" arm64 "${tests[@]}" || exit 1
+
+# What qemu itself does not do: a program that starts itself again, limits of memory.
+filter=${1:-"*:-*DeathTest*"}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed=0
+ulimit -c 0
+for processor in "${processors[@]}"; do
+  for test in "${tests[@]}"; do
+    {
+      DANLU_LANG=en OMP_NUM_THREADS=1 GOMP_SPINCOUNT=1000 timeout "$limit_s" qemu-aarch64 -L "$sysroot" \
+        -cpu "$processor" "$build/$test" --gtest_filter="$filter" >"$log" 2>&1
+      code=$?
+    } 2>/dev/null  # the shell's own word on a program that a signal ended
+    case $code in
+      0 | 1) end= ;;
+      124) end=", not done after $limit_s s" ;;
+      *) end=", $(sed -n 's/.*uncaught target signal [0-9]* (\([^)]*\)).*/\1/p' "$log" | tail -n 1)" ;;
+    esac
+    # What was begun last is where it died.
+    [ -z "$end" ] || end+=" in $(sed -n 's/^\[ RUN      \] //p' "$log" | tail -n 1)"
+    [ $code = 0 ] && verdict=ok || { verdict=FAILED; failed=$((failed + 1)); }
+    printf 'emulated %-10s %-11s %s: %d tests passed, %d failed%s\n' "$processor" "$test" $verdict \
+      "$(grep -c '^\[       OK \]' "$log")" "$(grep -c '^\[  FAILED  \].* ms)$' "$log")" "$end"
+    grep -E '^\[  FAILED  \].* ms\)$' "$log" | sed 's/^\[  FAILED  \]/  failed /'
+  done
+done
+runs=$((${#tests[@]} * ${#processors[@]}))
+printf 'arm64 (emulated): %d ok, %d failed, 0 not run\n' $((runs - failed)) $failed
+[ $failed = 0 ]
