@@ -56,9 +56,9 @@ asan: deps ## every test under address and undefined-behaviour sanitizers
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 tools/test.sh build-asan
 
 tsan: deps ## the rooms whose threads are their own under the thread sanitizer
-	tools/build.sh build-tsan tsan test_base test_data test_device
+	tools/build.sh build-tsan tsan test_base test_device
 # Where addresses are drawn some are not the program's to the sanitizer; libgomp's locks are unknown to it.
-	TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp OMP_NUM_THREADS=1 setarch -R tools/test.sh build-tsan -R '^(base|data|device)$$'
+	TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp OMP_NUM_THREADS=1 setarch -R tools/test.sh build-tsan -R '^(base|device)$$'
 
 arm64: deps ## base, text, device, ops and optim for Arm, their tests emulated (on x86-64)
 	tools/deps.sh --arm64 || true # what is missing is counted as not run
