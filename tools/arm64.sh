@@ -12,7 +12,7 @@ sysroot=$PWD/$build/sysroot
 libraries=$sysroot/usr/lib/aarch64-linux-gnu
 runs=(cortex-a72:test_base cortex-a72:test_text cortex-a72:test_device cortex-a72:test_ops cortex-a72:test_optim
   max:test_device max:test_ops max:test_optim)
-limit_s=1800  # all of them take a quarter of an hour where nothing else runs
+limit_s=1800  # of one; all of them together take about a quarter of an hour
 
 not_run() {
   echo "arm64 (emulated): 0 ok, 0 failed, ${#runs[@]} not run: $1"
