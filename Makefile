@@ -5,10 +5,10 @@ BUILD := build
 export JOBS ?= $(shell nproc)
 SOURCES = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'bench/*.h' 'fuzz/*.cpp' 'fuzz/*.h')
 
-.PHONY: help demo test test-slow build tests package deps check format tidy asan bench bench-check bench-record fuzz docs help-texts hooks clean
+.PHONY: help demo test test-slow build tests package deps check format tidy asan tsan arm64 bench bench-check bench-record fuzz docs help-texts hooks clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build ## build the program alone; train, tune, merge and talk to a small model, in minutes
 	tools/demo/run.sh $(BUILD)
@@ -21,6 +21,8 @@ test-slow: tests ## the long tests too, then all under other dates, locales, use
 	DANLU_SLOW=1 tools/test.sh $(BUILD)
 	tools/test_anywhere.sh $(BUILD)
 	tools/test_qemu.sh $(BUILD)
+	tools/deps.sh --arm64 || true
+	tools/arm64.sh
 
 build: deps ## build the program alone: build/danlu, its engine and its plugins
 	tools/build.sh $(BUILD) release program
@@ -51,7 +53,16 @@ tidy: ## clang-tidy over the rooms without torch (all of them: make tidy TIDY=sr
 
 asan: deps ## every test under address and undefined-behaviour sanitizers
 	tools/build.sh build-asan asan tests
-	ASAN_OPTIONS=detect_leaks=0 tools/test.sh build-asan
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 tools/test.sh build-asan
+
+tsan: deps ## the rooms whose threads are their own under the thread sanitizer
+	tools/build.sh build-tsan tsan test_base test_device
+# Where addresses are drawn some are not the program's to the sanitizer; libgomp's locks are unknown to it.
+	TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp OMP_NUM_THREADS=1 setarch -R tools/test.sh build-tsan -R '^(base|device)$$'
+
+arm64: deps ## base, text, device, ops and optim for Arm, their tests emulated (on x86-64)
+	tools/deps.sh --arm64 || true # what is missing is counted as not run
+	tools/arm64.sh
 
 bench: deps ## every benchmark beside its peer, in turns, into one table in bench/results
 	tools/build.sh $(BUILD) bench program bench
@@ -81,4 +92,4 @@ hooks: ## format check before every commit
 	git config core.hooksPath tools/hooks
 
 clean: ## remove everything that was built (.deps stays)
-	rm -rf build build-asan build-fuzz
+	rm -rf build build-asan build-tsan build-fuzz build-arm64

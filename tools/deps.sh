@@ -5,6 +5,7 @@
 #   tools/deps.sh --package also what `make package` and its test run
 #   tools/deps.sh --oracles  also the npm packages that tests compare with (with CI=true too)
 #   tools/deps.sh --slow    also what `make test-slow` changes the machine with
+#   tools/deps.sh --arm64   also what `make arm64` compiles and runs with
 # Says what it installs; prints one line and changes nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,6 +18,7 @@ case ${1:-} in
   --tools) lists+=(tools/deps/apt-tools.txt) ;;
   --package) lists+=(tools/deps/apt-package.txt) ;;
   --slow) lists+=(tools/deps/apt-slow.txt) ;;
+  --arm64) lists+=(tools/deps/apt-arm64.txt) ;;
 esac
 
 # There nothing may be skipped.

@@ -30,9 +30,10 @@ struct ClassFacts {
 };
 
 #if defined(__x86_64__)
-constexpr const char* kPlainTitle = "SSE";
+constexpr const char *kPlainTitle = "SSE", *kPlainOneDnn = "SSE41", *kPlainCore = "Nehalem";
 #else
-constexpr const char* kPlainTitle = "the architecture's own vectors";
+constexpr const char *kPlainTitle = "the architecture's own vectors",
+                     *kPlainOneDnn = "advanced_simd", *kPlainCore = "armv8";
 #endif
 
 constexpr std::array<ClassFacts, 4> kClasses{{
@@ -40,8 +41,8 @@ constexpr std::array<ClassFacts, 4> kClasses{{
      "plain",
      kPlainTitle,
      {{{"ATEN_CPU_CAPABILITY", "default"},
-       {"ONEDNN_MAX_CPU_ISA", "SSE41"},
-       {"OPENBLAS_CORETYPE", "Nehalem"}}}},
+       {"ONEDNN_MAX_CPU_ISA", kPlainOneDnn},
+       {"OPENBLAS_CORETYPE", kPlainCore}}}},
     {CpuClass::kAvx2,
      "avx2",
      "AVX2",

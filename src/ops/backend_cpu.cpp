@@ -1,5 +1,4 @@
 // The CPU's table.
-#include "base/cpu_class.h"
 #include "ops/backend.h"
 #include "ops/kernels_cpu.h"
 #include "ops/products_cpu.h"
@@ -11,7 +10,7 @@ bool takes(Work work, at::ScalarType type) {
   if (type == at::kFloat || type == at::kBFloat16) return true;
   if (work == Work::kDropout) return type == at::kHalf || type == at::kDouble;
   // Highway's emulation of f16 truncates; products go round it.
-  return type == at::kHalf && (work == Work::kProducts || cpu_class() >= CpuClass::kAvx2);
+  return type == at::kHalf && (work == Work::kProducts || rounds_f16());
 }
 
 Backend filled() {

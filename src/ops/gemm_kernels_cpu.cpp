@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/cpu_class.h"
+#include "ops/vector_targets.h"
 
 // This file is compiled once per instruction set by Highway (github.com/google/highway).
 #undef HWY_TARGET_INCLUDE

@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include "base/cpu_class.h"
 #include "ops/few_rows_cpu.h"
 #include "ops/gemm_cpu.h"
 #include "ops/kernels_cpu.h"
@@ -43,9 +42,9 @@ void multiply_into(const Multiplied& factors, const at::Tensor& to, const at::Te
             unsigned_of(to.stride(0)), bias.defined() ? whole_bias.data_ptr() : nullptr, add});
 }
 
-/// A result that kernels can round to; Highway's emulation of f16 truncates.
+/// A result that kernels can round to.
 at::Tensor fresh(int64_t rows, int64_t columns, const at::Tensor& like, at::ScalarType type) {
-  const bool rounds = type != at::kHalf || cpu_class() >= CpuClass::kAvx2;
+  const bool rounds = type != at::kHalf || rounds_f16();
   return at::empty({rows, columns}, like.options().dtype(rounds ? type : at::kFloat));
 }
 

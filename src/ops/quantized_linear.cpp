@@ -169,9 +169,10 @@ void QuantizedWeight::pack_band(int64_t band, const std::byte* blocks, int64_t r
   uint8_t* scales = scales_.data_ptr<uint8_t>() + as_size(band) * groups * kBandScaleBytes;
   uint8_t* supers = supers_.data_ptr<uint8_t>() +
                     as_size(band) * (groups / as_size(kGroupsOfSuper)) * super_bytes;
-  std::memset(codes, 0, groups * code_bytes);
-  std::memset(scales, 0, groups * kBandScaleBytes);
-  std::memset(supers, 0, groups / as_size(kGroupsOfSuper) * super_bytes);
+  std::fill_n(codes, groups * code_bytes, uint8_t{0});
+  std::fill_n(scales, groups * kBandScaleBytes, uint8_t{0});
+  // Q8_0 and Q4_0 have none, and an empty tensor no address.
+  std::fill_n(supers, groups / as_size(kGroupsOfSuper) * super_bytes, uint8_t{0});
   for (size_t lane = 0; lane < as_size(rows); ++lane) {
     for (size_t g = 0; g < groups; ++g) {
       const BlockGroup group = block_group(type_, blocks + lane * row_bytes, g);

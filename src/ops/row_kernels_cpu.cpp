@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "base/cpu_class.h"
+#include "ops/vector_targets.h"
 
 // This file is compiled once per instruction set by Highway (github.com/google/highway).
 #undef HWY_TARGET_INCLUDE
@@ -450,6 +451,8 @@ void Narrow(Element element, size_t rows, size_t width, const float* from, size_
   });
 }
 const char* VectorTarget() { return hwy::TargetName(HWY_TARGET); }
+/// Better targets have lower numbers.
+bool RoundsF16() { return HWY_TARGET <= (HWY_ARCH_X86 ? HWY_AVX2 : HWY_NEON); }
 
 }  // namespace danlu::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -488,8 +491,10 @@ HWY_EXPORT(DotRows);
 HWY_EXPORT(Widen);
 HWY_EXPORT(Narrow);
 HWY_EXPORT(VectorTarget);
+HWY_EXPORT(RoundsF16);
 
 const char* vector_target() { return DANLU_DISPATCH(VectorTarget)(); }
+bool rounds_f16() { return DANLU_DISPATCH(RoundsF16)(); }
 void rms_norm_forward(const NormShape& shape, const void* x, const void* weight, void* y,
                       float* rstd) {
   DANLU_DISPATCH(NormForward)(shape, x, weight, y, rstd);

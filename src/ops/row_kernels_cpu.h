@@ -1,9 +1,9 @@
 // ops/row_kernels_cpu.h: vectorised inner loops over plain arrays, for one thread each. The
 // instruction set is chosen when the program runs. Internal to ops.
 //
-// Arrays of Element type are f32, bf16 or, from AVX2 on (Highway's emulation of the conversions
-// truncates), f16; arithmetic is f32 and each stored value is rounded once unless said otherwise.
-// Sums have an order that depends on the vector width only.
+// Arrays of Element type are f32, bf16 or, where rounds_f16(), f16; arithmetic is f32 and each
+// stored value is rounded once unless said otherwise. Sums have an order that depends on the vector
+// width only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +14,8 @@ enum class Element { kF32, kBF16, kF16 };
 
 /// The instruction set in use ("AVX3_ZEN4", "NEON", …).
 const char* vector_target();
+/// Whether it converts f32 to f16 (AVX2, NEON); elsewhere Highway's emulation truncates.
+bool rounds_f16();
 
 struct NormShape {
   Element element;

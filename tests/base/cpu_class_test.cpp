@@ -48,7 +48,11 @@ TEST(CpuClass, AWishLowersItAndTellsTheLibraries) {
                  std::getenv("ATEN_CPU_CAPABILITY"), std::getenv("ONEDNN_MAX_CPU_ISA"),
                  std::getenv("OPENBLAS_CORETYPE"), describe_cpu_class().c_str());
   };
+#if defined(__x86_64__)
   expect_child("plain", body, 0, "10 1 default SSE41 Nehalem SSE");
+#else
+  expect_child("plain", body, 0, "10 1 default advanced_simd armv8 the architecture's own vectors");
+#endif
 }
 
 TEST(CpuClass, NothingIsRaisedAndOtherWordsAreRefused) {

@@ -70,7 +70,7 @@ TEST(FileLock, WaitsForItsHolder) {
   const Folder folder;
   const fs::path file = folder / "lock";
   auto held = FileLock::try_take(file);
-  bool given_back = false;
+  std::atomic<bool> given_back = false;
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(120));
     given_back = true;

@@ -41,7 +41,7 @@ extern "C" int close(int fd) {
 extern "C" int rename(const char* from, const char* to) noexcept {
   if (renames_until_they_fail != 0) {
     if (renames_until_they_fail > 0) --renames_until_they_fail;
-    return static_cast<int>(::syscall(SYS_rename, from, to));
+    return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
   }
   errno = EIO;
   return -1;

@@ -20,7 +20,7 @@
 
 #include "device/counted_memory.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kHasShadow = true;
 #else
 constexpr bool kHasShadow = false;
