@@ -84,9 +84,6 @@ HWY_POP_ATTRIBUTES
 
 namespace few_rows_detail {
 
-/// Above it packing the weight repays: more of both operands stays in registers.
-constexpr int64_t kMostRows = 8;
-
 size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
 
 bool has_bf16_dots(at::ScalarType type) {
@@ -96,6 +93,13 @@ bool has_bf16_dots(at::ScalarType type) {
   static_cast<void>(type);
   return false;
 #endif
+}
+
+/// Above it packing the weight repays: more of both operands stays in registers (measured on a Zen
+/// 4 with decode_bench; see docs/decisions.md).
+int64_t most_rows(at::ScalarType type) {
+  if (has_bf16_dots(type)) return 32;
+  return type == at::kFloat ? 12 : 8;
 }
 
 const char* row_at(const at::Tensor& x, int64_t row) {
@@ -122,7 +126,7 @@ void sums_of(const at::Tensor& x_NI, const float* wide, const at::Tensor& weight
 }  // namespace few_rows_detail
 
 bool takes_few_rows(const at::Tensor& x, const at::Tensor& weight_OI, int64_t rows) {
-  return rows > 0 && rows <= few_rows_detail::kMostRows &&
+  return rows > 0 && rows <= few_rows_detail::most_rows(weight_OI.scalar_type()) &&
          backend().takes(Work::kRows, weight_OI.scalar_type()) &&
          x.scalar_type() == weight_OI.scalar_type() && weight_OI.size(1) > 0;
 }
