@@ -474,7 +474,7 @@ def main():
                 getattr(bench, "row_" + name)(threads)
             except Missing as missing:
                 bench.add(name, threads=threads, note=str(missing))
-    bench.write()
+            bench.write()  # after each, so that who stops keeps what there is
     if any(str(row.get("checked", "")).startswith("WRONG") for row in bench.rows):
         sys.exit("bench: a result is wrong: see the table")
 
