@@ -32,7 +32,9 @@ LLAMA = os.path.join(ROOT, "tools/gguf_peer/node_modules/@node-llama-cpp/linux-x
 # As src/base/cpu_class.cpp has it, for peers.
 LIBRARIES = {name: dict(zip(("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE"), values)) for name, values in
              {"avx512": ("avx512", "AVX512_CORE", "SkylakeX"), "avx2": ("avx2", "AVX2", "Haswell"),
-              "plain": ("default", "SSE41", "Nehalem"), "": ()}.items()}[os.environ.get("DANLU_CPU", "")]
+              "plain": ("default", "SSE41", "Nehalem"), "": ()}.items()}.get(os.environ.get("DANLU_CPU", ""))
+if LIBRARIES is None:
+    sys.exit("bench: DANLU_CPU: avx512, avx2 or plain")
 MAY_MOVE, LEAST_OF_PROCESSOR, ATTEMPTS = 0.15, 0.85, 3
 CPUS = sorted(os.sched_getaffinity(0))
 
@@ -246,7 +248,10 @@ class Bench:
         if kind == "q4_0":  # which danlu reads and does not write
             if not self.llama():
                 raise Missing("peer missing: npm could not fetch node-llama-cpp, which makes the file")
-            subprocess.run([sys.executable, "bench/decode_peer.py", LLAMA, self.gguf("bf16"), "--quantize", kind, file], check=True)
+            part = file + ".part"
+            if subprocess.run([sys.executable, "bench/decode_peer.py", LLAMA, self.gguf("bf16"), "--quantize", kind, part]).returncode:
+                raise Missing("failed: llama.cpp makes no file of 4 bits")
+            os.replace(part, file)
         else:
             self.quietly("danlu", "convert", self.model(), file, "--to", "gguf", "--outtype", kind, "--no-check")
         return file
@@ -472,7 +477,7 @@ def main():
         for threads in sorted(set(counts)) if ROWS[name] else [len(CPUS)]:
             try:
                 getattr(bench, "row_" + name)(threads)
-            except Missing as missing:
+            except (Missing, subprocess.CalledProcessError) as missing:
                 bench.add(name, threads=threads, note=str(missing))
             bench.write()  # after each, so that who stops keeps what there is
     if any(str(row.get("checked", "")).startswith("WRONG") for row in bench.rows):

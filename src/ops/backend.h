@@ -6,6 +6,9 @@
 // devices) and do not check shapes (the ops have). Tensors that an entry changes are named so; the
 // others it leaves alone. Any strides unless said otherwise; results are contiguous. Memory, views
 // and copies, those that convert among them, are not here: a device registers them with ATen.
+//
+// Several threads call entries at once: the one that trains, autograd's, and one that sums over
+// ranks behind them. An entry that has a workspace, a handle or a stream chooses it for its thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -96,7 +99,7 @@ struct Backend {
 
   /// ops/rms_norm.h. x contiguous [..., D], weight_D contiguous and of x's dtype.
   NormResult (*rms_norm)(const at::Tensor& x, const at::Tensor& weight_D, double eps) = nullptr;
-  /// dy of x's dtype. The gradients that are not wanted are left out.
+  /// dy of x's dtype, of any strides. The gradients that are not wanted are left out.
   NormGrads (*rms_norm_backward)(const at::Tensor& x, const at::Tensor& weight_D,
                                  const at::Tensor& rstd, const at::Tensor& dy, bool x_grad,
                                  bool weight_grad) = nullptr;
@@ -104,7 +107,7 @@ struct Backend {
   /// ops/rotary.h; inverse: turns back, which is the backward. The table is contiguous.
   at::Tensor (*rotary)(const at::Tensor& x_NQD, const RotaryTable& table, bool inverse) = nullptr;
 
-  /// ops/swiglu.h, of contiguous tensors of one dtype.
+  /// ops/swiglu.h, of contiguous tensors of one dtype; dy of any strides.
   at::Tensor (*swiglu)(const at::Tensor& gate, const at::Tensor& up) = nullptr;
   SwigluGrads (*swiglu_backward)(const at::Tensor& gate, const at::Tensor& up,
                                  const at::Tensor& dy) = nullptr;

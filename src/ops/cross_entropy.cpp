@@ -135,7 +135,7 @@ struct Factor {
     input_grad = recording && input_nX.requires_grad();
     weight_grad = recording && weight_VX.requires_grad();
     if (input_grad) d_input = at::empty_like(input_nX);
-    if (weight_grad && takes_grad(main_grad)) main = main_grad->sum;
+    if (weight_grad && has_place(main_grad)) main = main_grad->sum;
   }
   bool is_absent() const { return weight_VX.size(1) == 0; }
   bool needs_grad() const { return input_grad || weight_grad; }
@@ -163,7 +163,7 @@ struct Factor {
     const at::ScalarType wide = device::wide_type(input_nX.scalar_type());
     const at::Tensor input_CX = rows(begin, count);
     if (main.defined()) {
-      add_weight_grad(d_logits_CV, input_CX, main);
+      add_weight_grad(d_logits_CV, input_CX, main, is_first(main_grad));
     } else if (!main_grad && count == input_nX.size(0)) {
       d_weight = own ? own->weight_grad(d_logits_CV, input_CX, weight_VX.scalar_type())
                      : matrix_product(d_logits_CV.t(), input_CX);

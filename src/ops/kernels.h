@@ -5,8 +5,10 @@
 namespace danlu::ops {
 
 enum class Kernels {
-  kFused,      ///< where one exists for the tensors' device and dtype; the composite elsewhere
-  kComposite,  ///< always the composite
+  kFused,  ///< where one exists for the tensors' device and dtype; the composite elsewhere
+  /// Always the composite, of work that autograd records. What it does not record (sums of
+  /// gradients, the optimizer, rows and factors) is the table's still.
+  kComposite,
 };
 
 /// DANLU_KERNELS=composite|fused sets the start value (fused without it); it holds for the whole

@@ -68,7 +68,8 @@ class OwnFactor : public torch::autograd::Function<OwnFactor> {
 /// One tensor under several names.
 class Fork : public torch::autograd::Function<Fork> {
  public:
-  static List forward(AutogradContext*, const at::Tensor& x, int64_t count) {
+  static List forward(AutogradContext* ctx, const at::Tensor& x, int64_t count) {
+    ctx->set_materialize_grads(false);  // what nobody has read costs no zeros
     List names;
     for (int64_t i = 0; i < count; ++i) names.push_back(x.view_as(x));
     return names;
@@ -108,6 +109,7 @@ class OwnParts : public torch::autograd::Function<OwnParts> {
  public:
   static List forward(AutogradContext* ctx, const at::Tensor& x, const std::vector<int64_t>& sizes,
                       int64_t dim) {
+    ctx->set_materialize_grads(false);
     ctx->saved_data["shape"] = x.sizes().vec();
     ctx->saved_data["type"] = x.scalar_type();
     ctx->saved_data["device"] = x.device();
@@ -205,6 +207,7 @@ void larger_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b
 }
 
 at::Tensor joined(const std::vector<at::Tensor>& parts, int64_t dim) {
+  require(!parts.empty(), "joined", "there is no part");
   if (parts.size() == 1) return parts[0];
   const auto along = static_cast<size_t>(dim);
   std::vector<int64_t> shape = parts[0].sizes().vec();

@@ -1,4 +1,7 @@
 // ops/pointwise.h: sums, factors and rows, the glue between the other ops.
+//
+// Layers add with add(), and hand a tensor that two of them read through shared_by(): autograd sums
+// the gradients of several readers by ATen, which a device need not have.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -31,7 +34,8 @@ void add_to(const at::Tensor& sum, const at::Tensor& x);
 void add_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 /// out = the larger of a and b, as add_into.
 void larger_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
-/// `parts` beside each other along `dim`, by copies, which every device has. Without gradient.
+/// `parts` (at least one; one: itself) beside each other along `dim`, by copies, which every device
+/// has. Without gradient.
 at::Tensor joined(const std::vector<at::Tensor>& parts, int64_t dim);
 /// sum_NH[index[i]] += rows_nH[i] in the sum's type, in order of i. Without gradient.
 void add_rows(const at::Tensor& sum_NH, const at::Tensor& index_n, const at::Tensor& rows_nH);

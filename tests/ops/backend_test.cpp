@@ -13,8 +13,10 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "finite_differences.h"
@@ -66,6 +68,14 @@ TEST(Backend, AnEmptyEntryMeansTheComposite) {
   EXPECT_TRUE(at::equal(rms_norm(x, weight, 1e-5), oracle::rms_norm(x, weight, 1e-5)));
   EXPECT_TRUE(at::equal(swiglu(x, up), oracle::swiglu(x, up)));
   EXPECT_TRUE(at::equal(linear(x, matrix), oracle::linear(x, matrix)));
+}
+
+TEST(Backend, AnEmptyTableIsCompletedByEveryCompositeThereIs) {
+  static_assert(std::is_trivially_copyable_v<Backend>);
+  constexpr auto kWithoutATable = c10::DeviceType::Vulkan;
+  EXPECT_EQ(std::memcmp(&completed_backend(kWithoutATable), &composite_backend(), sizeof(Backend)),
+            0)
+      << "an entry of composite_backend() is not in the list of completed() (ops/backend.cpp)";
 }
 
 TEST(Backend, AddsToASumOfF32WhateverTheType) {
