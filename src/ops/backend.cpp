@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "ops/check.h"
 #include "ops/kernels.h"
 
 namespace danlu::ops {
@@ -45,6 +46,17 @@ const Backend& backend_of(c10::DeviceType type) { return backend_detail::of(type
 const Backend& completed_backend(c10::DeviceType type) { return backend_detail::of(type).complete; }
 
 void set_backend(c10::DeviceType type, const Backend& table) {
+  const auto together = [&](const char* what, auto... entries) {
+    const size_t given = (size_t{0} + ... + (entries != nullptr));
+    require(given == 0 || given == sizeof...(entries), "backend", "of the entries for ", what,
+            " some are missing");
+    require(given == 0 || table.takes, "backend", "nothing says which types the ", what, " take");
+  };
+  together("products", table.product, table.input_grad, table.weight_grad, table.add_weight_grad,
+           table.add_product);
+  together("norms", table.rms_norm, table.rms_norm_backward);
+  together("gated activations", table.swiglu, table.swiglu_backward);
+  together("attention", table.attention, table.attention_backward);
   backend_detail::of(type) = {table, backend_detail::completed(table)};
 }
 

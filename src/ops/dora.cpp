@@ -54,12 +54,12 @@ at::Tensor adapted_row_squares(const at::Tensor& weight_OI, const at::Tensor& b_
 
 at::Tensor stretched(const at::Tensor& y_NO, const at::Tensor& magnitude_O,
                      const at::Tensor& squares_O, bool change, const MainGradPtr& main) {
-  const auto& table = dora_detail::table_of(y_NO);
   const auto& given = backend_of(y_NO.device().type());
-  const bool computes_itself = given.scale_columns || given.stretch_factor;
-  if (computes_itself && !needs_no_graph({&y_NO, &magnitude_O}))
+  const bool is_own = main || given.scale_columns || given.stretch_factor;
+  if (is_own && !needs_no_graph({&y_NO, &magnitude_O}))
     return dora_detail::OwnStretch::apply(y_NO, magnitude_O, squares_O, change, main);
   // Of ATen, autograd's as well.
+  const auto& table = dora_detail::table_of(y_NO);
   const at::Tensor factor_O =
       table.stretch_factor(magnitude_O, squares_O, change, y_NO.scalar_type());
   return table.scale_columns(y_NO, factor_O);

@@ -162,9 +162,10 @@ at::Tensor add(const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O, const MainGradPtr& main) {
   using namespace pointwise_detail;
-  if (!adds_itself(x_NO)) return x_NO + bias_O;
-  return needs_no_graph({&x_NO, &bias_O}) ? table_of(x_NO).add_bias(x_NO, bias_O)
-                                          : OwnBias::apply(x_NO, bias_O, main);
+  if (needs_no_graph({&x_NO, &bias_O})) return table_of(x_NO).add_bias(x_NO, bias_O);
+  // Autograd would round the sum over the rows to the bias's type.
+  if (!adds_itself(x_NO) && !main) return x_NO + bias_O;
+  return OwnBias::apply(x_NO, bias_O, main);
 }
 
 at::Tensor scaled(const at::Tensor& x, double factor) {

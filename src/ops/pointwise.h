@@ -13,8 +13,7 @@ namespace danlu::ops {
 
 /// a + b of one shape and dtype. Grad through both.
 at::Tensor add(const at::Tensor& a, const at::Tensor& b);
-/// x_NO + bias_O in each row. Grad through both, the bias's to `main` as ops::linear's where the
-/// table adds.
+/// x_NO + bias_O in each row. Grad through both, the bias's to `main` as ops::linear's.
 at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O, const MainGradPtr& main = {});
 /// x * factor. Grad through x.
 at::Tensor scaled(const at::Tensor& x, double factor);

@@ -19,6 +19,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/error.h"
 #include "finite_differences.h"
 #include "ops/dora.h"
 #include "ops/embedding.h"
@@ -62,12 +63,31 @@ TEST(Backend, AnEmptyEntryMeansTheComposite) {
                    matrix = random_f64({16, 24}, 4).to(at::kBFloat16);
   Backend table = cpu::backend();
   table.rms_norm = nullptr;
+  table.rms_norm_backward = nullptr;
   table.swiglu = nullptr;
+  table.swiglu_backward = nullptr;
   table.product = nullptr;
+  table.input_grad = table.weight_grad = nullptr;
+  table.add_weight_grad = nullptr;
+  table.add_product = nullptr;
   const test::CpuTable other(table);
   EXPECT_TRUE(at::equal(rms_norm(x, weight, 1e-5), oracle::rms_norm(x, weight, 1e-5)));
   EXPECT_TRUE(at::equal(swiglu(x, up), oracle::swiglu(x, up)));
   EXPECT_TRUE(at::equal(linear(x, matrix), oracle::linear(x, matrix)));
+}
+
+TEST(Backend, RefusesATableWhereForwardHasNoBackward) {
+  constexpr auto kWithoutATable = c10::DeviceType::Vulkan;
+  Backend lacks = cpu::backend();
+  lacks.attention_backward = nullptr;
+  EXPECT_THROW(set_backend(kWithoutATable, lacks), ModelError);
+  lacks = cpu::backend();
+  lacks.add_weight_grad = nullptr;
+  EXPECT_THROW(set_backend(kWithoutATable, lacks), ModelError);
+  lacks = cpu::backend();
+  lacks.takes = nullptr;
+  EXPECT_THROW(set_backend(kWithoutATable, lacks), ModelError);
+  EXPECT_EQ(backend_of(kWithoutATable).attention, nullptr);
 }
 
 TEST(Backend, AnEmptyTableIsCompletedByEveryCompositeThereIs) {

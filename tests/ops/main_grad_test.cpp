@@ -17,9 +17,11 @@
 #include "finite_differences.h"
 #include "ops/backend.h"
 #include "ops/cross_entropy.h"
+#include "ops/dora.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/norm_head.h"
+#include "ops/pointwise.h"
 #include "ops/rms_norm.h"
 #include "ops/weight_grad.h"
 
@@ -107,6 +109,23 @@ TEST(MainGrad, OfALinearLayer) {
                 const at::Tensor y = ops::linear(as(x, type, w[0]), w[0], w[1], grads);
                 // The product's own rounding is not what is judged.
                 return (y * as(d_y, type, w[0])).sum(at::kDouble);
+              });
+}
+
+TEST(MainGrad, OfABiasAndOfAMagnitudeThatStandAlone) {
+  const at::Tensor x = random_f64({40, 30}, 1), d_y = random_f64({40, 30}, 2),
+                   squares = random_f64({30}, 3).square() + 1;
+  expect_sums({random_f64({30}, 4), random_f64({30}, 5)},
+              [&](const Weights& w, at::ScalarType type, const std::vector<MainGradPtr>& main) {
+                const at::Tensor input = as(x, type, w[0]), factor = as(d_y, type, w[0]);
+                if (main.empty()) {
+                  const at::Tensor length = squares.to(at::kFloat).sqrt().to(at::kDouble);
+                  return ((input + w[0]) * factor + input * (w[1] / length) * factor).sum();
+                }
+                const at::Tensor stretch =
+                    ops::stretched(input, w[1], squares.to(at::kFloat), false, main[1]);
+                const at::Tensor moved = ops::add_bias(input, w[0], main[0]);
+                return (moved * factor).sum(at::kDouble) + (stretch * factor).sum(at::kDouble);
               });
 }
 
