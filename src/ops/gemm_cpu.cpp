@@ -29,14 +29,22 @@ constexpr size_t kBlockRows = 96;
 constexpr size_t kLeastBlockRows = 24;
 // Steps of k that a tile goes before it passes to the next rows.
 constexpr size_t kBlockSteps = 1024;
+// Steps that are packed at a time where both factors are; where the left one is read in place, sums
+// would go through memory for nothing.
+constexpr size_t kSliceSteps = kBlockSteps;
 // What is packed at a time of either factor: about half of a third cache of eight cores.
 constexpr size_t kGroupBytes = size_t{4} << 20;
+// Sums that wait for the next slice, which they come back from a cache for.
+constexpr size_t kSumBytes = size_t{8} << 20;
 
 size_t rounded_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-Factor from(const Factor& factor, size_t first) {
-  const size_t size = factor.element == Element::kF32 ? 4 : 2;
-  return {factor.element, static_cast<const char*>(factor.data) + first * factor.across * size,
+size_t size_of(Element element) { return element == Element::kF32 ? 4 : 2; }
+
+/// What begins at row or column `first` and at element `k` of it.
+Factor from(const Factor& factor, size_t first, size_t k) {
+  const size_t at = first * factor.across + k * factor.along;
+  return {factor.element, static_cast<const char*>(factor.data) + at * size_of(factor.element),
           factor.along, factor.across};
 }
 
@@ -67,6 +75,8 @@ class Product {
     const Element native = arithmetic_ == Arithmetic::kBF16 ? Element::kBF16 : Element::kF32;
     reads_left_in_place_ =
         p_.left.element == native && p_.left.along == 1 && p_.k % step_of(arithmetic_) == 0;
+    const size_t most = reads_left_in_place_ ? steps_ : kSliceSteps;
+    slice_ = std::max<size_t>(1, std::min(steps_, most));
     if (p_.bias) {
       wide_bias_.resize(p_.n);
       widen(p_.element, 1, p_.n, p_.bias, p_.n, wide_bias_.data(), p_.n);
@@ -74,31 +84,29 @@ class Product {
   }
 
   void run() {
-    static thread_local ScratchMemory right_memory, left_memory;
-    const size_t panel_bytes = steps_ * columns_ * kWord, row_bytes = steps_ * kWord;
+    static thread_local ScratchMemory right_memory, left_memory, sum_memory;
+    const size_t panel_bytes = slice_ * columns_ * kWord, row_bytes = slice_ * kWord;
     const size_t panels = (p_.n + columns_ - 1) / columns_;
-    const size_t group =
-        std::clamp<size_t>(kGroupBytes / std::max<size_t>(1, panel_bytes), 1, panels);
-    const size_t rows =
-        reads_left_in_place_
-            ? p_.m
-            : std::min(p_.m, std::max(block_rows_, kGroupBytes / std::max<size_t>(1, row_bytes) /
-                                                       block_rows_ * block_rows_));
-    char* const right = right_memory.of(group * panel_bytes);
-    char* const left =
+    size_t group = kGroupBytes / panel_bytes;
+    if (is_sliced()) group = std::min(group, kSumBytes / (p_.m * columns_ * kWord));
+    group = std::clamp<size_t>(group, 1, panels);
+    const size_t rows = reads_left_in_place_
+                            ? p_.m
+                            : std::min(p_.m, std::max(block_rows_, kGroupBytes / row_bytes /
+                                                                       block_rows_ * block_rows_));
+    Group g;
+    g.right = right_memory.of(group * panel_bytes);
+    g.left =
         reads_left_in_place_ ? nullptr : left_memory.of(rounded_up(rows, block_rows_) * row_bytes);
-    for (size_t panel = 0; panel < panels; panel += group) {
-      const size_t count = std::min(group, panels - panel);
-      in_parallel(count, [&](size_t i) { pack_panel(panel + i, right + i * panel_bytes); });
-      for (size_t row = 0; row < p_.m; row += rows) {
-        const size_t here = std::min(rows, p_.m - row),
-                     blocks = (here + block_rows_ - 1) / block_rows_;
-        if (left) in_parallel(blocks, [&](size_t i) { pack_block(row, here, i, left); });
-        in_parallel(blocks * count, [&](size_t task) {
-          const size_t block = task / count, i = task % count;
-          tile(row + block * block_rows_, std::min(block_rows_, here - block * block_rows_),
-               panel + i, left_rows(row, block, left), right + i * panel_bytes);
-        });
+    if (is_sliced())
+      g.sums = reinterpret_cast<float*>(sum_memory.of(p_.m * group * columns_ * kWord));
+    for (g.first_panel = 0; g.first_panel < panels; g.first_panel += group) {
+      g.panels = std::min(group, panels - g.first_panel);
+      for (g.step = 0; g.step < std::max<size_t>(1, steps_); g.step += slice_) {
+        g.steps = std::min(slice_, steps_ - g.step);
+        in_parallel(g.panels, [&](size_t i) { pack_panel(g, i, g.right + i * panel_bytes); });
+        for (size_t row = 0; row < p_.m; row += rows)
+          multiply_rows(g, row, std::min(rows, p_.m - row));
       }
     }
   }
@@ -113,59 +121,94 @@ class Product {
     return rows;
   }
 
-  void pack_panel(size_t panel, char* to) const {
-    const size_t first = panel * columns_;
-    pack(arithmetic_, from(p_.right, first), p_.k, std::min(columns_, p_.n - first), columns_, to);
+  /// A slice of some panels of the right factor, and what is made of them.
+  struct Group {
+    size_t first_panel, panels;
+    size_t step, steps;
+    char *right, *left;     ///< packed; left: null where it is read in place
+    float* sums = nullptr;  ///< [m, columns of the panels], where there are several slices
+  };
+  bool is_sliced() const { return slice_ < steps_; }
+  Factor slice_of(const Factor& factor, const Group& g, size_t first) const {
+    return from(factor, first, g.step * step_of(arithmetic_));
+  }
+  size_t k_of(const Group& g) const {
+    const size_t unit = step_of(arithmetic_);
+    return std::min(g.steps * unit, p_.k - g.step * unit);
   }
 
-  void pack_block(size_t first, size_t rows, size_t block, char* left) const {
-    const size_t begin = block * block_rows_;
-    pack(arithmetic_, from(p_.left, first + begin), p_.k, std::min(block_rows_, rows - begin),
-         block_rows_, left + begin * steps_ * kWord);
+  void pack_panel(const Group& g, size_t i, char* to) const {
+    const size_t first = (g.first_panel + i) * columns_;
+    pack(arithmetic_, slice_of(p_.right, g, first), k_of(g), std::min(columns_, p_.n - first),
+         columns_, to);
   }
 
-  LeftRows left_rows(size_t first, size_t block, const char* left) const {
-    const size_t begin = block * block_rows_;
-    if (left) return {left + begin * steps_ * kWord, kWord, block_rows_ * kWord};
-    const Factor rows = from(p_.left, first + begin);
-    const size_t size = rows.element == Element::kF32 ? 4 : 2;
-    return {static_cast<const char*>(rows.data), rows.across * size, kWord};
-  }
-
-  void tile(size_t row, size_t rows, size_t panel, const LeftRows& left, const char* right) const {
-    static thread_local ScratchMemory memory;
-    const size_t column = panel * columns_, width = std::min(columns_, p_.n - column);
-    const size_t size = p_.element == Element::kF32 ? 4 : 2;
-    char* const to = static_cast<char*>(p_.c) + (row * p_.c_row + column) * size;
-    const bool is_direct = p_.element == Element::kF32 && width == columns_ && !p_.bias;
-    float* const c = is_direct ? reinterpret_cast<float*>(to)
-                               : reinterpret_cast<float*>(memory.of(rows * columns_ * kWord));
-    const size_t c_row = is_direct ? p_.c_row : columns_;
-    for (size_t step = 0; step < std::max<size_t>(1, steps_); step += kBlockSteps) {
-      multiply_tile(arithmetic_,
-                    {rows, std::min(kBlockSteps, steps_ - step), left.data + step * left.step,
-                     left.row, left.step, right + step * columns_ * kWord, c, c_row,
-                     step > 0 || (is_direct && p_.add)});
+  /// Rows [first, first + rows) of the left factor times the group.
+  void multiply_rows(const Group& g, size_t first, size_t rows) const {
+    const size_t blocks = (rows + block_rows_ - 1) / block_rows_;
+    if (g.left) {
+      in_parallel(blocks, [&](size_t block) {
+        const size_t begin = block * block_rows_;
+        pack(arithmetic_, slice_of(p_.left, g, first + begin), k_of(g),
+             std::min(block_rows_, rows - begin), block_rows_, g.left + begin * slice_ * kWord);
+      });
     }
-    if (!is_direct) finish(rows, width, column, c, to);
+    in_parallel(blocks * g.panels, [&](size_t task) {
+      const size_t block = task / g.panels, begin = block * block_rows_;
+      tile(g, first + begin, std::min(block_rows_, rows - begin), task % g.panels,
+           left_rows(g, first, begin));
+    });
   }
 
-  void finish(size_t rows, size_t width, size_t column, float* c, char* to) const {
+  LeftRows left_rows(const Group& g, size_t first, size_t begin) const {
+    if (g.left) return {g.left + begin * slice_ * kWord, kWord, block_rows_ * kWord};
+    const Factor rows = slice_of(p_.left, g, first + begin);
+    return {static_cast<const char*>(rows.data), rows.across * size_of(rows.element), kWord};
+  }
+
+  void tile(const Group& g, size_t row, size_t rows, size_t i, const LeftRows& left) const {
+    static thread_local ScratchMemory memory;
+    const size_t column = (g.first_panel + i) * columns_, width = std::min(columns_, p_.n - column);
+    char* const to = static_cast<char*>(p_.c) + (row * p_.c_row + column) * size_of(p_.element);
+    const bool is_direct = p_.element == Element::kF32 && width == columns_ && !p_.bias;
+    const char* const right = g.right + i * slice_ * columns_ * kWord;
+    float* c = reinterpret_cast<float*>(to);
+    size_t c_row = p_.c_row;
+    if (!is_direct) {
+      c_row = g.sums ? g.panels * columns_ : columns_;
+      c = g.sums ? g.sums + row * c_row + i * columns_
+                 : reinterpret_cast<float*>(memory.of(rows * columns_ * kWord));
+    }
+    for (size_t step = 0; step < std::max<size_t>(1, g.steps); step += kBlockSteps) {
+      multiply_tile(arithmetic_,
+                    {rows, std::min(kBlockSteps, g.steps - step), left.data + step * left.step,
+                     left.row, left.step, right + step * columns_ * kWord, c, c_row,
+                     g.step + step > 0 || (is_direct && p_.add)});
+    }
+    if (!is_direct && g.step + slice_ >= steps_) finish(rows, width, column, {c, c_row}, to);
+  }
+
+  struct Sums {
+    float* data;
+    size_t row;
+  };
+  void finish(size_t rows, size_t width, size_t column, const Sums& c, char* to) const {
     if (p_.bias || p_.add) {
       for (size_t r = 0; r < rows; ++r) {
-        float* row = c + r * columns_;
+        float* row = c.data + r * c.row;
         const float* more =
             p_.add ? reinterpret_cast<const float*>(to) + r * p_.c_row : wide_bias_.data() + column;
         for (size_t j = 0; j < width; ++j) row[j] += more[j];
       }
     }
-    narrow(p_.element, rows, width, c, columns_, to, p_.c_row);
+    narrow(p_.element, rows, width, c.data, c.row, to, p_.c_row);
   }
 
   const MatrixProduct& p_;
   Arithmetic arithmetic_;
   size_t steps_, columns_, block_rows_;
   bool reads_left_in_place_ = false;
+  size_t slice_;
   std::vector<float> wide_bias_;
 };
 

@@ -38,10 +38,12 @@ struct LinearCase {
 };
 
 std::vector<LinearCase> linear_cases() {
-  // Few rows and many, single columns, and weights of more than one block of 2^20 elements.
-  std::vector<LinearCase> cases{{1, 7, 5, true},        {1, 1, 1, false},     {8, 64, 33, true},
-                                {9, 64, 33, true},      {0, 12, 6, true},     {3, 8200, 300, true},
-                                {40, 8200, 300, false}, {20, 700, 3100, true}};
+  // Few rows and many, single columns, weights of more than one block of 2^20 elements, and more
+  // in every direction than is packed at a time.
+  std::vector<LinearCase> cases{
+      {1, 7, 5, true},        {1, 1, 1, false},      {8, 64, 33, true},
+      {9, 64, 33, true},      {0, 12, 6, true},      {3, 8200, 300, true},
+      {40, 8200, 300, false}, {20, 700, 3100, true}, {1100, 1500, 1100, true}};
   std::mt19937 random(11);
   for (int i = 0; i < 12; ++i) {
     const auto size = [&](int64_t most) { return static_cast<int64_t>(random() % most) + 1; };
