@@ -5,6 +5,7 @@ usage: tools/bench.py [BUILD] [--rows NAME,…] [--rounds 3] [--threads one,all]
 A row whose peer is not here says so. Ours and the peer run by turns; before, between and after them `danlu bench --only limits`
 says what the machine could do: a turn in which its peak moved by more than 15 %, or in which a pinned program got less than 85 % of
 its processor, is repeated, three times at most, and then marked unsteady. With one thread both are pinned to the last processor.
+The table is written after each row; rows measured again on the same day take the place of the earlier ones.
 
   DANLU_CPU=avx512|avx2|plain    all programs use no more than that class of processor has. Where it lacks bf16, the training step's
                                  peer, many times slower in it there, takes fp32
@@ -118,7 +119,7 @@ class Bench:
         return results, steady, limits
 
     def add(self, row, **what):
-        entry = dict(row=row, **what)
+        entry = dict(row=row, **what, commit=self.machine["commit"])
         self.rows.append(entry)
         print(f"{row}: " + ", ".join(f"{k} {v}" for k, v in what.items() if k not in ("samples", "commands")), flush=True)
 
@@ -134,7 +135,7 @@ class Bench:
             entry.update(peer=statistics.median(peers), ratio=statistics.median(ratios), least=min(ratios), most=max(ratios))
         entry["checked"] = check(results) if check else "-"
         entry["samples"] = results
-        entry["commands"] = {name: " ".join(words) for name, (words, _) in programs.items()}
+        entry["commands"] = {name: " ".join(map(without_folders, words)) for name, (words, _) in programs.items()}
         self.add(row, **entry)
         return results, limits
 
@@ -406,13 +407,31 @@ class Bench:
     # --- the table -------------------------------------------------------------------------------
 
     def write(self):
+        """Into the table of the day, where rows that were measured again take the place of the earlier ones."""
         date = datetime.date.today().isoformat()
         stem = f"bench/results/table_{self.machine['processor_key']}_{date}"
-        with open(stem + ".json", "w") as file:
-            json.dump(dict(machine=self.machine, date=date, rounds=self.rounds, rows=self.rows, readings=self.readings), file, indent=1)
-        with open(stem + ".md", "w") as file:
-            file.write(table(self.machine, date, self.rounds, self.rows, self.readings))
+        earlier = {"rows": [], "readings": []}
+        if os.path.exists(stem + ".json"):
+            with open(stem + ".json") as file:
+                earlier = json.load(file)
+        again = {key_of(row) for row in self.rows}
+        rows = [row for row in earlier["rows"] if key_of(row) not in again] + self.rows
+        readings = [reading for reading in earlier["readings"] if reading not in self.readings] + self.readings
+        for name, text in ((".json", json.dumps(dict(machine=self.machine, date=date, rows=rows, readings=readings), indent=1)),
+                           (".md", table(self.machine, date, rows, readings))):
+            with open(stem + name + ".part", "w") as file:
+                file.write(text)
+            os.replace(stem + name + ".part", stem + name)
         print(f"written: {stem}.md, {stem}.json")
+
+
+def key_of(row):
+    return row["row"], row.get("threads")
+
+
+def without_folders(word):
+    """A word of a command as another machine may have it."""
+    return os.path.relpath(word, ROOT) if word.startswith(ROOT) else os.path.basename(word) if word.startswith("/") else word
 
 
 def number(value):
@@ -428,23 +447,24 @@ def met(row):
     return "yes" if reached else "no"
 
 
-def table(machine, date, rounds, rows, readings):
+def table(machine, date, rows, readings):
     lines = [f"# Every row beside its peer, {date}", "",
              f"- {machine['processor']} ({machine['processor_key']}; {machine['cpu_class']}), {machine['cores']} processors",
-             f"- danlu {machine['version']}, commit {machine['commit']}, {machine['compiler']}, libtorch {machine['libtorch']}",
-             f"- {rounds} turns of each program; load {min(r['load'] for r in readings):.1f} to {max(r['load'] for r in readings):.1f}"]
+             f"- danlu {machine['version']}, {machine['compiler']}, libtorch {machine['libtorch']}",
+             f"- load {min(r['load'] for r in readings):.1f} to {max(r['load'] for r in readings):.1f}"]
     for threads in sorted({r["threads"] for r in readings}):
         of = [r for r in readings if r["threads"] == threads]
         said = "; ".join(f"{key} {min(r[key] for r in of) / 1e9:.1f} to {max(r[key] for r in of) / 1e9:.1f}"
                          for key in ("f32_flops", "bf16_flops", "read_bytes"))
         lines.append(f"- limits between the runs, {threads} thread{'s' if threads > 1 else ', pinned'} (giga a second): {said}")
-    lines += ["", "| what | threads | danlu | peer or limit | ratio | (least, most) | goal | met | checked | machine |",
-              "|---|---|---|---|---|---|---|---|---|---|"]
+    lines += ["", "| what | threads | danlu | peer or limit | ratio | (least, most) | turns | goal | met | checked | machine | commit |",
+              "|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
         between = f"{row['least']:.2f}, {row['most']:.2f}" if "least" in row else "-"
         state = row.get("note") or ("steady" if row.get("steady") else "unsteady")
         cells = [row["row"], row.get("threads", "-"), number(row.get("danlu")), number(row.get("peer")),
-                 f"{row['ratio']:.2f}" if "ratio" in row else "-", between, row.get("goal", "-"), met(row), row.get("checked", "-"), state]
+                 f"{row['ratio']:.2f}" if "ratio" in row else "-", between, len(row.get("samples", {}).get("danlu", [])) or "-",
+                 row.get("goal", "-"), met(row), row.get("checked", "-"), state, row["commit"]]
         lines.append("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
     lines += ["", "## Commands", "", "```"]
     for row in rows:
