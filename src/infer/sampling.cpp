@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -36,36 +38,39 @@ void keep_top_k(std::span<float> logits_V, int64_t k) {
   }
 }
 
-/// Indices of the tokens still in play, most likely first; ties by id.
-std::vector<int32_t> candidates_by_likelihood(std::span<const float> logits_V) {
-  std::vector<int32_t> order;
-  for (size_t i = 0; i < logits_V.size(); ++i) {
-    if (logits_V[i] != kRemoved) order.push_back(static_cast<int32_t>(i));
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return logits_V[a] > logits_V[b]; });
-  return order;
-}
-
-std::vector<double> probabilities(std::span<const float> logits_V,
-                                  const std::vector<int32_t>& order) {
-  std::vector<double> p(order.size());
-  if (order.empty()) return p;
-  const double top = logits_V[order[0]];
-  double total = 0;
-  for (size_t i = 0; i < order.size(); ++i) total += p[i] = std::exp(logits_V[order[i]] - top);
-  for (double& value : p) value /= total;
-  return p;
-}
+/// exp(logit - top) of a token still in play.
+double weight_of(float logit, float top) { return std::exp(static_cast<double>(logit) - top); }
 
 void keep_top_p(std::span<float> logits_V, double top_p) {
-  const std::vector<int32_t> order = candidates_by_likelihood(logits_V);
-  const std::vector<double> p = probabilities(logits_V, order);
+  const float top = *std::max_element(logits_V.begin(), logits_V.end());
+  std::vector<int32_t> order;
+  double total = 0;
+  for (size_t i = 0; i < logits_V.size(); ++i) {
+    if (logits_V[i] == kRemoved) continue;
+    order.push_back(static_cast<int32_t>(i));
+    total += weight_of(logits_V[i], top);
+  }
+  // Most likely first, ties by id; only as many are sorted as it takes to reach the border.
+  const auto comes_first = [&](int32_t a, int32_t b) {
+    const float x = logits_V[static_cast<size_t>(a)], y = logits_V[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
   double before = 0;
+  size_t sorted = 0;
   for (size_t i = 0; i < order.size(); ++i) {
+    if (i == sorted) {
+      const auto begin = order.begin() + static_cast<std::ptrdiff_t>(sorted);
+      sorted = std::min(order.size(), std::max<size_t>(64, 4 * sorted));
+      const auto end = order.begin() + static_cast<std::ptrdiff_t>(sorted);
+      std::nth_element(begin, end - 1, order.end(), comes_first);
+      std::sort(begin, end, comes_first);
+    }
     // The token that crosses the border stays; the most likely one always does.
-    if (i > 0 && before >= top_p) logits_V[order[i]] = kRemoved;
-    before += p[i];
+    if (i > 0 && before >= top_p * total) {
+      for (; i < order.size(); ++i) logits_V[static_cast<size_t>(order[i])] = kRemoved;
+      return;
+    }
+    before += weight_of(logits_V[static_cast<size_t>(order[i])], top);
   }
 }
 
@@ -134,16 +139,22 @@ int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
     return static_cast<int32_t>(std::max_element(logits_V.begin(), logits_V.end()) -
                                 logits_V.begin());
   }
+  using namespace sampling_detail;
   // Walk the tokens in id order: no sort is needed when nothing was cut.
   const float top = *std::max_element(logits_V.begin(), logits_V.end());
+  std::vector<std::pair<int32_t, double>> weights;
   double total = 0;
-  for (const float logit : logits_V) total += std::exp(static_cast<double>(logit) - top);
+  for (size_t i = 0; i < logits_V.size(); ++i) {
+    if (logits_V[i] == kRemoved) continue;
+    const double weight = weight_of(logits_V[i], top);
+    if (weight == 0) continue;
+    weights.emplace_back(static_cast<int32_t>(i), weight);
+    total += weight;
+  }
   double left = uniform_at(params.seed, stream, step) * total;
   int32_t last = 0;
-  for (size_t i = 0; i < logits_V.size(); ++i) {
-    const double weight = std::exp(static_cast<double>(logits_V[i]) - top);
-    if (weight == 0) continue;
-    last = static_cast<int32_t>(i);
+  for (const auto& [id, weight] : weights) {
+    last = id;
     left -= weight;
     if (left <= 0) break;
   }

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
 
 #include "base/error.h"
 #include "support/throws.h"
@@ -55,6 +59,31 @@ TEST(Sampling, TopPKeepsTheMostLikelyTokenEvenIfTiny) {
   SamplingParams params = sampling();
   params.top_p = 1e-9;
   EXPECT_THAT(kept(logits_of({0.2, 0.5, 0.3}), params), ElementsAre(1));
+}
+
+TEST(Sampling, TopPOfManyTokensIsWhatSortingAllOfThemKeeps) {
+  std::mt19937 random(7);
+  for (const double top_p : {0.05, 0.5, 0.9, 0.999, 0.9999999}) {
+    std::vector<float> logits(3000);
+    // Sixteenths: ties, which go by id.
+    for (float& logit : logits) logit = static_cast<float>(random() % 160) / 16.0f;
+    std::vector<int> order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return logits[a] > logits[b]; });
+    long double total = 0, before = 0;
+    for (const float logit : logits) total += std::exp(static_cast<long double>(logit));
+    std::vector<int> expected;
+    for (const int id : order) {
+      if (!expected.empty() && before >= top_p * total) break;
+      expected.push_back(id);
+      before += std::exp(static_cast<long double>(logits[id]));
+    }
+    std::sort(expected.begin(), expected.end());
+    SamplingParams params = sampling();
+    params.top_p = top_p;
+    EXPECT_EQ(kept(logits, params), expected) << top_p;
+  }
 }
 
 TEST(Sampling, MinPIsRelativeToTheMostLikely) {
