@@ -121,10 +121,20 @@ inline void score(const Packing& packing, const Left& left, int64_t rows, const 
   }
 }
 
-/// sums [rows, D] += left (rows of `steps` words) times a stacked block of `stacked_rows`.
-inline void add_product(const Packing& packing, const Left& left, int64_t rows, const char* stacked,
-                        int64_t stacked_rows, float* sums, size_t sums_row,
+/// A stacked block of `rows` rows, of which `used` enter the product; what the left factor has of
+/// the others in the same words is zero.
+struct Stacked {
+  const char* data;
+  int64_t rows;
+  Keys used;
+};
+
+/// sums [rows, D] += left (a word for each step of the block) times a stacked block.
+inline void add_product(const Packing& packing, const Left& left, int64_t rows,
+                        const Stacked& stacked, float* sums, size_t sums_row,
                         ScratchMemory& scratch) {
+  const size_t first_step = unsigned_of(stacked.used.begin) / step_of(packing.arithmetic());
+  const size_t steps = packing.steps(stacked.used.end) - first_step;
   const size_t columns = packing.columns();
   for (size_t panel = 0; panel < packing.panels(); ++panel) {
     const size_t first = panel * columns, width = std::min(columns, packing.dim() - first);
@@ -132,10 +142,11 @@ inline void add_product(const Packing& packing, const Left& left, int64_t rows, 
     const bool is_whole = width == columns;
     float* const c =
         is_whole ? to : reinterpret_cast<float*>(scratch.of(unsigned_of(rows) * columns * kWord));
-    multiply_tile(packing.arithmetic(),
-                  {unsigned_of(rows), packing.steps(stacked_rows), left.data, left.row, left.step,
-                   stacked + panel * packing.panel_bytes(stacked_rows), c,
-                   is_whole ? sums_row : columns, is_whole});
+    multiply_tile(
+        packing.arithmetic(),
+        {unsigned_of(rows), steps, left.data + first_step * left.step, left.row, left.step,
+         stacked.data + panel * packing.panel_bytes(stacked.rows) + first_step * columns * kWord, c,
+         is_whole ? sums_row : columns, is_whole});
     if (is_whole) continue;
     for (int64_t r = 0; r < rows; ++r) {
       for (size_t j = 0; j < width; ++j)

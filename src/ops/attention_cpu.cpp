@@ -156,11 +156,13 @@ Keys seen_in_block(const Tile& tile, int64_t query, int64_t window, int64_t bloc
           std::clamp(all.end - first, met.begin, met.end)};
 }
 
-/// A row of weights of a block: what lies beside the seen ones is zero.
-void clear_unseen(const Packing& packing, char* row, Keys seen, int64_t count) {
+/// A row of weights of a block: of the words that hold met ones, what lies beside the seen ones is
+/// zero.
+void clear_unseen(const Packing& packing, char* row, Keys seen, Keys met) {
   const size_t size = packing.element() == Element::kF32 ? 4 : 2;
-  const size_t end = packing.steps(count) * kWord;
-  std::fill(row, row + unsigned_of(seen.begin) * size, char{0});
+  const size_t begin = unsigned_of(met.begin) / step_of(packing.arithmetic()) * kWord;
+  const size_t end = packing.steps(met.end) * kWord;
+  std::fill(row + begin, row + unsigned_of(seen.begin) * size, char{0});
   std::fill(row + unsigned_of(seen.end) * size, row + end, char{0});
 }
 
@@ -192,7 +194,7 @@ void forward_tile(const Forward& f, const KeySet& set, const Tile& tile, int64_t
       const int64_t query = tile.begin + r;
       const Keys seen = seen_in_block(tile, query, in.window, block, met);
       char* const row = weights + unsigned_of(r) * weight_row;
-      clear_unseen(packing, row, seen, in_block);
+      clear_unseen(packing, row, seen, met);
       if (seen.begin == seen.end) continue;
       const int64_t first = block * kBlockKeys + seen.begin;
       const float factor =
@@ -203,7 +205,7 @@ void forward_tile(const Forward& f, const KeySet& set, const Tile& tile, int64_t
       if (factor != 1.0f) scale_row(sums + r * dim, unsigned_of(dim), factor);
     }
     add_product(packing, {weights, weight_row, kWord}, queries,
-                f.values.block_of(set, kv_head, block), in_block, sums, unsigned_of(dim),
+                {f.values.block_of(set, kv_head, block), in_block, met}, sums, unsigned_of(dim),
                 scratch().part);
   }
   const Rows out = rows_of(f.out_NQD, first_query, head);
@@ -269,8 +271,7 @@ struct BlockWeights {
 };
 
 BlockWeights weights_again(const Backward& b, const Tile& tile, int64_t head, int64_t block,
-                           Keys met, int64_t in_block, const float* scores,
-                           const float* d_weights) {
+                           Keys met, const float* scores, const float* d_weights) {
   const Inputs& in = b.in;
   const size_t size = b.packing.element() == Element::kF32 ? 4 : 2;
   const size_t row_bytes = unsigned_of(kScoreRow) * size;
@@ -281,8 +282,8 @@ BlockWeights weights_again(const Backward& b, const Tile& tile, int64_t head, in
     const int64_t query = tile.begin + r;
     const Keys seen = seen_in_block(tile, query, in.window, block, met);
     const size_t row = unsigned_of(r) * row_bytes, first = unsigned_of(seen.begin) * size;
-    clear_unseen(b.packing, result.weights + row, seen, in_block);
-    clear_unseen(b.packing, result.d_scores + row, seen, in_block);
+    clear_unseen(b.packing, result.weights + row, seen, met);
+    clear_unseen(b.packing, result.d_scores + row, seen, met);
     const int64_t at = head * b.lse_QN.size(1) + tile.span.q + query;
     const SoftmaxBackward shape{
         unsigned_of(seen.end - seen.begin),
@@ -298,16 +299,19 @@ BlockWeights weights_again(const Backward& b, const Tile& tile, int64_t head, in
   return result;
 }
 
-/// sums [keys, D] += rows^T x, where x is stacked and rows [queries, keys] are a left factor.
+/// sums [keys, D] += rows^T x, where x is stacked and rows [queries, ...] are a left factor with
+/// `keys` in it.
 void add_turned_product(const Packing& packing, const char* rows, size_t row_bytes, int64_t queries,
-                        int64_t keys, const char* stacked, const Rows& sums) {
+                        Keys keys, const char* stacked, const Rows& sums) {
   const size_t size = packing.element() == Element::kF32 ? 4 : 2;
   const size_t width = unsigned_of(kBlockKeys);
   char* const turned = scratch().turned.of(packing.steps(kTileQueries) * width * kWord);
-  pack(packing.arithmetic(), {packing.element(), rows, row_bytes / size, 1}, unsigned_of(queries),
-       unsigned_of(keys), width, turned);
-  add_product(packing, {turned, kWord, width * kWord}, keys, stacked, queries, sums.f32(0),
-              sums.token, scratch().part);
+  const int64_t count = keys.end - keys.begin;
+  pack(packing.arithmetic(),
+       {packing.element(), rows + unsigned_of(keys.begin) * size, row_bytes / size, 1},
+       unsigned_of(queries), unsigned_of(count), width, turned);
+  add_product(packing, {turned, kWord, width * kWord}, count, {stacked, queries, {0, queries}},
+              sums.f32(keys.begin), sums.token, scratch().part);
 }
 
 /// A tile of queries against all its keys: adds to the gradients of both.
@@ -333,13 +337,14 @@ void backward_tile(const Backward& b, const KeySet& set, const Tile& tile, int64
     score(packing, q, queries, b.turned_keys.block_of(set, kv_head, block), met, scores);
     score(packing, out_grad, queries, b.turned_values.block_of(set, kv_head, block), met,
           d_weights);
-    const BlockWeights w = weights_again(b, tile, head, block, met, in_block, scores, d_weights);
-    add_product(packing, {w.d_scores, w.row, kWord}, queries, b.keys.block_of(set, kv_head, block),
-                in_block, dq.f32(0), dq.token, scratch().part);
+    const BlockWeights w = weights_again(b, tile, head, block, met, scores, d_weights);
+    add_product(packing, {w.d_scores, w.row, kWord}, queries,
+                {b.keys.block_of(set, kv_head, block), in_block, met}, dq.f32(0), dq.token,
+                scratch().part);
     const int64_t key = set.key() + block * kBlockKeys;
-    add_turned_product(packing, w.d_scores, w.row, queries, in_block, stacked_q,
+    add_turned_product(packing, w.d_scores, w.row, queries, met, stacked_q,
                        rows_of(b.grads.k_MKD, key, kv_head));
-    add_turned_product(packing, w.weights, w.row, queries, in_block, stacked_grad,
+    add_turned_product(packing, w.weights, w.row, queries, met, stacked_grad,
                        rows_of(b.grads.v_MKD, key, kv_head));
   }
 }
