@@ -16,6 +16,8 @@
 #include <algorithm>
 #include <limits>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "device/dtype.h"
 #include "ops/autograd.h"
@@ -157,6 +159,18 @@ void check_spans(const at::Tensor& q, const at::Tensor& k, const Spans& spans) {
             "attention", "a span of queries ", span.q, " + ", span.q_len, " and keys ", span.k,
             " + ", span.k_len, " lies outside the ", q.size(0), " queries and ", k.size(0),
             " keys");
+  }
+  // Each set of keys gets its gradients from one thread.
+  std::vector<std::pair<int64_t, int64_t>> sets;
+  for (const Span& span : spans)
+    if (sets.empty() || sets.back() != std::pair(span.k, span.k_len))
+      sets.push_back({span.k, span.k_len});
+  std::sort(sets.begin(), sets.end());
+  for (size_t i = 1; i < sets.size(); ++i) {
+    require(sets[i - 1].first + sets[i - 1].second <= sets[i].first, "attention", "keys ",
+            sets[i].first, " + ", sets[i].second, " and ", sets[i - 1].first, " + ",
+            sets[i - 1].second,
+            " overlap: spans must have the same keys and follow each other, or share none");
   }
 }
 

@@ -30,7 +30,8 @@ struct PartialAttention {
   at::Tensor lse_QN;   ///< the same type: log of the sum of exponentials; -inf of such a query
 };
 /// Attention over `spans` alone; parts over different keys are merged. Shapes and dtypes as
-/// attention(). Without gradient. Errors: ModelError for spans outside the tensors.
+/// attention(). Without gradient. Errors: ModelError for spans outside the tensors, and for two
+/// whose keys overlap and are not the same ones in succession.
 PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                 const at::Tensor& v_MKD, const Spans& spans,
                                 const AttentionOptions& options);

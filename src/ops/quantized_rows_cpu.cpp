@@ -260,7 +260,8 @@ struct Vectors {
 bool quantize_group(const float* x, int8_t* codes, QuantizedInputBlock& facts) {
   const __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
   const float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
-  const __m512 nothing = _mm512_mul_ps(_mm512_add_ps(a, b), _mm512_setzero_ps());  // NaN stays
+  const __m512 zero = _mm512_setzero_ps();
+  const __m512 nothing = _mm512_fmadd_ps(a, zero, _mm512_mul_ps(b, zero));  // NaN stays
   if (!std::isfinite(largest) || _mm512_cmp_ps_mask(nothing, nothing, _CMP_UNORD_Q)) return false;
   facts.scale = largest / 127.0f;
   const __m512 inverse = _mm512_set1_ps(facts.scale > 0x1p-120f ? 1.0f / facts.scale : 0.0f);

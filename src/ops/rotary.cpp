@@ -17,10 +17,10 @@ void check(const at::Tensor& x_NQD, const RotaryTable& table) {
   require(x_NQD.dim() == 3, "rotary", "x ", x_NQD.sizes(), " must be [N, heads, D]");
   const int64_t half = x_NQD.size(2) / 2;
   require(x_NQD.size(2) == 2 * half && table.cos_NE.size(0) == x_NQD.size(0) &&
-              table.cos_NE.size(1) == half,
+              table.cos_NE.size(1) == half && table.sin_NE.sizes() == table.cos_NE.sizes(),
           "rotary", "x ", x_NQD.sizes(),
-          " must be [N, heads, D] with even D and a table [N, D/2]; got a table ",
-          table.cos_NE.sizes());
+          " must be [N, heads, D] with even D and tables [N, D/2]; got tables ",
+          table.cos_NE.sizes(), " and ", table.sin_NE.sizes());
 }
 
 /// Keeps only the table.

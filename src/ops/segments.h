@@ -22,7 +22,8 @@ struct Segments {
 struct Span {
   int64_t q = 0, q_len = 0, k = 0, k_len = 0, lead = 0;
 };
-/// Of one call: a query is in at most one; those of the same keys lie beside each other.
+/// Of one call: a query is in at most one; those of the same keys follow each other, others share
+/// none.
 using Spans = std::vector<Span>;
 /// One for each segment.
 Spans spans_of(const Segments& segments);

@@ -142,6 +142,25 @@ TEST(AttentionErrors, NameShapesAndUncoveredTokens) {
               testing::HasSubstr("3 queries but only 2 keys"));
 }
 
+TEST(Attention, PartsRefuseKeysThatTwoThreadsWouldWrite) {
+  const at::Tensor x = test::random_f64({8, 1, 4}, 1).to(at::kFloat);
+  const auto refuses = [&](const Spans& spans) {
+    try {
+      attention_part(x, x, x, spans, {});
+      return false;
+    } catch (const ModelError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("overlap"));
+      return true;
+    }
+  };
+  const Span first{0, 2, 0, 4, 4}, same{2, 2, 0, 4, 4}, other{4, 2, 4, 4, 4},
+      crossing{6, 2, 3, 2, 2};
+  EXPECT_FALSE(refuses({first, same, other}));
+  EXPECT_FALSE(refuses({other, first, same}));
+  EXPECT_TRUE(refuses({first, other, crossing}));
+  EXPECT_TRUE(refuses({first, other, same})) << "the same keys must follow each other";
+}
+
 TEST(AlibiSlopes, FollowThePaperAndItsRuleForOtherCounts) {
   // 8 heads: 1/2, 1/4, …, 1/256.
   const std::vector<double> eight = alibi_slopes(8);
