@@ -2,13 +2,12 @@
 #include "base/cpu_class.h"
 #include "ops/gemm_kernels_cpu.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__)
+#include <hwy/base.h>
 #include <immintrin.h>
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,prefetchwt1")
-
 namespace danlu::ops::cpu::x86 {
+HWY_PUSH_ATTRIBUTES("avx,avx2,fma,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 namespace {
 
 constexpr size_t kLanes = 16, kVectors = 4;
@@ -86,9 +85,8 @@ void multiply_bf16_tile(const TileProduct& p) {
   }
 }
 
+HWY_POP_ATTRIBUTES
 }  // namespace danlu::ops::cpu::x86
-
-#pragma GCC pop_options
 #else
 
 #include "base/error.h"

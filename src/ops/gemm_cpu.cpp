@@ -29,9 +29,11 @@ constexpr size_t kBlockRows = 96;
 constexpr size_t kLeastBlockRows = 24;
 // Steps of k that a tile goes before it passes to the next rows.
 constexpr size_t kBlockSteps = 1024;
-// Steps that are packed at a time where both factors are; where the left one is read in place, sums
-// would go through memory for nothing.
+// Steps that are packed at a time where both factors are. Where the left one is read in place, each
+// slice more costs its sums a way through memory and saves no packing: as many as leave panels
+// enough to a group.
 constexpr size_t kSliceSteps = kBlockSteps;
+constexpr size_t kLongSliceSteps = 4 * kBlockSteps;
 // What is packed at a time of either factor: about half of a third cache of eight cores.
 constexpr size_t kGroupBytes = size_t{4} << 20;
 // Sums that wait for the next slice, which they come back from a cache for.
@@ -70,13 +72,13 @@ class Product {
                         ? Arithmetic::kBF16
                         : Arithmetic::kF32),
         steps_(steps_of(arithmetic_, product.k)),
-        columns_(panel_columns(arithmetic_)),
-        block_rows_(block_rows()) {
+        columns_(panel_columns(arithmetic_)) {
     const Element native = arithmetic_ == Arithmetic::kBF16 ? Element::kBF16 : Element::kF32;
     reads_left_in_place_ =
         p_.left.element == native && p_.left.along == 1 && p_.k % step_of(arithmetic_) == 0;
-    const size_t most = reads_left_in_place_ ? steps_ : kSliceSteps;
-    slice_ = std::max<size_t>(1, std::min(steps_, most));
+    slice_ = std::clamp<size_t>(steps_, 1, reads_left_in_place_ ? kLongSliceSteps : kSliceSteps);
+    group_ = group();
+    block_rows_ = block_rows();
     if (p_.bias) {
       wide_bias_.resize(p_.n);
       widen(p_.element, 1, p_.n, p_.bias, p_.n, wide_bias_.data(), p_.n);
@@ -87,21 +89,20 @@ class Product {
     static thread_local ScratchMemory right_memory, left_memory, sum_memory;
     const size_t panel_bytes = slice_ * columns_ * kWord, row_bytes = slice_ * kWord;
     const size_t panels = (p_.n + columns_ - 1) / columns_;
-    size_t group = kGroupBytes / panel_bytes;
-    if (is_sliced()) group = std::min(group, kSumBytes / (p_.m * columns_ * kWord));
-    group = std::clamp<size_t>(group, 1, panels);
     const size_t rows = reads_left_in_place_
                             ? p_.m
                             : std::min(p_.m, std::max(block_rows_, kGroupBytes / row_bytes /
                                                                        block_rows_ * block_rows_));
     Group g;
-    g.right = right_memory.of(group * panel_bytes);
+    g.right = right_memory.of(group_ * panel_bytes);
     g.left =
         reads_left_in_place_ ? nullptr : left_memory.of(rounded_up(rows, block_rows_) * row_bytes);
-    if (is_sliced())
-      g.sums = reinterpret_cast<float*>(sum_memory.of(p_.m * group * columns_ * kWord));
-    for (g.first_panel = 0; g.first_panel < panels; g.first_panel += group) {
-      g.panels = std::min(group, panels - g.first_panel);
+    if (is_sliced()) {
+      g.sums_row = sums_through_memory() ? group_ * columns_ : columns_;
+      g.sums = reinterpret_cast<float*>(sum_memory.of(p_.m * g.sums_row * kWord));
+    }
+    for (g.first_panel = 0; g.first_panel < panels; g.first_panel += group_) {
+      g.panels = std::min(group_, panels - g.first_panel);
       for (g.step = 0; g.step < std::max<size_t>(1, steps_); g.step += slice_) {
         g.steps = std::min(slice_, steps_ - g.step);
         in_parallel(g.panels, [&](size_t i) { pack_panel(g, i, g.right + i * panel_bytes); });
@@ -112,12 +113,22 @@ class Product {
   }
 
  private:
+  bool is_sliced() const { return slice_ < steps_; }
+  /// Whether slices add to memory of ours; else to c itself, but for a panel that is not whole.
+  bool sums_through_memory() const {
+    return is_sliced() && (p_.element != Element::kF32 || p_.bias != nullptr);
+  }
+  /// Panels that are packed at a time.
+  size_t group() const {
+    size_t count = kGroupBytes / (slice_ * columns_ * kWord);
+    if (sums_through_memory()) count = std::min(count, kSumBytes / (p_.m * columns_ * kWord));
+    return std::clamp<size_t>(count, 1, (p_.n + columns_ - 1) / columns_);
+  }
   /// Fewer where there would not be enough blocks for all threads.
   size_t block_rows() const {
     const size_t wanted = 2 * static_cast<size_t>(at::get_num_threads());
-    const size_t panels = (p_.n + columns_ - 1) / columns_;
     size_t rows = kBlockRows;
-    while (rows > kLeastBlockRows && panels * ((p_.m + rows - 1) / rows) < wanted) rows /= 2;
+    while (rows > kLeastBlockRows && group_ * ((p_.m + rows - 1) / rows) < wanted) rows /= 2;
     return rows;
   }
 
@@ -126,9 +137,9 @@ class Product {
     size_t first_panel, panels;
     size_t step, steps;
     char *right, *left;     ///< packed; left: null where it is read in place
-    float* sums = nullptr;  ///< [m, columns of the panels], where there are several slices
+    float* sums = nullptr;  ///< of several slices: [m, columns of the panels, or of one]
+    size_t sums_row = 0;
   };
-  bool is_sliced() const { return slice_ < steps_; }
   Factor slice_of(const Factor& factor, const Group& g, size_t first) const {
     return from(factor, first, g.step * step_of(arithmetic_));
   }
@@ -175,8 +186,8 @@ class Product {
     float* c = reinterpret_cast<float*>(to);
     size_t c_row = p_.c_row;
     if (!is_direct) {
-      c_row = g.sums ? g.panels * columns_ : columns_;
-      c = g.sums ? g.sums + row * c_row + i * columns_
+      c_row = g.sums ? g.sums_row : columns_;
+      c = g.sums ? g.sums + row * c_row + (sums_through_memory() ? i * columns_ : 0)
                  : reinterpret_cast<float*>(memory.of(rows * columns_ * kWord));
     }
     for (size_t step = 0; step < std::max<size_t>(1, g.steps); step += kBlockSteps) {
@@ -206,9 +217,9 @@ class Product {
 
   const MatrixProduct& p_;
   Arithmetic arithmetic_;
-  size_t steps_, columns_, block_rows_;
+  size_t steps_, columns_;
   bool reads_left_in_place_ = false;
-  size_t slice_;
+  size_t slice_, group_, block_rows_;
   std::vector<float> wide_bias_;
 };
 
