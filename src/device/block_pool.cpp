@@ -130,7 +130,8 @@ void* BlockPool::take(size_t bytes) {
   const auto [size, begin] = *found;
   Nodes rest;
   if (size > bytes) rest = new_nodes();
-  used_.try_emplace(begin).first->second = {bytes, extract(free_.find(begin))};
+  Used& used = used_.try_emplace(begin).first->second;  // may throw: the range is still free then
+  used = {bytes, extract(free_.find(begin))};
   if (size > bytes) insert(begin + bytes, size - bytes, std::move(rest));
   used_bytes_ += bytes;
   return begin;
