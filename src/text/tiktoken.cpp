@@ -1,13 +1,13 @@
 #include "text/tiktoken.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <deque>
 
 #include "base/file.h"
 #include "base/lfs_pointer.h"
 #include "base/message.h"
+#include "text/base64.h"
 #include "text/tokenizer/bpe_model.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
@@ -19,31 +19,6 @@ struct RankedToken {
   std::string bytes;
   TokenId rank = -1;
 };
-
-/// False if `encoded` is no base64 with its padding.
-bool decode_base64(std::string_view encoded, std::string* bytes) {
-  static const std::array<int8_t, 256> kValues = [] {
-    std::array<int8_t, 256> values;
-    values.fill(-1);
-    int8_t next = 0;
-    for (const char c :
-         std::string_view("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
-      values[static_cast<unsigned char>(c)] = next++;
-    return values;
-  }();
-  bytes->clear();
-  if (encoded.empty() || encoded.size() % 4 != 0) return false;
-  const size_t padding = encoded.ends_with("==") ? 2 : encoded.ends_with('=') ? 1 : 0;
-  uint32_t bits = 0;
-  for (size_t i = 0; i < encoded.size() - padding; ++i) {
-    const int8_t value = kValues[static_cast<unsigned char>(encoded[i])];
-    if (value < 0) return false;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    // Character i completes byte i - i / 4 - 1, but for the first of each four.
-    if (i % 4 != 0) *bytes += static_cast<char>(bits >> (6 - 2 * (i % 4)));
-  }
-  return true;
-}
 
 RankedToken read_line(std::string_view line, const std::string& place) {
   const size_t space = line.find(' ');

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/progress.h"
+#include "text/base64.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/char_class.h"
 #include "text/tokenizer/json_fields.h"
@@ -298,35 +299,6 @@ class SequenceNormalizer final : public Normalizer {
   std::vector<std::unique_ptr<Normalizer>> steps_;
 };
 
-std::string decode_base64(std::string_view text, const std::string& origin) {
-  std::string out;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    if (c == '=' || c == '\n') continue;
-    uint32_t value;
-    if (c >= 'A' && c <= 'Z')
-      value = c - 'A';
-    else if (c >= 'a' && c <= 'z')
-      value = c - 'a' + 26;
-    else if (c >= '0' && c <= '9')
-      value = c - '0' + 52;
-    else if (c == '+')
-      value = 62;
-    else if (c == '/')
-      value = 63;
-    else
-      throw ModelError(tr("{}: \"precompiled_charsmap\" is not base64", origin));
-    bits = bits << 6 | value;
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      out += static_cast<char>(bits >> count & 0xFF);
-    }
-  }
-  return out;
-}
-
 std::unique_ptr<Normalizer> make_replace(const Json& spec, const std::string& origin) {
   const Json& pattern = member(spec, "pattern", origin);
   auto content = field<std::string>(spec, "content", origin);
@@ -404,7 +376,10 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& spec, const std::string&
   }
   if (type == "Precompiled") {
     auto charsmap = field_or<std::string>(spec, "precompiled_charsmap", "", origin);
-    return make_precompiled_normalizer(decode_base64(charsmap, origin), origin);
+    std::string bytes;
+    if (!charsmap.empty() && !decode_base64(charsmap, &bytes))
+      throw ModelError(tr("{}: \"precompiled_charsmap\" is not base64", origin));
+    return make_precompiled_normalizer(bytes, origin);
   }
   if (type == "Sequence") {
     std::vector<std::unique_ptr<Normalizer>> steps;

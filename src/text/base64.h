@@ -1,0 +1,11 @@
+// text/base64.h: bytes in base64 (RFC 4648 section 4), as tokenizer files hold them.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace danlu::text {
+
+/// False if `encoded` is no base64 with its padding; `bytes` then holds what was read before.
+bool decode_base64(std::string_view encoded, std::string* bytes);
+
+}  // namespace danlu::text
