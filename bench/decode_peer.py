@@ -5,7 +5,9 @@
   decode_peer.py LIBRARIES FROM.gguf --quantize q8_0|q4_0|q4_k_m TO.gguf
 
 LIBRARIES: the folder of libllama that tools/gguf_peer installs (node_modules/@node-llama-cpp/linux-x64/bins/linux-x64). Prints one
-JSON line with the keys of decode_bench: seconds a token of all sequences (median, without the first two), and the first one's ids.
+JSON line with the keys of decode_bench: seconds a token of all sequences (median, without the first two; choosing the tokens is not
+timed), and the first one's ids. --follow '[1, 2, …]': how far below llama.cpp's largest logit each of these ids lies at its place after
+the first prompt, at most, in standard deviations of that place's logits. Needs numpy.
 Structures are passed as their bytes: of the context's parameters the places of n_ctx, n_batch, n_ubatch, n_seq_max (0 to 3),
 n_threads and n_threads_batch (7, 8) are known, and checked against the defaults that the library gives.
 """
@@ -16,6 +18,8 @@ import json
 import os
 import statistics
 import time
+
+import numpy
 
 BACKENDS = {"avx512": "skylakex", "avx2": "haswell", "plain": "x64"}  # by DANLU_CPU; else what llama.cpp takes to be the best
 QUANTIZED = {"q4_0": 2, "q8_0": 7, "q4_k_m": 15}  # enum llama_ftype
@@ -48,6 +52,8 @@ def library(folder):
                                     ("llama_model_get_vocab", ctypes.c_void_p, [ctypes.c_void_p]),
                                     ("llama_vocab_n_tokens", ctypes.c_int32, [ctypes.c_void_p]),
                                     ("llama_get_logits_ith", ctypes.POINTER(ctypes.c_float), [ctypes.c_void_p, ctypes.c_int32]),
+                                    ("llama_get_memory", ctypes.c_void_p, [ctypes.c_void_p]),
+                                    ("llama_memory_clear", None, [ctypes.c_void_p, ctypes.c_bool]),
                                     ("llama_model_quantize", ctypes.c_uint32,
                                      [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(Bytes)])):
         function = getattr(loaded, name)
@@ -59,16 +65,6 @@ def library(folder):
 
 def integers(parameters):
     return ctypes.cast(ctypes.byref(parameters), ctypes.POINTER(ctypes.c_int32))
-
-
-def likeliest(logits, count):
-    """The first of the greatest. (Of numpy's, if it is there: a loop of Python's own would be timed, too.)"""
-    try:
-        import numpy
-        return int(numpy.ctypeslib.as_array(logits, (count,)).argmax())
-    except ImportError:
-        values = logits[:count]
-        return values.index(max(values))
 
 
 def decode(llama, options):
@@ -86,6 +82,10 @@ def decode(llama, options):
     context = llama.llama_init_from_model(model, parameters)
     assert context, "no context"
     vocab = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(model))
+
+    def logits(place):
+        return numpy.ctypeslib.as_array(llama.llama_get_logits_ith(context, place), (vocab,))  # waits for the result
+
     batch = llama.llama_batch_init(max(longest, len(prompts)), 0, 1)
 
     def run(items):
@@ -98,20 +98,33 @@ def decode(llama, options):
     last = []
     for sequence, ids in enumerate(prompts):
         run([(token, i, sequence, i + 1 == len(ids)) for i, token in enumerate(ids)])
-        last.append(likeliest(llama.llama_get_logits_ith(context, len(ids) - 1), vocab))
+        last.append(int(logits(len(ids) - 1).argmax()))
     seconds, chosen = [], [last[0]]
     for step in range(options.tokens + 2):
         begin = time.perf_counter()
         run([(last[s], len(ids) + step, s, 1) for s, ids in enumerate(prompts)])
-        rows = [llama.llama_get_logits_ith(context, s) for s in range(len(prompts))]  # waits for the result
-        last[0] = likeliest(rows[0], vocab)
+        rows = [logits(s) for s in range(len(prompts))]
         seconds.append(time.perf_counter() - begin)
-        for s in range(1, len(prompts)):  # choosing is ours to pay for, not llama.cpp's
-            last[s] = likeliest(rows[s], vocab)
+        last = [int(row.argmax()) for row in rows]
         chosen.append(last[0])
     token_s = statistics.median(seconds[2:])
-    print(json.dumps({"program": "llama.cpp", "sequences": len(prompts), "token_s": round(token_s, 5),
-                      "tokens_per_s": round(len(prompts) / token_s, 2), "ids": chosen}))
+    result = {"program": "llama.cpp", "sequences": len(prompts), "token_s": round(token_s, 5),
+              "tokens_per_s": round(len(prompts) / token_s, 2), "ids": chosen}
+    if options.follow:
+        llama.llama_memory_clear(llama.llama_get_memory(context), True)
+        result["below"] = below(json.loads(options.follow), prompts[0], run, logits)
+    print(json.dumps(result))
+
+
+def below(ids, prompt, run, logits):
+    run([(token, i, 0, i + 1 == len(prompt)) for i, token in enumerate(prompt)])
+    worst, place = 0.0, len(prompt) - 1
+    for i, token in enumerate(ids):
+        row = logits(place)
+        worst = max(worst, float((row.max() - row[token]) / row.std()))
+        run([(token, len(prompt) + i, 0, 1)])
+        place = 0
+    return round(worst, 3)
 
 
 def main():
@@ -122,6 +135,7 @@ def main():
     parser.add_argument("--prompts", default="[[1]]")
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--follow")
     options = parser.parse_args()
     llama = library(options.libraries)
     if not options.quantize:

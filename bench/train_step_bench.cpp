@@ -5,10 +5,10 @@
 //
 // Prints one JSON line for each type with the keys of the PyTorch peer it is compared with
 // (bench/README.md): median step seconds after two warm-ups, tokens/s, GFLOP/s at 6N per token,
-// peak resident memory in MiB (of all types together), last loss. Several types take steps in turn,
-// so that their ratio does not depend on what else the machine does. Default shape: 100.1 M
-// parameters, tied embeddings, biases on q, k, v. --lora R trains rank-R adapters on every linear
-// layer of the blocks, and nothing else; --threads 0: all there are.
+// peak resident memory in MiB (of all types together), last loss and norm of its gradients. Several
+// types take steps in turn, so that their ratio does not depend on what else the machine does.
+// Default shape: 100.1 M parameters, tied embeddings, biases on q, k, v. --lora R trains rank-R
+// adapters on every linear layer of the blocks, and nothing else; --threads 0: all there are.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -87,12 +87,13 @@ struct Run {
   std::string dtype;
   TrainingStep step;
   std::vector<double> seconds = {};
-  double loss = 0;
+  double loss = 0, gradient_norm = 0;
 
   void take() {
     const double begin = danlu::steady_now_s();
     loss = step.run();
     seconds.push_back(danlu::steady_now_s() - begin);
+    gradient_norm = step.gradient_norm();
   }
   void print() const {
     const double step_s = danlu::bench::median({seconds.begin() + 2, seconds.end()});
@@ -101,10 +102,11 @@ struct Run {
     fmt::print(
         "{{\"program\": \"danlu\", \"cpu\": \"{}\", \"dtype\": \"{}\", \"params\": {}, "
         "\"trained\": {}, \"step_s\": {:.4f}, \"tokens_per_s\": {:.1f}, \"gflops_6N\": {:.1f}, "
-        "\"peak_rss_mib\": {}, \"loss\": {:.4f}}}\n",
+        "\"peak_rss_mib\": {}, \"loss\": {:.6f}, \"gradient_norm\": {:.6g}}}\n",
         danlu::describe_cpu_class(), dtype, static_cast<int64_t>(step.parameters()),
         static_cast<int64_t>(step.trained_parameters()), step_s, step.tokens() / step_s,
-        6 * step.parameters() * step.tokens() / step_s / 1e9, usage.ru_maxrss / 1024, loss);
+        6 * step.parameters() * step.tokens() / step_s / 1e9, usage.ru_maxrss / 1024, loss,
+        gradient_norm);
   }
 };
 

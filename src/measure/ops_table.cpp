@@ -37,7 +37,8 @@ at::Tensor random(at::IntArrayRef shape, at::ScalarType type, double scale = 1.0
 at::Tensor leaf(at::Tensor tensor) { return std::move(tensor.set_requires_grad(true)); }
 
 /// Operands of one run. In a step they come from memory, or from caches that other operations have
-/// filled: here there are so many sets, used in turn, that none is in a cache when its turn comes.
+/// filled: here there are so many sets, used in turn, that a cache smaller than
+/// OpShapes::cold_bytes has lost them; but for what a forward touches before its backward is timed.
 struct Operands {
   std::vector<at::Tensor> in;
   at::Tensor out;

@@ -201,8 +201,8 @@ struct Backend {
 const Backend& backend_of(c10::DeviceType type);
 /// The same with the composite's entries where work without autograd is empty.
 const Backend& completed_backend(c10::DeviceType type);
-/// Before anything runs on such devices, and while nothing does. Errors: ModelError where of entries
-/// that belong together some are missing.
+/// Before anything runs on such devices, and while nothing does. Errors: ModelError where of
+/// entries that belong together some are missing.
 void set_backend(c10::DeviceType type, const Backend& table);
 
 /// Work without autograd in ATen's operators, as Backend has it below that line; the rest is empty.
