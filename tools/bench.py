@@ -158,7 +158,7 @@ class Bench:
     def peer(self, python="DANLU_BENCH_PYTHON"):
         script = os.environ.get("DANLU_BENCH_PEER", "")
         if not os.path.exists(script):
-            raise Missing("peer missing: DANLU_BENCH_PEER is not set")
+            raise Missing(f"peer missing: DANLU_BENCH_PEER={script}: no such file" if script else "peer missing: DANLU_BENCH_PEER is not set")
         return [os.environ.get(python, "/usr/bin/python3"), os.path.realpath(script)]
 
     def step_programs(self, words, dtype, python="DANLU_BENCH_PYTHON"):
@@ -525,6 +525,8 @@ def main():
             bench.write()  # after each, so that who stops keeps what there is
     if any(str(row.get("checked", "")).startswith("WRONG") for row in bench.rows):
         sys.exit("bench: a result is wrong: see the table")
+    if any(row.get("note", "").startswith("failed") for row in bench.rows):
+        sys.exit("bench: a row failed: see the table")
 
 
 if __name__ == "__main__":

@@ -11,22 +11,6 @@
 namespace danlu::bench {
 namespace compare_detail {
 
-/// Figures of other machines or shapes say nothing of these.
-void require_alike(const Circumstances& recorded, const Circumstances& now) {
-  if (recorded.processor_key != now.processor_key) {
-    throw DataError(tr("[bench] recorded on {}, measured on {}: processors of another kind",
-                       recorded.processor_key, now.processor_key),
-                    tr("record this kind too: danlu bench --record DIR"));
-  }
-  if (recorded.threads != now.threads) {
-    throw DataError(
-        tr("[bench] recorded with {} threads, measured with {}", recorded.threads, now.threads),
-        tr("choose as many with --threads"));
-  }
-  if (recorded.quick != now.quick)
-    throw DataError(tr("[bench] one of the two was measured with --quick, the other without"));
-}
-
 Change change_of(double ratio, bool is_steady, double limit) {
   if (ratio > limit) return is_steady ? Change::kSlower : Change::kUnsteady;
   return ratio < 1 / limit ? Change::kFaster : Change::kNone;
@@ -53,6 +37,21 @@ std::string word_of(Change change) {
 std::string share_text(double share) { return share > 0 ? fmt::format("{:.3f}", share) : "-"; }
 
 }  // namespace compare_detail
+
+void require_alike(const Circumstances& recorded, const Circumstances& now) {
+  if (recorded.processor_key != now.processor_key) {
+    throw DataError(tr("[bench] recorded on {}, measured on {}: processors of another kind",
+                       recorded.processor_key, now.processor_key),
+                    tr("record this kind too: danlu bench --record DIR"));
+  }
+  if (recorded.threads != now.threads) {
+    throw DataError(
+        tr("[bench] recorded with {} threads, measured with {}", recorded.threads, now.threads),
+        tr("choose as many with --threads"));
+  }
+  if (recorded.quick != now.quick)
+    throw DataError(tr("[bench] one of the two was measured with --quick, the other without"));
+}
 
 std::vector<RowChange> compare(const Report& recorded, const Report& now, double limit) {
   using namespace compare_detail;
@@ -90,6 +89,16 @@ void take_better(Report& report, const Report& again) {
     if (!is_better) continue;
     row = *other;
     row.of_run = again.undisturbed_limits();
+  }
+}
+
+void keep_others(Report& report, const Report& earlier,
+                 const std::function<bool(const Row& row)>& replaces) {
+  require_alike(earlier.on, report.on);
+  for (const Row& row : earlier.rows) {
+    if (replaces(row) || report.find(row.id())) continue;
+    report.rows.push_back(row);
+    if (row.of_run.f32_flops == 0) report.rows.back().of_run = earlier.undisturbed_limits();
   }
 }
 

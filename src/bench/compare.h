@@ -1,6 +1,7 @@
 // bench/compare.h: whether an operation has become slower than it was, by its best share of
 // what the machine could do at the time: that moves less than seconds do.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,12 @@ struct RowChange {
   }
 };
 
-/// In the order of `recorded`, then what is new. limit: above 1.
-/// Errors: DataError where the two are not of one kind of processor, number of threads and size.
+/// In the order of `recorded`, then what is new. limit: above 1. Errors: those of require_alike.
 std::vector<RowChange> compare(const Report& recorded, const Report& now, double limit);
+
+/// Errors: DataError where figures on these cannot be compared: other kinds of processor, numbers
+/// of threads or sizes.
+void require_alike(const Circumstances& recorded, const Circumstances& now);
 
 /// Ids of the rows that fail and were measured: worth another look, since a neighbour of this
 /// machine can take away for a moment what no reading beside it shows.
@@ -38,6 +42,11 @@ std::vector<std::string> suspects(const std::vector<RowChange>& changes);
 /// `again` holds rows of `report` measured once more: of each the one with the higher best
 /// share stays, a steady one before an unsteady one. What has really become slower stays slow.
 void take_better(Report& report, const Report& again);
+
+/// Takes over from an earlier record the rows that `replaces` does not name and that were not
+/// measured now. Errors: those of require_alike.
+void keep_others(Report& report, const Report& earlier,
+                 const std::function<bool(const Row& row)>& replaces);
 
 /// For the terminal: the rows that changed, and how many did not.
 std::string describe(const std::vector<RowChange>& changes, double limit);

@@ -121,6 +121,7 @@ Json json_of(const Row& row, const Limits& limits, double best_share) {
     json["tokens_per_s"] = rounded(row.tokens / row.seconds());
   }
   json["samples"] = std::move(samples);
+  if (row.of_run.f32_flops > 0) json["of_run"] = json_of(row.of_run);
   return json;
 }
 
@@ -175,7 +176,10 @@ Row row_from(const Json& json) {
   row.dtype = required<std::string>(json, "dtype");
   row.work = {not_negative(json, "flops"), required<bool>(json, "multiplies_bf16"),
               not_negative(json, "bytes_read"), not_negative(json, "bytes_written")};
+  if (row.work.flops + row.work.bytes_read + row.work.bytes_written <= 0)
+    throw DataError(tr("\"{}\" multiplies nothing and moves no byte", row.name));
   row.tokens = json_get<double>(json, "tokens").value_or(0);
+  if (json.contains("of_run")) row.of_run = limits_from(object_in(json, "of_run"));
   for (const Json& sample : list_in(json, "samples")) {
     row.samples.push_back({positive(sample, "seconds"), limits_from(object_in(sample, "before")),
                            limits_from(object_in(sample, "after")),
@@ -219,7 +223,11 @@ Report report_from_json(const Json& json) {
                                     {"compiler", &Circumstances::compiler},
                                     {"libtorch", &Circumstances::libtorch}})
     on.*member = required<std::string>(json, key);
-  for (const Json& row : list_in(json, "rows")) report.rows.push_back(row_from(row));
+  for (const Json& json_row : list_in(json, "rows")) {
+    Row row = row_from(json_row);
+    if (report.find(row.id())) throw DataError(tr("\"{}\" is there twice", row.id()));
+    report.rows.push_back(std::move(row));
+  }
   for (const Json& reading : list_in(json, "readings"))
     report.readings.push_back(limits_from(reading));
   return report;

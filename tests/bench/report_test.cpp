@@ -44,6 +44,16 @@ TEST(BenchReport, ComesBackFromItsJson) {
   EXPECT_EQ(json["rows"][0]["samples"].size(), 3u);
 }
 
+TEST(BenchReport, ARowOfAnotherRunKeepsItsLimitsInTheFile) {
+  Report report = small_report();
+  report.rows[0].of_run = kLimits;
+  report.rows[0].of_run.f32_flops = 2.2e9;  // the row's own moments were not much slower
+  const double share = report.best_share(report.rows[0]);
+  const Report again = report_from_json(to_json(report));
+  EXPECT_DOUBLE_EQ(again.best_share(again.rows[0]), share);
+  EXPECT_NE(small_report().best_share(small_report().rows[0]), share);
+}
+
 TEST(BenchReport, UnsteadySamplesCountOnlyWhereMostAreSo) {
   Row row = small_report().rows[0];
   row.samples = {sample(1), sample(1), sample(9, false)};
@@ -89,6 +99,8 @@ TEST(BenchReport, BrokenFilesAreNamedByWhatIsWrong) {
   EXPECT_THAT(error_of([](Json& j) { j["rows"][0]["samples"][0]["before"] = 3; }),
               HasSubstr("before"));
   EXPECT_THAT(error_of([](Json& j) { j["rows"][0]["flops"] = -1; }), HasSubstr("\"flops\""));
+  EXPECT_THAT(error_of([](Json& j) { j["rows"][0]["flops"] = 0; }), HasSubstr("moves no byte"));
+  EXPECT_THAT(error_of([](Json& j) { j["rows"].push_back(j["rows"][0]); }), HasSubstr("twice"));
 }
 
 TEST(BenchReport, TheTableSaysLimitsTimesAndShares) {

@@ -88,6 +88,16 @@ TEST(BenchCommand, WhatIsRecordedIsComparedAndAChangedRecordIsFoundAndNamed) {
   EXPECT_EQ(result.exit_code, 5) << result.out << result.err;
   EXPECT_THAT(result.out, HasSubstr("prefill.fp32"));
   EXPECT_THAT(result.out, HasSubstr("1 failed"));
+
+  // Another part is added to the record, which is not replaced by it, nor by another size.
+  json_of_bench({"--only", "decode", "--dtype", "bf16", "--record", folder.string()});
+  const json both = json::parse(std::ifstream(file));
+  EXPECT_EQ(both["rows"].size(), 2 * changed["rows"].size());
+  expect_error(run_danlu({"bench", "--threads", "1", "--record", folder.string()}), 3, {"--quick"});
+  expect_error(run_danlu({"bench", "--quick", "--threads", "1", "--only", "step", "--check",
+                          folder.string()}),
+               3, {"none of the rows"});
+  EXPECT_EQ(json::parse(std::ifstream(file)), both);
 }
 
 TEST(BenchCommand, RefusesWhatItCannotMeasure) {
@@ -96,6 +106,10 @@ TEST(BenchCommand, RefusesWhatItCannotMeasure) {
   expect_error(run_danlu({"bench", "--dtype", "int8"}), 2, {"int8", "bf16"});
   expect_error(run_danlu({"bench", "--only", "steps"}), 2, {"'steps'", "decode"});
   expect_error(run_danlu({"bench", "--limit", "1"}), 2, {"--limit"});
+  expect_error(run_danlu({"bench", "--dtype", ""}), 2, {"--dtype"});
+  expect_error(run_danlu({"bench", "--record", ""}), 2, {"--record"});
+  expect_error(run_danlu({"bench", "--only", "limits", "--record", "."}), 2, {"--record"});
+  expect_error(run_danlu({"bench", "--quick", "--record", "/proc/bench"}), 8, {"/proc/bench"});
   ProgramSettings slow;
   slow.environment = {{"DANLU_BENCH_SLOW", "no_such_op"}};
   expect_error(run_danlu({"bench", "--quick", "--only", "decode"}, slow), 2, {"no_such_op"});

@@ -14,6 +14,7 @@
 #include "base/cpu_class.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/progress.h"
 #include "base/threads.h"
 #include "bench/compare.h"
@@ -71,7 +72,15 @@ measure::SuiteOptions suite_from(const Options& options) {
     throw UsageError(
         tr("[{}] must be limits, ops, step or decode, got '{}'", options.given_as("only"), part));
   }
+  if (suite.types.empty()) throw UsageError(tr("[{}] names no type", options.given_as("dtype")));
   if (!parts.empty()) suite.parts = parts;
+  for (const char* place : {"check", "record"}) {
+    if (!options.has_value(place)) continue;
+    if (options.get_string(place).empty())
+      throw UsageError(tr("[{}] must be a folder", options.given_as(place)));
+    if (suite.parts == std::vector<std::string>{"limits"})
+      throw UsageError(tr("[{}] --only limits measures no operation", options.given_as(place)));
+  }
   suite.threads = default_thread_count();
   suite.quick = options.get_bool("quick");
   if (const char* slowed = std::getenv("DANLU_BENCH_SLOW")) suite.slowed = slowed;
@@ -96,6 +105,8 @@ bench::Report measured(const measure::SuiteOptions& suite, measure::Gauge& gauge
   std::optional<ProgressBar> bar;
   bench::Report report =
       measure::run_suite(suite, gauge, [&](const std::string& id, size_t done, size_t count) {
+        if (const int signal = pending_interrupt())
+          throw_interrupted(signal, tr("[bench] stopped: nothing was recorded"));
         if (!bar) bar.emplace(tr("measuring"), count, tr("figures"));
         bar->update(done, id);
       });
@@ -126,17 +137,40 @@ std::vector<bench::RowChange> compared(const bench::Report& recorded, bench::Rep
   return changes;
 }
 
+bench::Report recorded_at(const fs::path& place, const bench::Circumstances& on,
+                          const measure::SuiteOptions& suite) {
+  const fs::path file = recorded_in(place, on);
+  bench::Report recorded = bench::read_report(file);
+  bench::require_alike(recorded.on, on);
+  std::erase_if(recorded.rows, [&](const auto& row) { return !measure::belongs(row, suite); });
+  if (recorded.rows.empty())
+    throw DataError(tr("[--check] {}: has none of the rows that are to be measured", file.string()),
+                    tr("danlu bench --record adds them"));
+  return recorded;
+}
+
+/// What is recorded there already; asked before minutes of measuring, as is whether it can be
+/// written.
+std::optional<bench::Report> to_record_in(const fs::path& folder, const bench::Circumstances& on) {
+  fs::create_directories(folder);
+  require_writable_directory(folder);
+  const fs::path file = folder / record_name(on);
+  if (!fs::exists(file)) return std::nullopt;
+  bench::Report earlier = bench::read_report(file);
+  bench::require_alike(earlier.on, on);
+  return earlier;
+}
+
 }  // namespace bench_detail
 
 int run_bench(const Options& options) {
   using namespace bench_detail;
+  watch_interrupts();
   const measure::SuiteOptions suite = suite_from(options);
   const bench::Circumstances on = circumstances(suite, online_cpus().size());
-  std::optional<bench::Report> recorded;
-  if (options.has_value("check")) {
-    recorded = bench::read_report(recorded_in(options.get_string("check"), on));
-    std::erase_if(recorded->rows, [&](const auto& row) { return !measure::belongs(row, suite); });
-  }
+  std::optional<bench::Report> recorded, earlier;
+  if (options.has_value("check")) recorded = recorded_at(options.get_string("check"), on, suite);
+  if (options.has_value("record")) earlier = to_record_in(options.get_string("record"), on);
   measure::Gauge gauge(suite.threads);
   bench::Report report = measured(suite, gauge, on);
   if (options.has_value("record")) look_again(report, suite, gauge);
@@ -146,9 +180,10 @@ int run_bench(const Options& options) {
       options.get_bool("json") ? dump_text(bench::to_json(report)) + "\n" : bench::describe(report);
   std::fputs(text.c_str(), stdout);
   if (options.has_value("record")) {
-    const fs::path directory = options.get_string("record");
-    fs::create_directories(directory);
-    write_json_file(directory / record_name(on), bench::to_json(report));
+    const auto is_measured = [&](const bench::Row& row) { return measure::belongs(row, suite); };
+    if (earlier) bench::keep_others(report, *earlier, is_measured);
+    write_json_file(fs::path(options.get_string("record")) / record_name(on),
+                    bench::to_json(report));
   }
   if (!recorded) return 0;
   // Beside JSON, which stands alone on standard output.
