@@ -171,7 +171,7 @@ TEST(Step, ANonFiniteStepLeavesEverythingAsItWas) {
   EXPECT_EQ(state.bad_steps_in_row, 1);
   EXPECT_EQ(state.optimizer->updates(), 0);
   for (const optim::StatePart& part : state.optimizer->state(false))
-    EXPECT_EQ(part.values.abs().sum().item<double>(), 0) << part.name;
+    EXPECT_EQ(part.values.f32().abs().sum().item<double>(), 0) << part.name;
 }
 
 TEST(Step, PassesThroughLayersAreCountedAsTheyAreMade) {
