@@ -282,11 +282,13 @@ TEST(AdamW, StateInFilesAndSharesGiveTheBitsOfOneRankInMemory) {
   const at::Tensor masters = masters_with_ties();
   Wide alone;
   alone.load(masters);
+  const at::Tensor start = alone.weights().clone();
   for (int64_t step = 1; step <= 3; ++step) alone.step(step);
   {
     const test::TemporaryDirectory directory;
     Wide in_files(parallel::Mesh::single(), {.state_in = directory.path()});
     in_files.load(masters);
+    EXPECT_TRUE(at::equal(in_files.weights(), start));
     for (int64_t step = 1; step <= 3; ++step) in_files.step(step);
     EXPECT_TRUE(at::equal(in_files.masters(), alone.masters()));
     EXPECT_TRUE(at::equal(in_files.weights(), alone.weights()));

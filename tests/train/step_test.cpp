@@ -210,7 +210,7 @@ TEST(Step, WhatIsNotFiniteIsNamedBeforeItIsSaved) {
             std::string::npos)
       << complaint();
   first.copy_(kept);
-  at::Tensor moment = state.optimizer->state(false)[1].values;
+  at::Tensor moment = state.optimizer->state(false)[1].values.f32();
   moment.view({-1})[0].fill_(std::numeric_limits<float>::quiet_NaN());
   EXPECT_NE(complaint().find("the optimizer's exp_avg_sq."), std::string::npos) << complaint();
 }
