@@ -4,12 +4,13 @@
 //
 // Ranks are threads; payload is counted by the transport. One JSON line for each scheme: bytes of
 // model, gradients and optimizer that a rank keeps between passes for each parameter, and bytes
-// that it sends in a step, each over the textbook's figure (bf16 parameters P, f32 gradients; N
-// ranks, m micro-batches): kept 18, 6 + 12/N, 2 + 16/N, 18/N bytes a parameter; sent (N-1)/N times
-// 8P (all-reduce of gradients), 6P (their reduce-scatter, parameters' all-gather), (4m + 2)P,
-// m (2·2 + 4)P. Then tensor parallelism, without and with sequence parallelism: bytes sent a layer
-// and micro-batch over two forward and two backward all-reduces of the hidden states (Megatron-LM,
-// arXiv:1909.08053 §3), and what embedding and head send, in such all-reduces.
+// that it sends in a step, each over the textbook's figure (bf16 parameters P, f32 gradients,
+// moments and half of a master; N ranks, m micro-batches): kept 16, 6 + 10/N, 2 + 14/N, 16/N bytes
+// a parameter; sent (N-1)/N times 8P (all-reduce of gradients), 6P (their reduce-scatter,
+// parameters' all-gather), (4m + 2)P, m (2·2 + 4)P. Then tensor parallelism, without and with
+// sequence parallelism: bytes sent a layer and micro-batch over two forward and two backward
+// all-reduces of the hidden states (Megatron-LM, arXiv:1909.08053 §3), and what embedding and head
+// send, in such all-reduces.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -142,10 +143,10 @@ void print_tensor_axis(const Sizes& sizes) {
 int main(int argc, char** argv) {
   const Sizes sizes = parse(argc, argv);
   const auto n = static_cast<double>(sizes.at("ranks")), m = static_cast<double>(sizes.at("micro"));
-  const std::map<Sharding, Figures> textbook = {{Sharding::kNone, {18, 8}},
-                                                {Sharding::kState, {6 + 12 / n, 6}},
-                                                {Sharding::kGradients, {2 + 16 / n, 4 * m + 2}},
-                                                {Sharding::kParameters, {18 / n, m * 8}}};
+  const std::map<Sharding, Figures> textbook = {{Sharding::kNone, {16, 8}},
+                                                {Sharding::kState, {6 + 10 / n, 6}},
+                                                {Sharding::kGradients, {2 + 14 / n, 4 * m + 2}},
+                                                {Sharding::kParameters, {16 / n, m * 8}}};
   for (const auto& [sharding, expected] : textbook) {
     const Figures got = measure(sizes, sharding);
     const double wire = expected.sent * (n - 1) / n;

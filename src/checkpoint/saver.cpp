@@ -39,7 +39,7 @@ constexpr uint64_t kSlackBytes = 16'000'000;
 /// What one rank writes of the optimizer's state.
 struct OwnState {
   HeldParts held;
-  std::vector<at::Tensor> values;  ///< views of the live state, of what is written
+  std::vector<optim::StateValues> values;  ///< of the live state, of what is written
 };
 
 /// Whether the first stage of the pipeline holds it too, and writes it.
@@ -61,7 +61,7 @@ OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bo
           mesh.tensor().rank() % piece.copies == 0 && !is_copy(mesh, *state.parameter);
       auto& list = writes ? own.held.written : own.held.copies;
       list.push_back({state.name, state.parameter->spec.shape, piece.rect});
-      if (writes) own.values.push_back(state.values.narrow(0, at, size));
+      if (writes) own.values.push_back(state.values.narrow(at, size));
       at += size;
     }
   }
@@ -73,15 +73,15 @@ OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bo
 void write_state(OwnState& own, const fs::path& folder, int64_t rank,
                  const std::atomic<bool>& abandoned) {
   if (own.held.written.empty()) return;
-  at::Tensor held;  // keeps a host copy alive while its bytes are written
-  const auto bytes_of = [&](size_t i) {
-    if (abandoned) throw InternalError("[checkpoint] abandoned");
-    held = own.values[i].to(at::kCPU).contiguous();
-    return std::span<const std::byte>(static_cast<const std::byte*>(held.data_ptr()),
-                                      held.nbytes());
+  const auto give = [&](size_t i, const weights::BytesSink& sink) {
+    own.values[i].for_each_block([&](const at::Tensor& block) {
+      if (abandoned) throw InternalError("[checkpoint] abandoned");
+      const at::Tensor here = block.to(at::kCPU).contiguous();
+      sink({static_cast<const std::byte*>(here.data_ptr()), here.nbytes()});
+    });
   };
   weights::save_safetensors(
-      folder, weights::native::stored_as(own.held.written), bytes_of,
+      folder, weights::native::stored_as(own.held.written), give,
       {.max_shard_bytes = UINT64_MAX, .base_name = fs::path(state_file(rank)).stem().string()});
   const fs::path file = folder / state_file(rank);
   own.held.file = {fs::file_size(file), checksum_of(file)};

@@ -42,11 +42,11 @@ Holders holders_of(const parallel::Mesh& mesh, bool is_shared);
 
 /// One for each rank of a mesh: each writes its part of the optimizer's state, in a thread, into
 /// the directory of its keeper, keepers the index and what describes the run, rank 0 the model.
-/// Both are written from where they are, without a copy: the optimizer's next update waits until
-/// that is done. A checkpoint is first under a temporary name; it gets its own, at every keeper,
-/// when every file of every rank is on the disk. require_room, begin, poll and finish are
-/// collective. Errors, on every rank: IoError (space, permission), with the rank; what was there
-/// before is then intact. Not thread-safe.
+/// Both are written from where they are, with a copy of a block at most: the optimizer's next
+/// update waits until that is done. A checkpoint is first under a temporary name; it gets its own,
+/// at every keeper, when every file of every rank is on the disk. require_room, begin, poll and
+/// finish are collective. Errors, on every rank: IoError (space, permission), with the rank; what
+/// was there before is then intact. Not thread-safe.
 class Saver {
  public:
   /// Both outlive it.

@@ -20,7 +20,8 @@ Backend completed(const Backend& given) {
        &Backend::take_rows, &Backend::add_rows, &Backend::column_sums, &Backend::attention_delta,
        &Backend::adapted_row_squares, &Backend::stretch_factor, &Backend::scale_columns,
        &Backend::stretch_grad, &Backend::norm_head, &Backend::norm_head_backward,
-       &Backend::adamw_update, &Backend::sums_of_squares, &Backend::all_finite);
+       &Backend::adamw_update, &Backend::split_master, &Backend::join_master,
+       &Backend::sums_of_squares, &Backend::all_finite);
   return table;
 }
 

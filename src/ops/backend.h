@@ -7,8 +7,9 @@
 // others it leaves alone. Any strides unless said otherwise; results are contiguous. Memory, views
 // and copies, those that convert among them, are not here: a device registers them with ATen.
 //
-// Several threads call entries at once: the one that trains, autograd's, and one that sums over
-// ranks behind them. An entry that has a workspace, a handle or a stream chooses it for its thread.
+// Several threads call entries at once: the one that trains, autograd's, one that sums over ranks
+// behind them, and one that writes a checkpoint. An entry that has a workspace, a handle or a
+// stream chooses it for its thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -191,6 +192,9 @@ struct Backend {
   /// ops/optimizer.h.
   void (*adamw_update)(const AdamWState& state, const std::vector<Chunk>& chunks,
                        std::span<const AdamWScalars> scalars) = nullptr;
+  void (*split_master)(const at::Tensor& master, const at::Tensor& weight,
+                       const at::Tensor& low) = nullptr;
+  at::Tensor (*join_master)(const at::Tensor& weight, const at::Tensor& low) = nullptr;
   std::vector<double> (*sums_of_squares)(const at::Tensor& values,
                                          const std::vector<Chunk>& chunks) = nullptr;
   bool (*all_finite)(const at::Tensor& x) = nullptr;

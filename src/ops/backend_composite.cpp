@@ -198,6 +198,8 @@ Backend filled() {
   table.norm_head = &norm_head;
   table.norm_head_backward = &norm_head_backward;
   table.adamw_update = &oracle::adamw_update;
+  table.split_master = &oracle::split_master;
+  table.join_master = &oracle::join_master;
   table.sums_of_squares = &oracle::sums_of_squares;
   table.all_finite = &oracle::all_finite;
   return table;

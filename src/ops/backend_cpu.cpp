@@ -36,6 +36,8 @@ Backend filled() {
   table.store_in_pages = &store_in_pages;
   table.add_to = &add_to;
   table.adamw_update = &adamw_update;
+  table.split_master = &split_master;
+  table.join_master = &join_master;
   table.sums_of_squares = &sums_of_squares;
   table.all_finite = &all_finite;
   // What is left empty is a loop of ATen's own on a CPU, which would be no faster here.

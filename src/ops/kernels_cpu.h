@@ -40,6 +40,8 @@ at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, u
 void add_to(const at::Tensor& sum, const at::Tensor& x);
 void adamw_update(const AdamWState& state, const std::vector<Chunk>& chunks,
                   std::span<const AdamWScalars> scalars);
+void split_master(const at::Tensor& master, const at::Tensor& weight, const at::Tensor& low);
+at::Tensor join_master(const at::Tensor& weight, const at::Tensor& low);
 std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<Chunk>& chunks);
 bool all_finite(const at::Tensor& x);
 

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/isfinite.h>
 
 #include "ops/backend.h"
@@ -10,7 +11,15 @@ namespace danlu::ops {
 
 void adamw_update(const AdamWState& state, const std::vector<Chunk>& chunks,
                   std::span<const AdamWScalars> scalars) {
-  completed_backend(state.master.device().type()).adamw_update(state, chunks, scalars);
+  completed_backend(state.exp_avg.device().type()).adamw_update(state, chunks, scalars);
+}
+
+void split_master(const at::Tensor& master, const at::Tensor& weight, const at::Tensor& low) {
+  completed_backend(master.device().type()).split_master(master, weight, low);
+}
+
+at::Tensor join_master(const at::Tensor& weight, const at::Tensor& low) {
+  return completed_backend(weight.device().type()).join_master(weight, low);
 }
 
 std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<Chunk>& chunks) {
@@ -30,14 +39,39 @@ void oracle::adamw_update(const AdamWState& state, const std::vector<Chunk>& chu
       at.end = chunks[i].at.end;
     const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, at.begin, at.size()); };
     const at::Tensor scaled = part(state.grad) * s.grad_scale;
+    const bool is_split = state.low.defined();
     const at::Tensor exp_avg = part(state.exp_avg), exp_avg_sq = part(state.exp_avg_sq),
-                     master = part(state.master);
+                     master = is_split ? join_master(part(state.weight), part(state.low))
+                                       : part(state.master);
     exp_avg.mul_(s.beta1).add_(scaled, s.one_minus_beta1);
     exp_avg_sq.mul_(s.beta2).addcmul_(scaled, scaled, s.one_minus_beta2);
     master.mul_(s.keep).addcdiv_(exp_avg, exp_avg_sq.sqrt().mul_(s.inv_sqrt_bias2).add_(s.eps),
                                  -s.step_size);
-    if (state.weight.defined()) part(state.weight).copy_(master);
+    if (!state.weight.defined()) continue;
+    if (state.weight.scalar_type() == at::kBFloat16) {
+      split_master(master, part(state.weight),
+                   is_split ? part(state.low) : at::empty_like(master, at::kShort));
+    } else {
+      part(state.weight).copy_(master);
+    }
   }
+}
+
+void oracle::split_master(const at::Tensor& master, const at::Tensor& weight,
+                          const at::Tensor& low) {
+  constexpr int64_t kLower = 0xffff, kQuiet = 0x400000;
+  const at::Tensor given = master.view(at::kInt);
+  const at::Tensor bits =
+      given.bitwise_or(kQuiet).bitwise_and(~kLower).where(master.isnan(), given);
+  const at::Tensor unsigned_low = bits.bitwise_and(kLower);
+  const at::Tensor signed_low =
+      unsigned_low - unsigned_low.ge(0x8000).to(at::kInt).mul_(kLower + 1);
+  at::Tensor(low).copy_(signed_low);
+  weight.view(at::kShort).copy_((bits - signed_low).bitwise_right_shift(16));
+}
+
+at::Tensor oracle::join_master(const at::Tensor& weight, const at::Tensor& low) {
+  return weight.view(at::kShort).to(at::kInt).mul_(0x10000).add_(low).view(at::kFloat);
 }
 
 std::vector<double> oracle::sums_of_squares(const at::Tensor& values,

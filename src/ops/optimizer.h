@@ -20,16 +20,29 @@ struct AdamWScalars {
   float grad_scale;      ///< applied to the gradient first: unscaling and clipping
 };
 
-/// Flat tensors of one length and device.
+/// Flat tensors of one length and device, each contiguous.
 struct AdamWState {
-  at::Tensor master, exp_avg, exp_avg_sq;  ///< f32, updated in place
-  at::Tensor grad;                         ///< f32
-  at::Tensor weight;  ///< becomes the master, rounded to its type; undefined: there is none
+  at::Tensor master;               ///< f32, updated in place; undefined: `weight` and `low` hold it
+  at::Tensor exp_avg, exp_avg_sq;  ///< f32, updated in place
+  at::Tensor grad;                 ///< f32
+  /// Becomes the master, rounded to its type: to bf16 as split_master does, whether there is a
+  /// `low` or not. Undefined: there is none.
+  at::Tensor weight;
+  at::Tensor low = {};  ///< as of split_master, of a bf16 `weight`; undefined: there is a master
 };
 /// Updates what lies in `chunks`, each by the scalars of its index; what lies in none stays.
 /// Source: arXiv:1711.05101 algorithm 2, decay first, as torch.optim.AdamW orders it.
 void adamw_update(const AdamWState& state, const std::vector<Chunk>& chunks,
                   std::span<const AdamWScalars> scalars);
+
+/// A master of f32 bits in two halves: `weight` (bf16) becomes the master rounded to nearest, ties
+/// away from zero, and `low` (int16) the master's lower 16 bits. As integers the master's bits are
+/// (weight << 16) + low, whatever the master is: a rounding up is a `low` below zero. Ties to even
+/// would have some at +32768. A NaN keeps its upper half, made quiet, alone. All flat, contiguous.
+void split_master(const at::Tensor& master, const at::Tensor& weight, const at::Tensor& low);
+
+/// The f32 master that split_master has made these of.
+at::Tensor join_master(const at::Tensor& weight, const at::Tensor& low);
 
 /// Of each chunk of a flat f32 tensor the sum of squares, in f64, added in a fixed order.
 std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<Chunk>& chunks);
@@ -42,6 +55,8 @@ namespace oracle {
 /// against.
 void adamw_update(const AdamWState& state, const std::vector<Chunk>& chunks,
                   std::span<const AdamWScalars> scalars);
+void split_master(const at::Tensor& master, const at::Tensor& weight, const at::Tensor& low);
+at::Tensor join_master(const at::Tensor& weight, const at::Tensor& low);
 std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<Chunk>& chunks);
 bool all_finite(const at::Tensor& x);
 }  // namespace oracle

@@ -1,5 +1,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <atomic>
@@ -40,18 +41,66 @@ auto dispatched(const Loop& loop) {
   return loop();
 }
 
+/// The moments of an element, and what its master becomes.
+DANLU_LOOP float updated(float master, float& exp_avg, float& exp_avg_sq, float grad,
+                         const AdamWScalars& s) {
+  const float g = grad * s.grad_scale;
+  const float m = exp_avg * s.beta1 + s.one_minus_beta1 * g;
+  const float v = exp_avg_sq * s.beta2 + s.one_minus_beta2 * (g * g);
+  exp_avg = m;
+  exp_avg_sq = v;
+  const float denominator = std::sqrt(v) * s.inv_sqrt_bias2 + s.eps;
+  return master * s.keep - s.step_size * (m / denominator);
+}
+
 DANLU_LOOP void adamw_loop(float* __restrict master, float* __restrict exp_avg,
                            float* __restrict exp_avg_sq, const float* __restrict grad,
                            int64_t count, const AdamWScalars s) {
+  for (int64_t i = 0; i < count; ++i)
+    master[i] = updated(master[i], exp_avg[i], exp_avg_sq[i], grad[i], s);
+}
+
+DANLU_LOOP float joined(uint16_t weight, int16_t low) {
+  const uint32_t bits =
+      (static_cast<uint32_t>(weight) << 16) + static_cast<uint32_t>(static_cast<int32_t>(low));
+  float master;
+  std::memcpy(&master, &bits, sizeof master);
+  return master;
+}
+
+DANLU_LOOP void split(float master, uint16_t& weight, int16_t& low) {
+  uint32_t bits;
+  std::memcpy(&bits, &master, sizeof bits);
+  // Rounded up, the largest of them would be a zero.
+  const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  weight = static_cast<uint16_t>(nan ? ((bits >> 16) | 0x40u) : ((bits + 0x8000u) >> 16));
+  low = static_cast<int16_t>(nan ? 0u : bits);
+}
+
+DANLU_LOOP void split_adamw_loop(uint16_t* __restrict weight, int16_t* __restrict low,
+                                 float* __restrict exp_avg, float* __restrict exp_avg_sq,
+                                 const float* __restrict grad, int64_t count,
+                                 const AdamWScalars s) {
+  for (int64_t i = 0; i < count; ++i)
+    split(updated(joined(weight[i], low[i]), exp_avg[i], exp_avg_sq[i], grad[i], s), weight[i],
+          low[i]);
+}
+
+DANLU_LOOP void round_loop(uint16_t* __restrict to, const float* __restrict from, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    const float g = grad[i] * s.grad_scale;
-    const float m = exp_avg[i] * s.beta1 + s.one_minus_beta1 * g;
-    const float v = exp_avg_sq[i] * s.beta2 + s.one_minus_beta2 * (g * g);
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
-    const float denominator = std::sqrt(v) * s.inv_sqrt_bias2 + s.eps;
-    master[i] = master[i] * s.keep - s.step_size * (m / denominator);
+    int16_t low;
+    split(from[i], to[i], low);
   }
+}
+
+DANLU_LOOP void split_loop(const float* __restrict master, uint16_t* __restrict weight,
+                           int16_t* __restrict low, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) split(master[i], weight[i], low[i]);
+}
+
+DANLU_LOOP void join_loop(float* __restrict master, const uint16_t* __restrict weight,
+                          const int16_t* __restrict low, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) master[i] = joined(weight[i], low[i]);
 }
 
 DANLU_LOOP double squares_loop(const float* __restrict values, int64_t count) {
@@ -82,25 +131,17 @@ DANLU_LOOP void add_bf16_loop(float* __restrict to, const uint16_t* __restrict f
   }
 }
 
-DANLU_LOOP void round_loop(uint16_t* __restrict to, const float* __restrict from, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, from + i, sizeof bits);
-    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    // A NaN must not round to infinity.
-    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    to[i] = static_cast<uint16_t>(nan ? ((bits >> 16) | 0x40u) : rounded);
-  }
-}
-
-/// One pass over `count` elements: m, v, master updated in place.
-void update(float* master, float* exp_avg, float* exp_avg_sq, const float* grad, int64_t count,
-            const AdamWScalars& scalars) {
-  dispatched([=] { adamw_loop(master, exp_avg, exp_avg_sq, grad, count, scalars); });
-}
-
 char* element_at(const at::Tensor& x, int64_t index) {
   return static_cast<char*>(x.data_ptr()) + index * static_cast<int64_t>(x.element_size());
+}
+
+struct Halves {
+  uint16_t* weight;
+  int16_t* low;
+};
+Halves halves_at(const at::Tensor& weight, const at::Tensor& low, int64_t index) {
+  return {reinterpret_cast<uint16_t*>(element_at(weight, index)),
+          reinterpret_cast<int16_t*>(element_at(low, index))};
 }
 
 /// Elements of a weight of 16 bits, from their masters.
@@ -135,15 +176,51 @@ void add_half(float* to, const at::Tensor& x, int64_t begin, int64_t count) {
 void adamw_update(const AdamWState& state, const std::vector<Chunk>& chunks,
                   std::span<const AdamWScalars> scalars) {
   using namespace optimizer_cpu_detail;
-  float *const master = state.master.data_ptr<float>(),
-               *const avg = state.exp_avg.data_ptr<float>(),
-               *const avg_sq = state.exp_avg_sq.data_ptr<float>();
-  const float* const grad = state.grad.data_ptr<float>();
+  const bool is_split = state.low.defined();
+  float *const master = is_split ? nullptr : state.master.data_ptr<float>(),
+               *const exp_avg = state.exp_avg.data_ptr<float>(),
+               *const exp_avg_sq = state.exp_avg_sq.data_ptr<float>();
+  const float* const grads = state.grad.data_ptr<float>();
   for_each_chunk(chunks, [&](size_t i) {
     const int64_t at = chunks[i].at.begin, count = chunks[i].at.size();
-    update(master + at, avg + at, avg_sq + at, grad + at, count, scalars[chunks[i].index]);
-    if (state.weight.defined()) round_into(state.weight, at, master + at, count);
+    const AdamWScalars& s = scalars[chunks[i].index];
+    float *const avg = exp_avg + at, *const avg_sq = exp_avg_sq + at;
+    const float* const grad = grads + at;
+    if (is_split) {
+      const auto [weight, low] = halves_at(state.weight, state.low, at);
+      dispatched([=, weight = weight, low = low] {
+        split_adamw_loop(weight, low, avg, avg_sq, grad, count, s);
+      });
+      return;
+    }
+    float* const own = master + at;
+    dispatched([=] { adamw_loop(own, avg, avg_sq, grad, count, s); });
+    if (state.weight.defined()) round_into(state.weight, at, own, count);
   });
+}
+
+void split_master(const at::Tensor& master, const at::Tensor& weight, const at::Tensor& low) {
+  using namespace optimizer_cpu_detail;
+  const std::vector<Chunk> chunks = chunks_of({{0, master.numel()}});
+  const float* const from = master.data_ptr<float>();
+  for_each_chunk(chunks, [&](size_t i) {
+    const int64_t at = chunks[i].at.begin, count = chunks[i].at.size();
+    const auto [upper, lower] = halves_at(weight, low, at);
+    dispatched([=, upper = upper, lower = lower] { split_loop(from + at, upper, lower, count); });
+  });
+}
+
+at::Tensor join_master(const at::Tensor& weight, const at::Tensor& low) {
+  using namespace optimizer_cpu_detail;
+  at::Tensor master = at::empty(weight.sizes(), at::kFloat);
+  const std::vector<Chunk> chunks = chunks_of({{0, weight.numel()}});
+  float* const to = master.data_ptr<float>();
+  for_each_chunk(chunks, [&](size_t i) {
+    const int64_t at = chunks[i].at.begin, count = chunks[i].at.size();
+    const auto [upper, lower] = halves_at(weight, low, at);
+    dispatched([=, upper = upper, lower = lower] { join_loop(to + at, upper, lower, count); });
+  });
+  return master;
 }
 
 std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<Chunk>& chunks) {

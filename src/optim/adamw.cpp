@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -35,6 +36,14 @@ at::Tensor flat_of(float* values, int64_t count) {
   return at::from_blob(values, {count}, at::TensorOptions(at::kFloat));
 }
 
+/// Masters as an update rounds them.
+at::Tensor rounded(const at::Tensor& masters, at::ScalarType type) {
+  if (type != at::kBFloat16) return masters.to(type);
+  const at::Tensor weights = at::empty_like(masters, type);
+  ops::split_master(masters, weights, at::empty_like(masters, at::kShort));
+  return weights;
+}
+
 }  // namespace adamw_detail
 
 AdamW::AdamW(parallel::ParameterStore& store, const AdamWConfig& config)
@@ -56,8 +65,14 @@ AdamW::AdamW(parallel::ParameterStore& store, const AdamWConfig& config)
     state.exp_avg = zeros();
     state.exp_avg_sq = zeros();
     const bool is_elsewhere = state.exp_avg.device() != unit.shard.device();
-    state.is_own_master = unit.shard.scalar_type() == at::kFloat && !is_elsewhere;
-    state.master = state.is_own_master ? unit.shard : zeros().copy_(unit.shard);
+    const at::ScalarType type = unit.shard.scalar_type();
+    state.is_own_master = type == at::kFloat && !is_elsewhere;
+    // Blocks of files go to and fro whole: a master's half beside its weight is for memory.
+    if (type == at::kBFloat16 && !is_elsewhere && !is_in_files()) {
+      state.low = at::zeros({unit.share.size()}, unit.shard.options().dtype(at::kShort));
+    } else {
+      state.master = state.is_own_master ? unit.shard : zeros().copy_(unit.shard);
+    }
     for (const device::FileTensor& file : state.files) file.sync_mapping();
   }
   settings_ = settings_of(parameters_, config_.groups, store_.mesh().pipeline());
@@ -70,12 +85,14 @@ at::Tensor AdamW::state_memory(UnitState& state, int64_t elements,
 }
 
 int64_t AdamW::state_bytes() const {
-  int64_t bytes = 0;
-  for (size_t u = 0; u < units_.size(); ++u) {
-    if (units_[u].master.defined())
-      bytes += static_cast<int64_t>(units_[u].master.nbytes()) * (units_[u].is_own_master ? 2 : 3);
+  size_t bytes = 0;
+  for (const UnitState& state : units_) {
+    for (const at::Tensor& part : {state.exp_avg, state.exp_avg_sq, state.master, state.low}) {
+      const bool is_share = state.is_own_master && part.is_same(state.master);
+      if (part.defined() && !is_share) bytes += part.nbytes();
+    }
   }
-  return bytes;
+  return static_cast<int64_t>(bytes);
 }
 
 void AdamW::step(const GradBuffer& gradients, double lr, double grad_scale) {
@@ -86,8 +103,8 @@ void AdamW::step(const GradBuffer& gradients, double lr, double grad_scale) {
   for (const ParameterSettings& settings : settings_)
     scalars.push_back(adamw_detail::scalars_of(config_, settings, updates_, lr, grad_scale));
   for (size_t u = 0; u < units_.size(); ++u) {
-    if (!units_[u].master.defined()) continue;
-    update(u, gradients.share(u).to(units_[u].master.device()), scalars);
+    if (!units_[u].exp_avg.defined()) continue;
+    update(u, gradients.share(u).to(units_[u].exp_avg.device()), scalars);
     store_.publish(u);
   }
 }
@@ -99,11 +116,12 @@ void AdamW::update(size_t unit, const at::Tensor& gradient,
                       state.ranges.size());
   const at::Tensor& shard = store_.units()[unit].shard;
   // Of a share elsewhere: rounded below, in one piece.
-  const bool rounds = !state.is_own_master && shard.device() == state.master.device();
+  const bool is_here = shard.device() == state.exp_avg.device();
+  const bool rounds = !state.is_own_master && is_here;
   if (state.files.empty()) {
-    ops::adamw_update(
-        {state.master, state.exp_avg, state.exp_avg_sq, gradient, rounds ? shard : at::Tensor()},
-        state.chunks, own);
+    ops::adamw_update({state.master, state.exp_avg, state.exp_avg_sq, gradient,
+                       rounds ? shard : at::Tensor(), state.low},
+                      state.chunks, own);
   } else if (gradient.numel() > 0) {
     std::vector<const device::FileTensor*> files;
     for (const device::FileTensor& file : state.files) {
@@ -125,8 +143,7 @@ void AdamW::update(size_t unit, const at::Tensor& gradient,
     });
   }
   // Rounded first: less to carry.
-  if (shard.device() != state.master.device())
-    at::Tensor(shard).copy_(state.master.to(shard.scalar_type()));
+  if (!is_here) at::Tensor(shard).copy_(adamw_detail::rounded(state.master, shard.scalar_type()));
 }
 
 std::vector<StatePart> AdamW::state(bool exact_weights) const {
@@ -135,14 +152,18 @@ std::vector<StatePart> AdamW::state(bool exact_weights) const {
     const parallel::Unit& unit = store_.units()[u];
     const UnitState& state = units_[u];
     for (size_t i = 0; i < state.ranges.size(); ++i) {
-      const auto add = [&](const char* kind, const at::Tensor& flat) {
+      const auto add = [&](const char* kind, const StateValues& flat) {
         parts.push_back({kind + unit.parameters[i]->name(), unit.parameters[i], unit.held(i),
-                         flat.narrow(0, state.ranges[i].begin, state.ranges[i].size())});
+                         flat.narrow(state.ranges[i].begin, state.ranges[i].size())});
       };
       if (state.ranges[i].size() == 0 && unit.parameters[i]->tensor.numel() > 0) continue;
-      add("exp_avg.", state.exp_avg);
-      add("exp_avg_sq.", state.exp_avg_sq);
-      if (exact_weights || !units_[u].is_own_master) add("master.", state.master);
+      add("exp_avg.", StateValues(state.exp_avg));
+      add("exp_avg_sq.", StateValues(state.exp_avg_sq));
+      if (state.low.defined()) {
+        add("master.", StateValues(unit.shard, state.low));
+      } else if (exact_weights || !state.is_own_master) {
+        add("master.", StateValues(state.master));
+      }
     }
   }
   return parts;
@@ -155,20 +176,28 @@ void AdamW::load_state(const Reader& read, int64_t updates) {
     int64_t at = 0;
     const std::vector<int64_t>& shape = part.parameter->spec.shape;
     for (const auto& [rect, copies] : parallel::pieces_of(*part.parameter, part.held)) {
-      const at::Tensor to =
-          part.values.narrow(0, at, rect.rows * rect.cols).view({rect.rows, rect.cols});
+      const StateValues values = part.values.narrow(at, rect.rows * rect.cols);
       at += rect.rows * rect.cols;
-      if (read(part.name, shape, rect, to)) continue;
+      const auto take = [&, rect = rect](const std::string& name) {
+        return values.take(rect.rows, rect.cols, [&](int64_t first_row, const at::Tensor& to) {
+          return read(name, shape, {rect.row + first_row, to.size(0), rect.col, rect.cols}, to);
+        });
+      };
+      if (take(part.name)) continue;
       // Weights of f32 parameters may live in the model files alone.
       if (is_master && part.parameter->tensor.scalar_type() == at::kFloat) continue;
-      if (is_master && read(part.parameter->name(), shape, rect, to)) continue;
+      if (is_master && take(part.parameter->name())) continue;
       throw ModelError(tr("[optimizer state] tensor '{}' is missing", part.name));
     }
   }
   for (size_t u = 0; u < units_.size(); ++u) {
-    if (!units_[u].master.defined()) continue;
-    if (!units_[u].is_own_master) store_.units()[u].shard.copy_(units_[u].master);
-    for (const device::FileTensor& file : units_[u].files) file.sync_mapping();
+    const UnitState& state = units_[u];
+    if (!state.exp_avg.defined()) continue;
+    if (state.master.defined() && !state.is_own_master) {
+      const at::Tensor& shard = store_.units()[u].shard;
+      shard.copy_(adamw_detail::rounded(state.master, shard.scalar_type()));
+    }
+    for (const device::FileTensor& file : state.files) file.sync_mapping();
     store_.publish(u);
   }
   store_.settle();

@@ -10,6 +10,7 @@
 #include "device/file_memory.h"
 #include "optim/grad_buffer.h"
 #include "optim/parameter.h"
+#include "optim/state_values.h"
 
 namespace danlu::optim {
 
@@ -18,11 +19,13 @@ namespace danlu::optim {
 struct StatePart {
   std::string name;
   const Parameter* parameter;
-  Range held;         ///< of the elements of `parameter->pieces`, joined
-  at::Tensor values;  ///< flat f32, those elements: a view
+  Range held;          ///< of the elements of `parameter->pieces`, joined
+  StateValues values;  ///< those elements, which stay where they are
 };
 
-/// Decoupled weight decay, bias correction. Updates this rank's shares of a store's trained units.
+/// Decoupled weight decay, bias correction. A bf16 weight in the state's memory is half of its
+/// master, and the state has the other half (ops::split_master): nobody else may change the weight.
+/// Updates this rank's shares of a store's trained units.
 /// Not thread-safe; uses the engine's threads inside.
 class AdamW {
  public:
@@ -58,7 +61,8 @@ class AdamW {
 
  private:
   struct UnitState {
-    at::Tensor master;
+    at::Tensor master;  ///< undefined: the unit's share and `low` hold it
+    at::Tensor low;
     bool is_own_master = false;  ///< the master is the unit's share itself, being f32 and there
     at::Tensor exp_avg, exp_avg_sq;
     /// Where these are in files: exp_avg's, exp_avg_sq's and, unless it is the share, the master's.

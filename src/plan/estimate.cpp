@@ -136,7 +136,10 @@ void put_files(const Machine& machine, Plan& plan) {
   double most = 0;
   for (const StagePlan& stage : plan.stages) {
     const Memory& memory = stage.memory;
-    double own = static_cast<double>(memory.weights + memory.masters + memory.moments);
+    // In files masters are whole.
+    const double masters = request.precision == settings::Precision::kF32 ? 0 : 0.5;
+    double own =
+        static_cast<double>(memory.weights) + (1 + masters) * static_cast<double>(memory.moments);
     if (request.state_in_files) own += offloaded_bytes(request, memory);
     most = std::max(most, own);
   }

@@ -470,9 +470,8 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
     memory.weights = share(elements.all * bytes, shares(Sharding::kParameters), ranks);
   memory.gradients = share(elements.trained * 4, shares(Sharding::kGradients), ranks);
   if (!request.state_in_files) {
-    const int64_t masters =
-        request.precision == settings::Precision::kF32 ? 0 : elements.trained * 4;
-    memory.masters = share(masters, shares(Sharding::kState), ranks);
+    memory.masters =
+        share(elements.trained * request.master_bytes(), shares(Sharding::kState), ranks);
     memory.moments = share(elements.trained * 8, shares(Sharding::kState), ranks);
   }
   add_passes(request, stage, schedule, elements, memory);

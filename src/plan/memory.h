@@ -50,6 +50,12 @@ struct Request {
     return (tokens * micro_batch_size + ranks - 1) / ranks;
   }
   int64_t element_bytes() const { return precision == settings::Precision::kF32 ? 4 : 2; }
+  /// What the rank's memory has of an element's master beside the weight, which in bf16 is half of
+  /// it.
+  int64_t master_bytes() const {
+    if (precision == settings::Precision::kF32) return 0;
+    return precision == settings::Precision::kBF16 && !state_in_files ? 2 : 4;
+  }
   /// Ranks that share what the sharding names.
   int64_t sharers() const { return mesh.are_some_sharers() ? mesh.sharers : mesh.copies(); }
 };

@@ -12,8 +12,9 @@ double update_seconds(const Request& request, const Machine& machine, const Elem
   const auto ranks = static_cast<double>(request.sharers());
   const double updated = static_cast<double>(elements.trained) / (shares ? ranks : 1);
   const auto width = static_cast<double>(request.element_bytes());
-  const double state = request.precision == settings::Precision::kF32 ? 8 + 4 : 12;
-  const double written = state + (request.precision == settings::Precision::kF32 ? 0 : width);
+  // Moments, and masters: f32 weights themselves, or with the half that a bf16 weight is.
+  const bool are_weights = request.master_bytes() < 4;
+  const double state = 8 + 4, written = state + (are_weights ? 0 : width);
   const Path all = machine.path(world, 1);
   const double agreed = world > 1 ? 2 * all.seconds(4) : 0;
   if (!request.state_in_files)

@@ -91,10 +91,17 @@ struct SaveOptions {
 /// Gives the bytes of tensor `index` (contiguous, in the declared dtype); called once per tensor,
 /// in file order.
 using TensorBytes = std::function<std::span<const std::byte>(size_t index)>;
+/// The same in parts: gives the sink the bytes of tensor `index`, in order. Only while the sink is
+/// being given them must they be there.
+using BytesSink = std::function<void(std::span<const std::byte> part)>;
+using TensorParts = std::function<void(size_t index, const BytesSink& sink)>;
 /// Into an existing directory; index.json when there is more than one shard. Checks free space
 /// first.
 void save_safetensors(const std::filesystem::path& directory,
                       const std::vector<TensorInfo>& tensors, const TensorBytes& bytes_of,
+                      const SaveOptions& options = {});
+void save_safetensors(const std::filesystem::path& directory,
+                      const std::vector<TensorInfo>& tensors, const TensorParts& give,
                       const SaveOptions& options = {});
 
 /// Whether a file of this name goes with a model when its weights are saved elsewhere: config,

@@ -3,9 +3,12 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -78,10 +81,50 @@ TEST_F(Checkpoints, OptimizerStateComesBackBitForBit) {
   EXPECT_EQ(restored.updates(), 1);
   const auto want = optimizer_->state(true), got = restored.state(true);
   for (size_t i = 0; i < want.size(); ++i)
-    EXPECT_TRUE(at::equal(want[i].values, got[i].values)) << want[i].name;
+    EXPECT_TRUE(at::equal(want[i].values.f32(), got[i].values.f32())) << want[i].name;
   EXPECT_TRUE(
       at::equal(fresh.parameters[1].tensor.detach(), stored_.parameters[1].tensor.detach()));
   EXPECT_EQ(loaded.data_state.at("consumed_samples"), 16);
+}
+
+// What an f32 parameter of the same start becomes by the same gradients is the bf16 one's master.
+TEST_F(Checkpoints, HoldMastersOfWeightsOf16BitsAsF32) {
+  const at::Tensor start = at::arange(1'100'000).mul(0.37).sin().to(at::kBFloat16).view({1100, -1});
+  struct Trained {
+    explicit Trained(const at::Tensor& weight)
+        : stored({parallel::whole_parameter("w", weight.clone())}) {}
+    void step(int64_t number) {
+      const at::Tensor& grad = gradients.share(0);
+      grad.copy_(at::arange(grad.numel()).mul(0.11).add(number).cos());
+      optimizer.step(gradients, 1e-4, 1.0);
+    }
+    at::Tensor weight() const { return stored.parameters[0].tensor.detach(); }
+    test::StoredParameters stored;
+    optim::GradBuffer gradients{stored.store};
+    optim::AdamW optimizer{stored.store, optim::AdamWConfig{}};
+  };
+  Trained narrow(start), wide(start.to(at::kFloat));
+  for (const int64_t step : {1, 2}) {
+    narrow.step(step);
+    wide.step(step);
+  }
+  SaveRequest request;
+  request.run_dir = run_dir_;
+  request.step = 2;
+  request.write_model = [](const fs::path&) {};
+  request.trainer_state = {{"global_step", 2}, {"optimizer_updates", 2}};
+  const fs::path saved = save(std::move(request), narrow.optimizer);
+  const at::Tensor master = at::empty({1100, 1000});
+  ASSERT_TRUE(read_rect(*weights::open_safetensors(saved / "optim" / "rank-0.safetensors"),
+                        "master.w", {1100, 1000}, {0, 1100, 0, 1000}, master));
+  EXPECT_TRUE(at::equal(master, wide.weight()));
+
+  Trained resumed(at::zeros_like(start));
+  load_optimizer(open(saved), resumed.optimizer);
+  EXPECT_TRUE(at::equal(resumed.weight(), narrow.weight()));
+  for (Trained* one : {&narrow, &wide, &resumed}) one->step(3);
+  EXPECT_TRUE(at::equal(resumed.weight(), narrow.weight()));
+  EXPECT_TRUE(at::equal(resumed.optimizer.state(false)[2].values.f32(), wide.weight().flatten()));
 }
 
 TEST_F(Checkpoints, AreListedByStepNotByName) {
@@ -200,7 +243,7 @@ struct Large {
     at::Tensor(gradients.share(0)).fill_(0.3);
     optimizer.step(gradients, 0.01, 1.0);
   }
-  at::Tensor moments() const { return optimizer.state(false).front().values.clone(); }
+  at::Tensor moments() const { return optimizer.state(false).front().values.f32().clone(); }
 };
 
 SaveRequest request_in(const fs::path& run_dir, int64_t step) {

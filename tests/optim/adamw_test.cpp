@@ -4,18 +4,23 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "parallel/comm/local.h"
 #include "support/stored_parameters.h"
+#include "support/temporary_directory.h"
 
 namespace danlu::optim {
 namespace adamw_test {
@@ -154,7 +159,7 @@ TEST(AdamW, NarrowParametersFollowTheirF32MastersAndRoundOnce) {
     const auto state = narrow_optimizer.state(false);
     for (size_t i = 0; i < wide.size(); ++i) {
       EXPECT_EQ(state[3 * i + 2].name, "master." + wide[i].name());
-      EXPECT_TRUE(at::equal(state[3 * i + 2].values, wide[i].tensor.detach().flatten()));
+      EXPECT_TRUE(at::equal(state[3 * i + 2].values.f32(), wide[i].tensor.detach().flatten()));
       EXPECT_TRUE(at::equal(narrow[i].tensor.detach(), wide[i].tensor.detach().to(dtype)));
     }
   }
@@ -172,7 +177,7 @@ TEST(AdamW, SavedStateContinuesBitForBit) {
   };
   run(optimizer, gradients, 1, 3);
   std::map<std::string, at::Tensor> saved;
-  for (const StatePart& part : optimizer.state(true)) saved[part.name] = part.values.clone();
+  for (const StatePart& part : optimizer.state(true)) saved[part.name] = part.values.f32().clone();
   run(optimizer, gradients, 4, 6);
 
   Stored fresh(make_parameters(at::kBFloat16));
@@ -188,6 +193,117 @@ TEST(AdamW, SavedStateContinuesBitForBit) {
   for (size_t i = 0; i < fresh.parameters.size(); ++i) {
     EXPECT_TRUE(
         at::equal(fresh.parameters[i].tensor.detach(), stored.parameters[i].tensor.detach()));
+  }
+}
+
+/// A bf16 parameter "w" of more rows than a block takes, as ranks keep it, and its optimizer.
+struct Wide {
+  explicit Wide(const parallel::Mesh& mesh = parallel::Mesh::single(),
+                const parallel::Keeping& keeping = {})
+      : store(mesh, keeping, {{{0, 1}}, 1}) {
+    parameter.spec.role = arch::Role::kEmbedding;
+    store.lay_out({&parameter}, /*copies=*/true);
+    gradients = std::make_unique<GradBuffer>(store);
+    optimizer = std::make_unique<AdamW>(store, config_with(DecayRule::kAll));
+  }
+  const parallel::Unit& unit() const { return store.units().front(); }
+  Range held() const { return unit().held(0); }
+  at::Tensor weights() const {
+    const Range at = unit().place_in_share(0);
+    return unit().shard.narrow(0, at.begin, at.size());
+  }
+  at::Tensor masters() const { return optimizer->state(false)[2].values.f32(); }
+  void step(int64_t number) {
+    const Range at = unit().place_in_share(0);
+    at::Tensor(gradients->share(0))
+        .narrow(0, at.begin, at.size())
+        .copy_(formula(1, kShape, number, 3.0).flatten().narrow(0, held().begin, held().size()));
+    optimizer->step(*gradients, 1e-3, 1.0);
+    store.settle();
+  }
+  /// From a checkpoint whose masters are these.
+  void load(const at::Tensor& masters) {
+    optimizer->load_state(
+        [&](const std::string& name, const auto&, const arch::Rect& rect, const at::Tensor& to) {
+          if (name == "master.w") largest_read = std::max(largest_read, to.numel());
+          const at::Tensor part =
+              masters.narrow(0, rect.row, rect.rows).narrow(1, rect.col, rect.cols);
+          at::Tensor(to).copy_(name == "master.w" ? part : at::zeros_like(part));
+          return true;
+        },
+        0);
+  }
+
+  static inline const std::vector<int64_t> kShape = {1100, 1000};
+  parallel::Parameter parameter =
+      parallel::whole_parameter("w", formula(0, kShape, 0, 1.0).to(at::kBFloat16));
+  parallel::ParameterStore store;
+  std::unique_ptr<GradBuffer> gradients;
+  std::unique_ptr<AdamW> optimizer;
+  int64_t largest_read = 0;  ///< elements of masters
+};
+
+/// Masters, of which every tenth lies in the middle between two bf16 numbers.
+at::Tensor masters_with_ties() {
+  const at::Tensor masters = formula(0, Wide::kShape, 7, 1.0);
+  auto* bits = static_cast<uint32_t*>(masters.data_ptr());
+  for (int64_t i = 0; i < masters.numel(); i += 10) bits[i] = (bits[i] & 0xffff0000u) | 0x8000u;
+  return masters;
+}
+
+TEST(AdamW, MastersOfACheckpointAreKeptToTheBitBesideTheirWeights) {
+  Wide wide;
+  const at::Tensor masters = masters_with_ties();
+  wide.load(masters);
+  EXPECT_TRUE(at::equal(wide.masters(), masters.flatten()));
+  // ATen rounds ties to even, here they go away from zero.
+  const at::Tensor differ = wide.weights() != masters.flatten().to(at::kBFloat16);
+  EXPECT_TRUE((masters.flatten().view(at::kInt).bitwise_and(0xffff) == 0x8000)
+                  .masked_select(differ)
+                  .all()
+                  .item<bool>());
+  EXPECT_TRUE((wide.weights().to(at::kDouble).abs() > masters.flatten().to(at::kDouble).abs())
+                  .masked_select(differ)
+                  .all()
+                  .item<bool>());
+  // No more of them exist as f32 at once than a block.
+  at::Tensor together = at::empty({0});
+  wide.optimizer->state(false)[2].values.for_each_block([&](const at::Tensor& block) {
+    EXPECT_LE(block.numel(), int64_t{1} << 20);
+    together = at::cat({together, block});
+  });
+  EXPECT_TRUE(at::equal(together, masters.flatten()));
+  EXPECT_LE(wide.largest_read, int64_t{1} << 20);
+  // 2 of a half, 8 of moments.
+  EXPECT_EQ(wide.optimizer->state_bytes(), 10 * wide.unit().share.size());
+}
+
+TEST(AdamW, StateInFilesAndSharesGiveTheBitsOfOneRankInMemory) {
+  const at::Tensor masters = masters_with_ties();
+  Wide alone;
+  alone.load(masters);
+  const at::Tensor start = alone.weights().clone();
+  for (int64_t step = 1; step <= 3; ++step) alone.step(step);
+  {
+    const test::TemporaryDirectory directory;
+    Wide in_files(parallel::Mesh::single(), {.state_in = directory.path()});
+    in_files.load(masters);
+    EXPECT_TRUE(at::equal(in_files.weights(), start));
+    for (int64_t step = 1; step <= 3; ++step) in_files.step(step);
+    EXPECT_TRUE(at::equal(in_files.masters(), alone.masters()));
+    EXPECT_TRUE(at::equal(in_files.weights(), alone.weights()));
+  }
+  for (const auto sharding : {parallel::Sharding::kState, parallel::Sharding::kGradients,
+                              parallel::Sharding::kParameters}) {
+    parallel::run_local_ranks(3, [&](parallel::World& world) {
+      const parallel::Mesh mesh(world, {.data = 3});
+      Wide shared(mesh, {.sharding = sharding});
+      shared.load(masters);
+      for (int64_t step = 1; step <= 3; ++step) shared.step(step);
+      const Range at = shared.held();
+      EXPECT_TRUE(at::equal(shared.masters(), alone.masters().narrow(0, at.begin, at.size())));
+      EXPECT_TRUE(at::equal(shared.weights(), alone.weights().narrow(0, at.begin, at.size())));
+    });
   }
 }
 

@@ -33,11 +33,11 @@ struct Measured {
 };
 
 TEST(Plan, KeepsAndSendsWhatTheEngineWasSeenTo) {
-  for (const Measured& row : std::vector<Measured>{{Sharding::kNone, 2, 1, 18, 4},
-                                                   {Sharding::kState, 4, 4, 9, 4.5},
-                                                   {Sharding::kGradients, 4, 4, 6, 13.5},
-                                                   {Sharding::kParameters, 2, 4, 9, 14.221},
-                                                   {Sharding::kParameters, 8, 1, 2.25, 6.223}}) {
+  for (const Measured& row : std::vector<Measured>{{Sharding::kNone, 2, 1, 16, 4},
+                                                   {Sharding::kState, 4, 4, 8.5, 4.5},
+                                                   {Sharding::kGradients, 4, 4, 5.5, 13.5},
+                                                   {Sharding::kParameters, 2, 4, 8, 14.221},
+                                                   {Sharding::kParameters, 8, 1, 2, 6.223}}) {
     const Request request = measured(row.ranks, row.sharding, row.passes);
     const arch::Stage whole = arch::whole_of(request.model);
     const auto parameters = static_cast<double>(arch::parameter_count(request.model));

@@ -35,8 +35,8 @@ ops::AttentionOptions here(ops::AttentionOptions options) {
   return options;
 }
 ops::AdamWState here(const ops::AdamWState& state) {
-  return {here(state.master), here(state.exp_avg), here(state.exp_avg_sq), here(state.grad),
-          here(state.weight)};
+  return {here(state.master), here(state.exp_avg), here(state.exp_avg_sq),
+          here(state.grad),   here(state.weight),  here(state.low)};
 }
 ops::CrossEntropyChunk here(ops::CrossEntropyChunk chunk) {
   chunk.logits_CV = here(chunk.logits_CV);
@@ -148,7 +148,8 @@ Backend filled() {
           &Backend::stretch_grad, &Backend::norm_head, &Backend::norm_head_backward,
           &Backend::largest_of_share, &Backend::sums_of_share, &Backend::place_of_largest,
           &Backend::loss_of_share, &Backend::merge, &Backend::larger_into, &Backend::adamw_update,
-          &Backend::sums_of_squares, &Backend::all_finite>(table);
+          &Backend::split_master, &Backend::join_master, &Backend::sums_of_squares,
+          &Backend::all_finite>(table);
   return table;
 }
 

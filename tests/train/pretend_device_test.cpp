@@ -348,10 +348,10 @@ Bytes bytes_of(const arch::ModelConfig& config, int64_t ranks, const parallel::K
 
 void expect_textbook(const arch::ModelConfig& config) {
   constexpr double kRanks = danlu::test::kPretendDevices;
-  const std::map<Sharding, double> textbook = {{Sharding::kNone, 18},
-                                               {Sharding::kState, 6 + 12 / kRanks},
-                                               {Sharding::kGradients, 2 + 16 / kRanks},
-                                               {Sharding::kParameters, 18 / kRanks}};
+  const std::map<Sharding, double> textbook = {{Sharding::kNone, 16},
+                                               {Sharding::kState, 6 + 10 / kRanks},
+                                               {Sharding::kGradients, 2 + 14 / kRanks},
+                                               {Sharding::kParameters, 16 / kRanks}};
   double last_peak = std::numeric_limits<double>::infinity();
   for (const auto& [sharding, expected] : textbook) {
     const Bytes got = bytes_of(config, danlu::test::kPretendDevices, {sharding, {}, {}});

@@ -227,6 +227,21 @@ TEST(SaveSafetensors, TooLittleFreeSpaceIsFoundBeforeWriting) {
   EXPECT_FALSE(asked);
 }
 
+TEST(SaveSafetensors, ATensorInPartsIsTheSameFile) {
+  const TemporaryDirectory whole, parts;
+  const std::string text = "twelve bytes", nothing;
+  const std::vector<TensorInfo> infos = {{"a", DType::kU8, {12}}, {"none", DType::kU8, {0}}};
+  save_safetensors(whole.path(), infos,
+                   [&](size_t i) { return test::as_bytes(i == 0 ? text : nothing); });
+  save_safetensors(parts.path(), infos, [&](size_t i, const BytesSink& sink) {
+    for (size_t at = 0; i == 0 && at < text.size(); at += 5) {
+      const std::string part = text.substr(at, 5);
+      sink(test::as_bytes(part));
+    }
+  });
+  EXPECT_EQ(read_file(parts / "model.safetensors"), read_file(whole / "model.safetensors"));
+}
+
 TEST(SaveSafetensors, CallersMistakesAreInternalErrors) {
   const TemporaryDirectory directory;
   const std::string four = "1234";

@@ -15,8 +15,8 @@ namespace danlu::train {
 plan::Request plan_request(const TrainConfig& config, const arch::ModelConfig& model,
                            const RunPlan& plan, int64_t longest, const at::Device& device);
 
-/// "memory: weights 988 MB + gradients 2.0 GB + optimizer 5.9 GB + activations 1.1 GB + working
-/// 0.2 GB = 10.2 GB; 20.1 GB available": of the stage whose ranks need the most, each.
+/// "memory: weights 988 MB + gradients 2.0 GB + optimizer 4.9 GB + activations 1.1 GB + working
+/// 0.2 GB = 9.2 GB; 20.1 GB available": of the stage whose ranks need the most, each.
 /// available_bytes 0: unknown, left out.
 std::string memory_line(const plan::Request& request, uint64_t available_bytes);
 

@@ -17,7 +17,7 @@ namespace danlu::weights {
 namespace {
 
 void write_shard(const fs::path& file, const std::vector<TensorInfo>& tensors,
-                 const ShardPlan& shard, const TensorBytes& bytes_of) {
+                 const ShardPlan& shard, const TensorParts& give) {
   std::vector<TensorInfo> chosen;
   for (const size_t index : shard.tensors) chosen.push_back(tensors[index]);
   const std::vector<size_t> order = safetensors_file_order(chosen);
@@ -26,12 +26,15 @@ void write_shard(const fs::path& file, const std::vector<TensorInfo>& tensors,
   AtomicFile out(file);
   out.write(build_safetensors_header(in_order, {{"format", "pt"}}));
   for (const size_t at : order) {
-    const std::span<const std::byte> bytes = bytes_of(shard.tensors[at]);
-    if (bytes.size() != chosen[at].size_bytes()) {
+    uint64_t given = 0;
+    give(shard.tensors[at], [&](std::span<const std::byte> part) {
+      out.write(part.data(), part.size());
+      given += part.size();
+    });
+    if (given != chosen[at].size_bytes()) {
       throw InternalError(fmt::format("[save_safetensors] {} takes {} bytes, {} were given",
-                                      chosen[at].name, chosen[at].size_bytes(), bytes.size()));
+                                      chosen[at].name, chosen[at].size_bytes(), given));
     }
-    out.write(bytes.data(), bytes.size());
   }
   out.commit();
 }
@@ -59,6 +62,13 @@ void check_names(const std::vector<TensorInfo>& tensors) {
 void save_safetensors(const std::filesystem::path& directory,
                       const std::vector<TensorInfo>& tensors, const TensorBytes& bytes_of,
                       const SaveOptions& options) {
+  const auto give = [&](size_t index, const BytesSink& sink) { sink(bytes_of(index)); };
+  save_safetensors(directory, tensors, TensorParts(give), options);
+}
+
+void save_safetensors(const std::filesystem::path& directory,
+                      const std::vector<TensorInfo>& tensors, const TensorParts& give,
+                      const SaveOptions& options) {
   check_names(tensors);
   if (!fs::is_directory(directory)) throw IoError(tr("{}: no such directory", directory.string()));
   const std::vector<ShardPlan> shards = plan_shards(tensors, options.max_shard_bytes);
@@ -73,7 +83,7 @@ void save_safetensors(const std::filesystem::path& directory,
   std::vector<std::string> names;
   for (size_t i = 0; i < shards.size(); ++i) {
     names.push_back(shard_name(options.base_name, i, shards.size()));
-    write_shard(staging.path() / names.back(), tensors, shards[i], bytes_of);
+    write_shard(staging.path() / names.back(), tensors, shards[i], give);
   }
   if (shards.size() > 1) {
     names.push_back(options.base_name + ".safetensors.index.json");
