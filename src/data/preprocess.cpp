@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <future>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -43,24 +42,14 @@ void check_spec(const PreprocessSpec& spec) {
   }
 }
 
-using LoadedTokenizer = std::shared_ptr<const text::Tokenizer>;
-
-/// Reading a large vocabulary takes as long as encoding ten thousand rows: it is done while the
-/// first rows are looked at. The result throws what loading threw.
-std::future<LoadedTokenizer> begin_to_load(const PreprocessText& text) {
-  return std::async(std::launch::async, [&text]() -> LoadedTokenizer {
-    return text.load_tokenizer ? text.load_tokenizer() : nullptr;
-  });
-}
-
 EncodeSettings settings_for(const PreprocessSpec& spec, const PreprocessText& text,
-                            const std::vector<PlannedDataset>& plan, LoadedTokenizer tokenizer) {
+                            const std::vector<PlannedDataset>& plan) {
   EncodeSettings settings;
   settings.kind = kind_of_all(plan);
   settings.append_eod = spec.append_eod;
   settings.max_length = spec.seq_length > 0 ? spec.seq_length - 1 : 0;
   settings.truncation = spec.pack == PackMode::kNeat ? Truncation::kRight : Truncation::kDelete;
-  settings.tokenizer = std::move(tokenizer);
+  if (text.load_tokenizer) settings.tokenizer = text.load_tokenizer();
   const bool has_conversations = std::any_of(plan.begin(), plan.end(), [](const auto& item) {
     return !is_text(item) && item.handler->format() != RowFormat::kTokens;
   });
@@ -164,10 +153,9 @@ PreprocessReport make_files(const PreprocessSpec& spec, const std::vector<Planne
 PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& text) {
   check_spec(spec);
   const MadeDirectory made(fs::absolute(spec.output_prefix).parent_path());
-  std::future<LoadedTokenizer> loading = begin_to_load(text);
   const auto plan = plan_datasets(spec.inputs, spec.format, {}, spec.document_per_file);
   for (const PlannedDataset& item : plan) log::info("{}", translated_filled(item.description));
-  const EncodeSettings settings = settings_for(spec, text, plan, loading.get());
+  const EncodeSettings settings = settings_for(spec, text, plan);
   if (settings.kind == EncodedKind::kTexts && spec.pack != PackMode::kNone) {
     throw UsageError(tr("[pack] plain texts are not packed: pre-training joins them itself"),
                      tr("leave out --pack"));

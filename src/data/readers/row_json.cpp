@@ -55,8 +55,8 @@ class RowBuilder {
     } else if (uint64_t whole = 0; is_all(std::from_chars(text.data(), end, whole), end)) {
       return add(whole);
     }
-    Json other = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-    return !other.is_discarded() && add(std::move(other));
+    std::optional<Json> other = try_parse_json(text);
+    return other && add(std::move(*other));
   }
   bool literal(char first) { return first == 'n' ? add(nullptr) : add(first == 't'); }
   bool open(char bracket) {
