@@ -1,6 +1,6 @@
 // fuzz/rows_fuzz.cpp: any bytes as a data file must give rows or a danlu::Error, never a crash;
 // every row gets a meaning or a reason, and a row read twice the same one. The first byte picks the
-// file type. (Parquet and unpacked JSON are split by DuckDB and are no target here.)
+// file type. (Parquet is read by DuckDB and is no target here.)
 #include <unistd.h>
 
 #include <cstdint>
@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/formats/row_format.h"
-#include "data/readers/byte_stream.h"
 #include "data/readers/row_json.h"
 #include "data/readers/row_reader.h"
 
@@ -76,8 +75,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const fs::path path = folder() / kNames[kind];
   {
     std::ofstream out(path, std::ios::binary);
-    // Behind a mark JSON is split by Danlu itself.
-    if (kind < 2) out << kUtf8Mark;
     out.write(reinterpret_cast<const char*>(data) + 1, static_cast<std::streamsize>(size - 1));
   }
   try {

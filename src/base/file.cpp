@@ -135,6 +135,10 @@ void AtomicFile::write(const void* data, size_t size_bytes) {
   const char* from = static_cast<const char*>(data);
   written_ += size_bytes;
   while (size_bytes > 0) {
+    if (buffer_.empty() && size_bytes >= kBufferBytes) {
+      if (!write_all(fd_, from, size_bytes)) fail(path_, "write");
+      return;
+    }
     const size_t take = std::min(size_bytes, kBufferBytes - buffer_.size());
     buffer_.insert(buffer_.end(), from, from + take);
     from += take;

@@ -149,12 +149,14 @@ bool RowEncoder::append_sample(Row row, EncodedBatch* batch, RowEvent* event) co
       labels.push_back(eod_);
     }
   }
-  if (count_targets(labels) == 0) {
+  int64_t targets = count_targets(labels);
+  if (targets == 0) {
     event->reason = "no token carries loss (all labels masked)";
     return false;
   }
+  const size_t whole_length = labels.size();
   if (!cut(&ids, &labels, event)) return false;
-  const int64_t targets = count_targets(labels);
+  if (labels.size() != whole_length) targets = count_targets(labels);
   if (targets == 0) {
     event->reason = "no token carries loss after truncation";
     return false;

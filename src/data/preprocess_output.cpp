@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
+#include <algorithm>
+#include <functional>
 
-#include "base/error.h"
 #include "base/ignore_label.h"
+#include "base/threads.h"
 #include "data/megatron/indexed_writer.h"
 #include "data/megatron/instruction_dataset.h"
 #include "data/packing.h"
@@ -33,8 +34,65 @@ class Sequences {
   std::vector<int64_t> starts_;
 };
 
-/// Gives back what was read of the streams after every 64 MiB, so that memory does not grow with
-/// the data set.
+/// Calls add(tokens, lengths) for some sequences after others, about a mebibyte of tokens each.
+/// What was read of the stream is given back, so that memory does not grow with the data set.
+template <typename Add>
+void each_run(const TokenStore::Stream& stream, Add add) {
+  constexpr int64_t kRunTokens = 1 << 18;
+  const std::span<const int32_t> lengths = stream.lengths();
+  size_t at = 0;
+  for (size_t first = 0, last = 0; first < lengths.size(); first = last) {
+    int64_t tokens = 0;
+    while (last < lengths.size() && tokens < kRunTokens) tokens += lengths[last++];
+    const auto count = static_cast<size_t>(tokens);
+    add(stream.tokens().subspan(at, count), lengths.subspan(first, last - first));
+    at += count;
+    stream.forget();
+  }
+}
+
+void add_sequences(const TokenStore::Stream& stream, IndexedWriter* writer) {
+  each_run(stream, [&](std::span<const int32_t> tokens, std::span<const int32_t> lengths) {
+    writer->add_documents(tokens, lengths);
+  });
+  writer->finish();
+}
+
+/// Sequences as long as the stream's, of ones.
+void add_ones(const TokenStore::Stream& stream, IndexedWriter* writer) {
+  std::vector<int32_t> ones;
+  each_run(stream, [&](std::span<const int32_t> tokens, std::span<const int32_t> lengths) {
+    ones.resize(std::max(ones.size(), tokens.size()), 1);
+    writer->add_documents(std::span(ones).first(tokens.size()), lengths);
+  });
+  writer->finish();
+}
+
+/// At the same time: much of it is waiting for the disk.
+void run_together(std::initializer_list<std::function<void()>> jobs) {
+  parallel_for(jobs.size(), jobs.size(), [&](size_t i) { jobs.begin()[i](); });
+}
+
+struct InstructionWriters {
+  explicit InstructionWriters(const fs::path& prefix)
+      : ids(writer_of(prefix, "input_ids")),
+        mask(writer_of(prefix, "attention_mask")),
+        labels(writer_of(prefix, "labels")) {}
+  static IndexedWriter writer_of(const fs::path& prefix, const char* field) {
+    return IndexedWriter(instruction_field_prefix(prefix.string(), field), TokenType::kI32);
+  }
+  IndexedWriter ids, mask, labels;
+};
+
+/// Every sample alone, in order.
+void add_samples(const TokenStore& store, InstructionWriters* writers) {
+  // Each has a mapping of its own of what it reads, to give back.
+  run_together({[&] { add_sequences(store.stream(0), &writers->ids); },
+                [&] { add_ones(store.stream(1), &writers->mask); },
+                [&] { add_sequences(store.stream(1), &writers->labels); }});
+}
+
+/// Gives back what was read of the streams after every 64 MiB.
 class ReadMemory {
  public:
   explicit ReadMemory(std::vector<const TokenStore::Stream*> streams)
@@ -51,50 +109,13 @@ class ReadMemory {
   size_t tokens_ = 0;
 };
 
-/// Every sample alone, in order: what no packing means.
-Packs one_each(size_t count) {
-  Packs packs;
-  packs.samples.resize(count);
-  std::iota(packs.samples.begin(), packs.samples.end(), 0);
-  packs.starts.resize(count + 1);
-  std::iota(packs.starts.begin(), packs.starts.end(), 0);
-  return packs;
-}
-
-}  // namespace
-
-void write_text_datasets(const TokenStore& store, const fs::path& prefix,
-                         const std::vector<std::string>& keys) {
-  std::vector<IndexedWriter> writers;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    IndexedWriter& writer = writers.emplace_back(
-        fmt::format("{}_{}_document", prefix.string(), keys[i]), TokenType::kI32);
-    const TokenStore::Stream stream = store.stream(i);
-    ReadMemory memory({&stream});
-    size_t at = 0;
-    for (const int32_t length : stream.lengths()) {
-      writer.add_document(stream.tokens().subspan(at, static_cast<size_t>(length)));
-      at += static_cast<size_t>(length);
-      memory.add(static_cast<size_t>(length));
-    }
-    writer.finish();
-  }
-  for (IndexedWriter& writer : writers) writer.commit();
-}
-
-void write_instruction_datasets(const TokenStore& store, const fs::path& prefix,
-                                const PackSettings& settings, PreprocessReport* report) {
+void add_packs(const TokenStore& store, const PackSettings& settings, InstructionWriters* writers,
+               PreprocessReport* report) {
   const TokenStore::Stream id_stream = store.stream(0), label_stream = store.stream(1);
   const Sequences ids(id_stream), labels(label_stream);
-  const bool packing = settings.mode != PackMode::kNone;
-  const Packs packs = packing ? pack_greedy(ids.lengths(), settings.seq_length - 1)
-                              : one_each(ids.lengths().size());
-  const auto writer_of = [&](const char* field) {
-    return IndexedWriter(instruction_field_prefix(prefix.string(), field), TokenType::kI32);
-  };
-  IndexedWriter id_writer = writer_of("input_ids");
-  IndexedWriter mask_writer = writer_of("attention_mask");
-  IndexedWriter label_writer = writer_of("labels");
+  const Packs packs = pack_greedy(ids.lengths(), settings.seq_length - 1);
+  const bool is_neat = settings.mode == PackMode::kNeat;
+  const auto seq_length = static_cast<size_t>(settings.seq_length);
   ReadMemory memory({&id_stream, &label_stream});
   std::vector<int32_t> packed_ids, packed_labels, mask;
   for (int64_t group = 0; group < packs.size(); ++group) {
@@ -105,23 +126,43 @@ void write_instruction_datasets(const TokenStore& store, const fs::path& prefix,
     for (const int64_t sample : packs.group(group)) {
       packed_ids.insert(packed_ids.end(), ids[sample].begin(), ids[sample].end());
       packed_labels.insert(packed_labels.end(), labels[sample].begin(), labels[sample].end());
-      mask.resize(packed_ids.size(), settings.mode == PackMode::kNeat ? segment++ : 1);
+      mask.resize(packed_ids.size(), is_neat ? segment++ : 1);
     }
-    if (packing) {
-      const auto seq_length = static_cast<size_t>(settings.seq_length);
-      report->padding_tokens += static_cast<int64_t>(seq_length - packed_ids.size());
-      packed_ids.resize(seq_length, settings.pad_id);
-      packed_labels.resize(seq_length, kIgnoreLabel);
-      mask.resize(seq_length, settings.mode == PackMode::kNeat ? 0 : 1);
-    }
+    report->padding_tokens += static_cast<int64_t>(seq_length - packed_ids.size());
+    packed_ids.resize(seq_length, settings.pad_id);
+    packed_labels.resize(seq_length, kIgnoreLabel);
+    mask.resize(seq_length, is_neat ? 0 : 1);
     memory.add(2 * packed_ids.size());
-    id_writer.add_document(packed_ids);
-    label_writer.add_document(packed_labels);
-    mask_writer.add_document(mask);
+    writers->ids.add_document(packed_ids);
+    writers->labels.add_document(packed_labels);
+    writers->mask.add_document(mask);
   }
-  if (packing) report->packed_sequences = packs.size();
-  for (IndexedWriter* writer : {&id_writer, &mask_writer, &label_writer}) writer->finish();
-  for (IndexedWriter* writer : {&id_writer, &mask_writer, &label_writer}) writer->commit();
+  report->packed_sequences = packs.size();
+  run_together({[&] { writers->ids.finish(); }, [&] { writers->mask.finish(); },
+                [&] { writers->labels.finish(); }});
+}
+
+}  // namespace
+
+void write_text_datasets(const TokenStore& store, const fs::path& prefix,
+                         const std::vector<std::string>& keys) {
+  std::vector<IndexedWriter> writers;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    writers.emplace_back(fmt::format("{}_{}_document", prefix.string(), keys[i]), TokenType::kI32);
+    add_sequences(store.stream(i), &writers.back());
+  }
+  for (IndexedWriter& writer : writers) writer.commit();
+}
+
+void write_instruction_datasets(const TokenStore& store, const fs::path& prefix,
+                                const PackSettings& settings, PreprocessReport* report) {
+  InstructionWriters writers(prefix);
+  if (settings.mode == PackMode::kNone) {
+    add_samples(store, &writers);
+  } else {
+    add_packs(store, settings, &writers, report);
+  }
+  for (IndexedWriter* writer : {&writers.ids, &writers.mask, &writers.labels}) writer->commit();
 }
 
 }  // namespace danlu::data

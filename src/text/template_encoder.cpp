@@ -28,21 +28,24 @@ std::string with_replacements(const std::string& text,
                               std::initializer_list<Replacement> replacements) {
   std::string out;
   size_t position = 0;
-  std::vector<Replacement> open(replacements);
+  uint32_t done = 0;  // a bit for each
   while (true) {
     size_t first = std::string::npos, which = 0;
-    for (size_t i = 0; i < open.size(); ++i) {
-      const size_t at = text.find(open[i].placeholder, position);
+    for (size_t i = 0; i < replacements.size(); ++i) {
+      if (done >> i & 1) continue;
+      const size_t at = text.find(replacements.begin()[i].placeholder, position);
       if (at < first) {
         first = at;
         which = i;
       }
     }
     if (first == std::string::npos) break;
+    const Replacement& replacement = replacements.begin()[which];
+    out.reserve(text.size() + replacement.value.size());
     out.append(text, position, first - position);
-    out += open[which].value;
-    position = first + open[which].placeholder.size();
-    open.erase(open.begin() + static_cast<ptrdiff_t>(which));
+    out += replacement.value;
+    position = first + replacement.placeholder.size();
+    done |= 1u << which;
   }
   return out.append(text, position);
 }
@@ -63,6 +66,7 @@ class TemplateEncoder final : public ChatEncoder {
       }
     }
     if (named_.efficient_eos) require_eos();
+    append_ids(opening_elements({}), usual_opening_);
   }
 
   EncodedConversation encode(const Conversation& conversation) const override {
@@ -72,7 +76,8 @@ class TemplateEncoder final : public ChatEncoder {
     for (size_t t = 0; t < turns.size(); ++t) {
       source.clear();
       target.clear();
-      append_ids(source_elements(turns[t], t, conversation), source);
+      if (t == 0) append_opening(conversation, source);
+      append_ids(question_elements(turns[t], t, conversation), source);
       append_ids(target_elements(turns[t]), target);
       move_empty_thought(turns[t], source, target);
       const size_t begin = result.ids.size();
@@ -236,32 +241,53 @@ class TemplateEncoder final : public ChatEncoder {
     return turns;
   }
 
-  std::string system_text(const Conversation& conversation) const {
+  static bool gives_system(const Conversation& conversation) {
     const auto& messages = conversation.messages;
-    const bool given =
-        !messages.empty() && messages[0].role == "system" && !messages[0].content.empty();
-    return (given ? messages[0].content : named_.default_system) +
+    return !messages.empty() && messages[0].role == "system" && !messages[0].content.empty();
+  }
+
+  std::string system_text(const Conversation& conversation) const {
+    return (gives_system(conversation) ? conversation.messages[0].content : named_.default_system) +
            tools_text(conversation.tools, named_.tool_format);
   }
 
-  Elements source_elements(const Turn& turn, size_t index, const Conversation& conversation) const {
+  /// What stands before the first question.
+  Elements opening_elements(const Conversation& conversation) const {
     Elements out;
-    std::string content = turn.question->content;
-    if (index == 0) {
-      add(named_.prefix, {}, out);
-      const std::string system = system_text(conversation);
-      if (!system.empty() && named_.style == TemplateStyle::kLlama2) {
-        Elements inside;
-        add(named_.system, {{"{{content}}", system}}, inside);
-        std::string text;
-        for (const Element& element : inside) text += element.text;
-        content = text + content;
-      } else if (!system.empty()) {
-        add(named_.system, {{"{{content}}", system}}, out);
-      }
+    add(named_.prefix, {}, out);
+    if (named_.style == TemplateStyle::kLlama2) return out;
+    const std::string system = system_text(conversation);
+    if (!system.empty()) add(named_.system, {{"{{content}}", system}}, out);
+    return out;
+  }
+
+  void append_opening(const Conversation& conversation, std::vector<TokenId>& ids) const {
+    if (gives_system(conversation) || !conversation.tools.empty()) {
+      append_ids(opening_elements(conversation), ids);
     } else {
-      add(named_.separator, {}, out);
+      ids.insert(ids.end(), usual_opening_.begin(), usual_opening_.end());
     }
+  }
+
+  /// The system text where it goes inside the first question.
+  std::string text_before_question(size_t index, const Conversation& conversation) const {
+    std::string text;
+    if (index > 0 || named_.style != TemplateStyle::kLlama2) return text;
+    const std::string system = system_text(conversation);
+    if (system.empty()) return text;
+    Elements inside;
+    add(named_.system, {{"{{content}}", system}}, inside);
+    for (const Element& element : inside) text += element.text;
+    return text;
+  }
+
+  Elements question_elements(const Turn& turn, size_t index,
+                             const Conversation& conversation) const {
+    Elements out;
+    if (index > 0) add(named_.separator, {}, out);
+    const std::string before = text_before_question(index, conversation);
+    const std::string joined = before.empty() ? "" : before + turn.question->content;
+    const std::string_view content = before.empty() ? turn.question->content : joined;
     const bool is_user = turn.question->role == "user";
     const std::string number = std::to_string(index);
     add(is_user ? named_.user : named_.observation, {{"{{content}}", content}, {"{{idx}}", number}},
@@ -321,7 +347,10 @@ class TemplateEncoder final : public ChatEncoder {
       throw DataError(tr("a prompt must not end with a message of the assistant"));
     const bool reasoning = named_.style == TemplateStyle::kReasoning;
     for (size_t t = 0; t < turns.size(); ++t) {
-      for (const Element& element : source_elements(turns[t], t, conversation)) sink(element);
+      if (t == 0) {
+        for (const Element& element : opening_elements(conversation)) sink(element);
+      }
+      for (const Element& element : question_elements(turns[t], t, conversation)) sink(element);
       if (turns[t].answer) {
         // Training shows every thought; a prompt shows none of the earlier ones.
         Turn turn = turns[t];
@@ -345,6 +374,7 @@ class TemplateEncoder final : public ChatEncoder {
   std::string origin_;
   std::optional<TokenId> eos_;
   std::optional<bool> enable_thinking_;
+  std::vector<TokenId> usual_opening_;  ///< of conversations without system text and tools
 };
 
 }  // namespace

@@ -84,6 +84,32 @@ TEST(IndexedDataset, ReadsBackEveryIntegerType) {
   }
 }
 
+TEST(IndexedDataset, ManyDocumentsAtOnceAreThoseAddedOneByOne) {
+  const ScratchFolder folder;
+  std::vector<std::vector<int32_t>> documents{{1, 2, 3}, {}, {127}};
+  documents.emplace_back(400'000, 7);  // more than the writer keeps in memory
+  documents.push_back({5});
+  std::vector<int32_t> tokens, lengths;
+  for (const auto& document : documents) {
+    tokens.insert(tokens.end(), document.begin(), document.end());
+    lengths.push_back(static_cast<int32_t>(document.size()));
+  }
+  for (const TokenType type : {TokenType::kI32, TokenType::kU16}) {
+    write_documents(folder / "one_by_one", documents, type);
+    IndexedWriter writer(folder / "at_once", type);
+    writer.add_documents(std::span(tokens).first(3), std::span(lengths).first(1));
+    writer.add_documents(std::span(tokens).subspan(3), std::span(lengths).subspan(1));
+    EXPECT_EQ(writer.num_documents(), 5);
+    EXPECT_EQ(writer.num_tokens(), 400'005);
+    writer.commit();
+    for (const char* ending : {".bin", ".idx"}) {
+      EXPECT_TRUE(read_file(folder / (std::string("one_by_one") + ending)) ==
+                  read_file(folder / (std::string("at_once") + ending)))
+          << ending;
+    }
+  }
+}
+
 TEST(IndexedDataset, ChoosesSixteenBitsOnlyForKnownSmallVocabularies) {
   EXPECT_EQ(token_type_for_vocabulary(65499), TokenType::kU16);
   EXPECT_EQ(token_type_for_vocabulary(65500), TokenType::kI32);

@@ -251,6 +251,36 @@ TEST(TokenizerParityOfParts, ScannersEqualTheGeneralEngine) {
   }
 }
 
+TEST(TokenizerParityOfParts, ScannersEqualTheGeneralEngineWhereverAWordEnds) {
+  // Words are taken eight bytes at a time: every way to end one, at every place of eight.
+  const std::vector<std::string> parts = {
+      "a", "Zz", "abcdefg", "ABCDEFGHij", " ",  "'s", "'LL", "@",        "[", "`",
+      "{", "\n", "1",       "\xC3\xA9",   "汉", "，", "𝐀",   "\xCC\x81", "_", "\t"};
+  for (const auto regex : {kGpt2Regex, kQwen2Regex, kLlama3Regex}) {
+    const Json group = {{"Regex", "(?:" + std::string(regex) + ")"}};
+    const Json known = {{"Regex", std::string(regex)}};
+    const auto build = [](const Json& pattern) {
+      const Json spec = {{"type", "Split"}, {"pattern", pattern}, {"behavior", "Isolated"}};
+      return make_pre_tokenizer(spec, false, "test").pre_tokenizer;
+    };
+    const auto general = build(group), scanner = build(known);
+    const auto pieces_of = [](const PreTokenizer& splitter, const std::string& text) {
+      std::vector<std::string> pieces;
+      splitter.split(text, true, [&](std::string_view piece, bool) { pieces.emplace_back(piece); });
+      return pieces;
+    };
+    uint32_t state = 5;
+    for (int round = 0; round < 3000; ++round) {
+      std::string text;
+      for (int i = 0; i < 1 + round % 24; ++i) {
+        state = state * 1103515245u + 12345u;
+        text += parts[(state >> 8) % parts.size()];
+      }
+      ASSERT_EQ(pieces_of(*general, text), pieces_of(*scanner, text)) << text;
+    }
+  }
+}
+
 TEST(TokenizerModels, CuttingAtJoinlessCharactersChangesNoIds) {
   // "bpe_fuse" cannot be cut (unknowns fuse), "bpe_bytes" is: with no unknown in the text the ids
   // of their common tokens must be the same.

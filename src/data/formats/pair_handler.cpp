@@ -34,11 +34,13 @@ class PairHandler : public RowHandler {
     if (!row.is_object())
       return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};
     RowProblem problem;
-    std::string prompt, query, response, system;
-    if (!text_of(row, names_.prompt, &prompt, &problem) ||
-        !text_of(row, names_.query, &query, &problem) ||
-        !text_of(row, names_.response, &response, &problem) ||
-        !text_of(row, names_.system, &system, &problem)) {
+    static const std::string kNothing;
+    const std::string *prompt = &kNothing, *query = &kNothing, *response = &kNothing,
+                      *system = &kNothing;
+    if (!find_text(row, names_.prompt, &prompt, &problem) ||
+        !find_text(row, names_.query, &query, &problem) ||
+        !find_text(row, names_.response, &response, &problem) ||
+        !find_text(row, names_.system, &system, &problem)) {
       return problem;
     }
     if (!names_.answers_optional && !find_value(row, names_.response))
@@ -46,33 +48,39 @@ class PairHandler : public RowHandler {
     text::Conversation conversation;
     if (!read_tools(row, names_.tools, &conversation.tools, &problem)) return problem;
     auto& messages = conversation.messages;
-    if (!system.empty()) messages.push_back({"system", std::move(system)});
+    messages.reserve(3);
+    if (!system->empty()) messages.push_back({"system", *system});
     if (!add_history(row, &messages, &problem)) return problem;
-    const std::string prompt_part = prompt;
-    std::string question = std::move(prompt);
-    if (!question.empty() && !query.empty()) question += "\n";
-    question += query;
-    if (question.empty()) return RowProblem{"empty question", ""};
-    if (response.empty() && !names_.answers_optional) return RowProblem{"empty answer", ""};
-    messages.push_back({"user", std::move(question)});
+    if (prompt->empty() && query->empty()) return RowProblem{"empty question", ""};
+    if (response->empty() && !names_.answers_optional) return RowProblem{"empty answer", ""};
+    text::Message& question = messages.emplace_back();
+    question.role = "user";
+    question.content.reserve(prompt->size() + 1 + query->size());
+    question.content += *prompt;
+    if (!prompt->empty() && !query->empty()) question.content += '\n';
+    question.content += *query;
     if (format_ == RowFormat::kAlpaca) {
       // Stanford Alpaca's prompts treat the two parts differently; other templates read the
       // content.
-      messages.back().extra = {{"instruction", prompt_part}, {"input", query}};
+      auto& parts = question.extra.get_ref<Json::object_t&>();
+      parts.reserve(2);
+      parts.emplace_back("instruction", *prompt);
+      parts.emplace_back("input", *query);
     }
-    if (!response.empty()) messages.push_back({"assistant", std::move(response)});
+    if (!response->empty()) messages.push_back({"assistant", *response});
     return Row(std::move(conversation));
   }
 
-  static bool text_of(const Json& row, const std::string& column, std::string* text,
-                      RowProblem* problem) {
+  /// Leaves `text` as it is where the row has none.
+  static bool find_text(const Json& row, const std::string& column, const std::string** text,
+                        RowProblem* problem) {
     const Json* value = column.empty() ? nullptr : find_value(row, column);
     if (!value) return true;
     if (!value->is_string()) {
       *problem = wrong_type(column, "a string", *value);
       return false;
     }
-    *text = value->get_ref<const std::string&>();
+    *text = &value->get_ref<const std::string&>();
     return true;
   }
 

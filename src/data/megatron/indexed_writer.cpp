@@ -116,6 +116,9 @@ struct IndexedWriter::State {
         lengths(index_path(prefix)),
         documents(index_path(prefix)) {}
 
+  /// Errors: DataError naming the next sequence and the token that does not fit the type.
+  void write_tokens(std::span<const int32_t> tokens);
+
   fs::path prefix;
   TokenType type;
   Range range;
@@ -145,30 +148,52 @@ void IndexedWriter::add_sequence(std::span<const int32_t> tokens) {
     throw DataError(tr("{}: sequence {} has {} tokens, the format counts them in 32 bits",
                        tokens_path(s.prefix).string(), s.num_sequences, tokens.size()));
   }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < s.range.low || tokens[i] > s.range.high) {
-      throw DataError(tr("{}: token {} of sequence {} is {}, {} holds {}..{}",
-                         tokens_path(s.prefix).string(), i, s.num_sequences, tokens[i],
-                         token_type_name(s.type), s.range.low, s.range.high));
-    }
-  }
-  switch (token_type_bytes(s.type)) {
-    case 1:
-      narrow<int8_t>(tokens, s.scratch);
-      break;
-    case 2:
-      narrow<int16_t>(tokens, s.scratch);
-      break;
-    case 4:
-      narrow<int32_t>(tokens, s.scratch);
-      break;
-    default:
-      narrow<int64_t>(tokens, s.scratch);
-  }
-  s.bin.write(s.scratch.data(), s.scratch.size());
+  s.write_tokens(tokens);
   s.lengths.put(static_cast<int32_t>(tokens.size()));
   ++s.num_sequences;
   s.num_tokens += static_cast<int64_t>(tokens.size());
+}
+
+void IndexedWriter::State::write_tokens(std::span<const int32_t> tokens) {
+  if (type == TokenType::kI32) return bin.write(tokens.data(), tokens.size_bytes());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < range.low || tokens[i] > range.high) {
+      throw DataError(tr("{}: token {} of sequence {} is {}, {} holds {}..{}",
+                         tokens_path(prefix).string(), i, num_sequences, tokens[i],
+                         token_type_name(type), range.low, range.high));
+    }
+  }
+  switch (token_type_bytes(type)) {
+    case 1:
+      narrow<int8_t>(tokens, scratch);
+      break;
+    case 2:
+      narrow<int16_t>(tokens, scratch);
+      break;
+    default:
+      narrow<int64_t>(tokens, scratch);
+  }
+  bin.write(scratch.data(), scratch.size());
+}
+
+void IndexedWriter::add_documents(std::span<const int32_t> tokens,
+                                  std::span<const int32_t> lengths) {
+  State& s = *state_;
+  if (s.type == TokenType::kI32 && s.closed_sequences == s.num_sequences) {
+    s.write_tokens(tokens);
+    for (const int32_t length : lengths) {
+      s.lengths.put(length);
+      s.documents.put(++s.num_sequences);
+    }
+    s.closed_sequences = s.num_sequences;
+    s.num_documents += std::ssize(lengths);
+    s.num_tokens += std::ssize(tokens);
+    return;
+  }
+  for (const int32_t length : lengths) {
+    add_document(tokens.first(static_cast<size_t>(length)));
+    tokens = tokens.subspan(static_cast<size_t>(length));
+  }
 }
 
 void IndexedWriter::end_document() {

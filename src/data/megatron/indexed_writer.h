@@ -34,6 +34,8 @@ class IndexedWriter {
   void end_document();
   /// add_sequence + end_document: GPT texts and instruction samples.
   void add_document(std::span<const int32_t> tokens);
+  /// `lengths` cut `tokens` into sequences, each of which is a document. Errors: as add_sequence.
+  void add_documents(std::span<const int32_t> tokens, std::span<const int32_t> lengths);
   /// Appends all sequences and documents of `other`. Errors: DataError if its type differs, it has
   /// mode bytes, or a document was left open.
   void append(const IndexedDataset& other);

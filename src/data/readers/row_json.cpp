@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "data/readers/json_walk.h"
 #include "data/readers/record_limits.h"
 
 namespace danlu::data {
@@ -32,40 +34,48 @@ const std::string* key_twice(const Json::object_t& object) {
   return twice == keys.end() ? nullptr : *twice;
 }
 
-/// Builds the value from a parser's events; stops at the first thing that is refused.
-class RowBuilder : public nlohmann::json_sax<Json> {
+/// Builds the value from the events of a walk; stops at the first thing that is refused.
+class RowBuilder {
  public:
   Json value;
   std::string why;
 
-  bool null() override { return add(nullptr); }
-  bool boolean(bool flag) override { return add(flag); }
-  bool number_integer(number_integer_t number) override { return add(number); }
-  bool number_unsigned(number_unsigned_t number) override { return add(number); }
-  bool number_float(number_float_t number, const string_t&) override { return add(number); }
-  bool string(string_t& text) override { return add(std::move(text)); }
-  bool binary(binary_t&) override { return false; }
-  bool start_object(size_t) override { return open(Json::object()); }
-  bool start_array(size_t) override { return open(Json::array()); }
-  bool key(string_t& name) override {
-    key_ = std::move(name);
+  bool string(std::string_view raw, bool has_escapes) {
+    return add(has_escapes ? unescaped_json(raw) : std::string(raw));
+  }
+  bool key(std::string_view raw, bool has_escapes) {
+    key_ = has_escapes ? unescaped_json(raw) : std::string(raw);
     return true;
   }
-  bool end_object() override {
-    const std::string* twice = key_twice(open_.back()->get_ref<Json::object_t&>());
-    if (twice) return refuse(tr("an object has \"{}\" twice", *twice));
+  bool number(std::string_view text) {
+    const char* const end = text.data() + text.size();
+    if (text[0] == '-') {
+      if (int64_t whole = 0; is_all(std::from_chars(text.data(), end, whole), end))
+        return add(whole);
+    } else if (uint64_t whole = 0; is_all(std::from_chars(text.data(), end, whole), end)) {
+      return add(whole);
+    }
+    std::optional<Json> other = try_parse_json(text);
+    return other && add(std::move(*other));
+  }
+  bool literal(char first) { return first == 'n' ? add(nullptr) : add(first == 't'); }
+  bool open(char bracket) {
+    return open_container(bracket == '{' ? Json::object() : Json::array());
+  }
+  bool close(char bracket) {
+    if (bracket == '}') {
+      const std::string* twice = key_twice(open_.back()->get_ref<Json::object_t&>());
+      if (twice) return refuse(tr("an object has \"{}\" twice", *twice));
+    }
     open_.pop_back();
     return true;
-  }
-  bool end_array() override {
-    open_.pop_back();
-    return true;
-  }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
-    return false;
   }
 
  private:
+  static bool is_all(std::from_chars_result result, const char* end) {
+    return result.ec == std::errc() && result.ptr == end;
+  }
+
   bool refuse(std::string what) {
     why = std::move(what);
     return false;
@@ -85,6 +95,7 @@ class RowBuilder : public nlohmann::json_sax<Json> {
       if (object.size() == kMaxColumns) {
         return refuse(tr("an object has more than {} keys", kMaxColumns));
       }
+      if (object.empty()) object.reserve(kFewKeys);
       // Not through the map, which would look for the key among all others.
       added_ = &object.emplace_back(std::move(key_), std::move(item)).second;
     }
@@ -92,13 +103,14 @@ class RowBuilder : public nlohmann::json_sax<Json> {
   }
 
   /// What is open does not move before it is closed: nothing is added beside it meanwhile.
-  bool open(Json container) {
+  bool open_container(Json container) {
     if (open_.size() == kMaxJsonDepth) return refuse(tr("nested more than {} deep", kMaxJsonDepth));
     if (!add(std::move(container))) return false;
     open_.push_back(added_);
     return true;
   }
 
+  static constexpr size_t kFewKeys = 4;
   std::vector<Json*> open_;
   Json* added_ = nullptr;
   std::string key_;
@@ -108,8 +120,12 @@ class RowBuilder : public nlohmann::json_sax<Json> {
 }  // namespace
 
 std::optional<Json> parse_row_text(const std::string& text, std::string* why) {
+  constexpr std::string_view kSpace = " \t\n\r";
   RowBuilder builder;
-  const bool is_good = Json::sax_parse(text, &builder);
+  const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
+  JsonWalker walker(text, begin, /*is_all=*/true, builder);
+  const bool is_good =
+      walker.walk() == JsonWalk::kWhole && text.find_first_not_of(kSpace, walker.at()) == text.npos;
   *why = std::move(builder.why);
   if (!is_good) return std::nullopt;
   return std::move(builder.value);

@@ -14,9 +14,8 @@ namespace danlu::data {
 /// hence Hugging Face's datasets, refuses such rows too).
 Json parse_row(const Dataset& dataset, const RawRow& row);
 
-/// What parse_row makes of a row's or a cell's text, in time n log n (nlohmann's parser compares
-/// each key of an ordered object with all before it). Nothing if it is refused: *why then says what
-/// an object has, and is "" for text that is no JSON.
+/// What parse_row makes of a row's or a cell's text, in time n log n. Nothing if it is refused:
+/// *why then says what an object has, and is "" for text that is no JSON.
 std::optional<Json> parse_row_text(const std::string& text, std::string* why);
 
 }  // namespace danlu::data

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
-#include <fstream>
 #include <optional>
 
 #include "base/error.h"
@@ -22,8 +19,6 @@ namespace danlu::data {
 namespace {
 
 constexpr size_t kTextBlockBytes = 1 << 18;
-// DuckDB sets aside twice this for each thread: files with longer records are read here.
-constexpr int64_t kMaxDuckDbObject = 16 << 20;
 
 /// The rows of one file.
 class FileRows {
@@ -78,39 +73,34 @@ class TextDocument : public FileRows {
   bool done_ = false;
 };
 
-[[noreturn]] void fail_to_read(const DataFile& file, const std::string& message) {
-  if (file.type != FileType::kParquet) require_utf8_file(file.path);
-  if (file.type == FileType::kJson || file.type == FileType::kJsonLines) {
-    const std::string fault = find_json_fault(file.path, file.type == FileType::kJsonLines);
-    if (!fault.empty()) throw DataError(fault);
-  }
-  throw DataError(tr("{}: cannot read the rows: {}", file.path.string(),
-                     message.substr(0, message.find('\n'))));
-}
-
-/// JSON that DuckDB does not take for JSON (behind a byte order mark), whose packing it does not
-/// check to the end (.gz, .zst), whose file name it does not take (not UTF-8), or whose records are
-/// too long for its buffers.
+/// The text of a record as it stands in the file: no schema is inferred, so that rows may differ in
+/// keys and types.
 class JsonTexts : public FileRows {
  public:
   explicit JsonTexts(const DataFile& file) : file_(file), records_(ByteStream::open(file.path)) {}
   bool next_block(std::vector<std::string>* texts) override {
-    std::string record;
+    std::string_view record;
     for (size_t bytes = 0; bytes < kTextBlockBytes && records_.next(&record); ++num_records_) {
-      const bool is_good = find_invalid_utf8(record) == std::string::npos && is_json(record);
-      if (!is_good) fail_to_read(file_, "not valid JSON");
       bytes += record.size();
-      texts->push_back(std::move(record));
+      texts->emplace_back(record);
     }
-    if (records_.too_long()) {
-      refuse_long_record(json_record_place(file_.path, num_records_));
-    }
-    if (records_.malformed()) fail_to_read(file_, "not valid JSON");
+    if (records_.too_long()) refuse_long_record(json_record_place(file_.path, num_records_));
+    if (records_.malformed()) refuse_text();
     return !texts->empty();
   }
   uint64_t bytes_read() const override { return records_.file_bytes_read(); }
 
  private:
+  [[noreturn]] void refuse_text() const {
+    require_utf8_file(file_.path);
+    const bool in_lines =
+        num_records_ > 0 ? records_.one_a_line() : file_.type == FileType::kJsonLines;
+    const std::string fault = find_json_fault(file_.path, in_lines);
+    if (!fault.empty()) throw DataError(fault);
+    throw DataError(tr("{}: cannot read the rows: {}", json_record_place(file_.path, num_records_),
+                       "not valid JSON"));
+  }
+
   const DataFile& file_;
   JsonRecords records_;
   int64_t num_records_ = 0;
@@ -135,68 +125,35 @@ class CsvTexts : public FileRows {
   CsvRecords records_;
 };
 
-/// DuckDB takes the end of a file for the end of an array, so that half a file would pass as whole.
-void require_end_of_array(const DataFile& file) {
-  std::ifstream in(file.path, std::ios::binary);
-  char first = ' ', last = ' ';
-  while (std::isspace(static_cast<unsigned char>(first)) && in.get(first)) {
-  }
-  if (first != '[') return;
-  for (int64_t back = 1; back <= static_cast<int64_t>(file.size_bytes); ++back) {
-    in.clear();
-    in.seekg(-back, std::ios::end);
-    if (!in.get(last) || !std::isspace(static_cast<unsigned char>(last))) break;
-  }
-  if (last == ']') return;
-  // Lines of which the first is a list are good.
-  const std::string fault = find_json_fault(file.path, file.type == FileType::kJsonLines);
-  if (!fault.empty()) throw DataError(fault);
-}
-
-/// Every row as one JSON text. JSON files keep the text of the record itself: no schema is
-/// inferred, so that rows may differ in keys and types.
-std::string query_for(const DataFile& file) {
-  const std::string path = sql_path(file.path.string());
-  if (file.type == FileType::kParquet)
-    return fmt::format("SELECT to_json(t) FROM read_parquet({}) t", path);
-  return fmt::format("SELECT json FROM read_json_objects({}, maximum_object_size={})", path,
-                     kMaxDuckDbObject);
-}
-
-class DuckDbRows : public FileRows {
+/// Every row as one JSON text.
+class ParquetTexts : public FileRows {
  public:
-  explicit DuckDbRows(const DataFile& file) : file_(file) {
-    if (file.type == FileType::kParquet) run([&] { look_at_parquet(); });
+  explicit ParquetTexts(const DataFile& file) : file_(file) {
+    run([&] { look_at_file(); });
   }
 
   bool next_block(std::vector<std::string>* texts) override {
-    if (!large_) {
-      run([&] {
-        if (!stream_) stream_ = database_->stream(query_for(file_));
-        take_rows(texts);
-      });
-    }
-    if (large_ && texts->empty()) take_large_rows(texts);
+    run([&] {
+      if (!stream_)
+        stream_ = database_.stream(fmt::format("SELECT to_json(t) FROM read_parquet({}) t", path_));
+      take_rows(texts);
+    });
     return !texts->empty();
   }
 
   uint64_t bytes_read() const override {
-    if (large_) return large_->bytes_read();
-    if (total_rows_ > 0) {
-      return static_cast<uint64_t>(static_cast<double>(file_.size_bytes) *
-                                   static_cast<double>(rows_) / static_cast<double>(total_rows_));
-    }
-    return std::min(text_bytes_, file_.size_bytes);
+    if (total_rows_ == 0) return 0;
+    return static_cast<uint64_t>(static_cast<double>(file_.size_bytes) *
+                                 static_cast<double>(rows_) / static_cast<double>(total_rows_));
   }
 
  private:
-  void look_at_parquet() {
-    const std::string path = sql_path(file_.path.string());
-    total_rows_ = database_->query_int(
-        fmt::format("SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata({})", path));
+  void look_at_file() {
+    total_rows_ = database_.query_int(
+        fmt::format("SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata({})", path_));
     // The first entry is the table itself.
-    const int64_t columns = database_->query_int(
-        fmt::format("SELECT num_children FROM parquet_schema({}) LIMIT 1", path));
+    const int64_t columns = database_.query_int(
+        fmt::format("SELECT num_children FROM parquet_schema({}) LIMIT 1", path_));
     if (columns > static_cast<int64_t>(kMaxColumns))
       refuse_wide_record(file_.path.string(), "the table");
   }
@@ -207,18 +164,7 @@ class DuckDbRows : public FileRows {
       if (text.size() > kMaxRecordBytes)
         refuse_long_record(fmt::format("{}:row {}", file_.path.string(), rows_ + 1));
       texts->emplace_back(text.data() ? text : "null");
-      text_bytes_ += text.size() + 1;
       ++rows_;
-    }
-  }
-
-  /// What take_rows had given before it met a long record is passed by.
-  void take_large_rows(std::vector<std::string>* texts) {
-    while (large_->next_block(texts)) {
-      const auto known = std::min<int64_t>(to_skip_, std::ssize(*texts));
-      texts->erase(texts->begin(), texts->begin() + known);
-      to_skip_ -= known;
-      if (!texts->empty()) return;
     }
   }
 
@@ -227,45 +173,38 @@ class DuckDbRows : public FileRows {
     try {
       body();
     } catch (const DuckDb::QueryError& error) {
-      if (error.message.find("maximum_object_size") == std::string::npos)
-        fail_to_read(file_, error.message);
-      large_.emplace(file_);
-      to_skip_ = rows_;
-      stream_.reset();
-      database_.reset();
+      throw DataError(tr("{}: cannot read the rows: {}", file_.path.string(),
+                         error.message.substr(0, error.message.find('\n'))));
     }
   }
 
-  std::optional<DuckDb> database_{std::in_place};
   const DataFile& file_;
+  const std::string path_ = sql_path(file_.path.string());
+  DuckDb database_;
   std::unique_ptr<DuckDb::RowStream> stream_;
-  std::optional<JsonTexts> large_;  ///< once a record is too long for DuckDB
   int64_t rows_ = 0, total_rows_ = 0;
-  int64_t to_skip_ = 0;  ///< rows that `large_` gives again
-  uint64_t text_bytes_ = 0;
 };
 
 std::unique_ptr<FileRows> open_file(const DataFile& file, bool document_per_file) {
   if (file.size_bytes == 0) throw DataError(tr("{}: the file is empty", file.path.string()));
-  const bool has_mark = file.type != FileType::kParquet && begins_with_utf8_mark(file.path);
-  if (file.type == FileType::kText) {
-    if (document_per_file) return std::make_unique<TextDocument>(file);
-    return std::make_unique<TextLines>(file);
+  if (file.type == FileType::kParquet) {
+    if (find_invalid_utf8(file.path.string()) != std::string::npos) {
+      throw DataError(tr("{}: DuckDB opens no file whose name is not UTF-8", file.path.string()),
+                      tr("give it another name; a link will do"));
+    }
+    return std::make_unique<ParquetTexts>(file);
   }
-  if (file.type == FileType::kCsv || file.type == FileType::kTsv) {
-    return std::make_unique<CsvTexts>(file);
+  refuse_wide_text(file.path);
+  switch (file.type) {
+    case FileType::kText:
+      if (document_per_file) return std::make_unique<TextDocument>(file);
+      return std::make_unique<TextLines>(file);
+    case FileType::kCsv:
+    case FileType::kTsv:
+      return std::make_unique<CsvTexts>(file);
+    default:
+      return std::make_unique<JsonTexts>(file);
   }
-  const std::string extension = file.path.extension().string();
-  const bool is_packed = extension == ".gz" || extension == ".zst";
-  const bool has_utf8_name = find_invalid_utf8(file.path.string()) == std::string::npos;
-  if (file.type != FileType::kParquet) {
-    if (has_mark || is_packed || !has_utf8_name) return std::make_unique<JsonTexts>(file);
-    require_end_of_array(file);
-  } else if (!has_utf8_name) {
-    throw DataError(tr("{}: DuckDB opens no file whose name is not UTF-8", file.path.string()),
-                    tr("give it another name; a link will do"));
-  }
-  return std::make_unique<DuckDbRows>(file);
 }
 
 }  // namespace

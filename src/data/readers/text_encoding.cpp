@@ -47,7 +47,22 @@ std::string_view wide_encoding(std::string_view head) {
   return odd > even ? "UTF-16LE" : "UTF-16BE";
 }
 
-/// How long the UTF-8 character at `at` is; 0 if it is none.
+}  // namespace
+
+void refuse_wide_text(const std::filesystem::path& path) {
+  const auto stream = ByteStream::open(path, ByteOrderMark::kKept);
+  std::string head(kHeadBytes, '\0');
+  size_t size = 0;
+  for (size_t got = 1; got > 0 && size < kHeadBytes; size += got) {
+    got = stream->read(head.data() + size, kHeadBytes - size);
+  }
+  head.resize(size);
+  if (const std::string_view wide = wide_encoding(head); !wide.empty()) {
+    throw DataError(tr("{}: byte 0: this is {} text; UTF-8 is read", path.string(), wide),
+                    conversion_hint(path, wide, /*sure=*/true));
+  }
+}
+
 size_t utf8_length(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) {
     return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
@@ -69,23 +84,6 @@ size_t utf8_length(std::string_view text, size_t at) {
     return overlong || beyond ? 0 : 4;
   }
   return 0;
-}
-
-}  // namespace
-
-bool begins_with_utf8_mark(const std::filesystem::path& path) {
-  const auto stream = ByteStream::open(path, ByteOrderMark::kKept);
-  std::string head(kHeadBytes, '\0');
-  size_t size = 0;
-  for (size_t got = 1; got > 0 && size < kHeadBytes; size += got) {
-    got = stream->read(head.data() + size, kHeadBytes - size);
-  }
-  head.resize(size);
-  if (const std::string_view wide = wide_encoding(head); !wide.empty()) {
-    throw DataError(tr("{}: byte 0: this is {} text; UTF-8 is read", path.string(), wide),
-                    conversion_hint(path, wide, /*sure=*/true));
-  }
-  return head.starts_with(kUtf8Mark);
 }
 
 size_t find_invalid_utf8(std::string_view text) {

@@ -7,10 +7,13 @@
 
 namespace danlu::data {
 
-/// Looks at the first bytes of a text file (unpacked, if it is compressed).
-/// Result: whether it begins with UTF-8's byte order mark. Errors: DataError if it is UTF-16 or
-/// UTF-32; those of ByteStream.
-bool begins_with_utf8_mark(const std::filesystem::path& path);
+/// Looks at the first bytes of a text file (unpacked, if it is compressed). Errors: DataError if it
+/// is UTF-16 or UTF-32; those of ByteStream.
+void refuse_wide_text(const std::filesystem::path& path);
+
+/// How many bytes the character at text[at] takes; 0 if none begins there or it is cut off.
+/// REQUIRES: at < text.size().
+size_t utf8_length(std::string_view text, size_t at);
 
 /// Where the first byte that is not UTF-8 stands; npos if there is none. Overlong forms and
 /// surrogates are not UTF-8.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "base/error.h"
 #include "text/tokenizer/byte_level.h"
@@ -19,24 +20,34 @@ constexpr size_t kFewSymbols = 64;
 std::vector<MergeTable::Merge> resolve_merges(const Vocabulary& vocabulary,
                                               const std::vector<BpeModel::Pair>& pairs,
                                               size_t prefix_length, const std::string& origin) {
+  constexpr size_t kAtOnce = 16;
   std::vector<MergeTable::Merge> merges;
   merges.reserve(pairs.size());
-  std::string joined;
-  for (const auto& [left, right] : pairs) {
-    joined.assign(left);
-    joined.append(right.substr(std::min(prefix_length, right.size())));
-    const MergeTable::Merge merge{vocabulary.find(left), vocabulary.find(right),
-                                  vocabulary.find(joined), static_cast<uint32_t>(merges.size())};
-    if (merge.left < 0 || merge.right < 0 || merge.result < 0) {
-      const std::string_view missing = merge.left < 0    ? left
-                                       : merge.right < 0 ? right
-                                                         : std::string_view(joined);
-      throw ModelError(
-          tr("{}: merge {} (\"{}\" \"{}\") needs the token \"{}\", which the "
-             "vocabulary lacks",
-             origin, merges.size(), left, right, missing));
+  std::string joined[kAtOnce];
+  for (size_t begin = 0; begin < pairs.size(); begin += kAtOnce) {
+    const size_t count = std::min(kAtOnce, pairs.size() - begin);
+    std::string_view tokens[3 * kAtOnce];
+    TokenId ids[3 * kAtOnce];
+    for (size_t i = 0; i < count; ++i) {
+      const auto& [left, right] = pairs[begin + i];
+      joined[i].assign(left).append(right.substr(std::min(prefix_length, right.size())));
+      tokens[3 * i] = left;
+      tokens[3 * i + 1] = right;
+      tokens[3 * i + 2] = joined[i];
     }
-    merges.push_back(merge);
+    vocabulary.find_all(std::span(tokens).first(3 * count), ids);
+    for (size_t i = 0; i < count; ++i) {
+      const TokenId* const id = ids + 3 * i;
+      if (const auto* missing = std::find_if(id, id + 3, [](TokenId one) { return one < 0; });
+          missing != id + 3) {
+        throw ModelError(
+            tr("{}: merge {} (\"{}\" \"{}\") needs the token \"{}\", which the "
+               "vocabulary lacks",
+               origin, merges.size(), tokens[3 * i], tokens[3 * i + 1],
+               tokens[3 * i + static_cast<size_t>(missing - id)]));
+      }
+      merges.push_back({id[0], id[1], id[2], static_cast<uint32_t>(merges.size())});
+    }
   }
   return merges;
 }
@@ -251,12 +262,12 @@ void BpeModel::encode_by_boundaries(std::string_view piece, size_t readable,
 }
 
 void BpeModel::encode_and_remember(std::string_view word, const PieceCache::Key& key,
-                                   PieceCache::Entry& entry, Scratch& scratch, bool part) const {
+                                   Scratch& scratch, bool part) const {
   const size_t begin = scratch.ids.size();
   encode_uncached(word, scratch, part);
   const size_t count = scratch.ids.size() - begin;
   if (count > PieceCache::kMaxIds) return;
-  entry.key = key;
+  PieceCache::Entry& entry = scratch.cache.add(key);
   entry.count = static_cast<int32_t>(count);
   std::copy_n(scratch.ids.data() + begin, count, entry.ids);
 }

@@ -102,12 +102,12 @@ class BpeModel final : public Model {
     if (word.size() > PieceCache::kMaxLength) return encode_uncached(word, scratch, part);
     PieceCache::Key key = PieceCache::make_key(word, readable);
     if (part && options_.ignore_merges) key.words[3] |= PieceCache::kOtherKind;
-    PieceCache::Entry& entry = scratch.cache.slot(key);
-    if (entry.key == key) return scratch.ids.append_cached(entry);
-    encode_and_remember(word, key, entry, scratch, part);
+    if (const PieceCache::Entry* entry = scratch.cache.find(key))
+      return scratch.ids.append_cached(*entry);
+    encode_and_remember(word, key, scratch, part);
   }
-  void encode_and_remember(std::string_view word, const PieceCache::Key& key,
-                           PieceCache::Entry& entry, Scratch& scratch, bool part) const;
+  void encode_and_remember(std::string_view word, const PieceCache::Key& key, Scratch& scratch,
+                           bool part) const;
   void encode_uncached(std::string_view word, Scratch& scratch, bool part) const;
   void encode_by_boundaries(std::string_view piece, size_t readable, Scratch& scratch) const;
   void prepare(const std::vector<MergeTable::Merge>& merges);

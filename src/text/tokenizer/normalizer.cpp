@@ -67,14 +67,12 @@ void append_normalized(NormalizationForm form, std::string_view text, std::strin
 /// First byte at or after `at` whose character NFC may change or join to what stands before it.
 size_t find_nfc_unsafe(std::string_view text, size_t at) {
   const uint16_t* table = char_class_table();
-  while (at < text.size()) {
-    if (static_cast<unsigned char>(text[at]) < 0x80) {
-      ++at;
-      continue;
-    }
-    const CodePoint c = decode_utf8(text, at);
-    if (char_class(table, c.value) & kNfcUnsafe) return at;
-    at += c.length;
+  while ((at = ascii_end(text, at)) < text.size()) {
+    do {
+      const CodePoint c = decode_utf8(text, at);
+      if (char_class(table, c.value) & kNfcUnsafe) return at;
+      at += c.length;
+    } while (at < text.size() && static_cast<unsigned char>(text[at]) >= 0x80);
   }
   return text.size();
 }
@@ -105,12 +103,7 @@ void nfc_in_place(std::string& text) {
   text = std::move(out);
 }
 
-bool is_ascii(std::string_view text) {
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) >= 0x80) return false;
-  }
-  return true;
-}
+bool is_ascii(std::string_view text) { return ascii_end(text, 0) == text.size(); }
 
 /// `text` with matches, given from left to right, replaced.
 class Rewriting {

@@ -1,7 +1,9 @@
 // text/tokenizer/scanners.h: the well-known pre-tokenizer regexes as hand-written scanners.
 #pragma once
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 
 #include "text/tokenizer/char_class.h"
@@ -66,6 +68,34 @@ class Scanner {
     if (byte < 0x80) return {table_[byte], 1};
     const CodePoint c = decode_utf8(text_, at);
     return {char_class(table_, c.value), c.length};
+  }
+  /// The same as run_end<true>(at, kLetter), eight letters of ASCII at a time.
+  size_t letters_end(size_t at) const {
+    for (uint64_t word; at + sizeof word <= text_.size();) {
+      std::memcpy(&word, text_.data() + at, sizeof word);
+      const uint64_t others = bytes_without_letter(word);
+      if (!others) {
+        at += sizeof word;
+        continue;
+      }
+      at += static_cast<size_t>(std::countr_zero(others)) / 8;
+      // Letters of other scripts come one after the other.
+      for (bool is_ascii = false; !is_ascii;) {
+        const Char c = char_at(at);
+        is_ascii = c.length == 1;
+        if (!(c.bits & kLetter)) return at;
+        at += c.length;
+        if (at == text_.size()) return at;
+      }
+    }
+    return run_end<true>(at, kLetter);
+  }
+  /// The high bit of every byte that is no letter of ASCII.
+  static uint64_t bytes_without_letter(uint64_t word) {
+    constexpr uint64_t kEach = 0x0101010101010101ull;
+    const uint64_t lower = (word | 0x20 * kEach) & 0x7F * kEach;
+    const uint64_t from_a = lower + (0x80 - 'a') * kEach, behind_z = lower + (0x7F - 'z') * kEach;
+    return (~from_a | behind_z | word) & 0x80 * kEach;
   }
   /// End of the run of characters that have (kWanted) or lack (!kWanted) every bit of `mask`.
   template <bool kWanted>
@@ -136,7 +166,7 @@ inline size_t Scanner::gpt2_end(size_t begin) const {
       at = begin + 1;
     }
   }
-  if (c.bits & kLetter) return run_end<true>(at + c.length, kLetter);
+  if (c.bits & kLetter) return letters_end(at + c.length);
   if (c.bits & kNumber) return run_end<true>(at + c.length, kNumber);
   if (!(c.bits & kSpace)) return run_end<false>(at + c.length, kNotSymbol);
   return space_end<false>(begin);
@@ -149,7 +179,7 @@ inline size_t Scanner::modern_end(size_t begin) const {
     if (const size_t length = contraction_length(begin, true)) return begin + length;
   }
   size_t at = begin + c.length;
-  if (c.bits & kLetter) return run_end<true>(at, kLetter);
+  if (c.bits & kLetter) return letters_end(at);
   if (c.bits & kNumber) {
     for (size_t digits = 1; digits < kMaxDigits && at < text_.size(); ++digits) {
       const Char next = char_at(at);
@@ -160,7 +190,7 @@ inline size_t Scanner::modern_end(size_t begin) const {
   }
   const Char next = at < text_.size() ? char_at(at) : Char{kSpace, 0};
   if (!(c.bits & kNewline) && (next.bits & kLetter)) {
-    return run_end<true>(at + next.length, kLetter);
+    return letters_end(at + next.length);
   }
   const bool space_then_symbol = text_[begin] == ' ' && !(next.bits & kNotSymbol);
   if (space_then_symbol || !(c.bits & kSpace)) {

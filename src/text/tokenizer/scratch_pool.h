@@ -1,15 +1,17 @@
 // text/tokenizer/scratch_pool.h: working memory lent to concurrent encode calls.
 #pragma once
+#include <array>
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "text/tokenizer/model.h"
 
 namespace danlu::text {
 
-/// Thread-safe. Holds as many scratches as there were calls at the same time.
+/// Thread-safe. Holds as many scratches as there were calls at the same time (kPlaces at most). A
+/// thread is lent the one that it had last, whose cache its processor still holds: with a common
+/// stack two threads would swap theirs all the time.
 class ScratchPool {
  public:
   class Loan {
@@ -26,25 +28,47 @@ class ScratchPool {
     std::unique_ptr<Scratch> scratch_;
   };
 
+  ScratchPool() = default;
+  ~ScratchPool() {
+    for (Place& place : places_) delete place.scratch.load();
+  }
+  ScratchPool(const ScratchPool&) = delete;
+  ScratchPool& operator=(const ScratchPool&) = delete;
+
   Loan take() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        auto scratch = std::move(idle_.back());
-        idle_.pop_back();
-        return {*this, std::move(scratch)};
-      }
+    for (size_t i = 0; i < kPlaces; ++i) {
+      std::atomic<Scratch*>& place = place_after_own(i);
+      if (!place.load(std::memory_order_relaxed)) continue;
+      if (Scratch* const scratch = place.exchange(nullptr, std::memory_order_acquire))
+        return {*this, std::unique_ptr<Scratch>(scratch)};
     }
     return {*this, std::make_unique<Scratch>()};
   }
 
  private:
-  void give(std::unique_ptr<Scratch> scratch) {
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(scratch));
+  static constexpr size_t kPlaces = 128;
+  struct alignas(64) Place {
+    std::atomic<Scratch*> scratch{nullptr};  ///< none while it is lent
+  };
+
+  std::atomic<Scratch*>& place_after_own(size_t i) {
+    static std::atomic<size_t> num_threads{0};
+    thread_local const size_t own = num_threads.fetch_add(1, std::memory_order_relaxed);
+    return places_[(own + i) % kPlaces].scratch;
   }
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Scratch>> idle_;
+
+  void give(std::unique_ptr<Scratch> scratch) {
+    for (size_t i = 0; i < kPlaces; ++i) {
+      Scratch* empty = nullptr;
+      if (place_after_own(i).compare_exchange_strong(empty, scratch.get(),
+                                                     std::memory_order_release)) {
+        (void)scratch.release();
+        return;
+      }
+    }
+  }
+
+  std::array<Place, kPlaces> places_;
 };
 
 }  // namespace danlu::text

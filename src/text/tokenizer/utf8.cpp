@@ -1,8 +1,20 @@
 #include "text/tokenizer/utf8.h"
 
+#include <bit>
 #include <cstring>
 
 namespace danlu::text {
+
+size_t ascii_end(std::string_view text, size_t at) {
+  static_assert(std::endian::native == std::endian::little);
+  for (uint64_t word; at + sizeof word <= text.size(); at += sizeof word) {
+    std::memcpy(&word, text.data() + at, sizeof word);
+    word &= 0x8080808080808080ull;
+    if (word) return at + static_cast<size_t>(std::countr_zero(word)) / 8;
+  }
+  while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;
+  return at;
+}
 
 void append_utf8(char32_t c, std::string& out) {
   if (c < 0x80) {
@@ -65,21 +77,17 @@ namespace {
 
 /// First ill-formed byte at or after `at`, or text.size().
 size_t find_ill_formed(std::string_view text, size_t at) {
-  const char* data = text.data();
-  const size_t size = text.size();
   size_t bad = 0;
   bool truncated = false;
-  while (at < size) {
-    uint64_t word;
-    while (at + 8 <= size && (std::memcpy(&word, data + at, 8), !(word & 0x8080808080808080ull))) {
-      at += 8;
-    }
-    if (at >= size) break;
-    const size_t length = utf8_char_length(text, at, bad, truncated);
-    if (length == 0) return at;
-    at += length;
+  while ((at = ascii_end(text, at)) < text.size()) {
+    // Characters that are not ASCII come in runs.
+    do {
+      const size_t length = utf8_char_length(text, at, bad, truncated);
+      if (length == 0) return at;
+      at += length;
+    } while (at < text.size() && static_cast<unsigned char>(text[at]) >= 0x80);
   }
-  return size;
+  return text.size();
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ inline CodePoint decode_utf8(std::string_view text, size_t at) {
           4};
 }
 
+/// The first byte at or after `at` that is not ASCII; text.size() if there is none.
+size_t ascii_end(std::string_view text, size_t at);
+
 /// Where the character before text[at] begins. REQUIRES: valid UTF-8, at > 0.
 inline size_t previous_char(std::string_view text, size_t at) {
   do --at;

@@ -1,5 +1,6 @@
 #include "text/tokenizer/vocabulary.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace danlu::text {
@@ -7,7 +8,7 @@ namespace danlu::text {
 void Vocabulary::reserve(size_t count, size_t text_bytes) {
   text_.reserve(text_bytes);
   spans_.reserve(count);
-  const size_t wanted = std::bit_ceil(count * 2 + 16);
+  const size_t wanted = std::bit_ceil(count * 3 / 2 + 16);
   if (wanted > slots_.size()) {
     slots_.resize(wanted);
     if (count_) grow();
@@ -39,7 +40,7 @@ size_t Vocabulary::slot_of(std::string_view token, uint64_t hash) const {
 }
 
 void Vocabulary::add(std::string_view token, TokenId id) {
-  if ((count_ + 1) * 2 > slots_.size()) grow();
+  if (is_full(count_ + 1)) grow();
   const uint64_t hash = hash_text(token);
   Slot& slot = slots_[slot_of(token, hash)];
   if (slot.length == kHole) {
@@ -58,6 +59,23 @@ TokenId Vocabulary::find(std::string_view token) const {
   if (slots_.empty()) return -1;
   const Slot& slot = slots_[slot_of(token, hash_text(token))];
   return slot.length == kHole ? -1 : slot.id;
+}
+
+void Vocabulary::find_all(std::span<const std::string_view> tokens, std::span<TokenId> ids) const {
+  constexpr size_t kAtOnce = 32;
+  uint64_t hashes[kAtOnce];
+  std::fill(ids.begin(), ids.end(), -1);
+  for (size_t begin = 0; begin < tokens.size() && !slots_.empty(); begin += kAtOnce) {
+    const size_t count = std::min(kAtOnce, tokens.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      hashes[i] = hash_text(tokens[begin + i]);
+      __builtin_prefetch(&slots_[static_cast<uint32_t>(hashes[i]) & (slots_.size() - 1)]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const Slot& slot = slots_[slot_of(tokens[begin + i], hashes[i])];
+      ids[begin + i] = slot.length == kHole ? -1 : slot.id;
+    }
+  }
 }
 
 }  // namespace danlu::text

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,8 @@ class Vocabulary {
 
   /// The id, or -1.
   TokenId find(std::string_view token) const;
+  /// find of each, in less time than one after the other: memory is fetched for many at once.
+  void find_all(std::span<const std::string_view> tokens, std::span<TokenId> ids) const;
   bool has(TokenId id) const {
     return id >= 0 && static_cast<size_t>(id) < spans_.size() && spans_[id].length != kHole;
   }
@@ -72,6 +75,8 @@ class Vocabulary {
     uint32_t hash = 0;
   };
   void grow();
+  /// A third of the slots stay free.
+  bool is_full(size_t count) const { return count * 3 > slots_.size() * 2; }
   size_t slot_of(std::string_view token, uint64_t hash) const;
 
   std::string text_;
