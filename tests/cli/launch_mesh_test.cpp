@@ -3,7 +3,6 @@
 // ZeRO and tuning; with DANLU_SLOW every tuning meets every mesh. (tests/train/mesh_test.cpp has
 // many more meshes, of ranks that are threads.)
 #include <cstdlib>
-#include <set>
 #include <sstream>
 #include <thread>
 
