@@ -114,6 +114,33 @@ function(danlu_engine target)
   target_link_libraries(${target} PRIVATE danlu_core ${TORCH_LIBRARIES})
 endfunction()
 
+# Names of the libraries that libtorch needs, the last first and itself at the end, for cli/run_command.cpp.
+function(danlu_engine_libraries target)
+  set(names "")
+  if(TARGET torch_cpu AND CMAKE_READELF)
+    get_target_property(torch torch_cpu LOCATION)
+    execute_process(COMMAND ${CMAKE_READELF} -dW ${torch} OUTPUT_VARIABLE tags ERROR_QUIET)
+    string(REGEX MATCHALL "\\((NEEDED|SONAME)\\)[^\n]*" tags "${tags}")
+    foreach(tag ${tags})
+      string(REGEX REPLACE ".*: *" "" name ${tag})
+      string(REGEX REPLACE "[][]" "\"" name ${name})
+      if(tag MATCHES SONAME)
+        set(soname "${name}, ")
+      else()
+        string(PREPEND names "${name}, ")
+      endif()
+    endforeach()
+  endif()
+  set(source ${CMAKE_BINARY_DIR}/embedded/cli_engine_libraries.cpp)
+  file(CONFIGURE OUTPUT ${source} @ONLY CONTENT [[
+namespace danlu::cli {
+extern const char* const kEngineLibraries[];
+const char* const kEngineLibraries[] = {@names@@soname@nullptr};
+}  // namespace danlu::cli
+]])
+  target_sources(${target} PRIVATE ${source})
+endfunction()
+
 function(danlu_program target)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cpp ${CMAKE_SOURCE_DIR}/src/cli/commands/*.cpp)
   if(NOT sources)
@@ -124,6 +151,7 @@ function(danlu_program target)
   target_compile_definitions(${target} PRIVATE DANLU_VERSION="${PROJECT_VERSION}")
   danlu_cold(${target})
   target_link_libraries(${target} PRIVATE danlu_core fmt::fmt nlohmann_json::nlohmann_json yaml-cpp ${CMAKE_DL_LIBS})
+  danlu_engine_libraries(${target})
   # Finds its libraries beside itself (a build folder) or in lib/danlu of an installation, moved or not.
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib/danlu")
 endfunction()

@@ -12,7 +12,6 @@ sysroot=$PWD/$build/sysroot
 libraries=$sysroot/usr/lib/aarch64-linux-gnu
 runs=(cortex-a72:test_base cortex-a72:test_text cortex-a72:test_device cortex-a72:test_ops cortex-a72:test_optim
   max:test_device max:test_ops max:test_optim)
-limit_s=1800  # of one; all of them together take about a quarter of an hour
 
 not_run() {
   echo "arm64 (emulated): 0 ok, 0 failed, ${#runs[@]} not run: $1"
@@ -78,28 +77,8 @@ tools/build.sh "$build" arm64 $(printf '%s\n' "${runs[@]#*:}" | sort -u) || exit
 # hundreds of texts through every tokenizer, which would take as long as all the rest.
 limits="*DeathTest*:ControlGroup.*OwnLimits*:ThreadGroup.ThreadsThatCannotBeMade*"
 filter=${1:-"*-$limits:TokenizerParity.*"}
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-failed=0
-ulimit -c 0
-for run in "${runs[@]}"; do
-  processor=${run%:*} test=${run#*:}
-  {
-    DANLU_LANG=en OMP_NUM_THREADS=1 GOMP_SPINCOUNT=1000 timeout "$limit_s" qemu-aarch64 -L "$sysroot" \
-      -cpu "$processor" "$build/$test" --gtest_filter="$filter" >"$log" 2>&1
-    code=$?
-  } 2>/dev/null  # the shell's own word on a program that a signal ended
-  case $code in
-    0 | 1) end= ;;
-    124) end=", not done after $limit_s s" ;;
-    *) end=", $(sed -n 's/.*uncaught target signal [0-9]* (\([^)]*\)).*/\1/p' "$log" | tail -n 1)" ;;
-  esac
-  # What was begun last is where it died.
-  [ -z "$end" ] || end+=" in $(sed -n 's/^\[ RUN      \] //p' "$log" | tail -n 1)"
-  [ $code = 0 ] && verdict=ok || { verdict=FAILED; failed=$((failed + 1)); }
-  printf 'emulated %-10s %-11s %s: %d tests passed, %d failed%s\n' "$processor" "$test" $verdict \
-    "$(grep -c '^\[       OK \]' "$log")" "$(grep -c '^\[  FAILED  \].* ms)$' "$log")" "$end"
-  grep -E '^\[  FAILED  \].* ms\)$' "$log" | sed 's/^\[  FAILED  \]/  failed /'
-done
-printf 'arm64 (emulated): %d ok, %d failed, 0 not run\n' $((${#runs[@]} - failed)) $failed
-[ $failed = 0 ]
+. tools/emulated.sh
+# Half an hour for one; all of them together take about a quarter of it.
+run_emulated 1800 "$filter" "${runs[@]/:/:$build/}" -- qemu-aarch64 -L "$sysroot"
+printf 'arm64 (emulated): %d ok, %d failed, 0 not run\n' $((${#runs[@]} - num_failed)) $num_failed
+[ $num_failed = 0 ]

@@ -34,7 +34,8 @@ without_passed() {
   done
   printf '%s' "$held"
 }
-GTEST_OUTPUT="xml:$work/results/" ctest --test-dir "$work" --output-on-failure -j2 "${@:2}" | without_passed
+# One more at once than there are processors, since some wait: for a timeout, a disk, other ranks.
+GTEST_OUTPUT="xml:$work/results/" ctest --test-dir "$work" --output-on-failure -j$(($(nproc) + 1)) "${@:2}" | without_passed
 code=${PIPESTATUS[0]}
 
 # GoogleTest's reports: one <testcase …> line each; a skipped one names its reason on the next line.

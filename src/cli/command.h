@@ -61,6 +61,9 @@ using EngineAbsent = void (*)(const RankPlace* place, const Error* why);
 /// Errors: DeviceError if the library is missing or cannot be loaded, saying why.
 int run_command(const Command& command, const Options& options);
 
+/// Whether this process holds the engine's libraries, be it only in part.
+bool engine_is_open();
+
 /// Tells those of a training job who would wait for the process of place() that it does not come,
 /// as far as they can be reached.
 void tell_absent(const std::function<RankPlace()>& place, const Error& why);

@@ -160,11 +160,12 @@ TEST_F(Launch, ATrainingCommandStartsItsProcessesItself) {
 }
 
 TEST_F(Launch, ARankThatIsKilledEndsAllAndTheSameCommandGoesOn) {
-  const auto line = [&](const std::string& run) {
+  const auto line = [&](const std::string& run, const char* save_steps = "1") {
     return training(run, {"--tuner", "full", "--batch_size", "1", "--global_batch_size", "4",
-                          "--max_steps", "80", "--save_steps", "1", "--save_total_limit", "1"});
+                          "--max_steps", "80", "--save_steps", save_steps, "--save_total_limit",
+                          "1"});
   };
-  ASSERT_EQ(launch(2, line("whole")).exit_code, 0);
+  ASSERT_EQ(launch(2, line("whole", "80")).exit_code, 0);
   const ProgramResult killed =
       signalled(SIGKILL, "run/last/DONE", [&] { return launch(2, line("run")); });
   EXPECT_EQ(killed.exit_code, 7) << killed.err;
@@ -217,7 +218,7 @@ TEST_F(Launch, AJobBeginsAgainFromItsOwnCheckpoint) {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   };
-  ASSERT_EQ(run_words(line("whole", {})).exit_code, 0);
+  ASSERT_EQ(run_words(line("whole", {"--save_steps", "80"})).exit_code, 0);
   // What an earlier run left is not the job's own.
   ASSERT_EQ(run_words(line("run", {"--lr", "3e-4", "--max_steps", "3"})).exit_code, 0);
   const ProgramResult again = signalled(SIGKILL, "run/checkpoint-5/DONE", [&] {

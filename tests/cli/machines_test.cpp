@@ -142,7 +142,7 @@ TEST_F(Machines, OfAHostFileFindThemselvesByAddress) {
 
 TEST_F(Machines, BeginAgainTogether) {
   for (const int64_t machine : {0, 1})
-    on_machine(machine, of_two(machine, 1), "--max_steps 300 --save_steps 2 --max_restarts 2");
+    on_machine(machine, of_two(machine, 1), "--max_steps 120 --save_steps 2 --max_restarts 2");
   write("then.sh",
         "for p in $(pgrep -x exe); do\n"
         "  grep -qz '^RANK=1$' /proc/$p/environ && [ $(readlink /proc/$p/cwd) = $PWD ]"
@@ -178,7 +178,7 @@ TEST_F(Machines, GoOnWithoutOneThatStaysAway) {
   EXPECT_EQ(ends[1].exit_code, 7) << ends[1].err;
   EXPECT_THAT(ends[1].err, HasSubstr("machine 0 is gone: its launcher at 10.99.0.1:29511 does not "
                                      "answer for 8 s"));
-  on_machine(0, "", steps + " --output_dir one");
+  on_machine(0, "", steps + " --output_dir one --save_steps 120");
   on_machine(1, "", "--help");
   fs::remove((*this) / "then.sh");
   EXPECT_EQ(run_machines()[0].exit_code, 0);
@@ -201,7 +201,7 @@ TEST_F(Machines, EndWhereTooFewAreLeft) {
 
 TEST_F(Machines, AFreshLauncherTakesItsMachinesPlaceAgain) {
   for (const int64_t machine : {0, 1})
-    on_machine(machine, of_two(machine, 1), "--max_steps 200 --save_steps 2 --max_restarts 2");
+    on_machine(machine, of_two(machine, 1), "--max_steps 120 --save_steps 2 --max_restarts 2");
   // Its second start, as a cluster's manager would.
   std::string line = content_of((*this) / "machine-1.sh");
   line = line.substr(line.find(' ') + 1);

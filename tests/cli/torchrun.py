@@ -2,8 +2,11 @@
 import re
 import sys
 
-import torch.distributed.elastic.multiprocessing.api as api
-import torch.distributed.run as run
+try:
+    import torch.distributed.elastic.multiprocessing.api as api
+    import torch.distributed.run as run
+except ImportError:
+    sys.exit(77)  # there is no torchrun here
 
 
 def streams(text):

@@ -1,5 +1,5 @@
 // Ranks that torchrun starts, with a store of its own at MASTER_PORT or without one.
-#include <cstdlib>
+#include <filesystem>
 
 #include "base/free_port.h"
 #include "cli/launch.h"
@@ -9,8 +9,7 @@ namespace danlu::test {
 namespace {
 
 TEST_F(Launch, RanksOfTorchrunTrainAsOneProcessDoes) {
-  if (std::system("/usr/bin/python3 -c 'import torch.distributed.run' 2>/dev/null") != 0)
-    GTEST_SKIP() << "no torchrun here";
+  if (!std::filesystem::exists("/usr/bin/python3")) GTEST_SKIP() << "no Python here";
   const std::vector<std::string> steps = {"--max_steps", "3", "--global_batch_size", "4"};
   const auto with_steps = [&](const std::string& run) { return training(run, steps); };
   ASSERT_EQ(run_words(with_steps("alone")).exit_code, 0);
@@ -29,6 +28,7 @@ TEST_F(Launch, RanksOfTorchrunTrainAsOneProcessDoes) {
         words, {.program = "/usr/bin/python3",
                 .environment = {{"OMP_NUM_THREADS", "1"}, {"XDG_CACHE_HOME", (*this) / "cache"}},
                 .directory = (*this) / ""});
+    if (result.exit_code == 77) GTEST_SKIP() << "no torchrun here";
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.err, testing::HasSubstr("2 processes"));
     expect_same_losses((*this) / "alone", (*this) / run, 3);
