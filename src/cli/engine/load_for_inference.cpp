@@ -112,7 +112,10 @@ std::shared_ptr<const text::Tokenizer> tokenizer_for(const Options& options,
     }
   }
   throw ModelError(tr("{}: no tokenizer goes with it", where.model.string()),
-                   tr("name one: --tokenizer DIR"));
+                   where.model.extension() == ".gguf"
+                       ? tr("what a GGUF file holds of one is not read: --tokenizer DIR, a folder "
+                            "with tokenizer.json")
+                       : tr("name one: --tokenizer DIR"));
 }
 
 /// Another system's numbers are not what this model's generation_config.json says.
