@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "cli/bad_input.h"
 #include "cli/run_program.h"
@@ -43,8 +44,9 @@ class Installed : public BadInput {
   }
 
   /// The run opened `library` of the installation, and nothing of the build.
-  void expect_own(const ProgramResult& result, const std::string& library) const {
-    EXPECT_EQ(result.exit_code, 0) << result.err.substr(result.err.rfind("error: ") + 1);
+  void expect_own(const ProgramResult& result, const std::string& library,
+                  int exit_code = 0) const {
+    EXPECT_EQ(result.exit_code, exit_code) << result.err.substr(result.err.rfind("error: ") + 1);
     const std::set<std::string> opened = opened_libraries(result);
     EXPECT_THAT(opened, Contains((*this / "here/lib/danlu" / library).string()));
     EXPECT_THAT(opened, Not(Contains(HasSubstr(DANLU_BUILD_DIR))));
@@ -54,7 +56,8 @@ class Installed : public BadInput {
 
 TEST_F(Installed, WorksWhereItWasMovedTo) {
   expect_own(run_moved({"--version"}), "libdanlu_core.so");
-  expect_own(run_moved({"inspect", good("good.jsonl")}), "libduckdb.so");
+  std::ofstream(*this / "none.parquet") << "PAR1 no rows PAR1";
+  expect_own(run_moved({"inspect", (*this / "none.parquet").string()}), "libduckdb.so", 3);
   expect_own(
       run_moved({"infer", "--model", good("model"), "--prompt", "hi", "--max_new_tokens", "1"}),
       "libdanlu_engine.so");
