@@ -108,11 +108,11 @@ class Bench:
         self.readings.append(dict(report["limits"], threads=threads, load=os.getloadavg()[0]))
         return report["limits"]
 
-    def in_turns(self, threads, programs, bound="f32_flops"):
+    def in_turns(self, threads, programs, bound="f32_flops", rounds=None):
         """Runs of each program by turns, and whether the machine stood still: {name: [result]}, steady, limits."""
         results, steady, seen = {name: [] for name in programs}, True, []
         before = self.limits(threads)
-        for _ in range(self.rounds):
+        for _ in range(rounds or self.rounds):
             for attempt in range(ATTEMPTS):
                 busy = busy_s()
                 turn = {name: run(words, threads, more) for name, (words, more) in programs.items()}
@@ -137,9 +137,9 @@ class Bench:
         self.rows.append(entry)
         print(f"{row}: " + ", ".join(f"{k} {v}" for k, v in what.items() if k not in ("samples", "commands")), flush=True)
 
-    def compare(self, row, threads, goal, programs, value, check, bound="f32_flops"):
+    def compare(self, row, threads, goal, programs, value, check, bound="f32_flops", rounds=None):
         """value(result): larger is better. The ratio is ours over the peer's, turn by turn."""
-        results, steady, limits = self.in_turns(threads, programs, bound)
+        results, steady, limits = self.in_turns(threads, programs, bound, rounds)
         entry = dict(threads=threads, goal=goal, steady=steady)
         ours = [value(r) for r in results["danlu"]]
         entry["danlu"] = statistics.median(ours)
@@ -189,13 +189,14 @@ class Bench:
             return text
         return check
 
-    def step(self, row, words, goals, threads, python="DANLU_BENCH_PYTHON"):
+    def step(self, row, words, goals, threads, python="DANLU_BENCH_PYTHON", rounds=None):
         for dtype, goal in goals.items():
             if dtype == "bf16" and not self.has_bf16:
                 goal = ">= 1.5"
             programs = self.step_programs(words + ["--threads", str(threads)], dtype, python)
             check = self.same_loss(words, dtype)
-            results, limits = self.compare(f"{row}, {dtype}", threads, goal, programs, lambda r: r["tokens_per_s"], check)
+            results, limits = self.compare(f"{row}, {dtype}", threads, goal, programs, lambda r: r["tokens_per_s"], check,
+                                           rounds=rounds)
             if "peer" in results and row == "full step 4 x 256" and (self.has_bf16 or dtype == "fp32"):
                 memory = {name: max(r["peak_rss_mib"] for r in rs) for name, rs in results.items()}
                 self.add(f"peak memory of the step, {dtype}", threads=threads, goal="<= 0.5" if dtype == "fp32" else "<= 0.7",
@@ -234,7 +235,7 @@ class Bench:
             return
         os.environ["DANLU_BENCH_LONG_PYTHON"] = python
         self.step("long sample 1 x 4096", ["--batch", "1", "--seq", "4096", "--steps", "1"], {"bf16": ">= 2.5"}, threads,
-                  "DANLU_BENCH_LONG_PYTHON")
+                  "DANLU_BENCH_LONG_PYTHON", rounds=1)  # the peer's three steps take five minutes and more
 
     def model(self):
         """Qwen2.5-0.5B's shape, random weights, with a tokenizer that a GGUF file needs."""

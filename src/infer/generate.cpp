@@ -1,5 +1,6 @@
 #include "infer/generate.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
@@ -27,6 +28,21 @@ struct Running {
   std::vector<text::TokenId> pending;  ///< ids the next forward consumes
   Answer answer;
 };
+
+text::TokenId next_token(at::Tensor logits_BV, size_t row, const Running& r) {
+  return sample_token(answerable(logits_BV, row, *r.request), r.seen, r.request->sampling,
+                      r.request->stream, r.answer.ids.size());
+}
+/// One for each row of the logits.
+std::vector<text::TokenId> next_tokens(const at::Tensor& logits_BV,
+                                       const std::vector<Running>& running) {
+  std::vector<text::TokenId> ids(running.size());
+  at::parallel_for(0, static_cast<int64_t>(running.size()), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      ids[i] = next_token(logits_BV, i, running[i]);
+  });
+  return ids;
+}
 
 /// Takes the next token into account; true when the request is finished.
 bool accept_token(Running& running, text::TokenId id, int64_t max_positions,
@@ -113,12 +129,11 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
     std::vector<StepInput> inputs;
     for (const Running& r : running) inputs.push_back({r.sequence, r.pending});
     at::Tensor logits_BV = next_logits(model, cache, inputs);
+    const std::vector<text::TokenId> ids = next_tokens(logits_BV, running);
     std::vector<Running> still;
     for (size_t i = 0; i < running.size(); ++i) {
       Running& r = running[i];
-      const std::span<float> row = answerable(logits_BV, i, *r.request);
-      const text::TokenId id =
-          sample_token(row, r.seen, r.request->sampling, r.request->stream, r.answer.ids.size());
+      const text::TokenId id = ids[i];
       ++counts.new_tokens;
       if (accept_token(r, id, model.config().max_positions, on_token)) {
         cache.remove(r.sequence);
@@ -167,9 +182,7 @@ Answer Session::answer(const Request& request, const OnToken& on_token, Generati
     const double start_s = steady_now_s();
     at::Tensor logits_BV = next_logits(model_, cache_, {{sequence_, running.pending}});
     cached_.insert(cached_.end(), running.pending.begin(), running.pending.end());
-    const std::span<float> row = answerable(logits_BV, 0, request);
-    const text::TokenId id = sample_token(row, running.seen, request.sampling, request.stream,
-                                          running.answer.ids.size());
+    const text::TokenId id = next_token(logits_BV, 0, running);
     ++counts.new_tokens;
     (first ? counts.prefill_s : counts.decode_s) += steady_now_s() - start_s;
     first = false;

@@ -261,7 +261,6 @@ struct Backward {
   const Packing& packing;
   const PackedBlocks &turned_keys, &turned_values, &keys;
   at::Tensor out_grad_NQD, lse_QN, delta_QN;
-  const AttentionGrads& grads;
 };
 
 /// Weights and gradients of scores of a tile and a block, as left factors.
@@ -315,7 +314,8 @@ void add_turned_product(const Packing& packing, const char* rows, size_t row_byt
 }
 
 /// A tile of queries against all its keys: adds to the gradients of both.
-void backward_tile(const Backward& b, const KeySet& set, const Tile& tile, int64_t head) {
+void backward_tile(const Backward& b, const KeySet& set, const Tile& tile, int64_t head,
+                   const AttentionGrads& grads) {
   const Inputs& in = b.in;
   const Packing& packing = b.packing;
   const int64_t kv_head = head / (in.heads() / in.kv_heads());
@@ -330,7 +330,7 @@ void backward_tile(const Backward& b, const KeySet& set, const Tile& tile, int64
   packing.stack(grad_rows, queries, stacked_grad);
   float* const scores = floats(scratch().scores, kTileQueries * kScoreRow);
   float* const d_weights = floats(scratch().more_scores, kTileQueries * kScoreRow);
-  const Rows dq = rows_of(b.grads.q_NQD, first_query, head);
+  const Rows dq = rows_of(grads.q_NQD, first_query, head);
   for (int64_t block = tile.first_key / kBlockKeys; block * kBlockKeys < tile.end_key; ++block) {
     const Keys met = met_in_block(tile, block);
     const int64_t in_block = std::min(kBlockKeys, set.count() - block * kBlockKeys);
@@ -343,40 +343,65 @@ void backward_tile(const Backward& b, const KeySet& set, const Tile& tile, int64
                 scratch().part);
     const int64_t key = set.key() + block * kBlockKeys;
     add_turned_product(packing, w.d_scores, w.row, queries, met, stacked_q,
-                       rows_of(b.grads.k_MKD, key, kv_head));
+                       rows_of(grads.k_MKD, key, kv_head));
     add_turned_product(packing, w.weights, w.row, queries, met, stacked_grad,
-                       rows_of(b.grads.v_MKD, key, kv_head));
+                       rows_of(grads.v_MKD, key, kv_head));
   }
 }
 
-/// All queries of the same keys that share a key/value head; nobody else writes its gradients.
-void backward_group(const Backward& b, const KeySet& set, int64_t kv_head) {
+/// Each query head writes the gradients of its own queries alone, but those of its keys are shared
+/// by a group of heads. Where sequences and groups are too few for the processors of a large
+/// machine, parts of the groups sum apart. By shape alone: any number of threads gives the same
+/// bits.
+int64_t parts_of_group(const Inputs& in, size_t sets) {
+  constexpr int64_t kEnough = 64;
+  const int64_t groups = std::max<int64_t>(1, static_cast<int64_t>(sets) * in.kv_heads());
+  return std::clamp<int64_t>((kEnough + groups - 1) / groups, 1, in.heads() / in.kv_heads());
+}
+
+/// Queries of the same keys, of the heads of one part of those that share a key/value head.
+void backward_part(const Backward& b, const KeySet& set, int64_t kv_head, int64_t part,
+                   const std::vector<AttentionGrads>& parts) {
   const int64_t group = b.in.heads() / b.in.kv_heads();
-  for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+  const auto count = static_cast<int64_t>(parts.size());
+  const int64_t end = kv_head * group + group * (part + 1) / count;
+  for (int64_t head = kv_head * group + group * part / count; head < end; ++head) {
     for (const Span& span : set.spans) {
-      for (const Tile& tile : tiles_of(span, b.in.window)) backward_tile(b, set, tile, head);
+      for (const Tile& tile : tiles_of(span, b.in.window))
+        backward_tile(b, set, tile, head, parts[unsigned_of(part)]);
     }
   }
 }
 
 AttentionGrads backward_all(const Inputs& in, const at::Tensor& out_grad_NQD,
                             const at::Tensor& lse_QN, const at::Tensor& delta_QN) {
-  const at::TensorOptions wide = in.q_NQD.options().dtype(at::kFloat);
-  const AttentionGrads grads{at::zeros(in.q_NQD.sizes(), wide), at::zeros(in.k_MKD.sizes(), wide),
-                             at::zeros(in.k_MKD.sizes(), wide)};
   const Packing packing(in.arithmetic(), in.head_dim());
   const std::vector<KeySet> sets = key_sets(in.spans);
   const PackedBlocks turned_keys(packing, PackedBlocks::kTurned, in.k_MKD, sets);
   const PackedBlocks turned_values(packing, PackedBlocks::kTurned, in.v_MKD, sets);
   const PackedBlocks keys(packing, PackedBlocks::kStacked, in.k_MKD, sets);
-  const Backward backward{in,           packing, turned_keys, turned_values, keys,
-                          out_grad_NQD, lse_QN,  delta_QN,    grads};
-  const auto count = static_cast<int64_t>(sets.size());
-  at::parallel_for(0, count * in.kv_heads(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task)
-      backward_group(backward, sets[unsigned_of(task % count)], task / count);
+  const Backward backward{in,   packing,      turned_keys, turned_values,
+                          keys, out_grad_NQD, lse_QN,      delta_QN};
+  const at::TensorOptions wide = in.q_NQD.options().dtype(at::kFloat);
+  const at::Tensor dq_NQD = at::zeros(in.q_NQD.sizes(), wide);
+  std::vector<AttentionGrads> parts(unsigned_of(parts_of_group(in, sets.size())));
+  for (AttentionGrads& part : parts)
+    part = {dq_NQD, at::zeros(in.k_MKD.sizes(), wide), at::zeros(in.k_MKD.sizes(), wide)};
+  const auto num_sets = static_cast<int64_t>(sets.size());
+  const int64_t groups = num_sets * in.kv_heads();
+  const auto count = static_cast<int64_t>(parts.size()) * groups;
+  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t group = task % groups;
+      backward_part(backward, sets[unsigned_of(group % num_sets)], group / num_sets, task / groups,
+                    parts);
+    }
   });
-  return grads;
+  for (size_t part = 1; part < parts.size(); ++part) {
+    parts[0].k_MKD.add_(parts[part].k_MKD);
+    parts[0].v_MKD.add_(parts[part].v_MKD);
+  }
+  return parts[0];
 }
 
 /// Heads of a fused projection are views with other strides; rows themselves must be whole.

@@ -118,6 +118,20 @@ TEST(Sampling, GreedyTakesTheFirstLargestAndIgnoresTemperature) {
   EXPECT_EQ(sample_token(logits, {}, params, 0, 0), 1);
 }
 
+TEST(Sampling, TheLargestAndANaNAreFoundWhereverTheyStand) {
+  std::mt19937_64 rng(11);
+  for (const size_t size : {1, 2, 15, 16, 17, 63, 1023, 1024, 1025, 1040, 2047, 2048, 5000}) {
+    std::vector<float> logits(size);
+    // Few values, so that many are the largest; some ruled out.
+    for (float& logit : logits) logit = rng() % 4 == 0 ? kGone : static_cast<float>(rng() % 6) - 7;
+    logits[rng() % size] = -5;
+    const auto expected = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    EXPECT_EQ(sample_token(logits, {}, SamplingParams{}, 0, 0), expected) << size;
+    logits[rng() % size] = std::nanf("");
+    EXPECT_THROW(require_usable_logits(logits), NumericError) << size;
+  }
+}
+
 TEST(Sampling, DrawsInProportionToTheProbabilities) {
   const std::vector<double> probabilities{0.1, 0.6, 0.3};
   std::vector<int> counts(3);
