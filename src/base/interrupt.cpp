@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -92,10 +93,12 @@ void on_hangup(int signal_number, siginfo_t* /*info*/, void* /*context*/) {
 
 void name_interrupts() {
   (void)log::level();  // a handler may not be the first to ask
+  constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};  // one line, whichever come
   struct sigaction action{}, before{};
   action.sa_handler = on_signal_unwatched;
-  ::sigfillset(&action.sa_mask);
-  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) {
+  ::sigemptyset(&action.sa_mask);
+  for (const int signal_number : kSignals) ::sigaddset(&action.sa_mask, signal_number);
+  for (const int signal_number : kSignals) {
     ::sigaction(signal_number, nullptr, &before);
     if (before.sa_handler == SIG_DFL) ::sigaction(signal_number, &action, nullptr);
   }
