@@ -502,22 +502,26 @@ ROWS = {"step": True, "share": True, "lora": True, "small": True, "long": True, 
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                        allow_abbrev=False)
     arguments.add_argument("build", nargs="?", default="build")
     arguments.add_argument("--rows", default=",".join(ROWS), help="of: " + ", ".join(ROWS))
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--threads", default="one,all", help="one (pinned), all, or both")
     options = arguments.parse_args()
     os.chdir(ROOT)
-    unknown = [row for row in options.rows.split(",") if row not in ROWS]
-    if unknown or options.rounds < 1:
-        arguments.error(f"no such row: {', '.join(unknown)}" if unknown else "--rounds must be at least 1")
-    counts = [{"one": 1, "all": len(CPUS)}[word] for word in options.threads.split(",") if word in ("one", "all")]
-    if not counts:
+    rows, words = options.rows.split(","), options.threads.split(",")
+    unknown, twice = [row for row in rows if row not in ROWS], {row for row in rows if rows.count(row) > 1}
+    if unknown or twice:
+        arguments.error(f"--rows: no such row: {', '.join(unknown)}" if unknown else f"--rows: named twice: {', '.join(sorted(twice))}")
+    if options.rounds < 1:
+        arguments.error("--rounds must be at least 1")
+    if any(word not in ("one", "all") for word in words):
         arguments.error("--threads: one, all, or both")
+    counts = [{"one": 1, "all": len(CPUS)}[word] for word in words]
     bench = Bench(options)
     bench.limits(1)
-    for name in options.rows.split(","):
+    for name in rows:
         for threads in sorted(set(counts)) if ROWS[name] else [len(CPUS)]:
             try:
                 getattr(bench, "row_" + name)(threads)

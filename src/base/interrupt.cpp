@@ -1,13 +1,16 @@
 #include "base/interrupt.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "base/log.h"
@@ -28,14 +31,48 @@ struct LastWords {
 std::atomic<const LastWords*> last_words{nullptr};
 static_assert(std::atomic<const LastWords*>::is_always_lock_free);
 
+/// Nothing can be done where it cannot be written; nobody waits for a reader that does not read.
+void write_now(int file, std::string_view text) {
+  pollfd ready{.fd = file, .events = POLLOUT, .revents = 0};
+  if (::poll(&ready, 1, /*timeout=*/0) != 1 || !(ready.revents & POLLOUT)) return;
+  [[maybe_unused]] const ssize_t put = ::write(file, text.data(), text.size());
+}
+
+std::string_view stopped_line(int signal_number) {
+  switch (signal_number) {
+    case SIGHUP:
+      return "STOPPED (exit 129)\n";
+    case SIGTERM:
+      return "STOPPED (exit 143)\n";
+    default:
+      return "STOPPED (exit 130)\n";
+  }
+}
+
+void say_stopped(int signal_number, const LastWords* words) {
+  if (log::level() < log::Level::kOff) write_now(STDERR_FILENO, stopped_line(signal_number));
+  if (words && words->file >= 0) write_now(words->file, stopped_line(signal_number));
+}
+
 void say_last_words(int signal_number) {
   const LastWords* const words = last_words;
-  if (!words) return;
+  if (!words) return say_stopped(signal_number, nullptr);
   const std::string& text = signal_number == SIGTERM ? words->of_termination : words->of_interrupt;
-  // Nothing can be done where they cannot be written.
-  [[maybe_unused]] ssize_t put = 0;
-  if (words->on_terminal) put = ::write(STDERR_FILENO, text.data(), text.size());
-  if (words->file >= 0) put = ::write(words->file, text.data(), text.size());
+  if (words->on_terminal) write_now(STDERR_FILENO, text);
+  if (words->file >= 0) write_now(words->file, text);
+}
+
+/// The signal itself ends the process, so that a shell's loop over commands ends with it.
+void on_signal_unwatched(int signal_number) {
+  ::signal(SIGPIPE, SIG_IGN);  // the exit is that of the signal, whoever reads
+  say_stopped(signal_number, last_words);
+  ::signal(signal_number, SIG_DFL);
+  sigset_t itself;
+  ::sigemptyset(&itself);
+  ::sigaddset(&itself, signal_number);
+  ::raise(signal_number);
+  ::pthread_sigmask(SIG_UNBLOCK, &itself, nullptr);
+  ::_exit(128 + signal_number);  // the first process of a container dies of no signal
 }
 
 void on_signal(int signal_number, siginfo_t* info, void* /*context*/) {
@@ -53,6 +90,19 @@ void on_hangup(int signal_number, siginfo_t* /*info*/, void* /*context*/) {
 }
 
 }  // namespace
+
+void name_interrupts() {
+  (void)log::level();  // a handler may not be the first to ask
+  constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};  // one line, whichever come
+  struct sigaction action{}, before{};
+  action.sa_handler = on_signal_unwatched;
+  ::sigemptyset(&action.sa_mask);
+  for (const int signal_number : kSignals) ::sigaddset(&action.sa_mask, signal_number);
+  for (const int signal_number : kSignals) {
+    ::sigaction(signal_number, nullptr, &before);
+    if (before.sa_handler == SIG_DFL) ::sigaction(signal_number, &action, nullptr);
+  }
+}
 
 void watch_interrupts() {
   static std::once_flag once;

@@ -6,6 +6,9 @@
 
 namespace danlu {
 
+/// From here to watch_interrupts the first signal ends the process, as it does by default, but says
+/// "STOPPED (exit N)" before. One that is ignored or handled stays so.
+void name_interrupts();
 /// Installs handlers once: the first signal sets the flag, the second one ends the process at once.
 /// One that the parent process passes on and one from elsewhere are the same: a service manager
 /// tells a launcher and its ranks at once.

@@ -75,6 +75,27 @@ std::string canonical_float(const OptionSpec& spec, const std::string& text,
   return std::string(word);
 }
 
+/// The first number in it, for int4 and q4_0; "" without one.
+std::string_view first_number(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789";
+  const size_t begin = text.find_first_of(kDigits);
+  if (begin == text.npos) return "";
+  return text.substr(begin, text.find_first_not_of(kDigits, begin) - begin);
+}
+
+std::optional<std::string> likely_choice(const std::string& text,
+                                         const std::vector<std::string>& choices) {
+  if (auto near = nearest_name(text, choices)) return near;
+  const std::string_view number = first_number(text);
+  std::optional<std::string> only;
+  for (const std::string& choice : choices) {
+    if (number.empty() || first_number(choice) != number) continue;
+    if (only) return std::nullopt;
+    only = choice;
+  }
+  return only;
+}
+
 std::string canonical_choice(const OptionSpec& spec, const std::string& text,
                              const std::string& where) {
   if (spec.choices.empty()) return text;
@@ -82,7 +103,7 @@ std::string canonical_choice(const OptionSpec& spec, const std::string& text,
     if (lower(choice) == lower(text)) return choice;
   }
   std::string hint;
-  if (const auto near = nearest_name(text, spec.choices)) {
+  if (const auto near = likely_choice(text, spec.choices)) {
     hint = tr("did you mean '{}'?", *near);
   }
   throw UsageError(

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <optional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -27,8 +29,14 @@ class ThreadGroup {
 
 /// Threads this process may use: OMP_NUM_THREADS if set, else the CPUs it may run on, or fewer
 /// where its control group grants less (base/control_group.h). Errors: UsageError if the variable
-/// asks for more than 4096.
+/// is no list of numbers, or asks for more than 64 and than 16 for each of those CPUs.
 size_t default_thread_count();
+/// A warning if OMP_NUM_THREADS asks for more than 4 threads for each of them: for commands that
+/// compute, once, on one rank. Errors: UsageError as above.
+void warn_of_many_threads();
+/// Of OMP_NUM_THREADS, which may be a list with one number for each level of nesting; nothing if it
+/// is no list of whole numbers from 1.
+std::optional<size_t> first_thread_count(std::string_view list);
 /// That of one of `sharers` processes of this machine that compute together: its part, unless
 /// OMP_NUM_THREADS is set or it is bound to some of the processors.
 size_t thread_count_of_sharer(size_t sharers);

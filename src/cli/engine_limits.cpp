@@ -75,7 +75,7 @@ size_t count_possible_threads(size_t wanted) {
 
 }  // namespace
 
-void require_engine_resources(const Command& command) {
+void require_engine_resources(const Command& command, const RankPlace& place) {
   const size_t bytes = command.trains ? kTrainingBytes : kEngineBytes;
   const AddressSpace libraries(bytes);
   if (!libraries.is_there()) {
@@ -83,6 +83,7 @@ void require_engine_resources(const Command& command) {
                          format_bytes(bytes), memory_limits()),
                       tr("raise the limit, with room for the model"));
   }
+  if (place.rank == 0) warn_of_many_threads();
   const char* set = std::getenv("OMP_NUM_THREADS");
   const size_t wanted = default_thread_count(), needed = kPools * wanted + 1;
   const size_t possible = count_possible_threads(needed);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "cli/absent_commands.h"
@@ -255,8 +256,11 @@ int main(int argc, char** argv) {
   const char* debug = std::getenv("DANLU_DEBUG");
   const bool rethrow = debug && *debug && std::string(debug) != "0";
   try {
-    // Of a launcher's ranks it is said already.
-    if (!std::getenv("DANLU_JOB")) log::report_unknown_environment();
+    // A launcher's ranks leave both to it.
+    if (!std::getenv("DANLU_JOB")) {
+      name_interrupts();
+      log::report_unknown_environment();
+    }
     const int code = run({argv + 1, argv + argc});
     flush_output();
     return leave(code);

@@ -110,15 +110,16 @@ int run_command(const Command& command, const Options& options) {
     const settings::TrainConfig config = come_or_tell(rank_place_from_environment, [&] {
       auto read = settings::config_from_options(command.name, options);
       bind_process(read.place);
-      require_engine_resources(command);
+      require_engine_resources(command, read.place);
       return read;
     });
     return from_engine<EngineTrain>("danlu_engine_train")(&config);
   }
-  bind_process(command.shares_work ? rank_place_from_environment() : RankPlace{});
+  const RankPlace place = command.shares_work ? rank_place_from_environment() : RankPlace{};
+  bind_process(place);
   if (const std::string binding = describe_binding(); !binding.empty()) log::info("{}", binding);
   if (command.before_engine) command.before_engine(options);
-  require_engine_resources(command);
+  require_engine_resources(command, place);
   return from_engine<EngineRun>("danlu_engine_run")(command.name.c_str(), &options);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/cpu_class.h"
 #include "base/message.h"
+#include "base/threads.h"
 #include "doctor/check.h"
 
 namespace danlu::doctor {
@@ -80,11 +81,11 @@ Finding check_quota(const SystemRoots& roots) {
     finding.add(Verdict::kOk, tr("a run takes {} threads", usable));
     return finding;
   }
-  const auto threads = number_of(set.substr(0, set.find(',')));
-  if (!threads || *threads < 1) {
+  const auto threads = first_thread_count(set);
+  if (!threads) {
     finding.add(Verdict::kWarning, tr("OMP_NUM_THREADS={} is no number of threads", set),
                 tr("unset it: danlu then takes one thread a processor core"));
-  } else if (static_cast<size_t>(*threads) > usable) {
+  } else if (*threads > usable) {
     finding.add(Verdict::kWarning,
                 tr("OMP_NUM_THREADS={} is more than the {} processors there are", set, usable),
                 tr("unset it: danlu then takes one thread a processor core"));

@@ -73,14 +73,23 @@ void warn_of_other_tokenizer(const std::string& prefix, const text::Tokenizer* t
       prefix);
 }
 
-/// What was decided when files were tokenised cannot be decided again.
+/// Whether the run's template is the one `files` were tokenised with, as far as anybody knows.
+bool is_template_of(const data::TokenisedBeforehand& files, const text::ChatEncoder* encoder) {
+  const std::string& used = files.recorded_template.hash;
+  return used.empty() || (encoder && used == fmt::format("{:016x}", encoder->content_hash()));
+}
+
+/// What was decided when files were tokenised cannot be decided again. A template that says the
+/// same is how lines are written that chat by it later.
 void note_tokenised(const TrainConfig& config, const data::TokenisedBeforehand& files,
-                    std::string& tokenised_with) {
+                    const text::ChatEncoder* encoder, std::string& tokenised_with) {
   const std::string& used = files.recorded_template.description;
   if (!used.empty()) tokenised_with = used;
+  std::vector<const char*> decided = {"system", "columns", "map_keys", "handler_name"};
+  if (!is_template_of(files, encoder))
+    decided.insert(decided.begin(), {"template", "templates_file"});
   std::vector<std::string> idle;
-  for (const char* option :
-       {"template", "templates_file", "system", "columns", "map_keys", "handler_name"}) {
+  for (const char* option : decided) {
     if (config.given_as.count(option)) idle.push_back(config.flag(option));
   }
   if (idle.empty()) return;
@@ -96,7 +105,7 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   prepared.report = samples.report;
   for (const data::TokenisedBeforehand& files : samples.tokenised_beforehand) {
     warn_of_other_tokenizer(files.prefix, text.tokenizer.get());
-    note_tokenised(config, files, prepared.tokenised_with);
+    note_tokenised(config, files, text.encoder.get(), prepared.tokenised_with);
   }
   prepared.last_batch = data::LastBatch::kPartial;
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,

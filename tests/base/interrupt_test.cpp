@@ -1,5 +1,6 @@
 #include "base/interrupt.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -66,6 +67,52 @@ TEST(Interrupt, WhoIsEndedAtOnceHasLastWords) {
               "^half a file is there.STOPPED \\(exit 143\\).half a file");
   EXPECT_EXIT(signalled_twice(SIGTERM, SIGINT), testing::ExitedWithCode(130),
               "^half a file is there.STOPPED \\(exit 130\\)");
+}
+
+TEST(Interrupt, WhoDoesNotWatchEndsByTheFirstAndSaysSo) {
+  const auto signalled = [](int signal) {
+    for (const int each : {SIGINT, SIGTERM, SIGHUP}) ::signal(each, SIG_DFL);
+    name_interrupts();
+    set_last_words("ended at once by a second signal");  // which this one is not
+    ::raise(signal);
+    ::_exit(1);
+  };
+  EXPECT_EXIT(signalled(SIGINT), testing::KilledBySignal(SIGINT), "^STOPPED \\(exit 130\\)\n$");
+  EXPECT_EXIT(signalled(SIGTERM), testing::KilledBySignal(SIGTERM), "^STOPPED \\(exit 143\\)\n$");
+  EXPECT_EXIT(signalled(SIGHUP), testing::KilledBySignal(SIGHUP), "^STOPPED \\(exit 129\\)\n$");
+}
+
+TEST(Interrupt, NamingThemLeavesIgnoredOnesAndGivesWayToWatching) {
+  const auto signalled = [] {
+    ::signal(SIGINT, SIG_IGN);
+    ::signal(SIGTERM, SIG_DFL);
+    name_interrupts();
+    ::raise(SIGINT);
+    watch_interrupts();
+    ::raise(SIGTERM);
+    if (pending_interrupt() != SIGTERM) ::_exit(1);
+    ::raise(SIGTERM);
+    ::_exit(2);
+  };
+  EXPECT_EXIT(signalled(), testing::ExitedWithCode(143), "^STOPPED \\(exit 143\\)\n$");
+}
+
+TEST(Interrupt, NobodyWaitsForAReaderThatDoesNotRead) {
+  const auto signalled = [](bool is_gone) {
+    int ends[2];
+    if (::pipe2(ends, O_NONBLOCK) != 0) ::_exit(1);
+    while (::write(ends[1], "x", 1) == 1) {
+    }
+    ::fcntl(ends[1], F_SETFL, 0);
+    if (is_gone) ::close(ends[0]);
+    ::dup2(ends[1], STDERR_FILENO);
+    ::signal(SIGTERM, SIG_DFL);
+    name_interrupts();
+    ::alarm(60);
+    ::raise(SIGTERM);
+  };
+  EXPECT_EXIT(signalled(false), testing::KilledBySignal(SIGTERM), "");
+  EXPECT_EXIT(signalled(true), testing::KilledBySignal(SIGTERM), "");
 }
 
 TEST(Interrupt, WhoPassesTheSecondSignalOnEndsByTheThird) {

@@ -94,10 +94,44 @@ TEST(DefaultThreadCount, FollowsOmpNumThreads) {
   EXPECT_EQ(default_thread_count(), 3u);
   ::setenv("OMP_NUM_THREADS", "100000", 1);
   EXPECT_THROW(default_thread_count(), UsageError);
-  ::setenv("OMP_NUM_THREADS", "many", 1);
+  for (const char* wrong : {"many", "0", "-3", "2,", "2,x", ",2", "1.5", " "}) {
+    ::setenv("OMP_NUM_THREADS", wrong, 1);
+    EXPECT_THROW(default_thread_count(), UsageError) << wrong;
+    EXPECT_THROW(warn_of_many_threads(), UsageError) << wrong;
+  }
+  ::setenv("OMP_NUM_THREADS", "", 1);
   EXPECT_GE(default_thread_count(), 1u);
   ::unsetenv("OMP_NUM_THREADS");
   EXPECT_GE(default_thread_count(), 1u);
+}
+
+TEST(DefaultThreadCount, IsTheFirstOfAList) {
+  EXPECT_EQ(first_thread_count("4,2"), 4u);
+  EXPECT_EQ(first_thread_count(" 7 , 1 "), 7u);
+  EXPECT_EQ(first_thread_count("4,zwei"), std::nullopt);
+  EXPECT_EQ(first_thread_count("4,0"), std::nullopt);
+  EXPECT_EQ(first_thread_count("99999999999999999999999"), std::numeric_limits<size_t>::max());
+}
+
+TEST(DefaultThreadCount, FarMoreThanProcessorsIsAWarningAndThenRefused) {
+  const auto on_one_processor = [](const char* threads) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    if (::sched_setaffinity(0, sizeof one, &one) != 0) ::_exit(1);
+    ::setenv("OMP_NUM_THREADS", threads, 1);
+    try {
+      warn_of_many_threads();
+      ::_exit(default_thread_count() == std::strtoul(threads, nullptr, 10) ? 0 : 2);
+    } catch (const UsageError&) {
+      ::_exit(3);
+    }
+  };
+  const auto ends = [](int code) { return testing::ExitedWithCode(code); };
+  EXPECT_EXIT(on_one_processor("4"), ends(0), "^$");
+  EXPECT_EXIT(on_one_processor("5,9"), ends(0), "OMP_NUM_THREADS=5 threads on 1 processors");
+  EXPECT_EXIT(on_one_processor("64"), ends(0), "OMP_NUM_THREADS=64 threads on 1 processors");
+  EXPECT_EXIT(on_one_processor("65"), ends(3), "^$");
 }
 
 }  // namespace

@@ -55,6 +55,42 @@ TEST_F(BadModel, MissingParts) {
   }
 }
 
+TEST_F(BadModel, OneBelowTheNamedDirectoryIsSuggested) {
+  fs::create_directories((*this) / "above/.hidden");
+  copy_model("above/mg2hf");
+  fs::copy((*this) / "above/mg2hf", (*this) / "above/.hidden/model", fs::copy_options::recursive);
+  const std::string where = "hint: did you mean above/mg2hf? ";
+  const std::vector<std::vector<std::string>> commands = {
+      {"infer", "--model", "above", "--prompt", "hi"},
+      {"verify", "above", "--golden", good("model") / "model.safetensors"},
+      {"eval", "--model", "above", "--tasks", "mine", "--include_path", "mine.yaml", "--data_dir",
+       "."},
+      {"sft", "--model", "above", "--dataset", good("good.jsonl")},
+      {"convert", "above", "mcore", "--to", "mcore"}};
+  write("mine.yaml", R"(task: mine
+dataset_kwargs: {data_files: {test: rows.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{q}}"
+doc_to_target: "{{a}}"
+metric_list: [{metric: exact_match}]
+)");
+  write("rows.jsonl", R"({"q": "1", "a": "2"})");
+  for (const auto& words : commands) expect_error(run(words), 4, {"above", where});
+  copy_model("above/second");
+  expect_error(run(commands[0]), 4,
+               {"2 models lie below it, of which one is given: above/mg2hf, above/second"});
+}
+
+TEST_F(BadModel, AQuantizationIsSuggestedByItsNumber) {
+  for (const auto& [typed, meant] : std::vector<std::pair<std::string, std::string>>{
+           {"q4", "q4_0"}, {"int4", "q4_0"}, {"q8", "q8_0"}, {"8bit", "q8_0"}, {"q8-0", "q8_0"}}) {
+    expect_error(run({"infer", "--model", good("model"), "--prompt", "x", "--quantize", typed}), 2,
+                 {"got '" + typed + "'", "hint: did you mean '" + meant + "'?"});
+  }
+  EXPECT_THAT(run({"infer", "--quantize", "int2"}).err, Not(HasSubstr("did you mean")));
+}
+
 TEST_F(BadModel, EmptyTruncatedAndOversizedWeights) {
   const std::string all = content_of(good("model") / "model.safetensors");
   expect_error(look_at_weights(""), 4, {"w.safetensors", "0 bytes", "hint: "});

@@ -106,6 +106,8 @@ TEST(BenchCommand, RefusesWhatItCannotMeasure) {
   expect_error(run_danlu({"bench", "--dtype", "int8"}), 2, {"int8", "bf16"});
   expect_error(run_danlu({"bench", "--only", "steps"}), 2, {"'steps'", "decode"});
   expect_error(run_danlu({"bench", "--limit", "1"}), 2, {"--limit"});
+  expect_error(run_danlu({"bench", "--limit", "1.5", "--only", "steps"}), 2,
+               {"notice: --limit has no effect without --check", "'steps'"});
   expect_error(run_danlu({"bench", "--dtype", ""}), 2, {"--dtype"});
   expect_error(run_danlu({"bench", "--record", ""}), 2, {"--record"});
   expect_error(run_danlu({"bench", "--only", "limits", "--record", "."}), 2, {"--record"});

@@ -15,6 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
 
 class Convert : public ::testing::Test {
  protected:
@@ -165,6 +166,14 @@ TEST_F(Convert, EveryFormatLeadsToEveryOther) {
     sources.push_back(name);
   }
   EXPECT_TRUE(fs::exists(*this / "hf2/model.safetensors.index.json"));
+}
+
+TEST_F(Convert, WhatIsDoneAtOnceShowsNoProgress) {
+  write_random_model(*this / "hf", {});
+  ASSERT_LT(fs::file_size(*this / "hf/model.safetensors"), 1'000'000u);
+  const ProgramResult made = ok({"convert", "hf", "mg", "--to", "mcore"});
+  EXPECT_THAT(made.err, HasSubstr("checked: every bit"));
+  EXPECT_THAT(made.err, Not(HasSubstr("0 MB")));
 }
 
 TEST_F(Convert, TypesStayUnlessAskedFor) {

@@ -13,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 std::string nested(size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }
 
@@ -47,6 +48,15 @@ class Hostile : public BadInput {
   Words answer() const {
     return {"infer", "--model", good("model"), "--prompt", "hi", "--max_new_tokens", "1"};
   }
+  Words sft() const {
+    return {"sft",          "--model", good("model"), "--dataset", good("good.jsonl"),
+            "--output_dir", "run"};
+  }
+  Words launched() const {
+    Words words = sft();
+    words.insert(words.end(), {"--nproc_per_node", "2"});
+    return words;
+  }
 };
 
 TEST_F(Hostile, DeeplyNestedJsonIsAnErrorEverywhere) {
@@ -72,11 +82,40 @@ TEST_F(Hostile, DeeplyNestedJsonIsAnErrorEverywhere) {
   expect_error(train("rows.jsonl"), 3, {"rows.jsonl:1", "nested deeper than 512 levels"});
 }
 
-TEST_F(Hostile, MoreThreadsThanAnyMachineHasAreRefused) {
-  for (const Words& words : {answer(), preprocess()}) {
+TEST_F(Hostile, MoreThreadsThanTheMachineCouldUseAreRefused) {
+  for (const Words& words : {answer(), preprocess(), sft(), launched()}) {
     expect_error(run_in_shell("export OMP_NUM_THREADS=100000", words), 2,
-                 {"[OMP_NUM_THREADS] must be at most 4096", "100000"});
+                 {"[OMP_NUM_THREADS] must be at most ", "got 100000\n"});
   }
+}
+
+TEST_F(Hostile, WhatIsNoNumberOfThreadsIsRefusedBeforeALibraryReadsIt) {
+  for (const Words& words : {answer(), preprocess(), sft(), launched()}) {
+    for (const std::string wrong : {"abc", "0", "-3", "2,x"}) {
+      const ProgramResult result = run_in_shell("export OMP_NUM_THREADS=" + wrong, words);
+      expect_error(result, 2,
+                   {"[OMP_NUM_THREADS] must be a number of threads", "got '" + wrong + "'"});
+      EXPECT_THAT(result.err, StartsWith("error: ")) << words[0];
+    }
+  }
+}
+
+TEST_F(Hostile, FarMoreThreadsThanProcessorsAreSaidOnce) {
+  const std::string one =
+      "export OMP_NUM_THREADS=8; exec taskset -c $(taskset -cp $$ | "
+      "grep -o '[0-9]*$')";
+  for (const Words& words : {answer(), preprocess()}) {
+    const ProgramResult result = run_in_shell("true", words, "", one);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::string said = "warning: OMP_NUM_THREADS=8 threads on 1 processors";
+    const size_t at = result.err.find(said);
+    EXPECT_NE(at, std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find(said, at + 1), std::string::npos) << result.err;
+  }
+  // A list is of nested levels.
+  const ProgramResult nested = run_in_shell("export OMP_NUM_THREADS=2,1", answer());
+  EXPECT_EQ(nested.exit_code, 0);
+  EXPECT_THAT(nested.err, Not(HasSubstr("OMP_NUM_THREADS")));
 }
 
 /// Root is bound by no number of processes and no permission; a user that nothing else runs as may

@@ -1,4 +1,5 @@
 // Signals while `danlu infer` answers: the exit code names the signal, what was answered is kept.
+// And while any command starts.
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -97,6 +98,43 @@ TEST_F(InterruptedInfer, WhatCannotBeKeptIsPrinted) {
   EXPECT_EQ(result.exit_code, 130) << result.err;
   EXPECT_THAT(result.err, HasSubstr("the answers were printed instead"));
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 3) << result.out;
+}
+
+/// The first line of all is the program's own about its environment: the engine is not open then,
+/// and nobody listens. Whatever the signal meets, none of these ends by itself.
+TEST_F(InterruptedInfer, BeforeTheModelIsThereACommandEndsByTheFirstSignalAndSaysSo) {
+  const std::string large = write("large.txt", std::string(60'000'000, 'x'));
+  write("mine.yaml", R"(task: mine
+dataset_kwargs: {data_files: {test: rows.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{q}}"
+doc_to_target: "{{a}}"
+generation_kwargs: {max_gen_toks: 9000000}
+metric_list: [{metric: exact_match}]
+)");
+  write("rows.jsonl", R"({"q": "1", "a": "2"})");
+  const std::vector<std::vector<std::string>> commands = {
+      {"infer", "--model", "model", "--prompt", "hi", "--max_new_tokens", "9000000"},
+      {"eval", "--model", "model", "--include_path", "mine.yaml", "--tasks", "mine", "--data_dir",
+       "."},
+      {"sft", "--model", good("model"), "--dataset", good("good.jsonl"), "--output_dir", "run",
+       "--max_steps", "9000000"},
+      {"tokenize", "--model", good("tokenizer"), "--input", large}};
+  for (const auto& words : commands) {
+    for (const int signal : {SIGINT, SIGTERM}) {
+      const ProgramResult result =
+          run_danlu(words, {.environment = {{"OMP_NUM_THREADS", "1"},
+                                            {"LOG_LEVEL", "unknown"},
+                                            {"XDG_CACHE_HOME", (*this) / "cache"}},
+                            .directory = ((*this) / "").string(),
+                            .signal = signal,
+                            .signal_after = "info is taken"});
+      EXPECT_EQ(result.exit_code, 128 + signal) << words[0] << ": " << result.err;
+      EXPECT_THAT(result.err, EndsWith("\nSTOPPED (exit " + std::to_string(128 + signal) + ")\n"))
+          << words[0];
+    }
+  }
 }
 
 }  // namespace

@@ -100,7 +100,8 @@ TEST_F(RunHints, WhereCheckpointsAreNoHintRemovesThem) {
   const auto before = contents_below((*this) / "run/checkpoint-2");
   const ProgramResult refused = again({"--finetune"});
   expect_error(refused, 2,
-               {"run holds checkpoints of an earlier run", "go on with them: --resume"});
+               {"run holds checkpoints of an earlier run, and --finetune begins anew",
+                "go on with them: --resume auto"});
   EXPECT_THAT(refused.err, Not(HasSubstr("overwrite")));
   std::vector<std::string> typed = advised(refused, "--resume", 2);
   typed.push_back("--finetune");
@@ -155,6 +156,22 @@ TEST_F(RunHints, ADryRunNamesTheVersionThatTheRunGoesOnWith) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.err, HasSubstr("going on with out/model/v0-"));
   }
+}
+
+TEST_F(RunHints, ATemplateIsWithoutEffectOnlyWhereFilesHaveAnother) {
+  const ProgramResult made = run({"preprocess", "--input", good("good.jsonl"), "--output-prefix",
+                                  "rows", "--model", good("tokenizer"), "--prompt-type", "chatml"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const auto tuned_with = [&](const std::string& name) {
+    return train("rows", {"--prompt-type", name, "--output_dir", name, "--dry_run"});
+  };
+  const ProgramResult same = tuned_with("chatml"), other = tuned_with("default");
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_THAT(same.err, Not(HasSubstr("without effect")));
+  EXPECT_THAT(same.err, HasSubstr("chatml"));
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("rows was tokenised before with template chatml: --prompt-type "
+                                   "without effect"));
 }
 
 TEST_F(RunHints, AChineseTerminalReadsOfTheDataInChinese) {

@@ -41,7 +41,9 @@ std::string content_of(const std::string& path) {
   ::setenv("HOME", files.c_str(), 1);
   for (const auto& [name, value] : settings.environment) ::setenv(name.c_str(), value.c_str(), 1);
   if (!settings.directory.empty() && ::chdir(settings.directory.c_str()) != 0) ::_exit(125);
-  ::signal(SIGHUP, SIG_DFL);  // the tests may themselves run under nohup
+  // The tests may themselves run under nohup, or behind a script's &.
+  ::signal(SIGHUP, SIG_DFL);
+  ::signal(SIGINT, SIG_DFL);
   ::alarm(static_cast<unsigned>(settings.timeout_s));
   std::vector<char*> argv = {const_cast<char*>("danlu")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));

@@ -66,8 +66,10 @@ void choose_bench_processors(const Options& options) {
                            ? static_cast<size_t>(options.get_int("threads"))
                            : default_thread_count();
   if (!allowed.empty() && count > allowed.size()) {
-    throw UsageError(tr("[{}] {} threads, but this process may use {} processors",
-                        options.given_as("threads"), count, allowed.size()),
+    const std::string asked_by =
+        options.has_value("threads") ? options.given_as("threads") : "OMP_NUM_THREADS";
+    throw UsageError(tr("[{}] {} threads, but this process may use {} processors", asked_by, count,
+                        allowed.size()),
                      tr("threads that share a processor measure each other"));
   }
   if (!options.has_value("threads")) return;

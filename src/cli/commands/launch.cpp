@@ -407,6 +407,7 @@ JobPlace begin_life(JobPlace place, Life& life) {
 }  // namespace
 
 int launch_job(const Options& options, const std::vector<std::string>& command) {
+  (void)default_thread_count();  // what is wrong with it is said once, not by every rank
   Life life{.job = new_job_name()};
   std::unique_ptr<Rendezvous> rendezvous;
   watch_interrupts();

@@ -241,6 +241,7 @@ int run_preprocess(const Options& options) {
   watch_interrupts();
   const auto start = std::chrono::steady_clock::now();
   const data::PreprocessSpec spec = spec_from(options);
+  if (spec.num_workers == 0) warn_of_many_threads();
   const data::PreprocessResult result = data::preprocess(spec, text_from(options));
   if (result.up_to_date) {
     say("up to date, nothing to do: {} rows are in {}_* from the same content "

@@ -56,6 +56,7 @@ text::PieceCounts count_files(const std::vector<std::string>& paths, KnownPatter
     }
   }
   if (total == 0) throw DataError(tr("the input holds no text"));
+  warn_of_many_threads();
   ProgressBar progress("counting", total, "B");
   text::PieceCounts all;
   std::mutex mutex;

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "base/threads.h"
 #include "bench/compare.h"
@@ -166,6 +167,8 @@ std::optional<bench::Report> to_record_in(const fs::path& folder, const bench::C
 int run_bench(const Options& options) {
   using namespace bench_detail;
   watch_interrupts();
+  if (options.is_given("limit") && !options.has_value("check"))
+    log::notice("{} has no effect {}", options.given_as("limit"), "without --check");
   const measure::SuiteOptions suite = suite_from(options);
   const bench::Circumstances on = circumstances(suite, online_cpus().size());
   std::optional<bench::Report> recorded, earlier;

@@ -140,16 +140,19 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
                          options.get_string_or("resume", "") != "none";
     if (!goes_on) weights::refuse_part_without_model(source.path);
     const std::string of_run = weights::hint_of_unfinished_run(source.path);
+    const std::string below = weights::hint_of_models_below(source.path);
     if (!may_be_random(options, stage) || (!of_run.empty() && !goes_on)) {
       throw ModelError(tr("[train] {} {}: no weights there",
                           options.given_as(loads ? "load" : "model"), source.path.string()),
-                       of_run.empty() ? tr("--from_scratch begins with random ones") : of_run);
+                       !of_run.empty() ? of_run
+                       : below.empty() ? tr("--from_scratch begins with random ones")
+                                       : below);
     }
     source.from_scratch = true;
     if (of_run.empty())
       log::warning("{} {}: no checkpoint there; random weights. {}",
                    options.given_as(loads ? "load" : "model"), source.path.string(),
-                   did_you_mean_path(source.path));
+                   below.empty() ? did_you_mean_path(source.path) : below);
   }
   weights::CheckpointSource opened = open_model(source);
   source.companions = opened.companions;

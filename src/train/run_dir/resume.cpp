@@ -91,7 +91,12 @@ std::string other_profile(const fs::path& run_dir, const ProfileInForce& now) {
   }
   const bool resumable =
       std::any_of(found.begin(), found.end(), [](const auto& one) { return one.resumable; });
-  throw UsageError(tr("[train] {} holds checkpoints of an earlier run", output),
+  const bool by_finetune =
+      config.given_as.contains("finetune") && !config.given_as.contains("resume");
+  throw UsageError(by_finetune
+                       ? tr("[train] {} holds checkpoints of an earlier run, and {} begins anew",
+                            output, config.flag("finetune"))
+                       : tr("[train] {} holds checkpoints of an earlier run", output),
                    resumable ? tr("choose another directory, or go on with them: --resume auto")
                              : tr("choose another directory"));
 }

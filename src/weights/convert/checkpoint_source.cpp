@@ -224,6 +224,27 @@ std::string hint_of_unfinished_run(const std::filesystem::path& directory) {
       directory.string(), (*format == Format::kPeft ? "--adapters " : "") + newest.string());
 }
 
+std::string hint_of_models_below(const std::filesystem::path& directory) {
+  constexpr size_t kLookedAt = 1000, kShown = 5;
+  std::vector<std::string> models;
+  std::error_code error;
+  size_t looked = 0;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    if (++looked > kLookedAt) break;
+    std::error_code unknown;
+    if (at->path().filename().string().starts_with('.') || !at->is_directory(unknown)) continue;
+    const std::optional<Format> format = detect_format(at->path());
+    if (format && *format != Format::kPeft) models.push_back(at->path().string());
+  }
+  std::sort(models.begin(), models.end());
+  if (models.empty()) return "";
+  if (models.size() == 1) return tr("did you mean {}? A model lies there", models.front());
+  const size_t count = models.size();
+  models.resize(std::min(count, kShown));
+  return tr("{} models lie below it, of which one is given: {}{}", count, fmt::join(models, ", "),
+            count > kShown ? ", …" : "");
+}
+
 std::string weights_like_in(const fs::path& directory) {
   const auto looks_like_weights = [](const fs::directory_entry& entry) {
     const std::string name = entry.path().filename().string();

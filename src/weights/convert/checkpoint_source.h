@@ -26,6 +26,10 @@ std::optional<Format> detect_format(const std::filesystem::path& path);
 /// saved; "" where it saved none.
 std::string hint_of_unfinished_run(const std::filesystem::path& directory);
 
+/// Of a directory without weights: the models in the directories below it, as `danlu convert
+/// --save-model-type hf` writes one into mg2hf; "" where there is none.
+std::string hint_of_models_below(const std::filesystem::path& directory);
+
 struct SourceOptions {
   /// A directory with config.json. Empty: beside the weights, and for Megatron's else in
   /// `fallback_dir`, else what its args say. GGUF files describe themselves.

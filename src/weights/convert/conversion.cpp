@@ -228,17 +228,23 @@ uint64_t prepare_staging(const Conversion& conversion, const fs::path& output,
 /// A bar in megabytes that several threads push.
 class Meter {
  public:
-  Meter(const char* title, uint64_t total_bytes)
-      : bar_(title, total_bytes / kMega, "MB"), begin_(std::chrono::steady_clock::now()) {}
+  /// Less than a megabyte is done at once: nothing to show.
+  Meter(const char* title, uint64_t total_bytes) : begin_(std::chrono::steady_clock::now()) {
+    if (total_bytes >= kMega) bar_.emplace(title, total_bytes / kMega, "MB");
+  }
   void add(uint64_t bytes) { show(done_ += bytes); }
-  void show(uint64_t done) { bar_.update(done / kMega); }
+  void show(uint64_t done) {
+    if (bar_) bar_->update(done / kMega);
+  }
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   }
-  void finish() { bar_.finish(); }
+  void finish() {
+    if (bar_) bar_->finish();
+  }
 
  private:
-  ProgressBar bar_;
+  std::optional<ProgressBar> bar_;
   std::chrono::steady_clock::time_point begin_;
   std::atomic<uint64_t> done_{0};
 };

@@ -75,6 +75,8 @@ std::filesystem::path latest_checkpoint_below(const std::filesystem::path& direc
            "model.safetensors.index.json");
   } else if (const auto latest = latest_checkpoint_below(directory); !latest.empty()) {
     hint = tr("it holds checkpoints, of which one is given: {}", latest.string());
+  } else {
+    hint = hint_of_models_below(directory);
   }
   throw ModelError(
       tr("{}: no weights here; looked for {}", directory.string(), fmt::join(kCandidates, ", ")),
