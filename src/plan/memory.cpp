@@ -424,8 +424,8 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
     if (kept + working - still_to_come <=
         memory.activations + memory.working - memory.gradients_to_come)
       return;
-    memory.activations = kept;
-    memory.working = working;
+    memory.activations = kept + std::min<int64_t>(working, 0);  // less what is let go by then
+    memory.working = std::max<int64_t>(working, 0);
     memory.gradients_to_come = still_to_come;
   };
   for (const arch::Action& action : schedule) {

@@ -65,6 +65,19 @@ TEST(ActivationMemory, WhatLeavesIsNotKept) {
   }
 }
 
+TEST(ActivationMemory, NoPartIsNegativeWhereSamplesAreShort) {
+  for (const int64_t tokens : {1, 16, 64, 512, 4096}) {
+    for (const int64_t layers : {1, 2, 8}) {
+      Request request = small(layers);
+      request.tokens = tokens;
+      request.num_micro_batches = 1;
+      const Memory memory = fullest_of(request).memory;
+      EXPECT_GE(memory.working, 0) << tokens << " tokens, " << layers << " layers";
+      EXPECT_GE(memory.activations, 0) << tokens << " tokens, " << layers << " layers";
+    }
+  }
+}
+
 TEST(ActivationMemory, PartsLeaveByThemselves) {
   const Request request = small(8);
   const auto kept = [&](bool input_norm, bool attention, bool post_norm, bool mlp) {
