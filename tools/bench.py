@@ -137,6 +137,9 @@ class Bench:
         self.rows.append(entry)
         print(f"{row}: " + ", ".join(f"{k} {v}" for k, v in what.items() if k not in ("samples", "commands")), flush=True)
 
+    def said(self, programs):
+        return {name: " ".join(map(without_folders, words)) for name, (words, _) in programs.items()}
+
     def compare(self, row, threads, goal, programs, value, check, bound="f32_flops", rounds=None):
         """value(result): larger is better. The ratio is ours over the peer's, turn by turn."""
         results, steady, limits = self.in_turns(threads, programs, bound, rounds)
@@ -149,7 +152,7 @@ class Bench:
             entry.update(peer=statistics.median(peers), ratio=statistics.median(ratios), least=min(ratios), most=max(ratios))
         entry["checked"] = check(results) if check else "-"
         entry["samples"] = results
-        entry["commands"] = {name: " ".join(map(without_folders, words)) for name, (words, _) in programs.items()}
+        entry["commands"] = self.said(programs)
         self.add(row, **entry)
         return results, limits
 
@@ -213,7 +216,7 @@ class Bench:
             rate = statistics.median(r["gflops_6N"] for r in results["danlu"])
             self.add(f"full step 4096 tokens, {dtype}: share of the peak", threads=threads, goal=goal, danlu=rate,
                      peer=(limits[peak] or limits["f32_flops"]) / 1e9, ratio=rate * 1e9 / (limits[peak] or limits["f32_flops"]),
-                     steady=steady, samples=results)
+                     steady=steady, samples=results, commands=self.said(programs))
 
     def row_lora(self, threads):
         self.step("LoRA r 16 step", ["--lora", "16", "--steps", "4"], {"bf16": ">= 2.5"}, threads)
@@ -315,14 +318,14 @@ class Bench:
 
     def row_prefill(self, threads):
         """Beside the products of the same model's layers, each alone."""
-        table = run([self.path("danlu"), "bench", "--only", "ops,decode", "--dtype", "bf16", "--json", "--threads", str(threads)],
-                    threads)
+        words = [self.path("danlu"), "bench", "--only", "ops,decode", "--dtype", "bf16", "--json", "--threads", str(threads)]
+        table = run(words, threads)
         rows = {row["name"]: row for row in table["rows"]}
         products = [row for name, row in rows.items() if name.startswith("linear") and name.endswith("forward")]
         product = sum(row["flops"] for row in products) / sum(row["seconds"] for row in products)
         prefill = rows["prefill"]["flops"] / rows["prefill"]["seconds"]
         self.add("prefill 512 tokens, bf16: share of the product rate", threads=threads, goal=">= 0.9", danlu=prefill / 1e9,
-                 peer=product / 1e9, ratio=prefill / product, steady=rows["prefill"]["steady"])
+                 peer=product / 1e9, ratio=prefill / product, steady=rows["prefill"]["steady"], commands=self.said({"danlu": (words, None)}))
 
     def numpy_python(self):
         python = os.environ.get("DANLU_BENCH_PYTHON", "/usr/bin/python3")
@@ -413,20 +416,22 @@ class Bench:
         for name, case in list(cases.items())[1:]:
             self.add(f"convert, {name} (s, over cp)", threads=len(CPUS), goal="-", danlu=case["median_s"], peer=base["median_s"],
                      ratio=base["median_s"] / case["median_s"], least=base["min_s"] / case["max_s"],
-                     most=base["max_s"] / case["min_s"], steady=True, checked=f"{case['peak_mib']:.0f} MiB")
+                     most=base["max_s"] / case["min_s"], note="-", checked=f"{case['peak_mib']:.0f} MiB")
 
     def row_slow_op(self, threads):
         """That the comparison finds an operation that has become slower by a fifth, live: each of some, planted in turn."""
         folder = os.path.join(self.work, "slow_op")
         words = [self.path("danlu"), "bench", "--only", "ops", "--dtype", "fp32", "--threads", "1"]
+        english = dict(os.environ, DANLU_LANG="en")
         subprocess.run(words + ["--record", folder], stdout=subprocess.DEVNULL, check=True)
         for op in ("", "linear_768x2048.weight_grad", "attention_4x256.forward", "rms_norm.backward"):
-            done = subprocess.run(words + ["--check", folder], env=dict(os.environ, DANLU_BENCH_SLOW=op), capture_output=True, text=True)
+            done = subprocess.run(words + ["--check", folder], env=dict(english, DANLU_BENCH_SLOW=op), capture_output=True, text=True)
             named = [line.split()[0] for line in done.stdout.splitlines() if "SLOWER" in line or "UNDECIDED" in line]
-            expected = [op + ".fp32"] if op else []
-            self.add(f"a fifth planted in {op or 'nothing'}", threads=1, goal=f"exit {5 if op else 0}",
-                     checked="found" if op and named == expected else "quiet" if not op and not named else f"WRONG: {named}",
-                     note=f"exit code {done.returncode}", steady=True)
+            expected, code = ([op + ".fp32"], 5) if op else ([], 0)
+            is_right = named == expected and done.returncode == code
+            said = f"WRONG: exit code {done.returncode}, named {named}: {done.stderr.strip()[-200:]}"
+            self.add(f"a fifth planted in {op or 'nothing'}", threads=1, goal=f"exit {code}",
+                     checked=("found" if op else "quiet") if is_right else said, note=f"exit code {done.returncode}")
 
     # --- the table -------------------------------------------------------------------------------
 

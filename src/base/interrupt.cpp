@@ -29,6 +29,8 @@ struct LastWords {
   bool on_terminal = true;
 };
 std::atomic<const LastWords*> last_words{nullptr};
+std::atomic<bool> line_is_open{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
 static_assert(std::atomic<const LastWords*>::is_always_lock_free);
 
 /// Nothing can be done where it cannot be written; nobody waits for a reader that does not read.
@@ -49,8 +51,13 @@ std::string_view stopped_line(int signal_number) {
   }
 }
 
+void say_on_terminal(std::string_view text) {
+  if (line_is_open) write_now(STDERR_FILENO, "\n");
+  write_now(STDERR_FILENO, text);
+}
+
 void say_stopped(int signal_number, const LastWords* words) {
-  if (log::level() < log::Level::kOff) write_now(STDERR_FILENO, stopped_line(signal_number));
+  if (log::level() < log::Level::kOff) say_on_terminal(stopped_line(signal_number));
   if (words && words->file >= 0) write_now(words->file, stopped_line(signal_number));
 }
 
@@ -58,7 +65,7 @@ void say_last_words(int signal_number) {
   const LastWords* const words = last_words;
   if (!words) return say_stopped(signal_number, nullptr);
   const std::string& text = signal_number == SIGTERM ? words->of_termination : words->of_interrupt;
-  if (words->on_terminal) write_now(STDERR_FILENO, text);
+  if (words->on_terminal) say_on_terminal(text);
   if (words->file >= 0) write_now(words->file, text);
 }
 
@@ -137,6 +144,8 @@ void set_last_words(const std::string& text, int file) {
       new LastWords{with_end(SIGINT), with_end(SIGTERM), file, log::level() < log::Level::kOff});
   last_words = all.back().get();
 }
+
+void set_line_open(bool is_open) { line_is_open = is_open; }
 
 int pending_interrupt() { return pending.load(); }
 void clear_interrupt() {

@@ -21,9 +21,12 @@ void watch_interrupts();
 void allow_second_interrupt();
 /// SIGINT and SIGTERM since the last clear, what came twice by two ways counted once.
 int interrupts_received();
-/// What a signal that ends the process at once says before its line "STOPPED (exit N)", on standard
+/// What the second signal says before its line "STOPPED (exit N)", on standard
 /// error and in `file`, a descriptor (-1: none).
 void set_last_words(const std::string& text, int file = -1);
+/// Whether standard error's last line is not ended yet, as a progress bar's: last words then begin
+/// a new one.
+void set_line_open(bool is_open);
 /// 0, or the signal received (SIGINT, SIGTERM, SIGHUP) since the last clear.
 int pending_interrupt();
 /// Forget it (chat: Ctrl-C stops one answer, not the program).

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "base/interrupt.h"
 #include "base/log.h"
 
 namespace danlu {
@@ -123,6 +124,7 @@ struct ProgressBar::State {
     std::fprintf(stderr, "\r%s\x1b[K%s", fit(text(), terminal_columns() - 1).c_str(),
                  finished ? "\n" : "");
     std::fflush(stderr);
+    set_line_open(!finished);
   }
 };
 
@@ -139,6 +141,7 @@ ProgressBar::~ProgressBar() {
   // An exception is on its way: leave the cursor on a fresh line for its message.
   if (!state_->finished && state_->terminal && state_->drawn != state_->started) {
     std::fputc('\n', stderr);
+    set_line_open(false);
   }
 }
 

@@ -79,11 +79,15 @@ std::optional<size_t> first_thread_count(std::string_view list) {
   }
 }
 
+size_t most_threads(size_t usable) {
+  return std::max(kAllowedAnywhere, kMostThreadsPerProcessor * usable);
+}
+
 size_t default_thread_count() {
   const auto asked = asked_threads();
   const size_t usable = usable_processors();
   if (!asked) return usable;
-  const size_t most = std::max(kAllowedAnywhere, kMostThreadsPerProcessor * usable);
+  const size_t most = most_threads(usable);
   if (*asked > most) {
     throw UsageError(tr("[OMP_NUM_THREADS] must be at most {} where the processors are {}, got {}",
                         most, usable, threads_variable()),

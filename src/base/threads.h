@@ -37,6 +37,8 @@ void warn_of_many_threads();
 /// Of OMP_NUM_THREADS, which may be a list with one number for each level of nesting; nothing if it
 /// is no list of whole numbers from 1.
 std::optional<size_t> first_thread_count(std::string_view list);
+/// More than this on so many processors are refused.
+size_t most_threads(size_t usable);
 /// That of one of `sharers` processes of this machine that compute together: its part, unless
 /// OMP_NUM_THREADS is set or it is bound to some of the processors.
 size_t thread_count_of_sharer(size_t sharers);

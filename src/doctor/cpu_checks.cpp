@@ -82,13 +82,18 @@ Finding check_quota(const SystemRoots& roots) {
     return finding;
   }
   const auto threads = first_thread_count(set);
+  const std::string unset = tr("unset it: danlu then takes one thread a processor core");
   if (!threads) {
-    finding.add(Verdict::kWarning, tr("OMP_NUM_THREADS={} is no number of threads", set),
-                tr("unset it: danlu then takes one thread a processor core"));
+    finding.add(Verdict::kFailed, tr("OMP_NUM_THREADS={} is no number of threads", set), unset);
+  } else if (*threads > most_threads(usable)) {
+    finding.add(Verdict::kFailed,
+                tr("OMP_NUM_THREADS={} is more than the {} threads that {} processors may have",
+                   set, most_threads(usable), usable),
+                unset);
   } else if (*threads > usable) {
     finding.add(Verdict::kWarning,
                 tr("OMP_NUM_THREADS={} is more than the {} processors there are", set, usable),
-                tr("unset it: danlu then takes one thread a processor core"));
+                unset);
   } else {
     finding.add(Verdict::kOk, tr("a run takes {} threads (OMP_NUM_THREADS)", *threads));
   }

@@ -29,7 +29,7 @@ struct Running {
   Answer answer;
 };
 
-text::TokenId next_token(at::Tensor logits_BV, size_t row, const Running& r) {
+text::TokenId next_token(const at::Tensor& logits_BV, size_t row, const Running& r) {
   return sample_token(answerable(logits_BV, row, *r.request), r.seen, r.request->sampling,
                       r.request->stream, r.answer.ids.size());
 }

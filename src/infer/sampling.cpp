@@ -57,22 +57,33 @@ Largest largest_of(std::span<const float> row) {
 }
 
 void penalize_seen(std::span<float> logits_V, std::span<const int32_t> seen, double penalty) {
-  std::vector<int32_t> distinct(seen.begin(), seen.end());
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  for (const int32_t id : distinct) {
-    if (id < 0 || static_cast<size_t>(id) >= logits_V.size()) continue;
+  std::vector<bool> done(logits_V.size());
+  for (const int32_t id : seen) {
+    if (id < 0 || static_cast<size_t>(id) >= logits_V.size() || done[static_cast<size_t>(id)])
+      continue;
+    done[static_cast<size_t>(id)] = true;
     float& logit = logits_V[static_cast<size_t>(id)];
     logit = static_cast<float>(logit > 0 ? logit / penalty : logit * penalty);
   }
 }
 
+/// The k-th largest. REQUIRES: 0 < k <= their number.
+float k_largest(std::span<const float> row, size_t k) {
+  constexpr size_t kHeap = 1024;  // of more a heap is slower than parting a copy
+  if (k <= kHeap) {
+    std::vector<float> most(k);
+    std::partial_sort_copy(row.begin(), row.end(), most.begin(), most.end(), std::greater<float>());
+    return most.back();
+  }
+  std::vector<float> all(row.begin(), row.end());
+  const auto place = all.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(all.begin(), place, all.end(), std::greater<float>());
+  return *place;
+}
+
 void keep_top_k(std::span<float> logits_V, int64_t k) {
   if (k <= 0 || static_cast<size_t>(k) >= logits_V.size()) return;
-  std::vector<float> most(static_cast<size_t>(k));
-  std::partial_sort_copy(logits_V.begin(), logits_V.end(), most.begin(), most.end(),
-                         std::greater<float>());
-  const float threshold = most.back();
+  const float threshold = k_largest(logits_V, static_cast<size_t>(k));
   for (float& logit : logits_V) {
     if (logit < threshold) logit = kRemoved;
   }
@@ -134,7 +145,9 @@ void SamplingParams::validate() const {
   require(top_k >= 0, "top_k", ">= 0 (0 = off)", static_cast<double>(top_k));
   require(top_p > 0 && top_p <= 1, "top_p", "in (0, 1]", top_p);
   require(min_p >= 0 && min_p < 1, "min_p", "in [0, 1)", min_p);
-  require(repetition_penalty > 0, "repetition_penalty", "> 0", repetition_penalty);
+  require(repetition_penalty > 0 && std::isfinite(repetition_penalty), "repetition_penalty", "> 0",
+          repetition_penalty);
+  require(std::isfinite(length_penalty), "length_penalty", "a finite number", length_penalty);
   require(num_beams >= 1 && num_beams <= 64, "num_beams", "in [1, 64]",
           static_cast<double>(num_beams));
 }
@@ -182,6 +195,12 @@ int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
   for (float& logit : logits_V) {
     logit = weight_of(logit, top);
     total += logit;
+  }
+  if (!(total > 0) || !std::isfinite(total)) {
+    throw NumericError(tr("[sampling] temperature {} and repetition_penalty {} take the logits out "
+                          "of the range of f32",
+                          params.temperature, params.repetition_penalty),
+                       tr("values nearer to 1; temperature 0 takes the likeliest token"));
   }
   double left = uniform_at(params.seed, stream, step) * total;
   int32_t last = 0;

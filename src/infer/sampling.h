@@ -43,7 +43,8 @@ void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
 
 /// The next token. Greedy: the first largest logit. Sampling: one draw that depends on
 /// (seed, stream, step) only, so a request gives the same answer alone and in a batch.
-/// Errors: as require_usable_logits.
+/// Errors: as require_usable_logits; NumericError where the parameters leave no probabilities in
+/// f32.
 int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
                      const SamplingParams& params, uint64_t stream, uint64_t step);
 

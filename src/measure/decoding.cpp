@@ -1,12 +1,13 @@
 #include "measure/decoding.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/argmax.h>
 
-#include <algorithm>
+#include <span>
 
 #include "base/rng.h"
 #include "infer/kv_cache.h"
+#include "infer/sampling.h"
 #include "infer/step.h"
 
 namespace danlu::measure {
@@ -66,10 +67,15 @@ struct Decoding::Impl {
   std::vector<int64_t> chosen;
 
   void step() {
-    const at::Tensor best_B = infer::next_logits(model, cache, next).argmax(1);
-    for (size_t i = 0; i < next.size(); ++i) {
-      next[i].ids = {static_cast<text::TokenId>(best_B[static_cast<int64_t>(i)].item<int64_t>())};
-    }
+    const at::Tensor logits_BV = infer::next_logits(model, cache, next);
+    const int64_t vocab = logits_BV.size(1);
+    at::parallel_for(0, logits_BV.size(0), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const std::span<float> row{logits_BV.data_ptr<float>() + i * vocab,
+                                   static_cast<size_t>(vocab)};
+        next[static_cast<size_t>(i)].ids = {infer::sample_token(row, {}, {}, 0, 0)};
+      }
+    });
   }
 };
 
@@ -88,6 +94,15 @@ Decoding::~Decoding() = default;
 void Decoding::token() {
   impl_->chosen.push_back(impl_->next.front().ids.front());
   impl_->step();
+}
+
+void Decoding::token_again() {
+  std::vector<int64_t> lengths;
+  for (const infer::StepInput& input : impl_->next)
+    lengths.push_back(impl_->cache.length(input.sequence));
+  impl_->step();
+  for (size_t i = 0; i < lengths.size(); ++i)
+    impl_->cache.truncate(impl_->next[i].sequence, lengths[i]);
 }
 
 const std::vector<std::vector<int64_t>>& Decoding::prompts() const { return impl_->prompts; }

@@ -25,13 +25,15 @@ class Decoding {
 
   /// The next token of every sequence, the likeliest.
   void token();
+  /// The same, and forgets what it read: the next one meets as many keys.
+  void token_again();
   /// What each sequence began with.
   const std::vector<std::vector<int64_t>>& prompts() const;
   /// What was chosen of the first sequence so far.
   const std::vector<int64_t>& chosen() const;
   /// Of one token() with this many sequences: every weight is multiplied once for each; read is
-  /// every weight once, a table that the head is not tied to only for the rows it needs, and keys
-  /// and values once for each sequence.
+  /// every weight once, without a table that the head is not tied to (some of its rows), and the
+  /// keys and values of `context` tokens once for each sequence.
   bench::Work work() const;
 
  private:

@@ -104,7 +104,7 @@ std::vector<OpMaker> decodes_of(bool quick, at::ScalarType type) {
                                type,
                                session->work(),
                                [model, session]() -> std::function<void()> {
-                                 return [session] { session->token(); };
+                                 return [session] { session->token_again(); };
                                },
                                static_cast<double>(sequences)};
                    },

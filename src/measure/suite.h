@@ -31,7 +31,7 @@ bool belongs(const bench::Row& row, const SuiteOptions& options);
 using Progress = std::function<void(const std::string& id, size_t done, size_t count)>;
 
 /// Rows and readings; what they were measured on is the caller's to say.
-/// Errors: UsageError if no row starts with `slowed`.
+/// Errors: UsageError if no row of the parts starts with `slowed`; not asked where `only` chooses.
 bench::Report run_suite(const SuiteOptions& options, Gauge& gauge, const Progress& progress);
 
 }  // namespace danlu::measure

@@ -148,12 +148,15 @@ HWY_INLINE void pack_turned(const char* data, size_t column_bytes, size_t k_byte
             is_there ? data + (j + i) * column_bytes + chunk * sizeof(T) : kZeros);
         further[i] = is_there ? 4 : 0;
       }
-      const size_t later = j + kAhead;
-      const char* ahead = later < count ? data + later * column_bytes + chunk * sizeof(T)
-                                        : data + (later - count) * column_bytes + end * sizeof(T);
+      const bool is_next = j + kAhead >= width;  // the next chunk's first columns
+      const size_t column = is_next ? j + kAhead - width : j + kAhead;
+      const size_t fetched =
+          column < count && !(is_next && end == steps) ? std::min<size_t>(4, count - column) : 0;
+      const char* ahead = data;
+      if (fetched > 0) ahead += column * column_bytes + (is_next ? end : chunk) * sizeof(T);
       for (size_t step = chunk; step < end; step += 4) {
         if (step % kStepsOfLine == 0) {
-          for (size_t i = 0; i < 4; ++i) hwy::Prefetch(ahead + i * column_bytes);
+          for (size_t i = 0; i < fetched; ++i) hwy::Prefetch(ahead + i * column_bytes);
           ahead += 64;
         }
         turn_four(from, k_bytes - step * sizeof(T), steps - step, width, to + step * width + j);

@@ -13,7 +13,7 @@ namespace kernels_detail {
 
 Kernels start_value() {
   const char* text = std::getenv("DANLU_KERNELS");
-  const std::string name = text ? text : "fused";
+  const std::string name = text && *text ? text : "fused";
   if (name != "fused" && name != "composite")
     throw UsageError(tr("[kernels] DANLU_KERNELS must be 'fused' or 'composite', got '{}'", name));
   log::debug("ops: {} kernels; CPU vectors: {}", name, cpu::vector_target());

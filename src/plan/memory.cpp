@@ -110,7 +110,11 @@ struct Sizes {
   int64_t met_key;  ///< of the heads that attention meets: as many as ranks that exchange heads
   /// In f32: a number of each row, of each row and head; a query, a key and a value.
   int64_t rstd, per_head, wide_qkv;
+  int64_t wide_parts;  ///< keys' and values' gradients of the parts of groups of heads but one
 };
+
+/// Of attention's backward, of one sample: parts_of_group in ops/attention_cpu.cpp.
+constexpr int64_t kAttentionParts = 64;
 
 Sizes sizes_of(const Request& request) {
   const arch::ModelConfig& model = request.model;
@@ -120,6 +124,7 @@ Sizes sizes_of(const Request& request) {
   const int64_t heads = up(model.num_heads, tp), kv_heads = up(model.num_kv_heads, tp);
   // Each rank of a group has all rows of one head at least.
   const int64_t met_heads = std::max(kv_heads, request.mesh.context.ulysses);
+  const int64_t parts = std::clamp<int64_t>(up(kAttentionParts, met_heads), 1, heads / met_heads);
   return {.rows = bytes * model.hidden_size / cut,
           .inside = bytes * model.hidden_size,
           .query = bytes * heads * model.head_dim,
@@ -128,7 +133,8 @@ Sizes sizes_of(const Request& request) {
           .met_key = bytes * met_heads * model.head_dim,
           .rstd = tokens * 4 / cut,
           .per_head = tokens * 4 * heads,
-          .wide_qkv = tokens * 4 * (heads + 2 * met_heads) * model.head_dim};
+          .wide_qkv = tokens * 4 * (heads + 2 * met_heads) * model.head_dim,
+          .wide_parts = tokens * 4 * 2 * met_heads * model.head_dim * (parts - 1)};
 }
 
 /// How often a layer keeps what its products are made of: once for all that take it as it is, once
@@ -183,7 +189,8 @@ int64_t attention_backward_bytes(const Request& request, const Sizes& of) {
       (2 * of.met_key + of.met_key * padded / dim) * (widens ? 4 / request.element_bytes() : 1);
   const int64_t narrow = is_wide ? 0 : of.query + 2 * of.met_key;
   const int64_t copy = widens ? of.query * 4 / request.element_bytes() : 0;
-  return of.rows + of.query + of.wide_qkv + of.per_head + std::max(packed, narrow) + copy;
+  return of.rows + of.query + of.wide_qkv + of.wide_parts + of.per_head + std::max(packed, narrow) +
+         copy;
 }
 
 /// What a sum over the tensor axis takes at once: a copy, and what pieces are received and summed

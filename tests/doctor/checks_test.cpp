@@ -51,8 +51,11 @@ TEST_F(Machine, ThreadsAgainstTheQuota) {
   EXPECT_EQ(check_quota(roots_).verdict, Verdict::kOk);
   roots_.environment["OMP_NUM_THREADS"] = "4";
   EXPECT_EQ(check_quota(roots_).verdict, Verdict::kWarning);
-  roots_.environment["OMP_NUM_THREADS"] = "many";
-  EXPECT_EQ(check_quota(roots_).verdict, Verdict::kWarning);
+  // What a run refuses.
+  for (const char* refused : {"65", "many", "0"}) {
+    roots_.environment["OMP_NUM_THREADS"] = refused;
+    EXPECT_EQ(check_quota(roots_).verdict, Verdict::kFailed) << refused;
+  }
 }
 
 TEST_F(Machine, MemoryOfTheContainerNotOfTheMachine) {

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -129,6 +131,36 @@ TEST(Sampling, TheLargestAndANaNAreFoundWhereverTheyStand) {
     EXPECT_EQ(sample_token(logits, {}, SamplingParams{}, 0, 0), expected) << size;
     logits[rng() % size] = std::nanf("");
     EXPECT_THROW(require_usable_logits(logits), NumericError) << size;
+  }
+}
+
+TEST(Sampling, KeepsTheKLargestOfAnyNumber) {
+  std::mt19937_64 rng(12);
+  std::vector<float> logits(3000);
+  for (float& logit : logits) logit = static_cast<float>(rng() % 100000);
+  for (const int64_t k : {1, 2, 50, 1023, 1024, 1025, 2999, 3000, 4000}) {
+    std::vector<float> expected = logits;
+    std::sort(expected.begin(), expected.end(), std::greater<float>());
+    const float least = expected[static_cast<size_t>(std::min<int64_t>(k, 3000) - 1)];
+    SamplingParams params = sampling();
+    params.top_k = k;
+    std::vector<float> cut = logits;
+    process_logits(cut, {}, params);
+    for (size_t i = 0; i < logits.size(); ++i)
+      EXPECT_EQ(cut[i], logits[i] < least ? kGone : logits[i]) << "k " << k << " token " << i;
+  }
+}
+
+TEST(Sampling, ParametersThatLeaveNoProbabilitiesAreAnError) {
+  for (const auto& [temperature, penalty] :
+       {std::pair{1e-39, 1.0}, {1e-46, 1.0}, {1.0, 1e-39}, {1e-39, 1e-39}}) {
+    SamplingParams params = sampling();
+    params.temperature = temperature;
+    params.repetition_penalty = penalty;
+    std::vector<float> logits{1, 2, 3};
+    const std::vector<int32_t> seen{0, 1, 2};
+    EXPECT_THAT(test::error_of<NumericError>([&] { sample_token(logits, seen, params, 0, 0); }),
+                HasSubstr("out of the range of f32"));
   }
 }
 

@@ -158,6 +158,15 @@ struct AttentionCase {
   bool alibi = false;
 };
 
+Segments segments_of(int64_t count, int64_t length) {
+  Segments segments{{0}, {0}};
+  for (int64_t i = 1; i <= count; ++i) {
+    segments.q_starts.push_back(i * length);
+    segments.k_starts.push_back(i * length);
+  }
+  return segments;
+}
+
 TEST(FusedCpu, AttentionAgreesForEveryKindOfMask) {
   const std::vector<AttentionCase> cases{
       {"one token", 2, 2, 8, {{0, 1}, {0, 1}}},
@@ -168,6 +177,9 @@ TEST(FusedCpu, AttentionAgreesForEveryKindOfMask) {
       {"window wider than the text", 2, 1, 8, {{0, 30}, {0, 30}}, 64},
       {"alibi", 6, 3, 20, {{0, 60, 75}, {0, 60, 75}}, 0, true},
       {"more keys than a block", 2, 1, 8, {{0, 600}, {0, 600}}},
+      // 5 parts of 7 heads, and groups that are enough without parts.
+      {"some heads of a group together", 7, 1, 8, segments_of(13, 5)},
+      {"whole groups", 4, 2, 8, segments_of(40, 3)},
   };
   for (const AttentionCase& c : cases) {
     AttentionOptions options;
