@@ -30,7 +30,9 @@ bool is_open = false;
 /// libgomp and OpenBLAS each keep a pool of threads whose idle ones spin by default, in the way of
 /// the other pool: with 2 cores a small training step takes 2.6 times as long. Both read the
 /// environment while they are loaded; what the user set stays.
-void make_idle_threads_sleep() {
+void prepare_thread_pools() {
+  // An empty one asks for nothing, but libgomp says in its own words that it is no number.
+  if (const char* set = std::getenv("OMP_NUM_THREADS"); set && !*set) ::unsetenv("OMP_NUM_THREADS");
   if (!std::getenv("OMP_WAIT_POLICY")) ::setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
   ::setenv("OPENBLAS_THREAD_TIMEOUT", "4", /*overwrite=*/0);
 }
@@ -68,7 +70,7 @@ void open_one_by_one() {
 void* open_engine() {
   constrain_libraries();
   silence_connections();
-  make_idle_threads_sleep();
+  prepare_thread_pools();
   const std::filesystem::path path = own_library("libdanlu_engine.so");
   // Global: libtorch's own libraries look symbols up in one another.
   void* library = [&] {

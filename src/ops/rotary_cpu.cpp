@@ -1,10 +1,34 @@
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <cmath>
 
 #include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
+
+/// One number after the other: ATen rounds those that are left over of a thread's vectors otherwise
+/// than the others, so that its number of threads shows.
+RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
+                         double attention_factor) {
+  const at::Tensor angle_NE =
+      (positions_N.to(at::kFloat).unsqueeze(1) * inv_freq.to(at::kFloat)).contiguous();
+  const RotaryTable table{at::empty_like(angle_NE), at::empty_like(angle_NE)};
+  const float* const angle = angle_NE.data_ptr<float>();
+  float *const cos = table.cos_NE.data_ptr<float>(), *const sin = table.sin_NE.data_ptr<float>();
+  const auto factor = static_cast<float>(attention_factor);
+  at::parallel_for(0, angle_NE.numel(), /*grain_size=*/1024, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      cos[i] = std::cos(angle[i]) * factor;
+      sin[i] = std::sin(angle[i]) * factor;
+    }
+  });
+  return table;
+}
+
 at::Tensor rotary(const at::Tensor& given_NQD, const RotaryTable& table, bool inverse) {
   const at::Tensor x_NQD = given_NQD.contiguous();
   const at::Tensor y_NQD = at::empty(x_NQD.sizes(), x_NQD.options());

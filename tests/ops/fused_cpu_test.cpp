@@ -23,6 +23,7 @@
 #include "finite_differences.h"
 #include "ops/alibi.h"
 #include "ops/attention.h"
+#include "ops/backend.h"
 #include "ops/cross_entropy.h"
 #include "ops/kernels.h"
 #include "ops/rms_norm.h"
@@ -252,6 +253,41 @@ TEST(FusedCpu, ResultsDoNotDependOnTheNumberOfThreads) {
   const auto four = run_with_gradients(Kernels::kFused, everything, inputs);
   at::set_num_threads(threads);
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(four[i], one[i])) << i;
+}
+
+/// What has no autograd, of sizes that threads and vectors do not divide; some of it is ATen's.
+TEST(FusedCpu, WhatIsBesideTheGraphDoesNotDependOnThemEither) {
+  const auto everything = [](int64_t tokens, int64_t width) {
+    const auto random = [](at::IntArrayRef sizes, uint64_t seed) {
+      return test::random_f64(sizes, seed).to(at::kFloat);
+    };
+    const at::Tensor positions = at::arange(tokens).remainder(301);
+    const RotaryTable table = rotary_table(positions, random({width}, 1).abs(), 1.25);
+    const Backend& backend = completed_backend(at::kCPU);
+    at::Tensor rows = at::zeros({40, width}, at::kFloat);
+    backend.add_rows(rows, positions.remainder(40), random({tokens, width}, 2));
+    return std::vector<at::Tensor>{
+        table.cos_NE,
+        table.sin_NE,
+        rows,
+        backend.column_sums(random({tokens, width}, 3)),
+        attention_delta(random({tokens, 7, width}, 4), random({tokens, 7, width}, 5)),
+        backend.norm_head(random({tokens, width}, 6)).y_VH};
+  };
+  const int threads = at::get_num_threads();
+  for (const int64_t tokens : {650, 1001, 3333}) {
+    for (const int64_t width : {3, 4, 17, 64, 173}) {
+      at::set_num_threads(1);
+      const auto one = everything(tokens, width);
+      for (const int more : {2, 3, 5, 8}) {
+        at::set_num_threads(more);
+        const auto several = everything(tokens, width);
+        for (size_t i = 0; i < one.size(); ++i)
+          EXPECT_TRUE(at::equal(several[i], one[i])) << i << ": " << tokens << " x " << width;
+      }
+    }
+  }
+  at::set_num_threads(threads);
 }
 
 }  // namespace
