@@ -77,6 +77,11 @@ metric_list: [{metric: exact_match}]
 )");
   write("rows.jsonl", R"({"q": "1", "a": "2"})");
   for (const auto& words : commands) expect_error(run(words), 4, {"above", where});
+  // Beside weights of other names, and where a file of the model is named.
+  write("above/other.bin", "x");
+  expect_error(run(commands[0]), 4, {"above", where});
+  expect_error(run({"infer", "--model", "above/mg2hf/config.json", "--prompt", "hi"}), 4,
+               {"config.json", "hint: did you mean ", "above/mg2hf? "});
   copy_model("above/second");
   expect_error(run(commands[0]), 4,
                {"2 models lie below it, of which one is given: above/mg2hf, above/second"});

@@ -70,9 +70,11 @@ std::filesystem::path latest_checkpoint_below(const std::filesystem::path& direc
     hint =
         tr("saving weights here was interrupted (a .saving.tmp-… folder is left): save them again");
   } else if (loose_shards) {
-    hint =
-        tr("there are weight files under other names: give one of them, or fetch "
-           "model.safetensors.index.json");
+    hint = hint_of_models_below(directory);
+    if (hint.empty())
+      hint =
+          tr("there are weight files under other names: give one of them, or fetch "
+             "model.safetensors.index.json");
   } else if (const auto latest = latest_checkpoint_below(directory); !latest.empty()) {
     hint = tr("it holds checkpoints, of which one is given: {}", latest.string());
   } else {
@@ -95,10 +97,13 @@ std::shared_ptr<const TensorSource> open_weight_file(const std::filesystem::path
     return open_torch_file(file);
   if (start.substr(0, 4) == "GGUF") return gguf::open(file);
   if (ends_with(file.string(), ".safetensors")) return open_safetensors(file);
+  const std::filesystem::path directory = std::filesystem::absolute(file).parent_path();
   throw ModelError(
       tr("{}: neither a safetensors, a torch nor a GGUF file ({})", file.string(),
          start.empty() ? "it is empty" : "its first bytes fit none"),
-      tr("an HTML error page saved under this name looks like this: download it again"));
+      file.extension() == ".json" && has_weights(directory)
+          ? tr("did you mean {}? A model lies there", directory.string())
+          : tr("an HTML error page saved under this name looks like this: download it again"));
 }
 
 bool has_weights(const std::filesystem::path& directory) {
