@@ -23,6 +23,7 @@ Backend filled() {
   table.add_product = &add_product;
   table.rms_norm = &rms_norm;
   table.rms_norm_backward = &rms_norm_backward;
+  table.column_sums = &column_sums;
   table.rotary_table = &rotary_table;
   table.rotary = &rotary;
   table.swiglu = &swiglu;

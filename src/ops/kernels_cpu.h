@@ -16,6 +16,7 @@ inline Element element_of(const at::Tensor& x) {
 NormResult rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps);
 NormGrads rms_norm_backward(const at::Tensor& x, const at::Tensor& weight_D, const at::Tensor& rstd,
                             const at::Tensor& dy, bool x_grad, bool weight_grad);
+at::Tensor column_sums(const at::Tensor& x_NO);
 RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                          double attention_factor);
 at::Tensor rotary(const at::Tensor& x_NQD, const RotaryTable& table, bool inverse);

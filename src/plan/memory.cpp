@@ -431,8 +431,8 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
     if (kept + working - still_to_come <=
         memory.activations + memory.working - memory.gradients_to_come)
       return;
-    memory.activations = kept + std::min<int64_t>(working, 0);  // less what is let go by then
-    memory.working = std::max<int64_t>(working, 0);
+    memory.activations = kept;
+    memory.working = working;
     memory.gradients_to_come = still_to_come;
   };
   for (const arch::Action& action : schedule) {
@@ -456,6 +456,13 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
 }
 
 }  // namespace
+
+Memory Memory::in_parts() const {
+  Memory parts = *this;
+  parts.activations += std::min<int64_t>(working, 0);
+  parts.working = std::max<int64_t>(working, 0);
+  return parts;
+}
 
 double share_again(const Request& request, const arch::Stage& stage, LayerRecompute kind) {
   int64_t again = 0;

@@ -78,7 +78,9 @@ double share_again(const Request& request, const arch::Stage& stage, settings::L
 struct Memory {
   int64_t weights = 0, gradients = 0, masters = 0, moments = 0;  ///< between passes
   int64_t activations = 0;  ///< kept for backwards, of all micro-batches under way
-  int64_t working = 0;      ///< of the layer at hand in backward, or of the head if that is more
+  /// Of the layer at hand in backward, or of the head if that is more, beside all activations:
+  /// below 0 where more of them has been let go by then.
+  int64_t working = 0;
   /// Gradients that have no memory yet when activations and working are what they are: they come
   /// with a step's first backward, as the activations go.
   int64_t gradients_to_come = 0;
@@ -88,6 +90,8 @@ struct Memory {
   int64_t kept() const { return weights + gradients + masters + moments; }
   int64_t pass() const { return activations + working + communication - gradients_to_come; }
   int64_t total() const { return kept() + pass() + allocator; }
+  /// As people are told: what has been let go by then is no part of the activations.
+  Memory in_parts() const;
 };
 
 /// Of a rank of the stage that acts so. Kernels as those of CPUs: none keeps scores of attention.

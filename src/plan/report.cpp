@@ -86,7 +86,7 @@ std::string describe_line(const Plan& plan) {
 
 std::string describe(const Plan& plan) {
   const StagePlan& stage = plan.stages[plan.fullest];
-  const Memory& memory = stage.memory;
+  const Memory memory = stage.memory.in_parts();
   const Request& request = plan.request;
   std::string out;
   const auto line = [&](const std::string& name, const std::string& value) {
@@ -239,7 +239,7 @@ Json to_json(const Plan& plan) {
                {"context_s", plan.parts.context}});
   json["stages"] = Json::array();
   for (const StagePlan& stage : plan.stages) {
-    const Memory& memory = stage.memory;
+    const Memory memory = stage.memory.in_parts();
     json["stages"].push_back({{"layers", stage.stage.layers().size()},
                               {"in_flight", stage.in_flight},
                               {"weights", memory.weights},

@@ -275,11 +275,11 @@ TEST(FusedCpu, WhatIsBesideTheGraphDoesNotDependOnThemEither) {
         backend.norm_head(random({tokens, width}, 6)).y_VH};
   };
   const int threads = at::get_num_threads();
-  for (const int64_t tokens : {650, 1001, 3333}) {
-    for (const int64_t width : {3, 4, 17, 64, 173}) {
+  for (const int64_t tokens : {650, 1001}) {
+    for (const int64_t width : {4, 17, 64, 173}) {
       at::set_num_threads(1);
       const auto one = everything(tokens, width);
-      for (const int more : {2, 3, 5, 8}) {
+      for (const int more : {2, 3, 5}) {
         at::set_num_threads(more);
         const auto several = everything(tokens, width);
         for (size_t i = 0; i < one.size(); ++i)

@@ -71,7 +71,8 @@ TEST(ActivationMemory, NoPartIsNegativeWhereSamplesAreShort) {
       Request request = small(layers);
       request.tokens = tokens;
       request.num_micro_batches = 1;
-      const Memory memory = fullest_of(request).memory;
+      const Memory planned = fullest_of(request).memory, memory = planned.in_parts();
+      EXPECT_EQ(memory.total(), planned.total());
       EXPECT_GE(memory.working, 0) << tokens << " tokens, " << layers << " layers";
       EXPECT_GE(memory.activations, 0) << tokens << " tokens, " << layers << " layers";
     }

@@ -29,7 +29,8 @@ size_t index_of_fullest(const std::vector<plan::StageMemory>& stages) {
   return fullest;
 }
 
-Json planned_json(const plan::Memory& memory) {
+Json planned_json(const plan::Memory& planned) {
+  const plan::Memory memory = planned.in_parts();
   return {{"weights", memory.weights},
           {"gradients", memory.gradients},
           {"optimizer", memory.masters + memory.moments},
@@ -82,7 +83,7 @@ std::string memory_line(const plan::Request& request, uint64_t available_bytes) 
   using planned_memory_detail::bytes_text;
   const std::vector<plan::StageMemory> stages = plan::memory_by_stage(request);
   const size_t fullest = planned_memory_detail::index_of_fullest(stages);
-  const plan::Memory& memory = stages[fullest].memory;
+  const plan::Memory memory = stages[fullest].memory.in_parts();
   std::string line =
       tr("memory: weights {} + gradients {} + optimizer {} + activations {} + working {} = {}",
          bytes_text(memory.weights), bytes_text(memory.gradients - memory.gradients_to_come),
@@ -101,7 +102,7 @@ std::string memory_table(const plan::Request& request) {
                        tr("activations"), tr("working"), tr("exchange"), tr("total"));
   const std::vector<plan::StageMemory> stages = plan::memory_by_stage(request);
   for (size_t s = 0; s < stages.size(); ++s) {
-    const plan::Memory& memory = stages[s].memory;
+    const plan::Memory memory = stages[s].memory.in_parts();
     std::string layers;
     for (const arch::LayerRange& range : stages[s].stage.chunks) {
       if (range.end > range.first)
