@@ -212,11 +212,12 @@ class Bench:
         for dtype, goal, peak in (("bf16", ">= 0.60", "bf16_flops"), ("fp32", ">= 0.80", "f32_flops")):
             words = ["--batch", "16", "--seq", "256", "--steps", "2", "--threads", str(threads), "--dtype", dtype]
             programs = {"danlu": ([self.path("train_step_bench")] + words, None)}
+            check = self.same_loss(words, dtype)
             results, steady, limits = self.in_turns(threads, programs)
             rate = statistics.median(r["gflops_6N"] for r in results["danlu"])
             self.add(f"full step 4096 tokens, {dtype}: share of the peak", threads=threads, goal=goal, danlu=rate,
                      peer=(limits[peak] or limits["f32_flops"]) / 1e9, ratio=rate * 1e9 / (limits[peak] or limits["f32_flops"]),
-                     steady=steady, samples=results, commands=self.said(programs))
+                     checked=check(results), steady=steady, samples=results, commands=self.said(programs))
 
     def row_lora(self, threads):
         self.step("LoRA r 16 step", ["--lora", "16", "--steps", "4"], {"bf16": ">= 2.5"}, threads)

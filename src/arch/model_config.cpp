@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/lfs_pointer.h"
+#include "base/nearest_name.h"
 
 namespace danlu::arch {
 namespace {
@@ -117,8 +118,13 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
   const bool is_directory = std::filesystem::is_directory(path);
   const std::filesystem::path file = is_directory ? path / "config.json" : path;
   if (is_directory && !std::filesystem::exists(file)) {
+    const std::string below =
+        hint_of_models_below(path, [](const std::filesystem::path& directory) {
+          std::error_code unknown;
+          return std::filesystem::exists(directory / "config.json", unknown);
+        });
     throw ModelError(tr("{}: no config.json in this directory", path.string()),
-                     tr("give the directory of a Hugging Face model"));
+                     below.empty() ? tr("give the directory of a Hugging Face model") : below);
   }
   if (!std::filesystem::exists(file))
     throw ModelError(tr("{}: no such file or directory", file.string()),

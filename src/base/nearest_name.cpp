@@ -1,5 +1,7 @@
 #include "base/nearest_name.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <system_error>
@@ -77,6 +79,28 @@ std::string did_you_mean_path(const std::filesystem::path& path) {
   const auto near = nearest_name(path.filename().string(), names);
   if (!near) return "";
   return tr("did you mean {}? ", (path.parent_path() / *near).string());
+}
+
+std::string hint_of_models_below(const std::filesystem::path& directory,
+                                 const std::function<bool(const std::filesystem::path&)>& is_one) {
+  constexpr size_t kLookedAt = 1000, kShown = 5;
+  std::vector<std::string> models;
+  std::error_code error;
+  size_t looked = 0;
+  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
+       at.increment(error)) {
+    if (++looked > kLookedAt) break;
+    std::error_code unknown;
+    if (at->path().filename().string().starts_with('.') || !at->is_directory(unknown)) continue;
+    if (is_one(at->path())) models.push_back(at->path().string());
+  }
+  std::sort(models.begin(), models.end());
+  if (models.empty()) return "";
+  if (models.size() == 1) return tr("did you mean {}? A model lies there", models.front());
+  const size_t count = models.size();
+  models.resize(std::min(count, kShown));
+  return tr("{} models lie below it, of which one is given: {}{}", count, fmt::join(models, ", "),
+            count > kShown ? ", …" : "");
 }
 
 }  // namespace danlu

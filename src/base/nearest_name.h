@@ -1,6 +1,7 @@
 // base/nearest_name.h: "did you mean …?" for flags, columns, tensors, models.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,5 +15,11 @@ std::optional<std::string> nearest_name(std::string_view word,
 
 /// "did you mean DIR/modle? " for a path that is not there, after what lies beside it; else "".
 std::string did_you_mean_path(const std::filesystem::path& path);
+
+/// Of a directory that is no model: those just below it of which `is_one` says that they are
+/// (convert writes one into mg2hf); "" where there is none. Hidden ones and those past the first
+/// 1000 entries are not looked at.
+std::string hint_of_models_below(const std::filesystem::path& directory,
+                                 const std::function<bool(const std::filesystem::path&)>& is_one);
 
 }  // namespace danlu

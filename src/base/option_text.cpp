@@ -61,6 +61,9 @@ std::string canonical_int(const OptionSpec& spec, const std::string& text,
                           const std::string& where) {
   const auto value = integer_of(trim(text));
   const bool fits = value && (!spec.range || spec.range->contains(static_cast<double>(*value)));
+  const bool is_beyond = !value && parse_number<double>(trim(text)) &&
+                         trim(text).find_first_not_of("+-0123456789") == std::string_view::npos;
+  if (is_beyond) refuse(where, tr("an integer of at most 9223372036854775807 in size"), text);
   if (!fits) refuse(where, rule_of(spec, "an integer"), text);
   return std::to_string(*value);
 }

@@ -34,11 +34,16 @@ double normalised(double score, size_t length, double penalty) {
 }
 
 void log_softmax_in_place(std::span<float> row) {
-  const double top = *std::max_element(row.begin(), row.end());
+  const float top = *std::max_element(row.begin(), row.end());
   double total = 0;
   for (const float logit : row) total += std::exp(logit - top);
   const double log_total = top + std::log(total);
   for (float& logit : row) logit = static_cast<float>(logit - log_total);
+}
+
+/// Among equals the earlier id, so that the order does not hang on how it was found.
+bool ranks_before(const Candidate& a, const Candidate& b) {
+  return a.key != b.key ? a.key > b.key : a.id < b.id;
 }
 
 /// Best first by score. With do_sample: those that were drawn.
@@ -56,24 +61,28 @@ std::vector<Candidate> best_candidates(at::Tensor logits_BV, const std::vector<B
     std::vector<text::TokenId> seen = request.prompt;
     seen.insert(seen.end(), beams[b].ids.begin(), beams[b].ids.end());
     process_logits(row, seen, request.sampling);
-    for (int64_t v = 0; v < static_cast<int64_t>(row.size()); ++v) {
-      if (std::isinf(row[static_cast<size_t>(v)])) continue;
-      const double score = beams[b].score + row[static_cast<size_t>(v)];
+    // No beam can contribute more than `wanted`: a heap whose front is the last of its best.
+    std::vector<Candidate> best;
+    best.reserve(wanted + 1);
+    for (size_t v = 0; v < row.size(); ++v) {
+      if (std::isinf(row[v])) continue;
+      const double score = beams[b].score + row[v];
       double key = score;
       if (request.sampling.do_sample) {
         // Ranking by score + Gumbel noise draws without replacement in proportion to exp(score).
         const double u = uniform_at(request.sampling.seed, request.stream * 64 + b,
-                                    step * static_cast<uint64_t>(vocab) + static_cast<uint64_t>(v));
+                                    step * static_cast<uint64_t>(vocab) + v);
         key -= std::log(-std::log(u));
       }
-      candidates.push_back({score, key, b, static_cast<text::TokenId>(v)});
+      if (best.size() == wanted && key <= best.front().key) continue;
+      best.push_back({score, key, b, static_cast<text::TokenId>(v)});
+      std::push_heap(best.begin(), best.end(), ranks_before);
+      if (best.size() <= wanted) continue;
+      std::pop_heap(best.begin(), best.end(), ranks_before);
+      best.pop_back();
     }
-    // Keep the list short: no beam can contribute more than `wanted`.
-    const size_t keep = std::min(candidates.size(), wanted);
-    std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(keep),
-                      candidates.end(),
-                      [](const Candidate& a, const Candidate& b) { return a.key > b.key; });
-    candidates.resize(keep);
+    std::sort_heap(best.begin(), best.end(), ranks_before);
+    candidates.insert(candidates.end(), best.begin(), best.end());
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.score > b.score; });

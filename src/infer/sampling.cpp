@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -92,36 +93,41 @@ void keep_top_k(std::span<float> logits_V, int64_t k) {
 /// exp(logit - top), 0 of a removed token; in f32, as HF's softmax.
 float weight_of(float logit, float top) { return logit == kRemoved ? 0 : std::exp(logit - top); }
 
+/// Nucleus sampling: the likeliest tokens whose probabilities reach top_p together, ties by id; the
+/// one that crosses the border stays, as does the likeliest. Tokens are parted into bands of alike
+/// logits, of which only the one that holds the border is sorted: sorting a vocabulary would take
+/// several times as long as drawing from it.
 void keep_top_p(std::span<float> logits_V, double top_p) {
+  constexpr size_t kBands = 512;
+  constexpr float kBandsPerLogit = 16;  // the last takes all that is 32 and more below the top
   const float top = largest_of(logits_V).value;
+  const auto band_of = [&](float logit) {
+    return static_cast<size_t>(std::min<float>(kBands - 1, (top - logit) * kBandsPerLogit));
+  };
+  std::array<double, kBands> mass{};
+  for (const float logit : logits_V) mass[band_of(logit)] += weight_of(logit, top);
+  const double border = top_p * std::accumulate(mass.begin(), mass.end(), 0.0);
+  size_t band = 0;
+  double before = 0;
+  while (band + 1 < kBands && before + mass[band] < border) before += mass[band++];
+
   std::vector<int32_t> order;
-  double total = 0;
   for (size_t i = 0; i < logits_V.size(); ++i) {
-    if (logits_V[i] == kRemoved) continue;
-    order.push_back(static_cast<int32_t>(i));
-    total += weight_of(logits_V[i], top);
+    const size_t own = band_of(logits_V[i]);
+    if (own == band) order.push_back(static_cast<int32_t>(i));
+    if (own > band) logits_V[i] = kRemoved;
   }
-  // Most likely first, ties by id; only as many are sorted as it takes to reach the border.
-  const auto comes_first = [&](int32_t a, int32_t b) {
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
     const float x = logits_V[static_cast<size_t>(a)], y = logits_V[static_cast<size_t>(b)];
     return x != y ? x > y : a < b;
-  };
-  double before = 0;
-  size_t sorted = 0;
+  });
+  double within = 0;
   for (size_t i = 0; i < order.size(); ++i) {
-    if (i == sorted) {
-      const auto begin = order.begin() + static_cast<std::ptrdiff_t>(sorted);
-      sorted = std::min(order.size(), std::max<size_t>(64, 4 * sorted));
-      const auto end = order.begin() + static_cast<std::ptrdiff_t>(sorted);
-      std::nth_element(begin, end - 1, order.end(), comes_first);
-      std::sort(begin, end, comes_first);
-    }
-    // The token that crosses the border stays; the most likely one always does.
-    if (i > 0 && before >= top_p * total) {
-      for (; i < order.size(); ++i) logits_V[static_cast<size_t>(order[i])] = kRemoved;
-      return;
-    }
-    before += weight_of(logits_V[static_cast<size_t>(order[i])], top);
+    float& logit = logits_V[static_cast<size_t>(order[i])];
+    const bool is_likeliest = band == 0 && i == 0;
+    const float weight = weight_of(logit, top);
+    if (before + within >= border && !is_likeliest) logit = kRemoved;
+    within += weight;
   }
 }
 

@@ -27,7 +27,8 @@ struct SuiteOptions {
 /// Whether such a row is measured with these options.
 bool belongs(const bench::Row& row, const SuiteOptions& options);
 
-/// Called with the id of what is measured next, how many are done, and how many there are.
+/// Called with the id of what is measured next, how many are done, and how many there are;
+/// at the end with an empty id.
 using Progress = std::function<void(const std::string& id, size_t done, size_t count)>;
 
 /// Rows and readings; what they were measured on is the caller's to say.

@@ -31,7 +31,7 @@ struct Rows {
   Element element;
   char* data;
   size_t token;  ///< elements from one token to the next
-  size_t size() const { return element == Element::kF32 ? 4 : 2; }
+  size_t size() const { return size_of(element); }
   char* row(int64_t index) const { return data + unsigned_of(index) * token * size(); }
   float* f32(int64_t index) const { return reinterpret_cast<float*>(row(index)); }
 };

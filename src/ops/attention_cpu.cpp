@@ -159,7 +159,7 @@ Keys seen_in_block(const Tile& tile, int64_t query, int64_t window, int64_t bloc
 /// A row of weights of a block: of the words that hold met ones, what lies beside the seen ones is
 /// zero.
 void clear_unseen(const Packing& packing, char* row, Keys seen, Keys met) {
-  const size_t size = packing.element() == Element::kF32 ? 4 : 2;
+  const size_t size = size_of(packing.element());
   const size_t begin = unsigned_of(met.begin) / step_of(packing.arithmetic()) * kWord;
   const size_t end = packing.steps(met.end) * kWord;
   std::fill(row + begin, row + unsigned_of(seen.begin) * size, char{0});
@@ -178,7 +178,7 @@ void forward_tile(const Forward& f, const KeySet& set, const Tile& tile, int64_t
   const Packing& packing = f.packing;
   const int64_t kv_head = head / (in.heads() / in.kv_heads()), dim = in.head_dim();
   const int64_t queries = tile.queries(), first_query = tile.span.q + tile.begin;
-  const size_t size = packing.element() == Element::kF32 ? 4 : 2;
+  const size_t size = size_of(packing.element());
   const size_t weight_row = unsigned_of(kScoreRow) * size;
   float* const scores = floats(scratch().scores, kTileQueries * kScoreRow);
   char* const weights = scratch().weights.of(unsigned_of(kTileQueries) * weight_row);
@@ -272,7 +272,7 @@ struct BlockWeights {
 BlockWeights weights_again(const Backward& b, const Tile& tile, int64_t head, int64_t block,
                            Keys met, const float* scores, const float* d_weights) {
   const Inputs& in = b.in;
-  const size_t size = b.packing.element() == Element::kF32 ? 4 : 2;
+  const size_t size = size_of(b.packing.element());
   const size_t row_bytes = unsigned_of(kScoreRow) * size;
   const BlockWeights result{scratch().weights.of(unsigned_of(kTileQueries) * row_bytes),
                             scratch().more_weights.of(unsigned_of(kTileQueries) * row_bytes),
@@ -302,7 +302,7 @@ BlockWeights weights_again(const Backward& b, const Tile& tile, int64_t head, in
 /// `keys` in it.
 void add_turned_product(const Packing& packing, const char* rows, size_t row_bytes, int64_t queries,
                         Keys keys, const char* stacked, const Rows& sums) {
-  const size_t size = packing.element() == Element::kF32 ? 4 : 2;
+  const size_t size = size_of(packing.element());
   const size_t width = unsigned_of(kBlockKeys);
   char* const turned = scratch().turned.of(packing.steps(kTileQueries) * width * kWord);
   const int64_t count = keys.end - keys.begin;

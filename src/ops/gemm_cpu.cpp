@@ -41,8 +41,6 @@ constexpr size_t kSumBytes = size_t{8} << 20;
 
 size_t rounded_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-size_t size_of(Element element) { return element == Element::kF32 ? 4 : 2; }
-
 /// What begins at row or column `first` and at element `k` of it.
 Factor from(const Factor& factor, size_t first, size_t k) {
   const size_t at = first * factor.across + k * factor.along;
@@ -54,6 +52,24 @@ template <typename Body>
 void in_parallel(size_t count, const Body& body) {
   at::parallel_for(0, static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) body(static_cast<size_t>(i));
+  });
+}
+
+/// Of tasks that differ: start_of(i) says how much work lies before task i, start_of(count) how
+/// much there is. Each thread takes those that begin in its share of the work.
+template <typename Start, typename Body>
+void in_parallel_by_work(size_t count, const Start& start_of, const Body& body) {
+  at::parallel_for(0, static_cast<int64_t>(start_of(count)), 1, [&](int64_t begin, int64_t end) {
+    size_t i = 0, past = count;
+    while (i < past) {
+      const size_t middle = (i + past) / 2;
+      if (start_of(middle) < static_cast<size_t>(begin)) {
+        i = middle + 1;
+      } else {
+        past = middle;
+      }
+    }
+    for (; i < count && start_of(i) < static_cast<size_t>(end); ++i) body(i);
   });
 }
 
@@ -164,10 +180,19 @@ class Product {
              std::min(block_rows_, rows - begin), block_rows_, g.left + begin * slice_ * kWord);
       });
     }
-    in_parallel(blocks * g.panels, [&](size_t task) {
+    const auto rows_of = [&](size_t block) {
+      return std::min(block_rows_, rows - block * block_rows_);
+    };
+    // The last block has fewer rows: divided by their number, of 512 rows one of two threads would
+    // have 288.
+    const auto start_of = [&](size_t task) {
+      const size_t block = task / g.panels;
+      return block == blocks ? rows * g.panels
+                             : block * block_rows_ * g.panels + task % g.panels * rows_of(block);
+    };
+    in_parallel_by_work(blocks * g.panels, start_of, [&](size_t task) {
       const size_t block = task / g.panels, begin = block * block_rows_;
-      tile(g, first + begin, std::min(block_rows_, rows - begin), task % g.panels,
-           left_rows(g, first, begin));
+      tile(g, first + begin, rows_of(block), task % g.panels, left_rows(g, first, begin));
     });
   }
 

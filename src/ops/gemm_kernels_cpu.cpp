@@ -125,8 +125,21 @@ HWY_INLINE void turn_four(const T* const from[4], size_t bytes_left, size_t step
       hn::BitCast(FourWords(), hn::InterleaveUpper(doubles, low02, low13)),
       hn::BitCast(FourWords(), hn::InterleaveLower(doubles, high02, high13)),
       hn::BitCast(FourWords(), hn::InterleaveUpper(doubles, high02, high13))};
-  for (size_t r = 0; r < std::min<size_t>(4, steps_left); ++r)
-    hn::StoreU(rows[r], FourWords(), to + r * width);
+  if (HWY_LIKELY(steps_left >= 4)) {
+    HWY_UNROLL(4)
+    for (size_t r = 0; r < 4; ++r) hn::StoreU(rows[r], FourWords(), to + r * width);
+  } else {
+    for (size_t r = 0; r < steps_left; ++r) hn::StoreU(rows[r], FourWords(), to + r * width);
+  }
+}
+
+/// Another core may have read what lay here before: asks for the line before it is written.
+HWY_INLINE void prefetch_to_write(const void* line) {
+#if HWY_ARCH_X86
+  asm volatile("prefetchw (%0)" : : "r"(line));  // without the instruction's bit it does nothing
+#else
+  __builtin_prefetch(line, /*rw=*/1);
+#endif
 }
 
 /// k is contiguous in the source, columns in the panel. T: a word's worth of elements.
@@ -135,10 +148,13 @@ HWY_INLINE void pack_turned(const char* data, size_t column_bytes, size_t k_byte
                             size_t count, size_t width, uint32_t* to) {
   // So many rows of the panel stay in the first cache while all columns pass. A column's stretch is
   // then too short to be fetched ahead by the processor: it takes twice the time without our word.
-  constexpr size_t kChunk = 64, kAhead = 8, kStepsOfLine = 64 / sizeof(T);
+  // Into the second cache, as the first is full of the panel.
+  constexpr size_t kChunk = 64, kAhead = 16, kStepsOfLine = 64 / sizeof(T);
+  const size_t ahead_columns = std::min(kAhead, width);
   alignas(16) static const char kZeros[4 * sizeof(T)] = {};
   for (size_t chunk = 0; chunk < steps; chunk += kChunk) {
     const size_t end = std::min(steps, chunk + kChunk);
+    const uint32_t* written_ahead = to + end * width;  // a line for each four by four words
     for (size_t j = 0; j < width; j += 4) {
       const T* from[4];
       size_t further[4];
@@ -148,17 +164,20 @@ HWY_INLINE void pack_turned(const char* data, size_t column_bytes, size_t k_byte
             is_there ? data + (j + i) * column_bytes + chunk * sizeof(T) : kZeros);
         further[i] = is_there ? 4 : 0;
       }
-      const bool is_next = j + kAhead >= width;  // the next chunk's first columns
-      const size_t column = is_next ? j + kAhead - width : j + kAhead;
+      const bool is_next = j + ahead_columns >= width;  // the next chunk's first columns
+      const size_t column = is_next ? j + ahead_columns - width : j + ahead_columns;
       const size_t fetched =
           column < count && !(is_next && end == steps) ? std::min<size_t>(4, count - column) : 0;
       const char* ahead = data;
       if (fetched > 0) ahead += column * column_bytes + (is_next ? end : chunk) * sizeof(T);
       for (size_t step = chunk; step < end; step += 4) {
         if (step % kStepsOfLine == 0) {
-          for (size_t i = 0; i < fetched; ++i) hwy::Prefetch(ahead + i * column_bytes);
+          for (size_t i = 0; i < fetched; ++i)
+            __builtin_prefetch(ahead + i * column_bytes, /*rw=*/0, 2);
           ahead += 64;
         }
+        prefetch_to_write(written_ahead);
+        written_ahead += 16;
         turn_four(from, k_bytes - step * sizeof(T), steps - step, width, to + step * width + j);
         for (size_t i = 0; i < 4; ++i) from[i] += further[i];
       }

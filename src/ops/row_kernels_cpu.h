@@ -11,6 +11,7 @@
 namespace danlu::ops::cpu {
 
 enum class Element { kF32, kBF16, kF16 };
+inline size_t size_of(Element element) { return element == Element::kF32 ? 4 : 2; }  ///< bytes
 
 /// The instruction set in use ("AVX3_ZEN4", "NEON", …).
 const char* vector_target();

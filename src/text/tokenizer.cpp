@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/lfs_pointer.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace danlu::text {
@@ -21,12 +22,19 @@ namespace {
                        tr("take tokenizer.json from a newer release of the model"));
     }
   }
+  const std::string below = hint_of_models_below(path, [](const fs::path& directory) {
+    std::error_code unknown;
+    return fs::exists(directory / "tokenizer.json", unknown) ||
+           fs::exists(directory / "tokenizer.model", unknown);
+  });
   throw MissingTokenizer(
       tr("{}: no tokenizer here: tokenizer.json, tokenizer.model or vocab.json + "
          "merges.txt is needed",
          path.string()),
-      tr("copy the tokenizer files of the model into this directory, or name where they are: "
-         "--tokenizer DIR"));
+      !below.empty()
+          ? below
+          : tr("copy the tokenizer files of the model into this directory, or name where they are: "
+               "--tokenizer DIR"));
 }
 
 std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {

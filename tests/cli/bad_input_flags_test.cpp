@@ -45,6 +45,8 @@ TEST_F(BadFlags, DecodingNumbersOutOfRange) {
       {{"--num_beams", "0"}, "--num_beams: expected an integer of at least 1"},
       {{"--repetition_penalty", "0"}, "--repetition_penalty: expected a number above 0"},
       {{"--seed", "-1"}, "--seed: expected an integer of at least 0"},
+      {{"--seed", "99999999999999999999"},
+       "--seed: expected an integer of at most 9223372036854775807 in size"},
       {{"--max_batch_size", "0"}, "--max_batch_size: expected an integer of at least 1"}};
   for (const auto& [words, rule] : lines) expect_error(infer(words), 2, {"[infer] ", rule});
   expect_error(run({"chat", "--model", good("model"), "--top_p", "nan"}), 2,

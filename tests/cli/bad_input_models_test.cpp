@@ -77,6 +77,16 @@ metric_list: [{metric: exact_match}]
 )");
   write("rows.jsonl", R"({"q": "1", "a": "2"})");
   for (const auto& words : commands) expect_error(run(words), 4, {"above", where});
+  fs::create_directories((*this) / "shelf");
+  fs::copy((*this) / "above", (*this) / "shelf", fs::copy_options::recursive);
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"inspect", "shelf"},
+           {"plan", "shelf"},
+           {"tokenize", "--tokenizer", "shelf", "hi"},
+           {"render", "--tokenizer", "shelf", "--input", good("good.jsonl")},
+           {"preprocess", "--model", "shelf", "--input", good("good.jsonl"), "--output-prefix",
+            "o"}})
+    expect_error(run(words), 4, {"shelf", "hint: did you mean shelf/mg2hf? "});
   // Beside weights of other names, and where a file of the model is named.
   write("above/other.bin", "x");
   expect_error(run(commands[0]), 4, {"above", where});

@@ -65,10 +65,11 @@ TEST(Sampling, TopPKeepsTheMostLikelyTokenEvenIfTiny) {
 
 TEST(Sampling, TopPOfManyTokensIsWhatSortingAllOfThemKeeps) {
   std::mt19937 random(7);
-  for (const double top_p : {0.05, 0.5, 0.9, 0.999, 0.9999999}) {
+  for (const auto& [top_p, spread] : std::vector<std::pair<double, float>>{
+           {0.05, 10}, {0.5, 10}, {0.9, 10}, {0.999, 10}, {0.9999999, 10}, {0.9, 80}}) {
     std::vector<float> logits(3000);
-    // Sixteenths: ties, which go by id.
-    for (float& logit : logits) logit = static_cast<float>(random() % 160) / 16.0f;
+    // 160 different ones: ties, which go by id.
+    for (float& logit : logits) logit = static_cast<float>(random() % 160) * spread / 160;
     std::vector<int> order(logits.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
@@ -86,6 +87,17 @@ TEST(Sampling, TopPOfManyTokensIsWhatSortingAllOfThemKeeps) {
     params.top_p = top_p;
     EXPECT_EQ(kept(logits, params), expected) << top_p;
   }
+}
+
+TEST(Sampling, TopPEndsAmongTokensFarBelowTheLikeliest) {
+  std::vector<float> logits(3001, -33);
+  logits[0] = 0;
+  const double weight = std::exp(-33.0);
+  SamplingParams params = sampling();
+  params.top_p = (1 + 1499.5 * weight) / (1 + 3000 * weight);
+  std::vector<int> expected(1501);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(kept(logits, params), expected);
 }
 
 TEST(Sampling, MinPIsRelativeToTheMostLikely) {

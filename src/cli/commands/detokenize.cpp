@@ -60,7 +60,7 @@ OptionTable detokenize_options() {
       {
           {.name = "model",
            .help = "model directory or tokenizer file",
-           .aliases = {"model_name_or_path", "tokenizer_name_or_path", "m"},
+           .aliases = {"model_name_or_path", "tokenizer", "tokenizer_name_or_path", "m"},
            .group = "Input",
            .required = true},
           {.name = "input",

@@ -14,6 +14,7 @@
 #include "cli/commands/inspect_model.h"
 #include "cli/commands/inspect_rows.h"
 #include "data/megatron/describe.h"
+#include "data/readers/data_files.h"
 #include "settings/options/model_names.h"
 #include "text/tokenizer.h"
 #include "weights/convert/checkpoint_source.h"
@@ -138,6 +139,18 @@ void require_reachable(const fs::path& path) {
                         : tr("cannot be looked at: {}", error.message())));
 }
 
+/// Of a directory without rows of its own, what lies below would else be read as rows, a model's
+/// config.json among them.
+void refuse_directory_of_models(const fs::path& path) {
+  if (!fs::is_directory(path) || weights::detect_format(path)) return;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    if (entry.is_regular_file() && data::file_type_of(entry.path())) return;
+  }
+  const std::string below = weights::hint_of_models_below(path);
+  if (below.empty()) return;
+  throw ModelError(tr("{}: no model and no rows in this directory itself", path.string()), below);
+}
+
 void inspect_path(const fs::path& path, const Options& options) {
   require_reachable(path);
   const bool every_tensor = options.get_bool_or("tensors", false);
@@ -159,6 +172,7 @@ void inspect_path(const fs::path& path, const Options& options) {
   }
   if (const std::string prefix = dataset_prefix(path); !prefix.empty())
     return inspect_dataset(prefix, options);
+  refuse_directory_of_models(path);
   // A path that is there, and what only data sets are called by: path:split#n, a glob, a name.
   const bool is_index_of_weights = path.string().ends_with(".index.json");
   const bool may_be_rows = path.filename() != "config.json" && !is_index_of_weights &&

@@ -60,6 +60,7 @@ void adapt(OptionSpec& spec) {
   }
   if (spec.name == "model") {
     spec.required = true;
+    spec.word = 1;
     spec.aliases.insert(spec.aliases.end(), {"load", "load_dir"});  // Megatron's lines
   }
   if (spec.name == "tuner") spec.choices = {"full", "lora"};

@@ -121,7 +121,7 @@ OptionTable render_options() {
       {
           {.name = "model",
            .help = "model directory or tokenizer file",
-           .aliases = {"model_name_or_path", "tokenizer_name_or_path", "m"},
+           .aliases = {"model_name_or_path", "tokenizer", "tokenizer_name_or_path", "m"},
            .group = input,
            .required = true},
           {.name = "input",

@@ -34,7 +34,7 @@ std::vector<OptionSpec> without_effect() {
               "memory is used piece by piece"),
       ignored_switch(
           {"torch_compile", "use_liger", "use_liger_kernel", "enable_liger_kernel", "use_unsloth",
-           "jit_mode_eval", "use_ipex", "use_logits_to_keep", "full_determinism"},
+           "jit_mode_eval", "use_ipex", "use_logits_to_keep", "full_determinism", "deterministic"},
           "there is one set of kernels, and it is deterministic on the CPU"),
       ignored({"torch_compile_backend", "torch_compile_mode", "tuner_backend", "template_backend",
                "experts_impl"},

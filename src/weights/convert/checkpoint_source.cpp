@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "weights/compare/describe.h"
 #include "weights/convert/training_state.h"
 #include "weights/gguf/gguf_checkpoint.h"
@@ -225,24 +226,10 @@ std::string hint_of_unfinished_run(const std::filesystem::path& directory) {
 }
 
 std::string hint_of_models_below(const std::filesystem::path& directory) {
-  constexpr size_t kLookedAt = 1000, kShown = 5;
-  std::vector<std::string> models;
-  std::error_code error;
-  size_t looked = 0;
-  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
-    if (++looked > kLookedAt) break;
-    std::error_code unknown;
-    if (at->path().filename().string().starts_with('.') || !at->is_directory(unknown)) continue;
-    const std::optional<Format> format = detect_format(at->path());
-    if (format && *format != Format::kPeft) models.push_back(at->path().string());
-  }
-  std::sort(models.begin(), models.end());
-  if (models.empty()) return "";
-  if (models.size() == 1) return tr("did you mean {}? A model lies there", models.front());
-  const size_t count = models.size();
-  models.resize(std::min(count, kShown));
-  return tr("{} models lie below it, of which one is given: {}{}", count, fmt::join(models, ", "),
-            count > kShown ? ", …" : "");
+  return danlu::hint_of_models_below(directory, [](const fs::path& below) {
+    const std::optional<Format> format = detect_format(below);
+    return format && *format != Format::kPeft;
+  });
 }
 
 std::string weights_like_in(const fs::path& directory) {
