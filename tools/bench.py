@@ -378,15 +378,16 @@ class Bench:
             done = subprocess.run(["node", "bench/tokenize.mjs", self.build, directory, *self.texts(), "--rounds", str(self.rounds)],
                                   env=environment(1), capture_output=True, text=True, preexec_fn=pin)
             if done.returncode:
-                self.add(f"tokenise, {os.path.basename(directory)}", goal=">= 10", note=done.stderr.strip()[-200:])
+                self.add(f"tokenise, {os.path.basename(directory)}", goal=">= 10", note="failed: " + done.stderr.strip()[-200:])
             for line in done.stdout.splitlines():
                 got = json.loads(line)
                 after = self.limits(1)
                 steady = abs(after["f32_flops"] / before["f32_flops"] - 1) <= MAY_MOVE
                 before = after
+                unseen = got["first"]
                 self.add(f"tokenise, {got['tokenizer']}, {got['file']} (MB a processor second)", threads=1, goal=">= 10",
-                         danlu=got["danlu_mb_per_s"], peer=got["tokenizers_mb_per_s"], ratio=got["ratio"], steady=steady,
-                         checked=f"{got['tokens']} tokens both")
+                         danlu=unseen["ours"], peer=unseen["theirs"], ratio=unseen["ratio"], least=unseen["spread"][0],
+                         most=unseen["spread"][1], steady=steady, checked=f"{got['tokens']} tokens, the same ids")
 
     def row_preprocess(self, threads):
         if not self.npm("tokenizer_goldens"):
@@ -426,13 +427,24 @@ class Bench:
         english = dict(os.environ, DANLU_LANG="en")
         subprocess.run(words + ["--record", folder], stdout=subprocess.DEVNULL, check=True)
         for op in ("", "linear_768x2048.weight_grad", "attention_4x256.forward", "rms_norm.backward"):
-            done = subprocess.run(words + ["--check", folder], env=dict(english, DANLU_BENCH_SLOW=op), capture_output=True, text=True)
-            named = [line.split()[0] for line in done.stdout.splitlines() if "SLOWER" in line or "UNDECIDED" in line]
             expected, code = ([op + ".fp32"], 5) if op else ([], 0)
-            is_right = named == expected and done.returncode == code
-            said = f"WRONG: exit code {done.returncode}, named {named}: {done.stderr.strip()[-200:]}"
-            self.add(f"a fifth planted in {op or 'nothing'}", threads=1, goal=f"exit {code}",
-                     checked=("found" if op else "quiet") if is_right else said, note=f"exit code {done.returncode}")
+            seen = []
+            # What was planted has to be found in every attempt; another alarm may be a neighbour's in some.
+            for attempt in range(ATTEMPTS):
+                done = subprocess.run(words + ["--check", folder], env=dict(english, DANLU_BENCH_SLOW=op), capture_output=True, text=True)
+                named = [line.split()[0] for line in done.stdout.splitlines() if "SLOWER" in line or "UNDECIDED" in line]
+                seen.append(named)
+                is_found = set(expected) <= set(named) and done.returncode == (5 if named else 0)
+                if not is_found or named == expected:
+                    break
+            said = "found" if op else "quiet"
+            if not is_found:
+                said = f"WRONG: exit code {done.returncode}, named {named}: {done.stderr.strip()[-200:]}"
+            elif named != expected:
+                others = [set(names) - set(expected) for names in seen]
+                said = f"{said if op else 'UNDECIDED'}; named too, every time {sorted(set.intersection(*others))}, in some {sorted(set.union(*others))}"
+            self.add(f"a fifth planted in {op or 'nothing'}", threads=1, goal=f"exit {code}", checked=said,
+                     steady=named == expected, note=f"exit code {done.returncode}, attempt {len(seen)}")
 
     # --- the table -------------------------------------------------------------------------------
 
@@ -531,8 +543,10 @@ def main():
         for threads in sorted(set(counts)) if ROWS[name] else [len(CPUS)]:
             try:
                 getattr(bench, "row_" + name)(threads)
-            except (Missing, subprocess.CalledProcessError) as missing:
+            except Missing as missing:
                 bench.add(name, threads=threads, note=str(missing))
+            except (subprocess.CalledProcessError, OSError, LookupError, ValueError) as error:  # the other rows are still wanted
+                bench.add(name, threads=threads, note=f"failed: {type(error).__name__}: {error}")
             bench.write()  # after each, so that who stops keeps what there is
     if any(str(row.get("checked", "")).startswith("WRONG") for row in bench.rows):
         sys.exit("bench: a result is wrong: see the table")

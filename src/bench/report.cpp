@@ -40,7 +40,10 @@ double Row::best_share(const Limits& of_run, double may_move) const {
       own = std::min(own, least_seconds(work, limits));
   }
   const double all = least_seconds(work, of_run);
-  return (own > all * (1 + may_move) ? own : all) / seconds;
+  // A run that took less than the memory's speed beside it allows came from caches, which do not
+  // become slower with it.
+  const bool bounded = own <= seconds * (1 + may_move);
+  return (bounded && own > all * (1 + may_move) ? own : all) / seconds;
 }
 
 double Row::share_spread() const { return spread(shares()); }

@@ -26,9 +26,9 @@ struct Row {
   double share() const;    ///< median over samples of share_of_limit
   double share_spread() const;
   /// Of the fastest sample, at the limits of the whole run, or at the best that were read beside
-  /// the row's own samples where the machine was slower than `may_move` allows all that time. This
-  /// is compared: a neighbour slows most samples of a busy machine, but seldom all, and few
-  /// readings scatter more than many.
+  /// the row's own samples where the machine was slower than `may_move` allows all that time and
+  /// that bounds the work. This is compared: a neighbour slows most samples of a busy machine, but
+  /// seldom all, and few readings scatter more than many.
   double best_share(const Limits& of_run, double may_move = Sampling{}.may_move) const;
   /// At least half of its samples are steady, and those count alone.
   bool is_steady() const;

@@ -224,7 +224,7 @@ bench::Report run_suite(const SuiteOptions& options, Gauge& gauge, const Progres
     op = makers[i].make();
     report.rows.push_back(measured(op, options, gauge, report.readings));
   }
-  progress("", makers.size(), makers.size());
+  if (!makers.empty()) progress("", makers.size(), makers.size());
   return report;
 }
 
