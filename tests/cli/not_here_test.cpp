@@ -274,7 +274,7 @@ TEST_F(NotHere, AGgufWithoutATokenizerNamesTheFlagThatHelps) {
   const std::vector<std::vector<std::string>> lines = {
       {"sft", "--model", "g.gguf", "--dataset", good("good.jsonl"), "--output_dir", "run"},
       {"pretrain", "--model", "g.gguf", "--dataset", good("text.txt"), "--output_dir", "run"},
-      {"tokenize", "--tokenizer", "g.gguf", "--text", "hi"},
+      {"tokenize", "--model", "g.gguf", "hi"},
       {"infer", "--model", "g.gguf", "--prompt", "hi"}};
   for (const std::vector<std::string>& line : lines) {
     const ProgramResult result = run(line);
