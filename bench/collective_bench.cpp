@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -24,10 +23,12 @@
 #include <vector>
 
 #include "base/free_port.h"
+#include "bench/statistics.h"
 #include "parallel/comm/c10d.h"
 
 namespace {
 
+using danlu::bench::median;
 using Gloo = c10d::ProcessGroupGloo;
 
 struct Sizes {
@@ -38,11 +39,6 @@ double seconds_of(const std::function<void()>& body) {
   const auto begin = std::chrono::steady_clock::now();
   body();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
 }
 
 c10::intrusive_ptr<Gloo> raw_group(const std::string& file, int64_t rank, int64_t ranks) {

@@ -23,7 +23,7 @@ arguments.add_argument("--json", action="store_true", help="print one JSON line 
 arguments.add_argument("--keep", action="store_true", help="leave the model for the next time")
 options = arguments.parse_args()
 danlu = os.path.join(options.build, "danlu")
-source, megatron, out = (os.path.join(options.work, name) for name in ("hf", "megatron", "out"))
+source, megatron, out = (os.path.join(options.work, name) for name in (f"hf_{options.layers}", "megatron", "out"))
 
 
 def run(words):
@@ -31,10 +31,13 @@ def run(words):
     begin = time.monotonic()
     child = os.fork()
     if child == 0:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        os.execvp(words[0], words)
+        try:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+            os.execvp(words[0], words)
+        finally:
+            os._exit(127)  # never back into this program, which goes on in the parent
     _, status, usage = os.wait4(child, 0)
     if status:
         sys.exit(f"failed: {' '.join(words)}")
@@ -51,9 +54,11 @@ def size_gb(path):
 
 
 here = os.path.dirname(os.path.abspath(__file__))
-if not os.path.exists(os.path.join(source, "config.json")):
-    subprocess.run([sys.executable, os.path.join(here, "large_model.py"), source, "--layers", str(options.layers)],
+if not os.path.exists(source):
+    fresh(source + ".part")
+    subprocess.run([sys.executable, os.path.join(here, "large_model.py"), source + ".part", "--layers", str(options.layers)],
                    check=True)
+    os.rename(source + ".part", source)
 fresh(megatron)
 run([danlu, "convert", source, megatron, "--to", "mcore", "--tp", "2", "--pp", "2", "--no-check"])
 split = ["--to", "mcore", "--tp", "2", "--pp", "2", "--no-check"]

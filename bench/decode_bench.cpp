@@ -8,8 +8,8 @@
 // does. MODEL: a directory or a GGUF file, whose blocks are used as they are by the type `file`;
 // without one: random weights of Qwen2.5-0.5B's shape.
 // Prints one JSON line a type: median seconds a token of all sequences, bytes of weights and keys
-// read a second, with --prefill N tokens a second of reading N at once, the ids that the first
-// sequence came to, and what each began with. --threads 0: all.
+// read a second, with --prefill N tokens a second of reading N at once, the ids that each
+// sequence came to, and what it began with. --threads 0: all.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
@@ -113,6 +113,12 @@ Decoder decoder(const Settings& settings, const std::string& name) {
   return result;
 }
 
+std::string lists(const std::vector<std::vector<int64_t>>& sequences) {
+  std::vector<std::string> texts;
+  for (const auto& ids : sequences) texts.push_back(fmt::format("[{}]", fmt::join(ids, ", ")));
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
 void print(const Decoder& each, const Settings& settings) {
   const double median = danlu::bench::median({each.seconds.begin() + 2, each.seconds.end()});
   fmt::print(
@@ -127,11 +133,8 @@ void print(const Decoder& each, const Settings& settings) {
                static_cast<double>(settings.prefill) / prefill,
                danlu::measure::prefill_work(*each.model, settings.prefill).flops / prefill / 1e9);
   }
-  std::vector<std::string> prompts;
-  for (const auto& ids : each.session->prompts())
-    prompts.push_back(fmt::format("[{}]", fmt::join(ids, ", ")));
-  fmt::print(", \"ids\": [{}], \"prompts\": [{}]}}\n", fmt::join(each.session->chosen(), ", "),
-             fmt::join(prompts, ", "));
+  fmt::print(", \"ids\": {}, \"prompts\": {}}}\n", lists(each.session->chosen()),
+             lists(each.session->prompts()));
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 LIBRARIES: the folder of libllama that tools/gguf_peer installs (node_modules/@node-llama-cpp/linux-x64/bins/linux-x64). Prints one
 JSON line with the keys of decode_bench: seconds a token of all sequences (median, without the first two; choosing the tokens is not
-timed), and the first one's ids. --follow '[1, 2, …]': how far below llama.cpp's largest logit each of these ids lies at its place after
-the first prompt, at most, in standard deviations of that place's logits. Needs numpy.
+timed), and the ids of each. --follow '[[1, 2, …], …]': how far below llama.cpp's largest logit each of these ids lies at its place
+behind the prompt of its sequence, at most, in standard deviations of that place's logits. Needs numpy.
 Structures are passed as their bytes: of the context's parameters the places of n_ctx, n_batch, n_ubatch, n_seq_max (0 to 3),
 n_threads and n_threads_batch (7, 8) are known, and checked against the defaults that the library gives.
 """
@@ -15,6 +15,7 @@ import argparse
 import ctypes
 import glob
 import json
+import math
 import os
 import statistics
 import time
@@ -95,35 +96,42 @@ def decode(llama, options):
             batch.seq_id[i][0], batch.logits[i] = sequence, wanted
         assert llama.llama_decode(context, batch) == 0
 
-    last = []
-    for sequence, ids in enumerate(prompts):
-        run([(token, i, sequence, i + 1 == len(ids)) for i, token in enumerate(ids)])
-        last.append(int(logits(len(ids) - 1).argmax()))
-    seconds, chosen = [], [last[0]]
+    def read_prompts():
+        """What llama.cpp says behind each."""
+        rows = []
+        for sequence, ids in enumerate(prompts):
+            run([(token, i, sequence, i + 1 == len(ids)) for i, token in enumerate(ids)])
+            rows.append(logits(len(ids) - 1).copy())
+        return rows
+
+    def read_tokens(tokens, step):
+        run([(token, len(prompts[s]) + step, s, 1) for s, token in enumerate(tokens)])
+        return [logits(s) for s in range(len(prompts))]
+
+    rows, seconds, steps = read_prompts(), [], []
     for step in range(options.tokens + 2):
+        steps.append([int(row.argmax()) for row in rows])
         begin = time.perf_counter()
-        run([(last[s], len(ids) + step, s, 1) for s, ids in enumerate(prompts)])
-        rows = [logits(s) for s in range(len(prompts))]
+        rows = read_tokens(steps[-1], step)
         seconds.append(time.perf_counter() - begin)
-        last = [int(row.argmax()) for row in rows]
-        chosen.append(last[0])
     token_s = statistics.median(seconds[2:])
     result = {"program": "llama.cpp", "sequences": len(prompts), "token_s": round(token_s, 5),
-              "tokens_per_s": round(len(prompts) / token_s, 2), "ids": chosen}
+              "tokens_per_s": round(len(prompts) / token_s, 2), "ids": list(zip(*steps))}
     if options.follow:
         llama.llama_memory_clear(llama.llama_get_memory(context), True)
-        result["below"] = below(json.loads(options.follow), prompts[0], run, logits)
+        result["below"] = below(json.loads(options.follow), read_prompts, read_tokens)
     print(json.dumps(result))
 
 
-def below(ids, prompt, run, logits):
-    run([(token, i, 0, i + 1 == len(prompt)) for i, token in enumerate(prompt)])
-    worst, place = 0.0, len(prompt) - 1
-    for i, token in enumerate(ids):
-        row = logits(place)
-        worst = max(worst, float((row.max() - row[token]) / row.std()))
-        run([(token, len(prompt) + i, 0, 1)])
-        place = 0
+def below(ids, read_prompts, read_tokens):
+    rows, worst = read_prompts(), 0.0
+    for step, tokens in enumerate(zip(*ids, strict=True)):
+        for row, token in zip(rows, tokens, strict=True):
+            deviations = float((row.max() - row[token]) / row.std())
+            if not math.isfinite(deviations):
+                raise SystemExit("decode_peer: llama.cpp's logits are no numbers")
+            worst = max(worst, deviations)
+        rows = read_tokens(tokens, step)
     return round(worst, 3)
 
 

@@ -19,12 +19,14 @@
 #include "base/clock.h"
 #include "base/cpu_class.h"
 #include "base/rng.h"
+#include "bench/statistics.h"
 #include "half_billion.h"
 #include "infer/likelihood.h"
 
 namespace {
 
 using danlu::bench::half_billion;
+using danlu::bench::median;
 using danlu::infer::Likelihood;
 using danlu::infer::LikelihoodSettings;
 using danlu::infer::ScoredText;
@@ -67,11 +69,6 @@ void run(Way& way, const danlu::models::CausalLM& model, const std::vector<Score
     way.found[index] = found;
   });
   way.seconds.push_back(danlu::steady_now_s() - start_s);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 double worst_difference(const Way& way, const Way& from) {

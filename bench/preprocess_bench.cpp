@@ -15,13 +15,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bench/statistics.h"
 #include "data/preprocess.h"
 
 namespace {
 
 using namespace danlu;
 
-int bench(const std::vector<std::string>& words) {
+int measure(const std::vector<std::string>& words) {
   if (words.size() < 2) {
     throw UsageError(
         "usage: preprocess_bench ALPACA.json TOKENIZER_DIR [--template NAME] "
@@ -54,7 +55,7 @@ int bench(const std::vector<std::string>& words) {
   }
   std::filesystem::remove_all(directory);
   std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
+  const double median = danlu::bench::median(seconds);
   fmt::print(
       "{{\"bench\": \"preprocess\", \"rows\": {}, \"tokens\": {}, \"seconds\": {:.3f}, "
       "\"seconds_min\": {:.3f}, \"seconds_max\": {:.3f}, \"rows_per_s\": {:.0f}, \"mb_per_s\": "
@@ -69,7 +70,7 @@ int bench(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   try {
-    return bench({argv + 1, argv + argc});
+    return measure({argv + 1, argv + argc});
   } catch (const danlu::Error& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return static_cast<int>(error.code());

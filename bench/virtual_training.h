@@ -3,13 +3,13 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "arch/model_config.h"
 #include "base/clock.h"
+#include "bench/statistics.h"
 #include "data/batch.h"
 #include "models/causal_lm.h"
 #include "parallel/comm/local.h"
@@ -17,11 +17,6 @@
 #include "train/step.h"
 
 namespace danlu::bench {
-
-inline double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 struct Shape {
   int64_t layers = 16, hidden = 256, ffn = 768, heads = 8, kv_heads = 8, vocab = 256;

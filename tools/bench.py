@@ -70,10 +70,15 @@ def run(words, threads, more=None):
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        if threads == 1:
-            pin()
-        os.dup2(write, 1)
-        os.execvpe(words[0], words, environment(threads, more))
+        try:
+            if threads == 1:
+                pin()
+            os.dup2(write, 1)
+            os.execvpe(words[0], words, environment(threads, more))
+        except OSError as error:
+            print(f"bench: {words[0]}: {error.strerror}", file=sys.stderr)
+        finally:
+            os._exit(127)  # never back into the harness, which goes on in the parent
     os.close(write)
     with os.fdopen(read) as pipe:
         text = pipe.read()
@@ -91,11 +96,12 @@ class Bench:
         self.build = os.path.realpath(options.build)
         self.rounds = options.rounds
         self.work = os.path.join(self.build, "bench-data")
-        self.rows, self.readings = [], []
+        self.rows, self.readings, self.made = [], [], set()
+        self.part = ("", 0)  # the row of ROWS that is being measured, and its threads
+        # The commit that a row names is that of danlu: all programs have to be of it.
+        if subprocess.run(["cmake", "--build", self.build, "--target", "program", "bench"], stdout=subprocess.DEVNULL).returncode:
+            sys.exit(f"bench: {self.build}: cannot be built: make bench configures it")
         os.makedirs(self.work, exist_ok=True)
-        for program in ("danlu", "train_step_bench", "decode_bench", "tokenize_bench", "preprocess_bench"):
-            if not os.path.exists(self.path(program)):
-                sys.exit(f"bench: {self.path(program)} is missing: make bench builds it")
 
     def path(self, program):
         return os.path.join(self.build, program)
@@ -133,17 +139,17 @@ class Bench:
         return results, steady, limits
 
     def add(self, row, **what):
-        entry = dict(row=row, **what, commit=self.machine["commit"])
+        entry = dict(row=row, part=list(self.part), **what, commit=self.machine["commit"])
         self.rows.append(entry)
-        print(f"{row}: " + ", ".join(f"{k} {v}" for k, v in what.items() if k not in ("samples", "commands")), flush=True)
+        print(f"{row}: " + ", ".join(f"{k} {v}" for k, v in what.items() if k not in ("part", "samples", "commands")), flush=True)
 
     def said(self, programs):
         return {name: " ".join(map(without_folders, words)) for name, (words, _) in programs.items()}
 
-    def compare(self, row, threads, goal, programs, value, check, bound="f32_flops", rounds=None):
-        """value(result): larger is better. The ratio is ours over the peer's, turn by turn."""
+    def compare(self, row, threads, goal, programs, value, check, bound="f32_flops", rounds=None, missing=None):
+        """value(result): larger is better. The ratio is ours over the peer's, turn by turn. missing: why there is no peer."""
         results, steady, limits = self.in_turns(threads, programs, bound, rounds)
-        entry = dict(threads=threads, goal=goal, steady=steady)
+        entry = dict(threads=threads, goal=goal, steady=steady, **({"note": missing} if missing else {}))
         ours = [value(r) for r in results["danlu"]]
         entry["danlu"] = statistics.median(ours)
         if "peer" in results:
@@ -165,12 +171,13 @@ class Bench:
         return [os.environ.get(python, "/usr/bin/python3"), os.path.realpath(script)]
 
     def step_programs(self, words, dtype, python="DANLU_BENCH_PYTHON"):
+        """And why there is no peer, if so."""
         programs = {"danlu": ([self.path("train_step_bench")] + words + ["--dtype", dtype], None)}
         try:
             programs["peer"] = (self.peer(python) + words + ["--dtype", dtype if self.has_bf16 else "fp32"], None)
         except Missing as missing:
-            print(missing)
-        return programs
+            return programs, str(missing)
+        return programs, None
 
     def same_loss(self, words, dtype):
         """Of the same steps by the composite of ATen's operators, which defines each op; and near the peer's, whose random
@@ -182,11 +189,11 @@ class Bench:
         def check(results):
             off = {key: abs(fused[key] / oracle[key] - 1) for key in limits}
             text = ", ".join(f"{key.replace('_', ' ')} as the composite's within {off[key]:.1e}" for key in limits)
-            if any(off[key] > limits[key] for key in limits):
+            if not all(off[key] <= limits[key] for key in limits):  # also of what is no number
                 return f"WRONG: {text}"
             if "peer" in results:
                 ours, peers = results["danlu"][-1]["loss"], results["peer"][-1]["loss"]
-                if abs(ours - peers) > 0.1 * peers:
+                if not abs(ours - peers) <= 0.1 * peers:
                     return f"WRONG: loss {ours}, the peer's {peers}"
                 text += f"; {ours:.2f} beside {peers:.2f}"
             return text
@@ -196,10 +203,10 @@ class Bench:
         for dtype, goal in goals.items():
             if dtype == "bf16" and not self.has_bf16:
                 goal = ">= 1.5"
-            programs = self.step_programs(words + ["--threads", str(threads)], dtype, python)
+            programs, missing = self.step_programs(words + ["--threads", str(threads)], dtype, python)
             check = self.same_loss(words, dtype)
             results, limits = self.compare(f"{row}, {dtype}", threads, goal, programs, lambda r: r["tokens_per_s"], check,
-                                           rounds=rounds)
+                                           rounds=rounds, missing=missing)
             if "peer" in results and row == "full step 4 x 256" and (self.has_bf16 or dtype == "fp32"):
                 memory = {name: max(r["peak_rss_mib"] for r in rs) for name, rs in results.items()}
                 self.add(f"peak memory of the step, {dtype}", threads=threads, goal="<= 0.5" if dtype == "fp32" else "<= 0.7",
@@ -263,9 +270,12 @@ class Bench:
             raise Missing(f"failed: {program} {' '.join(words[:2])} …: {done.stderr.strip().splitlines()[-1:]}")
 
     def gguf(self, kind):
+        """Made anew by each run: by the programs that it measures."""
         file = os.path.join(self.work, f"half_billion_{kind}.gguf")
-        if os.path.exists(file):
+        if file in self.made:
             return file
+        if os.path.exists(file):
+            os.remove(file)
         if kind == "q4_0":  # which danlu reads and does not write
             if not self.llama():
                 raise Missing("peer missing: npm could not fetch node-llama-cpp, which makes the file")
@@ -275,29 +285,32 @@ class Bench:
             os.replace(part, file)
         else:
             self.quietly("danlu", "convert", self.model(), file, "--to", "gguf", "--outtype", kind, "--no-check")
+        self.made.add(file)
         return file
 
     def decode(self, row, threads, kind, goal, sequences):
         file = self.gguf(kind)
         words = [file, "--dtype", "bf16" if kind == "bf16" else "file", "--tokens", "16", "--sequences", str(sequences), "--threads", str(threads)]
-        programs = {"danlu": ([self.path("decode_bench")] + words, None)}
+        programs, note = {"danlu": ([self.path("decode_bench")] + words, None)}, None
         first = run(programs["danlu"][0], threads)
         if self.llama():
             programs["peer"] = ([self.numpy_python(), "bench/decode_peer.py", LLAMA, file, "--tokens", "16", "--threads", str(threads),
                                  "--follow", json.dumps(first["ids"]), "--prompts", json.dumps(first["prompts"])], None)
         else:
-            row += " (peer missing: npm could not fetch node-llama-cpp)"
+            note = "peer missing: npm could not fetch node-llama-cpp"
 
         def check(results):
             if "peer" not in results:
                 return "-"
-            ours, peers = results["danlu"][-1]["ids"], results["peer"][-1]["ids"]
-            same = next((i for i, (a, b) in enumerate(zip(ours, peers)) if a != b), min(len(ours), len(peers)))
-            # Inputs of blocks are rounded by each in its own way, and random weights have near ties.
+            ours, peers = first["ids"], results["peer"][-1]["ids"]
+            pairs = [(a, b) for one, other in zip(ours, peers, strict=True) for a, b in zip(one, other)]
+            # Inputs of blocks are rounded by each in its own way, and random weights have near ties: after one that is chosen
+            # otherwise all others differ.
             below = max(r["below"] for r in results["peer"])
-            wrong = "WRONG: " if below > 0.25 or results["danlu"][-1]["ids"] != first["ids"] else ""
-            return f"{wrong}ours at most {below} deviations below llama.cpp's best; first {same} of {min(len(ours), len(peers))} ids the same"
-        results, limits = self.compare(row, threads, goal, programs, lambda r: r["tokens_per_s"], check, "read_bytes")
+            wrong = "" if below <= 0.25 and all(r["ids"] == ours for r in results["danlu"]) else "WRONG: "
+            return (f"{wrong}ours at most {below} deviations below llama.cpp's best in {len(ours)} sequence{'s'[:len(ours) > 1]}; "
+                    f"{sum(a == b for a, b in pairs)} of {len(pairs)} ids the same")
+        results, limits = self.compare(row, threads, goal, programs, lambda r: r["tokens_per_s"], check, "read_bytes", missing=note)
         if sequences == 1:
             weights = os.path.getsize(file)
             speed = weights / statistics.median(r["token_s"] for r in results["danlu"])
@@ -318,15 +331,22 @@ class Bench:
         self.decode_kinds("decode 0.5 B, {}, 16 sequences", threads, ">= 1.2", 16)
 
     def row_prefill(self, threads):
-        """Beside the products of the same model's layers, each alone."""
+        """Beside the products that training makes of 1024 tokens with the shapes of a layer, each alone, as often as a layer has it."""
         words = [self.path("danlu"), "bench", "--only", "ops,decode", "--dtype", "bf16", "--json", "--threads", str(threads)]
-        table = run(words, threads)
-        rows = {row["name"]: row for row in table["rows"]}
-        products = [row for name, row in rows.items() if name.startswith("linear") and name.endswith("forward")]
-        product = sum(row["flops"] for row in products) / sum(row["seconds"] for row in products)
-        prefill = rows["prefill"]["flops"] / rows["prefill"]["seconds"]
-        self.add("prefill 512 tokens, bf16: share of the product rate", threads=threads, goal=">= 0.9", danlu=prefill / 1e9,
-                 peer=product / 1e9, ratio=prefill / product, steady=rows["prefill"]["steady"], commands=self.said({"danlu": (words, None)}))
+        of_layer = {"768x768": 2, "768x256": 2, "768x2048": 2, "2048x768": 1}
+        samples = []
+        for _ in range(self.rounds):
+            rows = {row["name"]: row for row in run(words, threads)["rows"]}
+            products = [(rows[f"linear_{shape}.forward"], count) for shape, count in of_layer.items()]
+            product = sum(row["flops"] * count for row, count in products) / sum(row["seconds"] * count for row, count in products)
+            prefill = rows["prefill"]["flops"] / rows["prefill"]["seconds"]
+            samples.append({"prefill": prefill / 1e9, "product": product / 1e9, "ratio": prefill / product,
+                            "steady": all(row["steady"] for row in [rows["prefill"]] + [row for row, _ in products])})
+        ratios = [sample["ratio"] for sample in samples]
+        self.add("prefill 512 tokens, bf16: share of the product rate", threads=threads, goal=">= 0.9",
+                 danlu=statistics.median(s["prefill"] for s in samples), peer=statistics.median(s["product"] for s in samples),
+                 ratio=statistics.median(ratios), least=min(ratios), most=max(ratios), steady=all(s["steady"] for s in samples),
+                 samples={"danlu": samples}, commands=self.said({"danlu": (words, None)}))
 
     def numpy_python(self):
         python = os.environ.get("DANLU_BENCH_PYTHON", "/usr/bin/python3")
@@ -378,7 +398,7 @@ class Bench:
             done = subprocess.run(["node", "bench/tokenize.mjs", self.build, directory, *self.texts(), "--rounds", str(self.rounds)],
                                   env=environment(1), capture_output=True, text=True, preexec_fn=pin)
             if done.returncode:
-                self.add(f"tokenise, {os.path.basename(directory)}", goal=">= 10", note="failed: " + done.stderr.strip()[-200:])
+                self.add(f"tokenise, {os.path.basename(directory)}", threads=1, goal=">= 10", note="failed: " + done.stderr.strip()[-200:])
             for line in done.stdout.splitlines():
                 got = json.loads(line)
                 after = self.limits(1)
@@ -413,10 +433,11 @@ class Bench:
                                "--rounds", str(self.rounds), "--json"], capture_output=True, text=True)
         if done.returncode:
             raise Missing(f"failed: bench/convert.py: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-        cases = json.loads(done.stdout.splitlines()[-1])["cases"]
+        measured = json.loads(done.stdout.splitlines()[-1])
+        cases, gigabytes = measured["cases"], measured["gb"]
         base = next(iter(cases.values()))
         for name, case in list(cases.items())[1:]:
-            self.add(f"convert, {name} (s, over cp)", threads=len(CPUS), goal="-", danlu=case["median_s"], peer=base["median_s"],
+            self.add(f"convert {gigabytes:.1f} GB, {name} (s, over cp)", threads=len(CPUS), goal="-", danlu=case["median_s"], peer=base["median_s"],
                      ratio=base["median_s"] / case["median_s"], least=base["min_s"] / case["max_s"],
                      most=base["max_s"] / case["min_s"], note="-", checked=f"{case['peak_mib']:.0f} MiB")
 
@@ -456,8 +477,8 @@ class Bench:
         if os.path.exists(stem + ".json"):
             with open(stem + ".json") as file:
                 earlier = json.load(file)
-        again = {key_of(row) for row in self.rows}
-        rows = [row for row in earlier["rows"] if key_of(row) not in again] + self.rows
+        again = {tuple(row["part"]) for row in self.rows}
+        rows = [row for row in earlier["rows"] if tuple(row["part"]) not in again] + self.rows
         readings = [reading for reading in earlier["readings"] if reading not in self.readings] + self.readings
         for name, text in ((".json", json.dumps(dict(machine=self.machine, date=date, rows=rows, readings=readings), indent=1)),
                            (".md", table(self.machine, date, rows, readings))):
@@ -465,10 +486,6 @@ class Bench:
                 file.write(text)
             os.replace(stem + name + ".part", stem + name)
         print(f"written: {stem}.md, {stem}.json")
-
-
-def key_of(row):
-    return row["row"], row.get("threads")
 
 
 def without_folders(word):
@@ -492,7 +509,7 @@ def met(row):
 def table(machine, date, rows, readings):
     lines = [f"# Every row beside its peer, {date}", "",
              f"- {machine['processor']} ({machine['processor_key']}; {machine['cpu_class']}), {machine['cores']} processors",
-             f"- danlu {machine['version']}, {machine['compiler']}, libtorch {machine['libtorch']}",
+             f"- danlu {machine['version']}, {machine['compiler']}, libtorch {machine['libtorch']} (the last run's)",
              f"- load {min(r['load'] for r in readings):.1f} to {max(r['load'] for r in readings):.1f}"]
     for threads in sorted({r["threads"] for r in readings}):
         of = [r for r in readings if r["threads"] == threads]
@@ -541,6 +558,7 @@ def main():
     bench.limits(1)
     for name in rows:
         for threads in sorted(set(counts)) if ROWS[name] else [len(CPUS)]:
+            bench.part = (name, threads)
             try:
                 getattr(bench, "row_" + name)(threads)
             except Missing as missing:

@@ -50,8 +50,8 @@ bool ranks_before(const Candidate& a, const Candidate& b) {
 std::vector<Candidate> best_candidates(at::Tensor logits_BV, const std::vector<Beam>& beams,
                                        const Request& request, size_t step) {
   // As HF: so many that every beam can go on though each stop id takes a place of every beam.
-  const size_t wanted = std::max<size_t>(2, 1 + request.stop_ids.size()) *
-                        static_cast<size_t>(request.sampling.num_beams);
+  const size_t of_each = std::max<size_t>(2, 1 + request.stop_ids.size());
+  const size_t wanted = of_each * static_cast<size_t>(request.sampling.num_beams);
   const int64_t vocab = logits_BV.size(1);
   std::vector<Candidate> candidates;
   for (size_t b = 0; b < beams.size(); ++b) {
@@ -60,12 +60,12 @@ std::vector<Candidate> best_candidates(at::Tensor logits_BV, const std::vector<B
     log_softmax_in_place(row);
     std::vector<text::TokenId> seen = request.prompt;
     seen.insert(seen.end(), beams[b].ids.begin(), beams[b].ids.end());
-    process_logits(row, seen, request.sampling);
+    process_logits(row, seen, request.sampling, of_each);
     // No beam can contribute more than `wanted`: a heap whose front is the last of its best.
     std::vector<Candidate> best;
     best.reserve(wanted + 1);
     for (size_t v = 0; v < row.size(); ++v) {
-      if (std::isinf(row[v])) continue;
+      if (!std::isfinite(row[v])) continue;
       const double score = beams[b].score + row[v];
       double key = score;
       if (request.sampling.do_sample) {
@@ -84,6 +84,10 @@ std::vector<Candidate> best_candidates(at::Tensor logits_BV, const std::vector<B
     std::sort_heap(best.begin(), best.end(), ranks_before);
     candidates.insert(candidates.end(), best.begin(), best.end());
   }
+  require_probabilities(!candidates.empty(), request.sampling);
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.key > b.key; });
+  if (candidates.size() > wanted) candidates.resize(wanted);
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
   return candidates;

@@ -1,6 +1,5 @@
 #include "infer/generate.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "device/parallel.h"
 #include "infer/step.h"
 
 namespace danlu::infer {
@@ -37,7 +37,7 @@ text::TokenId next_token(const at::Tensor& logits_BV, size_t row, const Running&
 std::vector<text::TokenId> next_tokens(const at::Tensor& logits_BV,
                                        const std::vector<Running>& running) {
   std::vector<text::TokenId> ids(running.size());
-  at::parallel_for(0, static_cast<int64_t>(running.size()), 1, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, static_cast<int64_t>(running.size()), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
       ids[i] = next_token(logits_BV, i, running[i]);
   });

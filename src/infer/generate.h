@@ -46,10 +46,10 @@ struct GenerationStats {
 };
 
 /// Answers all requests, at most `batch_size` at a time; a finished one makes room for the next.
-/// on_answer is told of each but the cancelled ones. The answer to a request does not depend on
-/// what else is in the batch, beyond rounding of the arithmetic. Errors: DataError if a prompt is
-/// empty, holds an id outside the vocabulary, or does not fit the model's window; NumericError if
-/// the model gives logits that are not numbers.
+/// on_answer is told of each that ended by itself or by on_token. The answer to a request does not
+/// depend on what else is in the batch, beyond rounding of the arithmetic. Errors: DataError if a
+/// prompt is empty, holds an id outside the vocabulary, or does not fit the model's window;
+/// NumericError if the model gives logits that are not numbers.
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token = {},
                              GenerationStats* stats = nullptr, const IsCancelled& is_cancelled = {},

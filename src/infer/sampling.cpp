@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -139,6 +140,17 @@ void keep_min_p(std::span<float> logits_V, double min_p) {
   }
 }
 
+/// Places of the `count` likeliest tokens, ties by id.
+std::vector<size_t> likeliest(std::span<const float> row, size_t count) {
+  std::vector<size_t> all(row.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  std::vector<size_t> first(std::min(count, row.size()));
+  std::partial_sort_copy(
+      all.begin(), all.end(), first.begin(), first.end(),
+      [&](size_t a, size_t b) { return row[a] != row[b] ? row[a] > row[b] : a < b; });
+  return first;
+}
+
 void require(bool good, const char* name, const char* rule, double value) {
   if (!good) throw UsageError(tr("[sampling] {} must be {}, got {}", name, rule, value));
 }
@@ -170,8 +182,16 @@ void require_usable_logits(std::span<const float> logits_V) {
                      tr("try --dtype fp32, and `danlu verify` on the model"));
 }
 
+void require_probabilities(bool are_there, const SamplingParams& params) {
+  if (are_there) return;
+  throw NumericError(tr("[sampling] temperature {} and repetition_penalty {} take the logits out "
+                        "of the range of f32",
+                        params.temperature, params.repetition_penalty),
+                     tr("values nearer to 1; temperature 0 takes the likeliest token"));
+}
+
 void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
-                    const SamplingParams& params) {
+                    const SamplingParams& params, size_t least_kept) {
   using namespace sampling_detail;
   if (params.repetition_penalty != 1.0) penalize_seen(logits_V, seen, params.repetition_penalty);
   if (!params.do_sample) return;
@@ -179,9 +199,16 @@ void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
     const auto temperature = static_cast<float>(params.temperature);
     for (float& logit : logits_V) logit /= temperature;
   }
-  keep_top_k(logits_V, params.top_k);
+  const auto least = static_cast<int64_t>(least_kept);
+  keep_top_k(logits_V, params.top_k > 0 ? std::max(params.top_k, least) : 0);
+  std::vector<std::pair<size_t, float>> kept;  // each cut leaves the likeliest one by itself
+  if (least > 1 && (params.top_p < 1.0 || params.min_p > 0.0)) {
+    for (const size_t place : likeliest(logits_V, least_kept))
+      kept.emplace_back(place, logits_V[place]);
+  }
   if (params.top_p < 1.0) keep_top_p(logits_V, params.top_p);
   if (params.min_p > 0.0) keep_min_p(logits_V, params.min_p);
+  for (const auto& [place, logit] : kept) logits_V[place] = logit;
 }
 
 double uniform_at(uint64_t seed, uint64_t stream, uint64_t step) {
@@ -202,12 +229,7 @@ int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
     logit = weight_of(logit, top);
     total += logit;
   }
-  if (!(total > 0) || !std::isfinite(total)) {
-    throw NumericError(tr("[sampling] temperature {} and repetition_penalty {} take the logits out "
-                          "of the range of f32",
-                          params.temperature, params.repetition_penalty),
-                       tr("values nearer to 1; temperature 0 takes the likeliest token"));
-  }
+  require_probabilities(total > 0 && std::isfinite(total), params);
   double left = uniform_at(params.seed, stream, step) * total;
   int32_t last = 0;
   for (size_t i = 0; i < logits_V.size() && left > 0; ++i) {

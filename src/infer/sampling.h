@@ -36,15 +36,18 @@ struct SamplingParams {
 /// from them. Ask before process_logits, which makes -inf of its own.
 void require_usable_logits(std::span<const float> logits_V);
 
+/// Errors: NumericError unless `are_there`: the parameters left no probability in f32.
+void require_probabilities(bool are_there, const SamplingParams& params);
+
 /// Applies the penalty, then temperature, top-k, top-p, min-p, in the order of HF's `generate`.
 /// logits_V: f32, changed in place; removed tokens become -inf. `seen`: prompt and answer so far.
+/// Of the likeliest tokens `least_kept` stay, whatever top-k, top-p and min-p say.
 void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
-                    const SamplingParams& params);
+                    const SamplingParams& params, size_t least_kept = 1);
 
 /// The next token. Greedy: the first largest logit. Sampling: one draw that depends on
 /// (seed, stream, step) only, so a request gives the same answer alone and in a batch.
-/// Errors: as require_usable_logits; NumericError where the parameters leave no probabilities in
-/// f32.
+/// Errors: as require_usable_logits and require_probabilities.
 int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
                      const SamplingParams& params, uint64_t stream, uint64_t step);
 

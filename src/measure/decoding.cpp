@@ -1,11 +1,11 @@
 #include "measure/decoding.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <span>
 
 #include "base/rng.h"
+#include "device/parallel.h"
 #include "infer/kv_cache.h"
 #include "infer/sampling.h"
 #include "infer/step.h"
@@ -63,13 +63,12 @@ struct Decoding::Impl {
   const models::CausalLM& model;
   infer::SequenceCache cache;
   std::vector<infer::StepInput> next;
-  std::vector<std::vector<int64_t>> prompts;
-  std::vector<int64_t> chosen;
+  std::vector<std::vector<int64_t>> prompts, chosen;
 
   void step() {
     const at::Tensor logits_BV = infer::next_logits(model, cache, next);
     const int64_t vocab = logits_BV.size(1);
-    at::parallel_for(0, logits_BV.size(0), 1, [&](int64_t begin, int64_t end) {
+    device::parallel_for(0, logits_BV.size(0), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const std::span<float> row{logits_BV.data_ptr<float>() + i * vocab,
                                    static_cast<size_t>(vocab)};
@@ -87,12 +86,14 @@ Decoding::Decoding(const models::CausalLM& model, int64_t sequences, int64_t con
     impl_->prompts.push_back(ids);
     impl_->next.push_back({impl_->cache.add(), decoding_detail::token_ids(ids)});
   }
+  impl_->chosen.resize(impl_->next.size());
   impl_->step();
 }
 Decoding::~Decoding() = default;
 
 void Decoding::token() {
-  impl_->chosen.push_back(impl_->next.front().ids.front());
+  for (size_t i = 0; i < impl_->next.size(); ++i)
+    impl_->chosen[i].push_back(impl_->next[i].ids.front());
   impl_->step();
 }
 
@@ -107,7 +108,7 @@ void Decoding::token_again() {
 
 const std::vector<std::vector<int64_t>>& Decoding::prompts() const { return impl_->prompts; }
 
-const std::vector<int64_t>& Decoding::chosen() const { return impl_->chosen; }
+const std::vector<std::vector<int64_t>>& Decoding::chosen() const { return impl_->chosen; }
 
 bench::Work Decoding::work() const {
   const arch::ModelConfig& config = impl_->model.config();

@@ -29,8 +29,8 @@ class Decoding {
   void token_again();
   /// What each sequence began with.
   const std::vector<std::vector<int64_t>>& prompts() const;
-  /// What was chosen of the first sequence so far.
-  const std::vector<int64_t>& chosen() const;
+  /// What was chosen of each so far.
+  const std::vector<std::vector<int64_t>>& chosen() const;
   /// Of one token() with this many sequences: every weight is multiplied once for each; read is
   /// every weight once, without a table that the head is not tied to (some of its rows), and the
   /// keys and values of `context` tokens once for each sequence.

@@ -152,6 +152,18 @@ at::Tensor one_segment(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const a
   return by_row(batched_product(weights, v_MKD.transpose(0, 1)), n);
 }
 
+using Stretches = std::vector<std::pair<int64_t, int64_t>>;  // first, count
+
+void require_apart(Stretches stretches, const char* what, const char* rule) {
+  std::sort(stretches.begin(), stretches.end());
+  for (size_t i = 1; i < stretches.size(); ++i) {
+    const auto& [before, count] = stretches[i - 1];
+    const auto& [first, more] = stretches[i];
+    require(before + count <= first, "attention", what, " ", first, " + ", more, " and ", before,
+            " + ", count, " overlap: ", rule);
+  }
+}
+
 void check_spans(const at::Tensor& q, const at::Tensor& k, const Spans& spans) {
   for (const Span& span : spans) {
     require(span.q >= 0 && span.q_len > 0 && span.q + span.q_len <= q.size(0) && span.k >= 0 &&
@@ -160,18 +172,15 @@ void check_spans(const at::Tensor& q, const at::Tensor& k, const Spans& spans) {
             " + ", span.k_len, " lies outside the ", q.size(0), " queries and ", k.size(0),
             " keys");
   }
-  // Each set of keys gets its gradients from one thread.
-  std::vector<std::pair<int64_t, int64_t>> sets;
-  for (const Span& span : spans)
-    if (sets.empty() || sets.back() != std::pair(span.k, span.k_len))
-      sets.push_back({span.k, span.k_len});
-  std::sort(sets.begin(), sets.end());
-  for (size_t i = 1; i < sets.size(); ++i) {
-    require(sets[i - 1].first + sets[i - 1].second <= sets[i].first, "attention", "keys ",
-            sets[i].first, " + ", sets[i].second, " and ", sets[i - 1].first, " + ",
-            sets[i - 1].second,
-            " overlap: spans must have the same keys and follow each other, or share none");
+  // Each set of keys gets its gradients from one thread, each query its result.
+  Stretches keys, queries;
+  for (const Span& span : spans) {
+    queries.push_back({span.q, span.q_len});
+    if (keys.empty() || keys.back() != std::pair(span.k, span.k_len))
+      keys.push_back({span.k, span.k_len});
   }
+  require_apart(queries, "queries", "a query must be in one span at most");
+  require_apart(keys, "keys", "spans must have the same keys and follow each other, or share none");
 }
 
 }  // namespace attention_detail

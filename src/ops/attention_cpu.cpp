@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -9,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "device/parallel.h"
 #include "ops/attention_blocks_cpu.h"
 #include "ops/kernels_cpu.h"
 
@@ -100,7 +100,7 @@ class PackedBlocks {
         blocks_(sets.empty() ? 0 : sets.back().first_block + sets.back().blocks()),
         memory_(at::empty({static_cast<int64_t>(bytes_) * blocks_ * x_MKD.size(1)}, at::kByte)) {
     for (const KeySet& set : sets) {
-      at::parallel_for(0, set.blocks() * x_MKD.size(1), 1, [&](int64_t begin, int64_t end) {
+      device::parallel_for(0, set.blocks() * x_MKD.size(1), 1, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; ++task) {
           const int64_t block = task % set.blocks(), head = task / set.blocks();
           const int64_t first = block * kBlockKeys;
@@ -247,7 +247,7 @@ PartialAttention forward_all(const Inputs& in, at::ScalarType type) {
   }
   const Forward forward{in, packing, keys, values, out_NQD, lse_QN};
   const auto count = static_cast<int64_t>(tasks.size());
-  at::parallel_for(0, count * in.heads(), 1, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, count * in.heads(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const Task& t = tasks[unsigned_of(task % count)];
       forward_tile(forward, *t.set, t.tile, task / count);
@@ -390,7 +390,7 @@ AttentionGrads backward_all(const Inputs& in, const at::Tensor& out_grad_NQD,
   const auto num_sets = static_cast<int64_t>(sets.size());
   const int64_t groups = num_sets * in.kv_heads();
   const auto count = static_cast<int64_t>(parts.size()) * groups;
-  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t group = task % groups;
       backward_part(backward, sets[unsigned_of(group % num_sets)], group / num_sets, task / groups,

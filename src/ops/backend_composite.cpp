@@ -17,6 +17,7 @@
 
 #include "device/dtype.h"
 #include "ops/backend.h"
+#include "ops/pointwise.h"
 
 namespace danlu::ops {
 namespace composite_detail {
@@ -171,7 +172,7 @@ at::Tensor scale_columns(const at::Tensor& x_NO, const at::Tensor& factor_O) {
 at::Tensor stretch_grad(const at::Tensor& d_stretched_NO, const at::Tensor& y_NO,
                         const at::Tensor& squares_O) {
   const at::Tensor wide_NO = d_stretched_NO.to(squares_O.scalar_type(), false, /*copy=*/true);
-  return wide_NO.mul_(y_NO).sum(0) / lengths_of(squares_O);
+  return ops::column_sums(wide_NO.mul_(y_NO)) / lengths_of(squares_O);
 }
 
 Backend filled() {

@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
@@ -6,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "device/parallel.h"
 #include "ops/kernels_cpu.h"
 #include "ops/pages.h"
 
@@ -159,7 +159,7 @@ at::Tensor attention_over_pages(const at::Tensor& given_NQD, int64_t kv_heads,
   const auto count = static_cast<int64_t>(sequences.size());
   const int64_t grain =
       std::max<int64_t>(1, count * kGrainProducts / std::max<int64_t>(1, products));
-  at::parallel_for(0, count * kv_heads, grain, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, count * kv_heads, grain, [&](int64_t begin, int64_t end) {
     HeadTask task(q_NQD, out_NQD, kv_heads, layer, options);
     for (int64_t i = begin; i < end; ++i)
       task.run(sequences[unsigned_of(i / kv_heads)], firsts[unsigned_of(i / kv_heads)],

@@ -1,10 +1,10 @@
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "device/parallel.h"
 #include "ops/backend.h"
 #include "ops/kernels_cpu.h"
 
@@ -19,7 +19,7 @@ at::Tensor column_sums(const at::Tensor& given_NO) {
   const int64_t rows = x_NO.size(0), columns = x_NO.size(1), blocks = (rows + kBlock - 1) / kBlock;
   const auto options = x_NO.options().dtype(at::kFloat);
   const at::Tensor partial_BO = at::zeros({blocks, columns}, options);
-  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> row(static_cast<size_t>(columns));
     for (int64_t n = begin * kBlock; n < std::min(rows, end * kBlock); ++n) {
       widen(element_of(x_NO), 1, row.size(),

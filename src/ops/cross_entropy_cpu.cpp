@@ -1,8 +1,8 @@
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <vector>
 
+#include "device/parallel.h"
 #include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
@@ -11,7 +11,7 @@ void cross_entropy(const CrossEntropyChunk& chunk) {
   const int64_t rows = chunk.logits_CV.size(0), width = chunk.logits_CV.size(1);
   const at::Tensor targets = chunk.targets_C.contiguous();
   std::vector<RowLoss> losses(static_cast<size_t>(rows));
-  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       char* logits = static_cast<char*>(chunk.logits_CV.data_ptr()) +
                      row * width * static_cast<int64_t>(chunk.logits_CV.element_size());

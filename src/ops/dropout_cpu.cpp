@@ -1,11 +1,11 @@
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
 #include <type_traits>
 
 #include "base/rng.h"
+#include "device/parallel.h"
 #include "ops/dropout_threshold.h"
 #include "ops/kernels_cpu.h"
 
@@ -45,7 +45,7 @@ at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, u
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "dropout", [&] {
     const scalar_t* from = x.data_ptr<scalar_t>();
     scalar_t* to = y.data_ptr<scalar_t>();
-    at::parallel_for(0, x.size(0), /*grain_size=*/16, [&](int64_t begin, int64_t end) {
+    device::parallel_for(0, x.size(0), /*grain_size=*/16, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         const uint64_t row = mix64(static_cast<uint64_t>(key[n]), salt);
         dropout_detail::drop_row(from + n * width, to + n * width, {first_column, width}, row,

@@ -1,6 +1,5 @@
 #include "ops/few_rows_cpu.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "base/cpu_class.h"
+#include "device/parallel.h"
 #include "ops/kernels_cpu.h"
 
 #if defined(__x86_64__)
@@ -147,7 +147,7 @@ at::Tensor few_rows_product(const at::Tensor& given_NI, const at::Tensor& given_
   }
   const at::Tensor y_NO = at::empty({n, outputs}, x_NI.options());
   const int64_t grain = std::max<int64_t>(8, (int64_t{32} << 10) / width);
-  at::parallel_for(0, outputs, grain, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, outputs, grain, [&](int64_t begin, int64_t end) {
     const size_t count = unsigned_of(end - begin);
     if (element == Element::kF32 && !bias.defined()) {
       sums_of(x_NI, x_wide, weight_OI, begin, end, y_NO.data_ptr<float>() + begin,

@@ -1,10 +1,10 @@
 #include "ops/gemm_cpu.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <new>
 #include <vector>
+
+#include "device/parallel.h"
 
 namespace danlu::ops::cpu {
 
@@ -50,7 +50,7 @@ Factor from(const Factor& factor, size_t first, size_t k) {
 
 template <typename Body>
 void in_parallel(size_t count, const Body& body) {
-  at::parallel_for(0, static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) body(static_cast<size_t>(i));
   });
 }
@@ -59,18 +59,19 @@ void in_parallel(size_t count, const Body& body) {
 /// much there is. Each thread takes those that begin in its share of the work.
 template <typename Start, typename Body>
 void in_parallel_by_work(size_t count, const Start& start_of, const Body& body) {
-  at::parallel_for(0, static_cast<int64_t>(start_of(count)), 1, [&](int64_t begin, int64_t end) {
-    size_t i = 0, past = count;
-    while (i < past) {
-      const size_t middle = (i + past) / 2;
-      if (start_of(middle) < static_cast<size_t>(begin)) {
-        i = middle + 1;
-      } else {
-        past = middle;
-      }
-    }
-    for (; i < count && start_of(i) < static_cast<size_t>(end); ++i) body(i);
-  });
+  device::parallel_for(0, static_cast<int64_t>(start_of(count)), 1,
+                       [&](int64_t begin, int64_t end) {
+                         size_t i = 0, past = count;
+                         while (i < past) {
+                           const size_t middle = (i + past) / 2;
+                           if (start_of(middle) < static_cast<size_t>(begin)) {
+                             i = middle + 1;
+                           } else {
+                             past = middle;
+                           }
+                         }
+                         for (; i < count && start_of(i) < static_cast<size_t>(end); ++i) body(i);
+                       });
 }
 
 /// Rows of the left factor as the kernels read them.

@@ -29,6 +29,9 @@ void check(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor
           "bias must be [O] with O = ", weight_OI.size(0));
   require(x_NI.scalar_type() == weight_OI.scalar_type(), "linear", "x is ", x_NI.scalar_type(),
           ", the weight ", weight_OI.scalar_type(), "; they must be equal");
+  require(!bias_O.defined() || bias_O.scalar_type() == weight_OI.scalar_type(), "linear",
+          "the bias is ", bias_O.defined() ? bias_O.scalar_type() : at::kFloat, ", the weight ",
+          weight_OI.scalar_type(), "; they must be equal");
 }
 
 struct HeldGrads : torch::CustomClassHolder {

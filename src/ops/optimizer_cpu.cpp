@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
@@ -11,6 +10,7 @@
 #include "base/dtype.h"
 #include "base/finite.h"
 #include "device/dtype.h"
+#include "device/parallel.h"
 #include "ops/kernels_cpu.h"
 
 // The kernels of ops use Highway because they need exp and shuffles; these loops have nothing that
@@ -252,7 +252,7 @@ bool all_finite(const at::Tensor& x) {
   constexpr int64_t kPiece = int64_t{1} << 22;
   const DType dtype = device::dtype_of(x.scalar_type());
   std::atomic<bool> finite = true;
-  at::parallel_for(0, x.numel(), kPiece, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, x.numel(), kPiece, [&](int64_t begin, int64_t end) {
     const auto count = static_cast<size_t>(end - begin);
     if (first_non_finite(optimizer_cpu_detail::element_at(x, begin), dtype, count) < count)
       finite = false;

@@ -1,6 +1,5 @@
 #include "ops/quantized_linear.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
@@ -13,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "device/parallel.h"
 #include "ops/check.h"
 #include "ops/kernels_cpu.h"
 #include "ops/quantized_rows_cpu.h"
@@ -80,19 +80,20 @@ Input quantized_input(const at::Tensor& x_NI) {
   auto* facts = reinterpret_cast<QuantizedInputBlock*>(input.memory.data_ptr<uint8_t>());
   auto* codes = reinterpret_cast<int8_t*>(input.memory.data_ptr<uint8_t>() + n * facts_bytes);
   input.rows = {codes, facts, as_size(width), as_size(groups)};
-  at::parallel_for(0, n, std::max<int64_t>(1, (16 << 10) / width), [&](int64_t from, int64_t to) {
-    std::vector<float> wide(as_size(width));
-    for (int64_t row = from; row < to; ++row) {
-      const char* data = static_cast<const char*>(x_NI.data_ptr()) +
-                         row * width * static_cast<int64_t>(x_NI.element_size());
-      const float* numbers = reinterpret_cast<const float*>(data);
-      if (x_NI.scalar_type() != at::kFloat) {
-        widen(element_of(x_NI), 1, wide.size(), data, wide.size(), wide.data(), wide.size());
-        numbers = wide.data();
-      }
-      quantize_input(numbers, wide.size(), codes + row * width, facts + row * groups);
-    }
-  });
+  device::parallel_for(
+      0, n, std::max<int64_t>(1, (16 << 10) / width), [&](int64_t from, int64_t to) {
+        std::vector<float> wide(as_size(width));
+        for (int64_t row = from; row < to; ++row) {
+          const char* data = static_cast<const char*>(x_NI.data_ptr()) +
+                             row * width * static_cast<int64_t>(x_NI.element_size());
+          const float* numbers = reinterpret_cast<const float*>(data);
+          if (x_NI.scalar_type() != at::kFloat) {
+            widen(element_of(x_NI), 1, wide.size(), data, wide.size(), wide.data(), wide.size());
+            numbers = wide.data();
+          }
+          quantize_input(numbers, wide.size(), codes + row * width, facts + row * groups);
+        }
+      });
   return input;
 }
 
@@ -150,7 +151,7 @@ QuantizedWeight::QuantizedWeight(BlockType type, int64_t rows, int64_t columns,
   scales_ = memory(groups_, kBandScaleBytes);
   supers_ = memory(groups_ / kGroupsOfSuper, band_super_bytes(type));
   const size_t row_bytes = block_bytes(type, as_size(columns));
-  at::parallel_for(0, num_bands(), 4, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, num_bands(), 4, [&](int64_t begin, int64_t end) {
     std::vector<std::byte> blocks(as_size(kBand) * row_bytes);
     for (int64_t band = begin; band < end; ++band) {
       const int64_t count = std::min(kBand, rows_ - band * kBand);
@@ -238,7 +239,7 @@ void QuantizedWeight::read_row(int64_t row, float* numbers) const {
 
 at::Tensor QuantizedWeight::dense() const {
   at::Tensor result = at::empty({rows_, columns_}, at::TensorOptions(at::kFloat));
-  at::parallel_for(0, rows_, 16, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, rows_, 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       read_row(row, result.data_ptr<float>() + row * columns_);
   });
@@ -289,7 +290,7 @@ at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
   const int64_t super_bytes =
       static_cast<int64_t>(band_super_bytes(weight.type_)) * (weight.groups_ / kGroupsOfSuper);
   const int64_t grain = std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, code_bytes * n));
-  at::parallel_for(0, weight.num_bands(), grain, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, weight.num_bands(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t first = 0; first < n; first += kInputRows) {
       const int64_t rows = std::min(kInputRows, n - first);
       const QuantizedInput here{input.rows.codes + as_size(first) * input.rows.codes_row,

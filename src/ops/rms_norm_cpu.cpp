@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -6,6 +5,7 @@
 
 #include <algorithm>
 
+#include "device/parallel.h"
 #include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
@@ -26,7 +26,7 @@ template <typename Body>
 void each_block(const at::Tensor& x, double eps, const Body& body) {
   const int64_t width = x.size(-1), rows = width == 0 ? 0 : x.numel() / width;
   const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
-  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       const int64_t row = block * kBlockRows;
       const NormShape shape{element_of(x), static_cast<size_t>(std::min(kBlockRows, rows - row)),
@@ -64,7 +64,7 @@ NormGrads rms_norm_backward(const at::Tensor& x, const at::Tensor& weight_D, con
         dx.defined() ? at_row(dx, row) : nullptr,
         weight_grad ? partial_BD.data_ptr<float>() + block * x.size(-1) : nullptr);
   });
-  return {dx, weight_grad ? partial_BD.sum(0) : at::Tensor()};
+  return {dx, weight_grad ? column_sums(partial_BD) : at::Tensor()};
 }
 
 }  // namespace danlu::ops::cpu

@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -6,6 +5,7 @@
 
 #include <cmath>
 
+#include "device/parallel.h"
 #include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
@@ -20,7 +20,7 @@ RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_fr
   const float* const angle = angle_NE.data_ptr<float>();
   float *const cos = table.cos_NE.data_ptr<float>(), *const sin = table.sin_NE.data_ptr<float>();
   const auto factor = static_cast<float>(attention_factor);
-  at::parallel_for(0, angle_NE.numel(), /*grain_size=*/1024, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, angle_NE.numel(), /*grain_size=*/1024, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       cos[i] = std::cos(angle[i]) * factor;
       sin[i] = std::sin(angle[i]) * factor;
@@ -34,7 +34,7 @@ at::Tensor rotary(const at::Tensor& given_NQD, const RotaryTable& table, bool in
   const at::Tensor y_NQD = at::empty(x_NQD.sizes(), x_NQD.options());
   const int64_t heads = x_NQD.size(1), half = x_NQD.size(2) / 2;
   const int64_t token_bytes = heads * 2 * half * x_NQD.element_size();
-  at::parallel_for(0, x_NQD.size(0), 16, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, x_NQD.size(0), 16, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       rotate(element_of(x_NQD), static_cast<size_t>(heads), static_cast<size_t>(half), inverse,
              static_cast<const char*>(x_NQD.data_ptr()) + n * token_bytes,

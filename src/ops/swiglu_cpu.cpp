@@ -1,7 +1,7 @@
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include "device/parallel.h"
 #include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
@@ -18,7 +18,7 @@ char* element_at(const at::Tensor& x, int64_t index) {
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   using namespace swiglu_detail;
   const at::Tensor y = at::empty(gate.sizes(), gate.options());
-  at::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
     swiglu_forward(element_of(y), static_cast<size_t>(end - begin), element_at(gate, begin),
                    element_at(up, begin), element_at(y, begin));
   });
@@ -31,7 +31,7 @@ SwigluGrads swiglu_backward(const at::Tensor& gate, const at::Tensor& up,
   const at::Tensor dy = given_dy.contiguous();
   const at::Tensor d_gate = at::empty(gate.sizes(), gate.options());
   const at::Tensor d_up = at::empty(gate.sizes(), gate.options());
-  at::parallel_for(0, dy.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  device::parallel_for(0, dy.numel(), kGrain, [&](int64_t begin, int64_t end) {
     cpu::swiglu_backward(element_of(dy), static_cast<size_t>(end - begin), element_at(gate, begin),
                          element_at(up, begin), element_at(dy, begin), element_at(d_gate, begin),
                          element_at(d_up, begin));

@@ -14,6 +14,7 @@ struct RunPlan {
   int64_t num_samples = 0;  ///< of one epoch
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;
+  double epochs = 0;  ///< that they go through
   ScheduleConfig schedule;
   std::string batch_arithmetic;  ///< "1 sample × 16 accumulation × 1 process = 16 samples a step"
 };

@@ -89,6 +89,13 @@ TEST(BenchCommand, WhatIsRecordedIsComparedAndAChangedRecordIsFoundAndNamed) {
   EXPECT_THAT(result.out, HasSubstr("prefill.fp32"));
   EXPECT_THAT(result.out, HasSubstr("1 failed"));
 
+  // What fails does not become the record that it would be compared with.
+  check.insert(check.end(), {"--record", folder.string()});
+  const ProgramResult both_asked = run_danlu(check);
+  EXPECT_EQ(both_asked.exit_code, 5) << both_asked.out << both_asked.err;
+  EXPECT_THAT(both_asked.err, HasSubstr("nothing is recorded"));
+  EXPECT_EQ(json::parse(std::ifstream(file)), changed);
+
   // Another part is added to the record, which is not replaced by it, nor by another size.
   json_of_bench({"--only", "decode", "--dtype", "bf16", "--record", folder.string()});
   const json both = json::parse(std::ifstream(file));
@@ -115,6 +122,8 @@ TEST(BenchCommand, RefusesWhatItCannotMeasure) {
   ProgramSettings slow;
   slow.environment = {{"DANLU_BENCH_SLOW", "no_such_op"}};
   expect_error(run_danlu({"bench", "--quick", "--only", "decode"}, slow), 2, {"no_such_op"});
+  expect_error(run_danlu({"bench", "--quick", "--record", "folder"}, slow), 2,
+               {"--record", "DANLU_BENCH_SLOW"});
 }
 
 TEST(BenchCommand, ARecordThatIsNotThereOrNoneIsNamed) {

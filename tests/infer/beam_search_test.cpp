@@ -11,6 +11,7 @@
 #include <cmath>
 #include <functional>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "infer/generate.h"
 
@@ -61,23 +62,48 @@ void keep_best(std::vector<Scored>& all, size_t count) {
   if (all.size() > count) all.resize(count);
 }
 
+/// -inf but for the `count` largest.
+void keep_largest(std::vector<double>& values, size_t count) {
+  std::vector<double> sorted = values;
+  std::sort(sorted.begin(), sorted.end(), std::greater<double>());
+  for (double& value : values) {
+    if (value < sorted.at(count - 1)) value = -INFINITY;
+  }
+}
+
 /// The search of transformers since 4.51: every step ranks the max(2, 1 + stop ids) * num_beams
-/// best continuations; the first num_beams of them may end an answer, the best num_beams that do
-/// not end go on; it is over when no running beam can beat the worst of num_beams ended answers.
+/// best continuations, or as many that were drawn from all; the first num_beams of them may end an
+/// answer, the best num_beams that do not end go on; it is over when no running beam can beat the
+/// worst of num_beams ended answers.
 Answer search_as_defined(const models::CausalLM& model, const Request& request) {
   const auto num_beams = static_cast<size_t>(request.sampling.num_beams);
-  const size_t ranked = std::max<size_t>(2, 1 + request.stop_ids.size()) * num_beams;
+  const size_t of_each = std::max<size_t>(2, 1 + request.stop_ids.size());
+  const size_t ranked = of_each * num_beams;
   const double penalty = request.sampling.length_penalty;
   const EarlyStopping early = request.sampling.early_stopping;
   std::vector<Scored> running = {{}}, ended;
   for (int64_t length = 1; length <= request.max_new_tokens; ++length) {
-    std::vector<Scored> next;
-    for (const Scored& beam : running) {
-      const std::vector<double> log_p = next_log_p(model, request.prompt, beam.ids);
-      for (int64_t v = 0; v < kVocab; ++v) {
-        next.push_back({beam.ids, beam.score + log_p[static_cast<size_t>(v)]});
+    std::vector<Scored> next, drawn;
+    for (size_t b = 0; b < running.size(); ++b) {
+      std::vector<double> log_p = next_log_p(model, request.prompt, running[b].ids);
+      if (request.sampling.top_k > 0)
+        keep_largest(log_p, std::max(static_cast<size_t>(request.sampling.top_k), of_each));
+      for (uint64_t v = 0; v < kVocab; ++v) {
+        if (std::isinf(log_p[v])) continue;
+        next.push_back({running[b].ids, running[b].score + log_p[v]});
         next.back().ids.push_back(static_cast<text::TokenId>(v));
+        const double u = uniform_at(request.sampling.seed, request.stream * 64 + b,
+                                    static_cast<uint64_t>((length - 1) * kVocab) + v);
+        drawn.push_back(next.back());
+        drawn.back().score -= std::log(-std::log(u));
       }
+    }
+    if (request.sampling.do_sample) {
+      keep_best(drawn, ranked);
+      std::erase_if(next, [&](const Scored& one) {
+        return std::none_of(drawn.begin(), drawn.end(),
+                            [&](const Scored& other) { return other.ids == one.ids; });
+      });
     }
     keep_best(next, ranked);
     running.clear();
@@ -117,8 +143,7 @@ Request request_number(size_t number) {
 }
 
 /// How many of 60 requests with `stops` stop ids are answered otherwise than defined.
-int answered_otherwise(size_t stops, double length_penalty,
-                       EarlyStopping early = EarlyStopping::kHeuristic) {
+int answered_otherwise(size_t stops, const SamplingParams& sampling) {
   int differing = 0;
   for (uint64_t seed = 0; seed < 6; ++seed) {
     const auto model = small_model(seed);
@@ -126,8 +151,9 @@ int answered_otherwise(size_t stops, double length_penalty,
       Request request = request_number(number + 10 * seed);
       for (size_t i = 0; i < stops; ++i)
         request.stop_ids.push_back(static_cast<text::TokenId>((number + 3 * i) % kVocab));
-      request.sampling.length_penalty = length_penalty;
-      request.sampling.early_stopping = early;
+      const int64_t num_beams = request.sampling.num_beams;
+      request.sampling = sampling;
+      request.sampling.num_beams = num_beams;
       const Answer ours = beam_search(*model, request);
       const Answer defined = search_as_defined(*model, request);
       differing += ours.ids != defined.ids || ours.reason != defined.reason;
@@ -137,17 +163,44 @@ int answered_otherwise(size_t stops, double length_penalty,
 }
 
 TEST(BeamSearch, AnswersAsHuggingFaceWithNoneOrSeveralStopIds) {
+  SamplingParams sampling;
   for (const size_t stops : {0, 1, 2, 3, 5}) {
-    for (const double penalty : {0.0, 1.0, 3.0})
-      EXPECT_EQ(answered_otherwise(stops, penalty), 0) << stops << " stop ids, penalty " << penalty;
+    for (const double penalty : {0.0, 1.0, 3.0}) {
+      sampling.length_penalty = penalty;
+      EXPECT_EQ(answered_otherwise(stops, sampling), 0) << stops << " stop ids, " << penalty;
+    }
   }
 }
 
 TEST(BeamSearch, StopsEarlyAsAsked) {
+  SamplingParams sampling;
   for (const double penalty : {-1.0, 1.0, 3.0}) {
-    EXPECT_EQ(answered_otherwise(3, penalty, EarlyStopping::kWhenFull), 0) << penalty;
-    EXPECT_EQ(answered_otherwise(3, penalty, EarlyStopping::kNever), 0) << penalty;
+    sampling.length_penalty = penalty;
+    for (const EarlyStopping early : {EarlyStopping::kWhenFull, EarlyStopping::kNever}) {
+      sampling.early_stopping = early;
+      EXPECT_EQ(answered_otherwise(3, sampling), 0) << penalty;
+    }
   }
+}
+
+TEST(BeamSearch, SampledBeamsDrawFromAllBeamsTogether) {
+  SamplingParams sampling;
+  sampling.do_sample = true;
+  for (const size_t stops : {0, 1, 3}) {
+    for (const int64_t top_k : {0, 1, 3}) {  // 1: each beam keeps more, so that all can go on
+      sampling.top_k = top_k;
+      sampling.seed = 7 * stops + static_cast<uint64_t>(top_k);
+      EXPECT_EQ(answered_otherwise(stops, sampling), 0) << stops << " stop ids, top_k " << top_k;
+    }
+  }
+}
+
+TEST(BeamSearch, ParametersThatLeaveNoProbabilityAreAnError) {
+  const auto model = small_model(3);
+  Request request = request_number(1);
+  request.sampling.do_sample = true;
+  request.sampling.temperature = 1e-46;  // 0 in f32
+  EXPECT_THROW(beam_search(*model, request), NumericError);
 }
 
 /// Of a single step the answer is the best of the four candidates that two beams draw: how often

@@ -142,7 +142,7 @@ TEST(AttentionErrors, NameShapesAndUncoveredTokens) {
               testing::HasSubstr("3 queries but only 2 keys"));
 }
 
-TEST(Attention, PartsRefuseKeysThatTwoThreadsWouldWrite) {
+TEST(Attention, PartsRefuseKeysAndQueriesThatTwoThreadsWouldWrite) {
   const at::Tensor x = test::random_f64({8, 1, 4}, 1).to(at::kFloat);
   const auto refuses = [&](const Spans& spans) {
     try {
@@ -159,6 +159,8 @@ TEST(Attention, PartsRefuseKeysThatTwoThreadsWouldWrite) {
   EXPECT_FALSE(refuses({other, first, same}));
   EXPECT_TRUE(refuses({first, other, crossing}));
   EXPECT_TRUE(refuses({first, other, same})) << "the same keys must follow each other";
+  const Span with_a_query_of_first{1, 2, 4, 4, 4};
+  EXPECT_TRUE(refuses({first, with_a_query_of_first}));
 }
 
 TEST(AlibiSlopes, FollowThePaperAndItsRuleForOtherCounts) {

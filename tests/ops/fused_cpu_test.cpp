@@ -255,6 +255,32 @@ TEST(FusedCpu, ResultsDoNotDependOnTheNumberOfThreads) {
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(four[i], one[i])) << i;
 }
 
+/// ATen divides the columns of a sum this long among threads.
+TEST(FusedCpu, GradientsOfLongSumsDoNotDependOnTheNumberOfThreads) {
+  const auto random = [](at::IntArrayRef sizes, uint64_t seed) {
+    return test::random_f64(sizes, seed).to(at::kFloat);
+  };
+  const at::Tensor x = random({2048, 2048}, 1), dy = random({2048, 2048}, 2),
+                   weight = random({2048}, 3), y = random({1001, 2080}, 4),
+                   d_y = random({1001, 2080}, 5), squares = random({2080}, 6).abs();
+  const Backend& backend = completed_backend(at::kCPU);
+  const auto everything = [&] {
+    const NormResult norm = backend.rms_norm(x, weight, 1e-5);
+    return std::vector<at::Tensor>{
+        backend.rms_norm_backward(x, weight, norm.rstd, dy, false, true).weight_D,
+        backend.stretch_grad(d_y, y, squares)};
+  };
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const auto one = everything();
+  for (const int more : {2, 3, 5}) {
+    at::set_num_threads(more);
+    const auto several = everything();
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(several[i], one[i])) << i;
+  }
+  at::set_num_threads(threads);
+}
+
 /// What has no autograd, of sizes that threads and vectors do not divide; some of it is ATen's.
 TEST(FusedCpu, WhatIsBesideTheGraphDoesNotDependOnThemEither) {
   const auto everything = [](int64_t tokens, int64_t width) {

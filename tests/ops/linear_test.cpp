@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "finite_differences.h"
 #include "ops/cross_entropy.h"
 #include "ops/row_kernels_cpu.h"
@@ -134,6 +135,16 @@ TEST(Linear, TakesMoreDimensionsAndViewsOfRows) {
     EXPECT_EQ(ops::linear(part, weight).sizes(), at::IntArrayRef({2, 3, 10}));
     const at::Tensor turned = test::random_f64({12, 10}, 2).to(type).t();
     EXPECT_TRUE(at::equal(ops::linear(part, turned), ops::linear(part, turned.contiguous())));
+  }
+}
+
+TEST(Linear, ABiasOfAnotherTypeIsRefusedForFewRowsAndMany) {
+  const at::Tensor weight = test::random_f64({5, 8}, 1).to(at::kBFloat16),
+                   bias = test::random_f64({5}, 2).to(at::kFloat);
+  for (const int64_t rows : {1, 100}) {
+    const at::Tensor x = test::random_f64({rows, 8}, 3).to(at::kBFloat16);
+    EXPECT_THROW(linear(x, weight, bias), ModelError);
+    EXPECT_NO_THROW(linear(x, weight, bias.to(at::kBFloat16)));
   }
 }
 

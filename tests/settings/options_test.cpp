@@ -581,4 +581,13 @@ TEST(Plan, StepsThatRunOnIntoTheNextEpochCountSamples) {
   EXPECT_EQ(plan_run(config, 31, data::LastBatch::kDrop).total_steps, 10);
 }
 
+TEST(Plan, SaysHowManyEpochsTheStepsGoThrough) {
+  TrainConfig config;
+  config.batch.max_steps = 31;
+  EXPECT_DOUBLE_EQ(plan_run(config, 31, data::LastBatch::kWrap).epochs, 16.0);
+  EXPECT_DOUBLE_EQ(plan_run(config, 31, data::LastBatch::kPartial).epochs, 15.5);
+  EXPECT_DOUBLE_EQ(plan_run(config, 31, data::LastBatch::kDrop).epochs, 31.0);
+  EXPECT_DOUBLE_EQ(plan_run(config, 3, data::LastBatch::kWrap).epochs, 31 * 16 / 3.0);
+}
+
 }  // namespace danlu::settings::options_test

@@ -51,7 +51,7 @@ OptionTable bench_options() {
         .range = above(1),
         .group = comparison},
        {.name = "record",
-        .help = "write the figures into this folder, for --check",
+        .help = "write the figures into this folder, for --check; not if --check fails",
         .group = comparison},
        {.name = "json",
         .type = OptionType::kBool,

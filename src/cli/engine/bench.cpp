@@ -170,6 +170,9 @@ int run_bench(const Options& options) {
   if (options.is_given("limit") && !options.has_value("check"))
     log::notice("{} has no effect {}", options.given_as("limit"), "without --check");
   const measure::SuiteOptions suite = suite_from(options);
+  if (!suite.slowed.empty() && options.has_value("record"))
+    throw UsageError(tr("[{}] DANLU_BENCH_SLOW is set: what is planted would be recorded",
+                        options.given_as("record")));
   const bench::Circumstances on = circumstances(suite, online_cpus().size());
   std::optional<bench::Report> recorded, earlier;
   if (options.has_value("check")) recorded = recorded_at(options.get_string("check"), on, suite);
@@ -182,7 +185,11 @@ int run_bench(const Options& options) {
   const std::string text =
       options.get_bool("json") ? dump_text(bench::to_json(report)) + "\n" : bench::describe(report);
   std::fputs(text.c_str(), stdout);
-  if (options.has_value("record")) {
+  const bool has_failed = std::any_of(changes.begin(), changes.end(),
+                                      [](const auto& change) { return change.fails(); });
+  if (options.has_value("record") && has_failed) {
+    log::warning("{} nothing is recorded, since --check fails", options.given_as("record"));
+  } else if (options.has_value("record")) {
     const auto is_measured = [&](const bench::Row& row) { return measure::belongs(row, suite); };
     if (earlier) bench::keep_others(report, *earlier, is_measured);
     write_json_file(fs::path(options.get_string("record")) / record_name(on),
@@ -192,8 +199,6 @@ int run_bench(const Options& options) {
   // Beside JSON, which stands alone on standard output.
   std::fputs(bench::describe(changes, options.get_float("limit")).c_str(),
              options.get_bool("json") ? stderr : stdout);
-  const bool has_failed = std::any_of(changes.begin(), changes.end(),
-                                      [](const auto& change) { return change.fails(); });
   return static_cast<int>(has_failed ? ExitCode::kDevice : ExitCode::kSuccess);
 }
 

@@ -16,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/engine/engine.h"
 #include "device/counted_memory.h"
+#include "device/parallel.h"
 #include "train/ranks.h"
 #include "train/run.h"
 
@@ -52,19 +53,20 @@ void take_product_buffer() {
   }
 }
 
-/// Each thread of libtorch's pool is told once; the pool keeps them.
-void bind_pool() {
+/// Each thread of the team, and of libtorch's pool, is told once; both keep theirs.
+void bind_pools() {
   if (!binds_compute_threads()) return;
   const int64_t count = at::get_num_threads();
-  at::parallel_for(0, count, 1,
-                   [count](int64_t, int64_t) { bind_compute_thread(at::get_thread_num(), count); });
+  const auto bind = [count](int64_t thread, int64_t) { bind_compute_thread(thread, count); };
+  device::parallel_for(0, count, 1, bind);
+  at::parallel_for(0, count, 1, bind);
 }
 
 void prepare_libraries(size_t sharers = 1) {
   device::count_host_memory();
   // libtorch counts every CPU it may run on; a container's quota grants fewer.
   at::set_num_threads(static_cast<int>(thread_count_of_sharer(sharers)));
-  bind_pool();
+  bind_pools();
   take_product_buffer();
 }
 

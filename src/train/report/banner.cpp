@@ -106,9 +106,10 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
                                         ? tr("; forward passes of up to {} tokens",
                                              config.data.max_length * plan.micro_batch_size)
                                         : ""));
-  add_line(out, "steps",
-           tr("{} ({} an epoch)", format_count(static_cast<uint64_t>(plan.total_steps)),
-              format_count(static_cast<uint64_t>(plan.steps_per_epoch))));
+  add_line(
+      out, "steps",
+      tr("{} ({} an epoch; {:.1f} epochs)", format_count(static_cast<uint64_t>(plan.total_steps)),
+         format_count(static_cast<uint64_t>(plan.steps_per_epoch)), plan.epochs));
   add_line(out, "optimizer", banner_detail::optimizer_line(config, plan));
   add_line(out, "output", config.output.directory.string());
   out += tr("one sample, as trained on (masked spans in brackets):\n") +

@@ -1,0 +1,70 @@
+// bench/loop_bench.cpp: what it costs to divide a loop among threads, over libgomp's.
+//
+//   loop_bench [--threads 0] [--rounds 5]
+//
+// An empty loop after so many microseconds in which the other threads had nothing to do. One JSON
+// line for each: median microseconds of device::parallel_for, of at::parallel_for, and theirs over
+// ours, by turns. libgomp waits as the program has it wait (GOMP_SPINCOUNT=1000 unless it is set
+// otherwise). --threads 0: all.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "bench/statistics.h"
+#include "device/parallel.h"
+
+namespace {
+
+void wait_busily(double seconds) {
+  const double end = danlu::steady_now_s() + seconds;
+  while (danlu::steady_now_s() < end) {
+  }
+}
+
+template <typename Loop>
+double microseconds_of(const Loop& loop, double idle_s, int64_t threads) {
+  const int count = idle_s > 1e-4 ? 500 : 5000;
+  double total = 0;
+  for (int i = 0; i < count; ++i) {
+    wait_busily(idle_s);
+    const double begin = danlu::steady_now_s();
+    loop(0, threads, 1, [](int64_t, int64_t) {});
+    total += danlu::steady_now_s() - begin;
+  }
+  return total / count * 1e6;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int64_t threads = 0, rounds = 5;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    if (name != "--threads" && name != "--rounds") {
+      std::fprintf(stderr, "loop_bench: unknown option %s\n", argv[i]);
+      return 2;
+    }
+    (name == "--threads" ? threads : rounds) = std::stoll(argv[i + 1]);
+  }
+  if (threads > 0) at::set_num_threads(static_cast<int>(threads));
+  threads = at::get_num_threads();
+  const auto ours = [](auto... all) { danlu::device::parallel_for(all...); };
+  const auto theirs = [](auto... all) { at::parallel_for(all...); };
+  for (const double idle_s : {0.0, 20e-6, 100e-6, 500e-6, 2e-3}) {
+    std::vector<double> own_us, their_us;
+    for (int64_t round = 0; round < rounds; ++round) {
+      own_us.push_back(microseconds_of(ours, idle_s, threads));
+      their_us.push_back(microseconds_of(theirs, idle_s, threads));
+    }
+    const double own = danlu::bench::median(own_us), their = danlu::bench::median(their_us);
+    fmt::print(
+        "{{\"threads\": {}, \"idle_us\": {:.0f}, \"own_us\": {:.2f}, \"libgomp_us\": {:.2f}, "
+        "\"libgomp_over_own\": {:.1f}}}\n",
+        threads, idle_s * 1e6, own, their, their / own);
+  }
+  return 0;
+}

@@ -1,0 +1,56 @@
+// device/parallel.h: loops over the calling thread's team, for what a step does thousands of times.
+#pragma once
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/thread_team.h"
+
+namespace danlu::device {
+
+/// The calling thread's own team; null inside of a loop, which is not divided again.
+ThreadTeam* thread_team();
+
+/// Keeps loops in this thread undivided while it lives.
+class InsideLoop {
+ public:
+  InsideLoop();
+  ~InsideLoop();
+  InsideLoop(const InsideLoop&) = delete;
+  InsideLoop& operator=(const InsideLoop&) = delete;
+
+ private:
+  const bool before_;
+};
+
+/// As at::parallel_for: body(first, past) over parts of [begin, end) of one size, not below
+/// `grain`, in at most at::get_num_threads() threads; but these are of a ThreadTeam, which does not
+/// sleep between two loops. Errors: the first that a part throws.
+template <typename Body>
+void parallel_for(int64_t begin, int64_t end, int64_t grain, const Body& body) {
+  if (begin >= end) return;
+  const int64_t most =
+      (end - begin + std::max<int64_t>(grain, 1) - 1) / std::max<int64_t>(grain, 1);
+  ThreadTeam* const team = most > 1 ? thread_team() : nullptr;
+  const int64_t threads = team ? std::min<int64_t>(at::get_num_threads(), most) : 1;
+  if (threads <= 1) return body(begin, end);
+  const int64_t count = (end - begin + threads - 1) / threads;
+  struct Loop {
+    const Body& body;
+    int64_t begin, end, count;
+  } loop{body, begin, end, count};
+  const auto parts = static_cast<size_t>((end - begin + count - 1) / count);
+  team->run(
+      parts,
+      [](void* context, size_t part) {
+        const Loop& of = *static_cast<const Loop*>(context);
+        const InsideLoop inside;
+        const int64_t first = of.begin + static_cast<int64_t>(part) * of.count;
+        of.body(first, std::min(of.end, first + of.count));
+      },
+      &loop);
+}
+
+}  // namespace danlu::device

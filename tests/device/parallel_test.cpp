@@ -1,0 +1,70 @@
+#include "device/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace danlu::device {
+namespace {
+
+class Threads {
+ public:
+  explicit Threads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
+  ~Threads() { at::set_num_threads(before_); }
+
+ private:
+  const int before_;
+};
+
+TEST(ParallelFor, CoversTheRangeOnceInPartsNotBelowTheGrain) {
+  for (const int threads : {1, 2, 3, 5}) {
+    const Threads in_use(threads);
+    for (const int64_t count : {0, 1, 2, 5, 7, 64, 1000}) {
+      for (const int64_t grain : {0, 1, 3, 64}) {
+        std::vector<std::atomic<int>> seen(static_cast<size_t>(count));
+        std::atomic<int> parts{0}, small{0};
+        parallel_for(10, 10 + count, grain, [&](int64_t begin, int64_t end) {
+          ++parts;
+          small += end - begin < grain && end - begin < count;
+          for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i - 10)];
+        });
+        for (const auto& times : seen) ASSERT_EQ(times, 1);
+        EXPECT_LE(parts, threads);
+        EXPECT_LE(small, 1) << "but for the last";
+        if (count >= threads && grain <= 1) {
+          EXPECT_GE(parts, std::min<int64_t>(threads, 2)) << count << " " << grain;
+        }
+      }
+    }
+  }
+}
+
+TEST(ParallelFor, ALoopInsideALoopIsNotDivided) {
+  const Threads in_use(3);
+  std::atomic<int> inner{0}, torch{0};
+  parallel_for(0, 3, 1, [&](int64_t begin, int64_t) {
+    parallel_for(0, 100, 1, [&](int64_t, int64_t) { ++inner; });
+    // libtorch's loops neither, in the threads of the team.
+    if (begin > 0) at::parallel_for(0, 100, 1, [&](int64_t, int64_t) { ++torch; });
+  });
+  EXPECT_EQ(inner, 3);
+  EXPECT_EQ(torch, 2);
+}
+
+TEST(ParallelFor, WhatAPartThrowsReachesTheCaller) {
+  const Threads in_use(2);
+  const auto fails = [](int64_t begin, int64_t) {
+    if (begin > 0) throw std::out_of_range("second");
+  };
+  EXPECT_THROW(parallel_for(0, 2, 1, fails), std::out_of_range);
+  std::atomic<int> parts{0};
+  parallel_for(0, 2, 1, [&](int64_t, int64_t) { ++parts; });
+  EXPECT_EQ(parts, 2) << "the next loop is divided again";
+}
+
+}  // namespace
+}  // namespace danlu::device
