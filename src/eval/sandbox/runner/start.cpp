@@ -143,12 +143,23 @@ void release_at_exec(pid_t process) {
   }
 }
 
+/// Errors: Unavailable unless `holds`: what the new process told of itself, since it may have ended
+/// before; else kSystemCalls.
+void require_of_program(bool holds, Pipes& pipes) {
+  if (holds) return;
+  const int error = errno;
+  pipes.traced.write_end.reset();  // it waits no longer for what does not come
+  Unavailable fault{};
+  const bool has_told = ::read(pipes.fault.read_end.get(), &fault, sizeof fault) == sizeof fault;
+  throw has_told && fault.layer != kSystemCalls ? fault : Unavailable{kSystemCalls, error};
+}
+
 /// Errors: Unavailable, told by the new process or because it ended without a word.
 void wait_for_start(Pipes& pipes, pid_t process, const ProcFolder& proc, bool is_root) {
   char byte = 0;
-  require(::ptrace(PTRACE_SEIZE, process, nullptr, PTRACE_O_TRACESECCOMP | PTRACE_O_EXITKILL) == 0,
-          kSystemCalls);
-  require(::write(pipes.traced.write_end.get(), &byte, 1) == 1, kSystemCalls);
+  const long options = PTRACE_O_TRACESECCOMP | PTRACE_O_EXITKILL;
+  require_of_program(::ptrace(PTRACE_SEIZE, process, nullptr, options) == 0, pipes);
+  require_of_program(::write(pipes.traced.write_end.get(), &byte, 1) == 1, pipes);
   if (is_root && ::read(pipes.entered.read_end.get(), &byte, 1) == 1) {
     proc.map_nobody(process);
     require(::write(pipes.mapped.write_end.get(), &byte, 1) == 1, kUserNamespace);
