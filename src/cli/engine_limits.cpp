@@ -20,9 +20,9 @@ namespace {
 /// is not tiny (sft's had one), and asks again without end if it does not get them.
 constexpr size_t kEngineBytes = size_t{850} << 20;
 constexpr size_t kTrainingBytes = size_t{1200} << 20;
-/// Threads per thread asked for, likewise measured: OpenBLAS and libgomp keep one fewer each;
-/// pthreadpool, or the measurement of the processor's speed, as many.
-constexpr size_t kPools = 3;
+/// Threads per thread asked for, likewise measured: OpenBLAS, libgomp and the kernels' team keep one
+/// fewer each; pthreadpool, or the measurement of the processor's speed, as many.
+constexpr size_t kPools = 4;
 
 /// Counts towards RLIMIT_AS and RLIMIT_DATA; no memory is touched.
 class AddressSpace {

@@ -161,7 +161,7 @@ TEST_F(Hostile, ThreadsThatTheSystemRefuses) {
   const ProgramResult answer = run_in_shell("umask 0; ulimit -u 1", asks, "", other_user());
   if (answer.exit_code == 0) GTEST_SKIP() << "no limit of processes takes hold here";
   expect_error(answer, 6,
-               {"[engine] 4 threads are needed (OMP_NUM_THREADS=1)", "makes only 0",
+               {"[engine] 5 threads are needed (OMP_NUM_THREADS=1)", "makes only 0",
                 "ulimit -u allows this user 1"});
   const Words encodes = {"preprocess", "--input",         "good.jsonl", "--tokenizer-name-or-path",
                          "model",      "--output-prefix", "out",        "--workers",
@@ -181,7 +181,7 @@ TEST_F(Hostile, MemoryThatCannotBeHadIsAnErrorAndNoHang) {
                             {"sft", "--model", good("model"), "--dataset", good("good.jsonl")}),
                6, {"danlu sft needs at least 1.3 GB", "ulimit -v allows 1.0 GB"});
   expect_error(run_in_shell("ulimit -v 1000000; export OMP_NUM_THREADS=64", answer()), 6,
-               {"193 threads are needed (OMP_NUM_THREADS=64)", "ulimit -v allows 1.0 GB"});
+               {"257 threads are needed (OMP_NUM_THREADS=64)", "ulimit -v allows 1.0 GB"});
   // Whatever the limit is, the program ends.
   for (const char* kilobytes : {"930000", "1100000"}) {
     const std::string limit = std::string("ulimit -v ") + kilobytes;
