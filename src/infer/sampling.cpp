@@ -184,10 +184,10 @@ void require_usable_logits(std::span<const float> logits_V) {
 
 void require_probabilities(bool are_there, const SamplingParams& params) {
   if (are_there) return;
-  throw NumericError(tr("[sampling] temperature {} and repetition_penalty {} take the logits out "
-                        "of the range of f32",
-                        params.temperature, params.repetition_penalty),
-                     tr("values nearer to 1; temperature 0 takes the likeliest token"));
+  throw UsageError(tr("[sampling] temperature {} and repetition_penalty {} take the logits out "
+                      "of the range of f32",
+                      params.temperature, params.repetition_penalty),
+                   tr("values nearer to 1; temperature 0 takes the likeliest token"));
 }
 
 void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,

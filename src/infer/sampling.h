@@ -36,7 +36,7 @@ struct SamplingParams {
 /// from them. Ask before process_logits, which makes -inf of its own.
 void require_usable_logits(std::span<const float> logits_V);
 
-/// Errors: NumericError unless `are_there`: the parameters left no probability in f32.
+/// Errors: UsageError unless `are_there`: the parameters left no probability in f32.
 void require_probabilities(bool are_there, const SamplingParams& params);
 
 /// Applies the penalty, then temperature, top-k, top-p, min-p, in the order of HF's `generate`.

@@ -200,7 +200,7 @@ TEST(BeamSearch, ParametersThatLeaveNoProbabilityAreAnError) {
   Request request = request_number(1);
   request.sampling.do_sample = true;
   request.sampling.temperature = 1e-46;  // 0 in f32
-  EXPECT_THROW(beam_search(*model, request), NumericError);
+  EXPECT_THROW(beam_search(*model, request), UsageError);
 }
 
 /// Of a single step the answer is the best of the four candidates that two beams draw: how often

@@ -171,7 +171,7 @@ TEST(Sampling, ParametersThatLeaveNoProbabilitiesAreAnError) {
     params.repetition_penalty = penalty;
     std::vector<float> logits{1, 2, 3};
     const std::vector<int32_t> seen{0, 1, 2};
-    EXPECT_THAT(test::error_of<NumericError>([&] { sample_token(logits, seen, params, 0, 0); }),
+    EXPECT_THAT(test::error_of<UsageError>([&] { sample_token(logits, seen, params, 0, 0); }),
                 HasSubstr("out of the range of f32"));
   }
 }

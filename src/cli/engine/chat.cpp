@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "serve/chat_repl.h"
@@ -34,7 +35,8 @@ int run_chat_with(const Options& options, InferenceModel& loaded) {
     complete.stop_ids.insert(complete.stop_ids.end(), loaded.defaults.stop_ids.begin(),
                              loaded.defaults.stop_ids.end());
     if (complete.sampling.num_beams < 2) return session->answer(complete, on_token, stats);
-    infer::Answer found = infer::beam_search(*loaded.model, complete, stats);
+    infer::Answer found =
+        infer::beam_search(*loaded.model, complete, stats, [] { return pending_interrupt() != 0; });
     for (const text::TokenId id : found.ids) on_token(0, id);
     return found;
   };

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "base/cpu_affinity.h"
 #include "base/error.h"
+#include "base/progress.h"
 #include "base/rank_place.h"
 #include "base/threads.h"
 #include "cli/command.h"
@@ -39,14 +41,30 @@ const std::vector<EngineCommand>& engine_commands() {
   return list;
 }
 
-/// OpenBLAS takes a buffer at the first product and keeps it; one that a limit of address space
-/// refuses it asks for again without end. The program saw that it is there now (cli/engine_limits).
-void take_product_buffer() {
+/// Whether so much could be mapped now; it is not kept.
+bool has_address_space(size_t bytes) {
+  void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) return false;
+  ::munmap(address, bytes);
+  return true;
+}
+
+/// OpenBLAS takes a buffer for each thread at the first product and keeps it; one that a limit of
+/// address space refuses it asks for again without end. Errors: MemoryError where they do not fit.
+void take_product_buffers() {
+  constexpr size_t kBuffer = size_t{128} << 20;
   for (const int resource : {RLIMIT_AS, RLIMIT_DATA}) {
     rlimit limit{};
     if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0 ||
         limit.rlim_cur == RLIM_INFINITY)
       continue;
+    const auto threads = static_cast<size_t>(at::get_num_threads());
+    if (!has_address_space(threads * kBuffer)) {
+      throw MemoryError(tr("[engine] {} of address space are missing for products of {} threads",
+                           format_bytes(threads * kBuffer), threads),
+                        tr("raise ulimit -v or -d, or set OMP_NUM_THREADS to fewer"));
+    }
     const at::Tensor square = at::ones({512, 512});
     at::mm(square, square);
     return;
@@ -67,7 +85,7 @@ void prepare_libraries(size_t sharers = 1) {
   // libtorch counts every CPU it may run on; a container's quota grants fewer.
   at::set_num_threads(static_cast<int>(thread_count_of_sharer(sharers)));
   bind_pools();
-  take_product_buffer();
+  take_product_buffers();
 }
 
 }  // namespace

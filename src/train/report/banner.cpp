@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/cpu_affinity.h"
 #include "base/message.h"
@@ -52,6 +53,15 @@ std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
   return tr("AdamW lr {:.3g} {}, warm-up {} steps, min {:.3g}, decay {:.3g}, clip {:.3g}",
             schedule.lr, settings::schedule_name(schedule.kind), schedule.warmup_steps,
             schedule.min_lr, config.adamw.groups.weight_decay, config.max_grad_norm);
+}
+
+/// "12", or "11.5" where steps run on over the end of an epoch.
+std::string steps_of_an_epoch(const settings::RunPlan& plan) {
+  const double steps = plan.epochs > 0 ? static_cast<double>(plan.total_steps) / plan.epochs
+                                       : static_cast<double>(plan.steps_per_epoch);
+  const auto whole = static_cast<uint64_t>(std::llround(steps));
+  return std::abs(steps - static_cast<double>(whole)) < 0.05 ? format_count(whole)
+                                                             : fmt::format("{:.1f}", steps);
 }
 
 }  // namespace banner_detail
@@ -109,7 +119,7 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
   add_line(
       out, "steps",
       tr("{} ({} an epoch; {:.1f} epochs)", format_count(static_cast<uint64_t>(plan.total_steps)),
-         format_count(static_cast<uint64_t>(plan.steps_per_epoch)), plan.epochs));
+         banner_detail::steps_of_an_epoch(plan), plan.epochs));
   add_line(out, "optimizer", banner_detail::optimizer_line(config, plan));
   add_line(out, "output", config.output.directory.string());
   out += tr("one sample, as trained on (masked spans in brackets):\n") +
