@@ -4,8 +4,8 @@
 //
 // An empty loop after so many microseconds in which the other threads had nothing to do. One JSON
 // line for each: median microseconds of device::parallel_for, of at::parallel_for, and theirs over
-// ours, by turns. libgomp waits as the program has it wait (GOMP_SPINCOUNT=1000 unless it is set
-// otherwise). --threads 0: all.
+// ours, by turns. Run it with GOMP_SPINCOUNT=1000: so `danlu` has libgomp's threads wait.
+// --threads 0: all.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -18,8 +18,11 @@ namespace danlu {
 /// for longer, or without giving way, would take the processor from those who have work.
 class Gate {
  public:
+  /// While nobody waits.
   void set(size_t value) { value_.store(value); }
   void add_one();
+  /// Back once the number is `value`. REQUIRES: one waits at a time, and nobody raises it further
+  /// before this is back.
   void wait_for(size_t value);
 
  private:

@@ -1,13 +1,13 @@
 #include "cli/engine_limits.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <cstdlib>
 #include <future>
 #include <system_error>
 
+#include "base/address_space.h"
 #include "base/error.h"
 #include "base/progress.h"
 #include "base/threads.h"
@@ -20,28 +20,9 @@ namespace {
 /// is not tiny (sft's had one), and asks again without end if it does not get them.
 constexpr size_t kEngineBytes = size_t{850} << 20;
 constexpr size_t kTrainingBytes = size_t{1200} << 20;
-/// Threads per thread asked for, likewise measured: OpenBLAS, libgomp and the kernels' team keep one
-/// fewer each; pthreadpool, or the measurement of the processor's speed, as many.
+/// Threads per thread asked for, likewise measured: OpenBLAS, libgomp and the kernels' team keep
+/// one fewer each; pthreadpool, or the measurement of the processor's speed, as many.
 constexpr size_t kPools = 4;
-
-/// Counts towards RLIMIT_AS and RLIMIT_DATA; no memory is touched.
-class AddressSpace {
- public:
-  explicit AddressSpace(size_t size_bytes)
-      : size_bytes_(size_bytes),
-        address_(::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
-  ~AddressSpace() {
-    if (is_there()) ::munmap(address_, size_bytes_);
-  }
-  AddressSpace(const AddressSpace&) = delete;
-  AddressSpace& operator=(const AddressSpace&) = delete;
-  bool is_there() const { return address_ != MAP_FAILED; }
-
- private:
-  size_t size_bytes_;
-  void* address_;
-};
 
 /// "" without a limit.
 std::string limit_text(int resource, const char* command) {

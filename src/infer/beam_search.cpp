@@ -41,9 +41,10 @@ void log_softmax_in_place(std::span<float> row) {
   for (float& logit : row) logit = static_cast<float>(logit - log_total);
 }
 
-/// Among equals the earlier id, so that the order does not hang on how it was found.
+/// Among equals the earlier beam and id, so that the order does not hang on how it was found.
 bool ranks_before(const Candidate& a, const Candidate& b) {
-  return a.key != b.key ? a.key > b.key : a.id < b.id;
+  if (a.key != b.key) return a.key > b.key;
+  return a.beam != b.beam ? a.beam < b.beam : a.id < b.id;
 }
 
 /// Best first by score. With do_sample: those that were drawn.
@@ -81,12 +82,10 @@ std::vector<Candidate> best_candidates(at::Tensor logits_BV, const std::vector<B
       std::pop_heap(best.begin(), best.end(), ranks_before);
       best.pop_back();
     }
-    std::sort_heap(best.begin(), best.end(), ranks_before);
     candidates.insert(candidates.end(), best.begin(), best.end());
   }
   require_probabilities(!candidates.empty(), request.sampling);
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.key > b.key; });
+  std::sort(candidates.begin(), candidates.end(), ranks_before);
   if (candidates.size() > wanted) candidates.resize(wanted);
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.score > b.score; });

@@ -12,18 +12,11 @@ namespace plan_detail {
 
 constexpr int64_t kDefaultGlobalBatch = 16;
 
-/// Where steps run on over the end of an epoch, an epoch is no whole number of them.
-double steps_of_an_epoch(const RunPlan& plan, data::LastBatch last_batch) {
-  return last_batch == data::LastBatch::kWrap
-             ? static_cast<double>(plan.num_samples) / static_cast<double>(plan.global_batch_size)
-             : static_cast<double>(plan.steps_per_epoch);
-}
-
-int64_t total_steps(const BatchConfig& batch, const RunPlan& plan, data::LastBatch last_batch) {
+int64_t total_steps(const BatchConfig& batch, const RunPlan& plan) {
   if (batch.max_steps > 0) return batch.max_steps;
   if (batch.train_samples > 0)
     return std::max<int64_t>(1, batch.train_samples / plan.global_batch_size);
-  const double steps = batch.epochs * steps_of_an_epoch(plan, last_batch);
+  const double steps = batch.epochs * plan.steps_of_an_epoch;
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps - 1e-9)));
 }
 
@@ -62,9 +55,11 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
   plan.global_batch_size = samples_of_step(config.batch);
   plan.num_samples = num_samples;
   plan.steps_per_epoch = data::steps_per_epoch(num_samples, plan.global_batch_size, last_batch);
-  plan.total_steps = plan_detail::total_steps(config.batch, plan, last_batch);
-  if (const double steps = plan_detail::steps_of_an_epoch(plan, last_batch); steps > 0)
-    plan.epochs = static_cast<double>(plan.total_steps) / steps;
+  plan.steps_of_an_epoch =
+      last_batch == data::LastBatch::kWrap
+          ? static_cast<double>(num_samples) / static_cast<double>(plan.global_batch_size)
+          : static_cast<double>(plan.steps_per_epoch);
+  plan.total_steps = plan_detail::total_steps(config.batch, plan);
   plan.batch_arithmetic =
       tr("{} × {} accumulation × {} = {} samples a step",
          plan.micro_batch_size == 1 ? tr("1 sample") : tr("{} samples", plan.micro_batch_size),

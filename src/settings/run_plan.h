@@ -14,7 +14,12 @@ struct RunPlan {
   int64_t num_samples = 0;  ///< of one epoch
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;
-  double epochs = 0;  ///< that they go through
+  /// Not whole where steps run on over the end of an epoch (LastBatch::kWrap).
+  double steps_of_an_epoch = 0;
+  /// That the steps go through; 0 if an epoch has no step.
+  double epochs() const {
+    return steps_of_an_epoch > 0 ? static_cast<double>(total_steps) / steps_of_an_epoch : 0;
+  }
   ScheduleConfig schedule;
   std::string batch_arithmetic;  ///< "1 sample × 16 accumulation × 1 process = 16 samples a step"
 };

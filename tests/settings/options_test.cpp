@@ -584,10 +584,10 @@ TEST(Plan, StepsThatRunOnIntoTheNextEpochCountSamples) {
 TEST(Plan, SaysHowManyEpochsTheStepsGoThrough) {
   TrainConfig config;
   config.batch.max_steps = 31;
-  EXPECT_DOUBLE_EQ(plan_run(config, 31, data::LastBatch::kWrap).epochs, 16.0);
-  EXPECT_DOUBLE_EQ(plan_run(config, 31, data::LastBatch::kPartial).epochs, 15.5);
-  EXPECT_DOUBLE_EQ(plan_run(config, 31, data::LastBatch::kDrop).epochs, 31.0);
-  EXPECT_DOUBLE_EQ(plan_run(config, 3, data::LastBatch::kWrap).epochs, 31 * 16 / 3.0);
+  EXPECT_DOUBLE_EQ(plan_run(config, 31, data::LastBatch::kWrap).epochs(), 16.0);
+  EXPECT_DOUBLE_EQ(plan_run(config, 31, data::LastBatch::kPartial).epochs(), 15.5);
+  EXPECT_DOUBLE_EQ(plan_run(config, 31, data::LastBatch::kDrop).epochs(), 31.0);
+  EXPECT_DOUBLE_EQ(plan_run(config, 3, data::LastBatch::kWrap).epochs(), 31 * 16 / 3.0);
 }
 
 }  // namespace danlu::settings::options_test

@@ -3,13 +3,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/address_space.h"
 #include "base/cpu_affinity.h"
 #include "base/error.h"
 #include "base/progress.h"
@@ -41,15 +41,6 @@ const std::vector<EngineCommand>& engine_commands() {
   return list;
 }
 
-/// Whether so much could be mapped now; it is not kept.
-bool has_address_space(size_t bytes) {
-  void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (address == MAP_FAILED) return false;
-  ::munmap(address, bytes);
-  return true;
-}
-
 /// OpenBLAS takes a buffer for each thread at the first product and keeps it; one that a limit of
 /// address space refuses it asks for again without end. Errors: MemoryError where they do not fit.
 void take_product_buffers() {
@@ -60,7 +51,7 @@ void take_product_buffers() {
         limit.rlim_cur == RLIM_INFINITY)
       continue;
     const auto threads = static_cast<size_t>(at::get_num_threads());
-    if (!has_address_space(threads * kBuffer)) {
+    if (!AddressSpace(threads * kBuffer).is_there()) {
       throw MemoryError(tr("[engine] {} of address space are missing for products of {} threads",
                            format_bytes(threads * kBuffer), threads),
                         tr("raise ulimit -v or -d, or set OMP_NUM_THREADS to fewer"));

@@ -55,10 +55,8 @@ std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
             schedule.min_lr, config.adamw.groups.weight_decay, config.max_grad_norm);
 }
 
-/// "12", or "11.5" where steps run on over the end of an epoch.
-std::string steps_of_an_epoch(const settings::RunPlan& plan) {
-  const double steps = plan.epochs > 0 ? static_cast<double>(plan.total_steps) / plan.epochs
-                                       : static_cast<double>(plan.steps_per_epoch);
+/// "12", or "11.5" where an epoch has no whole number of steps.
+std::string steps_of_an_epoch(double steps) {
   const auto whole = static_cast<uint64_t>(std::llround(steps));
   return std::abs(steps - static_cast<double>(whole)) < 0.05 ? format_count(whole)
                                                              : fmt::format("{:.1f}", steps);
@@ -118,8 +116,8 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
                                         : ""));
   add_line(
       out, "steps",
-      tr("{} ({} an epoch; {:.1f} epochs)", format_count(static_cast<uint64_t>(plan.total_steps)),
-         banner_detail::steps_of_an_epoch(plan), plan.epochs));
+      tr("{} ({} an epoch; {:.2f} epochs)", format_count(static_cast<uint64_t>(plan.total_steps)),
+         banner_detail::steps_of_an_epoch(plan.steps_of_an_epoch), plan.epochs()));
   add_line(out, "optimizer", banner_detail::optimizer_line(config, plan));
   add_line(out, "output", config.output.directory.string());
   out += tr("one sample, as trained on (masked spans in brackets):\n") +
