@@ -1,15 +1,15 @@
 // bench/decode_bench.cpp: seconds a token of greedy decoding, by type of the weights.
 //
 //   decode_bench [MODEL] [--dtype fp32,bf16,fp16,q8_0,q4_0,file] [--tokens 16] [--sequences 1]
-//   [--context 16]
-//     [--prefill 0] [--threads 0]
+//     [--context 16] [--prefill 0] [--threads 0]
 //
 // One model for each type answers in turn, so that ratios do not depend on what else the machine
 // does. MODEL: a directory or a GGUF file, whose blocks are used as they are by the type `file`;
 // without one: random weights of Qwen2.5-0.5B's shape.
 // Prints one JSON line a type: median seconds a token of all sequences, bytes of weights and keys
-// read a second, with --prefill N tokens a second of reading N at once, the ids that each
-// sequence came to, and what it began with. --threads 0: all.
+// read a second, their share of what the memory gave before and after each token (others use it
+// too, and what it gives halves within a second), with --prefill N tokens a second of reading N at
+// once, the ids that each sequence came to, and what it began with. --threads 0: all.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
@@ -28,11 +28,14 @@
 #include "device/counted_memory.h"
 #include "half_billion.h"
 #include "measure/decoding.h"
+#include "measure/gauge.h"
 
 namespace {
 
 using danlu::measure::Decoding;
 using danlu::models::CausalLM;
+
+constexpr int kWarmUp = 2;  ///< tokens that are not counted
 
 const std::map<std::string, at::ScalarType> kTypes{
     {"fp32", at::kFloat}, {"bf16", at::kBFloat16}, {"fp16", at::kHalf}};
@@ -81,6 +84,7 @@ struct Decoder {
   std::unique_ptr<CausalLM> model;
   std::unique_ptr<Decoding> session;
   std::vector<double> seconds, prefill_seconds;
+  std::vector<double> read_bytes;  ///< a second, that the memory gave around each token
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -119,14 +123,36 @@ std::string lists(const std::vector<std::vector<int64_t>>& sequences) {
   return fmt::format("[{}]", fmt::join(texts, ", "));
 }
 
+void time_tokens(std::vector<Decoder>& decoders, const Settings& settings) {
+  danlu::measure::Gauge gauge(static_cast<size_t>(at::get_num_threads()));
+  double before = gauge.read().read_bytes;
+  for (int64_t i = 0; i < settings.tokens + kWarmUp; ++i) {
+    for (Decoder& each : decoders) {
+      each.seconds.push_back(seconds_of([&] { each.session->token(); }));
+      const double after = gauge.read().read_bytes;
+      each.read_bytes.push_back((before + after) / 2);
+      before = after;
+    }
+  }
+}
+
+double share_of_bandwidth(const Decoder& each) {
+  const double bytes = each.session->work().bytes();
+  std::vector<double> shares;
+  for (size_t i = kWarmUp; i < each.seconds.size(); ++i)
+    shares.push_back(bytes / each.seconds[i] / each.read_bytes[i]);
+  return danlu::bench::median(std::move(shares));
+}
+
 void print(const Decoder& each, const Settings& settings) {
-  const double median = danlu::bench::median({each.seconds.begin() + 2, each.seconds.end()});
+  const double median = danlu::bench::median({each.seconds.begin() + kWarmUp, each.seconds.end()});
   fmt::print(
       "{{\"program\": \"danlu\", \"cpu\": \"{}\", \"dtype\": \"{}\", \"sequences\": {}, "
-      "\"token_s\": {:.5f}, \"tokens_per_s\": {:.2f}, \"gb_per_s\": {:.2f}",
+      "\"token_s\": {:.5f}, \"tokens_per_s\": {:.2f}, \"gb_per_s\": {:.2f}, "
+      "\"share\": {:.3f}",
       danlu::describe_cpu_class(), each.name, settings.sequences, median,
-      static_cast<double>(settings.sequences) / median,
-      each.session->work().bytes() / median / 1e9);
+      static_cast<double>(settings.sequences) / median, each.session->work().bytes() / median / 1e9,
+      share_of_bandwidth(each));
   if (settings.prefill > 0) {
     const double prefill = danlu::bench::median(each.prefill_seconds);
     fmt::print(", \"prefill_tokens_per_s\": {:.1f}, \"prefill_gflops\": {:.1f}",
@@ -148,9 +174,7 @@ int main(int argc, char** argv) {
   std::istringstream types(settings.dtypes);
   for (std::string name; std::getline(types, name, ',');)
     decoders.push_back(decoder(settings, name));
-  for (int64_t i = 0; i < settings.tokens + 2; ++i)
-    for (Decoder& each : decoders)
-      each.seconds.push_back(seconds_of([&] { each.session->token(); }));
+  time_tokens(decoders, settings);
   for (int round = 0; round < 3 && settings.prefill > 0; ++round)
     for (Decoder& each : decoders) {
       each.prefill_seconds.push_back(

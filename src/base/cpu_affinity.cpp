@@ -115,8 +115,11 @@ CpuBinding named_range(const CpuAffinity& affinity, int64_t local_rank,
   const std::vector<int>& range = affinity.ranges.at(local_rank);
   const std::vector<int> usable = common(range, allowed);
   if (usable.empty() || (usable.size() < range.size() && !affinity.force)) {
+    if (usable.empty())
+      return {.why_not = tr("of npu{}'s processors {} this process may use none", local_rank,
+                            listed(range))};
     return {.why_not = tr("of npu{}'s processors {} this process may use {} only", local_rank,
-                          listed(range), usable.empty() ? std::string("-") : listed(usable))};
+                          listed(range), listed(usable))};
   }
   return {.processors = usable};
 }

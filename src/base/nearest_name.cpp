@@ -67,8 +67,11 @@ std::optional<std::string> nearest_name(std::string_view word,
 
 std::string did_you_mean_path(const std::filesystem::path& path) {
   std::error_code unknown;
-  if (std::filesystem::is_regular_file(path, unknown)) return tr("it is a file ");
+  if (std::filesystem::is_regular_file(path, unknown)) return tr("it is a file: ");
   if (std::filesystem::exists(path, unknown)) return "";
+  if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, unknown)))
+    return tr("it is a link to {}, where nothing is: ",
+              std::filesystem::read_symlink(path, unknown).string());
   const auto parent = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   std::vector<std::string> names;
   std::error_code error;

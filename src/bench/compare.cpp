@@ -79,6 +79,14 @@ std::vector<std::string> suspects(const std::vector<RowChange>& changes) {
   return ids;
 }
 
+std::vector<std::string> bound_by_memory(const Report& report) {
+  const Limits limits = report.undisturbed_limits();
+  std::vector<std::string> ids;
+  for (const Row& row : report.rows)
+    if (bound_of(row.work, limits) == Bound::kMemory) ids.push_back(row.id());
+  return ids;
+}
+
 void take_better(Report& report, const Report& again) {
   for (Row& row : report.rows) {
     const Row* other = again.find(row.id());

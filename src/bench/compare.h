@@ -39,6 +39,9 @@ void require_alike(const Circumstances& recorded, const Circumstances& now);
 /// machine can take away for a moment what no reading beside it shows.
 std::vector<std::string> suspects(const std::vector<RowChange>& changes);
 
+/// Ids of the rows that memory bounds where nobody disturbs it.
+std::vector<std::string> bound_by_memory(const Report& report);
+
 /// `again` holds rows of `report` measured once more: of each the one with the higher best
 /// share stays, a steady one before an unsteady one. What has really become slower stays slow.
 void take_better(Report& report, const Report& again);

@@ -30,7 +30,7 @@ std::string limit_text(int resource, const char* command) {
   if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
   return resource == RLIMIT_NPROC
              ? tr("; {} allows this user {} threads and processes", command, limit.rlim_cur)
-             : fmt::format("; {} allows {}", command, format_bytes(limit.rlim_cur));
+             : tr("; {} allows {}", command, format_bytes(limit.rlim_cur));
 }
 
 std::string memory_limits() {

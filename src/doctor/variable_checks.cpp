@@ -91,7 +91,8 @@ Finding check_affinity(const SystemRoots& roots) {
   finding.read =
       affinity.mode == 1
           ? tr("mode 1: each rank, with all its threads, stays in its processors")
-          : tr("mode 2: in each rank's processors, each compute thread on one of its own");
+          : tr("mode 2: in each rank's processors, each compute thread on one of its own, and the "
+               "main thread on any of them");
   const auto online = all_processors(roots), allowed = allowed_processors(roots);
   const int64_t ranks = ranks_here(roots, affinity);
   for (int64_t rank = 0; rank < ranks; ++rank) {

@@ -81,7 +81,7 @@ TemplateChoice choose_template(std::shared_ptr<const Tokenizer> tokenizer,
     if (recorded.is_named()) {
       if (choice.templates_file.empty()) choice.templates_file = recorded.templates_file;
       return made(TemplateOrigin::kRecord, recorded.name,
-                  fmt::format("from {}", (request.recorded_in / kRecordFile).string()));
+                  tr("from {}", (request.recorded_in / kRecordFile).string()));
     }
   }
   if (!tokenizer->chat_template().empty())

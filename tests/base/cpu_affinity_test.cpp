@@ -83,6 +83,8 @@ TEST(CpuBindings, WhoIsBoundAlreadyStaysUnlessForced) {
             range(5, 6));
   EXPECT_THAT(cpu_binding(parse_cpu_affinity("1,npu0:3-5"), 0, 2, online, allowed).why_not,
               HasSubstr("4-5 only"));
+  EXPECT_THAT(cpu_binding(parse_cpu_affinity("1,npu0:1-2"), 0, 2, online, allowed).why_not,
+              HasSubstr("1-2 this process may use none"));
   EXPECT_EQ(cpu_binding(parse_cpu_affinity("1,force:1,npu0:3-5"), 0, 2, online, allowed).processors,
             range(4, 5));
 }

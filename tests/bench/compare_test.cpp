@@ -13,9 +13,13 @@ namespace danlu::bench {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AnyOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
 
 constexpr double kLimit = 1.1;
 
@@ -60,6 +64,12 @@ TEST(BenchCompare, RunsOfOneProgramOnOneMachineRaiseNoAlarm) {
   EXPECT_THAT(verdict(a, c, {b}), IsEmpty());
   EXPECT_THAT(verdict(b, c, {a}), IsEmpty());
   EXPECT_THAT(verdict(b, a, {c}), IsEmpty());
+}
+
+TEST(BenchCompare, RowsThatMemoryBoundsAreNamed) {
+  const auto ids = bound_by_memory(recorded("a"));
+  EXPECT_THAT(ids, IsSupersetOf({"adamw.fp32", "rms_norm.forward.bf16", "decode.bf16"}));
+  EXPECT_THAT(ids, Not(Contains(AnyOf(HasSubstr("linear"), HasSubstr("attention"), "step.fp32"))));
 }
 
 /// Other programs ran on the machine while these were recorded: some rows bound by memory differ by

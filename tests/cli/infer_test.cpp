@@ -181,6 +181,19 @@ TEST_F(Infer, BeamSearchAnswersTheSameEveryTime) {
   EXPECT_EQ(by_task, rows);
 }
 
+TEST_F(Infer, BeamsAskedForBesideAModeWithoutThemAreSaid) {
+  const ProgramResult result = infer({"--prompt", "fox?", "--task", "greedy", "--num_beams", "3"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("--task greedy names no beams, but 3 are searched"));
+  EXPECT_THAT(infer({"--prompt", "fox?", "--task", "greedy"}).err, Not(HasSubstr("beams")));
+}
+
+TEST_F(Infer, ALinkToNothingIsCalledOne) {
+  fs::create_symlink("moved_away", (*this) / "link");
+  expect_error(infer({"--prompt", "fox?"}, (*this) / "link"), 4,
+               {"no such directory", "it is a link to moved_away, where nothing is"});
+}
+
 TEST_F(Infer, RawTextNeedsSomethingToGoOnFrom) {
   expect_error(infer({"--raw", "--prompt", ""}), 3, {"--prompt: ", "empty"});
   // With a template an empty message is a question like any other.

@@ -351,6 +351,9 @@ int run_infer(const Options& options) {
   InferenceModel loaded = load_for_inference(options, where, options.get_bool("raw"));
   infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
   apply_task(task, sampling);
+  if (sampling.num_beams > 1 && (task == "greedy" || task == "do_sample"))
+    log::notice("--task {} names no beams, but {} are searched (--num_beams)", task,
+                sampling.num_beams);
   report_idle_infer_flags(
       options, {.chat = chat,
                 .data_set = options.has_value("dataset") || options.get_bool("load_dataset_config"),

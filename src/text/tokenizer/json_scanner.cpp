@@ -125,7 +125,7 @@ std::string_view JsonScanner::string(std::string& storage) {
   storage.clear();
   size_t copied = begin;
   while (true) {
-    if (at_ >= text_.size()) fail("the file ends inside a string");
+    if (at_ >= text_.size()) fail("the file ends inside a string; it may be truncated");
     const auto c = static_cast<unsigned char>(text_[at_]);
     if (c == '"') break;
     if (c >= 0x80) ascii = false;
