@@ -3,7 +3,7 @@
 
 usage: tools/bench.py [BUILD] [--rows NAME,…] [--rounds 3] [--threads one,all]
 A row whose peer is not here says so. Ours and the peer run by turns; before, between and after them `danlu bench --only limits`
-says what the machine could do: a turn in which its peak moved by more than 15 %, or in which others took more than 15 % of the
+says what the machine could do: a turn in which what bounds the row (the peak, or the speed of reading) moved by more than 15 %, or in which others took more than 15 % of the
 processors of a program, is repeated, three times at most, and then marked unsteady. With one thread both are pinned to the last processor.
 The table is written after each row; rows measured again on the same day take the place of the earlier ones.
 
@@ -288,9 +288,10 @@ class Bench:
         self.made.add(file)
         return file
 
-    def decode(self, row, threads, kind, goal, sequences):
+    def decode(self, row, threads, kind, goal, sequences, context=16):
         file = self.gguf(kind)
-        words = [file, "--dtype", "bf16" if kind == "bf16" else "file", "--tokens", "16", "--sequences", str(sequences), "--threads", str(threads)]
+        words = [file, "--dtype", "bf16" if kind == "bf16" else "file", "--tokens", "16", "--sequences", str(sequences), "--threads", str(threads),
+                 "--context", str(context)]
         programs, note = {"danlu": ([self.path("decode_bench")] + words, None)}, None
         first = run(programs["danlu"][0], threads)
         if self.llama():
@@ -311,11 +312,12 @@ class Bench:
             return (f"{wrong}ours at most {below} deviations below llama.cpp's best in {len(ours)} sequence{'s'[:len(ours) > 1]}; "
                     f"{sum(a == b for a, b in pairs)} of {len(pairs)} ids the same")
         results, limits = self.compare(row, threads, goal, programs, lambda r: r["tokens_per_s"], check, "read_bytes", missing=note)
-        if sequences == 1:
+        if sequences == 1 and context == 16:
             # Of what the memory gave around each token: what it gives in between halves within seconds.
             shares = [r["share"] for r in results["danlu"]]
             self.add(f"{row}: share of the read bandwidth", threads=threads, goal=">= 0.85",
-                     danlu=statistics.median(r["gb_per_s"] for r in results["danlu"]), peer=limits["read_bytes"] / 1e9,
+                     danlu=statistics.median(r["gb_per_s"] for r in results["danlu"]),
+                     peer=statistics.median(r["memory_gb_per_s"] for r in results["danlu"]),
                      ratio=statistics.median(shares), least=min(shares), most=max(shares), steady=self.rows[-1]["steady"])
 
     def decode_kinds(self, row, threads, goal, sequences):
@@ -330,6 +332,13 @@ class Bench:
 
     def row_sequences(self, threads):
         self.decode_kinds("decode 0.5 B, {}, 16 sequences", threads, ">= 1.2", 16)
+
+    def row_context(self, threads):
+        row, goal = "decode 0.5 B, q8_0, context 2048", ">= 1.0"
+        try:
+            self.decode(row, threads, "q8_0", goal, 1, context=2048)
+        except Missing as missing:
+            self.add(row, threads=threads, goal=goal, note=str(missing))
 
     def row_prefill(self, threads):
         """Beside the products that training makes of 1024 tokens with the shapes of a layer, each alone, as often as a layer has it."""
@@ -533,7 +542,7 @@ def table(machine, date, rows, readings):
     return "\n".join(lines) + "\n```\n"
 
 
-ROWS = {"step": True, "share": True, "lora": True, "small": True, "long": True, "decode": True, "sequences": True, "prefill": True,
+ROWS = {"step": True, "share": True, "lora": True, "small": True, "long": True, "decode": True, "sequences": True, "context": True, "prefill": True,
         "tokenise": False, "preprocess": True, "convert": False, "slow_op": False}  # True: with one thread and with all
 
 

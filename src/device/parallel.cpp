@@ -9,10 +9,8 @@ namespace parallel_detail {
 
 thread_local bool is_inside = false;
 
-/// libtorch's own loops, where a part calls one, are not divided either.
 void begin_member() {
   at::get_num_threads();  // so that libtorch sets this thread's number before it is set here
-  omp_set_num_threads(1);
 }
 
 }  // namespace parallel_detail
@@ -23,9 +21,14 @@ ThreadTeam* thread_team() {
   return &team;
 }
 
-InsideLoop::InsideLoop() : before_(parallel_detail::is_inside) {
+InsideLoop::InsideLoop()
+    : was_inside_(parallel_detail::is_inside), threads_before_(omp_get_max_threads()) {
   parallel_detail::is_inside = true;
+  omp_set_num_threads(1);
 }
-InsideLoop::~InsideLoop() { parallel_detail::is_inside = before_; }
+InsideLoop::~InsideLoop() {
+  parallel_detail::is_inside = was_inside_;
+  omp_set_num_threads(threads_before_);
+}
 
 }  // namespace danlu::device

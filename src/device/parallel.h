@@ -13,7 +13,7 @@ namespace danlu::device {
 /// The calling thread's own team; null inside of a loop, which is not divided again.
 ThreadTeam* thread_team();
 
-/// Keeps loops in this thread undivided while it lives.
+/// Keeps loops in this thread undivided while it lives, libtorch's own too.
 class InsideLoop {
  public:
   InsideLoop();
@@ -22,7 +22,8 @@ class InsideLoop {
   InsideLoop& operator=(const InsideLoop&) = delete;
 
  private:
-  const bool before_;
+  const bool was_inside_;
+  const int threads_before_;
 };
 
 /// As at::parallel_for: body(first, past) over parts of [begin, end) of one size, not below

@@ -69,21 +69,22 @@ Rows rows_of(const at::Tensor& x, int64_t first_token, int64_t head) {
   return {whole.element, whole.data + first * static_cast<int64_t>(whole.size()), whole.token};
 }
 
-/// Spans of the same keys, which lie beside each other, and where their packed blocks begin.
+/// Spans of the same keys, which lie beside each other.
 struct KeySet {
   Spans spans;
-  int64_t first_block;
+  size_t index;  ///< among the sets
   int64_t key() const { return spans.front().k; }
   int64_t count() const { return spans.front().k_len; }
   int64_t blocks() const { return (count() + kBlockKeys - 1) / kBlockKeys; }
+  int64_t rows_of_block(int64_t block) const {
+    return std::min(kBlockKeys, count() - block * kBlockKeys);
+  }
 };
 std::vector<KeySet> key_sets(const Spans& spans) {
   std::vector<KeySet> sets;
   for (const Span& span : spans) {
-    if (sets.empty() || sets.back().key() != span.k || sets.back().count() != span.k_len) {
-      const int64_t before = sets.empty() ? 0 : sets.back().first_block + sets.back().blocks();
-      sets.push_back({{}, before});
-    }
+    if (sets.empty() || sets.back().key() != span.k || sets.back().count() != span.k_len)
+      sets.push_back({{}, sets.size()});
     sets.back().spans.push_back(span);
   }
   return sets;
@@ -94,38 +95,46 @@ class PackedBlocks {
  public:
   enum Order { kTurned, kStacked };
   PackedBlocks(const Packing& packing, Order order, const at::Tensor& x_MKD,
-               const std::vector<KeySet>& sets)
-      : bytes_(order == kTurned ? packing.turned_bytes(longest(sets))
-                                : packing.stacked_bytes(longest(sets))),
-        blocks_(sets.empty() ? 0 : sets.back().first_block + sets.back().blocks()),
-        memory_(at::empty({static_cast<int64_t>(bytes_) * blocks_ * x_MKD.size(1)}, at::kByte)) {
+               const std::vector<KeySet>& sets) {
+    std::vector<Block> blocks;
+    const auto bytes_of = [&](int64_t rows) {
+      return static_cast<int64_t>(order == kTurned ? packing.turned_bytes(rows)
+                                                   : packing.stacked_bytes(rows));
+    };
+    whole_bytes_ = bytes_of(kBlockKeys);
     for (const KeySet& set : sets) {
-      device::parallel_for(0, set.blocks() * x_MKD.size(1), 1, [&](int64_t begin, int64_t end) {
-        for (int64_t task = begin; task < end; ++task) {
-          const int64_t block = task % set.blocks(), head = task / set.blocks();
-          const int64_t first = block * kBlockKeys;
-          const int64_t count = std::min(kBlockKeys, set.count() - first);
-          const Rows rows = rows_of(x_MKD, set.key() + first, head);
-          char* const to = block_of(set, head, block);
-          order == kTurned ? packing.turn(rows, count, to) : packing.stack(rows, count, to);
-        }
-      });
+      starts_.push_back(head_bytes_);
+      for (int64_t block = 0; block < set.blocks(); ++block) {
+        blocks.push_back({&set, block});
+        head_bytes_ += bytes_of(set.rows_of_block(block));
+      }
     }
+    memory_ = at::empty({head_bytes_ * x_MKD.size(1)}, at::kByte);
+    const auto count = static_cast<int64_t>(blocks.size());
+    device::parallel_for(0, count * x_MKD.size(1), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        const auto& [set, block] = blocks[unsigned_of(task % count)];
+        const int64_t head = task / count;
+        const Rows rows = rows_of(x_MKD, set->key() + block * kBlockKeys, head);
+        char* const to = block_of(*set, head, block);
+        order == kTurned ? packing.turn(rows, set->rows_of_block(block), to)
+                         : packing.stack(rows, set->rows_of_block(block), to);
+      }
+    });
   }
   char* block_of(const KeySet& set, int64_t head, int64_t block) const {
-    const int64_t index = head * blocks_ + set.first_block + block;
-    return static_cast<char*>(memory_.data_ptr()) + static_cast<int64_t>(bytes_) * index;
+    return static_cast<char*>(memory_.data_ptr()) + head * head_bytes_ + starts_[set.index] +
+           block * whole_bytes_;
   }
 
  private:
-  static int64_t longest(const std::vector<KeySet>& sets) {
-    int64_t rows = 0;
-    for (const KeySet& set : sets) rows = std::max(rows, std::min(kBlockKeys, set.count()));
-    return rows;
-  }
+  struct Block {
+    const KeySet* set;
+    int64_t number;
+  };
 
-  size_t bytes_;
-  int64_t blocks_;
+  int64_t whole_bytes_, head_bytes_ = 0;
+  std::vector<int64_t> starts_;  ///< of each set, in the memory of a head
   at::Tensor memory_;
 };
 
@@ -188,7 +197,7 @@ void forward_tile(const Forward& f, const KeySet& set, const Tile& tile, int64_t
   const Left q = left_of(packing, rows_of(in.q_NQD, first_query, head), queries, scratch().left);
   for (int64_t block = tile.first_key / kBlockKeys; block * kBlockKeys < tile.end_key; ++block) {
     const Keys met = met_in_block(tile, block);
-    const int64_t in_block = std::min(kBlockKeys, set.count() - block * kBlockKeys);
+    const int64_t in_block = set.rows_of_block(block);
     score(packing, q, queries, f.keys.block_of(set, kv_head, block), met, scores);
     for (int64_t r = 0; r < queries; ++r) {
       const int64_t query = tile.begin + r;
@@ -333,7 +342,7 @@ void backward_tile(const Backward& b, const KeySet& set, const Tile& tile, int64
   const Rows dq = rows_of(grads.q_NQD, first_query, head);
   for (int64_t block = tile.first_key / kBlockKeys; block * kBlockKeys < tile.end_key; ++block) {
     const Keys met = met_in_block(tile, block);
-    const int64_t in_block = std::min(kBlockKeys, set.count() - block * kBlockKeys);
+    const int64_t in_block = set.rows_of_block(block);
     score(packing, q, queries, b.turned_keys.block_of(set, kv_head, block), met, scores);
     score(packing, out_grad, queries, b.turned_values.block_of(set, kv_head, block), met,
           d_weights);

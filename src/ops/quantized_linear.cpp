@@ -276,15 +276,18 @@ at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
                             const at::Tensor& bias_O) {
   using namespace quantized_detail;
   quantized_detail::check(x, weight, bias_O);
-  if (!fused_for(Work::kRows, x))
+  if (!fused_for(Work::kProducts, x))
     return oracle::quantized_linear(x, weight, bias_O).to(x.scalar_type());
+  const bool rounds = x.scalar_type() != at::kHalf || rounds_f16();
   const at::Tensor x_NI = x.reshape({-1, weight.columns_}).contiguous();
   const at::Tensor bias = bias_O.defined() ? bias_O.contiguous() : bias_O;
   const int64_t n = x_NI.size(0), width = weight.rows_;
   const Input input = quantized_input(x_NI);
-  const at::Tensor result = at::empty({n, width}, x.options());
-  const at::Tensor sums =
-      x.scalar_type() == at::kFloat ? result : at::empty({n, width}, x.options().dtype(at::kFloat));
+  const at::Tensor result =
+      at::empty({n, width}, x.options().dtype(rounds ? x.scalar_type() : at::kFloat));
+  const at::Tensor sums = result.scalar_type() == at::kFloat
+                              ? result
+                              : at::empty({n, width}, x.options().dtype(at::kFloat));
   const auto code_bytes = static_cast<int64_t>(band_code_bytes(weight.type_)) * weight.groups_;
   const int64_t scale_bytes = static_cast<int64_t>(kBandScaleBytes) * weight.groups_;
   const int64_t super_bytes =
@@ -317,7 +320,7 @@ at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
   });
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = width;
-  return result.view(sizes);
+  return result.view(sizes).to(x.scalar_type());
 }
 
 at::Tensor oracle::quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,

@@ -46,13 +46,13 @@ TEST(ParallelFor, CoversTheRangeOnceInPartsNotBelowTheGrain) {
 TEST(ParallelFor, ALoopInsideALoopIsNotDivided) {
   const Threads in_use(3);
   std::atomic<int> inner{0}, torch{0};
-  parallel_for(0, 3, 1, [&](int64_t begin, int64_t) {
+  parallel_for(0, 3, 1, [&](int64_t, int64_t) {
     parallel_for(0, 100, 1, [&](int64_t, int64_t) { ++inner; });
-    // libtorch's loops neither, in the threads of the team.
-    if (begin > 0) at::parallel_for(0, 100, 1, [&](int64_t, int64_t) { ++torch; });
+    at::parallel_for(0, 100, 1, [&](int64_t, int64_t) { ++torch; });
   });
   EXPECT_EQ(inner, 3);
-  EXPECT_EQ(torch, 2);
+  EXPECT_EQ(torch, 3);
+  EXPECT_EQ(at::get_num_threads(), 3) << "the next loop is divided again";
 }
 
 TEST(ParallelFor, WhatAPartThrowsReachesTheCaller) {

@@ -1,6 +1,7 @@
 // Attention over pages against the composite over the same keys in f64.
 #include "ops/cached_attention.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
@@ -68,7 +69,13 @@ const std::vector<PagedCase> kPagedCases{{{0}, {1}},
                                          {{0, 40, 0, 7, 50}, {4, 1, 9, 12, 2}},
                                          {{90, 3}, {1, 2}, 40},
                                          {{66, 20}, {1, 1}, 0, true},
-                                         {{0, 70}, {12, 20}, 33, true}};
+                                         {{0, 70}, {12, 20}, 33, true},
+                                         // Longer than the parts that threads share.
+                                         {{511}, {1}},
+                                         {{512, 30}, {1, 1}},
+                                         {{1300}, {3}},
+                                         {{1100, 3}, {1, 1}, 700},
+                                         {{1030, 600}, {1, 2}, 0, true}};
 
 void expect_as_over_all_keys(const PagedCase& c, at::ScalarType type, int64_t heads,
                              int64_t kv_heads, double tolerance) {
@@ -110,6 +117,22 @@ TEST(CachedAttention, IsThatOverAllKeys) {
       expect_as_over_all_keys(c, at::kDouble, heads, kv_heads, 1e-12);
     }
   }
+}
+
+TEST(CachedAttention, AnyNumberOfThreadsGivesTheSameBits) {
+  const std::vector<int64_t> lengths{1600, 40}, num_new{1, 1};
+  const Pages pages(lengths, 1, at::kBFloat16);
+  store_in_pages(at::cat(pages.k), at::cat(pages.v), pages.sequences(lengths, lengths), 1);
+  const at::Tensor k = last_of(pages.k, num_new), v = last_of(pages.v, num_new);
+  const at::Tensor q = test::random_f64({2, 7, kPagedDim}, 5).to(at::kBFloat16);
+  const int before = at::get_num_threads();
+  const auto result = [&](int threads) {
+    at::set_num_threads(threads);
+    return cached_attention(q, k, v, pages.sequences(num_new, lengths), 1, {.scale = 0.2});
+  };
+  const at::Tensor one = result(1);
+  for (const int threads : {2, 3, 5}) EXPECT_TRUE(at::equal(result(threads), one)) << threads;
+  at::set_num_threads(before);
 }
 
 TEST(CachedAttention, TheCompositeReadsPagesToo) {

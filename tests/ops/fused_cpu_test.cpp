@@ -20,6 +20,7 @@
 #include <limits>
 #include <vector>
 
+#include "device/counted_memory.h"
 #include "finite_differences.h"
 #include "ops/alibi.h"
 #include "ops/attention.h"
@@ -253,6 +254,26 @@ TEST(FusedCpu, ResultsDoNotDependOnTheNumberOfThreads) {
   const auto four = run_with_gradients(Kernels::kFused, everything, inputs);
   at::set_num_threads(threads);
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(four[i], one[i])) << i;
+}
+
+/// A pack of one long sample and many short ones: blocks of keys are as long as the samples.
+TEST(FusedCpu, PackedKeysOfShortSamplesTakeLittleMemory) {
+  device::count_host_memory();
+  Segments segments{{0, 256}, {0, 256}};
+  for (int64_t end = 266; end <= 1046; end += 10) {
+    segments.q_starts.push_back(end);
+    segments.k_starts.push_back(end);
+  }
+  const auto heads = [](int64_t count, uint64_t seed) {
+    return test::random_f64({1046, count, 64}, seed).to(at::kBFloat16);
+  };
+  const at::Tensor q = heads(8, 1), k = heads(4, 2), v = heads(4, 3);
+  const int64_t before = device::host_memory();
+  device::reset_peak_host_memory();
+  attention(q, k, v, segments, {0.125, 0, {}});
+  const int64_t results = static_cast<int64_t>(q.nbytes()) + 8 * 1046 * 4;
+  EXPECT_LT(device::peak_host_memory() - before - results,
+            static_cast<int64_t>(8 * (k.nbytes() + v.nbytes())));
 }
 
 /// ATen divides the columns of a sum this long among threads.

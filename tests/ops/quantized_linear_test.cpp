@@ -148,6 +148,18 @@ TEST(QuantizedLinear, ARowDoesNotDependOnTheOthersNorOnThreads) {
   at::set_num_threads(threads);
 }
 
+/// Also where the processor does not round to the type: the sums are the same.
+TEST(QuantizedLinear, ATypeOf16BitsDiffersByOneRoundingAlone) {
+  const Matrix matrix = random_matrix(BlockType::kQ4_0, 33, 512);
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    const at::Tensor x = test::random_f64({5, 512}, 1).to(type);
+    const at::Tensor bias = test::random_f64({33}, 2).to(type);
+    EXPECT_TRUE(at::equal(
+        quantized_linear(x, matrix.weight, bias),
+        quantized_linear(x.to(at::kFloat), matrix.weight, bias.to(at::kFloat)).to(type)));
+  }
+}
+
 TEST(QuantizedLinear, WhatIsNoNumberStaysNone) {
   for (const BlockType type : kTypes) {
     const Matrix matrix = random_matrix(type, 16, 256);
