@@ -1,9 +1,12 @@
 #include "cli/engine_limits.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <future>
 #include <system_error>
 
@@ -37,6 +40,23 @@ std::string memory_limits() {
   return limit_text(RLIMIT_AS, "ulimit -v") + limit_text(RLIMIT_DATA, "ulimit -d");
 }
 
+/// What the process has of it already.
+size_t used_address_space() {
+  std::ifstream statm("/proc/self/statm");
+  size_t pages = 0;
+  statm >> pages;
+  return pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+size_t stack_bytes() {
+  pthread_attr_t attributes;
+  size_t bytes = 0;
+  if (::pthread_getattr_default_np(&attributes) != 0) return bytes;
+  ::pthread_attr_getstacksize(&attributes, &bytes);
+  ::pthread_attr_destroy(&attributes);
+  return bytes;
+}
+
 /// How many of `wanted` threads there can be at the same time.
 size_t count_possible_threads(size_t wanted) {
   std::promise<void> enough;
@@ -58,21 +78,25 @@ size_t count_possible_threads(size_t wanted) {
 
 void require_engine_resources(const Command& command, const RankPlace& place) {
   const size_t bytes = command.trains ? kTrainingBytes : kEngineBytes;
+  const size_t wanted = default_thread_count(), needed = kPools * wanted + 1;
+  const size_t stacks = needed * stack_bytes();
+  const size_t least = used_address_space() + bytes + stacks;
+  const bool is_there = AddressSpace(bytes + stacks).is_there();
   const AddressSpace libraries(bytes);
-  if (!libraries.is_there()) {
-    throw MemoryError(tr("[engine] danlu {} needs at least {} of address space{}", command.name,
-                         format_bytes(bytes), memory_limits()),
-                      tr("raise the limit, with room for the model"));
+  if (!is_there || !libraries.is_there()) {
+    throw MemoryError(tr("[engine] danlu {} with {} threads needs at least {} of address space{}",
+                         command.name, wanted, format_bytes(least), memory_limits()),
+                      wanted > 1 ? tr("raise the limit, with room for the model, or set "
+                                      "OMP_NUM_THREADS to fewer")
+                                 : tr("raise the limit, with room for the model"));
   }
   if (place.rank == 0) warn_of_many_threads();
   const char* set = std::getenv("OMP_NUM_THREADS");
-  const size_t wanted = default_thread_count(), needed = kPools * wanted + 1;
   const size_t possible = count_possible_threads(needed);
   if (possible == needed) return;
   throw MemoryError(
       tr("[engine] {} threads are needed ({}), and the system makes only {}{}{}", needed,
-         set && *set ? fmt::format("OMP_NUM_THREADS={}", set)
-                     : fmt::format("{} processors", wanted),
+         set && *set ? fmt::format("OMP_NUM_THREADS={}", set) : tr("{} processors", wanted),
          possible, limit_text(RLIMIT_NPROC, "ulimit -u"), memory_limits()),
       tr("set OMP_NUM_THREADS to fewer, or raise the limit (a container's is pids.max)"));
 }
