@@ -10,6 +10,7 @@
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "text/tokenizer/scanners.h"
+#include "text/tokenizer/simple_models.h"
 #include "tokenizer_golden.h"
 
 namespace danlu::text {
@@ -102,6 +103,26 @@ TEST(TokenizerErrors, AMergeMustJoinTokens) {
       {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", {"a b"}}}}};
   EXPECT_THAT(model_error([&] { parse(spec); }),
               HasSubstr("merge 0 (\"a\" \"b\") needs the token \"ab\""));
+}
+
+TEST(TokenizerErrors, AVocabularyAndMergesAreGivenOnce) {
+  const auto message = [](const std::string& model) {
+    return model_error([&] { parse_tokenizer_json("{\"model\": {" + model + "}}", "t.json"); });
+  };
+  const std::string object = R"("vocab": {"a": 5})", list = R"("vocab": [["<unk>", 0], ["b", -1]])";
+  EXPECT_THAT(message(R"("type": "Unigram", "unk_id": 0, )" + object + ", " + list),
+              HasSubstr("t.json:1:71: \"vocab\" is given twice"));
+  EXPECT_THAT(message(R"("type": "Unigram", "unk_id": 0, )" + list + ", " + object),
+              HasSubstr("\"vocab\" is given twice"));
+  EXPECT_THAT(message(R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"], "merges": [])"),
+              HasSubstr("\"merges\" is given twice"));
+}
+
+TEST(TokenizerErrors, EveryUnigramTokenHasAScore) {
+  Vocabulary vocabulary;
+  vocabulary.add("a", 5);
+  EXPECT_THAT(model_error([&] { make_unigram_model(vocabulary, {0.0, -1.0}, {}, "t.json"); }),
+              HasSubstr("t.json: a Unigram vocabulary of 6 ids has 2 scores"));
 }
 
 TEST(TokenizerErrors, MissingFilesAreAKindOfTheirOwn) {

@@ -175,6 +175,10 @@ class WordLevelModel final : public Model {
 
 std::unique_ptr<Model> make_unigram_model(Vocabulary vocabulary, std::vector<double> scores,
                                           UnigramOptions options, const std::string& origin) {
+  if (scores.size() != vocabulary.size()) {
+    throw ModelError(tr("{}: a Unigram vocabulary of {} ids has {} scores", origin,
+                        vocabulary.size(), scores.size()));
+  }
   if (options.unk_id && !vocabulary.has(*options.unk_id)) {
     throw ModelError(tr("{}: \"unk_id\" {} is not in the vocabulary of {} tokens", origin,
                         *options.unk_id, vocabulary.size()));

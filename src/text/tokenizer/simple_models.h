@@ -14,8 +14,8 @@ struct UnigramOptions {
   bool byte_fallback = false;
 };
 /// The most probable segmentation (Viterbi). scores[id]: log probability.
-/// Errors: ModelError if unk_id is not a token; at encode time if an unknown character has no
-/// unk_id.
+/// Errors: ModelError if there is not one score for each id, or unk_id is not a token; at encode
+/// time if an unknown character has no unk_id.
 std::unique_ptr<Model> make_unigram_model(Vocabulary vocabulary, std::vector<double> scores,
                                           UnigramOptions options, const std::string& origin);
 

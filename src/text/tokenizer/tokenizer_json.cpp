@@ -23,6 +23,10 @@ struct ModelSource {
   Json rest = Json::object();
 };
 
+[[noreturn]] void fail_given_twice(const JsonScanner& json, std::string_view key) {
+  json.fail(tr("\"{}\" is given twice", key));
+}
+
 TokenId read_id(JsonScanner& json) {
   const int64_t id = json.integer();
   if (id < 0 || id > Vocabulary::kMaxId) {
@@ -91,6 +95,8 @@ void read_merges(JsonScanner& json, ModelSource& source) {
 
 void read_model(JsonScanner& json, ModelSource& source) {
   json.object([&](std::string_view key) {
+    if ((key == "vocab" && source.has_vocabulary) || (key == "merges" && source.has_merges))
+      fail_given_twice(json, key);
     if (key == "vocab") {
       read_vocabulary(json, source);
     } else if (key == "merges") {
@@ -216,7 +222,7 @@ Pipeline read_pipeline(std::string_view text, const std::string& origin) {
   bool has_model = false;
   json.object([&](std::string_view key) {
     if (key == "model") {
-      if (has_model) json.fail("\"model\" is given twice");
+      if (has_model) fail_given_twice(json, key);
       has_model = true;
       read_model(json, source);
     } else {
