@@ -3,21 +3,21 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "text/tokenizer/json_scanner.h"
+#include "text/tokenizer/vocab_and_merges.h"
 
 namespace danlu::text {
 namespace {
-
-std::pair<std::string, std::string> pair_of(std::string_view line) {
-  const size_t space = line.find(' ');
-  if (space == std::string_view::npos) return {std::string(line), ""};
-  return {std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
-}
 
 void read_merge_pairs(JsonScanner& json, std::vector<std::pair<std::string, std::string>>& merges) {
   json.array([&] {
     std::string storage;
     if (json.peek() != '[') {
-      merges.push_back(pair_of(json.string(storage)));
+      const std::string_view line = json.string(storage);
+      const auto pair = split_merge(line);
+      if (!pair) {
+        json.fail(tr("a merge must be two tokens with one space between, got \"{}\"", line));
+      }
+      merges.emplace_back(*pair);
       return;
     }
     std::vector<std::string> parts;
@@ -52,21 +52,6 @@ TokenizerJsonParts read_tokenizer_json_parts(const fs::path& file) {
   });
   json.finish();
   return parts;
-}
-
-std::vector<std::pair<std::string, std::string>> read_merges_file(const fs::path& file) {
-  const MappedFile mapped(file);
-  std::vector<std::pair<std::string, std::string>> merges;
-  std::string_view left = mapped.text();
-  for (bool first = true; !left.empty(); first = false) {
-    const size_t end = left.find('\n');
-    std::string_view line = left.substr(0, end);
-    left.remove_prefix(end == std::string_view::npos ? left.size() : end + 1);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.empty() || (first && line.starts_with("#version"))) continue;
-    merges.push_back(pair_of(line));
-  }
-  return merges;
 }
 
 }  // namespace danlu::text

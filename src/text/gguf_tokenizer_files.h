@@ -19,8 +19,4 @@ struct TokenizerJsonParts {
 /// Errors: ModelError naming file and line.
 TokenizerJsonParts read_tokenizer_json_parts(const std::filesystem::path& file);
 
-/// merges.txt. Errors: IoError.
-std::vector<std::pair<std::string, std::string>> read_merges_file(
-    const std::filesystem::path& file);
-
 }  // namespace danlu::text

@@ -14,6 +14,7 @@
 #include "text/tokenizer/companions.h"
 #include "text/tokenizer/json_fields.h"
 #include "text/tokenizer/scanners.h"
+#include "text/tokenizer/vocab_and_merges.h"
 
 namespace danlu::text {
 namespace {
@@ -300,20 +301,13 @@ void add_model(const fs::path& directory, const TokenizerJsonParts& json, GgufVo
   }
 }
 
-/// tokenizer.json's description of what vocab.json and merges.txt mean.
 TokenizerJsonParts parts_of_two_files(const fs::path& directory) {
   TokenizerJsonParts json;
-  json.merges = read_merges_file(directory / "merges.txt");
-  const bool is_qwen = read_companions(directory).tokenizer_class().starts_with("Qwen2Tokenizer");
-  const Json byte_level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", !is_qwen}};
-  json.rest["pre_tokenizer"] = byte_level;
-  if (is_qwen) {
-    const Json split = {{"type", "Split"},
-                        {"pattern", {{"Regex", std::string(kQwen2Regex)}}},
-                        {"behavior", "Isolated"}};
-    json.rest["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {split, byte_level}}};
-  }
+  const fs::path file = directory / "merges.txt";
+  const MappedFile merges(file);
+  for (const auto& pair : parse_merges(merges.text(), file.string()))
+    json.merges.emplace_back(pair);
+  json.rest = parts_of_vocab_and_merges(read_companions(directory));
   return json;
 }
 

@@ -167,6 +167,23 @@ TEST_F(ByteTokenizer, OthersAreRefusedWithWhatTheyAre) {
               HasSubstr("byte-level BPE with end_of_word_suffix"));
 }
 
+TEST_F(ByteTokenizer, TwoFilesMeanWhatTheLoaderTakesThemFor) {
+  write_json_file(directory_ / "vocab.json", {{"a", 0}, {"b", 1}, {"ab", 2}});
+  write_file_atomic(directory_ / "merges.txt", "#version: 0.2\na b\n");
+  const auto with_config = [&](const Json& config) {
+    write_json_file(directory_ / "tokenizer_config.json", config);
+    return read_gguf_vocabulary(directory_, 4);
+  };
+  EXPECT_EQ(with_config(Json::object()).pre, "gpt-2");
+  EXPECT_THAT(with_config({{"tokenizer_class", "Qwen2Tokenizer"}}).pre, "qwen2");
+  EXPECT_THAT(with_config({{"add_prefix_space", false}}).merges, ElementsAre("a b"));
+  for (const char* name : {"GPT2Tokenizer", "Qwen2Tokenizer"}) {
+    const Json config = {{"tokenizer_class", name}, {"add_prefix_space", true}};
+    EXPECT_THAT(error_of<ModelError>([&] { with_config(config); }),
+                HasSubstr("vocab.json: llama.cpp has no pre-tokenizer for"));
+  }
+}
+
 TEST_F(ByteTokenizer, WhatIsPutAroundATextMustBeBosAndEos) {
   const auto template_of = [](const char* token) -> Json {
     return {{"type", "TemplateProcessing"},

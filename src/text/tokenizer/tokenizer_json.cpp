@@ -8,6 +8,7 @@
 #include "text/tokenizer/json_scanner.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "text/tokenizer/simple_models.h"
+#include "text/tokenizer/vocab_and_merges.h"
 
 namespace danlu::text {
 
@@ -85,11 +86,11 @@ void read_merges(JsonScanner& json, ModelSource& source) {
       return;
     }
     const std::string_view line = kept_string(json, source);
-    const size_t space = line.find(' ');
-    if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
+    const auto pair = split_merge(line);
+    if (!pair) {
       json.fail(tr("a merge must be two tokens with one space between, got \"{}\"", line));
     }
-    source.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+    source.merges.push_back(*pair);
   });
 }
 
@@ -262,37 +263,11 @@ std::shared_ptr<const Tokenizer> load_vocab_and_merges(const fs::path& vocab_pat
   json.object([&](std::string_view token) { source.vocabulary.add(token, read_id(json)); });
   json.finish();
   source.has_vocabulary = true;
-  std::string_view left = merges.text();
-  for (size_t number = 1; !left.empty(); ++number) {
-    const size_t end = left.find('\n');
-    std::string_view line = left.substr(0, end);
-    left.remove_prefix(end == std::string_view::npos ? left.size() : end + 1);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
-    const size_t space = line.find(' ');
-    if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-      throw ModelError(
-          tr("{}:{}: a merge must be two tokens with one space between, got "
-             "\"{}\"",
-             merges_path.string(), number, line));
-    }
-    source.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
-  }
+  source.merges = parse_merges(merges.text(), merges_path.string());
   source.rest["type"] = "BPE";
 
   Companions companions = read_companions(vocab_path.parent_path());
-  const bool prefix_space = companions.flag("add_prefix_space").value_or(false);
-  const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", prefix_space}};
-  Json parts = {{"pre_tokenizer", byte_level}, {"decoder", {{"type", "ByteLevel"}}}};
-  if (companions.tokenizer_class().starts_with("Qwen2Tokenizer")) {
-    Json mapping = byte_level;
-    mapping["use_regex"] = false;
-    const Json split = {{"type", "Split"},
-                        {"pattern", {{"Regex", std::string(kQwen2Regex)}}},
-                        {"behavior", "Isolated"}};
-    parts["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {split, mapping}}};
-    parts["normalizer"] = {{"type", "NFC"}};
-  }
+  const Json parts = parts_of_vocab_and_merges(companions);
   return std::make_shared<PipelineTokenizer>(assemble(source, parts, vocab_path.string()),
                                              std::move(companions),
                                              std::vector<fs::path>{vocab_path, merges_path});
