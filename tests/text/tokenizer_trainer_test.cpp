@@ -14,6 +14,9 @@ namespace {
 
 using testing::ElementsAre;
 
+constexpr KnownPattern kPatterns[] = {KnownPattern::kGpt2, KnownPattern::kQwen2,
+                                      KnownPattern::kLlama3};
+
 std::vector<std::string> merged_tokens(const TrainedBpe& trained) {
   return {trained.tokens.begin() + 256, trained.tokens.end()};
 }
@@ -85,8 +88,7 @@ TEST(BpeTrainer, WritesATokenizerThatRestoresEveryText) {
   count_pieces("the cat and the hat and the rat\n你好 你好 你好\n", KnownPattern::kQwen2, counts);
   BpeTrainerOptions options;
   options.num_tokens = 280;
-  for (const KnownPattern pattern :
-       {KnownPattern::kGpt2, KnownPattern::kQwen2, KnownPattern::kLlama3}) {
+  for (const KnownPattern pattern : kPatterns) {
     const Json file = tokenizer_json_of(train_bpe(counts, options), pattern, {"<|end|>"});
     const auto tokenizer = parse_tokenizer_json(file.dump(), "trained");
     EXPECT_THAT(tokenizer->encode(" the<|end|>"),
@@ -99,20 +101,49 @@ TEST(BpeTrainer, WritesATokenizerThatRestoresEveryText) {
 
 TEST(BpeTrainer, ChunksAreCutWhereNoPieceCrosses) {
   // Between "b\n" and "c" every pattern cuts; between "a" and "b" none does.
-  EXPECT_EQ(3u, safe_cut("ab\ncd"));
-  EXPECT_EQ(0u, safe_cut("abcd"));
-  EXPECT_EQ(0u, safe_cut("ab\n  "));
+  EXPECT_EQ(3u, safe_cut("ab\ncd", KnownPattern::kQwen2));
+  EXPECT_EQ(0u, safe_cut("abcd", KnownPattern::kQwen2));
+  EXPECT_EQ(0u, safe_cut("ab\n  ", KnownPattern::kQwen2));
+  // GPT-2's looks ahead from spaces: they must stay with what follows.
+  EXPECT_EQ(2u, safe_cut("ab\n\ncd", KnownPattern::kGpt2));
+  EXPECT_EQ(0u, safe_cut("abcd", KnownPattern::kGpt2));
+  EXPECT_EQ(0u, safe_cut("\n\nX", KnownPattern::kGpt2));
+  EXPECT_EQ(0u, safe_cut("\u3000\nX", KnownPattern::kGpt2));
   std::string text;
   for (const auto& [name, bytes] : test::nasty_texts()) text += bytes + "\nend\n\n";
-  PieceCounts whole, parts;
-  count_pieces(text, KnownPattern::kQwen2, whole);
-  for (std::string_view rest = text; !rest.empty();) {
-    size_t cut = rest.size() > 3000 ? safe_cut(rest.substr(0, 3000)) : rest.size();
-    if (cut == 0) cut = rest.size();
-    count_pieces(rest.substr(0, cut), KnownPattern::kQwen2, parts);
-    rest.remove_prefix(cut);
+  for (const KnownPattern pattern : kPatterns) {
+    PieceCounts whole, parts;
+    count_pieces(text, pattern, whole);
+    for (std::string_view rest = text; !rest.empty();) {
+      size_t cut = rest.size() > 3000 ? safe_cut(rest.substr(0, 3000), pattern) : rest.size();
+      if (cut == 0) cut = rest.size();
+      count_pieces(rest.substr(0, cut), pattern, parts);
+      rest.remove_prefix(cut);
+    }
+    EXPECT_EQ(whole, parts);
   }
-  EXPECT_EQ(whole, parts);
+}
+
+TEST(BpeTrainer, NoPieceTellsWhereItsTextWasCut) {
+  const std::string_view texts[] = {
+      "ab\n\ncd\n\n\nef",    "a \nb\t\nc d",        "a\r\n\r\nb\r\nc", "!\n\nb !\n c\n!",
+      "1\n \n23\n4567\n8",   "a\u00A0\nb\u3000\nc", "a。\n\u2028\nb",  "a\x85\nb\xE2\x80\nc\xF0\n",
+      "e\n\u0301x\n=\u0338", "it'\ns 'll\n'LL\n's", "\n\nX\n \nY",     "a\x1C\nb\x7F\n\x7F",
+      "a\v\nb\f\nc \n\n d",
+  };
+  for (const KnownPattern pattern : kPatterns) {
+    for (const std::string_view text : texts) {
+      PieceCounts whole;
+      count_pieces(text, pattern, whole);
+      for (size_t end = 1; end <= text.size(); ++end) {
+        const size_t cut = safe_cut(text.substr(0, end), pattern);
+        PieceCounts parts;
+        count_pieces(text.substr(0, cut), pattern, parts);
+        count_pieces(text.substr(cut), pattern, parts);
+        EXPECT_EQ(whole, parts) << testing::PrintToString(text) << " at " << cut;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -34,8 +34,8 @@ KnownPattern pattern_of(const std::string& name) {
   return KnownPattern::kQwen2;
 }
 
-/// Texts are counted in chunks of about a megabyte, cut where no piece can cross: the counts do not
-/// depend on the number of threads.
+/// Texts are counted in chunks of about a megabyte, cut where that changes no piece: the counts are
+/// those of whole texts, whatever the number of threads.
 text::PieceCounts count_files(const std::vector<std::string>& paths, KnownPattern pattern) {
   constexpr size_t kChunk = 1 << 20;
   std::vector<MappedFile> files;
@@ -46,10 +46,10 @@ text::PieceCounts count_files(const std::vector<std::string>& paths, KnownPatter
     std::string_view rest = files.back().text();
     total += rest.size();
     while (!rest.empty()) {
-      size_t size = rest.size() > kChunk ? text::safe_cut(rest.substr(0, kChunk)) : 0;
+      size_t size = rest.size() > kChunk ? text::safe_cut(rest.substr(0, kChunk), pattern) : 0;
       if (size == 0) size = rest.size() > kChunk ? 0 : rest.size();
       for (size_t wider = kChunk * 2; size == 0; wider *= 2) {
-        size = wider < rest.size() ? text::safe_cut(rest.substr(0, wider)) : rest.size();
+        size = wider < rest.size() ? text::safe_cut(rest.substr(0, wider), pattern) : rest.size();
       }
       chunks.push_back(rest.substr(0, size));
       rest.remove_prefix(size);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/char_class.h"
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/utf8.h"
 
@@ -177,12 +178,37 @@ void count_pieces(std::string_view text, KnownPattern pattern, PieceCounts& coun
   });
 }
 
-size_t safe_cut(std::string_view text) {
-  // Between a newline and a character that is no space every pattern cuts, whatever stands around;
-  // an ASCII one also keeps NFC from joining across.
+namespace {
+
+/// True if the last character is white space. What is ill-formed becomes U+FFFD, which is none.
+bool ends_in_space(std::string_view text) {
+  size_t at = text.size() - 1;
+  while (at > 0 && text.size() - at < 4 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80)
+    --at;
+  size_t bad_length = 0;
+  bool truncated = false;
+  if (utf8_char_length(text, at, bad_length, truncated) != text.size() - at) return false;
+  return char_class(decode_utf8(text, at).value) & kSpace;
+}
+
+/// True if pieces are the same where `text` ends before the byte `next`.
+bool may_cut(std::string_view text, unsigned char next, KnownPattern pattern) {
+  // An ASCII character keeps NFC from joining across.
+  if (next >= 0x7F) return false;
+  const bool is_space = char_class(next) & kSpace;
+  // GPT-2's `\s+(?!\S)` sees what follows a run of spaces, so the run stays with it; no piece goes
+  // on from another character to a space.
+  if (pattern == KnownPattern::kGpt2) return is_space && !ends_in_space(text);
+  // The others take a newline after a symbol into its piece, but all end after the last newline of
+  // a run of spaces.
+  return text.back() == '\n' && next > ' ';
+}
+
+}  // namespace
+
+size_t safe_cut(std::string_view text, KnownPattern pattern) {
   for (size_t at = text.size(); at-- > 1;) {
-    const auto c = static_cast<unsigned char>(text[at]);
-    if (text[at - 1] == '\n' && c > ' ' && c < 0x7F) return at;
+    if (may_cut(text.substr(0, at), static_cast<unsigned char>(text[at]), pattern)) return at;
   }
   return 0;
 }

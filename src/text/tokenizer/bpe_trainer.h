@@ -19,9 +19,9 @@ using PieceCounts = std::unordered_map<std::string, uint64_t>;
 /// Counts the pieces of NFC-normalized `text`. Ill-formed UTF-8 is replaced first.
 void count_pieces(std::string_view text, KnownPattern pattern, PieceCounts& counts);
 
-/// The end of the last stretch of `text` after which it may be cut without changing any piece, at
-/// most `text.size()`; 0 if there is none.
-size_t safe_cut(std::string_view text);
+/// The last place inside `text` where it may be cut without changing any piece that count_pieces
+/// finds, whatever follows `text`; 0 if there is none.
+size_t safe_cut(std::string_view text, KnownPattern pattern);
 
 /// Merges of a vocabulary whose first 256 tokens are the byte alphabet in code point order.
 struct TrainedBpe {
