@@ -319,6 +319,34 @@ TEST(TokenizerModels, CuttingAtJoinlessCharactersChangesNoIds) {
   }
 }
 
+TEST(TokenizerModels, ShortPiecesOfUnigramAreRemembered) {
+  Vocabulary vocabulary;
+  const char* const tokens[] = {"<unk>", "a", "b", "ab", "aba"};
+  for (TokenId id = 0; id < 5; ++id) vocabulary.add(tokens[id], id);
+  const auto model =
+      make_unigram_model(std::move(vocabulary), {0, -2, -2, -3, -6}, {.unk_id = 0}, "test");
+  Scratch scratch;
+  const auto ids_of = [&](std::string_view piece) {
+    scratch.ids.clear();
+    model->encode_piece(piece, scratch);
+    return std::vector<TokenId>(scratch.ids.data(), scratch.ids.data() + scratch.ids.size());
+  };
+  // ab + a: -5; aba: -6; a + b + a: -6. Two unknown characters are one token.
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(ids_of("abaxyb"), ElementsAre(3, 1, 0, 2));
+  const auto* entry = scratch.cache.find(PieceCache::make_key("abaxyb", 6));
+  ASSERT_NE(nullptr, entry);
+  EXPECT_EQ(4, entry->count);
+  // Longer ones are not, and come after others as they would alone.
+  std::string text;
+  std::vector<TokenId> ids;
+  for (int i = 0; i < 20; ++i) {
+    text += "abx";
+    ids.insert(ids.end(), {3, 0});
+  }
+  EXPECT_EQ(ids, ids_of(text));
+  EXPECT_THAT(ids_of("b"), ElementsAre(2));
+}
+
 TEST(TokenizerModels, LongPiecesWithoutSpacesAreMergedLikeShortOnes) {
   // aa -> id of "aa", aaaa -> id of "aaaa": 4^k letters merge into 4^(k-1) tokens, whatever the
   // way.

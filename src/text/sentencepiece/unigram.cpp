@@ -36,49 +36,35 @@ class UnigramSegmenter final : public Segmenter {
   }
 
   void encode(std::string_view text, Scratch& scratch) const override {
-    std::vector<LatticeNode>& best = scratch.lattice;
-    best.assign(text.size() + 1, LatticeNode{});
-    for (size_t begin = 0; begin < text.size();) begin = extend(text, begin, best);
-    size_t end = text.size(), count = 0;
-    while (end > 0) {  // the path, from its end: each node's end is written into the one before
-      const size_t begin = best[end].begin;
-      best[count++].end = static_cast<uint32_t>(end);
-      end = begin;
-    }
-    while (count > 0) {
-      const uint32_t stop = best[--count].end;
-      const LatticeNode& node = best[stop];
-      if (node.id == pieces_.unk_id()) {
-        pieces_.push_unknown(text.substr(node.begin, stop - node.begin), scratch.ids);
+    Lattice<float>& lattice = scratch.float_lattice;
+    lattice.reset(text.size());
+    for (size_t begin = 0; begin < text.size();) begin = extend(text, begin, lattice);
+    lattice.each_piece([&](size_t begin, size_t end, TokenId id) {
+      if (id == pieces_.unk_id()) {
+        pieces_.push_unknown(text.substr(begin, end - begin), scratch.ids);
       } else {
-        scratch.ids.push(node.id);
+        scratch.ids.push(id);
       }
-    }
+    });
   }
 
  private:
   /// Offers every piece that begins at `begin`; returns where the next character begins.
-  size_t extend(std::string_view text, size_t begin, std::vector<LatticeNode>& best) const {
-    const float here = best[begin].score;
+  size_t extend(std::string_view text, size_t begin, Lattice<float>& lattice) const {
+    const float here = lattice.score(begin);
     const size_t char_length = decode_utf8(text, begin).length;
     bool has_single = false;
-    const auto offer = [&](size_t length, auto score, TokenId id) {
-      LatticeNode& node = best[begin + length];
-      if (node.id >= 0 && !(score > node.score)) return;
-      node.score = static_cast<float>(score);
-      node.begin = static_cast<uint32_t>(begin);
-      node.id = id;
-    };
     tree_.each_prefix(text, begin, [&](size_t length, TokenId id) {
       // A user-defined piece is to win over everything.
       const double score = pieces_.type(id) == PieceType::kUserDefined
                                ? static_cast<float>(length) * max_score_ - 0.1
                                : double{pieces_.score(id)};
-      offer(length, score + here, id);
+      lattice.offer(begin, length, score + here, id);
       has_single |= length == char_length;
     });
     constexpr float kUnknownPenalty = 10;
-    if (!has_single) offer(char_length, min_score_ - kUnknownPenalty + here, pieces_.unk_id());
+    if (!has_single)
+      lattice.offer(begin, char_length, min_score_ - kUnknownPenalty + here, pieces_.unk_id());
     return begin + char_length;
   }
 

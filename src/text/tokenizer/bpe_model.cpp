@@ -265,11 +265,7 @@ void BpeModel::encode_and_remember(std::string_view word, const PieceCache::Key&
                                    Scratch& scratch, bool part) const {
   const size_t begin = scratch.ids.size();
   encode_uncached(word, scratch, part);
-  const size_t count = scratch.ids.size() - begin;
-  if (count > PieceCache::kMaxIds) return;
-  PieceCache::Entry& entry = scratch.cache.add(key);
-  entry.count = static_cast<int32_t>(count);
-  std::copy_n(scratch.ids.data() + begin, count, entry.ids);
+  scratch.remember(key, begin);
 }
 
 void BpeModel::encode_uncached(std::string_view word, Scratch& scratch, bool part) const {

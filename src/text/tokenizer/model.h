@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "text/tokenizer.h"
+#include "text/tokenizer/lattice.h"
 #include "text/tokenizer/piece_cache.h"
 #include "text/tokenizer/vocabulary.h"
 
@@ -75,21 +76,23 @@ struct MergeScratch {
   std::vector<uint64_t> joints;  ///< remembered answers of stay_apart, direct-mapped
 };
 
-/// The best way found to a place of a text (sentencepiece/unigram.cpp).
-struct LatticeNode {
-  float score = 0;
-  uint32_t begin = 0;  ///< of the piece that ends here
-  TokenId id = -1;     ///< of that piece; -1: no way yet
-  uint32_t end = 0;    ///< used while the best way is read backwards
-};
-
 /// Working memory of one encode call, reused by later ones.
 struct Scratch {
   PieceCache cache;
   IdBuffer ids;
   std::string normalized, repaired, piece;
   MergeScratch merge;
-  std::vector<LatticeNode> lattice;
+  Lattice<float> float_lattice;    ///< SentencePiece's sums
+  Lattice<double> double_lattice;  ///< HF's
+
+  /// Caches the ids from ids.data()[begin] on, unless they are too many.
+  void remember(const PieceCache::Key& key, size_t begin) {
+    const size_t count = ids.size() - begin;
+    if (count > PieceCache::kMaxIds) return;
+    PieceCache::Entry& entry = cache.add(key);
+    entry.count = static_cast<int32_t>(count);
+    std::copy_n(ids.data() + begin, count, entry.ids);
+  }
 };
 
 /// Immutable and thread-safe.

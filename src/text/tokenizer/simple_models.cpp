@@ -37,46 +37,43 @@ class UnigramModel final : public Model {
   }
 
   void encode_piece(std::string_view piece, Scratch& scratch) const override {
-    std::vector<Node> best(piece.size() + 1);
-    search(piece, best);
-    std::vector<std::pair<size_t, size_t>> spans;
-    size_t end = piece.size();
-    size_t unknown_end = 0;  // end of a run of unknown characters, which become one token
-    while (end > 0) {
-      const Node& node = best[end];
-      if (node.id == options_.unk_id) {
-        if (!unknown_end) unknown_end = end;
-      } else {
-        if (unknown_end) spans.emplace_back(end, unknown_end);
-        unknown_end = 0;
-        spans.emplace_back(node.begin, end);
-      }
-      end = node.begin;
-    }
-    if (unknown_end) spans.emplace_back(0, unknown_end);
-    for (auto span = spans.rbegin(); span != spans.rend(); ++span) {
-      push_span(piece.substr(span->first, span->second - span->first), scratch);
-    }
+    if (piece.size() > PieceCache::kMaxLength) return encode_uncached(piece, scratch);
+    const PieceCache::Key key = PieceCache::make_key(piece, piece.size());
+    if (const PieceCache::Entry* entry = scratch.cache.find(key))
+      return scratch.ids.append_cached(*entry);
+    const size_t begin = scratch.ids.size();
+    encode_uncached(piece, scratch);
+    scratch.remember(key, begin);
   }
 
  private:
-  struct Node {
-    double score = 0;
-    size_t begin = SIZE_MAX;
-    std::optional<TokenId> id;
-  };
-
-  void search(std::string_view piece, std::vector<Node>& best) const {
-    const auto offer = [&](size_t begin, size_t end, double score, std::optional<TokenId> id) {
-      Node& node = best[end];
-      if (node.begin == SIZE_MAX || score > node.score) node = {score, begin, id};
+  void encode_uncached(std::string_view piece, Scratch& scratch) const {
+    search(piece, scratch.double_lattice);
+    std::string_view unknown;  // a run of unknown characters, which become one token
+    const auto push_run = [&] {
+      if (!unknown.empty()) push_unknown(unknown, scratch);
+      unknown = {};
     };
+    scratch.double_lattice.each_piece([&](size_t begin, size_t end, TokenId id) {
+      if (id == options_.unk_id) {
+        const size_t first = begin - unknown.size();
+        unknown = piece.substr(first, end - first);
+      } else {
+        push_run();
+        scratch.ids.push(id);
+      }
+    });
+    push_run();
+  }
+
+  void search(std::string_view piece, Lattice<double>& lattice) const {
+    lattice.reset(piece.size());
     for (size_t begin = 0; begin < piece.size();) {
-      const double here = best[begin].score;
+      const double here = lattice.score(begin);
       const size_t char_length = decode_utf8(piece, begin).length;
       bool has_single = false;
       tree_.each_prefix(piece, begin, [&](size_t length, TokenId id) {
-        offer(begin, begin + length, scores_[id] + here, id);
+        lattice.offer(begin, length, scores_[id] + here, id);
         if (length == char_length) has_single = true;
       });
       if (!has_single) {
@@ -84,13 +81,13 @@ class UnigramModel final : public Model {
           throw ModelError(tr("the Unigram model has no unknown token for \"{}\"",
                               piece.substr(begin, char_length)));
         }
-        offer(begin, begin + char_length, unk_score_ + here, options_.unk_id);
+        lattice.offer(begin, char_length, unk_score_ + here, *options_.unk_id);
       }
       begin += char_length;
     }
   }
 
-  void push_span(std::string_view text, Scratch& scratch) const {
+  void push_unknown(std::string_view text, Scratch& scratch) const {
     if (const TokenId id = vocabulary_.find(text); id >= 0) return scratch.ids.push(id);
     if (options_.byte_fallback && std::all_of(text.begin(), text.end(), [&](char b) {
           return byte_ids_[static_cast<unsigned char>(b)] >= 0;
