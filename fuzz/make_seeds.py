@@ -169,4 +169,5 @@ put("gguf", "tensors", gguf([(b"general.alignment", struct.pack("<II", 4, 64))],
                             [(b"w", (3, 2), 0, 0), (b"q", (32, 2), 8, 64), (b"s", (), 1, 192), (b"none", (0, 4), 30, 192)], b"x" * 256, alignment=64))
 put("gguf", "blocks", gguf([], [(b"k", (256,), 12, 0), (b"i", (5,), 26, 160)], b"\1" * 180, version=2))
 put("gguf", "q8_0_scales", gguf([], [(b"q", (64,), 8, 0)], struct.pack("<H32bH32b", 0x7C00, *[127] * 32, 0x7BFF, *[-128] * 32)))
+put("gguf", "least_double", gguf([(b"d", struct.pack("<Id", 12, 5e-324))], []))
 put("gguf", "future", gguf([], [], version=4))

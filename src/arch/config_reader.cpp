@@ -11,6 +11,9 @@ namespace {
 
 /// A value as it stands in the file, short enough for a message.
 std::string shown(const Json& value) {
+  // To JSON they are null.
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    return fmt::format("{}", value.get<double>());
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return text;

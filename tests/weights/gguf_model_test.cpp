@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/error.h"
 #include "support/plain_gguf.h"
 #include "support/shared_data.h"
@@ -68,6 +70,18 @@ struct Exported {
     gguf->read_range(name, row * cols, (row + 1) * cols,
                      std::as_writable_bytes(std::span(numbers)));
     return numbers;
+  }
+
+  /// The same file, but for the value of one key.
+  std::filesystem::path file_with(const std::string& key, const Value& value) const {
+    Metadata metadata = plan.metadata;
+    std::erase_if(metadata, [&](const auto& pair) { return pair.first == key; });
+    metadata.emplace_back(key, value);
+    const std::filesystem::path beside = directory / "changed";
+    std::filesystem::remove_all(beside);
+    std::filesystem::create_directory(beside);
+    write_layout(*source, plan.layout, {plan_file(metadata, plan.tensors, plan.constants)}, beside);
+    return beside / "model.gguf";
   }
 
  private:
@@ -286,6 +300,29 @@ TEST(GgufModel, WindowsThatLlamaCppLeavesOutAreTold) {
   std::vector<std::string> notes;
   model_metadata(config_of(json), TensorType::kF32, "", notes);
   EXPECT_THAT(notes, ElementsAre(HasSubstr("beyond 16 tokens it attends to all")));
+}
+
+TEST(GgufModel, ADoubleOfAnySizeIsTakenAsItIs) {
+  const Exported model(tiny_config("llama"));
+  const auto file = model.file_with("llama.attention.layer_norm_rms_epsilon", 5e-324);
+  EXPECT_EQ(open_checkpoint(file).config.norm_eps, 5e-324);
+}
+
+TEST(GgufModelErrors, AnIdThatIsNoWholeNumber) {
+  const Exported model(tiny_config("llama"));
+  const std::string eos = "tokenizer.ggml.eos_token_id", bos = "tokenizer.ggml.bos_token_id";
+  const auto error = [&](const std::string& key, const Value& value) {
+    const auto file = model.file_with(key, value);
+    return error_of<ModelError>([&] { (void)open_checkpoint(file); });
+  };
+  EXPECT_THAT(error(eos, 1e30f), HasSubstr("eos_token_id must be a whole number, got 1e+30"));
+  EXPECT_THAT(error(eos, 2.5f), HasSubstr("eos_token_id must be a whole number, got 2.5"));
+  EXPECT_THAT(error(eos, std::nanf("")), HasSubstr("eos_token_id must be a whole number, got nan"));
+  EXPECT_THAT(error(bos, -HUGE_VAL), HasSubstr("bos_token_id must be a whole number, got -inf"));
+  // A double cannot tell this one from its neighbour.
+  EXPECT_THAT(error(bos, (uint64_t{1} << 53) + 1),
+              HasSubstr("bos_token_id must be a whole number"));
+  EXPECT_THAT(open_checkpoint(model.file_with(eos, uint32_t{7})).config.eos_ids, ElementsAre(7));
 }
 
 TEST(GgufModelErrors, WhatLlamaCppWouldComputeDifferently) {

@@ -89,6 +89,22 @@ TEST(GgufReader, MetadataOfEveryType) {
   EXPECT_EQ(find(m, "b"), nullptr);
 }
 
+TEST(GgufReader, ASourceTellsDoublesAsTheyAreAndFloatsByTheirShortestText) {
+  Bytes bytes;
+  bytes.start(0, 4);
+  bytes.string("least_f64").put(12u).put(5e-324);
+  bytes.string("f64").put(12u).put(0.1 + 0.2);
+  bytes.string("least_f32").put(6u).put(1e-45f);
+  bytes.string("f32").put(6u).put(1e-6f);
+  const test::TemporaryDirectory directory;
+  write_file_atomic(directory / "x.gguf", bytes.pad().text);
+  const Json told = open(directory / "x.gguf")->metadata();
+  EXPECT_EQ(told["least_f64"], 5e-324);
+  EXPECT_EQ(told["f64"], 0.30000000000000004);
+  EXPECT_EQ(told["least_f32"], 1e-45);
+  EXPECT_EQ(told["f32"], 1e-6);
+}
+
 TEST(GgufReader, ShapesAreReversedAndOffsetsAligned) {
   Bytes bytes;
   bytes.start(2, 1, 2);  // version 2 has the same layout

@@ -41,7 +41,7 @@ class ConfigWriter {
     config_["torch_dtype"] = dtype();
     for (const auto& [ours, theirs] : {std::pair("eos_token_id", "tokenizer.ggml.eos_token_id"),
                                        std::pair("bos_token_id", "tokenizer.ggml.bos_token_id")}) {
-      if (const auto id = number(theirs)) config_[ours] = static_cast<int64_t>(*id);
+      if (const auto id = number(theirs)) config_[ours] = whole(*id);
     }
     return config_;
   }
@@ -69,9 +69,8 @@ class ConfigWriter {
           using T = std::decay_t<decltype(held)>;
           if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, Array>) {
             refuse(tr("the key {} is no number", name));
-          } else if constexpr (std::is_floating_point_v<T>) {
-            // The shortest text that is this float: 1e-06, not 9.999999974752427e-07.
-            return std::isfinite(held) ? std::stod(fmt::format("{}", held)) : held;
+          } else if constexpr (std::is_same_v<T, float>) {
+            return shortest_double(held);
           } else {
             return static_cast<double>(held);
           }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace danlu::weights::gguf {
 namespace {
@@ -65,6 +66,14 @@ const Value* find(const Metadata& metadata, std::string_view key) {
 size_t number_bytes(uint32_t value_type) {
   constexpr std::array<uint8_t, kNumValueTypes> kBytes = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
   return value_type < kNumValueTypes ? kBytes[value_type] : 0;
+}
+
+double shortest_double(float value) {
+  char text[32];
+  const char* const end = std::to_chars(text, text + sizeof text, value).ptr;
+  double number = 0;
+  std::from_chars(text, end, number);
+  return number;
 }
 
 Array string_array(std::vector<std::string> strings) {

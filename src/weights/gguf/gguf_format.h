@@ -60,6 +60,9 @@ const Value* find(const Metadata& metadata, std::string_view key);
 /// Bytes of a number of this type (a bool takes one); 0 for strings and arrays.
 size_t number_bytes(uint32_t value_type);
 
+/// The double of the shortest text that is this float: 1e-06, not 9.999999974752427e-07.
+double shortest_double(float value);
+
 template <typename T, size_t kIndex = 0>
 constexpr uint32_t value_type_of() {
   if constexpr (std::is_same_v<T, std::variant_alternative_t<kIndex, Value>>) {

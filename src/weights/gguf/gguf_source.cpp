@@ -23,9 +23,8 @@ Json number_json(T value) {
   // JSON has no infinities.
   if constexpr (std::is_floating_point_v<T>) {
     if (!std::isfinite(value)) return fmt::format("{}", value);
-    // The shortest text that is this float: 1e-06, not 9.999999974752427e-07.
-    return std::stod(fmt::format("{}", value));
   }
+  if constexpr (std::is_same_v<T, float>) return shortest_double(value);
   return value;
 }
 
