@@ -182,7 +182,9 @@ CpuBinding cpu_binding(const CpuAffinity& affinity, int64_t local_rank, int64_t 
   if (block == 0) {
     return {.why_not = tr("{} ranks share {} processors", local_size, all.size())};
   }
-  if (begin + block > all.size()) return {};
+  if (static_cast<size_t>(local_rank) >= sharers) {
+    return {.why_not = tr("local rank {} is none of 0 to {}", local_rank, sharers - 1)};
+  }
   return {.processors = {all.begin() + static_cast<long>(begin),
                          all.begin() + static_cast<long>(begin + block)}};
 }

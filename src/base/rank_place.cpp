@@ -1,5 +1,6 @@
 #include "base/rank_place.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <optional>
@@ -72,7 +73,7 @@ RankPlace rank_place_from_environment() {
     const auto local_size = number(names.local_size, 1, *size);
     place.says_local_size = local_size.has_value();
     place.local_size = local_size.value_or(*size);
-    const auto local_rank = number(names.local_rank, 0, place.rank);
+    const auto local_rank = number(names.local_rank, 0, std::min(place.rank, place.local_size - 1));
     place.says_local_rank = local_rank || place.says_local_size;
     place.local_rank = local_rank.value_or(place.rank % place.local_size);
     place.master_address = variable("MASTER_ADDR");

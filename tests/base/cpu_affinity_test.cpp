@@ -62,6 +62,7 @@ TEST(CpuBindings, AnEqualSplitOfWhatIsOnline) {
   EXPECT_EQ(cpu_binding(on, 2, 3, all, all).processors, range(12, 17));
   EXPECT_THAT(cpu_binding(parse_cpu_affinity("0"), 0, 3, all, all).processors, IsEmpty());
   EXPECT_THAT(cpu_binding(on, 0, 30, all, all).why_not, HasSubstr("30 ranks"));
+  EXPECT_THAT(cpu_binding(on, 3, 2, all, all).why_not, HasSubstr("3 is none of 0 to 1"));
 }
 
 TEST(CpuBindings, GuideDNamesOneCardAndTheOtherKeepsItsPart) {

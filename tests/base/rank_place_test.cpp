@@ -80,6 +80,9 @@ TEST(RankPlace, WhatIsMissingOrCannotBeIsNamed) {
   EXPECT_THAT(refusal({{"WORLD_SIZE", "2"}, {"RANK", "-1"}}), HasSubstr("RANK=-1"));
   EXPECT_THAT(refusal({{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}}),
               HasSubstr("MASTER_PORT is missing"));
+  const std::map<std::string, std::string> beyond{
+      {"WORLD_SIZE", "8"}, {"RANK", "3"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "2"}};
+  EXPECT_THAT(refusal(beyond), HasSubstr("LOCAL_RANK=3: must be a whole number from 0 to 1"));
 }
 
 }  // namespace
