@@ -1,7 +1,6 @@
 #include "base/number_blocks.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -10,9 +9,6 @@
 
 namespace danlu {
 namespace number_blocks_detail {
-
-constexpr std::array<BlockTraits, 4> kTraits{
-    {{"Q8_0", 32, 34}, {"Q4_0", 32, 18}, {"Q4_K", 256, 144}, {"Q6_K", 256, 210}}};
 
 uint16_t f16_at(const std::byte* at) {
   uint16_t bits = 0;
@@ -101,10 +97,6 @@ void quantize_q4_0(const float* numbers, std::byte* block) {
 }
 
 }  // namespace number_blocks_detail
-
-const BlockTraits& block_traits(BlockType type) {
-  return number_blocks_detail::kTraits[static_cast<size_t>(type)];
-}
 
 int zero_code(BlockType type) {
   constexpr int kZeros[] = {128, 8, 0, 32};

@@ -20,7 +20,12 @@ struct BlockTraits {
   std::string_view name;  ///< "Q4_K"
   size_t numbers, bytes;  ///< of a block
 };
-const BlockTraits& block_traits(BlockType type);
+/// By BlockType.
+inline constexpr BlockTraits kBlockTraits[] = {
+    {"Q8_0", 32, 34}, {"Q4_0", 32, 18}, {"Q4_K", 256, 144}, {"Q6_K", 256, 210}};
+constexpr const BlockTraits& block_traits(BlockType type) {
+  return kBlockTraits[static_cast<size_t>(type)];
+}
 
 /// REQUIRES: `count` is a multiple of the block.
 inline size_t block_bytes(BlockType type, size_t count) {

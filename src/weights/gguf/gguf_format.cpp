@@ -12,16 +12,22 @@ struct NumberedType {
   TypeTraits traits;
 };
 
+constexpr TypeTraits blocks_of(BlockType type) {
+  const BlockTraits& traits = block_traits(type);
+  return {
+      traits.name, static_cast<uint32_t>(traits.numbers), static_cast<uint32_t>(traits.bytes), {}};
+}
+
 /// Blocks of 256 numbers are the "K" and "IQ" kinds'. Types that llama.cpp has withdrawn are left
 /// out: no reader knows their layout any more.
 constexpr std::array<NumberedType, 32> kTypes = {{
     {0, {"F32", 1, 4, DType::kF32}},    {1, {"F16", 1, 2, DType::kF16}},
-    {2, {"Q4_0", 32, 18, {}}},          {3, {"Q4_1", 32, 20, {}}},
+    {2, blocks_of(BlockType::kQ4_0)},   {3, {"Q4_1", 32, 20, {}}},
     {6, {"Q5_0", 32, 22, {}}},          {7, {"Q5_1", 32, 24, {}}},
-    {8, {"Q8_0", 32, 34, {}}},          {9, {"Q8_1", 32, 36, {}}},
+    {8, blocks_of(BlockType::kQ8_0)},   {9, {"Q8_1", 32, 36, {}}},
     {10, {"Q2_K", 256, 84, {}}},        {11, {"Q3_K", 256, 110, {}}},
-    {12, {"Q4_K", 256, 144, {}}},       {13, {"Q5_K", 256, 176, {}}},
-    {14, {"Q6_K", 256, 210, {}}},       {15, {"Q8_K", 256, 292, {}}},
+    {12, blocks_of(BlockType::kQ4_K)},  {13, {"Q5_K", 256, 176, {}}},
+    {14, blocks_of(BlockType::kQ6_K)},  {15, {"Q8_K", 256, 292, {}}},
     {16, {"IQ2_XXS", 256, 66, {}}},     {17, {"IQ2_XS", 256, 74, {}}},
     {18, {"IQ3_XXS", 256, 98, {}}},     {19, {"IQ1_S", 256, 50, {}}},
     {20, {"IQ4_NL", 32, 18, {}}},       {21, {"IQ3_S", 256, 110, {}}},
