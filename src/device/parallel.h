@@ -26,9 +26,9 @@ class InsideLoop {
   const int threads_before_;
 };
 
-/// As at::parallel_for: body(first, past) over parts of [begin, end) of one size, not below
-/// `grain`, in at most at::get_num_threads() threads; but these are of a ThreadTeam, which does not
-/// sleep between two loops. Errors: the first that a part throws.
+/// As at::parallel_for: body(first, past) over parts of [begin, end) of one size, in at most
+/// ceil((end - begin) / grain) parts and at::get_num_threads() threads; but these are of a
+/// ThreadTeam, which does not sleep between two loops. Errors: the first that a part throws.
 template <typename Body>
 void parallel_for(int64_t begin, int64_t end, int64_t grain, const Body& body) {
   if (begin >= end) return;

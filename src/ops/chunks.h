@@ -23,7 +23,7 @@ std::vector<Chunk> chunks_of(const std::vector<Range>& ranges);
 /// What of them lies in `part`.
 std::vector<Chunk> chunks_in(const std::vector<Chunk>& chunks, const Range& part);
 
-/// Calls body(i) for every chunk i, on the threads of the tensor engine.
+/// Calls body(i) for every chunk i, on the calling thread's team (device/parallel.h).
 void for_each_chunk(const std::vector<Chunk>& chunks, const std::function<void(size_t)>& body);
 
 }  // namespace danlu::ops
