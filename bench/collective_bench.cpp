@@ -24,6 +24,7 @@
 
 #include "base/free_port.h"
 #include "bench/statistics.h"
+#include "flags.h"
 #include "parallel/comm/c10d.h"
 
 namespace {
@@ -98,14 +99,9 @@ void run_rank(const Sizes& sizes, int64_t rank, int64_t port, const std::string&
 
 int main(int argc, char** argv) {
   Sizes sizes;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name != "--ranks" && name != "--rounds") {
-      std::fprintf(stderr, "unknown option %s\n", argv[i]);
-      return 2;
-    }
-    (name == "--ranks" ? sizes.ranks : sizes.rounds) = std::stoll(argv[i + 1]);
-  }
+  danlu::bench::parse_flags(argc, argv,
+                            {{"--ranks", danlu::bench::WholeNumber{&sizes.ranks}},
+                             {"--rounds", danlu::bench::WholeNumber{&sizes.rounds}}});
   const int64_t port = danlu::free_port().value();
   const std::string file =
       (std::filesystem::temp_directory_path() / fmt::format("collective-{}", ::getpid())).string();

@@ -15,8 +15,6 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -27,6 +25,7 @@
 #include "base/cpu_class.h"
 #include "bench/statistics.h"
 #include "device/counted_memory.h"
+#include "flags.h"
 #include "half_billion.h"
 #include "measure/decoding.h"
 #include "measure/gauge.h"
@@ -46,37 +45,19 @@ struct Settings {
   int64_t tokens = 16, sequences = 1, context = 16, prefill = 0, threads = 0;
 };
 
-[[noreturn]] void refuse(const std::string& why) {
-  std::fprintf(stderr, "decode_bench: %s\n", why.c_str());
-  std::exit(2);
-}
+[[noreturn]] void refuse(const std::string& why) { danlu::bench::refuse("decode_bench", why); }
 
 Settings parse(int argc, char** argv) {
   Settings settings;
-  const std::map<std::string, int64_t*> numbers{{"--tokens", &settings.tokens},
-                                                {"--sequences", &settings.sequences},
-                                                {"--context", &settings.context},
-                                                {"--prefill", &settings.prefill},
-                                                {"--threads", &settings.threads}};
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word.rfind("--", 0) != 0) {
-      settings.model = word;
-      continue;
-    }
-    if (i + 1 == argc) refuse(word + " needs a value");
-    const std::string value = argv[++i];
-    if (word == "--dtype") {
-      settings.dtypes = value;
-      continue;
-    }
-    const auto number = numbers.find(word);
-    if (number == numbers.end()) refuse("unknown option " + word);
-    char* end = nullptr;
-    *number->second = std::strtoll(value.c_str(), &end, 10);
-    const bool may_be_0 = word == "--prefill" || word == "--threads";
-    if (*end || *number->second < (may_be_0 ? 0 : 1)) refuse(word + " is not such a number");
-  }
+  using danlu::bench::WholeNumber;
+  const danlu::bench::Flags flags{{"--dtype", &settings.dtypes},
+                                  {"--tokens", WholeNumber{&settings.tokens}},
+                                  {"--sequences", WholeNumber{&settings.sequences}},
+                                  {"--context", WholeNumber{&settings.context}},
+                                  {"--prefill", WholeNumber{&settings.prefill, 0}},
+                                  {"--threads", WholeNumber{&settings.threads, 0}}};
+  for (const std::string& word : danlu::bench::parse_flags(argc, argv, flags, 1))
+    settings.model = word;
   return settings;
 }
 

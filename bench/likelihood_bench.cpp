@@ -20,6 +20,7 @@
 #include "base/cpu_class.h"
 #include "base/rng.h"
 #include "bench/statistics.h"
+#include "flags.h"
 #include "half_billion.h"
 #include "infer/likelihood.h"
 
@@ -84,26 +85,18 @@ double worst_difference(const Way& way, const Way& from) {
 
 int main(int argc, char** argv) {
   danlu::restart_constrained(argv);
-  std::string directory;
+  using danlu::bench::WholeNumber;
+  std::string directory, dtype = "bf16";
   int64_t examples = 700, question = 100, count = 12, rounds = 3;
-  at::ScalarType type = at::kBFloat16;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const auto next = [&] { return i + 1 < argc ? std::string(argv[++i]) : "1"; };
-    if (word == "--examples") {
-      examples = std::stoll(next());
-    } else if (word == "--question") {
-      question = std::stoll(next());
-    } else if (word == "--questions") {
-      count = std::stoll(next());
-    } else if (word == "--rounds") {
-      rounds = std::stoll(next());
-    } else if (word == "--dtype") {
-      type = next() == "fp32" ? at::kFloat : at::kBFloat16;
-    } else {
-      directory = word;
-    }
-  }
+  const danlu::bench::Flags flags{{"--examples", WholeNumber{&examples}},
+                                  {"--question", WholeNumber{&question}},
+                                  {"--questions", WholeNumber{&count}},
+                                  {"--rounds", WholeNumber{&rounds}},
+                                  {"--dtype", &dtype}};
+  for (const std::string& word : danlu::bench::parse_flags(argc, argv, flags, 1)) directory = word;
+  if (dtype != "fp32" && dtype != "bf16")
+    danlu::bench::refuse("likelihood_bench", "--dtype must be fp32 or bf16, got '" + dtype + "'");
+  const at::ScalarType type = dtype == "fp32" ? at::kFloat : at::kBFloat16;
   const at::Device device(at::kCPU);
   std::unique_ptr<danlu::models::CausalLM> model;
   if (directory.empty()) {

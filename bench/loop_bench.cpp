@@ -3,19 +3,17 @@
 //   loop_bench [--threads 0] [--rounds 5]
 //
 // An empty loop after so many microseconds in which the other threads had nothing to do. One JSON
-// line for each: median microseconds of device::parallel_for, of at::parallel_for, and theirs over
-// ours, by turns. Run it with GOMP_SPINCOUNT=1000: so `danlu` has libgomp's threads wait.
-// --threads 0: all.
+// line for each: microseconds of device::parallel_for and of at::parallel_for, by turns, each the
+// median of the rounds' means, and theirs over ours. Run it with GOMP_SPINCOUNT=1000: so `danlu`
+// has libgomp's threads wait. --threads 0: all.
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "bench/statistics.h"
 #include "device/parallel.h"
+#include "flags.h"
 
 namespace {
 
@@ -42,14 +40,9 @@ double microseconds_of(const Loop& loop, double idle_s, int64_t threads) {
 
 int main(int argc, char** argv) {
   int64_t threads = 0, rounds = 5;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name != "--threads" && name != "--rounds") {
-      std::fprintf(stderr, "loop_bench: unknown option %s\n", argv[i]);
-      return 2;
-    }
-    (name == "--threads" ? threads : rounds) = std::stoll(argv[i + 1]);
-  }
+  danlu::bench::parse_flags(argc, argv,
+                            {{"--threads", danlu::bench::WholeNumber{&threads, 0}},
+                             {"--rounds", danlu::bench::WholeNumber{&rounds}}});
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
   threads = at::get_num_threads();
   const auto ours = [](auto... all) { danlu::device::parallel_for(all...); };

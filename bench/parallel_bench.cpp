@@ -14,12 +14,12 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <map>
 #include <mutex>
 #include <string>
 
 #include "arch/model_config.h"
+#include "flags.h"
 #include "models/causal_lm.h"
 #include "optim/adamw.h"
 #include "parallel/comm/local.h"
@@ -34,14 +34,9 @@ using Sizes = std::map<std::string, int64_t>;
 
 Sizes parse(int argc, char** argv) {
   Sizes sizes{{"ranks", 2}, {"micro", 2}, {"layers", 12}, {"hidden", 512}, {"vocab", 32000}};
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = std::string(argv[i]).substr(2);
-    if (!sizes.count(name)) {
-      std::fprintf(stderr, "unknown option --%s\n", name.c_str());
-      std::exit(2);
-    }
-    sizes[name] = std::stoll(argv[i + 1]);
-  }
+  danlu::bench::Flags flags;
+  for (auto& [name, size] : sizes) flags["--" + name] = danlu::bench::WholeNumber{&size};
+  danlu::bench::parse_flags(argc, argv, flags);
   return sizes;
 }
 

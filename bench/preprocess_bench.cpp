@@ -17,29 +17,31 @@
 #include "base/error.h"
 #include "bench/statistics.h"
 #include "data/preprocess.h"
+#include "flags.h"
 
 namespace {
 
 using namespace danlu;
 
-int measure(const std::vector<std::string>& words) {
+int measure(int argc, char** argv) {
+  using danlu::bench::WholeNumber;
+  std::string chat_template = "qwen";
+  int64_t workers = 0, repeats = 5;
+  const auto words = danlu::bench::parse_flags(argc, argv,
+                                               {{"--template", &chat_template},
+                                                {"--workers", WholeNumber{&workers, 0}},
+                                                {"--repeats", WholeNumber{&repeats}}},
+                                               2);
   if (words.size() < 2) {
     throw UsageError(
         "usage: preprocess_bench ALPACA.json TOKENIZER_DIR [--template NAME] "
         "[--workers N] [--repeats N]");
   }
-  std::string chat_template = "qwen";
-  size_t workers = 0, repeats = 5;
-  for (size_t i = 2; i + 1 < words.size(); i += 2) {
-    if (words[i] == "--template") chat_template = words[i + 1];
-    if (words[i] == "--workers") workers = std::stoul(words[i + 1]);
-    if (words[i] == "--repeats") repeats = std::max<size_t>(1, std::stoul(words[i + 1]));
-  }
   const auto directory = std::filesystem::temp_directory_path() / "danlu-preprocess-bench";
   data::PreprocessSpec spec;
   spec.inputs = {words[0]};
   spec.output_prefix = directory / "alpaca";
-  spec.num_workers = workers;
+  spec.num_workers = static_cast<size_t>(workers);
   spec.overwrite = true;
   spec.show_progress = false;
   const data::PreprocessText text{
@@ -47,7 +49,7 @@ int measure(const std::vector<std::string>& words) {
       [&](auto tokenizer) { return text::ChatEncoder::create(tokenizer, chat_template); }};
   std::vector<double> seconds;
   data::PreprocessResult result;
-  for (size_t i = 0; i < repeats; ++i) {
+  for (int64_t i = 0; i < repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
     result = data::preprocess(spec, text);
     seconds.push_back(
@@ -70,7 +72,7 @@ int measure(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   try {
-    return measure({argv + 1, argv + argc});
+    return measure(argc, argv);
   } catch (const danlu::Error& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return static_cast<int>(error.code());

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "flags.h"
 #include "text/tokenizer.h"
 
 namespace {
@@ -56,15 +57,13 @@ class IdHash {
   uint32_t low_ = 0x811c9dc5u, high_ = 0x27220a95u;
 };
 
-int bench(const std::vector<std::string>& words) {
+int measure(int argc, char** argv) {
+  bool whole = false;
+  int64_t repeats = 5;
+  const auto words = danlu::bench::parse_flags(
+      argc, argv, {{"--whole", &whole}, {"--repeats", danlu::bench::WholeNumber{&repeats}}}, 2);
   if (words.size() < 2) {
     throw UsageError("usage: tokenize_bench TOKENIZER FILE [--whole] [--repeats N]");
-  }
-  bool whole = false;
-  size_t repeats = 5;
-  for (size_t i = 2; i < words.size(); ++i) {
-    if (words[i] == "--whole") whole = true;
-    if (words[i] == "--repeats" && i + 1 < words.size()) repeats = std::stoul(words[i + 1]);
   }
   const double before_load = cpu_seconds();
   const auto tokenizer = text::Tokenizer::load(words[0]);
@@ -75,7 +74,7 @@ int bench(const std::vector<std::string>& words) {
   std::vector<double> seconds;
   std::vector<text::TokenId> ids;
   size_t tokens = 0;
-  for (size_t i = 0; i < std::max<size_t>(1, repeats); ++i) {
+  for (int64_t i = 0; i < repeats; ++i) {
     tokens = 0;
     const double start = cpu_seconds();
     for (const std::string_view text : texts) {
@@ -107,7 +106,7 @@ int bench(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   try {
-    return bench({argv + 1, argv + argc});
+    return measure(argc, argv);
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 1;
