@@ -43,7 +43,7 @@ bool CausalLM::Impl::quantise(Parameter& parameter, const weights::TensorSource&
                               const Quantisation& quantisation) const {
   using namespace quantise_detail;
   if (!quantisation.blocks && !quantisation.make) return false;
-  if (store || !device.is_cpu() || !parameter.is_whole())
+  if (store || !ops::multiplies_quantized(device.type()) || !parameter.is_whole())
     throw InternalError("[quantize] only a whole model on the CPU that is not trained");
   const arch::ParamSpec& spec = parameter.spec;
   if (!is_matrix_of_a_product(config, spec)) return false;

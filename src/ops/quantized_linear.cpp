@@ -121,7 +121,7 @@ void finish_columns(const at::Tensor& sums_NO, const at::Tensor& bias_O, const a
 }
 
 void check(const at::Tensor& x, const QuantizedWeight& weight, const at::Tensor& bias_O) {
-  if (!x.is_cpu()) {
+  if (!multiplies_quantized(x.device().type())) {
     throw DeviceError(tr("[quantize] quantised weights are multiplied on the CPU only, got a "
                          "tensor on {}",
                          x.device().str()),
@@ -134,6 +134,8 @@ void check(const at::Tensor& x, const QuantizedWeight& weight, const at::Tensor&
 }
 
 }  // namespace quantized_detail
+
+bool multiplies_quantized(c10::DeviceType type) { return type == at::kCPU; }
 
 int64_t QuantizedWeight::num_bands() const {
   return (rows_ + quantized_detail::kBand - 1) / quantized_detail::kBand;

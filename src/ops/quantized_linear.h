@@ -49,6 +49,9 @@ using QuantizedPtr = std::shared_ptr<const QuantizedWeight>;
 /// for a number that the type has no scale for.
 QuantizedPtr quantized(BlockType type, const at::Tensor& weight_OI, const std::string& name);
 
+/// Whether devices of this kind multiply quantised weights.
+bool multiplies_quantized(c10::DeviceType type);
+
 /// y = x W^T + b. The input is quantised too: each 32 numbers of a row become whole multiples of a
 /// 127th of their largest, so that an output is off by at most half of that times the sum of the
 /// magnitudes of the 32 weights, over all groups. A row's result does not depend on the others.

@@ -10,6 +10,7 @@ namespace danlu::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CpuClassRuns : public BadInput {
  protected:
@@ -55,6 +56,23 @@ class CpuClassRuns : public BadInput {
 TEST_F(CpuClassRuns, ClassesThatAreNoneAreRefusedByName) {
   set("pentium");
   expect_error(ask(good("model")), 2, {"DANLU_CPU must be avx512, avx2 or plain", "'pentium'"});
+}
+
+TEST_F(CpuClassRuns, ARunThatGoesOnOnAnotherClassSaysSo) {
+  const auto run = [&](const char* cpu, const char* steps) {
+    set(cpu);
+    return train(good("good.jsonl"), {"--output_dir", "moved", "--max_steps", steps, "--save_steps",
+                                      "2", "--resume", "auto"});
+  };
+  const ProgramResult first = run("plain", "2"), same = run("plain", "4"), other = run("", "6");
+  for (const ProgramResult& each : {first, same, other}) EXPECT_EQ(each.exit_code, 0) << each.err;
+  EXPECT_THAT(same.err, Not(HasSubstr("bit for bit")));
+  const auto processor = [](const ProgramResult& result) {
+    const size_t at = result.err.find("processor  ");
+    return result.err.substr(at, result.err.find('\n', at) - at);
+  };
+  if (processor(other) == processor(same)) GTEST_SKIP() << "this processor has no more";
+  EXPECT_THAT(other.err, HasSubstr("not bit for bit"));
 }
 
 TEST_F(CpuClassRuns, EveryTypeTrainsAsInFp32) {

@@ -99,8 +99,10 @@ fs::path recorded_in(const fs::path& place, const bench::Circumstances& on) {
   if (!fs::is_directory(place)) return place;
   const fs::path file = place / record_name(on);
   if (fs::exists(file)) return file;
-  throw IoError(tr("[--check] {}: no figures of this kind of processor", file.string()),
-                tr("danlu bench --record {} makes them", place.string()));
+  throw IoError(tr("[--check] {}: no figures of this kind of processor with {} threads",
+                   file.string(), on.threads),
+                tr("danlu bench {}--threads {} --record {} makes them", on.quick ? "--quick " : "",
+                   on.threads, place.string()));
 }
 
 bench::Report measured(const measure::SuiteOptions& suite, measure::Gauge& gauge,

@@ -10,6 +10,7 @@
 #include "cli/engine/model_record.h"
 #include "device/counted_memory.h"
 #include "device/select.h"
+#include "ops/quantized_linear.h"
 #include "settings/options/model_names.h"
 #include "text/template_choice.h"
 #include "text/template_record.h"
@@ -50,10 +51,10 @@ models::Quantisation quantisation_from(const Options& options,
   models::Quantisation quantisation;
   if (wanted == "none") return quantisation;
   if (wanted == "auto") {
-    if (device.is_cpu()) quantisation.blocks = source.blocks;
+    if (ops::multiplies_quantized(device.type())) quantisation.blocks = source.blocks;
     return quantisation;
   }
-  if (!device.is_cpu()) {
+  if (!ops::multiplies_quantized(device.type())) {
     throw UsageError(tr("[{}] quantised weights are multiplied on the CPU only, the device is {}",
                         options.given_as("quantize"), device.str()),
                      tr("add --device cpu"));

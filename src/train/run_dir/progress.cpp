@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/cpu_class.h"
 #include "base/error.h"
 
 namespace danlu::train {
@@ -59,6 +60,7 @@ Json trainer_state(const RunProgress& progress, const TrainState& state, const R
       {"skipped_steps", state.skipped_steps},
       {"num_input_tokens_seen", state.tokens_seen},
       {"train_seconds", progress.train_seconds},
+      {"cpu_class", describe_cpu_class()},
       {"loss_sum", progress.loss_sum},
       {"loss_steps", progress.loss_steps},
       {"log_window", progress_detail::window_json(progress.window)},
