@@ -202,15 +202,31 @@ TEST_F(InferOutput, RowsAreTheSameInEveryLanguage) {
   EXPECT_EQ(answer("zh"), answer("en"));
 }
 
-TEST_F(InferOutput, LineKAnswersLineK) {
+TEST_F(InferOutput, LineKAnswersLineKAndABlankOneIsMarked) {
   const std::string content = "the\n\nquick\n \nlazy\n";
-  const auto rows = answers("q.txt", content);
+  const fs::path file = write("q.txt", content);
+  const ProgramResult named = infer({"--dataset", file, "--output", "answers.jsonl"});
+  ASSERT_EQ(named.exit_code, 0) << named.err;
+  EXPECT_THAT(named.err, HasSubstr("2 row(s) cannot be answered and are marked \"error\"; the "
+                                   "first: " +
+                                   file.string() + ":2: blank line"));
+  const auto rows_in = [&](const std::string& name) {
+    std::istringstream lines(content_of((*this) / name));
+    std::vector<json> rows;
+    for (std::string line; std::getline(lines, line);) rows.push_back(json::parse(line));
+    return rows;
+  };
+  auto rows = rows_in("answers.jsonl");
   ASSERT_EQ(rows.size(), 5u);
   EXPECT_EQ(rows[2]["query"], "quick");
   EXPECT_EQ(rows[4]["query"], "lazy");
+  for (const size_t row : {0, 2, 4}) EXPECT_EQ(rows[row]["finish_reason"], "length");
   for (const size_t blank : {1, 3}) {
     EXPECT_EQ(rows[blank]["query"], "");
     EXPECT_EQ(rows[blank]["response"], "");
+    EXPECT_EQ(rows[blank]["finish_reason"], "error");
+    EXPECT_EQ(rows[blank]["error"],
+              file.string() + ":" + std::to_string(blank + 1) + ": blank line");
   }
   ProgramSettings settings;
   settings.input = content;
@@ -219,8 +235,16 @@ TEST_F(InferOutput, LineKAnswersLineK) {
                                          "--max_new_tokens", "4", "--output", "piped.jsonl"},
                                         settings);
   ASSERT_EQ(piped.exit_code, 0) << piped.err;
-  EXPECT_EQ(content_of((*this) / "piped.jsonl"), content_of((*this) / "answers.jsonl"));
+  auto piped_rows = rows_in("piped.jsonl");
+  ASSERT_EQ(piped_rows.size(), 5u);
+  EXPECT_EQ(piped_rows[3].value("error", ""), "<stdin>:4: blank line");
+  for (const size_t blank : {1, 3}) rows[blank]["error"] = piped_rows[blank]["error"] = "";
+  EXPECT_EQ(piped_rows, rows);
   expect_error(infer({"--dataset", write("blank.txt", "\n\n")}), 3, {"no usable row"});
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += "fox ";
+  expect_error(infer({"--dataset", write("long.txt", "\n" + words + "\n")}), 3,
+               {"long.txt:2: [generate] the prompt has "});
 }
 
 TEST_F(InferOutput, OnePromptIsAnsweredBareByBeamsToo) {
@@ -253,6 +277,10 @@ TEST_F(InferOutput, FlagsWithoutEffectAreNamed) {
          "--temperature has no effect with --task greedy");
   notice({"--do_sample", "false", "--top_p", "0.7"},
          "--top_p has no effect with --do_sample false");
+  notice({"--do_sample", "--temperature", "0"}, "--do_sample has no effect with --temperature 0");
+  notice({"--do_sample", "--top_k", "5", "--temperature", "0"},
+         "--do_sample, --top_k have no effect with --temperature 0");
+  notice({"--task", "greedy", "--do_sample"}, "--do_sample has no effect with --task greedy");
   notice({"--length_penalty", "2"}, "--length_penalty has no effect without --num_beams");
   const ProgramResult used = infer({"--prompt", "fox?", "--system", "x", "--temperature", "0.7",
                                     "--seed", "3", "--num_beams", "2", "--length_penalty", "2"});

@@ -188,6 +188,17 @@ TEST_F(Infer, BeamsAskedForBesideAModeWithoutThemAreSaid) {
   EXPECT_THAT(infer({"--prompt", "fox?", "--task", "greedy"}).err, Not(HasSubstr("beams")));
 }
 
+TEST_F(Infer, ABeamSearchOfOneBeamIsRefused) {
+  for (const std::string task : {"beam_search", "beam_search_with_sampling"}) {
+    expect_error(infer({"--prompt", "fox?", "--task", task, "--num_beams", "1"}), 2,
+                 {"[--num_beams] --task " + task + " searches at least 2 beams, got 1",
+                  "hint: leave out --num_beams for 2 beams, or --task"});
+  }
+  // Nothing given is 2 beams.
+  EXPECT_EQ(infer({"--prompt", "fox?", "--task", "beam_search"}).out,
+            infer({"--prompt", "fox?", "--task", "beam_search", "--num_beams", "2"}).out);
+}
+
 TEST_F(Infer, ALinkToNothingIsCalledOne) {
   fs::create_symlink("moved_away", (*this) / "link");
   expect_error(infer({"--prompt", "fox?"}, (*this) / "link"), 4,

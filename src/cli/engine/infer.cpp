@@ -207,6 +207,7 @@ infer::Request checked_request(const Question& question, const InferenceModel& l
                                const infer::SamplingParams& sampling, int64_t max_new_tokens,
                                uint64_t stream) {
   try {
+    if (question.is_blank) throw DataError(tr("blank line"));
     infer::Request request = request_of(question, loaded, sampling, max_new_tokens, stream);
     infer::check_prompt(loaded.model->config(), request.prompt);
     return request;
@@ -233,18 +234,14 @@ std::string problem_in_english(const std::function<void()>& make_request) {
 }
 
 /// Questions that no request can be made of get their outcome at once. Errors: DataError of the
-/// first of them if that leaves none.
+/// first of them that is no blank line if that leaves none.
 Work plan_work(const std::vector<Question>& questions, const InferenceModel& loaded,
                const infer::SamplingParams& sampling, int64_t max_new_tokens,
                std::vector<std::pair<size_t, Outcome>>* done) {
   Work work;
-  std::optional<DataError> first_problem;
+  std::optional<DataError> first_problem, first_of_a_text;
   size_t num_problems = 0;
   for (size_t i = 0; i < questions.size(); ++i) {
-    if (questions[i].is_blank) {
-      done->push_back({i, {.answer = "", .finish_reason = "stop", .error = ""}});
-      continue;
-    }
     const auto request = [&] {
       return checked_request(questions[i], loaded, sampling, max_new_tokens, i);
     };
@@ -253,11 +250,12 @@ Work plan_work(const std::vector<Question>& questions, const InferenceModel& loa
       work.question_of.push_back(i);
     } catch (const DataError& error) {
       if (num_problems++ == 0) first_problem = error;
+      if (!first_of_a_text && !questions[i].is_blank) first_of_a_text = error;
       const std::string stored = speaks_chinese() ? problem_in_english(request) : error.what();
       done->push_back({i, {.answer = "", .finish_reason = "error", .error = stored}});
     }
   }
-  if (work.requests.empty() && first_problem) throw *first_problem;
+  if (work.requests.empty() && first_of_a_text) throw *first_of_a_text;
   if (first_problem) {
     log::warning("{} row(s) cannot be answered and are marked \"error\"; the first: {}",
                  num_problems, first_problem->what());
@@ -308,11 +306,23 @@ void answer_one(const Options& options, const InferenceModel& loaded, const Ques
     throw_interrupted(signal, tr("[infer] stopped; the answer is not complete"));
 }
 
+bool searches_beams(const std::string& task) { return task.starts_with("beam_search"); }
+
 /// MindSpeed's --task names a decoding mode.
 void apply_task(const std::string& task, infer::SamplingParams& sampling) {
   if (task == "greedy" || task == "beam_search") sampling.do_sample = false;
   if (task == "do_sample" || task == "beam_search_with_sampling") sampling.do_sample = true;
-  if (task.rfind("beam_search", 0) == 0 && sampling.num_beams < 2) sampling.num_beams = 2;
+  if (searches_beams(task) && sampling.num_beams < 2) sampling.num_beams = 2;
+}
+
+/// Before a model is loaded. Errors: UsageError.
+void require_beams_of(const Options& options, const std::string& task) {
+  if (!searches_beams(task) || !options.is_given("num_beams")) return;
+  const int64_t beams = options.get_int("num_beams");
+  if (beams >= 2) return;
+  throw UsageError(tr("[{}] --task {} searches at least 2 beams, got {}",
+                      options.given_as("num_beams"), task, beams),
+                   tr("leave out --num_beams for 2 beams, or --task for none"));
 }
 
 /// The data sets, and what the model, adapter and template are read from.
@@ -337,6 +347,7 @@ int run_infer(const Options& options) {
   const ModelLocation where = locate_model(options);
   const std::string checkpoint = (where.adapter.empty() ? where.model : where.adapter).string();
   const std::string task = options.has_value("task") ? options.get_string("task") : "";
+  require_beams_of(options, task);
   const bool chat =
       task == "chat" || (!options.has_value("prompt") && !options.has_value("dataset") &&
                          !options.get_bool("load_dataset_config"));

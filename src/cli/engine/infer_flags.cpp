@@ -38,6 +38,7 @@ std::string why_no_draws(const Options& options) {
     return said("do_sample", "false");
   if (options.is_given("temperature") && options.get_float("temperature") == 0)
     return said("temperature", "0");
+  if (options.is_given("do_sample")) return tr("with a temperature of 0: no token is drawn");
   return "without sampling (--do_sample, --temperature)";
 }
 
@@ -68,6 +69,8 @@ void report_idle_infer_flags(const Options& options, const InferUse& use) {
   std::vector<const char*> of_draws = {"top_k", "top_p", "min_p", "seed"};
   if (!options.is_given("temperature") || options.get_float("temperature") != 0)
     of_draws.insert(of_draws.begin(), "temperature");
+  if (options.is_given("do_sample") && options.get_bool("do_sample"))
+    of_draws.insert(of_draws.begin(), "do_sample");
   if (!use.sampling.do_sample) report_idle_among(options, of_draws, why_no_draws(options));
   if (use.sampling.num_beams < 2)
     report_idle_among(options, {"length_penalty"}, "without --num_beams of 2 or more");

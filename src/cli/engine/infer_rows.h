@@ -20,7 +20,7 @@ struct Question {
   std::optional<std::string> reference;      ///< the data set's own answer
   std::vector<text::TokenId> reference_ids;  ///< the same for tokenised rows
   std::string place;                         ///< file:line
-  bool is_blank = false;  ///< an empty line of a text file: its answer is empty too
+  bool is_blank = false;  ///< an empty line of a text file: it keeps its place, without an answer
 };
 
 struct Questions {
