@@ -122,8 +122,8 @@ class Run {
 
   PreprocessReport finish() {
     if (run_.show_progress) {
-      bar_ = std::make_unique<ProgressBar>("tokenise", std::max<uint64_t>(1, total_bytes_ / 1000),
-                                           "kB");
+      bar_ = std::make_unique<ProgressBar>("tokenise",
+                                           std::max<uint64_t>(1, kilobytes_of(total_bytes_)), "kB");
     }
     rows_at_start_ = rows_read();
     tokens_at_start_ = all_.lengths.sum + report_.lengths.sum;
@@ -223,6 +223,9 @@ class Run {
     }
   }
 
+  /// Rounded up: what holds something has something to be done.
+  static uint64_t kilobytes_of(uint64_t bytes) { return (bytes + 999) / 1000; }
+
   void show_progress(uint64_t bytes_read) {
     if (!bar_) return;
     const double seconds = std::max(1e-9, seconds_since(start_));
@@ -230,7 +233,7 @@ class Run {
       return format_count(static_cast<uint64_t>(static_cast<double>(now - before) / seconds));
     };
     bar_->update(
-        (bytes_before_ + bytes_read) / 1000,
+        kilobytes_of(bytes_before_ + bytes_read),
         tr("{} rows  {} rows/s  {} tokens/s", format_count(static_cast<uint64_t>(rows_read())),
            rate(rows_read(), rows_at_start_),
            rate(all_.lengths.sum + report_.lengths.sum, tokens_at_start_)));

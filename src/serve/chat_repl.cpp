@@ -163,15 +163,22 @@ class Repl {
       log::info("(dropped the oldest {} turn(s): the history did not fit the window)",
                 session_.dropped_turns() - dropped);
     }
-    if (settings_.show_speed) {
-      const infer::GenerationStats& stats = session_.last_stats();
-      const double decode_tokens =
-          static_cast<double>(stats.new_tokens > 1 ? stats.new_tokens - 1 : 0);
+    if (settings_.show_speed) report_speed(session_.last_stats());
+    out_ << std::flush;
+  }
+
+  /// The first token comes with the prompt: one alone has no speed.
+  static void report_speed(const infer::GenerationStats& stats) {
+    if (stats.new_tokens > 1 && stats.decode_s > 0) {
       log::info("({} tokens, {:.1f} tokens/s; prompt {} tokens in {:.2f} s)", stats.new_tokens,
-                stats.decode_s > 0 ? decode_tokens / stats.decode_s : 0.0, stats.prompt_tokens,
+                static_cast<double>(stats.new_tokens - 1) / stats.decode_s, stats.prompt_tokens,
+                stats.prefill_s);
+    } else if (stats.new_tokens == 1) {
+      log::info("(1 token; prompt {} tokens in {:.2f} s)", stats.prompt_tokens, stats.prefill_s);
+    } else {
+      log::info("({} tokens; prompt {} tokens in {:.2f} s)", stats.new_tokens, stats.prompt_tokens,
                 stats.prefill_s);
     }
-    out_ << std::flush;
   }
 
   ChatSession& session_;

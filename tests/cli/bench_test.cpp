@@ -116,6 +116,8 @@ TEST(BenchCommand, RefusesWhatItCannotMeasure) {
   expect_error(run_danlu({"bench", "--limit", "1.5", "--only", "steps"}), 2,
                {"notice: --limit has no effect without --check", "'steps'"});
   expect_error(run_danlu({"bench", "--dtype", ""}), 2, {"--dtype"});
+  expect_error(run_danlu({"bench", "--only", "", "--limit", "1.5", "--dtype", "fp32"}), 2,
+               {"[--only] names no part"});
   expect_error(run_danlu({"bench", "--record", ""}), 2, {"--record"});
   expect_error(run_danlu({"bench", "--only", "limits", "--record", "."}), 2, {"--record"});
   expect_error(run_danlu({"bench", "--quick", "--record", "/proc/bench"}), 8, {"/proc/bench"});

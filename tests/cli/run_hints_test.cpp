@@ -196,5 +196,12 @@ TEST_F(RunHints, AChineseTerminalReadsOfTheDataInChinese) {
   EXPECT_THAT(result.err, Not(HasSubstr("detected")));
 }
 
+TEST_F(RunHints, TheProgressOfALittleFileEndsAtItsEnd) {
+  const ProgramResult result = train(
+      write("rows.jsonl", "{\"instruction\": \"fox?\", \"output\": \"dog\"}\n"), {"--dry_run"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("tokenise 1/1 kB 100.0%"));
+}
+
 }  // namespace
 }  // namespace danlu::test

@@ -138,6 +138,27 @@ TEST(ChatRepl, AnswersLinesAndForgetsOnClear) {
   EXPECT_THAT(model.prompts, ElementsAre("u:hi|a:", "u:yo|a:"));
 }
 
+TEST(ChatRepl, AnAnswerWithoutASecondTokenHasNoSpeed) {
+  const auto said_of = [](int64_t new_tokens) {
+    const AnswerFn answer = [&](const infer::Request&, const infer::OnToken&,
+                                infer::GenerationStats* stats) {
+      // The first token comes with the prompt: 2 more in 4 s are 0.5 tokens/s.
+      *stats = {.prompt_tokens = 7, .new_tokens = new_tokens, .prefill_s = 1, .decode_s = 4};
+      return infer::Answer{};
+    };
+    ChatSession chat(answer, 0, std::make_shared<ByteTokenizer>(), std::make_shared<PlainEncoder>(),
+                     ChatSettings());
+    std::istringstream in("hi\n");
+    std::ostringstream out;
+    testing::internal::CaptureStderr();
+    run_chat(chat, {.show_prompt = false, .show_speed = true}, in, out);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said_of(1), "(1 token; prompt 7 tokens in 1.00 s)\n");
+  EXPECT_EQ(said_of(0), "(0 tokens; prompt 7 tokens in 1.00 s)\n");
+  EXPECT_EQ(said_of(3), "(3 tokens, 0.5 tokens/s; prompt 7 tokens in 1.00 s)\n");
+}
+
 TEST(ChatRepl, SystemSetsTheMessageAndStartsAnew) {
   EchoModel model;
   chat_with(model, "hi\n/system Be brief.\nyo\n");

@@ -76,6 +76,8 @@ measure::SuiteOptions suite_from(const Options& options) {
         tr("[{}] must be limits, ops, step or decode, got '{}'", options.given_as("only"), part));
   }
   if (suite.types.empty()) throw UsageError(tr("[{}] names no type", options.given_as("dtype")));
+  if (options.has_value("only") && parts.empty())
+    throw UsageError(tr("[{}] names no part", options.given_as("only")));
   if (!parts.empty()) suite.parts = parts;
   for (const char* place : {"check", "record"}) {
     if (!options.has_value(place)) continue;
