@@ -72,7 +72,7 @@ class RectReader {
       : source_(source),
         info_(info),
         columns_(arch::matrix_of(info.shape).cols),
-        file_("in " + source.file_of(info.name).string()) {}
+        file_(tr("in {}", source.file_of(info.name).string())) {}
 
   /// Fills `target` [rect.rows, rect.cols].
   void read(const arch::Rect& rect, const at::Tensor& target) {

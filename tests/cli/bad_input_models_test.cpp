@@ -161,6 +161,29 @@ TEST_F(BadModel, NanWeight) {
                4, {"holds nan at element", "model.safetensors", "hint: the file is damaged"});
 }
 
+TEST_F(BadModel, ChineseErrorsHaveNoEnglishWords) {
+  const fs::path model = copy_model();
+  const auto said = [&](const std::vector<std::string>& arguments) {
+    return run_danlu(arguments, {.environment = {{"DANLU_LANG", "zh"}, {"OMP_NUM_THREADS", "1"}},
+                                 .directory = ((*this) / "").string()})
+        .err;
+  };
+  std::string all = content_of(model / "model.safetensors");
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(all.data() + all.size() - sizeof nan, &nan, sizeof nan);
+  write_content(model / "model.safetensors", all);
+  EXPECT_THAT(said({"infer", "--model", "model", "--prompt", "hi", "--max_new_tokens", "1"}),
+              HasSubstr("为 nan（在 model/model.safetensors 中）"));
+  const auto tokenized = [&](const std::string& content) {
+    write_content(model / "tokenizer.json", content);
+    return said({"tokenize", "--model", "model", "hi"});
+  };
+  EXPECT_THAT(tokenized("{\"model\": {} 7}"),
+              HasSubstr("tokenizer.json:1:14: 此处应为 ',' 或 '}'"));
+  EXPECT_THAT(tokenized("{\"model\" {}}"), HasSubstr("tokenizer.json:1:10: 此处应为 ':'"));
+  EXPECT_THAT(tokenized("7"), HasSubstr("tokenizer.json:1:1: 此处应为对象"));
+}
+
 TEST_F(BadModel, TensorOfAnotherShape) {
   expect_error(ask_with_config("\"intermediate_size\": 48", "\"intermediate_size\": 40"), 4,
                {"model.layers.0.mlp.gate_proj.weight is [48, 32]", "the config asks for [40, 32]",

@@ -211,6 +211,10 @@ TEST_F(Convert, PrintsAChecksumPerTensorAndATotal) {
   EXPECT_THAT(a.out, HasSubstr("  model.layers.1.mlp.down_proj.weight\n"));
   EXPECT_THAT(a.out,
               HasSubstr("  total of 27 tensors: a checksum, the same in every format and split\n"));
+  EXPECT_THAT(run_danlu({"convert", "hf", "g", "--to", "native"},
+                        {.environment = {{"DANLU_LANG", "zh"}}, .directory = (*this / "").string()})
+                  .out,
+              HasSubstr("  共 27 个张量的校验和"));
   EXPECT_EQ(content_of(*this / "a.checksums"), content_of(*this / "b.checksums"));
   EXPECT_EQ(a.out.find(content_of(*this / "a.checksums")), 0u);
   const ProgramResult total = ok({"convert", "hf", "d", "--to", "native"});

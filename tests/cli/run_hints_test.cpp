@@ -196,6 +196,31 @@ TEST_F(RunHints, AChineseTerminalReadsOfTheDataInChinese) {
   EXPECT_THAT(result.err, Not(HasSubstr("detected")));
 }
 
+TEST_F(RunHints, DroppedRowsAreInChineseInTheBannerToo) {
+  ProgramSettings settings;
+  settings.environment = {
+      {"OMP_NUM_THREADS", "1"}, {"XDG_CACHE_HOME", (*this) / "cache"}, {"DANLU_LANG", "zh"}};
+  settings.directory = (*this) / "";
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += "fox ";
+  write("rows.jsonl",
+        "{\"instruction\": \"fox?\", \"output\": \"dog\"}\n"
+        "{\"instruction\": 7, \"output\": \"dog\"}\n"
+        "[1]\n"
+        "{\"instruction\": \"" +
+            words + "\", \"output\": \"dog\"}\n");
+  const ProgramResult result =
+      run_danlu({"sft", "--model", good("model"), "--dataset", "rows.jsonl", "--output_dir", "run",
+                 "--max_dropped_ratio", "1", "--dry_run"},
+                settings);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("1 列 \"instruction\" 不是 字符串 (rows.jsonl:2: 实际为 数字)"));
+  EXPECT_THAT(result.err, HasSubstr("1 行不是对象 (rows.jsonl:3: 实际为 列表)"));
+  EXPECT_THAT(result.err, HasSubstr("1 超过 64 个 token (rows.jsonl:4: 223 个 token)"));
+  EXPECT_THAT(result.err, Not(HasSubstr(" tokens)")));
+}
+
 TEST_F(RunHints, TheProgressOfALittleFileEndsAtItsEnd) {
   const ProgramResult result = train(
       write("rows.jsonl", "{\"instruction\": \"fox?\", \"output\": \"dog\"}\n"), {"--dry_run"});

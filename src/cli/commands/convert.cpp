@@ -358,11 +358,10 @@ void report_conversion(const weights::ConversionReport& done, const Conversion& 
   }
   if (!done.digests.empty()) {
     if (checksums) write_checksums(done, conversion.output);
-    std::fputs(
-        fmt::format("{}  total of {} tensors: a checksum, the same in every format and split\n",
-                    weights::digest_text(weights::digest_total(done.digests)), done.digests.size())
-            .c_str(),
-        stdout);
+    std::fputs(tr("{}  total of {} tensors: a checksum, the same in every format and split\n",
+                  weights::digest_text(weights::digest_total(done.digests)), done.digests.size())
+                   .c_str(),
+               stdout);
     std::fflush(stdout);  // before what is said of it
     log::info("checked: every bit read back from the result is what was converted");
   } else {

@@ -1,7 +1,5 @@
 #include "text/tokenizer/json_scanner.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 
@@ -37,7 +35,7 @@ char JsonScanner::peek() {
 }
 
 void JsonScanner::open(char bracket, const char* what) {
-  if (peek() != bracket) fail(fmt::format("expected {}", what));
+  if (peek() != bracket) fail(tr("expected {}", what));
   ++at_;
 }
 
@@ -51,14 +49,14 @@ bool JsonScanner::more(char bracket) {
   const char c = peek();
   if (c != ',' && c != bracket) {
     fail(at_ >= text_.size() ? "the file ends inside a value; it may be truncated"
-                             : fmt::format("expected ',' or '{}'", bracket));
+                             : tr("expected ',' or '{}'", bracket));
   }
   ++at_;
   return c == ',';
 }
 
 void JsonScanner::expect(char c) {
-  if (peek() != c) fail(fmt::format("expected '{}'", c));
+  if (peek() != c) fail(tr("expected '{}'", c));
   ++at_;
 }
 

@@ -35,8 +35,9 @@ std::string reasons(const std::vector<data::ReasonCount>& counts) {
   std::string text;
   for (const data::ReasonCount& count : counts) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
-                        format_count(static_cast<uint64_t>(count.count)), translated(count.reason));
-    if (!count.examples.empty()) text += " (" + count.examples.front() + ")";
+                        format_count(static_cast<uint64_t>(count.count)),
+                        translated_filled(count.reason));
+    if (!count.examples.empty()) text += " (" + translated_filled(count.examples.front()) + ")";
   }
   return text;
 }
