@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -25,11 +26,11 @@ constexpr size_t kBufferBytes = 1 << 20;
 
 [[noreturn]] void fail(const fs::path& path, std::string_view doing) {
   const int code = errno;
-  std::string hint;
-  if (code == ENOSPC || code == EDQUOT) {
-    hint = tr("free disk space or choose another directory; files written before are intact");
-  }
-  throw IoError(tr("{}: cannot {}: {}", path.string(), doing, std::strerror(code)), hint);
+  throw IoError(
+      tr("{}: cannot {}: {}", path.string(), doing, std::strerror(code)),
+      hint_of_full(
+          code,
+          tr("free disk space or choose another directory; files written before are intact")));
 }
 
 fs::path without_trailing_slash(fs::path path) {
@@ -38,6 +39,15 @@ fs::path without_trailing_slash(fs::path path) {
 }
 
 }  // namespace
+
+std::string hint_of_full(int code, const std::string& no_space) {
+  if (code == ENOSPC || code == EDQUOT) return no_space;
+  rlimit limit{};
+  if (code != EFBIG || ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return "";
+  return tr("no file may be larger than {} here: raise the limit (ulimit -f)",
+            format_bytes(limit.rlim_cur));
+}
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const int fd = open_input(path);

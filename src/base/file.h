@@ -94,6 +94,10 @@ void remove_directory_atomic(const fs::path& path);
 /// none if it cannot be opened.
 void sync_path(const fs::path& path);
 
+/// What helps where writing failed with this errno: `no_space` on a full disk; of a file above the
+/// limit of its size, that limit. Empty for other errors.
+std::string hint_of_full(int code, const std::string& no_space);
+
 /// Bytes free for this user on the file system that holds (or would hold) `path`.
 uint64_t free_space_bytes(const fs::path& path);
 

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -171,13 +170,9 @@ struct Saver::Work {
 
   /// Errors of a job name the checkpoint, and what the user still has.
   IoError error_of(const IoError& error) const {
-    rlimit limit{};
-    const bool limited = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-    const std::string remedy =
-        !error.hint().empty() ? error.hint()
-        : limited ? tr("no file may be larger than {} here: raise the limit (ulimit -f)",
-                       format_bytes(limit.rlim_cur))
-                  : tr("free some space, or see to what the error names");
+    const std::string remedy = !error.hint().empty()
+                                   ? error.hint()
+                                   : tr("free some space, or see to what the error names");
     return IoError(
         tr("{}: cannot be saved: {}", target.string(), error.what()),
         list(request.run_dir).empty()

@@ -10,6 +10,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 
 namespace danlu::data {
@@ -57,11 +58,10 @@ struct TokenStore::File {
 
   [[noreturn]] void fail(const char* doing) const {
     const int code = errno;
-    std::string hint;
-    if (code == ENOSPC || code == EDQUOT) {
-      hint = tr("free disk space and run the same command again: finished work is kept");
-    }
-    throw IoError(tr("{}: cannot {}: {}", path.string(), doing, std::strerror(code)), hint);
+    throw IoError(
+        tr("{}: cannot {}: {}", path.string(), doing, std::strerror(code)),
+        hint_of_full(code,
+                     tr("free disk space and run the same command again: finished work is kept")));
   }
 
   void open(uint64_t keep_bytes) {

@@ -108,12 +108,11 @@ class Part {
 
  private:
   [[noreturn]] void fail() const {
-    const bool is_full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
-    throw IoError(tr("{}: cannot be written: {}", path_.string(), std::strerror(errno)),
-                  is_full
-                      ? tr("free some space, or choose another place (--local_dir, --cache_dir); "
-                           "the same line then goes on where this one stopped")
-                      : std::string());
+    const int code = errno;
+    throw IoError(
+        tr("{}: cannot be written: {}", path_.string(), std::strerror(code)),
+        hint_of_full(code, tr("free some space, or choose another place (--local_dir, "
+                              "--cache_dir); the same line then goes on where this one stopped")));
   }
   fs::path path_;
   int fd_ = -1;

@@ -123,6 +123,21 @@ TEST_F(FileTest, AFullDiskLeavesTheOldFileIntact) {
   EXPECT_THAT(names(), testing::ElementsAre("checkpoint"));
 }
 
+TEST_F(FileTest, AFileAboveTheLimitOfItsSizeIsToldTheLimit) {
+  const int code = test::with_file_size_limit(51'200, [&] {
+    try {
+      write_file_atomic(dir_ / "report", std::string(60'000, 'x'));
+    } catch (const IoError& e) {
+      return e.hint() == "no file may be larger than 51.2 kB here: raise the limit (ulimit -f)" ? 42
+                                                                                                : 1;
+    }
+    return 0;
+  });
+  EXPECT_EQ(code, 42);
+  EXPECT_EQ(hint_of_full(ENOSPC, "make room"), "make room");
+  EXPECT_EQ(hint_of_full(EIO, "make room"), "");
+}
+
 TEST_F(FileTest, ADirectoryIsReplacedWholeOrNotAtAll) {
   const fs::path target = dir_ / "model";
   write_directory_atomic(target, [](const fs::path& at) { write_file_atomic(at / "one", "1"); });

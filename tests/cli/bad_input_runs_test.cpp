@@ -180,6 +180,17 @@ TEST_F(BadRun, DiskFullWhileSavingKeepsTheOldCheckpoint) {
   EXPECT_TRUE(fs::exists(checkpoint(2) / "DONE"));
 }
 
+TEST_F(BadRun, AFileAboveTheLimitOfItsSizeIsToldTheLimit) {
+  const std::string model = good("model").string();
+  const FileSizeLimit limit(51'200);
+  for (const char* format : {"gguf", "mcore", "hf"}) {
+    expect_error(run({"convert", model, "out", "--to", format}), 8,
+                 {"File too large",
+                  "hint: no file may be larger than 51.2 kB here: raise the limit (ulimit -f)"});
+    EXPECT_FALSE(fs::exists((*this) / "out")) << format;
+  }
+}
+
 TEST_F(BadRun, DiskFullWhileMakingAModelLeavesNothing) {
   const FileSizeLimit limit(100'000);
   expect_error(run({"init", "--config", good("config.json"), "--output", "made"}), 8,

@@ -78,9 +78,11 @@ void MetricsLog::append(const Json& line) {
     const ssize_t put = ::write(fd_, text.data() + done, text.size() - done);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) {
-      throw IoError(tr("{}: cannot write: {}", path_.string(), std::strerror(errno)),
-                    tr("free some space; where a checkpoint was saved the same command goes on "
-                       "from it"));
+      const int code = errno;
+      throw IoError(
+          tr("{}: cannot write: {}", path_.string(), std::strerror(code)),
+          hint_of_full(code, tr("free some space; where a checkpoint was saved the same command "
+                                "goes on from it")));
     }
     done += static_cast<size_t>(put);
   }

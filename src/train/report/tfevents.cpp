@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace danlu::train {
 namespace tfevents_detail {
@@ -132,9 +133,11 @@ void TfEventsWriter::append_record(std::string_view payload) {
     const ssize_t put = ::write(fd_, record.data() + done, record.size() - done);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) {
-      throw IoError(tr("{}: cannot write: {}", path_.string(), std::strerror(errno)),
-                    tr("free some space; where a checkpoint was saved the same command goes on "
-                       "from it"));
+      const int code = errno;
+      throw IoError(
+          tr("{}: cannot write: {}", path_.string(), std::strerror(code)),
+          hint_of_full(code, tr("free some space; where a checkpoint was saved the same command "
+                                "goes on from it")));
     }
     done += static_cast<size_t>(put);
   }

@@ -76,13 +76,12 @@ class OpenFile {
  private:
   [[noreturn]] void fail(const char* doing) const {
     const int code = errno;
-    std::string hint;
-    if (code == ENOSPC || code == EDQUOT) {
-      hint = keeps_finished_
-                 ? tr("free disk space and give the same command again: finished files are kept")
-                 : tr("free disk space and give the same command again");
-    }
-    throw IoError(tr("{}: cannot {} it: {}", path_.string(), doing, std::strerror(code)), hint);
+    const std::string no_space =
+        keeps_finished_
+            ? tr("free disk space and give the same command again: finished files are kept")
+            : tr("free disk space and give the same command again");
+    throw IoError(tr("{}: cannot {} it: {}", path_.string(), doing, std::strerror(code)),
+                  hint_of_full(code, no_space));
   }
   fs::path path_, unfinished_;
   bool keeps_finished_;
