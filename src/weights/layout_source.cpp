@@ -1,9 +1,12 @@
 #include "weights/layout_source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <set>
 
 #include "base/error.h"
 #include "weights/source_base.h"
@@ -131,6 +134,22 @@ class LayoutSource final : public SourceBase<std::vector<Home>> {
     return bytes.empty()
                ? bytes
                : bytes.subspan(static_cast<size_t>(begin) * item, infos_[index].size_bytes());
+  }
+  Storage storage(const std::string& name) const override {
+    Storage all;
+    std::set<std::string> types;
+    for (const Home& home : locations_[index_of(name)]) {
+      const StoredTensor& stored = layout_.tensors[home.tensor];
+      const Storage whole = files_[stored.file]->storage(stored.info.name);
+      types.insert(whole.type);
+      // A product of bytes and elements may not fit 64 bits; the share's rounding is far below one.
+      const double share = static_cast<double>(home.piece->of.rows * home.piece->of.cols) /
+                           static_cast<double>(stored.info.num_elements());
+      all.size_bytes +=
+          static_cast<uint64_t>(std::llround(share * static_cast<double>(whole.size_bytes)));
+    }
+    all.type = fmt::format("{}", fmt::join(types, ", "));
+    return all;
   }
   std::filesystem::path file_of(const std::string& name) const override {
     const StoredTensor& stored = layout_.tensors[locations_[index_of(name)].front().tensor];

@@ -34,6 +34,12 @@ const TensorInfo* TensorSource::find(const std::string& name) const {
   return at != all.end() && at->name == name ? &*at : nullptr;
 }
 
+Storage TensorSource::storage(const std::string& name) const {
+  const TensorInfo* info = find(name);
+  if (!info) no_such_tensor(name, "", tensors());
+  return {std::string(dtype_name(info->dtype)), info->size_bytes()};
+}
+
 std::vector<std::filesystem::path> TensorSource::files() const {
   std::set<std::filesystem::path> files;
   for (const TensorInfo& info : tensors()) files.insert(file_of(info.name));

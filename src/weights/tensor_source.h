@@ -27,6 +27,12 @@ struct TensorInfo {
   }
 };
 
+/// How files hold a tensor.
+struct Storage {
+  std::string type;  ///< "BF16", "Q4_K"; "Q4_K, Q6_K" where parts differ
+  uint64_t size_bytes = 0;
+};
+
 using arch::matrix_of;
 using arch::Rect;
 
@@ -54,6 +60,9 @@ class TensorSource {
   /// The mapped bytes where they lie contiguous in a file; empty span where they do not. Their
   /// address is not aligned to the element size: formats do not promise it.
   virtual std::span<const std::byte> mapped(const std::string& name) const = 0;
+  /// Other than dtype and size_bytes() say where reading decodes what a file holds (GGUF's blocks).
+  /// Errors: ModelError (no such tensor).
+  virtual Storage storage(const std::string& name) const;
   /// File that holds the tensor, for messages.
   virtual std::filesystem::path file_of(const std::string& name) const = 0;
   /// Every file that tensors are read from, sorted. A tensor may lie in several.

@@ -87,6 +87,34 @@ TEST_F(Diff, TensorsOfOneSideOnly) {
                     HasSubstr("1 tensor only in B:\n"), HasSubstr("model.morn.weight")));
 }
 
+TEST_F(Diff, BlocksOfAGgufFileAreNamed) {
+  for (const char* type : {"q8_0", "f32"}) {
+    const std::string name = std::string(type) + ".gguf";
+    ASSERT_EQ(run({"convert", model(), name, "--to", "gguf", "--outtype", type}).exit_code, 0);
+  }
+  const ProgramResult files = run({"diff", "q8_0.gguf", "f32.gguf"});
+  EXPECT_EQ(files.exit_code, 4) << files.err;
+  EXPECT_THAT(files.out, AllOf(HasSubstr("blk.0.attn_q.weight (Q8_0 and F32)\n"),
+                               HasSubstr("token_embd.weight (Q8_0 and F32)\n"),
+                               HasSubstr("blk.0.attn_norm.weight\n") /* equal and alike */));
+  EXPECT_THAT(run({"diff", "q8_0.gguf", model()}).out,
+              HasSubstr("model.layers.0.self_attn.q_proj.weight (Q8_0 and F32)\n"));
+  const Json report = Json::parse(run({"diff", "q8_0.gguf", "f32.gguf", "--json"}).out);
+  EXPECT_EQ(report["differences"][0]["a"]["dtype"], "Q8_0");
+  EXPECT_EQ(report["differences"][0]["b"]["dtype"], "F32");
+
+  // The numbers that are read from the blocks, in full: equal in value, and not the same.
+  ASSERT_EQ(run({"convert", "q8_0.gguf", "wide", "--to", "hf"}).exit_code, 0);
+  const ProgramResult wide = run({"diff", "q8_0.gguf", "wide"});
+  EXPECT_EQ(wide.exit_code, 4) << wide.err;
+  EXPECT_THAT(wide.out, AllOf(HasSubstr("of another dtype (A, B), equal in value"),
+                              HasSubstr("  Q8_0 F32  model.layers.0.self_attn.q_proj.weight\n")));
+  EXPECT_EQ(run({"diff", "q8_0.gguf", "wide", "--tolerance", "0"}).exit_code, 0);
+
+  const std::string seen = run({"inspect", "q8_0.gguf"}).out;
+  EXPECT_THAT(seen, AllOf(HasSubstr(", Q8_0 "), HasSubstr(" x  Q8_0 [32, 32]  ")));
+}
+
 TEST_F(Diff, WhatIsNoCheckpoint) {
   expect_error(run({"diff", model()}), 2, {"[diff] name two checkpoints: danlu diff A B, got 1"});
   expect_error(run({"diff", model(), model(), model()}), 2, {"diff"});

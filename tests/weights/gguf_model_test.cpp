@@ -260,6 +260,30 @@ TEST(GgufModel, BlocksUnderHuggingFacesNamesAreWhatItsReaderDecodes) {
   }
 }
 
+TEST(GgufModel, WhatIsReadAsF32IsDescribedAsItIsStored) {
+  // A row of 32 numbers is a block of 34 bytes; rows of 56 are F16, vectors F32.
+  for (const char* family : {"llama", "qwen2", "internlm2"}) {
+    const Exported model(tiny_config(family), TensorType::kQ8_0);
+    const auto opened = open_checkpoint(model.file()).model;
+    uint64_t all = 0, in_file = 0;
+    for (const TensorInfo& info : opened->tensors()) {
+      const auto numbers = static_cast<uint64_t>(info.num_elements());
+      const bool is_matrix = info.shape.size() == 2, in_blocks = info.shape.back() % 32 == 0;
+      const Storage storage = opened->storage(info.name);
+      EXPECT_EQ(storage.type, !is_matrix ? "F32" : in_blocks ? "Q8_0" : "F16") << info.name;
+      EXPECT_EQ(storage.size_bytes, !is_matrix  ? numbers * 4
+                                    : in_blocks ? numbers / 32 * 34
+                                                : numbers * 2)
+          << family << " " << info.name;
+      all += storage.size_bytes;
+    }
+    for (const TensorInfo& info : model.gguf->tensors())
+      in_file += model.gguf->storage(info.name).size_bytes;
+    EXPECT_EQ(all, in_file) << family;
+    EXPECT_EQ(open_blocks(model.file())->storage("token_embd.weight").type, "U8");
+  }
+}
+
 TEST(GgufModel, RopeScalingKeysAndTheFactorsOfLlama3) {
   Json json = tiny_config("llama");
   json["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};

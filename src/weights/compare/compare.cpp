@@ -153,8 +153,14 @@ bool comparable(const TensorComparison& tensor) {
 
 std::vector<TensorComparison> pair_up(const TensorSource& a, const TensorSource& b) {
   std::map<std::string, TensorComparison> all;
-  for (const TensorInfo& info : a.tensors()) all[info.name].a = info;
-  for (const TensorInfo& info : b.tensors()) all[info.name].b = info;
+  for (const TensorInfo& info : a.tensors()) {
+    all[info.name].a = info;
+    all[info.name].stored_a = a.storage(info.name).type;
+  }
+  for (const TensorInfo& info : b.tensors()) {
+    all[info.name].b = info;
+    all[info.name].stored_b = b.storage(info.name).type;
+  }
   std::vector<TensorComparison> tensors;
   for (auto& [name, tensor] : all) {
     tensor.name = name;
@@ -168,8 +174,8 @@ TensorVerdict verdict_of(const TensorComparison& tensor) {
   if (!tensor.a) return TensorVerdict::kOnlyInB;
   if (tensor.a->shape != tensor.b->shape) return TensorVerdict::kShapeDiffers;
   if (tensor.values.differing > 0) return TensorVerdict::kValuesDiffer;
-  return tensor.a->dtype == tensor.b->dtype ? TensorVerdict::kIdentical
-                                            : TensorVerdict::kSameValues;
+  const bool alike = tensor.a->dtype == tensor.b->dtype && tensor.stored_a == tensor.stored_b;
+  return alike ? TensorVerdict::kIdentical : TensorVerdict::kSameValues;
 }
 
 /// A run of elements that one thread compares: the same count on both sides.

@@ -23,8 +23,8 @@ struct ValueDifference {
 };
 
 enum class TensorVerdict {
-  kIdentical,   ///< same dtype, same bits
-  kSameValues,  ///< other dtype, equal values
+  kIdentical,   ///< same dtype, same bits, stored alike
+  kSameValues,  ///< other dtype or stored type, equal values
   kValuesDiffer,
   kShapeDiffers,  ///< values were not compared
   kOnlyInA,
@@ -35,6 +35,7 @@ struct TensorComparison {
   std::string name;
   TensorVerdict verdict = TensorVerdict::kIdentical;
   std::optional<TensorInfo> a, b;
+  std::string stored_a = {}, stored_b = {};  ///< Storage::type
   ValueDifference values = {};
 
   /// Same name and shape, no NaN on one side only, and no |a - b| above `tolerance`.

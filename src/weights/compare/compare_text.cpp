@@ -25,8 +25,10 @@ std::string tensors_text(size_t count) {
   return fmt::format("{} {}", format_count(count), count == 1 ? "tensor" : "tensors");
 }
 
-std::string info_line(const TensorInfo& info, const std::string& name) {
-  return fmt::format("  {:<4} {:<20} {}\n", dtype_name(info.dtype), shape_text(info.shape), name);
+std::string info_line(const TensorComparison& t) {
+  const bool in_a = t.a.has_value();
+  return fmt::format("  {:<4} {:<20} {}\n", in_a ? t.stored_a : t.stored_b,
+                     shape_text((in_a ? t.a : t.b)->shape), t.name);
 }
 
 /// "12 (0.039 %)".
@@ -35,9 +37,9 @@ std::string share_text(int64_t part, int64_t all) {
   return fmt::format("{} ({:.2g} %)", format_count(static_cast<uint64_t>(part)), percent);
 }
 
-std::string dtypes_text(const TensorComparison& t) {
-  if (t.a->dtype == t.b->dtype) return {};
-  return fmt::format(" ({} and {})", dtype_name(t.a->dtype), dtype_name(t.b->dtype));
+std::string types_text(const TensorComparison& t) {
+  if (t.stored_a == t.stored_b) return {};
+  return fmt::format(" ({} and {})", t.stored_a, t.stored_b);
 }
 
 std::string values_line(const TensorComparison& t) {
@@ -47,7 +49,7 @@ std::string values_line(const TensorComparison& t) {
   return fmt::format("  {:>9} {:>9} {:>20}  {:<14} {}{}\n",
                      v.one_sided_nans > 0 ? "NaN" : fmt::format("{:.3g}", v.max_abs),
                      v.one_sided_nans > 0 ? "NaN" : fmt::format("{:.3g}", v.max_rel), share,
-                     shape_text(index_in(t.a->shape, v.worst)), t.name, dtypes_text(t));
+                     shape_text(index_in(t.a->shape, v.worst)), t.name, types_text(t));
 }
 
 std::string line_of(const TensorComparison& t) {
@@ -58,12 +60,9 @@ std::string line_of(const TensorComparison& t) {
       return fmt::format("  {:<20} {:<20} {}\n", shape_text(t.a->shape), shape_text(t.b->shape),
                          t.name);
     case TensorVerdict::kSameValues:
-      return fmt::format("  {:<4} {:<4} {}\n", dtype_name(t.a->dtype), dtype_name(t.b->dtype),
-                         t.name);
-    case TensorVerdict::kOnlyInB:
-      return info_line(*t.b, t.name);
+      return fmt::format("  {:<4} {:<4} {}\n", t.stored_a, t.stored_b, t.name);
     default:
-      return info_line(*t.a, t.name);
+      return info_line(t);
   }
 }
 
@@ -93,9 +92,8 @@ Json number_or_inf(double value) { return std::isinf(value) ? Json("inf") : Json
 
 Json tensor_json(const TensorComparison& t) {
   Json json = {{"name", t.name}, {"verdict", key_of(t.verdict)}};
-  for (const auto& [side, info] : {std::pair("a", &t.a), std::pair("b", &t.b)}) {
-    if (*info) json[side] = {{"dtype", dtype_name((*info)->dtype)}, {"shape", (*info)->shape}};
-  }
+  if (t.a) json["a"] = {{"dtype", t.stored_a}, {"shape", t.a->shape}};
+  if (t.b) json["b"] = {{"dtype", t.stored_b}, {"shape", t.b->shape}};
   if (t.verdict != TensorVerdict::kValuesDiffer) return json;
   json["differing"] = t.values.differing;
   json["first"] = index_in(t.a->shape, t.values.first);
@@ -131,7 +129,7 @@ std::string describe_comparison(const Comparison& comparison, bool every_tensor)
                   tensors_text(identical), identical == 1 ? "is" : "are", every_tensor ? ":" : "");
   if (!every_tensor) return text;
   for (const TensorComparison& tensor : comparison.tensors) {
-    if (tensor.verdict == TensorVerdict::kIdentical) text += info_line(*tensor.a, tensor.name);
+    if (tensor.verdict == TensorVerdict::kIdentical) text += info_line(tensor);
   }
   return text;
 }

@@ -26,9 +26,9 @@ std::string without_numbers(const std::string& name) {
   return result;
 }
 
-std::string table_line(const std::string& count, const TensorInfo& info, const std::string& name) {
-  return fmt::format("  {:>6}  {:<4} {:<20} {}\n", count, dtype_name(info.dtype),
-                     shape_text(info.shape), name);
+std::string table_line(const std::string& count, const std::string& type,
+                       const std::vector<int64_t>& shape, const std::string& name) {
+  return fmt::format("  {:>6}  {:<4} {:<20} {}\n", count, type, shape_text(shape), name);
 }
 
 }  // namespace
@@ -36,14 +36,15 @@ std::string table_line(const std::string& count, const TensorInfo& info, const s
 std::string describe_totals(const TensorSource& source) {
   int64_t elements = 0;
   uint64_t bytes = 0;
-  std::map<std::string_view, size_t> dtypes;
+  std::map<std::string, size_t> types;
   for (const TensorInfo& info : source.tensors()) {
     elements += info.num_elements();
-    bytes += info.size_bytes();
-    ++dtypes[dtype_name(info.dtype)];
+    const Storage storage = source.storage(info.name);
+    bytes += storage.size_bytes;
+    ++types[storage.type];
   }
   std::vector<std::string> parts;
-  for (const auto& [name, count] : dtypes) parts.push_back(fmt::format("{} {}", name, count));
+  for (const auto& [name, count] : types) parts.push_back(fmt::format("{} {}", name, count));
   return fmt::format("{} parameters in {} tensors, {}{}{}",
                      format_count(static_cast<uint64_t>(elements)),
                      format_count(source.tensors().size()), format_bytes(bytes),
@@ -55,28 +56,28 @@ std::string describe_tensor_table(const TensorSource& source, bool every_one) {
   if (every_one) {
     for (const TensorInfo& info : source.tensors()) {
       text += table_line(
-          "", info,
+          "", source.storage(info.name).type, info.shape,
           fmt::format("{}  ({})", info.name, source.file_of(info.name).filename().string()));
     }
     return text;
   }
   struct Group {
     const TensorInfo* first;
+    std::string type;
     size_t count = 0;
   };
   std::map<std::string, Group> groups;
   for (const TensorInfo& info : source.tensors()) {
     const std::string kind = without_numbers(info.name);
+    const std::string type = source.storage(info.name).type;
     auto& group =
-        groups
-            .try_emplace(kind + "\n" + shape_text(info.shape) + std::string(dtype_name(info.dtype)),
-                         Group{&info})
+        groups.try_emplace(kind + "\n" + shape_text(info.shape) + type, Group{&info, type})
             .first->second;
     ++group.count;
   }
   for (const auto& [kind, group] : groups) {
     const std::string name = group.count == 1 ? group.first->name : kind.substr(0, kind.find('\n'));
-    text += table_line(fmt::format("{} x", group.count), *group.first, name);
+    text += table_line(fmt::format("{} x", group.count), group.type, group.first->shape, name);
   }
   return text;
 }

@@ -130,6 +130,12 @@ class GgufSource final : public FileSource<Place> {
     return file_.bytes().subspan(place.offset, place.size_bytes);
   }
 
+  Storage storage(const std::string& name) const override {
+    const Place& place = locations_[index_of(name)];
+    if (place.type == kBytes) return FileSource::storage(name);
+    return {std::string(type_traits(place.type)->name), place.size_bytes};
+  }
+
  private:
   static bool is_plain(const Place& place) {
     return place.type == kBytes || type_traits(place.type)->plain.has_value();
