@@ -48,8 +48,9 @@ bool ranks_before(const Candidate& a, const Candidate& b) {
 }
 
 /// Best first by score. With do_sample: those that were drawn.
-std::vector<Candidate> best_candidates(at::Tensor logits_BV, const std::vector<Beam>& beams,
-                                       const Request& request, size_t step) {
+std::vector<Candidate> best_candidates(const models::CausalLM& model, at::Tensor logits_BV,
+                                       const std::vector<Beam>& beams, const Request& request,
+                                       size_t step) {
   // As HF: so many that every beam can go on though each stop id takes a place of every beam.
   const size_t of_each = std::max<size_t>(2, 1 + request.stop_ids.size());
   const size_t wanted = of_each * static_cast<size_t>(request.sampling.num_beams);
@@ -57,7 +58,7 @@ std::vector<Candidate> best_candidates(at::Tensor logits_BV, const std::vector<B
   std::vector<Candidate> candidates;
   for (size_t b = 0; b < beams.size(); ++b) {
     const std::span<float> row = answerable(logits_BV, b, request);
-    require_usable_logits(row);
+    require_usable_logits(row, model.dtype());
     log_softmax_in_place(row);
     std::vector<text::TokenId> seen = request.prompt;
     seen.insert(seen.end(), beams[b].ids.begin(), beams[b].ids.end());
@@ -182,7 +183,8 @@ Answer beam_search(const models::CausalLM& model, const Request& request, Genera
   FinishReason reason = FinishReason::kLength;
   for (size_t step = 0; step < max_length; ++step) {
     const at::Tensor logits_BV = next_logits(model, cache, inputs);
-    const std::vector<Candidate> candidates = best_candidates(logits_BV, beams, request, step);
+    const std::vector<Candidate> candidates =
+        best_candidates(model, logits_BV, beams, request, step);
     std::vector<Beam> grown = grow(
         candidates, beams, request, [&](SequenceId parent) { return cache.fork(parent); },
         finished);

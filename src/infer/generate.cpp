@@ -29,17 +29,18 @@ struct Running {
   Answer answer;
 };
 
-text::TokenId next_token(const at::Tensor& logits_BV, size_t row, const Running& r) {
+text::TokenId next_token(const models::CausalLM& model, const at::Tensor& logits_BV, size_t row,
+                         const Running& r) {
   return sample_token(answerable(logits_BV, row, *r.request), r.seen, r.request->sampling,
-                      r.request->stream, r.answer.ids.size());
+                      r.request->stream, r.answer.ids.size(), model.dtype());
 }
 /// One for each row of the logits.
-std::vector<text::TokenId> next_tokens(const at::Tensor& logits_BV,
+std::vector<text::TokenId> next_tokens(const models::CausalLM& model, const at::Tensor& logits_BV,
                                        const std::vector<Running>& running) {
   std::vector<text::TokenId> ids(running.size());
   device::parallel_for(0, static_cast<int64_t>(running.size()), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-      ids[i] = next_token(logits_BV, i, running[i]);
+      ids[i] = next_token(model, logits_BV, i, running[i]);
   });
   return ids;
 }
@@ -129,7 +130,7 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
     std::vector<StepInput> inputs;
     for (const Running& r : running) inputs.push_back({r.sequence, r.pending});
     at::Tensor logits_BV = next_logits(model, cache, inputs);
-    const std::vector<text::TokenId> ids = next_tokens(logits_BV, running);
+    const std::vector<text::TokenId> ids = next_tokens(model, logits_BV, running);
     std::vector<Running> still;
     for (size_t i = 0; i < running.size(); ++i) {
       Running& r = running[i];
@@ -182,7 +183,7 @@ Answer Session::answer(const Request& request, const OnToken& on_token, Generati
     const double start_s = steady_now_s();
     at::Tensor logits_BV = next_logits(model_, cache_, {{sequence_, running.pending}});
     cached_.insert(cached_.end(), running.pending.begin(), running.pending.end());
-    const text::TokenId id = next_token(logits_BV, 0, running);
+    const text::TokenId id = next_token(model_, logits_BV, 0, running);
     ++counts.new_tokens;
     (first ? counts.prefill_s : counts.decode_s) += steady_now_s() - start_s;
     first = false;

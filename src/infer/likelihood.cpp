@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "infer/kv_cache.h"
 #include "infer/prefix_tree.h"
+#include "infer/sampling.h"
 #include "ops/pointwise.h"
 
 namespace danlu::infer {
@@ -225,7 +226,7 @@ class Scorer {
       const float norm = norm_R.data_ptr<float>()[row];
       if (!std::isfinite(norm)) {
         throw NumericError(tr("[likelihood] the model's logits are not numbers"),
-                           tr("look at the weights with danlu inspect"));
+                           hint_of_unusable_logits(model_.dtype()));
       }
       const float logit = logits.data_ptr<float>()[static_cast<int64_t>(row) * vocab + want.id];
       *want.sum += static_cast<double>(logit) - static_cast<double>(norm);

@@ -170,7 +170,14 @@ void SamplingParams::validate() const {
           static_cast<double>(num_beams));
 }
 
-void require_usable_logits(std::span<const float> logits_V) {
+std::string hint_of_unusable_logits(at::ScalarType computed_in) {
+  if (computed_in != at::kFloat) return tr("try --dtype fp32, and `danlu verify` on the model");
+  return tr(
+      "its weights may hold NaN or infinity, of which `danlu convert` warns; "
+      "`danlu verify` compares the model with another implementation");
+}
+
+void require_usable_logits(std::span<const float> logits_V, at::ScalarType computed_in) {
   using namespace sampling_detail;
   const Largest largest = largest_of(logits_V);
   const char* what = nullptr;
@@ -179,7 +186,7 @@ void require_usable_logits(std::span<const float> logits_V) {
   if (largest.beside_nan) what = "NaN";
   if (!what) return;
   throw NumericError(tr("[sampling] the model produced {} logits", what),
-                     tr("try --dtype fp32, and `danlu verify` on the model"));
+                     hint_of_unusable_logits(computed_in));
 }
 
 void require_probabilities(bool are_there, const SamplingParams& params) {
@@ -217,8 +224,9 @@ double uniform_at(uint64_t seed, uint64_t stream, uint64_t step) {
 }
 
 int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
-                     const SamplingParams& params, uint64_t stream, uint64_t step) {
-  require_usable_logits(logits_V);
+                     const SamplingParams& params, uint64_t stream, uint64_t step,
+                     at::ScalarType computed_in) {
+  require_usable_logits(logits_V, computed_in);
   process_logits(logits_V, seen, params);
   using namespace sampling_detail;
   if (!params.do_sample) return static_cast<int32_t>(largest_of(logits_V).index);

@@ -1,5 +1,7 @@
 // infer/sampling.h: from logits to the next token.
 #pragma once
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -33,8 +35,12 @@ struct SamplingParams {
 };
 
 /// Errors: NumericError if a logit is NaN or +inf, or if none is finite: no token could be chosen
-/// from them. Ask before process_logits, which makes -inf of its own.
-void require_usable_logits(std::span<const float> logits_V);
+/// from them. `computed_in`: the model's dtype, for the hint. Ask before process_logits, which
+/// makes -inf of its own.
+void require_usable_logits(std::span<const float> logits_V, at::ScalarType computed_in);
+
+/// What helps a model, computed in this type, whose logits are no numbers.
+std::string hint_of_unusable_logits(at::ScalarType computed_in);
 
 /// Errors: UsageError unless `are_there`: the parameters left no probability in f32.
 void require_probabilities(bool are_there, const SamplingParams& params);
@@ -49,7 +55,8 @@ void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
 /// (seed, stream, step) only, so a request gives the same answer alone and in a batch.
 /// Errors: as require_usable_logits and require_probabilities.
 int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
-                     const SamplingParams& params, uint64_t stream, uint64_t step);
+                     const SamplingParams& params, uint64_t stream, uint64_t step,
+                     at::ScalarType computed_in);
 
 /// Uniform in (0, 1), a pure function of its arguments.
 double uniform_at(uint64_t seed, uint64_t stream, uint64_t step);

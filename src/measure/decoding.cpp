@@ -72,7 +72,7 @@ struct Decoding::Impl {
       for (int64_t i = begin; i < end; ++i) {
         const std::span<float> row{logits_BV.data_ptr<float>() + i * vocab,
                                    static_cast<size_t>(vocab)};
-        next[static_cast<size_t>(i)].ids = {infer::sample_token(row, {}, {}, 0, 0)};
+        next[static_cast<size_t>(i)].ids = {infer::sample_token(row, {}, {}, 0, 0, model.dtype())};
       }
     });
   }

@@ -129,7 +129,7 @@ TEST(Sampling, GreedyTakesTheFirstLargestAndIgnoresTemperature) {
   SamplingParams params;
   params.temperature = 0.1;
   std::vector<float> logits{1, 7, 7, 2};
-  EXPECT_EQ(sample_token(logits, {}, params, 0, 0), 1);
+  EXPECT_EQ(sample_token(logits, {}, params, 0, 0, at::kFloat), 1);
 }
 
 TEST(Sampling, TheLargestAndANaNAreFoundWhereverTheyStand) {
@@ -140,9 +140,9 @@ TEST(Sampling, TheLargestAndANaNAreFoundWhereverTheyStand) {
     for (float& logit : logits) logit = rng() % 4 == 0 ? kGone : static_cast<float>(rng() % 6) - 7;
     logits[rng() % size] = -5;
     const auto expected = std::max_element(logits.begin(), logits.end()) - logits.begin();
-    EXPECT_EQ(sample_token(logits, {}, SamplingParams{}, 0, 0), expected) << size;
+    EXPECT_EQ(sample_token(logits, {}, SamplingParams{}, 0, 0, at::kFloat), expected) << size;
     logits[rng() % size] = std::nanf("");
-    EXPECT_THROW(require_usable_logits(logits), NumericError) << size;
+    EXPECT_THROW(require_usable_logits(logits, at::kFloat), NumericError) << size;
   }
 }
 
@@ -171,8 +171,9 @@ TEST(Sampling, ParametersThatLeaveNoProbabilitiesAreAnError) {
     params.repetition_penalty = penalty;
     std::vector<float> logits{1, 2, 3};
     const std::vector<int32_t> seen{0, 1, 2};
-    EXPECT_THAT(test::error_of<UsageError>([&] { sample_token(logits, seen, params, 0, 0); }),
-                HasSubstr("out of the range of f32"));
+    EXPECT_THAT(
+        test::error_of<UsageError>([&] { sample_token(logits, seen, params, 0, 0, at::kFloat); }),
+        HasSubstr("out of the range of f32"));
   }
 }
 
@@ -183,7 +184,7 @@ TEST(Sampling, DrawsInProportionToTheProbabilities) {
   for (int step = 0; step < kDraws; ++step) {
     std::vector<float> logits = logits_of(probabilities);
     ++counts[static_cast<size_t>(
-        sample_token(logits, {}, sampling(), 0, static_cast<uint64_t>(step)))];
+        sample_token(logits, {}, sampling(), 0, static_cast<uint64_t>(step), at::kFloat))];
   }
   for (size_t i = 0; i < 3; ++i) {
     // Five standard deviations of a binomial count; the seed is fixed.
@@ -197,7 +198,7 @@ TEST(Sampling, NeverDrawsARemovedToken) {
   params.top_k = 1;
   for (uint64_t step = 0; step < 200; ++step) {
     std::vector<float> logits{0.f, 0.1f, 0.f};
-    EXPECT_EQ(sample_token(logits, {}, params, 3, step), 1);
+    EXPECT_EQ(sample_token(logits, {}, params, 3, step, at::kFloat), 1);
   }
 }
 
@@ -214,16 +215,24 @@ TEST(Sampling, LogitsThatAreNotNumbersAreAnError) {
     SamplingParams params;
     params.do_sample = do_sample;
     params.top_p = do_sample ? 0.9 : 1;
-    return test::error_of<NumericError>([&] { sample_token(logits, {}, params, 0, 0); });
+    return test::error_of<NumericError>(
+        [&] { sample_token(logits, {}, params, 0, 0, at::kFloat); });
   };
   for (const bool do_sample : {false, true}) {
-    EXPECT_THAT(sampled({1, std::nanf(""), 2}, do_sample), HasSubstr("NaN logits | try --dtype"));
+    EXPECT_THAT(sampled({1, std::nanf(""), 2}, do_sample), HasSubstr("NaN logits | its weights"));
     EXPECT_THAT(sampled({1, kInfinity, 2}, do_sample), HasSubstr("infinite logits"));
     EXPECT_THAT(sampled({-kInfinity, -kInfinity}, do_sample), HasSubstr("no finite logits"));
   }
+  const auto hint_in = [](at::ScalarType computed_in) {
+    const std::vector<float> logits{1, std::nanf("")};
+    return test::error_of<NumericError>([&] { require_usable_logits(logits, computed_in); });
+  };
+  EXPECT_THAT(hint_in(at::kBFloat16), HasSubstr("| try --dtype fp32"));
+  EXPECT_THAT(hint_in(at::kFloat),
+              AllOf(HasSubstr("| its weights may hold NaN"), Not(HasSubstr("--dtype"))));
   // A model may rule tokens out itself.
   std::vector<float> one_left{-kInfinity, 1};
-  EXPECT_EQ(sample_token(one_left, {}, SamplingParams{}, 0, 0), 1);
+  EXPECT_EQ(sample_token(one_left, {}, SamplingParams{}, 0, 0, at::kFloat), 1);
 }
 
 TEST(Sampling, RejectsValuesOutOfRangeAndNamesThem) {
