@@ -199,6 +199,17 @@ TEST_F(Infer, ABeamSearchOfOneBeamIsRefused) {
             infer({"--prompt", "fox?", "--task", "beam_search", "--num_beams", "2"}).out);
 }
 
+TEST_F(Infer, ATemperatureOfZeroDrawsNothingWhateverTheTaskSays) {
+  const auto answer = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> all = {"--prompt", "fox?", "--max_new_tokens", "12"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return infer(all).out;
+  };
+  const std::string greedy = answer({"--task", "greedy"});
+  for (const char* seed : {"1", "2", "3"})
+    EXPECT_EQ(answer({"--task", "do_sample", "--temperature", "0", "--seed", seed}), greedy);
+}
+
 TEST_F(Infer, ALinkToNothingIsCalledOne) {
   fs::create_symlink("moved_away", (*this) / "link");
   expect_error(infer({"--prompt", "fox?"}, (*this) / "link"), 4,

@@ -308,10 +308,11 @@ void answer_one(const Options& options, const InferenceModel& loaded, const Ques
 
 bool searches_beams(const std::string& task) { return task.starts_with("beam_search"); }
 
-/// MindSpeed's --task names a decoding mode.
-void apply_task(const std::string& task, infer::SamplingParams& sampling) {
+/// MindSpeed's --task names a decoding mode. A temperature of 0 leaves nothing to draw from.
+void apply_task(const Options& options, const std::string& task, infer::SamplingParams& sampling) {
+  const bool is_cold = options.is_set("temperature") && options.get_float("temperature") == 0;
   if (task == "greedy" || task == "beam_search") sampling.do_sample = false;
-  if (task == "do_sample" || task == "beam_search_with_sampling") sampling.do_sample = true;
+  if (task == "do_sample" || task == "beam_search_with_sampling") sampling.do_sample = !is_cold;
   if (searches_beams(task) && sampling.num_beams < 2) sampling.num_beams = 2;
 }
 
@@ -361,10 +362,11 @@ int run_infer(const Options& options) {
         require_usable_output(options, files_read(options, where, std::move(found.files))));
   InferenceModel loaded = load_for_inference(options, where, options.get_bool("raw"));
   infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
-  apply_task(task, sampling);
-  if (sampling.num_beams > 1 && (task == "greedy" || task == "do_sample"))
+  apply_task(options, task, sampling);
+  if (sampling.num_beams > 1 && (task == "greedy" || task == "do_sample")) {
     log::notice("--task {} names no beams, but {} are searched (--num_beams)", task,
                 sampling.num_beams);
+  }
   report_idle_infer_flags(
       options, {.chat = chat,
                 .data_set = options.has_value("dataset") || options.get_bool("load_dataset_config"),
