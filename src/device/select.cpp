@@ -57,6 +57,10 @@ bool has_matmul(const at::Device& device, at::ScalarType type, int64_t multiplic
   return type != at::kHalf;
 }
 
+std::string arithmetic_of(const at::Device& device) {
+  return device.is_cpu() ? describe_cpu_class() : c10::DeviceTypeName(device.type(), true);
+}
+
 std::string describe_products(const at::Device& device, at::ScalarType type) {
   if (!device.is_cpu()) return "";
   const char* name = type == at::kBFloat16 ? "bf16" : type == at::kHalf ? "fp16" : nullptr;

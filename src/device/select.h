@@ -23,5 +23,8 @@ bool has_matmul(const at::Device& device, at::ScalarType type,
 
 /// How the CPU multiplies this type: "AVX2; bf16 products in fp32". Empty for other devices.
 std::string describe_products(const at::Device& device, at::ScalarType type);
+/// Whose roundings results have: the class of the processor, or the kind of device. The same text
+/// in every language.
+std::string arithmetic_of(const at::Device& device);
 
 }  // namespace danlu::device

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "base/control_group.h"
-#include "base/cpu_class.h"
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -316,13 +315,6 @@ int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainStat
   checkpoint::load_optimizer(from, *state.optimizer);
   restore_progress(from.trainer_state, progress, state);
   log::info("resuming from {} at step {}", from.directory.string(), state.step);
-  const auto before = json_get<std::string>(from.trainer_state, "cpu_class");
-  if (state.model->device().is_cpu() && before && *before != describe_cpu_class()) {
-    log::notice(
-        "the steps before were computed on {}, the next are on {}: equal to rounding, not bit for "
-        "bit",
-        *before, describe_cpu_class());
-  }
   const auto consumed = json_get<int64_t>(from.data_state, "consumed_samples");
   if (!consumed) {
     throw IoError(tr("{}: data_state.json lacks consumed_samples", from.directory.string()));

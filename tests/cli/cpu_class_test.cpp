@@ -59,12 +59,14 @@ TEST_F(CpuClassRuns, ClassesThatAreNoneAreRefusedByName) {
 }
 
 TEST_F(CpuClassRuns, ARunThatGoesOnOnAnotherClassSaysSo) {
-  const auto run = [&](const char* cpu, const char* steps) {
+  const auto run = [&](const char* cpu, const char* steps, const char* from) {
     set(cpu);
     return train(good("good.jsonl"), {"--output_dir", "moved", "--max_steps", steps, "--save_steps",
-                                      "2", "--resume", "auto"});
+                                      "2", "--resume", from});
   };
-  const ProgramResult first = run("plain", "2"), same = run("plain", "4"), other = run("", "6");
+  const ProgramResult first = run("plain", "2", "auto"),
+                      same = run("plain", "4", "moved/checkpoint-2"),
+                      other = run("", "6", "moved/checkpoint-4");
   for (const ProgramResult& each : {first, same, other}) EXPECT_EQ(each.exit_code, 0) << each.err;
   EXPECT_THAT(same.err, Not(HasSubstr("bit for bit")));
   const auto processor = [](const ProgramResult& result) {

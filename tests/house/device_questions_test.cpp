@@ -21,8 +21,6 @@ const std::map<std::string, Place>& host_memory() {
   static const std::map<std::string, Place> places = {
       {"src/models/causal_lm.cpp",
        {1, "what is kept for backward cannot leave host memory for it"}},
-      {"src/models/quantise.cpp",
-       {1, "quantised weights are the CPU's alone (quantized_linear.h)"}},
       {"src/models/tensor_io.cpp", {3, "bytes of files, read into and written from the host"}},
       {"src/train/run.cpp", {5, "what a run tells, counts and refuses about the host's memory"}},
       {"src/train/step.cpp", {2, "a handful of numbers that ranks exchange"}},

@@ -4,8 +4,9 @@
 
 #include <cmath>
 
-#include "base/cpu_class.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "device/select.h"
 
 namespace danlu::train {
 namespace progress_detail {
@@ -60,7 +61,7 @@ Json trainer_state(const RunProgress& progress, const TrainState& state, const R
       {"skipped_steps", state.skipped_steps},
       {"num_input_tokens_seen", state.tokens_seen},
       {"train_seconds", progress.train_seconds},
-      {"cpu_class", describe_cpu_class()},
+      {"arithmetic", device::arithmetic_of(state.model->device())},
       {"loss_sum", progress.loss_sum},
       {"loss_steps", progress.loss_steps},
       {"log_window", progress_detail::window_json(progress.window)},
@@ -90,6 +91,14 @@ void restore_progress(const Json& saved, RunProgress& progress, TrainState& stat
     progress.log_history = saved.at("log_history");
   } catch (const Json::exception& error) {
     throw IoError(tr("trainer_state.json is damaged: {}", error.what()));
+  }
+  const auto before = json_get<std::string>(saved, "arithmetic");
+  const std::string now = device::arithmetic_of(state.model->device());
+  if (before && *before != now) {
+    log::warning(
+        "the steps before were computed on {}, the next are on {}: equal to rounding, not bit for "
+        "bit",
+        *before, now);
   }
 }
 
