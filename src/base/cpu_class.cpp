@@ -100,10 +100,12 @@ CpuClass cpu_class() {
   return value;
 }
 
+const char* name_of(CpuClass value) { return facts_of(value).title; }
+
 std::string describe_cpu_class() {
-  const char* used = facts_of(cpu_class()).title;
+  const char* used = name_of(cpu_class());
   if (cpu_class() == detected_cpu_class()) return std::string(translated(used));
-  return tr("{} (DANLU_CPU; the processor has {})", used, facts_of(detected_cpu_class()).title);
+  return tr("{} (DANLU_CPU; the processor has {})", used, name_of(detected_cpu_class()));
 }
 
 bool constrain_libraries() {

@@ -20,7 +20,10 @@ CpuClass detected_cpu_class();
 /// DeviceError if the processor has less.
 CpuClass cpu_class();
 
-/// "AVX-512 without bf16", with "(DANLU_CPU; the processor has …)" where that lowered it.
+/// "AVX-512 without bf16", in every language.
+const char* name_of(CpuClass value);
+/// The name of what is used, translated, with "(DANLU_CPU; the processor has …)" where that lowered
+/// it.
 std::string describe_cpu_class();
 
 /// Tells libtorch, oneDNN and OpenBLAS to stay within DANLU_CPU, by their own variables; nothing

@@ -58,7 +58,7 @@ bool has_matmul(const at::Device& device, at::ScalarType type, int64_t multiplic
 }
 
 std::string arithmetic_of(const at::Device& device) {
-  return device.is_cpu() ? describe_cpu_class() : c10::DeviceTypeName(device.type(), true);
+  return device.is_cpu() ? name_of(cpu_class()) : c10::DeviceTypeName(device.type(), true);
 }
 
 std::string describe_products(const at::Device& device, at::ScalarType type) {

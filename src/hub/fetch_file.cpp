@@ -109,10 +109,11 @@ class Part {
  private:
   [[noreturn]] void fail() const {
     const int code = errno;
-    throw IoError(
-        tr("{}: cannot be written: {}", path_.string(), std::strerror(code)),
+    std::string hint =
         hint_of_full(code, tr("free some space, or choose another place (--local_dir, "
-                              "--cache_dir); the same line then goes on where this one stopped")));
+                              "--cache_dir)"));
+    if (!hint.empty()) hint += tr("; the same line then goes on where this one stopped");
+    throw IoError(tr("{}: cannot be written: {}", path_.string(), std::strerror(code)), hint);
   }
   fs::path path_;
   int fd_ = -1;

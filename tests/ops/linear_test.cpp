@@ -7,12 +7,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
-#include <c10/core/Allocator.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <cmath>
@@ -23,6 +20,7 @@
 
 #include "base/error.h"
 #include "finite_differences.h"
+#include "largest_allocation.h"
 #include "ops/cross_entropy.h"
 #include "ops/row_kernels_cpu.h"
 
@@ -193,29 +191,13 @@ TEST(Linear, BitsDoNotDependOnTheNumberOfThreads) {
   }
 }
 
-/// The largest piece of memory asked for while it lives.
-class LargestAllocation : public c10::MemoryReportingInfoBase {
-#if TORCH_VERSION_MAJOR >= 2
-  using Total = size_t;
-#else
-  using Total = int64_t;
-#endif
-
- public:
-  void reportMemoryUsage(void*, int64_t size, Total, Total, c10::Device) override {
-    largest = std::max(largest, size);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t largest = 0;
-};
-
 TEST(Linear, HalvesAreNeverWidenedWhole) {
   if (!cpu::rounds_f16())
     GTEST_SKIP() << "without instructions for it a result in f16 is rounded from one in f32";
   const at::Tensor x = test::random_f64({30, 1024}, 1).to(at::kHalf).requires_grad_(true);
   const at::Tensor weight = (test::random_f64({5000, 1024}, 2)).to(at::kHalf).requires_grad_(true);
   const at::Tensor targets = at::arange(30);
-  const auto counter = std::make_shared<LargestAllocation>();
+  const auto counter = std::make_shared<test::LargestAllocation>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
   ops::linear(x, weight).sum().backward();
   ops::linear(x.detach().narrow(0, 0, 1), weight.detach());

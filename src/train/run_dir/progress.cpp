@@ -98,7 +98,7 @@ void restore_progress(const Json& saved, RunProgress& progress, TrainState& stat
     log::warning(
         "the steps before were computed on {}, the next are on {}: equal to rounding, not bit for "
         "bit",
-        *before, now);
+        translated(*before), translated(now));
   }
 }
 
