@@ -7,10 +7,10 @@
 // does. MODEL: a directory or a GGUF file, whose blocks are used as they are by the type `file`;
 // without one: random weights of Qwen2.5-0.5B's shape.
 // Prints one JSON line a type: median seconds a token of all sequences, bytes of weights and keys
-// read a second, what the memory gave, their share of what it gave before and after each token
-// (others use it too, and what it gives halves within a second), with --prefill N tokens a second
-// of reading N at once, the ids that each sequence came to, and what it began with. --threads 0:
-// all.
+// read a second; of as many more tokens what the memory gave before and after each (others use it
+// too, and what it gives halves within a second), and their share of that; with --prefill N tokens
+// a second of reading N at once, the ids that each sequence came to, and what it began with.
+// --threads 0: all.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
@@ -66,8 +66,8 @@ struct Decoder {
   std::unique_ptr<CausalLM> model;
   std::unique_ptr<Decoding> session;
   std::vector<double> seconds, prefill_seconds;
-  std::vector<double> gauged_seconds;  ///< of the clock that the gauge has
-  std::vector<double> read_bytes;      ///< a second, that the memory gave around each token
+  std::vector<double> memory_bytes;  ///< a second, that the memory gave around each token
+  std::vector<double> shares;        ///< what the token read of that
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -107,28 +107,27 @@ std::string lists(const std::vector<std::vector<int64_t>>& sequences) {
 }
 
 void time_tokens(std::vector<Decoder>& decoders, const Settings& settings) {
+  for (int64_t i = 0; i < settings.tokens + kWarmUp; ++i)
+    for (Decoder& each : decoders)
+      each.seconds.push_back(seconds_of([&] { each.session->token(); }));
+}
+
+/// Tokens of their own: one after the memory was gauged takes a fiftieth longer.
+void gauge_tokens(std::vector<Decoder>& decoders, const Settings& settings) {
   const auto threads = static_cast<size_t>(at::get_num_threads());
   danlu::measure::Gauge gauge(threads);
   const danlu::measure::Stopwatch watch(threads);
   double before = gauge.read_bandwidth();
-  for (int64_t i = 0; i < settings.tokens + kWarmUp; ++i) {
+  for (int64_t i = 0; i < settings.tokens; ++i) {
     for (Decoder& each : decoders) {
-      const double begin = watch.now();
-      each.seconds.push_back(seconds_of([&] { each.session->token(); }));
-      each.gauged_seconds.push_back(watch.now() - begin);
-      const double after = gauge.read_bandwidth();
-      each.read_bytes.push_back((before + after) / 2);
+      const double bytes = each.session->work().bytes(), begin = watch.now();
+      each.session->token();
+      const double seconds = watch.now() - begin, after = gauge.read_bandwidth();
+      each.memory_bytes.push_back((before + after) / 2);
+      each.shares.push_back(bytes / seconds / each.memory_bytes.back());
       before = after;
     }
   }
-}
-
-double share_of_bandwidth(const Decoder& each) {
-  const double bytes = each.session->work().bytes();
-  std::vector<double> shares;
-  for (size_t i = kWarmUp; i < each.seconds.size(); ++i)
-    shares.push_back(bytes / each.gauged_seconds[i] / each.read_bytes[i]);
-  return danlu::bench::median(std::move(shares));
 }
 
 void print(const Decoder& each, const Settings& settings) {
@@ -139,7 +138,7 @@ void print(const Decoder& each, const Settings& settings) {
       "\"memory_gb_per_s\": {:.2f}, \"share\": {:.3f}",
       danlu::describe_cpu_class(), each.name, settings.sequences, median,
       static_cast<double>(settings.sequences) / median, each.session->work().bytes() / median / 1e9,
-      danlu::bench::median(each.read_bytes) / 1e9, share_of_bandwidth(each));
+      danlu::bench::median(each.memory_bytes) / 1e9, danlu::bench::median(each.shares));
   if (settings.prefill > 0) {
     const double prefill = danlu::bench::median(each.prefill_seconds);
     fmt::print(", \"prefill_tokens_per_s\": {:.1f}, \"prefill_gflops\": {:.1f}",
@@ -162,6 +161,7 @@ int main(int argc, char** argv) {
   for (std::string name; std::getline(types, name, ',');)
     decoders.push_back(decoder(settings, name));
   time_tokens(decoders, settings);
+  gauge_tokens(decoders, settings);
   for (int round = 0; round < 3 && settings.prefill > 0; ++round)
     for (Decoder& each : decoders) {
       each.prefill_seconds.push_back(
