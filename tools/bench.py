@@ -488,7 +488,9 @@ class Bench:
             with open(stem + ".json") as file:
                 earlier = json.load(file)
         again = {tuple(row["part"]) for row in self.rows}
-        rows = [row for row in earlier["rows"] if tuple(row["part"]) not in again] + self.rows
+        names = {(row["row"], row.get("threads")) for row in self.rows}  # rows of before parts were recorded have none
+        rows = [row for row in earlier["rows"]
+                if tuple(row.get("part", ())) not in again and (row["row"], row.get("threads")) not in names] + self.rows
         readings = [reading for reading in earlier["readings"] if reading not in self.readings] + self.readings
         for name, text in ((".json", json.dumps(dict(machine=self.machine, date=date, rows=rows, readings=readings), indent=1)),
                            (".md", table(self.machine, date, rows, readings))):
