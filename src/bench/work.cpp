@@ -6,8 +6,9 @@ namespace danlu::bench {
 namespace work_detail {
 
 double compute_seconds(const Work& work, const Limits& limits) {
-  const bool has_bf16 = work.in_bf16 && limits.bf16_flops > 0;
-  return work.flops / (has_bf16 ? limits.bf16_flops : limits.f32_flops);
+  // Some processors multiply more f32 than bf16; there bf16 is widened.
+  return work.flops /
+         (work.in_bf16 ? std::max(limits.bf16_flops, limits.f32_flops) : limits.f32_flops);
 }
 
 double memory_seconds(const Work& work, const Limits& limits) {

@@ -58,15 +58,19 @@ bool has_matmul(const at::Device& device, at::ScalarType type, int64_t multiplic
 }
 
 std::string arithmetic_of(const at::Device& device) {
-  return device.is_cpu() ? name_of(cpu_class()) : c10::DeviceTypeName(device.type(), true);
+  if (!device.is_cpu()) return c10::DeviceTypeName(device.type(), true);
+  if (cpu_class() >= CpuClass::kAvx512Bf16 && !multiplies_bf16_faster())
+    return "AVX-512 with bf16, products in fp32";
+  return name_of(cpu_class());
 }
 
 std::string describe_products(const at::Device& device, at::ScalarType type) {
   if (!device.is_cpu()) return "";
   const char* name = type == at::kBFloat16 ? "bf16" : type == at::kHalf ? "fp16" : nullptr;
   if (!name) return describe_cpu_class();
-  return has_matmul(device, type) ? tr("{}; {} products native", describe_cpu_class(), name)
-                                  : tr("{}; {} products in fp32", describe_cpu_class(), name);
+  return type == at::kBFloat16 && multiplies_bf16_faster()
+             ? tr("{}; {} products native", describe_cpu_class(), name)
+             : tr("{}; {} products in fp32", describe_cpu_class(), name);
 }
 
 }  // namespace danlu::device

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "device/parallel.h"
+#include "ops/gemm_cpu.h"
 #include "ops/kernels_cpu.h"
 #include "ops/pages.h"
 
@@ -120,6 +121,18 @@ class Results {
   at::Tensor memory_;
 };
 
+/// What a thread computes a task with: aligned, so that no vector of it lies in two lines.
+struct Scratch {
+  ScratchMemory query, scores, values, result;
+  static float* floats(ScratchMemory& memory, int64_t count) {
+    return reinterpret_cast<float*>(memory.of(unsigned_of(count) * sizeof(float)));
+  }
+};
+Scratch& scratch() {
+  static thread_local Scratch memory;
+  return memory;
+}
+
 /// One key head and the query heads that use it.
 class HeadTask {
  public:
@@ -133,44 +146,45 @@ class HeadTask {
         layer_(layer),
         options_(options) {}
 
-  void run(const Part& part, size_t index, int64_t kv_head) {
+  void run(const Part& part, size_t index, int64_t kv_head) const {
     const int64_t keys = part.end - part.begin, first_head = kv_head * group_;
     const size_t width = unsigned_of(group_ * dim_);
     const int64_t offset = (part.row * q_.size(1) + first_head) * dim_;
-    query_.resize(width);
-    result_.assign(width, 0.0f);
-    scores_.resize(unsigned_of(group_ * keys));
+    float* const query = Scratch::floats(scratch().query, group_ * dim_);
+    float* const scores = Scratch::floats(scratch().scores, group_ * keys);
+    float* const values = Scratch::floats(scratch().values, kPageTokens * dim_);
+    float* const result = Scratch::floats(scratch().result, group_ * dim_);
+    std::fill_n(result, width, 0.0f);
     widen(
         element_, 1, width,
         static_cast<const char*>(q_.data_ptr()) + offset * static_cast<int64_t>(q_.element_size()),
-        width, query_.data(), width);
+        width, query, width);
     each_page(part, kv_head, 0, [&](const char* k, int64_t at, size_t count) {
-      dot_rows({element_, unsigned_of(group_), count, unsigned_of(dim_), query_.data(), k,
-                scores_.data() + at, unsigned_of(keys)});
+      dot_rows({element_, unsigned_of(group_), count, unsigned_of(dim_), query, k, scores + at,
+                unsigned_of(keys)});
     });
     for (int64_t h = 0; h < group_; ++h) {
       const float slope = options_.alibi_slopes_Q.defined()
                               ? options_.alibi_slopes_Q.data_ptr<float>()[first_head + h]
                               : 0.0f;
       SoftmaxState state{-std::numeric_limits<float>::infinity(), 0};
-      float* const row = scores_.data() + h * keys;
+      float* const row = scores + h * keys;
       softmax_more(Element::kF32, row, unsigned_of(keys), static_cast<float>(options_.scale), slope,
                    static_cast<float>(part.place - part.begin), &state, row);
       results_.set_state(index, first_head + h, state);
     }
-    values_.resize(unsigned_of(kPageTokens * dim_));
     each_page(part, kv_head, 1, [&](const char* v, int64_t at, size_t count) {
       const float* wide = reinterpret_cast<const float*>(v);
       if (element_ != Element::kF32) {
         const size_t all = count * unsigned_of(dim_);
-        widen(element_, 1, all, v, all, values_.data(), all);
-        wide = values_.data();
+        widen(element_, 1, all, v, all, values, all);
+        wide = values;
       }
-      add_weighted_rows({unsigned_of(group_), count, unsigned_of(dim_), scores_.data() + at,
-                         unsigned_of(keys), wide, result_.data()});
+      add_weighted_rows({unsigned_of(group_), count, unsigned_of(dim_), scores + at,
+                         unsigned_of(keys), wide, result});
     });
     for (int64_t h = 0; h < group_; ++h) {
-      std::copy_n(result_.data() + h * dim_, dim_, results_.values(index, first_head + h));
+      std::copy_n(result + h * dim_, dim_, results_.values(index, first_head + h));
       if (part.is_only) results_.finish(index, index + 1, part.row, first_head + h);
     }
   }
@@ -178,7 +192,7 @@ class HeadTask {
  private:
   /// body(the page's keys or values of the head, which of the part's they are, how many)
   template <typename Body>
-  void each_page(const Part& part, int64_t kv_head, int64_t which, const Body& body) {
+  void each_page(const Part& part, int64_t kv_head, int64_t which, const Body& body) const {
     each_page_part(
         *part.sequence, part.begin, part.end,
         [&](const at::Tensor& page, int64_t place, int64_t at, int64_t count) {
@@ -193,7 +207,6 @@ class HeadTask {
   const Element element_;
   const int64_t group_, dim_, layer_;
   const AttentionOptions& options_;
-  std::vector<float> query_, scores_, values_, result_;
 };
 
 }  // namespace cached_attention_detail
@@ -227,7 +240,7 @@ at::Tensor attention_over_pages(const at::Tensor& given_NQD, int64_t kv_heads,
   const int64_t tasks = static_cast<int64_t>(parts.size()) * kv_heads;
   const int64_t grain = tasks * kGrainProducts / std::max<int64_t>(1, products) + 1;
   device::parallel_for(0, tasks, grain, [&](int64_t begin, int64_t end) {
-    HeadTask task(q_NQD, kv_heads, layer, options, results);
+    const HeadTask task(q_NQD, kv_heads, layer, options, results);
     for (int64_t i = begin; i < end; ++i) {
       const size_t part = unsigned_of(i / kv_heads);
       task.run(parts[part], part, i % kv_heads);

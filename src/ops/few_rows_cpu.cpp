@@ -8,7 +8,9 @@
 
 #include "base/cpu_class.h"
 #include "device/parallel.h"
+#include "ops/gemm_cpu.h"
 #include "ops/kernels_cpu.h"
+#include "ops/prefetch_cpu.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>
@@ -31,7 +33,7 @@ inline __m512bh load_part(const uint16_t* from, __mmask32 mask) {
 /// One row of w against kInputs of x, in kSums sums each: more than the latency of an addition.
 /// Arguments are registers: a structure that is written and read again for each row would have the
 /// next row wait for this one's memory.
-template <size_t kInputs, size_t kSums>
+template <size_t kInputs, size_t kSums, bool kAsks>
 HWY_INLINE void dots(const uint16_t* x, const uint16_t* w, size_t width, float* y, size_t y_row) {
   __m512 sums[kInputs][kSums];
   for (auto& of_input : sums)
@@ -41,6 +43,7 @@ HWY_INLINE void dots(const uint16_t* x, const uint16_t* w, size_t width, float* 
     for (size_t s = 0; s < kSums; ++s) {
       const size_t at = i + s * kLanes;
       const __m512bh row = load(w + at);
+      ask_ahead<kAsks>(w + at);
       for (size_t n = 0; n < kInputs; ++n)
         sums[n][s] = _mm512_dpbf16_ps(sums[n][s], row, load(x + n * width + at));
     }
@@ -59,22 +62,23 @@ HWY_INLINE void dots(const uint16_t* x, const uint16_t* w, size_t width, float* 
 }
 
 /// One row of w after the other: several at once would be as many streams through memory, each too
-/// short to be fetched ahead (half the bandwidth, measured); the processor fetches one stream ahead
-/// better than prefetches written here did.
+/// short to be fetched ahead (half the bandwidth, measured).
+template <bool kAsks>
 void rows(const uint16_t* x, size_t inputs, const uint16_t* w, size_t w_rows, size_t width,
           float* y, size_t y_row) {
   if (inputs == 1) {
-    for (size_t row = 0; row < w_rows; ++row) dots<1, 4>(x, w + row * width, width, y + row, y_row);
+    for (size_t row = 0; row < w_rows; ++row)
+      dots<1, 4, kAsks>(x, w + row * width, width, y + row, y_row);
     return;
   }
   for (size_t row = 0; row < w_rows; ++row) {
     const uint16_t* w_row = w + row * width;
     size_t n = 0;
     for (; n + 4 <= inputs; n += 4)
-      dots<4, 2>(x + n * width, w_row, width, y + n * y_row + row, y_row);
+      dots<4, 2, kAsks>(x + n * width, w_row, width, y + n * y_row + row, y_row);
     for (; n + 2 <= inputs; n += 2)
-      dots<2, 4>(x + n * width, w_row, width, y + n * y_row + row, y_row);
-    if (n < inputs) dots<1, 4>(x + n * width, w_row, width, y + n * y_row + row, y_row);
+      dots<2, 4, kAsks>(x + n * width, w_row, width, y + n * y_row + row, y_row);
+    if (n < inputs) dots<1, 4, kAsks>(x + n * width, w_row, width, y + n * y_row + row, y_row);
   }
 }
 
@@ -95,11 +99,11 @@ bool has_bf16_dots(at::ScalarType type) {
 #endif
 }
 
-/// Above it packing the weight repays: more of both operands stays in registers (measured on a Zen
-/// 4 with decode_bench; see docs/decisions.md).
+/// Above it packing the weight repays: more of both operands stays in registers (measured with
+/// AVX-512, with and without bf16, and AVX2; see docs/decisions.md).
 int64_t most_rows(at::ScalarType type) {
   if (has_bf16_dots(type)) return 32;
-  return type == at::kFloat ? 12 : 8;
+  return type == at::kFloat ? 16 : 24;
 }
 
 const char* row_at(const at::Tensor& x, int64_t row) {
@@ -113,9 +117,10 @@ void sums_of(const at::Tensor& x_NI, const float* wide, const at::Tensor& weight
   const size_t width = unsigned_of(x_NI.size(1));
 #if defined(__x86_64__)
   if (has_bf16_dots(weight_OI.scalar_type())) {
-    bf16_dots::rows(static_cast<const uint16_t*>(x_NI.data_ptr()), unsigned_of(x_NI.size(0)),
-                    reinterpret_cast<const uint16_t*>(row_at(weight_OI, begin)),
-                    unsigned_of(end - begin), width, sums, stride);
+    const auto rows = asks_for_memory() ? &bf16_dots::rows<true> : &bf16_dots::rows<false>;
+    rows(static_cast<const uint16_t*>(x_NI.data_ptr()), unsigned_of(x_NI.size(0)),
+         reinterpret_cast<const uint16_t*>(row_at(weight_OI, begin)), unsigned_of(end - begin),
+         width, sums, stride);
     return;
   }
 #endif
@@ -138,12 +143,13 @@ at::Tensor few_rows_product(const at::Tensor& given_NI, const at::Tensor& given_
   const at::Tensor bias = bias_O.defined() ? bias_O.contiguous() : bias_O;
   const int64_t n = x_NI.size(0), width = x_NI.size(1), outputs = weight_OI.size(0);
   const Element element = element_of(weight_OI);
-  std::vector<float> wide;
   const float* x_wide = static_cast<const float*>(x_NI.data_ptr());
   if (element != Element::kF32 && !has_bf16_dots(x_NI.scalar_type())) {
-    wide.resize(unsigned_of(n * width));
-    widen(element, 1, wide.size(), x_NI.data_ptr(), wide.size(), wide.data(), wide.size());
-    x_wide = wide.data();
+    static thread_local ScratchMemory memory;  // aligned: no vector of it lies in two lines
+    const size_t count = unsigned_of(n * width);
+    auto* const wide = reinterpret_cast<float*>(memory.of(count * sizeof(float)));
+    widen(element, 1, count, x_NI.data_ptr(), count, wide, count);
+    x_wide = wide;
   }
   const at::Tensor y_NO = at::empty({n, outputs}, x_NI.options());
   const int64_t grain = std::max<int64_t>(8, (int64_t{32} << 10) / width);

@@ -344,7 +344,7 @@ HWY_EXPORT(Pack);
 HWY_EXPORT(MultiplyTile);
 
 bool multiplies_bf16() {
-  static const bool does = x86::has_bf16_tiles() && cpu_class() >= CpuClass::kAvx512Bf16;
+  static const bool does = x86::has_bf16_tiles() && multiplies_bf16_faster();
   return does;
 }
 size_t panel_columns(Arithmetic arithmetic) {

@@ -21,7 +21,7 @@ enum class Arithmetic {
   kBF16,  ///< bf16 operands, sums in f32; REQUIRES: multiplies_bf16()
 };
 
-/// True if this processor has dot products of bf16 that go to f32.
+/// True if this processor's dot products of bf16 that go to f32 are faster than those of f32.
 bool multiplies_bf16();
 /// Columns of a panel.
 size_t panel_columns(Arithmetic arithmetic);

@@ -6,6 +6,7 @@
 
 #include "base/cpu_class.h"
 #include "base/dtype.h"
+#include "ops/prefetch_cpu.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>

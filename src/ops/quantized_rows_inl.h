@@ -11,22 +11,25 @@
 
 /// Sums over a group's columns: 0 … 15 in `dots`, 16 … 31 in `more` where scales differ, else all
 /// in `dots`. Both come with what codes have too much taken off.
-template <BlockType kType, int kRows>
+template <BlockType kType, int kRows, bool kAsks>
 DANLU_ALWAYS_INLINE void group_dots(const uint8_t* codes, const int8_t* const (&x4)[kRows],
                                     Vectors::Ints (&dots)[kRows], Vectors::Ints (&more)[kRows]) {
   using V = Vectors;
   if constexpr (kType == BlockType::kQ8_0) {
     for (int chunk = 0; chunk < 8; ++chunk) {
       const auto b = V::signed_codes(V::load(codes + 64 * chunk));
+      ask_ahead<kAsks>(codes + 64 * chunk);
       for (int r = 0; r < kRows; ++r) dots[r] = V::dot8(dots[r], b, x4[r] + 4 * chunk);
     }
     return;
   }
   for (int chunk = 0; chunk < 4; ++chunk) {
     const auto b = V::load(codes + 64 * chunk);
+    ask_ahead<kAsks>(codes + 64 * chunk);
     auto first = V::low(b), second = V::high(b);
     if constexpr (kType == BlockType::kQ6_K) {
       const auto upper = V::load(codes + 256 + 64 * (chunk % 2));
+      if (chunk < 2) ask_ahead<kAsks>(codes + 256 + 64 * chunk);
       first = chunk < 2 ? V::template with_high<0>(first, upper)
                         : V::template with_high<2>(first, upper);
       second = chunk < 2 ? V::template with_high<4>(second, upper)
@@ -86,7 +89,7 @@ DANLU_ALWAYS_INLINE void end_super(const uint8_t* supers, BandSums<kRows>& sums)
   }
 }
 
-template <BlockType kType, int kRows>
+template <BlockType kType, int kRows, bool kAsks>
 void quantized_band(const QuantizedBand& w, const QuantizedInput& x, float* y, size_t y_row) {
   using V = Vectors;
   constexpr bool kIs6 = kType == BlockType::kQ6_K;
@@ -103,7 +106,7 @@ void quantized_band(const QuantizedBand& w, const QuantizedInput& x, float* y, s
       dots[r] = V::ints(kIs6 ? -32 * facts.sum[0] : -kZero * (facts.sum[0] + facts.sum[1]));
       more[r] = V::ints(kIs6 ? -32 * facts.sum[1] : 0);
     }
-    group_dots<kType, kRows>(codes, x4, dots, more);
+    group_dots<kType, kRows, kAsks>(codes, x4, dots, more);
     codes += band_code_bytes(kType);
     if constexpr (band_super_bytes(kType) == 0) {
       const auto scale = V::halves(scales);
@@ -123,8 +126,9 @@ void quantized_band(const QuantizedBand& w, const QuantizedInput& x, float* y, s
   for (int r = 0; r < kRows; ++r) V::store(sums.all[r], y + static_cast<size_t>(r) * y_row);
 }
 
-template <BlockType kType>
-void quantized_rows(const QuantizedBand& w, QuantizedInput x, size_t rows, float* y, size_t y_row) {
+template <BlockType kType, bool kAsks>
+void quantized_rows_of(const QuantizedBand& w, QuantizedInput x, size_t rows, float* y,
+                       size_t y_row) {
   constexpr int kMost = Vectors::kRows;
   const auto done = [&](size_t count) {
     x.codes += count * x.codes_row;
@@ -132,12 +136,19 @@ void quantized_rows(const QuantizedBand& w, QuantizedInput x, size_t rows, float
     y += count * y_row;
     rows -= count;
   };
-  for (; rows >= kMost; done(kMost)) quantized_band<kType, kMost>(w, x, y, y_row);
+  for (; rows >= kMost; done(kMost)) quantized_band<kType, kMost, kAsks>(w, x, y, y_row);
   if constexpr (kMost > 4)
-    for (; rows >= 4; done(4)) quantized_band<kType, 4>(w, x, y, y_row);
+    for (; rows >= 4; done(4)) quantized_band<kType, 4, kAsks>(w, x, y, y_row);
   if constexpr (kMost > 2)
-    for (; rows >= 2; done(2)) quantized_band<kType, 2>(w, x, y, y_row);
-  for (; rows >= 1; done(1)) quantized_band<kType, 1>(w, x, y, y_row);
+    for (; rows >= 2; done(2)) quantized_band<kType, 2, kAsks>(w, x, y, y_row);
+  for (; rows >= 1; done(1)) quantized_band<kType, 1, kAsks>(w, x, y, y_row);
+}
+
+template <BlockType kType>
+void quantized_rows(const QuantizedBand& w, const QuantizedInput& x, size_t rows, float* y,
+                    size_t y_row) {
+  asks_for_memory() ? quantized_rows_of<kType, true>(w, x, rows, y, y_row)
+                    : quantized_rows_of<kType, false>(w, x, rows, y, y_row);
 }
 
 void multiply_band(BlockType type, const QuantizedBand& w, const QuantizedInput& x, size_t rows,

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "base/cpu_class.h"
+#include "ops/prefetch_cpu.h"
 #include "ops/vector_targets.h"
 
 // This file is compiled once per instruction set by Highway (github.com/google/highway).
@@ -305,34 +306,116 @@ void softmax_backward_of(const SoftmaxBackward& row, const float* scores, const 
   }
 }
 
-/// Four sums: more than the latency of an addition.
-template <typename T>
-HWY_INLINE float dot_with(const float* x, const T* w, size_t width) {
-  Vector sums[4];
-  for (Vector& sum : sums) sum = set(0);
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void sums_of_four(const Vector* sums, float* to) {
+  for (size_t n = 0; n < 4; ++n) to[n] = sum_of(sums[n]);
+}
+#else
+/// The lanes of four vectors summed at once, as a transposition of the four.
+HWY_INLINE void sums_of_four(const Vector* sums, float* to) {
+  using Pairs = hn::Repartition<double, Tag>;
+  const auto folded = [](Vector a, Vector b) {
+    return hn::BitCast(Pairs(),
+                       hn::Add(hn::InterleaveLower(Tag(), a, b), hn::InterleaveUpper(Tag(), a, b)));
+  };
+  const auto first = folded(sums[0], sums[1]), second = folded(sums[2], sums[3]);
+  const Vector blocks = hn::Add(hn::BitCast(Tag(), hn::InterleaveLower(Pairs(), first, second)),
+                                hn::BitCast(Tag(), hn::InterleaveUpper(Pairs(), first, second)));
+  HWY_ALIGN float all[HWY_MAX_BYTES / sizeof(float)];
+  hn::Store(blocks, Tag(), all);
+  using Four = hn::Full128<float>;
+  auto total = hn::Load(Four(), all);
+  for (size_t i = 4; i < lanes(); i += 4) total = hn::Add(total, hn::Load(Four(), all + i));
+  hn::StoreU(total, Four(), to);
+}
+#endif
+
+/// Some numbers of rows: `width` of each; those of x are x_row apart, results y_row.
+struct DotsPart {
+  size_t width, x_row, y_row;
+  bool add;
+};
+
+/// kInputs rows of x against one of w, whose elements are widened once for all of them, in kSums
+/// sums each: more than the latency of an addition.
+template <size_t kInputs, size_t kSums, bool kAsks, typename T>
+HWY_INLINE void dots(const DotsPart& part, const float* x, const T* w, float* y) {
+  const size_t width = part.width, x_row = part.x_row;
+  Vector sums[kInputs][kSums];
+  for (auto& of_input : sums)
+    for (Vector& sum : of_input) sum = set(0);
   size_t i = 0;
-  for (; i + 4 * lanes() <= width; i += 4 * lanes()) {
-    for (size_t j = 0; j < 4; ++j) {
-      const size_t at = i + j * lanes();
-      sums[j] = hn::MulAdd(load_whole(w + at), load_whole(x + at), sums[j]);
+  for (; i + kSums * lanes() <= width; i += kSums * lanes()) {
+    HWY_UNROLL(4)
+    for (size_t s = 0; s < kSums; ++s) {
+      const size_t at = i + s * lanes();
+      const Vector row = load_whole(w + at);
+      ask_ahead<kAsks>(w + at);
+      HWY_UNROLL(4)
+      for (size_t n = 0; n < kInputs; ++n)
+        sums[n][s] = hn::MulAdd(row, load_whole(x + n * x_row + at), sums[n][s]);
     }
   }
-  for (; i < width; i += lanes())
-    sums[0] = hn::MulAdd(load(w + i, width - i), load(x + i, width - i), sums[0]);
-  return sum_of(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
+  for (; i < width; i += lanes()) {
+    const Vector row = load(w + i, width - i);
+    for (size_t n = 0; n < kInputs; ++n)
+      sums[n][0] = hn::MulAdd(row, load(x + n * x_row + i, width - i), sums[n][0]);
+  }
+  Vector whole[kInputs];
+  for (size_t n = 0; n < kInputs; ++n) {
+    whole[n] = sums[n][0];
+    for (size_t s = 1; s < kSums; ++s) whole[n] = hn::Add(whole[n], sums[n][s]);
+  }
+  float results[kInputs];
+  if constexpr (kInputs == 4) {
+    sums_of_four(whole, results);
+  } else {
+    for (size_t n = 0; n < kInputs; ++n) results[n] = sum_of(whole[n]);
+  }
+  for (size_t n = 0; n < kInputs; ++n) {
+    float& to = y[n * part.y_row];
+    to = part.add ? to + results[n] : results[n];
+  }
 }
 
 /// One row of w after the other: several at once would be as many streams through memory, each too
 /// short to be fetched ahead (half the bandwidth, measured).
-template <typename T>
-void dots_of_rows(const Dots& d) {
-  const T* const w = static_cast<const T*>(d.w);
-  const size_t width = d.width, w_rows = d.w_rows, x_rows = d.x_rows, y_row = d.y_row;
-  const float* const x = d.x;
-  float* const y = d.y;
-  for (size_t row = 0; row < w_rows; ++row)
-    for (size_t r = 0; r < x_rows; ++r)
-      y[r * y_row + row] = dot_with(x + r * width, w + row * width, width);
+template <size_t kInputs, size_t kSums, bool kAsks, typename T>
+void dots_of_rows(const Dots& d, const DotsPart& part, const float* x, const T* w, float* y) {
+  for (size_t row = 0; row < d.w_rows; ++row)
+    dots<kInputs, kSums, kAsks>(part, x, w + row * d.width, y + row);
+}
+
+/// Of many rows of x so much at a time as stays in the first cache beside what comes from w.
+template <bool kAsks, typename T>
+void dots_of_block(const Dots& d) {
+  constexpr size_t kChunk = 1024;
+  const size_t chunk = d.x_rows < 4 ? std::max<size_t>(1, d.width) : kChunk;
+  for (size_t at = 0; at < d.width || at == 0; at += chunk) {
+    const DotsPart part{std::min(chunk, d.width - at), d.width, d.y_row, at > 0};
+    const float* x = d.x + at;
+    const T* const w = static_cast<const T*>(d.w) + at;
+    float* y = d.y;
+    size_t left = d.x_rows;
+    const auto done = [&](size_t count) {
+      x += count * d.width;
+      y += count * d.y_row;
+      left -= count;
+    };
+    for (; left >= 4; done(4)) dots_of_rows<4, 2, kAsks>(d, part, x, w, y);
+    for (; left >= 2; done(2)) dots_of_rows<2, 4, kAsks>(d, part, x, w, y);
+    for (; left >= 1; done(1)) dots_of_rows<1, 4, kAsks>(d, part, x, w, y);
+  }
+}
+
+/// Few enough rows of w at a time that they wait in a cache for the next rows of x.
+template <bool kAsks, typename T>
+void all_dots(const Dots& d) {
+  constexpr size_t kRows = 16;
+  for (size_t row = 0; row < d.w_rows; row += kRows) {
+    dots_of_block<kAsks, T>({d.element, d.x_rows, std::min(kRows, d.w_rows - row), d.width, d.x,
+                             static_cast<const T*>(d.w) + row * d.width, d.y + row, d.y_row});
+  }
 }
 
 template <typename From, typename To>
@@ -436,7 +519,9 @@ void ScaleRow(float* row, size_t count, float factor) {
 }
 void AddWeightedRows(const WeightedRows& shape) { add_weighted(shape); }
 void DotRows(const Dots& dots) {
-  with_type(dots.element, [&]<typename T>(T) { dots_of_rows<T>(dots); });
+  with_type(dots.element, [&]<typename T>(T) {
+    asks_for_memory() ? all_dots<true, T>(dots) : all_dots<false, T>(dots);
+  });
 }
 void Widen(Element element, size_t rows, size_t width, const void* from, size_t from_stride,
            float* to, size_t to_stride) {

@@ -1,0 +1,33 @@
+// ops/prefetch_cpu.h: whether kernels that read much memory ask for what comes next. Internal to
+// ops.
+#pragma once
+#include <cstddef>
+
+#include "base/cpu_class.h"
+
+namespace danlu::ops::cpu {
+
+/// Intel's processors fetch one long stream ahead, but not far enough to hide what is computed
+/// beside it: asked, an Emerald Rapids reads bf16 weights at 0.79 instead of 0.56 of what its
+/// memory gives, measured. Zen 4 does better unasked, measured.
+inline bool asks_for_memory() {
+#if defined(__x86_64__)
+  static const bool asks = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("intel") != 0;
+  }();
+  return asks;
+#else
+  return false;
+#endif
+}
+
+constexpr size_t kBytesAhead = 2048;
+
+/// Asks for the line that lies kBytesAhead behind; it may lie outside of what can be read.
+template <bool kAsks>
+inline void ask_ahead([[maybe_unused]] const void* line) {
+  if constexpr (kAsks) __builtin_prefetch(static_cast<const char*>(line) + kBytesAhead, 0, 3);
+}
+
+}  // namespace danlu::ops::cpu
