@@ -100,6 +100,9 @@ TEST(Linear, WithoutGradientsAResultIsTheF64OneRoundedOnce) {
   std::vector<LinearCase> cases = linear_cases();
   for (int64_t rows = 1; rows <= 9; ++rows)
     cases.push_back({rows, 31 + 16 * rows, 21, rows % 2 == 0});
+  // Longer than what is summed at a time, and more outputs than are.
+  for (const int64_t rows : {1, 2, 3, 4, 7, 16, 23, 25, 33})
+    cases.push_back({rows, 2085, 37, false});
   for (const LinearCase& c : cases) {
     for (const auto& [type, digits] :
          {std::pair(at::kFloat, 24), {at::kBFloat16, 8}, {at::kHalf, 11}}) {
