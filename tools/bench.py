@@ -19,7 +19,6 @@ The table is written after each row; rows measured again on the same day take th
 """
 
 import argparse
-import ctypes
 import datetime
 import functools
 import json
@@ -52,12 +51,10 @@ def openblas_core():
     which makes a PyTorch step in fp32 3.4 times as long."""
     with open("/proc/cpuinfo") as file:
         flags = next((line.split() for line in file if line.startswith("flags")), [])
-    try:
-        library = ctypes.CDLL("libopenblas.so.0")
-        library.openblas_get_corename.restype = ctypes.c_char_p
-        chosen = library.openblas_get_corename().decode()
-    except (OSError, AttributeError):
-        return {}
+    ask = ("import ctypes; library = ctypes.CDLL('libopenblas.so.0'); library.openblas_get_corename.restype = ctypes.c_char_p; "
+           "print(library.openblas_get_corename().decode())")
+    env = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
+    chosen = subprocess.run([sys.executable, "-c", ask], env=env, capture_output=True, text=True).stdout.strip()
     if chosen in ("Prescott", "Core2", "Nehalem", "Generic") and "avx2" in flags:
         return {"OPENBLAS_CORETYPE": "SkylakeX" if "avx512f" in flags else "Haswell"}
     return {}

@@ -236,7 +236,7 @@ double peak_from_environment() {
 double peak_flops(const at::Device& device, at::ScalarType type) {
   using namespace peak_detail;
   if (const double set = peak_from_environment(); set > 0) return set;
-  const at::ScalarType computed = has_matmul(device, type) ? type : at::kFloat;
+  const at::ScalarType computed = multiplies_natively(device, type) ? type : at::kFloat;
   static std::mutex mutex;
   static std::map<std::pair<std::string, at::ScalarType>, double> measured;
   const std::lock_guard lock(mutex);

@@ -57,10 +57,15 @@ bool has_matmul(const at::Device& device, at::ScalarType type, int64_t multiplic
   return type != at::kHalf;
 }
 
-std::string arithmetic_of(const at::Device& device) {
+bool multiplies_natively(const at::Device& device, at::ScalarType type) {
+  if (!device.is_cpu()) return true;
+  return type == at::kBFloat16 ? multiplies_bf16_faster() : type != at::kHalf;
+}
+
+std::string arithmetic_of(const at::Device& device, at::ScalarType type) {
   if (!device.is_cpu()) return c10::DeviceTypeName(device.type(), true);
-  if (cpu_class() >= CpuClass::kAvx512Bf16 && !multiplies_bf16_faster())
-    return "AVX-512 with bf16, products in fp32";
+  const bool has_bf16 = type == at::kBFloat16 && cpu_class() >= CpuClass::kAvx512Bf16;
+  if (has_bf16 && !multiplies_bf16_faster()) return "AVX-512 with bf16, products in fp32";
   return name_of(cpu_class());
 }
 
@@ -68,7 +73,7 @@ std::string describe_products(const at::Device& device, at::ScalarType type) {
   if (!device.is_cpu()) return "";
   const char* name = type == at::kBFloat16 ? "bf16" : type == at::kHalf ? "fp16" : nullptr;
   if (!name) return describe_cpu_class();
-  return type == at::kBFloat16 && multiplies_bf16_faster()
+  return multiplies_natively(device, type)
              ? tr("{}; {} products native", describe_cpu_class(), name)
              : tr("{}; {} products in fp32", describe_cpu_class(), name);
 }

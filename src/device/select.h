@@ -15,16 +15,21 @@ namespace danlu::device {
 /// device.
 at::Device select(const std::string& name, int64_t local_rank = 0);
 
-/// True if matrix products of this element type, of so many multiplications, are the device's to
-/// compute with instructions for them (bf16 on CPUs: AVX512-BF16, but few; f16: none); where they
-/// are not, ops compute in f32 and round the result.
+/// True if libtorch's matrix products of this element type, of so many multiplications, are the
+/// device's to compute with instructions for them (bf16 on CPUs: AVX512-BF16, but few; f16: none);
+/// where they are not, what ops compute through libtorch is in f32, and rounded.
 bool has_matmul(const at::Device& device, at::ScalarType type,
                 int64_t multiplications = std::numeric_limits<int64_t>::max());
 
-/// How the CPU multiplies this type: "AVX2; bf16 products in fp32". Empty for other devices.
+/// True if the kernels multiply matrices of this type as they are; else they widen them to f32, as
+/// CPUs do f16, and bf16 where that is faster.
+bool multiplies_natively(const at::Device& device, at::ScalarType type);
+
+/// How the CPU's kernels multiply this type: "AVX2; bf16 products in fp32". Empty for other
+/// devices.
 std::string describe_products(const at::Device& device, at::ScalarType type);
-/// Whose roundings results have: the class of the processor, or the kind of device. The same text
-/// in every language.
-std::string arithmetic_of(const at::Device& device);
+/// Whose roundings results of this type have: the class of the processor, or the kind of device.
+/// The same text in every language.
+std::string arithmetic_of(const at::Device& device, at::ScalarType type);
 
 }  // namespace danlu::device

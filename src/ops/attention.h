@@ -53,6 +53,10 @@ AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor
                                        const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
                                        const at::Tensor& delta_QN);
 
+/// Columns of the CPU's packed values: what a head's width is padded to, a multiple of them, where
+/// it is multiplied in this type.
+int64_t packed_columns(at::ScalarType type);
+
 namespace oracle {
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/parallel.h"
+#include "ops/attention.h"
 #include "ops/attention_blocks_cpu.h"
 #include "ops/kernels_cpu.h"
 
@@ -147,9 +148,7 @@ Scratch& scratch() {
   static thread_local Scratch memory;
   return memory;
 }
-float* floats(ScratchMemory& memory, int64_t count) {
-  return reinterpret_cast<float*>(memory.of(unsigned_of(count) * sizeof(float)));
-}
+float* floats(ScratchMemory& memory, int64_t count) { return memory.floats(unsigned_of(count)); }
 
 /// Keys of block `block` that the tile meets, counted within the block.
 Keys met_in_block(const Tile& tile, int64_t block) {
@@ -460,3 +459,13 @@ AttentionGrads attention_backward(const at::Tensor& q_NQD, const at::Tensor& k_M
 }
 
 }  // namespace danlu::ops::cpu
+
+namespace danlu::ops {
+
+int64_t packed_columns(at::ScalarType type) {
+  const bool as_bf16 = type == at::kBFloat16 && cpu::multiplies_bf16();
+  return static_cast<int64_t>(
+      cpu::panel_columns(as_bf16 ? cpu::Arithmetic::kBF16 : cpu::Arithmetic::kF32));
+}
+
+}  // namespace danlu::ops

@@ -121,12 +121,9 @@ class Results {
   at::Tensor memory_;
 };
 
-/// What a thread computes a task with: aligned, so that no vector of it lies in two lines.
+/// What a thread computes a task with: aligned, so that few vectors of it lie in two lines.
 struct Scratch {
   ScratchMemory query, scores, values, result;
-  static float* floats(ScratchMemory& memory, int64_t count) {
-    return reinterpret_cast<float*>(memory.of(unsigned_of(count) * sizeof(float)));
-  }
 };
 Scratch& scratch() {
   static thread_local Scratch memory;
@@ -150,10 +147,10 @@ class HeadTask {
     const int64_t keys = part.end - part.begin, first_head = kv_head * group_;
     const size_t width = unsigned_of(group_ * dim_);
     const int64_t offset = (part.row * q_.size(1) + first_head) * dim_;
-    float* const query = Scratch::floats(scratch().query, group_ * dim_);
-    float* const scores = Scratch::floats(scratch().scores, group_ * keys);
-    float* const values = Scratch::floats(scratch().values, kPageTokens * dim_);
-    float* const result = Scratch::floats(scratch().result, group_ * dim_);
+    float* const query = scratch().query.floats(width);
+    float* const scores = scratch().scores.floats(unsigned_of(group_ * keys));
+    float* const values = scratch().values.floats(unsigned_of(kPageTokens * dim_));
+    float* const result = scratch().result.floats(width);
     std::fill_n(result, width, 0.0f);
     widen(
         element_, 1, width,

@@ -17,6 +17,7 @@ class ScratchMemory {
  public:
   /// Aligned to a page. What was there is lost where it grows. Errors: std::bad_alloc.
   char* of(size_t bytes);
+  float* floats(size_t count) { return reinterpret_cast<float*>(of(count * sizeof(float))); }
 
  private:
   struct Free {

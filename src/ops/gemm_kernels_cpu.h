@@ -18,7 +18,7 @@ namespace danlu::ops::cpu {
 
 enum class Arithmetic {
   kF32,   ///< every processor; bf16 and f16 operands are widened as they are packed
-  kBF16,  ///< bf16 operands, sums in f32; REQUIRES: multiplies_bf16()
+  kBF16,  ///< bf16 operands, sums in f32; REQUIRES: CpuClass::kAvx512Bf16
 };
 
 /// True if this processor's dot products of bf16 that go to f32 are faster than those of f32.

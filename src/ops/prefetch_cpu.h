@@ -2,6 +2,7 @@
 // ops.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #include "base/cpu_class.h"
 
@@ -24,10 +25,12 @@ inline bool asks_for_memory() {
 
 constexpr size_t kBytesAhead = 2048;
 
-/// Asks for the line that lies kBytesAhead behind; it may lie outside of what can be read.
+/// Asks for the line that lies so many bytes further on, be it there or not.
 template <bool kAsks>
-inline void ask_ahead([[maybe_unused]] const void* line) {
-  if constexpr (kAsks) __builtin_prefetch(static_cast<const char*>(line) + kBytesAhead, 0, 3);
+inline void ask_ahead([[maybe_unused]] const void* line,
+                      [[maybe_unused]] size_t bytes = kBytesAhead) {
+  if constexpr (kAsks)
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(line) + bytes));
 }
 
 }  // namespace danlu::ops::cpu

@@ -136,7 +136,14 @@ void quantized_rows_of(const QuantizedBand& w, QuantizedInput x, size_t rows, fl
     y += count * y_row;
     rows -= count;
   };
-  for (; rows >= kMost; done(kMost)) quantized_band<kType, kMost, kAsks>(w, x, y, y_row);
+  if constexpr (kAsks) {
+    if (rows >= kMost) {  // the others find what these have asked for
+      quantized_band<kType, kMost, kAsks>(w, x, y, y_row);
+      done(kMost);
+      return quantized_rows_of<kType, false>(w, x, rows, y, y_row);
+    }
+  }
+  for (; rows >= kMost; done(kMost)) quantized_band<kType, kMost, false>(w, x, y, y_row);
   if constexpr (kMost > 4)
     for (; rows >= 4; done(4)) quantized_band<kType, 4, kAsks>(w, x, y, y_row);
   if constexpr (kMost > 2)

@@ -247,6 +247,7 @@ HWY_INLINE void sums_of_four(const Vector* sums, float* to) {
 struct DotsPart {
   size_t width, x_row, y_row;
   bool add;
+  size_t bytes_ahead;  ///< where what comes next from memory lies
 };
 
 /// kInputs rows of x against one of w, whose elements are widened once for all of them, in kSums
@@ -263,7 +264,7 @@ HWY_INLINE void dots(const DotsPart& part, const float* x, const T* w, float* y)
     for (size_t s = 0; s < kSums; ++s) {
       const size_t at = i + s * lanes();
       const Vector row = load_whole(w + at);
-      ask_ahead<kAsks>(w + at);
+      if (s * lanes() * sizeof(T) % 64 == 0) ask_ahead<kAsks>(w + at, part.bytes_ahead);
       HWY_UNROLL(4)
       for (size_t n = 0; n < kInputs; ++n)
         sums[n][s] = hn::MulAdd(row, load_whole(x + n * x_row + at), sums[n][s]);
@@ -299,13 +300,18 @@ void dots_of_rows(const Dots& d, const DotsPart& part, const float* x, const T* 
     dots<kInputs, kSums, kAsks>(part, x, w + row * d.width, y + row);
 }
 
+/// Rows of w that wait in a cache for the next rows of x.
+constexpr size_t kDotRows = 16;
+
 /// Of many rows of x so much at a time as stays in the first cache beside what comes from w.
 template <bool kAsks, typename T>
 void dots_of_block(const Dots& d) {
   constexpr size_t kChunk = 1024;
-  const size_t chunk = d.x_rows < 4 ? std::max<size_t>(1, d.width) : kChunk;
+  const bool is_whole = d.x_rows < 4;
+  const size_t chunk = is_whole ? std::max<size_t>(1, d.width) : kChunk;
   for (size_t at = 0; at < d.width || at == 0; at += chunk) {
-    const DotsPart part{std::min(chunk, d.width - at), d.width, d.y_row, at > 0};
+    const DotsPart part{std::min(chunk, d.width - at), d.width, d.y_row, at > 0,
+                        is_whole ? kBytesAhead : kDotRows * d.width * sizeof(T)};
     const float* x = d.x + at;
     const T* const w = static_cast<const T*>(d.w) + at;
     float* y = d.y;
@@ -315,18 +321,28 @@ void dots_of_block(const Dots& d) {
       y += count * d.y_row;
       left -= count;
     };
-    for (; left >= 4; done(4)) dots_of_rows<4, 2, kAsks>(d, part, x, w, y);
-    for (; left >= 2; done(2)) dots_of_rows<2, 4, kAsks>(d, part, x, w, y);
-    for (; left >= 1; done(1)) dots_of_rows<1, 4, kAsks>(d, part, x, w, y);
+    if (left >= 4) {
+      dots_of_rows<4, 2, kAsks>(d, part, x, w, y);
+      done(4);
+    } else if (left >= 2) {
+      dots_of_rows<2, 4, kAsks>(d, part, x, w, y);
+      done(2);
+    } else {
+      dots_of_rows<1, 4, kAsks>(d, part, x, w, y);
+      done(1);
+    }
+    // What the first rows of x have asked for need not be asked for again.
+    for (; left >= 4; done(4)) dots_of_rows<4, 2, false>(d, part, x, w, y);
+    for (; left >= 2; done(2)) dots_of_rows<2, 4, false>(d, part, x, w, y);
+    for (; left >= 1; done(1)) dots_of_rows<1, 4, false>(d, part, x, w, y);
   }
 }
 
-/// Few enough rows of w at a time that they wait in a cache for the next rows of x.
 template <bool kAsks, typename T>
 void all_dots(const Dots& d) {
-  constexpr size_t kRows = 16;
-  for (size_t row = 0; row < d.w_rows; row += kRows) {
-    dots_of_block<kAsks, T>({d.element, d.x_rows, std::min(kRows, d.w_rows - row), d.width, d.x,
+  if (d.x_rows == 0) return;
+  for (size_t row = 0; row < d.w_rows; row += kDotRows) {
+    dots_of_block<kAsks, T>({d.element, d.x_rows, std::min(kDotRows, d.w_rows - row), d.width, d.x,
                              static_cast<const T*>(d.w) + row * d.width, d.y + row, d.y_row});
   }
 }

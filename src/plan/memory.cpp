@@ -182,9 +182,8 @@ struct LayerBytes {
 int64_t attention_backward_bytes(const Request& request, const Sizes& of) {
   const bool is_wide = request.precision == settings::Precision::kF32,
              widens = request.widens && !is_wide;
-  // Rows of one are padded to a panel: 16 to 64 columns, by the processor; 32 is within both.
-  constexpr int64_t kPanel = 32;
-  const int64_t dim = request.model.head_dim, padded = (dim + kPanel - 1) / kPanel * kPanel;
+  const int64_t dim = request.model.head_dim, panel = request.packed_columns;
+  const int64_t padded = (dim + panel - 1) / panel * panel;
   const int64_t packed =
       (2 * of.met_key + of.met_key * padded / dim) * (widens ? 4 / request.element_bytes() : 1);
   const int64_t narrow = is_wide ? 0 : of.query + 2 * of.met_key;

@@ -30,6 +30,7 @@ struct Request {
   /// device's host.
   bool parameters_in_files = false, state_in_files = false;
   bool widens = false;           ///< attention multiplies 16 bits as f32
+  int64_t packed_columns = 64;   ///< a multiple of them is what attention pads a head's width to
   int64_t tokens = 0;            ///< of a sample
   int64_t micro_batch_size = 1;  ///< samples
   int64_t num_micro_batches = 1;

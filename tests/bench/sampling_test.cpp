@@ -43,6 +43,8 @@ TEST(Roofline, WhereNoBf16IsMultipliedItsLimitIsThatOfF32) {
   Limits without = kMachine;
   without.bf16_flops = 0;
   EXPECT_DOUBLE_EQ(least_seconds({300, true, 0, 0}, without), 3);
+  without.bf16_flops = 50;  // nor where more f32 is
+  EXPECT_DOUBLE_EQ(least_seconds({300, true, 0, 0}, without), 3);
 }
 
 /// A machine whose peak is what a list says, one reading after the other; a run takes what its work

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "device/select.h"
 
 namespace danlu::device::peak_test {
 
@@ -15,6 +16,7 @@ TEST(Peak, IsPlausibleAndBf16IsNotBelowFp32) {
   EXPECT_LT(fp32, 1e15);
   // Measured one after the other on a machine that may be busy: half is far below any true ratio.
   EXPECT_GT(bf16, 0.5 * fp32);
+  if (!multiplies_natively(at::kCPU, at::kBFloat16)) EXPECT_EQ(bf16, fp32);
   EXPECT_EQ(peak_flops(at::kCPU, at::kFloat), fp32);
 }
 

@@ -318,7 +318,10 @@ TEST(FusedCpu, WhatIsBesideTheGraphDoesNotDependOnThemEither) {
         rows,
         backend.column_sums(random({tokens, width}, 3)),
         attention_delta(random({tokens, 7, width}, 4), random({tokens, 7, width}, 5)),
-        backend.norm_head(random({tokens, width}, 6)).y_VH};
+        backend.norm_head(random({tokens, width}, 6)).y_VH,
+        linear(random({5, width}, 7), random({tokens, width}, 8)),
+        linear(random({5, width}, 7).to(at::kBFloat16),
+               random({tokens, width}, 8).to(at::kBFloat16))};
   };
   const int threads = at::get_num_threads();
   for (const int64_t tokens : {650, 1001}) {

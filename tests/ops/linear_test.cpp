@@ -7,6 +7,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -18,10 +20,12 @@
 #include <thread>
 #include <vector>
 
+#include "base/cpu_class.h"
 #include "base/error.h"
 #include "finite_differences.h"
 #include "largest_allocation.h"
 #include "ops/cross_entropy.h"
+#include "ops/gemm_kernels_cpu.h"
 #include "ops/row_kernels_cpu.h"
 
 namespace danlu::ops {
@@ -123,6 +127,34 @@ TEST(Linear, WithoutGradientsAResultIsTheF64OneRoundedOnce) {
           exact.abs() * std::pow(2.0, -digits) + sums * static_cast<double>(c.inputs + 2) * 0x1p-24;
       EXPECT_LE(((y.to(at::kDouble) - exact).abs() / bound).max().item<double>(), 1.0)
           << c.name() << " " << type;
+    }
+  }
+}
+
+/// Also on processors that widen bf16, whose kernels never come to it.
+TEST(Linear, Bf16TilesMultiplyWhereTheInstructionIs) {
+  if (cpu_class() < CpuClass::kAvx512Bf16) GTEST_SKIP() << "no dot products of bf16";
+  const size_t columns = cpu::panel_columns(cpu::Arithmetic::kBF16);
+  for (const size_t k : {1, 2, 63, 130}) {
+    const size_t steps = cpu::steps_of(cpu::Arithmetic::kBF16, k), used = columns - 3;
+    for (const bool is_turned : {false, true}) {
+      const auto rows = static_cast<int64_t>(used), depth = static_cast<int64_t>(k);
+      // An even k: the left factor is read in place, by pairs.
+      const at::Tensor x = at::zeros({13, static_cast<int64_t>(2 * steps)}, at::kBFloat16);
+      x.narrow(1, 0, depth).copy_(test::random_f64({13, depth}, 1));
+      const at::Tensor w_KN = test::random_f64({depth, rows}, 2).to(at::kBFloat16);
+      const at::Tensor stored = is_turned ? w_KN.t().contiguous() : w_KN;
+      std::vector<uint32_t> panel(steps * columns);
+      cpu::pack(cpu::Arithmetic::kBF16,
+                {cpu::Element::kBF16, stored.data_ptr(), is_turned ? 1 : used, is_turned ? k : 1},
+                k, used, columns, panel.data());
+      const at::Tensor sums = at::ones({13, static_cast<int64_t>(columns)}, at::kFloat);
+      cpu::x86::multiply_bf16_tile({13, steps, x.data_ptr(), 4 * steps, 4, panel.data(),
+                                    sums.data_ptr<float>(), columns, true});
+      const at::Tensor exact =
+          1 + x.narrow(1, 0, depth).to(at::kDouble).matmul(w_KN.to(at::kDouble));
+      EXPECT_LE(distance(sums.narrow(1, 0, rows), exact), 1e-6) << k << " " << is_turned;
+      EXPECT_EQ(sums.narrow(1, rows, 3).sum().item<float>(), 39.0f);
     }
   }
 }

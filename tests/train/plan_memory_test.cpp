@@ -5,6 +5,7 @@
 
 #include "device/counted_memory.h"
 #include "device/select.h"
+#include "ops/attention.h"
 #include "parallel/comm/local.h"
 #include "plan/memory.h"
 #include "support/tiny_model.h"
@@ -59,7 +60,8 @@ plan::Request request_of(const Case& c) {
   request.recompute.granularity = settings::recompute_name(c.recompute);
   request.precision = c.precision;
   request.tokens = c.tokens;
-  request.widens = !device::has_matmul(at::kCPU, scalar_type_of(c.precision));
+  request.widens = !device::multiplies_natively(at::kCPU, scalar_type_of(c.precision));
+  request.packed_columns = ops::packed_columns(scalar_type_of(c.precision));
   if (c.lora_dropout < 0) return request;
   request.adapters = settings::new_adapters();
   request.adapters->dropout = c.lora_dropout;
@@ -106,11 +108,10 @@ TEST_P(PlanMemory, OfAPassIsWhatIsAllocated) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   const std::vector<Case> shapes = {
-      {"qwen2", 64, 172, 4, 2, 6, 96, 1024},       {"llama", 128, 512, 8, 8, 4, 200, 512},
-      {"qwen3", 96, 128, 6, 1, 8, 96, 1024},
-      {"mistral", 128, 128, 8, 1, 4, 96, 1024},
-      {"mistral", 192, 192, 12, 2, 7, 96, 1024},
-      {"internlm2", 64, 256, 4, 4, 12, 4000, 768}, {"baichuan", 96, 256, 2, 2, 6, 128, 1024}};
+      {"qwen2", 64, 172, 4, 2, 6, 96, 1024},     {"llama", 128, 512, 8, 8, 4, 200, 512},
+      {"qwen3", 96, 128, 6, 1, 8, 96, 1024},     {"mistral", 128, 128, 8, 1, 4, 96, 1024},
+      {"mistral", 192, 192, 12, 2, 7, 96, 1024}, {"internlm2", 64, 256, 4, 4, 12, 4000, 768},
+      {"baichuan", 96, 256, 2, 2, 6, 128, 1024}};
   for (const Case& shape : shapes) {
     for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
       for (const auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {

@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "device/counted_memory.h"
 #include "device/select.h"
+#include "ops/attention.h"
 #include "parallel/agree.h"
 #include "plan/fit.h"
 #include "train/precision.h"
@@ -70,7 +71,8 @@ plan::Request plan_request(const TrainConfig& config, const arch::ModelConfig& m
                         .tokens = longest,
                         .longest = longest,
                         .order = config.order};
-  request.widens = !device::has_matmul(device, scalar_type_of(config.precision));
+  request.widens = !device::multiplies_natively(device, scalar_type_of(config.precision));
+  request.packed_columns = ops::packed_columns(scalar_type_of(config.precision));
   if (config.tuner == Tuner::kLora) request.adapters = config.lora;
   if (config.data.share_passes) request.packed = config.data.max_length;
   request.cut_into(plan.accumulation, plan.micro_batch_size);

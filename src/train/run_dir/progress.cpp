@@ -61,7 +61,7 @@ Json trainer_state(const RunProgress& progress, const TrainState& state, const R
       {"skipped_steps", state.skipped_steps},
       {"num_input_tokens_seen", state.tokens_seen},
       {"train_seconds", progress.train_seconds},
-      {"arithmetic", device::arithmetic_of(state.model->device())},
+      {"arithmetic", device::arithmetic_of(state.model->device(), state.model->dtype())},
       {"loss_sum", progress.loss_sum},
       {"loss_steps", progress.loss_steps},
       {"log_window", progress_detail::window_json(progress.window)},
@@ -93,7 +93,7 @@ void restore_progress(const Json& saved, RunProgress& progress, TrainState& stat
     throw IoError(tr("trainer_state.json is damaged: {}", error.what()));
   }
   const auto before = json_get<std::string>(saved, "arithmetic");
-  const std::string now = device::arithmetic_of(state.model->device());
+  const std::string now = device::arithmetic_of(state.model->device(), state.model->dtype());
   if (before && *before != now) {
     log::warning(
         "the steps before were computed on {}, the next are on {}: equal to rounding, not bit for "
