@@ -103,8 +103,8 @@ CpuClass cpu_class() {
 bool multiplies_bf16_faster() {
   if (cpu_class() < CpuClass::kAvx512Bf16) return false;
 #if defined(__x86_64__)
-  // AVX512-FP16 came with Golden Cove; Cooper Lake, the one before it with bf16, multiplies twice
-  // as many of them.
+  // AVX512-FP16 came with Golden Cove. Of Intel's earlier ones only Cooper Lake has bf16; not
+  // measured there.
   return !(__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512fp16"));
 #else
   return true;
