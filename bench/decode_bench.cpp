@@ -64,7 +64,7 @@ Settings parse(int argc, char** argv) {
 struct Decoder {
   std::string name;
   std::unique_ptr<CausalLM> model;
-  std::unique_ptr<Decoding> session;
+  std::unique_ptr<Decoding> decoding;
   std::vector<double> seconds, prefill_seconds;
   std::vector<double> memory_bytes;  ///< a second, that the memory gave around each token
   std::vector<double> shares;        ///< what the token read of that
@@ -96,7 +96,7 @@ Decoder decoder(const Settings& settings, const std::string& name) {
   Decoder result;
   result.name = name;
   result.model = model_of(settings, name);
-  result.session = std::make_unique<Decoding>(*result.model, settings.sequences, settings.context);
+  result.decoding = std::make_unique<Decoding>(*result.model, settings.sequences, settings.context);
   return result;
 }
 
@@ -109,7 +109,7 @@ std::string lists(const std::vector<std::vector<int64_t>>& sequences) {
 void time_tokens(std::vector<Decoder>& decoders, const Settings& settings) {
   for (int64_t i = 0; i < settings.tokens + kWarmUp; ++i)
     for (Decoder& each : decoders)
-      each.seconds.push_back(seconds_of([&] { each.session->token(); }));
+      each.seconds.push_back(seconds_of([&] { each.decoding->token(); }));
 }
 
 /// Tokens of their own: one after the memory was gauged takes a fiftieth longer.
@@ -120,8 +120,8 @@ void gauge_tokens(std::vector<Decoder>& decoders, const Settings& settings) {
   double before = gauge.read_bandwidth();
   for (int64_t i = 0; i < settings.tokens; ++i) {
     for (Decoder& each : decoders) {
-      const double bytes = each.session->work().bytes(), begin = watch.now();
-      each.session->token();
+      const double bytes = each.decoding->work().bytes(), begin = watch.now();
+      each.decoding->token();
       const double seconds = watch.now() - begin, after = gauge.read_bandwidth();
       each.memory_bytes.push_back((before + after) / 2);
       each.shares.push_back(bytes / seconds / each.memory_bytes.back());
@@ -137,16 +137,17 @@ void print(const Decoder& each, const Settings& settings) {
       "\"token_s\": {:.5f}, \"tokens_per_s\": {:.2f}, \"gb_per_s\": {:.2f}, "
       "\"memory_gb_per_s\": {:.2f}, \"share\": {:.3f}",
       danlu::describe_cpu_class(), each.name, settings.sequences, median,
-      static_cast<double>(settings.sequences) / median, each.session->work().bytes() / median / 1e9,
-      danlu::bench::median(each.memory_bytes) / 1e9, danlu::bench::median(each.shares));
+      static_cast<double>(settings.sequences) / median,
+      each.decoding->work().bytes() / median / 1e9, danlu::bench::median(each.memory_bytes) / 1e9,
+      danlu::bench::median(each.shares));
   if (settings.prefill > 0) {
     const double prefill = danlu::bench::median(each.prefill_seconds);
     fmt::print(", \"prefill_tokens_per_s\": {:.1f}, \"prefill_gflops\": {:.1f}",
                static_cast<double>(settings.prefill) / prefill,
                danlu::measure::prefill_work(*each.model, settings.prefill).flops / prefill / 1e9);
   }
-  fmt::print(", \"ids\": {}, \"prompts\": {}}}\n", lists(each.session->chosen()),
-             lists(each.session->prompts()));
+  fmt::print(", \"ids\": {}, \"prompts\": {}}}\n", lists(each.decoding->chosen()),
+             lists(each.decoding->prompts()));
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 // bench/schedule_bench.cpp: what the schedules of a training wait for, and `danlu plan` against it.
 //
-//   ROUNDS=3 schedule_bench [bubble] [overlap] [context] [wall] [virtual]      none: all of them
+//   schedule_bench [--rounds 3] [bubble] [overlap] [context] [wall] [virtual]   none: all of them
 //
 // Prints Markdown tables. Ranks are threads. bubble, overlap and virtual are in virtual time
 // (parallel/virtual_clock.h): each thread's clock goes on with its own processor time, exchanges
 // take what a modelled link takes (kLinks below). wall and virtual hold the plan's step time
 // against the measured one, of one and two ranks by the wall and of up to eight in virtual time,
-// ROUNDS times; each time stands between two calibrations, in the same kind of time: trainings of
+// --rounds times; each time stands between two calibrations, in the same kind of time: trainings of
 // another shape, one model for each processor that the mesh keeps busy.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -20,6 +20,7 @@
 #include <set>
 #include <string>
 
+#include "flags.h"
 #include "plan/estimate.h"
 #include "virtual_training.h"
 
@@ -451,14 +452,19 @@ int main(int argc, char** argv) {
     ::setenv("OPENBLAS_NUM_THREADS", "1", 1);
     ::execv("/proc/self/exe", argv);
   }
-  const std::set<std::string> asked(argv + 1, argv + argc);
+  int64_t rounds = 3;
+  const std::set<std::string> parts{"bubble", "overlap", "context", "wall", "virtual"};
+  const auto words = danlu::bench::parse_flags(
+      argc, argv, {{"--rounds", danlu::bench::WholeNumber{&rounds}}}, parts.size());
+  const std::set<std::string> asked(words.begin(), words.end());
+  for (const std::string& part : asked)
+    if (!parts.contains(part)) danlu::bench::refuse("schedule_bench", "unknown word " + part);
   const auto is_asked = [&](const char* part) { return asked.empty() || asked.contains(part); };
-  const char* rounds = std::getenv("ROUNDS");
   if (is_asked("bubble")) danlu::bench::print_bubbles();
   if (is_asked("overlap")) danlu::bench::print_overlap();
   if (is_asked("context")) danlu::bench::print_context_bytes();
   const bool by_wall = is_asked("wall"), in_virtual_time = is_asked("virtual");
   if (by_wall || in_virtual_time)
-    danlu::bench::print_plans(rounds ? std::atoi(rounds) : 3, by_wall, in_virtual_time);
+    danlu::bench::print_plans(static_cast<int>(rounds), by_wall, in_virtual_time);
   return 0;
 }

@@ -13,8 +13,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -25,6 +23,7 @@
 #include "base/cpu_class.h"
 #include "bench/statistics.h"
 #include "device/counted_memory.h"
+#include "flags.h"
 #include "measure/training_step.h"
 
 namespace {
@@ -32,54 +31,46 @@ namespace {
 using danlu::measure::StepShape;
 using danlu::measure::TrainingStep;
 
+constexpr const char* kProgram = "train_step_bench";
 const std::map<std::string, at::ScalarType> kTypes{
     {"fp32", at::kFloat}, {"bf16", at::kBFloat16}, {"fp16", at::kHalf}};
 
 struct Settings {
-  std::vector<std::string> dtypes{"fp32"};
+  std::vector<std::string> dtypes;
   StepShape shape;
   int64_t steps = 8, threads = 0;
 };
-
-[[noreturn]] void refuse(const std::string& why) {
-  std::fprintf(stderr, "train_step_bench: %s\n", why.c_str());
-  std::exit(2);
-}
 
 std::vector<std::string> types_in(const std::string& list) {
   std::vector<std::string> result;
   std::istringstream text(list);
   for (std::string word; std::getline(text, word, ',');) {
-    if (!kTypes.count(word)) refuse("--dtype: unknown type '" + word + "'");
+    if (!kTypes.count(word)) danlu::bench::refuse(kProgram, "--dtype: unknown type '" + word + "'");
     result.push_back(word);
   }
-  if (result.empty()) refuse("--dtype needs a type");
+  if (result.empty()) danlu::bench::refuse(kProgram, "--dtype needs a type");
   return result;
 }
 
 Settings parse(int argc, char** argv) {
+  using danlu::bench::WholeNumber;
   Settings settings;
   StepShape& shape = settings.shape;
-  const std::map<std::string, int64_t*> sizes{
-      {"--vocab", &shape.vocab},    {"--hidden", &shape.hidden},     {"--layers", &shape.layers},
-      {"--heads", &shape.heads},    {"--kv", &shape.kv_heads},       {"--ffn", &shape.ffn},
-      {"--batch", &shape.batch},    {"--seq", &shape.sequence},      {"--lora", &shape.lora_rank},
-      {"--steps", &settings.steps}, {"--threads", &settings.threads}};
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    if (i + 1 == argc) refuse(name + " needs a value");
-    if (name == "--dtype") {
-      settings.dtypes = types_in(argv[i + 1]);
-      continue;
-    }
-    const auto size = sizes.find(name);
-    if (size == sizes.end()) refuse("unknown option " + name);
-    char* end = nullptr;
-    *size->second = std::strtoll(argv[i + 1], &end, 10);
-    const bool may_be_0 = name == "--lora" || name == "--threads";
-    if (*end || *size->second < (may_be_0 ? 0 : 1))
-      refuse(name + " must be a number from " + (may_be_0 ? "0" : "1") + " on");
-  }
+  std::string dtypes = "fp32";
+  danlu::bench::parse_flags(argc, argv,
+                            {{"--dtype", &dtypes},
+                             {"--vocab", WholeNumber{&shape.vocab}},
+                             {"--hidden", WholeNumber{&shape.hidden}},
+                             {"--layers", WholeNumber{&shape.layers}},
+                             {"--heads", WholeNumber{&shape.heads}},
+                             {"--kv", WholeNumber{&shape.kv_heads}},
+                             {"--ffn", WholeNumber{&shape.ffn}},
+                             {"--batch", WholeNumber{&shape.batch}},
+                             {"--seq", WholeNumber{&shape.sequence}},
+                             {"--lora", WholeNumber{&shape.lora_rank, 0}},
+                             {"--steps", WholeNumber{&settings.steps}},
+                             {"--threads", WholeNumber{&settings.threads, 0}}});
+  settings.dtypes = types_in(dtypes);
   return settings;
 }
 

@@ -100,8 +100,10 @@ CpuClass cpu_class() {
   return value;
 }
 
+bool has_bf16_dots() { return cpu_class() >= CpuClass::kAvx512Bf16; }
+
 bool multiplies_bf16_faster() {
-  if (cpu_class() < CpuClass::kAvx512Bf16) return false;
+  if (!has_bf16_dots()) return false;
 #if defined(__x86_64__)
   // AVX512-FP16 came with Golden Cove. Of Intel's earlier ones only Cooper Lake has bf16; not
   // measured there.

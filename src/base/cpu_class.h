@@ -20,9 +20,13 @@ CpuClass detected_cpu_class();
 /// DeviceError if the processor has less.
 CpuClass cpu_class();
 
-/// True if this class has dot products of bf16, and they multiply more numbers a second than those
-/// of f32. Intel's cores since Golden Cove (Sapphire Rapids) multiply half as many: 83 beside 167
-/// GFLOP/s of a core of an Emerald Rapids, measured; there many rows are better widened.
+/// True if what is used has dot products of bf16. A few rows, bound by memory, are multiplied by
+/// them.
+bool has_bf16_dots();
+
+/// True if they also multiply more numbers a second than those of f32: many rows of bf16 are then
+/// multiplied as they are, else widened. Intel's cores since Golden Cove (Sapphire Rapids) multiply
+/// half as many: 83 beside 167 GFLOP/s of a core of an Emerald Rapids, measured.
 bool multiplies_bf16_faster();
 
 /// "AVX-512 without bf16", in every language.

@@ -41,8 +41,8 @@ class Temporary {
 /// Removes from `directory` what dead processes left: the temporaries that were made on this
 /// machine since it started and whose lock is free. Those of other machines or an earlier start,
 /// and all where locks do not work, stay: one line names them, a warning those that hold what was
-/// taken aside. Other names, and links, are never
-/// touched. Errors are passed over: the next command sweeps again.
+/// taken aside. Other names, and links, are never touched. Errors are passed over: the next command
+/// sweeps again.
 void sweep_temporaries(const std::filesystem::path& directory);
 
 /// sweep_temporaries at the first call for `directory` in this process.

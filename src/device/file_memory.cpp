@@ -17,26 +17,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/temporary.h"
 #include "device/file_transfer.h"
 
 namespace danlu::device {
-namespace file_memory_detail {
-
-using namespace file_transfer;
-
-int open_unnamed(const std::filesystem::path& directory) {
-  const int unnamed = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (unnamed >= 0) return unnamed;
-  // Not every file system has files without a name.
-  const std::string name = (directory / (".danlu-offload-" + unique_suffix())).string();
-  const int named = ::open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-  if (named >= 0) ::unlink(name.c_str());
-  return named;
-}
-
-}  // namespace file_memory_detail
-
 /// Of whole blocks of the alignment.
 struct FileTensor::File {
   std::filesystem::path directory;
@@ -46,12 +30,12 @@ struct FileTensor::File {
     if (blocks >= 0) ::close(blocks);
   }
   void read(int64_t begin, int64_t end, std::byte* to) const {
-    using namespace file_memory_detail;
+    using namespace file_transfer;
     if (!read_all(blocks, begin, end, to))
       fail(directory, "what is offloaded there cannot be read", errno);
   }
   void write(int64_t begin, int64_t end, const std::byte* from) const {
-    using namespace file_memory_detail;
+    using namespace file_transfer;
     if (!write_all(blocks, begin, end, from))
       fail(directory, "what is offloaded cannot be written there", errno);
   }
@@ -59,7 +43,7 @@ struct FileTensor::File {
 
 FileTensor::FileTensor(const std::filesystem::path& directory, int64_t elements,
                        at::ScalarType type) {
-  using namespace file_memory_detail;
+  using namespace file_transfer;
   const auto options = at::TensorOptions(type);
   if (elements == 0) {
     tensor_ = at::zeros({0}, options);
@@ -68,7 +52,7 @@ FileTensor::FileTensor(const std::filesystem::path& directory, int64_t elements,
   const auto bytes = rounded_up(elements * static_cast<int64_t>(at::elementSize(type)));
   auto file = std::make_shared<File>();
   file->directory = directory;
-  file->blocks = open_unnamed(directory);
+  file->blocks = open_nameless(directory);
   if (file->blocks < 0) fail(directory, "no file can be made there", errno);
   if (const int error = ::posix_fallocate(file->blocks, 0, bytes))
     fail(directory, "no space", error);
@@ -83,7 +67,7 @@ FileTensor::FileTensor(const std::filesystem::path& directory, int64_t elements,
 
 void FileTensor::sync_mapping() const {
   if (is_direct_ && ::msync(tensor_.data_ptr(), tensor_.nbytes(), MS_SYNC) != 0)
-    file_memory_detail::fail(file_->directory, "what is offloaded cannot be written there", errno);
+    file_transfer::fail(file_->directory, "what is offloaded cannot be written there", errno);
 }
 
 void FileTensor::forget_cached() const {
@@ -101,8 +85,7 @@ class BlockReader {
   explicit BlockReader(const std::vector<const FileTensor*>& tensors) : tensors_(tensors) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       void* memory = nullptr;
-      if (::posix_memalign(&memory, file_memory_detail::kAlignment,
-                           file_memory_detail::kBlockBytes) != 0)
+      if (::posix_memalign(&memory, file_transfer::kAlignment, file_transfer::kBlockBytes) != 0)
         throw std::bad_alloc();
       memory_.emplace_back(static_cast<std::byte*>(memory), &std::free);
     }
@@ -126,7 +109,7 @@ class BlockReader {
  private:
   std::pair<int64_t, int64_t> bytes() const {
     constexpr auto kElement = static_cast<int64_t>(sizeof(float));
-    return {block_.begin * kElement, file_memory_detail::rounded_up(block_.end * kElement)};
+    return {block_.begin * kElement, file_transfer::rounded_up(block_.end * kElement)};
   }
   const std::vector<const FileTensor*>& tensors_;
   std::vector<std::unique_ptr<std::byte, decltype(&std::free)>> memory_;
@@ -135,7 +118,7 @@ class BlockReader {
 
 void update_blocks(const std::vector<const FileTensor*>& tensors,
                    const std::function<void(const Block&)>& update) {
-  constexpr int64_t kElements = file_memory_detail::kBlockBytes / sizeof(float);
+  constexpr int64_t kElements = file_transfer::kBlockBytes / sizeof(float);
   const int64_t elements = tensors.front()->tensor().numel();
   const int64_t blocks = (elements + kElements - 1) / kElements;
   std::array<BlockReader, 3> buffers{BlockReader(tensors), BlockReader(tensors),

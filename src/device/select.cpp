@@ -52,8 +52,7 @@ bool has_matmul(const at::Device& device, at::ScalarType type, int64_t multiplic
   // libtorch multiplies bf16 on other processors, and few numbers on any, by scalar code that also
   // sums in bf16: from here on it asks oneDNN (1.13).
   constexpr int64_t kFewForOneDnn = 16 * 16 * 16;
-  if (type == at::kBFloat16)
-    return cpu_class() >= CpuClass::kAvx512Bf16 && multiplications > kFewForOneDnn;
+  if (type == at::kBFloat16) return has_bf16_dots() && multiplications > kFewForOneDnn;
   return type != at::kHalf;
 }
 
@@ -64,8 +63,8 @@ bool multiplies_natively(const at::Device& device, at::ScalarType type) {
 
 std::string arithmetic_of(const at::Device& device, at::ScalarType type) {
   if (!device.is_cpu()) return c10::DeviceTypeName(device.type(), true);
-  const bool has_bf16 = type == at::kBFloat16 && cpu_class() >= CpuClass::kAvx512Bf16;
-  if (has_bf16 && !multiplies_bf16_faster()) return "AVX-512 with bf16, products in fp32";
+  if (type == at::kBFloat16 && has_bf16_dots() && !multiplies_bf16_faster())
+    return "AVX-512 with bf16, products in fp32";
   return name_of(cpu_class());
 }
 

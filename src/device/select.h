@@ -21,8 +21,8 @@ at::Device select(const std::string& name, int64_t local_rank = 0);
 bool has_matmul(const at::Device& device, at::ScalarType type,
                 int64_t multiplications = std::numeric_limits<int64_t>::max());
 
-/// True if the kernels multiply matrices of this type as they are; else they widen them to f32, as
-/// CPUs do f16, and bf16 where that is faster.
+/// True if the kernels multiply many rows of this type as they are; else they widen them to f32, as
+/// CPUs do f16, and bf16 where that is faster (base/cpu_class.h).
 bool multiplies_natively(const at::Device& device, at::ScalarType type);
 
 /// How the CPU's kernels multiply this type: "AVX2; bf16 products in fp32". Empty for other

@@ -98,13 +98,13 @@ std::vector<OpMaker> decodes_of(bool quick, at::ScalarType type) {
     return OpMaker{name, bench::kDecoding, type,
                    [=] {
                      const auto model = model_of();
-                     const auto session = std::make_shared<Decoding>(*model, sequences, context);
+                     const auto decoding = std::make_shared<Decoding>(*model, sequences, context);
                      return Op{name,
                                bench::kDecoding,
                                type,
-                               session->work(),
-                               [model, session]() -> std::function<void()> {
-                                 return [session] { session->token_again(); };
+                               decoding->work(),
+                               [model, decoding]() -> std::function<void()> {
+                                 return [decoding] { decoding->token_again(); };
                                },
                                static_cast<double>(sequences)};
                    },

@@ -28,14 +28,19 @@
 namespace danlu::ops {
 namespace attention_detail {
 
-void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Segments& segments,
-           const AttentionOptions& options) {
+void check_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                   const AttentionOptions& options) {
   require(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && q.size(2) == k.size(2) &&
               k.size(1) > 0 && q.size(1) % k.size(1) == 0,
           "attention", "q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
           " must be [N, Q, D], [M, K, D], [M, K, D] with K dividing Q");
   require(!options.alibi_slopes_Q.defined() || options.alibi_slopes_Q.numel() == q.size(1),
           "attention", "there must be one ALiBi slope for each of the ", q.size(1), " heads");
+}
+
+void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Segments& segments,
+           const AttentionOptions& options) {
+  check_tensors(q, k, v, options);
   const auto covers = [](const std::vector<int64_t>& starts, int64_t size) {
     if (starts.empty() || starts.front() != 0 || starts.back() != size) return false;
     return std::is_sorted(starts.begin(), starts.end());
@@ -164,7 +169,12 @@ void require_apart(Stretches stretches, const char* what, const char* rule) {
   }
 }
 
-void check_spans(const at::Tensor& q, const at::Tensor& k, const Spans& spans) {
+void check_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Spans& spans,
+                const AttentionOptions& options) {
+  check_tensors(q, k, v, options);
+  require(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(), "attention",
+          "q ", q.scalar_type(), ", k ", k.scalar_type(), ", v ", v.scalar_type(),
+          " must be of one dtype");
   for (const Span& span : spans) {
     require(span.q >= 0 && span.q_len > 0 && span.q + span.q_len <= q.size(0) && span.k >= 0 &&
                 span.k_len > 0 && span.k + span.k_len <= k.size(0),
@@ -181,6 +191,19 @@ void check_spans(const at::Tensor& q, const at::Tensor& k, const Spans& spans) {
   }
   require_apart(queries, "queries", "a query must be in one span at most");
   require_apart(keys, "keys", "spans must have the same keys and follow each other, or share none");
+}
+
+void check_gradients(const at::Tensor& q, const at::Tensor& out_grad, const at::Tensor& lse_QN,
+                     const at::Tensor& delta_QN) {
+  const at::ScalarType wide = device::wide_type(q.scalar_type());
+  const auto is_of_rows = [&](const at::Tensor& x_QN) {
+    return x_QN.dim() == 2 && x_QN.size(0) == q.size(1) && x_QN.size(1) == q.size(0) &&
+           x_QN.scalar_type() == wide;
+  };
+  require(out_grad.sizes() == q.sizes() && out_grad.scalar_type() == wide && is_of_rows(lse_QN) &&
+              is_of_rows(delta_QN),
+          "attention", "gradient ", out_grad.sizes(), ' ', out_grad.scalar_type(), ", lse ",
+          lse_QN.sizes(), ", delta ", delta_QN.sizes(), " do not fit q ", q.sizes());
 }
 
 }  // namespace attention_detail
@@ -224,7 +247,7 @@ Spans spans_of(const Segments& segments) {
 PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                 const at::Tensor& v_MKD, const Spans& spans,
                                 const AttentionOptions& options) {
-  attention_detail::check_spans(q_NQD, k_MKD, spans);
+  attention_detail::check_part(q_NQD, k_MKD, v_MKD, spans, options);
   const at::NoGradGuard no_grad;
   const Backend* const table = fused_for(Work::kRows, q_NQD);
   return table && table->attention
@@ -271,7 +294,8 @@ AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor
                                        const AttentionOptions& options,
                                        const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
                                        const at::Tensor& delta_QN) {
-  attention_detail::check_spans(q_NQD, k_MKD, spans);
+  attention_detail::check_part(q_NQD, k_MKD, v_MKD, spans, options);
+  attention_detail::check_gradients(q_NQD, out_grad_NQD, lse_QN, delta_QN);
   const at::NoGradGuard no_grad;
   const Backend* const table = fused_for(Work::kRows, q_NQD);
   const auto backward = table && table->attention_backward ? table->attention_backward

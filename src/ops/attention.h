@@ -17,8 +17,7 @@ struct AttentionOptions {
 ///
 /// Shapes  q_NQD [N, Q, D]; k_MKD, v_MKD [M, K, D]; K divides Q; result [N, Q, D].
 /// Dtypes  one dtype; scores are softmaxed in f32 (f64 for f64). The composite rounds the weights
-/// to
-///         the dtype as Hugging Face does, the fused CPU kernel keeps them wide.
+///         to the dtype as Hugging Face does, the fused CPU kernel keeps them wide.
 /// Grad    through q, k, v.
 /// Errors  ModelError naming shapes, or segments that do not cover them.
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
@@ -30,8 +29,9 @@ struct PartialAttention {
   at::Tensor lse_QN;   ///< the same type: log of the sum of exponentials; -inf of such a query
 };
 /// Attention over `spans` alone; parts over different keys are merged. Shapes and dtypes as
-/// attention(). Without gradient. Errors: ModelError for spans outside the tensors, and for two
-/// whose keys overlap and are not the same ones in succession.
+/// attention(). Without gradient. Errors: ModelError for shapes and dtypes that do not fit, for
+/// spans outside the tensors, and for two whose keys overlap and are not the same ones in
+/// succession.
 PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                 const at::Tensor& v_MKD, const Spans& spans,
                                 const AttentionOptions& options);
@@ -46,7 +46,7 @@ struct AttentionGrads {
   at::Tensor q_NQD, k_MKD, v_MKD;  ///< f32 (f64 of f64)
 };
 /// Of the same part: out_grad_NQD is the gradient of the whole result, lse_QN that of all parts,
-/// delta_QN the sum over D of out_grad · result; all f32 (f64 of f64).
+/// delta_QN the sum over D of out_grad · result; all f32 (f64 of f64). Errors: as attention_part.
 AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                        const at::Tensor& v_MKD, const Spans& spans,
                                        const AttentionOptions& options,

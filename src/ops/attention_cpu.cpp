@@ -14,8 +14,8 @@
 #include "ops/kernels_cpu.h"
 
 // Tiles of queries meet blocks of keys, as in FlashAttention-2 (arXiv:2307.08691): products of
-// packed blocks, softmax with a running maximum, backward from the log of the sums. Where the
-// processor multiplies bf16 the weights are rounded to it for their products, their sums are not.
+// packed blocks, softmax with a running maximum, backward from the log of the sums. Where bf16 is
+// multiplied as it is the weights are rounded to it for their products, their sums are not.
 
 namespace danlu::ops::cpu {
 namespace attention_cpu_detail {
@@ -33,10 +33,7 @@ struct Inputs {
   int64_t heads() const { return q_NQD.size(1); }
   int64_t kv_heads() const { return k_MKD.size(1); }
   int64_t head_dim() const { return q_NQD.size(2); }
-  Arithmetic arithmetic() const {
-    return q_NQD.scalar_type() == at::kBFloat16 && multiplies_bf16() ? Arithmetic::kBF16
-                                                                     : Arithmetic::kF32;
-  }
+  Arithmetic arithmetic() const { return arithmetic_of(q_NQD.scalar_type() == at::kBFloat16); }
 };
 
 /// Queries [begin, end) of a span and the keys that some of them sees; all counted in it.
@@ -463,9 +460,7 @@ AttentionGrads attention_backward(const at::Tensor& q_NQD, const at::Tensor& k_M
 namespace danlu::ops {
 
 int64_t packed_columns(at::ScalarType type) {
-  const bool as_bf16 = type == at::kBFloat16 && cpu::multiplies_bf16();
-  return static_cast<int64_t>(
-      cpu::panel_columns(as_bf16 ? cpu::Arithmetic::kBF16 : cpu::Arithmetic::kF32));
+  return static_cast<int64_t>(cpu::panel_columns(cpu::arithmetic_of(type == at::kBFloat16)));
 }
 
 }  // namespace danlu::ops

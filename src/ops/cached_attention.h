@@ -20,7 +20,8 @@ struct CachedSequence {
 };
 
 /// Writes the keys and values of the new tokens of all sequences, one after the other in k_NKD and
-/// v_NKD, to their places. Without gradient.
+/// v_NKD [N, K, D], to their places. Without gradient. Errors: ModelError for shapes and dtypes
+/// that are not the pages', for too few pages, for a layer that they do not hold.
 void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD,
                     const std::vector<CachedSequence>& sequences, int64_t layer);
 
@@ -30,7 +31,7 @@ at::Tensor gathered(const CachedSequence& sequence, int64_t layer, int64_t which
 /// attention() of the new tokens over all tokens of their sequences. Pages are read where they are
 /// if few tokens of a sequence are new; new tokens without anything before them are attended to as
 /// they are; anything else is gathered. q_NQD [N, Q, D], k_NKD and v_NKD as store_in_pages was
-/// given them. Dtypes, result and errors as attention(); without gradient.
+/// given them. Dtypes, result and errors as attention() and store_in_pages; without gradient.
 at::Tensor cached_attention(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                             const at::Tensor& v_NKD, const std::vector<CachedSequence>& sequences,
                             int64_t layer, const AttentionOptions& options);

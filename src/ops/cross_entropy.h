@@ -65,13 +65,14 @@ struct HeadAddition {
 
 /// cross_entropy(hidden weight^T + addition): logits exist for one chunk of target tokens at a
 /// time; gradients of every factor are made in the forward pass and only scaled in backward. No
-/// copy of a weight is made where the device multiplies its dtype. Shapes  hidden_NH [N, H];
-/// weight_VH [V, H]; targets_N on the host, or, at the price of waiting, on a device. Dtypes logits
-/// are rounded to hidden's dtype, then
-///         f32, as Hugging Face does; the weight's gradient is summed over chunks in f32.
-/// Grad    through all four (once: no double backward). Errors  as cross_entropy; InternalError
-/// where
-///         a weight's gradient went to its place with another factor than backward brings.
+/// copy of a weight is made where the device multiplies its dtype.
+/// Shapes  hidden_NH [N, H]; weight_VH [V, H]; targets_N on the host, or, at the price of waiting,
+///         on a device.
+/// Dtypes  logits are rounded to hidden's dtype, then f32, as Hugging Face does; the weight's
+///         gradient is summed over chunks in f32.
+/// Grad    through all four (once: no double backward).
+/// Errors  as cross_entropy; InternalError where a weight's gradient went to its place with another
+///         factor than backward brings.
 CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
                                 const at::Tensor& targets_N, const HeadOptions& options = {},
                                 const HeadAddition& addition = {});

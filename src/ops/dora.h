@@ -16,8 +16,7 @@ at::Tensor adapted_row_squares(const at::Tensor& weight_OI, const at::Tensor& b_
 /// stands for the whole factor.
 /// Dtypes  squares as adapted_row_squares gives them; the factor is rounded to y's dtype.
 /// Grad    through y and the magnitude, its to `main` as ops::linear's where the table computes it;
-/// squares
-///         are a constant.
+///         squares are a constant.
 at::Tensor stretched(const at::Tensor& y_NO, const at::Tensor& magnitude_O,
                      const at::Tensor& squares_O, bool change = false,
                      const MainGradPtr& main = {});

@@ -97,19 +97,12 @@ namespace few_rows_detail {
 
 size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
 
-bool has_bf16_dots(at::ScalarType type) {
-#if defined(__x86_64__)
-  return type == at::kBFloat16 && cpu_class() >= CpuClass::kAvx512Bf16;
-#else
-  static_cast<void>(type);
-  return false;
-#endif
-}
+bool takes_bf16_dots(at::ScalarType type) { return type == at::kBFloat16 && has_bf16_dots(); }
 
 /// Above it packing the weight repays: more of both operands stays in registers. Measured on a Zen
 /// 4 (32) and on an Emerald Rapids (32; as AVX-512 and AVX2 the others); see docs/decisions.md.
 int64_t most_rows(at::ScalarType type) {
-  if (has_bf16_dots(type)) return 32;
+  if (takes_bf16_dots(type)) return 32;
   return type == at::kFloat ? 16 : 24;
 }
 
@@ -123,7 +116,7 @@ void sums_of(const at::Tensor& x_NI, const float* wide, const at::Tensor& weight
              int64_t end, float* sums, size_t stride) {
   const size_t width = unsigned_of(x_NI.size(1));
 #if defined(__x86_64__)
-  if (has_bf16_dots(weight_OI.scalar_type())) {
+  if (takes_bf16_dots(weight_OI.scalar_type())) {
     const auto rows = asks_for_memory() ? &bf16_dots::rows<true> : &bf16_dots::rows<false>;
     rows(static_cast<const uint16_t*>(x_NI.data_ptr()), unsigned_of(x_NI.size(0)),
          reinterpret_cast<const uint16_t*>(row_at(weight_OI, begin)), unsigned_of(end - begin),
@@ -137,7 +130,8 @@ void sums_of(const at::Tensor& x_NI, const float* wide, const at::Tensor& weight
 
 }  // namespace few_rows_detail
 
-bool takes_few_rows(const at::Tensor& x, const at::Tensor& weight_OI, int64_t rows) {
+bool takes_few_rows(const at::Tensor& x, const at::Tensor& weight_OI) {
+  const int64_t rows = x.size(0);
   return rows > 0 && rows <= few_rows_detail::most_rows(weight_OI.scalar_type()) &&
          backend().takes(Work::kRows, weight_OI.scalar_type()) &&
          x.scalar_type() == weight_OI.scalar_type() && weight_OI.size(1) > 0;
@@ -151,7 +145,7 @@ at::Tensor few_rows_product(const at::Tensor& given_NI, const at::Tensor& given_
   const int64_t n = x_NI.size(0), width = x_NI.size(1), outputs = weight_OI.size(0);
   const Element element = element_of(weight_OI);
   const float* x_wide = static_cast<const float*>(x_NI.data_ptr());
-  if (element != Element::kF32 && !has_bf16_dots(x_NI.scalar_type())) {
+  if (element != Element::kF32 && !takes_bf16_dots(x_NI.scalar_type())) {
     static thread_local ScratchMemory memory;  // aligned: few vectors of it lie in two lines
     const size_t count = unsigned_of(n * width);
     float* const wide = memory.floats(count);

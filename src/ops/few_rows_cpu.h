@@ -5,9 +5,9 @@
 
 namespace danlu::ops::cpu {
 
-/// Whether few_rows_product is for so many rows of x and this weight: of one type that has row
-/// kernels, and at most a few rows.
-bool takes_few_rows(const at::Tensor& x, const at::Tensor& weight_OI, int64_t rows);
+/// Whether few_rows_product is for x [N, I] and this weight: of one type that has row kernels, and
+/// at most a few rows.
+bool takes_few_rows(const at::Tensor& x_NI, const at::Tensor& weight_OI);
 
 /// x weight^T + bias (a weight that is not contiguous is copied), summed in f32, rounded once to
 /// x's type. Every row of the weight is read from memory once. bf16 is multiplied by AVX512-BF16's

@@ -1,5 +1,4 @@
 // Products of bf16 with AVX512-BF16. Highway (1.0) has no target with these instructions.
-#include "base/cpu_class.h"
 #include "ops/gemm_kernels_cpu.h"
 
 #if defined(__x86_64__)
@@ -58,8 +57,6 @@ void multiply_rows(const TileProduct& p, const char* left, float* c) {
 
 }  // namespace
 
-bool has_bf16_tiles() { return true; }
-
 void multiply_bf16_tile(const TileProduct& p) {
   const char* left = static_cast<const char*>(p.left);
   float* c = p.c;
@@ -92,7 +89,6 @@ HWY_POP_ATTRIBUTES
 #include "base/error.h"
 
 namespace danlu::ops::cpu::x86 {
-bool has_bf16_tiles() { return false; }
 void multiply_bf16_tile(const TileProduct&) { throw InternalError("[gemm] no bf16 tiles here"); }
 }  // namespace danlu::ops::cpu::x86
 #endif

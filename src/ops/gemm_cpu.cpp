@@ -84,10 +84,8 @@ class Product {
  public:
   explicit Product(const MatrixProduct& product)
       : p_(product),
-        arithmetic_(product.left.element == Element::kBF16 &&
-                            product.right.element == Element::kBF16 && multiplies_bf16()
-                        ? Arithmetic::kBF16
-                        : Arithmetic::kF32),
+        arithmetic_(arithmetic_of(product.left.element == Element::kBF16 &&
+                                  product.right.element == Element::kBF16)),
         steps_(steps_of(arithmetic_, product.k)),
         columns_(panel_columns(arithmetic_)) {
     const Element native = arithmetic_ == Arithmetic::kBF16 ? Element::kBF16 : Element::kF32;

@@ -29,7 +29,8 @@ class ScratchMemory {
 
 /// c [m, n] = left [m, k] right [k, n] (+ bias), or c += left right.
 /// Types   f32, bf16 and f16 in any mixture. Two factors of bf16 are multiplied as they are where
-///         the processor can, all others as f32; sums are f32, and c is rounded once.
+///         that is faster (base/cpu_class.h), all others as f32; sums are f32, and c is rounded
+///         once.
 struct MatrixProduct {
   size_t m, n, k;
   Factor left, right;  ///< `across` goes over the rows of the left one, the columns of the right

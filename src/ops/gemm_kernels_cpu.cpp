@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/cpu_class.h"
 #include "ops/vector_targets.h"
 
 // This file is compiled once per instruction set by Highway (github.com/google/highway).
@@ -343,10 +342,6 @@ HWY_EXPORT(Columns);
 HWY_EXPORT(Pack);
 HWY_EXPORT(MultiplyTile);
 
-bool multiplies_bf16() {
-  static const bool does = x86::has_bf16_tiles() && multiplies_bf16_faster();
-  return does;
-}
 size_t panel_columns(Arithmetic arithmetic) {
   vector_target();  // closes the targets above the class in use
   return arithmetic == Arithmetic::kBF16 ? 64 : HWY_DYNAMIC_DISPATCH(Columns)();

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/cpu_class.h"
 #include "ops/row_kernels_cpu.h"
 
 namespace danlu::ops::cpu {
@@ -21,8 +22,10 @@ enum class Arithmetic {
   kBF16,  ///< bf16 operands, sums in f32; REQUIRES: CpuClass::kAvx512Bf16
 };
 
-/// True if this processor's dot products of bf16 that go to f32 are faster than those of f32.
-bool multiplies_bf16();
+/// What two factors are multiplied in (base/cpu_class.h).
+inline Arithmetic arithmetic_of(bool are_both_bf16) {
+  return are_both_bf16 && multiplies_bf16_faster() ? Arithmetic::kBF16 : Arithmetic::kF32;
+}
 /// Columns of a panel.
 size_t panel_columns(Arithmetic arithmetic);
 inline size_t step_of(Arithmetic arithmetic) { return arithmetic == Arithmetic::kF32 ? 1 : 2; }
@@ -55,8 +58,7 @@ struct TileProduct {
 void multiply_tile(Arithmetic arithmetic, const TileProduct& product);
 
 namespace x86 {
-/// The same in bf16, where the compiler and the architecture have it.
-bool has_bf16_tiles();
+/// The same in bf16.
 void multiply_bf16_tile(const TileProduct& product);
 }  // namespace x86
 

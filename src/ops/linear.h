@@ -8,14 +8,16 @@ namespace danlu::ops {
 
 struct Backend;
 
-/// Shapes  x_NI [N, I]; weight_OI [O, I]; bias_O [O] or undefined; result [N, O].
-/// Dtypes  all equal. On CPUs sums are f32 and rounded once; where the processor does not multiply
-///         the type, it is widened block by block: no f32 copy of the weight is made.
-/// Grad    through all; those of weight and bias go to `main` where it has a place for them.
-/// Errors  ModelError naming both shapes, or both dtypes.
+/// Where the gradients of a weight and a bias go; null: to autograd.
 struct LinearGrads {
   MainGradPtr weight = {}, bias = {};
 };
+/// Shapes  x_NI [..., I], any leading dimensions; weight_OI [O, I]; bias_O [O] or undefined; result
+///         [..., O].
+/// Dtypes  all equal. On CPUs sums are f32 and rounded once; a type that is not multiplied as it is
+///         is widened block by block: no f32 copy of the weight is made.
+/// Grad    through all; those of weight and bias go to `main` where it has a place for them.
+/// Errors  ModelError naming both shapes, or both dtypes.
 at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O = {}, const LinearGrads& main = {});
 

@@ -6,23 +6,69 @@
 #include <ATen/ops/isfinite.h>
 
 #include "ops/backend.h"
+#include "ops/check.h"
 
 namespace danlu::ops {
+namespace optimizer_detail {
+
+bool is_flat(const at::Tensor& x, int64_t size, at::ScalarType type) {
+  return x.defined() && x.dim() == 1 && x.size(0) == size && x.is_contiguous() &&
+         x.scalar_type() == type;
+}
+
+void check_halves(const at::Tensor& weight, const at::Tensor& low, int64_t size) {
+  require(is_flat(weight, size, at::kBFloat16) && is_flat(low, size, at::kShort), "optimizer",
+          "the halves of ", size, " masters must be flat and contiguous, bf16 and int16");
+}
+
+void check_chunks(const std::vector<Chunk>& chunks, int64_t size) {
+  for (const Chunk& chunk : chunks) {
+    require(chunk.at.begin >= 0 && chunk.at.begin <= chunk.at.end && chunk.at.end <= size,
+            "optimizer", "elements [", chunk.at.begin, ", ", chunk.at.end, ") of ", size);
+  }
+}
+
+void check(const AdamWState& state, const std::vector<Chunk>& chunks, size_t num_scalars) {
+  const int64_t size = state.exp_avg.numel();
+  const auto is_f32 = [&](const at::Tensor& x) { return is_flat(x, size, at::kFloat); };
+  require(is_f32(state.exp_avg) && is_f32(state.exp_avg_sq) && is_f32(state.grad), "optimizer",
+          "moments and gradients must be flat, contiguous f32 of one length");
+  if (state.low.defined()) {
+    check_halves(state.weight, state.low, size);
+  } else {
+    require(is_f32(state.master), "optimizer", "there must be ", size, " f32 masters");
+    require(!state.weight.defined() || is_flat(state.weight, size, state.weight.scalar_type()),
+            "optimizer", "weights must be flat and contiguous, ", size, " of them");
+  }
+  check_chunks(chunks, size);
+  for (const Chunk& chunk : chunks)
+    require(chunk.index < num_scalars, "optimizer", "no scalars for range ", chunk.index);
+}
+
+}  // namespace optimizer_detail
 
 void adamw_update(const AdamWState& state, const std::vector<Chunk>& chunks,
                   std::span<const AdamWScalars> scalars) {
+  optimizer_detail::check(state, chunks, scalars.size());
   completed_backend(state.exp_avg.device().type()).adamw_update(state, chunks, scalars);
 }
 
 void split_master(const at::Tensor& master, const at::Tensor& weight, const at::Tensor& low) {
+  optimizer_detail::check_halves(weight, low, master.numel());
+  require(optimizer_detail::is_flat(master, master.numel(), at::kFloat), "optimizer",
+          "masters must be flat, contiguous f32");
   completed_backend(master.device().type()).split_master(master, weight, low);
 }
 
 at::Tensor join_master(const at::Tensor& weight, const at::Tensor& low) {
+  optimizer_detail::check_halves(weight, low, weight.numel());
   return completed_backend(weight.device().type()).join_master(weight, low);
 }
 
 std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<Chunk>& chunks) {
+  optimizer_detail::check_chunks(chunks, values.numel());
+  require(optimizer_detail::is_flat(values, values.numel(), at::kFloat), "optimizer",
+          "values to square must be flat, contiguous f32");
   return completed_backend(values.device().type()).sums_of_squares(values, chunks);
 }
 

@@ -32,6 +32,7 @@ struct AdamWState {
 };
 /// Updates what lies in `chunks`, each by the scalars of its index; what lies in none stays.
 /// Source: arXiv:1711.05101 algorithm 2, decay first, as torch.optim.AdamW orders it.
+/// Errors of these: ModelError where tensors are not as said, or chunks lie outside them.
 void adamw_update(const AdamWState& state, const std::vector<Chunk>& chunks,
                   std::span<const AdamWScalars> scalars);
 

@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/cpu_class.h"
-
 namespace danlu::ops::cpu {
 
 /// Intel's processors fetch one long stream ahead, but not far enough to hide what is computed

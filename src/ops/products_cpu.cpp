@@ -53,7 +53,7 @@ at::Tensor fresh(int64_t rows, int64_t columns, const at::Tensor& like, at::Scal
 at::Tensor product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
                    at::ScalarType result) {
   using namespace products_detail;
-  if (result == x_NI.scalar_type() && takes_few_rows(x_NI, weight_OI, x_NI.size(0)))
+  if (result == x_NI.scalar_type() && takes_few_rows(x_NI, weight_OI))
     return few_rows_product(x_NI, weight_OI, bias_O);
   const at::Tensor y_NO = fresh(x_NI.size(0), weight_OI.size(0), x_NI, result);
   multiply_into({x_NI, 1, weight_OI, 1}, y_NO, bias_O, false);

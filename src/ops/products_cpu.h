@@ -2,9 +2,10 @@
 // products for a few rows). Internal to ops.
 //
 // Shapes  x [N, I], weight [O, I], d_y [N, O], y [N, O]; any strides.
-// Dtypes  f32, bf16, f16 in any mixture; what is of 16 bits is multiplied as it is where the
-//         processor can and both factors are bf16, else widened block by block: no f32 copy of a
-//         weight ever exists. Sums are f32; a result, of the type asked for, is rounded once.
+// Dtypes  f32, bf16, f16 in any mixture; two factors of bf16 are multiplied as they are where that
+//         is faster (base/cpu_class.h), else what is of 16 bits is widened block by block: no f32
+//         copy of a weight ever exists. Sums are f32; a result, of the type asked for, is rounded
+//         once.
 // No gradients: callers are autograd functions. The number of threads does not change a bit.
 #pragma once
 #include <ATen/core/Tensor.h>

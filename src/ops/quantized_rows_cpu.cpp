@@ -343,9 +343,4 @@ void multiply_band(BlockType type, const QuantizedBand& w, const QuantizedInput&
   plain::multiply_band(type, w, x, rows, y, y_row);
 }
 
-const char* quantized_target() {
-  constexpr const char* kNames[] = {"plain", "AVX2", "AVX-512 VNNI"};
-  return kNames[static_cast<size_t>(quantized_detail::target())];
-}
-
 }  // namespace danlu::ops::cpu

@@ -12,11 +12,11 @@ namespace danlu::ops::cpu {
 inline constexpr size_t kBandRows = 16;
 
 /// 16 rows of a weight, group of 32 columns after group. Of a group:
-///   codes   4 bytes of each row after the other are a chunk of 64. Q8_0: chunk c holds columns 4c
-///   …
-///           4c + 3 (codes as BlockGroup). 4-bit codes: chunk c holds columns 4c … in the lower
-///           halves of its bytes, 16 + 4c … in the upper. Q6_K: then two chunks whose byte holds
-///           the upper two bits of chunks c, 2 + c, 4 + c and 6 + c of 8, from the lowest bits on.
+///   codes   4 bytes of each row after the other are a chunk of 64. Q8_0: chunk c holds columns
+///           4c to 4c + 3 (codes as BlockGroup). 4-bit codes: chunk c holds columns 4c on in the
+///           lower halves of its bytes, 16 + 4c on in the upper. Q6_K: then two chunks whose byte
+///           holds the upper two bits of chunks c, 2 + c, 4 + c and 6 + c of 8, from the lowest
+///           bits on.
 ///   scales  16 F16 of Q8_0 and Q4_0; 16 + 16 bytes: part_scale and offset of Q4_K, both
 ///           part_scales of Q6_K
 /// and of 8 groups of Q4_K and Q6_K in `supers`: 16 F16 scale, of Q4_K 16 offset_scale as well.
@@ -52,8 +52,5 @@ void quantize_input(const float* x, size_t count, int8_t* codes, QuantizedInputB
 /// group, which are exact.
 void multiply_band(BlockType type, const QuantizedBand& w, const QuantizedInput& x, size_t rows,
                    float* y, size_t y_row);
-
-/// "AVX-512 VNNI", "AVX2", "plain".
-const char* quantized_target();
 
 }  // namespace danlu::ops::cpu

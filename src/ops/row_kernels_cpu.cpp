@@ -189,9 +189,7 @@ float softmax_more_of(const float* scores, size_t count, float scale, float slop
     const size_t left = count - i;
     best = hn::Max(best, seen(biased(load(scores + i, left), i, scale, slope, query), left));
   }
-  float largest = hn::GetLane(hn::MaxOfLanes(Tag(), best));
-  // Max drops a NaN; it must reach the result.
-  largest = std::max(largest, state->largest);
+  const float largest = std::max(hn::GetLane(hn::MaxOfLanes(Tag(), best)), state->largest);
   const Vector top = set(largest);
   Vector sums = set(0);
   for (size_t i = 0; i < count; i += lanes()) {

@@ -26,8 +26,7 @@ uint64_t peak_memory_bytes() {
   return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-StepRecord record_of(const Run& run, const StepResult& last, double session_s,
-                     int64_t session_steps) {
+StepRecord record_of(const Run& run, const StepResult& last, double elapsed_s, int64_t steps_here) {
   const LogWindow& window = run.progress.window;
   StepRecord record;
   record.step = run.state.step;
@@ -39,9 +38,9 @@ StepRecord record_of(const Run& run, const StepResult& last, double session_s,
   record.grad_norm = last.grad_norm;
   record.lr = last.lr;
   record.loss_scale = last.loss_scale;
-  record.elapsed_s = session_s;
+  record.elapsed_s = elapsed_s;
   record.step_s = window.seconds / static_cast<double>(std::max<int64_t>(1, window.steps));
-  record.remaining_s = session_s / static_cast<double>(session_steps) *
+  record.remaining_s = elapsed_s / static_cast<double>(steps_here) *
                        static_cast<double>(run.plan.total_steps - run.state.step);
   record.tokens_per_s =
       window.seconds > 0 ? static_cast<double>(window.tokens) / window.seconds : 0;
@@ -259,21 +258,21 @@ void take_steps(Run& run) {
   SlowWatch watch([&] { return work_done(run.state.model->layer_passes()); },
                   [&](const std::string& line) { run.observer.on_slow(line); },
                   run.config.output.slow_after_s);
-  double session_s = 0;
-  int64_t session_steps = 0;
+  double elapsed_s = 0;
+  int64_t steps_here = 0;
   while (run.state.step < run.plan.total_steps) {
     const double begin = steady_now_s(), epoch = std::floor(run.stream.epoch());
     run.ranks.note_step(run.state.step + 1);
     const data::StepBatches batches = run.stream.next();
     watch_step(run, batches, watch);
-    if (session_steps == 0) run.counted.begin_step(run.state);
+    if (steps_here == 0) run.counted.begin_step(run.state);
     const StepResult result = run_step(run.state, batches, run.config, run.plan.schedule);
     watch.end();
-    if (session_steps == 0)
+    if (steps_here == 0)
       run.counted.end_step(run.planned, run.state, run.ranks, run.config.output.directory);
     const double step_s = steady_now_s() - begin;
-    session_s += step_s;
-    ++session_steps;
+    elapsed_s += step_s;
+    ++steps_here;
     run.progress.train_seconds += step_s;
     run.progress.window.add(result, step_s, run.stream.data_wait_s());
     if (result.skipped) {
@@ -287,7 +286,7 @@ void take_steps(Run& run) {
     if (first || last_step || run.state.step % run.config.output.logging_steps == 0) {
       run.observer.look_after_directory(run.progress.log_history, /*needed=*/false);
       run.progress.log_history.push_back(
-          run.observer.on_step(record_of(run, result, session_s, session_steps)));
+          run.observer.on_step(record_of(run, result, elapsed_s, steps_here)));
       run.progress.window = {};
     }
     if (last_step) {

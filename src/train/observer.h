@@ -54,7 +54,7 @@ struct RunDescription {
 };
 
 /// Terminal, logging.jsonl, TensorBoard, pictures, model card: whatever the configuration asks for.
-/// start_step > 0: an earlier session's files are continued.
+/// start_step > 0: an earlier run's files are continued.
 std::unique_ptr<RunObserver> make_observer(const TrainConfig& config, const RunPlan& plan,
                                            int64_t start_step, const RunDescription& description,
                                            DirectoryHold hold);

@@ -9,13 +9,13 @@
 
 namespace danlu::device::peak_test {
 
-TEST(Peak, IsPlausibleAndBf16IsNotBelowFp32) {
+TEST(Peak, IsPlausible) {
   ::unsetenv("DEVICE_TFLOPS");
   const double fp32 = peak_flops(at::kCPU, at::kFloat), bf16 = peak_flops(at::kCPU, at::kBFloat16);
-  EXPECT_GT(fp32, 1e7);  // an emulated processor has some 3e8; in GFLOP/s none has so many
-  EXPECT_LT(fp32, 1e15);
-  // Measured one after the other on a machine that may be busy: half is far below any true ratio.
-  EXPECT_GT(bf16, 0.5 * fp32);
+  for (const double peak : {fp32, bf16}) {
+    EXPECT_GT(peak, 1e7);  // an emulated processor has some 3e8; in GFLOP/s none has so many
+    EXPECT_LT(peak, 1e15);
+  }
   if (!multiplies_natively(at::kCPU, at::kBFloat16)) EXPECT_EQ(bf16, fp32);
   EXPECT_EQ(peak_flops(at::kCPU, at::kFloat), fp32);
 }

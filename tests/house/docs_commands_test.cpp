@@ -50,8 +50,8 @@ Page read_page(const fs::path& path) {
 }
 
 /// A folder with links to everything in the checkout; `build` leads to the build under test.
-struct Workplace : test::TemporaryDirectory {
-  Workplace() {
+struct GuideDirectory : test::TemporaryDirectory {
+  GuideDirectory() {
     for (const auto& entry : fs::directory_iterator(root())) {
       const std::string name = entry.path().filename();
       if (name.starts_with("build") || name == "output" || name == ".git") continue;
@@ -70,15 +70,15 @@ TEST_P(DocsCommands, Run) {
   const Page page = read_page(path);
   EXPECT_THAT(page.complaints, testing::IsEmpty());
   if (page.num_run == 0) return;
-  const Workplace workplace;
-  std::ofstream(workplace / ".page.sh") << page.script;
+  const GuideDirectory directory;
+  std::ofstream(directory / ".page.sh") << page.script;
   const std::string command =
-      "cd '" + workplace.path().string() +
+      "cd '" + directory.path().string() +
       "' && HOME=\"$PWD/.home\" PATH=\"$PWD/build:$PATH\" timeout 1200 bash "
       "-eux -o pipefail .page.sh >.page.log 2>&1 </dev/null";
   const int status = std::system(command.c_str());
   std::ostringstream log;
-  log << std::ifstream(workplace / ".page.log").rdbuf();
+  log << std::ifstream(directory / ".page.log").rdbuf();
   const std::string text = log.str();
   const size_t tail = text.size() > 4000 ? text.size() - 4000 : 0;  // the failing command is last
   EXPECT_EQ(WEXITSTATUS(status), 0) << GetParam() << ":\n" << text.substr(tail);

@@ -5,10 +5,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <tuple>
 
 #include "base/error.h"
 #include "finite_differences.h"
@@ -140,6 +143,33 @@ TEST(AttentionErrors, NameShapesAndUncoveredTokens) {
   EXPECT_THAT(message(q, one, {{0, 3}, {0, 4}}), testing::HasSubstr("cover the 4 queries"));
   EXPECT_THAT(message(q, one, {{0, 3, 4}, {0, 2, 4}}),
               testing::HasSubstr("3 queries but only 2 keys"));
+}
+
+TEST(Attention, PartsRefuseWhatDoesNotFit) {
+  const at::Tensor q = test::random_f64({6, 4, 8}, 1).to(at::kFloat), k = q.narrow(1, 0, 2);
+  const Spans spans{{0, 6, 0, 6, 0}};
+  const auto [out, lse] = attention_part(q, k, k, spans, {});
+  const at::Tensor delta = attention_delta(out, out);
+  ASSERT_NO_THROW(attention_part_backward(q, k, k, spans, {}, out, lse, delta));
+  const auto refused = [&](const at::Tensor& bad_k, const at::Tensor& bad_v,
+                           const AttentionOptions& options) {
+    EXPECT_THROW(attention_part(q, bad_k, bad_v, spans, options), ModelError);
+    EXPECT_THROW(attention_part_backward(q, bad_k, bad_v, spans, options, out, lse, delta),
+                 ModelError);
+  };
+  refused(k.to(at::kBFloat16), k.to(at::kBFloat16), {});
+  refused(k, k.to(at::kBFloat16), {});
+  refused(k, k.narrow(0, 0, 5), {});
+  refused(k, k.narrow(2, 0, 4), {});
+  refused(q.narrow(1, 0, 3), q.narrow(1, 0, 3), {});
+  refused(k, k, {.alibi_slopes_Q = at::ones({3})});
+  for (const auto& [d_out, of_keys, sums] : {std::tuple(out.narrow(0, 0, 5), lse, delta),
+                                             {out.to(at::kDouble), lse, delta},
+                                             {out, lse.narrow(1, 0, 5), delta},
+                                             {out, lse, delta.t()},
+                                             {out, lse.to(at::kDouble), delta}}) {
+    EXPECT_THROW(attention_part_backward(q, k, k, spans, {}, d_out, of_keys, sums), ModelError);
+  }
 }
 
 TEST(Attention, PartsRefuseKeysAndQueriesThatTwoThreadsWouldWrite) {

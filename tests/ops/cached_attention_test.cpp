@@ -8,11 +8,14 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
+#include "base/error.h"
 #include "finite_differences.h"
 #include "ops/alibi.h"
 #include "ops/kernels.h"
@@ -133,6 +136,58 @@ TEST(CachedAttention, AnyNumberOfThreadsGivesTheSameBits) {
   const at::Tensor one = result(1);
   for (const int threads : {2, 3, 5}) EXPECT_TRUE(at::equal(result(threads), one)) << threads;
   at::set_num_threads(before);
+}
+
+/// Kernels write and read pages by address: what does not fit them would fall beside them.
+TEST(CachedAttention, RefusesWhatDoesNotFitThePages) {
+  const std::vector<int64_t> lengths{40, 3};
+  const Pages pages(lengths, 2, at::kBFloat16);
+  const at::Tensor k = last_of(pages.k, {1, 1}), v = last_of(pages.v, {1, 1});
+  const at::Tensor q = test::random_f64({2, 4, kPagedDim}, 5).to(at::kBFloat16);
+  const auto sequences = pages.sequences({1, 1}, lengths);
+  store_in_pages(k, v, sequences, 1);
+  ASSERT_NO_THROW(cached_attention(q, k, v, sequences, 1, {}));
+
+  const auto both_refuse = [&](const at::Tensor& bad_k, const at::Tensor& bad_v,
+                               const std::vector<CachedSequence>& bad, int64_t layer) {
+    EXPECT_THROW(store_in_pages(bad_k, bad_v, bad, layer), ModelError);
+    EXPECT_THROW(cached_attention(q, bad_k, bad_v, bad, layer, {}), ModelError);
+  };
+  both_refuse(k.to(at::kFloat), v.to(at::kFloat), sequences, 1);
+  both_refuse(k, v.to(at::kFloat), sequences, 1);
+  both_refuse(k.narrow(1, 0, 1), v.narrow(1, 0, 1), sequences, 1);
+  both_refuse(k.narrow(2, 0, 8), v.narrow(2, 0, 8), sequences, 1);
+  both_refuse(k, v.narrow(0, 0, 1), sequences, 1);
+  both_refuse(k, v, sequences, kPagedLayers);
+  both_refuse(k, v, sequences, -1);
+  both_refuse(k, v, pages.sequences({1, 2}, lengths), 1);
+  both_refuse(k, v, pages.sequences({1, 1}, {65, 3}), 1);
+  both_refuse(k, v, {{{}, 1, 1}, sequences[1]}, 1);
+  EXPECT_THROW(gathered({sequences[0].pages, 0, 65}, 1, 0), ModelError);
+  EXPECT_THROW(gathered(sequences[0], kPagedLayers, 0), ModelError);
+  EXPECT_THROW(cached_attention(q.narrow(1, 0, 3), k, v, sequences, 1, {}), ModelError);
+  EXPECT_THROW(cached_attention(q.narrow(2, 0, 8), k, v, sequences, 1, {}), ModelError);
+  EXPECT_THROW(cached_attention(q.to(at::kFloat), k, v, sequences, 1, {}), ModelError);
+  EXPECT_THROW(cached_attention(q, k, v, sequences, 1, {.alibi_slopes_Q = at::ones({3})}),
+               ModelError);
+}
+
+/// In a key that is seen, in whole vectors and in the tail.
+TEST(CachedAttention, NonFiniteNumbersReachTheResult) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t place : {0, 33, 39}) {
+      for (const bool in_keys : {true, false}) {
+        Pages pages({40}, 1, type);
+        const at::Tensor spoiled = in_keys ? pages.k[0] : pages.v[0];
+        spoiled[place][0][kPagedDim - 1].fill_(std::numeric_limits<double>::quiet_NaN());
+        store_in_pages(pages.k[0], pages.v[0], pages.sequences({40}, {40}), 1);
+        const at::Tensor q = test::random_f64({1, 2, kPagedDim}, 5).to(type);
+        const at::Tensor seen = cached_attention(q, last_of(pages.k, {1}), last_of(pages.v, {1}),
+                                                 pages.sequences({1}, {40}), 1, {});
+        EXPECT_TRUE(seen.isnan().any().item<bool>()) << type << ' ' << place << ' ' << in_keys;
+      }
+    }
+  }
 }
 
 TEST(CachedAttention, TheCompositeReadsPagesToo) {

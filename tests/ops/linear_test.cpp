@@ -211,16 +211,20 @@ TEST(Linear, BitsDoNotDependOnTheNumberOfThreads) {
   const int threads = at::get_num_threads();
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     // Tails in every direction, and more steps of k than a tile goes at a time.
-    const std::vector<at::Tensor> inputs{test::random_f64({203, 2310}, 1).to(type),
-                                         test::random_f64({171, 2310}, 2).to(type),
-                                         test::random_f64({171}, 3).to(type)};
-    at::set_num_threads(1);
-    const auto one = outcome(inputs, type);
-    for (const int more : {2, 5}) {
-      at::set_num_threads(more);
-      const auto many = outcome(inputs, type);
-      for (size_t i = 0; i < 3; ++i)
-        EXPECT_TRUE(at::equal(one[i], many[i])) << c10::toString(type) << ' ' << more << ' ' << i;
+    for (const int64_t rows : {203, 7}) {
+      const std::vector<at::Tensor> inputs{test::random_f64({rows, 2310}, 1).to(type),
+                                           test::random_f64({171, 2310}, 2).to(type),
+                                           test::random_f64({171}, 3).to(type)};
+      at::set_num_threads(1);
+      const auto one = outcome(inputs, type);
+      for (const int more : {2, 5}) {
+        at::set_num_threads(more);
+        const auto many = outcome(inputs, type);
+        for (size_t i = 0; i < one.size(); ++i) {
+          EXPECT_TRUE(at::equal(one[i], many[i]))
+              << c10::toString(type) << ' ' << rows << " rows " << more << ' ' << i;
+        }
+      }
     }
     at::set_num_threads(threads);
   }

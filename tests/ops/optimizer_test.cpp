@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/rng.h"
 
 namespace danlu::ops {
@@ -172,6 +173,34 @@ TEST(OptimizerMaster, InHalvesBecomesWhatAWholeOneDoes) {
       expect_same_masters(functions, count);
     }
   }
+}
+
+/// Kernels write by address: what is not as long as said would be written past its end.
+TEST(Optimizer, RefusesTensorsThatDoNotFit) {
+  const at::Tensor f32 = at::zeros({20}), bf16 = f32.to(at::kBFloat16), low = f32.to(at::kShort);
+  const std::vector<Chunk> all = chunks_of({{0, 20}});
+  const AdamWScalars scalars{.9f, .999f, .1f, .001f, 1e-8f, 1e-3f, 1, 1, 1};
+  const auto update = [&](const AdamWState& state, const std::vector<Chunk>& chunks) {
+    adamw_update(state, chunks, std::vector{scalars});
+  };
+  ASSERT_NO_THROW(update({f32, f32.clone(), f32.clone(), f32, bf16}, all));
+  ASSERT_NO_THROW(update({{}, f32.clone(), f32.clone(), f32, bf16, low}, all));
+  const at::Tensor shorter = at::zeros({19}), apart = at::zeros({40}).slice(0, 0, 40, 2);
+  for (const at::Tensor& bad : {shorter, apart, f32.to(at::kDouble), f32.view({4, 5})}) {
+    EXPECT_THROW(update({bad, f32, f32, f32, bf16}, all), ModelError);
+    EXPECT_THROW(update({f32, bad, f32, f32, bf16}, all), ModelError);
+    EXPECT_THROW(update({f32, f32, bad, f32, bf16}, all), ModelError);
+    EXPECT_THROW(update({f32, f32, f32, bad, bf16}, all), ModelError);
+    EXPECT_THROW(update({{}, f32, f32, f32, bad, low}, all), ModelError);
+    EXPECT_THROW(update({{}, f32, f32, f32, bf16, bad}, all), ModelError);
+    EXPECT_THROW(split_master(bad, bf16, low), ModelError);
+    EXPECT_THROW(join_master(bf16, bad), ModelError);
+  }
+  EXPECT_THROW(update({f32, f32, f32, f32, shorter}, all), ModelError);
+  EXPECT_THROW(update({f32, f32, f32, f32}, chunks_of({{0, 21}})), ModelError);
+  EXPECT_THROW(update({f32, f32, f32, f32}, chunks_of({{0, 10}, {10, 20}})), ModelError);
+  EXPECT_THROW(sums_of_squares(f32, chunks_of({{0, 21}})), ModelError);
+  EXPECT_THROW(sums_of_squares(apart, all), ModelError);
 }
 
 }  // namespace optimizer_test
