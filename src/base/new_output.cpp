@@ -113,16 +113,18 @@ std::string holder_of_contents(const fs::path& directory) {
   return FileLock::holder(directory / kContentsLock);
 }
 
-NewDirectory::NewDirectory(fs::path output, bool overwrite, const std::vector<fs::path>& inputs)
+NewDirectory::NewDirectory(fs::path output, bool overwrite, const std::vector<fs::path>& inputs,
+                           Check require_replaceable)
     : name_(std::move(output)),
       output_((refuse_to_replace_inputs(name_, inputs), behind_link(place_of(name_)))),
       overwrite_(overwrite),
-      parent_((require_replaceable(), parent_of(output_))),
+      require_replaceable_(std::move(require_replaceable)),
+      parent_((require_free(), parent_of(output_))),
       lock_(lock_output(output_)) {
-  require_replaceable();
+  require_free();
 }
 
-void NewDirectory::require_replaceable() const {
+void NewDirectory::require_free() const {
   if (!is_taken(output_)) return;
   if (!overwrite_) {
     // One killed just behind its end left its lock; a living one keeps it.
@@ -130,12 +132,13 @@ void NewDirectory::require_replaceable() const {
     throw_taken(name_);
   }
   refuse_worked_in(output_);
+  if (require_replaceable_) require_replaceable_(output_);
 }
 
 void NewDirectory::publish(const std::function<void(const fs::path&)>& fill) const {
   write_directory_atomic(output_, [&](const fs::path& directory) {
     fill(directory);
-    require_replaceable();
+    require_free();
   });
 }
 

@@ -45,18 +45,22 @@ class NewDirectory {
  public:
   /// Makes the parent if it is missing, and locks the name until this goes; a link to a directory
   /// stays one. `inputs`: what the command reads.
+  /// `require_replaceable`: throws where what is there, at `overwrite`, holds what is not ours.
   /// Errors: UsageError (an input would be replaced; it exists and is not empty, without
   /// `overwrite`); IoError (another process is making it, or works in it or below; the parent is
-  /// not writable).
-  NewDirectory(fs::path output, bool overwrite, const std::vector<fs::path>& inputs);
+  /// not writable); as require_replaceable.
+  using Check = std::function<void(const fs::path&)>;
+  NewDirectory(fs::path output, bool overwrite, const std::vector<fs::path>& inputs,
+               Check require_replaceable = {});
   /// See write_directory_atomic. Errors: UsageError if the name was taken meanwhile, without
   /// `overwrite`; IoError if another process works there by now.
   void publish(const std::function<void(const fs::path&)>& fill) const;
 
  private:
-  void require_replaceable() const;
+  void require_free() const;
   fs::path name_, output_;  ///< as given; absolute, behind a link
   bool overwrite_;
+  Check require_replaceable_;
   MadeDirectory parent_;
   FileLock lock_;
 };

@@ -38,11 +38,11 @@ inline constexpr size_t kBlockGroup = 32;
 /// What a group's numbers are made of: number i is
 ///   scale * part_scale[i / 16] * (code[i] - zero) - offset_scale * offset.
 struct BlockGroup {
-  uint8_t codes[kBlockGroup];  ///< Q8_0: its signed bytes + 128
-  uint16_t scale;              ///< F16
-  int8_t part_scale[2];        ///< 1 of Q8_0 and Q4_0
-  uint16_t offset_scale;       ///< F16; 0 but of Q4_K
-  uint8_t offset;
+  uint8_t codes[kBlockGroup] = {};  ///< Q8_0: its signed bytes + 128
+  uint16_t scale = 0;               ///< F16
+  int8_t part_scale[2] = {};        ///< 1 of Q8_0 and Q4_0
+  uint16_t offset_scale = 0;        ///< F16; 0 but of Q4_K
+  uint8_t offset = 0;
 };
 /// What is taken from codes: 128, 8, 0 or 32.
 int zero_code(BlockType type);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/control_group.h"
 #include "base/error.h"
 #include "base/free_port.h"
 #include "cli/commands/train_options.h"
@@ -65,6 +66,19 @@ void refuse_inside_a_job() {
          size, rank));
 }
 
+/// What a process takes that has loaded the engine and read no model: 58 MB, measured.
+constexpr uint64_t kLeastMegabytes = 50;
+
+/// A digit too many would take the machine's other programs with it before any rank says anything.
+void refuse_more_than_memory_holds(int64_t nproc) {
+  const uint64_t available = available_memory_bytes(static_cast<uint64_t>(nproc));
+  if (available == 0 || available >= kLeastMegabytes * 1'000'000) return;
+  throw MemoryError(tr("[launch] {} processes on this machine: each takes {} MB before it reads a "
+                       "model, and there are {} MB for each",
+                       nproc, kLeastMegabytes, available / 1'000'000),
+                    tr("one process for each device, or for a few processors"));
+}
+
 void put_restarts(const Options& options, JobPlace& place) {
   place.max_restarts = options.get_int("max_restarts");
   place.rejoin_s = static_cast<double>(options.get_int("rdzv_timeout"));
@@ -107,6 +121,7 @@ JobPlace job_place_from(const Options& options) {
   put_restarts(options, place);
   const bool alone = place.world == place.nproc;
   if (alone && !listed) refuse_inside_a_job();
+  refuse_more_than_memory_holds(place.nproc);
   // A variable that another job left is not this machine's address.
   if (options.has_value("master_addr") &&
       !(alone && options.source("master_addr") == OptionSource::kEnvironment))

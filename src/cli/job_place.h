@@ -30,7 +30,8 @@ struct JobPlace {
 /// several machines.
 bool asks_for_processes(const Options& options);
 
-/// Errors: UsageError naming what is missing or cannot be; IoError where no port is free.
+/// Errors: UsageError naming what is missing or cannot be; MemoryError for more processes than
+/// memory holds; IoError where no port is free.
 JobPlace job_place_from(const Options& options);
 
 /// Of a process whose words cannot all be read: as its launcher's variables say it, else that of

@@ -487,7 +487,7 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   const std::optional<checkpoint::Loaded> checkpoint =
       find_checkpoint_everywhere(config, ranks, held.shared);
   const bool continuing = checkpoint && is_of_run(*checkpoint, config.output.directory);
-  if (!continuing) refuse_to_clear_inputs(config);
+  if (!continuing) refuse_to_lose_files(config);
   const PreparedText text = prepare_text(config, source.config);
   record_template(text.choice, config);
   const PreparedData data = ranks.in_turn(preparer_of(config, ranks), [&] {

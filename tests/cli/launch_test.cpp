@@ -161,9 +161,9 @@ TEST_F(Launch, ATrainingCommandStartsItsProcessesItself) {
 
 TEST_F(Launch, ARankThatIsKilledEndsAllAndTheSameCommandGoesOn) {
   const auto line = [&](const std::string& run, const char* save_steps = "1") {
-    return training(run, {"--tuner", "full", "--batch_size", "1", "--global_batch_size", "4",
-                          "--max_steps", "80", "--save_steps", save_steps, "--save_total_limit",
-                          "1"});
+    return training(
+        run, {"--tuner", "full", "--batch_size", "1", "--global_batch_size", "4", "--max_steps",
+              "80", "--save_steps", save_steps, "--save_total_limit", "1"});
   };
   ASSERT_EQ(launch(2, line("whole", "80")).exit_code, 0);
   const ProgramResult killed =
@@ -305,6 +305,14 @@ TEST_F(Launch, AHostFileSaysWhereThisMachineStands) {
                {"nowhere: cannot be read"});
   expect_error(run_words(training("run", {"--hostfile", (*this) / "hosts", "--nproc", "2"})), 2,
                {"--nproc and --hostfile both say"});
+}
+
+TEST_F(Launch, MoreProcessesThanMemoryHoldsAreNotBegun) {
+  const int64_t memory = ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE);
+  if (memory > 50'000'000'000) GTEST_SKIP() << "it holds as many as may be asked for";
+  const auto line = training("run", {"--max_steps", "1", "--nproc", "1024"});
+  expect_error(run_words(line), 6, {"1024 processes on this machine: each takes 50 MB"});
+  EXPECT_FALSE(std::filesystem::exists((*this) / "run"));
 }
 
 TEST_F(Launch, WhatAnotherLauncherStartedStartsNoJobOfItsOwn) {

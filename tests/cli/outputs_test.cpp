@@ -57,6 +57,57 @@ TEST_F(Outputs, InitNeverReplacesItsSource) {
   EXPECT_TRUE(fs::is_symlink((*this) / "link"));
 }
 
+/// --overwrite replaces models, not whatever else lies in the directory.
+TEST_F(Outputs, OverwritingTakesNothingThatIsNoModel) {
+  const auto refused = [&](const std::vector<std::string>& command, const fs::path& kept,
+                           const std::string& name) {
+    const auto before = contents_below(kept);
+    expect_error(run(command), 2, {"--overwrite replaces a whole checkpoint", name});
+    EXPECT_EQ(contents_below(kept), before);
+  };
+  const std::vector<std::string> init = {"init",     "--config", good("config.json"),
+                                         "--output", "home",     "--overwrite"};
+  write("home/thesis/thesis.tex", "mine");
+  write("home/models/old/model.safetensors", "");
+  refused(init, (*this) / "home", "home/");
+  fs::remove_all((*this) / "home");
+  ASSERT_EQ(run(init).exit_code, 0);
+  EXPECT_EQ(run(init).exit_code, 0) << "its own result is replaced";
+
+  write("rows.jsonl", "{}\n");
+  const std::vector<std::string> to_gguf = {"convert", good("model"), "rows.jsonl",
+                                            "--to",    "gguf",        "--overwrite"};
+  refused(to_gguf, (*this) / ".", "rows.jsonl is no part of one");
+  refused({"convert", good("model"), "rows.jsonl", "--to", "hf", "--overwrite"}, (*this) / ".",
+          "rows.jsonl is no part of one");
+}
+
+TEST_F(Outputs, InitAsksForNoMoreMemoryThanThereIs) {
+  const fs::path config = copy_model() / "config.json";
+  nlohmann::json changed = nlohmann::json::parse(content_of(config));
+  changed["vocab_size"] = 1 << 28;
+  changed["hidden_size"] = 1 << 16;
+  write_content(config, changed.dump());
+  expect_error(run({"init", "--config", config, "--output", "new"}), 6,
+               {"[init] ", " GB in fp32, and "});
+  EXPECT_FALSE(fs::exists((*this) / "new"));
+}
+
+/// A project's own directory as the output of a training.
+TEST_F(Outputs, TrainingWritesOverNoFileThatNoRunLeft) {
+  for (const char* name : {"README.md", "config.yaml", "logging.jsonl", "tokenizer.json"}) {
+    const fs::path own = write(std::string("run/") + name, "mine");
+    expect_error(train(good("good.jsonl")), 2,
+                 {"--output_dir run holds ", name, "--overwrite_output_dir"});
+    EXPECT_EQ(content_of(own), "mine");
+    fs::remove_all((*this) / "run");
+  }
+  const fs::path notes = write("run/notes.txt", "mine");
+  ASSERT_EQ(train(good("good.jsonl")).exit_code, 0);
+  EXPECT_EQ(train(good("good.jsonl")).exit_code, 0) << "what a run left is no other's";
+  EXPECT_EQ(content_of(notes), "mine");
+}
+
 TEST_F(Outputs, AFileAndAPrefixOfOneNameAreNotGuessedAbout) {
   const ProgramResult made = run({"preprocess", "--input", good("good.jsonl"),
                                   "--tokenizer-name-or-path", good("tokenizer"), "--output-prefix",

@@ -197,8 +197,8 @@ TEST(Optimizer, RefusesTensorsThatDoNotFit) {
     EXPECT_THROW(join_master(bf16, bad), ModelError);
   }
   EXPECT_THROW(update({f32, f32, f32, f32, shorter}, all), ModelError);
-  EXPECT_THROW(update({f32, f32, f32, f32}, chunks_of({{0, 21}})), ModelError);
-  EXPECT_THROW(update({f32, f32, f32, f32}, chunks_of({{0, 10}, {10, 20}})), ModelError);
+  EXPECT_THROW(update({f32, f32, f32, f32, {}}, chunks_of({{0, 21}})), ModelError);
+  EXPECT_THROW(update({f32, f32, f32, f32, {}}, chunks_of({{0, 10}, {10, 20}})), ModelError);
   EXPECT_THROW(sums_of_squares(f32, chunks_of({{0, 21}})), ModelError);
   EXPECT_THROW(sums_of_squares(apart, all), ModelError);
 }

@@ -115,13 +115,13 @@ TEST_F(Versions, WhatTheRunReadsIsNotOverwritten) {
   TrainConfig again = config();
   again.output.directory = run_dir;
   again.output.overwrite = true;
-  EXPECT_NO_THROW(refuse_to_clear_inputs(again));
+  EXPECT_NO_THROW(refuse_to_lose_files(again));
   const auto refused = [&](const std::function<void(TrainConfig&)>& change) {
     TrainConfig changed = again;
     change(changed);
-    EXPECT_THROW(refuse_to_clear_inputs(changed), UsageError);
+    EXPECT_THROW(refuse_to_lose_files(changed), UsageError);
     changed.output.overwrite = false;
-    EXPECT_NO_THROW(refuse_to_clear_inputs(changed));
+    EXPECT_NO_THROW(refuse_to_lose_files(changed));
   };
   refused([&](TrainConfig& c) { c.model.adapter = run_dir / "checkpoint-1"; });
   refused([&](TrainConfig& c) { c.model.adapter = run_dir / "last"; });

@@ -1,6 +1,7 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
+#include "base/control_group.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -8,6 +9,7 @@
 #include "cli/engine/engine.h"
 #include "models/causal_lm.h"
 #include "text/tokenizer.h"
+#include "weights/convert/replaceable.h"
 
 namespace danlu::cli {
 namespace init_detail {
@@ -21,6 +23,17 @@ void check_vocabulary(const arch::ModelConfig& config, const fs::path& directory
                    tr("set vocab_size to {} or more in the config", tokenizer->size()));
 }
 
+/// Numbers are drawn in fp32, all of them before the first is written.
+void check_memory(const arch::ModelConfig& config) {
+  const double wanted = static_cast<double>(arch::parameter_count(config)) * sizeof(float),
+               available = static_cast<double>(available_memory_bytes());
+  if (available == 0 || wanted <= available) return;
+  throw MemoryError(tr("[init] {} parameters take {:.1f} GB in fp32, and {:.1f} GB are available",
+                       arch::parameter_count(config), wanted / 1e9, available / 1e9),
+                    tr("training begins from random weights without a file of them: danlu pretrain "
+                       "--from_scratch --model DIR, its parts on several machines"));
+}
+
 }  // namespace init_detail
 
 int run_init(const Options& options) {
@@ -31,8 +44,10 @@ int run_init(const Options& options) {
   const fs::path output = options.get_string("output"),
                  tokenizer = options.get_string_or("tokenizer", "");
   if (!tokenizer.empty()) init_detail::check_vocabulary(config, tokenizer);
-  const NewDirectory made(output, options.get_bool("overwrite"),
-                          {options.get_string("config"), tokenizer});
+  init_detail::check_memory(config);
+  const NewDirectory made(
+      output, options.get_bool("overwrite"), {options.get_string("config"), tokenizer},
+      [](const fs::path& old) { weights::require_replaceable(old, /*is_file=*/false); });
   models::CausalLM model(config, parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
   model.initialize(static_cast<uint64_t>(options.get_int("seed")));
   made.publish([&](const fs::path& directory) { model.save(directory, dtype, tokenizer); });

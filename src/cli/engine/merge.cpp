@@ -12,6 +12,7 @@
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_record.h"
 #include "text/template_choice.h"
+#include "weights/convert/replaceable.h"
 #include "weights/hf/save_model.h"
 #include "weights/lora/lora_source.h"
 #include "weights/megatron/model_layout.h"
@@ -103,7 +104,9 @@ int run_merge(const Options& options) {
                             : base_of_adapter(adapters);
   if (options.has_value("model")) weights::report_other_base(adapters, base);
   const fs::path output = output_of(options, adapters);
-  const NewDirectory made(output, options.get_bool("overwrite"), {base, adapters});
+  const NewDirectory made(
+      output, options.get_bool("overwrite"), {base, adapters},
+      [](const fs::path& old) { weights::require_replaceable(old, /*is_file=*/false); });
   Merge merge{open_model(options, base), {}, adapters.string()};
   if (!merge.base.model) throw ModelError(tr("{}: adapters alone, no model", base.string()));
   merge.adapters = weights::open_adapter_source(adapters, merge.base.config,

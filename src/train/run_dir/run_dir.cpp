@@ -129,12 +129,58 @@ std::vector<fs::path> left_by_a_run(const fs::path& run_dir) {
   return old;
 }
 
+constexpr const char* kOfRun = "sft_args.json";
+
+/// Files that a run writes over as it begins and goes on; train.log grows.
+bool is_written_by_runs(const std::string& name) {
+  static const std::set<std::string> kNames = {
+      "README.md",   "args.json", "config.yaml",      "logging.jsonl",
+      "memory.json", "DONE",      "all_results.json", "val_dataset.jsonl"};
+  return kNames.contains(name) || is_model_file(name);
+}
+
 /// Whether removing `path` takes something of `input` away: it is that file, a file of that
 /// directory, or holds it.
 bool would_lose(const fs::path& input, const fs::path& path) {
   if (would_replace(path, input)) return true;
   std::error_code error;
   return fs::equivalent(path.parent_path(), input, error) && !error;
+}
+
+void refuse_to_replace_others(const TrainConfig& config) {
+  const fs::path& run_dir = config.output.directory;
+  std::error_code ignored;
+  if (fs::exists(run_dir / kOfRun, ignored)) return;
+  for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file(ignored) || !is_written_by_runs(name)) continue;
+    throw UsageError(tr("[train] {} {} holds {}, which no run left and this one would write over",
+                        config.flag("output_dir"), run_dir.string(), name),
+                     tr("choose another directory, or give --overwrite_output_dir"));
+  }
+}
+
+void refuse_to_clear_inputs(const TrainConfig& config) {
+  const std::vector<fs::path> old = left_by_a_run(config.output.directory);
+  const auto check = [&](const char* option, const fs::path& input) {
+    for (const fs::path& path : old) {
+      if (input.empty() || !would_lose(input, path)) continue;
+      throw UsageError(
+          tr("[train] {} {} is read by this run, and {} would remove {}", config.flag(option),
+             input.string(), config.flag("overwrite_output_dir"), path.string()),
+          tr("choose another --output_dir"));
+    }
+  };
+  check("model", config.model.path);
+  check("tokenizer", config.model.tokenizer);
+  check("adapters", config.model.adapter);
+  check("template", config.data.template_name);
+  check("templates_file", config.data.templates_file);
+  check("resume", config.output.resume);
+  for (const auto* list : {&config.data.train, &config.data.validation}) {
+    for (const std::string& dataset : *list)
+      check("dataset", data::parse_dataset_name(dataset).path);
+  }
 }
 
 }  // namespace run_dir_detail
@@ -157,8 +203,9 @@ fs::path choose_version(const TrainConfig& config) {
 
 void write_run_settings(const TrainConfig& config) {
   const fs::path& run_dir = config.output.directory;
+  // First: by it a directory is a run's (refuse_to_lose_files).
+  write_json_file(run_dir / run_dir_detail::kOfRun, config.args);
   write_json_file(run_dir / "args.json", config.args);
-  write_json_file(run_dir / "sft_args.json", config.args);
   write_file_atomic(run_dir / "config.yaml", run_dir_detail::settings_yaml(config));
 }
 
@@ -245,28 +292,9 @@ void refuse_other_format(const fs::path& run_dir) {
                    tr("choose another --output_dir (--save)"));
 }
 
-void refuse_to_clear_inputs(const TrainConfig& config) {
-  if (!config.output.overwrite) return;
-  const std::vector<fs::path> old = run_dir_detail::left_by_a_run(config.output.directory);
-  const auto check = [&](const char* option, const fs::path& input) {
-    for (const fs::path& path : old) {
-      if (input.empty() || !run_dir_detail::would_lose(input, path)) continue;
-      throw UsageError(
-          tr("[train] {} {} is read by this run, and {} would remove {}", config.flag(option),
-             input.string(), config.flag("overwrite_output_dir"), path.string()),
-          tr("choose another --output_dir"));
-    }
-  };
-  check("model", config.model.path);
-  check("tokenizer", config.model.tokenizer);
-  check("adapters", config.model.adapter);
-  check("template", config.data.template_name);
-  check("templates_file", config.data.templates_file);
-  check("resume", config.output.resume);
-  for (const auto* list : {&config.data.train, &config.data.validation}) {
-    for (const std::string& dataset : *list)
-      check("dataset", data::parse_dataset_name(dataset).path);
-  }
+void refuse_to_lose_files(const TrainConfig& config) {
+  config.output.overwrite ? run_dir_detail::refuse_to_clear_inputs(config)
+                          : run_dir_detail::refuse_to_replace_others(config);
 }
 
 void mark_finished(const fs::path& run_dir, int64_t step) {

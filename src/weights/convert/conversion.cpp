@@ -20,14 +20,12 @@
 #include "base/new_output.h"
 #include "base/progress.h"
 #include "weights/convert/layout_writer.h"
-#include "weights/megatron/place.h"
-#include "weights/native/native.h"
+#include "weights/convert/replaceable.h"
 #include "weights/tensor_bands.h"
 
 namespace danlu::weights {
 namespace {
 
-constexpr const char* kIdentityFile = "conversion.json";
 constexpr uint64_t kMega = 1'000'000;
 
 /// What this conversion is: another one must not go on with its files.
@@ -53,65 +51,19 @@ std::string identity_of(const Conversion& conversion) {
   return identity.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-/// Whether a checkpoint has files of this name at its top.
-bool is_checkpoints_own(const std::string& name) {
-  static const std::set<std::string> kKnown = {
-      "args.json", "adapter_config.json", "README.md", "LICENSE", "weights",
-      "optim",     kIdentityFile};
-  if (kKnown.count(name) || is_carried_over(name)) return true;
-  for (const char* ending : {".safetensors", ".bin", ".index.json", ".py"}) {
-    if (name.ends_with(ending)) return true;
-  }
-  return name == native::kIndexFile || name == megatron::kTrackerFile;
-}
-
-/// What replacing `output` would destroy besides a checkpoint as this conversion writes it; "" if
-/// nothing.
-std::string lost_by_overwriting(const fs::path& output, const Target& target) {
-  if (!fs::is_directory(output)) return fs::is_regular_file(output) ? "" : output.string();
-  const bool is_native = native::is_native_directory(output);
-  for (const auto& entry : fs::directory_iterator(output)) {
-    const std::string name = entry.path().filename();
-    const bool written =
-        std::any_of(target.layout.files.begin(), target.layout.files.end(),
-                    [&](const std::string& file) { return *fs::path(file).begin() == name; });
-    const bool of_training = (name == "optim" || name == "weights") && !is_native;
-    if (!written && (!is_checkpoints_own(name) || of_training)) return entry.path().string();
-  }
-  return "";
-}
-
-/// The result is renamed into its place, which works within one file system only.
-void check_place(const fs::path& output) {
-  std::error_code error;
-  if (fs::equivalent(output, fs::current_path(), error) && !error) {
-    throw UsageError(tr("[output] is the directory this command runs in, which would be replaced"),
-                     tr("name a directory inside it"));
-  }
-  struct stat here{}, above{};
-  if (::stat(output.c_str(), &here) != 0 || ::stat(output.parent_path().c_str(), &above) != 0)
-    return;
-  if (here.st_dev == above.st_dev) return;
-  throw UsageError(
-      tr("[output] {} is a mount point, which cannot be replaced as a whole", output.string()),
-      tr("name a directory inside it"));
-}
-
 void check_output(const Conversion& conversion, const fs::path& output) {
   refuse_to_replace_inputs(output, conversion.source_files);
-  check_place(output);
+  require_renamable(output);
   if (conversion.output_is_file && fs::is_directory(output)) {
     throw UsageError(tr("[output] {} is a directory; this format is one file", output.string()),
                      tr("name a file, e.g. model.gguf"));
   }
   if (!is_taken(output)) return;
   if (!conversion.overwrite) throw_taken(output);
-  const std::string lost = lost_by_overwriting(output, conversion.target);
-  if (!lost.empty()) {
-    throw UsageError(
-        tr("[output] --overwrite replaces a whole checkpoint, and {} is no part of one", lost),
-        tr("move it, or choose another output"));
-  }
+  std::set<std::string> written;
+  for (const std::string& file : conversion.target.layout.files)
+    written.insert(*fs::path(file).begin());
+  require_replaceable(output, conversion.output_is_file, written);
 }
 
 /// Removes all but the record and the finished files, whose bytes it returns.
@@ -122,7 +74,7 @@ uint64_t keep_finished(const fs::path& staging, const Target& target) {
   uint64_t bytes = 0;
   std::vector<fs::path> others;
   for (const auto& entry : fs::recursive_directory_iterator(staging)) {
-    if (entry.is_directory() || entry.path() == staging / kIdentityFile) continue;
+    if (entry.is_directory() || entry.path() == staging / kConversionFile) continue;
     const auto at = expected.find(entry.path());
     if (at != expected.end() && entry.file_size() == at->second) {
       bytes += at->second;
@@ -175,7 +127,7 @@ bool was_published(const Conversion& conversion, const fs::path& output,
                    const std::string& identity) {
   const fs::path moved =
       staging_of(output) /
-      (conversion.output_is_file ? conversion.target.layout.files.front() : kIdentityFile);
+      (conversion.output_is_file ? conversion.target.layout.files.front() : kConversionFile);
   // After a loss of power a file may have both names.
   std::error_code missing;
   return !conversion.overwrite && is_taken(output) &&
@@ -187,7 +139,7 @@ bool was_published(const Conversion& conversion, const fs::path& output,
 void finish(const fs::path& output, std::optional<FileLock>& lock) {
   const fs::path staging = staging_of(output);
   if (is_taken(staging)) remove_directory_atomic(staging);
-  if (fs::is_directory(output)) fs::remove(output / kIdentityFile);
+  if (fs::is_directory(output)) fs::remove(output / kConversionFile);
   lock.reset();
   fs::remove(mark_of(output));
 }
@@ -196,7 +148,7 @@ void finish(const fs::path& output, std::optional<FileLock>& lock) {
 /// Returns the bytes of the files that are finished.
 uint64_t prepare_staging(const Conversion& conversion, const fs::path& output,
                          const std::string& identity) {
-  const fs::path staging = staging_of(output), record = staging / kIdentityFile;
+  const fs::path staging = staging_of(output), record = staging / kConversionFile;
   // What was replaced waits there for its removal: a directory in place of ours, a file under the
   // name and beside the record of what replaced it.
   if (is_taken(staging) && (conversion.output_is_file || !fs::exists(record)) &&
@@ -220,7 +172,7 @@ uint64_t prepare_staging(const Conversion& conversion, const fs::path& output,
   }
   // It is there with its record or not at all: without one it would be taken for somebody's own.
   write_directory_atomic(staging, [&](const fs::path& directory) {
-    write_file_atomic(directory / kIdentityFile, identity);
+    write_file_atomic(directory / kConversionFile, identity);
   });
   return 0;
 }

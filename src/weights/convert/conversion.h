@@ -54,6 +54,9 @@ struct ConversionReport {
 /// removed); what reading the source throws.
 ConversionReport convert(const Conversion& conversion);
 
+/// In the staging folder, and in a directory as it was published: which conversion made it.
+inline constexpr const char* kConversionFile = "conversion.json";
+
 /// The folder an interrupted conversion to `output` waits in.
 std::filesystem::path staging_of(const std::filesystem::path& output);
 
