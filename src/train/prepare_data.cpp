@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -11,6 +12,7 @@
 #include "base/progress.h"
 #include "data/megatron/blend.h"
 #include "data/megatron/gpt_splits.h"
+#include "data/megatron/instruction_dataset.h"
 #include "data/preprocess_manifest.h"
 #include "data/readers/dataset_name.h"
 #include "data/tokenized_dataset.h"
@@ -98,15 +100,21 @@ void note_tokenised(const TrainConfig& config, const data::TokenisedBeforehand& 
 }
 
 PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
-  const data::TrainValSamples samples = data::open_or_build_samples(sample_spec(config, text));
+  const data::SampleSpec spec = sample_spec(config, text);
+  const data::TrainValSamples samples = data::open_or_build_samples(spec);
   PreparedData prepared;
   prepared.train = samples.train;
   prepared.validation = samples.val;
   prepared.report = samples.report;
+  std::set<std::string> templates;
   for (const data::TokenisedBeforehand& files : samples.tokenised_beforehand) {
+    templates.insert(files.recorded_template.description);
     warn_of_other_tokenizer(files.prefix, text.tokenizer.get());
     note_tokenised(config, files, text.encoder.get(), prepared.tokenised_with);
   }
+  prepared.all_tokenised_with_one =
+      templates.size() == 1 && !prepared.tokenised_with.empty() &&
+      std::all_of(spec.datasets.begin(), spec.datasets.end(), data::instruction_dataset_exists);
   prepared.last_batch = data::LastBatch::kPartial;
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
                                                    config.data.shuffle);

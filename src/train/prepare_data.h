@@ -33,10 +33,11 @@ struct PreparedData {
   data::LengthStats lengths;      ///< of the training samples
   std::string description;        ///< one line: what was read
   uint64_t content_hash = 0;
-  /// The template that files tokenised beforehand were made with, where they say so.
+  /// The template that files tokenised beforehand were made with, where they say so: the last
+  /// one's.
   std::string tokenised_with;
-  /// Raw rows have the run's own template.
-  bool all_tokenised_with_one() const { return !tokenised_with.empty() && report.datasets.empty(); }
+  /// Whether that is the template of all that is trained on: raw rows have the run's own.
+  bool all_tokenised_with_one = false;
 };
 
 /// Errors: DataError (nothing usable), UsageError (Megatron flags that do not fit).

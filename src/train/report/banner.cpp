@@ -87,7 +87,7 @@ std::string data_banner(const TrainConfig& config, const at::Device& device,
               model.family, model.num_layers, model.hidden_size,
               format_count(static_cast<uint64_t>(model.vocab_size))));
   add_line(out, "weights", weights);
-  if (data.all_tokenised_with_one()) {
+  if (data.all_tokenised_with_one) {
     add_line(out, "template", tr("{} (of the tokenised files)", data.tokenised_with));
   } else if (text.encoder) {
     add_line(out, "template", text.encoder->description());
