@@ -129,6 +129,22 @@ TEST_F(RunHints, AStoppedRunAsAModelNamesItsNewestCheckpoint) {
   }
 }
 
+/// The first start of a script that loads what it saves begins at random; a mistyped name does not.
+TEST_F(RunHints, PretrainingBeginsAtRandomWhereNothingLooksLikeWhatWasNamed) {
+  const fs::path model = copy_model("base");
+  const auto pretrained = [&](const std::string& load, const std::string& save) {
+    return run({"pretrain", "--load", load, "--save", save, "--hf_config", model / "config.json",
+                "--tokenizer", model, "--dataset", good("good.jsonl"), "--json-keys", "output",
+                "--max_steps", "1"});
+  };
+  expect_error(pretrained("bsae", "out"), 4,
+               {"--load bsae: no weights there", "did you mean base? --from_scratch"});
+  EXPECT_FALSE(fs::exists((*this) / "out"));
+  const ProgramResult first = pretrained("bases", "bases");
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("--load bases: no checkpoint there; random weights"));
+}
+
 TEST_F(RunHints, TheModelItselfIsNoPlaceForTheRun) {
   const fs::path model = copy_model("base");
   const auto before = contents_below(model);

@@ -136,23 +136,29 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
   if (loads) load_run(options, stage, source);
   if (!source.from_scratch && holds_no_weights(source.path)) {
     // What is resumed begins with what it saved, wherever the weights of its first step were.
-    const bool goes_on = source.path == fs::path(options.get_string_or("output_dir", "")) &&
-                         options.get_string_or("resume", "") != "none";
+    const bool is_output =
+        source.path.lexically_normal() / "" ==
+        fs::path(options.get_string_or("output_dir", "")).lexically_normal() / "";
+    const bool goes_on = is_output && options.get_string_or("resume", "") != "none";
     if (!goes_on) weights::refuse_part_without_model(source.path);
     const std::string of_run = weights::hint_of_unfinished_run(source.path);
     const std::string below = weights::hint_of_models_below(source.path);
-    if (!may_be_random(options, stage) || (!of_run.empty() && !goes_on)) {
+    // A place that a script will save to is not there at its first start; a mistyped one has
+    // something beside it or below.
+    const std::string near = below.empty() ? did_you_mean_path(source.path) : below;
+    const bool is_mistaken = (!of_run.empty() && !goes_on) || (!near.empty() && !is_output);
+    if (!may_be_random(options, stage) || is_mistaken) {
       throw ModelError(tr("[train] {} {}: no weights there",
                           options.given_as(loads ? "load" : "model"), source.path.string()),
-                       !of_run.empty() ? of_run
-                       : below.empty() ? tr("--from_scratch begins with random ones")
-                                       : below);
+                       !of_run.empty()  ? of_run
+                       : !below.empty() ? below
+                                        : near + tr("--from_scratch begins with random ones"));
     }
     source.from_scratch = true;
-    if (of_run.empty())
-      log::warning("{} {}: no checkpoint there; random weights. {}",
-                   options.given_as(loads ? "load" : "model"), source.path.string(),
-                   below.empty() ? did_you_mean_path(source.path) : below);
+    if (of_run.empty()) {
+      log::warning("{} {}: no checkpoint there; random weights",
+                   options.given_as(loads ? "load" : "model"), source.path.string());
+    }
   }
   weights::CheckpointSource opened = open_model(source);
   source.companions = opened.companions;
