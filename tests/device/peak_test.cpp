@@ -16,7 +16,9 @@ TEST(Peak, IsPlausible) {
     EXPECT_GT(peak, 1e7);  // an emulated processor has some 3e8; in GFLOP/s none has so many
     EXPECT_LT(peak, 1e15);
   }
-  if (!multiplies_natively(at::kCPU, at::kBFloat16)) EXPECT_EQ(bf16, fp32);
+  if (!multiplies_natively(at::kCPU, at::kBFloat16)) {
+    EXPECT_EQ(bf16, fp32);
+  }
   EXPECT_EQ(peak_flops(at::kCPU, at::kFloat), fp32);
 }
 
