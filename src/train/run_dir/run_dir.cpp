@@ -129,6 +129,7 @@ std::vector<fs::path> left_by_a_run(const fs::path& run_dir) {
   return old;
 }
 
+/// What a run writes first: a directory without it is not a run's.
 constexpr const char* kOfRun = "sft_args.json";
 
 /// Files that a run writes over as it begins and goes on; train.log grows.
@@ -203,7 +204,6 @@ fs::path choose_version(const TrainConfig& config) {
 
 void write_run_settings(const TrainConfig& config) {
   const fs::path& run_dir = config.output.directory;
-  // First: by it a directory is a run's (refuse_to_lose_files).
   write_json_file(run_dir / run_dir_detail::kOfRun, config.args);
   write_json_file(run_dir / "args.json", config.args);
   write_file_atomic(run_dir / "config.yaml", run_dir_detail::settings_yaml(config));

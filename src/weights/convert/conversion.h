@@ -54,7 +54,7 @@ struct ConversionReport {
 /// removed); what reading the source throws.
 ConversionReport convert(const Conversion& conversion);
 
-/// In the staging folder, and in a directory as it was published: which conversion made it.
+/// In the staging folder, and in what was published until the call is done: which conversion it is.
 inline constexpr const char* kConversionFile = "conversion.json";
 
 /// The folder an interrupted conversion to `output` waits in.
