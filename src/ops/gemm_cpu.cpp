@@ -1,22 +1,30 @@
 #include "ops/gemm_cpu.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <new>
 #include <vector>
 
 #include "device/parallel.h"
+#include "ops/prefetch_cpu.h"
 
 namespace danlu::ops::cpu {
 
 char* ScratchMemory::of(size_t bytes) {
-  constexpr size_t kPage = 4096;
+  constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20;
   if (bytes > size_) {
     size_ = (bytes + kPage - 1) / kPage * kPage;
-    data_.reset(static_cast<char*>(std::aligned_alloc(kPage, size_)));
+    const bool is_large = size_ >= kHugePage;
+    void* data = nullptr;
+    if (::posix_memalign(&data, is_large ? kHugePage : kPage, size_) != 0) data = nullptr;
+    data_.reset(static_cast<char*>(data));
     if (!data_) {
       size_ = 0;
       throw std::bad_alloc();
     }
+    // Refused where huge pages are off: nothing else changes.
+    if (is_large) ::madvise(data, size_ / kHugePage * kHugePage, MADV_HUGEPAGE);
   }
   return data_.get();
 }
@@ -201,6 +209,22 @@ class Product {
     return {static_cast<const char*>(rows.data), rows.across * size_of(rows.element), kWord};
   }
 
+  struct Panel {
+    const char* data;
+    size_t bytes;
+  };
+  /// What a thread reads after these steps of panel `i`, where the processor wants to be asked:
+  /// more of it, or the next one's first; after the last the first of all, from which the next rows
+  /// go.
+  Panel panel_after(const Group& g, size_t i, size_t step) const {
+    if (!asks_for_memory()) return {};
+    const bool is_whole = step + kBlockSteps >= g.steps;
+    const size_t panel = !is_whole ? i : i + 1 < g.panels ? i + 1 : 0;
+    const size_t first = is_whole ? 0 : step + kBlockSteps;
+    return {g.right + (panel * slice_ + first) * columns_ * kWord,
+            std::min(kBlockSteps, g.steps - first) * columns_ * kWord};
+  }
+
   void tile(const Group& g, size_t row, size_t rows, size_t i, const LeftRows& left) const {
     static thread_local ScratchMemory memory;
     const size_t column = (g.first_panel + i) * columns_, width = std::min(columns_, p_.n - column);
@@ -215,10 +239,11 @@ class Product {
                  : reinterpret_cast<float*>(memory.of(rows * columns_ * kWord));
     }
     for (size_t step = 0; step < std::max<size_t>(1, g.steps); step += kBlockSteps) {
+      const Panel next = panel_after(g, i, step);
       multiply_tile(arithmetic_,
                     {rows, std::min(kBlockSteps, g.steps - step), left.data + step * left.step,
                      left.row, left.step, right + step * columns_ * kWord, c, c_row,
-                     g.step + step > 0 || (is_direct && p_.add)});
+                     g.step + step > 0 || (is_direct && p_.add), next.data, next.bytes});
     }
     if (!is_direct && g.step + slice_ >= steps_) finish(rows, width, column, {c, c_row}, to);
   }

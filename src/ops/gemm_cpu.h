@@ -15,7 +15,8 @@ namespace danlu::ops::cpu {
 /// Memory that a thread keeps for its next product: fresh pages would cost as much as packing.
 class ScratchMemory {
  public:
-  /// Aligned to a page. What was there is lost where it grows. Errors: std::bad_alloc.
+  /// Aligned to a page, a huge one where it is as large. What was there is lost where it grows.
+  /// Errors: std::bad_alloc.
   char* of(size_t bytes);
   float* floats(size_t count) { return reinterpret_cast<float*>(of(count * sizeof(float))); }
 

@@ -32,6 +32,15 @@ constexpr size_t kVectors = 4;
 
 size_t Columns() { return kVectors * hn::Lanes(Tag()); }
 
+/// Another core may have read what lay here before: asks for the line before it is written.
+HWY_INLINE void prefetch_to_write(const void* line) {
+#if HWY_ARCH_X86
+  asm volatile("prefetchw (%0)" : : "r"(line));  // without the instruction's bit it does nothing
+#else
+  __builtin_prefetch(line, /*rw=*/1);
+#endif
+}
+
 // --- packing ----------------------------------------------------------------------------------
 
 /// Two bf16 in a word, as they lie.
@@ -130,15 +139,6 @@ HWY_INLINE void turn_four(const T* const from[4], size_t bytes_left, size_t step
   } else {
     for (size_t r = 0; r < steps_left; ++r) hn::StoreU(rows[r], FourWords(), to + r * width);
   }
-}
-
-/// Another core may have read what lay here before: asks for the line before it is written.
-HWY_INLINE void prefetch_to_write(const void* line) {
-#if HWY_ARCH_X86
-  asm volatile("prefetchw (%0)" : : "r"(line));  // without the instruction's bit it does nothing
-#else
-  __builtin_prefetch(line, /*rw=*/1);
-#endif
 }
 
 /// k is contiguous in the source, columns in the panel. T: a word's worth of elements.
@@ -273,63 +273,103 @@ void Pack(Arithmetic arithmetic, const Factor& f, size_t k, size_t count, size_t
 // --- the product of a tile --------------------------------------------------------------------
 
 template <size_t kTileRows>
-HWY_INLINE void multiply_rows(const TileProduct& p, const char* left, float* c) {
-  const size_t lanes = hn::Lanes(Tag());
-  Vector sums[kTileRows][kVectors];
+using Sums = Vector[kTileRows][kVectors];
+
+/// sums += a column of `left` times a row of the panel.
+template <size_t kTileRows>
+HWY_INLINE void add_step(const TileProduct& p, const char* left, const float* panel,
+                         Sums<kTileRows>& sums) {
+  Vector right[kVectors];
+  HWY_UNROLL(4)
+  for (size_t v = 0; v < kVectors; ++v) right[v] = hn::LoadU(Tag(), panel + v * hn::Lanes(Tag()));
+  HWY_UNROLL(6)
+  for (size_t r = 0; r < kTileRows; ++r) {
+    float value;
+    std::memcpy(&value, left + r * p.left_row, sizeof value);
+    const Vector spread = hn::Set(Tag(), value);
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(spread, right[v], sums[r][v]);
+  }
+}
+
+/// Asks for lines of the next panel, evenly while a tile is computed.
+struct Ahead {
+  const char* line;
+  size_t bytes;  ///< from one request to the next
+};
+constexpr size_t kStepsARequest = 4;
+
+template <size_t kTileRows, bool kAsks>
+HWY_INLINE void multiply_rows(const TileProduct& p, const char* left, float* c, Ahead& ahead) {
+  const size_t columns = kVectors * hn::Lanes(Tag());
+  Sums<kTileRows> sums;
   HWY_UNROLL(6)
   for (size_t r = 0; r < kTileRows; ++r) {
     HWY_UNROLL(4)
-    for (size_t v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(Tag());
+    for (size_t v = 0; v < kVectors; ++v) {
+      sums[r][v] = hn::Zero(Tag());
+      if constexpr (kAsks) __builtin_prefetch(c + r * p.c_row + v * hn::Lanes(Tag()), /*rw=*/1);
+    }
   }
   const auto* panel = static_cast<const float*>(p.panel);
-  for (size_t step = 0; step < p.steps; ++step) {
-    Vector right[kVectors];
-    HWY_UNROLL(4)
-    for (size_t v = 0; v < kVectors; ++v) right[v] = hn::LoadU(Tag(), panel + v * lanes);
-    HWY_UNROLL(6)
-    for (size_t r = 0; r < kTileRows; ++r) {
-      float value;
-      std::memcpy(&value, left + r * p.left_row, sizeof value);
-      const Vector spread = hn::Set(Tag(), value);
-      HWY_UNROLL(4)
-      for (size_t v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(spread, right[v], sums[r][v]);
+  size_t step = 0;
+  for (; step + kStepsARequest <= p.steps; step += kStepsARequest) {
+    if constexpr (kAsks) {
+      __builtin_prefetch(ahead.line, /*rw=*/0, /*second cache*/ 2);
+      ahead.line += ahead.bytes;
     }
-    panel += kVectors * lanes;
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < kStepsARequest; ++i) {
+      add_step<kTileRows>(p, left, panel, sums);
+      panel += columns;
+      left += p.left_step;
+    }
+  }
+  for (; step < p.steps; ++step) {
+    add_step<kTileRows>(p, left, panel, sums);
+    panel += columns;
     left += p.left_step;
   }
   HWY_UNROLL(6)
   for (size_t r = 0; r < kTileRows; ++r) {
     HWY_UNROLL(4)
     for (size_t v = 0; v < kVectors; ++v) {
-      float* to = c + r * p.c_row + v * lanes;
+      float* to = c + r * p.c_row + v * hn::Lanes(Tag());
       hn::StoreU(p.add ? hn::Add(hn::LoadU(Tag(), to), sums[r][v]) : sums[r][v], Tag(), to);
     }
   }
 }
 
-void MultiplyTile(const TileProduct& p) {
+template <bool kAsks>
+void multiply_all_rows(const TileProduct& p) {
   const char* left = static_cast<const char*>(p.left);
   float* c = p.c;
   size_t rows = p.rows;
+  const size_t requests = (rows + kRows - 1) / kRows * (p.steps / kStepsARequest);
+  Ahead ahead{static_cast<const char*>(p.next), p.next_bytes / std::max<size_t>(1, requests)};
   for (; rows >= kRows; rows -= kRows) {
-    multiply_rows<kRows>(p, left, c);
+    multiply_rows<kRows, kAsks>(p, left, c, ahead);
     left += kRows * p.left_row;
     c += kRows * p.c_row;
   }
   switch (rows) {
     case 1:
-      return multiply_rows<1>(p, left, c);
+      return multiply_rows<1, kAsks>(p, left, c, ahead);
     case 2:
-      return multiply_rows<2>(p, left, c);
+      return multiply_rows<2, kAsks>(p, left, c, ahead);
     case 3:
-      return multiply_rows<3>(p, left, c);
+      return multiply_rows<3, kAsks>(p, left, c, ahead);
     case 4:
-      return multiply_rows<4>(p, left, c);
+      return multiply_rows<4, kAsks>(p, left, c, ahead);
     case 5:
-      return multiply_rows<5>(p, left, c);
+      return multiply_rows<5, kAsks>(p, left, c, ahead);
     default:
       return;
   }
+}
+
+void MultiplyTile(const TileProduct& p) {
+  p.next ? multiply_all_rows<true>(p) : multiply_all_rows<false>(p);
 }
 
 }  // namespace danlu::ops::cpu::HWY_NAMESPACE

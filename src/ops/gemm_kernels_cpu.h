@@ -54,6 +54,9 @@ struct TileProduct {
   float* c;
   size_t c_row;  ///< in elements
   bool add;
+  /// The panel that this thread reads next: f32 tiles ask for it while they compute. May be null.
+  const void* next = nullptr;
+  size_t next_bytes = 0;
 };
 void multiply_tile(Arithmetic arithmetic, const TileProduct& product);
 

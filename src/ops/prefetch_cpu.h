@@ -8,7 +8,9 @@ namespace danlu::ops::cpu {
 
 /// Intel's processors fetch one long stream ahead, but not far enough to hide what is computed
 /// beside it: asked, an Emerald Rapids reads bf16 weights at 0.79 instead of 0.56 of what its
-/// memory gives, measured. Zen 4 does better unasked, measured.
+/// memory gives, measured. Of products, the next panel waits for the third cache for a fifth of
+/// the time it is multiplied in: asked, they run 1.08 times as fast. Zen 4 reads weights better
+/// unasked, measured.
 inline bool asks_for_memory() {
 #if defined(__x86_64__)
   static const bool asks = [] {
@@ -21,14 +23,17 @@ inline bool asks_for_memory() {
 #endif
 }
 
-constexpr size_t kBytesAhead = 2048;
+constexpr size_t kBytesAhead = 4096;
 
-/// Asks for the line that lies so many bytes further on, be it there or not.
+/// Asks for the line that lies so many bytes further on, be it there or not. By hand: GCC 12 drops
+/// a loop's own requests where another is added, seen.
 template <bool kAsks>
 inline void ask_ahead([[maybe_unused]] const void* line,
                       [[maybe_unused]] size_t bytes = kBytesAhead) {
+#if defined(__x86_64__)
   if constexpr (kAsks)
-    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(line) + bytes));
+    asm volatile("prefetcht0 (%0)" : : "r"(reinterpret_cast<uintptr_t>(line) + bytes));
+#endif
 }
 
 }  // namespace danlu::ops::cpu

@@ -295,6 +295,11 @@ at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
   const int64_t super_bytes =
       static_cast<int64_t>(band_super_bytes(weight.type_)) * (weight.groups_ / kGroupsOfSuper);
   const int64_t grain = std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, code_bytes * n));
+  // A tensor checks what it is asked for: a band takes a microsecond.
+  const auto* const all_codes = weight.codes_.data_ptr<uint8_t>();
+  const auto* const all_scales = weight.scales_.data_ptr<uint8_t>();
+  const auto* const all_supers = weight.supers_.data_ptr<uint8_t>();
+  float* const all_sums = sums.data_ptr<float>();
   device::parallel_for(0, weight.num_bands(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t first = 0; first < n; first += kInputRows) {
       const int64_t rows = std::min(kInputRows, n - first);
@@ -302,11 +307,9 @@ at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
                                 input.rows.facts + as_size(first) * input.rows.facts_row,
                                 input.rows.codes_row, input.rows.facts_row};
       for (int64_t band = begin; band < end; ++band) {
-        const QuantizedBand codes{weight.codes_.data_ptr<uint8_t>() + band * code_bytes,
-                                  weight.scales_.data_ptr<uint8_t>() + band * scale_bytes,
-                                  weight.supers_.data_ptr<uint8_t>() + band * super_bytes,
-                                  as_size(weight.groups_)};
-        float* to = sums.data_ptr<float>() + first * width + band * kBand;
+        const QuantizedBand codes{all_codes + band * code_bytes, all_scales + band * scale_bytes,
+                                  all_supers + band * super_bytes, as_size(weight.groups_)};
+        float* to = all_sums + first * width + band * kBand;
         const int64_t lanes = std::min(kBand, width - band * kBand);
         if (lanes == kBand) {
           multiply_band(weight.type_, codes, here, as_size(rows), to, as_size(width));

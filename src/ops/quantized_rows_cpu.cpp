@@ -22,7 +22,7 @@ namespace danlu::ops::cpu {
 namespace plain {
 
 struct Vectors {
-  static constexpr int kRows = 2, kZero8 = 0;
+  static constexpr int kRows = 2, kZero8 = 0, kUpperFactor = 1;
   struct Ints {
     int32_t v[16];
   };
@@ -48,6 +48,10 @@ struct Vectors {
   }
   static Bytes high(const Bytes& b) {
     return each<Bytes>([&](size_t i) { return static_cast<uint8_t>(b.v[i] >> 4); });
+  }
+  static Bytes upper(const Bytes& b) { return high(b); }
+  static Ints joined(const Ints& a, const Ints& b) {
+    return each<Ints>([&](size_t i) { return a.v[i] + b.v[i]; });
   }
   template <int kShift>
   static Bytes with_high(const Bytes& nibbles, const Bytes& b) {
@@ -115,7 +119,7 @@ namespace avx2 {
 HWY_PUSH_ATTRIBUTES("avx,avx2,fma,f16c,bmi,bmi2")
 
 struct Vectors {
-  static constexpr int kRows = 2, kZero8 = 0;
+  static constexpr int kRows = 2, kZero8 = 0, kUpperFactor = 1;
   struct Ints {
     __m256i a, b;
   };
@@ -133,6 +137,10 @@ struct Vectors {
   static Bytes low(const Bytes& x) { return {masked(x.a, 15), masked(x.b, 15)}; }
   static Bytes high(const Bytes& x) {
     return {masked(_mm256_srli_epi16(x.a, 4), 15), masked(_mm256_srli_epi16(x.b, 4), 15)};
+  }
+  static Bytes upper(const Bytes& x) { return high(x); }  // 16 times 15 overflows maddubs
+  static Ints joined(const Ints& a, const Ints& b) {
+    return {_mm256_add_epi32(a.a, b.a), _mm256_add_epi32(a.b, b.b)};
   }
   template <int kShift>
   static __m256i upper(__m256i x) {
@@ -212,7 +220,7 @@ namespace vnni {
 HWY_PUSH_ATTRIBUTES("avx,avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
 
 struct Vectors {
-  static constexpr int kRows = 8, kZero8 = 128;
+  static constexpr int kRows = 8, kZero8 = 128, kUpperFactor = 16;
   using Ints = __m512i;
   using Floats = __m512;
   using Bytes = __m512i;
@@ -220,6 +228,8 @@ struct Vectors {
   static Bytes masked(Bytes x, char mask) { return _mm512_and_si512(x, _mm512_set1_epi8(mask)); }
   static Bytes low(Bytes x) { return masked(x, 15); }
   static Bytes high(Bytes x) { return masked(_mm512_srli_epi16(x, 4), 15); }
+  static Bytes upper(Bytes x) { return masked(x, static_cast<char>(0xF0)); }
+  static Ints joined(Ints a, Ints b) { return _mm512_add_epi32(a, _mm512_srai_epi32(b, 4)); }
   template <int kShift>
   static Bytes with_high(Bytes nibbles, Bytes x) {
     const Bytes moved =

@@ -3,11 +3,13 @@
 // are those of 16 lanes:
 //   Ints, Floats, Bytes (64 codes: 4 columns of 16 rows)
 //   load(p), low(b), high(b): codes, their lower and upper 4 bits
+//   upper(b), joined(a, b): high(b) as kUpperFactor times as much, a + b / kUpperFactor: a shift a
+//   group instead of one a load
 //   with_high(nibbles, b, shift): 6-bit codes; two bits of b from `shift` on become the upper ones
 //   signed_codes(b): what dot8 wants of Q8_0's codes; kZero8: what is then still too much in them
-//   dot4(sum, codes < 128, x4), dot8(sum, codes, x4): adds the products of each row's 4 columns
-//   ints(i), zero(), floats(f), to_floats(i), add(a, b, c) = a * b + c, subtract(a, b, c) = c - a *
-//   b, mul(a, b), halves(p): 16 F16; unsigned16(p), signed16(p): bytes; store(f, p)
+//   dot4(sum, codes < 128 or what upper gives, x4), dot8(sum, codes, x4): adds the products of each
+//   row's 4 columns ints(i), zero(), floats(f), to_floats(i), add(a, b, c) = a * b + c, subtract(a,
+//   b, c) = c - a * b, mul(a, b), halves(p): 16 F16; unsigned16(p), signed16(p): bytes; store(f, p)
 
 /// Sums over a group's columns: 0 … 15 in `dots`, 16 … 31 in `more` where scales differ, else all
 /// in `dots`. Both come with what codes have too much taken off.
@@ -23,11 +25,13 @@ DANLU_ALWAYS_INLINE void group_dots(const uint8_t* codes, const int8_t* const (&
     }
     return;
   }
+  constexpr bool kIs6 = kType == BlockType::kQ6_K;
+  constexpr bool kIsScaled = !kIs6 && V::kUpperFactor > 1 && kRows <= 2;  // else it does not repay
   for (int chunk = 0; chunk < 4; ++chunk) {
     const auto b = V::load(codes + 64 * chunk);
     ask_ahead<kAsks>(codes + 64 * chunk);
-    auto first = V::low(b), second = V::high(b);
-    if constexpr (kType == BlockType::kQ6_K) {
+    auto first = V::low(b), second = kIsScaled ? V::upper(b) : V::high(b);
+    if constexpr (kIs6) {
       const auto upper = V::load(codes + 256 + 64 * (chunk % 2));
       if (chunk < 2) ask_ahead<kAsks>(codes + 256 + 64 * chunk);
       first = chunk < 2 ? V::template with_high<0>(first, upper)
@@ -37,10 +41,12 @@ DANLU_ALWAYS_INLINE void group_dots(const uint8_t* codes, const int8_t* const (&
     }
     for (int r = 0; r < kRows; ++r) {
       dots[r] = V::dot4(dots[r], first, x4[r] + 4 * chunk);
-      auto& other = kType == BlockType::kQ6_K ? more[r] : dots[r];
+      auto& other = kIs6 || kIsScaled ? more[r] : dots[r];
       other = V::dot4(other, second, x4[r] + 16 + 4 * chunk);
     }
   }
+  if constexpr (kIsScaled)
+    for (int r = 0; r < kRows; ++r) dots[r] = V::joined(dots[r], more[r]);
 }
 
 /// What kRows rows of input have added up of a band.
