@@ -1,0 +1,148 @@
+// bench/kernel_bench.cpp: what inner loops reach by where their operands lie, which says how much
+// of a row that misses its goal the loop could give back at most.
+//
+//   kernel_bench [--threads 0] [--rounds 21]
+//
+// One JSON line each: the share of the f32 peak that a tile's product takes from the first and from
+// the second cache and a whole product takes, and the share of the read bandwidth at which a row of
+// input meets Q8_0 and Q4_0 weights in the second cache and in memory. A share is the median of the
+// rounds, over what the machine could do before and after each, beside the least and the largest.
+// --threads 0: all.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/number_blocks.h"
+#include "bench/statistics.h"
+#include "device/parallel.h"
+#include "flags.h"
+#include "measure/gauge.h"
+#include "ops/gemm_cpu.h"
+#include "ops/quantized_rows_cpu.h"
+
+namespace {
+
+using danlu::BlockType;
+using namespace danlu::ops::cpu;
+
+/// Something to time: operations or bytes, and what does them.
+struct Run {
+  std::string what;
+  double work;
+  bool is_read;  ///< bytes against the read bandwidth, else operations against the f32 peak
+  std::function<void()> body;
+  std::vector<double> shares = {};
+};
+
+void on_each_thread(const std::function<void(size_t thread)>& body) {
+  danlu::device::parallel_for(0, at::get_num_threads(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(static_cast<size_t>(i));
+  });
+}
+
+/// A tile again and again; each thread has its own operands.
+Run tile(const std::string& where, size_t rows, size_t steps) {
+  const size_t columns = panel_columns(Arithmetic::kF32), threads = at::get_num_threads();
+  const size_t left = rows * steps, panel = steps * columns, sums = rows * columns;
+  const auto memory = std::make_shared<std::vector<std::vector<float>>>(
+      threads, std::vector<float>(left + panel + sums));
+  const double once = 2.0 * static_cast<double>(rows * columns * steps);
+  const auto times = static_cast<size_t>(2e9 / once);
+  return {"tile, " + where, once * static_cast<double>(times * threads), false, [=] {
+            on_each_thread([&](size_t thread) {
+              float* const data = (*memory)[thread].data();
+              for (size_t i = 0; i < times; ++i)
+                multiply_tile(Arithmetic::kF32,
+                              {rows, steps, data, steps * sizeof(float), sizeof(float), data + left,
+                               data + left + panel, columns, true});
+            });
+          }};
+}
+
+Run product(size_t m, size_t n, size_t k) {
+  const auto memory = std::make_shared<std::vector<float>>(m * k + n * k + m * n);
+  return {fmt::format("product {} x {} x {}", m, n, k), 2.0 * static_cast<double>(m * n * k), false,
+          [=] {
+            float* const left = memory->data();
+            float* const right = left + m * k;
+            multiply({m,
+                      n,
+                      k,
+                      {Element::kF32, left, 1, k},
+                      {Element::kF32, right, 1, k},
+                      Element::kF32,
+                      right + n * k,
+                      n});
+          }};
+}
+
+/// One row of input times so many bytes of quantised weights, again and again.
+Run rows(BlockType type, const std::string& where, size_t bytes, size_t times) {
+  constexpr size_t kGroups = 28;  // 896 columns
+  const size_t codes = band_code_bytes(type) * kGroups, scales = kBandScaleBytes * kGroups;
+  const size_t bands = bytes / (codes + scales);
+  const auto memory = std::make_shared<std::vector<uint8_t>>(bands * (codes + scales), 0x11);
+  const auto input = std::make_shared<std::vector<int8_t>>(kGroups * danlu::kBlockGroup, 1);
+  const auto facts = std::make_shared<std::vector<QuantizedInputBlock>>(
+      kGroups, QuantizedInputBlock{0.01f, {16, 16}});
+  const double all = static_cast<double>(bands * (codes + scales) * times);
+  return {fmt::format("{} rows, {}", danlu::block_traits(type).name, where), all, true, [=] {
+            const auto threads = static_cast<size_t>(at::get_num_threads());
+            on_each_thread([&](size_t thread) {
+              float sums[kBandRows];
+              const uint8_t* const scale = memory->data() + bands * codes;
+              for (size_t i = 0; i < times; ++i)
+                for (size_t b = bands * thread / threads; b < bands * (thread + 1) / threads; ++b)
+                  multiply_band(type,
+                                {memory->data() + b * codes, scale + b * scales, nullptr, kGroups},
+                                {input->data(), facts->data(), 0, 0}, 1, sums, kBandRows);
+            });
+          }};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int64_t threads = 0, rounds = 21;
+  danlu::bench::parse_flags(argc, argv,
+                            {{"--threads", danlu::bench::WholeNumber{&threads, 0}},
+                             {"--rounds", danlu::bench::WholeNumber{&rounds}}});
+  if (threads > 0) at::set_num_threads(static_cast<int>(threads));
+  const auto count = static_cast<size_t>(at::get_num_threads());
+  std::vector<Run> runs;
+  runs.push_back(tile("first cache", 6, 128));
+  runs.push_back(tile("second cache", 96, 1024));
+  runs.push_back(product(4096, 2048, 768));
+  for (const BlockType type : {BlockType::kQ8_0, BlockType::kQ4_0}) {
+    runs.push_back(rows(type, "second cache", count * (size_t{512} << 10), 200));
+    runs.push_back(rows(type, "memory", size_t{256} << 20, 1));
+  }
+  danlu::measure::Gauge gauge(count);
+  const danlu::measure::Stopwatch watch(count);
+  const auto limit_of = [&](const Run& run) {
+    return run.is_read ? gauge.read_bandwidth() : gauge.read().f32_flops;
+  };
+  for (int64_t round = 0; round <= rounds; ++round) {  // the first warms up
+    for (Run& run : runs) {
+      const double before = limit_of(run), begin = watch.now();
+      run.body();
+      const double seconds = watch.now() - begin, after = limit_of(run);
+      if (round > 0) run.shares.push_back(run.work / seconds / ((before + after) / 2));
+    }
+  }
+  for (const Run& run : runs) {
+    const auto [least, most] = std::minmax_element(run.shares.begin(), run.shares.end());
+    fmt::print(
+        "{{\"what\": \"{}\", \"threads\": {}, \"of\": \"{}\", \"share\": {:.3f}, \"least\": "
+        "{:.3f}, "
+        "\"most\": {:.3f}}}\n",
+        run.what, count, run.is_read ? "read bandwidth" : "f32 peak",
+        danlu::bench::median(run.shares), *least, *most);
+  }
+  return 0;
+}
