@@ -8,9 +8,8 @@ namespace danlu::ops::cpu {
 
 /// Intel's processors fetch one long stream ahead, but not far enough to hide what is computed
 /// beside it: asked, an Emerald Rapids reads bf16 weights at 0.79 instead of 0.56 of what its
-/// memory gives, measured. Of products, the next panel waits for the third cache for a fifth of
-/// the time it is multiplied in: asked, they run 1.08 times as fast. Zen 4 reads weights better
-/// unasked, measured.
+/// memory gives, measured. Products whose next panel is asked for run 1.08 times as fast, measured.
+/// Zen 4 reads weights better unasked, measured.
 inline bool asks_for_memory() {
 #if defined(__x86_64__)
   static const bool asks = [] {

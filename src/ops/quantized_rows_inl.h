@@ -8,8 +8,10 @@
 //   with_high(nibbles, b, shift): 6-bit codes; two bits of b from `shift` on become the upper ones
 //   signed_codes(b): what dot8 wants of Q8_0's codes; kZero8: what is then still too much in them
 //   dot4(sum, codes < 128 or what upper gives, x4), dot8(sum, codes, x4): adds the products of each
-//   row's 4 columns ints(i), zero(), floats(f), to_floats(i), add(a, b, c) = a * b + c, subtract(a,
-//   b, c) = c - a * b, mul(a, b), halves(p): 16 F16; unsigned16(p), signed16(p): bytes; store(f, p)
+//   row's 4 columns
+//   ints(i), zero(), floats(f), to_floats(i), add(a, b, c) = a * b + c, mul(a, b)
+//   subtract(a, b, c) = c - a * b
+//   halves(p): 16 F16; unsigned16(p), signed16(p): bytes; store(f, p)
 
 /// Sums over a group's columns: 0 … 15 in `dots`, 16 … 31 in `more` where scales differ, else all
 /// in `dots`. Both come with what codes have too much taken off.
