@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,7 +24,9 @@
 #include "flags.h"
 #include "measure/gauge.h"
 #include "ops/gemm_cpu.h"
+#include "ops/prefetch_cpu.h"
 #include "ops/quantized_rows_cpu.h"
+#include "ops/scratch_cpu.h"
 
 namespace {
 
@@ -45,30 +48,44 @@ void on_each_thread(const std::function<void(size_t thread)>& body) {
   });
 }
 
-/// A tile again and again; each thread has its own operands.
+/// Memory as kernels have it: a tile's panel begins at a page, and no vector of it lies in two
+/// lines.
+struct Operands {
+  Operands(size_t bytes, int fill) { std::memset(memory.of(bytes), fill, bytes); }
+  uint8_t* bytes() { return reinterpret_cast<uint8_t*>(memory.of(0)); }
+  float* floats() { return memory.floats(0); }
+  ScratchMemory memory;
+};
+
+/// A tile again and again, with requests for the next one's panel as products have them; each
+/// thread has its own operands.
 Run tile(const std::string& where, size_t rows, size_t steps) {
   const size_t columns = panel_columns(Arithmetic::kF32), threads = at::get_num_threads();
-  const size_t left = rows * steps, panel = steps * columns, sums = rows * columns;
-  const auto memory = std::make_shared<std::vector<std::vector<float>>>(
-      threads, std::vector<float>(left + panel + sums));
+  const size_t panel = steps * columns, left = rows * steps, sums = rows * columns;
+  std::vector<std::shared_ptr<Operands>> memory;
+  for (size_t i = 0; i < threads; ++i)
+    memory.push_back(std::make_shared<Operands>((panel + left + sums) * sizeof(float), 0));
   const double once = 2.0 * static_cast<double>(rows * columns * steps);
   const auto times = static_cast<size_t>(2e9 / once);
+  const bool asks = asks_for_memory();
   return {"tile, " + where, once * static_cast<double>(times * threads), false, [=] {
             on_each_thread([&](size_t thread) {
-              float* const data = (*memory)[thread].data();
+              float* const data = memory[thread]->floats();
+              float* const rows_at = data + panel;
               for (size_t i = 0; i < times; ++i)
                 multiply_tile(Arithmetic::kF32,
-                              {rows, steps, data, steps * sizeof(float), sizeof(float), data + left,
-                               data + left + panel, columns, true});
+                              {rows, steps, rows_at, steps * sizeof(float), sizeof(float), data,
+                               rows_at + left, columns, true, asks ? data : nullptr,
+                               asks ? panel * sizeof(float) : 0});
             });
           }};
 }
 
 Run product(size_t m, size_t n, size_t k) {
-  const auto memory = std::make_shared<std::vector<float>>(m * k + n * k + m * n);
+  const auto memory = std::make_shared<Operands>((m * k + n * k + m * n) * sizeof(float), 0);
   return {fmt::format("product {} x {} x {}", m, n, k), 2.0 * static_cast<double>(m * n * k), false,
           [=] {
-            float* const left = memory->data();
+            float* const left = memory->floats();
             float* const right = left + m * k;
             multiply({m,
                       n,
@@ -86,7 +103,7 @@ Run rows(BlockType type, const std::string& where, size_t bytes, size_t times) {
   constexpr size_t kGroups = 28;  // 896 columns
   const size_t codes = band_code_bytes(type) * kGroups, scales = kBandScaleBytes * kGroups;
   const size_t bands = bytes / (codes + scales);
-  const auto memory = std::make_shared<std::vector<uint8_t>>(bands * (codes + scales), 0x11);
+  const auto memory = std::make_shared<Operands>(bands * (codes + scales), 0x11);
   const auto input = std::make_shared<std::vector<int8_t>>(kGroups * danlu::kBlockGroup, 1);
   const auto facts = std::make_shared<std::vector<QuantizedInputBlock>>(
       kGroups, QuantizedInputBlock{0.01f, {16, 16}});
@@ -95,11 +112,11 @@ Run rows(BlockType type, const std::string& where, size_t bytes, size_t times) {
             const auto threads = static_cast<size_t>(at::get_num_threads());
             on_each_thread([&](size_t thread) {
               float sums[kBandRows];
-              const uint8_t* const scale = memory->data() + bands * codes;
+              const uint8_t* const code = memory->bytes();
+              const uint8_t* const scale = code + bands * codes;
               for (size_t i = 0; i < times; ++i)
                 for (size_t b = bands * thread / threads; b < bands * (thread + 1) / threads; ++b)
-                  multiply_band(type,
-                                {memory->data() + b * codes, scale + b * scales, nullptr, kGroups},
+                  multiply_band(type, {code + b * codes, scale + b * scales, nullptr, kGroups},
                                 {input->data(), facts->data(), 0, 0}, 1, sums, kBandRows);
             });
           }};
@@ -115,7 +132,7 @@ int main(int argc, char** argv) {
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
   const auto count = static_cast<size_t>(at::get_num_threads());
   std::vector<Run> runs;
-  runs.push_back(tile("first cache", 6, 128));
+  runs.push_back(tile("first cache", 6, 64));
   runs.push_back(tile("second cache", 96, 1024));
   runs.push_back(product(4096, 2048, 768));
   for (const BlockType type : {BlockType::kQ8_0, BlockType::kQ4_0}) {

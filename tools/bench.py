@@ -256,7 +256,6 @@ class Bench:
         python = os.environ.get("DANLU_BENCH_LONG_PYTHON", os.environ.get("DANLU_BENCH_PYTHON", "/usr/bin/python3"))
         asks = "import sys, torch.nn.functional as F; sys.exit(not hasattr(F, 'scaled_dot_product_attention'))"
         if subprocess.run([python, "-c", asks], stderr=subprocess.DEVNULL).returncode:
-            os.environ.pop("DANLU_BENCH_LONG_PYTHON", None)
             words = [self.path("train_step_bench"), "--batch", "1", "--seq", "4096", "--steps", "1", "--dtype", "bf16",
                      "--threads", str(threads)]
             self.compare("long sample 1 x 4096, bf16 (peer missing: PyTorch 2, DANLU_BENCH_LONG_PYTHON)", threads, ">= 2.5",

@@ -79,11 +79,19 @@ std::vector<std::string> suspects(const std::vector<RowChange>& changes) {
   return ids;
 }
 
-std::vector<std::string> bound_by_memory(const Report& report) {
-  const Limits limits = report.undisturbed_limits();
+std::vector<std::string> unconfirmed(const std::vector<Report>& looks, size_t times, double near) {
   std::vector<std::string> ids;
-  for (const Row& row : report.rows)
-    if (bound_of(row.work, limits) == Bound::kMemory) ids.push_back(row.id());
+  for (const Row& row : looks.front().rows) {
+    std::vector<double> shares;
+    for (const Report& look : looks) {
+      const Row* const seen = look.find(row.id());
+      if (seen && seen->is_steady()) shares.push_back(look.best_share(*seen));
+    }
+    const double best = shares.empty() ? 0 : *std::max_element(shares.begin(), shares.end());
+    const auto count = std::count_if(shares.begin(), shares.end(),
+                                     [&](double share) { return share * near > best; });
+    if (static_cast<size_t>(count) < times) ids.push_back(row.id());
+  }
   return ids;
 }
 

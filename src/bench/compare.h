@@ -39,8 +39,10 @@ void require_alike(const Circumstances& recorded, const Circumstances& now);
 /// machine can take away for a moment what no reading beside it shows.
 std::vector<std::string> suspects(const std::vector<RowChange>& changes);
 
-/// Ids of the rows that memory bounds where nobody disturbs it.
-std::vector<std::string> bound_by_memory(const Report& report);
+/// Ids of the rows whose best share fewer than `times` of the looks have come near: less than
+/// `near` times below it. Rows that the first look has; those of unsteady ones do not count.
+std::vector<std::string> unconfirmed(const std::vector<Report>& looks, size_t times = 3,
+                                     double near = 1.03);
 
 /// `again` holds rows of `report` measured once more: of each the one with the higher best
 /// share stays, a steady one before an unsteady one. What has really become slower stays slow.

@@ -54,4 +54,32 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, const Body& body) {
       &loop);
 }
 
+/// body(i) for each i in [0, count).
+template <typename Index, typename Body>
+void parallel_each(Index count, const Body& body) {
+  parallel_for(0, static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(static_cast<Index>(i));
+  });
+}
+
+/// The same for tasks that differ: start_of(i) says how much work lies before task i, and
+/// start_of(count) how much there is. Each thread takes those that begin in its share of the work.
+/// REQUIRES: no task is without work.
+template <typename Index, typename Start, typename Body>
+void parallel_each_by_work(Index count, const Start& start_of, const Body& body) {
+  const auto work_before = [&](Index i) { return static_cast<int64_t>(start_of(i)); };
+  parallel_for(0, work_before(count), 1, [&](int64_t begin, int64_t end) {
+    Index i = 0, past = count;
+    while (i < past) {
+      const Index middle = i + (past - i) / 2;
+      if (work_before(middle) < begin) {
+        i = middle + 1;
+      } else {
+        past = middle;
+      }
+    }
+    for (; i < count && work_before(i) < end; ++i) body(i);
+  });
+}
+
 }  // namespace danlu::device

@@ -31,9 +31,13 @@ namespace attention_detail {
 void check_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                    const AttentionOptions& options) {
   require(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && q.size(2) == k.size(2) &&
-              k.size(1) > 0 && q.size(1) % k.size(1) == 0,
+              k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0,
           "attention", "q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
           " must be [N, Q, D], [M, K, D], [M, K, D] with K dividing Q");
+  require(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(), "attention",
+          "q ", q.scalar_type(), ", k ", k.scalar_type(), ", v ", v.scalar_type(),
+          " must be of one dtype");
+  require(options.window >= 0, "attention", "a window of ", options.window, " keys");
   require(!options.alibi_slopes_Q.defined() || options.alibi_slopes_Q.numel() == q.size(1),
           "attention", "there must be one ALiBi slope for each of the ", q.size(1), " heads");
 }
@@ -61,8 +65,7 @@ const Backend* table_for(const at::Tensor& q, const at::Tensor& k, const at::Ten
                          const Segments& segments) {
   const Backend* const table = fused_for(Work::kRows, q);
   const bool takes =
-      table && table->attention && q.scalar_type() == k.scalar_type() &&
-      q.scalar_type() == v.scalar_type() &&
+      table && table->attention &&
       (q.size(0) >= table->fewest_queries * segments.count() || q.size(0) == k.size(0));
   return takes ? table : nullptr;
 }
@@ -172,9 +175,6 @@ void require_apart(Stretches stretches, const char* what, const char* rule) {
 void check_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Spans& spans,
                 const AttentionOptions& options) {
   check_tensors(q, k, v, options);
-  require(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(), "attention",
-          "q ", q.scalar_type(), ", k ", k.scalar_type(), ", v ", v.scalar_type(),
-          " must be of one dtype");
   for (const Span& span : spans) {
     require(span.q >= 0 && span.q_len > 0 && span.q + span.q_len <= q.size(0) && span.k >= 0 &&
                 span.k_len > 0 && span.k + span.k_len <= k.size(0),

@@ -17,9 +17,10 @@ struct AttentionOptions {
 ///
 /// Shapes  q_NQD [N, Q, D]; k_MKD, v_MKD [M, K, D]; K divides Q; result [N, Q, D].
 /// Dtypes  one dtype; scores are softmaxed in f32 (f64 for f64). The composite rounds the weights
-///         to the dtype as Hugging Face does, the fused CPU kernel keeps them wide.
+///         to the dtype as Hugging Face does, the fused CPU kernel where it multiplies bf16 as it
+///         is (base/cpu_class.h), and else keeps them wide.
 /// Grad    through q, k, v.
-/// Errors  ModelError naming shapes, or segments that do not cover them.
+/// Errors  ModelError naming shapes, dtypes, or segments that do not cover them.
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options);
 
@@ -46,7 +47,8 @@ struct AttentionGrads {
   at::Tensor q_NQD, k_MKD, v_MKD;  ///< f32 (f64 of f64)
 };
 /// Of the same part: out_grad_NQD is the gradient of the whole result, lse_QN that of all parts,
-/// delta_QN the sum over D of out_grad · result; all f32 (f64 of f64). Errors: as attention_part.
+/// delta_QN the sum over D of out_grad · result; all f32 (f64 of f64). Where bf16 is multiplied as
+/// it is, out_grad is rounded to it for its products. Errors: as attention_part.
 AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                        const at::Tensor& v_MKD, const Spans& spans,
                                        const AttentionOptions& options,

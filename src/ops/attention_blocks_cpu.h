@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/gemm_cpu.h"
+#include "ops/gemm_kernels_cpu.h"
+#include "ops/scratch_cpu.h"
 
 namespace danlu::ops::cpu::attention_cpu_detail {
 

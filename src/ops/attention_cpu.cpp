@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "device/parallel.h"
@@ -51,6 +52,9 @@ Keys seen_by(int64_t query, const Span& span, int64_t window) {
   return {std::clamp<int64_t>(span.lead + query + 1 - window, 0, end), end};
 }
 
+/// What a tile costs, in pairs of a query and a key; more than none also where it meets no key.
+int64_t work_of(const Tile& tile) { return tile.queries() * (1 + tile.end_key - tile.first_key); }
+
 std::vector<Tile> tiles_of(const Span& span, int64_t window) {
   std::vector<Tile> tiles;
   for (int64_t begin = 0; begin < span.q_len; begin += kTileQueries) {
@@ -88,6 +92,13 @@ std::vector<KeySet> key_sets(const Spans& spans) {
   return sets;
 }
 
+int64_t work_of(const KeySet& set, int64_t window) {
+  int64_t work = 0;
+  for (const Span& span : set.spans)
+    for (const Tile& tile : tiles_of(span, window)) work += work_of(tile);
+  return work;
+}
+
 /// All blocks of keys of all heads, packed by all threads.
 class PackedBlocks {
  public:
@@ -109,15 +120,13 @@ class PackedBlocks {
     }
     memory_ = at::empty({head_bytes_ * x_MKD.size(1)}, at::kByte);
     const auto count = static_cast<int64_t>(blocks.size());
-    device::parallel_for(0, count * x_MKD.size(1), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        const auto& [set, block] = blocks[unsigned_of(task % count)];
-        const int64_t head = task / count;
-        const Rows rows = rows_of(x_MKD, set->key() + block * kBlockKeys, head);
-        char* const to = block_of(*set, head, block);
-        order == kTurned ? packing.turn(rows, set->rows_of_block(block), to)
-                         : packing.stack(rows, set->rows_of_block(block), to);
-      }
+    device::parallel_each(count * x_MKD.size(1), [&](int64_t task) {
+      const auto& [set, block] = blocks[unsigned_of(task % count)];
+      const int64_t head = task / count;
+      const Rows rows = rows_of(x_MKD, set->key() + block * kBlockKeys, head);
+      char* const to = block_of(*set, head, block);
+      order == kTurned ? packing.turn(rows, set->rows_of_block(block), to)
+                       : packing.stack(rows, set->rows_of_block(block), to);
     });
   }
   char* block_of(const KeySet& set, int64_t head, int64_t block) const {
@@ -227,6 +236,7 @@ void forward_tile(const Forward& f, const KeySet& set, const Tile& tile, int64_t
 struct Task {
   const KeySet* set;
   Tile tile;
+  int64_t work_before;  ///< of this head's tasks
 };
 
 /// The result in `type`.
@@ -239,11 +249,14 @@ PartialAttention forward_all(const Inputs& in, at::ScalarType type) {
   const at::Tensor lse_QN =
       at::empty({in.heads(), in.q_NQD.size(0)}, in.q_NQD.options().dtype(at::kFloat));
   std::vector<Task> tasks;
-  int64_t met = 0;
+  int64_t met = 0, work = 0;
   for (const KeySet& set : sets) {
     for (const Span& span : set.spans) {
       met += span.q_len;
-      for (const Tile& tile : tiles_of(span, in.window)) tasks.push_back({&set, tile});
+      for (const Tile& tile : tiles_of(span, in.window)) {
+        tasks.push_back({&set, tile, work});
+        work += work_of(tile);
+      }
     }
   }
   if (met < in.q_NQD.size(0)) {
@@ -251,12 +264,14 @@ PartialAttention forward_all(const Inputs& in, at::ScalarType type) {
     lse_QN.fill_(kNothingSeen);
   }
   const Forward forward{in, packing, keys, values, out_NQD, lse_QN};
+  if (tasks.empty()) return {out_NQD, lse_QN};
   const auto count = static_cast<int64_t>(tasks.size());
-  device::parallel_for(0, count * in.heads(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      const Task& t = tasks[unsigned_of(task % count)];
-      forward_tile(forward, *t.set, t.tile, task / count);
-    }
+  const auto start_of = [&](int64_t task) {
+    return task / count * work + tasks[unsigned_of(task % count)].work_before;
+  };
+  device::parallel_each_by_work(count * in.heads(), start_of, [&](int64_t task) {
+    const Task& t = tasks[unsigned_of(task % count)];
+    forward_tile(forward, *t.set, t.tile, task / count);
   });
   return {out_NQD, lse_QN};
 }
@@ -355,25 +370,31 @@ void backward_tile(const Backward& b, const KeySet& set, const Tile& tile, int64
 }
 
 /// Each query head writes the gradients of its own queries alone, but those of its keys are shared
-/// by a group of heads. Where sequences and groups are too few for the processors of a large
-/// machine, parts of the groups sum apart. By shape alone: any number of threads gives the same
-/// bits.
-int64_t parts_of_group(const Inputs& in, size_t sets) {
+/// by a group of heads. Where sequences, counted as so many of the largest one's work, and groups
+/// are too few for the processors of a large machine, parts of the groups sum apart. By shape
+/// alone: any number of threads gives the same bits.
+int64_t parts_of_group(const Inputs& in, const std::vector<int64_t>& work_of_set) {
   constexpr int64_t kEnough = 64;
-  const int64_t groups = std::max<int64_t>(1, static_cast<int64_t>(sets) * in.kv_heads());
+  if (work_of_set.empty()) return 1;
+  const int64_t largest = *std::max_element(work_of_set.begin(), work_of_set.end());
+  const int64_t all = std::accumulate(work_of_set.begin(), work_of_set.end(), int64_t{0});
+  const int64_t groups = (all + largest - 1) / largest * in.kv_heads();
   return std::clamp<int64_t>((kEnough + groups - 1) / groups, 1, in.heads() / in.kv_heads());
 }
 
-/// Queries of the same keys, of the heads of one part of those that share a key/value head.
-void backward_part(const Backward& b, const KeySet& set, int64_t kv_head, int64_t part,
-                   const std::vector<AttentionGrads>& parts) {
-  const int64_t group = b.in.heads() / b.in.kv_heads();
-  const auto count = static_cast<int64_t>(parts.size());
-  const int64_t end = kv_head * group + group * (part + 1) / count;
-  for (int64_t head = kv_head * group + group * part / count; head < end; ++head) {
-    for (const Span& span : set.spans) {
+/// Queries of the same keys, of some of the heads that share a key/value head.
+struct BackwardTask {
+  const KeySet* set;
+  int64_t first_head, end_head;
+  size_t part;          ///< whose gradients of keys and values it adds to
+  int64_t work_before;  ///< of all tasks
+};
+
+void run(const Backward& b, const BackwardTask& task, const std::vector<AttentionGrads>& parts) {
+  for (int64_t head = task.first_head; head < task.end_head; ++head) {
+    for (const Span& span : task.set->spans) {
       for (const Tile& tile : tiles_of(span, b.in.window))
-        backward_tile(b, set, tile, head, parts[unsigned_of(part)]);
+        backward_tile(b, *task.set, tile, head, parts[task.part]);
     }
   }
 }
@@ -389,19 +410,29 @@ AttentionGrads backward_all(const Inputs& in, const at::Tensor& out_grad_NQD,
                           keys, out_grad_NQD, lse_QN,      delta_QN};
   const at::TensorOptions wide = in.q_NQD.options().dtype(at::kFloat);
   const at::Tensor dq_NQD = at::zeros(in.q_NQD.sizes(), wide);
-  std::vector<AttentionGrads> parts(unsigned_of(parts_of_group(in, sets.size())));
+  std::vector<int64_t> work_of_set;
+  for (const KeySet& set : sets) work_of_set.push_back(work_of(set, in.window));
+  const int64_t count = parts_of_group(in, work_of_set), group = in.heads() / in.kv_heads();
+  std::vector<AttentionGrads> parts(unsigned_of(count));
   for (AttentionGrads& part : parts)
     part = {dq_NQD, at::zeros(in.k_MKD.sizes(), wide), at::zeros(in.k_MKD.sizes(), wide)};
-  const auto num_sets = static_cast<int64_t>(sets.size());
-  const int64_t groups = num_sets * in.kv_heads();
-  const auto count = static_cast<int64_t>(parts.size()) * groups;
-  device::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t group = task % groups;
-      backward_part(backward, sets[unsigned_of(group % num_sets)], group / num_sets, task / groups,
-                    parts);
+  std::vector<BackwardTask> tasks;
+  int64_t work = 0;
+  for (int64_t part = 0; part < count; ++part) {
+    const int64_t first = group * part / count, end = group * (part + 1) / count;
+    for (int64_t kv_head = 0; kv_head < in.kv_heads(); ++kv_head) {
+      for (const KeySet& set : sets) {
+        tasks.push_back(
+            {&set, kv_head * group + first, kv_head * group + end, unsigned_of(part), work});
+        work += work_of_set[set.index] * (end - first);
+      }
     }
-  });
+  }
+  const auto start_of = [&](size_t task) {
+    return task == tasks.size() ? work : tasks[task].work_before;
+  };
+  device::parallel_each_by_work(tasks.size(), start_of,
+                                [&](size_t task) { run(backward, tasks[task], parts); });
   for (size_t part = 1; part < parts.size(); ++part) {
     parts[0].k_MKD.add_(parts[part].k_MKD);
     parts[0].v_MKD.add_(parts[part].v_MKD);

@@ -80,8 +80,8 @@ struct Backend {
   // ---- Work that autograd records. Empty: the composite of ATen's operators, with its backward.
   // What belongs together is there together.
 
-  /// x_NI weight_OI^T + bias_O (undefined: none), rounded once to `result`. x and the weight f32 or
-  /// of 16 bits; sums are f32 at least, here and below.
+  /// x_NI weight_OI^T + bias_O (undefined: none; of the weight's dtype), rounded once to `result`.
+  /// x and the weight f32 or of 16 bits; sums are f32 at least, here and below.
   at::Tensor (*product)(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                         const at::Tensor& bias_O, at::ScalarType result) = nullptr;
   /// d_y_NO weight_OI.

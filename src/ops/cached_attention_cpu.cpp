@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "device/parallel.h"
-#include "ops/gemm_cpu.h"
 #include "ops/kernels_cpu.h"
 #include "ops/pages.h"
+#include "ops/scratch_cpu.h"
 
 namespace danlu::ops::cpu {
 namespace cached_attention_detail {

@@ -13,7 +13,7 @@ namespace danlu::ops::cpu {
 /// Blocks of rows by themselves, then their sums in order: ATen cuts columns by the number of
 /// threads, and adds those that fill no vector in another order.
 at::Tensor column_sums(const at::Tensor& given_NO) {
-  if (given_NO.scalar_type() == at::kDouble) return composite_backend().column_sums(given_NO);
+  if (!is_element(given_NO)) return composite_backend().column_sums(given_NO);
   constexpr int64_t kBlock = 64;
   const at::Tensor x_NO = given_NO.contiguous();
   const int64_t rows = x_NO.size(0), columns = x_NO.size(1), blocks = (rows + kBlock - 1) / kBlock;

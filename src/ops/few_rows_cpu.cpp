@@ -8,9 +8,9 @@
 
 #include "base/cpu_class.h"
 #include "device/parallel.h"
-#include "ops/gemm_cpu.h"
 #include "ops/kernels_cpu.h"
 #include "ops/prefetch_cpu.h"
+#include "ops/scratch_cpu.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>
@@ -141,7 +141,8 @@ at::Tensor few_rows_product(const at::Tensor& given_NI, const at::Tensor& given_
                             const at::Tensor& bias_O) {
   using namespace few_rows_detail;
   const at::Tensor x_NI = given_NI.contiguous(), weight_OI = given_OI.contiguous();
-  const at::Tensor bias = bias_O.defined() ? bias_O.contiguous() : bias_O;
+  const at::Tensor bias =
+      bias_O.defined() ? bias_O.to(weight_OI.scalar_type()).contiguous() : bias_O;
   const int64_t n = x_NI.size(0), width = x_NI.size(1), outputs = weight_OI.size(0);
   const Element element = element_of(weight_OI);
   const float* x_wide = static_cast<const float*>(x_NI.data_ptr());

@@ -9,10 +9,11 @@ namespace danlu::ops::cpu {
 /// at most a few rows.
 bool takes_few_rows(const at::Tensor& x_NI, const at::Tensor& weight_OI);
 
-/// x weight^T + bias (a weight that is not contiguous is copied), summed in f32, rounded once to
-/// x's type. Every row of the weight is read from memory once. bf16 is multiplied by AVX512-BF16's
-/// dot products where they are (denormal inputs count as 0 there), else widened. Without gradient.
-/// Shapes  x [N, I], bias [O] or undefined; result [N, O].
+/// x weight^T + bias (a weight that is not contiguous is copied, a bias of another type converted),
+/// summed in f32, rounded once to x's type. The last bits of a row's sums depend on how many rows
+/// come with it. Every row of the weight is read from memory once. bf16 is multiplied by
+/// AVX512-BF16's dot products where they are (denormal inputs count as 0 there), else widened.
+/// Without gradient. Shapes  x [N, I], bias [O] or undefined; result [N, O].
 at::Tensor few_rows_product(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                             const at::Tensor& bias_O);
 

@@ -1,33 +1,15 @@
 #include "ops/gemm_cpu.h"
 
-#include <sys/mman.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <new>
 #include <vector>
 
 #include "device/parallel.h"
 #include "ops/prefetch_cpu.h"
+#include "ops/scratch_cpu.h"
 
 namespace danlu::ops::cpu {
-
-char* ScratchMemory::of(size_t bytes) {
-  constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20;
-  if (bytes > size_) {
-    size_ = (bytes + kPage - 1) / kPage * kPage;
-    const bool is_large = size_ >= kHugePage;
-    void* data = nullptr;
-    if (::posix_memalign(&data, is_large ? kHugePage : kPage, size_) != 0) data = nullptr;
-    data_.reset(static_cast<char*>(data));
-    if (!data_) {
-      size_ = 0;
-      throw std::bad_alloc();
-    }
-    // Refused where huge pages are off: nothing else changes.
-    if (is_large) ::madvise(data, size_ / kHugePage * kHugePage, MADV_HUGEPAGE);
-  }
-  return data_.get();
-}
 
 namespace gemm_detail {
 
@@ -54,32 +36,6 @@ Factor from(const Factor& factor, size_t first, size_t k) {
   const size_t at = first * factor.across + k * factor.along;
   return {factor.element, static_cast<const char*>(factor.data) + at * size_of(factor.element),
           factor.along, factor.across};
-}
-
-template <typename Body>
-void in_parallel(size_t count, const Body& body) {
-  device::parallel_for(0, static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) body(static_cast<size_t>(i));
-  });
-}
-
-/// Of tasks that differ: start_of(i) says how much work lies before task i, start_of(count) how
-/// much there is. Each thread takes those that begin in its share of the work.
-template <typename Start, typename Body>
-void in_parallel_by_work(size_t count, const Start& start_of, const Body& body) {
-  device::parallel_for(0, static_cast<int64_t>(start_of(count)), 1,
-                       [&](int64_t begin, int64_t end) {
-                         size_t i = 0, past = count;
-                         while (i < past) {
-                           const size_t middle = (i + past) / 2;
-                           if (start_of(middle) < static_cast<size_t>(begin)) {
-                             i = middle + 1;
-                           } else {
-                             past = middle;
-                           }
-                         }
-                         for (; i < count && start_of(i) < static_cast<size_t>(end); ++i) body(i);
-                       });
 }
 
 /// Rows of the left factor as the kernels read them.
@@ -128,7 +84,8 @@ class Product {
       g.panels = std::min(group_, panels - g.first_panel);
       for (g.step = 0; g.step < std::max<size_t>(1, steps_); g.step += slice_) {
         g.steps = std::min(slice_, steps_ - g.step);
-        in_parallel(g.panels, [&](size_t i) { pack_panel(g, i, g.right + i * panel_bytes); });
+        device::parallel_each(g.panels,
+                              [&](size_t i) { pack_panel(g, i, g.right + i * panel_bytes); });
         for (size_t row = 0; row < p_.m; row += rows)
           multiply_rows(g, row, std::min(rows, p_.m - row));
       }
@@ -181,7 +138,7 @@ class Product {
   void multiply_rows(const Group& g, size_t first, size_t rows) const {
     const size_t blocks = (rows + block_rows_ - 1) / block_rows_;
     if (g.left) {
-      in_parallel(blocks, [&](size_t block) {
+      device::parallel_each(blocks, [&](size_t block) {
         const size_t begin = block * block_rows_;
         pack(arithmetic_, slice_of(p_.left, g, first + begin), k_of(g),
              std::min(block_rows_, rows - begin), block_rows_, g.left + begin * slice_ * kWord);
@@ -197,7 +154,7 @@ class Product {
       return block == blocks ? rows * g.panels
                              : block * block_rows_ * g.panels + task % g.panels * rows_of(block);
     };
-    in_parallel_by_work(blocks * g.panels, start_of, [&](size_t task) {
+    device::parallel_each_by_work(blocks * g.panels, start_of, [&](size_t task) {
       const size_t block = task / g.panels, begin = block * block_rows_;
       tile(g, first + begin, rows_of(block), task % g.panels, left_rows(g, first, begin));
     });

@@ -5,33 +5,16 @@
 // are dealt out. Sums run over k in one order, whoever computes them: the result does not depend on
 // the number of threads.
 #pragma once
-#include <cstdlib>
-#include <memory>
+#include <cstddef>
 
 #include "ops/gemm_kernels_cpu.h"
 
 namespace danlu::ops::cpu {
 
-/// Memory that a thread keeps for its next product: fresh pages would cost as much as packing.
-class ScratchMemory {
- public:
-  /// Aligned to a page, a huge one where it is as large. What was there is lost where it grows.
-  /// Errors: std::bad_alloc.
-  char* of(size_t bytes);
-  float* floats(size_t count) { return reinterpret_cast<float*>(of(count * sizeof(float))); }
-
- private:
-  struct Free {
-    void operator()(char* data) const { std::free(data); }
-  };
-  std::unique_ptr<char, Free> data_;
-  size_t size_ = 0;
-};
-
 /// c [m, n] = left [m, k] right [k, n] (+ bias), or c += left right.
 /// Types   f32, bf16 and f16 in any mixture. Two factors of bf16 are multiplied as they are where
-///         that is faster (base/cpu_class.h), all others as f32; sums are f32, and c is rounded
-///         once.
+///         that is faster (base/cpu_class.h; denormal ones count as 0), all others as f32; sums
+///         are f32, and c is rounded once.
 struct MatrixProduct {
   size_t m, n, k;
   Factor left, right;  ///< `across` goes over the rows of the left one, the columns of the right
@@ -39,7 +22,7 @@ struct MatrixProduct {
   void* c;
   size_t c_row;
   const void* bias = nullptr;  ///< [n]
-  bool add = false;            ///< REQUIRES: c is f32
+  bool add = false;            ///< REQUIRES: c is f32, and there is no bias
 };
 void multiply(const MatrixProduct& product);
 

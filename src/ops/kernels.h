@@ -6,8 +6,9 @@ namespace danlu::ops {
 
 enum class Kernels {
   kFused,  ///< where one exists for the tensors' device and dtype; the composite elsewhere
-  /// Always the composite, of work that autograd records. What it does not record (sums of
-  /// gradients, the optimizer, rows and factors) is the table's still.
+  /// Always the composite, of work that autograd records, of the head's loss, and of decoding's
+  /// attention and quantised products. Sums of gradients, the optimizer, rows and factors are the
+  /// table's still.
   kComposite,
 };
 

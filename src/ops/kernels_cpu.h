@@ -4,11 +4,19 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/backend.h"
+#include "ops/check.h"
 #include "ops/row_kernels_cpu.h"
 
 namespace danlu::ops::cpu {
 
+/// Whether a tensor has a type that kernels know.
+inline bool is_element(const at::Tensor& x) {
+  const at::ScalarType type = x.scalar_type();
+  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
+}
+/// Errors: ModelError for other types.
 inline Element element_of(const at::Tensor& x) {
+  require(is_element(x), "kernels", "a tensor of ", x.scalar_type());
   if (x.scalar_type() == at::kFloat) return Element::kF32;
   return x.scalar_type() == at::kBFloat16 ? Element::kBF16 : Element::kF16;
 }

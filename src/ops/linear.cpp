@@ -23,10 +23,11 @@ namespace danlu::ops {
 namespace linear_detail {
 
 void check(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O) {
-  require(weight_OI.dim() == 2 && x_NI.size(-1) == weight_OI.size(1), "linear", "x ", x_NI.sizes(),
-          " must end in I of the weight [O, I] ", weight_OI.sizes());
+  require(weight_OI.dim() == 2 && x_NI.dim() > 0 && x_NI.size(-1) == weight_OI.size(1), "linear",
+          "x ", x_NI.sizes(), " must end in I of the weight [O, I] ", weight_OI.sizes());
   require(!bias_O.defined() || (bias_O.dim() == 1 && bias_O.size(0) == weight_OI.size(0)), "linear",
-          "bias must be [O] with O = ", weight_OI.size(0));
+          "bias must be [O] with O = ", weight_OI.size(0), ", got ",
+          bias_O.defined() ? bias_O.sizes() : at::IntArrayRef());
   require(x_NI.scalar_type() == weight_OI.scalar_type(), "linear", "x is ", x_NI.scalar_type(),
           ", the weight ", weight_OI.scalar_type(), "; they must be equal");
   require(!bias_O.defined() || bias_O.scalar_type() == weight_OI.scalar_type(), "linear",

@@ -16,7 +16,9 @@ struct LinearGrads {
 ///         [..., O].
 /// Dtypes  all equal. On CPUs sums are f32 and rounded once; a type that is not multiplied as it is
 ///         is widened block by block: no f32 copy of the weight is made.
-/// Grad    through all; those of weight and bias go to `main` where it has a place for them.
+/// Grad    through all; those of weight and bias go to `main` where it has a place for them (on
+/// CPUs
+///         not with Kernels::kComposite, whose gradients are autograd's).
 /// Errors  ModelError naming both shapes, or both dtypes.
 at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O = {}, const LinearGrads& main = {});

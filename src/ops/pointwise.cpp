@@ -196,6 +196,8 @@ at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n) {
 }
 
 void add_to(const at::Tensor& sum, const at::Tensor& x) {
+  require(sum.sizes() == x.sizes(), "add_to", "a sum ", sum.sizes(), " and ", x.sizes(),
+          " must have one shape");
   pointwise_detail::table_of(sum).add_to(sum, x);
 }
 

@@ -130,7 +130,8 @@ void check(const at::Tensor& x, const QuantizedWeight& weight, const at::Tensor&
   require(x.dim() >= 1 && x.size(-1) == weight.columns(), "quantized_linear", "x ", x.sizes(),
           " must end in I = ", weight.columns());
   require(!bias_O.defined() || (bias_O.dim() == 1 && bias_O.size(0) == weight.rows()),
-          "quantized_linear", "bias must be [O] with O = ", weight.rows());
+          "quantized_linear", "bias must be [O] with O = ", weight.rows(), ", got ",
+          bias_O.defined() ? bias_O.sizes() : at::IntArrayRef());
 }
 
 }  // namespace quantized_detail
@@ -145,6 +146,9 @@ QuantizedWeight::QuantizedWeight(BlockType type, int64_t rows, int64_t columns,
                                  const ReadRows& read_rows)
     : type_(type), rows_(rows), columns_(columns), groups_(columns / quantized_detail::kGroup) {
   using namespace quantized_detail;
+  const auto block = static_cast<int64_t>(block_traits(type).numbers);
+  require(columns % block == 0, "quantized", "rows of ", columns, " numbers do not fill blocks of ",
+          block);
   const auto memory = [&](int64_t groups, size_t bytes) {
     return at::empty({num_bands() * groups * static_cast<int64_t>(bytes)},
                      at::TensorOptions(at::kByte));

@@ -13,13 +13,13 @@
 namespace danlu::ops {
 
 /// A matrix [O, I] in blocks of its rows. Immutable. Rows are held 16 beside each other
-/// (quantized_rows_cpu.h); the numbers are the blocks' own, and so is the memory, but for Q4_K,
-/// whose 6-bit scales take a byte each (2.7 % more).
+/// (quantized_rows_cpu.h), the last of them filled up; the numbers are the blocks' own, and so is
+/// the memory, but for Q4_K, whose 6-bit scales take a byte each (2.7 % more).
 class QuantizedWeight {
  public:
   /// Gives the blocks of `count` rows from `row` on; called from several threads.
   using ReadRows = std::function<void(int64_t row, int64_t count, std::byte* blocks)>;
-  /// REQUIRES: `columns` is a multiple of the type's block.
+  /// Errors: ModelError unless `columns` is a multiple of the type's block.
   QuantizedWeight(BlockType type, int64_t rows, int64_t columns, const ReadRows& read_rows);
 
   BlockType type() const { return type_; }
@@ -45,8 +45,8 @@ class QuantizedWeight {
 };
 using QuantizedPtr = std::shared_ptr<const QuantizedWeight>;
 
-/// Q8_0 or Q4_0 of a dense matrix of any floating type. Errors: ModelError "[quantize] <name> …"
-/// for a number that the type has no scale for.
+/// Q8_0 or Q4_0 of a dense matrix of any floating type, with a multiple of 32 columns. Errors:
+/// ModelError "[quantize] <name> …" for a number that the type has no scale for; for other columns.
 QuantizedPtr quantized(BlockType type, const at::Tensor& weight_OI, const std::string& name);
 
 /// Whether devices of this kind multiply quantised weights.
@@ -56,9 +56,9 @@ bool multiplies_quantized(c10::DeviceType type);
 /// 127th of their largest, so that an output is off by at most half of that times the sum of the
 /// magnitudes of the 32 weights, over all groups. A row's result does not depend on the others.
 ///
-/// Shapes  x [..., I]; bias_O [O] or undefined; result [..., O]. Dtypes  x f32, bf16 or f16; sums
-///         f32, rounded once to x's type. Without gradient. Errors  ModelError naming shapes;
-///         DeviceError unless x is on the CPU.
+/// Shapes  x [..., I]; bias_O [O] or undefined; result [..., O]. Dtypes  x and the bias f32, bf16
+///         or f16; sums f32, rounded once to x's type. Without gradient. Errors  ModelError naming
+///         shapes or dtypes; DeviceError unless x is on the CPU.
 at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
                             const at::Tensor& bias_O = {});
 

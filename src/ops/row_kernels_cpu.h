@@ -3,7 +3,7 @@
 //
 // Arrays of Element type are f32, bf16 or, where rounds_f16(), f16; arithmetic is f32 and each
 // stored value is rounded once unless said otherwise. Sums have an order that depends on the vector
-// width only.
+// width only, those of dot_rows on the number of rows too.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <set>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,6 +43,32 @@ TEST(ParallelFor, CoversTheRangeOnceInPartsNotBelowTheGrain) {
           EXPECT_GE(parts, std::min<int64_t>(threads, 2)) << count << " " << grain;
         }
       }
+    }
+  }
+}
+
+TEST(ParallelEach, MeetsEachTaskOnceAndDividesWorkNotTasks) {
+  for (const int threads : {1, 2, 3, 5}) {
+    const Threads in_use(threads);
+    for (const std::vector<int64_t>& work :
+         {std::vector<int64_t>{}, {7}, {1, 1, 1, 1, 1, 1}, {90, 1, 1, 1, 50, 1, 1}, {1, 2, 100}}) {
+      std::vector<int64_t> before{0};
+      for (const int64_t more : work) before.push_back(before.back() + more);
+      std::vector<std::atomic<int>> seen(work.size()), once(work.size());
+      std::mutex mutex;
+      std::map<std::thread::id, int64_t> of_thread;
+      parallel_each_by_work(
+          work.size(), [&](size_t i) { return before[i]; },
+          [&](size_t i) {
+            ++seen[i];
+            const std::lock_guard lock(mutex);
+            of_thread[std::this_thread::get_id()] += work[i];
+          });
+      parallel_each(work.size(), [&](size_t i) { ++once[i]; });
+      for (size_t i = 0; i < work.size(); ++i) ASSERT_EQ(seen[i] * 10 + once[i], 11) << i;
+      const int64_t share = (before.back() + threads - 1) / threads;
+      for (const auto& [id, own] : of_thread)
+        EXPECT_LE(own, share + *std::max_element(work.begin(), work.end())) << threads;
     }
   }
 }

@@ -143,6 +143,8 @@ TEST(AttentionErrors, NameShapesAndUncoveredTokens) {
   EXPECT_THAT(message(q, one, {{0, 3}, {0, 4}}), testing::HasSubstr("cover the 4 queries"));
   EXPECT_THAT(message(q, one, {{0, 3, 4}, {0, 2, 4}}),
               testing::HasSubstr("3 queries but only 2 keys"));
+  EXPECT_THAT(message(q, one.to(at::kFloat), {{0, 4}, {0, 4}}), testing::HasSubstr("one dtype"));
+  EXPECT_THROW(attention(q, one, one, {{0, 4}, {0, 4}}, {1.0, -1, {}}), ModelError);
 }
 
 TEST(Attention, PartsRefuseWhatDoesNotFit) {

@@ -110,6 +110,7 @@ TEST(Backend, AddsToASumOfF32WhateverTheType) {
   const at::Tensor sum = at::zeros({5, 6}), x = random_f64({6, 5}, 3).to(at::kBFloat16);
   add_to(sum, x.t());
   EXPECT_TRUE(at::equal(sum, x.t().to(at::kFloat))) << "rows that lie apart";
+  EXPECT_THROW(add_to(at::zeros({5}), x), ModelError) << "rows do not become one";
 }
 
 TEST(Backend, SumsOfSquaresAreThoseOfEachChunk) {

@@ -182,6 +182,11 @@ TEST(FusedCpu, AttentionAgreesForEveryKindOfMask) {
       // 5 parts of 7 heads, and groups that are enough without parts.
       {"some heads of a group together", 7, 1, 8, segments_of(13, 5)},
       {"whole groups", 4, 2, 8, segments_of(40, 3)},
+      {"a long segment beside short ones",
+       6,
+       1,
+       8,
+       {{0, 2, 4, 304, 307, 308}, {0, 2, 4, 304, 307, 308}}},
   };
   for (const AttentionCase& c : cases) {
     AttentionOptions options;
@@ -237,7 +242,7 @@ TEST(FusedCpu, NonFiniteNumbersReachTheResult) {
 }
 
 TEST(FusedCpu, ResultsDoNotDependOnTheNumberOfThreads) {
-  const Segments segments{{0, 90, 130}, {0, 90, 130}};
+  const Segments segments{{0, 90, 93, 97, 130}, {0, 90, 93, 97, 130}};
   const auto everything = [&](const std::vector<at::Tensor>& in) {
     const at::Tensor x = rms_norm(in[0], in[1], 0.05);
     const at::Tensor keys = x.narrow(1, 0, 1), values = swiglu(x, in[0]).narrow(1, 0, 1);

@@ -198,6 +198,9 @@ TEST(Quantized, ANumberWithoutAScaleIsNamed) {
   weight[1][5] = 1e9;
   EXPECT_THAT(test::error_of<ModelError>([&] { quantized(BlockType::kQ4_0, weight, "a.weight"); }),
               testing::HasSubstr("[quantize] a.weight holds a number beyond ±524032"));
+  EXPECT_THAT(test::error_of<ModelError>(
+                  [] { quantized(BlockType::kQ8_0, at::zeros({16, 48}, at::kFloat), "w"); }),
+              testing::HasSubstr("48"));
 }
 
 }  // namespace

@@ -29,9 +29,8 @@
 namespace danlu::cli {
 namespace bench_detail {
 
-/// More looks at rows bound by memory: who shares it disturbs them for seconds at a time, and a
-/// look at all of them takes few.
-constexpr int kLooksAgain = 3, kMemoryLooks = 9;
+/// Who shares the memory or a core disturbs rows for seconds at a time.
+constexpr size_t kLeastLooks = 4, kMostLooks = 13;
 
 std::string date_now() {
   const std::time_t now = std::time(nullptr);
@@ -122,15 +121,19 @@ bench::Report measured(const measure::SuiteOptions& suite, measure::Gauge& gauge
   return report;
 }
 
-/// What is recorded is looked at as often as what is compared with it may be: a row recorded in a
-/// bad moment would hide that it has become slower.
+/// What is recorded is looked at until its best is no chance, as often as what is compared with it
+/// may be: a row recorded in a bad moment would hide that it has become slower.
 void look_again(bench::Report& report, const measure::SuiteOptions& suite, measure::Gauge& gauge) {
-  for (int look = 0; look < kLooksAgain; ++look)
-    bench::take_better(report, measured(suite, gauge, report.on));
+  std::vector<bench::Report> looks{report};
   measure::SuiteOptions again = suite;
-  again.only = bench::bound_by_memory(report);
-  for (int look = 0; look < kMemoryLooks && !again.only.empty(); ++look)
-    bench::take_better(report, measured(again, gauge, report.on));
+  while (looks.size() < kMostLooks) {
+    if (looks.size() >= kLeastLooks) {
+      again.only = bench::unconfirmed(looks);
+      if (again.only.empty()) break;
+    }
+    looks.push_back(measured(again, gauge, report.on));
+    bench::take_better(report, looks.back());
+  }
 }
 
 /// What seems slower is looked at again, and again: what has become slower stays so.
@@ -138,15 +141,9 @@ std::vector<bench::RowChange> compared(const bench::Report& recorded, bench::Rep
                                        double limit, const measure::SuiteOptions& suite,
                                        measure::Gauge& gauge) {
   auto changes = bench::compare(recorded, report, limit);
-  const std::vector<std::string> memory_rows = bench::bound_by_memory(report);
-  for (int look = 0; look < kLooksAgain + kMemoryLooks; ++look) {
+  for (size_t look = 1; look < kMostLooks; ++look) {
     measure::SuiteOptions again = suite;
     again.only = bench::suspects(changes);
-    if (look >= kLooksAgain) {
-      std::erase_if(again.only, [&](const std::string& id) {
-        return std::find(memory_rows.begin(), memory_rows.end(), id) == memory_rows.end();
-      });
-    }
     if (again.only.empty()) break;
     bench::take_better(report, measured(again, gauge, report.on));
     changes = bench::compare(recorded, report, limit);
