@@ -147,7 +147,7 @@ inline void add_product(const Packing& packing, const Left& left, int64_t rows,
         packing.arithmetic(),
         {unsigned_of(rows), steps, left.data + first_step * left.step, left.row, left.step,
          stacked.data + panel * packing.panel_bytes(stacked.rows) + first_step * columns * kWord, c,
-         is_whole ? sums_row : columns, is_whole});
+         is_whole ? sums_row : columns, is_whole, nullptr, 0, width});
     if (is_whole) continue;
     for (int64_t r = 0; r < rows; ++r) {
       for (size_t j = 0; j < width; ++j)

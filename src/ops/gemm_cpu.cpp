@@ -200,7 +200,7 @@ class Product {
       multiply_tile(arithmetic_,
                     {rows, std::min(kBlockSteps, g.steps - step), left.data + step * left.step,
                      left.row, left.step, right + step * columns_ * kWord, c, c_row,
-                     g.step + step > 0 || (is_direct && p_.add), next.data, next.bytes});
+                     g.step + step > 0 || (is_direct && p_.add), next.data, next.bytes, width});
     }
     if (!is_direct && g.step + slice_ >= steps_) finish(rows, width, column, {c, c_row}, to);
   }

@@ -272,23 +272,23 @@ void Pack(Arithmetic arithmetic, const Factor& f, size_t k, size_t count, size_t
 
 // --- the product of a tile --------------------------------------------------------------------
 
-template <size_t kTileRows>
-using Sums = Vector[kTileRows][kVectors];
+template <size_t kTileRows, size_t kUsed>
+using Sums = Vector[kTileRows][kUsed];
 
-/// sums += a column of `left` times a row of the panel.
-template <size_t kTileRows>
+/// sums += a column of `left` times kUsed vectors of a row of the panel.
+template <size_t kTileRows, size_t kUsed>
 HWY_INLINE void add_step(const TileProduct& p, const char* left, const float* panel,
-                         Sums<kTileRows>& sums) {
-  Vector right[kVectors];
+                         Sums<kTileRows, kUsed>& sums) {
+  Vector right[kUsed];
   HWY_UNROLL(4)
-  for (size_t v = 0; v < kVectors; ++v) right[v] = hn::LoadU(Tag(), panel + v * hn::Lanes(Tag()));
-  HWY_UNROLL(6)
+  for (size_t v = 0; v < kUsed; ++v) right[v] = hn::LoadU(Tag(), panel + v * hn::Lanes(Tag()));
+  HWY_UNROLL(12)
   for (size_t r = 0; r < kTileRows; ++r) {
     float value;
     std::memcpy(&value, left + r * p.left_row, sizeof value);
     const Vector spread = hn::Set(Tag(), value);
     HWY_UNROLL(4)
-    for (size_t v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(spread, right[v], sums[r][v]);
+    for (size_t v = 0; v < kUsed; ++v) sums[r][v] = hn::MulAdd(spread, right[v], sums[r][v]);
   }
 }
 
@@ -299,14 +299,14 @@ struct Ahead {
 };
 constexpr size_t kStepsARequest = 4;
 
-template <size_t kTileRows, bool kAsks>
+template <size_t kTileRows, size_t kUsed, bool kAsks>
 HWY_INLINE void multiply_rows(const TileProduct& p, const char* left, float* c, Ahead& ahead) {
   const size_t columns = kVectors * hn::Lanes(Tag());
-  Sums<kTileRows> sums;
-  HWY_UNROLL(6)
+  Sums<kTileRows, kUsed> sums;
+  HWY_UNROLL(12)
   for (size_t r = 0; r < kTileRows; ++r) {
     HWY_UNROLL(4)
-    for (size_t v = 0; v < kVectors; ++v) {
+    for (size_t v = 0; v < kUsed; ++v) {
       sums[r][v] = hn::Zero(Tag());
       if constexpr (kAsks) __builtin_prefetch(c + r * p.c_row + v * hn::Lanes(Tag()), /*rw=*/1);
     }
@@ -320,56 +320,65 @@ HWY_INLINE void multiply_rows(const TileProduct& p, const char* left, float* c, 
     }
     HWY_UNROLL(4)
     for (size_t i = 0; i < kStepsARequest; ++i) {
-      add_step<kTileRows>(p, left, panel, sums);
+      add_step<kTileRows, kUsed>(p, left, panel, sums);
       panel += columns;
       left += p.left_step;
     }
   }
   for (; step < p.steps; ++step) {
-    add_step<kTileRows>(p, left, panel, sums);
+    add_step<kTileRows, kUsed>(p, left, panel, sums);
     panel += columns;
     left += p.left_step;
   }
-  HWY_UNROLL(6)
+  HWY_UNROLL(12)
   for (size_t r = 0; r < kTileRows; ++r) {
     HWY_UNROLL(4)
-    for (size_t v = 0; v < kVectors; ++v) {
+    for (size_t v = 0; v < kUsed; ++v) {
       float* to = c + r * p.c_row + v * hn::Lanes(Tag());
       hn::StoreU(p.add ? hn::Add(hn::LoadU(Tag(), to), sums[r][v]) : sums[r][v], Tag(), to);
     }
   }
 }
 
-template <bool kAsks>
+template <size_t kUsed, bool kAsks>
 void multiply_all_rows(const TileProduct& p) {
   const char* left = static_cast<const char*>(p.left);
   float* c = p.c;
   size_t rows = p.rows;
   const size_t requests = (rows + kRows - 1) / kRows * (p.steps / kStepsARequest);
   Ahead ahead{static_cast<const char*>(p.next), p.next_bytes / std::max<size_t>(1, requests)};
-  for (; rows >= kRows; rows -= kRows) {
-    multiply_rows<kRows, kAsks>(p, left, c, ahead);
-    left += kRows * p.left_row;
-    c += kRows * p.c_row;
-  }
+  const auto next = [&]<size_t kCount>() {
+    multiply_rows<kCount, kUsed, kAsks>(p, left, c, ahead);
+    left += kCount * p.left_row;
+    c += kCount * p.c_row;
+    rows -= kCount;
+  };
+  // Of few vectors more rows at once, or each sum would wait for its last addition.
+  if constexpr (kUsed < kVectors)
+    while (rows >= 2 * kRows) next.template operator()<2 * kRows>();
+  while (rows >= kRows) next.template operator()<kRows>();
   switch (rows) {
     case 1:
-      return multiply_rows<1, kAsks>(p, left, c, ahead);
+      return next.template operator()<1>();
     case 2:
-      return multiply_rows<2, kAsks>(p, left, c, ahead);
+      return next.template operator()<2>();
     case 3:
-      return multiply_rows<3, kAsks>(p, left, c, ahead);
+      return next.template operator()<3>();
     case 4:
-      return multiply_rows<4, kAsks>(p, left, c, ahead);
+      return next.template operator()<4>();
     case 5:
-      return multiply_rows<5, kAsks>(p, left, c, ahead);
+      return next.template operator()<5>();
     default:
       return;
   }
 }
 
 void MultiplyTile(const TileProduct& p) {
-  p.next ? multiply_all_rows<true>(p) : multiply_all_rows<false>(p);
+  const size_t lanes = hn::Lanes(Tag());
+  const size_t vectors = p.columns == 0 ? kVectors : (p.columns + lanes - 1) / lanes;
+  if (vectors == 1) return multiply_all_rows<1, false>(p);
+  if (vectors == 2 && kVectors > 2) return multiply_all_rows<2, false>(p);
+  p.next ? multiply_all_rows<kVectors, true>(p) : multiply_all_rows<kVectors, false>(p);
 }
 
 }  // namespace danlu::ops::cpu::HWY_NAMESPACE
