@@ -48,10 +48,12 @@ TEST(ParallelFor, CoversTheRangeOnceInPartsNotBelowTheGrain) {
 }
 
 TEST(ParallelEach, MeetsEachTaskOnceAndDividesWorkNotTasks) {
+  std::vector<int64_t> growing(40, 1);
+  growing.resize(80, 9);
   for (const int threads : {1, 2, 3, 5}) {
     const Threads in_use(threads);
     for (const std::vector<int64_t>& work :
-         {std::vector<int64_t>{}, {7}, {1, 1, 1, 1, 1, 1}, {90, 1, 1, 1, 50, 1, 1}, {1, 2, 100}}) {
+         {std::vector<int64_t>{}, {7}, growing, {90, 1, 1, 1, 50, 1, 1}}) {
       std::vector<int64_t> before{0};
       for (const int64_t more : work) before.push_back(before.back() + more);
       std::vector<std::atomic<int>> seen(work.size()), once(work.size());
