@@ -49,8 +49,11 @@ void require_alike(const Circumstances& recorded, const Circumstances& now) {
         tr("[bench] recorded with {} threads, measured with {}", recorded.threads, now.threads),
         tr("choose as many with --threads"));
   }
-  if (recorded.quick != now.quick)
-    throw DataError(tr("[bench] one of the two was measured with --quick, the other without"));
+  if (recorded.quick != now.quick) {
+    throw DataError(recorded.quick ? tr("[bench] recorded with --quick, measured without")
+                                   : tr("[bench] recorded without --quick, measured with it"),
+                    recorded.quick ? tr("add --quick") : tr("leave --quick out"));
+  }
 }
 
 std::vector<RowChange> compare(const Report& recorded, const Report& now, double limit) {

@@ -100,11 +100,20 @@ TEST(BenchCommand, WhatIsRecordedIsComparedAndAChangedRecordIsFoundAndNamed) {
   json_of_bench({"--only", "decode", "--dtype", "bf16", "--record", folder.string()});
   const json both = json::parse(std::ifstream(file));
   EXPECT_EQ(both["rows"].size(), 2 * changed["rows"].size());
-  expect_error(run_danlu({"bench", "--threads", "1", "--record", folder.string()}), 3, {"--quick"});
+  expect_error(run_danlu({"bench", "--threads", "1", "--record", folder.string()}), 3,
+               {"recorded with --quick, measured without", "add --quick"});
   expect_error(run_danlu({"bench", "--quick", "--threads", "1", "--only", "step", "--check",
                           folder.string()}),
                3, {"none of the rows"});
   EXPECT_EQ(json::parse(std::ifstream(file)), both);
+
+  // A file in the folder's place, and a record that was cut off.
+  expect_error(run_danlu({"bench", "--quick", "--threads", "1", "--record", file.string()}), 2,
+               {"[--record] must be a folder", file.string()});
+  fs::resize_file(file, 1000);
+  expect_error(run_danlu({"bench", "--quick", "--threads", "1", "--record", folder.string()}), 3,
+               {file.string(), "remove it, or record into another folder"});
+  EXPECT_EQ(fs::file_size(file), 1000u);
 }
 
 TEST(BenchCommand, RefusesWhatItCannotMeasure) {

@@ -32,6 +32,20 @@ TEST_F(Quantize, HoldsMatricesInBlocksWhenAskedTo) {
   EXPECT_THAT(other.err, HasSubstr("q8_0"));
 }
 
+TEST_F(Quantize, WhatCannotBeHeldInBlocksIsSaid) {
+  write("config.json", R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
+    "vocab_size": 320, "hidden_size": 40, "intermediate_size": 72, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 1})");
+  const ProgramResult made = run(
+      {"init", "--config", "config.json", "--tokenizer", good("tokenizer"), "--output", "narrow"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const ProgramResult dense = infer({"--model", "narrow", "--quantize", "q4_0"});
+  EXPECT_EQ(dense.exit_code, 0) << dense.err;
+  EXPECT_THAT(dense.err, HasSubstr("--quantize: nothing is quantised"));
+  EXPECT_THAT(infer({"--model", good("model"), "--quantize", "q4_0"}).err,
+              Not(HasSubstr("nothing is quantised")));
+}
+
 TEST_F(Quantize, BlocksOfAGgufFileStayUnlessTheyAreToBeWidened) {
   const ProgramResult converted =
       run({"convert", good("model"), "q.gguf", "--to", "gguf", "--outtype", "q8_0"});

@@ -81,7 +81,7 @@ measure::SuiteOptions suite_from(const Options& options) {
   for (const char* place : {"check", "record"}) {
     if (!options.has_value(place)) continue;
     if (options.get_string(place).empty())
-      throw UsageError(tr("[{}] must be a folder", options.given_as(place)));
+      throw UsageError(tr("[{}] names no folder", options.given_as(place)));
     if (suite.parts == std::vector<std::string>{"limits"})
       throw UsageError(tr("[{}] --only limits measures no operation", options.given_as(place)));
   }
@@ -166,13 +166,20 @@ bench::Report recorded_at(const fs::path& place, const bench::Circumstances& on,
 /// What is recorded there already; asked before minutes of measuring, as is whether it can be
 /// written.
 std::optional<bench::Report> to_record_in(const fs::path& folder, const bench::Circumstances& on) {
+  if (fs::exists(folder) && !fs::is_directory(folder))
+    throw UsageError(tr("[{}] must be a folder, {} is none", "--record", folder.string()));
   fs::create_directories(folder);
   require_writable_directory(folder);
   const fs::path file = folder / record_name(on);
   if (!fs::exists(file)) return std::nullopt;
-  bench::Report earlier = bench::read_report(file);
-  bench::require_alike(earlier.on, on);
-  return earlier;
+  try {
+    bench::Report earlier = bench::read_report(file);
+    bench::require_alike(earlier.on, on);
+    return earlier;
+  } catch (const DataError& error) {
+    if (!error.hint().empty()) throw;
+    throw DataError(error.what(), tr("remove it, or record into another folder"));
+  }
 }
 
 }  // namespace bench_detail

@@ -228,6 +228,9 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
     loaded.quantize = options.get_string_or("quantize", "auto");
     log::info("weights: {:.1f} MB, {:.1f} MB of them in blocks",
               static_cast<double>(held.all) / 1e6, static_cast<double>(held.in_blocks) / 1e6);
+  } else if (quantisation.make) {
+    log::warning("{}: nothing is quantised, since the rows of no matrix are a multiple of {} long",
+                 options.given_as("quantize"), block_traits(*quantisation.make).numbers);
   }
   if (!where.adapter.empty()) loaded.model->load_adapter(where.adapter, lora_alpha_from(options));
   if (static_cast<int64_t>(loaded.tokenizer->size()) > loaded.model->config().vocab_size) {
