@@ -43,9 +43,7 @@ struct Run {
 };
 
 void on_each_thread(const std::function<void(size_t thread)>& body) {
-  danlu::device::parallel_for(0, at::get_num_threads(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) body(static_cast<size_t>(i));
-  });
+  danlu::device::parallel_each(static_cast<size_t>(at::get_num_threads()), body);
 }
 
 /// Memory as kernels have it: a tile's panel begins at a page, and no vector of it lies in two

@@ -27,9 +27,7 @@ std::vector<Chunk> chunks_in(const std::vector<Chunk>& chunks, const Range& part
 }
 
 void for_each_chunk(const std::vector<Chunk>& chunks, const std::function<void(size_t)>& body) {
-  device::parallel_for(0, static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) body(static_cast<size_t>(i));
-  });
+  device::parallel_each(chunks.size(), body);
 }
 
 }  // namespace danlu::ops
