@@ -38,10 +38,8 @@ text::TokenId next_token(const models::CausalLM& model, const at::Tensor& logits
 std::vector<text::TokenId> next_tokens(const models::CausalLM& model, const at::Tensor& logits_BV,
                                        const std::vector<Running>& running) {
   std::vector<text::TokenId> ids(running.size());
-  device::parallel_for(0, static_cast<int64_t>(running.size()), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-      ids[i] = next_token(model, logits_BV, i, running[i]);
-  });
+  device::parallel_each(running.size(),
+                        [&](size_t i) { ids[i] = next_token(model, logits_BV, i, running[i]); });
   return ids;
 }
 

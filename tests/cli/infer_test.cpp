@@ -210,6 +210,14 @@ TEST_F(Infer, ATemperatureOfZeroDrawsNothingWhateverTheTaskSays) {
     EXPECT_EQ(answer({"--task", "do_sample", "--temperature", "0", "--seed", seed}), greedy);
 }
 
+TEST_F(Infer, ATypeNamedTwiceIsOneType) {
+  expect_error(infer({"--prompt", "fox?", "--dtype", "fp32", "--bf16"}), 2,
+               {"--dtype fp32 disagrees with --bf16"});
+  const ProgramResult short_name = infer({"--prompt", "fox?", "--dtype", "bf16", "--bf16"});
+  EXPECT_EQ(short_name.exit_code, 0) << short_name.err;
+  EXPECT_EQ(infer({"--prompt", "fox?", "--torch_dtype", "bfloat16"}).out, short_name.out);
+}
+
 TEST_F(Infer, ALinkToNothingIsCalledOne) {
   fs::create_symlink("moved_away", (*this) / "link");
   expect_error(infer({"--prompt", "fox?"}, (*this) / "link"), 4,

@@ -49,7 +49,7 @@ std::vector<OptionSpec> model_options() {
       {.name = "dtype",
        .help = "type to compute in (default: the files' own)",
        .aliases = {"torch_dtype", "params_dtype"},
-       .choices = {"fp32", "bf16", "fp16", "AUTO", "auto"},
+       .choices = {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16", "AUTO", "auto"},
        .group = "Model"},
       {.name = "bf16",
        .type = OptionType::kBool,

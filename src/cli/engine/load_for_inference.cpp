@@ -25,15 +25,8 @@ namespace {
                        tr("give a local Hugging Face or Megatron directory, or a GGUF file"));
 }
 
-std::optional<at::ScalarType> dtype_option(const Options& options) {
-  const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
-  if (bf16 && fp16) throw UsageError(tr("[infer] --bf16 and --fp16 are both on; choose one"));
-  const std::string named = options.get_string_or("dtype", "auto");
-  if (named == "auto" || named == "AUTO") {
-    if (!bf16 && !fp16) return std::nullopt;
-    return bf16 ? at::kBFloat16 : at::kHalf;
-  }
-  switch (dtype_from_name(named)) {
+at::ScalarType scalar_type_named(const std::string& name) {
+  switch (dtype_from_name(name)) {
     case DType::kF32:
       return at::kFloat;
     case DType::kBF16:
@@ -41,6 +34,22 @@ std::optional<at::ScalarType> dtype_option(const Options& options) {
     default:
       return at::kHalf;
   }
+}
+
+/// None: as the file has it.
+std::optional<at::ScalarType> dtype_option(const Options& options) {
+  const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
+  if (bf16 && fp16) throw UsageError(tr("[infer] --bf16 and --fp16 are both on; choose one"));
+  const std::string name = options.get_string_or("dtype", "auto");
+  std::optional<at::ScalarType> named;
+  if (name != "auto" && name != "AUTO") named = scalar_type_named(name);
+  if (!bf16 && !fp16) return named;
+  const at::ScalarType flagged = bf16 ? at::kBFloat16 : at::kHalf;
+  if (named && options.is_given("dtype") && *named != flagged) {
+    throw UsageError(tr("[infer] {} {} disagrees with {} true", options.given_as("dtype"), name,
+                        options.given_as(bf16 ? "bf16" : "fp16")));
+  }
+  return flagged;
 }
 
 /// Errors: UsageError for blocks on a device that does not multiply them.
