@@ -1,4 +1,5 @@
 // Adapters on a CausalLM: choosing their places, making and naming them.
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -76,8 +77,7 @@ std::vector<layers::Linear*> targets_of(const PeftConfig& peft, const arch::Mode
 /// A uniform in +-1/sqrt(in): kaiming_uniform with a = sqrt(5), as torch's Linear and PEFT start.
 at::Tensor uniform_a(int64_t rank, int64_t in, uint64_t seed) {
   const at::NoGradGuard no_grad;
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
-  generator.set_current_seed(seed);
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   const double bound = 1.0 / std::sqrt(static_cast<double>(in));
   return at::empty({rank, in}, at::TensorOptions(at::kFloat)).uniform_(-bound, bound, generator);
 }

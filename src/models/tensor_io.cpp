@@ -1,5 +1,6 @@
 #include "models/tensor_io.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -175,8 +176,7 @@ void refuse_tensor_lists(const std::string& where, const std::vector<std::string
 
 at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, uint64_t seed) {
   const at::NoGradGuard no_grad;
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
-  generator.set_current_seed(seed);
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   return at::empty(shape, at::TensorOptions(at::kFloat)).normal_(0.0, deviation, generator);
 }
 

@@ -193,6 +193,8 @@ class GuideEvaluation : public Launch {
         --exit-on-missing-checkpoint --output_path)");
     for (const Words& part : {model_flags(), {"--task", task}, line, {output}, more})
       words.insert(words.end(), part.begin(), part.end());
+    if (std::find(more.begin(), more.end(), "--dtype") != more.end())
+      std::erase(words, "--bf16");  // it would disagree
     Examined examined;
     examined.log = ok(words).err;
     for (const auto& entry : fs::directory_iterator((*this) / output)) {

@@ -1,5 +1,6 @@
 // tests/ops/finite_differences.h: gradients from autograd against central differences in f64.
 #pragma once
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -14,8 +15,7 @@
 namespace danlu::test {
 
 inline at::Tensor random_f64(at::IntArrayRef shape, uint64_t seed) {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
-  generator.set_current_seed(seed);
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   return at::empty(shape, at::kDouble).normal_(0, 1, generator);
 }
 
