@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "device/block_pool.h"
+#include "device/small_blocks.h"
 
 namespace danlu::device {
 namespace counted_memory_detail {
@@ -41,6 +42,20 @@ struct Inside {
   ~Inside() { is_inside = false; }
 };
 
+/// Whether this thread's small blocks have gone: tensors that are static outlive them.
+thread_local bool has_ended = false;
+
+/// Null: the C library's are used as they come.
+SmallBlocks* small_blocks() {
+  struct OfThread {
+    SmallBlocks blocks;
+    ~OfThread() { has_ended = true; }
+  };
+  if (has_ended || !pool.load(std::memory_order_relaxed)) return nullptr;
+  static thread_local OfThread own;
+  return &own.blocks;
+}
+
 void count(int64_t bytes) {
   const int64_t now = taken.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   int64_t before = most.load(std::memory_order_relaxed);
@@ -59,8 +74,10 @@ void give_back(void* data) {
       return;
     }
   }
-  taken.fetch_sub(static_cast<int64_t>(malloc_usable_size(data)), std::memory_order_relaxed);
-  c10::free_cpu(data);
+  const size_t usable = malloc_usable_size(data);
+  taken.fetch_sub(static_cast<int64_t>(usable), std::memory_order_relaxed);
+  SmallBlocks* const small = small_blocks();
+  if (!small || !small->keep(data, usable)) c10::free_cpu(data);
 }
 
 /// Null: the C library is asked, whose error is the one that everybody knows.
@@ -74,6 +91,11 @@ void* take_block(BlockPool& blocks, size_t bytes) {
 }
 
 void* take_small(size_t bytes) {
+  SmallBlocks* const small = bytes > 0 && bytes <= SmallBlocks::kLargest ? small_blocks() : nullptr;
+  if (small) {
+    if (void* const kept = small->take(bytes)) return kept;
+    bytes = SmallBlocks::rounded(bytes);
+  }
   try {
     return c10::alloc_cpu(bytes);
   } catch (const c10::Error&) {

@@ -27,10 +27,9 @@ at::Tensor attend(const parallel::Context& context, const std::vector<at::Tensor
 Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) const {
   const int64_t n = x_NH.size(0);  // of all rows, inside the region
   if (qkv_layout == arch::QkvLayout::kSeparate) {
-    const auto x = ops::shared_by(3, x_NH);
-    return {q.forward(x[0], pass).view({n, num_heads, head_dim}),
-            k.forward(x[1], pass).view({n, num_kv_heads, head_dim}),
-            v.forward(x[2], pass).view({n, num_kv_heads, head_dim})};
+    const auto parts = forward_each({&q, &k, &v}, x_NH, pass);
+    return {parts[0].view({n, num_heads, head_dim}), parts[1].view({n, num_kv_heads, head_dim}),
+            parts[2].view({n, num_kv_heads, head_dim})};
   }
   const at::Tensor all = qkv.forward(x_NH, pass);
   if (qkv_layout == arch::QkvLayout::kThirds) {

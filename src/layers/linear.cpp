@@ -1,6 +1,9 @@
 #include "layers/linear.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
 
 #include "ops/linear.h"
 #include "ops/pointwise.h"
@@ -21,6 +24,29 @@ at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
     return ops::linear(x_NI, weight.tensor, bias.tensor, {weight.main_grad, bias.main_grad});
   const at::Tensor y_NO = product(x_NI, pass);
   return bias.defined() ? ops::add_bias(y_NO, bias.tensor, bias.main_grad) : y_NO;
+}
+
+std::vector<at::Tensor> forward_each(const std::vector<const Linear*>& linears,
+                                     const at::Tensor& x_NI, const Pass& pass) {
+  const auto all = [&](const auto& is) { return std::all_of(linears.begin(), linears.end(), is); };
+  const bool is_plain =
+      !at::GradMode::is_enabled() && all([](const Linear* linear) { return !linear->adapter; });
+  if (is_plain && all([](const Linear* linear) { return linear->weight.quantized != nullptr; })) {
+    std::vector<ops::QuantizedFactor> factors;
+    for (const Linear* linear : linears)
+      factors.push_back({*linear->weight.quantized, linear->bias.tensor});
+    return ops::quantized_linears(x_NI, factors);
+  }
+  if (is_plain && all([](const Linear* linear) { return !linear->weight.quantized; })) {
+    std::vector<ops::LinearFactor> factors;
+    for (const Linear* linear : linears)
+      factors.push_back({linear->weight.tensor, linear->bias.tensor});
+    return ops::linears(x_NI, factors);
+  }
+  const auto x = ops::shared_by(static_cast<int64_t>(linears.size()), x_NI);
+  std::vector<at::Tensor> results;
+  for (size_t i = 0; i < linears.size(); ++i) results.push_back(linears[i]->forward(x[i], pass));
+  return results;
 }
 
 at::Tensor Linear::partial(const at::Tensor& x_NI, const Pass& pass,

@@ -33,4 +33,8 @@ struct Linear {
   at::Tensor product(const at::Tensor& x_NI, const Pass& pass) const;
 };
 
+/// What each makes of one input.
+std::vector<at::Tensor> forward_each(const std::vector<const Linear*>& linears,
+                                     const at::Tensor& x_NI, const Pass& pass);
+
 }  // namespace danlu::layers

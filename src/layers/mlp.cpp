@@ -10,8 +10,7 @@ namespace danlu::layers {
 
 at::Tensor Mlp::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
                         const Again& again) const {
-  const auto x = ops::shared_by(2, x_NH);
-  const std::vector<at::Tensor> inputs{gate.forward(x[0], *pass), up.forward(x[1], *pass)};
+  const std::vector<at::Tensor> inputs = forward_each({&gate, &up}, x_NH, *pass);
   if (again.activation_output) {
     const Make activation = [](const std::vector<at::Tensor>& gate_up) {
       return ops::swiglu(gate_up[0], gate_up[1]);

@@ -138,7 +138,7 @@ at::Tensor cached_attention(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
     for (; end < sequences.size() && way_of(sequences[end], table) == way; ++end)
       count += sequences[end].num_new;
     const std::span here(sequences.data() + begin, end - begin);
-    const at::Tensor q = q_NQD.narrow(0, first, count);
+    const at::Tensor q = count == q_NQD.size(0) ? q_NQD : q_NQD.narrow(0, first, count);
     if (way == Way::kPages) {
       parts.push_back(table->attention_over_pages(q, k_NKD.size(1), here, layer, options));
     } else if (way == Way::kAsGiven) {

@@ -1,5 +1,4 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cmath>
@@ -7,6 +6,7 @@
 #include <limits>
 
 #include "device/parallel.h"
+#include "ops/empty_cpu.h"
 #include "ops/kernels_cpu.h"
 #include "ops/pages.h"
 #include "ops/scratch_cpu.h"
@@ -85,7 +85,7 @@ class Results {
         element_(element_of(out_NQD)),
         heads_(out_NQD.size(1)),
         dim_(out_NQD.size(2)),
-        memory_(at::empty({static_cast<int64_t>(parts), heads_, dim_ + 2}, at::kFloat)) {}
+        memory_(empty_cpu({static_cast<int64_t>(parts), heads_, dim_ + 2}, at::kFloat)) {}
 
   float* values(size_t part, int64_t head) const {
     return memory_.data_ptr<float>() + (static_cast<int64_t>(part) * heads_ + head) * (dim_ + 2);
@@ -225,7 +225,7 @@ at::Tensor attention_over_pages(const at::Tensor& given_NQD, int64_t kv_heads,
                                 const AttentionOptions& given_options) {
   using namespace cached_attention_detail;
   const at::Tensor q_NQD = given_NQD.contiguous();
-  const at::Tensor out_NQD = at::empty(q_NQD.sizes(), q_NQD.options());
+  const at::Tensor out_NQD = empty_cpu(q_NQD.sizes(), q_NQD.scalar_type());
   AttentionOptions options = given_options;
   if (options.alibi_slopes_Q.defined())
     options.alibi_slopes_Q = options.alibi_slopes_Q.to(at::kFloat).contiguous();

@@ -1,13 +1,12 @@
 #include "ops/few_rows_cpu.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "base/cpu_class.h"
 #include "device/parallel.h"
+#include "ops/empty_cpu.h"
 #include "ops/kernels_cpu.h"
 #include "ops/prefetch_cpu.h"
 #include "ops/scratch_cpu.h"
@@ -128,6 +127,40 @@ void sums_of(const at::Tensor& x_NI, const float* wide, const at::Tensor& weight
             row_at(weight_OI, begin), sums, stride});
 }
 
+struct Product {
+  at::Tensor weight_OI, bias_O, y_NO;  ///< contiguous, of one type
+};
+
+/// Columns [begin, end) of y; wide as sums_of's.
+void multiply(const at::Tensor& x_NI, const float* wide, const Product& product, int64_t begin,
+              int64_t end) {
+  const auto& [weight_OI, bias_O, y_NO] = product;
+  const size_t n = unsigned_of(x_NI.size(0)), count = unsigned_of(end - begin);
+  const int64_t outputs = weight_OI.size(0);
+  const Element element = element_of(weight_OI);
+  if (element == Element::kF32 && !bias_O.defined()) {
+    sums_of(x_NI, wide, weight_OI, begin, end, y_NO.data_ptr<float>() + begin,
+            unsigned_of(outputs));
+    return;
+  }
+  static thread_local ScratchMemory sum_memory, bias_memory;
+  float* const sums = sum_memory.floats(n * count);
+  float* const added = bias_O.defined() ? bias_memory.floats(count) : nullptr;
+  sums_of(x_NI, wide, weight_OI, begin, end, sums, count);
+  const auto item = static_cast<int64_t>(y_NO.element_size());
+  if (added) {
+    widen(element, 1, count, static_cast<const char*>(bias_O.data_ptr()) + begin * item, count,
+          added, count);
+  }
+  for (size_t row = 0; row < n; ++row) {
+    float* const own = sums + row * count;
+    for (size_t i = 0; added && i < count; ++i) own[i] += added[i];
+    char* const to =
+        static_cast<char*>(y_NO.data_ptr()) + (static_cast<int64_t>(row) * outputs + begin) * item;
+    narrow(element, 1, count, own, count, to, count);
+  }
+}
+
 }  // namespace few_rows_detail
 
 bool takes_few_rows(const at::Tensor& x, const at::Tensor& weight_OI) {
@@ -137,47 +170,42 @@ bool takes_few_rows(const at::Tensor& x, const at::Tensor& weight_OI) {
          x.scalar_type() == weight_OI.scalar_type() && weight_OI.size(1) > 0;
 }
 
-at::Tensor few_rows_product(const at::Tensor& given_NI, const at::Tensor& given_OI,
-                            const at::Tensor& bias_O) {
+std::vector<at::Tensor> few_rows_products(const at::Tensor& given_NI,
+                                          std::span<const LinearFactor> factors) {
   using namespace few_rows_detail;
-  const at::Tensor x_NI = given_NI.contiguous(), weight_OI = given_OI.contiguous();
-  const at::Tensor bias =
-      bias_O.defined() ? bias_O.to(weight_OI.scalar_type()).contiguous() : bias_O;
-  const int64_t n = x_NI.size(0), width = x_NI.size(1), outputs = weight_OI.size(0);
-  const Element element = element_of(weight_OI);
+  const at::Tensor x_NI = given_NI.contiguous();
+  const int64_t n = x_NI.size(0), width = x_NI.size(1);
   const float* x_wide = static_cast<const float*>(x_NI.data_ptr());
-  if (element != Element::kF32 && !takes_bf16_dots(x_NI.scalar_type())) {
+  if (x_NI.scalar_type() != at::kFloat && !takes_bf16_dots(x_NI.scalar_type())) {
     static thread_local ScratchMemory memory;  // aligned: few vectors of it lie in two lines
     const size_t count = unsigned_of(n * width);
     float* const wide = memory.floats(count);
-    widen(element, 1, count, x_NI.data_ptr(), count, wide, count);
+    widen(element_of(x_NI), 1, count, x_NI.data_ptr(), count, wide, count);
     x_wide = wide;
   }
-  const at::Tensor y_NO = at::empty({n, outputs}, x_NI.options());
+  std::vector<Product> products;
+  std::vector<at::Tensor> results;
+  int64_t outputs = 0;
+  for (const auto& [weight_OI, bias_O] : factors) {
+    products.push_back({weight_OI.contiguous(),
+                        bias_O.defined() ? bias_O.to(weight_OI.scalar_type()).contiguous() : bias_O,
+                        empty_cpu({n, weight_OI.size(0)}, x_NI.scalar_type())});
+    results.push_back(products.back().y_NO);
+    outputs += weight_OI.size(0);
+  }
   const int64_t grain = std::max<int64_t>(8, (int64_t{32} << 10) / width);
+  // One loop over the rows of all weights: a loop's end is waited for by all threads.
   device::parallel_for(0, outputs, grain, [&](int64_t begin, int64_t end) {
-    const size_t count = unsigned_of(end - begin);
-    if (element == Element::kF32 && !bias.defined()) {
-      sums_of(x_NI, x_wide, weight_OI, begin, end, y_NO.data_ptr<float>() + begin,
-              unsigned_of(outputs));
-      return;
-    }
-    std::vector<float> sums(unsigned_of(n) * count), added(bias.defined() ? count : 0);
-    sums_of(x_NI, x_wide, weight_OI, begin, end, sums.data(), count);
-    const auto item = static_cast<int64_t>(y_NO.element_size());
-    if (bias.defined()) {
-      widen(element, 1, count, static_cast<const char*>(bias.data_ptr()) + begin * item, count,
-            added.data(), count);
-    }
-    for (size_t row = 0; row < unsigned_of(n); ++row) {
-      float* own = sums.data() + row * count;
-      for (size_t i = 0; i < added.size(); ++i) own[i] += added[i];
-      char* to = static_cast<char*>(y_NO.data_ptr()) +
-                 (static_cast<int64_t>(row) * outputs + begin) * item;
-      narrow(element, 1, count, own, count, to, count);
+    int64_t before = 0;
+    for (const Product& product : products) {
+      const int64_t rows = product.weight_OI.size(0);
+      const int64_t first = std::max<int64_t>(begin - before, 0);
+      const int64_t past = std::min(end - before, rows);
+      if (first < past) multiply(x_NI, x_wide, product, first, past);
+      before += rows;
     }
   });
-  return y_NO;
+  return results;
 }
 
 }  // namespace danlu::ops::cpu

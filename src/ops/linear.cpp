@@ -114,6 +114,8 @@ at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at:
   const Backend* const own = products_for(weight_OI);
   const bool composite = kernels() == Kernels::kComposite && x_NI.is_cpu();
   if (!own && (composite || !(has_main && records))) return oracle::linear(x_NI, weight_OI, bias_O);
+  if (!records && x_NI.dim() == 2)  // a token's, to which a view more is a tenth of a product
+    return own->product(x_NI, weight_OI, bias_O, x_NI.scalar_type());
   std::vector<int64_t> sizes = x_NI.sizes().vec();
   sizes.back() = weight_OI.size(0);
   const at::Tensor rows_NI = x_NI.reshape({-1, weight_OI.size(1)});
@@ -123,6 +125,19 @@ at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at:
   auto held = c10::make_intrusive<linear_detail::HeldGrads>();
   held->grads = main;
   return linear_detail::OwnLinear::apply(rows_NI, weight_OI, bias, held).view(sizes);
+}
+
+std::vector<at::Tensor> linears(const at::Tensor& x_NI, const std::vector<LinearFactor>& factors) {
+  const at::NoGradGuard no_grad;
+  const Backend* const own = products_for(factors.front().weight_OI);
+  if (own && own->products && x_NI.dim() == 2) {
+    for (const auto& [weight_OI, bias_O] : factors) linear_detail::check(x_NI, weight_OI, bias_O);
+    return own->products(x_NI, factors);
+  }
+  std::vector<at::Tensor> results;
+  for (const auto& [weight_OI, bias_O] : factors)
+    results.push_back(linear(x_NI, weight_OI, bias_O));
+  return results;
 }
 
 at::Tensor oracle::linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,

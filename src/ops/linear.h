@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "ops/main_grad.h"
 
 namespace danlu::ops {
@@ -22,6 +24,12 @@ struct LinearGrads {
 /// Errors  ModelError naming both shapes, or both dtypes.
 at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O = {}, const LinearGrads& main = {});
+
+struct LinearFactor {
+  at::Tensor weight_OI, bias_O = {};
+};
+/// linear() of several weights that read one input, without gradient: few rows in one loop.
+std::vector<at::Tensor> linears(const at::Tensor& x_NI, const std::vector<LinearFactor>& factors);
 
 /// The table whose products this weight's go through; null: ATen's are used.
 const Backend* products_for(const at::Tensor& weight_OI);

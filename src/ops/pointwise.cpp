@@ -156,8 +156,11 @@ at::Tensor add(const at::Tensor& a, const at::Tensor& b) {
   require(a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type(), "add", "terms ", a.sizes(),
           " ", a.scalar_type(), " and ", b.sizes(), " ", b.scalar_type(),
           " must have one shape and dtype");
+  const bool has_no_graph = needs_no_graph({&a, &b});
+  const Backend* const table = has_no_graph ? fused_for(Work::kRows, a) : nullptr;
+  if (table && table->sum) return table->sum(a.contiguous(), b.contiguous());
   if (!adds_itself(a)) return a + b;
-  return needs_no_graph({&a, &b}) ? sum_of(a, b) : OwnSum::apply(a, b);
+  return has_no_graph ? sum_of(a, b) : OwnSum::apply(a, b);
 }
 
 at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O, const MainGradPtr& main) {

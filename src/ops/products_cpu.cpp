@@ -3,6 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <array>
+
 #include "ops/few_rows_cpu.h"
 #include "ops/gemm_cpu.h"
 #include "ops/kernels_cpu.h"
@@ -53,11 +56,24 @@ at::Tensor fresh(int64_t rows, int64_t columns, const at::Tensor& like, at::Scal
 at::Tensor product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
                    at::ScalarType result) {
   using namespace products_detail;
-  if (result == x_NI.scalar_type() && takes_few_rows(x_NI, weight_OI))
-    return few_rows_product(x_NI, weight_OI, bias_O);
+  if (result == x_NI.scalar_type() && takes_few_rows(x_NI, weight_OI)) {
+    const std::array factors{LinearFactor{weight_OI, bias_O}};
+    return few_rows_products(x_NI, factors).front();
+  }
   const at::Tensor y_NO = fresh(x_NI.size(0), weight_OI.size(0), x_NI, result);
   multiply_into({x_NI, 1, weight_OI, 1}, y_NO, bias_O, false);
   return y_NO.to(result);
+}
+
+std::vector<at::Tensor> products(const at::Tensor& x_NI, std::span<const LinearFactor> factors) {
+  if (std::all_of(factors.begin(), factors.end(), [&](const LinearFactor& factor) {
+        return takes_few_rows(x_NI, factor.weight_OI);
+      }))
+    return few_rows_products(x_NI, factors);
+  std::vector<at::Tensor> results;
+  for (const auto& [weight_OI, bias_O] : factors)
+    results.push_back(product(x_NI, weight_OI, bias_O, x_NI.scalar_type()));
+  return results;
 }
 
 at::Tensor input_grad(const at::Tensor& d_y_NO, const at::Tensor& weight_OI,

@@ -10,11 +10,18 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <span>
+#include <vector>
+
+#include "ops/linear.h"
+
 namespace danlu::ops::cpu {
 
 /// x weight^T + bias; bias [O] may be undefined.
 at::Tensor product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
                    at::ScalarType result);
+/// Each factor's, in x's type; of few rows in one loop.
+std::vector<at::Tensor> products(const at::Tensor& x_NI, std::span<const LinearFactor> factors);
 /// d_y weight.
 at::Tensor input_grad(const at::Tensor& d_y_NO, const at::Tensor& weight_OI, at::ScalarType result);
 /// d_y^T x.

@@ -14,8 +14,10 @@
 #include "base/error.h"
 #include "device/parallel.h"
 #include "ops/check.h"
+#include "ops/empty_cpu.h"
 #include "ops/kernels_cpu.h"
 #include "ops/quantized_rows_cpu.h"
+#include "ops/scratch_cpu.h"
 
 namespace danlu::ops {
 namespace quantized_detail {
@@ -76,22 +78,23 @@ struct Input {
 Input quantized_input(const at::Tensor& x_NI) {
   const int64_t n = x_NI.size(0), width = x_NI.size(1), groups = width / kGroup;
   const int64_t facts_bytes = groups * static_cast<int64_t>(sizeof(QuantizedInputBlock));
-  Input input{at::empty({n * (facts_bytes + width)}, at::TensorOptions(at::kByte)), {}};
+  Input input{empty_cpu({n * (facts_bytes + width)}, at::kByte), {}};
   auto* facts = reinterpret_cast<QuantizedInputBlock*>(input.memory.data_ptr<uint8_t>());
   auto* codes = reinterpret_cast<int8_t*>(input.memory.data_ptr<uint8_t>() + n * facts_bytes);
   input.rows = {codes, facts, as_size(width), as_size(groups)};
   device::parallel_for(
       0, n, std::max<int64_t>(1, (16 << 10) / width), [&](int64_t from, int64_t to) {
-        std::vector<float> wide(as_size(width));
+        static thread_local ScratchMemory memory;
         for (int64_t row = from; row < to; ++row) {
           const char* data = static_cast<const char*>(x_NI.data_ptr()) +
                              row * width * static_cast<int64_t>(x_NI.element_size());
           const float* numbers = reinterpret_cast<const float*>(data);
           if (x_NI.scalar_type() != at::kFloat) {
-            widen(element_of(x_NI), 1, wide.size(), data, wide.size(), wide.data(), wide.size());
-            numbers = wide.data();
+            float* const wide = memory.floats(as_size(width));
+            widen(element_of(x_NI), 1, as_size(width), data, as_size(width), wide, as_size(width));
+            numbers = wide;
           }
-          quantize_input(numbers, wide.size(), codes + row * width, facts + row * groups);
+          quantize_input(numbers, as_size(width), codes + row * width, facts + row * groups);
         }
       });
   return input;
@@ -102,17 +105,18 @@ Input quantized_input(const at::Tensor& x_NI) {
 void finish_columns(const at::Tensor& sums_NO, const at::Tensor& bias_O, const at::Tensor& result,
                     int64_t from, int64_t to) {
   const size_t count = as_size(to - from);
-  std::vector<float> bias(bias_O.defined() ? count : 0);
-  if (bias_O.defined()) {
+  const bool rounds = result.scalar_type() != at::kFloat;
+  if (!rounds && !bias_O.defined()) return;
+  static thread_local ScratchMemory memory;
+  float* const bias = bias_O.defined() ? memory.floats(count) : nullptr;
+  if (bias) {
     const char* data = static_cast<const char*>(bias_O.data_ptr()) +
                        from * static_cast<int64_t>(bias_O.element_size());
-    widen(element_of(bias_O), 1, count, data, count, bias.data(), count);
+    widen(element_of(bias_O), 1, count, data, count, bias, count);
   }
-  const bool rounds = result.scalar_type() != at::kFloat;
-  if (!rounds && bias.empty()) return;
   for (int64_t row = 0; row < sums_NO.size(0); ++row) {
     float* sums = sums_NO.data_ptr<float>() + row * sums_NO.size(1) + from;
-    for (size_t i = 0; i < bias.size(); ++i) sums[i] += bias[i];
+    for (size_t i = 0; bias && i < count; ++i) sums[i] += bias[i];
     if (!rounds) continue;
     char* to_row = static_cast<char*>(result.data_ptr()) +
                    (row * result.size(1) + from) * static_cast<int64_t>(result.element_size());
@@ -278,58 +282,130 @@ QuantizedPtr quantized(BlockType type, const at::Tensor& weight_OI, const std::s
   return result;
 }
 
+namespace quantized_detail {
+
+/// One weight's part of a pass over rows of input.
+class Product {
+ public:
+  Product(const at::Tensor& x_NI, const QuantizedFactor& factor)
+      : weight_(factor.weight),
+        bias_(factor.bias_O.defined() ? factor.bias_O.contiguous() : factor.bias_O),
+        rows_(x_NI.size(0)),
+        width_(weight_.rows_),
+        result_(empty_cpu({rows_, width_}, rounds(x_NI) ? x_NI.scalar_type() : at::kFloat)),
+        sums_(result_.scalar_type() == at::kFloat ? result_
+                                                  : empty_cpu({rows_, width_}, at::kFloat)),
+        code_bytes_(static_cast<int64_t>(band_code_bytes(weight_.type_)) * weight_.groups_),
+        scale_bytes_(static_cast<int64_t>(kBandScaleBytes) * weight_.groups_),
+        super_bytes_(static_cast<int64_t>(band_super_bytes(weight_.type_)) *
+                     (weight_.groups_ / kGroupsOfSuper)),
+        codes_(weight_.codes_.data_ptr<uint8_t>()),
+        scales_(weight_.scales_.data_ptr<uint8_t>()),
+        supers_(weight_.supers_.data_ptr<uint8_t>()),
+        to_(sums_.data_ptr<float>()) {}
+
+  int64_t num_bands() const { return weight_.num_bands(); }
+  /// Of a weight's bytes, a band.
+  int64_t code_bytes() const { return code_bytes_; }
+
+  void multiply(const QuantizedInput& input, int64_t begin, int64_t end) const {
+    for (int64_t first = 0; first < rows_; first += kInputRows) {
+      const int64_t rows = std::min(kInputRows, rows_ - first);
+      const QuantizedInput here{input.codes + as_size(first) * input.codes_row,
+                                input.facts + as_size(first) * input.facts_row, input.codes_row,
+                                input.facts_row};
+      for (int64_t band = begin; band < end; ++band) multiply(band, here, first, rows);
+    }
+    finish_columns(sums_, bias_, result_, begin * kBand, std::min(end * kBand, width_));
+  }
+
+  /// In `type`, of x's leading dimensions.
+  at::Tensor result_like(const at::Tensor& x) const {
+    const at::Tensor rounded = rounds(x) ? result_ : result_.to(x.scalar_type());
+    if (x.dim() == 2) return rounded;
+    std::vector<int64_t> sizes = x.sizes().vec();
+    sizes.back() = width_;
+    return rounded.view(sizes);
+  }
+
+ private:
+  static bool rounds(const at::Tensor& x) { return x.scalar_type() != at::kHalf || rounds_f16(); }
+
+  void multiply(int64_t band, const QuantizedInput& input, int64_t first, int64_t rows) const {
+    const QuantizedBand codes{codes_ + band * code_bytes_, scales_ + band * scale_bytes_,
+                              supers_ + band * super_bytes_, as_size(weight_.groups_)};
+    float* const to = to_ + first * width_ + band * kBand;
+    const int64_t lanes = std::min(kBand, width_ - band * kBand);
+    if (lanes == kBand) {
+      multiply_band(weight_.type_, codes, input, as_size(rows), to, as_size(width_));
+      return;
+    }
+    float whole[kInputRows * kBand];
+    multiply_band(weight_.type_, codes, input, as_size(rows), whole, as_size(kBand));
+    for (int64_t row = 0; row < rows; ++row)
+      std::copy_n(whole + row * kBand, lanes, to + row * width_);
+  }
+
+  const QuantizedWeight& weight_;
+  const at::Tensor bias_;
+  const int64_t rows_, width_;
+  const at::Tensor result_, sums_;
+  const int64_t code_bytes_, scale_bytes_, super_bytes_;
+  // A tensor checks what it is asked for: a band takes a microsecond.
+  const uint8_t *const codes_, *const scales_, *const supers_;
+  float* const to_;
+};
+
+/// body(product, begin, end) for the bands of all products, as one loop.
+template <typename Body>
+void each_range(const std::vector<Product>& products, int64_t grain, const Body& body) {
+  int64_t all = 0;
+  for (const Product& product : products) all += product.num_bands();
+  device::parallel_for(0, all, grain, [&](int64_t begin, int64_t end) {
+    int64_t before = 0;
+    for (const Product& product : products) {
+      const int64_t bands = product.num_bands();
+      const int64_t first = std::max<int64_t>(begin - before, 0),
+                    past = std::min(end - before, bands);
+      if (first < past) body(product, first, past);
+      before += bands;
+    }
+  });
+}
+
+}  // namespace quantized_detail
+
 at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
                             const at::Tensor& bias_O) {
+  return quantized_linears(x, {{weight, bias_O}}).front();
+}
+
+std::vector<at::Tensor> quantized_linears(const at::Tensor& x,
+                                          const std::vector<QuantizedFactor>& factors) {
   using namespace quantized_detail;
-  quantized_detail::check(x, weight, bias_O);
-  if (!fused_for(Work::kProducts, x))
-    return oracle::quantized_linear(x, weight, bias_O).to(x.scalar_type());
-  const bool rounds = x.scalar_type() != at::kHalf || rounds_f16();
-  const at::Tensor x_NI = x.reshape({-1, weight.columns_}).contiguous();
-  const at::Tensor bias = bias_O.defined() ? bias_O.contiguous() : bias_O;
-  const int64_t n = x_NI.size(0), width = weight.rows_;
+  std::vector<at::Tensor> results;
+  results.reserve(factors.size());
+  for (const auto& [weight, bias_O] : factors) quantized_detail::check(x, weight, bias_O);
+  if (!fused_for(Work::kProducts, x)) {
+    for (const auto& [weight, bias_O] : factors)
+      results.push_back(oracle::quantized_linear(x, weight, bias_O).to(x.scalar_type()));
+    return results;
+  }
+  const at::Tensor x_NI = (x.dim() == 2 ? x : x.reshape({-1, x.size(-1)})).contiguous();
   const Input input = quantized_input(x_NI);
-  const at::Tensor result =
-      at::empty({n, width}, x.options().dtype(rounds ? x.scalar_type() : at::kFloat));
-  const at::Tensor sums = result.scalar_type() == at::kFloat
-                              ? result
-                              : at::empty({n, width}, x.options().dtype(at::kFloat));
-  const auto code_bytes = static_cast<int64_t>(band_code_bytes(weight.type_)) * weight.groups_;
-  const int64_t scale_bytes = static_cast<int64_t>(kBandScaleBytes) * weight.groups_;
-  const int64_t super_bytes =
-      static_cast<int64_t>(band_super_bytes(weight.type_)) * (weight.groups_ / kGroupsOfSuper);
-  const int64_t grain = std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, code_bytes * n));
-  // A tensor checks what it is asked for: a band takes a microsecond.
-  const auto* const all_codes = weight.codes_.data_ptr<uint8_t>();
-  const auto* const all_scales = weight.scales_.data_ptr<uint8_t>();
-  const auto* const all_supers = weight.supers_.data_ptr<uint8_t>();
-  float* const all_sums = sums.data_ptr<float>();
-  device::parallel_for(0, weight.num_bands(), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t first = 0; first < n; first += kInputRows) {
-      const int64_t rows = std::min(kInputRows, n - first);
-      const QuantizedInput here{input.rows.codes + as_size(first) * input.rows.codes_row,
-                                input.rows.facts + as_size(first) * input.rows.facts_row,
-                                input.rows.codes_row, input.rows.facts_row};
-      for (int64_t band = begin; band < end; ++band) {
-        const QuantizedBand codes{all_codes + band * code_bytes, all_scales + band * scale_bytes,
-                                  all_supers + band * super_bytes, as_size(weight.groups_)};
-        float* to = all_sums + first * width + band * kBand;
-        const int64_t lanes = std::min(kBand, width - band * kBand);
-        if (lanes == kBand) {
-          multiply_band(weight.type_, codes, here, as_size(rows), to, as_size(width));
-          continue;
-        }
-        float whole[kInputRows * kBand];
-        multiply_band(weight.type_, codes, here, as_size(rows), whole, as_size(kBand));
-        for (int64_t row = 0; row < rows; ++row)
-          std::copy_n(whole + row * kBand, lanes, to + row * width);
-      }
-    }
-    finish_columns(sums, bias, result, begin * kBand, std::min(end * kBand, width));
-  });
-  std::vector<int64_t> sizes = x.sizes().vec();
-  sizes.back() = width;
-  return result.view(sizes).to(x.scalar_type());
+  std::vector<Product> products;
+  products.reserve(factors.size());
+  int64_t band_bytes = 1;
+  for (const QuantizedFactor& factor : factors) {
+    products.emplace_back(x_NI, factor);
+    band_bytes = std::max(band_bytes, products.back().code_bytes() * x_NI.size(0));
+  }
+  each_range(products, std::max<int64_t>(1, kGrainBytes / band_bytes),
+             [&](const Product& product, int64_t begin, int64_t end) {
+               product.multiply(input.rows, begin, end);
+             });
+  for (const Product& product : products) results.push_back(product.result_like(x));
+  return results;
 }
 
 at::Tensor oracle::quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,

@@ -7,10 +7,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/number_blocks.h"
 
 namespace danlu::ops {
+
+namespace quantized_detail {
+class Product;
+}
 
 /// A matrix [O, I] in blocks of its rows. Immutable. Rows are held 16 beside each other
 /// (quantized_rows_cpu.h), the last of them filled up; the numbers are the blocks' own, and so is
@@ -34,7 +39,7 @@ class QuantizedWeight {
   at::Tensor dense() const;
 
  private:
-  friend at::Tensor quantized_linear(const at::Tensor&, const QuantizedWeight&, const at::Tensor&);
+  friend class quantized_detail::Product;
   void pack_band(int64_t band, const std::byte* blocks, int64_t rows);
   BlockGroup group_of(int64_t row, int64_t group) const;
   int64_t num_bands() const;
@@ -61,6 +66,15 @@ bool multiplies_quantized(c10::DeviceType type);
 ///         shapes or dtypes; DeviceError unless x is on the CPU.
 at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
                             const at::Tensor& bias_O = {});
+
+struct QuantizedFactor {
+  const QuantizedWeight& weight;
+  at::Tensor bias_O = {};
+};
+/// The same of several weights that read one input, which is quantised once; one loop over the rows
+/// of all.
+std::vector<at::Tensor> quantized_linears(const at::Tensor& x,
+                                          const std::vector<QuantizedFactor>& factors);
 
 /// Rows `ids_N` [N] of the weight, in `type`.
 at::Tensor quantized_embedding(const at::Tensor& ids_N, const QuantizedWeight& weight,

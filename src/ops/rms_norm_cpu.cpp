@@ -1,11 +1,11 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "device/parallel.h"
+#include "ops/empty_cpu.h"
 #include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
@@ -40,9 +40,8 @@ void each_block(const at::Tensor& x, double eps, const Body& body) {
 
 NormResult rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps) {
   using namespace rms_norm_detail;
-  at::Tensor y = at::empty(x.sizes(), x.options());
-  const at::Tensor rstd =
-      at::empty({x.numel() / std::max<int64_t>(1, x.size(-1))}, x.options().dtype(at::kFloat));
+  at::Tensor y = empty_cpu(x.sizes(), x.scalar_type());
+  const at::Tensor rstd = empty_cpu({x.numel() / std::max<int64_t>(1, x.size(-1))}, at::kFloat);
   each_block(x, eps, [&](int64_t, const NormShape& shape, int64_t row) {
     rms_norm_forward(shape, at_row(x, row), weight_D.data_ptr(), at_row(y, row),
                      rstd.data_ptr<float>() + row);

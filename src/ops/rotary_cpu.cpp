@@ -1,11 +1,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include <cmath>
 
 #include "device/parallel.h"
+#include "ops/empty_cpu.h"
 #include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
@@ -31,7 +31,7 @@ RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_fr
 
 at::Tensor rotary(const at::Tensor& given_NQD, const RotaryTable& table, bool inverse) {
   const at::Tensor x_NQD = given_NQD.contiguous();
-  const at::Tensor y_NQD = at::empty(x_NQD.sizes(), x_NQD.options());
+  const at::Tensor y_NQD = empty_cpu(x_NQD.sizes(), x_NQD.scalar_type());
   const int64_t heads = x_NQD.size(1), half = x_NQD.size(2) / 2;
   const int64_t token_bytes = heads * 2 * half * x_NQD.element_size();
   device::parallel_for(0, x_NQD.size(0), 16, [&](int64_t begin, int64_t end) {

@@ -84,6 +84,14 @@ void rotate_heads(size_t heads, size_t half, bool inverse, const T* x, const flo
 }
 
 template <typename T>
+void sum_of_two(size_t count, const T* a, const T* b, T* y) {
+  for (size_t i = 0; i < count; i += lanes()) {
+    const size_t left = count - i;
+    store(hn::Add(load(a + i, left), load(b + i, left)), y + i, left);
+  }
+}
+
+template <typename T>
 void gate_forward(size_t count, const T* gate, const T* up, T* y) {
   for (size_t i = 0; i < count; i += lanes()) {
     const size_t left = count - i;
@@ -406,6 +414,11 @@ void Rotate(Element element, size_t heads, size_t half, bool inverse, const void
     rotate_heads(heads, half, inverse, static_cast<const T*>(x), cos, sin, static_cast<T*>(y));
   });
 }
+void SumForward(Element element, size_t count, const void* a, const void* b, void* y) {
+  with_type(element, [&]<typename T>(T) {
+    sum_of_two(count, static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(y));
+  });
+}
 void GateForward(Element element, size_t count, const void* gate, const void* up, void* y) {
   with_type(element, [&]<typename T>(T) {
     gate_forward(count, static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(y));
@@ -492,6 +505,7 @@ const bool& constrained() {
 HWY_EXPORT(NormForward);
 HWY_EXPORT(NormBackward);
 HWY_EXPORT(Rotate);
+HWY_EXPORT(SumForward);
 HWY_EXPORT(GateForward);
 HWY_EXPORT(GateBackward);
 HWY_EXPORT(LossOfRow);
@@ -518,6 +532,9 @@ void rms_norm_backward(const NormShape& shape, const void* x, const void* weight
 void rotate(Element element, size_t heads, size_t half, bool inverse, const void* x,
             const float* cos, const float* sin, void* y) {
   DANLU_DISPATCH(Rotate)(element, heads, half, inverse, x, cos, sin, y);
+}
+void sum_forward(Element element, size_t count, const void* a, const void* b, void* y) {
+  DANLU_DISPATCH(SumForward)(element, count, a, b, y);
 }
 void swiglu_forward(Element element, size_t count, const void* gate, const void* up, void* y) {
   DANLU_DISPATCH(GateForward)(element, count, gate, up, y);

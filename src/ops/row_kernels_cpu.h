@@ -34,6 +34,9 @@ void rms_norm_backward(const NormShape& shape, const void* x, const void* weight
 void rotate(Element element, size_t heads, size_t half, bool inverse, const void* x,
             const float* cos, const float* sin, void* y);
 
+/// y = a + b.
+void sum_forward(Element element, size_t count, const void* a, const void* b, void* y);
+
 /// y = round(silu(gate)) * up, and its gradients.
 void swiglu_forward(Element element, size_t count, const void* gate, const void* up, void* y);
 void swiglu_backward(Element element, size_t count, const void* gate, const void* up,

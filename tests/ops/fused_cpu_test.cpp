@@ -107,6 +107,25 @@ TEST(FusedCpu, SwigluAgreesAndStaysFiniteAtExtremes) {
                            oracle::swiglu(gate, at::ones_like(gate)), 1e-6, 1e-30));
 }
 
+TEST(FusedCpu, ASumWithoutAGraphIsTheCompositesBitForBit) {
+  const at::NoGradGuard no_grad;
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+    for (const int64_t count : {0, 1, 15, 16, 33, 40000}) {
+      const at::Tensor a = test::random_f64({count}, 3).to(type),
+                       b = test::random_f64({count}, 4).to(type);
+      EXPECT_TRUE(at::equal(add(a, b), a + b)) << c10::toString(type) << ' ' << count;
+    }
+    const at::Tensor a = test::random_f64({5, 7}, 3).to(type);
+    EXPECT_TRUE(at::equal(add(a.t(), a.t()), a.t() + a.t())) << c10::toString(type);
+    const at::Tensor ends = at::tensor({infinity, -infinity, infinity}).to(type);
+    const at::Tensor sums = add(ends, at::tensor({1.0f, 1.0f, -infinity}).to(type));
+    EXPECT_EQ(sums[0].item<double>(), infinity);
+    EXPECT_EQ(sums[1].item<double>(), -infinity);
+    EXPECT_TRUE(std::isnan(sums[2].item<double>()));
+  }
+}
+
 TEST(FusedCpu, RotaryAgrees) {
   for (const int64_t half : {1, 3, 16, 33}) {
     const RotaryTable table =

@@ -230,6 +230,33 @@ TEST(Linear, BitsDoNotDependOnTheNumberOfThreads) {
   }
 }
 
+TEST(Linear, SeveralWeightsGiveWhatEachGivesAlone) {
+  const int threads = at::get_num_threads();
+  uint64_t seed = 10;  // each its own: memory that is used again must not hold what is expected
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+    const std::vector<LinearFactor> factors{
+        {test::random_f64({131, 700}, 2).to(type), test::random_f64({131}, 3).to(type)},
+        {test::random_f64({1, 700}, 4).to(type)},
+        {test::random_f64({700, 257}, 5).to(type).t(), test::random_f64({257}, 6).to(type)}};
+    for (const int64_t rows : {1, 5, 40}) {  // in one loop, and one after the other
+      for (const int used : {1, 3}) {
+        at::set_num_threads(used);
+        const at::Tensor x = test::random_f64({rows, 700}, seed++).to(type);
+        const at::NoGradGuard no_grad;
+        const std::vector<at::Tensor> together = linears(x, factors);
+        ASSERT_EQ(together.size(), factors.size());
+        for (size_t i = 0; i < factors.size(); ++i) {
+          EXPECT_TRUE(
+              at::equal(together[i], ops::linear(x, factors[i].weight_OI, factors[i].bias_O)))
+              << c10::toString(type) << ' ' << rows << " rows, weight " << i;
+        }
+      }
+    }
+  }
+  at::set_num_threads(threads);
+  EXPECT_THROW(linears(at::ones({1, 4}), {{at::ones({3, 4})}, {at::ones({3, 5})}}), ModelError);
+}
+
 TEST(Linear, HalvesAreNeverWidenedWhole) {
   if (!cpu::rounds_f16())
     GTEST_SKIP() << "without instructions for it a result in f16 is rounded from one in f32";

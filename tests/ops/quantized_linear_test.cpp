@@ -148,6 +148,28 @@ TEST(QuantizedLinear, ARowDoesNotDependOnTheOthersNorOnThreads) {
   at::set_num_threads(threads);
 }
 
+TEST(QuantizedLinear, SeveralWeightsGiveWhatEachGivesAlone) {
+  const Matrix first = random_matrix(BlockType::kQ4_K, 1000, 512),
+               second = random_matrix(BlockType::kQ8_0, 7, 512),
+               third = random_matrix(BlockType::kQ6_K, 700, 512);
+  const int threads = at::get_num_threads();
+  uint64_t seed = 1;  // each its own: memory that is used again must not hold what is expected
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const int used : {1, 3}) {
+      at::set_num_threads(used);
+      const at::Tensor x = test::random_f64({2, 3, 512}, seed++).to(type);
+      const at::Tensor bias = test::random_f64({700}, 2).to(type);
+      const auto together =
+          quantized_linears(x, {{first.weight}, {second.weight}, {third.weight, bias}});
+      ASSERT_EQ(together.size(), 3u);
+      EXPECT_TRUE(at::equal(together[0], quantized_linear(x, first.weight)));
+      EXPECT_TRUE(at::equal(together[1], quantized_linear(x, second.weight)));
+      EXPECT_TRUE(at::equal(together[2], quantized_linear(x, third.weight, bias)));
+    }
+  }
+  at::set_num_threads(threads);
+}
+
 /// Also where the processor does not round to the type: the sums are the same.
 TEST(QuantizedLinear, ATypeOf16BitsDiffersByOneRoundingAlone) {
   const Matrix matrix = random_matrix(BlockType::kQ4_0, 33, 512);

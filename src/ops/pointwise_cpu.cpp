@@ -1,11 +1,11 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include "device/parallel.h"
+#include "ops/empty_cpu.h"
 #include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
-namespace swiglu_detail {
+namespace pointwise_detail {
 
 constexpr int64_t kGrain = 16 * 1024;
 
@@ -13,11 +13,21 @@ char* element_at(const at::Tensor& x, int64_t index) {
   return static_cast<char*>(x.data_ptr()) + index * x.element_size();
 }
 
-}  // namespace swiglu_detail
+}  // namespace pointwise_detail
+
+at::Tensor sum(const at::Tensor& a, const at::Tensor& b) {
+  using namespace pointwise_detail;
+  const at::Tensor y = empty_cpu(a.sizes(), a.scalar_type());
+  device::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    sum_forward(element_of(y), static_cast<size_t>(end - begin), element_at(a, begin),
+                element_at(b, begin), element_at(y, begin));
+  });
+  return y;
+}
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  using namespace swiglu_detail;
-  const at::Tensor y = at::empty(gate.sizes(), gate.options());
+  using namespace pointwise_detail;
+  const at::Tensor y = empty_cpu(gate.sizes(), gate.scalar_type());
   device::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
     swiglu_forward(element_of(y), static_cast<size_t>(end - begin), element_at(gate, begin),
                    element_at(up, begin), element_at(y, begin));
@@ -27,10 +37,10 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
 
 SwigluGrads swiglu_backward(const at::Tensor& gate, const at::Tensor& up,
                             const at::Tensor& given_dy) {
-  using namespace swiglu_detail;
+  using namespace pointwise_detail;
   const at::Tensor dy = given_dy.contiguous();
-  const at::Tensor d_gate = at::empty(gate.sizes(), gate.options());
-  const at::Tensor d_up = at::empty(gate.sizes(), gate.options());
+  const at::Tensor d_gate = empty_cpu(gate.sizes(), gate.scalar_type());
+  const at::Tensor d_up = empty_cpu(gate.sizes(), gate.scalar_type());
   device::parallel_for(0, dy.numel(), kGrain, [&](int64_t begin, int64_t end) {
     cpu::swiglu_backward(element_of(dy), static_cast<size_t>(end - begin), element_at(gate, begin),
                          element_at(up, begin), element_at(dy, begin), element_at(d_gate, begin),
