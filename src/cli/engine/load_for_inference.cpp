@@ -11,6 +11,7 @@
 #include "device/counted_memory.h"
 #include "device/select.h"
 #include "ops/quantized_linear.h"
+#include "settings/options/from_options.h"
 #include "settings/options/model_names.h"
 #include "text/template_choice.h"
 #include "text/template_record.h"
@@ -25,31 +26,11 @@ namespace {
                        tr("give a local Hugging Face or Megatron directory, or a GGUF file"));
 }
 
-at::ScalarType scalar_type_named(const std::string& name) {
-  switch (dtype_from_name(name)) {
-    case DType::kF32:
-      return at::kFloat;
-    case DType::kBF16:
-      return at::kBFloat16;
-    default:
-      return at::kHalf;
-  }
-}
-
 /// None: as the file has it.
-std::optional<at::ScalarType> dtype_option(const Options& options) {
-  const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
-  if (bf16 && fp16) throw UsageError(tr("[infer] --bf16 and --fp16 are both on; choose one"));
-  const std::string name = options.get_string_or("dtype", "auto");
-  std::optional<at::ScalarType> named;
-  if (name != "auto" && name != "AUTO") named = scalar_type_named(name);
-  if (!bf16 && !fp16) return named;
-  const at::ScalarType flagged = bf16 ? at::kBFloat16 : at::kHalf;
-  if (named && options.is_given("dtype") && *named != flagged) {
-    throw UsageError(tr("[infer] {} {} disagrees with {} true", options.given_as("dtype"), name,
-                        options.given_as(bf16 ? "bf16" : "fp16")));
-  }
-  return flagged;
+std::optional<at::ScalarType> type_of(const Options& options) {
+  const auto precision = settings::precision_of(options);
+  if (!precision) return std::nullopt;
+  return device::scalar_type_of(dtype_from_name(settings::precision_name(*precision)));
 }
 
 /// Errors: UsageError for blocks on a device that does not multiply them.
@@ -231,8 +212,8 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
   const at::Device device = device::select(options.get_string("device"));
   const models::Quantisation quantisation = quantisation_from(options, source, device);
-  loaded.model = models::load_model(source, parallel::Mesh::single(), dtype_option(options), device,
-                                    {}, {}, quantisation);
+  loaded.model = models::load_model(source, parallel::Mesh::single(), type_of(options), device, {},
+                                    {}, quantisation);
   if (const auto held = loaded.model->held_bytes(); held.in_blocks > 0) {
     loaded.quantize = options.get_string_or("quantize", "auto");
     log::info("weights: {:.1f} MB, {:.1f} MB of them in blocks",

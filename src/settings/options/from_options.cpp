@@ -509,15 +509,17 @@ void validate_ranks(TrainConfig& config) {
 
 }  // namespace from_options_detail
 
-Precision precision_from(const Options& options) {
+std::optional<Precision> precision_of(const Options& options) {
   const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
-  if (bf16 && fp16) throw UsageError(tr("[train] --bf16 and --fp16 are both on; choose one"));
-  const Precision named = from_options_detail::precision_named(options.get_string("dtype"));
+  if (bf16 && fp16) throw UsageError(tr("[dtype] --bf16 and --fp16 are both on; choose one"));
+  const std::string name = options.get_string_or("dtype", "auto");
+  std::optional<Precision> named;
+  if (name != "auto" && name != "AUTO") named = from_options_detail::precision_named(name);
   if (!bf16 && !fp16) return named;
   const Precision flagged = bf16 ? Precision::kBF16 : Precision::kF16;
-  if (options.is_given("dtype") && named != flagged) {
-    throw UsageError(tr("[train] {} {} disagrees with {} true", options.given_as("dtype"),
-                        options.get_string("dtype"), options.given_as(bf16 ? "bf16" : "fp16")));
+  if (named && options.is_given("dtype") && *named != flagged) {
+    throw UsageError(tr("[dtype] {} {} disagrees with {} true", options.given_as("dtype"), name,
+                        options.given_as(bf16 ? "bf16" : "fp16")));
   }
   return flagged;
 }
@@ -536,7 +538,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.profile = {options.profile().name, options.profile().by, options.from_profile().size()};
   config.stage = stage_from(verb, options);
   config.tuner = tuner_from(verb, config.stage, options);
-  config.precision = precision_from(options);
+  config.precision = precision_of(options).value();
   config.recompute = recompute_from(options);
   config.activation_offload = activation_offload_from(options);
   config.device = options.get_string("device");

@@ -1,5 +1,6 @@
 // settings/options/from_options.h: the one place where option names become a TrainConfig.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "base/options.h"
@@ -12,7 +13,7 @@ namespace danlu::settings {
 /// Errors: UsageError (flags), ModelError (no such model), IoError.
 TrainConfig config_from_options(const std::string& verb, const Options& options);
 
-/// --dtype, --bf16 and --fp16. Errors: UsageError for two that disagree.
-Precision precision_from(const Options& options);
+/// --dtype, --bf16 and --fp16; none: auto. Errors: UsageError for two that disagree.
+std::optional<Precision> precision_of(const Options& options);
 
 }  // namespace danlu::settings
