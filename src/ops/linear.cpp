@@ -114,8 +114,8 @@ at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at:
   const Backend* const own = products_for(weight_OI);
   const bool composite = kernels() == Kernels::kComposite && x_NI.is_cpu();
   if (!own && (composite || !(has_main && records))) return oracle::linear(x_NI, weight_OI, bias_O);
-  if (!records && x_NI.dim() == 2)  // a token's, to which a view more is a tenth of a product
-    return own->product(x_NI, weight_OI, bias_O, x_NI.scalar_type());
+  // Two views were a seventh of what a token takes beside its weights.
+  if (!records && x_NI.dim() == 2) return own->product(x_NI, weight_OI, bias_O, x_NI.scalar_type());
   std::vector<int64_t> sizes = x_NI.sizes().vec();
   sizes.back() = weight_OI.size(0);
   const at::Tensor rows_NI = x_NI.reshape({-1, weight_OI.size(1)});
