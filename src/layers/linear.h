@@ -33,7 +33,8 @@ struct Linear {
   at::Tensor product(const at::Tensor& x_NI, const Pass& pass) const;
 };
 
-/// What each makes of one input.
+/// forward() of each with one input; without a graph and adapters in one loop where ops have one.
+/// Shapes  x_NI [N, I]; results [N, O] of each layer's O.
 std::vector<at::Tensor> forward_each(const std::vector<const Linear*>& linears,
                                      const at::Tensor& x_NI, const Pass& pass);
 

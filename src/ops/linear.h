@@ -28,7 +28,8 @@ at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
 struct LinearFactor {
   at::Tensor weight_OI, bias_O = {};
 };
-/// linear() of several weights that read one input, without gradient: few rows in one loop.
+/// linear() of several weights [O_i, I] that read one input, without gradient: few rows in one
+/// loop. Shapes, dtypes and errors as linear()'s; results [..., O_i]. REQUIRES: there is a factor.
 std::vector<at::Tensor> linears(const at::Tensor& x_NI, const std::vector<LinearFactor>& factors);
 
 /// The table whose products this weight's go through; null: ATen's are used.

@@ -305,7 +305,7 @@ class Product {
         to_(sums_.data_ptr<float>()) {}
 
   int64_t num_bands() const { return weight_.num_bands(); }
-  /// Of a weight's bytes, a band.
+  /// Of a band.
   int64_t code_bytes() const { return code_bytes_; }
 
   void multiply(const QuantizedInput& input, int64_t begin, int64_t end) const {
@@ -319,7 +319,7 @@ class Product {
     finish_columns(sums_, bias_, result_, begin * kBand, std::min(end * kBand, width_));
   }
 
-  /// In `type`, of x's leading dimensions.
+  /// [..., O] for x [..., I], in x's type.
   at::Tensor result_like(const at::Tensor& x) const {
     const at::Tensor rounded = rounds(x) ? result_ : result_.to(x.scalar_type());
     if (x.dim() == 2) return rounded;

@@ -71,8 +71,8 @@ struct QuantizedFactor {
   const QuantizedWeight& weight;
   at::Tensor bias_O = {};
 };
-/// The same of several weights that read one input, which is quantised once; one loop over the rows
-/// of all.
+/// The same of several weights [O_i, I] of any types that read one input, which is quantised once;
+/// one loop over the rows of all. Results [..., O_i].
 std::vector<at::Tensor> quantized_linears(const at::Tensor& x,
                                           const std::vector<QuantizedFactor>& factors);
 
