@@ -82,4 +82,22 @@ void parallel_each_by_work(Index count, const Start& start_of, const Body& body)
   });
 }
 
+/// body(i, begin, end) for parts of [0, size_of(i)), for each i in [0, count), as one loop over all
+/// of them: a loop's end is waited for by all threads.
+template <typename Index, typename Size, typename Body>
+void parallel_ranges(Index count, int64_t grain, const Size& size_of, const Body& body) {
+  int64_t all = 0;
+  for (Index i = 0; i < count; ++i) all += size_of(i);
+  parallel_for(0, all, grain, [&](int64_t begin, int64_t end) {
+    int64_t before = 0;
+    for (Index i = 0; i < count && before < end; ++i) {
+      const int64_t size = size_of(i);
+      const int64_t first = std::max<int64_t>(begin - before, 0);
+      const int64_t past = std::min(end - before, size);
+      if (first < past) body(i, first, past);
+      before += size;
+    }
+  });
+}
+
 }  // namespace danlu::device

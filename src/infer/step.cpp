@@ -33,7 +33,9 @@ at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
   const at::Tensor hidden_NH = model.forward_hidden(forward);
   cache.end();
   const at::Tensor last_BH =
-      ops::take_rows(hidden_NH, at::tensor(last, options).to(model.device()));
+      last.size() == ids.size()
+          ? hidden_NH
+          : ops::take_rows(hidden_NH, at::tensor(last, options).to(model.device()));
   return model.logits(last_BH).to(at::kCPU, at::kFloat).contiguous();
 }
 

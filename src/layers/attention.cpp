@@ -28,8 +28,9 @@ Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) co
   const int64_t n = x_NH.size(0);  // of all rows, inside the region
   if (qkv_layout == arch::QkvLayout::kSeparate) {
     const auto parts = forward_each({&q, &k, &v}, x_NH, pass);
-    return {parts[0].view({n, num_heads, head_dim}), parts[1].view({n, num_kv_heads, head_dim}),
-            parts[2].view({n, num_kv_heads, head_dim})};
+    return {ops::shaped(parts[0], {n, num_heads, head_dim}),
+            ops::shaped(parts[1], {n, num_kv_heads, head_dim}),
+            ops::shaped(parts[2], {n, num_kv_heads, head_dim})};
   }
   const at::Tensor all = qkv.forward(x_NH, pass);
   if (qkv_layout == arch::QkvLayout::kThirds) {
@@ -61,7 +62,7 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass, const Ag
 }
 
 at::Tensor Attention::leave(const at::Tensor& seen_NQD, const Pass& pass) const {
-  const at::Tensor seen_NI = seen_NQD.reshape({seen_NQD.size(0), num_heads * head_dim});
+  const at::Tensor seen_NI = ops::shaped(seen_NQD, {seen_NQD.size(0), num_heads * head_dim});
   return o.leave(o.partial(seen_NI, pass, region), region);
 }
 

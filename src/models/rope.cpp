@@ -71,7 +71,8 @@ double yarn_temperature(double factor, double mscale) {
 }
 
 at::Tensor as_tensor(const std::vector<double>& frequencies, const at::Device& device) {
-  return at::tensor(frequencies, at::TensorOptions(at::kDouble)).to(device, at::kFloat);
+  const std::vector<float> rounded(frequencies.begin(), frequencies.end());
+  return at::tensor(rounded, at::TensorOptions(at::kFloat)).to(device);
 }
 
 /// One row of frequencies per token: each segment's follow from its own length.

@@ -15,7 +15,7 @@ namespace danlu::ops::cpu {
 namespace cached_attention_detail {
 
 /// Multiplications of a piece of work that repay another thread.
-constexpr int64_t kGrainProducts = int64_t{1} << 16;
+constexpr int64_t kGrainProducts = int64_t{1} << 14;
 /// Keys that one task reads: a long context of one sequence with few key heads is work for many
 /// threads.
 constexpr int64_t kPartKeys = 512;

@@ -185,26 +185,18 @@ std::vector<at::Tensor> few_rows_products(const at::Tensor& given_NI,
   }
   std::vector<Product> products;
   std::vector<at::Tensor> results;
-  int64_t outputs = 0;
   for (const auto& [weight_OI, bias_O] : factors) {
     products.push_back({weight_OI.contiguous(),
                         bias_O.defined() ? bias_O.to(weight_OI.scalar_type()).contiguous() : bias_O,
                         empty_cpu({n, weight_OI.size(0)}, x_NI.scalar_type())});
     results.push_back(products.back().y_NO);
-    outputs += weight_OI.size(0);
   }
   const int64_t grain = std::max<int64_t>(8, (int64_t{32} << 10) / width);
-  // One loop over the rows of all weights: a loop's end is waited for by all threads.
-  device::parallel_for(0, outputs, grain, [&](int64_t begin, int64_t end) {
-    int64_t before = 0;
-    for (const Product& product : products) {
-      const int64_t rows = product.weight_OI.size(0);
-      const int64_t first = std::max<int64_t>(begin - before, 0);
-      const int64_t past = std::min(end - before, rows);
-      if (first < past) multiply(x_NI, x_wide, product, first, past);
-      before += rows;
-    }
-  });
+  device::parallel_ranges(
+      products.size(), grain, [&](size_t i) { return products[i].weight_OI.size(0); },
+      [&](size_t i, int64_t begin, int64_t end) {
+        multiply(x_NI, x_wide, products[i], begin, end);
+      });
   return results;
 }
 

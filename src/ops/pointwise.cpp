@@ -191,6 +191,18 @@ std::vector<at::Tensor> parts_of(const at::Tensor& x, const std::vector<int64_t>
   return needs_no_graph({&x}) ? cut(x, sizes, dim) : OwnParts::apply(x, sizes, dim);
 }
 
+at::Tensor shaped(const at::Tensor& x, at::IntArrayRef sizes) {
+  // Nobody counts changes of an inference tensor, of which a view would have to know.
+  if (!x.is_inference() || !x.is_cpu() || !x.is_contiguous()) return x.reshape(sizes);
+  require(c10::multiply_integers(sizes) == x.numel(), "shaped", "sizes ", sizes,
+          " have not as many elements as ", x.sizes());
+  auto view = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(x.storage()),
+                                                   x.key_set(), x.dtype());
+  view->set_storage_offset(x.storage_offset());
+  view->set_sizes_contiguous(sizes);
+  return at::Tensor(std::move(view));
+}
+
 at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n) {
   using namespace pointwise_detail;
   if (!backend_of(x_NH.device().type()).take_rows) return x_NH.index_select(0, index_n);

@@ -13,26 +13,24 @@ char* element_at(const at::Tensor& x, int64_t index) {
   return static_cast<char*>(x.data_ptr()) + index * x.element_size();
 }
 
-}  // namespace pointwise_detail
-
-at::Tensor sum(const at::Tensor& a, const at::Tensor& b) {
-  using namespace pointwise_detail;
+/// The kernel's y of each element of both, which are contiguous and alike.
+at::Tensor of_both(decltype(sum_forward)* kernel, const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor y = empty_cpu(a.sizes(), a.scalar_type());
   device::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    sum_forward(element_of(y), static_cast<size_t>(end - begin), element_at(a, begin),
-                element_at(b, begin), element_at(y, begin));
+    kernel(element_of(y), static_cast<size_t>(end - begin), element_at(a, begin),
+           element_at(b, begin), element_at(y, begin));
   });
   return y;
 }
 
+}  // namespace pointwise_detail
+
+at::Tensor sum(const at::Tensor& a, const at::Tensor& b) {
+  return pointwise_detail::of_both(&sum_forward, a, b);
+}
+
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  using namespace pointwise_detail;
-  const at::Tensor y = empty_cpu(gate.sizes(), gate.scalar_type());
-  device::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    swiglu_forward(element_of(y), static_cast<size_t>(end - begin), element_at(gate, begin),
-                   element_at(up, begin), element_at(y, begin));
-  });
-  return y;
+  return pointwise_detail::of_both(&swiglu_forward, gate, up);
 }
 
 SwigluGrads swiglu_backward(const at::Tensor& gate, const at::Tensor& up,

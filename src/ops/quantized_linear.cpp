@@ -356,23 +356,6 @@ class Product {
   float* const to_;
 };
 
-/// body(product, begin, end) for the bands of all products, as one loop.
-template <typename Body>
-void each_range(const std::vector<Product>& products, int64_t grain, const Body& body) {
-  int64_t all = 0;
-  for (const Product& product : products) all += product.num_bands();
-  device::parallel_for(0, all, grain, [&](int64_t begin, int64_t end) {
-    int64_t before = 0;
-    for (const Product& product : products) {
-      const int64_t bands = product.num_bands();
-      const int64_t first = std::max<int64_t>(begin - before, 0),
-                    past = std::min(end - before, bands);
-      if (first < past) body(product, first, past);
-      before += bands;
-    }
-  });
-}
-
 }  // namespace quantized_detail
 
 at::Tensor quantized_linear(const at::Tensor& x, const QuantizedWeight& weight,
@@ -400,10 +383,10 @@ std::vector<at::Tensor> quantized_linears(const at::Tensor& x,
     products.emplace_back(x_NI, factor);
     band_bytes = std::max(band_bytes, products.back().code_bytes() * x_NI.size(0));
   }
-  each_range(products, std::max<int64_t>(1, kGrainBytes / band_bytes),
-             [&](const Product& product, int64_t begin, int64_t end) {
-               product.multiply(input.rows, begin, end);
-             });
+  device::parallel_ranges(
+      products.size(), std::max<int64_t>(1, kGrainBytes / band_bytes),
+      [&](size_t i) { return products[i].num_bands(); },
+      [&](size_t i, int64_t begin, int64_t end) { products[i].multiply(input.rows, begin, end); });
   for (const Product& product : products) results.push_back(product.result_like(x));
   return results;
 }

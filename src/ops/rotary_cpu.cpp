@@ -1,7 +1,6 @@
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "device/parallel.h"
@@ -14,16 +13,22 @@ namespace danlu::ops::cpu {
 /// than the others, so that its number of threads shows.
 RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                          double attention_factor) {
-  const at::Tensor angle_NE =
-      (positions_N.to(at::kFloat).unsqueeze(1) * inv_freq.to(at::kFloat)).contiguous();
-  const RotaryTable table{at::empty_like(angle_NE), at::empty_like(angle_NE)};
-  const float* const angle = angle_NE.data_ptr<float>();
+  const at::Tensor positions = positions_N.contiguous();
+  const at::Tensor frequencies = inv_freq.to(at::kFloat).contiguous();
+  const int64_t width = frequencies.size(-1), row = frequencies.dim() == 2 ? width : 0;
+  const RotaryTable table{empty_cpu({positions.numel(), width}, at::kFloat),
+                          empty_cpu({positions.numel(), width}, at::kFloat)};
   float *const cos = table.cos_NE.data_ptr<float>(), *const sin = table.sin_NE.data_ptr<float>();
   const auto factor = static_cast<float>(attention_factor);
-  device::parallel_for(0, angle_NE.numel(), /*grain_size=*/1024, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      cos[i] = std::cos(angle[i]) * factor;
-      sin[i] = std::sin(angle[i]) * factor;
+  const int64_t grain = 1024 / std::max<int64_t>(1, width) + 1;
+  device::parallel_for(0, positions.numel(), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const auto position = static_cast<float>(positions.data_ptr<int64_t>()[n]);
+      for (int64_t e = 0; e < width; ++e) {
+        const float angle = position * frequencies.data_ptr<float>()[n * row + e];
+        cos[n * width + e] = std::cos(angle) * factor;
+        sin[n * width + e] = std::sin(angle) * factor;
+      }
     }
   });
   return table;

@@ -75,6 +75,35 @@ TEST(ParallelEach, MeetsEachTaskOnceAndDividesWorkNotTasks) {
   }
 }
 
+TEST(ParallelRanges, MeetsEachPlaceOnceAndDividesThemAsOneLoop) {
+  for (const int threads : {1, 2, 3, 5}) {
+    const Threads in_use(threads);
+    for (const std::vector<int64_t>& sizes :
+         {std::vector<int64_t>{}, {0}, {9}, {896, 128, 128}, {1, 0, 0, 700, 3, 0}, {5, 5, 5, 5}}) {
+      std::vector<std::vector<std::atomic<int>>> seen;
+      int64_t all = 0;
+      for (const int64_t size : sizes) {
+        seen.emplace_back(static_cast<size_t>(size));
+        all += size;
+      }
+      std::mutex mutex;
+      std::map<std::thread::id, int64_t> of_thread;
+      parallel_ranges(
+          sizes.size(), /*grain=*/2, [&](size_t i) { return sizes[i]; },
+          [&](size_t i, int64_t begin, int64_t end) {
+            EXPECT_LT(begin, end);
+            for (int64_t place = begin; place < end; ++place)
+              ++seen.at(i).at(static_cast<size_t>(place));
+            const std::lock_guard lock(mutex);
+            of_thread[std::this_thread::get_id()] += end - begin;
+          });
+      for (const auto& range : seen)
+        for (const std::atomic<int>& times : range) ASSERT_EQ(times, 1);
+      for (const auto& [id, own] : of_thread) EXPECT_LE(own, (all + threads - 1) / threads);
+    }
+  }
+}
+
 TEST(ParallelFor, ALoopInsideALoopIsNotDivided) {
   const Threads in_use(3);
   std::atomic<int> inner{0}, torch{0};

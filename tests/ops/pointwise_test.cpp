@@ -1,4 +1,6 @@
 // Norms, rotary embedding, activation, linear layers, embedding, dropout.
+#include "ops/pointwise.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/allclose.h>
@@ -8,6 +10,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -100,6 +103,20 @@ TEST(Rotary, AttentionFactorScalesTheResult) {
                            rotary(x, rotary_table(at, inv_freq, 1.0)) * 1.25, 1e-6, 1e-6));
 }
 
+TEST(Rotary, ATableIsOfOneRowOfFrequenciesOrOfEachTokensOwn) {
+  for (const int64_t tokens : {0, 1, 5, 900}) {
+    const at::Tensor positions = at::arange(tokens) * 7 + 3;
+    for (const at::Tensor& inv_freq : {random_f64({3}, 1), random_f64({tokens, 3}, 2)}) {
+      const at::Tensor frequencies = inv_freq.abs().to(at::kFloat);
+      const RotaryTable table = rotary_table(positions, frequencies, 1.5);
+      const at::Tensor angle_NE =
+          (positions.to(at::kFloat).unsqueeze(1) * frequencies).to(at::kDouble);
+      EXPECT_TRUE(at::allclose(table.cos_NE.to(at::kDouble), angle_NE.cos() * 1.5, 1e-6, 1e-6));
+      EXPECT_TRUE(at::allclose(table.sin_NE.to(at::kDouble), angle_NE.sin() * 1.5, 1e-6, 1e-6));
+    }
+  }
+}
+
 TEST(Rotary, GradientMatchesFiniteDifferences) {
   const RotaryTable table = rotary_table(at::arange(3), at::tensor({1.0f, 0.2f, 0.05f}), 1.1);
   expect_gradients([&](const auto& in) { return rotary(in[0], table); },
@@ -109,6 +126,21 @@ TEST(Rotary, GradientMatchesFiniteDifferences) {
 TEST(Rotary, RejectsATableOfAnotherSize) {
   const RotaryTable table = rotary_table(at::arange(3), at::tensor({1.0f, 0.2f}), 1.0);
   EXPECT_THAT(message_of([&] { rotary(random_f64({3, 1, 6}, 1), table); }), HasSubstr("[3, 2]"));
+}
+
+TEST(Shaped, IsAViewWithOrWithoutAGraph) {
+  const at::Tensor x = random_f64({4, 6}, 1);
+  expect_gradients([&](const auto& in) { return shaped(in[0], {2, 3, 4}); }, {x});
+  const c10::InferenceMode answering;
+  const at::Tensor own = x.clone();
+  for (const at::Tensor& from : {own, own.narrow(0, 1, 2), own.t(), own.narrow(0, 0, 0)}) {
+    const std::vector<int64_t> sizes{from.numel() / 2, 2};
+    const at::Tensor y = shaped(from, sizes);
+    EXPECT_TRUE(at::equal(y, from.reshape(sizes)));
+    EXPECT_EQ(y.data_ptr() == from.data_ptr(), from.is_contiguous()) << from.strides();
+    EXPECT_TRUE(y.is_inference());
+  }
+  EXPECT_THAT(message_of([&] { shaped(own, {5, 5}); }), HasSubstr("[4, 6]"));
 }
 
 TEST(Swiglu, IsSiluOfTheGateTimesUp) {
