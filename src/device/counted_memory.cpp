@@ -19,7 +19,7 @@
 namespace danlu::device {
 namespace counted_memory_detail {
 
-/// Below, the C library keeps what it has by itself.
+/// Below, each thread keeps some of what the C library gave (device/small_blocks.h).
 constexpr size_t kSmallestBlock = 64 * 1024;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

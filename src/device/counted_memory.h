@@ -6,12 +6,13 @@
 namespace danlu::device {
 
 /// From now on what tensors take from the host is counted, and large ones take it from blocks that
-/// are kept and used again (device/block_pool.h); those that are there stay as they are. Where an
-/// allocation of C++ fails, what is free is given back and it is tried again. Again: no effect.
-/// DANLU_HOST_MEMORY=malloc: counted, but taken from the C library; so under sanitizers, which then
-/// see every tensor's borders.
-/// Files mapped into memory, and what libraries take past torch's allocator, are never counted.
-/// Errors: UsageError for another value than "pool" or "malloc".
+/// are kept and used again (device/block_pool.h), small ones from what their thread keeps
+/// (device/small_blocks.h: 1 MiB at most, in no figure below and not given back); those that are
+/// there stay as they are. Where an allocation of C++ fails, what is free is given back and it is
+/// tried again. Again: no effect. DANLU_HOST_MEMORY=malloc: counted, but taken from the C library;
+/// so under sanitizers, which then see every tensor's borders. Files mapped into memory, and what
+/// libraries take past torch's allocator, are never counted. Errors: UsageError for another value
+/// than "pool" or "malloc".
 void count_host_memory();
 
 /// As the allocator rounds them, of all threads; 0 before count_host_memory(). Blocks that are kept

@@ -5,14 +5,17 @@
 
 namespace danlu::device {
 
-SmallBlocks::~SmallBlocks() {
-  for (Block* block : kept_of_size_) {
-    while (block) {
-      Block* const next = block->next;
-      std::free(block);
-      block = next;
+SmallBlocks::~SmallBlocks() { give_back(); }
+
+void SmallBlocks::give_back() {
+  for (Block*& first : kept_of_size_) {
+    while (first) {
+      Block* const next = first->next;
+      std::free(first);
+      first = next;
     }
   }
+  kept_ = 0;
 }
 
 void* SmallBlocks::take(size_t bytes) {
@@ -27,7 +30,8 @@ void* SmallBlocks::take(size_t bytes) {
 
 bool SmallBlocks::keep(void* block, size_t usable) {
   const size_t units = usable / kUnit;  // what the C library added is not counted on
-  if (units == 0 || units > kept_of_size_.size() || kept_ + units * kUnit > kMostKept) return false;
+  if (units == 0 || units > kept_of_size_.size()) return false;
+  if (kept_ + units * kUnit > kMostKept) give_back();
   Block*& first = kept_of_size_[units - 1];
   first = new (block) Block{first};
   kept_ += units * kUnit;

@@ -22,11 +22,14 @@ class SmallBlocks {
 
   /// At least so many bytes; null: none are kept. REQUIRES: 0 < bytes <= kLargest.
   void* take(size_t bytes);
-  /// Keeps a block of `usable` bytes; false: it is too small or too large, or enough are kept.
+  /// Keeps a block of `usable` bytes; false: it is too small or too large. What would be more than
+  /// kMostKept is given back first, all of it: sizes may have changed for good.
   bool keep(void* block, size_t usable);
   size_t kept_bytes() const { return kept_; }
 
  private:
+  void give_back();
+
   struct Block {
     Block* next;
   };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "ops/pointwise.h"
 
 namespace danlu::infer {
@@ -16,6 +17,7 @@ at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
   std::vector<SequenceCache::Growth> growth;
   std::vector<int64_t> ids, positions, last;
   for (const StepInput& input : inputs) {
+    if (input.ids.empty()) throw InternalError("[infer] a step without a token");
     const int64_t start = cache.length(input.sequence);
     for (size_t i = 0; i < input.ids.size(); ++i) {
       ids.push_back(input.ids[i]);

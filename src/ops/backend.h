@@ -142,11 +142,14 @@ struct Backend {
   /// Of the same name there, changing pages. Empty: a copy for each page and layer.
   void (*store_in_pages)(const at::Tensor& k_NKD, const at::Tensor& v_NKD,
                          const std::vector<CachedSequence>& sequences, int64_t layer) = nullptr;
+
+  // ---- Work without autograd that is merely faster in one piece.
+
   /// product() of each factor with one input, in the input's type. Empty: one after the other.
   std::vector<at::Tensor> (*products)(const at::Tensor& x_NI,
                                       std::span<const LinearFactor> factors) = nullptr;
-  /// a + b, contiguous, of one shape and dtype, without a graph. Empty: add_into's, or ATen's.
-  at::Tensor (*sum)(const at::Tensor& a, const at::Tensor& b) = nullptr;
+  /// a + b, contiguous, of one shape and dtype. Empty: add_into's, or ATen's.
+  at::Tensor (*add)(const at::Tensor& a, const at::Tensor& b) = nullptr;
 
   // ---- Work without autograd. Empty: `composite`'s, the same in ATen's operators.
 

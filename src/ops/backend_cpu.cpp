@@ -37,7 +37,7 @@ Backend filled() {
   table.attention_over_pages = &attention_over_pages;
   table.store_in_pages = &store_in_pages;
   table.products = &products;
-  table.sum = &sum;
+  table.add = &add;
   table.add_to = &add_to;
   table.adamw_update = &adamw_update;
   table.split_master = &split_master;

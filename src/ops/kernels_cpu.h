@@ -28,7 +28,7 @@ at::Tensor column_sums(const at::Tensor& x_NO);
 RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                          double attention_factor);
 at::Tensor rotary(const at::Tensor& x_NQD, const RotaryTable& table, bool inverse);
-at::Tensor sum(const at::Tensor& a, const at::Tensor& b);
+at::Tensor add(const at::Tensor& a, const at::Tensor& b);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 SwigluGrads swiglu_backward(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& dy);
 /// Keys and values are packed in blocks first. Backward makes probabilities again, a tile of

@@ -158,7 +158,7 @@ at::Tensor add(const at::Tensor& a, const at::Tensor& b) {
           " must have one shape and dtype");
   const bool has_no_graph = needs_no_graph({&a, &b});
   const Backend* const table = has_no_graph ? fused_for(Work::kRows, a) : nullptr;
-  if (table && table->sum) return table->sum(a.contiguous(), b.contiguous());
+  if (table && table->add) return table->add(a.contiguous(), b.contiguous());
   if (!adds_itself(a)) return a + b;
   return has_no_graph ? sum_of(a, b) : OwnSum::apply(a, b);
 }

@@ -23,8 +23,8 @@ std::vector<at::Tensor> shared_by(int64_t count, const at::Tensor& x);
 /// x cut along `dim` into views of `sizes`, which add up to its own. Grad through x.
 std::vector<at::Tensor> parts_of(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                  int64_t dim);
-/// x, of as many elements, with other sizes, as at::reshape: without a graph a view that has not
-/// gone through libtorch's dispatcher. Grad through x.
+/// x with other sizes, none of them -1, as at::reshape; of a contiguous inference tensor on the CPU
+/// past libtorch's dispatcher. Grad through x.
 at::Tensor shaped(const at::Tensor& x, at::IntArrayRef sizes);
 /// Rows `index_n` (int64 on x's device, each inside x) of x_NH. Grad through x.
 at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n);

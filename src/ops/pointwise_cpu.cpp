@@ -14,7 +14,7 @@ char* element_at(const at::Tensor& x, int64_t index) {
 }
 
 /// The kernel's y of each element of both, which are contiguous and alike.
-at::Tensor of_both(decltype(sum_forward)* kernel, const at::Tensor& a, const at::Tensor& b) {
+at::Tensor of_both(decltype(add_elements)* kernel, const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor y = empty_cpu(a.sizes(), a.scalar_type());
   device::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
     kernel(element_of(y), static_cast<size_t>(end - begin), element_at(a, begin),
@@ -25,8 +25,8 @@ at::Tensor of_both(decltype(sum_forward)* kernel, const at::Tensor& a, const at:
 
 }  // namespace pointwise_detail
 
-at::Tensor sum(const at::Tensor& a, const at::Tensor& b) {
-  return pointwise_detail::of_both(&sum_forward, a, b);
+at::Tensor add(const at::Tensor& a, const at::Tensor& b) {
+  return pointwise_detail::of_both(&add_elements, a, b);
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {

@@ -43,6 +43,11 @@ class OwnRotary : public torch::autograd::Function<OwnRotary> {
 
 RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                          double attention_factor) {
+  require(
+      positions_N.dim() == 1 && positions_N.scalar_type() == at::kLong &&
+          (inv_freq.dim() == 1 || (inv_freq.dim() == 2 && inv_freq.size(0) == positions_N.size(0))),
+      "rotary", "positions ", positions_N.sizes(), ' ', positions_N.scalar_type(),
+      " and frequencies ", inv_freq.sizes(), " must be int64 [N] and [E] or [N, E]");
   return completed_backend(positions_N.device().type())
       .rotary_table(positions_N, inv_freq, attention_factor);
 }

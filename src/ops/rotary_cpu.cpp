@@ -18,14 +18,15 @@ RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_fr
   const int64_t width = frequencies.size(-1), row = frequencies.dim() == 2 ? width : 0;
   const RotaryTable table{empty_cpu({positions.numel(), width}, at::kFloat),
                           empty_cpu({positions.numel(), width}, at::kFloat)};
+  const auto* const position = positions.data_ptr<int64_t>();
+  const auto* const frequency = frequencies.data_ptr<float>();
   float *const cos = table.cos_NE.data_ptr<float>(), *const sin = table.sin_NE.data_ptr<float>();
   const auto factor = static_cast<float>(attention_factor);
   const int64_t grain = 1024 / std::max<int64_t>(1, width) + 1;
   device::parallel_for(0, positions.numel(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
-      const auto position = static_cast<float>(positions.data_ptr<int64_t>()[n]);
       for (int64_t e = 0; e < width; ++e) {
-        const float angle = position * frequencies.data_ptr<float>()[n * row + e];
+        const float angle = static_cast<float>(position[n]) * frequency[n * row + e];
         cos[n * width + e] = std::cos(angle) * factor;
         sin[n * width + e] = std::sin(angle) * factor;
       }

@@ -414,7 +414,7 @@ void Rotate(Element element, size_t heads, size_t half, bool inverse, const void
     rotate_heads(heads, half, inverse, static_cast<const T*>(x), cos, sin, static_cast<T*>(y));
   });
 }
-void SumForward(Element element, size_t count, const void* a, const void* b, void* y) {
+void AddElements(Element element, size_t count, const void* a, const void* b, void* y) {
   with_type(element, [&]<typename T>(T) {
     sum_of_two(count, static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(y));
   });
@@ -505,7 +505,7 @@ const bool& constrained() {
 HWY_EXPORT(NormForward);
 HWY_EXPORT(NormBackward);
 HWY_EXPORT(Rotate);
-HWY_EXPORT(SumForward);
+HWY_EXPORT(AddElements);
 HWY_EXPORT(GateForward);
 HWY_EXPORT(GateBackward);
 HWY_EXPORT(LossOfRow);
@@ -533,8 +533,8 @@ void rotate(Element element, size_t heads, size_t half, bool inverse, const void
             const float* cos, const float* sin, void* y) {
   DANLU_DISPATCH(Rotate)(element, heads, half, inverse, x, cos, sin, y);
 }
-void sum_forward(Element element, size_t count, const void* a, const void* b, void* y) {
-  DANLU_DISPATCH(SumForward)(element, count, a, b, y);
+void add_elements(Element element, size_t count, const void* a, const void* b, void* y) {
+  DANLU_DISPATCH(AddElements)(element, count, a, b, y);
 }
 void swiglu_forward(Element element, size_t count, const void* gate, const void* up, void* y) {
   DANLU_DISPATCH(GateForward)(element, count, gate, up, y);

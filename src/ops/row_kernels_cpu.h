@@ -35,7 +35,7 @@ void rotate(Element element, size_t heads, size_t half, bool inverse, const void
             const float* cos, const float* sin, void* y);
 
 /// y = a + b.
-void sum_forward(Element element, size_t count, const void* a, const void* b, void* y);
+void add_elements(Element element, size_t count, const void* a, const void* b, void* y);
 
 /// y = round(silu(gate)) * up, and its gradients.
 void swiglu_forward(Element element, size_t count, const void* gate, const void* up, void* y);

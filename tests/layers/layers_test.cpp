@@ -17,9 +17,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <optional>
+#include <tuple>
 
 #include "../ops/finite_differences.h"
 #include "layers/attention.h"
+#include "layers/linear.h"
 #include "layers/mlp.h"
 #include "layers/recompute.h"
 #include "layers/saved_tensors.h"
@@ -37,6 +39,45 @@ LoraAdapter adapter(const std::vector<at::Tensor>& in, bool dora) {
   if (dora) result.magnitude_O = parallel::whole_parameter("magnitude", in[2]);
   result.scale = 1.7;
   return result;
+}
+
+enum class Kind { kDense, kQuantised, kAdapted };
+
+Linear linear_of(Kind kind, int64_t rows, bool has_bias) {
+  const auto seed = static_cast<uint64_t>(rows);
+  Linear linear;
+  linear.weight = parallel::whole_parameter("w", random_f64({rows, 64}, seed).to(at::kFloat) * 0.1);
+  if (has_bias)
+    linear.bias = parallel::whole_parameter("b", random_f64({rows}, seed + 1).to(at::kFloat));
+  if (kind == Kind::kQuantised)
+    linear.weight.quantized = ops::quantized(BlockType::kQ8_0, linear.weight.tensor, "w");
+  if (kind == Kind::kAdapted) {
+    linear.adapter = adapter({random_f64({2, 64}, seed + 2).to(at::kFloat),
+                              random_f64({rows, 2}, seed + 3).to(at::kFloat)},
+                             false);
+  }
+  return linear;
+}
+
+TEST(ForwardEach, IsForwardOfEachWhateverTheyHold) {
+  using enum Kind;
+  const at::NoGradGuard no_grad;
+  for (const auto& [q, k, v] : {std::tuple(kDense, kDense, kDense),
+                                {kQuantised, kQuantised, kQuantised},
+                                {kDense, kQuantised, kDense},
+                                {kAdapted, kDense, kDense},
+                                {kQuantised, kQuantised, kAdapted}}) {
+    for (const int64_t n : {1, 3, 40}) {
+      const std::vector<Linear> linears{linear_of(q, 96, true), linear_of(k, 32, false),
+                                        linear_of(v, 33, true)};
+      const at::Tensor x = random_f64({n, 64}, 9).to(at::kFloat);
+      const auto results = forward_each({&linears[0], &linears[1], &linears[2]}, x, {});
+      ASSERT_EQ(results.size(), 3u);
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_TRUE(at::allclose(results[i], linears[i].forward(x, {}), 1e-6, 1e-6))
+            << n << ' ' << i;
+    }
+  }
 }
 
 /// W + s B A, with DoRA its rows stretched to the magnitude: the papers' formulas.

@@ -117,6 +117,15 @@ TEST(Rotary, ATableIsOfOneRowOfFrequenciesOrOfEachTokensOwn) {
   }
 }
 
+TEST(Rotary, RejectsFrequenciesOfOtherTokens) {
+  const auto refused = [](const at::Tensor& positions, at::IntArrayRef frequencies) {
+    return message_of([&] { rotary_table(positions, at::ones(frequencies), 1.0); });
+  };
+  EXPECT_THAT(refused(at::arange(3), {2, 5}), HasSubstr("[2, 5]"));
+  EXPECT_THAT(refused(at::arange(3), {1, 5}), HasSubstr("[1, 5]"));
+  EXPECT_THAT(refused(at::arange(3).to(at::kInt), {5}), HasSubstr("Int"));
+}
+
 TEST(Rotary, GradientMatchesFiniteDifferences) {
   const RotaryTable table = rotary_table(at::arange(3), at::tensor({1.0f, 0.2f, 0.05f}), 1.1);
   expect_gradients([&](const auto& in) { return rotary(in[0], table); },

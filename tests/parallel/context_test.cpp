@@ -13,6 +13,7 @@
 #include <mutex>
 #include <random>
 
+#include "../ops/finite_differences.h"
 #include "base/error.h"
 #include "parallel/comm/local.h"
 #include "parallel/mesh.h"
@@ -23,9 +24,7 @@ namespace {
 using settings::ContextShape;
 
 at::Tensor random(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype) {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
-  generator.set_current_seed(seed);
-  return at::empty(shape, at::kDouble).normal_(0, 1, generator).to(dtype);
+  return test::random_f64(shape, seed).to(dtype);
 }
 
 at::Tensor rows_of(const at::Tensor& x, const std::vector<RowRange>& rows) {

@@ -25,6 +25,13 @@ TEST_F(TrainOptions, SftDefaultsAreTheCanonicalOnes) {
   EXPECT_EQ(with("sft", {"--tuner", "full"}).schedule.shape.lr, 1e-5);
 }
 
+TEST_F(TrainOptions, AutoIsBf16UnlessAFlagSaysOtherwise) {
+  for (const char* automatic : {"auto", "AUTO"}) {
+    EXPECT_EQ(with("sft", {"--dtype", automatic}).precision, Precision::kBF16);
+    EXPECT_EQ(with("sft", {"--dtype", automatic, "--fp16"}).precision, Precision::kF16);
+  }
+}
+
 TEST_F(TrainOptions, AutomaticAccumulationReachesSixteenSamples) {
   EXPECT_EQ(accumulation_of(with("sft", {"--batch_size", "5"}).batch), 4);  // 20 ≥ 16
   EXPECT_EQ(accumulation_of(with("sft", {"--batch_size", "32"}).batch), 1);

@@ -21,7 +21,7 @@ namespace {
 plan::Request request_from(const Options& options) {
   plan::Request request;
   request.model = arch::load_model_config(settings::located_if_named(options.get_string("model")));
-  request.precision = settings::precision_of(options).value();
+  request.precision = settings::training_precision(options);
   request.recompute = settings::recompute_from(options);
   request.offload = settings::activation_offload_from(options);
   request.sharding = settings::sharding_from(options);

@@ -524,6 +524,10 @@ std::optional<Precision> precision_of(const Options& options) {
   return flagged;
 }
 
+Precision training_precision(const Options& options) {
+  return precision_of(options).value_or(Precision::kBF16);
+}
+
 TrainConfig config_from_options(const std::string& verb, const Options& options) {
   using namespace from_options_detail;
   const RankPlace place = rank_place_from_environment();
@@ -538,7 +542,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.profile = {options.profile().name, options.profile().by, options.from_profile().size()};
   config.stage = stage_from(verb, options);
   config.tuner = tuner_from(verb, config.stage, options);
-  config.precision = precision_of(options).value();
+  config.precision = training_precision(options);
   config.recompute = recompute_from(options);
   config.activation_offload = activation_offload_from(options);
   config.device = options.get_string("device");

@@ -15,5 +15,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
 
 /// --dtype, --bf16 and --fp16; none: auto. Errors: UsageError for two that disagree.
 std::optional<Precision> precision_of(const Options& options);
+/// The same for training, where auto is bf16.
+Precision training_precision(const Options& options);
 
 }  // namespace danlu::settings
