@@ -1,10 +1,15 @@
 // `danlu infer` through the program: every way of asking, and that no answer is made in vain.
+#include <fmt/format.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 #include "cli/trained_adapter.h"
 
@@ -216,6 +221,43 @@ TEST_F(Infer, ATypeNamedTwiceIsOneType) {
   const ProgramResult short_name = infer({"--prompt", "fox?", "--dtype", "bf16", "--bf16"});
   EXPECT_EQ(short_name.exit_code, 0) << short_name.err;
   EXPECT_EQ(infer({"--prompt", "fox?", "--torch_dtype", "bfloat16"}).out, short_name.out);
+}
+
+TEST_F(Infer, RunsOfOneSecondKeepTheirAnswersApart) {
+  constexpr size_t kRuns = 5;
+  std::vector<ProgramResult> results(kRuns);
+  {
+    std::vector<std::jthread> runs;
+    for (size_t i = 0; i < kRuns; ++i) {
+      std::string rows;
+      for (size_t row = 0; row <= i; ++row) rows += fmt::format("run {} row {}\n", i, row);
+      const std::string file = write(fmt::format("q{}.txt", i), rows).string();
+      runs.emplace_back([&, i, file] { results[i] = infer({"--dataset", file}); });
+    }
+  }
+  std::set<std::string> names;
+  for (size_t i = 0; i < kRuns; ++i) {
+    ASSERT_EQ(results[i].exit_code, 0) << results[i].err;
+    std::smatch place;
+    ASSERT_TRUE(std::regex_search(results[i].err, place, std::regex("answers: (\\S+)")));
+    names.insert(place[1]);
+    std::istringstream lines(content_of((*this) / place[1].str()));
+    size_t count = 0;
+    for (std::string line; std::getline(lines, line); ++count)
+      EXPECT_EQ(json::parse(line)["query"], fmt::format("run {} row {}", i, count));
+    EXPECT_EQ(count, i + 1);
+  }
+  EXPECT_EQ(names.size(), kRuns);
+}
+
+TEST_F(Infer, ADataSetsAnswersAreKeptBesideAPromptToo) {
+  const ProgramResult both = infer({"--prompt", "fox?", "--dataset", questions()});
+  ASSERT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_THAT(both.err, HasSubstr("answers: "));
+}
+
+TEST_F(Infer, APromptThatIsNotUtf8IsRefused) {
+  expect_error(infer({"--prompt", "fox \xC4\xE3"}), 2, {"[--prompt] not UTF-8: byte 0xC4 at 5"});
 }
 
 TEST_F(Infer, ALinkToNothingIsCalledOne) {

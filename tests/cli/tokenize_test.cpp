@@ -62,6 +62,11 @@ TEST_F(Tokenize, AsJsonAndBesideTheTokens) {
   EXPECT_EQ(ids_of("~\"", {"--tokens"}), "      93  \"~\"\n       1  \"\\\"\"\n");
 }
 
+TEST_F(Tokenize, TypedBytesThatAreNotUtf8AreRefused) {
+  expect_error(run_danlu({"tokenize", "--model", good("tokenizer").string(), "\xC4\xE3"}), 2,
+               {"[TEXT] not UTF-8: byte 0xC4 at 1"});
+}
+
 TEST_F(Tokenize, EmptyInput) {
   EXPECT_EQ(ids_of(""), "\n");
   EXPECT_EQ(ids_of("", {"--json"}), "[]\n");

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/text_input.h"
+#include "data/readers/text_encoding.h"
 #include "settings/options/model_names.h"
 #include "text/tokenizer.h"
 
@@ -95,7 +96,9 @@ int run_tokenize(const Options& options) {
     std::error_code ignored;
     if (std::filesystem::is_regular_file(first, ignored))
       log::notice("\"{}\" is taken as text; --input {} reads the file", first, first);
-    show(fmt::format("{}", fmt::join(options.positional(), " ")));
+    const std::string text = fmt::format("{}", fmt::join(options.positional(), " "));
+    data::require_utf8_argument("TEXT", text);
+    show(text);
   } else if (options.get_bool("lines")) {
     each_input_line(input, [&](std::string_view line, size_t) { show(line); });
   } else {

@@ -355,8 +355,12 @@ int run_infer(const Options& options) {
   Questions found = chat ? Questions{} : read_questions(options, where.run_args, checkpoint);
   std::optional<FileLock> lock;
   fs::path output = options.get_string_or("output", "");
-  if (output.empty() && !chat && !options.has_value("prompt") && options.get_bool("save_result"))
-    output = default_output(where);
+  const bool has_data_set = options.has_value("dataset") || options.get_bool("load_dataset_config");
+  if (output.empty() && !chat && has_data_set && options.get_bool("save_result")) {
+    DefaultOutput chosen = default_output(where);
+    output = chosen.file;
+    if (chosen.lock) lock.emplace(std::move(*chosen.lock));
+  }
   if (!chat && options.has_value("output"))
     lock.emplace(
         require_usable_output(options, files_read(options, where, std::move(found.files))));
@@ -367,11 +371,10 @@ int run_infer(const Options& options) {
     log::notice("--task {} names no beams, but {} are searched (--num_beams)", task,
                 sampling.num_beams);
   }
-  report_idle_infer_flags(
-      options, {.chat = chat,
-                .data_set = options.has_value("dataset") || options.get_bool("load_dataset_config"),
-                .has_template = loaded.encoder != nullptr,
-                .sampling = sampling});
+  report_idle_infer_flags(options, {.chat = chat,
+                                    .data_set = has_data_set,
+                                    .has_template = loaded.encoder != nullptr,
+                                    .sampling = sampling});
   if (chat) return run_chat_with(options, loaded);
 
   std::vector<Question>& questions = found.rows;

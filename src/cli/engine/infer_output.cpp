@@ -83,18 +83,24 @@ FileLock require_usable_output(const Options& options, const std::vector<fs::pat
   return lock;
 }
 
-fs::path default_output(const ModelLocation& where) {
+DefaultOutput default_output(const ModelLocation& where) {
   const fs::path checkpoint = fs::absolute(where.adapter.empty() ? where.model : where.adapter);
   const fs::path place = (checkpoint / "").lexically_normal().parent_path();
   const fs::path folder =
       (where.run_args.empty() ? fs::path("result") / place.filename() : place) / "infer_result";
   const std::string time = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+  const auto is_free = [](const fs::path& file) {
+    return !fs::exists(file) && !fs::exists(partial_of(file));
+  };
   try {
     require_writable_directory(folder);
     for (int count = 1;; ++count) {
       const fs::path file =
           folder / (count == 1 ? time + ".jsonl" : fmt::format("{}-{}.jsonl", time, count));
-      if (!fs::exists(file) && !fs::exists(partial_of(file))) return file;
+      if (!is_free(file)) continue;
+      auto lock = FileLock::try_take(lock_file_of(file));
+      // Whoever held it until now may have left a file.
+      if (lock && is_free(file)) return {file, std::move(lock)};
     }
   } catch (const Error& error) {
     log::warning("the answers are printed only: {}", error.what());

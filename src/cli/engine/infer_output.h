@@ -1,5 +1,6 @@
 // cli/engine/infer_output.h: where the answers of `danlu infer` go, row by row.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,10 +20,14 @@ namespace danlu::cli {
 [[nodiscard]] FileLock require_usable_output(const Options& options,
                                              const std::vector<fs::path>& files_read);
 
+struct DefaultOutput {
+  fs::path file;
+  std::optional<FileLock> lock;  ///< another run of the same second takes another name
+};
 /// Where ms-swift puts the answers of data sets when nobody names a file: infer_result/<time>.jsonl
 /// in the checkpoint of a run, in result/<model>/ for other models. Empty, with a warning, where
 /// nothing can be written.
-fs::path default_output(const ModelLocation& where);
+[[nodiscard]] DefaultOutput default_output(const ModelLocation& where);
 
 /// Lines that are on disk as soon as they are added: in `FILE.partial`, which gets the name FILE at
 /// the end, so that a killed run leaves what it had answered.

@@ -10,6 +10,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "data/preprocess_run.h"
+#include "data/readers/text_encoding.h"
 
 namespace danlu::cli {
 namespace {
@@ -140,6 +141,7 @@ Questions read_questions(const Options& options, const Json& run_args,
   if (options.has_value("prompt")) {
     questions.emplace_back();
     questions.back().plain = options.get_string("prompt");
+    data::require_utf8_argument(options.given_as("prompt"), questions.back().plain);
     questions.back().place = "--prompt";
   }
   data::FormatOptions format;

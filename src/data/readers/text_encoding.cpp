@@ -112,6 +112,14 @@ void require_utf8_line(const std::filesystem::path& path, int64_t line, std::str
                   conversion_hint(path, "GBK", /*sure=*/false));
 }
 
+void require_utf8_argument(const std::string& argument, std::string_view text) {
+  const size_t at = find_invalid_utf8(text);
+  if (at == std::string_view::npos) return;
+  throw UsageError(tr("[{}] not UTF-8: byte 0x{:02X} at {}", argument,
+                      static_cast<unsigned char>(text[at]), at + 1),
+                   tr("set the terminal to UTF-8, or convert the text with iconv"));
+}
+
 void require_utf8_file(const std::filesystem::path& path) {
   LineReader lines(path);
   std::string text;
