@@ -30,6 +30,19 @@ TEST(PlanCommand, PrintsJsonWithoutWeights) {
   EXPECT_EQ(json["stages"][0]["moments"], 8 * json["parameters"].get<int64_t>());
 }
 
+TEST(PlanCommand, AutoIsTheTypeOfATraining) {
+  DANLU_REQUIRES_SHARED();
+  const auto type = [](const std::string& name) {
+    const ProgramResult got =
+        run_danlu({"plan", "--model", model(), "--machine", "cpu-node", "--dtype", name, "--json"});
+    EXPECT_EQ(got.exit_code, 0) << got.err;
+    return got.exit_code == 0 ? Json::parse(got.out)["dtype"] : Json();
+  };
+  EXPECT_EQ(type("auto"), "bf16");
+  EXPECT_EQ(type("AUTO"), "bf16");
+  EXPECT_EQ(type("fp32"), "fp32");
+}
+
 TEST(PlanCommand, DrawsItsSchedule) {
   DANLU_REQUIRES_SHARED();
   const TemporaryDirectory directory;
