@@ -24,7 +24,7 @@ std::vector<at::Tensor> shared_by(int64_t count, const at::Tensor& x);
 std::vector<at::Tensor> parts_of(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                  int64_t dim);
 /// x with other sizes, none of them -1, as at::reshape; of a contiguous inference tensor on the CPU
-/// past libtorch's dispatcher. Grad through x.
+/// past libtorch's dispatcher. Grad through x. Errors: sizes of another number of elements.
 at::Tensor shaped(const at::Tensor& x, at::IntArrayRef sizes);
 /// Rows `index_n` (int64 on x's device, each inside x) of x_NH. Grad through x.
 at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n);

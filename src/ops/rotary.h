@@ -11,6 +11,7 @@ struct RotaryTable {
 
 /// angle = position * inv_freq; both tables are multiplied by `attention_factor` (yarn).
 /// Shapes  positions_N int64 [N]; inv_freq f32 [E], or [N, E] where frequencies differ by token.
+/// Errors: other shapes, positions of another type.
 RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                          double attention_factor);
 

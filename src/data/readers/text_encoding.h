@@ -23,7 +23,7 @@ size_t find_invalid_utf8(std::string_view text);
 /// column in bytes, and the command that converts the file.
 void require_utf8_line(const std::filesystem::path& path, int64_t line, std::string_view text);
 
-/// The same of what was typed. Errors: UsageError naming `argument`.
+/// The same of what was typed. Errors: UsageError naming `argument`, the byte and its place.
 void require_utf8_argument(const std::string& argument, std::string_view text);
 
 /// The same for every line of a file.
