@@ -17,6 +17,8 @@
 namespace danlu::settings {
 namespace sharding_detail {
 
+namespace fs = std::filesystem;
+
 /// What HF Trainer's words mean. Errors: UsageError for another one.
 std::optional<Sharding> of_fsdp(const std::string& text) {
   static const std::map<std::string, std::optional<Sharding>> known = {
