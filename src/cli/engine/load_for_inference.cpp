@@ -9,6 +9,7 @@
 #include "base/nearest_name.h"
 #include "cli/engine/model_record.h"
 #include "device/counted_memory.h"
+#include "device/dtype.h"
 #include "device/select.h"
 #include "ops/quantized_linear.h"
 #include "settings/options/from_options.h"

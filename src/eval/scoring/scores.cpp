@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/pattern.h"
 #include "eval/scoring/aggregation.h"
 #include "eval/scoring/filters.h"
 #include "eval/scoring/metrics.h"
