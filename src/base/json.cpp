@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_text.h"
+#include "base/lfs_pointer.h"
 
 namespace danlu {
 
@@ -83,7 +85,38 @@ bool is_json(std::string_view text) {
   return !nests_too_deep(text) && Json::accept(text.begin(), text.end());
 }
 
+std::string_view wide_integer_in(std::string_view text) {
+  constexpr size_t kFewestDigits = 19;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\';
+      continue;
+    }
+    if (!is_digit(text[i])) continue;
+    size_t end = i;
+    while (end < text.size() && is_digit(text[end])) ++end;
+    const bool is_negative = i > 0 && text[i - 1] == '-';
+    const bool is_whole =
+        (end == text.size() || std::string_view(".eE").find(text[end]) == text.npos) &&
+        (i == 0 || std::string_view(".eE+").find(text[i - 1]) == text.npos) &&
+        !(is_negative && i > 1 && (text[i - 2] == 'e' || text[i - 2] == 'E'));
+    const size_t begin = is_negative ? i - 1 : i;
+    if (is_whole && end - i >= kFewestDigits) {
+      const char *first = text.data() + begin, *last = text.data() + end;
+      int64_t negative = 0;
+      uint64_t positive = 0;
+      const std::errc error = is_negative ? std::from_chars(first, last, negative).ec
+                                          : std::from_chars(first, last, positive).ec;
+      if (error != std::errc()) return text.substr(begin, end - begin);
+    }
+    i = end - 1;
+  }
+  return {};
+}
+
 Json read_json_file(const std::filesystem::path& path) {
+  refuse_lfs_pointer_as_data(path);
   return parse_json(read_file(path), path.string());
 }
 

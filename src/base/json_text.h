@@ -24,4 +24,9 @@ std::optional<Json> try_parse_json(std::string_view text);
 /// Whether parse_json takes `text`. Builds no value.
 bool is_json(std::string_view text);
 
+/// The first integer in JSON text that 64 bits do not hold (beyond -2^63 … 2^64 - 1); "" if there
+/// is none. As a value it would be a floating point number with other digits; Python keeps them
+/// all.
+std::string_view wide_integer_in(std::string_view json_text);
+
 }  // namespace danlu

@@ -10,4 +10,10 @@ namespace danlu {
 /// next says why. Source: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 void refuse_lfs_pointer(const std::filesystem::path& file, std::string_view what);
 
+/// The same of data. Errors: DataError.
+void refuse_lfs_pointer_as_data(const std::filesystem::path& file);
+
+/// Whether `file` is a pointer; false if it cannot be read.
+bool is_lfs_pointer(const std::filesystem::path& file);
+
 }  // namespace danlu

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "base/not_here.h"
 
@@ -39,17 +40,46 @@ const std::vector<AbsentCommand>& absent_commands() {
       {{"torchrun", "accelerate", "deepspeed", "megatron"},
        "one process needs no launcher, several have danlu launch",
        tr("danlu train …, or danlu launch --nproc_per_node N train …")},
-      {{"preprocess-data"}, "it is called preprocess here", same_flags("preprocess")},
-      {{"pretrain-gpt"}, "it is called pretrain here", same_flags("pretrain")},
-      {{"posttrain-gpt"}, "it is called posttrain here", same_flags("posttrain")},
-      {{"inference", "generate"}, "it is called infer here", same_flags("infer")},
-      {{"finetune", "fine-tune"}, "it is called sft here", same_flags("sft")},
+      {{"preprocess-data"}, "it is called preprocess here", same_flags("preprocess"), "preprocess"},
+      {{"pretrain-gpt"}, "it is called pretrain here", same_flags("pretrain"), "pretrain"},
+      {{"posttrain-gpt"}, "it is called posttrain here", same_flags("posttrain"), "posttrain"},
+      {{"inference", "generate"}, "it is called infer here", same_flags("infer"), "infer"},
+      {{"finetune", "fine-tune"}, "it is called sft here", same_flags("sft"), "sft"},
   };
   return list;
 }
 
 std::string command_of_script(const std::string& name) {
   return std::filesystem::path(name).stem().string();
+}
+
+const ForeignProgram* find_foreign_program(const std::string& name) {
+  constexpr const char *kPython = "it runs no Python",
+                       *kShell = "it is no shell; run the script, with danlu in its lines",
+                       *kTool = "it does that program's work under names of its own",
+                       *kSetUp = "it needs no environment: nothing is to be installed";
+  static const std::map<std::string, ForeignProgram> known = {
+      {"python", {kPython}},
+      {"python3", {kPython}},
+      {"bash", {kShell}},
+      {"sh", {kShell}},
+      {"source", {kShell}},
+      {"swift", {kTool}},
+      {"llamafactory-cli", {kTool}},
+      {"lm_eval", {kTool, "eval"}},
+      {"wget", {kTool, "download"}},
+      {"curl", {kTool, "download"}},
+      {"git", {kTool, "download"}},
+      {"huggingface-cli", {kTool, "download"}},
+      {"hf", {kTool, "download"}},
+      {"modelscope", {kTool, "download"}},
+      {"npu-smi", {kTool, "devices"}},
+      {"nvidia-smi", {kTool, "devices"}},
+      {"pip", {kSetUp, "doctor"}},
+      {"pip3", {kSetUp, "doctor"}},
+      {"conda", {kSetUp, "doctor"}}};
+  const auto found = known.find(std::filesystem::path(name).filename().string());
+  return found == known.end() ? nullptr : &found->second;
 }
 
 const AbsentCommand* find_absent_command(const std::string& name) {

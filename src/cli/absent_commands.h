@@ -12,6 +12,7 @@ struct AbsentCommand {
   std::vector<std::string> names;
   std::string why;
   std::string hint;
+  std::string becomes = {};  ///< the command that does it here
 };
 
 /// None of the names is a command (a test); one that becomes a command leaves this list.
@@ -19,6 +20,15 @@ const std::vector<AbsentCommand>& absent_commands();
 
 /// The entry for `name`, dash and underscore being the same and `.py` left out, or nullptr.
 const AbsentCommand* find_absent_command(const std::string& name);
+
+/// A program whose lines guides print.
+struct ForeignProgram {
+  std::string why;           ///< it is none of danlu's commands
+  std::string becomes = {};  ///< the command that does its work; empty: its line names one
+};
+
+/// "python", "swift", "npu-smi", …, also with a path; nullptr for another name.
+const ForeignProgram* find_foreign_program(const std::string& name);
 
 /// The last part of a path without `.py`.
 std::string command_of_script(const std::string& name);

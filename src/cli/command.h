@@ -25,6 +25,8 @@ struct Command {
   bool trains = false;
   /// Several processes may do it together (danlu launch, --nproc); one that trains always.
   bool shares_work = false;
+  /// Of several processes, as other systems' lines start them, the first does it and the others end.
+  bool first_does_all = false;
   OptionTable (*options)();
   bool accepts_config = false;  ///< a positional .yaml/.json is a configuration file
   size_t max_positional = 0;    ///< words that are neither flags nor values; more are an error

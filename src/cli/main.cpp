@@ -18,6 +18,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
+#include "base/rank_place.h"
 #include "cli/absent_commands.h"
 #include "cli/command.h"
 #include "cli/commands/commands.h"
@@ -40,6 +41,26 @@ bool is_help(const std::string& word) { return word == "--help" || word == "-h";
   throw UsageError(tr("danlu has no command '{}': it runs no Python scripts", name),
                    tr("put the command that does its job in its place: pretrain, sft, train, "
                       "infer, convert, preprocess, … (danlu --help lists them)"));
+}
+
+/// A whole line of another program behind `danlu`: the command that it names is looked for in it.
+void refuse_foreign_line(const std::vector<std::string>& words) {
+  const ForeignProgram* program = find_foreign_program(words[0]);
+  if (!program) return;
+  const std::string what = tr("danlu has no command '{}': {}", words[0], translated(program->why));
+  if (!program->becomes.empty())
+    throw UsageError(what, tr("type danlu {} instead of {}", program->becomes, words[0]));
+  for (auto at = words.begin() + 1; at != words.end(); ++at) {
+    const Command* command = find_command(at->ends_with(".py") ? command_of_script(*at) : *at);
+    const AbsentCommand* absent = command ? nullptr : find_absent_command(*at);
+    if (absent) command = find_command(absent->becomes);
+    if (!command) continue;
+    throw UsageError(what, tr("type danlu {} instead of {}", command->name,
+                              fmt::format("{}", fmt::join(words.begin(), at + 1, " "))));
+  }
+  throw UsageError(what,
+                   tr("the line that starts python or torchrun names the command: pretrain, sft, "
+                      "train, infer, convert, preprocess, … (danlu --help lists them)"));
 }
 
 const Command& command_named(const std::string& name) {
@@ -156,6 +177,15 @@ Options read_options(const Command& command, const OptionTable& table,
   return may_have_others ? come_or_tell([&] { return place_despite(words); }, read) : read();
 }
 
+/// Whether torchrun, mpirun or srun started this process beside a rank 0.
+bool is_another_rank() {
+  try {
+    return rank_place_from_environment().rank > 0;
+  } catch (const UsageError&) {
+    return false;  // half a job's variables: a shell's leftovers
+  }
+}
+
 int run_words(const Command& command, std::vector<std::string> words) {
   const OptionTable table = command.options();
   set_apart(command, table, words);
@@ -194,6 +224,10 @@ int run_words(const Command& command, std::vector<std::string> words) {
     if (fetches) words.insert(words.begin() + 1, "--download");
     return launch_job(options, words);
   }
+  if (command.first_does_all && is_another_rank()) {
+    log::info("danlu {}: rank 0 answers", command.name);
+    return 0;
+  }
   return run_command(command, options);
 }
 
@@ -216,6 +250,7 @@ int run(const std::vector<std::string>& words) {
         stdout);
     return 0;
   }
+  if (!find_command(words[0])) refuse_foreign_line(words);
   return run_words(command_named(words[0]), {words.begin() + 1, words.end()});
 }
 

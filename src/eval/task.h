@@ -98,6 +98,8 @@ struct Group {
   bool weight_by_size = true;        ///< micro: every item counts the same; false: macro
   /// Not empty: of the members, in their order; then the score is their weighted mean.
   std::vector<double> weights = {};
+  /// Leaves below it whose files were there, and all that it has; 0: every one is asked.
+  int64_t num_asked = 0, num_leaves = 0;
 };
 
 }  // namespace danlu::eval

@@ -60,6 +60,10 @@ std::unique_ptr<Places> places_for(const DownloadRequest& request, const Listing
   if (!request.local_dir.empty()) {
     const fs::path parts =
         request.local_dir / (is_hf ? ".cache/huggingface/download" : "._____temp");
+    if (!request.names.empty()) {
+      return plain_directory(request.local_dir, request.local_dir / ".danlu-download", repository,
+                             listing.commit, request.names);
+    }
     return plain_directory(request.local_dir, parts, repository, listing.commit);
   }
   if (is_hf) return huggingface_cache(request.cache, repository, listing.commit, request.links);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,12 @@ namespace danlu::hub {
 struct DownloadRequest {
   Repository repository;
   ClientSettings client;
-  std::filesystem::path cache;                ///< in the layout of the hub's own tool
-  std::filesystem::path local_dir;            ///< empty: into the cache
-  std::vector<std::string> files;             ///< exact names; empty: all
+  std::filesystem::path cache;      ///< in the layout of the hub's own tool
+  std::filesystem::path local_dir;  ///< empty: into the cache
+  std::vector<std::string> files;   ///< exact names; empty: all
+  /// What files are called in local_dir, where not as on the hub. Then no record of them is left
+  /// beside them.
+  std::map<std::string, std::string> names = {};
   std::vector<std::string> include, exclude;  ///< see chosen()
   int workers = 8;                            ///< files at a time
   bool force = false;  ///< fetch what is there too, and replace what was changed by hand

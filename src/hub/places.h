@@ -1,6 +1,7 @@
 // hub/places.h: where the files of a download grow, and where they are put once all are whole.
 #pragma once
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -34,10 +35,12 @@ std::unique_ptr<Places> huggingface_cache(const std::filesystem::path& cache,
                                           const Repository& repository, const std::string& commit,
                                           bool links);
 /// Plain files in `directory`; at Hugging Face with what its tool records of each in
-/// .cache/huggingface/download. `parts`: where files grow and wait.
+/// .cache/huggingface/download. `parts`: where files grow and wait. `names`: what files are called
+/// there where not as on the hub; if there are any, nothing but the files is left.
 std::unique_ptr<Places> plain_directory(const std::filesystem::path& directory,
                                         const std::filesystem::path& parts,
-                                        const Repository& repository, const std::string& commit);
+                                        const Repository& repository, const std::string& commit,
+                                        const std::map<std::string, std::string>& names = {});
 
 /// Whether it says what the directory is: without it nothing takes the directory for a model.
 bool decides(const std::string& path);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/lfs_pointer.h"
 #include "hub/fetch_file.h"
 #include "hub/places.h"
 
@@ -37,21 +38,15 @@ std::optional<Record> record_in(const fs::path& file) {
   return record;
 }
 
-bool is_lfs_pointer(const fs::path& file) {
-  constexpr std::string_view kStart = "version https://git-lfs.github.com/spec/";
-  std::string start(kStart.size(), '\0');
-  std::ifstream in(file, std::ios::binary);
-  return in.read(start.data(), static_cast<std::streamsize>(start.size())) && start == kStart;
-}
-
 class DirectoryPlaces final : public Places {
  public:
   DirectoryPlaces(fs::path directory, fs::path parts, const Repository& repository,
-                  std::string commit)
+                  std::string commit, std::map<std::string, std::string> names)
       : directory_(std::move(directory)),
         parts_(std::move(parts)),
         commit_(std::move(commit)),
-        records_(repository.hub == Hub::kHuggingFace) {}
+        names_(std::move(names)),
+        records_(repository.hub == Hub::kHuggingFace && names_.empty()) {}
 
   fs::path directory() const override { return directory_; }
   fs::path part_of(const RemoteFile& file) const override {
@@ -63,7 +58,7 @@ class DirectoryPlaces final : public Places {
   }
 
   bool has(const RemoteFile& file) const override {
-    const fs::path name = directory_ / file.path;
+    const fs::path name = place_of(file);
     std::error_code error;
     if (!fs::exists(name, error)) return false;
     const auto record = record_of(file);
@@ -74,7 +69,7 @@ class DirectoryPlaces final : public Places {
   }
 
   bool is_changed_by_hand(const RemoteFile& file) const override {
-    const fs::path name = directory_ / file.path;
+    const fs::path name = place_of(file);
     std::error_code error;
     if (!fs::exists(name, error) || is_lfs_pointer(name)) return false;
     const auto record = record_of(file);
@@ -86,7 +81,7 @@ class DirectoryPlaces final : public Places {
   void publish(const std::vector<RemoteFile>& files) const override {
     // Between here and the end the directory is of two revisions: it must not look like a model.
     for (const RemoteFile& file : files) {
-      if (decides(file.path) && waits(file)) fs::remove(directory_ / file.path);
+      if (decides(file.path) && waits(file)) fs::remove(place_of(file));
     }
     for (const bool last : {false, true}) {
       for (const RemoteFile& file : files) {
@@ -100,6 +95,11 @@ class DirectoryPlaces final : public Places {
   }
 
  private:
+  fs::path place_of(const RemoteFile& file) const {
+    const auto name = names_.find(file.path);
+    return directory_ / (name == names_.end() ? file.path : name->second);
+  }
+
   bool waits(const RemoteFile& file) const {
     std::error_code error;
     return fs::exists(part_of(file), error);
@@ -119,7 +119,7 @@ class DirectoryPlaces final : public Places {
   }
 
   void give_name(const RemoteFile& file) const {
-    const fs::path name = directory_ / file.path;
+    const fs::path name = place_of(file);
     fs::create_directories(name.parent_path());
     if (waits(file)) fs::rename(part_of(file), name);
     if (!records_ || file.etag().empty()) return;
@@ -130,6 +130,7 @@ class DirectoryPlaces final : public Places {
 
   fs::path directory_, parts_;
   std::string commit_;
+  std::map<std::string, std::string> names_;
   bool records_;
 };
 
@@ -142,9 +143,10 @@ bool decides(const std::string& path) {
 }
 
 std::unique_ptr<Places> plain_directory(const fs::path& directory, const fs::path& parts,
-                                        const Repository& repository, const std::string& commit) {
+                                        const Repository& repository, const std::string& commit,
+                                        const std::map<std::string, std::string>& names) {
   return std::make_unique<places_directory_detail::DirectoryPlaces>(directory, parts, repository,
-                                                                    commit);
+                                                                    commit, names);
 }
 
 }  // namespace danlu::hub

@@ -102,8 +102,9 @@ class Repl {
 
  private:
   void prompt() {
+    std::ostream& prompts = settings_.prompts ? *settings_.prompts : out_;
     if (settings_.show_prompt)
-      out_ << translated(multi_ ? ">>> (end with #) " : ">>> ") << std::flush;
+      prompts << translated(multi_ ? ">>> (end with #) " : ">>> ") << std::flush;
   }
 
   void obey(const ReplLine& line) {

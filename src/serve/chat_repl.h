@@ -8,7 +8,8 @@
 namespace danlu::serve {
 
 struct ReplSettings {
-  bool show_prompt = true;  ///< false on a pipe: only answers are printed
+  bool show_prompt = true;  ///< false where nobody types: only answers are printed
+  std::ostream* prompts = nullptr;  ///< where they go if not among the answers
   bool show_speed = true;   ///< a line with tokens/s after each answer
 };
 

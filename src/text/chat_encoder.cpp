@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/lfs_pointer.h"
 #include "base/nearest_name.h"
 #include "text/conversation.h"
 #include "text/jinja_encoder.h"
@@ -19,6 +20,45 @@ std::string joined(const std::vector<std::string>& names) {
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
 }
+
+/// A model's own template, and the one named "tool_use" where tools are given.
+class EncoderByTools final : public ChatEncoder {
+ public:
+  EncoderByTools(std::shared_ptr<const ChatEncoder> usual,
+                 std::shared_ptr<const ChatEncoder> with_tools)
+      : usual_(std::move(usual)), with_tools_(std::move(with_tools)) {}
+
+  EncodedConversation encode(const Conversation& conversation) const override {
+    return encoder_of(conversation).encode(conversation);
+  }
+  std::vector<TokenId> encode_prompt(const Conversation& conversation) const override {
+    return encoder_of(conversation).encode_prompt(conversation);
+  }
+  std::string render(const Conversation& conversation, bool add_generation_prompt) const override {
+    return encoder_of(conversation).render(conversation, add_generation_prompt);
+  }
+  std::vector<TokenId> stop_ids() const override {
+    std::vector<TokenId> ids = usual_->stop_ids();
+    for (const TokenId id : with_tools_->stop_ids()) {
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+    }
+    return ids;
+  }
+  std::string description() const override { return usual_->description(); }
+  uint64_t content_hash() const override {
+    const uint64_t usual = usual_->content_hash();
+    return hash_bytes({reinterpret_cast<const char*>(&usual), sizeof usual},
+                      with_tools_->content_hash());
+  }
+
+ private:
+  const ChatEncoder& encoder_of(const Conversation& conversation) const {
+    const bool has_tools = conversation.tools.is_array() && !conversation.tools.empty();
+    return has_tools ? *with_tools_ : *usual_;
+  }
+
+  std::shared_ptr<const ChatEncoder> usual_, with_tools_;
+};
 
 std::string own_template_origin(const Tokenizer& tokenizer) {
   for (const auto& file : tokenizer.files()) {
@@ -38,13 +78,18 @@ std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tok
         tr("template arguments must be a JSON object, got {}", template_arguments.type_name()));
   }
   std::string chosen = name == "auto" ? "" : name;
+  if (chosen.ends_with(".jinja")) refuse_lfs_pointer(chosen, "the template");
   if (chosen.ends_with(".jinja"))
     return make_jinja_encoder(std::move(tokenizer), read_file(chosen), chosen, template_arguments);
   if (chosen.empty() || chosen == "hf") {
     if (!tokenizer->chat_template().empty()) {
       const std::string origin = own_template_origin(*tokenizer);
-      const std::string source = tokenizer->chat_template();
-      return make_jinja_encoder(std::move(tokenizer), source, origin, template_arguments);
+      auto usual =
+          make_jinja_encoder(tokenizer, tokenizer->chat_template(), origin, template_arguments);
+      if (tokenizer->tool_template().empty()) return usual;
+      return std::make_shared<EncoderByTools>(
+          std::move(usual), make_jinja_encoder(tokenizer, tokenizer->tool_template(),
+                                               origin + ", tool_use", template_arguments));
     }
     throw ModelError(tr("this model ships no chat template; choose one with --template: {}",
                         joined(names(templates_file))),

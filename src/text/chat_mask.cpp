@@ -14,6 +14,11 @@ struct Segment {
   size_t id_begin, id_end;
 };
 
+struct Border {
+  size_t next;     ///< the first token that begins at or after it
+  bool straddled;  ///< the token before that one holds bytes of both sides
+};
+
 class BorderFinder {
  public:
   BorderFinder(const Tokenizer& tokenizer, const SpecialIndex& special, std::string_view text,
@@ -22,14 +27,13 @@ class BorderFinder {
     if (!split_at_special_tokens(special)) segments_ = {{0, text.size(), 0, ids.size()}};
   }
 
-  /// The first token that begins at or after byte `border`. Borders must not decrease between
-  /// calls.
-  size_t first_token_at(size_t border) {
+  /// Where byte `border` falls. Borders must not decrease between calls.
+  Border find(size_t border) {
     while (current_ < segments_.size() && border >= segments_[current_].text_end) ++current_;
-    if (current_ == segments_.size()) return ids_.size();
+    if (current_ == segments_.size()) return {ids_.size(), false};
     const Segment& segment = segments_[current_];
-    if (border <= segment.text_begin) return segment.id_begin;
-    return first_token_inside(segment, border);
+    if (border <= segment.text_begin) return {segment.id_begin, false};
+    return find_inside(segment, border);
   }
 
  private:
@@ -55,17 +59,17 @@ class BorderFinder {
            std::equal(head.begin(), head.end(), ids_.begin() + static_cast<ptrdiff_t>(at));
   }
 
-  size_t first_token_inside(const Segment& segment, size_t border) {
+  Border find_inside(const Segment& segment, size_t border) {
     head_.clear();
     tokenizer_.encode_append(text_.substr(segment.text_begin, border - segment.text_begin), false,
                              head_);
     if (!head_.empty() && is_prefix(head_, segment.id_begin))
-      return segment.id_begin + head_.size();
+      return {segment.id_begin + head_.size(), false};
     // Tokenizers that treat the beginning of a text in a way of their own: try from there.
     head_.clear();
     tokenizer_.encode_append(text_.substr(0, border), false, head_);
-    if (head_.size() > segment.id_begin && is_prefix(head_, 0)) return head_.size();
-    return first_token_by_decoding(segment, border);
+    if (head_.size() > segment.id_begin && is_prefix(head_, 0)) return {head_.size(), false};
+    return find_by_decoding(segment, border);
   }
 
   /// Bytes of text that ids [segment.id_begin, k) cover for certain: the decoded part that agrees
@@ -86,7 +90,7 @@ class BorderFinder {
     return segment.text_begin + skipped + agreed;
   }
 
-  size_t first_token_by_decoding(const Segment& segment, size_t border) const {
+  Border find_by_decoding(const Segment& segment, size_t border) const {
     // The covered length grows with k: bisect for the first k whose tokens reach the border.
     size_t low = segment.id_begin, high = segment.id_end;
     while (low < high) {
@@ -97,7 +101,7 @@ class BorderFinder {
         low = middle + 1;
       }
     }
-    return low;
+    return {low, low > segment.id_begin && covered_end(segment, low) > border};
   }
 
   const Tokenizer& tokenizer_;
@@ -116,9 +120,10 @@ std::vector<TokenId> mask_labels(const Tokenizer& tokenizer, const SpecialIndex&
   std::vector<TokenId> labels(ids.size(), kIgnoreLabel);
   BorderFinder borders(tokenizer, special, text, ids);
   for (const ByteSpan& span : spans) {
-    const size_t begin = borders.first_token_at(span.begin);
-    const size_t end = borders.first_token_at(span.end);
-    for (size_t i = begin; i < end; ++i) labels[i] = ids[i];
+    if (span.begin == span.end) continue;
+    const Border begin = borders.find(span.begin);
+    const size_t end = borders.find(span.end).next;
+    for (size_t i = begin.next - begin.straddled; i < end; ++i) labels[i] = ids[i];
   }
   return labels;
 }

@@ -1,4 +1,4 @@
-// text/chat_mask.h: from byte ranges of a text to the tokens that begin in them.
+// text/chat_mask.h: from byte ranges of a text to the tokens that hold them.
 #pragma once
 #include <span>
 #include <string_view>
@@ -15,8 +15,10 @@ struct ByteSpan {
   size_t end = 0;
 };
 
-/// labels[i] = ids[i] where token i begins inside one of `spans`, else kIgnoreLabel.
-/// A token that straddles the beginning of a span begins before it and is no target.
+/// labels[i] = ids[i] where token i holds text of one of `spans`, else kIgnoreLabel. So the first
+/// target of a span is the token that holds its first byte, even if that token begins before the
+/// span, as transformers' assistant mask has it: a template's "A: " and an answer's "Rome" may
+/// share the token " Rome", and without it the answer's first word would never be learnt.
 ///
 /// REQUIRES ids == tokenizer.encode(text, false); spans sorted and disjoint, at character
 /// boundaries. The tokenizer has no offsets, so borders are found by exact means, cheapest first:

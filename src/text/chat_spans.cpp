@@ -35,12 +35,13 @@ class SpanFinder {
  public:
   SpanFinder(const ChatRenderer& renderer, const std::vector<Message>& messages,
              const std::string& full, const SpecialIndex& special,
-             const std::vector<std::string>& closers)
+             const std::vector<std::string>& closers, const std::string& plain_end)
       : renderer_(renderer),
         messages_(messages),
         full_(full),
         special_(special),
-        closers_(closers) {}
+        closers_(closers),
+        plain_end_(plain_end) {}
 
   ByteSpan find(size_t message, size_t not_before) {
     prompt_ = renderer_.render(message, true);
@@ -74,7 +75,7 @@ class SpanFinder {
 
   /// Replaces the content: what stays the same before and after it gives the place.
   std::optional<size_t> begin_by_probe(size_t message, size_t not_before) {
-    const std::string probed = renderer_.render_with_content(message, kProbe);
+    const std::string probed = renderer_.render_with_contents({{message, kProbe}});
     const size_t begin = probed.find(kProbe);
     if (begin == kNone || begin < not_before || begin > full_.size()) return std::nullopt;
     const std::string_view after = std::string_view(probed).substr(begin + sizeof kProbe - 1);
@@ -127,7 +128,15 @@ class SpanFinder {
     const auto limit = text_end(message);
     const size_t next = special_.find(full_, content_end);
     if (next < limit.value_or(full_.size())) return end_of_turn(full_, next, special_, closers_);
-    return limit ? std::max(content_end, trimmed_end(begin, *limit)) : content_end;
+    return limit ? std::max(content_end, trimmed_end(begin, *limit)) : after_plain_end(content_end);
+  }
+
+  /// Behind the template's end of a turn, if that stands at `position`.
+  size_t after_plain_end(size_t position) const {
+    const size_t at = full_.find_first_not_of(" \t\r\n", position);
+    const bool stands_there =
+        !plain_end_.empty() && at != kNone && full_.compare(at, plain_end_.size(), plain_end_) == 0;
+    return stands_there ? at + plain_end_.size() : position;
   }
 
   size_t trimmed_end(size_t begin, size_t end) const {
@@ -178,7 +187,7 @@ class SpanFinder {
       end = end == kNone ? after : limit ? std::max(end, after) : std::min(end, after);
     }
     if (end != kNone) return end;
-    if (!limit) return find_content_end(messages_[message].content, begin);
+    if (!limit) return after_plain_end(find_content_end(messages_[message].content, begin));
     end = begin;
     for (size_t at = special_.find(text, begin); at != kNone; at = special_.find(text, at)) {
       at += special_.length_at(text, at);
@@ -192,6 +201,7 @@ class SpanFinder {
   const std::string& full_;
   const SpecialIndex& special_;
   const std::vector<std::string>& closers_;
+  const std::string& plain_end_;
   std::string prompt_;
 };
 
@@ -218,8 +228,9 @@ size_t end_of_turn(std::string_view text, size_t position, const SpecialIndex& s
 std::vector<ByteSpan> find_answer_spans(const ChatRenderer& renderer,
                                         const std::vector<Message>& messages,
                                         const std::string& full, const SpecialIndex& special,
-                                        const std::vector<std::string>& closers) {
-  SpanFinder finder(renderer, messages, full, special, closers);
+                                        const std::vector<std::string>& closers,
+                                        const std::string& plain_end) {
+  SpanFinder finder(renderer, messages, full, special, closers, plain_end);
   std::vector<ByteSpan> spans;
   size_t not_before = 0;
   for (size_t i = 0; i < messages.size(); ++i) {

@@ -1,6 +1,7 @@
 // text/chat_spans.h: where the assistant's answers are in the text a Jinja template printed.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +15,10 @@ namespace danlu::text {
 struct ChatRenderer {
   /// The first `count` messages.
   std::function<std::string(size_t count, bool add_generation_prompt)> render;
-  /// All messages, with the content of one replaced.
-  std::function<std::string(size_t message, const std::string& content)> render_with_content;
+  /// All messages, with the content of some replaced.
+  std::function<std::string(const std::map<size_t, std::string>& contents)> render_with_contents;
+  /// All messages but one.
+  std::function<std::string(size_t message)> render_without;
 };
 
 /// One span per assistant message with train == true, in order.
@@ -26,12 +29,14 @@ struct ChatRenderer {
 /// found in the final text by a probe in place of its content, or by what it adds to the text of
 /// the messages before it. It ends after the end-of-turn token (white space before that token
 /// belongs to it); what a template prints after it is no target. closers: texts of the tokens known
-/// to end answers (EOS, and what the template puts after plain ones). Errors: DataError naming the
-/// message whose answer cannot be told from the rest.
+/// to end answers (EOS, and what the template puts after plain ones); plain_end: what the template
+/// puts there if that is no special token ("</model>"), a target wherever it stands behind an
+/// answer. Errors: DataError naming the message whose answer cannot be told from the rest.
 std::vector<ByteSpan> find_answer_spans(const ChatRenderer& renderer,
                                         const std::vector<Message>& messages,
                                         const std::string& full, const SpecialIndex& special,
-                                        const std::vector<std::string>& closers);
+                                        const std::vector<std::string>& closers,
+                                        const std::string& plain_end);
 
 /// End of the turn whose content ends at `position`: after the special token that follows, and
 /// after a closer directly behind that. npos if no special token begins there.

@@ -41,13 +41,13 @@ class ChatEncoder {
  public:
   virtual ~ChatEncoder() = default;
 
-  /// name: "", "auto" or "hf" (the tokenizer's own template; ModelError listing names if it has
-  /// none), a name from text/templates.json, or a name from `templates_file` (same format), which
-  /// is searched first. A *.jinja path is read as a Jinja template.
-  /// Which name a model needs is choose_template's question (text/template_choice.h).
-  /// template_arguments: an object of further variables for Jinja templates (enable_thinking, …);
-  /// named templates know enable_thinking alone.
-  /// Errors: ModelError (unknown name, template that does not parse, a token the tokenizer lacks),
+  /// name: "", "auto" or "hf" (the tokenizer's own template, and where a conversation has tools the
+  /// one named "tool_use" if there is one; ModelError listing names if it has none), a name from
+  /// text/templates.json, or a name from `templates_file` (same format), which is searched first. A
+  /// *.jinja path is read as a Jinja template. Which name a model needs is choose_template's
+  /// question (text/template_choice.h). template_arguments: an object of further variables for
+  /// Jinja templates (enable_thinking, …); named templates know enable_thinking alone. Errors:
+  /// ModelError (unknown name, template that does not parse, a token the tokenizer lacks),
   /// UsageError (arguments that are not an object or not known to a named template).
   static std::shared_ptr<const ChatEncoder> create(std::shared_ptr<const Tokenizer> tokenizer,
                                                    const std::string& name,

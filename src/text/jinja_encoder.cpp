@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <atomic>
 #include <ctime>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "text/chat_spans.h"
+#include "text/jinja/python_text.h"
 #include "text/jinja/template.h"
+#include "text/tool_results.h"
 
 namespace danlu::text {
 
@@ -31,7 +34,7 @@ class JinjaEncoder final : public ChatEncoder {
         special_(*tokenizer_) {
     hash_ = hash_bytes(
         arguments_.is_null() ? "" : arguments_.dump(-1, ' ', false, Json::error_handler_t::replace),
-        hash_bytes(source));
+        hash_bytes(source, kMaskRules));
     find_stop_ids();
   }
 
@@ -66,6 +69,9 @@ class JinjaEncoder final : public ChatEncoder {
   uint64_t content_hash() const override { return hash_; }
 
  private:
+  /// Another one where labels of the same template and text are other ones: part of what caches are
+  /// named by.
+  static constexpr uint64_t kMaskRules = 2;
   /// Below both, a template that passes a limit does so whatever it is given.
   static constexpr size_t kSmallBytes = size_t{1} << 20, kFewMessages = 1000;
 
@@ -142,12 +148,21 @@ class JinjaEncoder final : public ChatEncoder {
       const auto end = session.messages.begin() + static_cast<ptrdiff_t>(count);
       return session.render(ValueList(session.messages.begin(), end), prompt).text;
     };
-    renderer.render_with_content = [&](size_t message, const std::string& content) {
+    renderer.render_with_contents = [&](const std::map<size_t, std::string>& contents) {
       ValueList messages = session.messages;
-      messages[message] = Session::message_value(conversation.messages[message], &content);
+      for (const auto& [message, content] : contents)
+        messages[message] = Session::message_value(conversation.messages[message], &content);
       return session.render(std::move(messages), false).text;
     };
-    return find_answer_spans(renderer, conversation.messages, full.text, special_, closers_);
+    renderer.render_without = [&](size_t message) {
+      ValueList messages = session.messages;
+      messages.erase(messages.begin() + static_cast<ptrdiff_t>(message));
+      return session.render(std::move(messages), false).text;
+    };
+    std::vector<ByteSpan> spans = find_answer_spans(renderer, conversation.messages, full.text,
+                                                    special_, closers_, plain_end_);
+    return without_tool_results(renderer, conversation.messages, full.text, special_,
+                                std::move(spans));
   }
 
   /// {% generation %} blocks say themselves what the targets are; one block per answer lets `train`
@@ -199,7 +214,7 @@ class JinjaEncoder final : public ChatEncoder {
     if (auto text = tokenizer_->id_to_token(*id)) closers_.push_back(std::move(*text));
   }
 
-  /// EOS, and the special token that a plain answer ends with.
+  /// EOS, and the special token or the text that a plain answer ends with.
   void find_stop_ids() {
     add_stop(tokenizer_->eos_id());
     const std::string answer = "danlu-probe-7f3a9c";
@@ -216,6 +231,8 @@ class JinjaEncoder final : public ChatEncoder {
     at += answer.size();
     const size_t end = end_of_turn(text, at, special_, closers_);
     const size_t begin = special_.find(text, at);
+    if (begin == std::string::npos)
+      plain_end_ = jinja::strip(std::string_view(text).substr(at), true, true);
     if (end == std::string::npos || begin + special_.length_at(text, begin) != end) return;
     add_stop(tokenizer_->token_to_id(text.substr(begin, end - begin)));
   }
@@ -229,6 +246,7 @@ class JinjaEncoder final : public ChatEncoder {
   uint64_t hash_ = 0;
   std::vector<TokenId> stop_ids_;
   std::vector<std::string> closers_;  ///< texts of stop_ids_
+  std::string plain_end_;             ///< of a turn, where no special token ends it
 };
 
 }  // namespace

@@ -92,6 +92,15 @@ std::string qwen_tools_text(const Json& tools) {
          "<args-json-object>}\n</tool_call>";
 }
 
+/// OpenAI writes arguments as JSON in a string; brought to one spelling when it parses and a value
+/// holds all of it.
+std::string arguments_text(const Json& arguments) {
+  if (!arguments.is_string()) return python_json(arguments);
+  const std::string& text = arguments.get_ref<const std::string&>();
+  const auto parsed = wide_integer_in(text).empty() ? try_parse_json(text) : std::nullopt;
+  return parsed ? python_json(*parsed) : text;
+}
+
 }  // namespace
 
 std::string tools_text(const Json& tools, const std::string& format) {
@@ -120,11 +129,7 @@ std::vector<ToolCall> read_tool_calls(const Json& tool_calls) {
       throw DataError(tr("a tool call has no function name"));
     ToolCall result{text_at(function, "name"), "{}"};
     if (const auto arguments = function.find("arguments"); arguments != function.end()) {
-      // OpenAI writes arguments as JSON in a string; brought to one spelling when it parses.
-      const auto parsed = arguments->is_string()
-                              ? try_parse_json(arguments->get_ref<const std::string&>())
-                              : *arguments;
-      result.arguments = parsed ? python_json(*parsed) : arguments->get<std::string>();
+      result.arguments = arguments_text(*arguments);
     }
     calls.push_back(std::move(result));
   }

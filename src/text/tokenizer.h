@@ -80,6 +80,9 @@ class Tokenizer {
   /// The chat template the files carry ("" if none): chat_template.jinja, else
   /// tokenizer_config.json (a list of named ones: "default", others by name).
   const std::string& chat_template() const { return chat_template_; }
+  /// The one named "tool_use" beside it, for conversations with tools ("" if none): from the list
+  /// in tokenizer_config.json, or additional_chat_templates/tool_use.jinja.
+  const std::string& tool_template() const { return tool_template_; }
   /// tokenizer_config.json as read (empty object if absent).
   const Json& config() const { return config_; }
   /// Files that belong to this tokenizer and are to be copied beside a saved model.
@@ -89,7 +92,7 @@ class Tokenizer {
 
  protected:
   SpecialTokens special_;
-  std::string chat_template_;
+  std::string chat_template_, tool_template_;
   Json config_ = Json::object();
   std::vector<std::filesystem::path> files_;
   uint64_t content_hash_ = 0;

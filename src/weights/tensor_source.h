@@ -116,6 +116,8 @@ void save_safetensors(const std::filesystem::path& directory,
 /// Whether a file of this name goes with a model when its weights are saved elsewhere: config,
 /// generation and tokenizer files.
 bool is_carried_over(const std::string& name);
+/// The folder of a Hugging Face directory whose templates are carried over too.
+inline constexpr const char* kMoreTemplates = "additional_chat_templates";
 /// Copies config.json-like and tokenizer files (config, generation_config, tokenizer*,
 /// special_tokens_map, vocab, merges, chat_template*, *.model, added_tokens) from one HF directory
 /// to another; weights stay, and code too unless a config's auto_map needs it. Files already in

@@ -115,6 +115,10 @@ TEST_P(CardsOfGuides, AndTheirLinks) {
   EXPECT_EQ(shown.exit_code, 0) << shown.out << shown.err;
   EXPECT_THAT(shown.out, AllOf(HasSubstr(version), HasSubstr("NPU7  HCCS"), HasSubstr("HCCS: ")));
   for (const std::string& text : texts) EXPECT_THAT(shown.out, HasSubstr(text));
+  // As the guides type npu-smi's own lines.
+  EXPECT_EQ(run_danlu({"devices", "info"}, {.environment = path}).out, shown.out);
+  EXPECT_EQ(run_danlu({"devices", "info", "-t", "topo"}, {.environment = path}).out, shown.out);
+  expect_error(run_danlu({"devices", "infos"}, {.environment = path}), 2, {"'infos'"});
   const auto json = json_of(run_danlu({"devices", "--json"}, {.environment = path}));
   ASSERT_EQ(json["npus"].size(), 8u);
   EXPECT_EQ(json["npus"][7]["hbm_mb"]["used"], last_hbm_mb);

@@ -254,8 +254,38 @@ TEST_F(DownloadCommand, AddressesThatGuideCGivesToWget) {
     EXPECT_EQ(hub_.requests_for("/api/datasets/").empty(), !is_data_set);
     hub_.forget_requests();
     fs::remove_all((*this) / "a");
+    // As the guide has it, after `cd`: the next line reads the file by its name there.
+    const std::string name_here = fs::path(file).filename();
+    const ProgramResult here = run_at({"download", address});
+    EXPECT_EQ(here.exit_code, 0) << here.err;
+    EXPECT_EQ(here.out, name_here + "\n");
+    EXPECT_EQ(content_of((*this) / name_here), "what is in " + file);
+    EXPECT_FALSE(fs::exists((*this) / ".danlu-download"));
+    hub_.forget_requests();
   }
   EXPECT_EQ(num_data_sets, 2);
+}
+
+TEST_F(DownloadCommand, AFilesAddressIsPutWhereWgetWould) {
+  hub_.files["docs/c.txt"] = {"c", false};
+  const std::string model = "https://huggingface.co/org/tiny",
+                    address = model + "/resolve/main/docs/c.txt";
+  ASSERT_EQ(run_at({"download", "-c", "-P", "there", address}).exit_code, 0);
+  EXPECT_EQ(content_of((*this) / "there/c.txt"), "c");
+  ASSERT_EQ(run_at({"download", "-O", "named/d.txt", address}).exit_code, 0);
+  EXPECT_EQ(content_of((*this) / "named/d.txt"), "c");
+  for (const char* directory : {"there", "named"})
+    EXPECT_EQ(contents_below((*this) / directory).size(), 1u) << directory;
+  // The same again asks for nothing; a file of another content is nobody's to replace.
+  EXPECT_EQ(run_at({"download", "-P", "there", address}).exit_code, 0);
+  write("there/c.txt", "mine");
+  expect_error(run_at({"download", "-P", "there", address}), 2, {"c.txt", "--force-download"});
+  EXPECT_EQ(content_of((*this) / "there/c.txt"), "mine");
+  expect_error(run_at({"download", "-O", "x", address, model + "/resolve/main/config.json"}), 2,
+               {"names one file, and 2 are asked for"});
+  expect_error(run_at({"download", "-P", "x", model}), 2, {"is for the address of a file"});
+  expect_error(run_at({"download", "-P", "x", "--local_dir", "y", address}), 2,
+               {"both say where the file goes"});
 }
 
 TEST_F(DownloadCommand, AddressesOfManyKinds) {

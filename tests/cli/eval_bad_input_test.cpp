@@ -1,5 +1,7 @@
 // What `danlu eval` and `danlu compare` refuse: the exit code, and where to look, before a model is
 // loaded wherever that can be known without one.
+#include <fmt/format.h>
+
 #include "cli/examined.h"
 
 namespace danlu::test {
@@ -61,7 +63,7 @@ TEST_F(EvalBadInput, DataThatAreNotThere) {
 TEST_F(EvalBadInput, DataThatAreThereInPart) {
   const fs::path data = write_mmlu({"anatomy", "virology"});
   const Flags two = {{"tasks", "mmlu_anatomy,mmlu_virology"}, {"data_dir", data}};
-  expect_refused({{"tasks", "mmlu"}, {"data_dir", data}}, 3,
+  expect_refused({{"tasks", "mmlu"}, {"data_dir", data}, {"all_subjects", "true"}}, 3,
                  {"/mmlu: 55 of 57 subjects of mmlu are missing", "test/formal_logic_test.csv",
                   "name in --tasks only", "cais/mmlu"});
   fs::remove(data / "dev/virology_dev.csv");
@@ -70,6 +72,38 @@ TEST_F(EvalBadInput, DataThatAreThereInPart) {
   expect_refused(five, 3,
                  {"1 of 2 subjects of mmlu", "dev/virology_dev.csv", "hint: ", "cais/mmlu"});
   EXPECT_EQ(examine(two).exit_code, 0);  // without shots nobody needs it
+}
+
+// Who downloaded some subjects examines those; the score says of how many it is.
+TEST_F(EvalBadInput, SubjectsThatAreThereAreExaminedAndCounted) {
+  const fs::path data = write_mmlu({"anatomy", "virology", "astronomy"});
+  // Of unequal size, so that the two means differ: 8, 8 and 1 rows.
+  const std::string rows = content_of(data / "test/astronomy_test.csv");
+  write_content(data / "test/astronomy_test.csv", rows.substr(0, rows.find('\n') + 1));
+  // The examples beside the questions, inside their folder: where MindSpeed's guide puts them.
+  fs::rename(data / "dev", data / "test/dev");
+  const ProgramResult result = examine({{"tasks", "mmlu"},
+                                        {"data_dir", data / "test"},
+                                        {"num_fewshot", "5"},
+                                        {"output_path", "part"}});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("mmlu: 3 of 57 subjects are asked"));
+  EXPECT_THAT(result.out, HasSubstr("mmlu (3 of 57)"));
+  EXPECT_THAT(result.out, HasSubstr("stem (2 of 19)"));
+  EXPECT_THAT(result.out, Not(HasSubstr("humanities")));
+  const nlohmann::json results = results_in("part");
+  EXPECT_EQ(results["group_subjects"]["mmlu"], (nlohmann::json{{"asked", 3}, {"of", 57}}));
+  double right = 0, means = 0;
+  for (const auto& [name, size] :
+       {std::pair("mmlu_anatomy", 8.0), {"mmlu_virology", 8.0}, {"mmlu_astronomy", 1.0}}) {
+    const double acc = results["results"][name]["acc,none"];
+    right += acc * size;
+    means += acc / 3;
+  }
+  EXPECT_NEAR(results["results"]["mmlu"]["acc,none"].get<double>(), right / 17, 1e-12);
+  EXPECT_THAT(result.err, HasSubstr(fmt::format("over questions (micro) {:.4f}, over subjects "
+                                                "(macro) {:.4f}",
+                                                right / 17, means)));
 }
 
 TEST_F(EvalBadInput, FewerShotsThanAskedFor) {

@@ -1,6 +1,7 @@
 // What this version has not is said, where the scripts, files and rows of other systems ask for it:
 // nothing of it is passed over in silence.
 #include "cli/bad_input.h"
+#include "cli/guide_lines.h"
 
 namespace danlu::test {
 namespace {
@@ -150,6 +151,19 @@ TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
     expect_error(result, 2, {std::string("danlu has no command '") + name + "'", answer, "hint: "});
     EXPECT_THAT(listed_commands(), Not(testing::Contains(name)));
   }
+  // Whole lines of guides behind danlu's name: what is to be typed instead is told from them.
+  const std::pair<Words, const char*> lines[] = {
+      {{"python", "convert_ckpt.py", "--x"},
+       "type danlu convert instead of python convert_ckpt.py"},
+      {{"python3", "./preprocess_data.py"}, "type danlu preprocess instead of python3 ./preproc"},
+      {{"/usr/bin/python3", "x.py"}, "the line that starts python or torchrun names the command"},
+      {{"swift", "sft", "--model_type", "x"}, "type danlu sft instead of swift sft"},
+      {{"bash", "examples/mcore/tune.sh"}, "it is no shell"},
+      {{"wget", "-c", "https://x"}, "type danlu download instead of wget"},
+      {{"npu-smi", "info", "-t", "topo"}, "type danlu devices instead of npu-smi"},
+      {{"pip", "install", "torch"}, "nothing is to be installed"}};
+  for (const auto& [words, answer] : lines)
+    expect_error(run(words), 2, {"danlu has no command '" + words[0] + "'", answer});
   const std::pair<const char*, const char*> scripts[] = {
       {"train.py", "put train in its place"},
       {"examples/train.py", "put train in its place"},

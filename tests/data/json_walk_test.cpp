@@ -36,10 +36,10 @@ const std::vector<std::string>& seeds() {
 
 /// Expects of `text` what the library says of it.
 void expect_as_library(const std::string& text) {
-  std::string why;
-  const auto ours = parse_row_text(text, &why);
+  RowRefusal refusal;
+  const auto ours = parse_row_text(text, &refusal);
   // Of a key that comes twice it takes the last value; a row may not have one.
-  if (why.find("twice") != why.npos) return;
+  if (refusal.why.find("twice") != std::string::npos) return;
   const Json theirs = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   ASSERT_EQ(ours.has_value(), !theirs.is_discarded()) << text;
   if (!ours) return;

@@ -18,6 +18,7 @@
 namespace danlu::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -285,6 +286,50 @@ TEST(ResolveDataset, ReadsLlamaFactorysDatasetInfo) {
               HasSubstr("preference"));
   EXPECT_THAT(error_text<UsageError>([&] { resolve_dataset("far", {}, directory.path()); }),
               HasSubstr("hub"));
+}
+
+// What a clone without git-lfs holds: three lines of text, which a .txt would be trained on.
+TEST(RowReader, GitLfsPointersAreNoData) {
+  const TestDirectory directory;
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+  for (const char* name : {"a.txt", "a.json", "a.jsonl", "a.csv", "a.parquet", "a.jsonl.gz"}) {
+    directory.write(name, pointer);
+    const std::string error = error_text<DataError>([&] {
+      RowReader reader(resolve_dataset(directory / name));
+      std::vector<RawRow> rows;
+      reader.next_block(&rows);
+    });
+    EXPECT_THAT(error, AllOf(HasSubstr(name), HasSubstr("this is a Git LFS pointer, not the data"),
+                             HasSubstr("git lfs pull")));
+  }
+  directory.write("a.txt", "a" + pointer);
+  RowReader reader(resolve_dataset(directory / "a.txt"));
+  std::vector<RawRow> rows;
+  EXPECT_TRUE(reader.next_block(&rows));
+}
+
+TEST(ResolveDataset, AMisspeltKeyOfDatasetInfoIsNamedWithItsEntryAndTheNearest) {
+  const TestDirectory directory;
+  directory.write("mine.json", R"([{"messages": []}])");
+  const auto error_of_entry = [&](const std::string& entry) {
+    directory.write("dataset_info.json", R"({"mine": {"file_name": "mine.json", )" + entry + "}}");
+    try {
+      resolve_dataset("mine", {}, directory.path());
+    } catch (const UsageError& error) {
+      return std::string(error.what()) + "; " + error.hint();
+    }
+    return std::string();
+  };
+  EXPECT_THAT(error_of_entry(R"("format": "sharegpt")"),
+              AllOf(HasSubstr("dataset_info.json: \"mine\": unknown key \"format\""),
+                    HasSubstr("did you mean \"formatting\"?")));
+  EXPECT_THAT(error_of_entry(R"("formatting": "sharegtp")"),
+              AllOf(HasSubstr("unknown formatting \"sharegtp\""), HasSubstr("\"sharegpt\"?")));
+  EXPECT_THAT(error_of_entry(R"("columns": ["messages"])"),
+              HasSubstr("\"columns\" must be an object, got array"));
+  EXPECT_THAT(error_of_entry(R"("zzz": 1)"), HasSubstr("known: file_name, formatting"));
+  EXPECT_EQ(error_of_entry(R"("subset": null, "folder": "x", "tags": null, "file_sha1": "0")"), "");
 }
 
 TEST(ResolveDataset, ErrorsNameTheNearestFile) {

@@ -68,24 +68,25 @@ TEST(WideRows, AreReadUpToALimit) {
 TEST(WideRows, KeepTheirOrderAndMayNotHaveAKeyTwice) {
   const TestDirectory directory;
   directory.write("a.jsonl", "");
-  std::string why;
+  RowRefusal refusal;
   const std::string wide = object_of(kMaxColumns - 1);
-  const auto parsed = parse_row_text(wide, &why);
+  const auto parsed = parse_row_text(wide, &refusal);
   ASSERT_TRUE(parsed);
   EXPECT_EQ(parsed->dump() + "\n", wide);
-  EXPECT_FALSE(parse_row_text(wide.substr(0, wide.size() - 2) + ",\"c4711\":2}", &why));
-  EXPECT_EQ(why, "an object has \"c4711\" twice");
+  EXPECT_FALSE(parse_row_text(wide.substr(0, wide.size() - 2) + ",\"c4711\":2}", &refusal));
+  EXPECT_EQ(refusal.why, "an object has \"c4711\" twice");
   const std::string nested = R"({"b":[1,-2,3.5,true,null,"x",[],{}],"a":{"b":"\u4f60"}})";
-  EXPECT_EQ(parse_row_text(nested, &why), Json::parse(nested));
-  EXPECT_FALSE(parse_row_text("{\"a\": NaN}", &why));
-  EXPECT_EQ(why, "");
+  EXPECT_EQ(parse_row_text(nested, &refusal), Json::parse(nested));
+  EXPECT_FALSE(parse_row_text("{\"a\": NaN}", &refusal));
+  EXPECT_EQ(refusal.why, "");
 }
 
 TEST(LongRows, MayNotHaveMoreValuesThanAWindowHasTokens) {
-  std::string why, text = "[";
+  RowRefusal refusal;
+  std::string text = "[";
   for (size_t i = 0; i < kMaxRowValues; ++i) text += "0,";
-  EXPECT_FALSE(parse_row_text(text + "0]", &why));
-  EXPECT_EQ(why, "more than 16777216 values in one row");
+  EXPECT_FALSE(parse_row_text(text + "0]", &refusal));
+  EXPECT_EQ(refusal.why, "more than 16777216 values in one row");
 }
 
 TEST(LongRows, AreRefusedWhereverTheyLie) {
@@ -180,6 +181,27 @@ TEST(Interrupt, IsSeenBetweenRowsNotBatches) {
   }
   EXPECT_EQ(handler.rows, 2);
   clear_interrupt();
+}
+
+// A value would print 2.025010112345679e+19; Python keeps the digits. What is not written into a
+// text may round.
+TEST(RowLimits, WideIntegersOfToolsAreRefused) {
+  const std::string wide = "20250101123456789012";
+  for (const std::string& row :
+       {R"({"messages": [{"tool_calls": [{"function": {"arguments": {"order": )" + wide + "}}}]}]}",
+        R"({"tools": [{"x": {"enum": [1, )" + wide + "]}}]}",
+        R"({"function_call": {"a": -)" + wide + "}}"}) {
+    RowRefusal refusal;
+    EXPECT_FALSE(parse_row_text(row, &refusal)) << row;
+    EXPECT_NE(refusal.why.find(wide), std::string::npos) << row;
+    EXPECT_EQ(refusal.hint, "write it as a string");
+  }
+  for (const std::string& row :
+       {R"({"tools": [{"a": 1}], "id": )" + wide + "}", R"({"tools": [)" + wide + ".5]}",
+        std::string(R"({"tools": [2e30, 9223372036854775807, "20250101123456789012"]})")}) {
+    RowRefusal refusal;
+    EXPECT_TRUE(parse_row_text(row, &refusal)) << row << refusal.why;
+  }
 }
 
 }  // namespace

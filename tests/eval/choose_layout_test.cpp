@@ -125,6 +125,26 @@ TEST_F(ChoosingLayouts, MissingSubjectsAndShotsAreNamed) {
   EXPECT_EQ(choose("csv").index, 0u) << "without shots they are enough";
 }
 
+TEST_F(ChoosingLayouts, SubjectsThatAreThereAreTakenWhereAPartIsEnough) {
+  put_csv("csv", {"law", "art"});
+  fs::remove(dir_ / "csv/dev/art_dev.csv");
+  wanted_.takes_part = true;
+  EXPECT_THAT(choose("csv").left_out, ::testing::ElementsAre("art", "biology"));
+  put_csv("csv", wanted_.subjects);
+  EXPECT_THAT(choose("csv").left_out, ::testing::IsEmpty());
+  fs::remove_all(dir_ / "csv/test");
+  put_file(dir_ / "csv/test/nothing.csv", "");
+  EXPECT_THAT(error_at("csv"), HasSubstr("no files of the split 'test' of mmlu are there"));
+}
+
+TEST_F(ChoosingLayouts, ASplitWithoutFilesIsNamedAsThat) {
+  put_csv("csv", wanted_.subjects);
+  fs::remove_all(dir_ / "csv/dev");
+  EXPECT_THAT(error_at("csv"),
+              AllOf(HasSubstr("no files of the split 'dev' of mmlu are there"),
+                    HasSubstr("dev/{subject}_dev.csv"), HasSubstr("--num_fewshot 0")));
+}
+
 TEST_F(ChoosingLayouts, ArchivesCompleteWhatIsMissing) {
   put_csv("d", {"law"});
   std::vector<test::ArchiveMember> members;

@@ -139,17 +139,33 @@ TEST(EncodeRolling, EveryIdIsPredictedOnce) {
       predicted.insert(predicted.end(), part.ids.begin() + part.num_context, part.ids.end());
     }
     std::vector<TokenId> all;
-    Letters().encode_append(text, true, all);
+    Letters().encode_append(text, false, all);
     EXPECT_EQ(predicted, all) << window;
   }
-  // Of 26 ids ("ab" is one, BOS another) in windows of 10: 10, 10 and the last 6 behind 5.
+  // Of 25 ids ("ab" is one) in windows of 10: 10, 10 and the last 5 behind 6.
   const std::vector<Encoded> parts = encoder_of(10).rolling(call);
   ASSERT_EQ(parts.size(), 3u);
   EXPECT_EQ(parts[0].num_context, 1);
   EXPECT_EQ(parts[1].num_context, 1);
-  EXPECT_EQ(parts[2].num_context, 5);
+  EXPECT_EQ(parts[2].num_context, 6);
   EXPECT_EQ(parts[2].ids.size(), 11u);
   EXPECT_THROW(encoder_of(0, false).rolling(likelihood("", "")), DataError);
+}
+
+// lm-eval: a tokenizer that writes BOS writes none here unless add_bos_token says so; a score that
+// counted it would be too high for every such model.
+TEST(EncodeRolling, BosIsContextAlone) {
+  for (const std::optional<bool> add_special : {std::optional<bool>(), {true}, {false}}) {
+    EncoderSettings settings;
+    settings.add_special = add_special;
+    const Encoder encoder(std::make_shared<Letters>(), settings);
+    for (const char* text : {"abc", "<s>abc"}) {
+      const std::vector<Encoded> parts = encoder.rolling(likelihood("", text));
+      ASSERT_EQ(parts.size(), 1u);
+      EXPECT_THAT(parts[0].ids, ElementsAre(1, 500, 'c')) << text;
+      EXPECT_EQ(parts[0].num_context, 1);
+    }
+  }
 }
 
 }  // namespace encode_test

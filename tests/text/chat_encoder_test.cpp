@@ -83,11 +83,105 @@ TEST(ChatEncoder, SpecialTokensWrittenInAnAnswerBelongToIt) {
       "<|im_start|>user\nok<|im_end|>\n<|im_start|>assistant\n[y<|im_end|>]\n");
 }
 
-TEST(ChatEncoder, ATokenThatStraddlesTheBorderIsNoTarget) {
+// As transformers' char_to_token of the answer's first character has it.
+TEST(ChatEncoder, TheTokenThatHoldsTheAnswersFirstCharacterIsATarget) {
   // "\n\n" is one token here: the header's line break and the answer's first one merge.
   const auto tokenizer = chatml_tokenizer(kChatMl, {"\n\n", "assistant"});
   EXPECT_EQ(marked(tokenizer, talk({"hi", "\nyo"})),
-            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n\n[yo<|im_end|>]\n");
+            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant[\n\nyo<|im_end|>]\n");
+
+  // Words carry their space, as in most vocabularies.
+  const std::string t =
+      "{% for m in messages %}{% if m.role == 'user' %}Q: {{ m.content }} {% else %}A: "
+      "{{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}A: {% endif %}";
+  const auto words = chatml_tokenizer(t, {" Rome", " is", " old", " no"});
+  EXPECT_EQ(marked(words, talk({"which", "Rome is old"})), "Q: which A:[ Rome is old<|im_end|>]");
+  EXPECT_EQ(marked(words, talk({"which", "Rome", "old", "no"})),
+            "Q: which A:[ Rome<|im_end|>]Q: old A:[ no<|im_end|>]");
+  // No token of the answer begins before it: nothing of the template is trained.
+  EXPECT_EQ(marked(words, talk({"which", "x"})), "Q: which A: [x<|im_end|>]");
+  EXPECT_EQ(marked(chatml_tokenizer(t, {" \n", "\n  ", "  Rome"}), talk({"a", "  Rome"})),
+            "Q: a A: [  Rome<|im_end|>]");
+}
+
+Conversation with_tool(std::initializer_list<const char*> results, const char* said) {
+  Conversation c = talk({"weather?", said});
+  Json calls = Json::array();
+  for (size_t i = 0; i < results.size(); ++i)
+    calls.push_back({{"type", "function"}, {"function", {{"name", "look"}, {"arguments", {}}}}});
+  c.messages[1].extra["tool_calls"] = calls;
+  for (const char* result : results) c.messages.push_back({.role = "tool", .content = result});
+  c.messages.push_back({.role = "assistant", .content = "fine"});
+  return c;
+}
+
+/// Calls, results and text are one turn of the model.
+constexpr char kResultsInside[] =
+    "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}</user>\n"
+    "{% elif m.role == 'assistant' %}<model>{% if m.tool_calls %}{% for c in m.tool_calls %}"
+    "<call>{{ c.function.name }}</call>{% endfor %}{% for r in messages if r.role == 'tool' %}"
+    "<result>{{ r.content }}</result>{% endfor %}{% endif %}{{ m.content }}</model>\n"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<model>{% endif %}";
+
+TEST(ChatEncoder, WhatToolsReturnedInsideTheModelsTurnIsNoTarget) {
+  const auto tokenizer = chatml_tokenizer(kResultsInside);
+  EXPECT_EQ(marked(tokenizer, with_tool({"SUNNY"}, "I look")),
+            "<user>weather?</user>\n<model>[<call>look</call>]<result>SUNNY</result>[I look"
+            "</model>]\n<model>[fine</model>]\n");
+  EXPECT_EQ(marked(tokenizer, with_tool({"SUNNY", "", "look"}, "look")),
+            "<user>weather?</user>\n<model>[<call>look</call><call>look</call><call>look</call>]"
+            "<result>SUNNY</result><result></result><result>look</result>[look"
+            "</model>]\n<model>[fine</model>]\n");
+}
+
+TEST(ChatEncoder, ResultsThatTheTemplateReadsAreFoundByTheirAbsence) {
+  std::string t = kResultsInside;
+  const std::string written = "{{ r.content }}";
+  t.replace(t.find(written), written.size(),
+            "{% if not r.content.startswith('{') %}{{ raise_exception('no JSON') }}{% endif %}"
+            "{{ r.content | upper }}");
+  EXPECT_EQ(marked(chatml_tokenizer(t), with_tool({R"({"sky": 1})"}, "I look")),
+            "<user>weather?</user>\n<model>[<call>look</call>]<result>{\"SKY\": 1}</result>[I look"
+            "</model>]\n<model>[fine</model>]\n");
+}
+
+// A model that is not shown the end of a turn does not learn to stop there.
+TEST(ChatEncoder, APlainTextThatEndsTurnsIsATargetInEach) {
+  EXPECT_EQ(marked(chatml_tokenizer(kResultsInside), talk({"a", "b", "c", "d"})),
+            "<user>a</user>\n<model>[b</model>]\n<user>c</user>\n<model>[d</model>]\n");
+  // Where history is printed in another way than it was, too.
+  const std::string t =
+      "{% for m in messages %}{% if m.role == 'user' %}<{{ messages | length }}>{{ m.content }}\n"
+      "{% else %}A: {{ m.content }} END\n{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}A: {% endif %}";
+  EXPECT_EQ(marked(chatml_tokenizer(t), talk({"a", "b", "c", "d"})),
+            "<4>a\nA: [b END]\n<4>c\nA: [d END]\n");
+}
+
+TEST(ChatEncoder, ResultsInTurnsOfTheirOwnChangeNoMask) {
+  const std::string before = "<|im_start|>user\nweather?<|im_end|>\n<|im_start|>assistant\n[";
+  EXPECT_EQ(marked(chatml_tokenizer(), with_tool({"SUNNY", "SUNNY"}, "SUNNY")),
+            before +
+                "SUNNY<|im_end|>]\n<|im_start|>tool\nSUNNY<|im_end|>\n"
+                "<|im_start|>tool\nSUNNY<|im_end|>\n<|im_start|>assistant\n[fine<|im_end|>]\n");
+}
+
+TEST(ChatEncoder, TheTemplateNamedToolUseWritesConversationsWithTools) {
+  auto tokenizer = chatml_tokenizer("{% for m in messages %}{{ m.content }};{% endfor %}");
+  tokenizer->set_tool_template(
+      "T{{ tools | length }} {% for m in messages %}{{ m.content }};"
+      "{% endfor %}");
+  const auto encoder = ChatEncoder::create(tokenizer, "");
+  Conversation c = talk({"a", "b"});
+  EXPECT_EQ(encoder->render(c, false), "a;b;");
+  c.tools = Json::array();
+  EXPECT_EQ(encoder->render(c, false), "a;b;");
+  c.tools.push_back({{"type", "function"}});
+  EXPECT_EQ(encoder->render(c, false), "T1 a;b;");
+  EXPECT_EQ(tokenizer->decode(encoder->encode(c).ids, false), "T1 a;b;");
+  EXPECT_NE(encoder->content_hash(),
+            ChatEncoder::create(chatml_tokenizer(tokenizer->chat_template()), "")->content_hash());
 }
 
 TEST(ChatEncoder, IdsAreThoseOfTheWholeText) {

@@ -18,6 +18,7 @@ class FakeTokenizer : public Tokenizer {
     chat_template_ = std::move(chat_template);
     if (!eos.empty()) special_.eos = eos;
   }
+  void set_tool_template(std::string text) { tool_template_ = std::move(text); }
   void set_bos(std::string bos) { special_.bos = std::move(bos); }
 
   void encode_append(std::string_view text, bool, std::vector<TokenId>& ids) const override {

@@ -62,6 +62,14 @@ std::vector<OptionSpec> where_to_and_from() {
        .help = "directory for plain files; without it the hub's cache",
        .aliases = {"output_dir"},
        .group = "To"},
+      {.name = "directory_prefix",
+       .help = "of the address of a file, as with wget: directory that gets it (default: this one)",
+       .aliases = {"P"},
+       .group = "To"},
+      {.name = "output_document",
+       .help = "of the address of a file, as with wget: what it is called here",
+       .aliases = {"O"},
+       .group = "To"},
       {.name = "cache_dir",
        .help = "the cache; HF_HUB_CACHE, HF_HOME and MODELSCOPE_CACHE do as well",
        .group = "To"},
@@ -101,12 +109,14 @@ std::vector<OptionSpec> how_to_download() {
        .group = "How"},
       {.name = "resume_download",
        .type = OptionType::kBool,
+       .aliases = {"continue", "c"},
        .ignored_because = "every download goes on where the one before stopped"},
       {.name = "local_dir_use_symlinks",
        .default_text = "",
        .ignored_because = "--local_dir always gets plain files"},
       {.name = "quiet",
        .type = OptionType::kBool,
+       .aliases = {"q"},
        .ignored_because = "LOG_LEVEL=warning is quieter"},
   };
 }
@@ -139,18 +149,21 @@ Hub hub_of(const Options& options, const Words& words, bool is_flagged) {
 struct AddressedFiles {
   std::vector<std::string> folders;
   std::string endpoint;
+  bool are_files = false;  ///< every word is the address of a file
 };
 
 /// The repository and files of addresses in place of these. Errors: UsageError, also for addresses
 /// of several repositories.
 AddressedFiles take_addresses(hub::Repository& repository, std::vector<std::string>& files) {
   AddressedFiles taken;
+  taken.are_files = true;
   std::vector<std::string> named = {repository.id};
   named.insert(named.end(), files.begin(), files.end());
-  if (!hub::parse_address(named.front())) return taken;
+  if (!hub::parse_address(named.front())) return {};
   files.clear();
   for (const std::string& word : named) {
     const std::optional<hub::Address> address = hub::parse_address(word);
+    taken.are_files &= address && !address->file.empty() && !address->file.ends_with('/');
     if (!address) {
       files.push_back(word);
       continue;
@@ -169,6 +182,35 @@ AddressedFiles take_addresses(hub::Repository& repository, std::vector<std::stri
     taken.endpoint = address->endpoint;
   }
   return taken;
+}
+
+/// Where wget would put them: in this directory, under the last part of the address.
+void put_as_wget_does(const Options& options, const AddressedFiles& addressed,
+                      hub::DownloadRequest& request) {
+  const bool is_named = options.is_set("output_document");
+  const bool is_asked = is_named || options.is_set("directory_prefix");
+  const char* const flag = is_named ? "output_document" : "directory_prefix";
+  if (is_asked && !addressed.are_files) {
+    throw UsageError(tr("[{}] is for the address of a file", options.given_as(flag)),
+                     tr("--local_dir DIR takes a whole repository"));
+  }
+  const bool has_place = options.is_set("local_dir") || options.is_set("cache_dir");
+  if (is_asked && has_place) {
+    throw UsageError(tr("[{}] and {} both say where the file goes", options.given_as(flag),
+                        options.given_as(options.is_set("local_dir") ? "local_dir" : "cache_dir")));
+  }
+  if (!addressed.are_files || has_place) return;
+  request.local_dir = options.get_string_or("directory_prefix", ".");
+  for (const std::string& file : request.files)
+    request.names[file] = std::filesystem::path(file).filename();
+  if (!is_named) return;
+  if (request.files.size() > 1) {
+    throw UsageError(tr("[{}] names one file, and {} are asked for",
+                        options.given_as("output_document"), request.files.size()));
+  }
+  const std::filesystem::path name = options.get_string("output_document");
+  request.local_dir = name.has_parent_path() ? name.parent_path() : ".";
+  request.names[request.files.front()] = name.filename();
 }
 
 hub::DownloadRequest request_from(const Options& options) {
@@ -200,6 +242,7 @@ hub::DownloadRequest request_from(const Options& options) {
   request.include.insert(request.include.end(), addressed.folders.begin(), addressed.folders.end());
   request.exclude = options.get_list("exclude");
   request.local_dir = options.get_string_or("local_dir", "");
+  put_as_wget_does(options, addressed, request);
   request.cache = options.get_string_or("cache_dir", request.cache.string());
   request.client.token = options.get_string_or("token", request.client.token);
   request.client.timeout_s = options.get_float("timeout");
@@ -262,7 +305,9 @@ int run_download(const Options& options) {
             request.local_dir.empty() ? request.cache.string() : request.local_dir.string());
   const hub::Downloaded done = hub::download(request);
   report(request, done);
-  fmt::print("{}\n", done.directory.string());
+  if (request.names.empty()) fmt::print("{}\n", done.directory.string());
+  for (const auto& [file, name] : request.names)
+    fmt::print("{}\n", (done.directory / name).lexically_normal().string());
   return 0;
 }
 

@@ -50,6 +50,11 @@ std::vector<OptionSpec> benchmark_options() {
        .aliases = {"f"},
        .range = at_least(0).up_to(1000),
        .group = group},
+      {.name = "all_subjects",
+       .type = OptionType::kBool,
+       .help = "an error if files of a subject of a benchmark are not there; else those that are "
+               "there are asked, and counted",
+       .group = group},
       {.name = "limit",
        .type = OptionType::kFloat,
        .help = "only the first n rows of each task; below 1: that part of them",

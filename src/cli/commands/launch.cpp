@@ -21,6 +21,7 @@
 #include "base/control_group.h"
 #include "base/cpu_affinity.h"
 #include "base/error.h"
+#include "base/free_port.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -29,6 +30,7 @@
 #include "cli/commands/train_options.h"
 #include "cli/job_place.h"
 #include "cli/rendezvous.h"
+#include "doctor/ports.h"
 
 namespace danlu::cli {
 
@@ -353,6 +355,24 @@ class Launch {
 
 }  // namespace
 
+namespace {
+
+/// A command that one process does, in place of this one, whose terminal it keeps.
+int run_first(const Options& options, std::vector<std::string> words) {
+  if (options.get_int_or("node_rank", 0) > 0) {
+    log::info("danlu {}: the first machine answers, there is nothing to do on this one", words[0]);
+    return 0;
+  }
+  log::info(
+      "danlu {}: one process reads the whole model and answers, whatever split it is stored in",
+      words[0]);
+  words.insert(words.begin(), "danlu");
+  ::execv("/proc/self/exe", pointers_to(words).data());
+  throw IoError(tr("[launch] danlu cannot be started: {}", std::strerror(errno)));
+}
+
+}  // namespace
+
 int run_launch(const Options& options) {
   const std::vector<std::string>& words = options.positional();
   const Command* command = words.empty() ? nullptr : find_command(words.front());
@@ -361,6 +381,7 @@ int run_launch(const Options& options) {
                                    : tr("[launch] danlu has no command '{}'", words.front()),
                      tr("danlu launch --nproc 2 sft --model DIR --dataset FILE …"));
   }
+  if (command->first_does_all) return run_first(options, words);
   if (!has_ranks(*command)) {
     throw UsageError(
         tr("[launch] danlu {} is one process; training and eval are divided", command->name),
@@ -385,6 +406,19 @@ int run_launch(const Options& options) {
 }
 
 namespace {
+
+/// Ranks would come one by one to a port where nobody of theirs listens, and wait for each other.
+/// Errors: CommError with one that is free.
+void require_free_port(const JobPlace& place) {
+  if (place.node != 0 || place.world < 2) return;
+  if (const int error = doctor::try_port(place.master_port); error == EADDRINUSE) {
+    throw CommError(tr("[launch] port {} of this machine is taken: another program, or another job, "
+                       "listens there",
+                       place.master_port),
+                    tr("--master_port {} is free; ss -ltnp shows who listens",
+                       free_port().value_or(0)));
+  }
+}
 
 /// The place of this machine in the job's next life; waits for the other machines where they meet.
 JobPlace begin_life(JobPlace place, Life& life) {
@@ -413,6 +447,7 @@ int launch_job(const Options& options, const std::vector<std::string>& command) 
   watch_interrupts();
   while (true) {
     const JobPlace given = job_place_from(options);
+    if (life.number == 0) require_free_port(given);
     if (given.meets() && given.node == 0 && !rendezvous)
       rendezvous = std::make_unique<Rendezvous>(given);
     const JobPlace place = begin_life(given, life);

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "arch/model_config.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/text_input.h"
 #include "data/formats/media.h"
@@ -38,14 +41,36 @@ void refuse_media_blocks(const text::Message& message, const std::string& origin
   }
 }
 
+/// Whether a value holds a number as an integer beyond 64 bits becomes one.
+bool holds_large_number(const Json& value) {
+  if (value.is_number_float()) return std::abs(value.get<double>()) >= 0x1p63;
+  return value.is_structured() && std::any_of(value.begin(), value.end(), holds_large_number);
+}
+
+/// As rows of a data set do, whose digits would change as well.
+void refuse_wide_integers(const text::Conversation& conversation, std::string_view text,
+                          const std::string& origin) {
+  const std::string_view digits = wide_integer_in(text);
+  if (digits.empty()) return;
+  bool is_used = holds_large_number(conversation.tools);
+  for (const text::Message& message : conversation.messages)
+    is_used = is_used || holds_large_number(message.extra);
+  if (!is_used) return;
+  throw DataError(
+      tr("{}: an integer of tools or their calls does not fit 64 bits: {}", origin, digits),
+      tr("write it as a string"));
+}
+
 text::Conversation read_conversation(const Options& options) {
   const std::string input = options.get_string("input");
   const std::string origin = input_name(input);
-  const Json given = parse_json(whole_input(input), origin);
+  const std::string text = whole_input(input);
+  const Json given = parse_json(text, origin);
   if (const auto what = data::media_in(given, /*text_is_named=*/false))
     data::refuse_media(fmt::format("{}: {}", origin, *what));
   text::Conversation conversation = text::parse_conversation(given, origin);
   for (const text::Message& message : conversation.messages) refuse_media_blocks(message, origin);
+  refuse_wide_integers(conversation, text, origin);
   if (conversation.messages.empty()) throw DataError(tr("{}: there are no messages", origin));
   if (options.has_value("tools")) conversation.tools = read_json_file(options.get_string("tools"));
   if (!conversation.tools.is_null() && !conversation.tools.is_array()) {

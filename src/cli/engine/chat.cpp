@@ -43,13 +43,21 @@ int run_chat_with(const Options& options, InferenceModel& loaded) {
   serve::ChatSession chat(answer, loaded.model->config().max_positions, loaded.tokenizer,
                           loaded.encoder, settings);
   serve::ReplSettings repl;
-  repl.show_prompt = is_terminal(STDIN_FILENO) && is_terminal(STDOUT_FILENO);
+  // Lines of other systems end in `| tee`: who types is to see where.
+  repl.show_prompt = ::isatty(STDIN_FILENO) != 0;
+  if (::isatty(STDOUT_FILENO) == 0) repl.prompts = &std::cerr;
   if (repl.show_prompt) {
     log::info("{}{}, template {}. /help lists commands.", loaded.model_directory.string(),
               loaded.adapter_directory.empty() ? "" : " + " + loaded.adapter_directory.string(),
               loaded.encoder->description());
   }
-  serve::run_chat(chat, repl, std::cin, std::cout);
+  const int num_answers = serve::run_chat(chat, repl, std::cin, std::cout);
+  if (num_answers == 0 && !repl.show_prompt) {
+    log::warning(
+        "nothing was asked: standard input is no terminal and holds no question; --prompt TEXT "
+        "asks one, --dataset FILE many, --task greedy|do_sample|beam_search says how they are "
+        "answered");
+  }
   return 0;
 }
 

@@ -413,16 +413,44 @@ class Evaluator {
     // Members stand before the groups that hold them; results want them the other way round.
     std::vector<eval::TaskResult> made = evaluation.results;
     for (const eval::Group& group : plan_.groups) {
+      eval::Group asked = group;  // without members of whose subjects no file is there
+      asked.members.clear();
+      asked.weights.clear();
       std::vector<eval::TaskResult> members;
-      for (const std::string& name : group.members) {
-        const auto found =
-            std::ranges::find_if(made, [&](const auto& result) { return result.name == name; });
-        if (found != made.end()) members.push_back(*found);
+      for (size_t i = 0; i < group.members.size(); ++i) {
+        const auto found = std::ranges::find_if(
+            made, [&](const auto& result) { return result.name == group.members[i]; });
+        if (found == made.end()) continue;
+        members.push_back(*found);
+        asked.members.push_back(group.members[i]);
+        if (!group.weights.empty()) asked.weights.push_back(group.weights[i]);
       }
-      made.push_back(eval::aggregate_group(group, members));
-      evaluation.groups.insert(evaluation.groups.begin(), group);
+      if (members.empty()) continue;
+      made.push_back(eval::aggregate_group(asked, members));
+      say_part(asked, made.back());
+      evaluation.groups.insert(evaluation.groups.begin(), asked);
       evaluation.group_results.insert(evaluation.group_results.begin(), made.back());
     }
+  }
+
+  /// A score over some subjects is called that, and given in both ways: which one reports mean
+  /// where all subjects are there makes less of a difference.
+  static void say_part(const eval::Group& group, eval::TaskResult& result) {
+    if (group.num_asked == 0) return;
+    const auto weighted = [&](bool by_size) {
+      eval::Group other = group;
+      other.weights.clear();
+      other.weight_by_size = by_size;
+      return eval::aggregate_group(other, result.leaves);
+    };
+    const eval::TaskResult micro = weighted(true), macro = weighted(false);
+    for (size_t i = 0; i < micro.metrics.size(); ++i) {
+      log::info(
+          "{}: {} of {} subjects; {} over questions (micro) {:.4f}, over subjects (macro) {:.4f}",
+          result.alias, group.num_asked, group.num_leaves, micro.metrics[i].metric,
+          micro.metrics[i].value, macro.metrics[i].value);
+    }
+    result.alias += fmt::format(" ({} of {})", group.num_asked, group.num_leaves);
   }
 
   static void warn_of_doubts(const eval::Evaluation& evaluation) {

@@ -146,23 +146,68 @@ bool names_own_files(const Options& options, const eval::Benchmark& benchmark,
   });
 }
 
-eval::NamedFiles files_of(const Options& options, const eval::Benchmark& benchmark,
+/// A benchmark's files, and those of the subjects asked for that are not there.
+struct FilesOfBenchmark {
+  eval::NamedFiles named;
+  std::vector<std::string> left_out = {};
+};
+
+FilesOfBenchmark files_of(const Options& options, const eval::Benchmark& benchmark,
                           const eval::WantedData& wanted, Trees& trees) {
   if (names_own_files(options, benchmark, wanted.splits)) {
     std::vector<fs::path> folders;
     if (options.has_value("data_dir")) folders.emplace_back(options.get_string("data_dir"));
     folders.push_back(fs::current_path());
     folders.push_back(fs::absolute(benchmark.origin).parent_path());
-    return eval::find_named_files(benchmark.layouts[0], wanted.splits, folders, benchmark.origin);
+    return {eval::find_named_files(benchmark.layouts[0], wanted.splits, folders, benchmark.origin)};
   }
   const eval::DataTree& tree = open_data(options, benchmark, trees);
-  const eval::ChosenLayout chosen = eval::choose_layout(tree, benchmark.layouts, wanted);
-  return {benchmark.layouts[chosen.index], chosen.tree};
+  eval::ChosenLayout chosen = eval::choose_layout(tree, benchmark.layouts, wanted);
+  return {{benchmark.layouts[chosen.index], chosen.tree}, std::move(chosen.left_out)};
 }
 
 using ByBenchmark = std::map<std::string, std::vector<size_t>>;
 
-/// Exams of the tasks of one benchmark, `which` of plan.exams.
+/// The leaves below a group, however deep. REQUIRES: members stand before the groups of them.
+std::set<std::string> leaves_below(const eval::Group& group, const std::vector<eval::Group>& all) {
+  std::set<std::string> leaves;
+  for (const std::string& member : group.members) {
+    const auto inner =
+        std::ranges::find_if(all, [&](const eval::Group& other) { return other.name == member; });
+    if (inner == all.end()) {
+      leaves.insert(member);
+    } else {
+      leaves.merge(leaves_below(*inner, all));
+    }
+  }
+  return leaves;
+}
+
+/// Whether all of these tasks were named by groups: a subject that is named itself must be there.
+bool are_named_by_groups(const std::vector<eval::Task>& tasks, const std::vector<size_t>& which,
+                         const std::vector<eval::Group>& groups) {
+  std::set<std::string> grouped;
+  for (const eval::Group& group : groups) grouped.merge(leaves_below(group, groups));
+  return std::ranges::all_of(which, [&](size_t i) { return grouped.contains(tasks[i].name); });
+}
+
+void say_left_out(const eval::Benchmark& benchmark, const std::vector<std::string>& left_out,
+                  size_t num_subjects) {
+  if (left_out.empty()) return;
+  constexpr size_t kShown = 8;
+  std::vector<std::string> shown(
+      left_out.begin(),
+      left_out.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, left_out.size())));
+  const std::string more =
+      left_out.size() > kShown ? tr(" and {} more", left_out.size() - kShown) : "";
+  log::warning(
+      "{}: {} of {} subjects are asked, the files of the others are not there: {}{} "
+      "(--all_subjects makes that an error)",
+      benchmark.name, num_subjects - left_out.size(), num_subjects,
+      fmt::format("{}", fmt::join(shown, ", ")), more);
+}
+
+/// Exams of the tasks of one benchmark, `which` of plan.exams; none for a subject that is left out.
 void read_benchmark(const Options& options, const eval::Benchmark& benchmark,
                     std::vector<eval::Task>& tasks, const std::vector<size_t>& which, Trees& trees,
                     EvalPlan& plan) {
@@ -175,14 +220,32 @@ void read_benchmark(const Options& options, const eval::Benchmark& benchmark,
     splits.insert(needed.begin(), needed.end());
   }
   wanted.splits.assign(splits.begin(), splits.end());
-  const eval::NamedFiles files = files_of(options, benchmark, wanted, trees);
+  wanted.takes_part =
+      !options.get_bool("all_subjects") && are_named_by_groups(tasks, which, plan.groups);
+  const FilesOfBenchmark files = files_of(options, benchmark, wanted, trees);
+  say_left_out(benchmark, files.left_out, wanted.subjects.size());
   for (const size_t i : which) {
-    eval::TaskRows rows = eval::read_rows(benchmark, tasks[i], files.layout, files.tree,
+    if (std::ranges::find(files.left_out, tasks[i].subject) != files.left_out.end()) continue;
+    eval::TaskRows rows = eval::read_rows(benchmark, tasks[i], files.named.layout, files.named.tree,
                                           eval::num_shots_of(tasks[i], plan.prompts));
     make_first_item(tasks[i], rows, plan.prompts);
     plan.exams[i] = runs_code(tasks[i])
                         ? make_code_exam(options, std::move(tasks[i]), std::move(rows), plan)
                         : std::make_unique<RowsExam>(std::move(tasks[i]), std::move(rows), plan);
+  }
+}
+
+/// Takes out what is not asked, and says so of the groups.
+void count_asked(EvalPlan& plan) {
+  const bool is_whole = std::erase(plan.exams, nullptr) == 0;
+  if (is_whole) return;
+  for (eval::Group& group : plan.groups) {
+    const std::set<std::string> leaves = leaves_below(group, plan.groups);
+    const auto num_asked = std::ranges::count_if(
+        plan.exams, [&](const auto& exam) { return leaves.contains(exam->task().name); });
+    if (num_asked == std::ssize(leaves)) continue;
+    group.num_asked = num_asked;
+    group.num_leaves = std::ssize(leaves);
   }
 }
 
@@ -290,6 +353,7 @@ std::unique_ptr<EvalPlan> make_eval_plan(const Options& options) {
             make_needle_exam(options, benchmark, std::move(selection.leaves[i]), *plan);
     }
   }
+  count_asked(*plan);
   if (options.get_bool("predict_only")) {
     for (const auto& exam : plan->exams) exam->leave_unscored();
   }

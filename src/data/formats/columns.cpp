@@ -74,6 +74,7 @@ std::string kind_of(const Json& value) {
 
 std::optional<Json> parse_if_text(const Json& value) {
   if (!value.is_string()) return value;
+  if (!wide_integer_in(value.get_ref<const std::string&>()).empty()) return std::nullopt;
   return try_parse_json(value.get_ref<const std::string&>());
 }
 

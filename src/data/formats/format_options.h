@@ -13,6 +13,8 @@ struct FormatOptions {
   std::string handler_name = {};
   /// MindSpeed's role -> column map, e.g. {"prompt":"instruction","tags":{"role_tag":"from"}}.
   Json map_keys = Json::object();
+  /// Where that map stands, for errors. Not part of to_json().
+  std::string map_keys_from = "map_keys";
   /// ms-swift's column -> standard name map, e.g. {"question":"query"}: columns are renamed first.
   Json columns = Json::object();
   /// Columns that hold pre-training texts; given: every row is plain text.

@@ -34,6 +34,7 @@ Speaker usual_speaker(std::string_view role) {
 /// A function call as ShareGPT writes it ({"name":…,"arguments":…} or a list of them, as text), in
 /// OpenAI's form. Null if it is neither.
 Json tool_calls_of(const std::string& text) {
+  if (!wide_integer_in(text).empty()) return nullptr;  // as text it keeps its digits
   Json parsed = try_parse_json(text).value_or(nullptr);
   if (parsed.is_object()) parsed = Json::array({parsed});
   if (!parsed.is_array() || parsed.empty()) return nullptr;

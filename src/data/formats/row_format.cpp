@@ -139,7 +139,8 @@ std::string mapped(const Json& map_keys, const std::string& role, const std::str
   return found->get<std::string>();
 }
 
-void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles, const char* what) {
+void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
+                    const std::string& what) {
   if (!map_keys.is_object()) {
     throw UsageError(tr("[{}] must be an object, got {}", what, kind_of(map_keys)));
   }
@@ -162,7 +163,7 @@ void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
 std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const FormatOptions& options) {
   const Json& map_keys = options.map_keys;
   check_map_keys(map_keys, {"prompt", "query", "response", "system", "history", "tools"},
-                 "map_keys");
+                 options.map_keys_from);
   PairColumns columns;
   const auto set = [&](std::string* column, const char* role, const char* standard, bool needed) {
     *column = mapped(map_keys, role, first.names.actual(standard));
@@ -248,7 +249,7 @@ Json sample_message(const FirstRows& first, const std::string& column) {
 std::unique_ptr<RowHandler> messages_handler(const FirstRows& first, const FormatOptions& options,
                                              std::optional<RowFormat> wanted) {
   const Json& map_keys = options.map_keys;
-  check_map_keys(map_keys, {"messages", "system", "tools", "tags"}, "map_keys");
+  check_map_keys(map_keys, {"messages", "system", "tools", "tags"}, options.map_keys_from);
   const Json tags_json = map_keys.value("tags", Json::object());
   check_map_keys(tags_json,
                  {"role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag",

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/lfs_pointer.h"
 #include "base/log.h"
 #include "data/megatron/indexed_layout.h"
 
@@ -74,6 +75,8 @@ bool indexed_dataset_exists(const fs::path& prefix) {
 
 IndexedDataset::IndexedDataset(const fs::path& prefix, Open open)
     : prefix_(with_ending(prefix, "")), index_(index_path(prefix)) {
+  for (const fs::path& file : {index_path(prefix), tokens_path(prefix)})
+    refuse_lfs_pointer_as_data(file);
   parse_header();
   if (open == Open::kAll) bin_ = MappedFile(tokens_path(prefix));
   check_sequences(open);

@@ -1,14 +1,51 @@
 #include "data/readers/dataset_info.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/nearest_name.h"
 
 namespace danlu::data {
 namespace {
 
 constexpr const char* kInfoFile = "dataset_info.json";
+
+/// Errors: UsageError naming the key that is none of `known`, and the nearest of these.
+void require_known_keys(const Json& object, const std::vector<std::string>& known,
+                        const std::string& where) {
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const auto nearest = nearest_name(key, known);
+    throw UsageError(tr("{}: unknown key \"{}\"", where, key),
+                     nearest ? tr("did you mean \"{}\"?", *nearest)
+                             : tr("known: {}", fmt::format("{}", fmt::join(known, ", "))));
+  }
+}
+
+/// Errors: UsageError for another value than LLaMA-Factory's, in an object or without.
+void check_entry(const Json& entry, const std::string& where) {
+  require_known_keys(entry,
+                     {"file_name", "formatting", "columns", "tags", "split", "num_samples",
+                      "ranking", "subset", "folder", "hf_hub_url", "ms_hub_url", "om_hub_url",
+                      "script_url", "cloud_file_name", "file_sha1"},
+                     where);
+  for (const char* key : {"columns", "tags"}) {
+    const auto found = entry.find(key);
+    if (found == entry.end() || found->is_null() || found->is_object()) continue;
+    throw UsageError(tr("{}: \"{}\" must be an object, got {}", where, key, found->type_name()));
+  }
+  const std::string formatting = json_get<std::string>(entry, "formatting").value_or("alpaca");
+  const std::vector<std::string> known = {"alpaca", "sharegpt", "openai"};
+  if (std::find(known.begin(), known.end(), formatting) != known.end()) return;
+  const auto nearest = nearest_name(formatting, known);
+  throw UsageError(tr("{}: unknown formatting \"{}\"", where, formatting),
+                   nearest ? tr("did you mean \"{}\"?", *nearest)
+                           : tr("known: {}", fmt::format("{}", fmt::join(known, ", "))));
+}
 
 /// dataset_info.json calls roles as MindSpeed's map keys do; only the format's name differs.
 FormatOptions format_of(const Json& entry) {
@@ -33,6 +70,7 @@ FormatOptions format_of(const Json& entry) {
 DatasetInfo read_entry(const fs::path& info_path, const std::string& name, const Json& entry) {
   const std::string where = fmt::format("{}: \"{}\"", info_path.string(), name);
   if (!entry.is_object()) throw DataError(tr("{}: must be an object", where));
+  check_entry(entry, where);
   if (json_get<bool>(entry, "ranking").value_or(false)) {
     throw UsageError(
         tr("{}: holds preference pairs (\"ranking\": true), which belong to preference training "
@@ -54,6 +92,7 @@ DatasetInfo read_entry(const fs::path& info_path, const std::string& name, const
       fs::is_directory(info.file) ? json_get<std::string>(entry, "split").value_or("") : "";
   info.max_rows = json_get<int64_t>(entry, "num_samples").value_or(-1);
   info.format = format_of(entry);
+  info.format.map_keys_from = where + ": columns";
   return info;
 }
 

@@ -38,7 +38,7 @@ const std::string* key_twice(const Json::object_t& object) {
 class RowBuilder {
  public:
   Json value;
-  std::string why;
+  std::string why, hint;
 
   bool string(std::string_view raw, bool has_escapes) {
     return add(has_escapes ? unescaped_json(raw) : std::string(raw));
@@ -55,6 +55,10 @@ class RowBuilder {
     } else if (uint64_t whole = 0; is_all(std::from_chars(text.data(), end, whole), end)) {
       return add(whole);
     }
+    const bool is_whole = text.find_first_of(".eE") == text.npos;
+    if (is_whole && tools_depth_ > 0)
+      return refuse(tr("an integer of tools or their calls does not fit 64 bits: {}", text),
+                    tr("write it as a string"));
     std::optional<Json> other = try_parse_json(text);
     return other && add(std::move(*other));
   }
@@ -65,8 +69,10 @@ class RowBuilder {
   bool close(char bracket) {
     if (bracket == '}') {
       const std::string* twice = key_twice(open_.back()->get_ref<Json::object_t&>());
-      if (twice) return refuse(tr("an object has \"{}\" twice", *twice));
+      if (twice)
+        return refuse(tr("an object has \"{}\" twice", *twice), tr("keep the value that is meant"));
     }
+    if (open_.size() == tools_depth_) tools_depth_ = 0;
     open_.pop_back();
     return true;
   }
@@ -76,14 +82,15 @@ class RowBuilder {
     return result.ec == std::errc() && result.ptr == end;
   }
 
-  bool refuse(std::string what) {
+  bool refuse(std::string what, std::string what_to_do) {
     why = std::move(what);
+    hint = std::move(what_to_do);
     return false;
   }
 
   bool add(Json item) {
     if (++num_values_ > kMaxRowValues) {
-      return refuse(tr("more than {} values in one row", kMaxRowValues));
+      return refuse(tr("more than {} values in one row", kMaxRowValues), fewer_columns());
     }
     if (open_.empty()) {
       value = std::move(item);
@@ -93,7 +100,7 @@ class RowBuilder {
     } else {
       Json::object_t& object = open_.back()->get_ref<Json::object_t&>();
       if (object.size() == kMaxColumns) {
-        return refuse(tr("an object has more than {} keys", kMaxColumns));
+        return refuse(tr("an object has more than {} keys", kMaxColumns), fewer_columns());
       }
       if (object.empty()) object.reserve(kFewKeys);
       // Not through the map, which would look for the key among all others.
@@ -104,41 +111,46 @@ class RowBuilder {
 
   /// What is open does not move before it is closed: nothing is added beside it meanwhile.
   bool open_container(Json container) {
-    if (open_.size() == kMaxJsonDepth) return refuse(tr("nested more than {} deep", kMaxJsonDepth));
+    if (open_.size() == kMaxJsonDepth)
+      return refuse(tr("nested more than {} deep", kMaxJsonDepth), fewer_columns());
+    const bool is_tools = tools_depth_ == 0 && !open_.empty() && open_.back()->is_object() &&
+                          (key_ == "tools" || key_ == "tool_calls" || key_ == "function_call");
     if (!add(std::move(container))) return false;
     open_.push_back(added_);
+    if (is_tools) tools_depth_ = open_.size();
     return true;
   }
+
+  static std::string fewer_columns() { return tr("keep the columns that hold text"); }
 
   static constexpr size_t kFewKeys = 4;
   std::vector<Json*> open_;
   Json* added_ = nullptr;
   std::string key_;
   size_t num_values_ = 0;
+  size_t tools_depth_ = 0;  ///< open brackets up to the tools or calls we are in; 0: in none
 };
 
 }  // namespace
 
-std::optional<Json> parse_row_text(const std::string& text, std::string* why) {
+std::optional<Json> parse_row_text(const std::string& text, RowRefusal* refusal) {
   constexpr std::string_view kSpace = " \t\n\r";
   RowBuilder builder;
   const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
   JsonWalker walker(text, begin, /*is_all=*/true, builder);
   const bool is_good =
       walker.walk() == JsonWalk::kWhole && text.find_first_not_of(kSpace, walker.at()) == text.npos;
-  *why = std::move(builder.why);
+  *refusal = {std::move(builder.why), std::move(builder.hint)};
   if (!is_good) return std::nullopt;
   return std::move(builder.value);
 }
 
 Json parse_row(const Dataset& dataset, const RawRow& row) {
-  std::string why;
-  std::optional<Json> value = parse_row_text(row.text, &why);
+  RowRefusal refusal;
+  std::optional<Json> value = parse_row_text(row.text, &refusal);
   if (value) return std::move(*value);
-  if (why.empty()) refuse_malformed_row(dataset, row);
-  throw DataError(tr("{}: {}", row_place(dataset, row.file, row.index), why),
-                  why.ends_with(translated("twice")) ? tr("keep the value that is meant")
-                                                     : tr("keep the columns that hold text"));
+  if (refusal.why.empty()) refuse_malformed_row(dataset, row);
+  throw DataError(tr("{}: {}", row_place(dataset, row.file, row.index), refusal.why), refusal.hint);
 }
 
 }  // namespace danlu::data

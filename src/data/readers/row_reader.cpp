@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_text.h"
+#include "base/lfs_pointer.h"
 #include "data/readers/byte_stream.h"
 #include "data/readers/csv_records.h"
 #include "data/readers/duckdb_api.h"
@@ -187,6 +188,7 @@ class ParquetTexts : public FileRows {
 
 std::unique_ptr<FileRows> open_file(const DataFile& file, bool document_per_file) {
   if (file.size_bytes == 0) throw DataError(tr("{}: the file is empty", file.path.string()));
+  refuse_lfs_pointer_as_data(file.path);
   if (file.type == FileType::kParquet) {
     if (find_invalid_utf8(file.path.string()) != std::string::npos) {
       throw DataError(tr("{}: DuckDB opens no file whose name is not UTF-8", file.path.string()),

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/interrupt.h"
+#include "base/lfs_pointer.h"
 #include "base/lower_case.h"
 #include "data/readers/data_files.h"
 
@@ -48,6 +49,7 @@ using Reader = std::unique_ptr<::archive, CloseArchive>;
 Reader open_reader(const fs::path& path) {
   // So that a missing or forbidden file is no damaged one.
   ::close(open_input(path));
+  refuse_lfs_pointer_as_data(path);
   Reader reader(::archive_read_new());
   if (!reader) throw std::bad_alloc();
   // "all" would bring filters that start programs, and the reader of zips without their table of

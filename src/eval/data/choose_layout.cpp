@@ -100,7 +100,41 @@ std::string looked_for(const Layout& layout, const WantedData& wanted) {
                   hint);
 }
 
+std::vector<std::string> incomplete_subjects(const Place& place, const Layout& layout,
+                                             const WantedData& wanted) {
+  std::vector<std::string> incomplete;
+  for (const std::string& subject : wanted.subjects) {
+    const auto has = [&](const std::string& split) {
+      return is_there(place.root, layout, split, subject);
+    };
+    if (!std::ranges::all_of(wanted.splits, has)) incomplete.push_back(subject);
+  }
+  return incomplete;
+}
+
+/// Errors: DataError if a split lacks its files for every subject, as where the questions are there
+/// and not those that the examples come from.
+void require_some_of_each_split(const Place& place, const Layout& layout,
+                                const WantedData& wanted) {
+  for (const std::string& split : wanted.splits) {
+    const auto has = [&](const std::string& subject) {
+      return is_there(place.root, layout, split, subject);
+    };
+    const auto patterns = layout.files.find(split);
+    if (wanted.subjects.size() < 2 || std::ranges::any_of(wanted.subjects, has) ||
+        patterns == layout.files.end() || patterns->second.empty())
+      continue;
+    throw DataError(
+        tr("{}: no files of the split '{}' of {} are there ({}); looked for: {}",
+           place.root.path.string(), split, wanted.benchmark, layout.name,
+           fmt::format("{}", fmt::join(patterns->second, ", "))),
+        tr("put its folder beside or inside the other one; where examples come from it, "
+           "--num_fewshot 0 asks without examples"));
+  }
+}
+
 [[noreturn]] void fail_in_part(const Place& place, const Layout& layout, const WantedData& wanted) {
+  require_some_of_each_split(place, layout, wanted);
   std::vector<std::string> missing;
   std::set<std::string> subjects;
   for (const std::string& split : wanted.splits) {
@@ -158,9 +192,12 @@ ChosenLayout choose_layout(const DataTree& tree, const std::vector<Layout>& layo
   if (places.empty() || places[0].present < whole) tree.refuse_broken_archives();
   if (places.empty()) choose_layout_detail::fail_without_any(tree, layouts, wanted);
   const Place& best = places.front();
-  if (best.present < whole) choose_layout_detail::fail_in_part(best, layouts[best.layout], wanted);
+  std::vector<std::string> left_out =
+      choose_layout_detail::incomplete_subjects(best, layouts[best.layout], wanted);
+  if (best.present < whole && (!wanted.takes_part || left_out.size() == wanted.subjects.size()))
+    choose_layout_detail::fail_in_part(best, layouts[best.layout], wanted);
   choose_layout_detail::require_one(places, tree, wanted.benchmark);
-  return {best.layout, tree.at(best.root)};
+  return {best.layout, tree.at(best.root), std::move(left_out)};
 }
 
 }  // namespace danlu::eval

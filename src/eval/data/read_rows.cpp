@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/lfs_pointer.h"
 #include "base/lower_case.h"
 #include "data/readers/csv_records.h"
 #include "data/readers/data_files.h"
@@ -55,6 +56,7 @@ bool is_header(const std::vector<std::string>& fields, const std::vector<std::st
 }
 
 data::CsvRecords csv_records(const fs::path& path, data::FileType type, bool has_header) {
+  refuse_lfs_pointer_as_data(path);
   return data::CsvRecords(path, type == data::FileType::kTsv ? '\t' : ',',
                           has_header ? data::CsvHeader::kFirstRow : data::CsvHeader::kNone);
 }

@@ -115,6 +115,10 @@ void add_row(const TreeRow& row, Json& all) {
     all["group_subtasks"][name] = row.group->members;
     all["group_weighting"][name] = row.group->weight_by_size ? "size" : "equal";
     if (!row.group->weights.empty()) all["group_weighting"][name] = row.group->weights;
+    if (row.group->num_asked > 0) {
+      all["group_subjects"][name] = {{"asked", row.group->num_asked},
+                                     {"of", row.group->num_leaves}};
+    }
   }
 }
 

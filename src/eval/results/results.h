@@ -47,7 +47,8 @@ std::string make_time_id(std::chrono::system_clock::time_point now);
 /// lm-eval's results, groups, group_subtasks, configs, versions, n-shot, higher_is_better,
 /// n-samples, config, task_hashes, …; of our own style, differences (a list for each task that has
 /// some), near_ties, cut_contexts, group_weighting ("size", "equal", or the weights of its
-/// members) and danlu {version, commit}.
+/// members), group_subjects ({"asked": 12, "of": 57} of a group of which files are not there) and
+/// danlu {version, commit}.
 Json results_json(const Evaluation& evaluation);
 
 /// Writes results_<time>.json into `directory`, which is made, and returns its path.

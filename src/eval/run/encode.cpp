@@ -95,7 +95,12 @@ Encoded Encoder::prompt(const Call& call) const {
 }
 
 std::vector<Encoded> Encoder::rolling(const Call& call) const {
-  const std::vector<text::TokenId> ids = encode(call.continuation, call.has_own_bos);
+  // As the harness has it: special ids are not written around the text unless that was asked for,
+  // and BOS stands before the text, it is never predicted.
+  std::vector<text::TokenId> ids =
+      tokenizer_->encode(call.continuation, settings_.add_special.value_or(false));
+  if (!ids.empty() && (ids.front() == prefix_id_ || ids.front() == tokenizer_->bos_id()))
+    ids.erase(ids.begin());
   const int64_t size = std::ssize(ids);
   if (size == 0) throw DataError(tr("[eval] a text whose likelihood is asked for is empty"));
   const int64_t window = settings_.window > 0 ? settings_.window : size;

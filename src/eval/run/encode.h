@@ -42,7 +42,9 @@ class Encoder {
   /// if nothing is left of it then.
   Encoded prompt(const Call& call) const;
   /// Windows over the whole text of a kRolling call, each id predicted once, with as much before it
-  /// as the window holds. Errors: DataError if the text is empty.
+  /// as the window holds. The prefix id stands before the first window and is not predicted; the
+  /// tokenizer's special ids are written only where add_special says so. Errors: DataError if the
+  /// text is empty.
   std::vector<Encoded> rolling(const Call& call) const;
 
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }

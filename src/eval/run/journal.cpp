@@ -160,6 +160,8 @@ Contents read_file_of_answers(const fs::path& file, const std::string& header,
 std::string call_key(const Call& call) {
   journal_detail::KeyBytes bytes;
   bytes.add(static_cast<int64_t>(call.kind));
+  // Answers from when BOS was predicted too are others.
+  if (call.kind == CallKind::kRolling) bytes.add(int64_t{2});
   bytes.add(call.context);
   bytes.add(call.continuation);
   bytes.add(static_cast<int64_t>(call.has_own_bos));

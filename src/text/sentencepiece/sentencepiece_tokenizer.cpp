@@ -61,6 +61,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
     read_template(companions);
     chat_template_ = std::move(companions.chat_template);
+    tool_template_ = std::move(companions.tool_template);
     files_ = std::move(model_files);
     files_.insert(files_.end(), companions.files.begin(), companions.files.end());
     for (const fs::path& used : files_) {

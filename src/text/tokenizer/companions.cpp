@@ -104,32 +104,39 @@ void read_added_map(const Json& map, const std::string& origin, std::vector<Adde
   }
 }
 
-/// A template as a string, or as a list of {name, template} with one called "default".
-std::string template_text(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) return {};
-  std::string first;
+/// A template as a string, or as a list of {name, template}: "default" (else the first) and
+/// "tool_use".
+void take_templates(const Json& value, Companions& companions) {
+  if (value.is_string()) companions.chat_template = value.get<std::string>();
+  if (!value.is_array()) return;
+  std::optional<std::string> first, chosen;
   for (const Json& item : value) {
     if (!item.is_object() || !item.contains("template") || !item["template"].is_string()) continue;
     const std::string text = item["template"].get<std::string>();
-    if (item.value("name", "") == "default") return text;
-    if (first.empty()) first = text;
+    const auto name = item.find("name");
+    if (name != item.end() && *name == "default") chosen = text;
+    if (name != item.end() && *name == "tool_use") companions.tool_template = text;
+    if (!first) first = text;
   }
-  return first;
+  companions.chat_template = chosen.value_or(first.value_or(""));
 }
 
-std::string read_chat_template(const fs::path& directory, Companions& companions) {
-  const fs::path jinja = directory / "chat_template.jinja";
+void read_chat_templates(const fs::path& directory, Companions& companions) {
+  const fs::path jinja = directory / "chat_template.jinja",
+                 with_tools = directory / "additional_chat_templates" / "tool_use.jinja";
   if (fs::is_regular_file(jinja)) {
     companions.files.push_back(jinja);
-    return read_file(jinja);
+    companions.chat_template = read_file(jinja);
+    if (fs::is_regular_file(with_tools)) {
+      companions.files.push_back(with_tools);
+      companions.tool_template = read_file(with_tools);
+    }
+    return;
   }
-  if (companions.config.contains("chat_template")) {
-    return template_text(companions.config["chat_template"]);
-  }
+  if (companions.config.contains("chat_template"))
+    return take_templates(companions.config["chat_template"], companions);
   const Json processor = read_object(directory, "chat_template.json", companions);
-  return processor.contains("chat_template") ? template_text(processor["chat_template"])
-                                             : std::string();
+  if (processor.contains("chat_template")) take_templates(processor["chat_template"], companions);
 }
 
 }  // namespace
@@ -159,7 +166,7 @@ Companions read_companions(const fs::path& directory) {
   for (AddedToken& token : companions.added) {
     if (std::find(named.begin(), named.end(), token.content) != named.end()) token.special = true;
   }
-  companions.chat_template = read_chat_template(directory, companions);
+  read_chat_templates(directory, companions);
   return companions;
 }
 

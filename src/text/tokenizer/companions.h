@@ -16,6 +16,7 @@ struct Companions {
   SpecialTokens special;
   std::vector<AddedToken> added;  ///< tokens with ids: added_tokens_decoder, added_tokens.json
   std::string chat_template;
+  std::string tool_template;  ///< the one named "tool_use"
   std::vector<std::filesystem::path> files;  ///< those that were there
 
   std::string tokenizer_class() const;

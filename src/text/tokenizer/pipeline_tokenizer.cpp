@@ -30,6 +30,7 @@ PipelineTokenizer::PipelineTokenizer(Pipeline pipeline, Companions companions,
   special_ = companions.special;
   follow_class_flags(companions);
   chat_template_ = std::move(companions.chat_template);
+  tool_template_ = std::move(companions.tool_template);
   files_ = vocabulary_files;
   files_.insert(files_.end(), companions.files.begin(), companions.files.end());
   content_hash_ = 0;

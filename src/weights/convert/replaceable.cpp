@@ -15,8 +15,8 @@ namespace {
 
 bool is_checkpoints_own(const std::string& name) {
   static const std::set<std::string> kKnown = {
-      "args.json", "adapter_config.json", "README.md", "LICENSE", "weights",
-      "optim",     kConversionFile};
+      "args.json", "adapter_config.json", "README.md",   "LICENSE", "weights",
+      "optim",     kConversionFile,       kMoreTemplates};
   if (kKnown.count(name) || is_carried_over(name)) return true;
   for (const char* ending : {".safetensors", ".bin", ".index.json", ".py"}) {
     if (name.ends_with(ending)) return true;

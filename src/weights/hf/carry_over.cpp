@@ -58,6 +58,13 @@ void carry_over_files(const std::filesystem::path& from, const std::filesystem::
     if (!entry.is_regular_file() || !wanted || fs::exists(to / name)) continue;
     write_file_atomic(to / name, read_file(entry.path()));
   }
+  if (!fs::is_directory(from / kMoreTemplates)) return;
+  for (const auto& entry : fs::directory_iterator(from / kMoreTemplates)) {
+    const fs::path written = to / kMoreTemplates / entry.path().filename();
+    if (entry.path().extension() != ".jinja" || fs::exists(written)) continue;
+    fs::create_directories(written.parent_path());
+    write_file_atomic(written, read_file(entry.path()));
+  }
 }
 
 }  // namespace danlu::weights

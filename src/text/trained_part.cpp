@@ -1,0 +1,167 @@
+#include "text/trained_part.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/nearest_name.h"
+
+namespace danlu::text {
+namespace trained_part_detail {
+
+constexpr std::string_view kOpen = "<think>", kClose = "</think>", kSpace = " \t\r\n";
+constexpr const char* kIgnoreThought = "ignore_empty_think";
+/// Tokens of an empty thought, at most: each mark may be several.
+constexpr size_t kMostTokens = 16;
+
+bool is_empty_thought(std::string_view text) {
+  if (!text.starts_with(kOpen)) return false;
+  text.remove_prefix(kOpen.size());
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.starts_with(kClose) &&
+         text.find_first_not_of(kSpace, kClose.size()) == std::string_view::npos;
+}
+
+class TrainedPartEncoder final : public ChatEncoder {
+ public:
+  TrainedPartEncoder(std::shared_ptr<const ChatEncoder> inner,
+                     std::shared_ptr<const Tokenizer> tokenizer, const TrainedPart& part)
+      : inner_(std::move(inner)), tokenizer_(std::move(tokenizer)), part_(part) {
+    const std::vector<TokenId> open = tokenizer_->encode(kOpen, false);
+    if (!open.empty()) first_of_thought_ = open.front();
+  }
+
+  EncodedConversation encode(const Conversation& conversation) const override {
+    if (part_.base == TrainedPart::Base::kAll) {
+      EncodedConversation all = inner_->encode(conversation);
+      all.labels = all.ids;
+      return all;
+    }
+    EncodedConversation encoded = part_.base == TrainedPart::Base::kLastRound
+                                      ? inner_->encode(last_round_of(conversation))
+                                      : inner_->encode(conversation);
+    look_at_thoughts(encoded);
+    return encoded;
+  }
+  std::vector<TokenId> encode_prompt(const Conversation& conversation) const override {
+    return inner_->encode_prompt(conversation);
+  }
+  std::string render(const Conversation& conversation, bool add_generation_prompt) const override {
+    return inner_->render(conversation, add_generation_prompt);
+  }
+  std::vector<TokenId> stop_ids() const override { return inner_->stop_ids(); }
+  std::string description() const override {
+    return part_ == TrainedPart() ? inner_->description()
+                                  : inner_->description() + ", loss_scale " + part_.name();
+  }
+  uint64_t content_hash() const override {
+    return part_ == TrainedPart() ? inner_->content_hash()
+                                  : hash_bytes(part_.name(), inner_->content_hash());
+  }
+
+ private:
+  static Conversation last_round_of(Conversation conversation) {
+    bool is_behind_a_question = false;
+    for (auto message = conversation.messages.rbegin(); message != conversation.messages.rend();
+         ++message) {
+      if (message->role == "user") is_behind_a_question = true;
+      if (is_behind_a_question && message->role == "assistant") message->train = false;
+    }
+    return conversation;
+  }
+
+  /// Of the labels from `begin` on, those of an empty thought.
+  size_t thought_at(const EncodedConversation& encoded, size_t begin, size_t end) const {
+    size_t found = 0;
+    for (size_t count = 1; count <= std::min(kMostTokens, end - begin); ++count) {
+      const std::string text =
+          tokenizer_->decode(std::span(encoded.ids).subspan(begin, count), false);
+      if (is_empty_thought(text)) found = count;
+    }
+    return found;
+  }
+
+  void look_at_thoughts(EncodedConversation& encoded) const {
+    for (size_t begin = 0; begin < encoded.labels.size();) {
+      if (encoded.labels[begin] == kIgnoreLabel) {
+        ++begin;
+        continue;
+      }
+      size_t end = begin;
+      while (end < encoded.labels.size() && encoded.labels[end] != kIgnoreLabel) ++end;
+      const size_t count =
+          encoded.ids[begin] == first_of_thought_ ? thought_at(encoded, begin, end) : 0;
+      if (count > 0 && part_.empty_thoughts && !is_told_.exchange(true)) {
+        log::notice(
+            "answers without thoughts begin with an empty <think></think>, which is learnt as the "
+            "template writes it; --loss_scale ignore_empty_think leaves it out");
+      }
+      if (!part_.empty_thoughts) {
+        const auto first = encoded.labels.begin() + static_cast<std::ptrdiff_t>(begin);
+        std::fill(first, first + static_cast<std::ptrdiff_t>(count), kIgnoreLabel);
+      }
+      begin = end;
+    }
+  }
+
+  std::shared_ptr<const ChatEncoder> inner_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  TrainedPart part_;
+  TokenId first_of_thought_ = -1;
+  mutable std::atomic<bool> is_told_{false};
+};
+
+}  // namespace trained_part_detail
+
+std::string TrainedPart::name() const {
+  const std::string words = base == Base::kAll         ? "all"
+                            : base == Base::kLastRound ? "last_round"
+                                                       : "default";
+  return empty_thoughts ? words : words + "+" + trained_part_detail::kIgnoreThought;
+}
+
+TrainedPart trained_part_from_name(const std::string& words, const std::string& flag) {
+  using trained_part_detail::kIgnoreThought;
+  const std::string plus = std::string("+") + kIgnoreThought;
+  if (words == "last_round_with_ignore_empty_think")
+    return {.base = TrainedPart::Base::kLastRound, .empty_thoughts = false};
+  if (words == kIgnoreThought) return {.empty_thoughts = false};
+  TrainedPart part;
+  part.empty_thoughts = !words.ends_with(plus);
+  const std::string base =
+      part.empty_thoughts ? words : words.substr(0, words.size() - plus.size());
+  if (base == "default") return part;
+  part.base = base == "all" ? TrainedPart::Base::kAll : TrainedPart::Base::kLastRound;
+  if (base == "all" || base == "last_round") return part;
+  for (const char* other : {"react", "hermes", "qwen", "agentflan", "alpha_umi"}) {
+    if (base != other) continue;
+    throw UsageError(
+        tr("[{}] {}: weights of single words are ms-swift's and not part of this version", flag,
+           words),
+        tr("\"loss\": false in a message leaves it out; last_round, all and ignore_empty_think are "
+           "here"));
+  }
+  const std::vector<std::string> known = {"default", "last_round", "all", kIgnoreThought};
+  const auto nearest = nearest_name(base, known);
+  throw UsageError(
+      tr("[{}] must be a number of at least 0 (fp16's scale), or default, last_round, all or "
+         "ignore_empty_think (what is learnt), got '{}'",
+         flag, words),
+      nearest ? tr("did you mean \"{}\"?", *nearest) : "");
+}
+
+std::shared_ptr<const ChatEncoder> with_trained_part(std::shared_ptr<const ChatEncoder> inner,
+                                                     std::shared_ptr<const Tokenizer> tokenizer,
+                                                     const TrainedPart& part) {
+  if (!inner) return inner;
+  return std::make_shared<trained_part_detail::TrainedPartEncoder>(std::move(inner),
+                                                                   std::move(tokenizer), part);
+}
+
+}  // namespace danlu::text

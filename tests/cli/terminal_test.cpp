@@ -1,0 +1,141 @@
+// `danlu chat` and `danlu infer` as scripts start them: at a terminal with their output in a pipe
+// (`| tee`), with nobody there, and in several processes of which one answers.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "base/free_port.h"
+#include "cli/launch.h"
+
+namespace danlu::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// All that comes until the other end is closed.
+std::string all_of(int fd) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = ::read(fd, buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(got));
+  ::close(fd);
+  return text;
+}
+
+/// `danlu WORDS… 2>FILE | tee`, where `typed` is typed at a terminal.
+ProgramResult typed_at_a_terminal(const std::vector<std::string>& words, const std::string& typed,
+                                  const std::string& error_file) {
+  int master = -1, slave = -1, ends[2] = {-1, -1};
+  EXPECT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+  EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  std::vector<std::string> line = {danlu_path()};
+  line.insert(line.end(), words.begin(), words.end());
+  std::vector<char*> arguments;
+  for (std::string& word : line) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("DANLU_LANG", "en", 1);
+    ::dup2(slave, STDIN_FILENO);
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::dup2(::open(error_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    ::close(master);
+    ::execv(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  ::close(slave);
+  ::close(ends[1]);
+  EXPECT_EQ(::write(master, typed.data(), typed.size()), static_cast<ssize_t>(typed.size()));
+  ProgramResult result;
+  result.out = all_of(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::close(master);
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.err = content_of(error_file);
+  return result;
+}
+
+class Terminal : public Launch {
+ protected:
+  std::string answer() const {
+    const ProgramResult result = run_words({"infer", "--model", good("model"), "--prompt", "fox?",
+                                            "--max_new_tokens", "4", "--template", "chatml"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  }
+  std::vector<std::string> asking(const std::string& command) const {
+    return {command, "--model", good("model"), "--max_new_tokens", "4", "--template", "chatml"};
+  }
+};
+
+TEST_F(Terminal, WhoTypesBeforeATeeSeesThePrompt) {
+  for (const char* command : {"chat", "infer"}) {
+    const ProgramResult result =
+        typed_at_a_terminal(asking(command), "fox?\n/exit\n", (*this) / "errors");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(">>> "));
+    EXPECT_THAT(result.err, HasSubstr("/help lists commands"));
+    EXPECT_THAT(result.out, Not(HasSubstr(">>>"))) << "the pipe has the answers alone";
+    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1) << result.out;
+  }
+}
+
+// MindSpeed's generate scripts name no question.
+TEST_F(Terminal, WhereNobodyAsksItSaysHow) {
+  const ProgramResult result = run_words(asking("infer"));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("nothing was asked"));
+  EXPECT_THAT(result.err, HasSubstr("--prompt TEXT"));
+}
+
+TEST_F(Terminal, OfSeveralProcessesTheFirstAnswers) {
+  std::vector<std::string> words = asking("infer");
+  words.insert(words.end(), {"--prompt", "fox?"});
+  const std::string alone = answer();
+  const ProgramResult launched = launch(4, words);
+  EXPECT_EQ(launched.exit_code, 0) << launched.err;
+  EXPECT_EQ(launched.out, alone);
+  EXPECT_THAT(launched.err, HasSubstr("one process reads the whole model and answers"));
+  const std::string port = std::to_string(free_port().value());
+  for (const char* rank : {"0", "1"}) {
+    const ProgramResult result = run_words(words, {{"RANK", rank},
+                                                   {"WORLD_SIZE", "2"},
+                                                   {"LOCAL_RANK", rank},
+                                                   {"LOCAL_WORLD_SIZE", "2"},
+                                                   {"MASTER_ADDR", "127.0.0.1"},
+                                                   {"MASTER_PORT", port}});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out, *rank == '0' ? alone : "");
+    if (*rank == '1') EXPECT_THAT(result.err, HasSubstr("rank 0 answers"));
+  }
+}
+
+TEST_F(Terminal, APortThatIsTakenIsSaidBeforeAnyRankBegins) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(fd, any, size), 0);
+  ASSERT_EQ(::listen(fd, 1), 0);
+  ASSERT_EQ(::getsockname(fd, any, &size), 0);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  std::vector<std::string> words = training("run", {"--max_steps", "1"});
+  words.insert(words.begin(), {"launch", "--nproc_per_node", "2", "--master_port", port});
+  const ProgramResult result = run_words(words);
+  ::close(fd);
+  expect_error(result, 7, {"port " + port + " of this machine is taken", "is free"});
+  EXPECT_FALSE(std::filesystem::exists((*this) / "run"));
+}
+
+}  // namespace
+}  // namespace danlu::test
