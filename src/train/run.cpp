@@ -565,6 +565,23 @@ void settle_activation_offload(const at::Device& device, TrainConfig& config) {
   config.activation_offload.to = settings::OffloadTo::kNone;
 }
 
+/// A script that says --finetune, given again: its own run is what it means. One rank decides for
+/// all. Returns whether there is nothing left to do, nor a checkpoint to tell so from.
+bool go_on_with_own(TrainConfig& config) {
+  const OwnRun own = config.place.rank == 0 ? own_run(config) : OwnRun::kNone;
+  const std::string directory = config.output.directory.string();
+  if (own == OwnRun::kModelAlone) {
+    log::info("this run is complete: {} holds what this very line left at its end", directory);
+    return true;
+  }
+  if (own == OwnRun::kUnfinished) {
+    log::info("{}: an unfinished run of this very line is there, and {} goes on with it", directory,
+              config.flag("finetune"));
+  }
+  if (own != OwnRun::kNone) config.output.resume = "auto";
+  return false;
+}
+
 /// Where the run lies.
 void place_output(TrainConfig& config) {
   if (!config.output.versioned) return;
@@ -578,9 +595,11 @@ int run(const TrainConfig& given) {
   using namespace run_detail;
   TrainConfig config = given;
   at::Device device = at::kCPU;
+  bool is_done = false;
   try {
     config.validate();
     place_output(config);
+    is_done = go_on_with_own(config);
     device = select_device(config);
     settle_activation_offload(device, config);
   } catch (...) {
@@ -589,6 +608,7 @@ int run(const TrainConfig& given) {
   }
   if (config.dry_run && config.place.rank > 0) return 0;  // rank 0 says it all, and needs nobody
   const Ranks ranks = connect(config);
+  if (!ranks.from_first(is_done ? "done" : "").empty()) return 0;
   return ranks.do_or_give_up([&] { return run_connected(config, device, ranks); });
 }
 

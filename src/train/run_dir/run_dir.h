@@ -16,6 +16,13 @@ namespace danlu::train {
 /// vN-YYYYMMDD-HHMMSS, one above the largest N there.
 std::filesystem::path choose_version(const TrainConfig& config);
 
+/// What a run whose line says --finetune finds in a directory that it names: a run of the same line
+/// (config.yaml, but for what a start decides), to go on with or finished; or, without a checkpoint
+/// that tells how far it came, what such a run left at its end.
+enum class OwnRun { kNone, kUnfinished, kFinished, kModelAlone };
+/// kNone also where somebody trains there.
+OwnRun own_run(const TrainConfig& config);
+
 /// args.json as it is read back, a copy under ms-swift's name, and config.yaml with what was set.
 void write_run_settings(const TrainConfig& config);
 
