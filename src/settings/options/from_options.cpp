@@ -128,6 +128,7 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
   source.adapter = options.get_string_or("adapters", "");
   if (options.is_given("lora_alpha")) source.adapter_alpha = options.get_float("lora_alpha");
   fs::path named_tokenizer = options.get_string_or("tokenizer", "");
+  source.tokenizer_is_named = !named_tokenizer.empty();
   if (named_tokenizer.empty() && loads && options.has_value("model"))
     named_tokenizer = locate_model(options.get_string("model"));
   source.fallback_dir = text::directory_of_model(named_tokenizer);

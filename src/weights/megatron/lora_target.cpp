@@ -15,10 +15,11 @@ namespace lora_target_detail {
 
 constexpr std::string_view kWeight = ".weight";
 
-/// A tensor of the adapter and where it lies in one that is fused.
+/// A rectangle of a tensor of the other form, and where it lies in one of this.
 struct Block {
   std::string tensor;
   int64_t row = 0, col = 0, rows = 0, cols = 0;
+  int64_t from_row = 0, from_col = 0;
 };
 
 /// Matrices that are zero but for blocks of another source's.
@@ -54,8 +55,10 @@ class Blocks final : public SourceBase<std::vector<Block>> {
       const int64_t rows = std::min(rect.row + rect.rows, block.row + block.rows) - row;
       const int64_t cols = std::min(rect.col + rect.cols, block.col + block.cols) - col;
       if (rows <= 0 || cols <= 0) continue;
-      from_->read_rect(block.tensor, {row - block.row, rows, col - block.col, cols},
-                       out + ((row - rect.row) * out_stride + col - rect.col) * item, out_stride);
+      from_->read_rect(
+          block.tensor,
+          {row - block.row + block.from_row, rows, col - block.col + block.from_col, cols},
+          out + ((row - rect.row) * out_stride + col - rect.col) * item, out_stride);
     }
   }
   std::span<const std::byte> mapped(const std::string&) const override { return {}; }
@@ -100,6 +103,7 @@ class Fuser {
     fused.rank = rank_;
     fused.alpha = alpha();
     fused.modules.assign(names_.begin(), names_.end());
+    fused.record = record();
     fused.tensors = std::make_shared<Blocks>(adapter_, std::move(tensors));
     return fused;
   }
@@ -178,6 +182,27 @@ class Fuser {
           {{adapter_tensor_name(module(part), AdapterPart::kLoraB), dtype_, {rows, rank_}},
            {lower.contains(part) ? lower.at(part) : none}});
     }
+  }
+
+  /// None where the modules' names and one rank do not say it all.
+  torch_file::PyValue record() const {
+    using torch_file::PyValue;
+    std::set<std::string> targets;
+    for (const auto& [module, rank] : ranks_) targets.insert(arch::last_name(module));
+    bool says_all = peft_.rank_pattern.empty() && peft_.alpha_pattern.empty();
+    for (const auto& group : groups_) {
+      for (const size_t part : group)
+        says_all &= is_adapted(part) == targets.contains(arch::last_name(module(part)));
+    }
+    if (!says_all) return PyValue::none();
+    PyValue names = PyValue::list();
+    for (const std::string& name : targets) names.append(PyValue::string(name));
+    PyValue record = PyValue::dict();
+    record.put("r", PyValue::integer(peft_.rank))
+        .put("alpha", PyValue::real(peft_.alpha))
+        .put("rslora", PyValue::boolean(peft_.rslora))
+        .put("modules", std::move(names));
+    return record;
   }
 
   double alpha() const {
@@ -313,6 +338,47 @@ class Adder {
 FusedAdapters fuse_adapters(const ModelLayout& model, std::shared_ptr<const TensorSource> adapter,
                             const PeftConfig& peft) {
   return lora_target_detail::Fuser(model, std::move(adapter), peft).fuse();
+}
+
+UnfusedAdapters unfuse_adapters(const ModelLayout& model, std::shared_ptr<const TensorSource> fused,
+                                const torch_file::PyValue& record, const std::string& where) {
+  using namespace lora_target_detail;
+  UnfusedAdapters out;
+  out.peft.rank = record.get("r", where).as_int(where + ": r");
+  out.peft.alpha = record.get("alpha", where).as_float(where + ": alpha");
+  out.peft.rslora = record.get("rslora", where).as_bool(where + ": rslora");
+  for (const auto& name : record.get("modules", where).as_items(where + ": modules"))
+    out.peft.target_modules.push_back(name.as_string(where + ": modules"));
+  const std::vector<std::string>& targets = out.peft.target_modules;
+  const int64_t rank = out.peft.rank;
+  std::map<std::string, std::pair<TensorInfo, std::vector<Block>>> tensors;
+  const auto put = [&](const std::string& name, int64_t rows, int64_t cols, const Block& block) {
+    const TensorInfo* info = fused->find(name);
+    const Rect all = info ? matrix_of(info->shape) : Rect{};
+    if (!info || rank < 1 || block.from_row + rows > all.rows || block.from_col + cols > all.cols)
+      throw ModelError(tr("{}: does not fit the adapters that are there: {}", where, name));
+    tensors[name] = {{name, info->dtype, {rows, cols}}, {block}};
+  };
+  for (const StoredTensor& stored : model.layout.tensors) {
+    int64_t at = 0;
+    for (const size_t part : parts_of(stored)) {
+      const TensorInfo& base = model.layout.globals[part];
+      const std::string module = arch::module_of(base.name);
+      const std::string a = adapter_tensor_name(module, AdapterPart::kLoraA);
+      const std::string b = adapter_tensor_name(module, AdapterPart::kLoraB);
+      const bool is_target =
+          std::find(targets.begin(), targets.end(), arch::last_name(module)) != targets.end();
+      if (!is_target || !fused->find(a)) continue;
+      const Rect matrix = matrix_of(base.shape);
+      put(a, rank, matrix.cols, {a, 0, 0, rank, matrix.cols, at, 0});
+      put(b, matrix.rows, rank, {b, 0, 0, matrix.rows, rank, 0, at});
+      at += rank;
+    }
+  }
+  std::vector<std::pair<TensorInfo, std::vector<Block>>> all;
+  for (auto& [name, tensor] : tensors) all.push_back(std::move(tensor));
+  out.tensors = std::make_shared<Blocks>(std::move(fused), std::move(all));
+  return out;
 }
 
 void add_adapters(const FusedAdapters& adapters, bool alone, ModelLayout& model) {

@@ -96,7 +96,8 @@ void put_adapters(const FusedAdapters& adapters, bool alone, PyValue& args) {
                              ? PyValue::integer(static_cast<int64_t>(adapters.alpha))
                              : PyValue::real(adapters.alpha))
       .put("lora_target_modules", std::move(modules))
-      .put("lora_ckpt_filter", PyValue::boolean(alone));
+      .put("lora_ckpt_filter", PyValue::boolean(alone))
+      .put(kFusedFrom, adapters.record);
 }
 
 class Planner {
