@@ -478,7 +478,11 @@ void make_good(Run& job, const checkpoint::Loaded& from) {
   const bool keeps = job.run_dir.keeper == job.ranks.rank();
   if (!keeps || !is_newest(from, job.config.output.directory)) return;
   settle_checkpoints(job.config.output, from.directory, job.progress.best_step);
-  if (job.ranks.is_first()) job.copies.catch_up(from.directory, job.state.step);
+  if (!job.ranks.is_first()) return;
+  std::vector<std::pair<fs::path, int64_t>> whole;
+  for (const checkpoint::Found& found : checkpoint::list(job.config.output.directory))
+    whole.emplace_back(found.directory, found.step);
+  job.copies.catch_up(whole);
 }
 
 int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ranks) {

@@ -238,15 +238,20 @@ std::vector<fs::path> MegatronCopies::sources() const {
   return {sources_.begin(), sources_.end()};
 }
 
-void MegatronCopies::catch_up(const fs::path& checkpoint, int64_t step) {
+void MegatronCopies::catch_up(const std::vector<std::pair<fs::path, int64_t>>& checkpoints) {
   const fs::path directory = config_.output.directory / settings::kMegatronFolder;
-  std::error_code unknown;
   const fs::path tracker = directory / weights::megatron::kTrackerFile;
-  const bool is_there =
-      fs::exists(directory / weights::megatron::iteration_directory(step), unknown);
-  if (is_there && fs::exists(tracker, unknown) && read_file(tracker) == std::to_string(step))
-    return;
-  begin(checkpoint, step);
+  std::error_code unknown;
+  bool is_missing = false;
+  for (size_t i = 0; i < checkpoints.size(); ++i) {
+    const auto& [checkpoint, step] = checkpoints[i];
+    is_missing |= !fs::exists(directory / weights::megatron::iteration_directory(step), unknown);
+    const bool is_newest = i + 1 == checkpoints.size();
+    is_missing |=
+        is_newest && !(fs::exists(tracker, unknown) && read_file(tracker) == std::to_string(step));
+    // What is made later than another one is the newest by the tracker.
+    if (is_missing) begin(checkpoint, step);
+  }
 }
 
 void MegatronCopies::wait() {
