@@ -88,11 +88,13 @@ TrainedRun at_iteration(const fs::path& run, const std::map<int64_t, fs::path>& 
   if (error == std::errc() && stop == iteration.data() + iteration.size() &&
       fs::is_directory(copy, unknown))
     return {run, copy, number, false};
-  throw ModelError(
-      tr("{}: no whole checkpoint of iteration {}; there are: {}", run.string(), iteration,
-         there.empty() ? std::string(translated("none"))
-                       : fmt::format("{}", fmt::join(there, ", "))),
-      tr("choose another with --iteration"));
+  if (there.empty()) {
+    throw ModelError(
+        tr("{}: no whole checkpoint of iteration {}, nor of any other", run.string(), iteration));
+  }
+  throw ModelError(tr("{}: no whole checkpoint of iteration {}; there are: {}", run.string(),
+                      iteration, fmt::join(there, ", ")),
+                   tr("choose another with --iteration"));
 }
 
 /// args.json of a run; empty where it cannot be read.

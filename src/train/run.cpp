@@ -478,11 +478,7 @@ void make_good(Run& job, const checkpoint::Loaded& from) {
   const bool keeps = job.run_dir.keeper == job.ranks.rank();
   if (!keeps || !is_newest(from, job.config.output.directory)) return;
   settle_checkpoints(job.config.output, from.directory, job.progress.best_step);
-  if (!job.ranks.is_first()) return;
-  std::vector<std::pair<fs::path, int64_t>> whole;
-  for (const checkpoint::Found& found : checkpoint::list(job.config.output.directory))
-    whole.emplace_back(found.directory, found.step);
-  job.copies.catch_up(whole);
+  if (job.ranks.is_first()) job.copies.catch_up();
 }
 
 int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ranks) {
@@ -567,23 +563,6 @@ void settle_activation_offload(const at::Device& device, TrainConfig& config) {
       "--activation_offload file --offload_dir DIR has a file hold them",
       config.flag(asked));
   config.activation_offload.to = settings::OffloadTo::kNone;
-}
-
-/// A script that says --finetune, given again: its own run is what it means. One rank decides for
-/// all. Returns whether there is nothing left to do, nor a checkpoint to tell so from.
-bool go_on_with_own(TrainConfig& config) {
-  const OwnRun own = config.place.rank == 0 ? own_run(config) : OwnRun::kNone;
-  const std::string directory = config.output.directory.string();
-  if (own == OwnRun::kModelAlone) {
-    log::info("this run is complete: {} holds what this very line left at its end", directory);
-    return true;
-  }
-  if (own == OwnRun::kUnfinished) {
-    log::info("{}: an unfinished run of this very line is there, and {} goes on with it", directory,
-              config.flag("finetune"));
-  }
-  if (own != OwnRun::kNone) config.output.resume = "auto";
-  return false;
 }
 
 /// Where the run lies.

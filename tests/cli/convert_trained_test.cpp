@@ -108,6 +108,10 @@ TEST_F(ConvertTrained, TheGuidesLineBackTakesARunsDirectoryWhateverItHolds) {
   EXPECT_THAT(ok({"diff", "run", "hf/mg2hf"}).out, HasSubstr("the same"));
   EXPECT_THAT(ok(back("run", "hf")).err, HasSubstr("up to date"));
   expect_error(run(back("run", "hf", {"--params-dtype", "fp16"})), 2, {"mg2hf", "exists"});
+  const std::string words = content_of(*this / "run" / "tokenizer_config.json");
+  std::filesystem::remove(*this / "run" / "tokenizer_config.json");  // a link to the checkpoint's
+  write_content(*this / "run" / "tokenizer_config.json", words + "\n");
+  expect_error(run(back("run", "hf")), 2, {"mg2hf", "exists"});  // its tokenizer is another one
   // A step of it; and a split, with Adam's state that a checkpoint alone has.
   std::filesystem::remove_all(*this / "hf" / "mg2hf");
   EXPECT_THAT(ok(back("run", "hf", {"--iteration", "2"})).err, HasSubstr("checkpoint of step 2"));

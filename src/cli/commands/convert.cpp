@@ -256,6 +256,27 @@ void plan_peft(const ConvertRequest& request, ConvertPlan& plan, Conversion& con
   conversion.reopen = [](const fs::path& directory) { return weights::open_weights(directory); };
 }
 
+void plan_target(const ConvertRequest& request, ConvertPlan& plan, Conversion& conversion) {
+  switch (request.to) {
+    case ConvertTo::kCore:
+    case ConvertTo::kLegacy:
+      plan_megatron(request, plan, conversion);
+      break;
+    case ConvertTo::kNative:
+      plan_native(request, plan, conversion);
+      break;
+    case ConvertTo::kHf:
+      plan_hf(request, plan, conversion);
+      break;
+    case ConvertTo::kGguf:
+      plan_gguf_file(request, plan, conversion);
+      break;
+    case ConvertTo::kPeft:
+      plan_peft(request, plan, conversion);
+      break;
+  }
+}
+
 /// Before anything is made of it: bytes that changed since they were written, where files know.
 void check_source(const CheckpointSource& source, size_t num_threads) {
   std::vector<fs::path> files;
@@ -324,6 +345,20 @@ void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
     if (!text::recorded_template(text::read_record(of), of).is_named()) continue;
     return write_file_atomic(directory / text::kRecordFile, read_file(of / text::kRecordFile));
   }
+}
+
+/// Tokenizer and configuration go along, so the result depends on them too.
+void note_companions(const ConvertRequest& request, const ConvertPlan& plan,
+                     std::vector<fs::path>& files) {
+  for (const fs::path& directory : {request.tokenizer, plan.source.companions}) {
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(directory, none)) {
+      const bool goes = weights::is_carried_over(entry.path().filename());
+      if (goes && entry.is_regular_file(none)) files.push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  files.erase(std::unique(files.begin(), files.end()), files.end());
 }
 
 /// What the result depends on besides the source's files.
@@ -427,24 +462,7 @@ int run_convert(const Options& options) {
   ConvertPlan plan = open_plan(options, request);
   Conversion conversion;
   conversion.output = request.output;
-  switch (request.to) {
-    case ConvertTo::kCore:
-    case ConvertTo::kLegacy:
-      plan_megatron(request, plan, conversion);
-      break;
-    case ConvertTo::kNative:
-      plan_native(request, plan, conversion);
-      break;
-    case ConvertTo::kHf:
-      plan_hf(request, plan, conversion);
-      break;
-    case ConvertTo::kGguf:
-      plan_gguf_file(request, plan, conversion);
-      break;
-    case ConvertTo::kPeft:
-      plan_peft(request, plan, conversion);
-      break;
-  }
+  plan_target(request, plan, conversion);
   log::info("{} ({}) -> {} ({})", request.source.string(), plan.source.description,
             request.output.string(), conversion.target.description);
   // Weights trained in fewer bits have their exact values in the optimizer.
@@ -452,6 +470,7 @@ int run_convert(const Options& options) {
   conversion.source =
       weights::join_optimizer(plan.model, plan.source.optimizer.tensors, from_masters);
   conversion.source_files = plan.source.files;
+  note_companions(request, plan, conversion.source_files);
   conversion.settings = settings_of(options);
   conversion.overwrite = request.overwrite;
   conversion.num_threads = request.num_threads;

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/shell_quote.h"
+#include "checkpoint/checkpoint.h"
 #include "weights/convert/checkpoint_source.h"
 #include "weights/convert/conversion.h"
 #include "weights/convert/joined_source.h"
@@ -238,19 +239,20 @@ std::vector<fs::path> MegatronCopies::sources() const {
   return {sources_.begin(), sources_.end()};
 }
 
-void MegatronCopies::catch_up(const std::vector<std::pair<fs::path, int64_t>>& checkpoints) {
+void MegatronCopies::catch_up() {
   const fs::path directory = config_.output.directory / settings::kMegatronFolder;
   const fs::path tracker = directory / weights::megatron::kTrackerFile;
+  const std::vector<checkpoint::Found> found = checkpoint::list(config_.output.directory);
   std::error_code unknown;
   bool is_missing = false;
-  for (size_t i = 0; i < checkpoints.size(); ++i) {
-    const auto& [checkpoint, step] = checkpoints[i];
+  for (size_t i = 0; i < found.size(); ++i) {
+    const int64_t step = found[i].step;
     is_missing |= !fs::exists(directory / weights::megatron::iteration_directory(step), unknown);
-    const bool is_newest = i + 1 == checkpoints.size();
+    const bool is_newest = i + 1 == found.size();
     is_missing |=
         is_newest && !(fs::exists(tracker, unknown) && read_file(tracker) == std::to_string(step));
     // What is made later than another one is the newest by the tracker.
-    if (is_missing) begin(checkpoint, step);
+    if (is_missing) begin(found[i].directory, step);
   }
 }
 

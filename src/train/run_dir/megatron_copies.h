@@ -5,7 +5,6 @@
 #include <deque>
 #include <filesystem>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "parallel/background.h"
@@ -27,9 +26,9 @@ class MegatronCopies {
   void begin(const std::filesystem::path& checkpoint, int64_t step);
   /// Checkpoints that are being read, or will be.
   std::vector<std::filesystem::path> sources() const;
-  /// The same for those of `checkpoints`, oldest first, that RUN/megatron does not hold, so that it
-  /// ends with the newest: the run was killed before they were written.
-  void catch_up(const std::vector<std::pair<std::filesystem::path, int64_t>>& checkpoints);
+  /// The same for the run's whole checkpoints that RUN/megatron does not hold, so that it ends with
+  /// the newest: the run was killed before they were written.
+  void catch_up();
   /// Until what was begun is there. One that failed is told as a warning: the checkpoint is whole.
   void wait();
 

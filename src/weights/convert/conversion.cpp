@@ -54,11 +54,21 @@ std::string identity_of(const Conversion& conversion) {
 /// The record of a result names its files too, under this key.
 constexpr const char* kHolds = "holds";
 
+/// An empty object if it is damaged.
+Json parsed(const std::string& record) {
+  try {
+    Json json = parse_json(record, kConversionFile);
+    return json.is_object() ? json : Json::object();
+  } catch (const DataError&) {
+    return Json::object();
+  }
+}
+
 /// Whether a record is of that conversion.
 bool is_record_of(const std::string& record, const std::string& identity) {
   if (record == identity) return true;
-  Json json = Json::parse(record, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.erase(kHolds) == 0) return false;
+  Json json = parsed(record);
+  if (json.erase(kHolds) == 0) return false;
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n" == identity;
 }
 
@@ -69,7 +79,7 @@ void list_files(const fs::path& staging, const std::string& identity) {
     const std::string name = fs::relative(entry.path(), staging).string();
     if (entry.is_regular_file() && name != kConversionFile) holds[name] = entry.file_size();
   }
-  Json record = Json::parse(identity);
+  Json record = parsed(identity);
   record[kHolds] = std::move(holds);
   write_json_file(staging / kConversionFile, record);
 }
@@ -269,62 +279,9 @@ bool has_finished(const fs::path& staging, const Target& target) {
                      [&](const std::string& file) { return fs::exists(staging / file); });
 }
 
-}  // namespace
-
-bool is_up_to_date(const Conversion& conversion) {
-  const fs::path output = place_of(conversion.output);
-  const Target& target = conversion.target;
-  try {
-    if (conversion.output_is_file || !fs::is_regular_file(output / kConversionFile)) return false;
-    const std::string record = read_file(output / kConversionFile);
-    const Json json = Json::parse(record, nullptr, /*allow_exceptions=*/false);
-    if (!is_record_of(record, identity_of(conversion)) || !json.contains(kHolds)) return false;
-    for (const auto& [name, size] : json.at(kHolds).items()) {
-      if (!fs::is_regular_file(output / name) || Json(fs::file_size(output / name)) != size)
-        return false;
-    }
-    return std::all_of(target.texts.begin(), target.texts.end(), [&](const auto& text) {
-      const fs::path file = output / text.first;
-      return fs::is_regular_file(file) && read_file(file) == text.second;
-    });
-  } catch (const fs::filesystem_error&) {
-    return false;
-  }
-}
-
-fs::path staging_of(const fs::path& output) { return place_of(output).string() + ".converting"; }
-
-ConversionReport convert(const Conversion& conversion) {
-  fs::path output = place_of(conversion.output);
-  // A link to a larger disk stays one.
-  if (fs::is_symlink(output)) output = fs::weakly_canonical(output);
-  const fs::path staging = staging_of(output);
-  const std::string identity = identity_of(conversion);
-  const auto is_published = [&] {
-    if (was_published(conversion, output, identity)) return true;
-    check_output(conversion, output);
-    return false;
-  };
-  const auto is_there = [&] {
-    return !conversion.overwrite && !was_published(conversion, output, identity) &&
-           is_up_to_date(conversion);
-  };
-  ConversionReport report;
-  report.was_up_to_date = is_there();
-  if (report.was_up_to_date) return report;
-  is_published();  // before anything is made
-  const MadeDirectory parent = parent_of(output);
-  std::optional<FileLock> lock(lock_output(output));
-  // Who had the lock before us may have put its result there.
-  report.was_up_to_date = is_there();
-  if (report.was_up_to_date) return report;
-  if (is_published()) {
-    report.was_complete = true;
-    report.reused_bytes = conversion.target.size_bytes();
-    finish(output, lock);
-    return report;
-  }
-  report.reused_bytes = prepare_staging(conversion, output, identity);
+/// Everything into the staging folder, checked. What cannot be gone on with is removed.
+void fill(const Conversion& conversion, const fs::path& staging, const std::string& identity,
+          ConversionReport& report) {
   bool is_void = false;  // what was written cannot be used, not even in part
   try {
     const uint64_t total = conversion.target.size_bytes();
@@ -353,6 +310,65 @@ ConversionReport convert(const Conversion& conversion) {
     if (is_void || !has_finished(staging, conversion.target)) give_up(staging);
     throw;
   }
+}
+
+}  // namespace
+
+bool is_up_to_date(const Conversion& conversion) {
+  const fs::path output = place_of(conversion.output);
+  const Target& target = conversion.target;
+  try {
+    if (conversion.output_is_file || !fs::is_regular_file(output / kConversionFile)) return false;
+    const std::string record = read_file(output / kConversionFile);
+    const std::string identity = identity_of(conversion);
+    const Json json = parsed(record);
+    if (!is_record_of(record, identity) || !json.contains(kHolds)) return false;
+    // Killed before it was done: what is left beside it goes when it is taken up.
+    if (is_marked(output, mark_text(identity, false))) return false;
+    for (const auto& [name, size] : json.at(kHolds).items()) {
+      if (!fs::is_regular_file(output / name) || Json(fs::file_size(output / name)) != size)
+        return false;
+    }
+    return std::all_of(target.texts.begin(), target.texts.end(), [&](const auto& text) {
+      const fs::path file = output / text.first;
+      return fs::is_regular_file(file) && read_file(file) == text.second;
+    });
+  } catch (const fs::filesystem_error&) {
+    return false;
+  }
+}
+
+fs::path staging_of(const fs::path& output) { return place_of(output).string() + ".converting"; }
+
+ConversionReport convert(const Conversion& conversion) {
+  fs::path output = place_of(conversion.output);
+  // A link to a larger disk stays one.
+  if (fs::is_symlink(output)) output = fs::weakly_canonical(output);
+  const fs::path staging = staging_of(output);
+  const std::string identity = identity_of(conversion);
+  const auto is_published = [&] {
+    if (was_published(conversion, output, identity)) return true;
+    check_output(conversion, output);
+    return false;
+  };
+  const auto is_there = [&] { return !conversion.overwrite && is_up_to_date(conversion); };
+  ConversionReport report;
+  report.was_up_to_date = is_there();
+  if (report.was_up_to_date) return report;
+  is_published();  // before anything is made
+  const MadeDirectory parent = parent_of(output);
+  std::optional<FileLock> lock(lock_output(output));
+  // Who had the lock before us may have put its result there.
+  report.was_up_to_date = is_there();
+  if (report.was_up_to_date) return report;
+  if (is_published()) {
+    report.was_complete = true;
+    report.reused_bytes = conversion.target.size_bytes();
+    finish(output, lock);
+    return report;
+  }
+  report.reused_bytes = prepare_staging(conversion, output, identity);
+  fill(conversion, staging, identity, report);
   write_file_atomic(mark_of(output), mark_text(identity, conversion.overwrite));
   publish(conversion.output_is_file ? staging / conversion.target.layout.files.front() : staging,
           output, conversion.overwrite);

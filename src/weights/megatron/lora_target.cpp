@@ -69,7 +69,10 @@ class Blocks final : public SourceBase<std::vector<Block>> {
   void forget() const override { from_->forget(); }
 
  private:
-  size_t index(const std::string& name) const { return index_of(name, "[fused adapters]"); }
+  size_t index(const std::string& name) const {
+    return index_of(name, from_->tensors().empty() ? std::filesystem::path()
+                                                   : from_->file_of(from_->tensors().front().name));
+  }
 
   std::shared_ptr<const TensorSource> from_;
 };
