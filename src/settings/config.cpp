@@ -80,6 +80,29 @@ void check_lora(const Checker& check, const weights::PeftConfig& lora) {
   if (lora.target_modules.empty()) check.refuse("lora_target", "(empty)", "names no module");
 }
 
+/// What --save_format mcore can hold.
+void check_megatron(const Checker& check, const TrainConfig& config) {
+  const auto refuse = [&](const std::string& why) {
+    check.refuse("save_format", "mcore", why,
+                 tr("--save_format hf; danlu convert --to mcore writes the merged model"));
+  };
+  if (config.tuner == Tuner::kFreeze)
+    refuse(tr("with --tuner {}: Megatron's format holds whole models and their state",
+              tuner_name(config.tuner)));
+  if (config.tuner != Tuner::kLora) return;
+  const weights::PeftConfig& lora = config.lora;
+  const auto has_target = [&](const char* module) {
+    return std::any_of(lora.target_modules.begin(), lora.target_modules.end(),
+                       [&](const std::string& name) { return weights::is_named(name, module); });
+  };
+  if (lora.dora || !lora.modules_to_save.empty() || has_target("embed_tokens") ||
+      has_target("lm_head"))
+    refuse(tr("MindSpeed's LoRA has no form for DoRA, modules saved whole, embedding and head"));
+  if (config.model.from_scratch)
+    refuse(tr("with --tuner {}: there is no base model to write beside the adapters",
+              tuner_name(config.tuner)));
+}
+
 void check_output(const Checker& check, const TrainConfig& config) {
   const OutputConfig& output = config.output;
   check.at_least("save_steps", output.save_steps, 1);
@@ -136,12 +159,7 @@ void TrainConfig::validate() const {
                data.validation_ratio >= 0 && data.validation_ratio < 1, "must be in [0, 1)");
   config_detail::check_batch(check, *this);
   if (tuner == Tuner::kLora) config_detail::check_lora(check, lora);
-  if (output.save_format == SaveFormat::kMegatron && tuner != Tuner::kFull) {
-    check.refuse("save_format", "mcore",
-                 tr("with --tuner {}: Megatron's format holds whole models and their state",
-                    tuner_name(tuner)),
-                 tr("--tuner full; or danlu merge, then danlu convert --to mcore"));
-  }
+  if (output.save_format == SaveFormat::kMegatron) config_detail::check_megatron(check, *this);
   if (tuner == Tuner::kFreeze && freeze.empty()) {
     check.refuse("tuner", "freeze", "needs --freeze PATTERN…: which parameters stay as they are");
   }

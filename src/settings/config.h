@@ -89,6 +89,9 @@ struct OutputConfig {
   bool versioned = false;
   bool overwrite = false;
   std::string resume = "auto";  ///< auto | none | a checkpoint directory
+  /// By --finetune, which MindSpeed's scripts carry: `resume` is none, but what the same line began
+  /// in its directory is gone on with.
+  bool begins_anew = false;
   Interval save = Interval::kSteps, evaluate = Interval::kSteps;
   int64_t save_steps = 500, eval_steps = 0;  ///< eval_steps 0: save_steps
   int64_t save_total_limit = 2;              ///< 0: all
@@ -98,7 +101,8 @@ struct OutputConfig {
   /// distributed one where the line asks for it, though there be one copy of the model.
   bool distributed_optimizer = false, overlap_grad_reduce = false, transformer_engine = false;
   int64_t vocab_divisor = 1;
-  int64_t eval_batches = 0;  ///< 0: all
+  bool adapters_alone = false;  ///< of LoRA's: without the base model beside them
+  int64_t eval_batches = 0;     ///< 0: all
   int64_t logging_steps = 5;
   std::string run_name;  ///< of the TensorBoard run; may be empty
   bool log_first_step = true, hf_log_format = false, tensorboard = true, plot_loss = true;

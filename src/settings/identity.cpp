@@ -32,14 +32,6 @@ Json loss_scale_identity(const TrainConfig& config) {
           {"min", scale.min_scale}};
 }
 
-uint64_t fingerprint_of(const weights::CheckpointSource& source) {
-  const bool is_hf_directory = source.format == weights::Format::kHuggingFace &&
-                               std::filesystem::is_directory(source.companions) &&
-                               (!source.model || source.path == source.companions);
-  return is_hf_directory ? weights::model_fingerprint(source.companions)
-                         : weights::model_fingerprint(source.files);
-}
-
 Json group_rules(const TrainConfig& config) {
   Json rules = Json::array();
   for (const GroupRule& rule : config.adamw.groups.rules)
@@ -71,8 +63,7 @@ const std::vector<Row>& rows_of_run() {
       {"tuner", kFixed, [](F f) -> Json { return tuner_name(f.config.tuner); }},
       {"precision", kMayChange, [](F f) -> Json { return precision_name(f.config.precision); }},
       {"seed", kFixed, [](F f) -> Json { return f.config.seed; }},
-      {"model", kFixed,
-       [](F f) -> Json { return fmt::format("{:016x}", fingerprint_of(f.source)); }},
+      {"model", kFixed, [](F f) -> Json { return model_identity(f.source); }},
       {"from_scratch", kFixed, [](F f) -> Json { return f.config.model.from_scratch; }},
       {"lora", kFixed, [](F f) -> Json { return lora_identity(f.config); }},
       {"freeze", kFixed, [](F f) -> Json { return f.config.freeze; }},
@@ -127,6 +118,14 @@ bool may_change(const std::string& key) {
 }
 
 }  // namespace identity_detail
+
+std::string model_identity(const weights::CheckpointSource& source) {
+  const bool is_hf_directory = source.format == weights::Format::kHuggingFace &&
+                               std::filesystem::is_directory(source.companions) &&
+                               (!source.model || source.path == source.companions);
+  return fmt::format("{:016x}", is_hf_directory ? weights::model_fingerprint(source.companions)
+                                                : weights::model_fingerprint(source.files));
+}
 
 Json run_identity(const TrainConfig& config, const weights::CheckpointSource& source,
                   const RunPlan& plan) {

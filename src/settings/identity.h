@@ -14,6 +14,10 @@ namespace danlu::settings {
 Json run_identity(const TrainConfig& config, const weights::CheckpointSource& source,
                   const RunPlan& plan);
 
+/// Which model the files are that a run begins with: of a directory of Hugging Face what is in it,
+/// else what was opened. Errors: IoError.
+std::string model_identity(const weights::CheckpointSource& source);
+
 /// "lr: 0.1 then, 0.2 now; …"
 struct IdentityChange {
   std::string fatal;      ///< a checkpoint is of another run

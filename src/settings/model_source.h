@@ -15,6 +15,7 @@ struct ModelSource {
   /// Directory of config.json, tokenizer and args.json: open_model says which; may be empty.
   std::filesystem::path companions;
   std::filesystem::path tokenizer;      ///< directory or file; the companions' unless given
+  bool tokenizer_is_named = false;      ///< and so must be there, whatever the rows are
   std::filesystem::path adapter;        ///< PEFT or MindSpeed LoRA to go on from; may be empty
   std::optional<double> adapter_alpha;  ///< of a MindSpeed LoRA that does not record it
   bool from_scratch = false;            ///< random weights from the seed

@@ -180,7 +180,8 @@ std::string how_to_go_on(const Run& run) {
   if (output.save_only_model) {
     return tr("it holds the model only (--save_only_model): training goes on from it as a new run");
   }
-  if (output.resume == "auto" && !output.overwrite)
+  const bool goes_on = output.resume == "auto" || (output.begins_anew && !output.versioned);
+  if (goes_on && !output.overwrite)
     return tr("run the same command again to continue");
   return tr(
       "run the same command with --resume auto and without --overwrite_output_dir to continue");
@@ -241,6 +242,8 @@ void stop_on_signal(Run& run) {
   prepare_last_words(run, /*is_saved=*/true);
   const std::string message = words_of_stop(run, signal, own);
   run.ranks.wait_for_all();  // whoever leaves earlier takes the writer along
+  if (run.ranks.is_first()) run.copies.wait();
+  run.ranks.wait_for(0);  // copies take as long as they take: outside of exchanges
   const std::string hint = how_to_go_on(run);
   throw_interrupted(signal, message, hint);
 }

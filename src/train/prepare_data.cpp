@@ -236,9 +236,7 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
     text.tokenizer = text::Tokenizer::load(config.model.tokenizer);
   } catch (const text::MissingTokenizer&) {
     // Rows that are tokenised already need none; a tokenizer that was named must be there.
-    if (config.model.tokenizer != config.model.companions &&
-        config.model.tokenizer != config.model.path)
-      throw;
+    if (config.model.tokenizer_is_named) throw;
     return text;
   }
   if (static_cast<int64_t>(text.tokenizer->size()) > model.vocab_size) {

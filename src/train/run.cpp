@@ -478,7 +478,7 @@ void make_good(Run& job, const checkpoint::Loaded& from) {
   const bool keeps = job.run_dir.keeper == job.ranks.rank();
   if (!keeps || !is_newest(from, job.config.output.directory)) return;
   settle_checkpoints(job.config.output, from.directory, job.progress.best_step);
-  if (job.ranks.is_first()) job.copies.catch_up(from.directory, job.state.step);
+  if (job.ranks.is_first()) job.copies.catch_up();
 }
 
 int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ranks) {
@@ -578,9 +578,11 @@ int run(const TrainConfig& given) {
   using namespace run_detail;
   TrainConfig config = given;
   at::Device device = at::kCPU;
+  bool is_done = false;
   try {
     config.validate();
     place_output(config);
+    is_done = go_on_with_own(config);
     device = select_device(config);
     settle_activation_offload(device, config);
   } catch (...) {
@@ -589,6 +591,7 @@ int run(const TrainConfig& given) {
   }
   if (config.dry_run && config.place.rank > 0) return 0;  // rank 0 says it all, and needs nobody
   const Ranks ranks = connect(config);
+  if (!ranks.from_first(is_done ? "done" : "").empty()) return 0;
   return ranks.do_or_give_up([&] { return run_connected(config, device, ranks); });
 }
 

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -172,6 +174,61 @@ TEST_F(MegatronRuns, TheSameLineGoesOnAndMakesGoodWhatAKillLeft) {
   ok(line("elsewhere", "run",
           {"--overwrite_output_dir", "--save-format", "hf", "--train-iters", "1"}));
   EXPECT_FALSE(fs::exists(*this / "run" / "megatron"));
+}
+
+/// RUN/megatron of each checkpoint-<step> that is there; the tracker names the newest.
+void expect_copies(const fs::path& run) {
+  int64_t newest = 0;
+  for (const auto& entry : fs::directory_iterator(run)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("checkpoint-")) continue;
+    const std::string step = name.substr(std::string("checkpoint-").size());
+    newest = std::max<int64_t>(newest, std::stoll(step));
+    EXPECT_TRUE(fs::exists(run / "megatron" / ("iter_" + std::string(7 - step.size(), '0') + step)))
+        << name;
+  }
+  EXPECT_GT(newest, 2);
+  EXPECT_EQ(content_of(run / "megatron" / kTracker), std::to_string(newest));
+}
+
+TEST_F(MegatronRuns, ASignalAndAKillLeaveEveryWholeCheckpointInMegatronsFormatToo) {
+  const Words long_line = line("none", "run", {"--train-iters", "4000"});
+  const ProgramResult stopped = run_danlu(long_line, {.environment = {{"OMP_NUM_THREADS", "1"}},
+                                                      .directory = (*this / "").string(),
+                                                      .signal = SIGTERM,
+                                                      .signal_after = "saved run/checkpoint-2"});
+  EXPECT_EQ(stopped.exit_code, 143) << stopped.err;
+  EXPECT_THAT(stopped.err, Not(HasSubstr("not written in Megatron's format")));
+  expect_copies(*this / "run");
+  // Two were not written when it was killed: the same line makes both.
+  std::vector<fs::path> copies;
+  for (const auto& entry : fs::directory_iterator(*this / "run" / "megatron")) {
+    if (entry.is_directory()) copies.push_back(entry.path());
+  }
+  std::sort(copies.begin(), copies.end());
+  ASSERT_GE(copies.size(), 2u);
+  for (size_t i = copies.size() - 2; i < copies.size(); ++i) fs::remove_all(copies[i]);
+  const ProgramResult again = run_danlu(long_line, {.environment = {{"OMP_NUM_THREADS", "1"}},
+                                                    .directory = (*this / "").string(),
+                                                    .signal = SIGTERM,
+                                                    .signal_after = "saved run/megatron"});
+  EXPECT_EQ(again.exit_code, 143) << again.err;
+  expect_copies(*this / "run");
+}
+
+TEST_F(MegatronRuns, AScriptThatSaysFinetuneIsGivenTwice) {
+  const Words tune = line(good("model").string(), "tuned", {"--finetune", "--no-load-optim"});
+  ok(tune);
+  const std::vector<double> all = losses("tuned");
+  EXPECT_THAT(ok(tune).err, HasSubstr("this run is complete: 4 steps are done"));
+  for (const char* name : {"DONE", "checkpoint-4", "config.json", "model.safetensors"})
+    fs::remove_all(*this / "tuned" / name);
+  EXPECT_THAT(ok(tune).err, AllOf(HasSubstr("an unfinished run of this very line"),
+                                  HasSubstr("resuming from tuned/checkpoint-2")));
+  expect_losses("tuned", all);
+  Words other = tune;
+  other.insert(other.end(), {"--lr", "3e-3"});
+  expect_error(run(other), 2, {"tuned", "--finetune begins anew"});
 }
 
 TEST_F(MegatronRuns, ALineThatLoadsWeightsAloneResumesItsOwnRun) {

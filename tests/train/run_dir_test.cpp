@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "support/temporary_directory.h"
 #include "train/loop.h"
+#include "train/prepare_data.h"
 #include "train/run.h"
 #include "train/run_dir/save.h"
 #include "train/support.h"
@@ -83,6 +84,50 @@ TEST_F(Versions, AnUnfinishedRunIsLeftAloneWhereItCannotBeGoneOnWith) {
     if (entry.is_directory() && !entry.is_symlink()) fs::remove(entry.path() / "DONE");
   }
   EXPECT_EQ(chosen(config()), "v4") << "no complete checkpoint is left";
+}
+
+TEST_F(Versions, AScriptThatSaysFinetuneKnowsItsOwnRun) {
+  const fs::path run_dir = folder_ / "runs" / "v3-20260101-000000";
+  TrainConfig script = config();
+  script.output.directory = run_dir;
+  EXPECT_EQ(own_run(script), OwnRun::kNone) << "without --finetune resuming decides";
+  script.output.begins_anew = true;
+  script.output.resume = "none";
+  EXPECT_EQ(own_run(script), OwnRun::kFinished);
+  EXPECT_EQ(run(script), 0) << "complete";
+  mark_unfinished(run_dir);
+  EXPECT_EQ(own_run(script), OwnRun::kUnfinished);
+  // Where it runs does not make it another line, what it trains does.
+  script.settings["master_port"] = 29501;
+  script.of_machine = {"master_port"};
+  EXPECT_EQ(own_run(script), OwnRun::kUnfinished);
+  TrainConfig other = script;
+  other.settings["lr"] = 0.02;
+  EXPECT_EQ(own_run(other), OwnRun::kNone);
+  EXPECT_THROW(run(other), UsageError);
+  {
+    const FileLock training = lock_run_directory(run_dir);
+    EXPECT_EQ(own_run(script), OwnRun::kNone);
+  }
+  EXPECT_EQ(run(script), 0) << "goes on";
+  EXPECT_TRUE(is_finished(run_dir));
+  for (const auto& entry : fs::directory_iterator(run_dir)) {
+    if (entry.is_directory() && !entry.is_symlink()) fs::remove(entry.path() / "DONE");
+  }
+  EXPECT_EQ(own_run(script), OwnRun::kModelAlone);
+  EXPECT_EQ(run(script), 0);
+  mark_unfinished(run_dir);
+  EXPECT_EQ(own_run(script), OwnRun::kNone) << "nothing to go on from";
+  EXPECT_THROW(run(script), UsageError);
+}
+
+TEST_F(Versions, OnlyATokenizerThatWasNamedMustBeThere) {
+  TrainConfig of_rows = config();
+  of_rows.model.tokenizer = folder_ / "cache";
+  const arch::ModelConfig model = arch::load_model_config(of_rows.model.path);
+  EXPECT_FALSE(prepare_text(of_rows, model).tokenizer) << "rows that are tokens need none";
+  of_rows.model.tokenizer_is_named = true;
+  EXPECT_THROW(prepare_text(of_rows, model), text::MissingTokenizer);
 }
 
 TEST_F(Versions, ADirectoryThatIsNoRunIsNotCleared) {

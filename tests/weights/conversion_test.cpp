@@ -91,7 +91,6 @@ class ConversionTest : public testing::Test {
       EXPECT_EQ(test::read_tensor(*result, info.name), test::read_tensor(*source_, info.name));
     EXPECT_FALSE(fs::exists(staging_of(output)));
     EXPECT_FALSE(fs::exists(lock_file_of(output)));
-    EXPECT_FALSE(fs::exists(output / "conversion.json"));
   }
 
   test::RandomModels random_{7};
@@ -140,7 +139,7 @@ TEST_F(ConversionTest, FilesOfAnotherConversionAreNotTakenUp) {
   const fs::path staging = staging_of(directory_ / "out");
   fs::create_directories(staging);
   write_file_atomic(staging / "model-00001-of-00006.safetensors", "of something else");
-  write_file_atomic(staging / "conversion.json", "{}");
+  write_file_atomic(staging / kConversionFile, "{}");
   EXPECT_EQ(convert(conversion()).reused_bytes, 0u);
   expect_whole(directory_ / "out");
 }
@@ -233,20 +232,70 @@ TEST_F(ConversionTest, KilledBehindTheLastRenameItIsDoneNotInTheWay) {
   std::string identity;
   Conversion first = conversion();
   first.write_companions = [&](const fs::path& staging) {
-    identity = read_file(staging / "conversion.json");
+    identity = read_file(staging / kConversionFile);
   };
   convert(first);
   EXPECT_FALSE(fs::exists(mark));
-  EXPECT_THAT(test::error_of<UsageError>([&] { convert(first); }), HasSubstr("exists"))
-      << "given twice";
   write_file_atomic(mark, identity);
-  write_file_atomic(output / "conversion.json", identity);
+  write_file_atomic(output / kConversionFile, identity);
   const ConversionReport report = convert(first);
   EXPECT_TRUE(report.was_complete);
   expect_whole(output);
   EXPECT_FALSE(fs::exists(mark));
   write_file_atomic(mark, identity + "of another conversion");
+  fs::remove(output / kConversionFile);
   EXPECT_THAT(test::error_of<UsageError>([&] { convert(first); }), HasSubstr("exists"));
+}
+
+TEST_F(ConversionTest, GivenTwiceItIsUpToDateWhereAllIsAsItWasAndElseAnError) {
+  Conversion twice = conversion();
+  twice.target.texts.emplace_back("latest_checkpointed_iteration.txt", "1");
+  twice.write_companions = [](const fs::path& at) { write_file_atomic(at / "config.json", "{}"); };
+  const auto is_refused = [&] {
+    EXPECT_FALSE(is_up_to_date(twice));
+    return test::error_of<UsageError>([&] { convert(twice); }).find("exists") != std::string::npos;
+  };
+  EXPECT_FALSE(is_up_to_date(twice));
+  EXPECT_FALSE(convert(twice).was_up_to_date);
+  EXPECT_TRUE(convert(twice).was_up_to_date);
+  expect_whole(twice.output);
+  twice.settings = "other";
+  EXPECT_TRUE(is_refused());
+  twice.settings.clear();
+  // Elsewhere it is the same result: what was asked for lies there.
+  fs::rename(twice.output, directory_ / "moved");
+  twice.output = directory_ / "moved";
+  EXPECT_TRUE(convert(twice).was_up_to_date);
+  // A training has written there since; a file was lost; another one was cut.
+  for (const auto& [name, text] :
+       {std::pair<std::string, std::string>{"latest_checkpointed_iteration.txt", "2"},
+        {"config.json", ""},
+        {"model-00002-of-00006.safetensors", "cut"}}) {
+    const std::string whole = read_file(twice.output / name);
+    fs::remove(twice.output / name);
+    EXPECT_TRUE(is_refused()) << name;
+    write_file_atomic(twice.output / name, text);
+    EXPECT_TRUE(is_refused()) << name;
+    write_file_atomic(twice.output / name, whole);
+    EXPECT_TRUE(is_up_to_date(twice)) << name;
+  }
+  twice.overwrite = true;
+  EXPECT_FALSE(convert(twice).was_up_to_date) << "asked for again";
+  twice.overwrite = false;
+  write_file_atomic(directory_ / "source/model.bin", "stands for other weights");
+  EXPECT_TRUE(is_refused());
+}
+
+TEST_F(ConversionTest, WhereTheCallerDecidesASignalEndsNothing) {
+  watch_interrupts();
+  Conversion beside = conversion();
+  beside.ends_on_signal = false;
+  beside.source = std::make_shared<Watched>(source_, [](const std::string& name) {
+    if (name == "t2" && pending_interrupt() == 0) ::raise(SIGTERM);
+  });
+  convert(beside);
+  clear_interrupt();
+  expect_whole(directory_ / "out");
 }
 
 TEST_F(ConversionTest, KilledWhileTheOldOutputIsRemovedItIsDoneAgain) {
@@ -255,7 +304,7 @@ TEST_F(ConversionTest, KilledWhileTheOldOutputIsRemovedItIsDoneAgain) {
   Conversion replacing = conversion();
   replacing.overwrite = true;
   replacing.write_companions = [&](const fs::path& at) {
-    identity = read_file(at / "conversion.json");
+    identity = read_file(at / kConversionFile);
   };
   convert(replacing);
   write_file_atomic(staging.string() + ".done", identity + "replaces\n");
@@ -281,14 +330,14 @@ TEST_F(ConversionTest, AReplacedFileIsNeverTakenForAFinishedOne) {
   replacing.reopen = {};
   replacing.overwrite = true;
   replacing.write_companions = [&](const fs::path& at) {
-    identity = read_file(at / "conversion.json");
+    identity = read_file(at / kConversionFile);
   };
   convert(replacing);
   const std::string whole = read_file(output);
   for (const bool overwrite : {true, false}) {
     write_file_atomic(staging.string() + ".done", identity + "replaces\n");
     fs::create_directory(staging);
-    write_file_atomic(staging / "conversion.json", identity);
+    write_file_atomic(staging / kConversionFile, identity);
     write_file_atomic(staging / name, std::string(whole.size(), 'o'));
     if (!overwrite) fs::remove(output);
     replacing.overwrite = overwrite;

@@ -58,9 +58,10 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
         tr("name the base model as the source and this with --adapters, or use --to peft"));
   }
   if (request.to == ConvertTo::kPeft) return plan;
-  if (plan.source.adapters) merge_own_adapters(options, request, plan);
+  const bool own = plan.source.adapters && request.with_own_adapters;
+  if (own) merge_own_adapters(options, request, plan);
   if (!request.adapters.empty()) merge_named_adapters(options, request, plan);
-  if (request.with_optimizer && (plan.source.adapters || !request.adapters.empty()))
+  if (request.with_optimizer && (own || !request.adapters.empty()))
     throw UsageError(tr("[--with-optimizer] adapters are merged, so the state fits no longer"));
   plan.globals = weights::megatron::global_tensors(plan.config, DType::kF32);
   for (TensorInfo& info : plan.globals) {
@@ -255,6 +256,27 @@ void plan_peft(const ConvertRequest& request, ConvertPlan& plan, Conversion& con
   conversion.reopen = [](const fs::path& directory) { return weights::open_weights(directory); };
 }
 
+void plan_target(const ConvertRequest& request, ConvertPlan& plan, Conversion& conversion) {
+  switch (request.to) {
+    case ConvertTo::kCore:
+    case ConvertTo::kLegacy:
+      plan_megatron(request, plan, conversion);
+      break;
+    case ConvertTo::kNative:
+      plan_native(request, plan, conversion);
+      break;
+    case ConvertTo::kHf:
+      plan_hf(request, plan, conversion);
+      break;
+    case ConvertTo::kGguf:
+      plan_gguf_file(request, plan, conversion);
+      break;
+    case ConvertTo::kPeft:
+      plan_peft(request, plan, conversion);
+      break;
+  }
+}
+
 /// Before anything is made of it: bytes that changed since they were written, where files know.
 void check_source(const CheckpointSource& source, size_t num_threads) {
   std::vector<fs::path> files;
@@ -317,17 +339,36 @@ void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
     });
     if (has_own) copy_some(companions, directory, is_model_configuration);
   }
-  if (!has_own) return;
-  const fs::path record = companions / text::kRecordFile;
-  const Json settings = text::read_record(companions);
-  if (fs::exists(record) && text::recorded_template(settings, companions).is_named())
-    write_file_atomic(directory / text::kRecordFile, read_file(record));
+  // What adapters were trained with is what the model that has them answers to.
+  for (const fs::path& of : {request.adapters, companions}) {
+    if (of.empty() || !fs::exists(of / text::kRecordFile)) continue;
+    if (!text::recorded_template(text::read_record(of), of).is_named()) continue;
+    return write_file_atomic(directory / text::kRecordFile, read_file(of / text::kRecordFile));
+  }
+}
+
+/// Tokenizer and configuration go along, so the result depends on them too.
+void note_companions(const ConvertRequest& request, const ConvertPlan& plan,
+                     std::vector<fs::path>& files) {
+  for (const fs::path& directory : {request.tokenizer, plan.source.companions}) {
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(directory, none)) {
+      const bool goes = weights::is_carried_over(entry.path().filename());
+      if (goes && entry.is_regular_file(none)) files.push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  files.erase(std::unique(files.begin(), files.end()), files.end());
 }
 
 /// What the result depends on besides the source's files.
 std::string settings_of(const Options& options) {
   Json settings = options.to_json();
-  for (const char* name : {"check", "checksums", "threads", "overwrite"}) settings.erase(name);
+  // Where the source lies is in its files' names; where the result does changes nothing in it.
+  settings["danlu"] = DANLU_VERSION;
+  for (const char* name :
+       {"check", "checksums", "threads", "overwrite", "load_dir", "save_dir", "adapters"})
+    settings.erase(name);
   return settings.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -351,6 +392,10 @@ void write_checksums(const weights::ConversionReport& done, const fs::path& outp
 
 void report_conversion(const weights::ConversionReport& done, const Conversion& conversion,
                        const char* why_unchecked, bool checksums) {
+  if (done.was_up_to_date) {
+    log::info("up to date: another process made {} meanwhile", conversion.output.string());
+    return;
+  }
   if (done.was_complete) {
     log::info("{} ({}) was complete: only the last steps of an interrupted command were missing",
               conversion.output.string(), conversion.target.description);
@@ -372,6 +417,17 @@ void report_conversion(const weights::ConversionReport& done, const Conversion& 
             conversion.target.description, format_bytes(conversion.target.size_bytes()),
             format_duration(done.write_seconds),
             static_cast<double>(done.written_bytes) / 1e9 / std::max(1e-3, done.write_seconds));
+}
+
+/// The line given twice: nothing is done, and what it printed then is printed.
+void report_up_to_date(const Options& options, const Conversion& conversion) {
+  const fs::path checksums = checksums_file(conversion.output);
+  if (options.get_bool("checksums") && fs::exists(checksums))
+    std::fputs(read_file(checksums).c_str(), stdout);
+  log::info(
+      "up to date, nothing to do: {} is there from the same files and flags "
+      "(--overwrite converts again)",
+      conversion.output.string());
 }
 
 /// Before anything is converted: what --checksums asks for can be had, and nobody's file is
@@ -401,28 +457,12 @@ void log_next_step(const ConvertRequest& request) {
 }  // namespace
 
 int run_convert(const Options& options) {
-  const ConvertRequest request = read_convert_request(options);
+  ConvertRequest request = read_convert_request(options);
+  take_trained(options, request);
   ConvertPlan plan = open_plan(options, request);
   Conversion conversion;
   conversion.output = request.output;
-  switch (request.to) {
-    case ConvertTo::kCore:
-    case ConvertTo::kLegacy:
-      plan_megatron(request, plan, conversion);
-      break;
-    case ConvertTo::kNative:
-      plan_native(request, plan, conversion);
-      break;
-    case ConvertTo::kHf:
-      plan_hf(request, plan, conversion);
-      break;
-    case ConvertTo::kGguf:
-      plan_gguf_file(request, plan, conversion);
-      break;
-    case ConvertTo::kPeft:
-      plan_peft(request, plan, conversion);
-      break;
-  }
+  plan_target(request, plan, conversion);
   log::info("{} ({}) -> {} ({})", request.source.string(), plan.source.description,
             request.output.string(), conversion.target.description);
   // Weights trained in fewer bits have their exact values in the optimizer.
@@ -430,6 +470,7 @@ int run_convert(const Options& options) {
   conversion.source =
       weights::join_optimizer(plan.model, plan.source.optimizer.tensors, from_masters);
   conversion.source_files = plan.source.files;
+  note_companions(request, plan, conversion.source_files);
   conversion.settings = settings_of(options);
   conversion.overwrite = request.overwrite;
   conversion.num_threads = request.num_threads;
@@ -438,6 +479,11 @@ int run_convert(const Options& options) {
     conversion.write_companions = [&](const fs::path& directory) {
       write_companions(request, plan, directory);
     };
+  }
+  if (!request.overwrite && weights::is_up_to_date(conversion)) {
+    report_up_to_date(options, conversion);
+    log_next_step(request);
+    return 0;
   }
   const bool can_check = static_cast<bool>(conversion.reopen);
   const bool checksums = options.get_bool("checksums");

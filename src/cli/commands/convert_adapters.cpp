@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/commands/convert_plan.h"
+#include "weights/lora/adapter_places.h"
 #include "weights/lora/lora_source.h"
 
 namespace danlu::cli {
@@ -30,7 +31,8 @@ void check_peft_flags(const ConvertRequest& request, const weights::PeftConfig& 
 
 /// --lora-target-modules names Megatron's modules or Hugging Face's: each must carry adapters, and
 /// no other may. Errors: UsageError with both lists.
-void check_targets(const Options& options, const weights::PeftConfig& peft) {
+void check_targets(const Options& options, const weights::PeftConfig& peft,
+                   const arch::ModelConfig& config) {
   if (!options.is_set("lora_target_modules")) return;
   static const std::map<std::string, std::vector<std::string>> parts = {
       {"linear_qkv", {"q_proj", "k_proj", "v_proj", "W_pack", "wqkv"}},
@@ -41,7 +43,9 @@ void check_targets(const Options& options, const weights::PeftConfig& peft) {
       {"dense_h_to_4h", {"gate_proj", "up_proj", "w1", "w3"}},
       {"linear_fc2", {"down_proj", "w2"}},
       {"dense_4h_to_h", {"down_proj", "w2"}}};
-  const std::set<std::string> found(peft.target_modules.begin(), peft.target_modules.end());
+  std::set<std::string> found;
+  for (const std::string& module : weights::chosen_modules(peft, config))
+    found.insert(arch::last_name(module));
   std::set<std::string> left = found;
   bool complete = true;
   for (const std::string& name : options.get_list("lora_target_modules")) {
@@ -79,7 +83,7 @@ void merge_named_adapters(const Options& options, const ConvertRequest& request,
       weights::open_adapter_source(request.adapters, plan.config, request.source_options);
   const weights::PeftConfig& peft = opened.peft;
   if (opened.format == weights::Format::kPeft) check_peft_flags(request, peft);
-  check_targets(options, peft);
+  check_targets(options, peft, plan.config);
   take_merged(weights::merge_adapters(plan.model, opened.tensors, peft, plan.config,
                                       dtype_of_changed(request)),
               plan);
@@ -92,7 +96,7 @@ void merge_named_adapters(const Options& options, const ConvertRequest& request,
 
 void merge_own_adapters(const Options& options, const ConvertRequest& request, ConvertPlan& plan) {
   const auto& peft = *plan.source.peft;
-  check_targets(options, peft);
+  check_targets(options, peft, plan.config);
   take_merged(weights::merge_adapters(plan.model, plan.source.adapters, peft, plan.config,
                                       dtype_of_changed(request)),
               plan);

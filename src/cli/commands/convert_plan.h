@@ -20,6 +20,11 @@ struct ConvertPlan {
   bool config_changed = false;
 };
 
+/// Where source or adapters are a training run of Danlu's or one of its checkpoints: what of it is
+/// converted. A run that holds adapters alone stands for its base model with them.
+/// Errors: UsageError for adapters that do not go together; as settings::find_trained_run, base_of.
+void take_trained(const Options& options, ConvertRequest& request);
+
 /// Merges the adapters that lie in the source checkpoint itself.
 /// Errors: ModelError as weights::merge_adapters; UsageError if flags describe others.
 void merge_own_adapters(const Options& options, const ConvertRequest& request, ConvertPlan& plan);

@@ -224,7 +224,8 @@ void check_described(const Options& options, const ConvertRequest& request,
            options.given_as(request.expect_legacy ? "load_from_legacy" : "load_model_type"),
            weights::format_name(*request.expected_source), source.path.string(),
            source.description),
-        request.to == ConvertTo::kHf && source.format == weights::Format::kHuggingFace
+        request.to == ConvertTo::kHf && source.format == weights::Format::kHuggingFace &&
+                request.adapters.empty()
             ? tr("it has the wanted format already: danlu chat --model {}",
                  shell_quoted(source.path.string()))
             : tr("leave the flag out: the files say it"));

@@ -31,6 +31,7 @@ struct ConvertRequest {
   std::optional<std::string> target_iteration;  ///< a number or "release"
   std::optional<DType> dtype;                   ///< empty: the source's
   std::filesystem::path adapters;               ///< PEFT or MindSpeed LoRA checkpoint to merge
+  bool with_own_adapters = true;                ///< those beside the model in the source too
   std::filesystem::path tokenizer;  ///< directory whose tokenizer files go along; may be empty
   std::string gguf_type = "f16";
   uint64_t max_shard_bytes = 5'000'000'000;

@@ -120,9 +120,9 @@ std::vector<OptionSpec> train_model_options() {
        .ignored_because = "adapters need no hooks here"},
       {.name = "lora_ckpt_filter",
        .type = OptionType::kBool,
-       .help = "accepted",
-       .group = tuner,
-       .ignored_because = "LoRA checkpoints always hold the adapters alone"},
+       .help = "what --save_format mcore writes of LoRA holds the adapters alone, not their base "
+               "(checkpoints always do)",
+       .group = tuner},
       {.name = "quantization_bit",
        .type = OptionType::kInt,
        .default_text = "0",

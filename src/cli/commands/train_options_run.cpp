@@ -71,8 +71,9 @@ std::vector<OptionSpec> train_run_options() {
        .group = run},
       {.name = "save_format",
        .default_text = "hf",
-       .help = "mcore: every checkpoint in Megatron's own format as well, optimizer included, in "
-               "RUN/megatron, cut as this run's processes are; MindSpeed-LLM goes on from it",
+       .help = "mcore: every checkpoint in Megatron's own format as well, optimizer included (not "
+               "of LoRA), in RUN/megatron, cut as this run's processes are; MindSpeed-LLM goes on "
+               "from it",
        .choices = {"hf", "mcore"},
        .group = run},
       {.name = "transformer_impl",

@@ -128,6 +128,7 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
   source.adapter = options.get_string_or("adapters", "");
   if (options.is_given("lora_alpha")) source.adapter_alpha = options.get_float("lora_alpha");
   fs::path named_tokenizer = options.get_string_or("tokenizer", "");
+  source.tokenizer_is_named = !named_tokenizer.empty();
   if (named_tokenizer.empty() && loads && options.has_value("model"))
     named_tokenizer = locate_model(options.get_string("model"));
   source.fallback_dir = text::directory_of_model(named_tokenizer);
@@ -396,6 +397,7 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   output.save_format = in_megatrons ? SaveFormat::kMegatron : SaveFormat::kHf;
   output.distributed_optimizer = sharding_from(options) != Sharding::kNone;
   output.vocab_divisor = options.get_int_or("make_vocab_size_divisible_by", 1);
+  output.adapters_alone = options.get_bool_or("lora_ckpt_filter", false);
   output.overlap_grad_reduce = options.get_bool_or("overlap_grad_reduce", false);
   output.transformer_engine =
       options.get_string_or("transformer_impl", "local") == "transformer_engine";
@@ -412,8 +414,8 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   if (options.has_value("save_dtype"))
     output.final_dtype = dtype_from_name(options.get_string("save_dtype"));
   output.overwrite = options.get_bool("overwrite_output_dir");
-  const bool begins_anew = options.get_bool("finetune") && !options.is_given("resume");
-  output.resume = begins_anew ? "none" : options.get_string("resume");
+  output.begins_anew = options.get_bool("finetune") && !options.is_given("resume");
+  output.resume = output.begins_anew ? "none" : options.get_string("resume");
   if (output.resume == "true" || output.resume == "True") output.resume = "auto";
   if (output.resume == "false" || output.resume == "False") output.resume = "none";
 

@@ -63,7 +63,7 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
        {"activation_offload_num_layers", "activation_offload_modules"},
        "without --activation_offload"},
       {!of_megatron,
-       {"make_vocab_size_divisible_by", "transformer_impl"},
+       {"make_vocab_size_divisible_by", "transformer_impl", "lora_ckpt_filter"},
        "without --save_format mcore"},
       {!of_megatron,
        {"overlap_grad_reduce"},

@@ -10,9 +10,13 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/shell_quote.h"
+#include "checkpoint/checkpoint.h"
 #include "weights/convert/checkpoint_source.h"
 #include "weights/convert/conversion.h"
 #include "weights/convert/joined_source.h"
+#include "weights/lora/peft.h"
+#include "weights/megatron/checkpoint.h"
+#include "weights/megatron/lora_target.h"
 #include "weights/megatron/place.h"
 #include "weights/megatron/target.h"
 #include "weights/tensor_source.h"
@@ -49,6 +53,57 @@ weights::megatron::OptimizerShape shape_of(const TrainConfig& config, DType dtyp
   return shape;
 }
 
+/// What one copy is made of.
+struct Content {
+  arch::ModelConfig config;
+  std::vector<weights::TensorInfo> globals;
+  weights::megatron::TargetOptions target;
+  weights::OptimizerState optimizer;
+  weights::megatron::FusedAdapters adapters;
+  std::shared_ptr<const weights::TensorSource> tensors;
+  std::vector<fs::path> files;
+};
+
+std::vector<weights::TensorInfo> globals_of(const weights::CheckpointSource& source) {
+  std::vector<weights::TensorInfo> globals =
+      weights::megatron::global_tensors(source.config, DType::kF32);
+  for (weights::TensorInfo& info : globals) info.dtype = source.model->find(info.name)->dtype;
+  return globals;
+}
+
+void put_model(const TrainConfig& config, const fs::path& checkpoint, Content& content) {
+  const bool with_state = !config.output.save_only_model;
+  weights::CheckpointSource source =
+      weights::open_checkpoint_source(checkpoint, {.with_optimizer = with_state});
+  content.globals = globals_of(source);
+  content.tensors = weights::join_optimizer(source.model, source.optimizer.tensors);
+  content.files = source.files;
+  content.config = std::move(source.config);
+  content.optimizer = std::move(source.optimizer);
+  if (with_state) content.target.optimizer = &content.optimizer;
+  content.target.optimizer_shape = shape_of(config, content.globals.front().dtype);
+}
+
+/// The base model as the run found it, and the checkpoint's adapters.
+void put_adapters(const TrainConfig& config, const fs::path& checkpoint, Content& content) {
+  const weights::CheckpointSource base =
+      weights::open_checkpoint_source(config.model.path, {.config_dir = config.model.config_dir,
+                                                          .fallback_dir = config.model.fallback_dir,
+                                                          .iteration = config.model.iteration});
+  content.config = base.config;
+  content.globals = globals_of(base);
+  const weights::PeftConfig peft = weights::load_peft_config(checkpoint);
+  content.adapters = weights::megatron::fuse_adapters(
+      weights::megatron::model_layout(content.config, content.target.split, content.target.form,
+                                      content.globals),
+      weights::open_weights(checkpoint), peft);
+  content.target.adapters = &content.adapters;
+  content.target.adapters_alone = config.output.adapters_alone;
+  content.tensors = weights::join_tensors(base.model, content.adapters.tensors);
+  content.files = base.files;
+  for (const fs::path& file : content.adapters.tensors->files()) content.files.push_back(file);
+}
+
 /// Iterations there but for the newest so many, `written` among them; 0: none too many. A run that
 /// went back to an older checkpoint has left later ones.
 void remove_older(const fs::path& directory, int64_t limit, const fs::path& written) {
@@ -76,28 +131,26 @@ void remove_unfinished(const fs::path& directory, const fs::path& own) {
 /// on_progress: as a conversion's.
 void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step,
           const std::function<void()>& on_progress) {
-  const bool with_state = !config.output.save_only_model;
-  const weights::CheckpointSource source =
-      weights::open_checkpoint_source(checkpoint, {.with_optimizer = with_state});
-  std::vector<weights::TensorInfo> globals =
-      weights::megatron::global_tensors(source.config, DType::kF32);
-  for (weights::TensorInfo& info : globals) info.dtype = source.model->find(info.name)->dtype;
-  weights::megatron::TargetOptions target = options_of(config, step);
-  if (with_state) target.optimizer = &source.optimizer;
-  target.optimizer_shape = shape_of(config, globals.front().dtype);
+  const bool lora = config.tuner == settings::Tuner::kLora;
+  Content content;
+  content.target = options_of(config, step);
+  lora ? put_adapters(config, checkpoint, content) : put_model(config, checkpoint, content);
   const fs::path directory = config.output.directory / settings::kMegatronFolder;
   fs::create_directories(directory);
   weights::Conversion conversion;
-  conversion.target = weights::megatron::plan_checkpoint(source.config, globals, target);
-  conversion.source = weights::join_optimizer(source.model, source.optimizer.tensors);
-  conversion.source_files = source.files;
+  conversion.target =
+      weights::megatron::plan_checkpoint(content.config, content.globals, content.target);
+  conversion.source = content.tensors;
+  conversion.source_files = content.files;
   conversion.output = directory / fmt::format(".iteration-{}", step);
   remove_unfinished(directory, conversion.output);
   conversion.overwrite = true;
   conversion.num_threads = 1;  // beside the training
+  conversion.ends_on_signal = false;
   conversion.on_progress = on_progress;
   conversion.write_companions = [&](const fs::path& to) {
     weights::carry_over_files(checkpoint, to);
+    if (lora) weights::carry_over_files(config.model.companions, to);
   };
   weights::convert(conversion);
   // The tracker last: it never names what is not whole.
@@ -108,6 +161,7 @@ void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step,
       tracker = read_file(entry.path());
       continue;
     }
+    if (name == weights::kConversionFile) continue;  // of one iteration, and here are more
     if (entry.is_directory()) {
       publish_directory(entry.path(), directory / name);
     } else {
@@ -121,7 +175,17 @@ void copy(const TrainConfig& config, const fs::path& checkpoint, int64_t step,
 }
 
 /// How Megatron-LM and MindSpeed-LLM go on from the copies: the flags that its files demand.
-std::string flags_of(const TrainConfig& config) {
+std::string flags_of(const TrainConfig& config, const fs::path& directory) {
+  if (config.tuner == settings::Tuner::kLora) {
+    const auto header = weights::megatron::read_header(directory);
+    const auto said = [&](const char* key) { return header.args.get(key).repr(); };
+    std::string flags = fmt::format("--no-load-optim --no-load-rng --lora-r {} --lora-alpha {}",
+                                    said("lora_r"), said("lora_alpha"));
+    flags += " --lora-target-modules";
+    for (const auto& module : header.args.get("lora_target_modules").as_items("args"))
+      flags += " " + module.as_string("args");
+    return flags;
+  }
   const bool distributed = config.output.distributed_optimizer;
   std::string flags = "--no-load-rng";
   if (distributed) flags += " --use-distributed-optimizer";
@@ -142,8 +206,13 @@ void MegatronCopies::make(const fs::path& checkpoint, int64_t step) {
     const std::string where = (config_.output.directory / settings::kMegatronFolder).string();
     log::info("saved {}", where);
     if (std::exchange(is_told_, true)) return;
-    log::info("Megatron-LM and MindSpeed-LLM go on from it: --load {} {}", shell_quoted(where),
-              flags_of(config_));
+    const std::string flags = flags_of(config_, where);
+    if (config_.output.adapters_alone && config_.tuner == settings::Tuner::kLora) {
+      log::info("MindSpeed-LLM goes on from it: --lora-load {} {}", shell_quoted(where), flags);
+    } else {
+      log::info("Megatron-LM and MindSpeed-LLM go on from it: --load {} {}", shell_quoted(where),
+                flags);
+    }
   } catch (const std::exception& failure) {
     log::warning(
         "{}: not written in Megatron's format: {}; it is whole, and danlu convert {} DIR --to "
@@ -170,15 +239,21 @@ std::vector<fs::path> MegatronCopies::sources() const {
   return {sources_.begin(), sources_.end()};
 }
 
-void MegatronCopies::catch_up(const fs::path& checkpoint, int64_t step) {
+void MegatronCopies::catch_up() {
   const fs::path directory = config_.output.directory / settings::kMegatronFolder;
-  std::error_code unknown;
   const fs::path tracker = directory / weights::megatron::kTrackerFile;
-  const bool is_there =
-      fs::exists(directory / weights::megatron::iteration_directory(step), unknown);
-  if (is_there && fs::exists(tracker, unknown) && read_file(tracker) == std::to_string(step))
-    return;
-  begin(checkpoint, step);
+  const std::vector<checkpoint::Found> found = checkpoint::list(config_.output.directory);
+  std::error_code unknown;
+  bool is_missing = false;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const int64_t step = found[i].step;
+    is_missing |= !fs::exists(directory / weights::megatron::iteration_directory(step), unknown);
+    const bool is_newest = i + 1 == found.size();
+    is_missing |=
+        is_newest && !(fs::exists(tracker, unknown) && read_file(tracker) == std::to_string(step));
+    // What is made later than another one is the newest by the tracker.
+    if (is_missing) begin(found[i].directory, step);
+  }
 }
 
 void MegatronCopies::wait() {

@@ -26,8 +26,9 @@ class MegatronCopies {
   void begin(const std::filesystem::path& checkpoint, int64_t step);
   /// Checkpoints that are being read, or will be.
   std::vector<std::filesystem::path> sources() const;
-  /// The same where RUN/megatron is not of that step: the run was killed before it was written.
-  void catch_up(const std::filesystem::path& checkpoint, int64_t step);
+  /// The same for the run's whole checkpoints that RUN/megatron does not hold, so that it ends with
+  /// the newest: the run was killed before they were written.
+  void catch_up();
   /// Until what was begun is there. One that failed is told as a warning: the checkpoint is whole.
   void wait();
 

@@ -71,29 +71,35 @@ std::string settings_yaml(const TrainConfig& config) {
   return yaml;
 }
 
-/// Lines of config.yaml that say what is trained, not how the run is begun.
+/// Lines of config.yaml that say what is trained, not how the run is begun or where.
 std::string trained_settings(const std::string& yaml, const TrainConfig& config) {
   std::istringstream lines(yaml);
   std::string kept;
   for (std::string line; std::getline(lines, line);) {
-    if (!config.of_start.contains(line.substr(0, line.find(':')))) kept += line + "\n";
+    const std::string key = line.substr(0, line.find(':'));
+    if (!config.of_start.contains(key) && !config.of_machine.contains(key)) kept += line + "\n";
   }
   return kept;
 }
 
-bool can_go_on(const fs::path& run_dir, const TrainConfig& config) {
-  if (is_finished(run_dir) || !fs::exists(run_dir / "config.yaml")) return false;
+bool has_resumable(const fs::path& run_dir) {
   const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
-  const bool resumable =
-      std::any_of(found.begin(), found.end(), [](const auto& one) { return one.resumable; });
+  return std::any_of(found.begin(), found.end(), [](const auto& one) { return one.resumable; });
+}
+
+bool is_of_same_line(const fs::path& run_dir, const TrainConfig& config) {
   try {
-    return resumable &&
+    return fs::exists(run_dir / "config.yaml") &&
            trained_settings(read_file(run_dir / "config.yaml"), config) ==
                trained_settings(settings_yaml(config), config) &&
            try_lock_contents(run_dir);
   } catch (const Error&) {
     return false;  // damaged, or another user's: nothing of ours to continue
   }
+}
+
+bool can_go_on(const fs::path& run_dir, const TrainConfig& config) {
+  return !is_finished(run_dir) && has_resumable(run_dir) && is_of_same_line(run_dir, config);
 }
 
 bool is_weight_file(const std::string& name) {
@@ -200,6 +206,30 @@ fs::path choose_version(const TrainConfig& config) {
   }
   const int64_t next = versions.empty() ? 0 : versions.rbegin()->first + 1;
   return parent / fmt::format("v{}-{:%Y%m%d-%H%M%S}", next, fmt::localtime(std::time(nullptr)));
+}
+
+OwnRun own_run(const TrainConfig& config) {
+  const OutputConfig& output = config.output;
+  if (!output.begins_anew || output.versioned || output.overwrite) return OwnRun::kNone;
+  if (!run_dir_detail::is_of_same_line(output.directory, config)) return OwnRun::kNone;
+  const bool resumable = run_dir_detail::has_resumable(output.directory);
+  if (is_finished(output.directory)) return resumable ? OwnRun::kFinished : OwnRun::kModelAlone;
+  return resumable ? OwnRun::kUnfinished : OwnRun::kNone;
+}
+
+bool go_on_with_own(TrainConfig& config) {
+  const OwnRun own = config.place.rank == 0 ? own_run(config) : OwnRun::kNone;
+  const std::string directory = config.output.directory.string();
+  if (own == OwnRun::kModelAlone) {
+    log::info("this run is complete: {} holds what this very line left at its end", directory);
+    return true;
+  }
+  if (own == OwnRun::kUnfinished) {
+    log::info("{}: an unfinished run of this very line is there, and {} goes on with it", directory,
+              config.flag("finetune"));
+  }
+  if (own != OwnRun::kNone) config.output.resume = "auto";
+  return false;
 }
 
 void write_run_settings(const TrainConfig& config) {

@@ -16,6 +16,18 @@ namespace danlu::train {
 /// vN-YYYYMMDD-HHMMSS, one above the largest N there.
 std::filesystem::path choose_version(const TrainConfig& config);
 
+/// What a run whose line says --finetune finds in a directory that it names: a run of the same line
+/// (config.yaml, but for what a start decides), to go on with or finished; or, without a checkpoint
+/// that tells how far it came, what such a run left at its end.
+enum class OwnRun { kNone, kUnfinished, kFinished, kModelAlone };
+/// kNone also where somebody trains there.
+OwnRun own_run(const TrainConfig& config);
+
+/// A script that says --finetune, given again: its own run is what it means, which is said. One
+/// rank decides for all. Returns whether there is nothing left to do, nor a checkpoint to tell so
+/// from.
+bool go_on_with_own(TrainConfig& config);
+
 /// args.json as it is read back, a copy under ms-swift's name, and config.yaml with what was set.
 void write_run_settings(const TrainConfig& config);
 

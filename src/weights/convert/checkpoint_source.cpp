@@ -13,6 +13,7 @@
 #include "weights/compare/describe.h"
 #include "weights/convert/training_state.h"
 #include "weights/gguf/gguf_checkpoint.h"
+#include "weights/hf/wrapped_names.h"
 #include "weights/megatron/names.h"
 #include "weights/native/native.h"
 
@@ -101,7 +102,7 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   // What is no file of weights at all says so before a configuration is looked for beside it.
   const auto file = is_directory ? nullptr : open_weights(path);
   source.config = arch::load_model_config(source.companions);
-  const auto all = is_directory ? open_weights(path) : file;
+  const auto all = without_wrappers(is_directory ? open_weights(path) : file, path);
   source.description = fmt::format("Hugging Face, {}", source.config.family);
   if (options.all_tensors) {
     source.model = all;
@@ -310,7 +311,7 @@ AdapterSource open_adapter_source(const fs::path& path, const arch::ModelConfig&
     return {Format::kMegatron, std::move(opened.adapters), std::move(*opened.peft)};
   }
   PeftConfig peft = load_peft_config(path);
-  return {Format::kPeft, open_weights(path), std::move(peft)};
+  return {Format::kPeft, as_adapter_file(open_weights(path), path), std::move(peft)};
 }
 
 std::shared_ptr<const TensorSource> open_any_tensors(const fs::path& path,
@@ -318,7 +319,7 @@ std::shared_ptr<const TensorSource> open_any_tensors(const fs::path& path,
   const auto format = detect_format(path);
   if (!format || *format == Format::kGguf || *format == Format::kPeft) return open_weights(path);
   if (*format == Format::kHuggingFace) {
-    auto all = open_weights(path);
+    auto all = without_wrappers(open_weights(path), path);
     const fs::path directory = fs::is_directory(path) ? path : fs::absolute(path).parent_path();
     if (!fs::exists(directory / "config.json")) return all;
     try {

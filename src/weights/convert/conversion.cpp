@@ -51,6 +51,39 @@ std::string identity_of(const Conversion& conversion) {
   return identity.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+/// The record of a result names its files too, under this key.
+constexpr const char* kHolds = "holds";
+
+/// An empty object if it is damaged.
+Json parsed(const std::string& record) {
+  try {
+    Json json = parse_json(record, kConversionFile);
+    return json.is_object() ? json : Json::object();
+  } catch (const DataError&) {
+    return Json::object();
+  }
+}
+
+/// Whether a record is of that conversion.
+bool is_record_of(const std::string& record, const std::string& identity) {
+  if (record == identity) return true;
+  Json json = parsed(record);
+  if (json.erase(kHolds) == 0) return false;
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n" == identity;
+}
+
+/// Every file of a result that is about to get its name, by its size.
+void list_files(const fs::path& staging, const std::string& identity) {
+  Json holds = Json::object();
+  for (const auto& entry : fs::recursive_directory_iterator(staging)) {
+    const std::string name = fs::relative(entry.path(), staging).string();
+    if (entry.is_regular_file() && name != kConversionFile) holds[name] = entry.file_size();
+  }
+  Json record = parsed(identity);
+  record[kHolds] = std::move(holds);
+  write_json_file(staging / kConversionFile, record);
+}
+
 void check_output(const Conversion& conversion, const fs::path& output) {
   refuse_to_replace_inputs(output, conversion.source_files);
   require_renamable(output);
@@ -135,11 +168,10 @@ bool was_published(const Conversion& conversion, const fs::path& output,
          is_marked(output, mark_text(identity, false));
 }
 
-/// Removes what a published conversion still has beside and in its result. The mark goes last.
+/// Removes what a published conversion still has beside its result. The mark goes last.
 void finish(const fs::path& output, std::optional<FileLock>& lock) {
   const fs::path staging = staging_of(output);
   if (is_taken(staging)) remove_directory_atomic(staging);
-  if (fs::is_directory(output)) fs::remove(output / kConversionFile);
   lock.reset();
   fs::remove(mark_of(output));
 }
@@ -160,7 +192,7 @@ uint64_t prepare_staging(const Conversion& conversion, const fs::path& output,
           tr("[output] {} is in the way: conversions are put aside there", staging.string()),
           tr("move it, or choose another output"));
     }
-    if (read_file(record) == identity) {
+    if (is_record_of(read_file(record), identity)) {
       const uint64_t bytes = keep_finished(staging, conversion.target);
       log::info("going on with the conversion that was interrupted: {} are there",
                 format_bytes(bytes));
@@ -247,7 +279,64 @@ bool has_finished(const fs::path& staging, const Target& target) {
                      [&](const std::string& file) { return fs::exists(staging / file); });
 }
 
+/// Everything into the staging folder, checked. What cannot be gone on with is removed.
+void fill(const Conversion& conversion, const fs::path& staging, const std::string& identity,
+          ConversionReport& report) {
+  bool is_void = false;  // what was written cannot be used, not even in part
+  try {
+    const uint64_t total = conversion.target.size_bytes();
+    report.written_bytes = total - report.reused_bytes;
+    require_free_space(staging, report.written_bytes, "the converted checkpoint");
+    Meter meter("converting", report.written_bytes);
+    write_layout(*conversion.source, conversion.target.layout, conversion.target.plans, staging,
+                 {.num_threads = streaming_threads(conversion.num_threads),
+                  .ends_on_signal = conversion.ends_on_signal,
+                  .on_written = [&](uint64_t bytes) {
+                    meter.add(bytes);
+                    if (conversion.on_progress) conversion.on_progress();
+                  }});
+    report.write_seconds = meter.seconds();
+    meter.finish();
+    for (const auto& [path, text] : conversion.target.texts)
+      write_file_atomic(staging / path, text);
+    if (conversion.write_companions) conversion.write_companions(staging);
+    is_void = true;
+    if (identity_of(conversion) != identity)
+      throw IoError(tr("the source changed while it was converted; the result is not kept"));
+    if (conversion.reopen) report.digests = check_copy(conversion, staging);
+    if (!conversion.output_is_file) list_files(staging, identity);
+    sync_directories_below(staging);
+  } catch (const Error&) {
+    if (is_void || !has_finished(staging, conversion.target)) give_up(staging);
+    throw;
+  }
+}
+
 }  // namespace
+
+bool is_up_to_date(const Conversion& conversion) {
+  const fs::path output = place_of(conversion.output);
+  const Target& target = conversion.target;
+  try {
+    if (conversion.output_is_file || !fs::is_regular_file(output / kConversionFile)) return false;
+    const std::string record = read_file(output / kConversionFile);
+    const std::string identity = identity_of(conversion);
+    const Json json = parsed(record);
+    if (!is_record_of(record, identity) || !json.contains(kHolds)) return false;
+    // Killed before it was done: what is left beside it goes when it is taken up.
+    if (is_marked(output, mark_text(identity, false))) return false;
+    for (const auto& [name, size] : json.at(kHolds).items()) {
+      if (!fs::is_regular_file(output / name) || Json(fs::file_size(output / name)) != size)
+        return false;
+    }
+    return std::all_of(target.texts.begin(), target.texts.end(), [&](const auto& text) {
+      const fs::path file = output / text.first;
+      return fs::is_regular_file(file) && read_file(file) == text.second;
+    });
+  } catch (const fs::filesystem_error&) {
+    return false;
+  }
+}
 
 fs::path staging_of(const fs::path& output) { return place_of(output).string() + ".converting"; }
 
@@ -262,11 +351,16 @@ ConversionReport convert(const Conversion& conversion) {
     check_output(conversion, output);
     return false;
   };
+  const auto is_there = [&] { return !conversion.overwrite && is_up_to_date(conversion); };
+  ConversionReport report;
+  report.was_up_to_date = is_there();
+  if (report.was_up_to_date) return report;
   is_published();  // before anything is made
   const MadeDirectory parent = parent_of(output);
   std::optional<FileLock> lock(lock_output(output));
-  ConversionReport report;
   // Who had the lock before us may have put its result there.
+  report.was_up_to_date = is_there();
+  if (report.was_up_to_date) return report;
   if (is_published()) {
     report.was_complete = true;
     report.reused_bytes = conversion.target.size_bytes();
@@ -274,32 +368,7 @@ ConversionReport convert(const Conversion& conversion) {
     return report;
   }
   report.reused_bytes = prepare_staging(conversion, output, identity);
-  bool is_void = false;  // what was written cannot be used, not even in part
-  try {
-    const uint64_t total = conversion.target.size_bytes();
-    report.written_bytes = total - report.reused_bytes;
-    require_free_space(staging, report.written_bytes, "the converted checkpoint");
-    Meter meter("converting", report.written_bytes);
-    write_layout(*conversion.source, conversion.target.layout, conversion.target.plans, staging,
-                 {.num_threads = streaming_threads(conversion.num_threads),
-                  .on_written = [&](uint64_t bytes) {
-                    meter.add(bytes);
-                    if (conversion.on_progress) conversion.on_progress();
-                  }});
-    report.write_seconds = meter.seconds();
-    meter.finish();
-    for (const auto& [path, text] : conversion.target.texts)
-      write_file_atomic(staging / path, text);
-    if (conversion.write_companions) conversion.write_companions(staging);
-    is_void = true;
-    if (identity_of(conversion) != identity)
-      throw IoError(tr("the source changed while it was converted; the result is not kept"));
-    if (conversion.reopen) report.digests = check_copy(conversion, staging);
-    sync_directories_below(staging);
-  } catch (const Error&) {
-    if (is_void || !has_finished(staging, conversion.target)) give_up(staging);
-    throw;
-  }
+  fill(conversion, staging, identity, report);
   write_file_atomic(mark_of(output), mark_text(identity, conversion.overwrite));
   publish(conversion.output_is_file ? staging / conversion.target.layout.files.front() : staging,
           output, conversion.overwrite);

@@ -11,7 +11,7 @@ constexpr std::string_view kMaster = "master.";
 class JoinedSource final : public TensorSource {
  public:
   JoinedSource(std::shared_ptr<const TensorSource> model, std::shared_ptr<const TensorSource> state,
-               bool weights_from_masters)
+               bool weights_from_masters, bool adds_masters)
       : model_(std::move(model)),
         state_(std::move(state)),
         from_masters_(weights_from_masters && state_),
@@ -22,6 +22,7 @@ class JoinedSource final : public TensorSource {
     }
     infos_.insert(infos_.end(), state_->tensors().begin(), state_->tensors().end());
     for (TensorInfo info : model_->tensors()) {
+      if (!adds_masters) break;
       info.name.insert(0, kMaster);
       if (!state_->find(info.name)) infos_.push_back(std::move(info));
     }
@@ -90,7 +91,14 @@ class JoinedSource final : public TensorSource {
 std::shared_ptr<const TensorSource> join_optimizer(std::shared_ptr<const TensorSource> model,
                                                    std::shared_ptr<const TensorSource> state,
                                                    bool weights_from_masters) {
-  return std::make_shared<JoinedSource>(std::move(model), std::move(state), weights_from_masters);
+  return std::make_shared<JoinedSource>(std::move(model), std::move(state), weights_from_masters,
+                                        /*adds_masters=*/true);
+}
+
+std::shared_ptr<const TensorSource> join_tensors(std::shared_ptr<const TensorSource> first,
+                                                 std::shared_ptr<const TensorSource> second) {
+  return std::make_shared<JoinedSource>(std::move(first), std::move(second),
+                                        /*weights_from_masters=*/false, /*adds_masters=*/false);
 }
 
 }  // namespace danlu::weights

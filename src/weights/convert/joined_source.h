@@ -1,10 +1,15 @@
-// weights/convert/joined_source.h: a model and its optimizer's state as one set of global tensors.
+// weights/convert/joined_source.h: two sets of global tensors as one: a model and its optimizer's
+// state, or its adapters.
 #pragma once
 #include <memory>
 
 #include "weights/tensor_source.h"
 
 namespace danlu::weights {
+
+/// The tensors of both, which have no name in common.
+std::shared_ptr<const TensorSource> join_tensors(std::shared_ptr<const TensorSource> first,
+                                                 std::shared_ptr<const TensorSource> second);
 
 /// The tensors of both; `state` may be null. With a state, "master.X" is there for every X of the
 /// model: where the optimizer keeps none (it trains F32 weights) it is X itself.

@@ -98,13 +98,6 @@ struct FileJob {
   std::unique_ptr<OpenFile> open;
 };
 
-void stop_if_asked() {
-  if (const int signal = pending_interrupt()) {
-    throw_interrupted(signal, tr("the conversion was stopped; finished files are kept"),
-                      tr("give the same command again to go on"));
-  }
-}
-
 class LayoutWriter {
  public:
   LayoutWriter(const TensorSource& globals, const Layout& layout,
@@ -143,6 +136,13 @@ class LayoutWriter {
   }
 
  private:
+  void stop_if_asked() const {
+    const int signal = options_.ends_on_signal ? pending_interrupt() : 0;
+    if (signal == 0) return;
+    throw_interrupted(signal, tr("the conversion was stopped; finished files are kept"),
+                      tr("give the same command again to go on"));
+  }
+
   OpenFile& file_of(FileJob& job) {
     const std::lock_guard<std::mutex> lock(job.mutex);
     if (!job.open) {

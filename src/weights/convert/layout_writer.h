@@ -16,6 +16,7 @@ struct WriteOptions {
   size_t num_threads = 2;
   /// Whether the caller leaves finished files for the same command given again: errors say so.
   bool keeps_finished = true;
+  bool ends_on_signal = true;  ///< else who called decides what a signal ends
   /// Called by the writing threads with the bytes written since the last call.
   std::function<void(uint64_t bytes)> on_written = {};
 };

@@ -98,7 +98,24 @@ class Planner {
     refuse(tensor,
            tr("is for {}, which this {} model of {} layers does not have{}", module, config_.family,
               config_.num_layers, nearest ? tr("; the nearest it has is {}", *nearest) : ""),
-           other_model_hint());
+           hint_of_extra_part(module));
+  }
+
+  /// A module with one part too many is of a wrapper that nobody here knows, not of another model.
+  std::string hint_of_extra_part(const std::string& module) const {
+    for (size_t begin = 0; begin < module.size();) {
+      const size_t end = std::min(module.find('.', begin), module.size());
+      std::string without = module;
+      without.erase(begin, end + 1 - begin);
+      if (weights_.count(without)) {
+        return tr(
+            "'{}' in the name is none of this model's: save the adapter with PEFT's "
+            "save_pretrained, of the model and not of what wraps it",
+            module.substr(begin, end - begin));
+      }
+      begin = end + 1;
+    }
+    return other_model_hint();
   }
 
   /// The base model's tensor behind a parameter: a tied head's is the embedding.

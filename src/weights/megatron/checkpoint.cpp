@@ -13,6 +13,7 @@
 #include "weights/megatron/described_model.h"
 #include "weights/megatron/group_check.h"
 #include "weights/megatron/lora_layout.h"
+#include "weights/megatron/lora_target.h"
 #include "weights/megatron/optimizer_layout.h"
 #include "weights/source_base.h"
 #include "weights/torch/torch_document.h"
@@ -245,23 +246,37 @@ double alpha_of(const Header& header, const OpenOptions& options) {
                         header.place.directory.string()),
                      tr("give the value training was run with: --lora-alpha N"));
   }
-  const double alpha = recorded->as_float("args.lora_alpha");
-  if (options.lora_alpha && *options.lora_alpha != alpha) {
-    throw UsageError(tr("[--lora-alpha] {} was given, the checkpoint was trained with {}",
-                        *options.lora_alpha, alpha));
-  }
-  return alpha;
+  return recorded->as_float("args.lora_alpha");
 }
 
-void add_adapters(const OpenOptions& options, Checkpoint& checkpoint) {
-  const Parts& opened = *checkpoint.parts;
-  PeftConfig peft = peft_of(opened.lora, alpha_of(checkpoint.header, options));
+/// --lora-r and --lora-alpha against an adapter that tells both.
+void check_flags(const OpenOptions& options, const PeftConfig& peft) {
+  if (options.lora_alpha && *options.lora_alpha != peft.alpha) {
+    throw UsageError(tr("[--lora-alpha] {} was given, the checkpoint was trained with {}",
+                        *options.lora_alpha, peft.alpha));
+  }
   if (options.lora_rank && *options.lora_rank != peft.rank) {
     throw UsageError(tr("[--lora-r] {} was given, the checkpoint's adapters have rank {}",
                         *options.lora_rank, peft.rank));
   }
+}
+
+void add_adapters(const OpenOptions& options, Checkpoint& checkpoint) {
+  const Parts& opened = *checkpoint.parts;
+  const Header& header = checkpoint.header;
   checkpoint.adapters = open_layout(opened.lora, opened.files);
-  checkpoint.peft = std::move(peft);
+  const PyValue* record = header.args.find(kFusedFrom);
+  if (record && !record->is_none()) {
+    const std::string where =
+        fmt::format("{}: args.{}", header.place.directory.string(), kFusedFrom);
+    UnfusedAdapters unfused =
+        unfuse_adapters(opened.model, std::move(checkpoint.adapters), *record, where);
+    checkpoint.adapters = std::move(unfused.tensors);
+    checkpoint.peft = std::move(unfused.peft);
+  } else {
+    checkpoint.peft = peft_of(opened.lora, alpha_of(header, options));
+  }
+  check_flags(options, *checkpoint.peft);
 }
 
 /// The stored tensors that may hold copies, with the dtypes of the files. A copy of another dtype
@@ -335,7 +350,7 @@ std::vector<std::string> Checkpoint::differing_copies(size_t limit, uint64_t max
     lines.insert(lines.end(), found.begin(), found.end());
   };
   if (model) compare(parts->model.layout, *model);
-  if (adapters) compare(parts->lora, *adapters);
+  if (adapters) compare(parts->lora, *open_layout(parts->lora, parts->files));
   return lines;
 }
 

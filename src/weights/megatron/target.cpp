@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "base/log.h"
@@ -86,6 +87,19 @@ PyValue nested(const std::vector<std::pair<std::string, size_t>>& tensors) {
   return root;
 }
 
+/// As MindSpeed-LLM's own command line has it.
+void put_adapters(const FusedAdapters& adapters, bool alone, PyValue& args) {
+  PyValue modules = PyValue::list();
+  for (const std::string& module : adapters.modules) modules.append(PyValue::string(module));
+  args.put("lora_r", PyValue::integer(adapters.rank))
+      .put("lora_alpha", adapters.alpha == std::floor(adapters.alpha)
+                             ? PyValue::integer(static_cast<int64_t>(adapters.alpha))
+                             : PyValue::real(adapters.alpha))
+      .put("lora_target_modules", std::move(modules))
+      .put("lora_ckpt_filter", PyValue::boolean(alone))
+      .put(kFusedFrom, adapters.record);
+}
+
 class Planner {
  public:
   Planner(const arch::ModelConfig& config, std::vector<TensorInfo> globals,
@@ -99,6 +113,10 @@ class Planner {
                 : update_arguments(options.args, config, options.split, options.form, dtype);
     args_.put("use_distributed_optimizer",
               PyValue::boolean(has_optimizer_ && options.optimizer_shape.distributed));
+    if (options.adapters) {
+      put_adapters(*options.adapters, options.adapters_alone, args_);
+      add_adapters(*options.adapters, options.adapters_alone, model_);
+    }
     if (has_optimizer_) {
       check_settings(options.optimizer->settings, "optimizer settings");
       put_job(args_, options.split, options.optimizer_shape.data_parallel,
@@ -141,6 +159,7 @@ class Planner {
                                                                : std::string("release"));
     target.description =
         fmt::format("{}, {}", describe(options_.form.dialect), describe(options_.split));
+    if (options_.adapters) target.description += ", LoRA";
     return target;
   }
 
