@@ -115,7 +115,9 @@ TEST_F(Terminal, OfSeveralProcessesTheFirstAnswers) {
                                                    {"MASTER_PORT", port}});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.out, *rank == '0' ? alone : "");
-    if (*rank == '1') EXPECT_THAT(result.err, HasSubstr("rank 0 answers"));
+    if (*rank == '1') {
+      EXPECT_THAT(result.err, HasSubstr("rank 0 answers"));
+    }
   }
 }
 
