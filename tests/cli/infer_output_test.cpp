@@ -75,17 +75,13 @@ TEST_F(InferOutput, ReplacesAnotherFileOnlyIfTold) {
   EXPECT_FALSE(fs::exists((*this) / "old.jsonl.partial"));
 }
 
-TEST_F(InferOutput, AKilledRunLeavesWhatItHadAnswered) {
-  std::string rows;
-  for (int i = 0; i < 20000; ++i) rows += "fox " + std::to_string(i % 10) + "\n";
-  write("q.txt", rows);
-  const std::vector<std::string> arguments = {
-      danlu_path(),       "infer", "--model",      good("model"), "--dataset", "q.txt",
-      "--max_new_tokens", "2",     "--batch_size", "4",           "--output",  "x.jsonl"};
+/// `danlu WORDS…` in `folder`, killed once `partial` there has 2000 bytes.
+void kill_on_its_way(const std::string& folder, const fs::path& partial,
+                     std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), danlu_path());
   std::vector<char*> words;
-  for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
+  for (std::string& word : arguments) words.push_back(word.data());
   words.push_back(nullptr);
-  const std::string folder = (*this) / "";
   const pid_t child = ::fork();
   if (child == 0) {
     if (::chdir(folder.c_str()) != 0) ::_exit(126);
@@ -94,13 +90,72 @@ TEST_F(InferOutput, AKilledRunLeavesWhatItHadAnswered) {
     ::_exit(127);
   }
   ASSERT_GT(child, 0);
-  const fs::path partial = (*this) / "x.jsonl.partial";
   for (int i = 0; i < 60000 && !(fs::exists(partial) && fs::file_size(partial) > 2000); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
   ASSERT_TRUE(WIFSIGNALED(status));
+}
+
+TEST_F(InferOutput, AKilledRunGoesOnAfterTheAnswersThatItLeft) {
+  // Rows with answers of their own: matches are counted over all.
+  std::string rows;
+  for (int i = 0; i < 600; ++i)
+    rows += R"({"query": "fox )" + std::to_string(i) + R"(?", "response": "dog"})" + "\n";
+  write("q.jsonl", rows);
+  const std::vector<std::string> line = {"--dataset", "q.jsonl", "--batch_size", "4",
+                                         "--dtype",   "fp32",    "--do_sample",  "true",
+                                         "--seed",    "5",       "--output"};
+  const auto with = [&](const std::string& output, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = line;
+    words.push_back(output);
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  ASSERT_EQ(infer(with("whole.jsonl")).exit_code, 0);
+  const std::string whole = content_of((*this) / "whole.jsonl");
+  ASSERT_EQ(num_lines(whole), 600u);
+
+  std::vector<std::string> killed = {"infer", "--model", good("model"), "--max_new_tokens", "4"};
+  for (const std::string& word : with("x.jsonl")) killed.push_back(word);
+  const fs::path partial = (*this) / "x.jsonl.partial";
+  kill_on_its_way((*this) / "", partial, killed);
+  const std::string left = content_of(partial);
+  const std::string kept = left.substr(0, left.rfind('\n') + 1);
+  ASSERT_TRUE(whole.starts_with(kept));
+  ASSERT_LT(kept.size(), whole.size());
+  write_content(partial, kept + R"({"messages": [{"role": "us)");  // torn by a lost machine
+  const ProgramResult again = infer(with("x.jsonl"));
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr(std::to_string(num_lines(kept)) +
+                                   " of 600 answers are there from a run that was broken off"));
+  EXPECT_THAT(again.err, HasSubstr("of 600)")) << "matches of all rows";
+  EXPECT_EQ(content_of((*this) / "x.jsonl"), whole);
+  for (const char* left_over : {"x.jsonl.partial", "x.jsonl.partial.request"})
+    EXPECT_FALSE(fs::exists((*this) / left_over));
+
+  // Another request's answers are not mixed with this one's.
+  kill_on_its_way((*this) / "", (*this) / "y.jsonl.partial", [&] {
+    std::vector<std::string> words = killed;
+    words.back() = "y.jsonl";
+    return words;
+  }());
+  const ProgramResult other = infer(with("y.jsonl", {"--temperature", "0.5"}));
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("of a run that was stopped; it is replaced"));
+  ASSERT_EQ(infer(with("cold.jsonl", {"--temperature", "0.5"})).exit_code, 0);
+  EXPECT_EQ(content_of((*this) / "y.jsonl"), content_of((*this) / "cold.jsonl"));
+}
+
+TEST_F(InferOutput, AKilledRunLeavesWhatItHadAnswered) {
+  std::string rows;
+  for (int i = 0; i < 20000; ++i) rows += "fox " + std::to_string(i % 10) + "\n";
+  write("q.txt", rows);
+  const fs::path partial = (*this) / "x.jsonl.partial";
+  kill_on_its_way((*this) / "", partial,
+                  {"infer", "--model", good("model"), "--dataset", "q.txt", "--max_new_tokens", "2",
+                   "--batch_size", "4", "--output", "x.jsonl"});
   EXPECT_FALSE(fs::exists((*this) / "x.jsonl"));
   ASSERT_TRUE(fs::exists(partial));
   const std::string kept = content_of(partial);

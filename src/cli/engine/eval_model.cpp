@@ -8,6 +8,7 @@
 #include "base/interrupt.h"
 #include "base/rng.h"
 #include "base/threads.h"
+#include "cli/engine/model_files.h"
 
 namespace danlu::cli {
 namespace {
@@ -72,14 +73,6 @@ AskedTexts encode_likelihoods(const eval::Encoder& encoder, const std::vector<ev
     }
   }
   return asked;
-}
-
-/// Results may lie beside weights, and come and go.
-bool answers_depend_on(const fs::path& file) {
-  const std::string name = file.filename(), ending = file.extension();
-  constexpr std::string_view kEndings[] = {".safetensors", ".bin", ".pt", ".gguf"};
-  return std::ranges::find(kEndings, ending) != std::end(kEndings) || name == "config.json" ||
-         name == "adapter_config.json";
 }
 
 std::vector<size_t> calls_that(const std::vector<eval::Call>& calls, bool generate) {
@@ -254,23 +247,7 @@ int64_t EvalModel::count_tokens(const std::string& text) const {
 }
 
 Json EvalModel::identity() const {
-  Json files = Json::array();
-  for (const fs::path& directory : {loaded_.model_directory, loaded_.adapter_directory}) {
-    if (directory.empty()) continue;
-    std::vector<fs::path> found;
-    if (fs::is_regular_file(directory)) found.push_back(directory);
-    std::error_code ignored;
-    for (const auto& entry : fs::recursive_directory_iterator(directory, ignored)) {
-      if (entry.is_regular_file(ignored) && answers_depend_on(entry.path()))
-        found.push_back(entry.path());
-    }
-    std::sort(found.begin(), found.end());
-    for (const fs::path& file : found) {
-      const auto time = fs::last_write_time(file, ignored).time_since_epoch().count();
-      files.push_back({file.string(), fs::file_size(file, ignored), time});
-    }
-  }
-  return {{"files", files},
+  return {{"files", files_of_model(loaded_)},
           {"tokenizer", loaded_.tokenizer->content_hash()},
           {"dtype", c10::toString(loaded_.model->dtype())},
           {"quantize", loaded_.quantize},

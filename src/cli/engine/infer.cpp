@@ -16,6 +16,7 @@
 #include "cli/engine/chat.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
+#include "cli/engine/infer_resume.h"
 #include "cli/engine/infer_rows.h"
 #include "cli/engine/load_for_inference.h"
 
@@ -126,8 +127,18 @@ const char* name_of(infer::FinishReason reason) {
 class OrderedResults {
  public:
   /// `file` may be null. Both must outlive this.
-  OrderedResults(const std::vector<Question>& questions, AnswerFile* file, bool prints)
-      : questions_(questions), file_(file), prints_(prints), waiting_(questions.size()) {}
+  /// `earlier`: of the first questions, whose rows are in the file.
+  OrderedResults(const std::vector<Question>& questions, AnswerFile* file, bool prints,
+                 const std::vector<Outcome>& earlier)
+      : questions_(questions),
+        file_(file),
+        prints_(prints),
+        waiting_(questions.size()),
+        next_(earlier.size()),
+        num_done_(earlier.size()),
+        done_end_(earlier.size()) {
+    for (size_t i = 0; i < earlier.size(); ++i) count_match(questions[i], earlier[i]);
+  }
 
   void put(size_t index, Outcome outcome) {
     const bool is_done = outcome.finish_reason != name_of(infer::FinishReason::kCancelled);
@@ -233,15 +244,15 @@ std::string problem_in_english(const std::function<void()>& make_request) {
   return "";
 }
 
-/// Questions that no request can be made of get their outcome at once. Errors: DataError of the
-/// first of them that is no blank line if that leaves none.
-Work plan_work(const std::vector<Question>& questions, const InferenceModel& loaded,
+/// Of questions[from …]. Those that no request can be made of get their outcome at once. Errors:
+/// DataError of the first of them that is no blank line if that leaves none.
+Work plan_work(const std::vector<Question>& questions, size_t from, const InferenceModel& loaded,
                const infer::SamplingParams& sampling, int64_t max_new_tokens,
                std::vector<std::pair<size_t, Outcome>>* done) {
   Work work;
   std::optional<DataError> first_problem, first_of_a_text;
   size_t num_problems = 0;
-  for (size_t i = 0; i < questions.size(); ++i) {
+  for (size_t i = from; i < questions.size(); ++i) {
     const auto request = [&] {
       return checked_request(questions[i], loaded, sampling, max_new_tokens, i);
     };
@@ -266,11 +277,20 @@ Work plan_work(const std::vector<Question>& questions, const InferenceModel& loa
 void answer_all(const Options& options, const InferenceModel& loaded, const fs::path& output,
                 const std::vector<Question>& questions, const infer::SamplingParams& sampling,
                 int64_t max_new_tokens) {
+  const std::string identity = output.empty() ? "" : request_identity(options, loaded);
+  EarlierAnswers earlier;
+  if (!output.empty()) earlier = earlier_answers(output, identity, questions);
+  const size_t num_earlier = earlier.outcomes.size();
+  if (num_earlier > 0) {
+    log::info("{} of {} answers are there from a run that was broken off: {}", num_earlier,
+              questions.size(), partial_of(output).string());
+  }
   std::vector<std::pair<size_t, Outcome>> done;
-  const Work work = plan_work(questions, loaded, sampling, max_new_tokens, &done);
+  const Work work = plan_work(questions, num_earlier, loaded, sampling, max_new_tokens, &done);
   std::optional<AnswerFile> file;
-  if (!output.empty()) file.emplace(output, options.get_bool("overwrite"));
-  OrderedResults results(questions, file ? &*file : nullptr, !options.has_value("output"));
+  if (!output.empty()) file.emplace(output, options.get_bool("overwrite"), identity, earlier.text);
+  OrderedResults results(questions, file ? &*file : nullptr, !options.has_value("output"),
+                         earlier.outcomes);
   for (auto& [index, outcome] : done) results.put(index, std::move(outcome));
   infer::GenerationStats stats;
   answer_requests(loaded, work.requests, options.get_int("batch_size"), &stats,

@@ -16,11 +16,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/new_output.h"
+#include "cli/engine/infer_resume.h"
 
 namespace danlu::cli {
 namespace {
-
-fs::path partial_of(const fs::path& output) { return output.string() + ".partial"; }
 
 void refuse_to_overwrite_input(const fs::path& output, const std::vector<fs::path>& files_read) {
   for (const fs::path& written : {output, partial_of(output)}) {
@@ -68,6 +67,8 @@ void report_earlier_run(const fs::path& partial) {
 
 }  // namespace
 
+fs::path partial_of(const fs::path& output) { return output.string() + ".partial"; }
+
 FileLock require_usable_output(const Options& options, const std::vector<fs::path>& files_read) {
   const fs::path output = options.get_string("output");
   require_plain_file(output);
@@ -113,9 +114,14 @@ void print_text(std::string_view text) {
   std::fflush(stdout);
 }
 
-AnswerFile::AnswerFile(fs::path path, bool overwrite)
-    : path_(std::move(path)), partial_(partial_of(path_)), overwrite_(overwrite) {
-  report_earlier_run(partial_);
+AnswerFile::AnswerFile(fs::path path, bool overwrite, std::string request, const std::string& kept)
+    : path_(std::move(path)),
+      partial_(partial_of(path_)),
+      request_(std::move(request)),
+      lines_(kept),
+      kept_bytes_(kept.size()),
+      overwrite_(overwrite) {
+  if (kept.empty()) report_earlier_run(partial_);
 }
 
 AnswerFile::~AnswerFile() {
@@ -139,8 +145,23 @@ void AnswerFile::keep() {
   log::warning("the answers so far are in {}", partial_.string());
 }
 
+bool AnswerFile::open_partial() {
+  if (kept_bytes_ == 0) {
+    // Another request's rows never stand beside this one's identity.
+    ::unlink(partial_.c_str());
+    try {
+      write_file_atomic(request_file_of(path_), request_);
+    } catch (const IoError&) {
+      return false;
+    }
+  }
+  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  const auto size = static_cast<off_t>(kept_bytes_);
+  return fd_ >= 0 && ::ftruncate(fd_, size) == 0 && ::lseek(fd_, size, SEEK_SET) == size;
+}
+
 bool AnswerFile::append(std::string_view lines) {
-  if (fd_ < 0) fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0 && !open_partial()) return false;
   return fd_ >= 0 && write_all(fd_, lines.data(), lines.size());
 }
 
@@ -189,6 +210,7 @@ void AnswerFile::finish() {
   is_finished_ = true;
   try {
     publish();
+    ::unlink(request_file_of(path_).c_str());
   } catch (const IoError& error) {
     print_text(lines_);
     throw IoError(tr("{}; the answers were printed instead", error.what()), error.hint());

@@ -20,6 +20,9 @@ namespace danlu::cli {
 [[nodiscard]] FileLock require_usable_output(const Options& options,
                                              const std::vector<fs::path>& files_read);
 
+/// Where answers wait until all are there.
+fs::path partial_of(const fs::path& output);
+
 struct DefaultOutput {
   fs::path file;
   std::optional<FileLock> lock;  ///< another run of the same second takes another name
@@ -33,9 +36,10 @@ struct DefaultOutput {
 /// the end, so that a killed run leaves what it had answered.
 class AnswerFile {
  public:
-  /// Warns if FILE.partial is there already: it is replaced when the first line comes.
+  /// What FILE.partial holds is replaced when the first line comes, with a warning, but for `kept`,
+  /// which it begins with. `request` is beside it in FILE.partial.request until the end.
   /// `overwrite`: FILE may be there when it gets its name.
-  AnswerFile(fs::path path, bool overwrite);
+  AnswerFile(fs::path path, bool overwrite, std::string request, const std::string& kept);
   /// Without finish() the lines stay in FILE.partial, and a warning says so; those that cannot be
   /// written are printed on stdout.
   ~AnswerFile();
@@ -50,13 +54,16 @@ class AnswerFile {
   void finish();
 
  private:
+  bool open_partial();
   bool append(std::string_view lines);
   void keep();
   void publish();
   void rename_partial();
 
   fs::path path_, partial_;
+  std::string request_;
   std::string lines_;  ///< all of them, should the disk be full
+  size_t kept_bytes_ = 0;
   int fd_ = -1;
   bool overwrite_, is_broken_ = false, is_finished_ = false;
 };
