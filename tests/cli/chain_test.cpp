@@ -428,8 +428,9 @@ TEST_F(Chain, WhatIsSavedInMegatronsFormatIsContinued) {
   const ProgramResult rest = ok(line("half/megatron", "rest", {"--max_steps", "4"}));
   EXPECT_THAT(rest.err, HasSubstr("continued: iteration 2, consumed samples"));
   expect_near(losses("rest"), {expected[2], expected[3]}, 1e-5);
-  expect_error(run(line(good("model"), "no", {"--save_format", "mcore", "--tuner", "lora"})), 2,
-               {"--save_format mcore", "--tuner lora", "danlu convert"});
+  expect_error(
+      run(line(good("model"), "no", {"--save_format", "mcore", "--tuner", "lora", "--use_dora"})),
+      2, {"--save_format mcore", "DoRA", "danlu convert"});
 }
 
 TEST_F(Chain, WeightsAreNeverRandomUnasked) {
