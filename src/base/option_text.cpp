@@ -279,4 +279,11 @@ Json typed_value(const OptionSpec& spec, const std::string& text) {
   throw InternalError(fmt::format("[options] {} has no type", spec.name));
 }
 
+std::string given_switch(const Options& options, const std::string& name) {
+  const std::string given = options.given_as(name);
+  const bool value = options.get_bool(name);
+  const bool says_no = normalise_name(given).starts_with("no_") && !name.starts_with("no_");
+  return says_no && !value ? given : given + (value ? " true" : " false");
+}
+
 }  // namespace danlu::option_text

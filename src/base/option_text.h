@@ -37,4 +37,8 @@ std::string canonical(const OptionSpec& spec, const std::string& text, const std
 /// A canonical text as a JSON value of the option's type.
 Json typed_value(const OptionSpec& spec, const std::string& canonical_text);
 
+/// A switch as it was given with what it says, for messages: "--swiglu false", "run.yaml:3: swiglu
+/// true", "--no_swiglu". REQUIRES: it has a value.
+std::string given_switch(const Options& options, const std::string& name);
+
 }  // namespace danlu::option_text

@@ -38,7 +38,8 @@ void check_spec(const PreprocessSpec& spec) {
     throw UsageError(tr("[seq_length] must be at least 2, got {}", spec.seq_length));
   }
   if (spec.pack != PackMode::kNone && spec.seq_length == 0) {
-    throw UsageError(tr("[pack] needs --seq-length: the length of the sequences to fill"));
+    throw UsageError(tr("[{}] needs --seq-length: the length of the sequences to fill",
+                        spec.pack == PackMode::kNeat ? "neat_pack" : "pack"));
   }
 }
 

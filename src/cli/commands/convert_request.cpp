@@ -172,10 +172,10 @@ const std::map<std::string, std::vector<std::string>>& families_by_key() {
 
 void check_flag(const Options& options, const char* name, bool is_so, const char* what) {
   if (!options.is_set(name) || options.get_bool(name) == is_so) return;
-  throw UsageError(
-      is_so ? tr("[{}] was given as false, but the model has {}", options.given_as(name), what)
-            : tr("[{}] was given as true, but the model has no {}", options.given_as(name), what),
-      tr("leave the flag out: the files say it"));
+  throw UsageError(is_so
+                       ? tr("[{}] says no, but the model has {}", options.given_as(name), what)
+                       : tr("[{}] says yes, but the model has no {}", options.given_as(name), what),
+                   tr("leave the flag out: the files say it"));
 }
 
 /// Two ways of saying what to write that do not say the same, and flags that would do nothing.

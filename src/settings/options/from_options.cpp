@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
+#include "base/option_text.h"
 #include "data/tokenized_dataset.h"
 #include "settings/options/adapter_flags.h"
 #include "settings/options/deepspeed.h"
@@ -535,8 +536,9 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   const RankPlace place = rank_place_from_environment();
   explain_processes(options, place);
   if (!options.get_bool_or("do_train", true)) {
-    throw UsageError(tr("[train] {} false: this command trains", options.given_as("do_train")),
-                     tr("danlu infer answers data sets with a model"));
+    throw UsageError(
+        tr("[train] {}: this command trains", option_text::given_switch(options, "do_train")),
+        tr("danlu infer answers data sets with a model"));
   }
   TrainConfig config;
   config.given_as = given_names(options);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/option_text.h"
 
 namespace danlu::settings {
 namespace {
@@ -27,7 +28,7 @@ class FlagCheck {
   }
   void flag(const char* flag, bool actual) {
     if (options_.has_value(flag) && options_.get_bool(flag) != actual) {
-      add(flag, options_.get_bool(flag) ? "true" : "false", actual ? "true" : "false");
+      say(option_text::given_switch(options_, flag), actual ? "true" : "false");
     }
   }
   void text(const char* flag, const std::string& actual) {
@@ -42,8 +43,10 @@ class FlagCheck {
 
  private:
   void add(const char* flag, const std::string& given, const std::string& actual) {
-    found_ += fmt::format("{}{} {} (config.json: {})", found_.empty() ? "" : ", ",
-                          options_.given_as(flag), given, actual);
+    say(fmt::format("{} {}", options_.given_as(flag), given), actual);
+  }
+  void say(const std::string& given, const std::string& actual) {
+    found_ += fmt::format("{}{} (config.json: {})", found_.empty() ? "" : ", ", given, actual);
   }
   const Options& options_;
   std::string found_;

@@ -87,7 +87,8 @@ OptimizerState open_training_state(const fs::path& checkpoint, const arch::Model
     throw ModelError(tr("{}: no optimizer state in it (looked for the "
                         "index in optim and trainer_state.json)",
                         checkpoint.string()),
-                     tr("name a checkpoint-<step> directory of a training run"));
+                     tr("name a checkpoint-<step> directory of a training run, or leave out "
+                        "--with-optimizer (--load-model-type optim)"));
   }
   for (const TensorInfo& info : megatron::global_tensors(config, DType::kF32)) {
     for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) {

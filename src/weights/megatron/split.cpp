@@ -55,9 +55,12 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
     if (config.experts.shared_ffn_size > 0)
       arch::require_divides("tensor parallel", split.tp, "columns of the shared expert",
                             config.experts.shared_ffn_size);
-  } else if (split.ep > 1 || split.tp_extends_ep) {
+  } else if (split.ep > 1) {
     throw UsageError(tr("[split] {} has no experts: the expert parallel size must be 1, got {}",
                         config.family, split.ep));
+  } else if (split.tp_extends_ep) {
+    throw UsageError(tr("[split] {} has no experts: --moe-tp-extend-ep deals none", config.family),
+                     tr("leave it out"));
   }
   (void)arch::place_layers(split.pipeline(), config.num_layers);
 }

@@ -1,0 +1,199 @@
+// Every choice of every option of every verb is typed once. What comes of it is not asked here,
+// only whether it is taken, or refused by an error that names the option.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "options/example_lines.h"
+#include "options/typed_line.h"
+
+namespace danlu::test {
+namespace {
+
+/// Words that options take without a list of choices in their table: their help has them.
+const std::map<std::string, Words>& words_without_list() {
+  static const std::map<std::string, Words> words = {
+      {"lr_scheduler",
+       {"linear", "cosine", "constant", "constant_with_warmup", "cosine_with_restarts",
+        "polynomial", "inverse_sqrt", "wsd", "WarmupLR", "WarmupDecayLR"}},
+      {"template", {"hf", "chatml", "qwen", "alpaca", "default", "empty"}},
+      {"prompt_type", {"hf", "chatml", "qwen", "alpaca", "default", "empty"}},
+      {"resume", {"auto", "none", "true", "false"}},
+      {"fsdp",
+       {"full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2", "no_shard",
+        "full_shard auto_wrap", "full_shard auto_wrap offload"}},
+      {"deepspeed",
+       {"default-zero2", "default-zero3", "zero0", "zero1", "zero2", "zero3", "zero2_offload",
+        "zero3_offload"}},
+      {"report_to", {"tensorboard", "all", "none", "wandb", "swanlab"}},
+      {"offload", {"optimizer", "params"}},
+      {"activation_offload_modules",
+       {"input_norm", "self_attention", "post_attention_norm", "mlp"}},
+      {"lora_target", {"all-linear", "all", "ALL", "all_linear", "DEFAULT", "q_proj"}},
+      {"device", {"cpu", "auto"}},
+      {"machine", {"atlas-800t-a2", "a100-80g", "h100-80g", "cpu-node"}},
+      {"apply_chat_template", {"hf", "chatml"}},
+      {"batch_size", {"auto", "2"}},
+      {"max_shard_size", {"5GB", "500MB"}},
+      {"iteration", {"release", "1"}},
+      {"target_iteration", {"release", "7"}},
+      {"handler_name", {"AlpacaStyleInstructionHandler"}},
+  };
+  return words;
+}
+
+bool is_inert(const OptionSpec& spec) {
+  return !spec.ignored_because.empty() || !spec.unavailable_because.empty();
+}
+
+/// As messages and lists here write them, "true" and "false" for switches.
+Words values_of(const OptionSpec& spec) {
+  Words values = spec.choices;
+  const bool is_switch = spec.type == OptionType::kBool || spec.may_be_alone;
+  if (is_switch) values = values + Words{"true", "false"};
+  if (is_inert(spec) && !is_switch)
+    values = values + Words{spec.choices.empty() ? "false" : "x", "1"};
+  if (is_inert(spec) || !spec.choices.empty()) return values;
+  const auto more = words_without_list().find(spec.name);
+  const bool takes_words = spec.type == OptionType::kString || spec.type == OptionType::kList;
+  if (more != words_without_list().end() && takes_words) values = values + more->second;
+  if (!spec.default_text.empty() && spec.default_text != "-") values.push_back(spec.default_text);
+  return values;
+}
+
+Words words_for(const OptionSpec& spec, const std::string& value) {
+  const bool is_switch = spec.type == OptionType::kBool || spec.may_be_alone;
+  if (is_switch && value == "true") return {"--" + spec.name};
+  if (is_switch && value == "false") return {"--no_" + spec.name};
+  return {"--" + spec.name + "=" + value};
+}
+
+const std::set<std::string>& refused_by(const std::string& verb) {
+  static const std::set<std::string> by_training = {
+      "tuner=qlora", "do_train=false", "report_to=wandb", "report_to=swanlab",
+      "context_parallel_algo=adaptive_cp_algo", "context_parallel_algo=hybrid_adaptive_cp_algo",
+      // Of another model than the lines'.
+      "normalization=LayerNorm", "position_embedding_type=alibi",
+      "position_embedding_type=learned_absolute", "swiglu=false", "qk_layernorm=true"};
+  static const std::map<std::string, std::set<std::string>> by_verb = {
+      {"sft", by_training},
+      {"pretrain", by_training},
+      {"train", by_training},
+      {"posttrain", by_training},
+      {"plan",
+       {"fsdp=hybrid_shard", "fsdp=hybrid_shard_zero2", "offload=params",
+        "context_parallel_algo=adaptive_cp_algo", "context_parallel_algo=hybrid_adaptive_cp_algo"}},
+      {"eval", {"style=mindspeed-cot", "chain_of_thought=true"}},
+      {"infer", {"load_dataset_config=true"}},
+      {"convert",
+       {"to=peft", "moe_tp_extend_ep=true", "with_optimizer=true", "use_distributed_optimizer=true",
+        "use_distributed_optimizer=false", "overlap_grad_reduce=true", "overlap_grad_reduce=false",
+        "load_model_type=mg", "load_model_type=optim", "save_model_type=hf",
+        "load_from_legacy=true", "add_qkv_bias=false", "add_dense_bias=true", "w_pack=true"}},
+  };
+  static const std::set<std::string> none;
+  const auto at = by_verb.find(verb);
+  return at == by_verb.end() ? none : at->second;
+}
+
+class EveryVerb : public testing::TestWithParam<std::string> {
+ protected:
+  /// The option's value and the fate of a line that gives it.
+  Outcome outcome_of(const OptionSpec& spec, const std::string& value) const {
+    const ExampleLine line = example_line(command_.name);
+    // What no verb reads is not carried to it; what holds anyway goes no further than its settings.
+    const Reach most = is_inert(spec)               ? Reach::kOptions
+                       : value == spec.default_text ? Reach::kSettings
+                                                    : Reach::kEnd;
+    const Words words =
+        line.words + words_for(spec, value) + companions_of(spec.name + "=" + value);
+    return type_line(command_, table_, words, &spec, std::min(line.reach, most));
+  }
+  Json value_of(const OptionSpec& spec, const Words& typed) const {
+    const Words words = example_line(command_.name).words + typed;
+    return table_.parse(words, command_.accepts_config).to_json()[spec.name];
+  }
+
+  const cli::Command& command_ = *cli::find_command(GetParam());
+  const OptionTable table_ = command_.options();
+};
+
+TEST_P(EveryVerb, TakesEveryChoiceOrNamesTheOptionThatItRefuses) {
+  const ExampleLine line = example_line(command_.name);
+  if (line.reach != Reach::kOptions) {
+    const Outcome plain = type_line(command_, table_, line.words, nullptr, line.reach);
+    ASSERT_EQ(plain.fate, Fate::kTaken) << plain.text;
+  }
+  std::set<std::string> refused;
+  for (const OptionSpec& spec : table_.specs()) {
+    for (const std::string& value : values_of(spec)) {
+      const Outcome outcome = outcome_of(spec, value);
+      const std::string choice = spec.name + "=" + value;
+      EXPECT_TRUE(outcome.fate != Fate::kBroken)
+          << "danlu " << command_.name << ", " << choice << ":\n  " << outcome.text;
+      EXPECT_EQ(outcome.text.find("--no_" + spec.name + " false"), std::string::npos)
+          << outcome.text;
+      if (spec.unavailable_because.empty()) {
+        if (outcome.fate == Fate::kRefused) refused.insert(choice);
+        continue;
+      }
+      const bool is_off = spec.choices.empty()
+                              ? value == "false"
+                              : std::count(spec.choices.begin(), spec.choices.end(), value) > 0;
+      EXPECT_EQ(outcome.fate, is_off ? Fate::kTaken : Fate::kRefused) << choice << outcome.text;
+    }
+  }
+  EXPECT_EQ(refused, refused_by(command_.name));
+}
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
+TEST_P(EveryVerb, TakesEveryNameOfAnOptionAndEverySpellingOfAValue) {
+  for (const OptionSpec& spec : table_.specs()) {
+    if (is_inert(spec)) continue;  // under many names
+    const std::string flag = "--" + spec.name;
+    for (const std::string& choice : spec.choices) {
+      EXPECT_EQ(value_of(spec, {flag, upper(choice)}), value_of(spec, {flag, choice})) << flag;
+    }
+    if (spec.type == OptionType::kBool) {
+      for (const Words& yes :
+           {Words{flag}, {flag, "true"}, {flag + "=1"}, {"--no-" + spec.name, "False"}})
+        EXPECT_EQ(value_of(spec, yes), true) << testing::PrintToString(yes);
+      if (table_.find_spec("no_" + spec.name)) continue;  // --no_shuffle is an option itself
+      for (const Words& no : {Words{"--no-" + spec.name}, {flag, "False"}, {flag + "=no"}})
+        EXPECT_EQ(value_of(spec, no), false) << testing::PrintToString(no);
+    }
+    const Words values = values_of(spec);
+    if (values.empty()) continue;
+    for (const std::string& alias : spec.aliases) {
+      const std::string other = (alias.size() == 1 ? "-" : "--") + alias;
+      EXPECT_EQ(value_of(spec, {other + "=" + values[0]}), value_of(spec, {flag + "=" + values[0]}))
+          << other;
+    }
+  }
+}
+
+std::vector<std::string> all_verbs() {
+  std::vector<std::string> names;
+  for (const cli::Command& command : cli::commands()) names.push_back(command.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Options, EveryVerb, testing::ValuesIn(all_verbs()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace danlu::test
