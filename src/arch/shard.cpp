@@ -102,19 +102,23 @@ std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const 
 }
 
 void require_divides(const ModelConfig& config, int64_t tp_size) {
-  const auto fits = [&](int64_t n) {
-    return config.num_heads % n == 0 &&
-           (config.num_kv_heads % n == 0 || n % config.num_kv_heads == 0) &&
-           config.ffn_size % n == 0;
+  const auto causes = [&](int64_t n) {
+    std::vector<std::string> found;
+    if (config.num_heads % n != 0) found.push_back(tr("{} attention heads", config.num_heads));
+    if (config.num_kv_heads % n != 0 && n % config.num_kv_heads != 0)
+      found.push_back(tr("{} key-value heads", config.num_kv_heads));
+    if (config.ffn_size % n != 0)
+      found.push_back(tr("a feed-forward width of {}", config.ffn_size));
+    return found;
   };
-  if (fits(tp_size)) return;
+  const std::vector<std::string> found = causes(tp_size);
+  if (found.empty()) return;
   std::vector<int64_t> sizes;
   for (int64_t n = 1; n <= config.num_heads; ++n) {
-    if (fits(n)) sizes.push_back(n);
+    if (causes(n).empty()) sizes.push_back(n);
   }
-  throw UsageError(tr("[parallel] {} attention heads, {} key-value heads and a feed-forward width "
-                      "of {} do not divide over {} tensor-parallel ranks",
-                      config.num_heads, config.num_kv_heads, config.ffn_size, tp_size),
+  throw UsageError(tr("[parallel] {} tensor-parallel ranks cannot divide {}", tp_size,
+                      fmt::join(found, tr(" and "))),
                    tr("sizes that do: {}", fmt::join(sizes, ", ")));
 }
 

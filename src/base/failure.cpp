@@ -1,7 +1,5 @@
 #include "base/failure.h"
 
-#include <fmt/format.h>
-
 #include "base/log.h"
 
 namespace danlu {
@@ -15,8 +13,9 @@ void write_failure(ExitCode code, std::string_view what, const std::string& hint
   std::string message(what);
   if (!hint.empty()) message += "\n" + tr("hint: {}", hint);
   // A pipe (| tee) hides the exit code.
+  const int number = static_cast<int>(code);
   message +=
-      fmt::format("\n{} (exit {})", is_stop(code) ? "STOPPED" : "FAILED", static_cast<int>(code));
+      "\n" + (is_stop(code) ? tr("STOPPED (exit {})", number) : tr("FAILED (exit {})", number));
   // A rank that leaves speaking to the first is at the level of errors.
   is_stop(code) ? log::write_plain(message) : log::write(log::Level::kError, message);
 }

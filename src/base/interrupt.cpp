@@ -40,15 +40,19 @@ void write_now(int file, std::string_view text) {
   [[maybe_unused]] const ssize_t put = ::write(file, text.data(), text.size());
 }
 
+std::string words_of_stop(int signal_number) {
+  return tr("STOPPED (exit {})", 128 + signal_number) + "\n";
+}
+
+/// Made before a handler needs them.
+const std::array<std::string, 3>& stopped_lines() {
+  static const auto& lines = *new std::array<std::string, 3>{
+      words_of_stop(SIGHUP), words_of_stop(SIGTERM), words_of_stop(SIGINT)};
+  return lines;
+}
+
 std::string_view stopped_line(int signal_number) {
-  switch (signal_number) {
-    case SIGHUP:
-      return "STOPPED (exit 129)\n";
-    case SIGTERM:
-      return "STOPPED (exit 143)\n";
-    default:
-      return "STOPPED (exit 130)\n";
-  }
+  return stopped_lines()[signal_number == SIGHUP ? 0 : signal_number == SIGTERM ? 1 : 2];
 }
 
 void say_on_terminal(std::string_view text) {
@@ -100,6 +104,7 @@ void on_hangup(int signal_number, siginfo_t* /*info*/, void* /*context*/) {
 
 void name_interrupts() {
   (void)log::level();  // a handler may not be the first to ask
+  (void)stopped_lines();
   constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};  // one line, whichever come
   struct sigaction action{}, before{};
   action.sa_handler = on_signal_unwatched;
@@ -133,9 +138,7 @@ int interrupts_received() { return std::max(from_parent.load(), from_others.load
 
 void set_last_words(const std::string& text, int file) {
   const std::string line = text.empty() ? "" : text + "\n";
-  const auto with_end = [&](int signal) {
-    return fmt::format("{}STOPPED (exit {})\n", line, 128 + signal);
-  };
+  const auto with_end = [&](int signal) { return line + words_of_stop(signal); };
   // Those before may be read at this moment: they stay.
   static std::mutex mutex;
   static auto& all = *new std::vector<std::unique_ptr<const LastWords>>;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -57,9 +58,16 @@ int64_t BatchStream::steps_per_epoch() const {
   return data::steps_per_epoch(source_->size(), options_.global_batch_size(), options_.last_batch);
 }
 
+void BatchStream::put_back(const StepBatches& step) {
+  put_back_ = step;
+  consumed_ = step.begin;
+}
+
 StepBatches BatchStream::next() {
   StepBatches step;
-  if (prefetcher_) {
+  if (put_back_) {
+    step = *std::exchange(put_back_, std::nullopt);
+  } else if (prefetcher_) {
     step = prefetcher_->next(data_wait_s_);
   } else {
     const auto begin = std::chrono::steady_clock::now();

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "data/batch.h"
@@ -64,6 +65,8 @@ class BatchStream {
 
   /// Errors: DataError of the source, or naming the sample whose token is beyond the vocabulary.
   StepBatches next();
+  /// Undoes the last next(), which returned `step`: the following one returns it again.
+  void put_back(const StepBatches& step);
   /// Global sample index at which the step after the last next() begins.
   int64_t consumed() const { return consumed_; }
   /// Seconds the last next() waited for data.
@@ -86,6 +89,7 @@ class BatchStream {
   BatchStreamOptions options_;
   int64_t consumed_;
   double data_wait_s_ = 0;
+  std::optional<StepBatches> put_back_;
   std::unique_ptr<Prefetcher<StepBatches>> prefetcher_;
 };
 

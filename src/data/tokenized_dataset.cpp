@@ -118,6 +118,14 @@ CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDatase
   return result;
 }
 
+/// What was found in each; of many data sets the first few.
+void report_plan(const std::vector<PlannedDataset>& plan) {
+  constexpr size_t kSaid = 3;
+  const size_t said = log::verbose() || plan.size() <= kSaid + 1 ? plan.size() : kSaid;
+  for (size_t i = 0; i < said; ++i) log::info("{}", translated_filled(plan[i].description));
+  if (said < plan.size()) log::info("and {} more data sets (-v names them)", plan.size() - said);
+}
+
 /// Rows and prefixes of one side (training or validation), one after the other.
 std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
                                               const std::vector<std::string>& names,
@@ -145,7 +153,7 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
   }
   if (!raw.empty()) {
     const auto plan = plan_datasets(raw, spec.format, spec.dataset_info_dir);
-    for (const PlannedDataset& item : plan) log::info("{}", translated_filled(item.description));
+    report_plan(plan);
     const CacheEntry entry = open_or_build(
         spec, plan, encode_settings(spec, EncodedKind::kSamples), "samples", 2,
         [](const TokenStore& store, const fs::path& prefix, PreprocessReport* of_entry) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/error.h"
 #include "base/nearest_name.h"
@@ -65,7 +66,8 @@ size_t count_of(const std::vector<Result>& results, Verdict verdict) {
 void Finding::add(Verdict other, const std::string& also_read, const std::string& also_do) {
   if (severity(other) > severity(verdict)) verdict = other;
   read = joined(read, also_read);
-  remedy = joined(remedy, also_do);
+  const bool is_said = ("; " + remedy + "; ").find("; " + also_do + "; ") != std::string::npos;
+  if (!is_said) remedy = joined(remedy, also_do);
 }
 
 Finding Finding::not_here(std::string why) { return {Verdict::kNotHere, std::move(why), ""}; }
@@ -106,10 +108,11 @@ std::string describe(const std::vector<Result>& results) {
   size_t width = 0;
   for (const Result& result : results) width = std::max(width, result.name.size());
   std::string out;
+  std::set<std::string> said;  // what helps against several things
   for (const Result& result : results) {
     out += fmt::format("{:<8} {:<{}}  {}\n", shown_verdict(result.finding.verdict), result.name,
                        width, result.finding.read);
-    if (!result.finding.remedy.empty())
+    if (!result.finding.remedy.empty() && said.insert(result.finding.remedy).second)
       out += fmt::format("{:<8} {:<{}}  → {}\n", "", "", width, result.finding.remedy);
   }
   return out + tr("{} ok, {} warnings, {} failed, {} not here\n", count_of(results, Verdict::kOk),

@@ -146,7 +146,8 @@ void Client::wait_before_retry(const Failure& failure, int tries) const {
   double wait_s = std::min(30.0, settings_.backoff_s * std::pow(2.0, tries - 1));
   if (failure.retry_after_s >= 0) wait_s = failure.retry_after_s;
   if (wait_s > client_detail::kLongestWait_s) throw failure;
-  log::info("{}: {}; next try in {:.1f} s", settings_.endpoint, failure.words, wait_s);
+  log::info("{}: {}; next try in {:.1f} s", settings_.endpoint, translated_filled(failure.words),
+            wait_s);
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
   while (std::chrono::steady_clock::now() < end) {
     require_not_interrupted();
@@ -182,7 +183,8 @@ void throw_unreachable(const ClientSettings& settings, const std::string& what,
         tr("is there a network, or a proxy to name (https_proxy)? the other hub is chosen with "
            "--hub hf");
   }
-  throw CommError(tr("[download] {}: {}: {}", settings.endpoint, what, failure.words), hint);
+  throw CommError(
+      tr("[download] {}: {}: {}", settings.endpoint, what, translated_filled(failure.words)), hint);
 }
 
 }  // namespace danlu::hub

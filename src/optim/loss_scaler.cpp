@@ -28,15 +28,23 @@ void LossScaler::update(bool overflow) {
     }
     return;
   }
+  has_succeeded_ = true;
   if (++steps_since_overflow_ % config_.window != 0) return;
   hysteresis_left_ = config_.hysteresis;
   scale_ = std::min(std::max(config_.max_scale, config_.initial_scale), scale_ * 2);
 }
 
+bool LossScaler::search_lower() {
+  if (scale_ <= config_.min_scale) return false;
+  scale_ = std::max(config_.min_scale, scale_ / 2);
+  return true;
+}
+
 Json LossScaler::state() const {
   return {{"scale", scale_},
           {"steps_since_overflow", steps_since_overflow_},
-          {"hysteresis_left", hysteresis_left_}};
+          {"hysteresis_left", hysteresis_left_},
+          {"has_succeeded", has_succeeded_}};
 }
 
 void LossScaler::load_state(const Json& state) {
@@ -49,6 +57,8 @@ void LossScaler::load_state(const Json& state) {
   scale_ = *scale;
   steps_since_overflow_ = *steps;
   hysteresis_left_ = *left;
+  // Versions that spent steps on the search kept no such key.
+  has_succeeded_ = json_get<bool>(state, "has_succeeded").value_or(*steps > 0);
 }
 
 }  // namespace danlu::optim

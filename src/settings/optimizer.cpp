@@ -1,6 +1,7 @@
 #include "settings/optimizer.h"
 
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 
@@ -29,6 +30,9 @@ void LossScaleConfig::validate() const {
   const auto bad = [](const char* field, double got, const char* rule) {
     throw UsageError(tr("[loss_scale] {} must be {}, got {}", field, rule, got));
   };
+  const auto fits = [](double scale) { return scale <= std::numeric_limits<float>::max(); };
+  if (!fits(fixed_scale)) bad("loss_scale", fixed_scale, "a number that fp32 can hold");
+  if (!fits(initial_scale)) bad("initial scale", initial_scale, "a number that fp32 can hold");
   if (!(fixed_scale >= 0)) bad("loss_scale", fixed_scale, "0 (dynamic) or positive");
   if (!(min_scale > 0)) bad("min_loss_scale", min_scale, "positive");
   if (!(initial_scale >= min_scale)) bad("initial scale", initial_scale, "at least min_loss_scale");

@@ -35,14 +35,14 @@ double remaining(Ramp ramp, double progress) {
 
 /// DeepSpeed never warms up in fewer than two steps: ln(1) would divide.
 int64_t warmup_steps_of(const ScheduleConfig& config) {
-  const bool deepspeed =
-      config.kind == ScheduleKind::kWarmupLr || config.kind == ScheduleKind::kWarmupDecayLr;
+  const bool deepspeed = config.kind == ScheduleKind::kWarmupLr ||
+                         config.kind == ScheduleKind::kWarmupDecayLr ||
+                         config.kind == ScheduleKind::kWarmupCosineLr;
   return deepspeed ? std::max<int64_t>(2, config.warmup_steps) : config.warmup_steps;
 }
 
 double warmup_fraction(const ScheduleConfig& config, int64_t step) {
   const auto steps = static_cast<double>(warmup_steps_of(config));
-  if (static_cast<double>(step) >= steps) return 1.0;
   if (config.warmup_ramp == Ramp::kLog)
     return std::log(static_cast<double>(step) + 1.0) / std::log(steps);
   return static_cast<double>(step) / steps;
@@ -64,6 +64,10 @@ double decayed(const ScheduleConfig& config, int64_t step) {
       const double left = static_cast<double>(config.total_steps - step) / span;
       return between(config.start_lr, config.lr, std::clamp(left, 0.0, 1.0));
     }
+    case ScheduleKind::kWarmupCosineLr:
+      // It is one step ahead of the others: the peak is never quite reached.
+      return between(config.min_lr, config.lr,
+                     half_cosine(std::min(1.0, (after_warmup + 1.0) / span)));
     case ScheduleKind::kCosine:
       return between(config.min_lr, config.lr, half_cosine(progress));
     case ScheduleKind::kCosineWithRestarts: {
@@ -113,6 +117,7 @@ constexpr ScheduleName kScheduleNames[] = {
     {"WSD", ScheduleKind::kWarmupStableDecay},
     {"WarmupLR", ScheduleKind::kWarmupLr},
     {"WarmupDecayLR", ScheduleKind::kWarmupDecayLr},
+    {"WarmupCosineLR", ScheduleKind::kWarmupCosineLr},
 };
 
 struct RampName {
@@ -156,8 +161,10 @@ void ScheduleConfig::validate() const {
 }
 
 double learning_rate_at(const ScheduleConfig& config, int64_t step) {
-  const double fraction = schedule_detail::warmup_fraction(config, step);
-  if (fraction < 1.0) return schedule_detail::between(config.start_lr, config.lr, fraction);
+  if (step < schedule_detail::warmup_steps_of(config)) {
+    const double fraction = schedule_detail::warmup_fraction(config, step);
+    return schedule_detail::between(config.start_lr, config.lr, fraction);
+  }
   return schedule_detail::decayed(config, step);
 }
 

@@ -16,10 +16,14 @@ enum class ScheduleKind {
   kWarmupStableDecay,   ///< constant, then decay_steps of decay at the end
   kWarmupLr,            ///< DeepSpeed's WarmupLR: warm-up, then constant
   kWarmupDecayLr,       ///< DeepSpeed's WarmupDecayLR: warm-up, then linear back to start_lr
+  kWarmupCosineLr,      ///< DeepSpeed's WarmupCosineLR: warm-up, then half a cosine to min_lr
 };
 
-/// Shape of a warm-up (DeepSpeed's two take either) and of the decay of kWarmupStableDecay.
+/// Shape of a warm-up (DeepSpeed's take either) and of the decay of kWarmupStableDecay.
 enum class Ramp { kLinear, kLog, kCosine, kExponential, kOneMinusSqrt };
+
+/// What is left of the peak where nothing says where kWarmupCosineLr ends.
+inline constexpr double kCosineMinRatio = 1e-4;
 
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::kCosine;
@@ -40,13 +44,14 @@ struct ScheduleConfig {
 
 /// Learning rate of update `step`, counted from 0, as Hugging Face counts: the first update of a
 /// linear warm-up from 0 has rate 0; update warmup_steps has the peak.
-/// Source: transformers' optimization module; DeepSpeed's WarmupLR and WarmupDecayLR.
+/// Source: transformers' optimization module; DeepSpeed's WarmupLR, WarmupDecayLR and
+/// WarmupCosineLR.
 double learning_rate_at(const ScheduleConfig& config, int64_t step);
 
 /// "linear", "cosine", "constant", "constant_with_warmup", "cosine_with_restarts",
 /// "cosine_with_min_lr", "polynomial", "inverse_sqrt" ("inverse-square-root"), "wsd"
-/// ("warmup_stable_decay"), "WarmupLR", "WarmupDecayLR". Errors: UsageError with the nearest valid
-/// name.
+/// ("warmup_stable_decay"), "WarmupLR", "WarmupDecayLR", "WarmupCosineLR". Errors: UsageError with
+/// the nearest valid name.
 ScheduleKind schedule_from_name(const std::string& name);
 std::string schedule_name(ScheduleKind kind);
 /// "linear", "log", "cosine", "exponential", "minus_sqrt". Errors: UsageError.

@@ -57,16 +57,17 @@ void report_bad_step(const Run& run, const StepResult& result) {
   const std::string where = result.bad_parameters.empty()
                                 ? ""
                                 : tr(" (first in {})", fmt::join(result.bad_parameters, ", "));
-  if (run.state.loss_scaler.dynamic()) {
+  const bool overflowed = run.state.loss_scaler.dynamic() && std::isfinite(result.loss);
+  if (overflowed) {
     log::info("step {}: overflow at loss scale {:g}, skipped; the scale is now {:g}",
               run.state.step, result.loss_scale, run.state.loss_scaler.scale());
   } else {
     log::warning("step {}: loss {} or gradient norm {} is not finite{}: step skipped",
                  run.state.step, std::fabs(result.loss), std::fabs(result.grad_norm), where);
   }
-  // A dynamic loss scale starts high on purpose: halvings on the way down are not yet trouble.
-  const bool searching = run.state.loss_scaler.dynamic() && run.state.loss_scaler.scale() > 1.0;
-  const int64_t limit = run.config.max_bad_steps + (searching ? 32 : 0);
+  // Halvings on the way down to a scale that fits are not yet trouble.
+  const bool falls = overflowed && run.state.loss_scaler.scale() > run.config.loss_scale.min_scale;
+  const int64_t limit = run.config.max_bad_steps + (falls ? 32 : 0);
   if (run.state.bad_steps_in_row < limit) return;
   throw_diverged(run.state.step,
                  tr("{} steps in a row were not finite{}", run.state.bad_steps_in_row, where));
@@ -162,17 +163,11 @@ void check_last_update(Run& run, const data::StepBatches& batches, bool skipped)
 /// A model that no step has changed is not a result: what would be saved is what was opened.
 void refuse_untrained(const Run& run) {
   if (run.progress.loss_steps > 0) return;
-  const bool overflowed = run.state.loss_scaler.dynamic();
   throw NumericError(
-      tr("[train] all {} steps were skipped{}: nothing was learned and no model is written",
-         run.state.skipped_steps,
-         overflowed ? tr(", because gradients overflowed at loss scales from {:g} "
-                         "down to {:g}",
-                         run.config.loss_scale.initial_scale, run.state.loss_scaler.scale())
-                    : ", because no loss or no gradient norm was finite"),
-      overflowed ? tr("each overflow halves the scale: start lower with --initial_loss_scale "
-                      "(DeepSpeed: initial_scale_power), train more steps, or use --dtype bf16")
-                 : tr("lower --lr, or use --dtype bf16 or fp32"));
+      tr("[train] all {} steps were skipped, because no loss or no gradient norm was "
+         "finite: nothing was learned and no model is written",
+         run.state.skipped_steps),
+      tr("lower --lr, or use --dtype bf16 or fp32"));
 }
 
 std::string how_to_go_on(const Run& run) {
@@ -226,6 +221,15 @@ void stop_on_signal(Run& run) {
   const int own = pending_interrupt();
   const auto signal = static_cast<int>(run.ranks.largest(own));
   if (signal == 0) return;
+  if (run.state.step == 0) {
+    run.ranks.wait_for_all();
+    throw_interrupted(
+        signal,
+        tr("[train] stopped by {} in step 1, while the loss scale was searched for: no "
+           "step was finished and nothing is saved",
+           interrupt_name(signal)),
+        tr("the same command begins again"));
+  }
   go_on_saving(run, /*waits=*/true);
   prepare_last_words(run, run.last_saved_step == run.state.step);
   // A directory that goes meanwhile takes what is being saved along.
@@ -248,6 +252,39 @@ void stop_on_signal(Run& run) {
   throw_interrupted(signal, message, hint);
 }
 
+/// On the way out of a step that was to be taken again: nothing of it is spent.
+void stop_in_search(Run& run, const data::StepBatches& batches) {
+  if (run.ranks.largest(pending_interrupt()) == 0) return;
+  run.stream.put_back(batches);
+  stop_on_signal(run);
+}
+
+/// One step; while the loss scale is searched for, as often as that takes.
+StepResult take_step(Run& run, const data::StepBatches& batches, SlowWatch& watch) {
+  const auto attempt = [&] {
+    watch_step(run, batches, watch);
+    StepResult result = run_step(run.state, batches, run.config, run.plan.schedule);
+    watch.end();
+    return result;
+  };
+  const double first = run.state.loss_scaler.scale();
+  double last = 0;
+  StepResult result = attempt();
+  while (result.repeats) {
+    last = result.loss_scale;
+    log::debug("step {}: overflow at loss scale {:g}", run.state.step + 1, last);
+    stop_in_search(run, batches);
+    result = attempt();
+  }
+  if (last > 0) {
+    log::info(
+        "step {}: gradients overflowed at loss scales from {:g} down to {:g}; it was repeated "
+        "at {:g}, and no step is lost",
+        run.state.step, first, last, result.loss_scale);
+  }
+  return result;
+}
+
 /// On the way out with an error: what was begun before it is good. Its own errors are said only.
 void finish_saving(Run& run) {
   try {
@@ -267,10 +304,8 @@ void take_steps(Run& run) {
     const double begin = steady_now_s(), epoch = std::floor(run.stream.epoch());
     run.ranks.note_step(run.state.step + 1);
     const data::StepBatches batches = run.stream.next();
-    watch_step(run, batches, watch);
     if (steps_here == 0) run.counted.begin_step(run.state);
-    const StepResult result = run_step(run.state, batches, run.config, run.plan.schedule);
-    watch.end();
+    const StepResult result = take_step(run, batches, watch);
     if (steps_here == 0)
       run.counted.end_step(run.planned, run.state, run.ranks, run.config.output.directory);
     const double step_s = steady_now_s() - begin;

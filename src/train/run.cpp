@@ -267,13 +267,16 @@ uint64_t memory_of_a_rank(const TrainConfig& config, const Ranks& ranks, const a
 
 /// What the run will be, and what it will need; chooses what of that is left to choose.
 /// Errors: MemoryError where it would not fit.
-void announce(TrainConfig& config, const std::string& banner, const Ranks& ranks,
+void announce(TrainConfig& config, const BannerFacts& facts, const Ranks& ranks,
               const at::Device& device, plan::Request& request) {
   const uint64_t available = memory_of_a_rank(config, ranks, device);
   // One of the processors may need more than others.
   request.widens = parallel::largest_of(ranks.all(), request.widens ? 1 : 0) > 0;
   const bool chooses = config.recompute.granularity == "auto";
-  log::info("{}", chooses ? banner + "\n" + choose_recompute(config, request, available) : banner);
+  log::info("{}", data_banner(facts, log::verbose()));
+  // The file has all of it.
+  if (!log::verbose()) log::write(log::Level::kDebug, data_banner(facts, /*all=*/true));
+  if (chooses) log::info("{}", choose_recompute(config, request, available));
   log::info("{}", memory_line(request, available));
   if (config.dry_run) {
     log::info("{}", memory_table(request));
@@ -506,8 +509,8 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   std::optional<Continued> continued;
   if (!checkpoint) continued = continued_from(config, source, identity, origin);
   plan::Request planned = plan_request(config, source.config, plan, data.lengths.max, device);
-  announce(config, data_banner(config, device, source.config, origin, text, data, plan), ranks,
-           device, planned);
+  announce(config, {config, device, source.config, origin, text, data, plan}, ranks, device,
+           planned);
   if (config.dry_run) return 0;
   CountedMemory counted(device.is_cpu());
   TrainState state =

@@ -52,6 +52,25 @@ std::vector<const data::Batch*> with_weight(const data::StepBatches& batches,
   return found;
 }
 
+[[noreturn]] void throw_unscalable(const TrainState& state, const TrainConfig& config) {
+  const std::vector<std::string> bad = state.gradients->non_finite(3);
+  throw NumericError(
+      tr("[train] step {}: gradients overflow in fp16 even at a loss scale of {:g}, the least that "
+         "{} allows{}",
+         state.step + 1, state.loss_scaler.scale(), config.flag("min_loss_scale"),
+         bad.empty() ? "" : tr(" (first in {})", fmt::join(bad, ", "))),
+      tr("use --dtype bf16 or fp32"));
+}
+
+/// Whether the loss scale, which is searched for, was too high. A loss that is not finite is none
+/// of its doing: gradients alone have it.
+bool is_to_repeat(TrainState& state, const StepResult& result, const TrainConfig& config) {
+  if (!result.skipped || !std::isfinite(result.loss) || !state.loss_scaler.is_searching())
+    return false;
+  if (!state.loss_scaler.search_lower()) throw_unscalable(state, config);
+  return true;
+}
+
 template <typename How>
 void exchange(const parallel::Group& group, const std::vector<double*>& numbers, const How& how) {
   if (group.is_alone()) return;
@@ -134,6 +153,8 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   state.gradients->finish();
   result.grad_norm = state.gradients->norm(1.0 / result.loss_scale);
   result.skipped = !std::isfinite(result.grad_norm) || !std::isfinite(result.loss);
+  result.repeats = step_detail::is_to_repeat(state, result, config);
+  if (result.repeats) return result;
   state.loss_scaler.update(result.skipped);
   if (result.skipped) {
     result.bad_parameters = state.gradients->non_finite(3);

@@ -39,7 +39,10 @@ struct StepResult {
   double lr = 0;
   double loss_scale = 1;
   int64_t num_tokens = 0, num_targets = 0, num_samples = 0;
-  bool skipped = false;                     ///< not finite: parameters and moments are untouched
+  bool skipped = false;  ///< not finite: parameters and moments are untouched
+  /// Skipped, and no step finished: the same step, with the same batches, is to be taken again at
+  /// the loss scale as it is now.
+  bool repeats = false;
   std::vector<std::string> bad_parameters;  ///< some whose gradient was not finite
 };
 
@@ -58,8 +61,10 @@ void require_finite(const TrainState& state);
 /// The gradient is that of (summed token losses) / (targets of the step), whatever the cut into
 /// micro-batches; sums over micro-batches are kept in f32. Dropout follows from (seed, step,
 /// sample, place in the sample), the module and the column. Every rank of the model's mesh takes
-/// the step, with its own part of the data axis, and comes to the same result. Errors: DataError if
-/// no token of the step is a target; what the model throws.
+/// the step, with its own part of the data axis, and comes to the same result. Gradients that
+/// overflow while the loss scale is searched for repeat the step. Errors: DataError if no token of
+/// the step is a target; NumericError if they overflow at the least loss scale; what the model
+/// throws.
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const settings::ScheduleConfig& schedule);
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/error.h"
 #include "base/rng.h"
 #include "support/tiny_model.h"
 
@@ -135,6 +136,35 @@ TEST(Shard, ASmallVocabularyEndsBeforeTheLastRank) {
   const ParamSpec head = spec_named(config, "lm_head.weight");
   EXPECT_THAT(shard(config, head, {4, 2}), ElementsAre(Rect{6, 3, 0, 32}));
   EXPECT_THAT(shard(config, head, {4, 3}), IsEmpty());
+}
+
+TEST(Shard, ARefusalNamesWhatDoesNotDivide) {
+  const auto refusal = [](int64_t heads, int64_t kv_heads, int64_t ffn, int64_t ranks) {
+    ModelConfig config;
+    config.num_heads = heads;
+    config.num_kv_heads = kv_heads;
+    config.ffn_size = ffn;
+    try {
+      require_divides(config, ranks);
+    } catch (const UsageError& error) {
+      return error.what() + (" | " + error.hint());
+    }
+    return std::string("(accepted)");
+  };
+  EXPECT_EQ(refusal(12, 4, 48, 4), "(accepted)");
+  EXPECT_EQ(refusal(12, 2, 48, 4), "(accepted)");  // two ranks each hold a copy of a key head
+  EXPECT_EQ(refusal(12, 4, 50, 4),
+            "[parallel] 4 tensor-parallel ranks cannot divide a feed-forward width of 50 | sizes "
+            "that do: 1, 2");
+  EXPECT_EQ(refusal(14, 2, 48, 4),
+            "[parallel] 4 tensor-parallel ranks cannot divide 14 attention heads | sizes that do: "
+            "1, 2");
+  EXPECT_EQ(refusal(12, 4, 48, 3),
+            "[parallel] 3 tensor-parallel ranks cannot divide 4 key-value heads | sizes that do: "
+            "1, 2, 4, 12");
+  EXPECT_EQ(refusal(32, 8, 100, 3),
+            "[parallel] 3 tensor-parallel ranks cannot divide 32 attention heads and 8 key-value "
+            "heads and a feed-forward width of 100 | sizes that do: 1, 2, 4");
 }
 
 }  // namespace

@@ -78,6 +78,24 @@ TEST_F(InChinese, TheTextThatExplainsMostIsTaken) {
             "a.jinja:3: 此处应为表达式，实际为 模板的结尾");
 }
 
+// As libcurl 7.88 and 8 say it.
+TEST_F(InChinese, WordsOfLibcurlAreTranslated) {
+  EXPECT_EQ(translated_filled("Could not resolve host: huggingface.co"),
+            "无法解析主机名：huggingface.co");
+  EXPECT_EQ(translated_filled("Failed to connect to 127.0.0.1 port 9 after 0 ms: Couldn't connect "
+                              "to server"),
+            "0 毫秒后仍无法连接 127.0.0.1 的端口 9：无法连接服务器");
+  for (const char* words :
+       {"Failed to connect to 127.0.0.1 port 9 after 0 ms: Connection refused",
+        "Operation timed out after 30001 milliseconds with 12 out of 400 bytes received",
+        "Operation too slow. Less than 1 bytes/sec transferred the last 60 seconds",
+        "SSL certificate problem: unable to get local issuer certificate",
+        "Recv failure: Connection reset by peer", "Empty reply from server",
+        "transfer closed with 17 bytes remaining to read", "CONNECT tunnel failed, response 403"}) {
+    EXPECT_FALSE(has_english_words(translated_filled(words))) << translated_filled(words);
+  }
+}
+
 TEST_F(InChinese, AFilledTextIsTheTranslationFilledWithTheSameWords) {
   std::string stored;
   {

@@ -30,9 +30,9 @@ class CpuClassRuns : public BadInput {
                              std::string* printed = nullptr) const {
     set(cpu);
     const std::string name = "run-" + cpu + dtype;
-    const ProgramResult result =
-        train(good("good.jsonl"), {"--dtype", dtype, "--output_dir", name, "--max_steps", "3",
-                                   "--save_steps", "3", "--logging_steps", "1", "--lr", "1e-3"});
+    const ProgramResult result = train(
+        good("good.jsonl"), {"--dtype", dtype, "--output_dir", name, "--max_steps", "3",
+                             "--save_steps", "3", "--logging_steps", "1", "--lr", "1e-3", "-v"});
     if (result.exit_code == 5) {
       EXPECT_THAT(result.err, HasSubstr("this processor has less"));
       return {};
@@ -62,7 +62,7 @@ TEST_F(CpuClassRuns, ARunThatGoesOnOnAnotherClassSaysSo) {
   const auto run = [&](const char* cpu, const char* steps, const char* from) {
     set(cpu);
     return train(good("good.jsonl"), {"--output_dir", "moved", "--max_steps", steps, "--save_steps",
-                                      "2", "--resume", from});
+                                      "2", "--resume", from, "-v"});
   };
   const ProgramResult first = run("plain", "2", "auto"),
                       same = run("plain", "4", "moved/checkpoint-2"),

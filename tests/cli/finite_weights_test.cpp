@@ -1,5 +1,6 @@
 // Weights that are not finite are published by no command: training that diverged, adapters and
 // casts that overflow. What was there before stays.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -17,16 +18,27 @@ using ::testing::Not;
 
 constexpr const char* kUp = "model.layers.1.mlp.up_proj.weight";  // rows of 32: Q8_0 has them
 
-/// Puts `value` in place of the first number of an F32 tensor of a safetensors file.
-void set_first(const fs::path& file, const std::string& tensor, float value) {
+/// Puts `value` in place of numbers of an F32 tensor of a safetensors file.
+void put(const fs::path& file, const std::string& tensor, float value, bool everywhere) {
   std::string bytes = content_of(file);
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);
   const json entry = json::parse(bytes.substr(8, length)).at(tensor);
   ASSERT_EQ(entry.at("dtype"), "F32");
-  const size_t at = 8 + length + entry.at("data_offsets").at(0).get<uint64_t>();
-  std::memcpy(bytes.data() + at, &value, sizeof value);
+  const json& offsets = entry.at("data_offsets");
+  const uint64_t begin = offsets.at(0),
+                 end = everywhere ? offsets.at(1).get<uint64_t>() : begin + 4;
+  for (uint64_t at = begin; at < end; at += sizeof value)
+    std::memcpy(bytes.data() + 8 + length + at, &value, sizeof value);
   write_content(file, bytes);
+}
+
+void set_first(const fs::path& file, const std::string& tensor, float value) {
+  put(file, tensor, value, /*everywhere=*/false);
+}
+
+void fill(const fs::path& file, const std::string& tensor, float value) {
+  put(file, tensor, value, /*everywhere=*/true);
 }
 
 class FiniteWeights : public TrainedAdapter {
@@ -65,6 +77,55 @@ TEST_F(FiniteWeights, TrainingThatDivergedEndsWith9AndSavesNothing) {
   expect_diverged(train(good("good.jsonl"), {"--weight_decay", "1e45", "--save_strategy", "no",
                                              "--eval_strategy", "no"}),
                   " is not finite");
+}
+
+/// The loss scale of the guides' own DeepSpeed file, which no gradient in fp16 bears.
+TEST_F(FiniteWeights, ALossScaleThatIsTooLargeSpendsNoStep) {
+  write_content((*this) / "ds.json", R"({"fp16": {"enabled": true, "initial_scale_power": 32}})");
+  const std::vector<std::string> line = {"--dtype",      "fp16", "--save_steps",    "1",
+                                         "--max_steps",  "2",    "--deepspeed",     "ds.json",
+                                         "--batch_size", "2",    "--logging_steps", "1"};
+  const ProgramResult found = train(good("good.jsonl"), line);
+  ASSERT_EQ(found.exit_code, 0) << found.err;
+  EXPECT_THAT(found.err, AllOf(HasSubstr("step 1: gradients overflowed at loss scales from "
+                                         "4.29497e+09 down to "),
+                               HasSubstr("finished 2 steps"), Not(HasSubstr("skipped"))));
+  // A line of the log, and a row of what is plotted, for each step that was taken.
+  const std::string rows = content_of((*this) / "run/logging.jsonl");
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 2 + 1) << rows;
+}
+
+TEST_F(FiniteWeights, ATrainingOfSkippedStepsOnlyIsAnError) {
+  const fs::path file = copy_model() / "model.safetensors";
+  fill(file, "model.norm.weight", 6e4f);  // times what a norm leaves is beyond fp16
+  const ProgramResult result = run({"sft",
+                                    "--model",
+                                    "model",
+                                    "--dataset",
+                                    good("good.jsonl"),
+                                    "--output_dir",
+                                    "run",
+                                    "--no-version-dir",
+                                    "--tuner",
+                                    "full",
+                                    "--dtype",
+                                    "fp16",
+                                    "--batch_size",
+                                    "2",
+                                    "--save_steps",
+                                    "1",
+                                    "--max_steps",
+                                    "2",
+                                    "--logging_steps",
+                                    "1"});
+  expect_error(result, 9,
+               {"all 2 steps were skipped, because no loss or no gradient norm was finite",
+                "hint: lower --lr"});
+  EXPECT_THAT(result.err, HasSubstr("gnorm skipped"));
+  EXPECT_THAT(result.err, AllOf(Not(HasSubstr("mean loss")), Not(HasSubstr("repeated")),
+                                Not(HasSubstr("finished"))));
+  for (const char* left : {"model.safetensors", "all_results.json", "README.md"})
+    EXPECT_FALSE(fs::exists((*this) / "run" / left)) << left;
 }
 
 TEST_F(FiniteWeights, AnEvaluationWhoseLossIsNoNumberEndsTraining) {

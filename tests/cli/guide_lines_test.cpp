@@ -154,7 +154,9 @@ class GuideLines : public Launch, public testing::WithParamInterface<GuideLine> 
     // Those that the guide's lines name.
     for (const char* stage : {"2", "3"}) {
       write(std::string("ds_config_zero") + stage + ".json",
-            std::string(R"({"fp16": {"enabled": "auto"}, "train_batch_size": "auto",
+            std::string(R"({"fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000,
+                "initial_scale_power": 32, "hysteresis": 2, "min_loss_scale": 1},
+                "train_batch_size": "auto",
                 "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
                 "zero_optimization": {"stage": )") +
                 stage + R"(, "offload_optimizer": {"device": "cpu"}}})");

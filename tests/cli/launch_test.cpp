@@ -416,7 +416,7 @@ TEST_F(Launch, ASignalStopsEveryRankBehindOneCheckpoint) {
     words.insert(words.end(), command.begin(), command.end());
     return run_danlu(words, settings);
   };
-  const ProgramResult early = stopped_after("processor");  // the banner: nothing is trained yet
+  const ProgramResult early = stopped_after("device  cpu");  // the banner: nothing is trained yet
   EXPECT_EQ(early.exit_code, 143) << early.err;
   EXPECT_THAT(early.err, HasSubstr("STOPPED (exit 143)"));
   fs::remove_all((*this) / "run");
@@ -536,8 +536,9 @@ TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
   expect_error(launch(4, training("run", {"--pp", "4"})), 2,
                {"pipeline size 4 does not divide 2 layers", "sizes that do: 1, 2"});
   expect_error(launch(2, training("run", {"--tp", "2", "--dp", "2"})), 2, {"--dp 2: 2 processes"});
-  expect_error(launch(3, training("run", {"--tp", "3", "--max_steps", "1"})), 2,
-               {"4 attention heads", "do not divide over 3", "hint: sizes that do: 1, 2, 4"});
+  expect_error(
+      launch(3, training("run", {"--tp", "3", "--max_steps", "1"})), 2,
+      {"3 tensor-parallel ranks cannot divide 4 attention heads", "hint: sizes that do: 1, 2, 4"});
   fs::remove_all((*this) / "run");  // made before the model is
   expect_error(launch(2, training("run", {"--global_batch_size", "3", "--batch_size", "1"})), 2,
                {"must be a multiple of --batch_size 1 × 2 processes = 2"});

@@ -177,41 +177,6 @@ TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
   EXPECT_EQ(run({"pt", "--help"}).exit_code, 0);
 }
 
-// --- training that trains nothing ----------------------------------------------------------------
-
-TEST_F(NotHere, ATrainingOfSkippedStepsOnlyIsAnError) {
-  write("ds.json", R"({"fp16": {"enabled": true, "initial_scale_power": 32}})");
-  const ProgramResult result = run({"sft",
-                                    "--model",
-                                    good("model"),
-                                    "--dataset",
-                                    good("good.jsonl"),
-                                    "--output_dir",
-                                    "run",
-                                    "--no-version-dir",
-                                    "--tuner",
-                                    "full",
-                                    "--fp16",
-                                    "true",
-                                    "--batch_size",
-                                    "2",
-                                    "--save_steps",
-                                    "1",
-                                    "--max_steps",
-                                    "2",
-                                    "--deepspeed",
-                                    "ds.json",
-                                    "--logging_steps",
-                                    "1"});
-  expect_error(result, 9,
-               {"all 2 steps were skipped", "loss scales from 4.29497e+09", "hint: each overflow"});
-  EXPECT_THAT(result.err, HasSubstr("gnorm skipped"));
-  EXPECT_THAT(result.err, AllOf(Not(HasSubstr("mean loss")), Not(HasSubstr("nan")),
-                                Not(HasSubstr("finished"))));
-  for (const char* file : {"model.safetensors", "all_results.json", "README.md"})
-    EXPECT_FALSE(fs::exists((*this) / "run" / file)) << file;
-}
-
 // --- the guides' words ---------------------------------------------------------------------------
 
 TEST_F(NotHere, PreprocessTakesTextWhereNoHandlerIsNamed) {

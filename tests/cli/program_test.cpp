@@ -41,7 +41,7 @@ TEST(Program, ErrorsSpeakTheUsersLanguage) {
            {"DANLU_LANG", "zh"}, {"LANG", "zh_CN.UTF-8"}, {"LC_ALL", "zh_CN.UTF-8"}}) {
     EXPECT_THAT(
         run_danlu({"infer", "--modle", "x"}, {.environment = {{name, value}}}).err,
-        testing::Eq("错误：[infer] 未知参数 --modle\n建议：是否想写 --model？\nFAILED (exit 2)\n"))
+        testing::Eq("错误：[infer] 未知参数 --modle\n建议：是否想写 --model？\n失败（退出码 2）\n"))
         << name;
   }
   EXPECT_THAT(run_danlu({"infer", "--modle"},

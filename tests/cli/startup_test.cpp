@@ -57,7 +57,7 @@ TEST(Startup, RefusedTrainingLinesLoadNoHeavyLibrary) {
       {{"--tp", "3", "--nproc", "2"},
        "for 2 processes --tp may be 1, 2; --tp 3 needs a multiple of 3"},
       {{"--tp", "2"}, "add --nproc_per_node 2"},
-      {{"--tp", "3", "--nproc", "3"}, "do not divide over 3 tensor-parallel ranks"},
+      {{"--tp", "3", "--nproc", "3"}, "3 tensor-parallel ranks cannot divide 4 attention heads"},
       {{"--dp", "3", "--nproc", "2"}, "--dp 3: 2 processes"},
       {{"--cp", "2"}, "--cp 2: for 2 processes, and one runs"},
       {{"--cp", "3", "--nproc", "3"}, "cannot be shared by 3"},

@@ -188,6 +188,20 @@ TEST_F(Machine, EveryCheckAnswersOnAnEmptyMachine) {
   }
 }
 
+TEST(Findings, WhatHelpsAgainstSeveralThingsIsSaidOnce) {
+  Finding finding{Verdict::kWarning, "a is short", "ask for more"};
+  finding.add(Verdict::kWarning, "b is short", "ask for more");
+  finding.add(Verdict::kWarning, "c is old", "replace it");
+  EXPECT_EQ(finding.read, "a is short; b is short; c is old");
+  EXPECT_EQ(finding.remedy, "ask for more; replace it");
+  EXPECT_EQ(describe({{"one", finding}, {"two", finding}, {"three", {Verdict::kOk, "well", ""}}}),
+            "warning  one    a is short; b is short; c is old\n"
+            "                → ask for more; replace it\n"
+            "warning  two    a is short; b is short; c is old\n"
+            "ok       three  well\n"
+            "1 ok, 2 warnings, 0 failed, 0 not here\n");
+}
+
 TEST_F(Machine, OnlyTheNamedChecks) {
   const auto results = examine(roots_, {"shm", "cpu"});
   ASSERT_EQ(results.size(), 2u);

@@ -122,6 +122,30 @@ TEST(Schedule, DeepSpeedDecaysOverWhatAWarmupOfTwoLeaves) {
   EXPECT_EQ(learning_rate_at(make(ScheduleKind::kWarmupDecayLr, 4, 3), 4), 0.0);
 }
 
+// DeepSpeed: rate = peak * (low + (1 - low) * (1 + cos(pi * (step - warmup + 1) / (total -
+// warmup))) / 2) behind a warm-up of peak * (from + (1 - from) * ln(step + 1) / ln(warmup)).
+TEST(Schedule, DeepSpeedWarmupCosineIsOneStepAhead) {
+  ScheduleConfig config = make(ScheduleKind::kWarmupCosineLr, 8, 14);
+  config.lr = 2.0;
+  config.start_lr = 0.5;
+  config.min_lr = 0.2;
+  config.warmup_ramp = Ramp::kLog;
+  EXPECT_NEAR(learning_rate_at(config, 0), 0.5, 1e-15);
+  EXPECT_NEAR(learning_rate_at(config, 1), 1.0, 1e-15);   // 0.5 + 1.5 * ln 2 / ln 8
+  EXPECT_NEAR(learning_rate_at(config, 7), 2.0, 1e-15);   // ln 8 / ln 8
+  EXPECT_NEAR(learning_rate_at(config, 9), 1.55, 1e-15);  // cos 60° = 1/2: 0.2 + 1.8 * 3/4
+  EXPECT_NEAR(learning_rate_at(config, 10), 1.1, 1e-15);  // cos 90° = 0
+  EXPECT_NEAR(learning_rate_at(config, 13), 0.2, 1e-15);  // cos 180°, a step before the end
+  EXPECT_NEAR(learning_rate_at(config, 99), 0.2, 1e-15);
+  config.warmup_ramp = Ramp::kLinear;
+  EXPECT_NEAR(learning_rate_at(config, 4), 1.25, 1e-15);
+  config.warmup_steps = 0;  // never shorter than two
+  EXPECT_NEAR(learning_rate_at(config, 1), 1.25, 1e-15);
+  config.total_steps = 1;  // within the warm-up: DeepSpeed divides by at least 1
+  EXPECT_NEAR(learning_rate_at(config, 2), 0.2, 1e-15);
+  EXPECT_EQ(schedule_from_name("WarmupCosineLR"), ScheduleKind::kWarmupCosineLr);
+}
+
 TEST(Schedule, UnknownNameSuggestsTheNearest) {
   try {
     schedule_from_name("cosin");

@@ -5,6 +5,7 @@
 
 #include "train/report/console.h"
 #include "train/report/log_lines.h"
+#include "train/report/shown_sample.h"
 #include "train/report/sparkline.h"
 
 namespace danlu::train::report_lines_test {
@@ -123,6 +124,29 @@ TEST(ProgressBarText, FillsInEighths) {
   EXPECT_EQ(progress_bar_text(5, 8, 62, 37, 44), "Train:  62%|████████▏    | 5/8 [1m02s<37.0s]");
   EXPECT_EQ(progress_bar_text(0, 0, 0, 0, 30), "Train:   0%| | 0/0 [0.0s<0.0s]");
   EXPECT_EQ(progress_bar_text(8, 8, 62, 0, 34), "Train: 100%|████| 8/8 [1m02s<0.0s]");
+}
+
+TEST(ShownSample, KeepsBothEndsOfTheInputAndOfTheLabels) {
+  EXPECT_EQ(shown_sample("[INPUT]  a\nb\n[LABELS] [-100 * 1]b\n"),
+            "[INPUT]  a\nb\n[LABELS] [-100 * 1]b");
+  EXPECT_EQ(shown_sample("[INPUT]  1\n2\n3\n4\n5\n6\n7\n[LABELS] [-100 * 9]8\n9\n10\n11\n12\n"),
+            "[INPUT]  1\n2\n3\n… 3 more lines; -v shows all … 7\n"
+            "[LABELS] [-100 * 9]8 … 3 more lines; -v shows all … 12");
+  EXPECT_EQ(shown_sample("[INPUT]  1\n2\n3\n4\n"), "[INPUT]  1\n2\n3\n4");
+  // What a row says may look like labels.
+  EXPECT_EQ(shown_sample("[INPUT]  1\n[LABELS] of it\n[LABELS] x"),
+            "[INPUT]  1\n[LABELS] of it\n[LABELS] x");
+  EXPECT_EQ(shown_sample(""), "");
+}
+
+TEST(ShownSample, CutsLongLinesBetweenCharacters) {
+  std::string line = "[INPUT]  ";  // 9 characters
+  for (int i = 0; i < 191; ++i) line += "火";
+  EXPECT_EQ(shown_sample(line), line);
+  const std::string shown = shown_sample(line + "ab");
+  EXPECT_THAT(shown, HasSubstr(" … 42 more characters … "));  // 202 less 120 and 40
+  EXPECT_EQ(shown.substr(shown.size() - 3 * 2 - 2), "火火ab");
+  EXPECT_EQ(shown.substr(9, 3), "火");
 }
 
 }  // namespace danlu::train::report_lines_test

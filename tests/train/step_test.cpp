@@ -174,6 +174,78 @@ TEST(Step, ANonFiniteStepLeavesEverythingAsItWas) {
     EXPECT_EQ(part.values.f32().abs().sum().item<double>(), 0) << part.name;
 }
 
+/// fp16, with gradients that overflow at the scales from which the search begins.
+TrainState overflowing(const TrainConfig& config, double min_scale = 1) {
+  TrainState state = test::tiny_state(config, at::kHalf);
+  state.loss_scaler = optim::LossScaler(
+      optim::LossScaleConfig{.initial_scale = 4294967296.0, .min_scale = min_scale});
+  return state;
+}
+
+TEST(Step, ASearchForTheLossScaleLeavesNoTraceInWhatIsTrained) {
+  const TrainConfig config = quick();
+  const data::StepBatches batches = test::step_of(toys(4), 4, 1, 0);
+  TrainState searching = overflowing(config);
+  int64_t repeats = 0;
+  StepResult found = run_step(searching, batches, config, config.schedule.shape);
+  for (; found.repeats; ++repeats) {
+    EXPECT_TRUE(found.skipped);
+    EXPECT_EQ(searching.step, 0);
+    EXPECT_EQ(searching.tokens_seen, 0);
+    EXPECT_EQ(searching.skipped_steps + searching.bad_steps_in_row, 0);
+    found = run_step(searching, batches, config, config.schedule.shape);
+  }
+  EXPECT_GT(repeats, 3);
+  EXPECT_EQ(found.loss_scale, std::exp2(32 - static_cast<double>(repeats)));
+  // The same as a run that began with what was found.
+  TrainState direct = test::tiny_state(config, at::kHalf);
+  direct.loss_scaler = optim::LossScaler(optim::LossScaleConfig{.initial_scale = found.loss_scale});
+  const StepResult at_once = run_step(direct, batches, config, config.schedule.shape);
+  EXPECT_EQ(found.loss, at_once.loss);
+  EXPECT_EQ(found.grad_norm, at_once.grad_norm);
+  EXPECT_EQ(searching.step, 1);
+  EXPECT_EQ(searching.tokens_seen, direct.tokens_seen);
+  EXPECT_EQ(searching.loss_scaler.state(), direct.loss_scaler.state());
+  expect_same_parameters(searching, direct, 0.0);
+}
+
+TEST(Step, GradientsThatOverflowAtTheLeastLossScaleAreAnError) {
+  const TrainConfig config = quick();
+  TrainState state = overflowing(config, /*min_scale=*/1073741824.0);
+  const auto step = [&] {
+    return run_step(state, test::step_of(toys(4), 4, 1, 0), config, config.schedule.shape);
+  };
+  EXPECT_TRUE(step().repeats);
+  EXPECT_TRUE(step().repeats);  // now at 2^30
+  try {
+    step();
+    FAIL() << "must throw";
+  } catch (const NumericError& error) {
+    EXPECT_THAT(error.what(),
+                testing::AllOf(
+                    testing::HasSubstr("step 1: gradients overflow in fp16 even at a loss "
+                                       "scale of 1.07374e+09"),
+                    testing::HasSubstr("min_loss_scale"), testing::HasSubstr("first in model.")));
+  }
+}
+
+TEST(Step, ALossThatIsNoNumberIsNoMatterOfTheScale) {
+  const TrainConfig config = quick();
+  TrainState state = overflowing(config);
+  for (auto& parameter : state.model->parameters()) {
+    if (parameter.name() != "model.norm.weight") continue;
+    at::NoGradGuard no_grad;
+    parameter.tensor.fill_(std::numeric_limits<float>::infinity());
+  }
+  for (int64_t step = 1; step <= 3; ++step) {
+    const StepResult result =
+        run_step(state, test::step_of(toys(4), 4, 1, 0), config, config.schedule.shape);
+    EXPECT_TRUE(result.skipped);
+    EXPECT_FALSE(result.repeats);
+    EXPECT_EQ(state.bad_steps_in_row, step);
+  }
+}
+
 TEST(Step, PassesThroughLayersAreCountedAsTheyAreMade) {
   const TrainConfig config = quick();
   for (const models::Recompute recompute :

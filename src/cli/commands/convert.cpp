@@ -46,6 +46,7 @@ constexpr uint64_t kCheckByDefaultBelow = 2'000'000'000;
 ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   ConvertPlan plan;
   plan.source = weights::open_checkpoint_source(request.source, request.source_options);
+  weights::report_idle_iteration(plan.source, request.source_options.iteration, "--iteration");
   check_described(options, request, plan.source);
   if (plan.source.differing_copies)
     weights::refuse_differing_copies(plan.source.differing_copies(), request.source_options.loose);

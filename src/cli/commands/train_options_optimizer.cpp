@@ -74,7 +74,7 @@ std::vector<OptionSpec> schedule_options() {
       {.name = "lr_scheduler",
        .default_text = "cosine",
        .help = "linear, cosine, constant, constant_with_warmup, cosine_with_restarts, polynomial, "
-               "inverse_sqrt, wsd, WarmupLR, WarmupDecayLR",
+               "inverse_sqrt, wsd, WarmupLR, WarmupDecayLR, WarmupCosineLR",
        .aliases = {"lr_scheduler_type", "lr_decay_style"},
        .group = optimizer},
       {.name = "warmup_ratio",

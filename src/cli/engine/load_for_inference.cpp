@@ -206,6 +206,8 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   loaded.model_directory = where.model;
   loaded.adapter_directory = where.adapter;
   const weights::CheckpointSource source = open_model(options, where.model);
+  weights::report_idle_iteration(source, options.get_string_or("iteration", ""),
+                                 options.given_as("iteration"));
   loaded.tokenizer = tokenizer_for(options, where, source.companions);
   loaded.defaults = infer::load_generation_defaults(source.config, source.companions);
   if (!raw) loaded.encoder = encoder_for(options, where, source.config, loaded);

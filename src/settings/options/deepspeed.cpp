@@ -129,6 +129,7 @@ class Applier {
       : json_(json), options_(options), config_(config) {}
 
   void run() {
+    refuse_other_schedulers();  // whose keys are none of ours
     for (const std::string& key : ignored_deepspeed_keys(json_)) list(ignored_, key);
     batch();
     refuse_other_training();
@@ -140,9 +141,9 @@ class Applier {
       throw UsageError(tr("[deepspeed] the file disagrees with the flags: {}", mismatches_),
                        tr("write \"auto\" in the file, or make both equal"));
     }
-    log::info("--deepspeed: honoured: {}",
-              honoured_.empty() ? "nothing (all \"auto\")" : honoured_);
-    if (!ignored_.empty()) log::info("--deepspeed: ignored: {}", ignored_);
+    const std::string honoured = honoured_.empty() ? tr("nothing (all \"auto\")") : honoured_;
+    if (ignored_.empty()) return log::info("--deepspeed: honoured: {}", honoured);
+    log::info("--deepspeed: honoured: {}; ignored: {}", honoured, ignored_);
   }
 
  private:
@@ -164,6 +165,7 @@ class Applier {
       return;
     }
     target = wanted;
+    config_.args[option] = wanted;
     if (!options_.is_given(option)) config_.given_as[option] = "--deepspeed's " + pointer.substr(1);
     list(honoured_, fmt::format("{} {}", pointer.substr(1), *value));
   }
@@ -250,30 +252,84 @@ class Applier {
     }
   }
 
-  void scheduler() {
+  std::string scheduler_type() const {
     const Json scheduler = object_at(json_, "scheduler");
-    if (scheduler.empty()) return;
-    const std::string type = json_get<std::string>(scheduler, "type").value_or("");
-    if (type != "WarmupLR" && type != "WarmupDecayLR") {
-      throw UsageError(
-          tr("[deepspeed] scheduler '{}': WarmupLR and WarmupDecayLR are built in", type));
+    return scheduler.empty() ? "" : json_get<std::string>(scheduler, "type").value_or("");
+  }
+
+  /// Errors: UsageError with what comes nearest.
+  void refuse_other_schedulers() const {
+    if (object_at(json_, "scheduler").empty()) return;
+    const std::string type = scheduler_type();
+    if (type == "WarmupLR" || type == "WarmupDecayLR" || type == "WarmupCosineLR") return;
+    std::string hint;
+    if (type == "OneCycle") {
+      hint =
+          tr("a rise and a fall: \"WarmupCosineLR\" in the file, or no scheduler there and "
+             "--lr_scheduler cosine --warmup_ratio 0.3");
+    } else if (type == "LRRangeTest") {
+      hint =
+          tr("it looks for a rate and trains nothing: take it out of the file, and give --lr and "
+             "--lr_scheduler constant");
     }
-    config_.schedule.shape.kind = schedule_from_name(type);
+    throw UsageError(
+        tr("[deepspeed] scheduler '{}': WarmupLR, WarmupDecayLR and WarmupCosineLR are built in",
+           type),
+        hint);
+  }
+
+  void scheduler() {
+    const std::string type = scheduler_type();
+    if (type.empty()) return;
+    ScheduleChoice& schedule = config_.schedule;
+    schedule.shape.kind = schedule_from_name(type);
+    config_.args["lr_scheduler"] = type;
     const std::string params = "/scheduler/params";
     const Json ramp = json_.value(Json::json_pointer(params + "/warmup_type"), Json("log"));
-    config_.schedule.shape.warmup_ramp = ramp == "linear" ? Ramp::kLinear : Ramp::kLog;
-    take(params + "/warmup_max_lr", "lr", config_.schedule.shape.lr);
-    if (const auto low = number_at(json_, params + "/warmup_min_lr"))
-      config_.schedule.shape.start_lr = *low;
-    if (const auto steps = count_at(json_, params + "/warmup_num_steps", 0))
-      config_.schedule.warmup_steps = static_cast<int64_t>(*steps);
-    if (const auto steps = count_at(json_, params + "/total_num_steps", 1))
-      config_.schedule.decay_total_steps = static_cast<int64_t>(*steps);
+    schedule.shape.warmup_ramp = ramp == "linear" ? Ramp::kLinear : Ramp::kLog;
+    if (type == "WarmupCosineLR") {
+      cosine(params);
+    } else {
+      take(params + "/warmup_max_lr", "lr", schedule.shape.lr);
+      if (const auto low = number_at(json_, params + "/warmup_min_lr"))
+        schedule.shape.start_lr = *low;
+    }
+    if (const auto steps = count_at(json_, params + "/warmup_num_steps", 0)) {
+      schedule.warmup_steps = static_cast<int64_t>(*steps);
+    } else if (!json_.contains(Json::json_pointer(params + "/warmup_num_steps")) &&
+               !options_.is_given("warmup_steps") && !options_.is_given("warmup_ratio")) {
+      schedule.warmup_steps = 1000;  // "auto" alone means what the flags say
+    }
+    if (schedule.warmup_steps) config_.args["warmup_steps"] = *schedule.warmup_steps;
+    if (const auto steps = count_at(json_, params + "/total_num_steps", 1)) {
+      schedule.decay_total_steps = static_cast<int64_t>(*steps);
+      config_.args["lr_decay_iters"] = *schedule.decay_total_steps;
+    }
     list(honoured_, "scheduler " + type);
     if (options_.is_given("lr_scheduler") && options_.get_string("lr_scheduler") != type) {
       log::warning("--deepspeed: its scheduler {} counts, as with DeepSpeed, not {} {}", type,
                    options_.given_as("lr_scheduler"), options_.get_string("lr_scheduler"));
     }
+  }
+
+  /// A part of the peak at /a/b/c, which is the optimizer's rate.
+  double ratio_at(const std::string& pointer, double otherwise) const {
+    const double ratio = number_at(json_, pointer).value_or(otherwise);
+    if (ratio >= 0 && ratio <= 1) return ratio;
+    throw UsageError(tr("[deepspeed] {} must be a number from 0 to 1, got {:g}", pointer, ratio));
+  }
+
+  void cosine(const std::string& params) {
+    ScheduleConfig& shape = config_.schedule.shape;
+    shape.start_lr = shape.lr * ratio_at(params + "/warmup_min_ratio", 0);
+    const std::string low = params + "/cos_min_ratio";
+    const double least = shape.lr * ratio_at(low, kCosineMinRatio);
+    const bool is_typed = options_.is_given("min_lr");
+    if (is_typed && number_at(json_, low) && std::abs(shape.min_lr - least) > 1e-12 * least)
+      list(mismatches_, fmt::format("{} {:g} ({:g}) vs {} {:g}", low, *number_at(json_, low), least,
+                                    options_.given_as("min_lr"), shape.min_lr));
+    if (!is_typed) shape.min_lr = least;
+    config_.args["min_lr"] = shape.min_lr;
   }
 
   void precision() {
@@ -289,6 +345,7 @@ class Applier {
         list(mismatches_, tr("{}.enabled true vs {}", name, precision_name(config_.precision)));
       }
       config_.precision = kind;
+      config_.args["dtype"] = name;
       list(honoured_, std::string(name));
     };
     check(fp16, Precision::kF16, "fp16");
@@ -298,8 +355,28 @@ class Applier {
     take("/fp16/loss_scale_window", "loss_scale_window", config_.loss_scale.window);
     take("/fp16/hysteresis", "hysteresis", config_.loss_scale.hysteresis);
     take("/fp16/min_loss_scale", "min_loss_scale", config_.loss_scale.min_scale);
-    if (const auto power = number_at(json_, "/fp16/initial_scale_power"))
-      config_.loss_scale.initial_scale = std::exp2(*power);
+    if (number_at(json_, "/fp16/initial_scale_power")) initial_scale();
+  }
+
+  /// DeepSpeed takes the power for a scale that is not fixed.
+  void initial_scale() {
+    const std::string pointer = "/fp16/initial_scale_power";
+    const double power = *number_at(json_, pointer), scale = std::exp2(power);
+    if (!(power >= 0 && power <= 127)) {
+      throw UsageError(
+          tr("[deepspeed] {} must be a number from 0 to 127, got {:g}", pointer, power));
+    }
+    double& initial = config_.loss_scale.initial_scale;
+    const char* option = "initial_loss_scale";
+    if (options_.is_given(option) && initial != scale) {
+      list(mismatches_, fmt::format("{} {:g} (2^{:g} = {:g}) vs {} {:g}", pointer, power, power,
+                                    scale, options_.given_as(option), initial));
+      return;
+    }
+    initial = scale;
+    config_.args[option] = scale;
+    if (!options_.is_given(option)) config_.given_as[option] = "--deepspeed's " + pointer.substr(1);
+    list(honoured_, fmt::format("{} {:g} (2^{:g} = {:g})", pointer.substr(1), power, power, scale));
   }
 
   /// `directory`: where --offload_dir has files hold it.

@@ -146,7 +146,8 @@ const std::map<std::string, Section>& sections() {
          "maximize", "set_grad_none", "torch_adam"}}},
       {"scheduler", {{"type", "params"}, {}}},
       {"scheduler/params",
-       {{"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "total_num_steps"},
+       {{"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "total_num_steps",
+         "warmup_min_ratio", "cos_min_ratio"},
         {"last_batch_iteration"}}}};
   return all;
 }

@@ -19,6 +19,7 @@
 #include "settings/options/adapter_flags.h"
 #include "settings/options/deepspeed.h"
 #include "settings/options/idle_flags.h"
+#include "settings/options/loss_scale.h"
 #include "settings/options/megatron_flags.h"
 #include "settings/options/model_names.h"
 #include "settings/options/module_names.h"
@@ -163,6 +164,7 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
     }
   }
   weights::CheckpointSource opened = open_model(source);
+  weights::report_idle_iteration(opened, source.iteration, options.given_as("iteration"));
   source.companions = opened.companions;
   described = std::move(opened.config);
   source.tokenizer = !named_tokenizer.empty()     ? named_tokenizer
@@ -285,6 +287,8 @@ ScheduleChoice schedule_from(const Options& options, Tuner tuner) {
   schedule.shape.kind = schedule_from_name(options.get_string("lr_scheduler"));
   schedule.shape.lr = options.get_float_or("lr", tuner == Tuner::kLora ? 1e-4 : 1e-5);
   schedule.shape.min_lr = options.get_float("min_lr");
+  if (schedule.shape.kind == ScheduleKind::kWarmupCosineLr && !options.is_given("min_lr"))
+    schedule.shape.min_lr = kCosineMinRatio * schedule.shape.lr;
   schedule.shape.power = options.get_float("lr_power");
   schedule.shape.num_cycles = options.get_int("lr_num_cycles");
   schedule.shape.decay_ramp = ramp_from_name(options.get_string("wsd_decay_style"));
@@ -345,16 +349,6 @@ AdamWConfig adamw_from(const Options& options) {
   if (options.has_value("param_groups"))
     adamw.groups.rules = group_rules_from(options.get_json("param_groups"));
   return adamw;
-}
-
-LossScaleConfig loss_scale_from(const Options& options) {
-  LossScaleConfig scale;
-  scale.fixed_scale = options.get_float("loss_scale");
-  scale.initial_scale = options.get_float("initial_loss_scale");
-  scale.window = options.get_int("loss_scale_window");
-  scale.hysteresis = options.get_int("hysteresis");
-  scale.min_scale = options.get_float("min_loss_scale");
-  return scale;
 }
 
 Interval interval_from(const Options& options, const char* name) {
@@ -492,10 +486,19 @@ void check_with_model(const Options& options, const arch::ModelConfig& model, Tr
   }
   arch::require_divides(model, config.mesh.tensor);
   require_shared_heads(options, model, config.mesh);
-  check_schedule(arch::stages_of(model, config.pipeline).front().num_chunks(), config);
+  const std::vector<arch::Stage> stages = arch::stages_of(model, config.pipeline);
+  check_schedule(stages.front().num_chunks(), config);
+  size_t layers = 0;
+  for (const arch::Stage& stage : stages) layers = std::max(layers, stage.layers().size());
+  report_more_layers(options, static_cast<int64_t>(layers));
   if (!config.model.adapter.empty())
     check_adapter_flags(options, config.model.adapter, config.lora.target_modules, model);
   check_module_names(config, model);
+}
+
+void report_notable(const Options& options, const TrainConfig& config) {
+  report_loss_scale(config);
+  report_idle_flags(options, config);
 }
 
 /// Of the whole job, then of the ranks that it has: where some are lost a step stays what it was,
@@ -587,7 +590,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   if (options.has_value("deepspeed"))
     apply_deepspeed(options.get_string("deepspeed"), options, config);
   check_architecture_flags(options, model);
-  report_idle_flags(options, config);
+  report_notable(options, config);
   validate_ranks(config);
   check_with_model(options, model, config);
   return config;

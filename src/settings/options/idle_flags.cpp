@@ -18,7 +18,7 @@ struct Rule {
 };
 
 std::string with(const Options& options, const char* option, const std::string& value = "") {
-  return "with " + options.given_as(option) + (value.empty() ? "" : " " + value);
+  return tr("with {}", options.given_as(option) + (value.empty() ? "" : " " + value));
 }
 
 std::vector<Rule> schedule_rules(const Options& options, const TrainConfig& config) {
@@ -55,57 +55,82 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
       {config.mesh.context.is_alone(),
        {"context_parallel_algo", "ulysses_degree_in_cp", "cp_window_size"},
        with(options, "cp", "1")},
-      {config.mesh.pipeline == 1,
-       {"num_layer_list", "noop_layers", "num_layers_per_virtual_pipeline_stage",
-        "num_virtual_stages_per_pipeline_rank", "pipeline_schedule", "enable_zero_bubble"},
-       with(options, "pp", "1")},
       {config.activation_offload.to == OffloadTo::kNone,
        {"activation_offload_num_layers", "activation_offload_modules"},
-       "without --activation_offload"},
+       tr("without --activation_offload")},
       {!of_megatron,
        {"make_vocab_size_divisible_by", "transformer_impl", "lora_ckpt_filter"},
-       "without --save_format mcore"},
+       tr("without --save_format mcore")},
       {!of_megatron,
        {"overlap_grad_reduce"},
-       "here: sums and gathers always run beside the passes"},
-      {lora, {"save_dtype"}, "with --tuner lora: adapters are saved in --dtype"},
+       tr("here: sums and gathers always run beside the passes")},
+      {lora, {"save_dtype"}, tr("with --tuner lora: adapters are saved in --dtype")},
       {config.precision != Precision::kF16,
        {"loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"},
-       "in " + precision_name(config.precision)},
+       tr("in {}", precision_name(config.precision))},
       {config.output.save != Interval::kSteps,
        {"save_steps"},
        with(options, "save_strategy", interval(config.output.save))},
       {config.output.evaluate != Interval::kSteps,
        {"eval_steps"},
-       config.output.evaluate == Interval::kNo ? "without evaluation" : "with one each epoch"},
+       config.output.evaluate == Interval::kNo ? tr("without evaluation")
+                                               : tr("with one each epoch")},
       {!pretrain,
        {"append_eod", "eod_mask_loss", "reset_attention_mask", "reset_position_ids"},
-       "in sft: samples are apart from one another as it is"},
-      {pretrain, {"template", "templates_file", "system"}, "in pretrain: rows are plain text"},
+       tr("in sft: samples are apart from one another as it is")},
+      {pretrain, {"template", "templates_file", "system"}, tr("in pretrain: rows are plain text")},
       {options.has_value("model") || options.has_value("load"),
        {"model_type"},
-       "where the model's directory is named"},
+       tr("where the model's directory is named")},
   };
+}
+
+/// Of a pipeline that there is none of: what was asked for is more than a flag.
+Rule pipeline_rule(const Options& options, const TrainConfig& config) {
+  return {config.mesh.pipeline == 1,
+          {"num_layer_list", "noop_layers", "num_layers_per_virtual_pipeline_stage",
+           "num_virtual_stages_per_pipeline_rank", "pipeline_schedule", "enable_zero_bubble"},
+          tr("{}: there is no pipeline", with(options, "pp", "1"))};
+}
+
+std::vector<std::string> idle_by(const Rule& rule, const Options& options) {
+  std::vector<std::string> idle;
+  for (const char* option : rule.options) {
+    if (rule.idle && options.is_given(option)) idle.push_back(options.given_as(option));
+  }
+  return idle;
+}
+
+std::string words_of(const std::vector<std::string>& idle, const std::string& beside) {
+  return idle.size() == 1 ? tr("{} has no effect {}", idle.front(), beside)
+                          : tr("{} have no effect {}", fmt::join(idle, ", "), beside);
 }
 
 }  // namespace idle_flags_detail
 
+void say_always(const std::string& text) { log::info("notice: {}", text); }
+
 void report_idle_flags(const Options& options, const TrainConfig& config) {
-  std::vector<idle_flags_detail::Rule> rules = idle_flags_detail::run_rules(options, config);
-  for (auto& rule : idle_flags_detail::schedule_rules(options, config))
-    rules.push_back(std::move(rule));
-  for (const idle_flags_detail::Rule& rule : rules) {
-    std::vector<std::string> idle;
-    for (const char* option : rule.options) {
-      if (rule.idle && options.is_given(option)) idle.push_back(options.given_as(option));
-    }
+  using namespace idle_flags_detail;
+  const Rule pipeline = pipeline_rule(options, config);
+  if (const auto idle = idle_by(pipeline, options); !idle.empty())
+    say_always(words_of(idle, pipeline.beside));
+  std::vector<Rule> rules = run_rules(options, config);
+  for (Rule& rule : schedule_rules(options, config)) rules.push_back(std::move(rule));
+  std::vector<std::string> all;
+  size_t reasons = 0;
+  std::string reason;
+  for (const Rule& rule : rules) {
+    const std::vector<std::string> idle = idle_by(rule, options);
     if (idle.empty()) continue;
-    if (idle.size() == 1) {
-      log::notice("{} has no effect {}", idle.front(), rule.beside);
-    } else {
-      log::notice("{} have no effect {}", fmt::join(idle, ", "), rule.beside);
-    }
+    if (log::verbose()) log::notice("{}", words_of(idle, rule.beside));
+    all.insert(all.end(), idle.begin(), idle.end());
+    reason = rule.beside;
+    ++reasons;
   }
+  if (log::verbose() || all.empty()) return;
+  if (reasons == 1) return log::notice("{}", words_of(all, reason));
+  log::notice("{} have no effect here (-v says why)", fmt::join(all, ", "));
 }
 
 }  // namespace danlu::settings

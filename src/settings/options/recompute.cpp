@@ -1,8 +1,10 @@
 #include "settings/options/recompute.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "settings/options/idle_flags.h"
 
 namespace danlu::settings {
 namespace recompute_options_detail {
@@ -81,6 +83,18 @@ RecomputeFlags recompute_from(const Options& options) {
   flags.norm_num_layers = number(options, "recompute_norm_num_layers");
   recompute_groups(flags, 0);  // the rules between them
   return flags;
+}
+
+void report_more_layers(const Options& options, int64_t layers) {
+  std::vector<std::string> more;
+  for (const char* name : {"recompute_num_layers", "recompute_activation_function_num_layers",
+                           "recompute_norm_num_layers", "activation_offload_num_layers"}) {
+    if (options.is_given(name) && options.get_int(name) > layers)
+      more.push_back(fmt::format("{} {}", options.given_as(name), options.get_int(name)));
+  }
+  if (more.empty()) return;
+  say_always(tr("{}: no stage has more than {} layers, so it means all of them",
+                fmt::join(more, ", "), layers));
 }
 
 ActivationOffload activation_offload_from(const Options& options) {

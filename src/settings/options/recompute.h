@@ -12,4 +12,7 @@ RecomputeFlags recompute_from(const Options& options);
 /// The directory of files is left empty. Errors: UsageError.
 ActivationOffload activation_offload_from(const Options& options);
 
+/// Says which numbers of layers are more than the `layers` that a stage has at most.
+void report_more_layers(const Options& options, int64_t layers);
+
 }  // namespace danlu::settings

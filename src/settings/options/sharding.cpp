@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "settings/options/deepspeed.h"
+#include "settings/options/idle_flags.h"
 
 namespace danlu::settings {
 namespace sharding_detail {
@@ -77,6 +78,11 @@ void put_sharers(const std::string& fsdp, TrainConfig& config) {
                         "do not share alike",
                         fsdp, here, config.mesh.copies()),
                      tr("as many copies on every machine; or full_shard"));
+  }
+  if (config.mesh.sharers == config.mesh.copies() && config.mesh.copies() > 1) {
+    say_always(
+        tr("--fsdp \"{}\": all processes are on one machine and share one copy, as without hybrid",
+           fsdp));
   }
 }
 

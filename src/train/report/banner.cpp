@@ -13,6 +13,7 @@
 #include "device/select.h"
 #include "parallel/agree.h"
 #include "train/precision.h"
+#include "train/report/shown_sample.h"
 
 namespace danlu::train {
 namespace banner_detail {
@@ -63,67 +64,84 @@ std::string steps_of_an_epoch(double steps) {
                                                              : fmt::format("{:.1f}", steps);
 }
 
+void add_run(const TrainConfig& config, bool all, std::string& out) {
+  const std::string run = fmt::format("danlu {} · {} · {}", config.verb, stage_name(config.stage),
+                                      tuner_name(config.tuner));
+  add_line(out, "run", all ? run : tr("{}, output {}", run, config.output.directory.string()));
+  if (all || !config.profile.by.empty()) add_line(out, "defaults", profile_line(config.profile));
+}
+
+void add_device(const TrainConfig& config, const at::Device& device, bool all, std::string& out) {
+  const std::string binding = describe_binding();
+  const std::string line = tr("{}, {} threads, {}", device.str(), at::get_num_threads(),
+                              precision_name(config.precision)) +
+                           (binding.empty() ? "" : "; " + binding);
+  const std::string processor = device::describe_products(device, scalar_type_of(config.precision));
+  add_line(out, "device", all || processor.empty() ? line : line + "; " + processor);
+  if (all && !processor.empty()) add_line(out, "processor", processor);
+}
+
+void add_model(const TrainConfig& config, const arch::ModelConfig& model,
+               const std::string& weights, bool all, std::string& out) {
+  const std::string shape =
+      tr("({}, {} layers, hidden {}, vocabulary {})", model.family, model.num_layers,
+         model.hidden_size, format_count(static_cast<uint64_t>(model.vocab_size)));
+  const auto& place = config.model.from_scratch ? config.model.companions : config.model.path;
+  // What was loaded names its place itself.
+  if (all || config.model.from_scratch) add_line(out, "model", place.string() + " " + shape);
+  add_line(out, "weights", all || config.model.from_scratch ? weights : weights + " " + shape);
+}
+
+void add_data(const TrainConfig& config, const PreparedData& data, bool all, std::string& out) {
+  // They were said when they were opened.
+  for (size_t i = 0; all && i < data.report.datasets.size(); ++i)
+    add_line(out, "data", translated_filled(data.report.datasets[i]));
+  const std::string rows = data.report.rows_read > 0
+                               ? tr("{} read, {} kept, {} dropped",
+                                    format_count(static_cast<uint64_t>(data.report.rows_read)),
+                                    format_count(static_cast<uint64_t>(data.report.rows_kept)),
+                                    format_count(static_cast<uint64_t>(data.report.rows_dropped())))
+                               : "";
+  add_line(out, "samples",
+           all || rows.empty() ? data.description : tr("{}; rows: {}", data.description, rows));
+  if (all && !rows.empty()) add_line(out, "rows", rows);
+  if (!data.report.dropped.empty()) add_line(out, "dropped", reasons(data.report.dropped));
+  if (!data.report.truncated.empty()) add_line(out, "truncated", reasons(data.report.truncated));
+  add_line(
+      out, "lengths",
+      tr("mean {:.1f} ± {:.1f}, min {}, max {} tokens; limit {}", data.lengths.mean(),
+         data.lengths.deviation(), data.lengths.min, data.lengths.max, config.data.max_length));
+}
+
 }  // namespace banner_detail
 
-std::string data_banner(const TrainConfig& config, const at::Device& device,
-                        const arch::ModelConfig& model, const std::string& weights,
-                        const PreparedText& text, const PreparedData& data, const RunPlan& plan) {
-  using banner_detail::add_line;
+std::string data_banner(const BannerFacts& facts, bool all) {
+  using namespace banner_detail;
+  const auto& [config, device, model, weights, text, data, plan] = facts;
   std::string out;
-  add_line(out, "run",
-           fmt::format("danlu {} · {} · {}", config.verb, stage_name(config.stage),
-                       tuner_name(config.tuner)));
-  add_line(out, "defaults", banner_detail::profile_line(config.profile));
-  const std::string binding = describe_binding();
-  add_line(out, "device",
-           tr("{}, {} threads, {}", device.str(), at::get_num_threads(),
-              precision_name(config.precision)) +
-               (binding.empty() ? "" : "; " + binding));
-  const std::string processor = device::describe_products(device, scalar_type_of(config.precision));
-  if (!processor.empty()) add_line(out, "processor", processor);
-  add_line(out, "model",
-           tr("{} ({}, {} layers, hidden {}, vocabulary {})",
-              (config.model.from_scratch ? config.model.companions : config.model.path).string(),
-              model.family, model.num_layers, model.hidden_size,
-              format_count(static_cast<uint64_t>(model.vocab_size))));
-  add_line(out, "weights", weights);
+  add_run(config, all, out);
+  add_device(config, device, all, out);
+  add_model(config, model, weights, all, out);
   if (data.all_tokenised_with_one) {
     add_line(out, "template", tr("{} (of the tokenised files)", data.tokenised_with));
   } else if (text.encoder) {
     add_line(out, "template", text.encoder->description());
   }
-  for (const std::string& dataset : data.report.datasets)
-    add_line(out, "data", translated_filled(dataset));
-  add_line(out, "samples", data.description);
-  if (data.report.rows_read > 0) {
-    add_line(out, "rows",
-             tr("{} read, {} kept, {} dropped",
-                format_count(static_cast<uint64_t>(data.report.rows_read)),
-                format_count(static_cast<uint64_t>(data.report.rows_kept)),
-                format_count(static_cast<uint64_t>(data.report.rows_dropped()))));
-  }
-  if (!data.report.dropped.empty())
-    add_line(out, "dropped", banner_detail::reasons(data.report.dropped));
-  if (!data.report.truncated.empty())
-    add_line(out, "truncated", banner_detail::reasons(data.report.truncated));
-  add_line(
-      out, "lengths",
-      tr("mean {:.1f} ± {:.1f}, min {}, max {} tokens; limit {}", data.lengths.mean(),
-         data.lengths.deviation(), data.lengths.min, data.lengths.max, config.data.max_length));
+  add_data(config, data, all, out);
   add_line(out, "batch",
            plan.batch_arithmetic + (config.data.share_passes
                                         ? tr("; forward passes of up to {} tokens",
                                              config.data.max_length * plan.micro_batch_size)
                                         : ""));
-  add_line(
-      out, "steps",
+  const std::string steps =
       tr("{} ({} an epoch; {:.2f} epochs)", format_count(static_cast<uint64_t>(plan.total_steps)),
-         banner_detail::steps_of_an_epoch(plan.steps_of_an_epoch), plan.epochs()));
-  add_line(out, "optimizer", banner_detail::optimizer_line(config, plan));
-  add_line(out, "output", config.output.directory.string());
-  out += tr("one sample, as trained on (masked spans in brackets):\n") +
-         banner_detail::first_sample(text, data);
-  return out;
+         steps_of_an_epoch(plan.steps_of_an_epoch), plan.epochs());
+  add_line(out, "steps", all ? steps : steps + "; " + optimizer_line(config, plan));
+  if (all) add_line(out, "optimizer", optimizer_line(config, plan));
+  if (all) add_line(out, "output", config.output.directory.string());
+  const std::string sample = first_sample(text, data);
+  return out + tr("one sample, as trained on (masked spans in brackets):\n") +
+         (all ? sample : shown_sample(sample));
 }
 
 std::string parameter_line(const models::CausalLM& model) {

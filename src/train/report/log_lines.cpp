@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/message.h"
 #include "base/progress.h"
 
 namespace danlu::train {
@@ -99,12 +100,12 @@ Json eval_json(const EvalRecord& r) {
 
 std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t num_devices) {
   using log_lines_detail::kGiB;
-  std::string line = fmt::format(
-      "step {}  {:.2f}%  loss {:.4f}", log_lines_detail::fraction(r.step, r.total_steps),
-      log_lines_detail::percent_done(r), log_lines_detail::unsigned_nan(r.loss));
+  std::string line =
+      tr("step {}  {:.2f}%  loss {:.4f}", log_lines_detail::fraction(r.step, r.total_steps),
+         log_lines_detail::percent_done(r), log_lines_detail::unsigned_nan(r.loss));
   if (r.token_accuracy >= 0) line += fmt::format("  acc {:.3f}", r.token_accuracy);
-  line +=
-      std::isfinite(r.grad_norm) ? fmt::format("  gnorm {:.3f}", r.grad_norm) : "  gnorm skipped";
+  line += std::isfinite(r.grad_norm) ? fmt::format("  gnorm {:.3f}", r.grad_norm)
+                                     : tr("  gnorm skipped");
   line += fmt::format("  lr {:.3g}", r.lr);
   if (r.loss_scale != 1) line += fmt::format("  scale {:g}", r.loss_scale);
   line += fmt::format("  mem {:.1f}", static_cast<double>(r.memory_bytes) / kGiB);
@@ -120,18 +121,17 @@ std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t 
   if (r.mfu >= 0) line += fmt::format("  mfu {:.1f}%", 100 * r.mfu);
   line += fmt::format("  data {:.1f}%  {}<{}", 100 * r.data_wait, format_duration(r.elapsed_s),
                       format_duration(r.remaining_s));
-  if (r.skipped_steps > 0) line += fmt::format("  skipped {}", r.skipped_steps);
+  if (r.skipped_steps > 0) line += tr("  skipped {}", r.skipped_steps);
   return line;
 }
 
 std::string eval_line(const EvalRecord& r) {
-  std::string line =
-      fmt::format("eval {}  loss {:.4f}", log_lines_detail::fraction(r.step, r.total_steps),
-                  log_lines_detail::unsigned_nan(r.loss));
+  std::string line = tr("eval {}  loss {:.4f}", log_lines_detail::fraction(r.step, r.total_steps),
+                        log_lines_detail::unsigned_nan(r.loss));
   if (r.token_accuracy >= 0) line += fmt::format("  acc {:.3f}", r.token_accuracy);
   if (std::isfinite(r.loss) && r.loss < 20) line += fmt::format("  ppl {:.3f}", std::exp(r.loss));
   if (r.num_samples > 0)
-    line += fmt::format("  {} samples", format_count(static_cast<uint64_t>(r.num_samples)));
+    line += tr("  {} samples", format_count(static_cast<uint64_t>(r.num_samples)));
   return line + "  " + format_duration(r.seconds);
 }
 

@@ -294,6 +294,21 @@ CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOption
   return source;
 }
 
+void report_idle_iteration(const CheckpointSource& source, const std::string& iteration,
+                           const std::string& flag) {
+  if (iteration.empty()) return;
+  const std::string place = source.path.string();
+  std::error_code unknown;
+  if (source.format != Format::kMegatron) {
+    log::info("notice: {}",
+              tr("{} {}: {} has no iterations to choose from", flag, iteration, place));
+  } else if (source.megatron &&
+             fs::equivalent(source.path, source.megatron->place.directory, unknown)) {
+    log::info("notice: {}",
+              tr("{} {}: {} is one iteration itself, and is taken", flag, iteration, place));
+  }
+}
+
 void refuse_differing_copies(const std::vector<std::string>& lines, bool loose) {
   if (lines.empty()) return;
   const std::string text = fmt::format("{}", fmt::join(lines, "; "));

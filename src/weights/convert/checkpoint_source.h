@@ -71,6 +71,10 @@ struct CheckpointSource {
   std::vector<std::filesystem::path> files = {};
 };
 
+/// Says that `iteration`, given as `flag`, chooses nothing of `source`; "": nothing was given.
+void report_idle_iteration(const CheckpointSource& source, const std::string& iteration,
+                           const std::string& flag);
+
 /// A model directory (or one weight file with config.json beside it) of Hugging Face, Megatron or
 /// Danlu, or a GGUF file. Errors: ModelError saying what the path is or lacks, or what is there
 /// that cannot be opened; a tensor the model needs that is missing, unknown or of another shape; an
