@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/nearest_name.h"
 #include "text/conversation.h"
+#include "text/gguf_tokenizer.h"
 #include "text/jinja_encoder.h"
 #include "text/template_encoder.h"
 #include "text/template_file.h"
@@ -23,6 +24,7 @@ std::string joined(const std::vector<std::string>& names) {
 std::string own_template_origin(const Tokenizer& tokenizer) {
   for (const auto& file : tokenizer.files()) {
     if (file.filename() == "chat_template.jinja") return "chat_template.jinja";
+    if (is_gguf(file)) return "tokenizer.chat_template";
   }
   return "tokenizer_config.json";
 }
