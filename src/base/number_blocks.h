@@ -14,6 +14,12 @@ enum class BlockType : uint8_t {
   kQ4_0,  ///< 32: an F16 scale, 32 codes of 4 bits less 8; the second 16 in the upper halves
   kQ4_K,  ///< 256 as 8 of 32: F16 scales of 6-bit scales and of 6-bit offsets, codes of 4 bits
   kQ6_K,  ///< 256 as 16 of 16: signed 8-bit scales, codes of 6 bits less 32, an F16 scale of all
+  kQ4_1,  ///< 32: an F16 scale, an F16 minimum, codes of 4 bits
+  kQ5_0,  ///< 32: an F16 scale, the codes' fifth bits, their lower 4; less 16
+  kQ5_1,  ///< 32: an F16 scale, an F16 minimum, fifth bits, lower 4
+  kQ2_K,  ///< 256 as 16 of 16: 4-bit scales and offsets, codes of 2 bits, F16 scales of both
+  kQ3_K,  ///< 256 as 16 of 16: third bits, lower 2, 6-bit scales less 32, an F16 scale; less 4
+  kQ5_K,  ///< as kQ4_K with fifth bits
 };
 
 struct BlockTraits {
@@ -22,10 +28,15 @@ struct BlockTraits {
 };
 /// By BlockType.
 inline constexpr BlockTraits kBlockTraits[] = {
-    {"Q8_0", 32, 34}, {"Q4_0", 32, 18}, {"Q4_K", 256, 144}, {"Q6_K", 256, 210}};
+    {"Q8_0", 32, 34}, {"Q4_0", 32, 18}, {"Q4_K", 256, 144}, {"Q6_K", 256, 210}, {"Q4_1", 32, 20},
+    {"Q5_0", 32, 22}, {"Q5_1", 32, 24}, {"Q2_K", 256, 84},  {"Q3_K", 256, 110}, {"Q5_K", 256, 176}};
 constexpr const BlockTraits& block_traits(BlockType type) {
   return kBlockTraits[static_cast<size_t>(type)];
 }
+
+/// Whether a model multiplies such blocks as they are; the numbers of others are widened when they
+/// are read.
+constexpr bool is_multiplied(BlockType type) { return type <= BlockType::kQ6_K; }
 
 /// REQUIRES: `count` is a multiple of the block.
 inline size_t block_bytes(BlockType type, size_t count) {
@@ -36,15 +47,15 @@ inline size_t block_bytes(BlockType type, size_t count) {
 inline constexpr size_t kBlockGroup = 32;
 
 /// What a group's numbers are made of: number i is
-///   scale * part_scale[i / 16] * (code[i] - zero) - offset_scale * offset.
+///   scale * part_scale[i / 16] * (code[i] - zero) - offset_scale * offset[i / 16].
 struct BlockGroup {
   uint8_t codes[kBlockGroup] = {};  ///< Q8_0: its signed bytes + 128
   uint16_t scale = 0;               ///< F16
-  int8_t part_scale[2] = {};        ///< 1 of Q8_0 and Q4_0
-  uint16_t offset_scale = 0;        ///< F16; 0 but of Q4_K
-  uint8_t offset = 0;
+  int8_t part_scale[2] = {};        ///< 1 of types whose blocks are groups
+  uint16_t offset_scale = 0;        ///< F16; 0 of types without offsets or a minimum
+  uint8_t offset[2] = {};
 };
-/// What is taken from codes: 128, 8, 0 or 32.
+/// What is taken from codes.
 int zero_code(BlockType type);
 /// Group `index` (of 32 numbers each) of a row of blocks.
 BlockGroup block_group(BlockType type, const std::byte* blocks, size_t index);

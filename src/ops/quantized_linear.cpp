@@ -150,6 +150,8 @@ QuantizedWeight::QuantizedWeight(BlockType type, int64_t rows, int64_t columns,
                                  const ReadRows& read_rows)
     : type_(type), rows_(rows), columns_(columns), groups_(columns / quantized_detail::kGroup) {
   using namespace quantized_detail;
+  if (!is_multiplied(type))
+    throw InternalError("[quantized] such blocks are widened, not multiplied");
   const auto block = static_cast<int64_t>(block_traits(type).numbers);
   require(columns % block == 0, "quantized", "rows of ", columns, " numbers do not fill blocks of ",
           block);
@@ -195,7 +197,7 @@ void QuantizedWeight::pack_band(int64_t band, const std::byte* blocks, int64_t r
       }
       scale[lane] = static_cast<uint8_t>(group.part_scale[0]);
       scale[16 + lane] =
-          type_ == BlockType::kQ4_K ? group.offset : static_cast<uint8_t>(group.part_scale[1]);
+          type_ == BlockType::kQ4_K ? group.offset[0] : static_cast<uint8_t>(group.part_scale[1]);
       uint8_t* super = supers + g / as_size(kGroupsOfSuper) * super_bytes;
       put_half(group.scale, lane, super);
       if (type_ == BlockType::kQ4_K) put_half(group.offset_scale, lane, super + 32);
@@ -208,7 +210,7 @@ BlockGroup QuantizedWeight::group_of(int64_t row, int64_t index) const {
   const size_t lane = as_size(row % kBand), place = as_size(row / kBand * groups_ + index);
   const uint8_t* codes = codes_.data_ptr<uint8_t>() + place * band_code_bytes(type_);
   const uint8_t* scale = scales_.data_ptr<uint8_t>() + place * kBandScaleBytes;
-  BlockGroup group{.codes = {}, .scale = 0, .part_scale = {1, 1}, .offset_scale = 0, .offset = 0};
+  BlockGroup group{.codes = {}, .scale = 0, .part_scale = {1, 1}, .offset_scale = 0, .offset = {}};
   for (size_t i = 0; i < kBlockGroup; ++i) group.codes[i] = code_at(type_, codes, lane, i);
   if (band_super_bytes(type_) == 0) {
     group.scale = half_at(scale, lane);
@@ -219,7 +221,7 @@ BlockGroup QuantizedWeight::group_of(int64_t row, int64_t index) const {
   group.part_scale[0] = group.part_scale[1] = static_cast<int8_t>(scale[lane]);
   if (type_ == BlockType::kQ4_K) {
     group.offset_scale = half_at(super + 32, lane);
-    group.offset = scale[16 + lane];
+    group.offset[0] = group.offset[1] = scale[16 + lane];
   } else {
     group.part_scale[1] = static_cast<int8_t>(scale[16 + lane]);
   }

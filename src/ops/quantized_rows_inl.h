@@ -177,5 +177,7 @@ void multiply_band(BlockType type, const QuantizedBand& w, const QuantizedInput&
       return quantized_rows<BlockType::kQ4_K>(w, x, rows, y, y_row);
     case BlockType::kQ6_K:
       return quantized_rows<BlockType::kQ6_K>(w, x, rows, y, y_row);
+    default:  // QuantizedWeight holds no others
+      return;
   }
 }

@@ -7,6 +7,7 @@
 #include "base/lfs_pointer.h"
 #include "base/nearest_name.h"
 #include "text/conversation.h"
+#include "text/gguf_tokenizer.h"
 #include "text/jinja_encoder.h"
 #include "text/template_encoder.h"
 #include "text/template_file.h"
@@ -63,6 +64,7 @@ class EncoderByTools final : public ChatEncoder {
 std::string own_template_origin(const Tokenizer& tokenizer) {
   for (const auto& file : tokenizer.files()) {
     if (file.filename() == "chat_template.jinja") return "chat_template.jinja";
+    if (is_gguf(file)) return "tokenizer.chat_template";
   }
   return "tokenizer_config.json";
 }

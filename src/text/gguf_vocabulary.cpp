@@ -311,6 +311,93 @@ TokenizerJsonParts parts_of_two_files(const fs::path& directory) {
   return json;
 }
 
+Json spelled(const AddedToken& token, TokenId id) {
+  return {{"id", id},
+          {"content", token.content},
+          {"single_word", token.single_word},
+          {"lstrip", token.lstrip},
+          {"rstrip", token.rstrip},
+          {"normalized", token.normalized},
+          {"special", token.special}};
+}
+
+/// tokenizer.json's list with what the files beside it add or say otherwise.
+Json all_added_tokens(const Tokenizer& tokenizer, const TokenizerJsonParts& json,
+                      const Companions& companions) {
+  Json all = Json::array();
+  const auto put = [&](Json entry) {
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Json& other) {
+      return other.value("content", "") == entry.value("content", "");
+    });
+    same == all.end() ? all.push_back(std::move(entry)) : void(*same = std::move(entry));
+  };
+  for (const Json& token : part(json.rest, "added_tokens")) {
+    if (token.is_object()) put(token);
+  }
+  for (const AddedToken& token : companions.added)
+    put(spelled(token, tokenizer.token_to_id(token.content).value_or(token.id)));
+  for (const std::string& name : named_tokens(companions.special)) {
+    const auto known = std::any_of(all.begin(), all.end(), [&](const Json& token) {
+      return token.value("content", "") == name;
+    });
+    const auto id = tokenizer.token_to_id(name);
+    if (known || !id) continue;
+    AddedToken token;
+    token.content = name;
+    token.special = true;
+    all.push_back(spelled(token, *id));
+  }
+  return all;
+}
+
+/// Parts of the files that llama.cpp has no keys for.
+Json own_parts(const Tokenizer& tokenizer, const fs::path& directory,
+               const TokenizerJsonParts& json) {
+  const Companions companions = read_companions(directory);
+  Json config = Json::object();
+  for (const char* key : {"tokenizer_class", "add_bos_token", "add_eos_token", "add_prefix_space",
+                          "legacy", "clean_up_tokenization_spaces"}) {
+    if (companions.config.contains(key)) config[key] = companions.config[key];
+  }
+  const SpecialTokens& special = tokenizer.special_tokens();
+  const auto name = [&](const char* key, const std::optional<std::string>& token) {
+    config[key] = token ? Json(*token) : Json();
+  };
+  name("bos_token", special.bos);
+  name("eos_token", special.eos);
+  name("pad_token", special.pad);
+  name("unk_token", special.unk);
+  const Json added = all_added_tokens(tokenizer, json, companions);
+  if (json.rest.empty()) {
+    Json decoder = Json::object();
+    for (Json token : added) {
+      const std::string id = std::to_string(token.at("id").get<int64_t>());
+      token.erase("id");
+      decoder[id] = std::move(token);
+    }
+    config["added_tokens_decoder"] = std::move(decoder);
+    return {{"tokenizer_config", config}};
+  }
+  Json parts = json.rest;
+  for (const char* key : {"truncation", "padding"}) parts.erase(key);
+  parts["added_tokens"] = added;
+  parts["model"] = json.model;
+  parts["model"]["type"] = "BPE";
+  return {{"tokenizer_config", config}, {"tokenizer_json", parts}};
+}
+
+/// The merges of a tokenizer.json, which gives other ids than scores where a token can be made in
+/// several ways. False if one of them cannot be written in a line.
+bool add_merges(const TokenizerJsonParts& json, GgufVocabulary& out) {
+  if (!out.merges.empty()) return true;
+  for (const auto& [left, right] : json.merges) {
+    if (left.find(' ') != std::string::npos || right.find(' ') != std::string::npos) return false;
+  }
+  for (const auto& [left, right] : json.merges)
+    out.merges.push_back(fmt::format("{} {}", left, right));
+  return true;
+}
+
 }  // namespace
 
 GgufVocabulary read_gguf_vocabulary(const fs::path& directory, int64_t vocab_size) {
@@ -329,6 +416,7 @@ GgufVocabulary read_gguf_vocabulary(const fs::path& directory, int64_t vocab_siz
   add_model(directory, json, out);
   add_special(*tokenizer, directory, out);
   mend_texts(out);
+  if (add_merges(json, out)) out.own = own_parts(*tokenizer, directory, json);
   out.chat_template = tokenizer->chat_template();
   if (out.add_space_prefix.value_or(false) && !tokenizer->config().value("legacy", true)) {
     out.notes.push_back(

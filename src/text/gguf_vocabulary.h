@@ -4,7 +4,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "base/json.h"
 
 namespace danlu::text {
 
@@ -24,12 +27,20 @@ struct GgufVocabulary {
   std::vector<std::string> tokens;
   std::vector<GgufTokenType> types;  ///< as many as tokens
   std::vector<float> scores;         ///< as many as tokens for "llama"; else empty
-  std::vector<std::string> merges;   ///< "left right" by rank for "gpt2"; else empty
+  /// "left right" by rank, for "gpt2"; for "llama" those of a tokenizer.json, which llama.cpp does
+  /// not read.
+  std::vector<std::string> merges;
   std::optional<int64_t> bos, eos, unk, pad;
   bool add_bos = false, add_eos = false;  ///< what encoding puts around a text
   std::optional<bool> add_space_prefix;   ///< "llama": a space is put before a text
   std::string chat_template;              ///< "" if there is none
-  std::vector<std::string> notes;         ///< where llama.cpp may give other ids
+  /// Others by name.
+  std::vector<std::pair<std::string, std::string>> named_templates;
+  /// What llama.cpp has no words for, so that the file read back gives the ids of the files it was
+  /// made from: "tokenizer_json" without vocabulary and merges, or parts of "tokenizer_config".
+  /// Null in others' files.
+  Json own;
+  std::vector<std::string> notes;  ///< where llama.cpp may give other ids
 };
 
 /// The tokenizer that Tokenizer::load finds in `directory`, with `vocab_size` tokens: ids that the

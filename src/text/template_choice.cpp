@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "text/gguf_tokenizer.h"
 #include "text/template_file.h"
 #include "text/template_record.h"
 
@@ -90,6 +91,8 @@ TemplateChoice choose_template(std::shared_ptr<const Tokenizer> tokenizer,
 }
 
 fs::path directory_of_model(const fs::path& model_or_file) {
+  // What lies beside a GGUF file belongs to others.
+  if (is_gguf(model_or_file)) return {};
   if (model_or_file.empty() || fs::is_directory(model_or_file)) return model_or_file;
   const fs::path parent = model_or_file.parent_path();
   return parent.empty() ? fs::path(".") : parent;

@@ -7,6 +7,7 @@
 #include "base/lfs_pointer.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
+#include "text/gguf_tokenizer.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace danlu::text {
@@ -45,9 +46,7 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
     return load_vocab_and_merges(directory / "vocab.json", directory / "merges.txt");
   }
   if (path.extension() == ".json") return load_tokenizer_json(path);
-  if (path.extension() == ".gguf")
-    throw MissingTokenizer(tr("{}: no tokenizer is read from a GGUF file", path.string()),
-                           tr("name one: --tokenizer DIR"));
+  if (is_gguf(path)) return load_gguf_tokenizer(path);
   return load_sentencepiece(path);
 }
 

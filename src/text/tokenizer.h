@@ -39,10 +39,10 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   /// Loads from a HF model directory (tokenizer.json, else tokenizer.model, else
-  /// vocab.json+merges.txt) or from one such file, as existing_tokenizer. tokenizer_config.json,
-  /// special_tokens_map.json, added_tokens.json, generation_config.json beside it are read when
-  /// present. Errors: ModelError naming file and the unsupported or broken part; MissingTokenizer
-  /// if nothing is there.
+  /// vocab.json+merges.txt) or from one such file, as existing_tokenizer, or from a GGUF file.
+  /// tokenizer_config.json, special_tokens_map.json, added_tokens.json, generation_config.json
+  /// beside it are read when present. Errors: ModelError naming file and the unsupported or broken
+  /// part; MissingTokenizer if nothing is there.
   static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& path);
 
   /// Ids of `text`. Special and added tokens written in the text are recognised, as HF does by

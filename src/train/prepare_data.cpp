@@ -16,6 +16,7 @@
 #include "data/preprocess_manifest.h"
 #include "data/readers/dataset_name.h"
 #include "data/tokenized_dataset.h"
+#include "text/gguf_tokenizer.h"
 #include "text/template_record.h"
 #include "train/default_system.h"
 
@@ -238,6 +239,10 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
     // Rows that are tokenised already need none; a tokenizer that was named must be there.
     if (config.model.tokenizer_is_named) throw;
     return text;
+  }
+  if (text::is_gguf(config.model.path) && config.model.tokenizer != config.model.path) {
+    text::refuse_other_tokenizer(config.model.path, *text.tokenizer,
+                                 config.model.tokenizer.string());
   }
   if (static_cast<int64_t>(text.tokenizer->size()) > model.vocab_size) {
     throw ModelError(tr("[train] the tokenizer {} has {} ids, the model's vocab_size is {}",

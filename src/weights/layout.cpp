@@ -65,7 +65,7 @@ void check_cover(const std::string& name, std::vector<Corners> parts, int64_t ro
 }  // namespace
 
 uint64_t StoredTensor::size_bytes() const {
-  if (encoding == Encoding::kQ8_0) return static_cast<uint64_t>(info.num_elements()) / 32 * 34;
+  if (blocks) return block_bytes(*blocks, static_cast<size_t>(info.num_elements()));
   return info.size_bytes();
 }
 

@@ -5,9 +5,11 @@
 // one description, so they cannot disagree.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/number_blocks.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::weights {
@@ -34,17 +36,12 @@ struct Section {
   std::vector<Piece> pieces = {};  ///< cover the matrix without overlap
 };
 
-/// How a stored tensor's numbers are encoded.
-enum class Encoding {
-  kPlain,  ///< as info.dtype says
-  kQ8_0,   ///< GGUF: blocks of 32 numbers in 34 bytes; info.dtype is the type before it, F32
-};
-
 /// A tensor as one file holds it.
 struct StoredTensor {
   size_t file = 0;       ///< index into Layout::files
   TensorInfo info = {};  ///< its name, shape and dtype in that file
-  Encoding encoding = Encoding::kPlain;
+  /// GGUF: what its numbers become when they are written; info.dtype is the type before it, F32.
+  std::optional<BlockType> blocks = {};
   /// By `first`, without overlap; elements between them are zeros (optimizer buffers).
   std::vector<Section> sections = {};
 

@@ -78,6 +78,12 @@ struct BlockTensors {
   std::shared_ptr<const TensorSource> bytes;
 };
 
+/// Tensors in types of blocks that no product takes as they are: their numbers are held dense.
+struct WidenedBlocks {
+  std::vector<std::string> types = {};  ///< "Q5_K"
+  int64_t tensors = 0, elements = 0;
+};
+
 /// One *.safetensors file. Errors: ModelError per reference format page
 /// (docs/formats/safetensors.md).
 std::shared_ptr<const TensorSource> open_safetensors(const std::filesystem::path& file);

@@ -60,7 +60,47 @@ const Golden kGoldens[] = {
      "c307e3cf07bf5fac170d76389a90c6150d2cb69df6df22028eb74233b8469428e11f71f0"
      "a0f9ce50583bd33599cde7d709374a83d1a27ce803c8c3e3e553bb8dc85761f4e0b1a468"
      "5595fc4992911704e87530b582847e85748287778d8a769271808982fc8f",
-     0x32948c6df7a51597u}};
+     0x32948c6df7a51597u},
+    {BlockType::kQ4_1,
+     "b733cabf394ea93a09eddb5f507ac0d158edc6c21634b8bf18b0cc3eb3b90f5eb6da4845"
+     "8f63ad1de733a6bf94f9356f5ce36dc4643fba5526ea012201348ebf6c2f21818af847c0"
+     "79163b32fdd0874e5f3354bf155911337f403c7dc46efc26437e06537233d4be2d3e72a4"
+     "5c77ce9f280f5453a76a1f770d34bebfbaf7b4977e7edd08776a413eaccaf6e48233a4bf"
+     "ccbb966e408eee5dadb4390acf4438bf",
+     0x67077cc30de9dd47u},
+    {BlockType::kQ5_0,
+     "ca2fff3264ec518b326313b9a6bea0e59192a0ba7d83b82fedd6365322709a7d86720fbd"
+     "6cd5919b1fc65c3ba62f5a26a32448f27adfbad5da98c86f64aa4dc502358e2f33d5b871"
+     "c94f532226f18f91033c7765fbc0209e542fd22600053a923176fe8069ea78cde85d77eb"
+     "0ba722af2c9c37efc3811ba7452152c0bff05859a12bd110be2ff13a4ff066ff783ffeed"
+     "bc00efc4827d5aa4fce8a42feb9d679388662bdb800ccb99495861038d985f5d",
+     0x546a784ad33efafcu},
+    {BlockType::kQ5_1,
+     "782fcabfff3264ec529c437414cab7bfb0f6a1a3b0cb8d94e92fb8bfedd636532260897c"
+     "76720fac6cc4919b1fc65c2aa62fa6bf5a26a32448f27adfbad5da98c86f64aa4dc50235"
+     "c02f8ebf3395b870c84f431215e18e91f23c7655fac01f9d222f54bfd22600053aa33176"
+     "fe8069eb88cef95d87ec0ca7352fd4bed363c8103c7ef458badead3f500fa8a65ed43eef"
+     "d72fbebff13a4ff065ef782feeddbc00efc4827d59a4fce8442fa4bfebdd67939a773cdd"
+     "901ddcab5a6962049f98606f",
+     0x2b4ef5ee4c60c8bu},
+    {BlockType::kQ2_K,
+     "ddedffdbcdbcce9cddde7babddefedec9ae31e3eb68b7e1f947aa814de274dcc613d0e55"
+     "5cff13b55d0e2717c9f74f03edae50e13bf4ffefe56f83b1f56b9dd5e0f5a4a95595fd49"
+     "d2d15714e97570f53b2d6c30",
+     0x53db787216c01637u},
+    {BlockType::kQ3_K,
+     "8fdb65e11bad99d5ee11faa6ad13ccecccceeb685ae7e924da8b1d09e2754be9a0ff6945"
+     "593e112764cdb065d03a37f551fae939383bb3af3aec9afb127f0696a641ecca07c0d283"
+     "82b33a4fd2bf13e2957a51d68c02ee9746736f2d9aa0747386696a9778056689cc00330c"
+     "e1a4",
+     0x68586d318a281e69u},
+    {BlockType::kQ5_K,
+     "03180428fcfffffffffefdfda979eedaebbd03877dcbf7f3a8779ec0cb75a2aac4c6c368"
+     "0a8fe12c92821501ea4d4bc1220c93d4642af7dfc04611b3f06bcdb425699477717c0bbc"
+     "6bcf9a9b1bcc583988e2392e5915ea1828ce645aad04f2d4c34e571c1bec8d88fb36755a"
+     "f4bb1093cae34186aef0d9fb08fe896de74cec073279f357bfe8a63e580cafa567ee30ea"
+     "a67fc8df0eddccb0af94224dfa840cf8967f37d39f1edba05e6c6807959a6f6e",
+     0x632f125c8c73abbbu}};
 
 std::vector<std::byte> golden_bytes(const std::string& digits) {
   std::vector<std::byte> bytes;
@@ -94,6 +134,95 @@ TEST(NumberBlocks, AreMadeAsGgmlMakesThem) {
     std::vector<std::byte> made(block_bytes(golden.type, 256));
     quantize(golden.type, numbers.data(), 256, made.data());
     EXPECT_EQ(made, golden_bytes(golden.blocks)) << block_traits(golden.type).name;
+  }
+}
+
+/// Blocks whose scales and codes are known are put together by hand, bit by bit as ggml-common.h
+/// lists them.
+struct HandMade {
+  explicit HandMade(BlockType type) : type_(type), bytes(block_traits(type).bytes) {}
+  void half(size_t at, uint16_t bits) {
+    bytes[at] = static_cast<std::byte>(bits & 255u);
+    bytes[at + 1] = static_cast<std::byte>(bits >> 8);
+  }
+  void set(size_t at, unsigned bits) { bytes[at] |= static_cast<std::byte>(bits); }
+  std::vector<float> read() const {
+    std::vector<float> numbers(block_traits(type_).numbers);
+    dequantize(type_, bytes.data(), numbers.size(), numbers.data());
+    return numbers;
+  }
+  BlockType type_;
+  std::vector<std::byte> bytes;
+};
+constexpr uint16_t kHalf = 0x3800, kTwo = 0x4000, kMinusThree = 0xC200;
+
+TEST(NumberBlocks, Q4_1AndQ5_1AddTheirMinimum) {
+  HandMade q4(BlockType::kQ4_1), q5(BlockType::kQ5_1);
+  q4.half(0, kHalf);
+  q4.half(2, kMinusThree);
+  q4.set(4 + 3, 0x9 | 0xF << 4);  // numbers 3 and 19
+  EXPECT_EQ(q4.read()[3], 0.5f * 9 - 3);
+  EXPECT_EQ(q4.read()[19], 0.5f * 15 - 3);
+  EXPECT_EQ(q4.read()[0], -3);
+  q5.half(0, kTwo);
+  q5.half(2, kMinusThree);
+  q5.set(4 + 2, 0x8);       // the fifth bit of number 19
+  q5.set(8 + 3, 0x1 << 4);  // its lower four
+  EXPECT_EQ(q5.read()[19], 2.0f * 17 - 3);
+  EXPECT_EQ(q5.read()[3], -3);
+}
+
+TEST(NumberBlocks, Q5_0TakesSixteenFromFiveBits) {
+  HandMade block(BlockType::kQ5_0);
+  block.half(0, kHalf);
+  block.set(2 + 0, 0x20);  // the fifth bit of number 5
+  block.set(6 + 5, 0x3);
+  EXPECT_EQ(block.read()[5], 0.5f * (19 - 16));
+  EXPECT_EQ(block.read()[21], 0.5f * -16);
+}
+
+TEST(NumberBlocks, Q2_KHasAScaleAndAnOffsetForSixteenNumbers) {
+  HandMade block(BlockType::kQ2_K);
+  block.half(80, kHalf);
+  block.half(82, kTwo);
+  // Number 128 + 32 * 2 + 16 + 5: half 1, group 6, its second part, which is the 14th of all.
+  block.set(13, 7 | 3 << 4);
+  block.set(16 + 32 + 21, 2 << 4);
+  EXPECT_EQ(block.read()[213], 0.5f * 7 * 2 - 2.0f * 3);
+  EXPECT_EQ(block.read()[212], -6);
+  EXPECT_EQ(block.read()[207], 0);  // the part before has neither
+}
+
+TEST(NumberBlocks, Q3_KTakesFourFromThreeBitsAndThirtyTwoFromScales) {
+  HandMade block(BlockType::kQ3_K);
+  block.half(108, kTwo);
+  // The same number: scale 13 is the upper half of byte 5 and bits 6 and 7 of byte 8 + 1.
+  block.set(96 + 5, 0xA << 4);
+  block.set(96 + 9, 0x2 << 6);
+  block.set(21, 1 << 6);  // third bit of group 6
+  block.set(32 + 32 + 21, 1 << 4);
+  const float scale = 2.0f * (0x2A - 32);
+  EXPECT_EQ(block.read()[213], scale * (5 - 4));
+  EXPECT_EQ(block.read()[212], scale * -4);
+  EXPECT_EQ(block.read()[0], 2.0f * -32 * -4);
+}
+
+TEST(NumberBlocks, KBlocksOfFourAndFiveBitsShareTheirPackedScales) {
+  for (const BlockType type : {BlockType::kQ4_K, BlockType::kQ5_K}) {
+    HandMade block(type);
+    block.half(0, kHalf);
+    block.half(2, kTwo);
+    // Group 6: lower bits in byte 10, upper ones of the scale in byte 2, of the offset in byte 6.
+    block.set(4 + 10, 0x5 | 0x9 << 4);
+    block.set(4 + 2, 0x3 << 6);
+    block.set(4 + 6, 0x1 << 6);
+    const bool has_fifth = type == BlockType::kQ5_K;
+    if (has_fifth) block.set(16 + 7, 1 << 6);
+    block.set((has_fifth ? 48 : 16) + 32 * 3 + 7, 0xB);
+    const float code = has_fifth ? 27 : 11;
+    EXPECT_EQ(block.read()[6 * 32 + 7], 0.5f * 0x35 * code - 2.0f * 0x19);
+    EXPECT_EQ(block.read()[6 * 32 + 8], -2.0f * 0x19);
+    EXPECT_EQ(block.read()[0], 0);
   }
 }
 

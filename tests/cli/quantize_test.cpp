@@ -50,7 +50,7 @@ TEST_F(Quantize, BlocksOfAGgufFileStayUnlessTheyAreToBeWidened) {
   const ProgramResult converted =
       run({"convert", good("model"), "q.gguf", "--to", "gguf", "--outtype", "q8_0"});
   ASSERT_EQ(converted.exit_code, 0) << converted.err;
-  const ProgramResult kept = infer({"--model", "q.gguf", "--tokenizer", good("model")});
+  const ProgramResult kept = infer({"--model", "q.gguf"});
   EXPECT_EQ(kept.exit_code, 0) << kept.err;
   EXPECT_THAT(kept.err, HasSubstr("of them in blocks"));
   const ProgramResult widened =

@@ -72,6 +72,26 @@ inline std::vector<std::pair<std::string, std::string>> nasty_texts() {
   return texts;
 }
 
+/// Texts and the ids that llama.cpp's repository has for them.
+inline std::vector<std::pair<std::string, std::vector<text::TokenId>>> llamacpp_vectors(
+    const std::filesystem::path& directory, const std::string& name) {
+  const std::string stem = (directory / ("ggml-vocab-" + name + ".gguf")).string();
+  const std::string separator = "\n__ggml_vocab_test__\n";
+  std::string inputs = read_file(stem + ".inp");
+  std::ifstream ids_of(stem + ".out");
+  std::vector<std::pair<std::string, std::vector<text::TokenId>>> vectors;
+  for (size_t at; (at = inputs.find(separator)) != std::string::npos;) {
+    std::string line;
+    if (!std::getline(ids_of, line)) throw std::runtime_error(stem + ": too few ids");
+    std::istringstream numbers(line);
+    auto& [text, ids] = vectors.emplace_back();
+    text = inputs.substr(0, at);
+    for (text::TokenId id; numbers >> id;) ids.push_back(id);
+    inputs.erase(0, at + separator.size());
+  }
+  return vectors;
+}
+
 inline std::string repaired(const std::string& bytes) {
   std::string storage;
   return std::string(text::sanitize_utf8(bytes, storage));

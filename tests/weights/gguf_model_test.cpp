@@ -224,8 +224,11 @@ TEST(GgufModel, TypesOfVectorsMatricesAndNarrowRows) {
   EXPECT_EQ(plain.tensors.at("blk.0.ffn_down.weight").type, 1u);
   EXPECT_EQ(plain.tensors.at("blk.0.attn_norm.weight").type, 0u);
   EXPECT_EQ(plain.numbers.at("general.file_type"), 7);
-  EXPECT_THAT(model.plan.notes, ElementsAre(HasSubstr("2 tensors have rows that are no multiple of "
-                                                      "32: stored as F16 instead of Q8_0")));
+  EXPECT_THAT(
+      model.plan.notes,
+      ElementsAre("2 tensors have rows that are no multiple of 32: stored as F16 instead of "
+                  "Q8_0: blk.0.ffn_down.weight, blk.1.ffn_down.weight"));
+  EXPECT_THAT(model.plan.warnings, IsEmpty());
   // Half a step of the scale, which is a 127th of the block's largest magnitude; F16 scales add
   // 2^-11 of it.
   const auto exact = Exported::read(*model.source, "model.layers.0.mlp.up_proj.weight");
@@ -236,6 +239,137 @@ TEST(GgufModel, TypesOfVectorsMatricesAndNarrowRows) {
     for (size_t i = block; i < block + 32; ++i)
       ASSERT_THAT(stored[i], FloatNear(exact[i], largest * (0.5f / 127 + 0x1p-11f)));
   }
+}
+
+/// The bytes that ggml's reference makes of 32 numbers: the one of the largest magnitude becomes -8
+/// steps, and quotients are rounded by adding a half.
+std::string q4_0_block(const float* numbers) {
+  float extreme = 0;
+  for (int i = 0; i < 32; ++i)
+    if (std::fabs(numbers[i]) > std::fabs(extreme)) extreme = numbers[i];
+  const float step = extreme / -8;
+  const uint16_t half = float_to_f16(step);
+  std::string block(reinterpret_cast<const char*>(&half), 2);
+  const auto code = [&](float number) {
+    const int rounded = static_cast<int>(step == 0 ? 8.5f : number * (1 / step) + 8.5f);
+    return rounded > 15 ? 15 : rounded;
+  };
+  for (int i = 0; i < 16; ++i)
+    block += static_cast<char>(code(numbers[i]) | code(numbers[i + 16]) << 4);
+  return block;
+}
+
+TEST(GgufModel, Q4_0IsWhatLlamaCppsReferenceMakes) {
+  const Exported model(tiny_config("llama"), TensorType::kQ4_0);
+  const test::PlainGguf plain(model.file());
+  EXPECT_EQ(plain.numbers.at("general.file_type"), 2);
+  // The ends of the model get 8 bits, vectors stay F32, rows of 56 are F16.
+  EXPECT_EQ(plain.tensors.at("token_embd.weight").type, 8u);
+  EXPECT_EQ(plain.tensors.at("output.weight").type, 8u);
+  EXPECT_EQ(plain.tensors.at("blk.0.attn_q.weight").type, 2u);
+  EXPECT_EQ(plain.tensors.at("blk.0.ffn_down.weight").type, 1u);
+  EXPECT_EQ(plain.tensors.at("output_norm.weight").type, 0u);
+  EXPECT_THAT(model.plan.notes, ElementsAre(HasSubstr("instead of Q4_0: blk.0.ffn_down.weight")));
+  const auto exact = Exported::read(*model.source, "model.layers.0.mlp.up_proj.weight");
+  std::string expected;
+  for (size_t at = 0; at < exact.size(); at += 32) expected += q4_0_block(exact.data() + at);
+  const size_t begin = plain.tensors.at("blk.0.ffn_up.weight").offset;
+  EXPECT_EQ(plain.bytes.substr(begin, expected.size()), expected);
+}
+
+TEST(GgufModel, AFileIsNotCalledAfterATypeThatNothingInItHas) {
+  Json json = tiny_config("llama");
+  json["hidden_size"] = 40;
+  json["num_attention_heads"] = 2;
+  json["num_key_value_heads"] = 1;
+  for (const TensorType type : {TensorType::kQ8_0, TensorType::kQ4_0}) {
+    const Exported model(json, type);
+    EXPECT_EQ(test::PlainGguf(model.file()).numbers.at("general.file_type"), 1);  // F16
+    EXPECT_EQ(model.plan.type, TensorType::kF16);
+    EXPECT_THAT(model.plan.warnings, ElementsAre(HasSubstr("nothing is quantised")));
+  }
+}
+
+/// A model whose file holds one matrix in blocks of another type, any bits with scales of 1.
+struct WithBlocks {
+  std::string bytes;
+  std::filesystem::path file;
+  WithBlocks(Exported& model, const std::string& name, uint32_t type) {
+    ModelPlan& plan = model.plan;
+    const auto at = std::find_if(plan.tensors.begin(), plan.tensors.end(),
+                                 [&](const PlannedTensor& tensor) { return tensor.name == name; });
+    ConstantTensor constant{.tensor = *at, .bytes = {}};
+    constant.tensor.type = static_cast<TensorType>(type);
+    uint32_t state = type;
+    for (uint64_t i = 0; i < gguf::size_bytes(constant.tensor); ++i) {
+      state = state * 1103515245u + 12345u;
+      // No half made of two such bytes is infinite.
+      bytes += static_cast<char>((state >> 16) & 0x3Bu);
+    }
+    constant.bytes = bytes;
+    plan.layout.tensors.erase(plan.layout.tensors.begin() + (at - plan.tensors.begin()));
+    plan.tensors.erase(at);
+    plan.constants.push_back(constant);
+    file = model.file_with("general.name", std::string("blocks"));
+  }
+};
+
+TEST(GgufModel, BlocksThatNoProductTakesAreWidenedAndCounted) {
+  Json json = tiny_config("llama");
+  json["intermediate_size"] = 256;
+  for (const BlockType type : {BlockType::kQ4_1, BlockType::kQ5_0, BlockType::kQ5_1,
+                               BlockType::kQ2_K, BlockType::kQ3_K, BlockType::kQ5_K}) {
+    SCOPED_TRACE(block_traits(type).name);
+    Exported model(json);
+    uint32_t number = 0;
+    while (block_type(number) != type) ++number;
+    const WithBlocks made(model, "blk.1.ffn_down.weight", number);
+    const Checkpoint opened = open_checkpoint(made.file);
+    const std::string name = "model.layers.1.mlp.down_proj.weight";
+    std::vector<float> expected(static_cast<size_t>(opened.model->find(name)->num_elements()));
+    dequantize(type, reinterpret_cast<const std::byte*>(made.bytes.data()), expected.size(),
+               expected.data());
+    EXPECT_EQ(Exported::read(*opened.model, name), expected);
+    EXPECT_FALSE(opened.blocks);
+    EXPECT_THAT(opened.widened.types, ElementsAre(std::string(block_traits(type).name)));
+    EXPECT_EQ(opened.widened.tensors, 1);
+    EXPECT_EQ(opened.widened.elements, static_cast<int64_t>(expected.size()));
+    EXPECT_EQ(opened.model->storage(name).size_bytes, made.bytes.size());
+  }
+}
+
+TEST(GgufModelErrors, BlocksOfATypeThatIsNotRead) {
+  Exported model(tiny_config("llama"));
+  const WithBlocks made(model, "blk.0.ffn_up.weight", 20);
+  const Checkpoint opened = open_checkpoint(made.file);
+  EXPECT_THAT(error_of<ModelError>(
+                  [&] { Exported::read(*opened.model, "model.layers.0.mlp.up_proj.weight"); }),
+              HasSubstr("tensor blk.0.ffn_up.weight is stored as IQ4_NL; F32, F16, BF16, Q8_0"));
+}
+
+TEST(GgufModel, EveryIdThatEndsAnAnswerIsTaken) {
+  const Exported model(tiny_config("llama"));
+  EXPECT_THAT(
+      open_checkpoint(model.file_with("tokenizer.ggml.eot_token_id", uint32_t{5})).config.eos_ids,
+      ElementsAre(5));
+  // As old converters write that there is none.
+  EXPECT_THAT(
+      open_checkpoint(model.file_with("tokenizer.ggml.eos_token_id", 4294967295u)).config.eos_ids,
+      IsEmpty());
+}
+
+TEST(GgufModel, WithoutABaseOfTheRotaryEmbeddingItIsLlamaCpps) {
+  // Mixtral's own default is a million.
+  Exported model(tiny_config("mixtral"));
+  std::erase_if(model.plan.metadata,
+                [](const auto& pair) { return pair.first == "llama.rope.freq_base"; });
+  testing::internal::CaptureStderr();
+  const auto file = model.file_with("general.name", std::string("old"));
+  EXPECT_EQ(open_checkpoint(file).config.rope.theta, 10000);
+  EXPECT_EQ(open_checkpoint(file).config.rope.theta, 10000);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("no llama.rope.freq_base in it: 10000 is taken"));
+  EXPECT_EQ(said.find("freq_base"), said.rfind("freq_base"));  // once
 }
 
 /// Rows of q and k lie in another order in the file, and internlm2's are parts of one matrix.

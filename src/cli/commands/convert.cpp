@@ -18,7 +18,9 @@
 #include "cli/commands/convert_plan.h"
 #include "cli/commands/convert_request.h"
 #include "cli/commands/gguf_export.h"
+#include "text/gguf_tokenizer.h"
 #include "text/template_record.h"
+#include "text/tokenizer.h"
 #include "weights/convert/conversion.h"
 #include "weights/convert/joined_source.h"
 #include "weights/gguf/gguf_reader.h"
@@ -48,6 +50,10 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   plan.source = weights::open_checkpoint_source(request.source, request.source_options);
   weights::report_idle_iteration(plan.source, request.source_options.iteration, "--iteration");
   check_described(options, request, plan.source);
+  if (plan.source.format == weights::Format::kGguf && !request.tokenizer.empty()) {
+    text::refuse_other_tokenizer(request.source, *text::Tokenizer::load(request.tokenizer),
+                                 request.tokenizer.string());
+  }
   if (plan.source.differing_copies)
     weights::refuse_differing_copies(plan.source.differing_copies(), request.source_options.loose);
   plan.config = plan.source.config;
@@ -210,13 +216,17 @@ void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,
     throw UsageError(tr("[--with-optimizer] GGUF holds no optimizer state"));
   if (request.dtype) {
     throw UsageError(tr("[--dtype] a GGUF file's type is chosen with --outtype"),
-                     tr("--outtype f32, f16, bf16 or q8_0"));
+                     tr("--outtype f32, f16, bf16, q8_0 or q4_0"));
   }
   static const std::map<std::string, TensorType> types = {{"f32", TensorType::kF32},
                                                           {"f16", TensorType::kF16},
                                                           {"bf16", TensorType::kBF16},
-                                                          {"q8_0", TensorType::kQ8_0}};
-  const fs::path tokenizer = request.tokenizer.empty() ? plan.source.companions : request.tokenizer;
+                                                          {"q8_0", TensorType::kQ8_0},
+                                                          {"q4_0", TensorType::kQ4_0}};
+  const bool from_gguf = plan.source.format == weights::Format::kGguf;
+  const fs::path tokenizer = !request.tokenizer.empty() ? request.tokenizer
+                             : from_gguf                ? plan.source.path
+                                                        : plan.source.companions;
   if (tokenizer.empty()) {
     throw UsageError(tr("[convert] no tokenizer lies beside the source, and GGUF holds one"),
                      tr("name it: --tokenizer-model DIR"));
@@ -230,11 +240,12 @@ void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,
                                    : fs::absolute(plan.source.companions).filename().string(),
                  .file_name = file});
   for (const std::string& note : model.notes) log::info("{}", note);
+  for (const std::string& warning : model.warnings) log::warning("{}", warning);
   conversion.output_is_file = true;
   conversion.target.plans.push_back(plan_file(model.metadata, model.tensors, model.constants));
-  conversion.target.description = "GGUF, " + request.gguf_type;
+  conversion.target.description = fmt::format("GGUF, {}", type_traits(model.type).name);
   conversion.target.layout = model.layout;
-  if (request.gguf_type == "q8_0") return;  // lossy: there is nothing to be equal to
+  if (!type_traits(model.type).plain) return;  // lossy: there is nothing to be equal to
   conversion.reopen = [layout = std::move(model.layout), file](const fs::path& directory) {
     return weights::open_layout(layout, {weights::gguf::open(directory / file)});
   };
@@ -330,7 +341,14 @@ void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
   }
   const fs::path& companions = plan.source.companions;
   const bool has_own = !companions.empty();
-  if (request.tokenizer.empty() || (has_own && fs::equivalent(request.tokenizer, companions))) {
+  const bool from_gguf = plan.source.format == weights::Format::kGguf;
+  if (text::is_gguf(request.tokenizer) || (request.tokenizer.empty() && from_gguf)) {
+    const fs::path& file = request.tokenizer.empty() ? plan.source.path : request.tokenizer;
+    if (!text::write_gguf_tokenizer(file, directory))
+      log::warning("{}: it holds no tokenizer, and none is written", file.string());
+    if (has_own) copy_some(companions, directory, is_model_configuration);
+  } else if (request.tokenizer.empty() ||
+             (has_own && fs::equivalent(request.tokenizer, companions))) {
     if (has_own) weights::carry_over_files(companions, directory);
   } else {
     // One tokenizer, not parts of two: none of the source's own files, and no configuration of the
@@ -496,7 +514,7 @@ int run_convert(const Options& options) {
   if (checks) check_source(plan.source, request.num_threads);
   report_conversion(
       weights::convert(conversion), conversion,
-      can_check ? "--check does that" : "Q8_0 rounds, so there is nothing to be equal to",
+      can_check ? "--check does that" : "blocks round, so there is nothing to be equal to",
       checksums);
   log_next_step(request);
   return 0;

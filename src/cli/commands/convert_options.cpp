@@ -120,7 +120,7 @@ std::vector<OptionSpec> form_options() {
       {.name = "outtype",
        .default_text = "f16",
        .help = "GGUF: type of the matrices",
-       .choices = {"f32", "f16", "bf16", "q8_0"},
+       .choices = {"f32", "f16", "bf16", "q8_0", "q4_0"},
        .group = "Form"},
       {.name = "max_shard_size",
        .default_text = "5GB",

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/shell_quote.h"
 #include "settings/options/model_names.h"
+#include "text/gguf_tokenizer.h"
 #include "text/tokenizer.h"
 
 namespace danlu::cli {
@@ -150,7 +151,8 @@ void read_tokenizer(const Options& options, ConvertRequest& request) {
     throw UsageError(tr("[{}] {}: no such file or directory", options.given_as("tokenizer_model"),
                         named.string()));
   }
-  request.tokenizer = fs::is_directory(named) ? named : fs::absolute(named).parent_path();
+  request.tokenizer =
+      fs::is_directory(named) || text::is_gguf(named) ? named : fs::absolute(named).parent_path();
 }
 
 /// Keys of MindSpeed-LLM's model_cfg.json and the families they are used for.

@@ -1,49 +1,65 @@
 #include "cli/commands/gguf_export.h"
 
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/gguf_header.h"
+#include "text/gguf_metadata.h"
+#include "text/gguf_tokenizer.h"
+
 namespace danlu::cli {
+namespace {
 
 using weights::gguf::Metadata;
 
-void append_vocabulary(const text::GgufVocabulary& vocabulary, Metadata& metadata) {
-  const auto add = [&](std::string_view key, weights::gguf::Value value) {
-    metadata.emplace_back("tokenizer.ggml." + std::string(key), std::move(value));
-  };
-  add("model", vocabulary.model);
-  add("pre", vocabulary.pre);
-  add("tokens", weights::gguf::string_array(vocabulary.tokens));
-  if (!vocabulary.scores.empty()) add("scores", weights::gguf::number_array(vocabulary.scores));
-  std::vector<int32_t> types;
-  types.reserve(vocabulary.types.size());
-  for (const text::GgufTokenType type : vocabulary.types)
-    types.push_back(static_cast<int32_t>(type));
-  add("token_type", weights::gguf::number_array(types));
-  // llama.cpp wants the key even where there is nothing to merge.
-  if (vocabulary.model == "gpt2") add("merges", weights::gguf::string_array(vocabulary.merges));
-  const auto add_id = [&](std::string_view key, const std::optional<int64_t>& id) {
-    if (id) add(key, static_cast<uint32_t>(*id));
-  };
-  add_id("bos_token_id", vocabulary.bos);
-  add_id("eos_token_id", vocabulary.eos);
-  add_id("unknown_token_id", vocabulary.unk);
-  add_id("padding_token_id", vocabulary.pad);
-  add("add_bos_token", vocabulary.add_bos);
-  add("add_eos_token", vocabulary.add_eos);
-  if (vocabulary.add_space_prefix) add("add_space_prefix", *vocabulary.add_space_prefix);
-  if (!vocabulary.chat_template.empty())
-    metadata.emplace_back("tokenizer.chat_template", vocabulary.chat_template);
+/// As they are: whoever wrote them, they go with these weights.
+void copy_vocabulary(const std::filesystem::path& file, int64_t vocab_size, Metadata& metadata) {
+  const MappedFile mapped(file);
+  const gguf::Header header = gguf::parse_header(mapped.bytes(), file.string());
+  const auto tokens = text::token_list_in(header.metadata, file.string()).tokens.size();
+  if (tokens == 0) {
+    throw UsageError(tr("[convert] {} holds no tokenizer, and GGUF holds one", file.string()),
+                     tr("name it: --tokenizer-model DIR"));
+  }
+  if (static_cast<int64_t>(tokens) > vocab_size) {
+    throw ModelError(tr("{}: the tokenizer has {} ids, but vocab_size is {}", file.string(), tokens,
+                        vocab_size));
+  }
+  for (const auto& [key, value] : header.metadata) {
+    if (key.starts_with("tokenizer.") || key == "danlu.tokenizer")
+      metadata.emplace_back(key, value);
+  }
 }
+
+void add_vocabulary(const arch::ModelConfig& config, const std::filesystem::path& directory,
+                    weights::gguf::ModelPlan& plan) {
+  text::GgufVocabulary vocabulary = text::read_gguf_vocabulary(directory, config.vocab_size);
+  if (!vocabulary.bos) vocabulary.bos = config.bos_id;
+  if (!vocabulary.eos && !config.eos_ids.empty()) vocabulary.eos = config.eos_ids.front();
+  text::append_vocabulary(vocabulary, plan.metadata);
+  // Whoever generates stops at these too.
+  const char* const keys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+  size_t next = 0;
+  for (const int64_t id : config.eos_ids) {
+    if (id == vocabulary.eos || id < 0 || next == std::size(keys)) continue;
+    plan.metadata.emplace_back(keys[next++], static_cast<uint32_t>(id));
+  }
+  plan.notes.insert(plan.notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
+}
+
+}  // namespace
 
 weights::gguf::ModelPlan plan_gguf(const arch::ModelConfig& config,
                                    const std::vector<weights::TensorInfo>& globals,
-                                   const std::filesystem::path& tokenizer_directory,
+                                   const std::filesystem::path& tokenizer,
                                    const weights::gguf::ModelOptions& options) {
   weights::gguf::ModelPlan plan = weights::gguf::plan_model(config, globals, options);
-  text::GgufVocabulary vocabulary =
-      text::read_gguf_vocabulary(tokenizer_directory, config.vocab_size);
-  if (!vocabulary.bos) vocabulary.bos = config.bos_id;
-  if (!vocabulary.eos && !config.eos_ids.empty()) vocabulary.eos = config.eos_ids.front();
-  append_vocabulary(vocabulary, plan.metadata);
-  plan.notes.insert(plan.notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
+  if (text::is_gguf(tokenizer)) {
+    copy_vocabulary(tokenizer, config.vocab_size, plan.metadata);
+  } else {
+    add_vocabulary(config, tokenizer, plan);
+  }
   return plan;
 }
 

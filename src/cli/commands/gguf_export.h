@@ -10,15 +10,13 @@
 
 namespace danlu::cli {
 
-/// Appends the tokenizer.* keys of `vocabulary`.
-void append_vocabulary(const text::GgufVocabulary& vocabulary, weights::gguf::Metadata& metadata);
-
 /// The plan of a file with the model's tensors, as `globals` describes them, and the tokenizer that
-/// lies in `tokenizer_directory`. Notes of both are in the plan. Errors: as
-/// weights::gguf::plan_model and text::read_gguf_vocabulary.
+/// `tokenizer` is: a directory, or a GGUF file, whose keys are taken as they are. Notes of both are
+/// in the plan. Errors: as weights::gguf::plan_model and text::read_gguf_vocabulary; UsageError for
+/// a GGUF file without a tokenizer.
 weights::gguf::ModelPlan plan_gguf(const arch::ModelConfig& config,
                                    const std::vector<weights::TensorInfo>& globals,
-                                   const std::filesystem::path& tokenizer_directory,
+                                   const std::filesystem::path& tokenizer,
                                    const weights::gguf::ModelOptions& options);
 
 }  // namespace danlu::cli

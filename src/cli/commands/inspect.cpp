@@ -192,6 +192,7 @@ void inspect_path(const fs::path& path, const Options& options) {
   print_title(path, fs::is_directory(path) ? "directory of weights without config.json"
                     : is_gguf              ? "GGUF file"
                                            : "weight file");
+  if (is_gguf) print_gguf_tokenizer(path);
   print_weights(*source, every_tensor);
 }
 

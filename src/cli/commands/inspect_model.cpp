@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/progress.h"
+#include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "text/tokenizer.h"
 #include "weights/compare/describe.h"
@@ -104,6 +105,18 @@ void print_fit(const arch::ModelConfig& config, const weights::TensorSource& sou
 }
 
 }  // namespace
+
+void print_gguf_tokenizer(const fs::path& file) {
+  try {
+    const auto vocabulary = text::read_gguf_file_vocabulary(file);
+    if (!vocabulary) return print_line("tokenizer", "none in it");
+    print_line("tokenizer", fmt::format("in the file: {}, {}, {} tokens", vocabulary->model,
+                                        vocabulary->pre, vocabulary->tokens.size()));
+    print_line("template", template_text(file));
+  } catch (const ModelError& e) {
+    print_line("tokenizer", fmt::format("cannot be used: {}", e.what()));
+  }
+}
 
 void print_line(std::string_view label, const std::string& text) {
   std::fputs(fmt::format("  {:<12}{}\n", label, text).c_str(), stdout);

@@ -12,6 +12,8 @@ namespace danlu::cli {
 /// One line on stdout: a label in a column, then text.
 void print_line(std::string_view label, const std::string& text);
 void print_title(const std::filesystem::path& path, std::string_view kind);
+/// What a GGUF file holds of a tokenizer and a template.
+void print_gguf_tokenizer(const std::filesystem::path& file);
 
 /// Family, parameters, shape, attention, end tokens.
 void print_config(const arch::ModelConfig& config);

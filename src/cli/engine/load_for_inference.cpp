@@ -14,6 +14,7 @@
 #include "ops/quantized_linear.h"
 #include "settings/options/from_options.h"
 #include "settings/options/model_names.h"
+#include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "text/template_record.h"
 #include "weights/lora/peft.h"
@@ -87,13 +88,20 @@ std::shared_ptr<const text::ChatEncoder> encoder_for(const Options& options,
   return choice.encoder;
 }
 
-/// The one that was named, else the model's, else the adapter's: training puts a copy there.
+/// The one that was named, else the model's (a GGUF file's is in it), else the adapter's: training
+/// puts a copy there. Errors: as Tokenizer::load and refuse_other_tokenizer.
 std::shared_ptr<const text::Tokenizer> tokenizer_for(const Options& options,
                                                      const ModelLocation& where,
                                                      const fs::path& companions) {
-  if (options.has_value("tokenizer")) return text::Tokenizer::load(options.get_string("tokenizer"));
+  const bool is_gguf = text::is_gguf(where.model);
+  if (options.has_value("tokenizer")) {
+    const std::string named = options.get_string("tokenizer");
+    auto tokenizer = text::Tokenizer::load(named);
+    if (is_gguf) text::refuse_other_tokenizer(where.model, *tokenizer, named);
+    return tokenizer;
+  }
   std::vector<fs::path> places;
-  for (const fs::path& place : {companions, where.adapter}) {
+  for (const fs::path& place : {is_gguf ? where.model : companions, where.adapter}) {
     if (!place.empty()) places.push_back(place);
   }
   for (size_t i = 0; i < places.size(); ++i) {
@@ -104,10 +112,7 @@ std::shared_ptr<const text::Tokenizer> tokenizer_for(const Options& options,
     }
   }
   throw ModelError(tr("{}: no tokenizer goes with it", where.model.string()),
-                   where.model.extension() == ".gguf"
-                       ? tr("what a GGUF file holds of one is not read: --tokenizer DIR, a folder "
-                            "with tokenizer.json")
-                       : tr("name one: --tokenizer DIR"));
+                   tr("name one: --tokenizer DIR"));
 }
 
 /// Another system's numbers are not what this model's generation_config.json says.
@@ -217,6 +222,13 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   const models::Quantisation quantisation = quantisation_from(options, source, device);
   loaded.model = models::load_model(source, parallel::Mesh::single(), type_of(options), device, {},
                                     {}, quantisation);
+  if (const weights::WidenedBlocks& widened = source.widened; widened.tensors > 0) {
+    const at::ScalarType type = loaded.model->dtype();
+    log::info(
+        "weights: {} matrices stored as {} are held as {}, {:.1f} MB", widened.tensors,
+        fmt::join(widened.types, ", "), dtype_name(device::dtype_of(type)),
+        static_cast<double>(widened.elements) * static_cast<double>(c10::elementSize(type)) / 1e6);
+  }
   if (const auto held = loaded.model->held_bytes(); held.in_blocks > 0) {
     loaded.quantize = options.get_string_or("quantize", "auto");
     log::info("weights: {:.1f} MB, {:.1f} MB of them in blocks",

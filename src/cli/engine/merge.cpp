@@ -11,6 +11,7 @@
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_record.h"
+#include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "weights/convert/replaceable.h"
 #include "weights/hf/save_model.h"
@@ -78,12 +79,15 @@ void prove(const Merge& merge, DType dtype, double tolerance) {
             dtype_name(dtype), rounding.max_abs, 100 * rounding.same_argmax);
 }
 
-/// Where the base has no tokenizer: the one that was named, else the adapter's.
-fs::path companions_of(const Options& options, const weights::CheckpointSource& base,
-                       const fs::path& adapters) {
-  if (!base.companions.empty()) return base.companions;
-  return options.has_value("tokenizer") ? text::directory_of_model(options.get_string("tokenizer"))
-                                        : adapters;
+/// Where the base has no tokenizer: the one that was named, else a GGUF file's own, else the
+/// adapter's.
+void carry_tokenizer(const Options& options, const weights::CheckpointSource& base,
+                     const fs::path& adapters, const fs::path& directory) {
+  if (!base.companions.empty()) return weights::carry_over_files(base.companions, directory);
+  const fs::path named = options.get_string_or("tokenizer", "");
+  const fs::path& file = named.empty() ? base.path : named;
+  if (text::is_gguf(file) && text::write_gguf_tokenizer(file, directory)) return;
+  weights::carry_over_files(named.empty() ? adapters : text::directory_of_model(named), directory);
 }
 
 }  // namespace merge_detail
@@ -122,7 +126,7 @@ int run_merge(const Options& options) {
     // First: a template of its own is not to be replaced by the base's.
     write_merged_record(directory, base, adapters);
     weights::save_model(*merged.source, merged.config, dtype, directory);
-    weights::carry_over_files(companions_of(options, merge.base, adapters), directory);
+    carry_tokenizer(options, merge.base, adapters, directory);
   });
   log::info("wrote {}", output.string());
   log::info("next: danlu chat --model {}", shell_quoted(output.string()));

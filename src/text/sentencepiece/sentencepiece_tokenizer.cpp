@@ -43,9 +43,10 @@ SentencePieceFile read_model(std::string_view bytes, const std::string& origin, 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   /// modern: only the very beginning of a text gets the dummy prefix (transformers: "legacy" is
-  /// false).
+  /// false). content: as PipelineTokenizer.
   SentencePieceTokenizer(const SentencePieceFile& file, const std::string& origin, bool modern,
-                         Companions companions, std::vector<fs::path> model_files)
+                         Companions companions, std::vector<fs::path> model_files,
+                         std::string_view content = {})
       : pieces_(file),
         rewriter_(file.rules, file.treat_whitespace_as_suffix, pieces_.kept(), origin),
         segmenter_(make_segmenter(file, pieces_)),
@@ -64,9 +65,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     tool_template_ = std::move(companions.tool_template);
     files_ = std::move(model_files);
     files_.insert(files_.end(), companions.files.begin(), companions.files.end());
-    for (const fs::path& used : files_) {
-      content_hash_ = hash_text(MappedFile(used).text(), content_hash_);
-    }
+    if (!content.empty()) content_hash_ = hash_text(companions.config.dump(), hash_text(content));
+    for (size_t i = 0; content.empty() && i < files_.size(); ++i)
+      content_hash_ = hash_text(MappedFile(files_[i]).text(), content_hash_);
     config_ = std::move(companions.config);
   }
 
@@ -210,6 +211,14 @@ std::shared_ptr<const Tokenizer> load_sentencepiece(const fs::path& path) {
   return std::make_shared<SentencePieceTokenizer>(read_model(bytes.text(), path.string(), modern),
                                                   path.string(), modern, std::move(companions),
                                                   std::vector<fs::path>{path});
+}
+
+std::shared_ptr<const Tokenizer> make_sentencepiece(std::string_view bytes, Companions companions,
+                                                    const fs::path& file) {
+  const bool modern = companions.flag("legacy") == std::optional(false);
+  return std::make_shared<SentencePieceTokenizer>(read_model(bytes, file.string(), modern),
+                                                  file.string(), modern, std::move(companions),
+                                                  std::vector<fs::path>{file}, bytes);
 }
 
 }  // namespace danlu::text

@@ -139,6 +139,14 @@ void read_chat_templates(const fs::path& directory, Companions& companions) {
   if (processor.contains("chat_template")) take_templates(processor["chat_template"], companions);
 }
 
+/// Tokens that the configuration names are special, whatever their own entry says.
+void mark_special(Companions& companions) {
+  const std::vector<std::string> named = named_tokens(companions.special);
+  for (AddedToken& token : companions.added) {
+    if (std::find(named.begin(), named.end(), token.content) != named.end()) token.special = true;
+  }
+}
+
 }  // namespace
 
 std::string Companions::tokenizer_class() const {
@@ -162,11 +170,19 @@ Companions read_companions(const fs::path& directory) {
   read_added_decoder(companions.config, (directory / "tokenizer_config.json").string(),
                      companions.added);
   read_added_map(added, (directory / "added_tokens.json").string(), companions.added);
-  const std::vector<std::string> named = named_tokens(companions.special);
-  for (AddedToken& token : companions.added) {
-    if (std::find(named.begin(), named.end(), token.content) != named.end()) token.special = true;
-  }
+  mark_special(companions);
   read_chat_templates(directory, companions);
+  return companions;
+}
+
+Companions companions_of(Json config, const std::string& origin) {
+  Companions companions;
+  companions.config = std::move(config);
+  read_special(companions.config, companions.special);
+  read_added_decoder(companions.config, origin, companions.added);
+  mark_special(companions);
+  if (companions.config.contains("chat_template"))
+    take_templates(companions.config["chat_template"], companions);
   return companions;
 }
 

@@ -27,6 +27,9 @@ struct Companions {
 /// Reads what is present in `directory`. Errors: ModelError naming file and key.
 Companions read_companions(const std::filesystem::path& directory);
 
+/// The same of a tokenizer_config.json in memory, beside no other file.
+Companions companions_of(Json config, const std::string& origin);
+
 /// Every token that SpecialTokens names, once each.
 std::vector<std::string> named_tokens(const SpecialTokens& special);
 

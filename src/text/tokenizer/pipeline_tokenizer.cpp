@@ -10,7 +10,8 @@
 namespace danlu::text {
 
 PipelineTokenizer::PipelineTokenizer(Pipeline pipeline, Companions companions,
-                                     const std::vector<fs::path>& vocabulary_files)
+                                     const std::vector<fs::path>& vocabulary_files,
+                                     std::string_view content)
     : pipeline_(std::move(pipeline)) {
   const Vocabulary& vocabulary = pipeline_.model->vocabulary();
   add_companion_tokens(
@@ -33,10 +34,9 @@ PipelineTokenizer::PipelineTokenizer(Pipeline pipeline, Companions companions,
   tool_template_ = std::move(companions.tool_template);
   files_ = vocabulary_files;
   files_.insert(files_.end(), companions.files.begin(), companions.files.end());
-  content_hash_ = 0;
-  for (const fs::path& path : files_) {
-    content_hash_ = hash_text(MappedFile(path).text(), content_hash_);
-  }
+  content_hash_ = content.empty() ? 0 : hash_text(companions.config.dump(), hash_text(content));
+  for (size_t i = 0; content.empty() && i < files_.size(); ++i)
+    content_hash_ = hash_text(MappedFile(files_[i]).text(), content_hash_);
   config_ = std::move(companions.config);
 }
 

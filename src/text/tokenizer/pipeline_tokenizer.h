@@ -33,9 +33,11 @@ struct Pipeline {
 /// pre-tokenizer, model, post-processor.
 class PipelineTokenizer final : public Tokenizer {
  public:
-  /// `vocabulary_files`: what content_hash covers and files() lists first.
+  /// `vocabulary_files`: what content_hash covers and files() lists first. `content`, where there
+  /// is any, is hashed instead of the files.
   PipelineTokenizer(Pipeline pipeline, Companions companions,
-                    const std::vector<std::filesystem::path>& vocabulary_files);
+                    const std::vector<std::filesystem::path>& vocabulary_files,
+                    std::string_view content = {});
 
   void encode_append(std::string_view text, bool add_special,
                      std::vector<TokenId>& ids) const override;
@@ -65,12 +67,18 @@ std::shared_ptr<const Tokenizer> load_tokenizer_json(const std::filesystem::path
 /// The same from text in memory, without companion files (tests, fuzzing). origin: for errors.
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string_view text,
                                                       const std::string& origin);
+/// Texts of tokenizer.json and tokenizer_config.json that stand for what lies in `file`.
+std::shared_ptr<const Tokenizer> make_tokenizer_json(std::string_view text, Companions companions,
+                                                     const std::filesystem::path& file);
 /// vocab.json + merges.txt, byte-level; Qwen2's pre-tokenizer if tokenizer_class says so, else
 /// GPT-2's.
 std::shared_ptr<const Tokenizer> load_vocab_and_merges(const std::filesystem::path& vocab,
                                                        const std::filesystem::path& merges);
 /// tokenizer.model: a SentencePiece model. Errors: ModelError naming the file and what is wrong.
 std::shared_ptr<const Tokenizer> load_sentencepiece(const std::filesystem::path& path);
+/// As make_tokenizer_json, of a tokenizer.model.
+std::shared_ptr<const Tokenizer> make_sentencepiece(std::string_view bytes, Companions companions,
+                                                    const std::filesystem::path& file);
 /// The same from bytes in memory, without companion files (tests, fuzzing). origin: for errors.
 std::shared_ptr<const Tokenizer> parse_sentencepiece(std::string_view bytes,
                                                      const std::string& origin);

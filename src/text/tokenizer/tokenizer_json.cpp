@@ -254,6 +254,12 @@ std::shared_ptr<const Tokenizer> load_tokenizer_json(const fs::path& path) {
                                              std::vector<fs::path>{path});
 }
 
+std::shared_ptr<const Tokenizer> make_tokenizer_json(std::string_view text, Companions companions,
+                                                     const fs::path& file) {
+  return std::make_shared<PipelineTokenizer>(
+      read_pipeline(text, file.string()), std::move(companions), std::vector<fs::path>{file}, text);
+}
+
 std::shared_ptr<const Tokenizer> load_vocab_and_merges(const fs::path& vocab_path,
                                                        const fs::path& merges_path) {
   const MappedFile vocab(vocab_path), merges(merges_path);

@@ -20,6 +20,7 @@
 #include "checkpoint/checkpoint.h"
 #include "data/readers/dataset_name.h"
 #include "device/dtype.h"
+#include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "weights/megatron/place.h"
 #include "weights/tensor_source.h"
@@ -261,16 +262,21 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
     return config.tuner == Tuner::kLora ? model.save_adapter({}, {}) : model.save({}, dtype, {});
   // A file may be named, and its name may be that of the one in whose place another is read.
   const fs::path tokenizer = text::directory_of_model(config.model.tokenizer);
+  const bool is_in_model = text::is_gguf(config.model.tokenizer);
+  const auto carry_tokenizer = [&] {
+    is_in_model ? void(text::write_gguf_tokenizer(config.model.tokenizer, directory))
+                : weights::carry_over_files(tokenizer, directory);
+  };
   if (config.tuner == Tuner::kLora) {
     model.save_adapter(directory, fs::absolute(config.model.path).lexically_normal().string());
     // An adapter directory carries the tokenizer too, but not the base model's config.json.
-    weights::carry_over_files(tokenizer, directory);
+    carry_tokenizer();
     std::error_code ignored;
     fs::remove(directory / "config.json", ignored);
     return;
   }
   model.save(directory, dtype, config.model.companions);
-  if (tokenizer != config.model.companions) weights::carry_over_files(tokenizer, directory);
+  if (is_in_model || tokenizer != config.model.companions) carry_tokenizer();
 }
 
 void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {

@@ -167,6 +167,7 @@ CheckpointSource open_gguf(const fs::path& path, const SourceOptions& options) {
   source.config = std::move(opened.config);
   source.model = opened.model;
   source.blocks = opened.blocks;
+  source.widened = std::move(opened.widened);
   return source;
 }
 

@@ -57,6 +57,7 @@ struct CheckpointSource {
   std::shared_ptr<const TensorSource> model = {};
   /// What of `model` a GGUF file holds in blocks; nullptr: nothing.
   std::shared_ptr<const BlockTensors> blocks = {};
+  WidenedBlocks widened = {};
   bool has_optimizer = false;     ///< a training's state is in the files, asked for or not
   OptimizerState optimizer = {};  ///< with SourceOptions::with_optimizer
   /// Adapters beside the model, as PEFT tensors; nullptr: none.

@@ -163,7 +163,7 @@ class LayoutWriter {
       uint32_t crc = libdeflate_crc32(0, nullptr, 0);
       // Blocks of 8-bit numbers are made of finite ones alone.
       const DType dtype = stored.info.dtype;
-      const bool can_tell = stored.encoding == Encoding::kPlain && is_floating(dtype);
+      const bool can_tell = !stored.blocks && is_floating(dtype);
       bool is_finite = true;
       stream_tensor(globals_, layout_, stored, [&](std::span<const std::byte> bytes) {
         stop_if_asked();

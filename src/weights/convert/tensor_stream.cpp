@@ -91,7 +91,7 @@ class SectionStream {
   bool pass_on(const Section& section, const Piece& piece, int64_t row, int64_t rows) {
     const TensorInfo& info = source_of(piece);
     if (piece.transposed || piece.of.cols != section.cols || info.dtype != stored_.info.dtype ||
-        stored_.encoding != Encoding::kPlain || matrix_of(info.shape).cols != section.cols)
+        stored_.blocks || matrix_of(info.shape).cols != section.cols)
       return false;
     const std::span<const std::byte> bytes = globals_.mapped(info.name);
     if (bytes.empty()) return false;
@@ -153,22 +153,22 @@ class SectionStream {
 
   void flush() {
     if (buffer_.empty()) return;
-    if (stored_.encoding == Encoding::kQ8_0) {
+    if (stored_.blocks) {
+      const BlockType type = *stored_.blocks;
       // Rows are whole multiples of a block, so a buffer of whole rows is too.
       const auto* numbers = reinterpret_cast<const float*>(buffer_.data());
       const size_t count = buffer_.size() / sizeof(float);
-      const float largest = largest_quantizable(BlockType::kQ8_0);
+      const float largest = largest_quantizable(type);
       // Written this way round so that NaN is found.
       const float* bad = std::find_if(numbers, numbers + count,
                                       [=](float x) { return !(std::fabs(x) <= largest); });
       if (bad != numbers + count) {
-        throw ModelError(tr("{} holds {:g}, which Q8_0 has no number for (its largest is "
-                            "{:.0f})",
-                            stored_.info.name, *bad, largest),
+        throw ModelError(tr("{} holds {:g}, which {} has no number for (its largest is {:.0f})",
+                            stored_.info.name, *bad, block_traits(type).name, largest),
                          tr("--outtype bf16 or f32 keeps it as it is"));
       }
-      scratch_.resize(block_bytes(BlockType::kQ8_0, count));
-      quantize(BlockType::kQ8_0, numbers, count, scratch_.data());
+      scratch_.resize(block_bytes(type, count));
+      quantize(type, numbers, count, scratch_.data());
       sink_(scratch_);
     } else {
       sink_(buffer_);

@@ -83,6 +83,8 @@ uint32_t file_type(TensorType type) {
       return 0;
     case TensorType::kF16:
       return 1;
+    case TensorType::kQ4_0:
+      return 2;
     case TensorType::kQ8_0:
       return 7;
     case TensorType::kBF16:

@@ -8,11 +8,13 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "weights/gguf/gguf_architecture.h"
 #include "weights/gguf/gguf_model.h"
 #include "weights/gguf/gguf_reader.h"
@@ -23,6 +25,8 @@ namespace danlu::weights::gguf {
 namespace {
 
 constexpr const char* kRopeFactors = "rope_freqs.weight";
+/// Of a file that names no base of its rotary embedding.
+constexpr double kUsualRopeBase = 10000;
 
 /// Writes config.json as the families read it, from what the file says.
 class ConfigWriter {
@@ -39,10 +43,7 @@ class ConfigWriter {
     if (number(key("expert_count")).value_or(0) > 0) experts();
     biases();
     config_["torch_dtype"] = dtype();
-    for (const auto& [ours, theirs] : {std::pair("eos_token_id", "tokenizer.ggml.eos_token_id"),
-                                       std::pair("bos_token_id", "tokenizer.ggml.bos_token_id")}) {
-      if (const auto id = number(theirs)) config_[ours] = whole(*id);
-    }
+    stops();
     return config_;
   }
 
@@ -108,6 +109,22 @@ class ConfigWriter {
     refuse(tr("the architecture {} is not read by this version", architecture_));
   }
 
+  void stops() {
+    const auto id = [&](const char* name) -> std::optional<double> {
+      const auto found = number(fmt::format("tokenizer.ggml.{}_token_id", name));
+      // How old converters write that there is none.
+      return found == -1.0 || found == 4294967295.0 ? std::nullopt : found;
+    };
+    if (const auto bos = id("bos")) config_["bos_token_id"] = whole(*bos);
+    Json ends = Json::array();
+    for (const char* name : {"eos", "eot", "eom"}) {
+      const auto end = id(name);
+      if (end && std::find(ends.begin(), ends.end(), whole(*end)) == ends.end())
+        ends.push_back(whole(*end));
+    }
+    if (!ends.empty()) config_["eos_token_id"] = ends.size() == 1 ? ends[0] : ends;
+  }
+
   void sizes() {
     const TensorInfo* embedding = tensors_.find("token_embd.weight");
     if (!embedding || embedding->shape.size() != 2) refuse("there is no token_embd.weight");
@@ -126,7 +143,17 @@ class ConfigWriter {
   }
 
   void rope() {
-    if (const auto base = number(key("rope.freq_base"))) config_["rope_theta"] = *base;
+    if (const auto base = number(key("rope.freq_base"))) {
+      config_["rope_theta"] = *base;
+    } else if (!(architecture_ == "baichuan" && config_["num_hidden_layers"] == 40)) {
+      config_["rope_theta"] = kUsualRopeBase;
+      // A command may open its model more than once.
+      static std::once_flag said;
+      std::call_once(said, [&] {
+        log::notice("{}: no {} in it: {} is taken, as llama.cpp does", origin_,
+                    key("rope.freq_base"), kUsualRopeBase);
+      });
+    }
     const auto width = number(key("rope.dimension_count"));
     const double heads = config_["num_attention_heads"].get<double>();
     const double head_dim = config_.contains("head_dim")
@@ -236,7 +263,10 @@ struct BlockLayout {
 class BlockLayoutMaker {
  public:
   BlockLayoutMaker(const Layout& layout, const Header& header) : layout_(layout) {
-    for (const TensorEntry& entry : header.tensors) types_[entry.name] = block_type(entry.type);
+    for (const TensorEntry& entry : header.tensors) {
+      const auto type = block_type(entry.type);
+      types_[entry.name] = type && is_multiplied(*type) ? type : std::nullopt;
+    }
     kept_.assign(layout.globals.size(), std::nullopt);
     known_.assign(layout.globals.size(), false);
   }
@@ -285,7 +315,7 @@ class BlockLayoutMaker {
     StoredTensor bytes = stored;
     bytes.info.dtype = DType::kU8;
     bytes.info.shape.back() = bytes_of(columns);
-    bytes.encoding = Encoding::kPlain;
+    bytes.blocks = std::nullopt;
     for (Section& section : bytes.sections) {
       section.first = bytes_of(section.first);
       section.cols = bytes_of(section.cols);
@@ -317,6 +347,21 @@ class BlockLayoutMaker {
   std::vector<std::optional<size_t>> place_;  ///< in the new layout
   BlockLayout result_;
 };
+
+WidenedBlocks widened_in(const Header& header) {
+  WidenedBlocks widened;
+  std::set<std::string> types;
+  for (const TensorEntry& entry : header.tensors) {
+    const auto type = block_type(entry.type);
+    if (!type || is_multiplied(*type)) continue;
+    types.insert(std::string(block_traits(*type).name));
+    ++widened.tensors;
+    widened.elements += static_cast<int64_t>(entry.size_bytes / block_traits(*type).bytes *
+                                             block_traits(*type).numbers);
+  }
+  widened.types.assign(types.begin(), types.end());
+  return widened;
+}
 
 std::string types_in(const Header& header) {
   std::set<std::string> names;
@@ -351,6 +396,7 @@ Checkpoint open_checkpoint(const std::filesystem::path& file) {
         std::move(blocks.types), open_layout(std::move(blocks.layout), {open_blocks(file)})});
   }
   checkpoint.model = open_layout(std::move(layout), {tensors});
+  checkpoint.widened = widened_in(header);
   checkpoint.description = fmt::format("{}, {}", checkpoint.config.family, types_in(header));
   return checkpoint;
 }

@@ -15,6 +15,7 @@ struct Checkpoint {
   /// Matrices that are whole in blocks of one type; a fused one whose parts are of several is not
   /// there. nullptr: none.
   std::shared_ptr<const BlockTensors> blocks;
+  WidenedBlocks widened;
   std::string description;  ///< "qwen2, BF16 and F32"
 };
 

@@ -1,7 +1,9 @@
 #include "weights/gguf/gguf_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -91,18 +93,34 @@ class Planner {
   }
 
   ModelPlan plan() {
-    plan_.metadata = model_metadata(config_, options_.type, options_.model_name, plan_.notes);
     for (const ParamSpec& spec : arch::parameters_of(config_)) add(spec);
     if (config_.rope.scaling == arch::RopeScaling::kLlama3) add_rope_factors();
-    if (narrow_rows_ > 0) {
-      plan_.notes.push_back(
-          tr("{} tensors have rows that are no multiple of {}: stored as F16 instead of Q8_0",
-             narrow_rows_, type_traits(TensorType::kQ8_0).block));
-    }
+    const bool in_blocks = !type_traits(options_.type).plain;
+    plan_.type = in_blocks && !quantised_ ? TensorType::kF16 : options_.type;
+    if (!narrow_.empty()) note_narrow_rows();
+    plan_.metadata = model_metadata(config_, plan_.type, options_.model_name, plan_.notes);
     return std::move(plan_);
   }
 
  private:
+  void note_narrow_rows() {
+    const TypeTraits& traits = type_traits(options_.type);
+    if (!quantised_) {
+      plan_.warnings.push_back(
+          tr("nothing is quantised, since the rows of no matrix are a multiple of {} long: the "
+             "file is F16, not {}",
+             traits.block, traits.name));
+      return;
+    }
+    constexpr size_t kShown = 5;
+    const std::vector<std::string> shown(
+        narrow_.begin(), narrow_.begin() + static_cast<int64_t>(std::min(kShown, narrow_.size())));
+    plan_.notes.push_back(
+        tr("{} tensors have rows that are no multiple of {}: stored as F16 instead of {}: {}{}",
+           narrow_.size(), traits.block, traits.name, fmt::join(shown, ", "),
+           narrow_.size() > kShown ? ", …" : ""));
+  }
+
   size_t global(const std::string& name) {
     const auto it = by_name_.find(name);
     if (it == by_name_.end()) throw ModelError(tr("[gguf] no tensor {}", name));
@@ -143,21 +161,27 @@ class Planner {
   }
 
   /// Vectors and what decides the routing stay F32: they are small, and rounding them costs most.
-  TensorType type_of(const std::vector<int64_t>& shape, Role role) {
+  TensorType type_of(const std::string& name, const std::vector<int64_t>& shape, Role role) {
     if (shape.size() < 2 || role == Role::kRouter) return TensorType::kF32;
-    if (options_.type != TensorType::kQ8_0) return options_.type;
-    if (shape.back() % type_traits(TensorType::kQ8_0).block == 0) return TensorType::kQ8_0;
-    ++narrow_rows_;
-    return TensorType::kF16;
+    const TypeTraits& traits = type_traits(options_.type);
+    if (traits.plain) return options_.type;
+    if (shape.back() % traits.block != 0) {
+      narrow_.push_back(name);
+      return TensorType::kF16;
+    }
+    quantised_ = true;
+    // Errors of the embedding and of the head reach every logit undamped.
+    const bool is_end = role == Role::kEmbedding || role == Role::kHead;
+    return is_end ? TensorType::kQ8_0 : options_.type;
   }
 
   /// A new tensor at the end of the file, without sections.
   StoredTensor& stored(const std::string& name, const std::vector<int64_t>& shape, Role role) {
-    const TensorType type = type_of(shape, role);
+    const TensorType type = type_of(name, shape, role);
     plan_.tensors.push_back({name, shape, type});
     StoredTensor tensor;
     tensor.info = {name, type_traits(type).plain.value_or(DType::kF32), shape};
-    if (type == TensorType::kQ8_0) tensor.encoding = Encoding::kQ8_0;
+    tensor.blocks = block_type(static_cast<uint32_t>(type));
     return plan_.layout.tensors.emplace_back(std::move(tensor));
   }
 
@@ -242,7 +266,8 @@ class Planner {
   std::map<std::string, const TensorInfo*> by_name_;
   std::map<std::string, size_t> indices_;               ///< into layout.globals
   std::map<std::pair<int64_t, Role>, size_t> stacked_;  ///< into layout.tensors
-  int64_t narrow_rows_ = 0;
+  std::vector<std::string> narrow_;                     ///< matrices whose rows no block divides
+  bool quantised_ = false;                              ///< some matrix is in blocks
   ModelPlan plan_;
 };
 

@@ -12,8 +12,9 @@
 namespace danlu::weights::gguf {
 
 struct ModelOptions {
-  TensorType type = TensorType::kF16;  ///< of matrices; vectors and routers are always F32
-  std::string model_name = {};         ///< general.name; empty: left out
+  /// Of matrices; vectors and routers are always F32, with Q4_0 the embedding and the head Q8_0.
+  TensorType type = TensorType::kF16;
+  std::string model_name = {};  ///< general.name; empty: left out
   std::string file_name = "model.gguf";
 };
 
@@ -24,6 +25,8 @@ struct ModelPlan {
   std::vector<PlannedTensor> tensors;     ///< those of layout.tensors, in their order
   std::vector<ConstantTensor> constants;  ///< tensors made from the config alone
   std::vector<std::string> notes;         ///< what the user should know, a line each
+  std::vector<std::string> warnings;      ///< where the file is not what was asked for
+  TensorType type = TensorType::kF32;     ///< asked for, or F16 if nothing could be quantised
 };
 
 /// `globals`: the model's tensors as a source has them (names of arch::parameters_of, dtypes as

@@ -1,10 +1,11 @@
-#include "weights/gguf/gguf_format.h"
+#include "base/gguf_format.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 
-namespace danlu::weights::gguf {
+namespace danlu::gguf {
 namespace {
 
 struct NumberedType {
@@ -22,11 +23,11 @@ constexpr TypeTraits blocks_of(BlockType type) {
 /// out: no reader knows their layout any more.
 constexpr std::array<NumberedType, 32> kTypes = {{
     {0, {"F32", 1, 4, DType::kF32}},    {1, {"F16", 1, 2, DType::kF16}},
-    {2, blocks_of(BlockType::kQ4_0)},   {3, {"Q4_1", 32, 20, {}}},
-    {6, {"Q5_0", 32, 22, {}}},          {7, {"Q5_1", 32, 24, {}}},
+    {2, blocks_of(BlockType::kQ4_0)},   {3, blocks_of(BlockType::kQ4_1)},
+    {6, blocks_of(BlockType::kQ5_0)},   {7, blocks_of(BlockType::kQ5_1)},
     {8, blocks_of(BlockType::kQ8_0)},   {9, {"Q8_1", 32, 36, {}}},
-    {10, {"Q2_K", 256, 84, {}}},        {11, {"Q3_K", 256, 110, {}}},
-    {12, blocks_of(BlockType::kQ4_K)},  {13, {"Q5_K", 256, 176, {}}},
+    {10, blocks_of(BlockType::kQ2_K)},  {11, blocks_of(BlockType::kQ3_K)},
+    {12, blocks_of(BlockType::kQ4_K)},  {13, blocks_of(BlockType::kQ5_K)},
     {14, blocks_of(BlockType::kQ6_K)},  {15, {"Q8_K", 256, 292, {}}},
     {16, {"IQ2_XXS", 256, 66, {}}},     {17, {"IQ2_XS", 256, 74, {}}},
     {18, {"IQ3_XXS", 256, 98, {}}},     {19, {"IQ1_S", 256, 50, {}}},
@@ -48,18 +49,11 @@ const TypeTraits* type_traits(uint32_t type) {
 }
 
 std::optional<BlockType> block_type(uint32_t type) {
-  switch (type) {
-    case 2:
-      return BlockType::kQ4_0;
-    case 8:
-      return BlockType::kQ8_0;
-    case 12:
-      return BlockType::kQ4_K;
-    case 14:
-      return BlockType::kQ6_K;
-    default:
-      return std::nullopt;
+  const TypeTraits* traits = type_traits(type);
+  for (size_t i = 0; traits && i < std::size(kBlockTraits); ++i) {
+    if (kBlockTraits[i].name == traits->name) return static_cast<BlockType>(i);
   }
+  return std::nullopt;
 }
 
 const Value* find(const Metadata& metadata, std::string_view key) {
@@ -88,4 +82,4 @@ Array string_array(std::vector<std::string> strings) {
   return array;
 }
 
-}  // namespace danlu::weights::gguf
+}  // namespace danlu::gguf
