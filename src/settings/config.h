@@ -21,6 +21,7 @@
 #include "settings/recompute_layers.h"
 #include "settings/schedule.h"
 #include "settings/sharing.h"
+#include "text/trained_part.h"
 
 namespace danlu::settings {
 
@@ -63,6 +64,7 @@ struct DataConfig {
   std::string template_name = "auto";
   std::filesystem::path templates_file;
   std::string system;
+  text::TrainedPart learnt;  ///< of each conversation
 };
 
 struct BatchConfig {

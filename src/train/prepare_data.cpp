@@ -18,6 +18,7 @@
 #include "data/tokenized_dataset.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_record.h"
+#include "text/trained_part.h"
 #include "train/default_system.h"
 
 namespace danlu::train {
@@ -91,6 +92,7 @@ void note_tokenised(const TrainConfig& config, const data::TokenisedBeforehand& 
   std::vector<const char*> decided = {"system", "columns", "map_keys", "handler_name"};
   if (!is_template_of(files, encoder))
     decided.insert(decided.begin(), {"template", "templates_file"});
+  if (config.data.learnt != text::TrainedPart()) decided.push_back("loss_scale");
   std::vector<std::string> idle;
   for (const char* option : decided) {
     if (config.given_as.count(option)) idle.push_back(config.flag(option));
@@ -264,7 +266,9 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
   }
   if (text.choice.is_news()) log::info("template: {}, {}", text.choice.name, text.choice.reason);
   if (text.choice.encoder)
-    text.encoder = with_default_system(text.choice.encoder, config.data.system);
+    text.encoder =
+        text::with_trained_part(with_default_system(text.choice.encoder, config.data.system),
+                                text.tokenizer, config.data.learnt);
   return text;
 }
 

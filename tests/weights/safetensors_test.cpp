@@ -161,7 +161,14 @@ TEST(SafetensorsSource, RealFilesOfOtherWritersOpen) {
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(test::shared_dir() / group)) {
       if (entry.path().extension() != ".safetensors") continue;
-      const auto source = open_safetensors(entry.path());
+      std::shared_ptr<const TensorSource> source;
+      try {
+        source = open_safetensors(entry.path());
+      } catch (const Error& error) {
+        // DeepSeek-V3's 8-bit floats, which are refused by their name.
+        EXPECT_NE(std::string(error.what()).find("F8_E4M3"), std::string::npos) << error.what();
+        continue;
+      }
       EXPECT_FALSE(source->tensors().empty()) << entry.path();
       for (const TensorInfo& info : source->tensors())
         EXPECT_EQ(source->mapped(info.name).size(), info.size_bytes());

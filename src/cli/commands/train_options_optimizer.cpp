@@ -207,10 +207,9 @@ std::vector<OptionSpec> precision_options() {
        .choices = {"bf16", "fp16", "fp32"},
        .group = precision},
       {.name = "loss_scale",
-       .type = OptionType::kFloat,
        .default_text = "0",
-       .help = "fp16: fixed scale (0: dynamic)",
-       .range = at_least(0),
+       .help = "fp16: fixed scale (0: dynamic); or what is learnt, in ms-swift's words: default, "
+               "last_round, all, each with +ignore_empty_think",
        .group = precision},
       {.name = "initial_loss_scale",
        .type = OptionType::kFloat,

@@ -568,7 +568,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   put_sharding(options, config);
   config.schedule = schedule_from(options, config.tuner);
   config.adamw = adamw_from(options);
-  config.loss_scale = loss_scale_from(options);
+  put_loss_scale(options, config);
   config.max_grad_norm = options.get_float("max_grad_norm");
   config.max_bad_steps = options.get_int("max_bad_steps");
   config.output =

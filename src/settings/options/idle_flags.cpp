@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "settings/options/loss_scale.h"
 
 namespace danlu::settings {
 namespace idle_flags_detail {
@@ -66,8 +67,14 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
        tr("here: sums and gathers always run beside the passes")},
       {lora, {"save_dtype"}, tr("with --tuner lora: adapters are saved in --dtype")},
       {config.precision != Precision::kF16,
-       {"loss_scale", "initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"},
+       {"initial_loss_scale", "loss_scale_window", "hysteresis", "min_loss_scale"},
        tr("in {}", precision_name(config.precision))},
+      {config.precision != Precision::kF16 && !names_learnt_part(options),
+       {"loss_scale"},
+       tr("in {}", precision_name(config.precision))},
+      {pretrain && names_learnt_part(options),
+       {"loss_scale"},
+       tr("in pretrain: rows are plain text")},
       {config.output.save != Interval::kSteps,
        {"save_steps"},
        with(options, "save_strategy", interval(config.output.save))},
