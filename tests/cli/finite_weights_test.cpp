@@ -82,9 +82,10 @@ TEST_F(FiniteWeights, TrainingThatDivergedEndsWith9AndSavesNothing) {
 /// The loss scale of the guides' own DeepSpeed file, which no gradient in fp16 bears.
 TEST_F(FiniteWeights, ALossScaleThatIsTooLargeSpendsNoStep) {
   write_content((*this) / "ds.json", R"({"fp16": {"enabled": true, "initial_scale_power": 32}})");
-  const std::vector<std::string> line = {"--dtype",      "fp16", "--save_steps",    "1",
-                                         "--max_steps",  "2",    "--deepspeed",     "ds.json",
-                                         "--batch_size", "2",    "--logging_steps", "1"};
+  const std::vector<std::string> line = {"--dtype",         "fp16", "--save_steps",    "1",
+                                         "--max_steps",     "2",    "--deepspeed",     "ds.json",
+                                         "--batch_size",    "2",    "--logging_steps", "1",
+                                         "--eval_strategy", "no"};
   const ProgramResult found = train(good("good.jsonl"), line);
   ASSERT_EQ(found.exit_code, 0) << found.err;
   EXPECT_THAT(found.err, AllOf(HasSubstr("step 1: gradients overflowed at loss scales from "
@@ -117,7 +118,9 @@ TEST_F(FiniteWeights, ATrainingOfSkippedStepsOnlyIsAnError) {
                                     "--max_steps",
                                     "2",
                                     "--logging_steps",
-                                    "1"});
+                                    "1",
+                                    "--eval_strategy",
+                                    "no"});
   expect_error(result, 9,
                {"all 2 steps were skipped, because no loss or no gradient norm was finite",
                 "hint: lower --lr"});
