@@ -1,6 +1,7 @@
 #include "text/gguf_metadata.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -175,6 +176,15 @@ class VocabularyReader {
     if (!written) return;
     out_.own = Json::parse(*written, nullptr, /*allow_exceptions=*/false);
     if (!out_.own.is_object()) refuse(kOwnKey, tr("it is no JSON object"));
+    const auto mended = out_.own.find("tokens");
+    if (mended == out_.own.end() || !mended->is_object()) return;
+    for (const auto& [name, text] : mended->items()) {
+      size_t id = out_.tokens.size();
+      std::from_chars(name.data(), name.data() + name.size(), id);
+      if (id >= out_.tokens.size() || !text.is_string()) continue;
+      out_.tokens[id] = text.get<std::string>();
+      out_.types[id] = GgufTokenType::kNormal;
+    }
   }
 
   void templates() {

@@ -246,17 +246,20 @@ void add_tokens(const Tokenizer& tokenizer, const std::unordered_set<std::string
   }
 }
 
-/// llama.cpp reads tokens as C strings and wants each once.
-void mend_texts(GgufVocabulary& out) {
+/// llama.cpp reads tokens as C strings and wants each once. What stood there, by id.
+Json mend_texts(GgufVocabulary& out) {
+  Json mended = Json::object();
   std::unordered_set<std::string_view> seen;
   for (size_t id = 0; id < out.tokens.size(); ++id) {
     std::string& token = out.tokens[id];
     if (token.find('\0') != std::string::npos || seen.contains(token)) {
+      mended[std::to_string(id)] = token;
       token = fmt::format("[EMPTY{}]", id);
       out.types[id] = GgufTokenType::kUnused;
     }
     seen.insert(token);
   }
+  return mended;
 }
 
 void add_special(const Tokenizer& tokenizer, const fs::path& directory, GgufVocabulary& out) {
@@ -415,8 +418,9 @@ GgufVocabulary read_gguf_vocabulary(const fs::path& directory, int64_t vocab_siz
   add_tokens(*tokenizer, added_tokens(directory, json), vocab_size, out);
   add_model(directory, json, out);
   add_special(*tokenizer, directory, out);
-  mend_texts(out);
+  const Json mended = mend_texts(out);
   if (add_merges(json, out)) out.own = own_parts(*tokenizer, directory, json);
+  if (!out.own.is_null() && !mended.empty()) out.own["tokens"] = mended;
   out.chat_template = tokenizer->chat_template();
   if (out.add_space_prefix.value_or(false) && !tokenizer->config().value("legacy", true)) {
     out.notes.push_back(
