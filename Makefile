@@ -84,9 +84,9 @@ docs: build ## run the commands that README and docs show
 	$(BUILD)/test_house --gtest_filter='*Docs*:Features*'
 
 help-texts: build ## rewrite the golden help texts in tests/cli/help and the tables of docs/profiles.md
-	tools/build.sh $(BUILD) release test_cli test_train
+	tools/build.sh $(BUILD) release test_cli test_settings
 	DANLU_UPDATE_HELP=1 $(BUILD)/test_cli --gtest_filter='Help*'
-	DANLU_UPDATE_HELP=1 $(BUILD)/test_train --gtest_filter='ProfilesPage*'
+	DANLU_UPDATE_HELP=1 $(BUILD)/test_settings --gtest_filter='ProfilesPage*'
 
 hooks: ## format check before every commit
 	git config core.hooksPath tools/hooks

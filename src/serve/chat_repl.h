@@ -8,9 +8,9 @@
 namespace danlu::serve {
 
 struct ReplSettings {
-  bool show_prompt = true;  ///< false where nobody types: only answers are printed
+  bool show_prompt = true;          ///< false where nobody types: only answers are printed
+  bool show_speed = true;           ///< a line with tokens/s after each answer
   std::ostream* prompts = nullptr;  ///< where they go if not among the answers
-  bool show_speed = true;   ///< a line with tokens/s after each answer
 };
 
 /// Reads until /exit or the end of the input. Commands: /help, /clear, /system TEXT, /multi, /exit;
