@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "text/gguf_pre_tokenizers.h"
 
@@ -174,7 +175,7 @@ class VocabularyReader {
   void own() {
     const auto written = text(kOwnKey);
     if (!written) return;
-    out_.own = Json::parse(*written, nullptr, /*allow_exceptions=*/false);
+    out_.own = try_parse_json(*written).value_or(nullptr);
     if (!out_.own.is_object()) refuse(kOwnKey, tr("it is no JSON object"));
     const auto mended = out_.own.find("tokens");
     if (mended == out_.own.end() || !mended->is_object()) return;

@@ -52,6 +52,7 @@ std::vector<OptionSpec> benchmark_options() {
        .group = group},
       {.name = "all_subjects",
        .type = OptionType::kBool,
+       .default_text = "false",
        .help = "an error if files of a subject of a benchmark are not there; else those that are "
                "there are asked, and counted",
        .group = group},
