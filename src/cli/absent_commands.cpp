@@ -37,9 +37,6 @@ const std::vector<AbsentCommand>& absent_commands() {
         "inference-sora"},
        kNoMultimodal,
        kTextOnlyHint},
-      {{"torchrun", "accelerate", "deepspeed", "megatron"},
-       "one process needs no launcher, several have danlu launch",
-       tr("danlu train …, or danlu launch --nproc_per_node N train …")},
       {{"preprocess-data"}, "it is called preprocess here", same_flags("preprocess"), "preprocess"},
       {{"pretrain-gpt"}, "it is called pretrain here", same_flags("pretrain"), "pretrain"},
       {{"posttrain-gpt"}, "it is called posttrain here", same_flags("posttrain"), "posttrain"},
@@ -58,7 +55,12 @@ const ForeignProgram* find_foreign_program(const std::string& name) {
                        *kShell = "it is no shell; run the script, with danlu in its lines",
                        *kTool = "it does that program's work under names of its own",
                        *kSetUp = "it needs no environment: nothing is to be installed";
+  constexpr const char* kLauncher = "one process needs no launcher, several have danlu launch";
   static const std::map<std::string, ForeignProgram> known = {
+      {"torchrun", {kLauncher, "", true}},
+      {"deepspeed", {kLauncher, "", true}},
+      {"accelerate", {kLauncher, "", true}},
+      {"megatron", {kTool}},
       {"python", {kPython}},
       {"python3", {kPython}},
       {"bash", {kShell}},

@@ -25,6 +25,7 @@ const AbsentCommand* find_absent_command(const std::string& name);
 struct ForeignProgram {
   std::string why;           ///< it is none of danlu's commands
   std::string becomes = {};  ///< the command that does its work; empty: its line names one
+  bool launches = false;     ///< its own flags are danlu launch's
 };
 
 /// "python", "swift", "npu-smi", …, also with a path; nullptr for another name.

@@ -55,7 +55,12 @@ void refuse_foreign_line(const std::vector<std::string>& words) {
     const AbsentCommand* absent = command ? nullptr : find_absent_command(*at);
     if (absent) command = find_command(absent->becomes);
     if (!command) continue;
-    throw UsageError(what, tr("type danlu {} instead of {}", command->name,
+    const bool is_launched = program->launches && command->name != "launch";
+    const std::string typed =
+        is_launched
+            ? fmt::format("launch {} {}", fmt::join(words.begin() + 1, at, " "), command->name)
+            : command->name;
+    throw UsageError(what, tr("type danlu {} instead of {}", typed,
                               fmt::format("{}", fmt::join(words.begin(), at + 1, " "))));
   }
   throw UsageError(what,
@@ -225,7 +230,10 @@ int run_words(const Command& command, std::vector<std::string> words) {
     return launch_job(options, words);
   }
   if (command.first_does_all && is_another_rank()) {
-    log::info("danlu {}: rank 0 answers", command.name);
+    log::info(
+        "danlu {}: rank 0 answers, and RANK says that this is another one (unset it to answer "
+        "here)",
+        command.name);
     return 0;
   }
   return run_command(command, options);

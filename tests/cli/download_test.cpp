@@ -283,6 +283,8 @@ TEST_F(DownloadCommand, AFilesAddressIsPutWhereWgetWould) {
   EXPECT_EQ(content_of((*this) / "there/c.txt"), "mine");
   expect_error(run_at({"download", "-O", "x", address, model + "/resolve/main/config.json"}), 2,
                {"names one file, and 2 are asked for"});
+  expect_error(run_at({"download", address, model + "/resolve/main/other/c.txt"}), 2,
+               {"2 of these files are called c.txt"});
   expect_error(run_at({"download", "-P", "x", model}), 2, {"is for the address of a file"});
   expect_error(run_at({"download", "-P", "x", "--local_dir", "y", address}), 2,
                {"both say where the file goes"});

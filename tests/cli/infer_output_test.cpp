@@ -143,7 +143,8 @@ TEST_F(InferOutput, AKilledRunGoesOnAfterTheAnswersThatItLeft) {
   }());
   const ProgramResult other = infer(with("y.jsonl", {"--temperature", "0.5"}));
   EXPECT_EQ(other.exit_code, 0) << other.err;
-  EXPECT_THAT(other.err, HasSubstr("of a run that was stopped; it is replaced"));
+  EXPECT_THAT(other.err, HasSubstr("of a run that was stopped; it is kept as"));
+  EXPECT_GT(num_lines(content_of((*this) / "y.jsonl.partial.1")), 0u);
   ASSERT_EQ(infer(with("cold.jsonl", {"--temperature", "0.5"})).exit_code, 0);
   EXPECT_EQ(content_of((*this) / "y.jsonl"), content_of((*this) / "cold.jsonl"));
 }

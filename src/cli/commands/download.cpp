@@ -203,6 +203,14 @@ void put_as_wget_does(const Options& options, const AddressedFiles& addressed,
   request.local_dir = options.get_string_or("directory_prefix", ".");
   for (const std::string& file : request.files)
     request.names[file] = std::filesystem::path(file).filename();
+  for (const auto& [file, name] : request.names) {
+    const auto same = std::count_if(request.names.begin(), request.names.end(),
+                                    [&](const auto& other) { return other.second == name; });
+    if (same < 2) continue;
+    throw UsageError(
+        tr("[download] {} of these files are called {}: one would replace another", same, name),
+        tr("give the line twice, with -P or -O"));
+  }
   if (!is_named) return;
   if (request.files.size() > 1) {
     throw UsageError(tr("[{}] names one file, and {} are asked for",

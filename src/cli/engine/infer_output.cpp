@@ -56,13 +56,22 @@ size_t count_lines(const fs::path& file) {
   return static_cast<size_t>(std::count(content.text().begin(), content.text().end(), '\n'));
 }
 
+/// FILE.partial.1, or the next that is not there.
+fs::path free_name_for(const fs::path& partial) {
+  for (int count = 1;; ++count) {
+    fs::path name = fmt::format("{}.{}", partial.string(), count);
+    std::error_code ignored;
+    if (!fs::exists(fs::symlink_status(name, ignored))) return name;
+  }
+}
+
 void report_earlier_run(const fs::path& partial) {
   std::error_code ignored;
   if (!fs::is_regular_file(partial, ignored)) return;
   log::warning(
-      "{}: holds {} row(s) of a run that was stopped; it is replaced when the first answer of this "
-      "run is written",
-      partial.string(), count_lines(partial));
+      "{}: holds {} row(s) of a run that was stopped; it is kept as {} when the first answer of "
+      "this run is written",
+      partial.string(), count_lines(partial), free_name_for(partial).string());
 }
 
 }  // namespace
@@ -147,8 +156,10 @@ void AnswerFile::keep() {
 
 bool AnswerFile::open_partial() {
   if (kept_bytes_ == 0) {
-    // Another request's rows never stand beside this one's identity.
-    ::unlink(partial_.c_str());
+    // Another request's rows never stand beside this one's identity, and took long to make.
+    std::error_code ignored;
+    if (fs::is_regular_file(partial_, ignored))
+      fs::rename(partial_, free_name_for(partial_), ignored);
     try {
       write_file_atomic(request_file_of(path_), request_);
     } catch (const IoError&) {

@@ -36,9 +36,9 @@ struct DefaultOutput {
 /// the end, so that a killed run leaves what it had answered.
 class AnswerFile {
  public:
-  /// What FILE.partial holds is replaced when the first line comes, with a warning, but for `kept`,
-  /// which it begins with. `request` is beside it in FILE.partial.request until the end.
-  /// `overwrite`: FILE may be there when it gets its name.
+  /// What FILE.partial holds moves to FILE.partial.N when the first line comes, with a warning, but
+  /// for `kept`, which it begins with. `request` is beside it in FILE.partial.request until the
+  /// end. `overwrite`: FILE may be there when it gets its name.
   AnswerFile(fs::path path, bool overwrite, std::string request, const std::string& kept);
   /// Without finish() the lines stay in FILE.partial, and a warning says so; those that cannot be
   /// written are printed on stdout.

@@ -38,6 +38,7 @@ std::string request_identity(const Options& options, const InferenceModel& loade
                     {"files", files_of_model(loaded)},
                     {"tokenizer", loaded.tokenizer->content_hash()},
                     {"template", loaded.encoder ? loaded.encoder->content_hash() : 0},
+                    {"device", loaded.model->device().str()},
                     {"dtype", c10::toString(loaded.model->dtype())}}) +
          "\n";
 }

@@ -1,5 +1,6 @@
 #include "eval/run/ask.h"
 
+#include <algorithm>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -28,7 +29,12 @@ std::vector<std::vector<Answer>> Asker::ask(const std::vector<Item>& items) {
   const auto place_of = [&](int64_t rank) {
     return items.size() * static_cast<size_t>(rank) / static_cast<size_t>(division_.size);
   };
-  return exchanged(ask_own(items, place_of(division_.rank), place_of(division_.rank + 1)));
+  std::vector<std::vector<Answer>> answers =
+      exchanged(ask_own(items, place_of(division_.rank), place_of(division_.rank + 1)));
+  all_done_ += std::ssize(items);
+  own_done_ = 0;
+  progress_.update(static_cast<uint64_t>(all_done_));
+  return answers;
 }
 
 std::vector<std::vector<Answer>> Asker::ask_own(const std::vector<Item>& items, size_t from,
@@ -51,17 +57,20 @@ std::vector<std::vector<Answer>> Asker::ask_own(const std::vector<Item>& items, 
       calls.push_back(item.calls[j]);
       ++num_open[i];
     }
-    if (num_open[i] == 0) ++items_done_;
+    if (num_open[i] == 0) ++own_done_;
   }
-  // What other ranks have done by now is about what this one has.
-  const auto show = [&] { progress_.update(static_cast<uint64_t>(items_done_ * division_.size)); };
+  // What other ranks have done of these is about what this one has; of those before, all is known.
+  const auto show = [&] {
+    const int64_t of_these = std::min(own_done_ * division_.size, std::ssize(items));
+    progress_.update(static_cast<uint64_t>(all_done_ + of_these));
+  };
   show();
   model_.answer(calls, [&](size_t index, const Answer& answer) {
     const OpenCall& place = open[index];
     answers[place.item][place.call] = answer;
     if (journal_) journal_->add(calls[index], answer);
     if (--num_open[place.item] > 0) return;
-    ++items_done_;
+    ++own_done_;
     show();
   });
   return answers;

@@ -43,7 +43,9 @@ class Asker {
   Journal* journal_;
   Division division_;
   ProgressBar progress_;
-  int64_t items_done_ = 0, num_known_ = 0;
+  int64_t all_done_ = 0;  ///< items of all ranks, of asks that are over
+  int64_t own_done_ = 0;  ///< of this rank, in the one that is not
+  int64_t num_known_ = 0;
 };
 
 }  // namespace danlu::eval
