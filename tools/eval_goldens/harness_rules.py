@@ -94,10 +94,10 @@ class Asked:
     def rolling(self, text):
         """lm_eval/utils.py get_rolling_token_windows with context_len 1, made disjoint.
 
-        The text's ids begin with BOS as the tokenizer writes it, behind the BOS that every first window
-        is predicted from: BOS itself is predicted too.
+        The text is encoded without special ids, as `add_bos_token=False` has it: BOS stands before the
+        first window and is not predicted.
         """
-        ids = self.encode(text)
+        ids = self.tokenizer.encode(text, add_bos=False)
         window = self.model.window
         first = min(window, len(ids))
         log_likelihood = self._of_last([self.tokenizer.bos] + ids[:first], first)["log_likelihood"]
