@@ -550,8 +550,8 @@ TEST_F(Launch, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
   expect_error(run_words({"launch", "sft"}), 2, {"--nproc is missing"});
   EXPECT_THAT(run_words({"launch", "sft", "--help"}).out, HasSubstr("Usage: danlu sft"));
   expect_error(run_words({"launch", "--nproc", "2"}), 2, {"which command"});
-  expect_error(run_words({"launch", "--nproc", "2", "infer", "--model", "x"}), 2,
-               {"danlu infer is one process"});
+  expect_error(run_words({"launch", "--nproc", "2", "merge", "--model", "x"}), 2,
+               {"danlu merge is one process"});
   expect_error(run_words({"launch", "--nproc", "0", "sft"}), 2, {"--nproc"});
   expect_error(run_words({"launch", "--nproc", "2", "--node_rank", "1", "sft"}), 2,
                {"counted from 0, and --nnodes is 1"});
