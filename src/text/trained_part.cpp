@@ -18,7 +18,7 @@ namespace trained_part_detail {
 constexpr std::string_view kOpen = "<think>", kClose = "</think>", kSpace = " \t\r\n";
 constexpr const char* kIgnoreThought = "ignore_empty_think";
 /// Tokens of an empty thought, at most: each mark may be several.
-constexpr size_t kMostTokens = 16;
+constexpr size_t kMostTokens = 32;
 
 bool is_empty_thought(std::string_view text) {
   if (!text.starts_with(kOpen)) return false;
@@ -138,7 +138,7 @@ TrainedPart trained_part_from_name(const std::string& words, const std::string& 
       part.empty_thoughts ? words : words.substr(0, words.size() - plus.size());
   if (base == "default") return part;
   part.base = base == "all" ? TrainedPart::Base::kAll : TrainedPart::Base::kLastRound;
-  if (base == "all" || base == "last_round") return part;
+  if (base == "last_round" || (base == "all" && part.empty_thoughts)) return part;
   for (const char* other : {"react", "hermes", "qwen", "agentflan", "alpha_umi"}) {
     if (base != other) continue;
     throw UsageError(

@@ -88,7 +88,8 @@ const std::vector<Entry>& entries() {
 std::vector<std::string> lines_of(const std::string& guide) {
   std::ifstream file(shared_dir() / "guides" / guide);
   std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  for (std::string line; std::getline(file, line);)
+    lines.push_back(line.substr(std::min(line.find_first_not_of(' '), line.size())));
   return lines;
 }
 

@@ -296,7 +296,8 @@ TEST(RowReader, GitLfsPointersAreNoData) {
   for (const char* name : {"a.txt", "a.json", "a.jsonl", "a.csv", "a.parquet", "a.jsonl.gz"}) {
     directory.write(name, pointer);
     const std::string error = error_text<DataError>([&] {
-      RowReader reader(resolve_dataset(directory / name));
+      const Dataset dataset = resolve_dataset(directory / name);
+      RowReader reader(dataset);
       std::vector<RawRow> rows;
       reader.next_block(&rows);
     });
@@ -304,7 +305,8 @@ TEST(RowReader, GitLfsPointersAreNoData) {
                              HasSubstr("git lfs pull")));
   }
   directory.write("a.txt", "a" + pointer);
-  RowReader reader(resolve_dataset(directory / "a.txt"));
+  const Dataset dataset = resolve_dataset(directory / "a.txt");
+  RowReader reader(dataset);
   std::vector<RawRow> rows;
   EXPECT_TRUE(reader.next_block(&rows));
 }

@@ -237,7 +237,9 @@ page.write(b'\xb8\x14\x00\x00\x00\xcd\x80\xc3')
 ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
 )py");
   EXPECT_EQ(verdict.outcome, Outcome::kKilled) << verdict.detail;
-  EXPECT_THAT(verdict.detail, StartsWith("killed: signal 31"));
+  // Where the system knows no calls of 32-bit programs the instruction itself is the fault.
+  EXPECT_THAT(verdict.detail,
+              ::testing::AnyOf(StartsWith("killed: signal 31"), StartsWith("killed: signal 11")));
 }
 #endif
 

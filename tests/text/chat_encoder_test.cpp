@@ -129,9 +129,9 @@ TEST(ChatEncoder, WhatToolsReturnedInsideTheModelsTurnIsNoTarget) {
   EXPECT_EQ(marked(tokenizer, with_tool({"SUNNY"}, "I look")),
             "<user>weather?</user>\n<model>[<call>look</call>]<result>SUNNY</result>[I look"
             "</model>]\n<model>[fine</model>]\n");
-  EXPECT_EQ(marked(tokenizer, with_tool({"SUNNY", "", "look"}, "look")),
+  EXPECT_EQ(marked(tokenizer, with_tool({"SUNNY", "", "look"}, "told")),
             "<user>weather?</user>\n<model>[<call>look</call><call>look</call><call>look</call>]"
-            "<result>SUNNY</result><result></result><result>look</result>[look"
+            "<result>SUNNY</result><result></result><result>look</result>[told"
             "</model>]\n<model>[fine</model>]\n");
 }
 

@@ -266,7 +266,7 @@ Work plan_work(const std::vector<Question>& questions, size_t from, const Infere
       done->push_back({i, {.answer = "", .finish_reason = "error", .error = stored}});
     }
   }
-  if (work.requests.empty() && first_of_a_text) throw *first_of_a_text;
+  if (from == 0 && work.requests.empty() && first_of_a_text) throw *first_of_a_text;
   if (first_problem) {
     log::warning("{} row(s) cannot be answered and are marked \"error\"; the first: {}",
                  num_problems, first_problem->what());

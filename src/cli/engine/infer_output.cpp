@@ -158,6 +158,7 @@ bool AnswerFile::open_partial() {
   if (kept_bytes_ == 0) {
     // Another request's rows never stand beside this one's identity, and took long to make.
     std::error_code ignored;
+    ::unlink(request_file_of(path_).c_str());
     if (fs::is_regular_file(partial_, ignored))
       fs::rename(partial_, free_name_for(partial_), ignored);
     try {

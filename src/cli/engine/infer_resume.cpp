@@ -54,7 +54,8 @@ EarlierAnswers earlier_answers(const fs::path& output, const std::string& identi
     return {};
   EarlierAnswers earlier;
   const std::string content = read_file(partial);
-  for (size_t begin = 0; earlier.outcomes.size() < questions.size();) {
+  size_t begin = 0;
+  while (earlier.outcomes.size() < questions.size()) {
     const size_t end = content.find('\n', begin);
     if (end == std::string::npos) break;  // torn
     const std::string_view line = std::string_view(content).substr(begin, end - begin);
@@ -63,8 +64,8 @@ EarlierAnswers earlier_answers(const fs::path& output, const std::string& identi
     if (!outcome) break;
     earlier.outcomes.push_back(std::move(*outcome));
     begin = end + 1;
-    earlier.text = content.substr(0, begin);
   }
+  earlier.text = content.substr(0, begin);
   return earlier;
 }
 

@@ -97,8 +97,9 @@ Encoded Encoder::prompt(const Call& call) const {
 std::vector<Encoded> Encoder::rolling(const Call& call) const {
   // As the harness has it: special ids are not written around the text unless that was asked for,
   // and BOS stands before the text, it is never predicted.
+  const bool has_prefix = !prefix_text_.empty() && call.continuation.starts_with(prefix_text_);
   std::vector<text::TokenId> ids =
-      tokenizer_->encode(call.continuation, settings_.add_special.value_or(false));
+      tokenizer_->encode(call.continuation, settings_.add_special.value_or(false) && !has_prefix);
   if (!ids.empty() && (ids.front() == prefix_id_ || ids.front() == tokenizer_->bos_id()))
     ids.erase(ids.begin());
   const int64_t size = std::ssize(ids);

@@ -160,7 +160,7 @@ ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& d
 
 /// Targets by the names of this model; other systems' words for several layers are translated.
 std::vector<std::string> lora_targets_from(const Options& options, const arch::ModelConfig& model) {
-  std::vector<std::string> targets;
+  std::vector<std::string> targets, translated_words;
   for (const std::string& target : options.get_list("lora_target")) {
     const bool all = target == "ALL" || target == "all" || target == "all_linear";
     const std::vector<std::string> layers = layers_called(target, model);
@@ -168,9 +168,11 @@ std::vector<std::string> lora_targets_from(const Options& options, const arch::M
       targets.push_back(all ? "all-linear" : target);
       continue;
     }
-    log::info("{} {}: {} here", options.given_as("lora_target"), target, fmt::join(layers, ", "));
+    translated_words.push_back(fmt::format("{} ({})", target, fmt::join(layers, ", ")));
     targets.insert(targets.end(), layers.begin(), layers.end());
   }
+  if (!translated_words.empty())
+    log::info("{}: {}", options.given_as("lora_target"), fmt::join(translated_words, ", "));
   return targets;
 }
 
