@@ -144,7 +144,7 @@ class ResultFinder {
       const int rank = special_.length_at(full_, begin) > 0                   ? 2
                        : std::string_view("<[{(").find(full_[begin]) != kNone ? 1
                                                                               : 0;
-      if (rank > best_rank) {
+      if (rank >= best_rank) {  // the last: marks that open come behind marks that close
         best = piece;
         best_rank = rank;
       }
