@@ -57,8 +57,8 @@ void LossScaler::load_state(const Json& state) {
   scale_ = *scale;
   steps_since_overflow_ = *steps;
   hysteresis_left_ = *left;
-  // Versions that spent steps on the search kept no such key.
-  has_succeeded_ = json_get<bool>(state, "has_succeeded").value_or(*steps > 0);
+  // Versions that spent steps on the search kept no such key; their runs go on by their rules.
+  has_succeeded_ = json_get<bool>(state, "has_succeeded").value_or(true);
 }
 
 }  // namespace danlu::optim

@@ -125,9 +125,10 @@ std::string model_of(const TrainedRun& trained) {
 
 }  // namespace trained_run_detail
 
-std::optional<TrainedRun> find_trained_run(const fs::path& path, const std::string& iteration,
+std::optional<TrainedRun> find_trained_run(const fs::path& given, const std::string& iteration,
                                            bool with_state) {
   using namespace trained_run_detail;
+  const fs::path path = given.has_filename() ? given : given.parent_path();  // shells add a slash
   if (step_of(path) && is_whole(path)) return of_checkpoint(path.parent_path(), path);
   if (!is_run(path)) return std::nullopt;
   const std::map<int64_t, fs::path> whole = whole_checkpoints(path);

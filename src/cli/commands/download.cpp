@@ -217,6 +217,11 @@ void put_as_wget_does(const Options& options, const AddressedFiles& addressed,
                         options.given_as("output_document"), request.files.size()));
   }
   const std::filesystem::path name = options.get_string("output_document");
+  if (!name.has_filename() || std::filesystem::is_directory(name)) {
+    throw UsageError(
+        tr("[{}] must name a file, got {}", options.given_as("output_document"), name.string()),
+        tr("-P DIR names the directory"));
+  }
   request.local_dir = name.has_parent_path() ? name.parent_path() : ".";
   request.names[request.files.front()] = name.filename();
 }

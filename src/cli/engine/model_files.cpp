@@ -27,9 +27,11 @@ Json files_of_model(const InferenceModel& loaded) {
     std::vector<fs::path> found;
     if (fs::is_regular_file(directory)) found.push_back(directory);
     std::error_code ignored;
-    for (const auto& entry : fs::recursive_directory_iterator(directory, ignored)) {
-      if (entry.is_regular_file(ignored) && answers_depend_on(entry.path()))
-        found.push_back(entry.path());
+    const auto options = fs::directory_options::skip_permission_denied;
+    for (fs::recursive_directory_iterator at(directory, options, ignored), end; at != end;
+         at.increment(ignored)) {
+      if (at->is_regular_file(ignored) && answers_depend_on(at->path()))
+        found.push_back(at->path());
     }
     std::sort(found.begin(), found.end());
     for (const fs::path& file : found) {

@@ -183,7 +183,10 @@ uint64_t prepare_staging(const Conversion& conversion, const fs::path& output,
   const fs::path staging = staging_of(output), record = staging / kConversionFile;
   // What was replaced waits there for its removal: a directory in place of ours, a file under the
   // name and beside the record of what replaced it.
-  if (is_taken(staging) && (conversion.output_is_file || !fs::exists(record)) &&
+  const bool is_exchanged = !conversion.output_is_file &&
+                            fs::is_regular_file(output / kConversionFile) &&
+                            is_record_of(read_file(output / kConversionFile), identity);
+  if (is_taken(staging) && (conversion.output_is_file || !fs::exists(record) || is_exchanged) &&
       is_marked(output, mark_text(identity, true)))
     remove_directory_atomic(staging);
   if (is_taken(staging)) {
