@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include "base/checkpoint_name.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -17,16 +17,6 @@
 
 namespace danlu::checkpoint {
 namespace load_detail {
-
-std::optional<int64_t> step_of_name(const std::string& name) {
-  constexpr std::string_view kPrefix = "checkpoint-";
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  if (error != std::errc() || at != end) return std::nullopt;
-  return step;
-}
 
 /// What is wrong with a checkpoint directory; empty if nothing is.
 std::string damage_of(const fs::path& directory, Json& done) {
@@ -82,7 +72,7 @@ std::vector<Found> list(const fs::path& run_dir) {
   std::vector<Found> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(run_dir, error)) {
-    const auto step = load_detail::step_of_name(entry.path().filename().string());
+    const auto step = step_of_checkpoint(entry.path().filename().string());
     Json done;
     if (!step || !entry.is_directory() || !load_detail::damage_of(entry.path(), done).empty())
       continue;
@@ -97,7 +87,7 @@ std::vector<Damaged> damaged(const fs::path& run_dir) {
   std::vector<Damaged> found;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
-    if (!load_detail::step_of_name(entry.path().filename().string()) || !entry.is_directory())
+    if (!step_of_checkpoint(entry.path().filename().string()) || !entry.is_directory())
       continue;
     Json done;
     const std::string damage = load_detail::damage_of(entry.path(), done);
@@ -112,7 +102,7 @@ std::vector<fs::path> everything_of(const fs::path& run_dir) {
   for (const auto& entry : fs::directory_iterator(run_dir, none)) {
     const std::string name = entry.path().filename().string();
     const bool link = entry.is_symlink() && (name == "last" || name == "best");
-    const bool ours = entry.is_directory() && load_detail::step_of_name(name) &&
+    const bool ours = entry.is_directory() && step_of_checkpoint(name) &&
                       !load_detail::is_of_another_program(entry.path());
     if (link || ours) all.push_back(entry.path());
   }

@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "base/checkpoint_name.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -27,14 +28,7 @@ bool is_run(const fs::path& path) {
 }
 
 std::optional<int64_t> step_of(const fs::path& checkpoint) {
-  constexpr std::string_view kPrefix = "checkpoint-";
-  const std::string name = fs::absolute(checkpoint / "").parent_path().filename();
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  if (error != std::errc() || at != end) return std::nullopt;
-  return step;
+  return step_of_checkpoint(checkpoint.filename().string());
 }
 
 /// Whether every file that DONE names is there in its size.

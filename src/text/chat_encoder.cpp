@@ -80,9 +80,10 @@ std::shared_ptr<const ChatEncoder> ChatEncoder::create(std::shared_ptr<const Tok
         tr("template arguments must be a JSON object, got {}", template_arguments.type_name()));
   }
   std::string chosen = name == "auto" ? "" : name;
-  if (chosen.ends_with(".jinja")) refuse_lfs_pointer(chosen, "the template");
-  if (chosen.ends_with(".jinja"))
+  if (chosen.ends_with(".jinja")) {
+    refuse_lfs_pointer(chosen, "the template");
     return make_jinja_encoder(std::move(tokenizer), read_file(chosen), chosen, template_arguments);
+  }
   if (chosen.empty() || chosen == "hf") {
     if (!tokenizer->chat_template().empty()) {
       const std::string origin = own_template_origin(*tokenizer);

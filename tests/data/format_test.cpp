@@ -331,6 +331,13 @@ TEST(Messages, ToolsMayBeAListOrText) {
   }
 }
 
+// As a value the digits would be others.
+TEST(Messages, ToolsAsTextWithAnIntegerBeyond64BitsAreNamedAsThat) {
+  EXPECT_EQ(told(R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}],
+                     "tools":"[{\"name\":20250101123456789012}]"})"),
+            "column \"tools\" holds an integer beyond 64 bits (got 20250101123456789012)");
+}
+
 TEST(Tokens, LabelsDefaultToIdsAndPaddingGoes) {
   const auto handler = handler_for(R"({"input_ids":[1]})");
   RowResult result = handler->read(json(R"({"input_ids":[5,6,0],"attention_mask":[1,1,0]})"));

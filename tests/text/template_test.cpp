@@ -165,6 +165,11 @@ TEST(NamedTemplates, ToolsAndCallsFollowTheTemplatesFormat) {
               HasSubstr("Assistant:⟦Action: f\nAction Input: {\"x\": 1}</s>⟧\nHuman: U2"));
   EXPECT_THAT(encoded("chatml", c),
               HasSubstr("<|im_start|>tool\nU2<|im_end|>\n<|im_start|>assistant\n⟦A2"));
+  // Arguments written as text keep digits that no value holds.
+  Conversation wide = c;
+  wide.messages[1].extra["tool_calls"][0]["function"]["arguments"] =
+      R"({"order":20250101123456789012})";
+  EXPECT_THAT(encoded("default", wide), HasSubstr(R"(Input: {"order":20250101123456789012})"));
   EXPECT_THAT(encoded("qwen_lf", c),
               HasSubstr("⟦<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": "
                         "1}}\n</tool_call><|im_end|>\n⟧<|im_start|>user\n"

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "base/error.h"
 #include "base/json_text.h"
 
@@ -79,6 +81,12 @@ std::optional<Json> parse_if_text(const Json& value) {
 }
 
 RowProblem wrong_type(const std::string& column, const std::string& expected, const Json& value) {
+  // Why parse_if_text did not take it.
+  const std::string_view digits =
+      value.is_string() ? wide_integer_in(value.get_ref<const std::string&>()) : "";
+  if (!digits.empty() && is_json(value.get_ref<const std::string&>()))
+    return {fmt::format("column \"{}\" holds an integer beyond 64 bits", column),
+            fmt::format("got {}", digits)};
   return {fmt::format("column \"{}\" is not {}", column, expected),
           fmt::format("got {}", kind_of(value))};
 }
