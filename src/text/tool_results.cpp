@@ -40,8 +40,8 @@ class ResultFinder {
       const auto content = probed ? probed->find(i) : std::map<size_t, ByteSpan>::const_iterator();
       if (probed && content == probed->end()) continue;  // the template does not print it
       if (probed && !span_around(spans, content->second)) continue;
-      const auto whole =
-          find_by_absence(i, spans, probed ? std::optional(content->second) : std::nullopt);
+      const auto whole = find_by_absence(i, spans, results.empty() ? 0 : results.back().end,
+                                         probed ? std::optional(content->second) : std::nullopt);
       if (whole) {
         results.push_back(*whole);
       } else if (probed) {
@@ -112,10 +112,19 @@ class ResultFinder {
     return text.find(after, at);
   }
 
+  /// Whether what opens a mark begins there: a special token, or a bracket that closes nothing.
+  bool begins_with_mark(size_t at) const {
+    if (special_.length_at(full_, at) > 0) return true;
+    const bool is_bracket = std::string_view("<[{(").find(full_[at]) != kNone;
+    return is_bracket && (at + 1 == full_.size() || full_[at + 1] != '/');
+  }
+
   /// What the text has more than without the message, if that is one piece that can lie around
   /// `content`, inside a span. A piece may often be shifted ("<a>x</a></b>" without "<a>x</a>" or
-  /// without "/a>x<"): one that begins with a special token is taken, else with a bracket.
+  /// without "/a>x<"): taken is one behind the result before it, which ends at not_before, and of
+  /// these the first that begins with a mark.
   std::optional<ByteSpan> find_by_absence(size_t message, const std::vector<ByteSpan>& spans,
+                                          size_t not_before,
                                           std::optional<ByteSpan> content) const {
     std::string without;
     try {
@@ -141,10 +150,8 @@ class ResultFinder {
         if (!content) return std::nullopt;
         continue;
       }
-      const int rank = special_.length_at(full_, begin) > 0                   ? 2
-                       : std::string_view("<[{(").find(full_[begin]) != kNone ? 1
-                                                                              : 0;
-      if (rank >= best_rank) {  // the last: marks that open come behind marks that close
+      const int rank = 2 * (begin >= not_before) + begins_with_mark(begin);
+      if (rank > best_rank) {
         best = piece;
         best_rank = rank;
       }

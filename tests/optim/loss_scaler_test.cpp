@@ -86,11 +86,12 @@ TEST(LossScaler, ASavedSearchGoesOn) {
     EXPECT_EQ(b.is_searching(), !has_succeeded);
     EXPECT_EQ(b.state(), a.state());
   }
-  // As versions without a search have saved it.
+  // As versions without a search have saved it, perhaps right behind a step that was skipped late
+  // in a run: a step whose gradients overflow at any scale is skipped, as it was then.
   for (const int64_t good_steps : {0, 7}) {
     LossScaler old(quick());
     old.load_state({{"scale", 1024}, {"steps_since_overflow", good_steps}, {"hysteresis_left", 1}});
-    EXPECT_EQ(old.is_searching(), good_steps == 0);
+    EXPECT_FALSE(old.is_searching());
   }
 }
 

@@ -123,7 +123,7 @@ TEST_F(LoraFlags, MegatronsLayersAreTranslated) {
                 .lora.target_modules,
             all);
   EXPECT_THAT(notices("sft", {"--lora-target-modules", "linear_fc1"}),
-              HasSubstr("--lora-target-modules linear_fc1: gate_proj, up_proj here"));
+              HasSubstr("--lora-target-modules: linear_fc1 (gate_proj, up_proj)"));
 }
 
 TEST_F(LoraFlags, AFreezePatternThatChoosesNothingIsRefused) {
